@@ -78,16 +78,14 @@ void unkillable_describe(char *dst, pid_t pid)
 {
     const size_t size = UNKILLABLE_WHERE_MAX;
     struct reap_process process = {.state = '?'};
-    char path[64];
     char where[64];
     char freezer[128];
     size_t used;
 
     (void)reap_look(pid, &process);
-    (void)ct_format(path, sizeof path, "/proc/%d/wchan", (int)pid);
-    (void)ct_small_file_read(where, sizeof where, path);
+    ct_small_file_wait(where, sizeof where, pid, pid);
     (void)ct_format(dst, size, "state %c, kernel %s", process.state,
-                    *where && strcmp(where, "0") != 0 ? where : "unknown");
+                    *where ? where : "unknown");
     used = strlen(dst);
     if (find_freezer(freezer, sizeof freezer, pid))
         (void)ct_format(dst + used, size - used, ", frozen by cgroup %s", freezer);

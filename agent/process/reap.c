@@ -16,6 +16,7 @@
 
 #include "agent/process/run_cgroup.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/small_file.h"
 
 enum {
     REAP_TREE_MAX = 2048,  /* pids known in one pass; the rest is found in the next */
@@ -58,47 +59,16 @@ static pid_t take_number(const char **text)
     return value;
 }
 
-/* "/proc/PID/stat" into dst[32]: snprintf is not async-signal-safe. */
-static void format_stat_path(char *dst, pid_t pid)
-{
-    char digits[12];
-    size_t count = 0;
-    size_t length = 6;
-
-    do {
-        digits[count++] = (char)('0' + pid % 10);
-        pid /= 10;
-    } while (pid > 0 && count < sizeof digits);
-    memcpy(dst, "/proc/", 6);
-    while (count > 0)
-        dst[length++] = digits[--count];
-    memcpy(dst + length, "/stat", 6);
-}
-
 bool reap_look(pid_t pid, struct reap_process *out)
 {
-    char path[32];
     char text[REAP_STAT_BYTES];
-    const char *at;
-    ssize_t length;
-    int fd;
+    const char *at = ct_small_file_stat(text, sizeof text, pid, 0);
 
-    format_stat_path(path, pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    length = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (length <= 0)
-        return false;
-    text[length] = '\0';
-    at = strrchr(text,
-                 ')'); /* the name in front may hold anything, blanks and ')' too */
-    if (!at || strlen(at) < 5)
+    if (!at || at[1] != ' ')
         return false;
     out->pid = pid;
-    out->state = at[2];
-    at += 4;
+    out->state = *at;
+    at += 2;
     out->parent = take_number(&at);
     out->group = take_number(&at);
     out->session = take_number(&at);

@@ -30,17 +30,12 @@ struct dstate_watch {
     size_t count;
 };
 
-/* The state follows the name, which is in parentheses and may hold any. */
 static bool is_in_kernel(pid_t process, pid_t thread)
 {
-    char path[64];
     char stat[512];
-    const char *end;
+    const char *at = ct_small_file_stat(stat, sizeof stat, process, thread);
 
-    (void)ct_format(path, sizeof path, "/proc/%d/task/%d/stat", process, thread);
-    (void)ct_small_file_read(stat, sizeof stat, path);
-    end = strrchr(stat, ')');
-    return end && end[1] == ' ' && end[2] == 'D';
+    return at && *at == 'D';
 }
 
 static void note(struct dstate_watch *dstate_watch, pid_t process, pid_t thread,
@@ -104,7 +99,6 @@ static void on_time(void *context)
 {
     struct dstate_watch *dstate_watch = context;
     const uint64_t now_ms = ct_now_ms();
-    char path[64];
     char where[128];
 
     (void)reap_scan(NULL, look_at, dstate_watch);
@@ -116,15 +110,12 @@ static void on_time(void *context)
         if (now_ms - sleeper.since_ms < dstate_watch->options.limit_ms ||
             now_ms < sleeper.since_ms)
             continue;
-        (void)ct_format(path, sizeof path, "/proc/%d/task/%d/wchan", sleeper.process,
-                        sleeper.thread);
-        (void)ct_small_file_read(where, sizeof where, path);
+        ct_small_file_wait(where, sizeof where, sleeper.process, sleeper.thread);
         /* before the callback: nothing here is used after it */
         dstate_watch_stop(dstate_watch);
-        dstate_watch->options.on_stuck(
-            dstate_watch->options.context, sleeper.process, sleeper.thread,
-            *where && strcmp(where, "0") != 0 ? where : "unknown",
-            now_ms - sleeper.since_ms);
+        dstate_watch->options.on_stuck(dstate_watch->options.context, sleeper.process,
+                                       sleeper.thread, *where ? where : "unknown",
+                                       now_ms - sleeper.since_ms);
         return;
     }
 }

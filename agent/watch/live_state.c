@@ -23,26 +23,19 @@ static const char *name_of(char state)
 static void add_function(char dst[LIVE_STATE_MAX], pid_t pid, uint64_t thread)
 {
     const size_t used = strlen(dst);
-    char path[64], wait[64];
+    char wait[64];
 
-    (void)ct_format(path, sizeof path, "/proc/%d/task/%llu/wchan", (int)pid,
-                    (unsigned long long)thread);
-    (void)ct_small_file_line(wait, sizeof wait, path);
-    if (*wait && strcmp(wait, "0") != 0)
+    ct_small_file_wait(wait, sizeof wait, pid, (pid_t)thread);
+    if (*wait)
         (void)ct_format(dst + used, LIVE_STATE_MAX - used, " in %s", wait);
 }
 
 void live_state_format(char dst[LIVE_STATE_MAX], pid_t pid, uint64_t thread)
 {
-    char path[64], stat[512];
-    const char *end;
-    char state;
+    char stat[512];
+    const char *at = ct_small_file_stat(stat, sizeof stat, pid, (pid_t)thread);
+    const char state = at ? *at : 'X';
 
-    (void)ct_format(path, sizeof path, "/proc/%d/task/%llu/stat", (int)pid,
-                    (unsigned long long)thread);
-    (void)ct_small_file_read(stat, sizeof stat, path);
-    end = strrchr(stat, ')');
-    state = end && end[1] ? end[2] : 'X';
     (void)ct_copy(dst, LIVE_STATE_MAX, name_of(state));
     if (state == 'S' || state == 'D')
         add_function(dst, pid, thread);

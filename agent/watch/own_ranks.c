@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "agent/process/reap.h"
@@ -69,21 +70,17 @@ static bool has_word(const struct pieces *words, const char *part)
     return false;
 }
 
-/* utime and stime, behind the name, which may hold anything. */
+/* utime and stime, fields 14 and 15 of proc(5). */
 static uint64_t ticks_of(pid_t pid)
 {
-    char path[48], text[STAT_MAX_BYTES];
-    const char *at;
-    uint64_t ticks = 0;
+    char text[STAT_MAX_BYTES];
+    const char *at = ct_small_file_stat(text, sizeof text, pid, 0);
+    unsigned long user, system;
 
-    (void)ct_format(path, sizeof path, "/proc/%d/stat", (int)pid);
-    if (ct_small_file_read(text, sizeof text, path) <= 0 || !(at = strrchr(text, ')')))
-        return 0;
-    /* `at` stands on the blank before that field (proc(5): state is 3, utime 14, stime 15) */
-    for (int field = 3; field <= 15 && (at = strchr(at + 1, ' ')); field++)
-        if (field >= 14)
-            ticks += strtoull(at + 1, NULL, 10);
-    return ticks;
+    return at && sscanf(at, "%*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lu %lu",
+                        &user, &system) == 2
+               ? user + system
+               : 0;
 }
 
 static void add_pair(char *dst, size_t size, const char *name, const char *value)

@@ -22,15 +22,12 @@
 
 static int read_stat(struct rank_load *out, pid_t pid)
 {
-    char path[64], text[1024];
-    const char *at;
+    char text[1024];
+    const char *at = ct_small_file_stat(text, sizeof text, pid, 0);
 
-    (void)ct_format(path, sizeof path, "/proc/%d/stat", (int)pid);
-    (void)ct_small_file_read(text, sizeof text, path);
-    at = strrchr(text, ')');
     /* from the state, field 3, to majflt, 12, and the processor, 39 */
     if (!at || sscanf(at,
-                      ") %*c %*s %*s %*s %*s %*s %*s %*s %*s %" SCNu64
+                      "%*c %*s %*s %*s %*s %*s %*s %*s %*s %" SCNu64
                       " %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
                       "%*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d",
                       &out->faults, &out->cpu) != 2)

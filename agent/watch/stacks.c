@@ -78,12 +78,10 @@ static void write_thread(int to, pid_t pid, const char *thread)
                  {"kernel stack", "stack"}};
     char path[128];
     char stat[512];
-    const char *state;
+    const char *at = ct_small_file_stat(stat, sizeof stat, pid,
+                                        (pid_t)strtol(thread, NULL, 10));
 
-    (void)ct_format(path, sizeof path, "/proc/%d/task/%.20s/stat", (int)pid, thread);
-    (void)ct_small_file_read(stat, sizeof stat, path);
-    state = strrchr(stat, ')');
-    dprintf(to, "\nthread %s state %c\n", thread, state && state[1] ? state[2] : '?');
+    dprintf(to, "\nthread %s state %c\n", thread, at ? *at : '?');
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
         (void)ct_format(path, sizeof path, "/proc/%d/task/%.20s/%s", (int)pid, thread,
                         facts[i].file);

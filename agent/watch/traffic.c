@@ -63,15 +63,12 @@ static int add_children(pid_t *list, int count, pid_t pid)
 
 static void read_stat(struct traffic *out, pid_t pid)
 {
-    char path[48], text[TEXT_MAX_BYTES];
-    const char *at;
+    char text[TEXT_MAX_BYTES];
+    const char *at = ct_small_file_stat(text, sizeof text, pid, 0);
     unsigned long user, system;
 
-    (void)ct_format(path, sizeof path, "/proc/%d/stat", (int)pid);
-    (void)ct_small_file_read(text, sizeof text, path);
-    at = strrchr(text, ')');
     if (at && sscanf(at,
-                     ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                     "%c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
                      "%lu %lu",
                      &out->state, &user, &system) == 3)
         out->cpu_ticks = user + system;

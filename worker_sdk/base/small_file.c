@@ -33,20 +33,55 @@ ssize_t ct_small_file_line(char *dst, size_t size, const char *path)
     return (ssize_t)strlen(dst);
 }
 
+/* "/proc/PID/task/TID/stat": snprintf is not async-signal-safe. */
+static char *add_number(char *at, pid_t number)
+{
+    char digits[12];
+    size_t count = 0;
+
+    do {
+        digits[count++] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0 && count < sizeof digits);
+    while (count > 0)
+        *at++ = digits[--count];
+    return at;
+}
+
+const char *ct_small_file_stat(char *dst, size_t size, pid_t pid, pid_t thread)
+{
+    char path[64] = "/proc/";
+    char *at = add_number(path + strlen(path), pid);
+    const char *name;
+
+    if (thread)
+        at = add_number(stpcpy(at, "/task/"), thread);
+    memcpy(at, "/stat", sizeof "/stat");
+    (void)ct_small_file_read(dst, size, path);
+    name = strrchr(dst, ')');
+    return name && name[1] == ' ' && name[2] ? name + 2 : NULL;
+}
+
+void ct_small_file_wait(char *dst, size_t size, pid_t pid, pid_t thread)
+{
+    char path[64];
+
+    (void)ct_format(path, sizeof path, "/proc/%d/task/%d/wchan", (int)pid, (int)thread);
+    (void)ct_small_file_line(dst, size, path);
+    if (strcmp(dst, "0") == 0)
+        *dst = '\0';
+}
+
 uint64_t ct_small_file_started(pid_t pid)
 {
     enum {
-        NAME_FIELD = 2,
+        STATE_FIELD = 3,
         START_FIELD = 22
     };
-    char path[40];
     char stat[1024];
-    const char *at;
+    const char *at = ct_small_file_stat(stat, sizeof stat, pid, 0);
 
-    (void)ct_format(path, sizeof path, "/proc/%d/stat", (int)pid);
-    (void)ct_small_file_read(stat, sizeof stat, path);
-    at = strrchr(stat, ')'); /* the name may hold blanks and brackets */
-    for (int field = NAME_FIELD; at && field < START_FIELD; field++)
+    for (int field = STATE_FIELD; at && field < START_FIELD; field++)
         at = strchr(at + 1, ' ');
     return at ? strtoull(at + 1, NULL, 10) : 0;
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which process is gone: who believes that too early kills what is alive. */
+#include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -44,11 +46,40 @@ static void a_process_of_which_nothing_can_be_read_has_not_ended(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+static void
+what_is_behind_a_name_begins_with_the_state_whatever_the_name_is(void **state)
+{
+    char stat[1024];
+    const char *at;
+
+    (void)state;
+    assert_int_equal(prctl(PR_SET_NAME, "a) Z (b"), 0);
+    for (pid_t thread = 0; thread <= getpid(); thread += getpid()) {
+        assert_non_null(at = ct_small_file_stat(stat, sizeof stat, getpid(), thread));
+        assert_memory_equal(at, "R ", 2);
+        assert_int_equal(strtol(at + 2, NULL, 10), getppid());
+    }
+    assert_null(ct_small_file_stat(stat, sizeof stat, INT32_MAX, 0));
+    assert_null(ct_small_file_stat(stat, sizeof stat, getpid(), INT32_MAX));
+}
+
+static void who_runs_waits_in_no_function(void **state)
+{
+    char wait[64] = "?";
+
+    (void)state;
+    ct_small_file_wait(wait, sizeof wait, getpid(), getpid());
+    assert_string_equal(wait, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_is_known_by_pid_and_start),
         cmocka_unit_test(a_process_that_was_reaped_has_ended),
+        cmocka_unit_test(
+            what_is_behind_a_name_begins_with_the_state_whatever_the_name_is),
+        cmocka_unit_test(who_runs_waits_in_no_function),
         cmocka_unit_test(a_process_of_which_nothing_can_be_read_has_not_ended),
     };
 
