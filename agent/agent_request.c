@@ -126,19 +126,15 @@ static int on_ctl_why(void *context, struct ct_buf *out, struct ctrun_error *err
 {
     const struct agent *agent = context;
     char text[WHY_MAX_BYTES] = "";
-    /* a text of odd characters can be six times as long; such a one is refused below */
-    uint8_t quoted[2 * WHY_MAX_BYTES];
-    struct ct_writer writer;
+    int rc;
 
     if (agent->options->why)
         agent->options->why(agent->options->context, text, sizeof text);
-    ct_writer_init(&writer, quoted, sizeof quoted);
-    ct_json_write_str(&writer, text);
-    if (ct_write_end(&writer) < 0)
-        return ct_fail(err, -EMSGSIZE, "why: too many odd characters");
-    return ct_buf_printf(out, "{\"generation\":%llu,\"why\":%.*s}",
-                         (unsigned long long)agent->start.generation,
-                         (int)writer.length, (const char *)quoted);
+    if ((rc = ct_buf_printf(out, "{\"generation\":%llu,\"why\":",
+                            (unsigned long long)agent->start.generation)) == 0 &&
+        (rc = ct_json_append_str(out, text)) == 0)
+        rc = ct_buf_append(out, "}", 1);
+    return rc < 0 ? ct_fail(err, rc, "why: %s", strerror(-rc)) : 0;
 }
 
 /* A stock Python program dies of USR1, and who asks for its stacks does not want that. */

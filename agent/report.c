@@ -6,28 +6,16 @@
 #include "agent/guard/guard.h"
 #include "agent/worker/worker.h"
 #include "agent/worker/worker_metrics.h"
-#include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
 
-enum {
-    TEXT_MAX_BYTES = 6 * 4096 + 3 /* the longest path, every byte escaped */
-};
-
 /* All add_x() append ",\"key\":value"; 0, or -ENOBUFS, -ENOMEM: then what is in `out` is of no use. */
 static int add_text(struct ct_buf *out, const char *key, const char *text)
 {
-    uint8_t quoted[TEXT_MAX_BYTES];
-    struct ct_writer writer;
-    int rc;
+    const int rc = ct_buf_printf(out, ",\"%s\":", key);
 
-    ct_writer_init(&writer, quoted, sizeof quoted);
-    ct_json_write_str(&writer, text);
-    if ((rc = ct_buf_printf(out, ",\"%s\":", key)) < 0 ||
-        (rc = ct_write_end(&writer)) < 0)
-        return rc;
-    return ct_buf_append(out, quoted, writer.length);
+    return rc < 0 ? rc : ct_json_append_str(out, text);
 }
 
 static const char *worker_state(const struct worker *worker)

@@ -4,10 +4,10 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 
 #include "agent/error_file/redact.h"
 #include "worker_sdk/base/whole_file.h"
-#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
@@ -117,18 +117,14 @@ void json_get_lines(const cJSON *object, const char *key, char *dst, size_t size
 
 void json_print_text(FILE *out, const char *text)
 {
-    const size_t size = 6 * strlen(text) + 3; /* every byte escaped */
-    uint8_t *quoted = ct_zalloc(size);
-    struct ct_writer writer;
+    struct ct_buf quoted;
 
-    if (!quoted) {
+    ct_buf_init(&quoted, SIZE_MAX / 2);
+    if (ct_json_append_str(&quoted, text) < 0)
         fputs("null", out);
-        return;
-    }
-    ct_writer_init(&writer, quoted, size);
-    ct_json_write_str(&writer, text);
-    (void)fwrite(quoted, 1, writer.length, out);
-    free(quoted);
+    else
+        (void)fwrite(ct_buf_data(&quoted), 1, ct_buf_length(&quoted), out);
+    ct_buf_deinit(&quoted);
 }
 
 /* json_parse() has seen to it that it does not nest deeply. */

@@ -23,27 +23,16 @@ struct stacks_request {
 
 /* ---- The answer to ctrunctl -------------------------------------------------------------- */
 
-static int format(struct ct_buf *out, const struct ct_buf *text)
+/* NUL-terminated, as `text` is from here on. */
+static int format(struct ct_buf *out, struct ct_buf *text)
 {
-    /* Plain text has nothing that JSON writes as more than two characters but for what is rare. */
-    const size_t size = 2 * ct_buf_length(text) + 64;
-    char *const plain = ct_zalloc(ct_buf_length(text) + 1);
-    uint8_t *const quoted = ct_zalloc(size);
-    struct ct_writer writer;
-    int rc = -ENOMEM;
+    int rc = ct_buf_append(text, "", 1);
 
-    if (plain && quoted) {
-        memcpy(plain, ct_buf_data(text), ct_buf_length(text));
-        ct_writer_init(&writer, quoted, size);
-        ct_json_write_str(&writer, plain);
-        rc = ct_write_end(&writer);
-        if (rc >= 0)
-            rc = ct_buf_printf(out, "{\"stacks\":%.*s}%c", (int)writer.length,
-                               (const char *)quoted, '\0');
-    }
-    free(plain);
-    free(quoted);
-    return rc;
+    if (rc == 0)
+        rc = ct_buf_printf(out, "{\"stacks\":");
+    if (rc == 0)
+        rc = ct_json_append_str(out, (const char *)ct_buf_data(text));
+    return rc < 0 ? rc : ct_buf_append(out, "}", sizeof "}");
 }
 
 void agent_close_stacks(struct agent *agent)
@@ -69,7 +58,7 @@ static void finish(void *context)
     struct ct_buf text, out;
     int rc = 0;
 
-    ct_buf_init(&text, STACKS_TEXT_MAX_BYTES + 2 * CT_STACKS_ALL_MAX_BYTES);
+    ct_buf_init(&text, STACKS_TEXT_MAX_BYTES + 2 * CT_STACKS_ALL_MAX_BYTES + 1);
     ct_buf_init(&out, CTL_SOCKET_REPLY_MAX_BYTES);
     if (request->asks)
         rc = stacks_gather_write(request->gather, &text, agent->start.group_rank,
@@ -121,7 +110,7 @@ static int begin(struct agent *agent, uint32_t ticket, struct ctrun_error *err)
     agent->stacks = request;
     request->agent = agent;
     request->since_ms = ct_now_ms();
-    ct_buf_init(&request->own, STACKS_TEXT_MAX_BYTES);
+    ct_buf_init(&request->own, STACKS_TEXT_MAX_BYTES + 1);
     if ((request->gather = stacks_gather_create(ticket)) &&
         (request->timer = loop_timer_open(agent->loop, finish, request)))
         return 0;

@@ -89,6 +89,26 @@ void ct_json_write_str(struct ct_writer *out, const char *text)
     write_text(out, "\"");
 }
 
+/* There is seldom much to escape; what is escaped has six times its length at most. */
+int ct_json_append_str(struct ct_buf *out, const char *text)
+{
+    const size_t length = strlen(text);
+    const size_t rooms[] = {length + length / 2 + 64, 6 * length + 2};
+    struct ct_writer writer;
+    uint8_t *at;
+    int rc = -EMSGSIZE;
+
+    for (int i = 0; rc == -EMSGSIZE && i < 2; i++) {
+        if ((rc = ct_buf_reserve(out, rooms[i], &at)) < 0)
+            return rc;
+        ct_writer_init(&writer, at, rooms[i]);
+        ct_json_write_str(&writer, text);
+        rc = ct_write_end(&writer);
+    }
+    ct_buf_commit(out, writer.length); /* the second room is enough for all */
+    return 0;
+}
+
 static void write_key(struct ct_event *event, const char *key)
 {
     write_text(&event->out, event->out.length > 1 ? "," : "");

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "worker_sdk/base/buf.h"
 #include "worker_sdk/base/bytes.h"
 
 enum {
@@ -45,5 +46,7 @@ void ct_event_end(struct ct_event *event);
 
 /* Appends text as a JSON string, quotes included, to out: for others who write JSON. */
 void ct_json_write_str(struct ct_writer *out, const char *text);
+/* The same for a buf. 0; -ENOBUFS, -ENOMEM: it is as before. */
+int ct_json_append_str(struct ct_buf *out, const char *text);
 
 #endif

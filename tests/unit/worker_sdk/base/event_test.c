@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,10 +57,34 @@ static void an_event_too_long_is_dropped_whole(void **state)
     unlink(path);
 }
 
+static void
+a_json_string_grows_with_what_is_escaped_and_is_whole_or_not_there(void **state)
+{
+    char text[1001];
+    struct ct_buf buf;
+
+    (void)state;
+    memset(text, 1, sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    ct_buf_init(&buf, 6002 + 9);
+    assert_int_equal(ct_json_append_str(&buf, "a\"\n"), 0);
+    assert_int_equal(ct_buf_length(&buf), 11);
+    assert_memory_equal(ct_buf_data(&buf), "\"a\\\"\\u000a\"", 11);
+    assert_int_equal(ct_json_append_str(&buf, text),
+                     -ENOBUFS); /* two bytes are missing */
+    assert_int_equal(ct_buf_length(&buf), 11);
+    ct_buf_consume(&buf, 2);
+    assert_int_equal(ct_json_append_str(&buf, text), 0);
+    assert_int_equal(ct_buf_length(&buf), 6002 + 9);
+    ct_buf_deinit(&buf);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_event_is_one_escaped_json_line),
+        cmocka_unit_test(
+            a_json_string_grows_with_what_is_escaped_and_is_whole_or_not_there),
         cmocka_unit_test(an_event_too_long_is_dropped_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
