@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
+#include <unistd.h>
+
+#include "agent/control/worker_socket_private.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/progress.h"
+
+/* In two steps: what is counted by the first one is there for the second. Returns how many; a name that
+ * is none is left out. */
+static int read_metrics(int page, uint64_t count,
+                        struct ct_metric metrics[CT_METRICS_MAX])
+{
+    struct ct_progress_metric raw[CT_METRICS_MAX];
+    const ssize_t length = count <= CT_METRICS_MAX
+                               ? pread(page, raw, count * sizeof *raw,
+                                       offsetof(struct ct_progress, metrics))
+                               : 0;
+    int found = 0;
+
+    for (size_t i = 0; (ssize_t)((i + 1) * sizeof *raw) <= length; i++) {
+        if (!ct_metric_is_name(raw[i].name, sizeof raw[i].name))
+            continue;
+        metrics[found].value = ct_metric_from_bits(raw[i].bits);
+        (void)ct_copy(metrics[found++].name, CT_METRIC_NAME_MAX, raw[i].name);
+    }
+    return found;
+}
+
+/* NULL: it has told none, or was writing when it died. */
+static const struct ct_samples *read_samples(int page, struct ct_samples *out)
+{
+    struct ct_progress_samples raw;
+
+    if (pread(page, &raw, sizeof raw, offsetof(struct ct_progress, samples)) !=
+            (ssize_t)sizeof raw ||
+        raw.sequence == 0 || raw.sequence % 2 != 0 || raw.count == 0 ||
+        raw.count > CT_SAMPLES_MAX || raw.total < raw.count)
+        return NULL;
+    out->total = raw.total;
+    out->count = (uint8_t)raw.count;
+    for (uint32_t i = 0; i < raw.count; i++)
+        out->list[i].id = raw.ids[i];
+    return out;
+}
+
+/* pread(): whoever has the memory may make it shorter under a mapping. */
+void worker_socket_report_progress(const struct connection *connection)
+{
+    const struct worker_socket_options *options = &connection->worker_socket->options;
+    const uint64_t now_ms = ct_now_ms();
+    struct ct_metric metrics[CT_METRICS_MAX];
+    struct ct_progress page;
+    struct worker_socket_progress progress;
+    struct ct_samples samples;
+
+    if (connection->progress < 0 || !options->on_progress ||
+        pread(connection->progress, &page, offsetof(struct ct_progress, metrics), 0) !=
+            offsetof(struct ct_progress, metrics) ||
+        page.magic != CT_PROGRESS_MAGIC || page.step > INT64_MAX)
+        return;
+    progress = (struct worker_socket_progress){
+        .step = page.step_ms > 0 ? (int64_t)page.step : -1,
+        .step_ms = page.step_ms < now_ms ? page.step_ms : now_ms,
+        .waits = page.waits > 0,
+        .metric_count = read_metrics(connection->progress, page.metric_count, metrics),
+        .metrics = metrics,
+        .samples = read_samples(connection->progress, &samples),
+    };
+    options->on_progress(options->context, connection->rank, connection->generation,
+                         &progress);
+}
+
+void worker_socket_refresh(struct worker_socket *worker_socket)
+{
+    struct ct_list *it;
+
+    ct_list_for_each(it, &worker_socket->connections)
+        worker_socket_report_progress(ct_list_entry(it, struct connection, node));
+}
