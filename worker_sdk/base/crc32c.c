@@ -2,7 +2,12 @@
 #include "worker_sdk/base/crc32c.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <stdatomic.h>
+#endif
 
 enum {
     POLYNOMIAL = 0x82f63b78, /* bits in reverse */
@@ -144,16 +149,31 @@ static ALWAYS_INLINE uint32_t sum_fast(uint32_t crc, const uint8_t *at, uint8_t 
     return ~(uint32_t)sum;
 }
 
+/* Asked when it matters, and once: the question traps in a virtual machine, for tens of microseconds. With
+ * __builtin_cpu_supports() a constructor would ask it at each start of a program that has this file. */
+static bool has_instruction(void)
+{
+    static atomic_int known; /* 0: not asked yet, 1: yes, -1: no */
+    int has = atomic_load_explicit(&known, memory_order_relaxed);
+    unsigned a, b, c, d;
+
+    if (has == 0) {
+        has = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_SSE4_2) ? 1 : -1;
+        atomic_store_explicit(&known, has, memory_order_relaxed);
+    }
+    return has > 0;
+}
+
 uint32_t ct_crc32c(uint32_t crc, const void *data, size_t length)
 {
-    return __builtin_cpu_supports("sse4.2") ? sum_fast(crc, data, NULL, length)
-                                            : ct_crc32c_plain(crc, data, length);
+    return has_instruction() ? sum_fast(crc, data, NULL, length)
+                             : ct_crc32c_plain(crc, data, length);
 }
 
 uint32_t ct_crc32c_copy(uint32_t crc, void *restrict to, const void *restrict data,
                         size_t length)
 {
-    if (!__builtin_cpu_supports("sse4.2")) {
+    if (!has_instruction()) {
         memcpy(to, data, length);
         return ct_crc32c_plain(crc, data, length);
     }
