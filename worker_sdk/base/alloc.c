@@ -2,11 +2,17 @@
 #include "worker_sdk/base/alloc.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+    WIPE_PAGES = 64 /* at a time */
+};
 
 /* 0: none is to fail; n: the n-th from now. Of threads that allocate at once each takes one number, so
  * exactly one fails. */
@@ -74,6 +80,24 @@ void *ct_secret_zalloc(size_t size)
     return head + 1;
 }
 
+/* Only pages that were used have anything: to wipe the others would first make them. */
+static void wipe(void *memory, size_t size)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char used[WIPE_PAGES];
+
+    for (size_t at = 0; at < size; at += page * WIPE_PAGES) {
+        const size_t length = size - at < page * WIPE_PAGES ? size - at
+                                                            : page * WIPE_PAGES;
+        const bool is_known = mincore((char *)memory + at, length, used) == 0;
+
+        for (size_t i = 0; i * page < length; i++)
+            if (!is_known || used[i] & 1)
+                explicit_bzero((char *)memory + at + i * page,
+                               length - i * page < page ? length - i * page : page);
+    }
+}
+
 void ct_secret_free(void *memory)
 {
     union secret_head *head = memory;
@@ -83,7 +107,7 @@ void ct_secret_free(void *memory)
         return;
     size = (--head)->size;
     register_root(unregister, head, size);
-    explicit_bzero(head, size);
+    wipe(head, size);
     (void)munmap(head, size);
 }
 
