@@ -6,7 +6,8 @@
 
 #include "agent/node/agent_private.h"
 
-/* Half of what there is: the workers and the page cache have the other half. */
+/* Half of what there is: the workers and the page cache have the other half. Twenty system calls, which a start without
+ * such checkpoints does not need. */
 static uint64_t find_room(void)
 {
     struct oom_counter cgroup;
@@ -63,7 +64,7 @@ int agent_open_hold(struct agent *agent, struct ctrun_error *err)
 {
     const struct hold_options options = {
         .loop = agent->loop,
-        .max_bytes = find_room(),
+        .find_max_bytes = find_room,
         .may_write = may_write,
         .context = agent,
         .reply = worker_socket_reply_hold,

@@ -178,6 +178,8 @@ static bool make_room(struct hold *hold, uint64_t bytes)
 {
     struct ct_list *it, *keep;
 
+    if (hold->options.max_bytes == 0)
+        hold->options.max_bytes = hold->options.find_max_bytes();
     ct_list_for_each_safe(it, keep, &hold->entries) {
         struct entry *entry = ct_list_entry(it, struct entry, node);
 

@@ -25,7 +25,7 @@ static struct {
     struct loop *loop;
     struct hold *hold;
     char folder[64];
-    int written, lost, left, idle;
+    int written, lost, left, idle, asked;
     char why[256];
     bool may_write;
 } here;
@@ -64,9 +64,15 @@ static void on_idle(void *context)
     loop_stop(here.loop);
 }
 
+static uint64_t find_max(void)
+{
+    here.asked++;
+    return 100;
+}
+
 static int setup(void **state)
 {
-    struct hold_options options = {.max_bytes = 100,
+    struct hold_options options = {.find_max_bytes = find_max,
                                    .may_write = may_write,
                                    .context = &here,
                                    .reply = reply,
@@ -313,6 +319,22 @@ static void lies_end_the_connection(void **state)
     assert_int_equal(here.written + here.lost, 0);
 }
 
+static void
+how_much_there_is_room_for_is_asked_once_and_not_before_it_matters(void **state)
+{
+    struct peer peer;
+
+    (void)state;
+    join(&peer, 0);
+    assert_int_equal(here.asked, 0);
+    assert_int_equal(begin(&peer, 10), 0);
+    assert_int_equal(say(&peer, CT_HOLD_DROP, 0, 0, -1), 0);
+    assert_int_equal(begin(&peer, 101), 0);
+    assert_int_equal(peer.code, CTRUN_E_RESOURCES);
+    assert_int_equal(here.asked, 1);
+    hold_leave(peer.client);
+}
+
 static void who_has_gone_makes_room_for_others(void **state)
 {
     struct peer peer, other;
@@ -343,6 +365,7 @@ int main(void)
         STORY(a_node_that_was_cut_off_names_nothing),
         STORY(what_is_cancelled_is_lost_at_once),
         STORY(lies_end_the_connection),
+        STORY(how_much_there_is_room_for_is_asked_once_and_not_before_it_matters),
         STORY(who_has_gone_makes_room_for_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
