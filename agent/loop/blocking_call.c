@@ -135,9 +135,12 @@ int blocking_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
 }
 
 struct look {
-    char *path;
-    bool is_there;
-    uint64_t written_ns;
+    int count;
+    struct {
+        char *path; /* owned; NULL: no file */
+        bool is_there;
+        uint64_t written_ns;
+    } list[];
 };
 
 /* File systems that take the time from this kernel. */
@@ -158,40 +161,56 @@ static bool is_local(const char *path)
     }
 }
 
-static void look_for_file(void *job)
+static void look_for_files(void *job)
 {
     struct look *look = job;
     struct stat info;
 
-    look->is_there = stat(look->path, &info) == 0;
-    if (look->is_there && is_local(look->path))
-        look->written_ns = (uint64_t)info.st_mtim.tv_sec * 1000000000 +
-                           (uint64_t)info.st_mtim.tv_nsec;
+    for (int i = 0; i < look->count; i++) {
+        const char *path = look->list[i].path;
+
+        look->list[i].is_there = path && stat(path, &info) == 0;
+        if (look->list[i].is_there && is_local(path))
+            look->list[i].written_ns = (uint64_t)info.st_mtim.tv_sec * 1000000000 +
+                                       (uint64_t)info.st_mtim.tv_nsec;
+    }
 }
 
 static void free_look(void *job)
 {
     struct look *look = job;
 
-    free(look->path);
+    for (int i = 0; i < look->count; i++)
+        free(look->list[i].path);
     free(look);
 }
 
-bool blocking_call_find_file(const char *path, uint64_t timeout_ms,
-                             uint64_t *written_ns)
+/* NULL: out of memory. */
+static struct look *make_look(const struct blocking_file *files, int count)
 {
-    struct look *look = ct_zalloc(sizeof *look);
-    bool is_there;
+    struct look *look = ct_zalloc(sizeof *look + (size_t)count * sizeof *look->list);
 
-    *written_ns = 0;
-    if (!look || !(look->path = ct_strdup(path))) {
-        free(look);
-        return false;
+    if (look)
+        look->count = count;
+    for (int i = 0; look && i < count; i++)
+        if (files[i].path && !(look->list[i].path = ct_strdup(files[i].path))) {
+            free_look(look);
+            return NULL;
+        }
+    return look;
+}
+
+void blocking_call_find_files(struct blocking_file *files, int count,
+                              uint64_t timeout_ms)
+{
+    struct look *look = make_look(files, count);
+    const bool is_done = look && blocking_call(look_for_files, free_look, look,
+                                               timeout_ms) == 0;
+
+    for (int i = 0; i < count; i++) {
+        files[i].is_there = is_done && look->list[i].is_there;
+        files[i].written_ns = is_done ? look->list[i].written_ns : 0;
     }
-    if (blocking_call(look_for_file, free_look, look, timeout_ms) < 0)
-        return false;
-    is_there = look->is_there;
-    *written_ns = look->written_ns;
-    free_look(look);
-    return is_there;
+    if (is_done)
+        free_look(look);
 }

@@ -15,9 +15,14 @@ int blocking_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
 /* Calls fn(job) on a thread of its own and returns at once; fn sees to job's end. 0, or a
  * negative errno when no thread was to be had. */
 int blocking_call_start(void *(*fn)(void *job), void *job);
-/* True when the file is there; false also when nobody knows after timeout_ms. *written_ns is when
- * it was written, by this host's clock; 0: by another one's, as on network file systems. */
-bool blocking_call_find_file(const char *path, uint64_t timeout_ms,
-                             uint64_t *written_ns);
+/* A file that may be there. */
+struct blocking_file {
+    const char *path; /* borrowed for the call; NULL: no file */
+    bool is_there;
+    uint64_t written_ns; /* when, by this host's clock; 0: by another's, of a network */
+};
+/* Looks for all of them in one such call. None is there when nobody knows after timeout_ms. */
+void blocking_call_find_files(struct blocking_file *files, int count,
+                              uint64_t timeout_ms);
 
 #endif

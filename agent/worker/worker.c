@@ -405,14 +405,16 @@ static void blame_timer(struct worker *worker)
 static uint64_t find_error_file(struct worker *worker)
 {
     struct ct_failure *failure = &worker->failure;
-    uint64_t written_ns;
+    struct blocking_file file = worker->look;
 
-    if (!worker->plan.error_file ||
-        !blocking_call_find_file(worker->plan.error_file, WORKER_LOOK_MS, &written_ns))
+    if (!file.path && worker->plan.error_file) {
+        file.path = worker->plan.error_file;
+        blocking_call_find_files(&file, 1, WORKER_LOOK_MS);
+    }
+    if (!file.is_there)
         return 0;
-    (void)ct_copy(failure->error_file, sizeof failure->error_file,
-                  worker->plan.error_file);
-    return written_ns;
+    (void)ct_copy(failure->error_file, sizeof failure->error_file, file.path);
+    return file.written_ns;
 }
 
 /* Its error file knows best; without one, what it wrote. */

@@ -11,6 +11,7 @@
 #ifndef AGENT_WORKER_WORKER_H
 #define AGENT_WORKER_WORKER_H
 
+#include "agent/loop/blocking_call.h"
 #include "agent/output/output.h"
 #include "agent/postmortem/failure_evidence.h"
 #include "agent/postmortem/memory.h"
@@ -52,7 +53,8 @@ struct worker {
     bool is_survived; /* and they do */
     bool is_new; /* --survive-replace: it waits, or will, until the others take it in */
     bool has_raised; /* told as a failure for its error file, before it had ended */
-    int restarts;    /* alone, in this round */
+    struct blocking_file look; /* at that file, in this moment; path NULL: none yet */
+    int restarts;              /* alone, in this round */
     struct orphans_pass
         *orphans;        /* RESTARTING: what it left; owned; NULL: not looked yet */
     uint64_t gone_by_ms; /* when that must be gone */

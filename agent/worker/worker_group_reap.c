@@ -2,6 +2,7 @@
 /* Workers that have ended, and what follows: the next step of a stop or of a restart, a failure, the
  * success of all. A SIGCHLD and the timers of both come here, and from here it only goes down. */
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -9,7 +10,9 @@
 
 #include "agent/control/worker_socket.h"
 #include "agent/guard/fence.h"
+#include "agent/loop/limits.h"
 #include "agent/worker/worker_group_private.h"
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 
 static struct worker *find_by_pid(const struct worker_group *group, pid_t pid)
@@ -84,6 +87,46 @@ static pid_t reap_one(struct worker_group *group, int *status, struct rusage *us
     return wait4(info.si_pid, status, WNOHANG, usage);
 }
 
+/* ---- Error files ------------------------------------------------------------------------ */
+
+/* At all in one thread, which takes longer to start than a file to find: whoever raised first may still run. */
+static void look_at_error_files(struct worker_group *group)
+{
+    struct blocking_file *files = ct_zalloc_array((size_t)group->count, sizeof *files);
+
+    for (int i = 0; files && i < group->count; i++)
+        if (group->workers[i].state == WORKER_RUNNING)
+            files[i].path = group->workers[i].plan.error_file;
+    if (files)
+        blocking_call_find_files(files, group->count, WORKER_LOOK_MS);
+    for (int i = 0; files && i < group->count; i++)
+        group->workers[i].look = files[i];
+    group->has_looked = true;
+    free(files);
+}
+
+/* The next moment has looks of its own. */
+static void forget_looks(struct worker_group *group)
+{
+    for (int i = 0; i < group->count; i++)
+        group->workers[i].look = (struct blocking_file){0};
+    group->has_looked = false;
+}
+
+/* Of those that end in one moment the first was dead when its file was looked at. Another one may have written its own
+ * since: one that was not there is looked for once more. */
+static void look_before_end(struct worker_group *group, struct worker *worker)
+{
+    if (group->policy.phase != POLICY_IDLE)
+        return; /* nobody asks who was first: each at its own end */
+    if (!group->has_looked)
+        look_at_error_files(group);
+    else if (!worker->look.is_there)
+        worker->look.path = NULL;
+}
+
+/* ---- Ends ------------------------------------------------------------------------------- */
+
 /* With what it told of a crash. */
 static void end_worker(struct worker_group *group, struct worker *worker,
                        struct failure_evidence *death)
@@ -94,6 +137,7 @@ static void end_worker(struct worker_group *group, struct worker *worker,
     death->larger = larger;
     worker_socket_refresh(group->options.worker_socket); /* its last step */
     if (is_bad(death->status)) {
+        look_before_end(group, worker);
         look_for_oom(group);
         death->crash_record = worker_socket_take_crash(
             group->options.worker_socket, worker->rank, group->start.generation,
@@ -118,7 +162,10 @@ const struct ct_failure *worker_group_find_raised(struct worker_group *group,
                                                   uint64_t until_ms)
 {
     const struct ct_failure *first = NULL;
+    const bool looks = !group->has_looked;
 
+    if (looks)
+        look_at_error_files(group);
     for (int i = 0; i < group->count; i++) {
         const struct ct_failure *failure = &group->workers[i].failure;
 
@@ -127,6 +174,8 @@ const struct ct_failure *worker_group_find_raised(struct worker_group *group,
             failure->happened_ms <= (first ? first->happened_ms : until_ms))
             first = failure;
     }
+    if (looks)
+        forget_looks(group);
     return first;
 }
 
@@ -196,6 +245,7 @@ void worker_group_reap(struct worker_group *group)
         group->options.on_success(group->options.context);
     else if (group->policy.phase == POLICY_IDLE && group->options.on_fewer)
         go_on(group);
+    forget_looks(group);
 }
 
 void worker_group_on_timer(void *context)

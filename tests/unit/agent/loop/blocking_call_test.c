@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looks at files that may be there: any number in one thread. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "agent/loop/blocking_call.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+
+static int threads;
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                          void *(*fn)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                          void *(*fn)(void *), void *argument);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                          void *(*fn)(void *), void *argument)
+{
+    threads++;
+    return __real_pthread_create(thread, attr, fn, argument);
+}
+
+static void files_are_looked_for_in_one_thread(void **state)
+{
+    char there[] = "/tmp/ctrun-look-XXXXXX";
+    const int fd = mkstemp(there);
+    const uint64_t now_ns = ct_wall_ns();
+    struct blocking_file files[3] = {{.path = there}, {0}, {.path = "/tmp/nobody/x"}};
+
+    (void)state;
+    assert_true(fd >= 0);
+    blocking_call_find_files(files, 3, 60000);
+    assert_int_equal(threads, 1);
+    assert_true(files[0].is_there && !files[1].is_there && !files[2].is_there);
+    assert_true(files[0].written_ns == 0 || now_ns - files[0].written_ns < 60000000000);
+    assert_int_equal(files[2].written_ns, 0);
+    close(fd);
+    unlink(there);
+}
+
+static void without_memory_no_file_is_there(void **state)
+{
+    struct blocking_file files[2] = {{.path = "/", .is_there = true},
+                                     {.path = "/", .is_there = true}};
+
+    (void)state;
+    for (size_t n = 1; n <= 3; n++) {
+        ct_alloc_fail_at(n);
+        blocking_call_find_files(files, 2, 60000);
+        assert_false(files[0].is_there || files[1].is_there);
+    }
+    ct_alloc_fail_at(0);
+    blocking_call_find_files(files, 2, 60000);
+    assert_true(files[0].is_there && files[1].is_there);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_are_looked_for_in_one_thread),
+        cmocka_unit_test(without_memory_no_file_is_there),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
