@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a message costs: encodes and decodes HEARTBEAT, or START of 64 nodes, COUNT times.
  *
- *     valgrind --tool=callgrind --callgrind-out-file=/dev/null bench_codec start 1000
+ *     valgrind --tool=callgrind --callgrind-out-file=/dev/null build/release/tests/bench/codec start 1000
  *
- * Less the same with COUNT 0, by 1000: instructions a message. */
+ * Less the same with COUNT 0, by 1000: instructions a message. On 26 November 2026, beside f691615, where a message held
+ * its body, 46.7 KiB on the stacks of 31 functions (this program with that interface):
+ *
+ *                  f691615    today
+ *     HEARTBEAT        819      710
+ *     START          2,750    2,948    and the 2,168 bytes that are cleared, by one instruction that callgrind counts
+ *                                      for each of them
+ *
+ * START has more in it today, and each text is looked at for what a terminal would obey. */
 #include <stdio.h>
 #include <string.h>
 

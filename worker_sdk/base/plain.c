@@ -53,8 +53,12 @@ void ct_make_plain(char *text, bool keeps_lines)
     size_t length;
 
     for (uint8_t *at = (uint8_t *)text; *at; at += length) {
-        const uint32_t c = decode(at, &length);
+        uint32_t c;
 
+        length = 1;
+        if (*at >= 0x20 && *at < 0x7f)
+            continue; /* nearly all of every text */
+        c = decode(at, &length);
         if (c == UINT32_MAX)
             length = 1;
         if (c == UINT32_MAX || !is_plain(c, keeps_lines))
