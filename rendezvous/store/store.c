@@ -57,7 +57,6 @@ int store_create(struct store **out)
     ct_list_init(&store->entries);
     ct_list_init(&store->clients);
     ct_list_init(&store->over);
-    store->legacy = CT_TCPSTORE_D0;
     store_set_limits(store, STORE_DATA_MAX_BYTES, STORE_OUTPUT_TOTAL_MAX_BYTES);
     *out = store;
     return 0;
@@ -77,12 +76,6 @@ void store_destroy(struct store *store)
     store_map_deinit(&store->map);
     store_map_deinit(&store->groups);
     free(store);
-}
-
-void store_set_legacy_dialect(struct store *store, enum ct_tcpstore_dialect dialect)
-{
-    assert(dialect == CT_TCPSTORE_D0 || dialect == CT_TCPSTORE_D1);
-    store->legacy = dialect;
 }
 
 void store_set_limits(struct store *store, size_t data_bytes, size_t output_bytes)
@@ -173,8 +166,7 @@ static int run(struct store_client *client, const uint8_t *data, size_t length,
         if (*used == length)
             return 0;
         if (client->dialect == CT_TCPSTORE_UNKNOWN) {
-            n = ct_tcpstore_sniff(at, length - *used, client->store->legacy,
-                                  &client->dialect);
+            n = ct_tcpstore_sniff(at, length - *used, &client->dialect);
             if (n < 0 || client->dialect == CT_TCPSTORE_UNKNOWN)
                 return n;
             *used += (size_t)n;

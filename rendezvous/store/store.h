@@ -41,8 +41,6 @@ typedef void store_output_fn(void *context);
 int store_create(struct store **out);
 /* Frees it with all its clients. Accepts NULL. */
 void store_destroy(struct store *store);
-/* Who sends no VALIDATE speaks this: CT_TCPSTORE_D0 (torch <= 2.0, the default) or D1. */
-void store_set_legacy_dialect(struct store *store, enum ct_tcpstore_dialect dialect);
 /* Instead of STORE_DATA_MAX_BYTES and STORE_OUTPUT_TOTAL_MAX_BYTES. */
 void store_set_limits(struct store *store, size_t data_bytes, size_t output_bytes);
 

@@ -86,8 +86,7 @@ struct store {
     struct store_map groups; /* struct store_group that lives */
     struct ct_list over;     /* struct store_group whose run is over: to be purged */
     struct store_client
-        *running; /* whose requests are being executed: not to be notified */
-    enum ct_tcpstore_dialect legacy;
+        *running;      /* whose requests are being executed: not to be notified */
     size_t key_bytes;  /* of all names that are keys */
     size_t data_bytes; /* <= data_max, but for small things */
     size_t data_max;

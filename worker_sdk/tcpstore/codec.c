@@ -55,7 +55,7 @@ static const struct query {
     [CT_TCPSTORE_WATCH_KEY] = {"WATCH_KEY", {false, 1, 0}, REPLY_FIXED, 1},
 };
 
-/* Query bytes of the legacy dialects. D0 holds what nightlies of May to July 2023 added to it. */
+/* Query bytes of D0, with what nightlies of May to July 2023 added to it. */
 static const uint8_t d0_queries[] = {
     CT_TCPSTORE_SET,         CT_TCPSTORE_COMPARE_SET, CT_TCPSTORE_GET,
     CT_TCPSTORE_ADD,         CT_TCPSTORE_CHECK,       CT_TCPSTORE_WAIT,
@@ -63,15 +63,8 @@ static const uint8_t d0_queries[] = {
     CT_TCPSTORE_APPEND,      CT_TCPSTORE_MULTI_GET,   CT_TCPSTORE_MULTI_SET,
     CT_TCPSTORE_CANCEL_WAIT,
 };
-static const uint8_t d1_queries[] = {
-    CT_TCPSTORE_SET,        CT_TCPSTORE_COMPARE_SET, CT_TCPSTORE_GET,
-    CT_TCPSTORE_ADD,        CT_TCPSTORE_CHECK,       CT_TCPSTORE_WAIT,
-    CT_TCPSTORE_GETNUMKEYS, CT_TCPSTORE_DELETE_KEY,  CT_TCPSTORE_APPEND,
-    CT_TCPSTORE_MULTI_GET,  CT_TCPSTORE_MULTI_SET,   CT_TCPSTORE_CANCEL_WAIT,
-};
 enum {
     D0_RELEASED = 9, /* what torch 1.13 and 2.0 have: up to DELETE_KEY */
-    D1_QUERIES = sizeof d1_queries,
 };
 
 const char *ct_tcpstore_query_name(enum ct_tcpstore_query query)
@@ -126,7 +119,6 @@ static int query_of(enum ct_tcpstore_dialect dialect, uint8_t byte)
 {
     switch (dialect) {
     case CT_TCPSTORE_D0: return byte < sizeof d0_queries ? d0_queries[byte] : -EPROTO;
-    case CT_TCPSTORE_D1: return byte < sizeof d1_queries ? d1_queries[byte] : -EPROTO;
     case CT_TCPSTORE_D2:
         return byte > CT_TCPSTORE_VALIDATE && byte <= CT_TCPSTORE_BARRIER ? byte
                                                                           : -EPROTO;
@@ -141,15 +133,13 @@ static int byte_of(enum ct_tcpstore_dialect dialect, enum ct_tcpstore_query quer
 {
     if (dialect == CT_TCPSTORE_D2)
         return query <= CT_TCPSTORE_BARRIER ? (int)query : -ENOTSUP;
-    for (int byte = 0; byte < (dialect == CT_TCPSTORE_D0 ? D0_RELEASED : D1_QUERIES);
-         byte++)
+    for (int byte = 0; byte < D0_RELEASED; byte++)
         if (query_of(dialect, (uint8_t)byte) == (int)query)
             return byte;
     return -ENOTSUP;
 }
 
-int ct_tcpstore_sniff(const uint8_t *data, size_t length,
-                      enum ct_tcpstore_dialect legacy, enum ct_tcpstore_dialect *out)
+int ct_tcpstore_sniff(const uint8_t *data, size_t length, enum ct_tcpstore_dialect *out)
 {
     uint32_t word;
 
@@ -157,9 +147,9 @@ int ct_tcpstore_sniff(const uint8_t *data, size_t length,
     if (!length)
         return 0;
     if (data[0]) {
-        if (query_of(legacy, data[0]) < 0)
+        if (query_of(CT_TCPSTORE_D0, data[0]) < 0)
             return -EPROTO;
-        *out = legacy;
+        *out = CT_TCPSTORE_D0;
         return 0;
     }
     if (length < SNIFF_BYTES)
@@ -172,7 +162,7 @@ int ct_tcpstore_sniff(const uint8_t *data, size_t length,
     if (word >
         CT_TCPSTORE_KEY_MAX_BYTES) /* a legacy SET: the low half of its key's length */
         return -EPROTO;
-    *out = legacy;
+    *out = CT_TCPSTORE_D0;
     return 0;
 }
 

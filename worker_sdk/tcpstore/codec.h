@@ -3,11 +3,12 @@
  *
  * Everything is little-endian: lengths and counts are u64, numbers i64, a blob is a length and
  * its bytes. There is no message length, no request id and no error reply; replies come in the
- * order of the requests. The query byte has three numberings and no version field:
+ * order of the requests. The query byte has two numberings and no version field:
  *
- *     D0   torch <= 2.0                     begins with a query
- *     D1   nightlies of 2023, perhaps 2.1   begins with a query
- *     D2   torch >= 2.2                     begins with VALIDATE: 00 CE F7 85 3C
+ *     D0   torch <= 2.0   begins with a query
+ *     D2   torch >= 2.2   begins with VALIDATE: 00 CE F7 85 3C
+ *
+ * Nightlies of 2023, perhaps 2.1, had one between the two: from D0 it cannot be told, and it is not spoken here.
  *
  * Both directions work on a stream without copying or allocating: a scan walks from length
  * field to length field, remembers where it stopped, and says how many bytes must be there
@@ -25,7 +26,6 @@
 enum ct_tcpstore_dialect {
     CT_TCPSTORE_UNKNOWN, /* nothing decisive has arrived */
     CT_TCPSTORE_D0,
-    CT_TCPSTORE_D1,
     CT_TCPSTORE_D2,
 };
 
@@ -89,9 +89,9 @@ struct ct_tcpstore_scan {
 
 /* Looks at the first bytes of a connection. D2 takes 5 bytes (VALIDATE), the others none.
  * Returns the bytes taken and sets *out, which stays UNKNOWN while more must come; -EPROTO
- * when no dialect begins like this. `legacy` is what connections without VALIDATE speak. */
+ * when no dialect begins like this. */
 int ct_tcpstore_sniff(const uint8_t *data, size_t length,
-                      enum ct_tcpstore_dialect legacy, enum ct_tcpstore_dialect *out);
+                      enum ct_tcpstore_dialect *out);
 
 /* Returns the length of the request that begins at data once all of it is there, 0 while it is
  * not (scan->need says how much would help; the next call gets the same bytes and more behind

@@ -293,21 +293,6 @@ static const char *const d2_constructor[] = {
     "a<0100000000000000", NULL,
 };
 
-static const char *const d1_session[] = {
-    "a>0002000000000000002f6b010000000000000076",
-    /* 65: derived | D1 (believed 2.1): delete_key("k") */
-    "a>0702000000000000002f6b",
-    "a<0100000000000000",
-    /* 66: derived | D1: append("ap","abc") */
-    "a>0803000000000000002f61700300000000000000616263",
-    /* 67: derived | D1: cancel wait */
-    "a>0b",
-    "a<01",
-    "a>0203000000000000002f6170",
-    "a<0300000000000000616263",
-    NULL,
-};
-
 static const char *const stale_wait_session[] = {
     /* 27: a timed-out wait, num_keys, the key is set, num_keys: no stray byte */
     "b>0003000000000000002f6e300000000000000000",
@@ -330,14 +315,9 @@ static const char *const stale_wait_session[] = {
     NULL,
 };
 
-static const struct session {
-    const char *const *lines;
-    enum ct_tcpstore_dialect legacy;
-} sessions[] = {
-    {d0_session, CT_TCPSTORE_D0},         {d0_others, CT_TCPSTORE_D0},
-    {stale_wait_session, CT_TCPSTORE_D0}, {d1_session, CT_TCPSTORE_D1},
-    {d2_constructor, CT_TCPSTORE_D0},     {d2_session, CT_TCPSTORE_D0},
-    {queue_session, CT_TCPSTORE_D0},
+static const char *const *const sessions[] = {
+    d0_session,     d0_others,  stale_wait_session,
+    d2_constructor, d2_session, queue_session,
 };
 
 static void replay(size_t step)
@@ -346,8 +326,7 @@ static void replay(size_t step)
         struct rig rig;
 
         rig_init(&rig, step);
-        store_set_legacy_dialect(rig.store, sessions[i].legacy);
-        rig_play(&rig, sessions[i].lines);
+        rig_play(&rig, sessions[i]);
         rig_deinit(&rig);
     }
 }
