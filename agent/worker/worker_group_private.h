@@ -69,8 +69,6 @@ bool worker_group_free_survivors(struct worker_group *group, int signal,
 
 /* ---- worker_group_restart.c ------------------------------------------------------------- */
 
-/* Somebody runs who is not new, or will again. */
-bool worker_group_is_at_work(const struct worker_group *group);
 /* Of those that have failed by now: one whose failure is everybody's, `first` if it is not only
  * one's own; NULL: each of them is started again alone. */
 struct worker *worker_group_find_final(struct worker_group *group,

@@ -8,7 +8,8 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 
-bool worker_group_is_at_work(const struct worker_group *group)
+/* Somebody runs who is not new, or will again. */
+static bool is_at_work(const struct worker_group *group)
 {
     for (int i = 0; i < group->count; i++)
         if (group->workers[i].state == WORKER_RESTARTING ||
@@ -117,7 +118,7 @@ static bool is_ending(const struct worker_group *group)
 
 bool worker_group_is_over(struct worker_group *group)
 {
-    if (worker_group_is_at_work(group) || worker_group_find_loss(group))
+    if (is_at_work(group) || worker_group_find_loss(group))
         return false;
     if (!group->is_left_alone)
         worker_group_replace(group); /* all of this node's were lost, perhaps */
