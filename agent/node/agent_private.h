@@ -7,15 +7,18 @@
  *     agent_link.c        what the server says; a link that breaks
  *     agent_request.c     what people ask: signals and ctrunctl
  *     agent_chaos.c       faults that people ask for
+ *     agent_reload.c      other words for the workers, from the next round on
  *     agent_round.c       the rounds
  *     agent_failover.c    a server that is lost, and found again; failover.h decides
  *     agent_resume.c      what is said once more then
  *     agent_member.c      how many nodes, and who leaves
  *     agent_join.c        the offer for the next round
- *     agent_reachability.c         the proof that group rank 0 can be reached, before workers start
+ *     agent_reachability.c  the proof that group rank 0 can be reached, before workers start
  *     agent_start.c       the start of the workers
  *     agent_hang.c        workers that tell no more steps
+ *     agent_stuck.c       workers that tell none; agent_stuck_failure.c says what was seen
  *     agent_hang_failure.c  what is told of any stuck worker
+ *     agent_stacks.c      where workers of this node are; agent_stacks_all.c: of all nodes
  *     agent_straggler.c   the rank that the others wait for
  *     agent_slow_node.c   the node that the others wait for
  *     agent_hold.c        checkpoints that are held for workers
@@ -24,6 +27,7 @@
  *     agent_leave.c       this node leaves the run
  *     agent_flight.c      the last calls of workers, when one has failed
  *     agent_survive.c     a worker that is lost while the others go on
+ *     agent_world.c       the same over several nodes
  *     agent_cut.c         ranks that are in a collective then
  *     agent_watch.c       workers whose timer ran out, or that the kernel holds
  *     agent_own.c         workers that start ranks of their own
@@ -31,7 +35,8 @@
  *     agent_steps.c       the steps and numbers that workers tell
  *     agent_bill.c        what a start has cost
  *     agent_delay.c       the pause after a failure
- *     agent_dedup.c      lines that several workers write alike
+ *     agent_gpu.c         the wait for the memory of GPUs after it
+ *     agent_dedup.c       lines that several workers write alike
  *     agent_ha.c          the run's own etcd
  *     agent_node.c        the state that agent.h draws, the stop of the workers */
 #ifndef AGENT_NODE_AGENT_PRIVATE_H
