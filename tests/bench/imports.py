@@ -3,7 +3,8 @@
 """What the start of a stock DDP job asks of the file system: calls of all its processes that look at names or open
 files, counted by strace: of a run whose ranks make one step and end, and of one whose rank 0 fails once behind that
 step. By torchrun, which may never start ranks again and is only asked to start them, by ctrun, and by ctrun --warm; a count
-does not depend on the load.
+does not depend on the load. What is below /proc, /sys and /dev is the kernel's own, on no disk and no network: it is counted
+by itself, and grows with the processes of the machine.
 
 usage: imports.py [PYTHON [RANKS]]     a Python that has torch; default CTRUN_TEST_TORCH, 8 ranks"""
 import os
@@ -14,7 +15,9 @@ import sys
 
 from launchers import ctrun
 
-CALLS = "%stat,%lstat,access,faccessat,faccessat2,open,openat,openat2,readlink,readlinkat,getdents64"
+CALLS = "%%stat,access,faccessat,faccessat2,open,openat,openat2,readlink,readlinkat,getdents64"
+# The folder and the name that it gives; one with "" asks for what is open already.
+CALL = re.compile(r'^\d+ +\w+\((?:(?:AT_FDCWD|\d+)<([^>]*)>, )?(?!"")(?:"([^"]*)")?', re.M)
 SCRIPT = """
 import os, sys
 import torch, torch.distributed as dist
@@ -38,16 +41,19 @@ def commands(python):
 
 
 def count(words, python, ranks, restarts):
-    """Calls of all processes of one run."""
+    """Calls of all processes of one run: for files, for the kernel's own."""
     box = ctrun.Box()
     try:
         told = box.path("calls")
-        ended = subprocess.run(["strace", "-f", "-qq", "-c", "-U", "name,calls", "-e", f"trace={CALLS}", "-o", told, *words,
-                        f"--nproc-per-node={ranks}", f"--max-restarts={restarts}", box.write("train.py", SCRIPT), str(restarts)],
-                       env={**os.environ, **box.env, "PYTHON_EXEC": python, "OMP_NUM_THREADS": "1"},
+        ended = subprocess.run(["strace", "-f", "--seccomp-bpf", "-qq", "-y", "-s", "300", "-e", f"trace={CALLS}", "-e", "signal=none",
+                                "-o", told, *words, f"--nproc-per-node={ranks}", f"--max-restarts={restarts}",
+                                box.write("train.py", SCRIPT), str(restarts)],
+                               env={**os.environ, **box.env, "PYTHON_EXEC": python, "OMP_NUM_THREADS": "1"},
                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         assert ended.returncode == 0, ended.stderr
-        return sum(int(n) for n in re.findall(r"^(?!total)\w+ +(\d+)$", told.read_text(), re.M))
+        paths = [os.path.join(folder, name) for folder, name in CALL.findall(told.read_text(errors="replace")) if folder or name]
+        own = sum(path.startswith(("/proc/", "/sys/", "/dev/")) or path == "/proc" for path in paths)
+        return len(paths) - own, own
     finally:
         box.close()
 
@@ -57,14 +63,17 @@ def main():
     ranks = int(sys.argv[2]) if len(sys.argv) > 2 else 8
     if not shutil.which("strace"):
         sys.exit("strace is not installed")
-    print(f"{ranks} ranks: calls for names and files of a start, and of a restart", flush=True)
+    print(f"{ranks} ranks: calls for names and files of a start, and of a restart; in parentheses those of the kernel's own",
+          flush=True)
     cold = None
     for name, words in commands(python).items():
-        start = count(words, python, ranks, 0)
-        again = count(words, python, ranks, 1) - start if name != "torchrun" else None
+        start, own = count(words, python, ranks, 0)
         cold = cold or start
-        print(f"  {name:13} {start:8} (1/{cold / start:.1f} of torchrun's start)"
-              + ("" if again is None else f" {again:8} (1/{cold / max(1, again):.0f})"), flush=True)
+        print(f"  {name:13} {start:8} (1/{cold / start:.1f} of torchrun's start; {own})", end="", flush=True)
+        if name != "torchrun":
+            again, own_again = count(words, python, ranks, 1)
+            print(f" {again - start:8} (1/{cold / max(1, again - start):.0f}; {own_again - own})", end="")
+        print(flush=True)
 
 
 main()
