@@ -35,6 +35,12 @@ def read():
     os.read(ends[0], 1)
 
 
+def blocked():
+    """Not to be interrupted (state D), as by a read of a disk: until the child has opened the pipe."""
+    os.mkfifo(sys.argv[0] + ".pipe")
+    os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 0, sys.argv[0] + ".pipe", 0, 0)])
+
+
 class Slow(list):
     def __getitem__(self, i):
         time.sleep(600)
@@ -86,8 +92,8 @@ if kind == "skip" and rank == CULPRIT:
 dist.destroy_process_group()
 '''
 
-# kind -> the function that the culprit is in, in its script.
-HANGS = {"sleep": "sleep", "lock": "lock", "loop": "loop", "stop": "stop", "read": "read", "loader": "loader"}
+# In which the culprit is in the function of that name.
+HANGS = ("blocked", "loader", "lock", "loop", "read", "sleep", "stop")
 FINE = ("none", "first", "quiet", "evaluation", "checkpoint")
 
 
