@@ -154,6 +154,7 @@ def prepare(modules, script):
         sys.path[:] = path
         os.fchdir(here)
         os.close(here)
+    importlib.invalidate_caches()  # a worker looks into each folder anew; done by itself it would write to all finders
     gc.disable()
     gc.collect()
     gc.freeze()
@@ -348,7 +349,6 @@ def become_worker(name, argv, environment):
     words = [os.fsdecode(word) for word in argv]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = list(words)
-    importlib.invalidate_caches()
     if "numpy.random" in sys.modules:  # `random` has done that by itself
         sys.modules["numpy.random"].seed()
     atexit.register(gc.unfreeze)  # the last one of the program: what is freed at the end is as ever

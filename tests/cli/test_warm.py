@@ -248,6 +248,29 @@ def test_the_folder_of_the_script_is_searched(box):
     assert ended.code == 0 and len(importers(box)) == 1 and starts(box) == ["fork"] * 2, ended
 
 
+FINDER = """import os, sys
+class Finder:
+    def find_spec(self, *words): return None
+    def invalidate_caches(self):
+        with open("caches", "a") as file: file.write(f"{os.getpid()} ")
+sys.meta_path.append(Finder())
+"""
+LATER = """import os
+folder = os.path.dirname(__file__)
+at = os.stat(folder)
+with open(folder + "/later.py", "w") as file: file.write("print('found')")
+os.utime(folder, ns=(at.st_atime_ns, at.st_mtime_ns))
+import later
+"""
+
+
+def test_a_worker_finds_what_is_newer_than_the_imports_and_writes_to_no_finder_for_it(box):
+    box.write("module.py", FINDER)
+    ended = run(box, box.write("s.py", LATER))
+    assert ended.out == "found\n" and starts(box) == ["fork"], ended
+    assert box.path("caches").read_text().split() == [str(template(box))], ended
+
+
 def test_what_a_module_prints_is_no_output_of_a_worker(box):
     box.write("module.py", "import sys; print('hello'); print(sys.stdin.read())")
     ended = run(box, box.write("s.py", "print('worker')"), stdin=None)
