@@ -364,12 +364,14 @@ def test_two_runs_on_one_server_never_mix(daemon):
 # ---- Refusals and hostile peers -----------------------------------------------------------
 
 
-def test_another_version_is_refused_naming_both(daemon):
+@pytest.mark.parametrize("version", [3, 9])
+def test_another_version_is_refused_naming_both(daemon, version):
+    """An older one, too: 3 had another JOIN."""
     agent = daemon.agent()
-    agent.send_raw(wire.frame(wire.HELLO, b"", version=9))
+    agent.send_raw(wire.frame(wire.HELLO, b"", version=version))
     refuse = agent.expect(wire.REFUSE)
     assert refuse["code"] == wire.E_VERSION and refuse["version"] == wire.VERSION
-    assert f"version {wire.VERSION}" in refuse["text"] and "version 9" in refuse["text"]
+    assert f"version {wire.VERSION}" in refuse["text"] and f"version {version}" in refuse["text"]
     agent.expect_end()
 
 
@@ -382,8 +384,8 @@ def test_a_node_that_was_started_differently_is_refused(daemon):
 
 
 @pytest.mark.parametrize("data", [
-    b"\xc7\x52\x03\x01\x04\x00\x00\x00junk",        # HELLO that cannot be read
-    b"\xc7\x52\x03\x01\xff\xff\xff\xff",            # a length that is refused before it is read
+    b"\xc7\x52\x04\x01\x04\x00\x00\x00junk",        # HELLO that cannot be read
+    b"\xc7\x52\x04\x01\xff\xff\xff\xff",            # a length that is refused before it is read
     b"\xc7garbage",                                   # no frame after all
     wire.frame(wire.JOIN, b""),                       # JOIN before HELLO
     wire.frame(wire.SUCCEEDED, struct.pack("<Q", 1)),  # a member's message from no member

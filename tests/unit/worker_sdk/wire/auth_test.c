@@ -44,12 +44,12 @@ static void proofs_have_their_golden_bytes(void **state)
         size_t length;
         const char *agent, *server;
     } golden[] = {
-        {0x0b, 20, "43600e1cdc181d7c1c1c037d22377c67e338fba500d738212a048ab904408d0a",
-         "5609e170797f078c5993edc65462eaf8deb102da5cc1d1a2f0989c4b097141d6"},
-        {0, 4, "2a918624eeb59fd7043f09710dfa5896a617084056e27bf5a6df6a299992e911",
-         "3a55a34c3e9a35bc6b60aa48b6c96088cc065c0b76995befa748662a7e1f7bc5"},
-        {0xaa, 131, "ad29f0e587141e2853dff55d070c071929ee4baeb6170cd3850afe60c6ac226d",
-         "f669f77deec24c449ec0c32068a3c55e2a38f8e5e2108ae6ff8902a16a388aa0"},
+        {0x0b, 20, "b7d0e2df0e7e19ff1ef867f71ac4dca0e0d1fc21330656cf6221635e565bebd6",
+         "80be4a40b99dc0f4a6704f0d0e218a7918d4b47ebe2a7372d478dfbc4415a588"},
+        {0, 4, "0dd95d2b973fbf2fb3b9e519b539b629f5ed613ff3bcd42201c1c9a0fbec903c",
+         "fd9b0a75db3db93890c9666486bb3569f8ccdf36456e8bc571b1a8c62c77bc22"},
+        {0xaa, 131, "fd51c2c684555d572c502abfd7e9963af94ad25d924333e5cf2ab34b7c71a0b1",
+         "9445b9b6df0bcad0b50d85de5f87b91e768107b519e1b88c695c98528fb3dfc4"},
     };
 
     (void)state;
