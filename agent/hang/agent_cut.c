@@ -24,7 +24,8 @@ static void cut(struct agent *agent)
     agent->survival.cut_ms = agent->survival.cut_ms * 2 < AGENT_CUT_MAX_MS
                                  ? agent->survival.cut_ms * 2
                                  : AGENT_CUT_MAX_MS;
-    loop_timer_set(agent->survival.cut_timer, agent->survival.cut_ms);
+    if (agent->survival.cut_timer)
+        loop_timer_set(agent->survival.cut_timer, agent->survival.cut_ms);
 }
 
 /* Somebody is waited for, and may not know. */
@@ -59,9 +60,10 @@ void agent_cut_soon(struct agent *agent)
     loop_timer_set(agent->survival.cut_timer, AGENT_CUT_MS);
 }
 
+/* With the SDK, too, who waits for a worker store that is gone hears nothing of it. */
 void agent_cut_now(struct agent *agent)
 {
-    if (!agent->survival.cut_timer)
+    if (!agent->survival.cut_timer && !agent->survival.has_lost_store)
         return;
     agent->survival.cut_ms = AGENT_CUT_MS;
     cut(agent);

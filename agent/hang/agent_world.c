@@ -102,6 +102,7 @@ static void renew(struct agent *agent)
     for (uint32_t i = 0; i < start->world_size && i < CT_WORLD_BYTES * 8; i++)
         agent->survival.ranks[i / 8] |= (uint8_t)(1u << i % 8);
     agent->survival.still.generation = 0;
+    agent->survival.has_lost_store = false;
 }
 
 bool agent_is_undecided(const struct agent *agent)
@@ -260,6 +261,7 @@ void agent_on_loss(struct agent *agent, const struct ct_loss *message)
         agent->survival.left = 0;
     (void)ct_copy(agent->survival.text, sizeof agent->survival.text,
                   message->text); /* same size */
+    agent->survival.has_lost_store |= message->has_store;
     worker_socket_send_rank_loss(agent->worker_socket, message->losses, message->text);
     agent_cut_now(agent);
     if (message->rank < 0)
@@ -299,6 +301,34 @@ static void send_grow_again(struct agent *agent)
     agent_send_still(agent);
 }
 
+static void emit_store(const struct agent *agent)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, "worker_store_moved");
+    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
+    ct_event_int(&event, "epoch", agent->survival.epoch);
+    ct_event_str(&event, "master_addr", agent->start.master_addr);
+    ct_event_int(&event, "master_port", agent->start.master_port);
+    ct_event_end(&event);
+}
+
+/* For those that connect to it from now on: a worker in the place of a lost one, too. */
+static void move_store(struct agent *agent, const struct ct_world *message)
+{
+    struct ct_start *start = &agent->start;
+
+    agent->survival.has_lost_store = false;
+    if (message->store_port == 0 ||
+        (message->store_port == start->master_port &&
+         strcmp(message->store_addr, start->master_addr) == 0))
+        return;
+    start->master_port = message->store_port;
+    memcpy(start->master_addr, message->store_addr, sizeof start->master_addr);
+    worker_group_move_store(agent->group, start);
+    emit_store(agent);
+}
+
 /* The losses that it takes account of are over; where nobody is left one of them is the failure. */
 static void on_world(struct agent *agent, const struct ct_world *message)
 {
@@ -313,6 +343,8 @@ static void on_world(struct agent *agent, const struct ct_world *message)
         return;
     }
     memcpy(world.ranks, message->ranks, sizeof world.ranks);
+    world.store_port = message->store_port;
+    memcpy(world.store_addr, message->store_addr, sizeof world.store_addr);
     worker_group_on_world(agent->group, world.ranks, sizeof world.ranks);
     if (!worker_group_find_loss(agent->group))
         loop_timer_stop(agent->survival.timer);
@@ -351,6 +383,7 @@ void agent_on_world(struct agent *agent, const struct ct_world *message)
         agent->survival.losses = message->losses;
     agent->survival.left = count_ranks(message->ranks);
     agent->survival.still.generation = 0;
+    move_store(agent, message);
     on_world(agent, message);
     memcpy(agent->survival.ranks, message->ranks, sizeof agent->survival.ranks);
     if (agent->survival.left > joined && (is_loss || joined == 0))

@@ -209,7 +209,7 @@ void agent_fill_job(struct agent *agent, struct peer_sockets_job *job)
     const bool is_known = agent->members.generation == agent->start.generation;
 
     *job = (struct peer_sockets_job){
-        .store_port = agent->start.master_port,
+        .store_port = agent->survival.has_lost_store ? 0 : agent->start.master_port,
         .hosts = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])agent->members.keys,
         .host_count = is_known ? agent->members.count : 0,
         .own = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])agent->own_keys,

@@ -165,6 +165,8 @@ struct agent {
         int left;            /* ranks that may go on, as far as we know, */
         uint8_t ranks[CT_WORLD_BYTES]; /* of the last world, */
         char text[192];                /* the last loss, */
+        bool
+            has_lost_store; /* the worker store is gone, and no decision says where the next is, */
         struct ct_still
             still; /* what was said of the next decision; generation 0: nothing */
         uint64_t since_ms;            /* the first loss that was not decided */

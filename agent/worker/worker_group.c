@@ -111,6 +111,13 @@ void worker_group_reset(struct worker_group *group, const struct ct_start *start
     group->start = *start;
 }
 
+void worker_group_move_store(struct worker_group *group, const struct ct_start *start)
+{
+    group->start.master_port = start->master_port;
+    memcpy(group->start.master_addr, start->master_addr,
+           sizeof group->start.master_addr);
+}
+
 /* Side by side. The first that failed; -1: all of them run.
  * All are started before one is waited for; who was started when another one failed runs, and is
  * stopped with the round. */

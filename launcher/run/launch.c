@@ -156,8 +156,7 @@ static void fill_options(struct launch *launch, struct agent_options *out)
     if (config->run.nodes.max > 1)
         out->join.program = config_program_hash(config);
     out->join.knows_gloo_scale = config_knows_gloo_scale(config);
-    if (!config->stop.frees_peers) /* PyTorch's: not tried */
-        out->join.survive_ms = config->stop.survive_ms;
+    out->join.survive_ms = config->stop.survive_ms;
     out->join.node_rank_hint = config->run.node_rank;
     out->join.is_endpoint = launch->endpoint.is_mine;
     (void)ct_copy(out->join.role, sizeof out->join.role, config->run.role);

@@ -40,7 +40,8 @@ from ._library import call, library
 
 __all__ = ["attach"]
 
-MEET = timedelta(seconds=3)       # to connect to those that the agent has named
+MEET = timedelta(seconds=3)       # to connect to those that the agent has named, or to the worker store
+MEET_ALL = 10.0                   # for all of them, in seconds: they have asked at the same time
 PATIENCE = 1800.0                 # for the others to ask, in seconds: one may be writing a checkpoint
 TRIES = 5                         # of one step by the same ranks: then it is not the others
 _original: Any = getattr(dist, "init_process_group", None)
@@ -49,6 +50,67 @@ _world: Optional["_World"] = None
 
 class _Changed(RuntimeError):
     """A rank is lost, or waits to join."""
+
+
+class _Store(dist.Store):  # type: ignore[misc, unused-ignore] # torch may be missing where types are checked
+    """The worker store, which may move: groups keep the one that they were made with. Of what a Store can do it has
+    what Gloo and c10d ask for."""
+
+    def __init__(self, timeout: timedelta) -> None:
+        super().__init__()
+        is_new = os.environ.get("CTRUN_MAY_GROW") == "new"  # there may be a store that nobody else counts himself in
+        self._connect(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), timeout, not is_new)
+
+    def move(self, host: str, port: int) -> None:
+        """Who connects to a store later gets there, too."""
+        patience = self.timeout
+        self._connect(host, port, MEET, False)
+        self.set_timeout(patience)
+        os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
+
+    def _connect(self, host: str, port: int, timeout: timedelta, waits: bool) -> None:
+        store = dist.TCPStore(host, port, int(os.environ["WORLD_SIZE"]), False, timeout, wait_for_workers=waits)
+        self.place, self.now = (host, port), dist.PrefixStore(os.environ["CTRUN_GENERATION"], store)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self.now.set_timeout(timeout)
+
+    def set(self, key: str, value: Any) -> None:
+        self.now.set(key, value)
+
+    def get(self, key: str) -> Any:
+        return self.now.get(key)
+
+    def add(self, key: str, value: int) -> Any:
+        return self.now.add(key, value)
+
+    def compare_set(self, key: str, expected: Any, desired: Any) -> Any:
+        return self.now.compare_set(key, expected, desired)
+
+    def check(self, keys: List[str]) -> Any:
+        return self.now.check(keys)
+
+    def wait(self, keys: List[str], *timeout: timedelta) -> None:
+        self.now.wait(keys, *timeout)
+
+    def delete_key(self, key: str) -> Any:
+        return self.now.delete_key(key)
+
+    def append(self, key: str, value: Any) -> None:
+        self.now.append(key, value)
+
+    def multi_get(self, keys: List[str]) -> Any:
+        return self.now.multi_get(keys)
+
+    def multi_set(self, keys: List[str], values: List[Any]) -> None:
+        self.now.multi_set(keys, values)
+
+    def has_extended_api(self) -> bool:
+        return True
+
+    @property
+    def timeout(self) -> Any:
+        return self.now.timeout
 
 
 class _World:
@@ -61,6 +123,7 @@ class _World:
         self.ranks: List[int] = []
         with ctrun._lock:
             self.session = ctrun._open()
+        self.place = self._find_store()
 
     def has_changed(self) -> bool:
         answer: bool = library().ctrun_world_changes(self.session)
@@ -81,8 +144,23 @@ class _World:
         self.ranks = ranks[:count]
         return epoch.value
 
+    def _find_store(self) -> Any:
+        port = ctypes.c_int()
+        return library().ctrun_world_store(self.session, ctypes.byref(port)).decode(), port.value
+
+    def _follow_store(self) -> None:
+        place = self._find_store()
+        if place == self.place:
+            return
+        if not isinstance(self.store, _Store):
+            raise ctrun.Error(0, "ctrun.elastic: the node of the worker store is lost, and init_process_group() was given a "
+                              "store or an address of its own")
+        self.store.move(*place)
+        self.place = place
+
     def meet(self, epoch: int, ranks: List[int]) -> None:
         """Nobody uses the group before each is in it: all are in the store by then, and none connects in vain."""
+        self._follow_store()
         self._tell(epoch, "handle", dist._get_reconfigure_handle())
         handles = [self.store.get(key).decode() for key in self._await(epoch, "handle", ranks)]
         self._form(epoch, handles)
@@ -107,10 +185,12 @@ class _World:
     def _await(self, epoch: int, what: str, ranks: List[int]) -> List[str]:
         """In looks, not in one wait: who has died by now tells nothing."""
         keys = [self._key(epoch, what, rank) for rank in ranks]
-        pause = 0.0005
+        pause, end = 0.0005, time.monotonic() + MEET_ALL
         while not self.store.check(keys):
             if self.has_changed():
                 raise _Changed("a rank was lost while the others met")
+            if epoch > 0 and time.monotonic() > end:
+                raise _Changed("a rank could not connect")  # it asks by now
             time.sleep(pause)
             pause = min(pause * 2, 0.02)
         return keys
@@ -319,9 +399,23 @@ def _init_process_group(backend: Optional[str] = None, *arguments: Any, **option
         _original(backend, *arguments, **options)
         return
     os.environ["TORCH_GLOO_LAZY_INIT"] = "0"  # 2.15: with it nobody reads the connections of a group formed again
-    _original(backend, *arguments, **{**options, "enable_reconfigure": True})
-    _world = _World(dist.distributed_c10d._get_default_group(), dist.distributed_c10d._get_default_store())
+    given = inspect.signature(_original).bind(backend, *arguments, **options).arguments
+    store = _open_store(given)
+    _original(**{**given, "enable_reconfigure": True})
+    _world = _World(dist.distributed_c10d._get_default_group(), store or dist.distributed_c10d._get_default_store())
     _world.begin()
+
+
+def _open_store(given: Dict[str, Any]) -> Optional[_Store]:
+    """The launcher's, where the script leaves that to the environment."""
+    if given.get("store") is not None or given.get("init_method") not in (None, "env://") or \
+            os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    store = _Store(given.get("timeout") or dist.distributed_c10d._get_default_timeout("gloo"))
+    given.pop("init_method", None)
+    given.update(store=dist.PrefixStore("default_pg", store), rank=int(os.environ["RANK"]),
+                 world_size=int(os.environ["WORLD_SIZE"]))
+    return store
 
 
 def _begin() -> None:

@@ -208,3 +208,16 @@ void networks_choose(const struct networks *networks, struct member **world,
             add_peers(world, count, i, &addr);
     }
 }
+
+void networks_choose_beside(char dst[CT_HOST_MAX], const char *master,
+                            struct member *const *world, size_t count)
+{
+    const char *beside = NULL;
+    struct ct_addr addr;
+
+    master_choose(dst, world, count);
+    if (!world[0]->join.local_addr[0] && parse(&addr, master))
+        beside = find_beside(world[0], &addr);
+    if (beside)
+        (void)ct_copy(dst, CT_HOST_MAX, beside); /* shorter */
+}

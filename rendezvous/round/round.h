@@ -142,6 +142,7 @@ enum round_action_kind {
     ROUND_SEND_RELOADED,     /* round->reloaded, to who asked */
     ROUND_SEND_REACHABILITY, /* round->reachability: all have proven theirs */
     ROUND_SEND_LOSS,         /* round->loss */
+    ROUND_SEND_MEMBERS,      /* who may use the worker store, which it is to have now */
     ROUND_SEND_WORLD,        /* round->world */
     ROUND_SEND_GROW,         /* round->grow */
     ROUND_SEND_PEER,         /* something that its host has to acknowledge */

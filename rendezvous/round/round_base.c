@@ -10,9 +10,9 @@
 #include "worker_sdk/base/str.h"
 
 /* Actions of one step: per member at most START, STOP, VERDICT, WAITING, DROP, REFUSE, REMOVED, PEER, RESIZE,
- * DRAIN, LOSS, WORLD; and a few that are not about a member. Reserved when a member is added, so that no later step can fail. */
+ * DRAIN, LOSS, MEMBERS, WORLD; and a few that are not about a member. Reserved when a member is added, so that no later step can fail. */
 enum {
-    ACTIONS_PER_MEMBER = 12,
+    ACTIONS_PER_MEMBER = 13,
     ACTIONS_BESIDES = 16
 };
 

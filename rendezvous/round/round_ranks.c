@@ -49,15 +49,19 @@ static bool has_begun(const struct round *round, const struct member *member)
     return member->start.reach != CT_REACH_PROVE || round_is_proven(round);
 }
 
+static bool keeps_store(const struct round *round, const struct member *member)
+{
+    return round->settings.endpoint_port == 0 &&
+           member->start.group_rank == round->world.store_node;
+}
+
 bool round_may_survive(const struct round *round, const struct member *member)
 {
     const size_t left = round->counts[MEMBER_RUNNING] +
                         round->counts[MEMBER_SUCCEEDED] - 1;
-    const bool keeps_store = member->start.group_rank == 0 &&
-                             round->settings.endpoint_port == 0;
 
     return round->state == ROUND_RUNNING && member->state == MEMBER_RUNNING &&
-           member->join.survive_ms > 0 && !keeps_store &&
+           member->join.survive_ms > 0 &&
            member->start.world_size <= CT_WORLD_BYTES * 8 &&
            round->counts[MEMBER_RUNNING] > 1 && has_begun(round, member) &&
            round_world_size(round, left + round->counts[MEMBER_READY]) == left;
@@ -80,15 +84,17 @@ static uint32_t lose_ranks(struct round *round, const struct member *member)
     return count;
 }
 
-static void note_lost_node(struct round *round, uint32_t count, const char *text)
+static void note_lost_node(struct round *round, uint32_t count, bool has_store,
+                           const char *text)
 {
     const uint32_t losses = round->loss.losses + count;
-    const uint32_t before = round->sends_loss ? round->loss.count : 0;
+    const struct ct_loss before = round->sends_loss ? round->loss : (struct ct_loss){0};
 
     round->loss = (struct ct_loss){.generation = round->generation,
                                    .losses = losses,
                                    .rank = -1,
-                                   .count = before + count};
+                                   .count = before.count + count,
+                                   .has_store = before.has_store || has_store};
     (void)ct_copy(round->loss.text, sizeof round->loss.text, text); /* same size */
     round->world.generation = round->generation;
     round->sends_loss = true;
@@ -118,8 +124,48 @@ void round_survive(struct round *round, struct member *member,
     round->lost_node = *loss;
     (void)ct_format(text, sizeof text, "node %.64s (%u rank%s) is lost: %s", loss->host,
                     count, count == 1 ? "" : "s", loss->text); /* cut is fine */
-    note_lost_node(round, count, text);
+    note_lost_node(round, count, keeps_store(round, member), text);
 }
+
+/* ---- The worker store --------------------------------------------------------------------- */
+
+/* Nodes whose agent has one, each its own: all that began this world, until it ends. */
+static size_t list_keepers(const struct round *round, struct member **out)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < round->members.count; i++) {
+        struct member *member = round->members.list[i];
+
+        if (member->state != MEMBER_RUNNING && member->state != MEMBER_SUCCEEDED)
+            continue;
+        out[count++] = member;
+        if (member->start.group_rank < out[0]->start.group_rank) { /* the first one */
+            out[count - 1] = out[0];
+            out[0] = member;
+        }
+    }
+    return count;
+}
+
+void round_move_store(struct round *round)
+{
+    struct member **world = round->scratch;
+    const size_t count = list_keepers(round, world);
+    struct ct_world *told = &round->world;
+
+    for (size_t i = 0; i < count; i++)
+        if (keeps_store(round, world[i]))
+            return;
+    if (round->settings.endpoint_port != 0 || count == 0)
+        return;
+    told->store_node = world[0]->start.group_rank;
+    told->store_port = world[0]->join.store_port;
+    networks_choose_beside(told->store_addr, world[0]->start.master_addr, world, count);
+    round_push_to(round, ROUND_SEND_MEMBERS, world[0]);
+}
+
+/* ---- A server that begins again ----------------------------------------------------------- */
 
 /* The journal has the ranks that are lost, not how: nodes that are missing from the world are. */
 void round_restore_loss(struct round *round, uint64_t now_ms)

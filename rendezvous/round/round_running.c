@@ -21,7 +21,8 @@
  * A node that is lost is a LOSS of its ranks, where enough nodes are left. It says nothing any more: the WORLD comes
  * when its last worker is dead by the rule that the START after a loss waits for, too (round_fence_of()). Where the
  * others have not all said STILL some time after that, or fail, the loss ends the world as without --survive. It does
- * so at once where group rank 0 is lost, whose agent keeps the worker store, and where a spare is there. */
+ * so at once where a spare is there. Each agent has a worker store; where the one is lost that was used, WORLD names that
+ * of another node, and nobody has to find it empty who is not in that WORLD. */
 #include "rendezvous/round/round_private.h"
 
 #include <string.h>
@@ -98,6 +99,7 @@ static void regroup(struct round *round, uint64_t now_ms)
     round->world.epoch++;
     round->world.losses = round->loss.losses;
     memcpy(round->world.ranks, round->still, sizeof round->still);
+    round_move_store(round);
     for (size_t i = 0; i < round->members.count; i++)
         round_forget_still(round, round->members.list[i]);
     send_to_running(round, ROUND_SEND_WORLD);

@@ -425,6 +425,7 @@ static void execute(struct run *run, const struct round_action *action)
         send_action(action, CT_MESSAGE_REACHABILITY, &round->reachability);
         break;
     case ROUND_SEND_LOSS: send_action(action, CT_MESSAGE_LOSS, &round->loss); break;
+    case ROUND_SEND_MEMBERS: send_roster(run, action); break;
     case ROUND_SEND_WORLD: send_action(action, CT_MESSAGE_WORLD, &round->world); break;
     case ROUND_SEND_GROW: send_action(action, CT_MESSAGE_GROW, &round->grow); break;
     case ROUND_SEND_PEER: pause_send_peer(action->peer); break;

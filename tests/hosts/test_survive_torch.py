@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """--survive=torch on two hosts: ranks of both are freed from each other, and step on with PyTorch 2.15 without the one
 that is lost."""
+import signal
 import sys
 
 import ctrun
@@ -44,17 +45,26 @@ print(f"rank {rank} goes on with {world()}", flush=True)
 RANKS, STEPS = 4, 150
 
 
-def start(box, lab, per_node, *words, env):
-    """Ranks in the order of the hosts. What is local to a host elsewhere is so here: their pids may be the same."""
-    hosts, runs = lab(2), []
+def start_one(box, hosts, host, count, *words, env):
+    """What is local to a host elsewhere is so here: their pids may be the same."""
+    own = box.path(host)
+    own.mkdir(exist_ok=True)
+    return hosts.start(host, ctrun.program("ctrun"), f"--nproc-per-node={count}", "--rdzv-id=J", "--survive=torch", *words,
+                       env={**env, "TMPDIR": own, "CTRUN_CONTROL_DIR": own / "ctl"})
+
+
+def start_all(box, hosts, per_node, *words, env):
+    """Ranks in the order of the hosts."""
+    runs = []
     for number, count in enumerate(per_node, 1):
-        own = box.path(f"node{number}")
-        own.mkdir()
-        runs.append(hosts.start(f"node{number}", ctrun.program("ctrun"), "--nnodes=2", f"--nproc-per-node={count}",
-                                "--rdzv-endpoint=node1:29400", "--rdzv-id=J", "--survive=torch", *words,
-                                env={**env, "TMPDIR": own, "CTRUN_CONTROL_DIR": own / "ctl"}))
+        runs.append(start_one(box, hosts, f"node{number}", count, *words, env=env))
         box.wait_event("agent_state", number, to="joining")
-    return hosts, runs
+    return runs
+
+
+def start(box, lab, per_node, *words, env):
+    hosts = lab(2)
+    return hosts, start_all(box, hosts, per_node, "--nnodes=2", "--rdzv-endpoint=node1:29400", *words, env=env)
 
 
 def kill(box, hosts, host, rank):
@@ -135,3 +145,43 @@ def test_killed_ranks_of_two_hosts_are_replaced_and_all_come_to_the_same_bits(bo
     assert torch_job.check_steps(made, STEPS, {who for who in made if made[who][-1][0] < STEPS - 1}) <= {2, 3}, runs
     assert len(made) == 5 and len(box.events("round_started")) == 2, runs
     torch_job.check_events(box)
+
+
+SHORT = "keep_alive_interval=1,keep_alive_max_attempt=3"
+
+
+def begin_training(box, hosts, per_node, *words):
+    torch_job.allow(box, 50)
+    env = {**torch_job.PACKAGE, "PYTHON_EXEC": torch_job.interpreter("newer")}
+    words = (f"--nnodes=1:{len(per_node)}", *words, "--warm", box.write("train.py", torch_job.SCRIPT), box.dir, STEPS)
+    return start_all(box, hosts, per_node, *words, env=env), (words, env)
+
+
+def check_end(box, runs, lost, sizes):
+    """Who was lost, by rank and pid, does not come to the end."""
+    torch_job.allow(box, STEPS)
+    assert [run.wait(200) for run in runs] == [0] * len(runs), runs
+    made = torch_job.logs(box)
+    assert torch_job.check_steps(made, STEPS, {who for who in made if who[0] in lost and made[who][-1][0] < STEPS - 1}) == sizes
+    torch_job.check_events(box)
+
+
+def test_rank_0_s_host_is_lost_and_then_the_next_one(box, lab):
+    """The worker store goes with the first host, and with the second one that has it then."""
+    hosts = lab(4)
+    server = hosts.start("node4", ctrun.program("ctrund"), f"--listen={hosts.ip('node4')}:29400")
+    runs, _ = begin_training(box, hosts, (1, 1, 2), "--rdzv-backend=c10d", "--rdzv-endpoint=node4:29400",
+                             f"--rdzv-conf=is_host=0,last_call_timeout=60,{SHORT}")
+    for number, others in enumerate(((1, 2, 3), (2, 3)), 1):
+        has_made(box, runs, (number - 1, *others), 50 * number - 30)
+        hosts.cut_power(f"node{number}")
+        runs.pop(0).wait()
+        torch_job.allow(box, 50 * number + 20)
+        told = box.wait_event("worker_store_moved", (2, 3)[number - 1], seconds=60)
+        assert told[-1]["master_addr"] == hosts.ip(f"node{number + 1}"), told
+        has_made(box, runs, others, 50 * number + 10)
+        torch_job.allow(box, 50 * (number + 1))
+    check_end(box, runs, (0, 1), {2, 3, 4})
+    assert len(box.events("round_started")) == 3 and len(torch_job.logs(box)) == RANKS
+    server.signal(signal.SIGTERM)
+    server.wait()

@@ -24,8 +24,11 @@ if rank == 1:
 losses, length = struct.unpack_from("<II", hear(38))
 say(39, struct.pack("<I", 0))
 world = hear(46)
-print(losses, struct.unpack_from("<II", world), [i for i in range(4096) if world[8 + i // 8] >> i % 8 & 1])
+port, length = struct.unpack_from("<HI", world, 520)
+print(losses, struct.unpack_from("<II", world), [i for i in range(4096) if world[8 + i // 8] >> i % 8 & 1],
+      f"{world[526:526 + length].decode()}:{port}")
 """
+STORE = {"store_node": 1, "store_port": 4242, "store_addr": "n9"}
 
 
 def bits(*ranks):
@@ -45,10 +48,11 @@ def test_a_lost_rank_is_told_and_the_answer_of_all_nodes_is_waited_for(box):
         server.send("LOSS", **{**loss, "losses": 3})
         still, = server.wait_for("STILL")
         assert still == {"generation": 1, "epoch": 0, "ranks": bits(0)}
-        server.send("WORLD", generation=2, epoch=9, losses=3, ranks=bits(0))
-        server.send("WORLD", generation=1, epoch=2, losses=3, ranks=bits(0, 5))
+        server.send("WORLD", generation=2, epoch=9, losses=3, ranks=bits(0), **STORE)
+        server.send("WORLD", generation=1, epoch=2, losses=3, ranks=bits(0, 5), **STORE)
         assert run.wait(60) == 0, run
-        assert run.out == "3 (2, 3) [0, 5]\n"
+        assert run.out == "3 (2, 3) [0, 5] n9:4242\n"
+        assert box.wait_event("worker_store_moved")[0]["master_port"] == 4242
         assert not server.received("FAILURE")
 
 
@@ -59,7 +63,7 @@ def test_nobody_is_left(box):
                               f"--rdzv-endpoint={server.address}", "--rdzv-id=J", "--rdzv-conf=is_host=0",
                               "--survive=sdk", box.write("worker.py", WORKER), env={"PYTHON_EXEC": sys.executable})
         server.wait_for("LOSS")
-        server.send("WORLD", generation=1, epoch=1, losses=2, ranks=bits())
+        server.send("WORLD", generation=1, epoch=1, losses=2, ranks=bits(), **STORE)
         failure, = server.wait_for("FAILURE")
         assert (failure["cause"], failure["code"], failure["rank"]) == (rendezvous.SIGNAL, 9, 1), failure
         assert run.wait(60) == 137, run

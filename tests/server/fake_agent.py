@@ -63,7 +63,7 @@ def bits(ranks):
 
 
 def loss(generation, rank, why="gone"):
-    return struct.pack("<QIiI", generation, 0, rank, 1) + text(why)
+    return struct.pack("<QIiIB", generation, 0, rank, 1, 0) + text(why)
 
 
 def still(generation, epoch, ranks):
@@ -120,11 +120,12 @@ def decode(kind, body):
         out["peers"] = [(r.text(), r.text(), r.take("H")[0]) for _ in range(r.take("B")[0])]
         out["uses_gloo_scale"] = r.take("B")[0]
     elif kind == LOSS:
-        out = dict(zip(("generation", "losses", "rank", "count"), r.take("QIiI")), text=r.text())
+        out = dict(zip(("generation", "losses", "rank", "count", "has_store"), r.take("QIiIB")), text=r.text())
     elif kind == WORLD:
         out = dict(zip(("generation", "epoch", "losses"), r.take("QII")))
         ranks = int.from_bytes(r.raw(512), "little")
         out["ranks"] = [rank for rank in range(4096) if ranks >> rank & 1]
+        out |= dict(zip(("store_node", "store_port"), r.take("IH")), store_addr=r.text())
     elif kind == GROW:
         out = dict(zip(("generation", "rank"), r.take("Qi")))
     elif kind == MEMBERS:

@@ -42,7 +42,7 @@ class Phoenix:
         self.agents.append(agent)
         return agent
 
-    def world(self, count=2, **settings):
+    def world(self, count=2, survive_ms=0, **settings):
         """`count` agents that have been told START, and their tickets."""
         settings = {"min_nodes": count, "max_nodes": count, **settings}
         agents = [self.agent(f"n{i}") for i in range(count)]
@@ -50,7 +50,7 @@ class Phoenix:
         for i, agent in enumerate(agents):
             agent.hello(**settings)
             tickets.append(agent.expect_ticket())
-            agent.join(port=4000 + i)
+            agent.join(port=4000 + i, survive_ms=survive_ms)
         for agent in agents:
             agent.expect(wire.START)
         return agents, tickets
@@ -332,7 +332,7 @@ def test_who_goes_on_without_a_lost_rank_is_told_by_the_next_server(phoenix):
         assert (loss["generation"], loss["losses"], loss["rank"], loss["text"]) == (1, 1, 1, "gone")
     agents[0].send(wire.STILL, wire.still(1, 0, [0]))
     agents[1].send(wire.STILL, wire.still(1, 0, []))
-    world = {"generation": 1, "epoch": 1, "losses": 1, "ranks": [0]}
+    world = {"generation": 1, "epoch": 1, "losses": 1, "ranks": [0], "store_node": 0, "store_port": 0, "store_addr": ""}
     assert [agent.read_kind(wire.WORLD) for agent in agents] == [world, world]
     phoenix.kill()
     phoenix.begin()
@@ -341,3 +341,18 @@ def test_who_goes_on_without_a_lost_rank_is_told_by_the_next_server(phoenix):
     assert again.read_kind(wire.WORLD) == world
     again.send(wire.STILL, wire.still(1, 1, [1]))  # not its own
     assert again.read_kind(wire.REFUSE)["code"] == wire.E_PROTOCOL
+
+
+def test_where_the_worker_store_has_moved_is_told_by_the_next_server(phoenix):
+    settings = {"min_nodes": 1, "lost_after": 1000, "heartbeat": 100}
+    agents, tickets = phoenix.world(2, survive_ms=60000, **settings)
+    agents[0].close()
+    assert agents[1].expect_alive(wire.LOSS)["has_store"] == 1
+    agents[1].send(wire.STILL, wire.still(1, 0, [1]))
+    world = agents[1].expect_alive(wire.WORLD)
+    assert (world["ranks"], world["store_node"], world["store_port"]) == ([1], 1, 4001), world
+    phoenix.kill()
+    phoenix.begin()
+    again = phoenix.agent("n1").resume(tickets[1], 1, **settings)
+    again.expect(wire.RESUMED)
+    assert again.read_kind(wire.WORLD) == world

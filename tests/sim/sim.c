@@ -323,6 +323,7 @@ static struct note describe(struct sim *sim, const struct round_action *action)
     case ROUND_SEND_LOSS: /* no rank is survived */
     case ROUND_SEND_WORLD:
     case ROUND_SEND_GROW:
+    case ROUND_SEND_MEMBERS:
     case ROUND_SEND_REACHABILITY: /* nodes here have one address */
     case ROUND_SEND_OFFER:
     case ROUND_SEND_RELOAD:

@@ -456,6 +456,10 @@ CTRUN_API bool ctrun_world_changes(struct ctrun_session *session);
 CTRUN_API int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms,
                                int *ranks, int max, uint32_t *epoch,
                                struct ctrun_error *err);
+/* Where the worker store is since the last answer: host and *port, those of MASTER_ADDR and MASTER_PORT until its node is
+ * lost; then an empty one of another node, which all that continue find there. The host is valid until the next
+ * ctrun_world_next(). */
+CTRUN_API const char *ctrun_world_store(const struct ctrun_session *session, int *port);
 
 /* Memory that the host back end reduces without a copy (shared between the ranks of a host); on an
  * nccl group memory of its device. Collective, same size on every rank; lives until it is freed or the

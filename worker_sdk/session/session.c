@@ -322,6 +322,19 @@ int ct_session_open_store(struct ctrun_session *session, struct ctrun_error *err
     return session->store ? 0 : ctrun_store_open(&session->store, session, err);
 }
 
+void ct_session_move_store(struct ctrun_session *session,
+                           const struct ct_worker_world *world)
+{
+    if (world->store_port == 0 ||
+        (world->store_port == session->master_port &&
+         strcmp(world->store_addr, session->master_addr) == 0))
+        return;
+    ctrun_store_close(session->store);
+    session->store = NULL;
+    session->master_port = world->store_port;
+    memcpy(session->master_addr, world->store_addr, sizeof session->master_addr);
+}
+
 static int swap_key(void *context, const char *expected, const char *desired,
                     char actual[CT_STOP_VALUE_MAX], struct ctrun_error *err)
 {
@@ -359,6 +372,9 @@ static bool agree(struct ctrun_session *session, struct ct_stop_point *point,
 
     if (rc >= 0)
         return rc > 0;
+    if (session
+            ->survives) /* the store may be lost with its node: the next one is known with the next world */
+        return is_asked;
     /* For good: the other ranks may have agreed and done it without this one. */
     ct_warn("ranks may %s at different steps why=%s", word, why.text);
     *agrees = false;

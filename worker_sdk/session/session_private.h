@@ -44,6 +44,9 @@ struct ctrun_session {
 
 /* Where it stands now; good until the next decision. */
 struct ct_group_place ct_session_place(struct ctrun_session *session);
+/* The worker store may have moved with the last decision: then the connection is to be opened again. */
+void ct_session_move_store(struct ctrun_session *session,
+                           const struct ct_worker_world *world);
 /* Opens its own connection to the store, unless it has one. */
 int ct_session_open_store(struct ctrun_session *session, struct ctrun_error *err);
 

@@ -48,6 +48,7 @@ static int take_world(struct ctrun_session *session,
     session->ranks = ranks;
     session->epoch = world->epoch;
     session->losses = world->losses;
+    ct_session_move_store(session, world);
     session->group_sequence = 0;
     session->stop_point = session->grow_point = (struct ct_stop_point){0};
     session->has_met = false;
@@ -63,7 +64,9 @@ static int ask_agent(struct ctrun_session *session, uint64_t deadline_ms,
 
     if (rc < 0)
         return (void)ct_wrap(err, "shrink"), rc;
-    return take_world(session, &world, err);
+    if ((rc = take_world(session, &world, err)) < 0 || session->rank_count < 2)
+        return rc;
+    return ct_session_open_store(session, err);
 }
 
 /* Members that are still in a call of it get out, with the reason that we know. */

@@ -13,6 +13,12 @@ bool ctrun_world_changes(struct ctrun_session *session)
             ct_agent_socket_should_grow(&session->agent, session->epoch));
 }
 
+const char *ctrun_world_store(const struct ctrun_session *session, int *port)
+{
+    *port = session->master_port;
+    return session->master_addr;
+}
+
 /* How many; -1: more than there is room for. *is_in: this rank is one of them. */
 static int list_ranks(const struct ct_worker_world *world, int own, int *ranks, int max,
                       bool *is_in)
@@ -47,6 +53,7 @@ int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms, int *ra
         return (void)ct_wrap(err, "who goes on"), rc;
     session->epoch = *epoch = world.epoch;
     session->losses = world.losses;
+    ct_session_move_store(session, &world);
     session->stop_point = (struct ct_stop_point){0}; /* they count from here together */
     count = list_ranks(&world, session->rank, ranks, max, &is_in);
     if (count < 0)

@@ -430,14 +430,14 @@ static const struct field worker_shrink_fields[] = {
 };
 
 static const struct field worker_world_fields[] = {
-    U32(ct_worker_world, epoch),
-    U32(ct_worker_world, losses),
-    BYTES(ct_worker_world, ranks),
+    U32(ct_worker_world, epoch),      U32(ct_worker_world, losses),
+    BYTES(ct_worker_world, ranks),    U16(ct_worker_world, store_port),
+    STR(ct_worker_world, store_addr),
 };
 
 static const struct field loss_fields[] = {
-    U64(ct_loss, generation), U32(ct_loss, losses), I32(ct_loss, rank),
-    U32(ct_loss, count),      TEXT(ct_loss, text),
+    U64(ct_loss, generation), U32(ct_loss, losses),   I32(ct_loss, rank),
+    U32(ct_loss, count),      U8(ct_loss, has_store), TEXT(ct_loss, text),
 };
 
 static const struct field still_fields[] = {
@@ -447,10 +447,9 @@ static const struct field still_fields[] = {
 };
 
 static const struct field world_fields[] = {
-    U64(ct_world, generation),
-    U32(ct_world, epoch),
-    U32(ct_world, losses),
-    BYTES(ct_world, ranks),
+    U64(ct_world, generation), U32(ct_world, epoch),      U32(ct_world, losses),
+    BYTES(ct_world, ranks),    U32(ct_world, store_node), U16(ct_world, store_port),
+    STR(ct_world, store_addr),
 };
 
 static const struct field worker_grow_fields[] = {

@@ -801,6 +801,8 @@ struct ct_worker_world {
     uint32_t epoch;                /* counts them, from 1 */
     uint32_t losses;               /* that it takes account of */
     uint8_t ranks[CT_WORLD_BYTES]; /* a bit each, the lowest first */
+    uint16_t store_port;           /* of the worker store; 0: it is where it was */
+    char store_addr[CT_HOST_MAX];
 };
 
 /* --survive over several nodes: the generation stays, an epoch counts who goes on in it.
@@ -811,6 +813,7 @@ struct ct_loss {
         losses;     /* of this generation so far, this one included; to the server: 0 */
     int32_t rank;   /* -1: those of a node */
     uint32_t count; /* ranks that this one tells of; to the server: 1 */
+    uint8_t has_store; /* the worker store is lost with them */
     char text[192];
 };
 /* agent -> server: all ranks of this node that live have asked who goes on, and nothing of a lost one lives */
@@ -825,6 +828,9 @@ struct ct_world {
     uint32_t epoch;  /* counts them, from 1 */
     uint32_t losses; /* that it takes account of */
     uint8_t ranks[CT_WORLD_BYTES];
+    uint32_t store_node; /* group rank of the node whose agent has the worker store */
+    uint16_t store_port; /* where that is; 0: where START says */
+    char store_addr[CT_HOST_MAX];
 };
 
 /* A worker in the place of a lost rank does nothing until it is in the next world: a STILL of its node names it. */

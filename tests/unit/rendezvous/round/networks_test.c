@@ -163,9 +163,26 @@ static void all_pairs_are_proven_up_to_eight_nodes_and_four_a_node_above(void **
     }
 }
 
+static void what_takes_the_place_of_master_is_beside_it(void **state)
+{
+    char addr[CT_HOST_MAX];
+
+    (void)state;
+    set_world(3);
+    networks_choose_beside(addr, "10.78.0.1", world + 1, 2);
+    assert_string_equal(addr, "10.78.0.2");
+    networks_choose_beside(addr, "head", world + 1,
+                           2); /* by which it reaches the server */
+    assert_string_equal(addr, "10.77.0.2");
+    (void)ct_copy(members[1].join.local_addr, sizeof members[1].join.local_addr, "h2");
+    networks_choose_beside(addr, "10.78.0.1", world + 1, 2);
+    assert_string_equal(addr, "h2");
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_takes_the_place_of_master_is_beside_it),
         cmocka_unit_test(the_next_network_is_told_when_one_is_cut),
         cmocka_unit_test(another_first_node_does_not_use_the_cut_network_either),
         cmocka_unit_test(when_all_are_cut_the_first_is_told_and_nothing_to_prove),

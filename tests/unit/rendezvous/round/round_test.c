@@ -1278,16 +1278,69 @@ static void a_lost_node_ends_the_world_at_once_where_nobody_can_go_on(void **sta
     assert_ended_by_node(round);
     round_destroy(round);
 
-    round = start_to_survive(1, 3); /* the worker store is lost with it */
-    gone(round, 1, 10);
-    assert_int_equal(round->state, ROUND_STOPPING);
-    round_destroy(round);
-
     round = start_to_survive(2, 3); /* a spare is there */
     add(round, 4, 0);
     join_to_survive(round, 4, SURVIVE_MS, 0);
     gone(round, 3, 10);
     assert_ended_by_node(round);
+    round_destroy(round);
+}
+
+static void assert_store(const struct round *round, uint32_t node, const char *addr)
+{
+    assert_int_equal(round->world.store_node, node);
+    assert_int_equal(round->world.store_port, 9);
+    assert_string_equal(round->world.store_addr, addr);
+    assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS), 1);
+}
+
+/* To the first node that is left, as often as it takes; a node without it takes nothing along. */
+static void the_worker_store_moves_when_its_node_is_lost(void **state)
+{
+    struct round *round = start_to_survive(1, 4);
+    const uint64_t later_ms = 2 * DEAD_MS;
+
+    (void)state;
+    for (size_t i = 0; i < round->members.count; i++)
+        snprintf(round->members.list[i]->join.local_addr, CT_HOST_MAX, "10.0.0.%zu",
+                 i + 1);
+    gone(round, 1, 0);
+    assert_int_equal(round->loss.has_store, 1);
+    for (uint64_t id = 2; id <= 4; id++)
+        stand_still(round, id, 0, true);
+    for (uint64_t id = 2; id <= 4; id++)
+        beat(round, id, 4000);
+    tick(round, DEAD_MS);
+    assert_world(round, 1, 14, 3);
+    assert_store(round, 1, "10.0.0.2");
+    for (uint64_t id = 2; id <= 4; id++)
+        beat(round, id, DEAD_MS);
+    gone(round, 4, DEAD_MS);
+    assert_int_equal(round->loss.has_store, 0);
+    gone(round, 2, DEAD_MS);
+    assert_int_equal(round->loss.has_store, 1);
+    stand_still(round, 3, 1, true);
+    beat(round, 3, later_ms - 1);
+    tick(round, later_ms);
+    assert_world(round, 2, 4, 1);
+    assert_store(round, 2, "10.0.0.3");
+    round_destroy(round);
+}
+
+/* It is in no agent then. */
+static void a_store_of_the_server_does_not_move(void **state)
+{
+    struct round *round = start_to_survive(1, 2);
+
+    (void)state;
+    round->settings.endpoint_port = 29400;
+    gone(round, 1, 0);
+    assert_int_equal(round->loss.has_store, 0);
+    stand_still(round, 2, 0, true);
+    beat(round, 2, 4000);
+    tick(round, DEAD_MS);
+    assert_world(round, 1, 2, 1);
+    assert_int_equal(round->world.store_port, 0);
     round_destroy(round);
 }
 
@@ -1947,6 +2000,8 @@ int main(void)
             a_lost_node_ends_the_world_where_the_others_do_not_ask_in_time),
         cmocka_unit_test(a_lost_node_is_the_cause_of_what_fails_then),
         cmocka_unit_test(a_lost_node_ends_the_world_at_once_where_nobody_can_go_on),
+        cmocka_unit_test(the_worker_store_moves_when_its_node_is_lost),
+        cmocka_unit_test(a_store_of_the_server_does_not_move),
         cmocka_unit_test(nodes_that_are_lost_at_once_are_told_of_once),
         cmocka_unit_test(a_reload_is_taken_once_every_node_can),
         cmocka_unit_test(a_reload_that_a_node_cannot_run_changes_nothing),

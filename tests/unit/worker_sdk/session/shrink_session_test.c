@@ -245,6 +245,47 @@ static void it_tells_others_who_goes_on(void **state)
     assert_non_null(strstr(err.text, "rank 0 counts as lost"));
 }
 
+static void assert_store(const struct ctrun_session *session, const char *host,
+                         int port)
+{
+    int told;
+
+    assert_string_equal(ctrun_world_store(session, &told), host);
+    assert_int_equal(told, port);
+}
+
+static void where_the_store_is_comes_with_the_answer(void **state)
+{
+    static const char *const names[][2] = {
+        {CT_ENV_RANK, "0"},         {CT_ENV_WORLD_SIZE, "1"},
+        {CT_ENV_LOCAL_RANK, "0"},   {CT_ENV_LOCAL_WORLD_SIZE, "1"},
+        {CT_ENV_MASTER_ADDR, "n1"}, {CT_ENV_MASTER_PORT, "29500"}};
+    struct agent agent = {.losses = 1,
+                          .world = {.epoch = 3, .losses = 1, .ranks = {1}}};
+    struct ctrun_session *session;
+    struct ctrun_error err;
+    uint32_t epoch;
+    int ranks[8];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        (void)setenv(names[i][0], names[i][1], 1);
+    for (int moves = 0; moves < 2; moves++) {
+        agent.world.store_port = moves ? 258 : 0;
+        (void)ct_copy(agent.world.store_addr, sizeof agent.world.store_addr,
+                      moves ? "n2" : "");
+        begin_agent(&agent);
+        assert_int_equal(ctrun_open(&session, NULL, &err), 0);
+        assert_store(session, "n1", 29500);
+        assert_int_equal(ctrun_world_next(session, 60000, ranks, 8, &epoch, &err), 1);
+        assert_store(session, moves ? "n2" : "n1", moves ? 258 : 29500);
+        ctrun_close(session);
+        end_agent(&agent);
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i][0]);
+}
+
 static void a_loss_or_one_that_waits_changes_the_world(void **state)
 {
     struct agent agent = {.losses = 1, .world = {.epoch = 1, .ranks = {1}}};
@@ -324,6 +365,7 @@ int main(void)
         cmocka_unit_test(who_counts_as_lost_is_told),
         cmocka_unit_test(an_agent_that_goes_away_decides_nothing),
         cmocka_unit_test(it_tells_others_who_goes_on),
+        cmocka_unit_test(where_the_store_is_comes_with_the_answer),
         cmocka_unit_test(a_loss_or_one_that_waits_changes_the_world),
         cmocka_unit_test(without_survive_it_is_refused_at_once),
         cmocka_unit_test(the_wait_for_the_answer_has_an_end),

@@ -483,12 +483,18 @@ static const struct {
       .worker_shrink = &(const struct ct_worker_shrink){.epoch = 1}},
      "01000000"},
     {{.kind = CT_MESSAGE_WORKER_WORLD,
-      .worker_world =
-          &(const struct ct_worker_world){
-              .epoch = 2, .losses = 1, .ranks = {7, [CT_WORLD_BYTES - 1] = 0x80}}},
+      .worker_world = &(
+          const struct ct_worker_world){.epoch = 2,
+                                        .losses = 1,
+                                        .ranks = {7, [CT_WORLD_BYTES - 1] = 0x80},
+                                        .store_port = 258,
+                                        .store_addr = "n2"}},
      "02000000"
      "01000000"
-     "07" ZEROS_510 "80"},
+     "07" ZEROS_510 "80"
+     "0201"
+     "02000000"
+     "6e32"},
     {{.kind = CT_MESSAGE_WORKER_GROW,
       .worker_grow = &(const struct ct_worker_grow){.epoch = 3}},
      "03000000"},
@@ -585,13 +591,17 @@ static const struct {
      "0c00000000000000"
      "0d00000000000000"},
     {{.kind = CT_MESSAGE_LOSS,
-      .loss =
-          &(const struct ct_loss){
-              .generation = 7, .losses = 2, .rank = 3, .count = 1, .text = "gone"}},
+      .loss = &(const struct ct_loss){.generation = 7,
+                                      .losses = 2,
+                                      .rank = 3,
+                                      .count = 1,
+                                      .has_store = 1,
+                                      .text = "gone"}},
      "0700000000000000"
      "02000000"
      "03000000"
      "01000000"
+     "01"
      "04000000"
      "676f6e65"},
     {{.kind = CT_MESSAGE_STILL,
@@ -605,11 +615,18 @@ static const struct {
       .world = &(const struct ct_world){.generation = 7,
                                         .epoch = 2,
                                         .losses = 1,
-                                        .ranks = {7, [CT_WORLD_BYTES - 1] = 0x80}}},
+                                        .ranks = {7, [CT_WORLD_BYTES - 1] = 0x80},
+                                        .store_node = 3,
+                                        .store_port = 258,
+                                        .store_addr = "n3"}},
      "0700000000000000"
      "02000000"
      "01000000"
-     "07" ZEROS_510 "80"},
+     "07" ZEROS_510 "80"
+     "03000000"
+     "0201"
+     "02000000"
+     "6e33"},
     {{.kind = CT_MESSAGE_CTL_REPLY,
       .ctl_reply = &(
           const struct ct_ctl_reply){.code = -22, .is_last = 1, .text = "{}"}},
