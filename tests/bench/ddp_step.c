@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* usage: ddp_step ddp|apart RANKS STEPS DATA
+/* usage: ddp_step ddp|lockstep|apart RANKS STEPS DATA
  * Times training steps of ctrun-mnist's network, 64 samples and one thread a rank, in forked
- * ranks: with the gradients reduced over shared memory ("ddp"), or each for itself ("apart").
+ * ranks: with the gradients reduced over shared memory ("ddp"), each for itself ("apart"), or each for
+ * itself with a barrier in each step ("lockstep": what it costs to wait for the slower one, whatever is
+ * exchanged). The kernels skip zeroes, so that a step takes as long as the model has active units: all
+ * kinds are given the same one, which was trained a little, and do not change it (a learning rate of 0).
  * Rank 0 prints one JSON line: medians of wall time and of its processor time, in ms. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,12 +17,24 @@
 #include "worker_sdk/cnn/backend.h"
 
 enum {
-    WARM_UP = 40,
-    BATCH = 64
+    TRAINED = 150, /* steps, each rank for itself, on the same data */
+    WARM_UP = 20,
+    BATCH = 64,
+    STRIDE = 2 /* batches from a rank's one to its next, however many ranks there are */
 };
 
+enum kind {
+    DDP,
+    LOCKSTEP,
+    APART,
+    KINDS
+};
+
+static const char *const kinds[] = {
+    [DDP] = "ddp", [LOCKSTEP] = "lockstep", [APART] = "apart"};
+
 struct plan {
-    bool is_ddp;
+    enum kind kind;
     int ranks;
     uint64_t steps;
     const char *data;
@@ -35,12 +50,11 @@ struct bench {
     struct ctrun_ddp *ddp;
 };
 
-static void open_ddp(struct bench *bench, int rank)
+static void open_ddp(struct bench *bench)
 {
     struct ctrun_param params[CNN_PARAMS];
     struct ctrun_error err;
 
-    bench->group = ranks_open(rank, NULL, NULL);
     memset(params, 0, sizeof params);
     for (enum cnn_param p = 0; p < CNN_PARAMS; p++) {
         params[p].size = sizeof *params;
@@ -61,7 +75,7 @@ static int on_ready(void *context, enum cnn_param p, struct ctrun_error *err)
     return bench->ddp ? ctrun_ddp_grad_ready(bench->ddp, (size_t)p, NULL, err) : 0;
 }
 
-static void step(struct bench *bench, uint64_t first)
+static void step(struct bench *bench, uint64_t first, float lr)
 {
     const struct cnn_backend *backend = bench->engine->backend;
     uint64_t indices[BATCH];
@@ -85,7 +99,9 @@ static void step(struct bench *bench, uint64_t first)
     CHECK_OK(backend->backward(bench->engine, bench->grads, on_ready, bench, &err));
     if (bench->ddp)
         CHECK_OK(ctrun_ddp_backward_end(bench->ddp, NULL, &err));
-    CHECK_OK(backend->update(bench->engine, bench->grads, 1.0f, &err));
+    else if (bench->group)
+        CHECK_OK(ctrun_barrier(bench->group, NULL, &err));
+    CHECK_OK(backend->update(bench->engine, bench->grads, lr, &err));
 }
 
 static double cpu_ms(void)
@@ -126,15 +142,19 @@ static int body(int rank, void *context)
     bench.data.size = sizeof bench.data;
     CHECK_OK(ctrun_dataset_load(&bench.data, plan->data, CTRUN_TRAIN, &err));
     CHECK_OK(cnn_engine_open(&bench.engine, "auto", &options, &err));
-    if (plan->is_ddp)
-        open_ddp(&bench, rank);
     CHECK_OK(cnn_engine_push(bench.engine, &err));
+    for (uint64_t i = 0; i < TRAINED; i++)
+        step(&bench, i * BATCH, 1.0f);
+    if (plan->kind != APART)
+        bench.group = ranks_open(rank, NULL, NULL);
+    if (plan->kind == DDP)
+        open_ddp(&bench);
     ranks_signal(0); /* those that are apart begin together, too */
     ranks_await(0, (unsigned)plan->ranks);
     for (uint64_t i = 0; i < WARM_UP + plan->steps; i++) {
         const uint64_t begin_ns = ct_now_ns();
         const double begin_cpu = cpu_ms();
-        step(&bench, (i * (uint64_t)plan->ranks + (uint64_t)rank) * BATCH);
+        step(&bench, (i * STRIDE + (uint64_t)rank) * BATCH, 0.0f);
         if (i < WARM_UP)
             continue;
         wall[i - WARM_UP] = (double)(ct_now_ns() - begin_ns) / 1e6;
@@ -159,13 +179,14 @@ int main(int argc, char **argv)
     uint64_t ranks = 0;
     struct plan plan = {.data = argc == 5 ? argv[4] : NULL};
 
-    if (argc != 5 || (strcmp(argv[1], "ddp") != 0 && strcmp(argv[1], "apart") != 0) ||
+    while (argc == 5 && plan.kind < KINDS && strcmp(argv[1], kinds[plan.kind]) != 0)
+        plan.kind++;
+    if (argc != 5 || plan.kind == KINDS ||
         ct_parse_u64(argv[2], 1, RANKS_MAX, &ranks) < 0 ||
         ct_parse_u64(argv[3], 1, 100000, &plan.steps) < 0) {
-        fputs("usage: ddp_step ddp|apart RANKS STEPS DATA\n", stderr);
+        fputs("usage: ddp_step ddp|lockstep|apart RANKS STEPS DATA\n", stderr);
         return 2;
     }
-    plan.is_ddp = strcmp(argv[1], "ddp") == 0;
     plan.ranks = (int)ranks;
     return ranks_run(plan.ranks, body, &plan) != 0;
 }

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What data-parallel training costs: a DDP step of two ranks over a single rank's step.
 
-usage: ddp_step.py [TURNS]     default 3
+usage: ddp_step.py [TURNS [STEPS]]     default 3, and 200 steps of ours (20 of torch's)
 
 64 samples and one thread a rank: ctrun-mnist's kernels over shared memory, and torch's DDP over
 gloo (Debian's torch, and the one that CTRUN_TEST_TORCH names). "apart" are two ranks that do not
-communicate: what the second process alone costs. Everybody gets a turn in each round; ratios are
-of medians over the rounds."""
+communicate: what the second process alone costs. "lockstep" are two that meet in a barrier in each step: what the
+wait for the slower one costs besides, and so the least that any exchange can take. Everybody gets a turn in each
+round; ratios are of medians over the rounds. On a busy machine only those of processor time mean something."""
 import json
 import os
 import statistics
@@ -19,7 +20,7 @@ from launchers import ROOT, ctrun
 
 DATA = os.environ.get("CTRUN_TEST_MNIST", "/usr/share/datasets/fashion-mnist")
 STEPS = {"ctrun": 200, "torch": 20}
-KINDS = {"single": ("apart", 1), "apart": ("apart", 2), "DDP": ("ddp", 2)}
+KINDS = {"single": ("apart", 1), "apart": ("apart", 2), "lockstep": ("lockstep", 2), "DDP": ("ddp", 2)}
 TORCH = torch_net.NET + '''
 import json, os, statistics, sys, tempfile, time
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -38,7 +39,10 @@ x = torch.randn(64, 1, 28, 28); y = torch.randint(0, 10, (64,)); ms = []; cpu = 
 dist.barrier()
 for i in range(steps + 8):
     begin, used = time.perf_counter(), time.process_time()
-    opt.zero_grad(); F.nll_loss(net(x), y).backward(); opt.step()
+    opt.zero_grad(); F.nll_loss(net(x), y).backward()
+    if kind == "lockstep":
+        dist.barrier()
+    opt.step()
     ms.append((time.perf_counter() - begin) * 1e3); cpu.append((time.process_time() - used) * 1e3)
 dist.barrier()
 if rank == 0:
@@ -75,6 +79,7 @@ def measure(name, command, kind, ranks):
 
 def main():
     turns = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    STEPS["ctrun"] = int(sys.argv[2]) if len(sys.argv) > 2 else STEPS["ctrun"]
     programs = contestants()
     samples = {}
     for _ in range(turns):
@@ -90,7 +95,9 @@ def main():
                                        for label in KINDS) +
               f"   DDP / single {wall['DDP'] / wall['single']:.3f}"
               f"   DDP / apart {wall['DDP'] / wall['apart']:.3f}"
-              f"   CPU, DDP / single {cpu['DDP'] / cpu['single']:.3f}")
+              f"   DDP / lockstep {wall['DDP'] / wall['lockstep']:.3f}"
+              f"   CPU, DDP / single {cpu['DDP'] / cpu['single']:.3f}"
+              f"   CPU, DDP / lockstep {cpu['DDP'] / cpu['lockstep']:.3f}")
 
 
 main()
