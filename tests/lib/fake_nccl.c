@@ -26,7 +26,12 @@ enum {
     RANKS = 8,
     CHUNK = 1 << 16,
     BLOCKS = 256,
+    DEVICES = 8,
 };
+
+static _Thread_local int current; /* the thread's device */
+static _Thread_local bool
+    is_kernel; /* it is a stream's: `current` is the stream's device */
 
 /* Guards all that follows, and fake_nccl.blocks. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -146,7 +151,8 @@ static struct memory {
         *host; /* not accessible; NULL: pinned memory of the host at `device` */
     unsigned char *device;
     size_t bytes;
-    bool is_registered;
+    int on;                      /* its device */
+    struct ncclComm *registered; /* with it */
 } memory[BLOCKS];
 
 static struct memory *find_memory(const void *at)
@@ -162,25 +168,37 @@ static struct memory *find_memory(const void *at)
     return NULL;
 }
 
-EXPORT void *fake_device(void *at)
+/* Of any device, and which one. */
+static void *find_device(void *at, int *on)
 {
     const struct memory *found;
     void *device = NULL;
 
     pthread_mutex_lock(&lock);
-    if ((found = find_memory(at)) && found->host)
+    if ((found = find_memory(at)) && found->host) {
         device = found->device + ((unsigned char *)at - found->host);
+        *on = found->on;
+    }
     pthread_mutex_unlock(&lock);
     return device;
 }
 
-/* What a copy uses, which may touch both. */
+EXPORT void *fake_device(void *at)
+{
+    int on;
+    void *device = find_device(at, &on);
+
+    return device && is_kernel && on != current ? NULL : device;
+}
+
+/* What a copy uses, which may touch memory of the host and of every device. */
 static void *any(const void *at)
 {
     void *own, *device;
+    int on;
 
     memcpy(&own, &at, sizeof own);
-    device = fake_device(own);
+    device = find_device(own, &on);
     return device ? device : own;
 }
 
@@ -193,7 +211,7 @@ static cudaError_t keep(void **out, unsigned char *host, unsigned char *device,
     for (room = memory; room->device; room++)
         if (room == memory + BLOCKS - 1)
             die("too much memory");
-    *room = (struct memory){host, device, bytes, false};
+    *room = (struct memory){host, device, bytes, current, NULL};
     fake_nccl.blocks++;
     pthread_mutex_unlock(&lock);
     *out = host ? host : device;
@@ -233,6 +251,8 @@ EXPORT cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     return keep(out, NULL, data, bytes);
 }
 
+static void wait_for_device(int device);
+
 static cudaError_t forget(void *data)
 {
     struct memory *found;
@@ -241,10 +261,10 @@ static cudaError_t forget(void *data)
     if (!data)
         return cudaSuccess;
     PERMITTED();
-    cudaDeviceSynchronize();
     pthread_mutex_lock(&lock);
     if (!(found = find_memory(data)))
         die("free of memory that is not there");
+    wait_for_device(found->on);
     was = *found;
     *found = (struct memory){0};
     fake_nccl.blocks--;
@@ -289,6 +309,7 @@ struct record {
 };
 
 struct CUevent_st {
+    int on;              /* its device */
     struct record *last; /* NULL: never recorded */
     /* Of a record in a capture: which one, and how many steps of each of its streams come before. */
     unsigned long capture;
@@ -317,6 +338,7 @@ struct step {
 
 struct CUstream_st {
     struct CUstream_st *next;
+    int on; /* its device */
     struct step *first, **last;
     bool is_busy, is_over;
     pthread_t thread;
@@ -332,6 +354,8 @@ static void *run_stream(void *context)
 {
     struct CUstream_st *stream = context;
 
+    current = stream->on;
+    is_kernel = true;
     pthread_mutex_lock(&lock);
     for (;;) {
         struct step *step = stream->first;
@@ -364,6 +388,7 @@ static struct CUstream_st *new_stream(void)
 
     if (!stream)
         die("no memory");
+    stream->on = current;
     stream->last = &stream->first;
     stream->next = streams;
     streams = stream;
@@ -374,13 +399,13 @@ static struct CUstream_st *new_stream(void)
 
 static struct CUstream_st *stream_of(cudaStream_t stream)
 {
-    static struct CUstream_st *standard;
+    static struct CUstream_st *standard[DEVICES];
 
     if (stream)
         return stream;
-    if (!standard)
-        standard = new_stream();
-    return standard;
+    if (!standard[current])
+        standard[current] = new_stream();
+    return standard[current];
 }
 
 static void put(cudaStream_t on, struct step what)
@@ -480,12 +505,24 @@ EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return is_sick ? cudaErrorIllegalAddress : cudaSuccess;
 }
 
+/* Lock held, but not while it waits: a stream may go meanwhile, so that it begins anew. */
+static void wait_for_device(int device)
+{
+    const struct CUstream_st *s;
+
+    do {
+        for (s = streams; s && (s->on != device || (!s->first && !s->is_busy));)
+            s = s->next;
+        if (s)
+            pthread_cond_wait(&changed, &lock);
+    } while (s);
+}
+
 EXPORT cudaError_t cudaDeviceSynchronize(void)
 {
     PERMITTED();
     pthread_mutex_lock(&lock);
-    for (const struct CUstream_st *s = streams; s; s = s->next)
-        wait_for_stream(s);
+    wait_for_device(current);
     pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }
@@ -496,6 +533,7 @@ EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     ENTER_CUDA();
     if (!(*out = calloc(1, sizeof **out)))
         die("no memory");
+    (*out)->on = current;
     fake_count_blocks(1);
     return cudaSuccess;
 }
@@ -602,6 +640,8 @@ EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
         fake_nccl.on_record();
     ENTER_CUDA();
     VALID(stream);
+    if (event->on != (stream ? stream->on : current))
+        return cudaErrorInvalidResourceHandle;
     if (capture_record(event, stream))
         return cudaSuccess;
     if (!(record = calloc(1, sizeof *record)))
@@ -902,13 +942,16 @@ EXPORT cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
 EXPORT cudaError_t cudaGetDevice(int *device)
 {
     ENTER_CUDA();
-    *device = 0;
+    *device = current;
     return fake_nccl.no_device ? cudaErrorNoDevice : cudaSuccess;
 }
 
 EXPORT cudaError_t cudaSetDevice(int device)
 {
-    return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+    if (device < 0 || device > fake_nccl.more_devices || device >= DEVICES)
+        return cudaErrorInvalidDevice;
+    current = device;
+    return cudaSuccess;
 }
 
 EXPORT const char *cudaGetErrorString(cudaError_t code)
@@ -949,6 +992,7 @@ struct world {
 
 struct ncclComm {
     struct world *world;
+    int on; /* its device */
     int size, rank;
     int polls; /* answers "in progress" to come; -1: no other */
     int registered;
@@ -1178,11 +1222,20 @@ static void move(struct step *first)
     }
 }
 
-/* Memory of the host, given to a kernel. */
+/* Memory of the host or of another device, given to a kernel, or a kernel on another device. */
+static bool is_strange_memory(const void *at)
+{
+    void *own;
+
+    memcpy(&own, &at, sizeof own);
+    return own && !fake_device(own);
+}
+
 static bool is_strange(const struct step *step)
 {
-    return step->bytes && ((step->from && any(step->from) == step->from) ||
-                           (step->to && any(step->to) == step->to));
+    return step->comm->on != current ||
+           (step->bytes &&
+            (is_strange_memory(step->from) || is_strange_memory(step->to)));
 }
 
 static void run_collective(struct step *step)
@@ -1259,6 +1312,7 @@ static ncclResult_t init(ncclComm_t *out, int size, int rank, struct world *worl
     if (!world || !(comm = calloc(1, sizeof *comm)))
         return ncclSystemError;
     comm->world = world;
+    comm->on = current;
     comm->size = size;
     comm->rank = rank;
     comm->polls = fake_nccl.init_polls;
@@ -1369,8 +1423,9 @@ EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
     begin_call(comm);
     comm->is_aborted = true;
     pthread_mutex_lock(&lock);
-    for (int i = 0; comm->registered && i < BLOCKS; i++)
-        memory[i].is_registered = false; /* tests have one communicator with memory */
+    for (int i = 0; i < BLOCKS; i++)
+        if (memory[i].registered == comm)
+            memory[i].registered = NULL;
     fake_nccl.registered -= comm->registered;
     pthread_mutex_unlock(&lock);
     return end(comm, &fake_nccl.aborts);
@@ -1629,21 +1684,21 @@ EXPORT ncclResult_t ncclMemFree(void *data)
     const struct memory *found;
 
     pthread_mutex_lock(&lock);
-    if ((found = find_memory(data)) && found->is_registered)
+    if ((found = find_memory(data)) && found->registered)
         die("memory is freed that is registered");
     pthread_mutex_unlock(&lock);
     return forget(data) == cudaSuccess ? ncclSuccess : ncclSystemError;
 }
 
-static void mark(void *data, bool is_registered)
+static void mark(void *data, ncclComm_t before, ncclComm_t after)
 {
     struct memory *found;
 
     pthread_mutex_lock(&lock);
-    if (!(found = find_memory(data)) || found->is_registered == is_registered)
+    if (!(found = find_memory(data)) || found->registered != before)
         die("registered twice, or not at all");
-    found->is_registered = is_registered;
-    fake_nccl.registered += is_registered ? 1 : -1;
+    found->registered = after;
+    fake_nccl.registered += after ? 1 : -1;
     pthread_mutex_unlock(&lock);
 }
 
@@ -1655,7 +1710,7 @@ EXPORT ncclResult_t ncclCommRegister(ncclComm_t comm, void *data, size_t bytes,
     if (fake_nccl.refuse_register)
         return (ncclResult_t)fake_nccl.refuse_register;
     begin_call(comm);
-    mark(data, true);
+    mark(data, NULL, comm);
     comm->registered++;
     *handle = data;
     leave_call(comm);
@@ -1667,7 +1722,7 @@ EXPORT ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle)
     begin_call(comm);
     if (comm->is_revoked)
         die("deregistered from a communicator that is revoked");
-    mark(handle, false);
+    mark(handle, comm, NULL);
     comm->registered--;
     leave_call(comm);
     return ncclSuccess;

@@ -12,6 +12,8 @@
  *   - memory of the host given to NCCL is an illegal address: every later CUDA call fails
  *   - a stream that is captured runs nothing: what it gets is a list, which a graph plays as often as it is launched.
  *     What CUDA does not permit meanwhile fails so, and invalidates the capture
+ *   - a thread has a current device, which is that of what it makes; a kernel on one that is given memory of another is
+ *     an illegal address, and an event is recorded on streams of its own device
  *   - two threads inside NCCL with one communicator, or a call with one that was aborted: abort()
  *
  * The library has the CUDA runtime's name, so that a program that links it has it loaded already
@@ -38,6 +40,7 @@ struct fake_nccl {
     int async_error;     /* what the communicator's state becomes after the next poll */
     int finalize_code;   /* what ncclCommFinalize() returns */
     bool no_device;      /* there is no GPU */
+    int more_devices;    /* than the first one */
     bool no_driver;      /* the driver takes no kernels */
     bool no_memory;      /* cudaMalloc() of a megabyte and more fails */
     void (*on_record)(void); /* called by cudaEventRecord() before it does anything */

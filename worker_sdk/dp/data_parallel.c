@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replicas of a model in one process: torch.nn.DataParallel on the processors of one machine. The caller is device
- * 0, the others are threads that wait for a job:
+/* Replicas of a model in one process: torch.nn.DataParallel on the processors of one machine, or on its GPUs
+ * (device.c). The caller is device 0, the others are threads that wait for a job:
  *
  *     caller:   job, replicas, round + 1 ──> its own part ──> waits until `left` is 0
  *     thread i: sees the new round ──> its part, if i < replicas ──> left - 1
  *
+ * A GPU is current in a thread: there device 0 has one, too, and the caller only waits.
+ *
  * The lock is not held while a job runs. What a job writes is its device's, or, in a sum, its share of the
  * elements, so that no two write the same memory. */
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,61 +19,42 @@
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/comm/host/reduce.h"
 #include "worker_sdk/ddp/params.h"
+#include "worker_sdk/dp/dp.h"
 
 enum {
     DEVICES_MAX = 1024,
     LINE = 64, /* of a cache; no two devices write one */
 };
 
-typedef int job_fn(struct ctrun_dp *dp, int device, struct ctrun_error *err);
-
-/* What apply() was given. */
-struct call {
-    ctrun_dp_fn *fn;
-    void *context;
-};
-
-/* Its thread writes result and err in a job, the caller reads them when `left` is 0: the lock is between the two. */
-struct device {
-    struct ctrun_dp *dp;
-    pthread_t thread;
-    unsigned char *block; /* of a replica: its values and gradients */
-    void **values, **grads;
-    int result;
-    struct ctrun_error err;
-};
-
-struct ctrun_dp {
-    struct ctrun_param *params; /* owned */
-    size_t count;
-    int devices;
-    int threads; /* that were started */
-    struct device *of;
-    _Atomic bool is_busy;
-    pthread_mutex_t lock; /* of all that follows */
-    pthread_cond_t changed;
-    job_fn *job;
-    struct call call;
-    int replicas, left;
-    uint64_t round;
-    bool is_over;
-};
-
 /* ---- Threads ---------------------------------------------------------------------------- */
+
+static int call_fn(struct ctrun_dp *dp, int device, struct ctrun_error *err);
+
+/* Whether the other devices wait for this one's part. */
+static bool is_collective(const struct ctrun_dp *dp)
+{
+    return dp->is_on_gpus && dp->job != call_fn && dp->job != ct_dp_close_device;
+}
 
 static void run_part(struct ctrun_dp *dp, int device)
 {
-    struct device *own = &dp->of[device];
+    struct ct_dp_device *own = &dp->of[device];
 
     own->err = (struct ctrun_error){.text = ""};
     own->result = dp->job(dp, device, &own->err);
+    if (own->result < 0 && is_collective(dp)) {
+        int none = 0; /* the first that failed is the reason of the others */
+
+        (void)atomic_compare_exchange_strong(&dp->failed, &none, 1 + device);
+        ct_dp_meeting_end(dp->meeting);
+    }
 }
 
 /* A thread that was slow to wake up may miss no round that it is needed for: the next one begins only when `left` is 0.
  * It may miss one that it is not needed for. */
 static void *wait_for_jobs(void *context)
 {
-    struct device *own = context;
+    struct ct_dp_device *own = context;
     struct ctrun_dp *dp = own->dp;
     const int device = (int)(own - dp->of);
     uint64_t seen = 0;
@@ -106,7 +86,7 @@ static int start_threads(struct ctrun_dp *dp, struct ctrun_error *err)
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (int i = 1; rc == 0 && i < dp->devices; i++) {
+    for (int i = dp->first_thread; rc == 0 && i < dp->devices; i++) {
         rc = pthread_create(&dp->of[i].thread, NULL, wait_for_jobs, &dp->of[i]);
         dp->threads += rc == 0;
     }
@@ -115,10 +95,27 @@ static int start_threads(struct ctrun_dp *dp, struct ctrun_error *err)
               : 0;
 }
 
-/* On the first so many devices, at the same time. The error is that of the lowest one that failed. is_busy is taken
- * without waiting: a call out of a replica would wait for itself. */
-static int run_job(struct ctrun_dp *dp, const char *name, job_fn *job, int replicas,
-                   struct call call, struct ctrun_error *err)
+/* The error is that of the lowest device that failed; of a collective job, of the first that did. */
+static int take_result(const struct ctrun_dp *dp, int replicas, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    for (int i = 0; i < replicas; i++) {
+        const struct ct_dp_device *own = &dp->of[i];
+
+        if (own->result == 0 || (rc < 0 && !(is_collective(dp) && i + 1 == dp->failed)))
+            continue;
+        rc = own->result;
+        if (err)
+            *err = own->err;
+    }
+    return rc;
+}
+
+/* On the first so many devices, at the same time; a collective job is one of all of them. is_busy is taken without
+ * waiting: a call out of a replica would wait for itself. */
+static int run_job(struct ctrun_dp *dp, const char *name, ct_dp_job_fn *job,
+                   int replicas, struct ct_dp_call call, struct ctrun_error *err)
 {
     int rc = 0;
 
@@ -133,20 +130,20 @@ static int run_job(struct ctrun_dp *dp, const char *name, job_fn *job, int repli
     pthread_mutex_lock(&dp->lock);
     dp->job = job;
     dp->call = call;
+    if (is_collective(dp))
+        replicas = dp->devices;
     dp->replicas = replicas;
-    dp->left = replicas > 0 ? replicas - 1 : 0;
+    dp->left = replicas > dp->first_thread ? replicas - dp->first_thread : 0;
     dp->round++;
     pthread_cond_broadcast(&dp->changed);
     pthread_mutex_unlock(&dp->lock);
-    if (replicas > 0)
+    if (replicas > 0 && dp->first_thread == 1)
         run_part(dp, 0);
     pthread_mutex_lock(&dp->lock);
     while (dp->left > 0)
         pthread_cond_wait(&dp->changed, &dp->lock);
     pthread_mutex_unlock(&dp->lock);
-    for (int i = 0; rc == 0 && i < replicas; i++)
-        if ((rc = dp->of[i].result) < 0 && err)
-            *err = dp->of[i].err;
+    rc = take_result(dp, replicas, err);
     dp->is_busy = false;
     return rc;
 }
@@ -182,16 +179,17 @@ static size_t place(struct ctrun_dp *dp, int device, unsigned char *block)
 
 static int make_device(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 {
-    struct device *own = &dp->of[device];
+    struct ct_dp_device *own = &dp->of[device];
 
     own->dp = dp;
     own->values = ct_zalloc_array(dp->count, sizeof *own->values);
     own->grads = ct_zalloc_array(dp->count, sizeof *own->grads);
-    if (own->values && own->grads)
+    if (own->values && own->grads && !dp->is_on_gpus)
         own->block = ct_zalloc(place(dp, device, NULL) + LINE);
-    if (!own->block)
+    if (!own->values || !own->grads || !(own->block || dp->is_on_gpus))
         return ct_fail(err, -ENOMEM, "data parallel: no memory for device %d", device);
-    (void)place(dp, device, own->block + LINE - (uintptr_t)own->block % LINE);
+    if (own->block)
+        (void)place(dp, device, own->block + LINE - (uintptr_t)own->block % LINE);
     return 0;
 }
 
@@ -211,17 +209,26 @@ static int check_params(const struct ctrun_dp *dp, struct ctrun_error *err)
     return 0;
 }
 
-/* Also of one that is half made: `threads` counts those that run. No call may be under way. */
-void ctrun_dp_destroy(struct ctrun_dp *dp)
+/* Of the threads that were started; a group is closed by its own. */
+static void stop_threads(struct ctrun_dp *dp)
 {
-    if (!dp)
-        return;
+    const struct ct_dp_call nothing = {.fn = NULL};
+
+    if (dp->is_on_gpus && dp->threads == dp->devices)
+        (void)run_job(dp, "close", ct_dp_close_device, dp->devices, nothing, NULL);
     pthread_mutex_lock(&dp->lock);
     dp->is_over = true;
     pthread_cond_broadcast(&dp->changed);
     pthread_mutex_unlock(&dp->lock);
-    for (int i = 1; i <= dp->threads; i++)
-        (void)pthread_join(dp->of[i].thread, NULL);
+    for (int i = 0; i < dp->threads; i++)
+        (void)pthread_join(dp->of[dp->first_thread + i].thread, NULL);
+}
+
+void ctrun_dp_destroy(struct ctrun_dp *dp)
+{
+    if (!dp)
+        return;
+    stop_threads(dp);
     for (int i = 0; dp->of && i < dp->devices; i++) {
         free(dp->of[i].values);
         free(dp->of[i].grads);
@@ -229,15 +236,61 @@ void ctrun_dp_destroy(struct ctrun_dp *dp)
     }
     pthread_cond_destroy(&dp->changed);
     pthread_mutex_destroy(&dp->lock);
+    ct_dp_meeting_destroy(dp->meeting);
+    free(dp->ids);
+    free(dp->streams);
     free(dp->of);
     free(dp->params);
     free(dp);
 }
 
-int ctrun_dp_create(struct ctrun_dp **out, const struct ctrun_param *params,
-                    size_t count, int devices, struct ctrun_error *err)
+/* Everything of a dp that is zero, with params. Threads are not started yet. */
+static int fill(struct ctrun_dp *dp, struct ctrun_error *err)
+{
+    const size_t devices = (size_t)dp->devices;
+    int rc;
+
+    if (!(dp->of = ct_zalloc_array(devices, sizeof *dp->of)) ||
+        (dp->is_on_gpus && !(dp->meeting = ct_dp_meeting_create())) ||
+        (dp->is_on_gpus && dp->options.ids &&
+         !(dp->ids = ct_zalloc_array(devices, sizeof *dp->ids))) ||
+        (dp->is_on_gpus && dp->options.streams &&
+         !(dp->streams = ct_zalloc_array(devices, sizeof *dp->streams))))
+        return ct_fail(err, -ENOMEM, "data parallel: no memory");
+    if (dp->ids)
+        memcpy(dp->ids, dp->options.ids, devices * sizeof *dp->ids);
+    if (dp->streams)
+        memcpy(dp->streams, dp->options.streams, devices * sizeof *dp->streams);
+    rc = check_params(dp, err);
+    for (int i = 0; rc == 0 && i < dp->devices; i++)
+        rc = make_device(dp, i, err);
+    return rc;
+}
+
+/* The options over the defaults. */
+static int read_options(struct ctrun_dp_options *out,
+                        const struct ctrun_dp_options *given, struct ctrun_error *err)
+{
+    int rc = given
+                 ? ct_sized_read(out, sizeof *out, given, "CTRUN_DP_OPTIONS_INIT", err)
+                 : 0;
+
+    if (rc < 0)
+        return (void)ct_wrap(err, "data parallel: options"), rc;
+    if (out->backend && strcmp(out->backend, "host") != 0 &&
+        strcmp(out->backend, "nccl") != 0)
+        return ct_fail(err, -EINVAL,
+                       "data parallel: back end '%s': there is host and nccl",
+                       out->backend);
+    return 0;
+}
+
+int ctrun_dp_create_on(struct ctrun_dp **out, const struct ctrun_param *params,
+                       size_t count, int devices, const struct ctrun_dp_options *given,
+                       struct ctrun_error *err)
 {
     const struct ctrun_param defaults = CTRUN_PARAM_INIT;
+    struct ctrun_dp_options options = CTRUN_DP_OPTIONS_INIT;
     struct ctrun_dp *dp;
     void *list;
     int rc;
@@ -246,6 +299,8 @@ int ctrun_dp_create(struct ctrun_dp **out, const struct ctrun_param *params,
     if (devices < 1 || devices > DEVICES_MAX)
         return ct_fail(err, -EINVAL, "data parallel: %d devices: 1 to %d", devices,
                        DEVICES_MAX);
+    if ((rc = read_options(&options, given, err)) < 0)
+        return rc;
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, params, count,
                                   "CTRUN_PARAM_INIT", err)) < 0)
         return (void)ct_wrap(err, "data parallel: params"), rc;
@@ -258,20 +313,26 @@ int ctrun_dp_create(struct ctrun_dp **out, const struct ctrun_param *params,
     dp->params = list;
     dp->count = count;
     dp->devices = devices;
-    if (!(dp->of = ct_zalloc_array((size_t)devices, sizeof *dp->of)))
-        rc = ct_fail(err, -ENOMEM, "data parallel: no memory");
-    else
-        rc = check_params(dp, err);
-    for (int i = 0; rc == 0 && i < devices; i++)
-        rc = make_device(dp, i, err);
-    if (rc == 0)
+    dp->options = options;
+    dp->is_on_gpus = options.backend && strcmp(options.backend, "nccl") == 0;
+    dp->first_thread = dp->is_on_gpus ? 0 : 1;
+    if ((rc = fill(dp, err)) == 0)
         rc = start_threads(dp, err);
+    if (rc == 0 && dp->is_on_gpus)
+        rc = run_job(dp, "open", ct_dp_open_device, devices,
+                     (struct ct_dp_call){.fn = NULL}, err);
     if (rc < 0) {
         ctrun_dp_destroy(dp);
         return rc;
     }
     *out = dp;
     return 0;
+}
+
+int ctrun_dp_create(struct ctrun_dp **out, const struct ctrun_param *params,
+                    size_t count, int devices, struct ctrun_error *err)
+{
+    return ctrun_dp_create_on(out, params, count, devices, NULL, err);
 }
 
 void *ctrun_dp_value(const struct ctrun_dp *dp, int device, size_t p)
@@ -322,8 +383,9 @@ static int take_values(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 
 int ctrun_dp_replicate(struct ctrun_dp *dp, int replicas, struct ctrun_error *err)
 {
-    return run_job(dp, "replicate", take_values, replicas, (struct call){NULL, NULL},
-                   err);
+    return run_job(dp, "replicate",
+                   dp->is_on_gpus ? ct_dp_replicate_on_device : take_values, replicas,
+                   (struct ct_dp_call){.fn = NULL}, err);
 }
 
 /* On the thread of `device`; err is its own. */
@@ -342,7 +404,8 @@ static int call_fn(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 int ctrun_dp_apply(struct ctrun_dp *dp, int replicas, ctrun_dp_fn *fn, void *context,
                    struct ctrun_error *err)
 {
-    return run_job(dp, "apply", call_fn, replicas, (struct call){fn, context}, err);
+    return run_job(dp, "apply", call_fn, replicas,
+                   (struct ct_dp_call){.fn = fn, .context = context}, err);
 }
 
 /* g[e] of device 0 = g0[e] + g1[e] + ... + g(R-1)[e], for this device's share of the elements e of each gradient; those
@@ -376,5 +439,31 @@ static int add_part(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 
 int ctrun_dp_reduce(struct ctrun_dp *dp, int replicas, struct ctrun_error *err)
 {
-    return run_job(dp, "reduce", add_part, replicas, (struct call){NULL, NULL}, err);
+    return run_job(dp, "reduce", dp->is_on_gpus ? ct_dp_reduce_on_device : add_part,
+                   replicas, (struct ct_dp_call){.fn = NULL}, err);
+}
+
+int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *pieces,
+                     size_t count, void *room, size_t room_bytes,
+                     struct ctrun_tensor *out, struct ctrun_error *err)
+{
+    const struct ctrun_tensor defaults = CTRUN_TENSOR_INIT;
+    struct ct_dp_call call = {.room = room, .piece_count = count};
+    void *list;
+    int rc;
+
+    if (!dp->is_on_gpus)
+        return ctrun_dp_gather(pieces, count, room, room_bytes, out, err);
+    if (count > (size_t)dp->devices)
+        return ct_fail(err, -EINVAL, "data parallel: collect: %zu pieces of %d devices",
+                       count, dp->devices);
+    if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, pieces, count,
+                                  "CTRUN_TENSOR_INIT", err)) < 0)
+        return (void)ct_wrap(err, "data parallel: pieces"), rc;
+    call.pieces = list;
+    rc = ct_dp_describe_whole(list, count, room, room_bytes, out, err);
+    if (rc == 0)
+        rc = run_job(dp, "collect", ct_dp_collect_on_device, dp->devices, call, err);
+    free(list);
+    return rc;
 }

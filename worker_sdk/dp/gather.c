@@ -8,6 +8,7 @@
 #include "worker_sdk/base/dtype.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
+#include "worker_sdk/dp/dp.h"
 
 /* Bytes of one that may be gathered; -1: it cannot be one. */
 static int64_t bytes_of(const struct ctrun_tensor *piece)
@@ -55,40 +56,53 @@ static int check_pieces(const struct ctrun_tensor *pieces, size_t count,
     return 0;
 }
 
+size_t ct_dp_piece_bytes(const struct ctrun_tensor *piece)
+{
+    return (size_t)bytes_of(piece);
+}
+
+int ct_dp_describe_whole(const struct ctrun_tensor *pieces, size_t count, void *room,
+                         size_t room_bytes, struct ctrun_tensor *out,
+                         struct ctrun_error *err)
+{
+    struct ctrun_tensor whole = CTRUN_TENSOR_INIT;
+    int64_t samples, bytes;
+    int rc;
+
+    if (count == 0)
+        return ct_fail(err, -EINVAL, "gather: no replica returned a tensor");
+    if ((rc = check_pieces(pieces, count, &samples, &bytes, err)) < 0)
+        return rc;
+    if ((uint64_t)bytes > room_bytes)
+        return ct_fail(err, -ENOSPC, "gather: %lld bytes into %zu", (long long)bytes,
+                       room_bytes);
+    whole.name = pieces[0].name;
+    whole.dtype = pieces[0].dtype;
+    whole.dims = pieces[0].dims ? pieces[0].dims : 1;
+    memcpy(whole.sizes, pieces[0].sizes, sizeof whole.sizes);
+    whole.sizes[0] = samples;
+    whole.data = room;
+    return ct_sized_write(out, &whole, sizeof whole, "CTRUN_TENSOR_INIT", err);
+}
+
 /* All is checked before a byte is written to `room`. (B0, ...), (B1, ...), ... become (B0 + B1 + ..., ...). */
 int ctrun_dp_gather(const struct ctrun_tensor *pieces, size_t count, void *room,
                     size_t room_bytes, struct ctrun_tensor *out,
                     struct ctrun_error *err)
 {
     const struct ctrun_tensor defaults = CTRUN_TENSOR_INIT;
-    struct ctrun_tensor whole = CTRUN_TENSOR_INIT;
     const struct ctrun_tensor *all;
-    int64_t samples, bytes;
     unsigned char *at = room;
     void *list;
     int rc;
 
-    if (count == 0)
-        return ct_fail(err, -EINVAL, "gather: no replica returned a tensor");
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, pieces, count,
                                   "CTRUN_TENSOR_INIT", err)) < 0)
         return (void)ct_wrap(err, "gather"), rc;
     all = list;
-    rc = check_pieces(all, count, &samples, &bytes, err);
-    if (rc == 0 && (uint64_t)bytes > room_bytes)
-        rc = ct_fail(err, -ENOSPC, "gather: %lld bytes into %zu", (long long)bytes,
-                     room_bytes);
-    if (rc == 0) {
-        whole.name = all[0].name;
-        whole.dtype = all[0].dtype;
-        whole.dims = all[0].dims ? all[0].dims : 1;
-        memcpy(whole.sizes, all[0].sizes, sizeof whole.sizes);
-        whole.sizes[0] = samples;
-        whole.data = room;
-        rc = ct_sized_write(out, &whole, sizeof whole, "CTRUN_TENSOR_INIT", err);
-    }
+    rc = ct_dp_describe_whole(all, count, room, room_bytes, out, err);
     for (size_t i = 0; rc == 0 && i < count; i++) {
-        const size_t each = (size_t)bytes_of(&all[i]);
+        const size_t each = ct_dp_piece_bytes(&all[i]);
 
         if (each > 0)
             memcpy(at, all[i].data, each);

@@ -954,9 +954,9 @@ CTRUN_API int ctrun_fixed_sum_finish(struct ctrun_fixed_sum *sum, void *out,
 
 /* ---- DataParallel: replicas of a model in one process ------------------------------------ */
 
-/* What torch.nn.DataParallel does, on the processors of one machine: a device is a thread with a replica of the
- * model in memory of its own, and device 0 the caller's thread with the program's parameters. It needs no session
- * and no group. DDP with a rank for each device copies no parameters in a step and exchanges gradients while
+/* What torch.nn.DataParallel does, on the processors of one machine or on its GPUs (ctrun_dp_create_on()): a device
+ * is a thread with a replica of the model in memory of its own, and device 0 has the program's parameters; on
+ * processors it is the caller's thread. It needs no session and no group. DDP with a rank for each device copies no parameters in a step and exchanges gradients while
  * backward runs: use this where it must be one process.
  *
  *     ctrun_dp_create(&dp, params, count, 4, &err);
@@ -968,14 +968,38 @@ CTRUN_API int ctrun_fixed_sum_finish(struct ctrun_fixed_sum *sum, void *out,
  *         update(params, grads of device 0); clear(grads of device 0);
  *
  * One call at a time, by any thread, and none but scatter, value and grad out of a replica: CTRUN_E_USAGE. After a
- * fork() the child has none of the threads: it may call none of these. Devices of the host only. */
+ * fork() the child has none of the threads: it may call none of these. */
 struct ctrun_dp; /* opaque */
+struct ctrun_dp_options {
+    size_t size; /* CTRUN_DP_OPTIONS_INIT */
+    const char
+        *backend; /* "host" (default): the processors; "nccl": GPUs, and NCCL carries
+                          * what they exchange */
+    const int
+        *ids; /* nccl: CUDA's numbers of the devices, each once; NULL: 0, 1, ... */
+    void *const *
+        streams; /* nccl: of each device the cudaStream_t that its replica is to compute
+                           * on; NULL: the default streams */
+    uint64_t timeout_ms; /* nccl: deadline of each call but apply; default 600 000 */
+};
+#define CTRUN_DP_OPTIONS_INIT                                                          \
+    {                                                                                  \
+        sizeof(struct ctrun_dp_options), NULL, NULL, NULL, 600000                      \
+    }
 /* Parameters as for ctrun_ddp_create(): copied, what they point to is kept. Those with no_grad are copied to the
  * replicas, too, and get no gradient; what a replica writes to one stays there, but for device 0's. devices: 1
  * to 1024. Every replica takes memory for all parameters and gradients. -EINVAL, -ENOMEM, -EAGAIN: no more
  * threads. Blocks for no longer than that takes. */
 CTRUN_API int ctrun_dp_create(struct ctrun_dp **out, const struct ctrun_param *params,
                               size_t count, int devices, struct ctrun_error *err);
+/* The same with options, which are copied; NULL: the defaults. On GPUs parameters, and gradients that are the
+ * caller's, are memory of the first device, which takes memory for the parameters once more; bits of sums are what
+ * NCCL chooses. Calls wait until the devices are through. When replicate, reduce or collect fails on one device it
+ * fails on all, and so do all later ones: destroy it. CTRUN_E_UNSUPPORTED: no NCCL, or no such device. */
+CTRUN_API int ctrun_dp_create_on(struct ctrun_dp **out,
+                                 const struct ctrun_param *params, size_t count,
+                                 int devices, const struct ctrun_dp_options *options,
+                                 struct ctrun_error *err);
 /* Accepts NULL. */
 CTRUN_API void ctrun_dp_destroy(struct ctrun_dp *dp);
 /* Where device has parameter p, and the gradient that its replica is to add to; zeroed at first, unless it is the
@@ -994,8 +1018,9 @@ CTRUN_API int ctrun_dp_replicate(struct ctrun_dp *dp, int replicas,
 /* Forward and backward of one piece. Negative: it failed, err says why. */
 typedef int ctrun_dp_fn(void *context, int device, struct ctrun_error *err);
 /* Calls fn for devices 0 to replicas - 1 at the same time, each in its thread, and blocks until all have returned,
- * however long that takes. When some fail: the code of the lowest, and its sentence behind "in replica I on device
- * D". */
+ * however long that takes. On a GPU that is the thread's current device, and replicate and reduce come behind and
+ * before what the replica puts on its stream. When some fail: the code of the lowest, and its sentence behind "in
+ * replica I on device D". */
 CTRUN_API int ctrun_dp_apply(struct ctrun_dp *dp, int replicas, ctrun_dp_fn *fn,
                              void *context, struct ctrun_error *err);
 /* Gradients of device 0 += those of the other replicas, in their order, so that the bits do not depend on who was
@@ -1010,6 +1035,12 @@ struct ctrun_tensor; /* below */
 CTRUN_API int ctrun_dp_gather(const struct ctrun_tensor *pieces, size_t count,
                               void *room, size_t room_bytes, struct ctrun_tensor *out,
                               struct ctrun_error *err);
+
+/* The same of what lies on the devices of dp: piece i on device i, room on device 0, both of them memory of the GPU
+ * where dp is on GPUs. Blocks. */
+CTRUN_API int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *pieces,
+                               size_t count, void *room, size_t room_bytes,
+                               struct ctrun_tensor *out, struct ctrun_error *err);
 
 /* ---- ZeRO-1: each rank keeps the optimizer's state of a share of the parameters ---------- */
 

@@ -66,9 +66,11 @@ static void nccl_close(void *self)
 static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                      struct ctrun_error *err)
 {
+    const int device = setup->place->device;
     cudaError_t made;
 
-    if ((made = ct_nccl_api.cudaGetDevice(&nccl->device)) != cudaSuccess ||
+    if ((device && (made = ct_nccl_api.cudaSetDevice(device - 1)) != cudaSuccess) ||
+        (made = ct_nccl_api.cudaGetDevice(&nccl->device)) != cudaSuccess ||
         (made = ct_nccl_api.cudaStreamCreateWithFlags(
              &nccl->stream, cudaStreamNonBlocking)) != cudaSuccess ||
         (made = ct_nccl_api.cudaEventCreateWithFlags(

@@ -22,9 +22,9 @@ size_t nccl_values_theirs(struct nccl_value *values);
 
 #define NCCL_VALUES                                                                    \
     VALUE(cudaSuccess), VALUE(cudaErrorMemoryAllocation), VALUE(cudaErrorNoDevice),    \
-        VALUE(cudaErrorInvalidDevice), VALUE(cudaErrorNotReady),                       \
-        VALUE(cudaErrorIllegalAddress), VALUE(cudaErrorUnknown),                       \
-        VALUE(cudaErrorStreamCaptureUnsupported),                                      \
+        VALUE(cudaErrorInvalidDevice), VALUE(cudaErrorInvalidResourceHandle),          \
+        VALUE(cudaErrorNotReady), VALUE(cudaErrorIllegalAddress),                      \
+        VALUE(cudaErrorUnknown), VALUE(cudaErrorStreamCaptureUnsupported),             \
         VALUE(cudaErrorStreamCaptureInvalidated),                                      \
         VALUE(cudaErrorStreamCaptureUnmatched), VALUE(cudaErrorStreamCaptureUnjoined), \
         VALUE(cudaErrorStreamCaptureIsolation), VALUE(cudaErrorCapturedEvent),         \

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of DataParallel share:
+ *
+ *     data_parallel.c  threads and their jobs; replicas in memory of the host
+ *     device.c         replicas on GPUs: each device's thread is a member of a group
+ *     gather.c         what replicas give, as one tensor */
+#ifndef CT_DP_DP_H
+#define CT_DP_DP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker_sdk/include/ctrun.h"
+
+/* Its thread writes result and err in a job, the caller reads them when `left` is 0: the lock is between the two. */
+struct ct_dp_device {
+    struct ctrun_dp *dp;
+    pthread_t thread;
+    unsigned char *block; /* of a replica on the host: its values and gradients */
+    void **values, **grads;
+    int result;
+    struct ctrun_error err;
+    /* On a GPU: what is the thread's alone, and memory of its group. */
+    struct ctrun_group *group;
+    unsigned char *sent;   /* all values; device 0's on their way to the others */
+    unsigned char *summed; /* all gradients, but for those of the caller's */
+};
+
+typedef int ct_dp_job_fn(struct ctrun_dp *dp, int device, struct ctrun_error *err);
+
+/* What a job was given. */
+struct ct_dp_call {
+    ctrun_dp_fn *fn; /* of apply() */
+    void *context;
+    const struct ctrun_tensor *pieces; /* of collect(), one of each device */
+    size_t piece_count;
+    unsigned char *room;
+};
+
+struct ct_dp_meeting; /* device.c */
+
+struct ctrun_dp {
+    struct ctrun_param *params; /* owned */
+    size_t count;
+    int devices;
+    int first_thread; /* 1: device 0 is the caller; 0: it has a thread, too */
+    int threads;      /* that were started, from first_thread on */
+    struct ct_dp_device *of;
+    /* On GPUs; is_on_gpus is false else. */
+    bool is_on_gpus;
+    struct ctrun_dp_options options;
+    int *ids;       /* owned; NULL: 0, 1, ... */
+    void **streams; /* owned; NULL: the default streams */
+    struct ct_dp_meeting *meeting;
+    _Atomic int failed; /* 1 + the first device whose part of a collective job failed */
+    _Atomic bool is_busy;
+    pthread_mutex_t lock; /* of all that follows */
+    pthread_cond_t changed;
+    ct_dp_job_fn *job;
+    struct ct_dp_call call;
+    int replicas, left;
+    uint64_t round;
+    bool is_over;
+};
+
+/* The jobs on GPUs, collective: all devices take part in each. They block, at most for the time of the options;
+ * once one has failed on a device the others' parts fail, too, and all later ones. */
+ct_dp_job_fn ct_dp_open_device, ct_dp_close_device, ct_dp_replicate_on_device,
+    ct_dp_reduce_on_device, ct_dp_collect_on_device;
+
+/* Where devices meet that open groups; one for each dp. NULL: no memory. */
+struct ct_dp_meeting *ct_dp_meeting_create(void);
+/* Ends the waits of those who are still about to meet. Any thread. */
+void ct_dp_meeting_end(struct ct_dp_meeting *meeting);
+/* Accepts NULL. */
+void ct_dp_meeting_destroy(struct ct_dp_meeting *meeting);
+
+/* gather.c: checks copies of the pieces, describes in *out what becomes of them in `room`, and counts its bytes. */
+int ct_dp_describe_whole(const struct ctrun_tensor *pieces, size_t count, void *room,
+                         size_t room_bytes, struct ctrun_tensor *out,
+                         struct ctrun_error *err);
+/* Of a piece that was checked. */
+size_t ct_dp_piece_bytes(const struct ctrun_tensor *piece);
+
+#endif
