@@ -232,8 +232,9 @@ static void choose_patience(struct ct_segment *segment)
             mask |= segment->members[i].cpus[word];
         cores += __builtin_popcountll(mask);
     }
-    segment->spins = segment->size > cores ? 0 : SPINS;
-    segment->yields = segment->size > cores ? YIELDS_CROWDED : YIELDS;
+    segment->spins = segment->spins_now = segment->size > cores ? 0 : SPINS;
+    segment->yields = segment->yields_now = segment->size > cores ? YIELDS_CROWDED
+                                                                  : YIELDS;
 }
 
 /* Its CPUs are stored before has_joined: who sees all as joined sees all masks. */

@@ -12,6 +12,11 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/host/segment.h"
 
+enum {
+    SWITCH_NS = 1500,      /* less than to another thread and back */
+    LONG_YIELD_NS = 200000 /* nobody who only posts takes so long */
+};
+
 static int futex_wait(_Atomic uint32_t *word, uint32_t value, int ms)
 {
     struct timespec timeout = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
@@ -147,6 +152,66 @@ static void sleep_a_slice(struct ct_segment *segment, const struct ct_wait *wait
         (void)futex_wait(segment->ready, 0, slice_ms);
 }
 
+/* Twice as many looks next time when the last have ended a wait, else half as many; 1 at least, so that it is found out
+ * when they pay again. `most` 0: never any. */
+static void adapt(int *now, int most, bool has_paid)
+{
+    const int next = has_paid ? *now * 2 : *now / 2;
+
+    *now = next < 1 ? 1 : next;
+    *now = *now < most ? *now : most;
+}
+
+/* True: it is met. */
+static bool spin(struct ct_segment *segment, const struct ct_wait *wait)
+{
+    for (int i = 0; i < segment->spins_now; i++) {
+        if (wait->is_met(segment, wait)) {
+            adapt(&segment->spins_now, segment->spins, true);
+            return true;
+        }
+        cpu_relax();
+    }
+    return false;
+}
+
+/* The same. *alone: nobody has used the processor meanwhile. A yield that takes long has given it to another program,
+ * maybe for a whole slice of its time; who sleeps is woken ahead of such a program. */
+static bool yield(struct ct_segment *segment, const struct ct_wait *wait, bool *alone)
+{
+    uint64_t now_ns = ct_now_ns();
+
+    *alone = true;
+    for (int i = 0; i < segment->yields_now; i++) {
+        const uint64_t before_ns = now_ns;
+
+        sched_yield();
+        now_ns = ct_now_ns();
+        *alone = *alone && now_ns - before_ns < SWITCH_NS;
+        if (now_ns - before_ns > LONG_YIELD_NS)
+            break;
+        if (wait->is_met(segment, wait)) {
+            adapt(&segment->yields_now, segment->yields, true);
+            return true;
+        }
+    }
+    adapt(&segment->yields_now, segment->yields, false);
+    return wait->is_met(segment, wait);
+}
+
+/* Without a sleep. A spin pays that ends a wait, and one that was too short: yields have ended the wait, but not because
+ * they let somebody else run. Members may have two processors between them, and both be on one, as the other is busy. */
+static bool wait_awake(struct ct_segment *segment, const struct ct_wait *wait)
+{
+    bool is_met, alone;
+
+    if (wait->is_met(segment, wait) || spin(segment, wait))
+        return true;
+    is_met = yield(segment, wait, &alone);
+    adapt(&segment->spins_now, segment->spins, is_met && alone);
+    return is_met;
+}
+
 /* Spins, then yields, then sleeps in slices of CT_SLICE_MS, since the death of a peer rings no bell. */
 int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
                     struct ctrun_error *err)
@@ -155,16 +220,8 @@ int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
                                                   : NULL;
     int rc = 0;
 
-    for (int i = 0; i < segment->spins; i++) {
-        if (wait->is_met(segment, wait))
-            return 0;
-        cpu_relax();
-    }
-    for (int i = 0; i < segment->yields; i++) {
-        if (wait->is_met(segment, wait))
-            return 0;
-        sched_yield();
-    }
+    if (wait_awake(segment, wait))
+        return 0;
     while (rc == 0) {
         uint32_t bell = self ? atomic_load(&self->bell) : 0;
         if (self)

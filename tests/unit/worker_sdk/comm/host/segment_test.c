@@ -2,6 +2,7 @@
 /* Posting and waiting in shared memory, with threads as members, so that the thread sanitizer
  * sees every access. The patience is varied so that members spin, give way, and sleep. */
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -50,9 +51,9 @@ static void join(struct ct_segment *segment, const struct member *member)
     expect_true(shared, ct_segment_open_at(segment, shared->head, shared->body, &setup,
                                            NULL) == 0);
     if (shared->spins >= 0)
-        segment->spins = shared->spins;
+        segment->spins = segment->spins_now = shared->spins;
     if (shared->yields >= 0)
-        segment->yields = shared->yields;
+        segment->yields = segment->yields_now = shared->yields;
 }
 
 /* Plain memory, written before a barrier and read behind it: a barrier that leaks shows as a
@@ -279,6 +280,62 @@ static void a_number_that_is_something_else_by_now_is_a_rank_that_left(void **st
     close(memory);
 }
 
+static long looks, met_at;
+
+static bool is_met_by_now(const struct ct_segment *segment, const struct ct_wait *wait)
+{
+    (void)segment;
+    (void)wait;
+    return ++looks >= met_at;
+}
+
+static bool nobody(const struct ct_segment *segment, const struct ct_wait *wait,
+                   int member)
+{
+    (void)segment;
+    (void)wait;
+    (void)member;
+    return false;
+}
+
+/* Looks that a wait takes, which is met at one of them, or over before it sleeps. */
+static long wait_until_look(struct ct_segment *segment, long look)
+{
+    const struct ct_wait wait = {.is_met = is_met_by_now, .is_awaited = nobody};
+
+    looks = 0;
+    met_at = look;
+    (void)ct_segment_wait(segment, &wait, NULL);
+    return looks;
+}
+
+/* Two members on one processor, or beside other programs: who spins keeps the other one from what it waits for. */
+static void spins_and_yields_that_do_not_pay_become_fewer(void **state)
+{
+    enum {
+        SPINS = 1000,
+        YIELDS = 20,
+        OFTEN = 12
+    };
+    struct ct_segment segment = {.size = 1,
+                                 .spins = SPINS,
+                                 .spins_now = SPINS,
+                                 .yields = YIELDS,
+                                 .yields_now = YIELDS};
+
+    (void)state;
+    assert_true(wait_until_look(&segment, LONG_MAX) > SPINS);
+    for (int i = 0; i < OFTEN; i++)
+        (void)wait_until_look(&segment, LONG_MAX);
+    assert_true(wait_until_look(&segment, LONG_MAX) < YIELDS);
+    for (int i = 0; i < OFTEN; i++) /* its first spin ends a wait: more of them */
+        assert_int_equal(wait_until_look(&segment, 2), 2);
+    assert_true(wait_until_look(&segment, LONG_MAX) > SPINS);
+    segment.spins = segment.spins_now = 0; /* more members than processors: none */
+    (void)wait_until_look(&segment, 2);
+    assert_int_equal(segment.spins_now, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +343,7 @@ int main(void)
         cmocka_unit_test(no_wake_up_is_lost_when_members_sleep),
         cmocka_unit_test(barrier_holds_between_giving_way_and_sleep),
         cmocka_unit_test(collectives_have_no_data_race),
+        cmocka_unit_test(spins_and_yields_that_do_not_pay_become_fewer),
         cmocka_unit_test(who_leaves_with_a_reason_is_not_taken_for_lost),
         cmocka_unit_test(a_number_that_is_something_else_by_now_is_a_rank_that_left),
     };
