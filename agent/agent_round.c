@@ -31,6 +31,8 @@ void agent_on_start(struct agent *agent, const struct ct_start *start)
     agent_flush_dedup(agent, false);
     agent->start = *start;
     memset(&agent->stop, 0, sizeof agent->stop);
+    if (start->is_new)
+        agent->survival.generation = 0; /* it may have been in this round before */
     agent->is_gone = agent->reload_waits = false;
     agent->waiting.max_nodes = 0;
     agent_set_state(agent, AGENT_RUNNING, "start");
@@ -47,7 +49,11 @@ static void on_failure(void *context, const struct ct_failure *failure)
 
 static void on_started(void *context)
 {
-    agent_bill_end_phase(context, BILL_START);
+    struct agent *agent = context;
+
+    agent_bill_end_phase(agent, BILL_START);
+    if (agent->start.is_new)
+        agent_send_still(agent); /* the others need not wait for what ours do */
 }
 
 /* Not in a round that is about to be stopped: asked to save and end, or a rank is stuck. */
@@ -72,12 +78,24 @@ static void on_fenced(void *context)
                    "the guard has ended the workers while this agent was stopped");
 }
 
+/* As many as may be started again have failed before the others took them in. Those go on without this node. */
+static void agent_stop_outside(struct agent *agent)
+{
+    (void)ct_fail(&agent->result->error, CTRUN_E_CHANGED,
+                  "the workers of this node ended before the others took them in, in "
+                  "the place of a lost node");
+    agent_stop(agent, AFTER_END, SIGTERM, AGENT_ORPHAN_MS, "its workers have ended");
+}
+
 static void on_success(void *context)
 {
     struct agent *agent = context;
 
     if (agent->drained_by != 0)
         agent_drained(agent); /* they left early because we asked them to: no success */
+    else if (agent->survival.is_outside && agent->survival.left > 0 &&
+             agent->start.is_new)
+        agent_stop_outside(agent);
     else
         agent_stop(agent, AFTER_SUCCEED, SIGTERM, AGENT_ORPHAN_MS,
                    "all workers succeeded");

@@ -13,6 +13,7 @@
  *     --survive-replace: one in the place of a     GROW, and it is in STILL from then on
  *     lost rank asks
  *     a GROW comes                                 (all workers hear of it, and ask)
+ *     we take the place of a lost node     STILL, with none of our ranks, once they run and have not asked; then as above
  *     survive_ms without one after a LOSS of ours  FAILURE: the first of our losses that is not decided
  *
  * STILL is true until the next WORLD: the workers do nothing before. Only a LOSS of ours takes it back; so where that
@@ -88,6 +89,25 @@ void agent_report_grown(struct agent *agent, int joined, int size)
         options->on_grown(options->context, joined, size);
 }
 
+static int count_ranks(const uint8_t ranks[CT_WORLD_BYTES])
+{
+    int count = 0;
+
+    for (int i = 0; i < CT_WORLD_BYTES; i++)
+        count += __builtin_popcount(ranks[i]);
+    return count;
+}
+
+/* Those of the lost node whose place we have are not in it, and ours not yet. The link may hold the START back (link_lease.c),
+ * and the WORLD behind it comes first. */
+static void begin_outside(struct agent *agent, const struct ct_world *message)
+{
+    agent->survival.epoch = message->epoch;
+    agent->survival.losses = agent->survival.decided = message->losses;
+    agent->survival.left = count_ranks(message->ranks);
+    memcpy(agent->survival.ranks, message->ranks, sizeof agent->survival.ranks);
+}
+
 /* What is known may be older than the workers: other nodes start theirs sooner. */
 static void renew(struct agent *agent)
 {
@@ -103,6 +123,9 @@ static void renew(struct agent *agent)
         agent->survival.ranks[i / 8] |= (uint8_t)(1u << i % 8);
     agent->survival.still.generation = 0;
     agent->survival.has_lost_store = false;
+    agent->survival.is_outside = start->is_new;
+    if (start->is_new && agent->survival.early.generation == start->generation)
+        begin_outside(agent, &agent->survival.early);
 }
 
 bool agent_is_undecided(const struct agent *agent)
@@ -197,7 +220,7 @@ void agent_send_survival_again(struct agent *agent)
 void agent_begin_world(struct agent *agent)
 {
     renew(agent);
-    if (agent->survival.losses > 0)
+    if (agent->survival.losses > agent->survival.decided)
         worker_socket_send_rank_loss(agent->worker_socket, agent->survival.losses,
                                      agent->survival.text);
 }
@@ -229,7 +252,7 @@ static void on_lost_node(struct agent *agent, const struct ct_loss *message)
     const struct ct_loss never = {.generation = message->generation, .rank = -1};
 
     emit_node(agent, message);
-    if (!worker_socket_was_used(agent->worker_socket))
+    if (!worker_socket_was_used(agent->worker_socket) && !agent->survival.is_outside)
         link_send(agent->link, &(struct ct_message){CT_MESSAGE_LOSS, .loss = &never});
     else if (options->on_node_lost)
         options->on_node_lost(options->context, message->text, agent->survival.left);
@@ -269,15 +292,6 @@ void agent_on_loss(struct agent *agent, const struct ct_loss *message)
     if (worker_group_find_loss(agent->group))
         loop_timer_set(agent->survival.timer, agent->options->survive_ms);
     agent_send_still(agent);
-}
-
-static int count_ranks(const uint8_t ranks[CT_WORLD_BYTES])
-{
-    int count = 0;
-
-    for (int i = 0; i < CT_WORLD_BYTES; i++)
-        count += __builtin_popcount(ranks[i]);
-    return count;
 }
 
 /* New ones alone have nothing to go on with: who was left before has ended, and so do they. */
@@ -353,6 +367,14 @@ static void on_world(struct agent *agent, const struct ct_world *message)
     send_grow_again(agent);
 }
 
+static bool has_own(const struct agent *agent)
+{
+    for (uint32_t i = 0; i < agent->options->join.slots; i++)
+        if (is_in(agent->survival.ranks, (int)(agent->start.rank_base + i)))
+            return true;
+    return false;
+}
+
 static int count_joined(const struct agent *agent, const struct ct_world *message)
 {
     uint8_t joined[CT_WORLD_BYTES];
@@ -369,11 +391,18 @@ void agent_on_world(struct agent *agent, const struct ct_world *message)
     bool is_loss;
     int joined;
 
+    if (message->generation > agent->start.generation)
+        agent->survival.early = *message;
     if (!is_for_us(agent, message->generation))
         return;
     renew(agent);
     if (message->epoch <= agent->survival.epoch)
         return;
+    if (agent->start.is_new && agent->survival.epoch == 0) {
+        begin_outside(agent, message);
+        agent_send_still(agent); /* of this epoch; that of before was in none */
+        return;
+    }
     is_loss = agent_is_undecided(agent);
     after_ms = is_loss ? ct_now_ms() - agent->survival.since_ms : 0;
     joined = count_joined(agent, message);
@@ -386,6 +415,7 @@ void agent_on_world(struct agent *agent, const struct ct_world *message)
     move_store(agent, message);
     on_world(agent, message);
     memcpy(agent->survival.ranks, message->ranks, sizeof agent->survival.ranks);
+    agent->survival.is_outside &= !has_own(agent);
     if (agent->survival.left > joined && (is_loss || joined == 0))
         agent_report_shrunk(agent, agent->survival.left - joined, after_ms);
     if (agent->survival.left > joined && joined > 0)

@@ -166,9 +166,13 @@ struct agent {
         uint8_t ranks[CT_WORLD_BYTES]; /* of the last world, */
         char text[192];                /* the last loss, */
         bool
+            is_outside; /* we have the place of a lost node, and no rank of ours has been in a world, */
+        bool
             has_lost_store; /* the worker store is gone, and no decision says where the next is, */
         struct ct_still
             still; /* what was said of the next decision; generation 0: nothing */
+        struct ct_world
+            early; /* of a round whose START has not come; generation 0: none did */
         uint64_t since_ms;            /* the first loss that was not decided */
         struct loop_timer *cut_timer; /* NULL: connections of ranks are left alone */
         uint64_t cut_ms; /* until the next cut, or the last time; 0: idle */
@@ -193,7 +197,8 @@ struct agent {
     char leave_reason[128];    /* of our LEAVE; empty: none was sent */
     struct ct_join join;       /* the last one */
     struct ct_members
-        members; /* hosts of the next or current round; count 0: not told */
+        members;         /* hosts of the next or current round; count 0: not told */
+    bool members_follow; /* what came of them last was a piece, not the last */
     struct failover failover;
     bool has_store;
     uint64_t store;

@@ -128,6 +128,8 @@ static int start_all(struct worker_group *group)
 
     worker_open_batch(&batch, &group->place, group->count);
     group->place.batch = &batch;
+    for (int i = 0; i < group->count; i++)
+        group->workers[i].is_new = group->start.is_new;
     for (int i = 0; i < group->count && failed < 0; i++)
         if (worker_plan(&group->workers[i], &group->place, i) < 0 ||
             worker_start(&group->workers[i], &group->place) < 0)

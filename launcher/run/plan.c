@@ -389,7 +389,7 @@ int plan_worker(struct agent_worker_plan *out, const struct config *config,
         return rc;
     if (!(out->argv = plan_argv(config, local_rank)) ||
         plan_environment(&out->env, config, start, local_rank, out->error_file) < 0 ||
-        (out->restarts > 0 && !out->may_restart &&
+        ((out->restarts > 0 || start->is_new) && !out->may_restart &&
          ct_env_set(&out->env, CT_ENV_MAY_GROW, "new") < 0) ||
         (out->restarts > 0 && out->may_restart &&
          ct_env_setf(&out->env, CT_ENV_ROLE_RESTART_COUNT, "%d", out->restarts) < 0))

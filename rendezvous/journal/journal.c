@@ -342,6 +342,7 @@ int journal_note_whole(struct journal_mark *mark, const struct journal_run *run,
     mark->limits = limits_of(round);
     mark->is_kept = true;
     mark->generation = round->generation;
+    mark->newcomers = round->newcomers;
     return finish(&batch, mark, 0);
 }
 
@@ -412,7 +413,8 @@ int journal_note(struct journal_mark *mark, const struct journal_run *run,
         forget_news(run->round);
         return 0;
     }
-    if (round->generation == mark->generation && limits_of(round) == mark->limits)
+    if (round->generation == mark->generation && limits_of(round) == mark->limits &&
+        round->newcomers == mark->newcomers)
         return note_changes(mark, run, out);
     *flags = JOURNAL_WHOLE;
     rc = journal_note_whole(mark, run, out);

@@ -127,6 +127,10 @@ uint64_t round_next_ms(const struct round *round)
             earlier(&next_ms, round->ranks_fence_ms);
         if (round->survive_due_ms > 0)
             earlier(&next_ms, round->survive_due_ms);
+        if (round->newcomer_due_ms > 0)
+            earlier(&next_ms, round->newcomer_due_ms);
+        if (round->fence_ms > 0 && round->counts[MEMBER_READY] > 0)
+            earlier(&next_ms, round->fence_ms); /* for round_take_newcomer() */
         break;
     case ROUND_CLOSED: break;
     }
@@ -231,6 +235,7 @@ int round_step(struct round *round, const struct round_command *command,
     else
         on_command(round, command, now_ms);
     round_settle_loss(round, now_ms);
+    round_take_newcomer(round, now_ms);
     round_send_waiting_if_due(round, now_ms);
     round_close_if_succeeded(round, now_ms);
     if (round->members.count == 0 && !round_is_deserted(round))

@@ -50,7 +50,7 @@
  *
  * With --survive a rank that is lost is told by a LOSS, not as a failure, and the others may go on in the
  * same generation (round_running.c): an epoch counts who does. So may those of other nodes when a node is lost,
- * where at least min are left.
+ * where at least min are left. With --survive-replace another node takes the lost one's place meanwhile (round_newcomer.c).
  *
  * With fewer than min nodes the run waits for a replacement until the join
  * deadline. A run without members is forgotten, once no worker of it can be alive.
@@ -168,9 +168,11 @@ struct round {
     enum round_state state;
     uint64_t generation; /* of the current or last world; 0: none yet */
     uint32_t restart_count;
-    uint32_t world_count; /* members that got the last START */
-    uint64_t lost_count;  /* members lost that a world was owed, since birth */
-    bool is_undecided;    /* STOPPING, and asked members have not answered yet */
+    uint32_t world_count; /* members that got the last START, and are not lost */
+    uint32_t
+        newcomers; /* of them, and lost ones: that came later, in the place of another */
+    uint64_t lost_count; /* members lost that a world was owed, since birth */
+    bool is_undecided;   /* STOPPING, and asked members have not answered yet */
     struct member_table members;
 
     /* What the last step wants done; valid until the next one. */
@@ -246,6 +248,8 @@ struct round {
     uint64_t ranks_fence_ms;
     /* Until then all that may go on without a lost node ask who does. 0: none is lost, or it is decided. */
     uint64_t survive_due_ms;
+    /* Not before then a newcomer gets the place for which it was announced. 0: none was lately. */
+    uint64_t newcomer_due_ms;
     struct ct_failure lost_node; /* the last such */
     bool sends_loss;             /* ... all are told of it at the end of this step */
     /* When all are told WAITING; UINT64_MAX: nothing new to tell. */

@@ -54,6 +54,7 @@ static void fill_start(struct round *round, struct member **world, size_t count)
 
         start->generation = round->generation;
         start->restart_count = round->restart_count;
+        start->is_new = 0;
         start->master_port = port;
         memcpy(start->master_host, world[0]->link.host, sizeof start->master_host);
         start->addr_count = world[0]->join.addr_count;
@@ -119,6 +120,8 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
     round->join_deadline_ms = UINT64_MAX;
     round->loss = (struct ct_loss){0};
     round->ranks_fence_ms = round->survive_due_ms = 0;
+    round->newcomers = 0;
+    round->newcomer_due_ms = 0;
     round->world = (struct ct_world){.generation = round->generation};
     round->grow = (struct ct_grow){0};
     memset(round->lost, 0, sizeof round->lost);
@@ -127,8 +130,10 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
     round->hang_views = (struct hang_views){0};
     host_list_clear(&round->missing);
     fill_start(round, world, count);
-    for (size_t i = 0; i < round->members.count; i++)
+    for (size_t i = 0; i < round->members.count; i++) {
         round_set_survivor(round, round->members.list[i], false);
+        round->members.list[i]->is_announced = false;
+    }
     for (size_t i = 0; i < count; i++) {
         round_set_survivor(round, world[i], true);
         round_change_member(round, world[i], MEMBER_RUNNING);

@@ -49,6 +49,36 @@ static bool has_begun(const struct round *round, const struct member *member)
     return member->start.reach != CT_REACH_PROVE || round_is_proven(round);
 }
 
+/* All nodes of a world have one role then, the same one. */
+static bool has_one_role(const struct member *member)
+{
+    return member->join.roles.count == 0 &&
+           member->start.role_world_size == member->start.world_size;
+}
+
+bool round_could_replace(const struct member *newcomer, const struct member *other)
+{
+    return newcomer->state == MEMBER_READY && !newcomer->is_excluded &&
+           newcomer->join.replaces && other->join.replaces && has_one_role(other) &&
+           newcomer->join.roles.count == 0 &&
+           strcmp(newcomer->join.role, other->join.role) == 0;
+}
+
+/* Spares for whom all would have to begin anew. */
+static size_t count_spares(const struct round *round, const struct member *lost)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < round->members.count; i++) {
+        const struct member *member = round->members.list[i];
+
+        count += member->state == MEMBER_READY &&
+                 !(round_could_replace(member, lost) &&
+                   member->join.slots == lost->join.slots);
+    }
+    return count;
+}
+
 static bool keeps_store(const struct round *round, const struct member *member)
 {
     return round->settings.endpoint_port == 0 &&
@@ -64,7 +94,7 @@ bool round_may_survive(const struct round *round, const struct member *member)
            member->join.survive_ms > 0 &&
            member->start.world_size <= CT_WORLD_BYTES * 8 &&
            round->counts[MEMBER_RUNNING] > 1 && has_begun(round, member) &&
-           round_world_size(round, left + round->counts[MEMBER_READY]) == left;
+           round_world_size(round, left + count_spares(round, member)) == left;
 }
 
 /* Returns how many: those that run, or have ended with 0, which only its agent knew. */
@@ -113,10 +143,13 @@ void round_survive(struct round *round, struct member *member,
         round_owns_rank(member, (uint32_t)round->grow.rank))
         round->grow = (struct ct_grow){0}; /* it waits no more */
     round->world_count--;
-    if (fence_ms > round->ranks_fence_ms)
-        round->ranks_fence_ms = fence_ms;
+    if (count == 0 && round->ranks_fence_ms == 0)
+        round->ranks_fence_ms =
+            now_ms; /* no rank of it was ever met: the others wait for nothing */
     if (count == 0)
         return;
+    if (fence_ms > round->ranks_fence_ms)
+        round->ranks_fence_ms = fence_ms;
     due_ms = round_deadline(fence_ms > now_ms ? fence_ms : now_ms,
                             member->join.survive_ms);
     if (due_ms > round->survive_due_ms)

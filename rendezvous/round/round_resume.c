@@ -167,9 +167,10 @@ static void repay(struct round *round, const struct member *member,
 
     if (round->state == ROUND_CLOSED)
         round_push_to(round, ROUND_SEND_VERDICT, member);
-    else if (member->state == MEMBER_RUNNING && is_unstarted(member, resume))
+    else if (member->state == MEMBER_RUNNING && is_unstarted(member, resume)) {
         round_push_to(round, ROUND_SEND_START, member);
-    else if (member->state == MEMBER_RUNNING)
+        round_send_world(round, member);
+    } else if (member->state == MEMBER_RUNNING)
         round_send_world(round, member);
     else if (is_stopped &&
              (member->state == MEMBER_STOPPING || member->state == MEMBER_CONNECTED ||

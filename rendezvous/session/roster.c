@@ -47,7 +47,8 @@ bool roster_next(struct roster *roster, struct ct_members *out)
     for (; roster->member < members->count &&
            out->count + ADDRS_MAX <= CT_MEMBER_KEYS_MAX;
          roster->member++)
-        if (member_is_in_world(members->list[roster->member]))
+        if (member_is_in_world(members->list[roster->member]) ||
+            members->list[roster->member]->is_announced)
             add_member(out, members->list[roster->member], roster->quota);
     roster->is_over = roster->member == members->count;
     out->is_last = roster->is_over;

@@ -363,6 +363,16 @@ static void send_hosts(struct run *run, const struct round_action *action)
         send_action(action, CT_MESSAGE_MEMBERS, &members);
 }
 
+static void send_members(struct run *run, const struct round_action *action)
+{
+    const struct member *member = member_find(&run->round->members, action->id);
+
+    if (member && member->start.group_rank == run->round->world.store_node)
+        send_roster(run, action);
+    else
+        send_hosts(run, action);
+}
+
 static void send_waiting(struct run *run, const struct round_action *action)
 {
     struct ct_waiting waiting = run->round->waiting;
@@ -425,7 +435,7 @@ static void execute(struct run *run, const struct round_action *action)
         send_action(action, CT_MESSAGE_REACHABILITY, &round->reachability);
         break;
     case ROUND_SEND_LOSS: send_action(action, CT_MESSAGE_LOSS, &round->loss); break;
-    case ROUND_SEND_MEMBERS: send_roster(run, action); break;
+    case ROUND_SEND_MEMBERS: send_members(run, action); break;
     case ROUND_SEND_WORLD: send_action(action, CT_MESSAGE_WORLD, &round->world); break;
     case ROUND_SEND_GROW: send_action(action, CT_MESSAGE_GROW, &round->grow); break;
     case ROUND_SEND_PEER: pause_send_peer(action->peer); break;

@@ -48,6 +48,13 @@ class Nodes:
         wait_step(self.runs[0], 1000)
         return self.runs
 
+    def add(self, number, least, most, per_node, *options):
+        """One more, later."""
+        self.runs.append(self.box.start_ctrun(
+            f"--nnodes={least}:{most}", f"--nproc-per-node={per_node}", "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=J", f"--local-addr=127.0.0.{number}",
+            f"--rdzv-conf={CONF}", "--shutdown-timeout=1", "--survive=sdk", *options))
+
     def kill(self, *ranks, how=signal.SIGKILL):
         of = pids(self.box)
         for rank in ranks:
@@ -207,6 +214,43 @@ def test_the_worker_store_moves_when_its_node_is_lost(box, nodes, undisturbed):
     assert len(box.events("round_started")) == 4 and len(box.events("worker_started")) == 5
     for event in box.events():
         schema.check(event, "events")
+
+
+def test_another_node_takes_the_place_of_a_lost_one(box, nodes, undisturbed):
+    """The others go on meanwhile; then the first one is lost, and its place is taken by a node that waits."""
+    runs = nodes.start(3, 2, "--survive-replace=1", least=1, pace_us=4000)
+    again = ("--survive-replace=1", ELASTIC, STEPS, 4000)
+    nodes.lose(1)
+    box.wait_event("world_shrunk", 2, seconds=60)
+    nodes.add(4, 1, 3, 2, *again)
+    ctrun.wait_until(lambda: [e["size"] for e in box.events("world_grown")][-3:] == [6, 6, 6],
+                     lambda: f"all six again\n{runs}", 60)
+    nodes.add(5, 1, 3, 2, *again)
+    nodes.lose(0)
+    box.wait_event("worker_store_moved", 2, seconds=60)
+    grown = len(box.events("world_grown"))
+    ctrun.wait_until(lambda: len(box.events("world_grown")) >= grown + 3 and box.events("world_grown")[-1]["size"] == 6,
+                     lambda: f"all six once more\n{runs}", 60)
+    assert [run.wait(100) for run in runs[2:]] == [0, 0, 0], runs
+    found = [run for run in runs[2:] if elastic.END.search(run.out)]
+    assert len(found) == 1, runs
+    check_result(found[0], undisturbed)
+    assert {e["generation"] for e in box.events("round_started")} == {1} and len(box.events("round_started")) == 5
+    for event in box.events():
+        schema.check(event, "events")
+
+
+def test_a_node_whose_workers_fail_before_they_are_taken_in_leaves_the_others_alone(box, nodes, undisturbed):
+    """It ends; they go on, and so does the place."""
+    program = box.write("program", f'#!/bin/sh\n[ "$CTRUN_MAY_GROW" = new ] && exit 7\nexec {ELASTIC} "$@"\n', 0o755)
+    runs = nodes.start(2, 1, "--survive-replace=1", least=1, program=program, pace_us=3000)
+    nodes.lose(1)
+    box.wait_event("world_shrunk", 1, seconds=60)
+    nodes.add(3, 1, 2, 1, "--survive-replace=1", program, STEPS)
+    assert runs[2].wait(60) != 0 and "before the others took them in" in runs[2].err, runs
+    assert runs[0].wait(100) == 0, runs
+    check_result(runs[0], undisturbed)
+    assert len(box.events("worker_started")) == 3 and {e["generation"] for e in box.events("round_started")} == {1}
 
 
 def test_a_lost_node_starts_all_again_where_too_few_are_left(box, nodes, undisturbed):

@@ -185,3 +185,34 @@ def test_rank_0_s_host_is_lost_and_then_the_next_one(box, lab):
     assert len(box.events("round_started")) == 3 and len(torch_job.logs(box)) == RANKS
     server.signal(signal.SIGTERM)
     server.wait()
+
+
+def test_a_spare_host_takes_the_place_of_rank_0_s(box, lab):
+    """It gets parameters and state from the ranks of the other one, which step on meanwhile; then that one is lost, too,
+    and comes back."""
+    hosts = lab(4)
+    server = hosts.start("node4", ctrun.program("ctrund"), f"--listen={hosts.ip('node4')}:29400")
+    runs, (words, env) = begin_training(box, hosts, (1, 1), "--rdzv-backend=c10d", "--rdzv-endpoint=node4:29400",
+                                        f"--rdzv-conf=is_host=0,last_call_timeout=60,{SHORT}", "--survive-replace=1")
+    runs.append(start_one(box, hosts, "node3", 1, *words, env=env))
+    box.wait_event("agent_state", 3, to="joining")
+    for number, lost in enumerate(("node1", "node2"), 1):
+        has_made(box, runs, (0, 1), 50 * number - 30)
+        hosts.cut_power(lost)
+        runs.pop(0).wait()
+        box.wait_event("worker_store_moved", number, seconds=60)
+        if number == 2:
+            hosts.boot(lost)
+            runs.append(start_one(box, hosts, lost, 1, *words, env=env))
+        box.wait_event("rank_ready", number, seconds=100)
+        torch_job.allow(box, 50 * number + 20)
+        assert [e["size"] for e in box.wait_event("world_grown", 2 * number, seconds=100)] == [2] * 2 * number
+        torch_job.allow(box, 50 * (number + 1))
+    torch_job.allow(box, STEPS)
+    assert [run.wait(200) for run in runs] == [0, 0], runs
+    made = torch_job.logs(box)
+    assert torch_job.check_steps(made, STEPS, {who for who in made if made[who][-1][0] < STEPS - 1}) == {1, 2}
+    assert len(box.events("round_started")) == 4 and {e["generation"] for e in box.events("round_started")} == {1}
+    torch_job.check_events(box)
+    server.signal(signal.SIGTERM)
+    server.wait()

@@ -32,7 +32,10 @@ def may_step(step):
     with open(f"{folder}/allowed") as file:
         return step < int(file.read())
 
-with open(f"{folder}/steps.{rank}.{os.getpid()}", "w", buffering=1) as log:
+pid = os.getpid()
+while os.path.exists(f"{folder}/steps.{rank}.{pid}"):
+    pid += 1 << 22  # another host's process has had it
+with open(f"{folder}/steps.{rank}.{pid}", "w", buffering=1) as log:
     for step in range(first, steps):
         while not may_step(step):
             time.sleep(0.005)

@@ -27,7 +27,7 @@ KINDS = {
     "JOIN": (8, (("slots", "I"), ("node_rank_hint", "i"), ("is_endpoint", "B"),
                  ("store_port", "H"), ("fingerprint", "Q"), ("role", "s"), ("local_addr", "s"),
                  ("addrs", (("addr", "s"),)), ("program", "Q"), ("knows_gloo_scale", "B"),
-                 ("survive_ms", "Q"))),
+                 ("survive_ms", "Q"), ("replaces", "B"))),
     "WAITING": (9, (("joined", "I"), ("min_nodes", "I"), ("max_nodes", "I"), ("left_ms", "Q"),
                     ("held_ms", "Q"), ("is_spare", "B"), ("missing", "s"))),
     "START": (10, (("generation", "Q"), ("restart_count", "I"), ("group_rank", "I"),
@@ -36,7 +36,7 @@ KINDS = {
                    ("master_addr", "s"), ("master_host", "s"), ("addrs", (("addr", "s"),)),
                    ("layout", "s"), ("unlike", "s"), ("reach", "B"),
                    ("peers", (("host", "s"), ("addr", "s"), ("port", "H"))),
-                   ("uses_gloo_scale", "B"))),
+                   ("uses_gloo_scale", "B"), ("is_new", "B"))),
     "HEARTBEAT": (11, HEARTBEAT),
     "HEARTBEAT_ACK": (12, HEARTBEAT),
     "FAILURE": (13, FAILURE),
@@ -198,7 +198,7 @@ class Rendezvous:
                   group_world_size=1, rank_base=0, world_size=self.workers, role_rank_base=0,
                   role_world_size=self.workers, master_port=29500, master_addr="127.0.0.1",
                   master_host="n0", addrs=(), layout=str(self.workers), unlike="", reach=0,
-                  peers=(), uses_gloo_scale=0)
+                  peers=(), uses_gloo_scale=0, is_new=0)
 
     def stop_round(self, generation=None, reason=1, is_final=0, cause=None):
         self.send("STOP", **{**NO_FAILURE, **(cause or {}),

@@ -53,9 +53,9 @@ def failure(generation, cause=CAUSE_EXIT, code=1, rank=0, node_rank=0, pid=1, ho
 
 
 def join(slots=1, hint=-1, is_endpoint=0, port=4000, fingerprint=7, role="default", local="", program=0,
-         survive_ms=0):
+         survive_ms=0, replaces=0):
     return (struct.pack("<IiBHQ", slots, hint, is_endpoint, port, fingerprint) + text(role) + text(local)
-            + b"\0" + struct.pack("<QBQ", program, 0, survive_ms))
+            + b"\0" + struct.pack("<QBQB", program, 0, survive_ms, replaces))
 
 
 def bits(ranks):
@@ -118,7 +118,7 @@ def decode(kind, body):
         out["addrs"] = [r.text() for _ in range(r.take("B")[0])]
         out |= {"layout": r.text(), "unlike": r.text(), "reach": r.take("B")[0]}
         out["peers"] = [(r.text(), r.text(), r.take("H")[0]) for _ in range(r.take("B")[0])]
-        out["uses_gloo_scale"] = r.take("B")[0]
+        out |= dict(zip(("uses_gloo_scale", "is_new"), r.take("BB")))
     elif kind == LOSS:
         out = dict(zip(("generation", "losses", "rank", "count", "has_store"), r.take("QIiIB")), text=r.text())
     elif kind == WORLD:

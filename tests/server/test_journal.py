@@ -42,7 +42,7 @@ class Phoenix:
         self.agents.append(agent)
         return agent
 
-    def world(self, count=2, survive_ms=0, **settings):
+    def world(self, count=2, survive_ms=0, replaces=0, **settings):
         """`count` agents that have been told START, and their tickets."""
         settings = {"min_nodes": count, "max_nodes": count, **settings}
         agents = [self.agent(f"n{i}") for i in range(count)]
@@ -50,7 +50,7 @@ class Phoenix:
         for i, agent in enumerate(agents):
             agent.hello(**settings)
             tickets.append(agent.expect_ticket())
-            agent.join(port=4000 + i, survive_ms=survive_ms)
+            agent.join(port=4000 + i, survive_ms=survive_ms, replaces=replaces)
         for agent in agents:
             agent.expect(wire.START)
         return agents, tickets
@@ -341,6 +341,31 @@ def test_who_goes_on_without_a_lost_rank_is_told_by_the_next_server(phoenix):
     assert again.read_kind(wire.WORLD) == world
     again.send(wire.STILL, wire.still(1, 1, [1]))  # not its own
     assert again.read_kind(wire.REFUSE)["code"] == wire.E_PROTOCOL
+
+
+def test_a_node_in_the_place_of_a_lost_one_is_known_to_the_next_server(phoenix):
+    settings = {"min_nodes": 1, "max_nodes": 2, "lost_after": 1000, "heartbeat": 100}
+    agents, tickets = phoenix.world(2, survive_ms=60000, replaces=1, **settings)
+    agents[1].close()
+    agents[0].expect_alive(wire.LOSS)
+    agents[0].send(wire.STILL, wire.still(1, 0, [0]))
+    world = agents[0].expect_alive(wire.WORLD)
+    late = phoenix.agent("n2").hello(**settings)
+    ticket = late.expect_ticket()
+    late.join(port=4002, survive_ms=60000, replaces=1)
+    start = late.expect_alive(wire.START)
+    assert (start["generation"], start["is_new"], start["group_rank"], start["rank_base"]) == (1, 1, 1, 1), start
+    assert late.read_kind(wire.WORLD) == world
+    phoenix.kill()
+    phoenix.begin()
+    agents = [phoenix.agent(host).resume(of, 1, **settings) for host, of in (("n0", tickets[0]), ("n2", ticket))]
+    for agent in agents:
+        agent.expect(wire.RESUMED)
+        assert agent.read_kind(wire.WORLD) == world
+    agents[1].send(wire.GROW, struct.pack("<Qi", 1, 1))
+    agents[0].send(wire.STILL, wire.still(1, 1, [0]))
+    agents[1].send(wire.STILL, wire.still(1, 1, [1]))
+    assert [agent.expect_alive(wire.WORLD)["ranks"] for agent in agents] == [[0, 1], [0, 1]]
 
 
 def test_where_the_worker_store_has_moved_is_told_by_the_next_server(phoenix):

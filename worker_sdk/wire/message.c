@@ -179,6 +179,7 @@ static const struct field join_fields[] = {
     U64(ct_join, program),
     U8(ct_join, knows_gloo_scale),
     U64(ct_join, survive_ms),
+    U8(ct_join, replaces),
     TAIL(ct_join, roles.count, roles.list, CT_ROLES_MAX, role_fields),
 };
 
@@ -212,6 +213,7 @@ static const struct field start_fields[] = {
     U8(ct_start, reach),
     LIST(ct_start, peer_count, peers, CT_START_PEERS_MAX, start_peer_fields),
     U8(ct_start, uses_gloo_scale),
+    U8(ct_start, is_new),
     TAIL(ct_start, role_count, roles, CT_ROLES_MAX, role_place_fields),
 };
 

@@ -335,6 +335,8 @@ struct ct_join {
     uint64_t
         survive_ms; /* --survive: the others may go on without this node, when all of them ask who does within
                             this time; 0: they may not */
+    uint8_t
+        replaces; /* --survive-replace: this node may take a lost one's place in a world that runs */
     struct ct_role_list
         roles; /* none: `role` is that of all; left out on the wire then */
 };
@@ -385,6 +387,8 @@ struct ct_start {
     struct ct_start_peer peers[CT_START_PEERS_MAX];
     char unlike[256]; /* to group rank 0: nodes with another program; for people */
     uint8_t uses_gloo_scale; /* all nodes know it */
+    uint8_t
+        is_new; /* in the place of a lost node, whose others are at work: the WORLD that follows says who they are */
     uint8_t role_count; /* as in JOIN, and in its order; left out on the wire when 0 */
     struct ct_role_place roles[CT_ROLES_MAX];
 };

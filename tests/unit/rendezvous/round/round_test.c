@@ -1146,7 +1146,8 @@ static void ranks_of_other_nodes_are_refused(void **state)
 enum {
     DEAD_MS =
         7350, /* the lease, the time to kill, and wrong clocks: of who was never heard again */
-    SURVIVE_MS = 3000 /* --survive-timeout */
+    SURVIVE_MS = 3000, /* --survive-timeout */
+    LATER_MS = DEAD_MS + ROUND_NEWCOMER_MS
 };
 
 /* The members 1 to count, with a rank each. */
@@ -1361,6 +1362,245 @@ static void nodes_that_are_lost_at_once_are_told_of_once(void **state)
     beat(round, 2, 7000);
     tick(round, DEAD_MS);
     assert_world(round, 1, 3, 2);
+    round_destroy(round);
+}
+
+/* ---- another node takes the place of a lost one ---- */
+
+static void join_to_replace(struct round *round, uint64_t id, uint32_t slots,
+                            uint64_t now_ms)
+{
+    const struct ct_join message = {.slots = slots,
+                                    .node_rank_hint = -1,
+                                    .store_port = (uint16_t)(100 + id),
+                                    .survive_ms = SURVIVE_MS,
+                                    .replaces = 1};
+
+    say(round, id, CT_MESSAGE_JOIN, &message, now_ms);
+}
+
+/* With a rank each. */
+static struct round *start_to_replace(uint32_t min, uint32_t count)
+{
+    struct round *round = create(min, count, 0);
+
+    for (uint32_t id = 1; id <= count; id++)
+        add(round, id, 0);
+    for (uint32_t id = 1; id <= count; id++)
+        join_to_replace(round, id, 1, 0);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    return round;
+}
+
+static void beat_all(struct round *round, uint64_t now_ms)
+{
+    for (size_t i = round->members.count; i-- > 0;)
+        beat(round, round->members.list[i]->link.id, now_ms);
+}
+
+/* Member `lost` of three is, and the others go on; its place is free. */
+static struct round *free_place(uint64_t lost)
+{
+    struct round *round = start_to_replace(2, 3);
+
+    gone(round, lost, 0);
+    for (uint64_t id = 1; id <= 3; id++)
+        if (id != lost)
+            stand_still(round, id, 0, true);
+    beat_all(round, 4000);
+    tick(round, DEAD_MS);
+    assert_int_equal(round->world.epoch, 1);
+    beat_all(round, DEAD_MS);
+    return round;
+}
+
+static const struct ct_start *start_of(const struct round *round, uint64_t id)
+{
+    return &member_find(&round->members, id)->start;
+}
+
+static void a_node_takes_the_place_of_a_lost_one_and_its_rank_is_taken_in(void **state)
+{
+    struct round *round = free_place(2);
+    const struct ct_start *told;
+
+    (void)state;
+    add(round, 4, DEAD_MS);
+    join_to_replace(round, 4, 1, DEAD_MS);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    assert_int_equal(count_actions(round, ROUND_SEND_START), 0);
+    assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS), 2);
+    assert_int_equal(round_next_ms(round), LATER_MS);
+    tick(round, LATER_MS);
+    assert_int_equal(count_actions(round, ROUND_SEND_START), 1);
+    assert_world(round, 1, 5, 1); /* it hears of it, too */
+    told = start_of(round, 4);
+    assert_int_equal(told->generation, 1);
+    assert_int_equal(told->is_new, 1);
+    assert_int_equal(told->group_rank, 1);
+    assert_int_equal(told->rank_base, 1);
+    assert_int_equal(told->world_size, 3);
+    assert_int_equal(told->master_port, 101);
+    assert_int_equal(start_of(round, 3)->is_new, 0);
+    grow(round, 4, 1);
+    assert_int_equal(count_actions(round, ROUND_SEND_GROW), 3);
+    for (uint64_t id = 1; id <= 3; id += 2)
+        stand_still(round, id, 1, true);
+    assert_world(round, 1, 5, 0);
+    say(round, 4, CT_MESSAGE_STILL,
+        &(struct ct_still){.generation = 1, .epoch = 1, .ranks = {2}}, DEAD_MS);
+    assert_world(round, 2, 7, 3);
+    round_destroy(round);
+}
+
+/* A worker of the lost node may live until then, under the same rank. */
+static void it_waits_until_what_was_there_is_dead(void **state)
+{
+    struct round *round = start_to_replace(2, 3);
+
+    (void)state;
+    add(round, 4, 0);
+    join_to_replace(round, 4, 1, 0); /* a spare ends no world that may go on */
+    gone(round, 3, 0);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    stand_still(round, 1, 0, true);
+    stand_still(round, 2, 0, true);
+    beat_all(round, 4000);
+    assert_int_equal(count_actions(round, ROUND_SEND_START), 0);
+    beat_all(round, 7000);
+    tick(round, DEAD_MS);
+    assert_int_equal(count_actions(round, ROUND_SEND_START), 0);
+    assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS), 2);
+    tick(round, LATER_MS);
+    assert_int_equal(count_actions(round, ROUND_SEND_START), 1);
+    assert_int_equal(start_of(round, 4)->group_rank, 2);
+    assert_int_equal(start_of(round, 4)->rank_base, 2);
+    round_destroy(round);
+}
+
+static void it_is_told_where_the_worker_store_has_moved(void **state)
+{
+    struct round *round = free_place(1);
+
+    (void)state;
+    add(round, 4, DEAD_MS);
+    join_to_replace(round, 4, 1, DEAD_MS);
+    tick(round, LATER_MS);
+    assert_int_equal(start_of(round, 4)->group_rank, 0);
+    assert_int_equal(start_of(round, 4)->master_port, 102);
+    assert_string_equal(start_of(round, 4)->master_host, "n2");
+    assert_string_equal(start_of(round, 4)->master_addr, round->world.store_addr);
+    gone(round, 4, DEAD_MS); /* it never had the store */
+    assert_int_equal(round->world.store_node, 1);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    round_destroy(round);
+}
+
+/* Before it asks, then while the others stop for it: they wait for nothing of it, and another may come. */
+static void it_is_lost_before_the_others_take_it_in(void **state)
+{
+    struct round *round = free_place(3);
+    const uint64_t again_ms = LATER_MS + DEAD_MS - ROUND_NEWCOMER_MS;
+
+    (void)state;
+    add(round, 4, DEAD_MS);
+    join_to_replace(round, 4, 1, DEAD_MS);
+    tick(round, LATER_MS);
+    gone(round, 4, LATER_MS);
+    assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 0);
+    assert_world(round, 1, 3, 0);
+    add(round, 5, DEAD_MS);
+    join_to_replace(round, 5, 1, DEAD_MS);
+    assert_int_equal(count_actions(round, ROUND_SEND_START), 0);
+    beat_all(round, DEAD_MS + 4000);
+    assert_int_equal(round_next_ms(round), again_ms);
+    beat_all(round, again_ms - 1);
+    tick(round, again_ms);
+    tick(round, again_ms + ROUND_NEWCOMER_MS);
+    assert_int_equal(start_of(round, 5)->is_new, 1);
+    grow(round, 5, 2);
+    stand_still(round, 1, 1, true);
+    stand_still(round, 2, 1, true);
+    assert_world(round, 1, 3, 0);
+    gone(round, 5, again_ms);
+    assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 0);
+    assert_world(round, 2, 3, 2);
+    assert_int_equal(round->grow.generation,
+                     0); /* whoever resumes is not told that it waits */
+    round_destroy(round);
+}
+
+/* One rank of the lost node is in the world, and one was to be taken in. */
+static void a_node_is_lost_while_a_rank_of_it_waits(void **state)
+{
+    struct round *round = create(1, 2, 0);
+
+    (void)state;
+    for (uint64_t id = 1; id <= 2; id++)
+        add(round, id, 0);
+    for (uint64_t id = 1; id <= 2; id++)
+        join_to_replace(round, id, 2, 0);
+    lose(round, 2, 3);
+    say(round, 1, CT_MESSAGE_STILL, &(struct ct_still){.generation = 1, .ranks = {3}},
+        10);
+    say(round, 2, CT_MESSAGE_STILL, &(struct ct_still){.generation = 1, .ranks = {4}},
+        10);
+    assert_world(round, 1, 7, 2);
+    grow(round, 2, 3);
+    say(round, 1, CT_MESSAGE_STILL,
+        &(struct ct_still){.generation = 1, .epoch = 1, .ranks = {3}}, 10);
+    gone(round, 2, 10);
+    assert_int_equal(round->loss.count, 1);
+    assert_int_equal(round->loss.losses, 2);
+    assert_int_equal(round->grow.generation, 0);
+    assert_world(round, 1, 7, 0); /* the one that was in it may live */
+    beat(round, 1, 4000);
+    tick(round, DEAD_MS + 10);
+    assert_world(round, 2, 3, 1);
+    round_destroy(round);
+}
+
+/* It is the spare of a full run; where there may be more nodes, all begin anew with it. */
+static void another_one_that_has_waited_for_the_place_does_not_wait_on(void **state)
+{
+    for (uint32_t max = 3; max <= 4; max++) {
+        struct round *round = start_to_replace(2, 3);
+
+        (void)state;
+        for (uint64_t id = 4; id <= 5; id++) {
+            add(round, id, 0);
+            join_to_replace(round, id, 1, 0);
+        }
+        gone(round, 3, 0);
+        stand_still(round, 1, 0, true);
+        stand_still(round, 2, 0, true);
+        beat_all(round, 4000);
+        round->settings.max_nodes = max;
+        beat_all(round, 7000);
+        tick(round, DEAD_MS);
+        tick(round, LATER_MS);
+        assert_int_equal(count_actions(round, ROUND_SEND_START), 1);
+        assert_int_equal(round->state, max == 3 ? ROUND_RUNNING : ROUND_STOPPING);
+        assert_int_equal(count_actions(round, ROUND_SEND_WAITING), max == 3);
+        round_destroy(round);
+    }
+}
+
+static void a_place_that_does_not_fit_is_no_place(void **state)
+{
+    struct round *round = free_place(3);
+
+    (void)state;
+    add(round, 4, DEAD_MS);
+    join_to_replace(round, 4, 2, DEAD_MS);
+    assert_int_equal(round->state, ROUND_STOPPING); /* all begin anew, with it */
+    assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
+    round_destroy(round);
+
+    round = free_place(3); /* one that does not mean it */
+    add(round, 4, DEAD_MS);
+    join_to_survive(round, 4, SURVIVE_MS, DEAD_MS);
+    assert_int_equal(round->state, ROUND_STOPPING);
     round_destroy(round);
 }
 
@@ -2001,6 +2241,13 @@ int main(void)
         cmocka_unit_test(a_lost_node_is_the_cause_of_what_fails_then),
         cmocka_unit_test(a_lost_node_ends_the_world_at_once_where_nobody_can_go_on),
         cmocka_unit_test(the_worker_store_moves_when_its_node_is_lost),
+        cmocka_unit_test(a_node_takes_the_place_of_a_lost_one_and_its_rank_is_taken_in),
+        cmocka_unit_test(it_waits_until_what_was_there_is_dead),
+        cmocka_unit_test(it_is_told_where_the_worker_store_has_moved),
+        cmocka_unit_test(it_is_lost_before_the_others_take_it_in),
+        cmocka_unit_test(a_node_is_lost_while_a_rank_of_it_waits),
+        cmocka_unit_test(another_one_that_has_waited_for_the_place_does_not_wait_on),
+        cmocka_unit_test(a_place_that_does_not_fit_is_no_place),
         cmocka_unit_test(a_store_of_the_server_does_not_move),
         cmocka_unit_test(nodes_that_are_lost_at_once_are_told_of_once),
         cmocka_unit_test(a_reload_is_taken_once_every_node_can),

@@ -179,7 +179,8 @@ static const struct {
                                       .addrs = {"10.0.0.1", "::1"},
                                       .program = 0xbeef,
                                       .knows_gloo_scale = 1,
-                                      .survive_ms = 30000}},
+                                      .survive_ms = 30000,
+                                      .replaces = 1}},
      "08000000"
      "ffffffff"
      "01"
@@ -195,7 +196,8 @@ static const struct {
      "3a3a31"
      "efbe000000000000"
      "01"
-     "3075000000000000"},
+     "3075000000000000"
+     "01"},
     {{.kind = CT_MESSAGE_WAITING,
       .waiting = &(const struct ct_waiting){.joined = 1,
                                             .min_nodes = 2,
@@ -231,7 +233,8 @@ static const struct {
                                         .reach = CT_REACH_PROVE,
                                         .peer_count = 1,
                                         .peers = {{"n1", "::1", 9}},
-                                        .uses_gloo_scale = 1}},
+                                        .uses_gloo_scale = 1,
+                                        .is_new = 1}},
      "0700000000000000"
      "01000000"
      "02000000"
@@ -259,6 +262,7 @@ static const struct {
      "03000000"
      "3a3a31"
      "0900"
+     "01"
      "01"},
     {{.kind = CT_MESSAGE_REACHABILITY,
       .reachability = &(const struct ct_reachability){.generation = 7, .cut = "no"}},
@@ -807,7 +811,7 @@ static void what_was_added_is_a_tail_of_join_hello_start_and_requests(void **sta
         {{.kind = CT_MESSAGE_JOIN,
           .join = &(const struct ct_join){.slots = 5,
                                           .roles = {2, {{"a", 4}, {"bc", 1}}}}},
-         4 + 4 + 1 + 2 + 8 + 4 + 4 + 1 + 8 + 1 + 8,
+         4 + 4 + 1 + 2 + 8 + 4 + 4 + 1 + 8 + 1 + 8 + 1,
          "02"
          "01000000"
          "61"
@@ -827,7 +831,7 @@ static void what_was_added_is_a_tail_of_join_hello_start_and_requests(void **sta
          "0100"},
         {{.kind = CT_MESSAGE_START,
           .start = &(const struct ct_start){.role_count = 1, .roles = {{7, 9}}}},
-         8 + 7 * 4 + 2 + 4 + 4 + 1 + 4 + 4 + 1 + 1 + 1,
+         8 + 7 * 4 + 2 + 4 + 4 + 1 + 4 + 4 + 1 + 1 + 1 + 1,
          "01"
          "07000000"
          "09000000"},

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --survive-replace: a node that joins while others continue without a lost one gets that one's place in the world that
+ * runs, and nobody is stopped for it.
+ *
+ *     a node is lost ──WORLD without its ranks──> its place is free ──JOIN with as many workers──> START of this
+ *     generation, is_new, and the WORLD of today ──GROW of each of its ranks──> as a rank that is started again
+ *
+ * Its addresses are told to the others first. Its START waits until workers of the lost node must be dead, so no rank is there twice. Its workers are in no world
+ * and meet nobody until a WORLD names them; if the node is lost before, no other hears of it.
+ *
+ * Which places are free follows from those that are taken, so a server that begins again knows it, too. Nodes with
+ * several roles have a place in each: there all begin anew. */
+#include <string.h>
+
+#include "rendezvous/round/round_limits.h"
+#include "rendezvous/round/round_private.h"
+
+struct place {
+    uint32_t group_rank, rank_base, slots;
+};
+
+static const struct member *find_running(const struct round *round)
+{
+    for (size_t i = 0; i < round->members.count; i++)
+        if (round->members.list[i]->state == MEMBER_RUNNING)
+            return round->members.list[i];
+    return NULL;
+}
+
+/* By group rank, into round->scratch. */
+static size_t list_world(const struct round *round, struct member **out)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < round->members.count; i++) {
+        struct member *member = round->members.list[i];
+        size_t at = count;
+
+        if (member->state != MEMBER_RUNNING && member->state != MEMBER_SUCCEEDED)
+            continue;
+        for (; at > 0 && out[at - 1]->start.group_rank > member->start.group_rank; at--)
+            out[at] = out[at - 1];
+        out[at] = member;
+        count++;
+    }
+    return count;
+}
+
+/* The first of the places between `from` and the node at `to`; several that were lost are taken to be alike. */
+static bool find_gap(struct place *out, const struct place *from,
+                     const struct place *to)
+{
+    const uint32_t nodes = to->group_rank - from->group_rank;
+    const uint32_t ranks = to->rank_base - from->rank_base;
+
+    if (nodes == 0 || ranks == 0 || ranks % nodes != 0)
+        return false;
+    *out = (struct place){from->group_rank, from->rank_base, ranks / nodes};
+    return true;
+}
+
+static bool find_place(const struct round *round, struct place *out)
+{
+    struct member **world = round->scratch;
+    const struct member *any = find_running(round);
+    struct place next = {0};
+    size_t count;
+
+    if (!any || any->start.group_world_size == round->world_count)
+        return false;
+    count = list_world(round, world);
+
+    for (size_t i = 0; i < count; i++) {
+        const struct ct_start *start = &world[i]->start;
+
+        if (find_gap(out, &next,
+                     &(struct place){start->group_rank, start->rank_base, 0}))
+            return true;
+        next = (struct place){start->group_rank + 1,
+                              start->rank_base + world[i]->join.slots, 0};
+    }
+    return count > 0 && find_gap(out, &next,
+                                 &(struct place){world[0]->start.group_world_size,
+                                                 world[0]->start.world_size, 0});
+}
+
+static bool fits(const struct round *round, const struct member *newcomer,
+                 const struct place *place)
+{
+    const struct member *other = find_running(round);
+
+    return other && round_could_replace(newcomer, other) &&
+           newcomer->join.slots == place->slots &&
+           round_world_size(round, round->world_count + 1) == round->world_count + 1;
+}
+
+bool round_has_place(const struct round *round, const struct member *newcomer)
+{
+    struct place place;
+
+    return round->state == ROUND_RUNNING && !round->is_finishing &&
+           find_place(round, &place) && fits(round, newcomer, &place);
+}
+
+/* Losses are decided, and nothing of who had the place before lives. */
+static bool is_settled(const struct round *round, uint64_t now_ms)
+{
+    return round->state == ROUND_RUNNING && !round->is_finishing &&
+           round->world.epoch > 0 && round->loss.losses == round->world.losses &&
+           round->survive_due_ms == 0 && round->ranks_fence_ms == 0 &&
+           now_ms >= round->fence_ms;
+}
+
+/* As the others', but for its place, and where the worker store is today. */
+static void fill_start(const struct round *round, struct member *newcomer,
+                       const struct place *place)
+{
+    struct ct_start *start = &newcomer->start;
+    const struct ct_world *world = &round->world;
+
+    *start = find_running(round)->start;
+    start->group_rank = place->group_rank;
+    start->rank_base = start->role_rank_base = place->rank_base;
+    start->reach = CT_REACH_FREE;
+    start->peer_count = 0;
+    start->unlike[0] = '\0';
+    start->is_new = 1;
+    for (size_t i = 0; world->store_port > 0 && i < round->members.count; i++) {
+        const struct member *keeper = round->members.list[i];
+
+        if (!member_is_in_world(keeper) ||
+            keeper->start.group_rank != world->store_node)
+            continue;
+        start->master_port = world->store_port;
+        memcpy(start->master_addr, world->store_addr, sizeof start->master_addr);
+        memcpy(start->master_host, keeper->link.host, sizeof start->master_host);
+        start->addr_count = keeper->join.addr_count;
+        memcpy(start->addrs, keeper->join.addrs, sizeof start->addrs);
+        return;
+    }
+}
+
+static void begin(struct round *round, struct member *newcomer,
+                  const struct place *place)
+{
+    fill_start(round, newcomer, place);
+    round_set_survivor(round, newcomer, true);
+    round_change_member(round, newcomer, MEMBER_RUNNING);
+    newcomer->step = -1;
+    newcomer->moved_ms = 0;
+    newcomer->has_proven = true; /* nobody waits for its proof */
+    newcomer->is_still = false;
+    round->world_count++;
+    round->newcomers++;
+}
+
+/* Who has waited for the same place: for another one, for all to begin anew with it, or as a spare. */
+static void settle_others(struct round *round, uint64_t now_ms)
+{
+    for (size_t i = 0; i < round->members.count; i++) {
+        const struct member *member = round->members.list[i];
+
+        if (member->state != MEMBER_READY || round_has_place(round, member))
+            continue;
+        if (round_has_wrong_size(round)) {
+            round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
+            return;
+        }
+        round_send_spare(round, member);
+    }
+}
+
+/* Its addresses go to all, for the worker store and for connections between ranks; its place is its own a moment later. */
+static void announce(struct round *round, struct member *newcomer, uint64_t now_ms)
+{
+    newcomer->is_announced = true;
+    round->newcomer_due_ms = now_ms + ROUND_NEWCOMER_MS;
+    for (size_t i = 0; i < round->members.count; i++)
+        if (round->members.list[i]->state == MEMBER_RUNNING)
+            round_push_to(round, ROUND_SEND_MEMBERS, round->members.list[i]);
+}
+
+void round_take_newcomer(struct round *round, uint64_t now_ms)
+{
+    struct member *newcomer = NULL;
+    struct place place;
+
+    if (now_ms >= round->newcomer_due_ms)
+        round->newcomer_due_ms = 0;
+    if (round->counts[MEMBER_READY] == 0 || !is_settled(round, now_ms) ||
+        !find_place(round, &place))
+        return;
+    for (size_t i = 0; i < round->members.count && !newcomer; i++)
+        if (fits(round, round->members.list[i], &place))
+            newcomer = round->members.list[i];
+    if (!newcomer || round->newcomer_due_ms > 0)
+        return;
+    if (!newcomer->is_announced) {
+        announce(round, newcomer, now_ms);
+        return;
+    }
+    begin(round, newcomer, &place);
+    round_push_to(round, ROUND_SEND_START, newcomer);
+    round_send_world(round, newcomer);
+    settle_others(round, now_ms);
+}
