@@ -116,7 +116,8 @@ struct world_conn {
 
 /* A rank of a node. What is left of one that has died works on until the agent has ended it. */
 struct world_rank {
-    bool works; /* else it is gone, or waits to hear who goes on */
+    bool works;  /* else it is gone, or waits to hear who goes on */
+    bool is_new; /* in the place of a lost one; in no world yet */
     uint32_t epoch, losses;
     uint64_t ranks; /* with whom; a bit each */
 };
@@ -155,7 +156,9 @@ struct world_node {
     uint64_t dies_us;                        /* 0: nobody has killed them */
     bool has_slept; /* since the command was started: the agent's timers may be late */
     struct world_rank ranks[WORLD_RANKS]; /* with --survive */
-    bool is_stopping;                     /* the agent has them ended */
+    uint32_t
+        grows_behind; /* they were told that one waits to be taken in behind this epoch - 1; 0: none does */
+    bool is_stopping; /* the agent has them ended */
     bool is_excepted; /* what ctrun-architecture(7) says is not covered */
     /* Large, and made anew with each program: no story begins with clearing them. */
     struct agent_options options;
@@ -170,6 +173,7 @@ struct world {
     bool has_ha;      /* with has_etcd: the run's own */
     int etcd_members; /* on the first nodes; 0: elsewhere, where none is ever lost */
     bool survives;    /* --survive */
+    bool replaces;    /* --survive-replace */
     bool has_daemon;  /* the first node is a ctrund, without a journal */
     uint32_t min_nodes, max_nodes;
     uint64_t lease_ms, last_call_ms, window_ms, founding_ms;
@@ -195,7 +199,7 @@ struct world {
     struct world_check *check;
     /* What was seen. */
     const char *broken; /* the first thing that did not hold */
-    uint32_t worlds, kills, elections, instances, shrinks;
+    uint32_t worlds, kills, elections, instances, shrinks, grows;
     uint64_t exceptions;
     struct world_node
         nodes[WORLD_NODES_MAX]; /* last: they are not cleared as a whole */

@@ -109,6 +109,8 @@ void world_check_rank(struct world_node *node, int local_rank)
         for (int k = 0; k < WORLD_RANKS; k++) {
             const struct world_rank *mate = &other->ranks[k];
 
+            if (mate->is_new)
+                continue;
             if (mate->epoch == rank->epoch && mate->ranks != rank->ranks)
                 world_break("9: two worlds of one epoch");
             if (mate->works && mate->epoch != rank->epoch)

@@ -102,6 +102,7 @@ void worker_group_start(struct worker_group *group, const struct ct_start *start
     world_check_start(node);
     if (world.survives)
         world_ranks_start(node);
+    group->options.on_started(group->options.context);
 }
 
 void worker_group_stop(struct worker_group *group, int signal, uint64_t grace_ms)
@@ -505,6 +506,7 @@ static void fill_options(struct world_node *node)
     options->join.slots = world.survives ? WORLD_RANKS : 1;
     options->survive_ms = options->join.survive_ms = world.survives ? WORLD_SURVIVE_MS
                                                                     : 0;
+    options->join.replaces = world.replaces;
     options->join.store_port = 1024;
     options->join.node_rank_hint = -1;
     (void)snprintf(options->join.role, sizeof options->join.role, "default");
@@ -844,11 +846,6 @@ int worker_socket_open(struct worker_socket **out,
 }
 
 void worker_socket_refresh(struct worker_socket *control)
-{
-    (void)control;
-}
-
-void worker_socket_send_grow(struct worker_socket *control)
 {
     (void)control;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --survive: ranks that are lost, and the others of all nodes that ask who goes on. What an agent thinks of its workers
+/* --survive: ranks that are lost, others in their place, and those of all nodes that ask who goes on. What an agent thinks of its workers
  * is as in the product (worker_group_lost.c, agent_survive.c, agent_world.c); here is what they do. */
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +14,7 @@ enum {
     ASKS_MS = 200,    /* from word of a loss to the question */
     REMAINS_MS = 500, /* until what a lost one has left behind is gone */
     HEARS_MS = 30,    /* what an agent tells its workers */
+    IMPORTS_MS = 900, /* from the start of one that is new to its question */
 };
 
 /* A rank to which something happens later. */
@@ -24,6 +25,10 @@ struct moment {
     struct ct_worker_world world; /* that it hears of */
     uint32_t losses;              /* ... */
     uint64_t sees;                /* the rank that it finds gone, as a bit; 0: none */
+    uint32_t
+        seen_epoch; /* ... the last one of that; another has its place in later ones */
+    uint32_t
+        grows_behind; /* the epoch behind which one waits to be taken in, from 1; 0: none does */
 };
 
 static struct moment *make_moment(struct world_node *node, int local_rank)
@@ -53,7 +58,9 @@ static void on_ask(void *context)
     struct worker *worker = &node->group->workers[moment->local_rank];
 
     if (!is_there(moment) || !rank->works || node->agent.state != AGENT_RUNNING ||
-        (rank->losses >= moment->losses && !(rank->ranks & moment->sees)))
+        (rank->losses >= moment->losses && !(rank->ranks & moment->sees) &&
+         rank->epoch + 1 != moment->grows_behind) ||
+        (moment->sees && rank->epoch > moment->seen_epoch))
         return; /* it goes on without that one already */
     TRACE("node%d: rank %d asks, epoch %u", node->index, worker->rank, rank->epoch);
     rank->works = false;
@@ -79,6 +86,69 @@ void worker_socket_send_rank_loss(struct worker_socket *control, uint32_t losses
     }
 }
 
+static void tell_grow(struct world_node *node, int local_rank)
+{
+    struct moment *moment = make_moment(node, local_rank);
+
+    moment->grows_behind = node->grows_behind;
+    ask_within(moment, ASKS_MS);
+}
+
+void worker_socket_send_grow(struct worker_socket *control)
+{
+    struct world_node *node = world.current;
+
+    (void)control;
+    node->grows_behind = node->agent.survival.epoch + 1;
+    for (int i = 0; i < WORLD_RANKS && node->live_generation; i++)
+        tell_grow(node, i);
+}
+
+/* One that is new has nobody to work with before. */
+static void on_new_asks(void *context)
+{
+    struct moment *moment = context;
+    struct world_node *node = moment->node;
+    struct worker *worker = &node->group->workers[moment->local_rank];
+
+    if (!is_there(moment) || !worker->is_new || node->agent.state != AGENT_RUNNING)
+        return;
+    TRACE("node%d: rank %d is new, and asks", node->index, worker->rank);
+    (void)agent_on_ask(&node->agent, worker->rank, moment->generation, getpid());
+}
+
+static void start_new(struct world_node *node, int local_rank)
+{
+    node->ranks[local_rank] = (struct world_rank){.is_new = true};
+    world_call(node, world_draw(IMPORTS_MS * WORLD_MS), on_new_asks,
+               make_moment(node, local_rank));
+}
+
+static void on_replace(void *context)
+{
+    struct moment *moment = context;
+    struct world_node *node = moment->node;
+    struct worker *worker = &node->group->workers[moment->local_rank];
+
+    if (node->live_generation != moment->generation || !worker->is_survived ||
+        worker->state != WORKER_ENDED || node->agent.state != AGENT_RUNNING)
+        return;
+    *worker = (struct worker){.state = WORKER_RUNNING,
+                              .pid = getsid(0),
+                              .local_rank = moment->local_rank,
+                              .rank = worker->rank,
+                              .is_new = true};
+    start_new(node, moment->local_rank);
+}
+
+/* Those that the others go on without, or that were new; most of them. */
+static void replace_lost(struct world_node *node)
+{
+    for (int i = 0; i < WORLD_RANKS && world.replaces; i++)
+        if (node->group->workers[i].is_survived && world_draw(4) > 0)
+            world_call(node, 0, on_replace, make_moment(node, i));
+}
+
 static void on_world(void *context)
 {
     struct moment *moment = context;
@@ -89,6 +159,10 @@ static void on_world(void *context)
     if (!is_there(moment) || moment->world.epoch <= rank->epoch)
         return;
     memcpy(&ranks, moment->world.ranks, sizeof ranks);
+    if (rank->is_new && !(ranks >> node->group->workers[moment->local_rank].rank & 1))
+        return; /* of a world that it is not in */
+    world.grows += rank->is_new;
+    rank->is_new = false;
     rank->epoch = moment->world.epoch;
     rank->losses = moment->world.losses;
     rank->ranks = ranks;
@@ -97,6 +171,8 @@ static void on_world(void *context)
           node->group->workers[moment->local_rank].rank, (unsigned long long)ranks,
           rank->epoch);
     world_check_rank(node, moment->local_rank);
+    if (node->grows_behind == rank->epoch + 1) /* it was told before */
+        tell_grow(node, moment->local_rank);
 }
 
 void worker_socket_send_world(struct worker_socket *control,
@@ -113,6 +189,7 @@ void worker_socket_send_world(struct worker_socket *control,
         if (!node->ranks[i].works)
             world_call(node, world_draw(HEARS_MS * WORLD_MS), on_world, moment);
     }
+    replace_lost(node);
 }
 
 /* Ranks here find out by themselves. */
@@ -158,11 +235,16 @@ void world_ranks_start(struct world_node *node)
         group->workers[i] = (struct worker){.state = WORKER_RUNNING,
                                             .pid = getsid(0),
                                             .local_rank = i,
-                                            .rank = (int)start->rank_base + i};
+                                            .rank = (int)start->rank_base + i,
+                                            .is_new = start->is_new};
         node->ranks[i] = (struct world_rank){
             .works = true, .ranks = ((uint64_t)1 << start->world_size) - 1};
+        if (start->is_new)
+            start_new(node, i);
     }
-    world_check_rank(node, 0);
+    node->grows_behind = 0;
+    if (!start->is_new)
+        world_check_rank(node, 0);
 }
 
 void world_ranks_end(struct world_node *node)
@@ -188,10 +270,11 @@ static void on_gone(void *context)
     node->ranks[moment->local_rank].works = false;
     if (node->agent.state == AGENT_RUNNING)
         agent_on_fewer(&node->agent);
+    replace_lost(node);
 }
 
 /* All that work with it find out, sooner or later, whatever they are told. */
-static void show(const struct world_node *lost, int rank)
+static void show(const struct world_node *lost, int rank, uint32_t epoch)
 {
     for (int i = 0; i < world.node_count; i++) {
         struct world_node *node = &world.nodes[i];
@@ -200,6 +283,7 @@ static void show(const struct world_node *lost, int rank)
             struct moment *moment = make_moment(node, k);
 
             moment->sees = (uint64_t)1 << rank;
+            moment->seen_epoch = epoch;
             if (node->is_up && node->live_generation == lost->live_generation)
                 ask_within(moment, SIGHT_MS);
         }
@@ -234,10 +318,11 @@ void world_lose(struct world_node *node)
                                           .rank = worker->rank,
                                           .happened_ms = ct_now_ms()};
     TRACE("node%d: rank %d is lost", node->index, worker->rank);
-    show(node, worker->rank);
+    show(node, worker->rank, node->ranks[local_rank].epoch);
     world.current = node;
     if (agent_survives(&node->agent, &worker->failure)) {
         worker->is_lost = true;
+        worker->is_survived = worker->is_new;
         worker->state = WORKER_RESTARTING;
         world_call(node, world_draw(REMAINS_MS * WORLD_MS), on_gone,
                    make_moment(node, local_rank));

@@ -171,6 +171,7 @@ static const char *play(uint64_t seed, enum world_mutant mutant)
 
     world_begin(seed, mutant, has_etcd, 3 + (int)(seed % 3));
     world.survives = mutant ? mutant >= MUTANT_STILL_AT_ONCE : seed % 5 == 3;
+    world.replaces = world.survives && seed / 5 % 2;
     world.has_ha = has_etcd && !mutant && seed % 8 == 5;
     if (has_etcd && !mutant && !world.has_ha)
         world.etcd_members = (int[]){0, 0, 1, 3}[world_draw(4)];
@@ -205,7 +206,7 @@ static void no_seed_makes_two_worlds(void **state)
     const char *from = getenv("CTRUN_SIM_SEED"), *many = getenv("CTRUN_SIM_SEEDS");
     const uint64_t first = from ? strtoull(from, NULL, 10) : 1;
     const uint64_t count = many ? strtoull(many, NULL, 10) : from ? 1 : SEEDS;
-    uint64_t worlds = 0, elections = 0, exceptions = 0, shrinks = 0;
+    uint64_t worlds = 0, elections = 0, exceptions = 0, shrinks = 0, grows = 0;
 
     (void)state;
     for (uint64_t seed = first; seed < first + count; seed++) {
@@ -215,18 +216,21 @@ static void no_seed_makes_two_worlds(void **state)
         elections += world.elections;
         exceptions += world.exceptions;
         shrinks += world.shrinks;
+        grows += world.grows;
         if (broken)
             fail_msg("%s at %.3f s: CTRUN_SIM_SEED=%llu CTRUN_SIM_TRACE=1 tells how",
                      broken, (double)world.now_us / 1e6, (unsigned long long)seed);
     }
     print_message(
         "%llu stories: %llu worlds, %llu elections, %llu times agent and guard "
-        "were both stopped, %llu times a node heard who goes on\n",
+        "were both stopped, %llu times a node heard who goes on, %llu ranks were taken "
+        "in\n",
         (unsigned long long)count, (unsigned long long)worlds,
         (unsigned long long)elections, (unsigned long long)exceptions,
-        (unsigned long long)shrinks);
+        (unsigned long long)shrinks, (unsigned long long)grows);
     assert_true(from || worlds > 2 * count); /* there was something to see */
     assert_true(from || shrinks > count / 5);
+    assert_true(from || grows > 0);
     assert_true(world_check_failovers() || from || many);
 }
 
@@ -925,6 +929,64 @@ static void a_node_and_a_rank_of_another_are_lost(enum world_mutant mutant)
     assert_shrunk(mutant, 2);
 }
 
+static void begin_ranks_to_replace(enum world_mutant mutant)
+{
+    world_begin(1, mutant, true, 5);
+    world.survives = world.replaces = true;
+    go(3, 1, 3, 5000);
+}
+
+static void assert_grown(enum world_mutant mutant, uint32_t grows)
+{
+    if (mutant)
+        return;
+    assert_int_equal(world_count_ranks(), 9);
+    assert_int_equal(world.worlds, 1);
+    assert_int_equal(world.grows, grows);
+    world_check_whole();
+}
+
+/* Another one, and itself: nobody else begins anew. */
+static void a_node_takes_the_place_of_a_lost_one(enum world_mutant mutant)
+{
+    begin_ranks_to_replace(mutant);
+    world_power_off(&world.nodes[2]);
+    pass(2.5);
+    if (!mutant)
+        assert_int_equal(world_count_ranks(), 6);
+    world_boot(&world.nodes[3]);
+    pass(1.5);
+    assert_grown(mutant, 3);
+    cut_off(1, true);
+    pass(2.5);
+    cut_off(1, false);
+    pass(3);
+    assert_grown(mutant, 6);
+}
+
+/* In each moment of it, the server's node, too: its ranks are in no world, or may be. */
+static void it_is_lost_while_it_takes_the_place(enum world_mutant mutant)
+{
+    for (uint64_t ms = 20; ms < 2000 && !world.broken; ms += 90) {
+        if (ms > 20)
+            world_end();
+        begin_ranks_to_replace(mutant);
+        world_power_off(&world.nodes[2]);
+        pass(2.5);
+        world_boot(&world.nodes[3]);
+        world_run(world.now_us + ms * WORLD_MS);
+        world_power_off(&world.nodes[3]);
+        if (ms / 90 % 3 == 0)
+            world_kill(&world.nodes[0]);
+        pass(3);
+        world_boot(&world.nodes[4]);
+        world_boot(&world.nodes[0]);
+        pass(5);
+        if (!mutant)
+            world_check_whole();
+    }
+}
+
 /* As without --survive: the others wait for it, or another one. */
 static void too_few_nodes_are_left_to_go_on(enum world_mutant mutant)
 {
@@ -982,6 +1044,8 @@ static story_fn *const stories[] = {
     a_node_is_lost_and_those_of_others_go_on,
     a_node_and_a_rank_of_another_are_lost,
     too_few_nodes_are_left_to_go_on,
+    a_node_takes_the_place_of_a_lost_one,
+    it_is_lost_while_it_takes_the_place,
 };
 
 enum {
@@ -1070,6 +1134,8 @@ int main(void)
         STORY(35, a_node_is_lost_and_those_of_others_go_on),
         STORY(36, a_node_and_a_rank_of_another_are_lost),
         STORY(37, too_few_nodes_are_left_to_go_on),
+        STORY(38, a_node_takes_the_place_of_a_lost_one),
+        STORY(39, it_is_lost_while_it_takes_the_place),
         cmocka_unit_test(each_mutant_is_found),
         cmocka_unit_test(no_seed_makes_two_worlds),
     };
