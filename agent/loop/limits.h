@@ -35,6 +35,7 @@ enum {
     CRASH_SHOWN_FRAMES = 8, /* all others are in the event */
     WORKER_LOOK_MS = 500, /* for the error file of one that ended: beyond that its file
                            * system hangs, which is told elsewhere */
+    WORKER_LOOK_EACH_MS = 4, /* more for each where all are looked at: a slow network */
 
     /* The template of --warm. */
     TEMPLATE_FORK_MS =

@@ -98,7 +98,9 @@ static void look_at_error_files(struct worker_group *group)
         if (group->workers[i].state == WORKER_RUNNING)
             files[i].path = group->workers[i].plan.error_file;
     if (files)
-        blocking_call_find_files(files, group->count, WORKER_LOOK_MS);
+        blocking_call_find_files(files, group->count,
+                                 WORKER_LOOK_MS +
+                                     (uint64_t)group->count * WORKER_LOOK_EACH_MS);
     for (int i = 0; files && i < group->count; i++)
         group->workers[i].look = files[i];
     group->has_looked = true;
