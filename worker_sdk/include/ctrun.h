@@ -92,7 +92,7 @@ CTRUN_API const char *ctrun_version(void);
     X(E_LEADER_LOST, -20010, "the rendezvous server is gone")                          \
     X(E_UNKILLABLE, -20011, "a process did not die")                                   \
     X(E_CRASH_LOOP, -20012, "the same failure again right after start")                \
-    X(E_RESOURCES, -20013, "the machine has not what was asked for")                   \
+    X(E_RESOURCES, -20013, "the machine does not have what was asked for")             \
     X(E_SHM, -20014, "shared memory is too small")                                     \
     X(E_OOM, -20015, "killed for lack of memory")                                      \
     X(E_SIGNAL, -20016, "died of a signal")                                            \
@@ -421,15 +421,15 @@ CTRUN_API int ctrun_group_shrink(struct ctrun_group **out,
  * at the same call, as with ctrun_should_stop(), which is asked first: call it once a step on every rank. Without
  * --survive-replace it is false and costs nothing; with it it asks the store about ten times a second. */
 CTRUN_API bool ctrun_should_grow(struct ctrun_session *session);
-/* ctrun_group_shrink() under another name, for the sake of the reader: of the ranks that are left, and of those
- * that wait. A rank that is still in a call on `old` gets CTRUN_E_ABORTED there, and comes here by that. */
+/* Does what ctrun_group_shrink() does, under a name that says why it is called: a group of the ranks that are left, and
+ * of those that wait. A rank that is still in a call on `old` gets CTRUN_E_ABORTED there, and comes here by that. */
 CTRUN_API int ctrun_group_grow(struct ctrun_group **out, struct ctrun_session *session,
                                struct ctrun_group *old,
                                const struct ctrun_group_options *options,
                                struct ctrun_error *err);
 struct ctrun_tensor; /* below */
 /* When a collective failed, some ranks may have been through with it, and have made the step. *steps: how many
- * this rank has made; after it the most that any has. Ranks that have made fewer, or are new, get the state,
+ * this rank has made, and on return the most that any rank has. Ranks that have made fewer, or are new, get the state,
  * parameters and optimizer, of the lowest rank of those that made most; when all have made as many, nothing is
  * sent. All give the same tensors, whole ones; what came is checked against a sum (CRC-32C) of what was sent.
  * Collective, blocks. CTRUN_E_MISMATCH: they gave others, or a sum is wrong. CTRUN_E_CHANGED: the last rank
@@ -1136,7 +1136,7 @@ struct ctrun_sampler_options {
     uint64_t seed;   /* the same on every rank; epoch e is shuffled by seed + e */
     bool no_shuffle; /* samples in their order */
     bool drop_last;  /* no padding: the tail that is not enough for all is left out */
-    bool any_order; /* a shuffled order of our own: no memory, set_epoch() in no time */
+    bool any_order; /* a shuffled order of our own: no memory, and set_epoch() at once */
 };
 #define CTRUN_SAMPLER_OPTIONS_INIT                                                     \
     {                                                                                  \
@@ -1158,7 +1158,7 @@ CTRUN_API int ctrun_sampler_set_epoch(struct ctrun_sampler *sampler, uint64_t ep
 CTRUN_API size_t ctrun_sampler_length(const struct ctrun_sampler *sampler);
 /* The i-th of them, i < length. */
 CTRUN_API uint64_t ctrun_sampler_index(const struct ctrun_sampler *sampler, size_t i);
-/* All of them: borrowed until set_epoch or destroy. NULL with any_order: they are nowhere. */
+/* All of them: borrowed until set_epoch or destroy. NULL with any_order: they are not stored. */
 CTRUN_API const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *sampler);
 
 /* How a global batch is dealt to the ranks of any world, in micro-batches that fit into memory:
