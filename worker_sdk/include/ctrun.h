@@ -1136,7 +1136,7 @@ struct ctrun_sampler_options {
     uint64_t seed;   /* the same on every rank; epoch e is shuffled by seed + e */
     bool no_shuffle; /* samples in their order */
     bool drop_last;  /* no padding: the tail that is not enough for all is left out */
-    bool any_order; /* a shuffled order of our own: no memory, and set_epoch() at once */
+    bool any_order;  /* a shuffled order of our own, which takes no memory */
 };
 #define CTRUN_SAMPLER_OPTIONS_INIT                                                     \
     {                                                                                  \
