@@ -62,13 +62,13 @@
 #define RENDEZVOUS_ROUND_ROUND_H
 
 #include "rendezvous/round/crash_loop.h"
-#include "rendezvous/round/contacts.h"
+#include "rendezvous/report/contacts.h"
 #include "rendezvous/round/failures.h"
 #include "rendezvous/round/member.h"
-#include "rendezvous/round/hang_views.h"
-#include "rendezvous/round/host_list.h"
+#include "rendezvous/report/hang_views.h"
+#include "rendezvous/report/host_list.h"
 #include "rendezvous/round/networks.h"
-#include "rendezvous/round/poison.h"
+#include "rendezvous/report/poison.h"
 #include "worker_sdk/base/lease.h"
 
 enum {

@@ -2,7 +2,7 @@
 /* What people ask of a run: another size, that nodes leave, a new round. */
 #include <string.h>
 
-#include "rendezvous/round/host_list.h"
+#include "rendezvous/report/host_list.h"
 #include "rendezvous/round/round_limits.h"
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/str.h"

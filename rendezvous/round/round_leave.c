@@ -2,7 +2,7 @@
 /* Members that go without having said so: lost, refused, excluded; and worlds that end. The two stand together because
  * each leads to the other: a loss may end a world, the end of one begins the next, and that may refuse another
  * member. Each turn has a member less, so it ends. */
-#include "rendezvous/round/host_list.h"
+#include "rendezvous/report/host_list.h"
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/str.h"
 

@@ -5,8 +5,9 @@
  *     a node is lost ──WORLD without its ranks──> its place is free ──JOIN with as many workers──> START of this
  *     generation, is_new, and the WORLD of today ──GROW of each of its ranks──> as a rank that is started again
  *
- * Its addresses are told to the others first. Its START waits until workers of the lost node must be dead, so no rank is there twice. Its workers are in no world
- * and meet nobody until a WORLD names them; if the node is lost before, no other hears of it.
+ * Its addresses are sent to the others first. Its START waits until workers of the lost node must be dead, so no rank is
+ * there twice. Its workers are in no world and meet nobody until a WORLD names them; if the node is lost before, no other
+ * hears of it.
  *
  * Which places are free follows from those that are taken, so a server that begins again knows it, too. Nodes with
  * several roles have a place in each: there all begin anew. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "rendezvous/round/poison.h"
+#include "rendezvous/report/poison.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "rendezvous/round/host_list.h"
+#include "rendezvous/report/host_list.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
 /* Nodes that came and are not here: when they were seen last, and why they are away. For people.
  *
  * Keeps the first CONTACTS_MAX and counts the rest, for anybody may invent any number of names. Pure. */
-#ifndef RENDEZVOUS_ROUND_CONTACTS_H
-#define RENDEZVOUS_ROUND_CONTACTS_H
+#ifndef RENDEZVOUS_REPORT_CONTACTS_H
+#define RENDEZVOUS_REPORT_CONTACTS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "rendezvous/round/contacts.h"
+#include "rendezvous/report/contacts.h"
 
 #include <ctype.h>
 #include <string.h>

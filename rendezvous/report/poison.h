@@ -2,8 +2,8 @@
 /* Samples that were in work at more than one death: what root causes of a run were working on, as their workers
  * told it (ctrun_batch()), held against what earlier ones were. That is a fact; whether the samples are the
  * reason nobody here knows. Pure. */
-#ifndef RENDEZVOUS_ROUND_POISON_H
-#define RENDEZVOUS_ROUND_POISON_H
+#ifndef RENDEZVOUS_REPORT_POISON_H
+#define RENDEZVOUS_REPORT_POISON_H
 
 #include "worker_sdk/wire/message.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "rendezvous/round/hang_views.h"
+#include "rendezvous/report/hang_views.h"
 
 #include <string.h>
 

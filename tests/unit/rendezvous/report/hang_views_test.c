@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all nodes saw of a stuck world, in one line. */
-#include "rendezvous/round/hang_views.h"
+#include "rendezvous/report/hang_views.h"
 
 #include <stdio.h>
 #include <string.h>

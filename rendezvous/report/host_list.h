@@ -2,8 +2,8 @@
 /* A short list of host names for people: who is missing, who has joined.
  *
  * Keeps the first HOST_LIST_MAX and counts the rest. Pure. */
-#ifndef RENDEZVOUS_ROUND_HOST_LIST_H
-#define RENDEZVOUS_ROUND_HOST_LIST_H
+#ifndef RENDEZVOUS_REPORT_HOST_LIST_H
+#define RENDEZVOUS_REPORT_HOST_LIST_H
 
 #include <stddef.h>
 

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rendezvous/round/poison.h"
+#include "rendezvous/report/poison.h"
 #include "tests/lib/test.h"
 
 /* What rank `rank` works on: `count` ids from `first` on. */

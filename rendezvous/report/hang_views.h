@@ -4,8 +4,8 @@
  *     world      : of 8 ranks on 2 nodes 7 wait in a collective (0-3, 5-7); last steps 41 to 42
  *
  * The node that tells the stuck rank knows its own ranks only, so that line is the server's. Pure. */
-#ifndef RENDEZVOUS_ROUND_HANG_VIEWS_H
-#define RENDEZVOUS_ROUND_HANG_VIEWS_H
+#ifndef RENDEZVOUS_REPORT_HANG_VIEWS_H
+#define RENDEZVOUS_REPORT_HANG_VIEWS_H
 
 #include "worker_sdk/wire/message.h"
 
