@@ -156,6 +156,7 @@ static void take(struct slow_node_watch *watch, const struct ct_calls *message)
         .wait = message->wait_permille / 1000.0,
         .steal = message->steal_permille / 1000.0,
         .faults = message->faults,
+        .resent = message->resent,
         .mhz = message->mhz};
     for (int i = 0; i < message->count; i++)
         node->calls[node->count++] = (struct straggler_call){
@@ -245,6 +246,7 @@ static void fill(struct slow_node_watch *watch, const struct rank_rates *rates,
     watch->message.steal_permille = to_permille(rates[local].steal);
     watch->message.faults = (uint32_t)rates[local].faults;
     watch->message.mhz = (uint32_t)rates[local].mhz;
+    watch->message.resent = (uint32_t)rates[local].resent;
 }
 
 /* The clock of torch's recorder against ours. */

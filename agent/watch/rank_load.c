@@ -16,6 +16,7 @@
 #define WAIT_MORE   0.01
 #define STEAL_MORE  0.01
 #define FAULTS_MORE 10.0
+#define RESENT_MORE 10.0
 #define CLOCK_PART  0.95
 
 /* ---- One moment -------------------------------------------------------------------------- */
@@ -52,9 +53,29 @@ static uint64_t find_steal_ms(const char *stat, int cpu)
     return steal * 1000 / (uint64_t)ticks;
 }
 
+/* Two lines for each protocol: names, then as many values. */
+uint64_t rank_load_find_resent(const char *snmp)
+{
+    static const char name[] = "RetransSegs";
+    const char *names = strstr(snmp, "Tcp: ");
+    const char *values = names ? strchr(names, '\n') : NULL;
+
+    if (!values || strncmp(++values, "Tcp: ", 5) != 0)
+        return 0;
+    while (strncmp(names, name, sizeof name - 1) != 0) {
+        names += strcspn(names, " \n");
+        values += strcspn(values, " \n");
+        if (*names != ' ' || *values != ' ')
+            return 0;
+        names++;
+        values++;
+    }
+    return strtoull(values, NULL, 10);
+}
+
 void rank_load_look(struct rank_load *out, pid_t pid, const char *stat)
 {
-    char path[96], text[128];
+    char path[96], text[4096];
 
     *out = (struct rank_load){.at_ns = ct_now_ns()};
     if (read_stat(out, pid) < 0)
@@ -68,6 +89,9 @@ void rank_load_look(struct rank_load *out, pid_t pid, const char *stat)
                     "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", out->cpu);
     (void)ct_small_file_read(text, sizeof text, path);
     out->khz = strtoull(text, NULL, 10);
+    (void)ct_format(path, sizeof path, "/proc/%d/net/snmp", (int)pid);
+    (void)ct_small_file_read(text, sizeof text, path);
+    out->resent = rank_load_find_resent(text);
     out->steal_ms = find_steal_ms(stat, out->cpu);
 }
 
@@ -87,6 +111,8 @@ void rank_load_rates(struct rank_rates *out, const struct rank_load *before,
         out->wait = (double)(after->wait_ns - before->wait_ns) / ns;
     if (after->faults > before->faults)
         out->faults = (double)(after->faults - before->faults) / ns * 1e9;
+    if (after->resent > before->resent)
+        out->resent = (double)(after->resent - before->resent) / ns * 1e9;
     if (after->cpu == before->cpu && after->steal_ms > before->steal_ms)
         out->steal = (double)(after->steal_ms - before->steal_ms) * 1e6 / ns;
     out->mhz = (double)after->khz / 1000;
@@ -138,6 +164,8 @@ void rank_load_differs(char dst[RANK_LOAD_TEXT_MAX], const struct rank_rates *ra
                                   offsetof(struct rank_rates, steal)),
         .faults = middle_of_others(rates, count, index,
                                    offsetof(struct rank_rates, faults)),
+        .resent = middle_of_others(rates, count, index,
+                                   offsetof(struct rank_rates, resent)),
         .mhz = middle_of_others(rates, count, index, offsetof(struct rank_rates, mhz))};
 
     *dst = '\0';
@@ -152,4 +180,7 @@ void rank_load_differs(char dst[RANK_LOAD_TEXT_MAX], const struct rank_rates *ra
     if (own->faults >= 2 * others.faults + FAULTS_MORE)
         add(dst, "%.0f pages a second from the disk (others %.0f)", own->faults,
             others.faults);
+    if (own->resent >= 2 * others.resent + RESENT_MORE)
+        add(dst, "%.0f TCP segments a second sent again (others %.0f)", own->resent,
+            others.resent);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What may make one rank slower than the others of its machine, as far as /proc and /sys tell: it is kept from
- * its CPU, by others or by the hypervisor; the CPU runs at a lower clock; its memory comes from the disk. */
+/* What may make one rank slower than the others, as far as /proc and /sys tell: it is kept from its CPU, by others or by the
+ * hypervisor; the CPU runs at a lower clock; its memory comes from the disk; what its machine sends by TCP gets lost,
+ * which is the same for all ranks of one machine. */
 #ifndef AGENT_WATCH_RANK_LOAD_H
 #define AGENT_WATCH_RANK_LOAD_H
 
@@ -9,7 +10,7 @@
 #include <sys/types.h>
 
 enum {
-    RANK_LOAD_TEXT_MAX = 256,
+    RANK_LOAD_TEXT_MAX = 320,
     RANK_LOAD_STAT_MAX = 64 * 1024 /* of /proc/stat: some 250 CPUs */
 };
 
@@ -17,9 +18,11 @@ enum {
 struct rank_load {
     pid_t pid; /* 0: it was not looked at, or is gone */
     uint64_t at_ns;
-    uint64_t wait_ns;  /* its first thread could run, and had no CPU */
-    uint64_t faults;   /* pages that came from a disk */
-    int cpu;           /* its first thread ran there last */
+    uint64_t wait_ns; /* its first thread could run, and had no CPU */
+    uint64_t faults;  /* pages that came from a disk */
+    uint64_t
+        resent; /* TCP segments, of its network namespace: of the machine, mostly */
+    int cpu;    /* its first thread ran there last */
     uint64_t steal_ms; /* of that CPU; the kernel counts in hundredths of a second */
     uint64_t khz;      /* of that CPU; 0: not known */
 };
@@ -30,10 +33,12 @@ void rank_load_look(struct rank_load *out, pid_t pid, const char *stat);
 /* Between two looks. Parts are of the time in between. */
 struct rank_rates {
     double wait, steal;
-    double faults; /* a second */
-    double mhz;    /* 0: not known */
+    double faults, resent; /* a second */
+    double mhz;            /* 0: not known */
 };
 
+/* RetransSegs of a text like /proc/net/snmp; 0: it is not there. Pure. */
+uint64_t rank_load_find_resent(const char *snmp);
 /* All zeros where the two are not of one process. Pure. */
 void rank_load_rates(struct rank_rates *out, const struct rank_load *before,
                      const struct rank_load *after);

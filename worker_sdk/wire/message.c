@@ -332,6 +332,7 @@ static const struct field calls_fields[] = {
     U32(ct_calls, steal_permille),
     U32(ct_calls, faults),
     U32(ct_calls, mhz),
+    U32(ct_calls, resent),
     LIST(ct_calls, count, list, CT_CALLS_MAX, call_fields),
 };
 

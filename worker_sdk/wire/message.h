@@ -455,6 +455,7 @@ struct ct_calls {
     /* What that rank is up to: ready to run without a CPU, its CPU taken by the hypervisor, pages a second from
      * the disk, its clock; 0: not known. */
     uint32_t wait_permille, steal_permille, faults, mhz;
+    uint32_t resent; /* TCP segments a second that its machine sends again */
     uint8_t count;
     struct ct_call list[CT_CALLS_MAX]; /* of one group the earliest first */
 };

@@ -18,13 +18,16 @@ static void what_is_worse_than_the_median_of_the_others_is_told(void **state)
     rates[2].wait = 0.125;
     rates[2].steal = 0.5;
     rates[2].faults = 40;
+    rates[2].resent = 12;
     rates[1].wait = 0.9; /* one of the others alone says nothing */
     rank_load_differs(text, rates, 4, 2);
     assert_string_equal(
         text,
         "ready to run but without a CPU 12.5 % of the time (others 0.0); its CPU "
         "taken by the hypervisor 50.0 % of the time (others 0.0); its CPU at 1500 "
-        "MHz (others 3000); 40 pages a second from the disk (others 0)");
+        "MHz (others 3000); 40 pages a second from the disk (others 0); 12 TCP "
+        "segments "
+        "a second sent again (others 0)");
     rank_load_differs(text, rates, 4, 0);
     assert_string_equal(text, "");
 }
@@ -44,7 +47,7 @@ static void a_clock_that_is_not_known_is_not_compared(void **state)
 static void the_largest_figures_fit(void **state)
 {
     const struct rank_rates rates[3] = {
-        {.wait = 1e6, .steal = 1e6, .faults = 1e12, .mhz = 1},
+        {.wait = 1e6, .steal = 1e6, .faults = 1e12, .resent = 1e12, .mhz = 1},
         {.mhz = 1e9},
         {.mhz = 1e9}};
     char text[RANK_LOAD_TEXT_MAX];
@@ -52,6 +55,7 @@ static void the_largest_figures_fit(void **state)
     (void)state;
     rank_load_differs(text, rates, 3, 0);
     assert_non_null(strstr(text, "from the disk (others 0)"));
+    assert_non_null(strstr(text, "sent again (others 0)"));
 }
 
 static void rates_are_of_one_process_and_one_cpu(void **state)
@@ -60,12 +64,14 @@ static void rates_are_of_one_process_and_one_cpu(void **state)
                                      .at_ns = SECOND,
                                      .wait_ns = SECOND,
                                      .faults = 5,
+                                     .resent = 8,
                                      .cpu = 1,
                                      .steal_ms = 10};
     struct rank_load after = {.pid = 7,
                               .at_ns = 3 * SECOND,
                               .wait_ns = 2 * SECOND,
                               .faults = 25,
+                              .resent = 28,
                               .cpu = 1,
                               .steal_ms = 510,
                               .khz = 2000000};
@@ -74,13 +80,27 @@ static void rates_are_of_one_process_and_one_cpu(void **state)
     (void)state;
     rank_load_rates(&rates, &before, &after);
     assert_true(rates.wait == 0.5 && rates.faults == 10 && rates.steal == 0.25 &&
-                rates.mhz == 2000);
+                rates.resent == 10 && rates.mhz == 2000);
     after.cpu = 2;
     rank_load_rates(&rates, &before, &after);
     assert_true(rates.steal == 0 && rates.wait == 0.5);
     after.pid = 8;
     rank_load_rates(&rates, &before, &after);
     assert_true(rates.wait == 0 && rates.mhz == 0);
+}
+
+static void segments_that_were_sent_again_are_found_by_their_name(void **state)
+{
+    (void)state;
+    assert_int_equal(rank_load_find_resent("Ip: Forwarding\nIp: 1\n"
+                                           "Tcp: RtoMin MaxConn RetransSegs InErrs\n"
+                                           "Tcp: 200 -1 50441 7\nUdp: A\nUdp: 1\n"),
+                     50441);
+    assert_int_equal(rank_load_find_resent("Tcp: RtoMin RetransSegs\nTcp: 200\n"), 0);
+    assert_int_equal(rank_load_find_resent("Tcp: RtoMin\nTcp: 200\n"), 0);
+    assert_int_equal(rank_load_find_resent("Tcp: RetransSegs\n"), 0);
+    assert_int_equal(rank_load_find_resent("Tcp: RetransSegs"), 0);
+    assert_int_equal(rank_load_find_resent(""), 0);
 }
 
 static void a_process_is_looked_at_and_one_that_is_gone_is_not_known(void **state)
@@ -106,6 +126,7 @@ int main(void)
         cmocka_unit_test(a_clock_that_is_not_known_is_not_compared),
         cmocka_unit_test(the_largest_figures_fit),
         cmocka_unit_test(rates_are_of_one_process_and_one_cpu),
+        cmocka_unit_test(segments_that_were_sent_again_are_found_by_their_name),
         cmocka_unit_test(a_process_is_looked_at_and_one_that_is_gone_is_not_known),
     };
 

@@ -577,6 +577,7 @@ static const struct {
                                         .steal_permille = 3,
                                         .faults = 4,
                                         .mhz = 5,
+                                        .resent = 6,
                                         .count = 1,
                                         .list = {{10, -11, 12, 13}}}},
      "0700000000000000"
@@ -589,6 +590,7 @@ static const struct {
      "03000000"
      "04000000"
      "05000000"
+     "06000000"
      "01"
      "0a00000000000000"
      "f5ffffffffffffff"
