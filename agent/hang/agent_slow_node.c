@@ -52,6 +52,8 @@ struct slow_node_watch {
     struct rank_rates *rates;
     struct straggler *straggler;
     struct straggler_report report;
+    struct ct_metrics metrics;
+    uint64_t told_ms; /* when they were sent */
 };
 
 /* ---- What is reported -------------------------------------------------------------------- */
@@ -99,6 +101,30 @@ static void report(struct slow_node_watch *watch, const struct lateness *found)
         emit(watch, "straggler_node");
 }
 
+static void send_metrics(struct slow_node_watch *watch)
+{
+    struct ct_metrics *metrics = &watch->metrics;
+    double late_ns;
+
+    if (ct_now_ms() - watch->told_ms < AGENT_METRICS_MS)
+        return;
+    watch->told_ms = ct_now_ms();
+    metrics->generation = watch->agent->start.generation;
+    metrics->count = 0;
+    for (int i = 0; i < watch->count && metrics->count < CT_METRICS_SENT_MAX; i++) {
+        struct ct_metric_sent *sent = &metrics->list[metrics->count];
+
+        if (!straggler_late_ns(watch->straggler, i, &late_ns))
+            continue;
+        *sent = (struct ct_metric_sent){.rank = i,
+                                        .name = CT_METRIC_NODE_LATE,
+                                        .bits = ct_metric_to_bits(late_ns / 1e9)};
+        metrics->count++;
+    }
+    link_send(watch->agent->link,
+              &(struct ct_message){CT_MESSAGE_METRICS, .metrics = metrics});
+}
+
 static void judge(struct slow_node_watch *watch)
 {
     struct lateness found;
@@ -110,6 +136,7 @@ static void judge(struct slow_node_watch *watch)
     if (straggler_take(watch->straggler) <= 0 ||
         (rc = straggler_find(watch->straggler, &found)) < 0)
         return;
+    send_metrics(watch);
     if ((rc > 0 && found.late_ns > (double)find_doubt_ns(watch, found.rank)) ||
         straggler_stays(&watch->report, &found)) {
         report(watch, &found);

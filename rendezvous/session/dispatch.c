@@ -491,17 +491,26 @@ static void on_ha_report(struct peer *peer, const struct ct_message *message)
     ha_relay_on_report(&peer->dispatch->ha, peer, message->ha_report);
 }
 
-/* Of the world that there is, and of ranks of its own. */
+/* Of the world that there is, and of ranks of its own; that of group rank 0 also of all nodes. */
 static void on_metrics(struct peer *peer, const struct ct_message *message)
 {
     struct run *run = peer->run;
     const struct member *member = member_find(&run->round->members, peer->id);
+    const struct ct_metrics *metrics = message->metrics;
+    size_t left_out;
 
-    if (member && message->metrics->generation == run->round->generation &&
-        member->start.generation == run->round->generation)
-        run->all->counters.metrics_refused += rank_metrics_on_metrics(
-            &run->metrics, message->metrics, member->start.rank_base,
-            member->join.slots);
+    if (!member || metrics->generation != run->round->generation ||
+        member->start.generation != run->round->generation)
+        return;
+    if (!rank_metrics_are_of_nodes(metrics))
+        left_out = rank_metrics_on_metrics(
+            &run->metrics, metrics, member->start.rank_base, member->join.slots, false);
+    else if (member->start.group_rank == 0)
+        left_out = rank_metrics_on_metrics(&run->node_metrics, metrics, 0,
+                                           member->start.group_world_size, true);
+    else
+        left_out = metrics->count;
+    run->all->counters.metrics_refused += left_out;
 }
 
 static void on_heartbeat(struct peer *peer, const struct ct_message *message)

@@ -150,6 +150,21 @@ static int compare(const void *a, const void *b)
     return runs ? runs : (left->rank > right->rank) - (left->rank < right->rank);
 }
 
+static size_t list_those(struct rank_sample *list, const struct run *run,
+                         const struct rank_metrics *metrics)
+{
+    size_t count = 0;
+
+    if (metrics->generation != run->round->generation)
+        return 0;
+    for (size_t i = 0; i < metrics->rank_count; i++)
+        for (int j = 0; j < metrics->ranks[i].count; j++)
+            list[count++] = (struct rank_sample){.metric = &metrics->ranks[i].list[j],
+                                                 .run = run,
+                                                 .rank = metrics->ranks[i].rank};
+    return count;
+}
+
 /* Those of the world that there is: until the next one starts they are the last. */
 static size_t list_samples(struct rank_sample *list, const struct runs *runs)
 {
@@ -158,16 +173,9 @@ static size_t list_samples(struct rank_sample *list, const struct runs *runs)
 
     ct_list_for_each(it, &runs->list) {
         const struct run *run = ct_list_entry(it, struct run, node);
-        const struct rank_metrics *metrics = &run->metrics;
 
-        if (metrics->generation != run->round->generation)
-            continue;
-        for (size_t i = 0; i < metrics->rank_count; i++)
-            for (int j = 0; j < metrics->ranks[i].count; j++)
-                list[count++] = (struct rank_sample){
-                    .metric = &metrics->ranks[i].list[j],
-                    .run = run,
-                    .rank = metrics->ranks[i].rank};
+        count += list_those(list + count, run, &run->metrics);
+        count += list_those(list + count, run, &run->node_metrics);
     }
     return count;
 }
@@ -188,18 +196,21 @@ static void add_sample(struct page *page, const struct rank_sample *entry,
     char value[CT_METRIC_VALUE_MAX], run[2 * CT_RUN_ID_MAX];
     const char *name = entry->metric->name;
 
+    const bool is_node = strcmp(name, CT_METRIC_NODE_LATE) == 0;
+
     if (is_first)
         head(page, name, "gauge",
-             strcmp(name, CT_METRIC_LATE) == 0
+             is_node ? "How much later than the other nodes a node enters collectives, "
+                       "on the average."
+             : strcmp(name, CT_METRIC_LATE) == 0
                  ? "How much later than the others of its node a rank enters "
-                   "collectives, on "
-                   "the average."
+                   "collectives, on the average."
                  : "Told by the ranks of the run.");
     ct_metric_format(value, entry->metric->value);
     escape(run, entry->run->id);
     if (page->rc == 0)
-        page->rc = ct_buf_printf(page->out, "%s{run=\"%s\",rank=\"%d\"} %s\n", name,
-                                 run, (int)entry->rank, value);
+        page->rc = ct_buf_printf(page->out, "%s{run=\"%s\",%s=\"%d\"} %s\n", name, run,
+                                 is_node ? "node" : "rank", (int)entry->rank, value);
 }
 
 static void add_ranks(struct page *page, const struct runs *runs)

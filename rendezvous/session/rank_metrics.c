@@ -98,9 +98,26 @@ static bool take_one(struct rank_metrics *metrics, const struct ct_metric_sent *
     return true;
 }
 
+static bool is_called(const struct ct_metric_sent *sent, const char *name)
+{
+    return strncmp(sent->name, name, sizeof sent->name) == 0;
+}
+
+bool rank_metrics_are_of_nodes(const struct ct_metrics *message)
+{
+    return message->count > 0 && is_called(&message->list[0], CT_METRIC_NODE_LATE);
+}
+
+static bool is_taken(const struct ct_metric_sent *sent, bool is_nodes)
+{
+    return is_nodes ? is_called(sent, CT_METRIC_NODE_LATE)
+                    : is_called(sent, CT_METRIC_LATE) ||
+                          ct_metric_is_name(sent->name, sizeof sent->name);
+}
+
 size_t rank_metrics_on_metrics(struct rank_metrics *metrics,
                                const struct ct_metrics *message, int64_t first,
-                               int64_t slots)
+                               int64_t slots, bool is_nodes)
 {
     size_t left_out = 0;
 
@@ -113,9 +130,7 @@ size_t rank_metrics_on_metrics(struct rank_metrics *metrics,
         const struct ct_metric_sent *sent = &message->list[i];
 
         if (sent->rank < first || sent->rank >= first + slots ||
-            (!ct_metric_is_name(sent->name, sizeof sent->name) &&
-             strncmp(sent->name, CT_METRIC_LATE, sizeof sent->name) != 0) ||
-            !take_one(metrics, sent))
+            !is_taken(sent, is_nodes) || !take_one(metrics, sent))
             left_out++;
     }
     return left_out;

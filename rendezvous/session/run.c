@@ -101,6 +101,7 @@ void run_forget(struct run *run)
     round_destroy(run->round);
     run->round = NULL;
     rank_metrics_clear(&run->metrics);
+    rank_metrics_clear(&run->node_metrics);
     uv_close((uv_handle_t *)&run->timer, on_timer_closed);
     if (runs->on_forget)
         runs->on_forget(runs->context);
@@ -214,7 +215,7 @@ struct run *run_open(struct runs *runs, const char *id, struct round *round,
     run->round = round;
     run->heartbeat_ms = heartbeat_ms;
     run->all = runs;
-    run->metrics.all = &runs->metric_count;
+    run->metrics.all = run->node_metrics.all = &runs->metric_count;
     run->born_ms = ct_now_ms();
     run->timer_ms = UINT64_MAX;
     run->timer.data = run;

@@ -65,7 +65,7 @@ struct run {
     bool has_looked_again;   /* the timer came late, and what waited was read first */
     uv_timer_t timer;
     struct journal_mark mark; /* what the journal has of it */
-    struct rank_metrics metrics;
+    struct rank_metrics metrics, node_metrics;
 };
 
 /* `runs` is zeroed but for the settings above `list`. */

@@ -130,18 +130,25 @@ def start_nodes(box, job, per_node, late, slow, *options):
             box.write("train.py", TORCH), begin, str(late), *map(str, slow), env=env)))
         if number < len(per_node):
             box.wait_event("agent_state", count=number, to="joining")
-    return runs
+    return runs, where
 
 
 @pytest.mark.parametrize("per_node, slow", [((3, 3), (3, 4, 5)), ((1, 1), (1,))],
                          ids=["all_ranks_of_one", "one_rank_each"])
 def test_a_node_that_the_others_wait_for_is_named_at_group_rank_0(box, job, per_node, slow):
     """No rank of it is later than the others there."""
-    runs = start_nodes(box, job, per_node, 20, slow)
+    runs, where = start_nodes(box, job, per_node, 20, slow)
     event = box.wait_event("straggler_node", seconds=60)[0]
     assert event["node"] == 1 and event["rank"] in slow and 15000 < event["late_us"] < 30000 and event["steps"] >= 30, event
     assert not box.events("straggler"), box.events("straggler")
     told = [run for run in json.loads(status(box, "--json").out)["runs"] if "straggler_node" in run]
     assert len(told) == 1 and told[0]["node_rank"] == 0 and told[0]["straggler_node"]["node"] == 1, (told, runs)
+
+    def late():
+        page = urllib.request.urlopen(f"http://{where}/metrics", timeout=10).read().decode()
+        found = dict(re.findall(r'^ctrun_node_late_seconds\{run="j",node="(\d)"\} (\S+)$', page, re.M))
+        return {node: float(value) for node, value in found.items()} if len(found) == 2 else None
+    found = ctrun.wait_until(late, "the metric of both nodes is there", 60)
+    assert found["1"] > 0.01 > found["0"], found
     assert re.search(r"^  the other nodes wait for \S+, there mostly for rank \d+: \d+\.\d ms late on the average, "
                      r"\d+\.\d % of a step \(last \d+ steps\); differs in: .", status(box).out, re.M), status(box)
