@@ -89,6 +89,17 @@ static int fail_swap_timeout(const struct ct_host_tcp *tcp, const struct ct_call
     return ct_fail(err, CTRUN_E_TIMEOUT, "%s: no answer in time from: %s", text, names);
 }
 
+/* What member i is to get of large data goes out behind our header: whether it means the same call it sees from that,
+ * and nobody waits for the other before both have something to do. */
+static enum ct_moved send_ahead(struct ct_host_tcp *tcp, int i, enum ct_moved before)
+{
+    const enum ct_moved moved = ct_host_tcp_push(
+        tcp->mesh->data[i], tcp->ahead + tcp->offsets[i],
+        tcp->offsets[i + 1] - tcp->offsets[i], &tcp->swaps[i].ahead);
+
+    return moved == CT_MOVED_NOTHING ? before : moved;
+}
+
 /* One round over all peers. */
 static int swap_some(struct ct_host_tcp *tcp, const struct ct_call *call, size_t total,
                      bool *moved, bool *is_done, struct ctrun_error *err)
@@ -103,6 +114,8 @@ static int swap_some(struct ct_host_tcp *tcp, const struct ct_call *call, size_t
         if (i == tcp->mesh->me)
             continue;
         out = ct_host_tcp_push(tcp->mesh->data[i], own, total, &swap->sent);
+        if (tcp->ahead && swap->sent == total && out != CT_MOVED_BROKEN)
+            out = send_ahead(tcp, i, out);
         in = ct_host_tcp_pull(tcp, i, swap->bytes, total, &swap->got);
         if (in == CT_MOVED_SOME && swap->got >= CT_HEADER_BYTES &&
             memcmp(swap->bytes, own, CT_HEADER_BYTES) != 0) {
@@ -154,7 +167,7 @@ static int swap_all(struct ct_host_tcp *tcp, const struct ct_call *call,
     if (bytes && data) /* a broadcast has data at its root only */
         memcpy(own->bytes + CT_HEADER_BYTES, data, bytes);
     for (int i = 0; i < tcp->mesh->size; i++)
-        tcp->swaps[i].sent = tcp->swaps[i].got = 0;
+        tcp->swaps[i].sent = tcp->swaps[i].got = tcp->swaps[i].ahead = 0;
     for (;;) {
         rc = swap_some(tcp, call, total, &moved, &is_done, bad < 0 ? NULL : err);
         if (rc == 0 && is_done)
@@ -214,8 +227,6 @@ static int run_large(struct ct_host_tcp *tcp, const struct ct_call *call,
     case CT_CALL_ALL_REDUCE: return ct_host_tcp_stream_all_reduce(tcp, call, err);
     case CT_CALL_REDUCE: return ct_host_tcp_stream_reduce(tcp, call, err);
     case CT_CALL_REDUCE_SCATTER:
-        for (size_t i = 0; i <= (size_t)tcp->mesh->size; i++)
-            tcp->offsets[i] = call->bytes * i;
         return ct_host_tcp_reduce_scatter(tcp, call, call->out, err);
     case CT_CALL_BROADCAST:
         if (call->peer == tcp->mesh->me && call->in != call->out)
@@ -233,9 +244,15 @@ int ct_host_tcp_run(struct ct_host_tcp *tcp, const struct ct_call *call,
 {
     size_t bytes = ct_call_in_bytes(call, tcp->mesh->size);
     bool is_small = bytes <= CT_SWAP_BYTES;
-    int rc = swap_all(tcp, call, call->in, is_small ? bytes : 0, err);
+    bool is_reduced = call->kind == CT_CALL_ALL_REDUCE ||
+                      call->kind == CT_CALL_REDUCE ||
+                      call->kind == CT_CALL_REDUCE_SCATTER;
+    int rc;
 
-    if (rc < 0)
+    tcp->ahead = is_reduced && !is_small ? call->in : NULL;
+    if (tcp->ahead)
+        ct_host_tcp_cut_slices(tcp, call);
+    if ((rc = swap_all(tcp, call, call->in, is_small ? bytes : 0, err)) < 0)
         return rc;
     if (!is_small)
         return run_large(tcp, call, err);

@@ -20,6 +20,19 @@ struct scatter {
     struct ctrun_error *err;
 };
 
+/* Equal slices of `count` elements, the first of them one element longer; of a reduce-scatter the members' parts. */
+void ct_host_tcp_cut_slices(struct ct_host_tcp *tcp, const struct ct_call *call)
+{
+    size_t element = ctrun_dtype_size(call->dtype);
+    size_t size = (size_t)tcp->mesh->size;
+    bool has_parts = call->kind == CT_CALL_REDUCE_SCATTER;
+    size_t each = has_parts ? call->count : call->count / size;
+    size_t rest = has_parts ? 0 : call->count % size;
+
+    for (size_t i = 0; i <= size; i++)
+        tcp->offsets[i] = (each * i + (i < rest ? i : rest)) * element;
+}
+
 static size_t slice_bytes(const struct scatter *scatter, int member)
 {
     return scatter->tcp->offsets[member + 1] - scatter->tcp->offsets[member];
@@ -141,8 +154,10 @@ int ct_host_tcp_reduce_scatter(struct ct_host_tcp *tcp, const struct ct_call *ca
     int quiet = 0;
     int bad = 0;
 
-    for (int i = 0; i < tcp->mesh->size; i++)
-        tcp->swaps[i].sent = tcp->swaps[i].got = 0;
+    for (int i = 0; i < tcp->mesh->size; i++) {
+        tcp->swaps[i].sent = tcp->swaps[i].ahead;
+        tcp->swaps[i].got = 0;
+    }
     while (!is_done(&scatter)) {
         bool moved;
         int rc;

@@ -192,17 +192,6 @@ static int ring_run(struct ct_host_tcp *tcp, const struct ct_call *call,
     return stream_run(&ring.stream, err);
 }
 
-/* Equal slices of `count` elements, the first of them one element longer. */
-static void cut_slices(struct ct_host_tcp *tcp, const struct ct_call *call)
-{
-    size_t element = ctrun_dtype_size(call->dtype);
-    size_t each = call->count / (size_t)tcp->mesh->size;
-    size_t rest = call->count % (size_t)tcp->mesh->size;
-
-    for (size_t i = 0; i <= (size_t)tcp->mesh->size; i++)
-        tcp->offsets[i] = (each * i + (i < rest ? i : rest)) * element;
-}
-
 /* A reduce-scatter into its place in `out`, then an all-gather in the ring: each of n members
  * sends 2 (n - 1) / n times the data, the least that an all-reduce can do. */
 int ct_host_tcp_stream_all_reduce(struct ct_host_tcp *tcp, const struct ct_call *call,
@@ -211,7 +200,6 @@ int ct_host_tcp_stream_all_reduce(struct ct_host_tcp *tcp, const struct ct_call 
     unsigned char *out = call->out;
     int rc;
 
-    cut_slices(tcp, call);
     rc = ct_host_tcp_reduce_scatter(tcp, call, out + tcp->offsets[tcp->mesh->me], err);
     return rc < 0 ? rc : ring_run(tcp, call, err);
 }
@@ -326,7 +314,6 @@ int ct_host_tcp_stream_reduce(struct ct_host_tcp *tcp, const struct ct_call *cal
     size_t bytes;
     int rc;
 
-    cut_slices(tcp, call);
     bytes = tcp->offsets[me + 1] - tcp->offsets[me];
     /* Only the root's `out` may be written: the others reduce their slice beside it. One byte more: a slice may
      * be empty. */
