@@ -17,7 +17,7 @@
 #include "worker_sdk/cnn/backend.h"
 
 enum {
-    TRAINED = 150, /* steps, each rank for itself, on the same data */
+    TRAINED = 60, /* steps, each rank for itself, on the same data */
     WARM_UP = 20,
     BATCH = 64,
     STRIDE = 2 /* batches from a rank's one to its next, however many ranks there are */
