@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that save a sharded checkpoint in the background.
+ *
+ * usage: shards DIRECTORY MIB RANKS SAVES
+ *
+ * Each rank has its share of MIB. Rank 0 prints a JSON line for each save: milliseconds that ctrun_shards_save() kept
+ * it, those of a memcpy() of as many bytes at the same time on all ranks (of the clock, and of the processor), and those
+ * until all was on the disk. What is copied from is written to before each, as by a step. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/lib/ranks.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    TENSORS = 16,
+};
+
+struct plan {
+    const char *directory;
+    size_t bytes; /* of a rank */
+    int ranks;
+    uint64_t saves;
+};
+
+struct took {
+    double wall_ms, cpu_ms; /* of the clock, and of this thread's processor time */
+};
+
+static double read_ms(clockid_t which)
+{
+    struct timespec now;
+
+    clock_gettime(which, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+static struct took begin(void)
+{
+    return (struct took){read_ms(CLOCK_MONOTONIC), read_ms(CLOCK_THREAD_CPUTIME_ID)};
+}
+
+static struct took end(struct took from)
+{
+    return (struct took){read_ms(CLOCK_MONOTONIC) - from.wall_ms,
+                         read_ms(CLOCK_THREAD_CPUTIME_ID) - from.cpu_ms};
+}
+
+static void write_anew(unsigned char *data, size_t bytes, int value,
+                       struct ctrun_group *group)
+{
+    struct ctrun_error err;
+
+    memset(data, value, bytes);
+    CHECK_OK(ctrun_barrier(group, NULL, &err));
+}
+
+static void save(struct ctrun_shards *shards, uint64_t step, int rank,
+                 unsigned char *data, size_t bytes)
+{
+    struct ctrun_tensor tensors[TENSORS];
+    char names[TENSORS][32];
+    struct ctrun_error err;
+
+    for (int i = 0; i < TENSORS; i++) {
+        tensors[i] = (struct ctrun_tensor)CTRUN_TENSOR_INIT;
+        CHECK(ct_format(names[i], sizeof names[i], "rank%d.tensor%d", rank, i) > 0);
+        tensors[i].name = names[i];
+        tensors[i].dtype = CTRUN_U8;
+        tensors[i].dims = 1;
+        tensors[i].sizes[0] = (int64_t)(bytes / TENSORS);
+        tensors[i].data = data + (size_t)i * (bytes / TENSORS);
+    }
+    CHECK_OK(ctrun_shards_save(shards, step, tensors, TENSORS, NULL, 0, &err));
+}
+
+static int body(int rank, void *context)
+{
+    const struct plan *plan = context;
+    struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
+    struct ctrun_group *group = ranks_open(rank, NULL, NULL);
+    struct ctrun_group *own = ranks_open(rank, NULL, NULL); /* the thread's */
+    unsigned char *data = malloc(plan->bytes), *copy = malloc(plan->bytes);
+    struct ctrun_shards *shards;
+    struct ctrun_error err;
+
+    CHECK(data && copy);
+    memset(copy, 1, plan->bytes);
+    options.keep = 1;
+    options.async = true;
+    CHECK_OK(ctrun_shards_open(&shards, plan->directory, own, &options, &err));
+    for (uint64_t i = 0; i < plan->saves; i++) {
+        struct took from, copied, stalled;
+
+        write_anew(data, plan->bytes, (int)i + 2, group);
+        from = begin();
+        memcpy(copy, data, plan->bytes);
+        copied = end(from);
+        write_anew(data, plan->bytes, (int)i + 3, group);
+        from = begin();
+        save(shards, i + 1, rank, data, plan->bytes);
+        stalled = end(from);
+        CHECK_OK(ctrun_shards_wait(shards, &err));
+        if (rank == 0)
+            printf("{\"stall_ms\": %.2f, \"stall_cpu_ms\": %.2f, \"memcpy_ms\": %.2f, "
+                   "\"memcpy_cpu_ms\": %.2f, \"disk_ms\": %.2f}\n",
+                   stalled.wall_ms, stalled.cpu_ms, copied.wall_ms, copied.cpu_ms,
+                   end(from).wall_ms);
+        fflush(stdout);
+    }
+    ctrun_shards_close(shards);
+    ctrun_group_close(own);
+    ctrun_group_close(group);
+    free(data);
+    free(copy);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t mib, ranks;
+    struct plan plan = {.directory = argc == 5 ? argv[1] : NULL};
+
+    if (argc != 5 || ct_parse_u64(argv[2], 1, 1 << 20, &mib) < 0 ||
+        ct_parse_u64(argv[3], 1, RANKS_MAX, &ranks) < 0 ||
+        ct_parse_u64(argv[4], 1, 1000, &plan.saves) < 0) {
+        fputs("usage: shards DIRECTORY MIB RANKS SAVES\n", stderr);
+        return 2;
+    }
+    plan.ranks = (int)ranks;
+    plan.bytes = (size_t)(mib << 20) / ranks;
+    return ranks_run(plan.ranks, body, &plan) != 0;
+}
