@@ -150,10 +150,10 @@ static int start_process(struct template *template, int socket, struct ctrun_err
     struct spawn_batch batch = {.max = 1};
     struct spawn spawn = {0};
     const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    char number[16];
-    const char *const argv[] = {
-        plan->python, "-u",          "-c",         boot, template_source,
-        number,       plan->modules, plan->script, NULL};
+    char number[16], workers[16];
+    const char *const argv[] = {plan->python,    "-u",   "-c",          boot,
+                                template_source, number, plan->modules, plan->script,
+                                workers,         NULL};
     const struct spawn_request request = {.argv = (char *const *)(uintptr_t)argv,
                                           .env = plan->env,
                                           .in = nothing,
@@ -164,6 +164,7 @@ static int start_process(struct template *template, int socket, struct ctrun_err
     int rc;
 
     (void)ct_format(number, sizeof number, "%d", socket);
+    (void)ct_format(workers, sizeof workers, "%d", plan->workers);
     rc = spawn_start(&spawn, &batch, &request, err);
     spawn_wait(&batch);
     if (rc == 0)

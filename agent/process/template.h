@@ -42,6 +42,7 @@ struct template_plan {
     const char *script;  /* whose folder is searched, too; empty: this one is */
     char *const *env;    /* what all workers have in theirs */
     struct bind bind;    /* limits, and CPUs if all workers have the same */
+    int workers;         /* of this node */
     uint64_t limit_ms;   /* for the imports */
 };
 

@@ -28,6 +28,7 @@ int warm_init(struct warm *out, const struct config *config, struct ctrun_error 
         .modules = config->work.warm.modules,
         .script = program->mode == PROGRAM_PYTHON ? program->args[0] : "",
         .env = out->env.list,
+        .workers = config->run.nproc,
         .limit_ms = config->work.warm.limit_ms,
     };
     placement_bind(&out->plan.bind, &config->work.placement, config->run.task.place);

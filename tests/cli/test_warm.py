@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """--warm: workers that are forked from a process that has imported what they need."""
+import ctypes
 import gc
 import json
+import mmap
 import os
 import re
 import signal
@@ -277,6 +279,36 @@ def test_old_objects_are_not_looked_through_while_modules_are_imported(box, own,
     box.write("module.py", f"import gc\nat_import = gc.get_threshold()\n{own}\n")
     ended = run(box, box.write("s.py", "import gc, module; print(module.at_import, gc.get_threshold())"))
     assert ended.out == f"{(*gc.get_threshold()[:2], 1 << 30)} {worker}\n", ended
+
+
+HUGE_PAGE, MADV_COLLAPSE = 2 << 20, 25
+
+
+def knows_collapse():
+    """Linux 6.1 and later, built with huge pages."""
+    room = mmap.mmap(-1, 2 * HUGE_PAGE, mmap.MAP_PRIVATE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(room))
+    libc = ctypes.CDLL(None)
+    libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    ctypes.memset(start, 1, len(room))
+    return libc.madvise(-(-start // HUGE_PAGE) * HUGE_PAGE, HUGE_PAGE, MADV_COLLAPSE) == 0
+
+
+def huge_kib(pid):
+    with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("AnonHugePages:"))
+
+
+@pytest.mark.parametrize("count, is_huge", [(2, False), (32, True)])
+def test_a_template_of_many_workers_has_huge_pages(box, count, is_huge):
+    if not knows_collapse():
+        pytest.skip("this kernel makes no huge pages when it is asked")
+    box.write("module.py", "import mmap\nroom = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE)\nroom[:] = b'x' * len(room)\n")
+    started = start(box, f"--nproc-per-node={count}", box.write("s.py", "import signal\nsignal.pause()\n"))
+    box.wait_event("worker_started", count)
+    assert (huge_kib(template(box)) >= 48 << 10) == is_huge, started
+    started.signal(signal.SIGTERM)
+    started.wait()
 
 
 def test_what_a_module_prints_is_no_output_of_a_worker(box):
