@@ -7,7 +7,7 @@
 
 #include "tests/lib/fake_nccl.h"
 #include "tests/lib/test.h"
-#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/half.h"
 
@@ -417,6 +417,32 @@ static void every_call_that_fails_is_told_and_leaves_nothing(void **state)
     assert_in_range(n, 50, 2000);
 }
 
+static void too_little_memory_is_told_and_leaves_nothing(void **state)
+{
+    enum {
+        ALLOCATIONS = 100
+    };
+    int failed = 0;
+
+    (void)state;
+    for (size_t n = 1; n <= ALLOCATIONS; n++) {
+        struct model model = {.is_on_gpus = true};
+        struct ctrun_error err = {.text = ""};
+        int rc;
+
+        make_params(&model);
+        make_streams(&model);
+        ct_alloc_fail_at(n);
+        if ((rc = create(&model, TIMEOUT_MS, &err)) == 0)
+            rc = try_step(&model, &err);
+        ct_alloc_fail_at(0);
+        assert_true(rc == 0 || err.text[0]);
+        failed += rc < 0;
+        end(&model);
+    }
+    assert_in_range(failed, 20, ALLOCATIONS - 1); /* fewer are made */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -432,6 +458,7 @@ int main(void)
         cmocka_unit_test_setup(a_device_that_hangs_is_given_up_after_the_time_out,
                                begin),
         cmocka_unit_test_setup(every_call_that_fails_is_told_and_leaves_nothing, begin),
+        cmocka_unit_test_setup(too_little_memory_is_told_and_leaves_nothing, begin),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
