@@ -103,7 +103,7 @@ static int take_result(const struct ctrun_dp *dp, int replicas, struct ctrun_err
     for (int i = 0; i < replicas; i++) {
         const struct ct_dp_device *own = &dp->of[i];
 
-        if (own->result == 0 || (rc < 0 && !(is_collective(dp) && i + 1 == dp->failed)))
+        if (own->result >= 0 || (rc < 0 && !(is_collective(dp) && i + 1 == dp->failed)))
             continue;
         rc = own->result;
         if (err)
