@@ -53,7 +53,7 @@ struct slow_node_watch {
     struct straggler *straggler;
     struct straggler_report report;
     struct ct_metrics metrics;
-    uint64_t told_ms; /* when they were sent */
+    uint64_t sent_ms; /* when they were sent */
 };
 
 /* ---- What is reported -------------------------------------------------------------------- */
@@ -106,9 +106,9 @@ static void send_metrics(struct slow_node_watch *watch)
     struct ct_metrics *metrics = &watch->metrics;
     double late_ns;
 
-    if (ct_now_ms() - watch->told_ms < AGENT_METRICS_MS)
+    if (ct_now_ms() - watch->sent_ms < AGENT_METRICS_MS)
         return;
-    watch->told_ms = ct_now_ms();
+    watch->sent_ms = ct_now_ms();
     metrics->generation = watch->agent->start.generation;
     metrics->count = 0;
     for (int i = 0; i < watch->count && metrics->count < CT_METRICS_SENT_MAX; i++) {
