@@ -260,7 +260,8 @@ const struct option option_table[OPTION_COUNT] = {
     [OPTION_SURVIVE_REPLACE] =
         {OWN_TAKES(INT, "survive-replace", FAILURE, "N",
                    "with --survive: this number of lost ranks of each node are started "
-                   "again and join the others at a step"),
+                   "again and join the others at a step; another node takes the place "
+                   "of a lost one"),
          .env = "CTRUN_SURVIVE_REPLACE", .fallback = "0"},
     [OPTION_EXIT_CODE] = {OWN_TAKES(TEXT, "exit-code", FAILURE, "STYLE",
                                     "own: the code of the root cause; torchrun: 1"
