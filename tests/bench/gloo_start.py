@@ -9,7 +9,7 @@ import re
 import statistics
 import sys
 
-from launchers import ctrun
+from launchers import ctrun, run_before_others
 
 SCRIPT = """
 import os, time
@@ -62,6 +62,7 @@ def sample(python, ranks, env):
 
 def main():
     python, ranks, turns = sys.argv[1], *(int(n) for n in (sys.argv[2:] + ["32", "3"][len(sys.argv) - 2:])[:2])
+    run_before_others()
     print(f"init_process_group of {ranks} ranks, median of {turns} turns: median rank, last rank [s], requests of rank 0")
     stories = {"as PyTorch does it": {"TORCH_GLOO_LAZY_INIT": "0"}, "as ctrun sets it": {}}
     found = {name: [] for name in stories}
