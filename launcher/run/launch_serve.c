@@ -16,7 +16,7 @@
 #include "worker_sdk/base/log.h"
 
 enum {
-    JAX_TRIES = 16 /* stores, until the port behind one is free, too */
+    JAX_TRIES = 128 /* stores, until the port behind one is free, too */
 };
 
 /* A thread with a loop, made when the first listener is needed. */
