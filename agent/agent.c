@@ -14,8 +14,8 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/wire/contract.h"
 
-/* One console where both streams are one terminal or file: it alone knows whether a line there is unfinished.
- * close_all() closes it once. */
+/* Opens one console for both streams when they are the same terminal or file, because it must know whether a line there
+ * is unfinished. close_all() closes it once. */
 static int open_consoles(struct agent *agent, struct ctrun_error *err)
 {
     agent->console_err = console_open(agent->loop, STDERR_FILENO);
@@ -27,9 +27,9 @@ static int open_consoles(struct agent *agent, struct ctrun_error *err)
                : ct_fail(err, -ENOMEM, "console: out of memory");
 }
 
-/* Each needs those above it: the worker group the consoles, the name of the worker socket and the folder of the
- * recorder; the link all that a message may reach. No callback comes before loop_run(), so none meets a
- * half-open agent. What failed leaves its part to close_all(). */
+/* Each part needs those above it: the worker group needs the consoles, the name of the worker socket and the recorder's
+ * folder; the link needs all that a message may use. No callback runs before loop_run(), so none finds a half-open
+ * agent. After a failure close_all() closes what is open. */
 static int open_all(struct agent *agent, struct ctrun_error *err)
 {
     int rc;
@@ -57,7 +57,7 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
     if (!(agent->drain_timer = loop_timer_open(agent->loop, agent_drained, agent)))
         return ct_fail(err, -ENOMEM, "agent: out of memory");
     agent_open_ctl_socket(agent);
-    /* Last: a signal that is caught finds all of it open. */
+    /* Last: a signal finds everything above open. */
     return agent_open_signals(agent, err);
 }
 
@@ -71,7 +71,7 @@ static void close_all(struct agent *agent)
     agent_close_reachability(agent);
     loop_timer_close(agent->countdown);
     agent_close_ha(agent);
-    /* Our last words, STOPPED or LEAVE, may still be queued: without them the server waits for our lease. */
+    /* Our last message, STOPPED or LEAVE, may still be queued: without it the server waits for our lease to end. */
     link_close(agent->link, AGENT_HURRY_MS);
     agent_close_store(agent);
     file_timer_close(agent->file_timer);
@@ -88,14 +88,15 @@ static void close_all(struct agent *agent)
     loop_timer_close(agent->metrics_timer);
     loop_timer_close(agent->survival.timer);
     loop_timer_close(agent->survival.cut_timer);
-    /* All others think that we are gone. The loop runs a second time, for the disk, and for the Ctrl-C that gives it
-     * up: so the signals are still open, and agent_hold.c stops the loop. */
+    /* The server counts this node as gone. The loop runs again until the checkpoints are on the disk or Ctrl-C gives
+     * them up: so the signals are still open, and agent_hold.c stops the loop. */
     if (hold_is_busy(agent->hold))
         loop_run(agent->loop);
     hold_destroy(agent->hold);
     worker_group_destroy(agent->group);
     signals_close(agent->signals);
-    /* What waits for its like goes to the consoles, then these to the terminal, however slow it is. */
+    /* First the lines that wait for duplicates go to the consoles, then the consoles' lines to the terminal, which may
+     * be slow. */
     agent_flush_dedup(agent, true);
     if (agent->console_out)
         console_flush(agent->console_out, OUTPUT_FLUSH_MS);
@@ -159,9 +160,9 @@ int agent_run(const struct agent_options *options, struct agent_result *result,
         free(agent);
         return ct_fail(err, rc, "loop: %s", strerror(-rc));
     }
-    /* What a dead worker leaves behind becomes ours, not init's: so it is found, and killed. */
+    /* Processes that a dead worker leaves become our children, not init's, so that we find and kill them. */
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
-    /* A console that goes away is no reason to die. */
+    /* Writing to a console that is gone must not kill us. */
     (void)sigaction(SIGPIPE, &ignore, &before);
     rc = open_all(agent, err);
     if (rc == 0) {

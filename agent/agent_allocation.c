@@ -37,7 +37,8 @@ static bool is_ending(const struct agent *agent, int signal)
            (agent->state != AGENT_RUNNING && agent->state != AGENT_SUCCEEDED);
 }
 
-/* Called once. Workers that save with time left end the run well; without time they are killed in the middle of it. */
+/* Called once, shortly before the end of the allocation, which kills what still runs: the workers have until then to
+ * save. */
 static void on_near(void *context)
 {
     struct agent *agent = context;

@@ -166,7 +166,7 @@ static int inject(struct agent *agent, const struct ct_fault *fault, const char 
 
 /* ---- Whose target ------------------------------------------------------------------------ */
 
-/* By the ranks of the current or last round. */
+/* Decides by the ranks of the current or last round. */
 static bool is_ours(const struct agent *agent, const struct ct_fault *fault)
 {
     const int64_t first = agent->start.rank_base;
@@ -177,7 +177,7 @@ static bool is_ours(const struct agent *agent, const struct ct_fault *fault)
     return fault->target >= first && fault->target < first + agent->options->join.slots;
 }
 
-/* 0: done here. 1: the agent of the target's node has it, and its answer comes by the ticket. */
+/* 0: injected here. 1: sent to the agent of the target's node; its answer comes by the ticket. */
 int agent_ask_chaos(struct agent *agent, const struct ct_fault *fault, const char *text,
                     uint32_t ticket, struct ctrun_error *err)
 {

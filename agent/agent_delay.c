@@ -13,7 +13,7 @@ static bool has_failed(const struct ct_stop *stop)
            stop->reason == CT_STOP_UNDECIDED;
 }
 
-/* Each node by itself, with a jitter of its own: the round begins with the last of them. */
+/* Each node chooses its own delay, with jitter: the round begins when the last node has joined. */
 static uint64_t choose_delay(struct agent *agent)
 {
     const struct restart_delay_options *options = &agent->options->restart_delay;

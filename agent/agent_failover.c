@@ -72,13 +72,13 @@ static void end_workers(struct agent *agent, enum agent_after after,
                                      ? options->survivor_grace_ms
                                      : grace_ms / 2;
 
-    fence_finish(); /* first: no later word of a server lets them live longer */
+    fence_finish(); /* first: no later message of a server extends their time */
     if (options->on_lost)
         options->on_lost(options->context, why, looked_for_ms);
     agent_stop_survivors(agent, after, survivor_ms, grace_ms - survivor_ms, why->text);
 }
 
-/* The workers end while the next server is looked for. Who is welcomed before they are gone joins only then
+/* Ends the workers while it looks for the next server. An agent that is welcomed before they are gone joins after that
  * (FAILOVER_FOUND). */
 static void seek(struct agent *agent, const struct ctrun_error *why, bool ends_workers)
 {
@@ -187,7 +187,7 @@ bool agent_goes_on_when_gone(struct agent *agent)
 
     if (!(actions & (FAILOVER_CONNECT | FAILOVER_JOIN | FAILOVER_FAIL)))
         return false;
-    /* As finish_round() of agent_round.c, but for STOPPED: nobody is there to hear it. */
+    /* Like finish_round() of agent_round.c, but without STOPPED: there is no server to receive it. */
     agent_emit_round(agent, "round_stopped");
     agent_close_store(agent);
     if (actions & FAILOVER_FAIL) {

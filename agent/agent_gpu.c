@@ -6,8 +6,8 @@
 
 #include "agent/node/agent_private.h"
 
-/* The watch owns our end of the socket. The thread on the other end is not waited for, as it may hang in the driver:
- * it ends when it can, on an error of its own. */
+/* The watch owns our end of the socket. We do not wait for the thread at the other end, which may hang in the driver:
+ * it ends after its limit, or when its next send fails. */
 static void close_wait(struct agent *agent)
 {
     loop_watch_close(agent->gpu_watch);
@@ -40,7 +40,7 @@ static void report(const struct agent *agent, const struct agent_gpu_word *word)
         options->on_gpu(options->context, word);
 }
 
-/* One datagram a word. Anything else, the end of the other side as well, ends the wait. */
+/* Each datagram is one agent_gpu_word. Any other one, or the end of the connection, ends the wait. */
 static void on_word(void *context, unsigned events)
 {
     struct agent *agent = context;
@@ -58,7 +58,7 @@ static void on_word(void *context, unsigned events)
         go_on(agent);
 }
 
-/* The looking thread has its own limit, and says so; this one is for a thread that hangs in the driver. */
+/* The thread reports the end of its own limit; this timer is for a thread that hangs in the driver. */
 static void on_gpu_timer(void *context)
 {
     struct agent *agent = context;

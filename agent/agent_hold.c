@@ -6,8 +6,8 @@
 
 #include "agent/node/agent_private.h"
 
-/* Half of what there is: the workers and the page cache have the other half. Twenty system calls, which a start without
- * such checkpoints does not need. */
+/* Half of the memory: the workers and the page cache have the other half. It takes twenty system calls, so it is called
+ * only when a checkpoint is to be held. */
 static uint64_t find_room(void)
 {
     struct oom_counter cgroup;
@@ -49,7 +49,7 @@ static void on_end(void *context, const struct hold_end *end)
         agent->options->on_held(agent->options->context, end);
 }
 
-/* Who waited for it: the end of this process, or the next round. */
+/* Either the end of this process or the next round waits for this. */
 static void on_idle(void *context)
 {
     struct agent *agent = context;

@@ -13,7 +13,7 @@ void agent_join(struct agent *agent)
     struct ctrun_error err;
 
     /* A rank of the next world would load an older checkpoint than the one that is on its way to the disk. */
-    agent->joins_later = hold_is_busy(agent->hold); /* by agent_hold.c then */
+    agent->joins_later = hold_is_busy(agent->hold); /* agent_hold.c joins then */
     if (agent->joins_later)
         return;
     if (agent->drained_by != 0) { /* its round was stopped while the workers saved */
@@ -23,7 +23,7 @@ void agent_join(struct agent *agent)
     agent->join = options->join;
     if (agent->reload.number > 0 && agent->join.program)
         agent->join.program = agent->reload.program;
-    /* Any node may become group rank 0: each tells the port of a store of its own. */
+    /* Any node may become group rank 0, so each opens a store and sends its port. */
     agent_close_store(agent);
     if (options->open_store &&
         options->open_store(options->context, &agent->join.store_port, &agent->store,

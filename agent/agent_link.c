@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server says. A message is borrowed for the call: what is needed later is copied into struct agent.
+/* Messages from the server. A message is borrowed for the call: what is needed later is copied into struct agent.
  *
- * Who sends may be the one who finds out that the connection is gone: on_down() and agent_on_break() are then called
- * inside link_send(), and the agent may have another state, or no link, when it returns. */
+ * link_send() may find that the connection is gone. It then calls on_down() or agent_on_break(), and the agent may have
+ * another state, or no link, when it returns. */
 #include <stdlib.h>
 
 #include "agent/node/agent_private.h"
@@ -21,8 +21,8 @@ static void compare_clocks(struct agent *agent, uint64_t theirs_ns)
             llabs(seconds), seconds > 0 ? "ahead of" : "behind");
 }
 
-/* The lease counts from here. What the server has to know of this node goes out in front of JOIN, which
- * agent_on_welcomed() sends. */
+/* The lease begins here. What the server has to know of this node is sent before JOIN, which agent_on_welcomed()
+ * sends. */
 static void on_up(void *context, const struct ct_welcome *welcome)
 {
     struct agent *agent = context;
@@ -100,8 +100,8 @@ static void format_server(char *dst, size_t size, const struct agent *agent)
         (void)ct_format(dst, size, " on %s", host);
 }
 
-/* The link is down for good. The code decides what follows (failover.h): a server that is lost is looked for, one
- * that refuses us is not. Before the first welcome "unreachable" is only that. */
+/* The link is down for good. The error code decides what follows (failover.h): the agent looks for a server that is
+ * lost, not for one that refuses it. Before the first WELCOME an unreachable server is not a lost one. */
 static void on_down(void *context, const struct ctrun_error *why)
 {
     struct agent *agent = context;

@@ -27,7 +27,7 @@ void agent_on_resize(struct agent *agent, const struct ct_resize *message)
         agent->options->on_resize(agent->options->context, message);
 }
 
-/* To the ctrunctl that waits with this ticket. It may have gone meanwhile: then nobody is answered. */
+/* Answers the ctrunctl that waits with this ticket; nothing happens if it is gone. */
 static void answer_drain(struct agent *agent, const struct ct_drain *message)
 {
     char text[CT_MISSING_MAX + CT_HOST_MAX + 64];
@@ -60,7 +60,7 @@ int agent_need_link(const struct agent *agent, struct ctrun_error *err)
                    agent_state_name(agent->state));
 }
 
-/* Answered at once: what the server would refuse is refused here. What it then sets comes back to all agents. */
+/* Answers at once, and refuses what the server would refuse. The server sends the new limits to all agents. */
 int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
                      struct ct_buf *out, struct ctrun_error *err)
 {
@@ -89,7 +89,7 @@ int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
                          min_nodes, max_nodes);
 }
 
-/* `words`: the host, a blank, the reason. The answer comes by the ticket: only the server knows the hosts. */
+/* `words`: the host, a blank, the reason. The answer comes by the ticket, because only the server knows the hosts. */
 int agent_ask_drain(void *context, const char *words, uint32_t ticket,
                     struct ctrun_error *err)
 {
@@ -110,7 +110,7 @@ int agent_ask_drain(void *context, const char *words, uint32_t ticket,
 
 /* ---- A new round ------------------------------------------------------------------------ */
 
-/* Answered by the ticket, with the generation that is stopped for it. */
+/* The answer comes by the ticket, with the generation that is stopped. */
 int agent_ask_restart(void *context, const char *reason, uint32_t ticket,
                       struct ctrun_error *err)
 {
@@ -141,7 +141,7 @@ void agent_on_restart(struct agent *agent, const struct ct_restart *message)
                       message->generation ? text : message->refusal);
 }
 
-/* The server knows the samples of earlier failures: it says in the cause's facts that some came again. */
+/* The server knows the samples of earlier failures and reports in the cause's facts that some came again. */
 void agent_note_samples(const struct ct_stop *stop)
 {
     const char *text = ct_facts_find(&stop->cause.facts, CT_FACT_AGAIN);

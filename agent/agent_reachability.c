@@ -49,7 +49,7 @@ static void try_peers(struct agent *agent)
     }
 }
 
-/* The workers start, once a round: a search that still runs is cancelled first, so no late answer starts them again.
+/* Starts the workers, once a round: first cancels a search that still runs, so that no late answer starts them again.
  * `local`: NULL when it is not known. */
 static void start(struct agent *agent, const struct ct_addr *local)
 {
@@ -85,7 +85,8 @@ void agent_send_reachability(struct agent *agent)
                                        .reachability = &agent->reachability_sent});
 }
 
-/* Says to the server what was found (`cut`: why not, or "") and waits for its word, for AGENT_HOLD_MS at most. */
+/* Sends the result to the server (`cut`: why group rank 0 or a peer cannot be reached, or "") and waits for its
+ * REACHABILITY, for AGENT_HOLD_MS at most. */
 static void hold(struct agent *agent, const char *cut)
 {
     agent_cancel_reachability(agent);
@@ -110,7 +111,7 @@ static void on_hold_over(void *context)
     start(agent, agent->local.length > 0 ? &agent->local : NULL);
 }
 
-/* All nodes reach what they have tried. Of another round, or when we no longer hold: too late. */
+/* All nodes reach what they have tried. Ignored when it is of another round, or when the workers no longer wait. */
 void agent_on_reachability(struct agent *agent, const struct ct_reachability *theirs)
 {
     if (!agent->is_held || theirs->generation != agent->start.generation)
@@ -154,8 +155,8 @@ static void find_peers(struct agent *agent)
 
 /* ---- Group rank 0 ------------------------------------------------------------------------ */
 
-/* Where another address works than the one that was told: with networks to prove it is a failure of that network,
- * else this node's workers are given the one that works. */
+/* Another address may work than that of START. Where networks must be proven, that is a failure of the network;
+ * otherwise this node's workers get the address that works. */
 static void on_found(void *context, const struct ct_addr *remote,
                      const struct ct_addr *local)
 {

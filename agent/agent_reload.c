@@ -5,8 +5,8 @@
 
 #include "agent/node/agent_private.h"
 
-/* Two rounds with the server, so that all nodes change or none does: it offers the command to each, and only when
- * all have answered that they can, it says TAKE. */
+/* Two phases, so that all nodes change or none does: the server offers the command to each node, and sends TAKE only
+ * after all have answered that they can. */
 int agent_ask_reload(struct agent *agent, const char *command, uint32_t ticket,
                      struct ctrun_error *err)
 {
@@ -24,8 +24,8 @@ int agent_ask_reload(struct agent *agent, const char *command, uint32_t ticket,
     return 0;
 }
 
-/* is_taken: the launcher keeps it from here on; else it only says whether it could. *program: the sum of the
- * program's file, which must be one on all nodes; 0: it has none. */
+/* is_taken: the launcher adopts the command; else it only checks whether it could. *program: a hash of the program's
+ * file, which must be the same on all nodes; 0: there is no file. */
 static int look(struct agent *agent, const struct ct_reload *message, bool is_taken,
                 uint64_t *program, struct ctrun_error *err)
 {
@@ -114,7 +114,7 @@ void agent_on_reload(struct agent *agent, const struct ct_reload *message)
     }
 }
 
-/* To a server that welcomes us: one that has begun anew knows of no command but what its agents tell. */
+/* Sent to a server that welcomes us: one that has begun anew knows only the command that its agents send. */
 void agent_send_reload(struct agent *agent)
 {
     struct ct_reload *reload = &agent->asked_reload;

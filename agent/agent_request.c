@@ -41,7 +41,7 @@ static void emit_signal(int signal, pid_t sender)
     ct_info("signal received signal=SIG%s sender=%d", ct_signal_name(signal), sender);
 }
 
-/* On the loop, not in a handler: it may call everything. */
+/* Runs on the loop, not in a signal handler: it may call any function. */
 static void on_signal(void *context, int signal, pid_t sender)
 {
     struct agent *agent = context;
@@ -201,7 +201,7 @@ static int on_ctl_chaos(void *context, const struct ct_fault *fault, const char 
     return agent_ask_chaos(context, fault, text, ticket, err);
 }
 
-/* A run without it is none the worse for its workers: no failure of ours. */
+/* The workers do not need this socket: failing to open it is only a warning. */
 void agent_open_ctl_socket(struct agent *agent)
 {
     const struct ctl_socket_options options = {

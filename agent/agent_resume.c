@@ -18,7 +18,7 @@ uint8_t agent_get_resume_state(void *context)
     return 0;
 }
 
-/* In the order in which it was said the first time: with STOPPED the server has heard all of this node. */
+/* In the original order: after STOPPED the server expects nothing more of this round from this node. */
 static void send_again(struct agent *agent)
 {
     if (agent->failure.cause != CT_CAUSE_NONE &&
@@ -42,7 +42,7 @@ static void join_again(struct agent *agent, const struct ct_resumed *resumed)
     agent_send_join(agent);
 }
 
-/* `resumed` says what the server knows of this node; `agent` knows what it has said. */
+/* Sends again what may be lost. `resumed` has what the server knows of this node. */
 void agent_send_again(struct agent *agent, const struct ct_resumed *resumed)
 {
     worker_group_renew_metrics(agent->group); /* the next look sends them */

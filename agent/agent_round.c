@@ -27,12 +27,12 @@ void agent_on_start(struct agent *agent, const struct ct_start *start)
         agent_fail(agent, &err);
         return;
     }
-    /* The last words of the round before have its ranks. */
+    /* The last lines of the round before have its ranks. */
     agent_flush_dedup(agent, false);
     agent->start = *start;
     memset(&agent->stop, 0, sizeof agent->stop);
-    if (start->is_new)
-        agent->survival.generation = 0; /* it may have been in this round before */
+    if (start->is_new) /* this agent may have been in this round before */
+        agent->survival.generation = 0;
     agent->is_gone = agent->reload_waits = false;
     agent->waiting.max_nodes = 0;
     agent_set_state(agent, AGENT_RUNNING, "start");
@@ -53,7 +53,7 @@ static void on_started(void *context)
 
     agent_bill_end_phase(agent, BILL_START);
     if (agent->start.is_new)
-        agent_send_still(agent); /* the others need not wait for what ours do */
+        agent_send_still(agent); /* the others do not wait for our workers */
 }
 
 /* Not in a round that is about to be stopped: asked to save and end, or a rank is stuck. */
@@ -67,8 +67,8 @@ static bool restarts_alone(void *context, const struct ct_failure *failure)
            options->restarts_alone(options->context, &agent->start, failure);
 }
 
-/* This process was stopped for longer than its lease. The workers are dead by the guard's hand: no failure of theirs,
- * and a world without this node may live. */
+/* This process was stopped for longer than its lease, and the guard has killed the workers. That is no failure of
+ * theirs; a world without this node may run. */
 static void on_fenced(void *context)
 {
     struct agent *agent = context;
@@ -78,7 +78,8 @@ static void on_fenced(void *context)
                    "the guard has ended the workers while this agent was stopped");
 }
 
-/* As many as may be started again have failed before the others took them in. Those go on without this node. */
+/* All workers of this node, replacements included, ended before the others took them in. The others continue without
+ * this node. */
 static void agent_stop_outside(struct agent *agent)
 {
     (void)ct_fail(&agent->result->error, CTRUN_E_CHANGED,
@@ -224,9 +225,9 @@ static void stop_round(struct agent *agent, const struct ct_stop *message)
     }
 }
 
-/* The answer, STOPPING, proves that this node was not lost before. What we know better than the server, a worker
- * that is dead but not reaped, one that raised first, a rank that is further behind, goes out in front of it: by the
- * last STOPPING the server decides. The stop of the workers comes last: it may call on_gone() before it returns. */
+/* The answer, STOPPING, proves that this node was not lost before. The server decides when it has the last STOPPING, so
+ * what only we know is sent before it: a worker that is dead but not reaped, one that raised first, a rank that is
+ * further behind. The workers are stopped last: that may call on_gone() before it returns. */
 void agent_on_stop(struct agent *agent, const struct ct_stop *message)
 {
     if (message->generation == agent->start.generation &&
@@ -241,7 +242,7 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
         return;
     }
     if (agent->state == AGENT_RUNNING)
-        worker_group_reap(agent->group); /* it may end the run: states are asked anew */
+        worker_group_reap(agent->group); /* may end the run: check the state anew */
     if (agent->state == AGENT_RUNNING && message->reason == CT_STOP_UNDECIDED)
         agent_send_raised(agent);
     if (agent->state == AGENT_RUNNING)
@@ -280,7 +281,7 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
     }
 }
 
-/* The run is over. Workers that still run are ended first; a round that is being stopped ends the agent, too. */
+/* The run is over. The agent ends when no worker runs any more. */
 void agent_on_verdict(struct agent *agent, const struct ct_verdict *verdict)
 {
     struct ct_event event;

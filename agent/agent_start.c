@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The workers of a round are started, and whoever watches them.
+/* Starts the workers of a round and what watches them.
  *
- * The order matters. The fence is armed before the first worker lives: if this process is stopped in between, the
- * guard ends what there is. Watchers forget the round before, and the worker socket lets the new processes in,
- * before there are any. The start comes last: a worker that fails at once is reported inside it, and may already
- * stop the round. */
+ * The order matters. The fence is armed before the first worker runs: if this process is stopped in between, the guard
+ * ends the workers. Before there are any, the watchers forget the previous round and the worker socket admits the new
+ * processes. The workers start last: a failure to start is reported within that call and may already stop the round. */
 #include "agent/node/agent_private.h"
 
 void agent_start_workers(struct agent *agent)

@@ -10,7 +10,7 @@
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
 
-/* All add_x() append ",\"key\":value"; 0, or -ENOBUFS, -ENOMEM: then what is in `out` is of no use. */
+/* Each add_x() appends ",\"key\":value". 0, or -ENOBUFS, -ENOMEM: then `out` is of no use. */
 static int add_text(struct ct_buf *out, const char *key, const char *text)
 {
     const int rc = ct_buf_printf(out, ",\"%s\":", key);

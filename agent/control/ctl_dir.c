@@ -205,7 +205,7 @@ static void fill_address(struct sockaddr_un *address, int dir, const char *name)
                     dir, name);
 }
 
-/* Under a hidden name, .NAME, until it listens: a *.sock that refuses has been left behind for sure. */
+/* Under a hidden name, .NAME, until it listens: a *.sock that refuses connections was certainly left behind. */
 int ctl_dir_listen(int dir, const char *name, int type)
 {
     const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -298,7 +298,8 @@ static void remove_stale(void *context, int dir, const char *name)
     close(fd);
 }
 
-/* Of an agent that was killed before its socket listened. Others' pids mean nothing here. */
+/* Removes the hidden socket of an agent that was killed before it listened. Pids of other machines mean nothing
+ * here. */
 static void remove_unfinished(void *context, int dir, const char *name)
 {
     const char *const *suffix = context;

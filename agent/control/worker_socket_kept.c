@@ -53,9 +53,9 @@ static int count_crashes(const struct worker_socket *worker_socket)
     return count;
 }
 
-/* Its process ends, perhaps before we know: what it wrote waits until somebody asks. A worker may
- * live on and start one child after the other that crashes, and whoever lies about its rank may
- * as well: only the last counts, and there are no more of them than may connect. */
+/* A process may end before we know of it, so its record is kept until it is taken. A worker may start many children
+ * that crash, and a process may lie about its rank: only the last record of a rank counts, and there are no more of
+ * them than may connect. */
 void worker_socket_keep_crash(struct connection *connection)
 {
     struct worker_socket *worker_socket = connection->worker_socket;
@@ -86,8 +86,8 @@ void worker_socket_forget_crashes(struct worker_socket *worker_socket)
         forget_crash(ct_list_entry(it, struct crash, node));
 }
 
-/* What is connected still is a worker's child, or the worker that has just ended: that one comes
- * last, and nothing replaces it. */
+/* Processes that are still connected are children of the worker, or the worker that has just ended: its record comes
+ * last and is not replaced. */
 static void keep_crashes(struct worker_socket *worker_socket, const struct crash *found,
                          pid_t pid)
 {
@@ -135,7 +135,7 @@ void worker_socket_forget_flights(struct worker_socket *worker_socket)
                                                    struct gone_flight, node));
 }
 
-/* The first of a rank stays: a worker outlives what it starts, or what is left of it is not looked at. */
+/* The first record of a rank stays: a worker outlives its children, or what is left of it is not looked at. */
 void worker_socket_keep_flight(struct connection *connection)
 {
     struct worker_socket *worker_socket = connection->worker_socket;

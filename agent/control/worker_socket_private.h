@@ -26,9 +26,9 @@ struct worker_socket {
     char reason[128];
     char loss[192];                       /* empty: no node of the round is lost */
     struct ct_worker_rank_lost rank_lost; /* the last one; losses 0: none */
-    uint32_t epoch;                       /* of the last world that was told */
-    bool was_used;                        /* a worker has spoken, in this round */
-    bool has_new;                         /* somebody waits for the next one */
+    uint32_t epoch;                       /* of the last world that was sent */
+    bool was_used;                        /* a WORKER_HELLO came in this round */
+    bool has_new;                         /* a new worker waits for the next world */
     char name[WORKER_SOCKET_NAME_MAX];
     int dir; /* where it is file[]; -1: its name is abstract */
     char file[CTL_DIR_NAME_MAX];
@@ -40,8 +40,8 @@ struct connection {
     struct loop_watch *socket;
     struct loop_timer *hello_timer; /* runs until WORKER_HELLO */
     struct ct_buf in;
-    bool is_known; /* said hello */
-    bool asks;     /* who goes on, and has no answer */
+    bool is_known; /* it has sent WORKER_HELLO */
+    bool asks;     /* it has asked who continues, and has no answer */
     int rank;
     uint64_t generation;
     pid_t pid;
@@ -75,9 +75,9 @@ void worker_socket_report_progress(const struct connection *connection);
 
 /* ---- worker_socket_send.c: nothing waits; a worker that does not read misses what it is sent */
 
-/* What all workers of the round have been sent by now. */
+/* Sends what all workers of the round have been sent by now. */
 void worker_socket_send_state(struct connection *connection);
-/* The answer to who asked whether it continues. */
+/* The answer to a worker that has asked who continues. */
 void worker_socket_send_answer(struct connection *connection,
                                const struct ct_worker_world *world);
 

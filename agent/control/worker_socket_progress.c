@@ -7,8 +7,8 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/progress.h"
 
-/* In two steps: what is counted by the first one is there for the second. Returns how many; a name that
- * is none is left out. */
+/* `count` was read before the metrics: so all that it counts are there. Returns how many; one without a valid name is
+ * left out. */
 static int read_metrics(int page, uint64_t count,
                         struct ct_metric metrics[CT_METRICS_MAX])
 {
@@ -28,7 +28,7 @@ static int read_metrics(int page, uint64_t count,
     return found;
 }
 
-/* NULL: it has told none, or was writing when it died. */
+/* NULL: it has reported none, or was writing when it died. */
 static const struct ct_samples *read_samples(int page, struct ct_samples *out)
 {
     struct ct_progress_samples raw;
@@ -45,7 +45,7 @@ static const struct ct_samples *read_samples(int page, struct ct_samples *out)
     return out;
 }
 
-/* pread(): whoever has the memory may make it shorter under a mapping. */
+/* pread() and no mapping, which a worker could make invalid by shortening the memory. */
 void worker_socket_report_progress(const struct connection *connection)
 {
     const struct worker_socket_options *options = &connection->worker_socket->options;

@@ -26,15 +26,15 @@ static bool send_message(struct connection *connection,
     return is_sent;
 }
 
-/* The worker waits for this message: without it, it reads the end of the connection. That is closed here when the
- * agent's loop reads the same. */
+/* The worker waits for this message: on failure it reads the end of the connection in place of it. The agent's loop
+ * reads that end, too, and closes the connection. */
 static void end_wait(const struct connection *connection)
 {
     ct_warn("worker socket: a reply could not be sent rank=%d", connection->rank);
     (void)shutdown(loop_watch_fd(connection->socket), SHUT_RDWR);
 }
 
-/* With a descriptor, unless it is -1. False: not all of it is on its way. */
+/* Sends fd along, unless it is -1. False: not all was sent. */
 static bool send_reply(const struct connection *connection, struct ct_buf *out, int fd)
 {
     const size_t length = ct_buf_length(out);
@@ -117,7 +117,8 @@ void worker_socket_send_state(struct connection *connection)
         send_grow(connection);
 }
 
-/* To all that have said hello; who comes later gets it by worker_socket_send_state(). Returns how many these are. */
+/* Sends to all that have sent WORKER_HELLO; later ones get it by worker_socket_send_state(). Returns how many these
+ * are. */
 static int send_to_known(struct worker_socket *worker_socket,
                          void (*send_it)(struct connection *connection))
 {
@@ -135,7 +136,7 @@ static int send_to_known(struct worker_socket *worker_socket,
     return count;
 }
 
-/* Only when nobody was told does the caller (agent_drain) signal at once: else all workers have the grace time. */
+/* Only when nobody receives it does the caller (agent_drain) signal at once: else all workers have the grace time. */
 int worker_socket_ask_to_stop(struct worker_socket *worker_socket, const char *reason)
 {
     worker_socket->is_stopping = true;

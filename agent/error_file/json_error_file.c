@@ -55,8 +55,8 @@ void json_error_file_deinit(struct json_error_file *file)
     *file = (struct json_error_file){0};
 }
 
-/* Writes a file of a new name in the same directory, then renames it: never half a file, and nothing that
- * somebody else has put at that name is written to. */
+/* Writes a new file of a unique name in the same directory, then renames it: there is never half a file, and no
+ * existing file is written to. */
 static int write_tree(const char *path, const cJSON *root, struct ctrun_error *err)
 {
     char *text = cJSON_PrintUnformatted(root);

@@ -14,7 +14,7 @@
 
 #include "agent/node/agent_private.h"
 
-/* Again after twice the time: who connects just behind one cut is met by the next. */
+/* Repeats after twice the time: a rank may connect just after a cut. */
 static void cut(struct agent *agent)
 {
     struct worker_group_loss loss = {0};
@@ -60,7 +60,7 @@ void agent_cut_soon(struct agent *agent)
     loop_timer_set(agent->survival.cut_timer, AGENT_CUT_MS);
 }
 
-/* With the SDK, too, who waits for a worker store that is gone hears nothing of it. */
+/* With the SDK, too: a worker that waits for a lost worker store gets no error otherwise. */
 void agent_cut_now(struct agent *agent)
 {
     if (!agent->survival.cut_timer && !agent->survival.has_lost_store)

@@ -18,7 +18,7 @@
 
 /* ---- Stacks -------------------------------------------------------------------------- */
 
-/* On the heap, for stacks_save() to take. Dumps of recorders go with it: they are taken from agent_stuck.c. */
+/* Allocated; stacks_save() frees it. The recorders' dumps move into it from agent_stuck.c. */
 static struct stacks_target *list_targets(const struct agent *agent, int *count)
 {
     const struct worker_group *group = agent->group;
@@ -42,8 +42,7 @@ static struct stacks_target *list_targets(const struct agent *agent, int *count)
     return targets;
 }
 
-/* What was waited for: only now the failure is told, or the workers are stopped, as either ends what the stacks
- * show. */
+/* Only now the failure is reported, or the workers are stopped: both end what the stacks show. */
 static void on_saved(void *context, bool is_saved)
 {
     struct hang_watch *watch = context;
@@ -110,8 +109,8 @@ static void format_waiting(char *dst, size_t size, const struct agent *agent,
     free(list);
 }
 
-/* What this node's ranks do at the moment when it hears of a stuck one. It goes to the server with STOPPED, which
- * puts the views of all nodes together. The first one of a round counts: later the workers are being ended. */
+/* Notes what this node's ranks do when it learns of a stuck one. The server receives it with STOPPED and combines the
+ * views of all nodes. The first one of a round counts: later the workers are being ended. */
 static void take_view(struct hang_watch *watch)
 {
     const struct agent *agent = watch->agent;
@@ -211,9 +210,9 @@ static void fill_failure(struct hang_watch *watch, const struct worker *worker,
     add_others(failure, agent, report);
 }
 
-/* Each role by itself: a data server makes no steps of a trainer. What is judged is fresh: the pages of the workers
- * are read first, as they tell only some of their steps by a message. The timer is not set again once a suspect is
- * found: there is one a round. */
+/* Judges each role by itself: a data server makes no steps of a trainer. Reads the workers' pages first, because
+ * workers report only some of their steps by a message. Does not set the timer again after a suspect: there is one a
+ * round. */
 static void on_time(void *context)
 {
     struct hang_watch *watch = context;
@@ -268,8 +267,8 @@ static bool find_worse(struct hang_watch *watch, const struct ct_failure *theirs
     return true;
 }
 
-/* While the STOP is UNDECIDED the server takes a second opinion. The failure is sent without agent_report_failure():
- * the round is stopped already. */
+/* While STOP is UNDECIDED the server accepts other suspects. Sent without agent_report_failure(), because the round is
+ * stopped already. */
 bool agent_send_worse(struct agent *agent, const struct ct_stop *stop)
 {
     struct ct_failure failure;
@@ -296,7 +295,7 @@ bool agent_send_worse(struct agent *agent, const struct ct_stop *stop)
 
 /* ---- Life ---------------------------------------------------------------------------- */
 
-/* A round begins. Stacks of the one before that are still being saved are of no use to anybody. */
+/* A round begins: gives up saving the stacks of the previous one. */
 void agent_start_hang(struct agent *agent)
 {
     agent_start_stragglers(agent);
@@ -330,7 +329,7 @@ static int open_watch(struct agent *agent, struct ctrun_error *err)
     return agent_open_stuck(agent, err);
 }
 
-/* The recorder's folder is of both watches. A run without it goes on: a look then has the frames alone. */
+/* Both watches use the recorder's folder. The run goes on without it: a look then has the frames alone. */
 int agent_open_hang(struct agent *agent, struct ctrun_error *err)
 {
     struct ctrun_error why;

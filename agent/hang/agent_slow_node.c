@@ -37,7 +37,7 @@ struct slow_node {
     struct straggler_call *calls; /* [KEPT_MAX]; NULL: it has sent none */
 };
 
-/* `calls` and `message` are room for one look: nothing in them is of use after it. */
+/* `calls` and `message` are buffers of one look. */
 struct slow_node_watch {
     struct agent *agent;
     struct loop_timer *timer; /* for the next question */
@@ -53,7 +53,7 @@ struct slow_node_watch {
     struct straggler *straggler;
     struct straggler_report report;
     struct ct_metrics metrics;
-    uint64_t sent_ms; /* when they were sent */
+    uint64_t sent_ms; /* when `metrics` were */
 };
 
 /* ---- What is reported -------------------------------------------------------------------- */
@@ -169,7 +169,7 @@ static bool make_room(struct slow_node *node, int count)
     return true;
 }
 
-/* message->node is below watch->count: who calls has checked it. */
+/* The caller has checked that message->node is below watch->count. */
 static void take(struct slow_node_watch *watch, const struct ct_calls *message)
 {
     struct slow_node *node = &watch->nodes[message->node];
@@ -286,8 +286,8 @@ static int64_t find_wall_behind_ns(void)
     return (int64_t)now_ns - ((int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec);
 }
 
-/* Nothing is sent while the server's clock is not known well: calls without it cannot be compared. Group rank 0's own
- * go the same way, but for the wire. */
+/* Sends nothing until it knows how far the server's clock is from ours: calls cannot be compared without that. Group
+ * rank 0 keeps its own calls in place of sending them. */
 int agent_compare_nodes(struct agent *agent, const struct straggler *given,
                         bool is_wall, const struct rank_rates *rates)
 {
@@ -329,7 +329,7 @@ static void forget_nodes(struct slow_node_watch *watch)
     watch->report.is_set = false;
 }
 
-/* A round begins, or the link is back. What was known of nodes and clocks is of another world, or another server. */
+/* A round begins, or the link is back: forgets nodes and clocks, which are of another world or server. */
 void agent_start_slow_node(struct agent *agent)
 {
     struct slow_node_watch *watch = agent->slow_node;

@@ -12,8 +12,8 @@
 #include "agent/worker/worker.h"
 #include "worker_sdk/base/alloc.h"
 
-/* The thread's while it runs, and for ever when it is not back in time: then it frees it (blocking_call.h). So it has
- * copies of ranks and pids, and points to no worker. */
+/* Belongs to the thread while that runs; a thread that is late keeps and frees it (blocking_call.h). So it has copies
+ * of ranks and pids, and points to no worker. */
 struct stacks_job {
     struct live_room room;
     struct ct_buf text;

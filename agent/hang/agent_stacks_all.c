@@ -23,7 +23,7 @@ struct stacks_request {
 
 /* ---- The answer to ctrunctl -------------------------------------------------------------- */
 
-/* NUL-terminated, as `text` is from here on. */
+/* Appends NUL-terminated JSON to `out`; NUL-terminates `text`, too. */
 static int format(struct ct_buf *out, struct ct_buf *text)
 {
     int rc = ct_buf_append(text, "", 1);
@@ -48,8 +48,8 @@ void agent_close_stacks(struct agent *agent)
     free(request);
 }
 
-/* All have answered, or time is up: the request ends here. It is closed before the answer goes out, so that the next
- * one may come. */
+/* All nodes have answered, or time is up. Closes the request before it sends the answer, so that the next one may
+ * come. */
 static void finish(void *context)
 {
     struct stacks_request *request = context;
@@ -129,8 +129,8 @@ static void ask(struct agent *agent, int rank, uint32_t ticket)
     free(stacks);
 }
 
-/* Our own workers are read within the call, which holds the loop for STACKS_WRITE_MS at most; other nodes' answers
- * are waited for by the timer. */
+/* Reads our own workers within the call, which blocks the loop for STACKS_WRITE_MS at most; the timer limits the wait
+ * for other nodes. */
 int agent_show_stacks(void *context, int rank, uint32_t ticket, struct ctrun_error *err)
 {
     struct agent *agent = context;

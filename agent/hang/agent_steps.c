@@ -4,7 +4,7 @@
 
 #include "agent/node/agent_private.h"
 
-/* Worker and generation are what the peer says; the group ignores those of another round. */
+/* The peer sends rank and generation; the group ignores those of another round. */
 static void on_hello(void *context, int rank, uint64_t generation)
 {
     struct agent *agent = context;
@@ -31,7 +31,7 @@ static void on_progress(void *context, int rank, uint64_t generation,
     agent_bill_look(agent);
 }
 
-/* is_refreshing: on_progress() comes inside, for each worker, and must not ask for another look. */
+/* worker_socket_refresh() calls on_progress() for each worker; is_refreshing keeps it from planning another look. */
 void agent_refresh_steps(struct agent *agent)
 {
     agent->is_refreshing = true;

@@ -29,7 +29,7 @@ struct flight_room {
     char stat[RANK_LOAD_STAT_MAX];
 };
 
-/* All of it is used on the loop; a look's thread has a list of its own (worker_look.h). */
+/* Used on the loop only; the thread of a look has a list of its own (worker_look.h). */
 struct straggler_watch {
     struct agent *agent;
     struct loop_timer *timer;
@@ -91,7 +91,7 @@ static void report(struct straggler_watch *watch, const struct lateness *found)
         emit(watch, "straggler");
 }
 
-/* A report stays as long as its rank is late at all: one that is late now and then does not come and go. */
+/* A report stays while its rank is late at all, so that it does not come and go. */
 static void judge(struct straggler_watch *watch)
 {
     struct agent *agent = watch->agent;
@@ -228,7 +228,7 @@ static void on_seen(void *context, struct worker_seen *list, int count)
     plan_next(watch, answered > 0, steps, took_ms);
 }
 
-/* False: nobody can be asked, or one alone. The list belongs to the look from here on. */
+/* False: too few workers can be asked. The look takes the list. */
 static bool start_look(struct straggler_watch *watch)
 {
     const struct agent *agent = watch->agent;

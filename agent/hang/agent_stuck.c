@@ -36,7 +36,7 @@ static void forget(struct stuck_mind *mind)
     *mind = (struct stuck_mind){0};
 }
 
-/* Memory counts only where it has grown by STUCK_GROWS_MIB since it last did: the kernel's count comes late. */
+/* Memory counts as progress only when it has grown by STUCK_GROWS_MIB: the kernel's count is delayed. */
 static void sample(struct stuck_mind *mind, const struct worker *worker,
                    uint64_t now_ms)
 {
@@ -61,8 +61,7 @@ static void sample(struct stuck_mind *mind, const struct worker *worker,
     mind->state = traffic.state;
 }
 
-/* Whether the wall clock runs as ours does: the recorder's times are of that one, and who sets it would make every
- * wait look long, or none. */
+/* Notes when the wall clock is set, which the recorder's times use: every wait would look long then, or none. */
 static void check_clock(struct stuck_watch *watch, uint64_t now_ms)
 {
     const int64_t ahead_ms = (int64_t)(ct_wall_ns() / 1000000) - (int64_t)now_ms;
@@ -137,8 +136,8 @@ static void fill_rank(struct stuck_rank *out, const struct stuck_watch *watch,
     mind->waits = out->waits;
 }
 
-/* The workers that run, into watch->ranks and ->local; their number. The ranks point into the minds: they are used
- * before the next look, which replaces these. */
+/* Lists the workers that run in watch->ranks and ->local; returns their number. The ranks point into the minds, which
+ * the next look replaces. */
 static int list_running(struct stuck_watch *watch)
 {
     int count = 0;
@@ -153,7 +152,8 @@ static int list_running(struct stuck_watch *watch)
 
 /* ---- Judged ------------------------------------------------------------------------------ */
 
-/* Nodes compare theirs: only a higher one is told after another's. What is proven is above what is likely. */
+/* Nodes compare these codes: after another node's suspect only a higher one is reported. A proven suspect has a higher
+ * code than a likely one. */
 static int32_t code_of(const struct stuck_report *report)
 {
     return FAILURE_CODE + (int32_t)report->doubt +
@@ -165,8 +165,8 @@ bool agent_is_stuck_failure(const struct ct_failure *failure)
     return failure->cause == CT_CAUSE_HANG && failure->code >= FAILURE_CODE;
 }
 
-/* Without agent_report_failure(): the server may know of progress on another node. Then no STOP comes, and judge()
- * tells it again STUCK_AGAIN_MS later. */
+/* Sent without agent_report_failure(), because the server may know of progress on another node. Then no STOP comes, and
+ * judge() sends it again STUCK_AGAIN_MS later. */
 static void send_suspect(struct stuck_watch *watch, int count)
 {
     struct agent *agent = watch->agent;
@@ -265,8 +265,7 @@ static bool is_watched(const struct agent *agent)
            agent->stop.reason == 0;
 }
 
-/* On the loop. `list` is borrowed but for its dumps, which go over to the minds. A worker may have been started again
- * since: then the pid differs. */
+/* On the loop. `list` is borrowed, but the minds take its dumps. The pid differs if the worker was started again. */
 static void on_seen(void *context, struct worker_seen *list, int count)
 {
     struct stuck_watch *watch = context;
@@ -382,7 +381,7 @@ bool agent_stuck_waits(const struct agent *agent, int local_rank)
     return agent->stuck && agent->stuck->minds[local_rank].waits;
 }
 
-/* The caller's to free from here on. */
+/* The caller frees it. */
 char *agent_take_dump(const struct agent *agent, int local_rank)
 {
     char *dump = agent->stuck ? agent->stuck->minds[local_rank].dump : NULL;
@@ -394,7 +393,7 @@ char *agent_take_dump(const struct agent *agent, int local_rank)
 
 /* ---- Life ---------------------------------------------------------------------------- */
 
-/* A round begins. A look that is under way has pids of the one before: its answer is not wanted any more. */
+/* A round begins: drops a look that runs, as its pids are of the previous round. */
 void agent_start_stuck(struct agent *agent)
 {
     struct stuck_watch *watch = agent->stuck;

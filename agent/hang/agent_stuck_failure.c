@@ -16,7 +16,7 @@ enum {
     WHAT_MAX_BYTES = 2 * RECORDER_NAME_MAX + 48
 };
 
-/* One failure that is being written; all of it is borrowed for agent_stuck_fill(). */
+/* A failure that agent_stuck_fill() writes; all of it is borrowed for that call. */
 struct story {
     struct ct_failure *failure;
     const struct stuck_watch *watch;

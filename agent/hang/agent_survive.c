@@ -65,8 +65,8 @@ static bool is_unknown(const struct agent *agent, int rank)
            !(agent_shares_world(agent) && worker_group_is_asking(agent->group, rank));
 }
 
-/* Asked by the worker group when a worker has failed, before its failure is told to anybody. True: it is not told,
- * unless give_up() does later. */
+/* The worker group asks this when a worker has failed, before it reports the failure. True: the failure is not
+ * reported, unless give_up() does so later. */
 bool agent_survives(void *context, const struct ct_failure *failure)
 {
     struct agent *agent = context;

@@ -15,7 +15,7 @@ static int parse_timer(void *context, const char *line, size_t length,
     return options->parse_timer(options->context, line, length, out);
 }
 
-/* Anybody of our user can write to the pipe: only processes of workers are signalled. */
+/* Every process of our user can write to the pipe; we signal only processes of workers. */
 static bool is_ours(void *context, pid_t pid)
 {
     return worker_group_has_process(((struct agent *)context)->group, pid);

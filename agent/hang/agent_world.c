@@ -13,7 +13,8 @@
  *     --survive-replace: one in the place of a     GROW, and it is in STILL from then on
  *     lost rank asks
  *     a GROW comes                                 (all workers hear of it, and ask)
- *     we take the place of a lost node     STILL, with none of our ranks, once they run and have not asked; then as above
+ *     we take the place of a lost node             STILL without our ranks, once they run; then as for one in the
+ *                                                  place of a lost rank
  *     survive_ms without one after a LOSS of ours  FAILURE: the first of our losses that is not decided
  *
  * STILL is true until the next WORLD: the workers do nothing before. Only a LOSS of ours takes it back; so where that
@@ -98,8 +99,8 @@ static int count_ranks(const uint8_t ranks[CT_WORLD_BYTES])
     return count;
 }
 
-/* Those of the lost node whose place we have are not in it, and ours not yet. The link may hold the START back (link_lease.c),
- * and the WORLD behind it comes first. */
+/* `message` has neither the ranks of the lost node nor ours yet. It may come before START, which the link may hold back
+ * (link_lease.c). */
 static void begin_outside(struct agent *agent, const struct ct_world *message)
 {
     agent->survival.epoch = message->epoch;
@@ -179,7 +180,7 @@ bool agent_lose_rank(struct agent *agent, const struct ct_failure *failure)
     return true;
 }
 
-/* Said once a decision, and again only if other ranks stand still than were told. */
+/* Sent once a decision, and again only if the ranks that wait have changed. */
 void agent_send_still(struct agent *agent)
 {
     struct ct_still *sent = &agent->survival.still;
@@ -199,7 +200,7 @@ void agent_send_still(struct agent *agent)
     send_still(agent);
 }
 
-/* In the order in which it was said at first: a loss before the STILL that goes without its rank. */
+/* In the original order: a LOSS before the STILL without its rank. */
 void agent_send_survival_again(struct agent *agent)
 {
     if (!agent->options->survive_ms || !agent_shares_world(agent))
@@ -264,8 +265,8 @@ static bool is_for_us(const struct agent *agent, uint64_t generation)
            generation == agent->start.generation;
 }
 
-/* `losses` counts those of the round, and the server tells them in order: one that is not higher is known. Our own
- * ranks were taken from `left` in agent_lose_rank(). */
+/* `losses` counts those of the round, and the server sends them in order: one that is not higher is known.
+ * agent_lose_rank() has taken our own ranks from `left`. */
 void agent_on_loss(struct agent *agent, const struct ct_loss *message)
 {
     if (!is_for_us(agent, message->generation))
@@ -327,7 +328,7 @@ static void emit_store(const struct agent *agent)
     ct_event_end(&event);
 }
 
-/* For those that connect to it from now on: a worker in the place of a lost one, too. */
+/* Workers that are started later get the new address; those that run get it with WORLD. */
 static void move_store(struct agent *agent, const struct ct_world *message)
 {
     struct ct_start *start = &agent->start;
@@ -384,7 +385,7 @@ static int count_joined(const struct agent *agent, const struct ct_world *messag
     return count_ranks(joined);
 }
 
-/* The ranks of the world before are replaced last: on_world() compares with them. */
+/* survival.ranks is replaced last: on_world() compares `message` with it. */
 void agent_on_world(struct agent *agent, const struct ct_world *message)
 {
     uint64_t after_ms;
@@ -400,7 +401,7 @@ void agent_on_world(struct agent *agent, const struct ct_world *message)
         return;
     if (agent->start.is_new && agent->survival.epoch == 0) {
         begin_outside(agent, message);
-        agent_send_still(agent); /* of this epoch; that of before was in none */
+        agent_send_still(agent); /* again, for this epoch */
         return;
     }
     is_loss = agent_is_undecided(agent);

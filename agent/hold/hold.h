@@ -34,7 +34,7 @@ struct hold_end {
 
 struct hold_options {
     struct loop *loop;
-    uint64_t max_bytes; /* of all that is held; 0: find_max_bytes() is asked, once */
+    uint64_t max_bytes; /* of all that is held; 0: find_max_bytes() is called, once */
     uint64_t (*find_max_bytes)(void);
     /* Any thread: false when nothing may be written any more. NULL: it may. */
     bool (*may_write)(void);

@@ -15,13 +15,13 @@ int blocking_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
 /* Calls fn(job) on a thread of its own and returns at once; fn sees to job's end. 0, or a
  * negative errno when no thread was to be had. */
 int blocking_call_start(void *(*fn)(void *job), void *job);
-/* A file that may be there. */
+/* A file to look for. */
 struct blocking_file {
     const char *path; /* borrowed for the call; NULL: no file */
     bool is_there;
-    uint64_t written_ns; /* when, by this host's clock; 0: by another's, of a network */
+    uint64_t written_ns; /* by this host's clock; 0: another clock's, as on NFS */
 };
-/* Looks for all of them in one such call. None is there when nobody knows after timeout_ms. */
+/* Looks for all of them in one such call. After timeout_ms none counts as there. */
 void blocking_call_find_files(struct blocking_file *files, int count,
                               uint64_t timeout_ms);
 

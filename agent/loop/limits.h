@@ -35,7 +35,7 @@ enum {
     CRASH_SHOWN_FRAMES = 8, /* all others are in the event */
     WORKER_LOOK_MS = 500, /* for the error file of one that ended: beyond that its file
                            * system hangs, which is told elsewhere */
-    WORKER_LOOK_EACH_MS = 4, /* more for each where all are looked at: a slow network */
+    WORKER_LOOK_EACH_MS = 4, /* for each file more, as the network may be slow */
 
     /* The template of --warm. */
     TEMPLATE_FORK_MS =

@@ -4,21 +4,21 @@
  * Each needs only those below it:
  *
  *     agent.c             opens and closes everything, runs the loop
- *     agent_link.c        what the server says; a link that breaks
+ *     agent_link.c        messages from the server; a link that breaks
  *     agent_request.c     what people ask: signals and ctrunctl
  *     agent_chaos.c       faults that people ask for
- *     agent_reload.c      other words for the workers, from the next round on
+ *     agent_reload.c      another command for the workers, from the next round on
  *     agent_round.c       the rounds
  *     agent_failover.c    a server that is lost, and found again; failover.h decides
- *     agent_resume.c      what is said once more then
+ *     agent_resume.c      what is sent once more then
  *     agent_member.c      how many nodes, and who leaves
  *     agent_join.c        the offer for the next round
  *     agent_reachability.c  the proof that group rank 0 can be reached, before workers start
  *     agent_start.c       the start of the workers
- *     agent_hang.c        workers that tell no more steps
- *     agent_stuck.c       workers that tell none; agent_stuck_failure.c says what was seen
- *     agent_hang_failure.c  what is told of any stuck worker
- *     agent_stacks.c      where workers of this node are; agent_stacks_all.c: of all nodes
+ *     agent_hang.c        workers that report no more steps
+ *     agent_stuck.c       workers that report none; agent_stuck_failure.c describes what was seen
+ *     agent_hang_failure.c  what is reported of any stuck worker
+ *     agent_stacks.c      stacks of this node's workers; agent_stacks_all.c: of all nodes'
  *     agent_straggler.c   the rank that the others wait for
  *     agent_slow_node.c   the node that the others wait for
  *     agent_hold.c        checkpoints that are held for workers
@@ -32,10 +32,10 @@
  *     agent_watch.c       workers whose timer ran out, or that the kernel holds
  *     agent_own.c         workers that start ranks of their own
  *     agent_signal.c      signals to the whole run; the time that is left to save
- *     agent_steps.c       the steps and numbers that workers tell
+ *     agent_steps.c       the steps and numbers that workers report
  *     agent_bill.c        what a start has cost
  *     agent_delay.c       the pause after a failure
- *     agent_gpu.c         the wait for the memory of GPUs after it
+ *     agent_gpu.c         the wait for free GPU memory after a failure
  *     agent_dedup.c       lines that several workers write alike
  *     agent_ha.c          the run's own etcd
  *     agent_node.c        the state that agent.h draws, the stop of the workers */
@@ -165,15 +165,11 @@ struct agent {
         int left;            /* ranks that may go on, as far as we know, */
         uint8_t ranks[CT_WORLD_BYTES]; /* of the last world, */
         char text[192];                /* the last loss, */
-        bool
-            is_outside; /* we have the place of a lost node, and no rank of ours has been in a world, */
-        bool
-            has_lost_store; /* the worker store is gone, and no decision says where the next is, */
-        struct ct_still
-            still; /* what was said of the next decision; generation 0: nothing */
-        struct ct_world
-            early; /* of a round whose START has not come; generation 0: none did */
-        uint64_t since_ms;            /* the first loss that was not decided */
+        bool is_outside; /* a lost node's place is ours; no rank here was in a world, */
+        bool has_lost_store; /* the worker store is lost; no WORLD has the next one, */
+        struct ct_still still; /* sent for the next decision; generation 0: none */
+        struct ct_world early; /* came before its START; generation 0: none did */
+        uint64_t since_ms;     /* the first loss that was not decided */
         struct loop_timer *cut_timer; /* NULL: connections of ranks are left alone */
         uint64_t cut_ms; /* until the next cut, or the last time; 0: idle */
     } survival;
@@ -197,8 +193,8 @@ struct agent {
     char leave_reason[128];    /* of our LEAVE; empty: none was sent */
     struct ct_join join;       /* the last one */
     struct ct_members
-        members;         /* hosts of the next or current round; count 0: not told */
-    bool members_follow; /* what came of them last was a piece, not the last */
+        members;         /* hosts of the next or current round; count 0: none came */
+    bool members_follow; /* more pieces of the last one are to come */
     struct failover failover;
     bool has_store;
     uint64_t store;

@@ -31,8 +31,8 @@ PR_SET_PDEATHSIG = 1
 MADV_DONTNEED = 4
 MADV_COLLAPSE = 25  # since Linux 6.1
 HUGE_PAGE = 2 << 20
-MANY = 32  # workers for which huge pages are worth the time that they take: as much as 50 forks
-NEVER = 1 << 30  # collections of what is younger
+MANY = 32  # workers for which huge pages are worth their time, that of 50 forks
+NEVER = 1 << 30  # as the threshold of full collections: there are none
 SIGKILLED = 128 + signal.SIGKILL
 STDIO = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 libc = ctypes.CDLL(None)
@@ -63,14 +63,14 @@ def tell(agent, kind, data=b""):
 # ---- The template ---------------------------------------------------------------------------
 
 def set_old_threshold(wanted):
-    """How often garbage is looked for in all that is old; returns how often it was."""
+    """Sets the threshold of full garbage collections; returns the one before."""
     young, middle, before = gc.get_threshold()
     gc.set_threshold(young, middle, wanted)
     return before
 
 
 def import_all(names):
-    """Nearly all that is imported stays: garbage is looked for in what is young only, which takes an eighth less time."""
+    """Without full garbage collections, which takes an eighth less time: nearly all that is imported stays."""
     before = set_old_threshold(NEVER)
     try:
         import_each(names)
@@ -162,15 +162,15 @@ def drop_file_pages():
 
 
 def use_huge_pages():
-    """fork() copies an entry of each page: 13 ms for PyTorch, and 3 ms where the pages are huge. A worker that writes to
-    one copies 4 KiB of it all the same."""
+    """fork() copies an entry for each page: 13 ms for PyTorch, and 3 ms with huge pages. A worker that writes to a huge
+    page still copies 4 KiB of it."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         lines = [line.split() for line in file]
     for words in lines:
         if words[1] == "rw-p" and words[5:] in ([], ["[heap]"]):
             first, end = (int(place, 16) // HUGE_PAGE for place in words[0].split("-"))
             for page in range(first + 1, end):
-                libc.madvise(page * HUGE_PAGE, HUGE_PAGE, MADV_COLLAPSE)  # where it cannot be: as it was
+                libc.madvise(page * HUGE_PAGE, HUGE_PAGE, MADV_COLLAPSE)  # on failure the pages stay as they are
 
 
 def prepare(modules, script, workers):
@@ -188,7 +188,7 @@ def prepare(modules, script, workers):
         sys.path[:] = path
         os.fchdir(here)
         os.close(here)
-    importlib.invalidate_caches()  # a worker looks into each folder anew; done by itself it would write to all finders
+    importlib.invalidate_caches()  # workers read folders anew; in a worker it would write to the pages of all finders
     gc.disable()
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What may make one rank slower than the others, as far as /proc and /sys tell: it is kept from its CPU, by others or by the
- * hypervisor; the CPU runs at a lower clock; its memory comes from the disk; what its machine sends by TCP gets lost,
- * which is the same for all ranks of one machine. */
+/* What may make one rank slower than the others, as far as /proc and /sys show: other processes or the hypervisor use
+ * its CPU; the CPU has a lower clock; its memory comes from the disk; its machine sends TCP segments again, which is
+ * the same for all ranks of one machine. */
 #ifndef AGENT_WATCH_RANK_LOAD_H
 #define AGENT_WATCH_RANK_LOAD_H
 
@@ -18,11 +18,10 @@ enum {
 struct rank_load {
     pid_t pid; /* 0: it was not looked at, or is gone */
     uint64_t at_ns;
-    uint64_t wait_ns; /* its first thread could run, and had no CPU */
-    uint64_t faults;  /* pages that came from a disk */
-    uint64_t
-        resent; /* TCP segments, of its network namespace: of the machine, mostly */
-    int cpu;    /* its first thread ran there last */
+    uint64_t wait_ns;  /* its first thread could run, and had no CPU */
+    uint64_t faults;   /* pages that came from a disk */
+    uint64_t resent;   /* TCP segments in its network namespace, mostly the host's */
+    int cpu;           /* its first thread ran there last */
     uint64_t steal_ms; /* of that CPU; the kernel counts in hundredths of a second */
     uint64_t khz;      /* of that CPU; 0: not known */
 };

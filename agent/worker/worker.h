@@ -53,7 +53,7 @@ struct worker {
     bool is_survived; /* and they do */
     bool is_new; /* --survive-replace: it waits, or will, until the others take it in */
     bool has_raised; /* told as a failure for its error file, before it had ended */
-    struct blocking_file look; /* at that file, in this moment; path NULL: none yet */
+    struct blocking_file look; /* at that file, in this pass; path NULL: none yet */
     int restarts;              /* alone, in this round */
     struct orphans_pass
         *orphans;        /* RESTARTING: what it left; owned; NULL: not looked yet */

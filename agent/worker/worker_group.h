@@ -79,7 +79,7 @@ void worker_group_destroy(
 
 /* Forgets the last round; nobody runs. */
 void worker_group_reset(struct worker_group *group, const struct ct_start *start);
-/* Those that are started from now on find the worker store at master_addr and master_port of `start`. */
+/* Workers that are started from now on get the master_addr and master_port of `start` as their worker store. */
 void worker_group_move_store(struct worker_group *group, const struct ct_start *start);
 /* Starts slots workers. Failures come through on_failure, before it returns. */
 void worker_group_start(struct worker_group *group, const struct ct_start *start);

@@ -47,7 +47,7 @@ struct worker_group {
         has_world; /* told by other nodes; whether anybody of it runs here is to be looked at */
     bool is_left_alone;      /* its new workers: nobody whom they could join is left */
     bool has_warned_refusal; /* that survivors cannot be freed */
-    bool has_looked;         /* at the error files of all, in this moment */
+    bool has_looked;         /* at the error files of all, in this pass */
 };
 
 /* ---- worker_group_reap.c ---------------------------------------------------------------- */

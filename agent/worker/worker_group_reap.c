@@ -89,7 +89,8 @@ static pid_t reap_one(struct worker_group *group, int *status, struct rusage *us
 
 /* ---- Error files ------------------------------------------------------------------------ */
 
-/* At all in one thread, which takes longer to start than a file to find: whoever raised first may still run. */
+/* Looks at all files in one thread, because starting a thread takes longer than finding a file. Workers that run are
+ * included: the one that raised first may still run. */
 static void look_at_error_files(struct worker_group *group)
 {
     struct blocking_file *files = ct_zalloc_array((size_t)group->count, sizeof *files);
@@ -107,7 +108,7 @@ static void look_at_error_files(struct worker_group *group)
     free(files);
 }
 
-/* The next moment has looks of its own. */
+/* The next pass looks again. */
 static void forget_looks(struct worker_group *group)
 {
     for (int i = 0; i < group->count; i++)
@@ -115,12 +116,12 @@ static void forget_looks(struct worker_group *group)
     group->has_looked = false;
 }
 
-/* Of those that end in one moment the first was dead when its file was looked at. Another one may have written its own
- * since: one that was not there is looked for once more. */
+/* The first end of a pass looks at all files. A worker that ends later may have written its file since: a file that was
+ * missing is looked for once more. */
 static void look_before_end(struct worker_group *group, struct worker *worker)
 {
     if (group->policy.phase != POLICY_IDLE)
-        return; /* nobody asks who was first: each at its own end */
+        return; /* the order does not matter any more: each at its own end */
     if (!group->has_looked)
         look_at_error_files(group);
     else if (!worker->look.is_there)

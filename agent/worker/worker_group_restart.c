@@ -8,7 +8,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 
-/* Somebody runs who is not new, or will again. */
+/* A worker that is not new runs, or will again. */
 static bool is_at_work(const struct worker_group *group)
 {
     for (int i = 0; i < group->count; i++)
