@@ -59,7 +59,7 @@ struct journal_mark {
     uint64_t generation;
     uint64_t limits;
     uint64_t state_sum, trouble_sum, world_sum;
-    uint32_t newcomers; /* of the round, that it has: others come with a WHOLE batch */
+    uint32_t newcomers; /* round->newcomers, noted; a change takes a WHOLE batch */
     uint64_t
         calm_generation; /* it runs, and has no failure that was not told; 0: else */
     uint64_t batch_sum;  /* of the last batch */

@@ -45,12 +45,11 @@ struct member_link {
 struct member {
     struct member_link link;
     enum member_state state;
-    bool is_survivor; /* of the last world, expected in the next one */
-    bool is_excluded; /* makes room for a spare when it joins again */
-    bool has_proven;  /* proven, in this world */
-    bool is_still;    /* its ranks wait for the next round->world */
-    bool
-        is_announced; /* READY: it is about to take a lost node's place, and the others let it in */
+    bool is_survivor;  /* of the last world, expected in the next one */
+    bool is_excluded;  /* makes room for a spare when it joins again */
+    bool has_proven;   /* proven, in this world */
+    bool is_still;     /* its ranks wait for the next round->world */
+    bool is_announced; /* READY: it gets a lost node's place in a moment */
     bool is_asked;     /* its answer to an undecided STOP is missing */
     int64_t step;      /* smallest step of its workers; -1: none */
     uint64_t moved_ms; /* at least one made progress, by our clock; 0: not known */

@@ -30,7 +30,7 @@ bool networks_cut(struct networks *networks, const char *master);
  * in the world's order. */
 void networks_choose(const struct networks *networks, struct member **world,
                      size_t count);
-/* The address of world[0] for the others, beside `master`, which was that of another node until now. */
+/* The address of world[0] for the others, in the network of `master`, which was another node's address until now. */
 void networks_choose_beside(char dst[CT_HOST_MAX], const char *master,
                             struct member *const *world, size_t count);
 

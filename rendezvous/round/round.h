@@ -48,9 +48,10 @@
  * cause, and the failure its consequence. Live members answer within a round trip; a second STOP
  * tells them the decision.
  *
- * With --survive a rank that is lost is told by a LOSS, not as a failure, and the others may go on in the
- * same generation (round_running.c): an epoch counts who does. So may those of other nodes when a node is lost,
- * where at least min are left. With --survive-replace another node takes the lost one's place meanwhile (round_newcomer.c).
+ * With --survive a lost rank is sent as a LOSS, not as a failure, and the others may continue in the same
+ * generation (round_running.c); an epoch counts the decisions on which ranks do. When a node is lost, the ranks of
+ * the other nodes may continue, where at least min nodes are left; with --survive-replace another node meanwhile
+ * takes its place (round_newcomer.c).
  *
  * With fewer than min nodes the run waits for a replacement until the join
  * deadline. A run without members is forgotten, once no worker of it can be alive.
@@ -142,7 +143,7 @@ enum round_action_kind {
     ROUND_SEND_RELOADED,     /* round->reloaded, to who asked */
     ROUND_SEND_REACHABILITY, /* round->reachability: all have proven theirs */
     ROUND_SEND_LOSS,         /* round->loss */
-    ROUND_SEND_MEMBERS,      /* who may use the worker store, which it is to have now */
+    ROUND_SEND_MEMBERS,      /* addresses of the members */
     ROUND_SEND_WORLD,        /* round->world */
     ROUND_SEND_GROW,         /* round->grow */
     ROUND_SEND_PEER,         /* something that its host has to acknowledge */
@@ -169,8 +170,8 @@ struct round {
     uint64_t generation; /* of the current or last world; 0: none yet */
     uint32_t restart_count;
     uint32_t world_count; /* members that got the last START, and are not lost */
-    uint32_t
-        newcomers; /* of them, and lost ones: that came later, in the place of another */
+    /* Nodes that took a lost one's place in this world; those that were lost again, too. */
+    uint32_t newcomers;
     uint64_t lost_count; /* members lost that a world was owed, since birth */
     bool is_undecided;   /* STOPPING, and asked members have not answered yet */
     struct member_table members;
@@ -248,7 +249,7 @@ struct round {
     uint64_t ranks_fence_ms;
     /* Until then all that may go on without a lost node ask who does. 0: none is lost, or it is decided. */
     uint64_t survive_due_ms;
-    /* Not before then a newcomer gets the place for which it was announced. 0: none was lately. */
+    /* Until then a newcomer that was announced waits for its place. 0: none was lately. */
     uint64_t newcomer_due_ms;
     struct ct_failure lost_node; /* the last such */
     bool sends_loss;             /* ... all are told of it at the end of this step */

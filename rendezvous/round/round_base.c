@@ -9,8 +9,9 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
-/* Actions of one step: per member at most START, STOP, VERDICT, WAITING, DROP, REFUSE, REMOVED, PEER, RESIZE,
- * DRAIN, LOSS, MEMBERS, WORLD; and a few that are not about a member. Reserved when a member is added, so that no later step can fail. */
+/* Actions of one step: per member at most START, STOP, VERDICT, WAITING, DROP, REFUSE, REMOVED, PEER, RESIZE, DRAIN,
+ * LOSS, MEMBERS, WORLD; and a few that are not about a member. Reserved when a member is added, so that no later step
+ * can fail. */
 enum {
     ACTIONS_PER_MEMBER = 13,
     ACTIONS_BESIDES = 16

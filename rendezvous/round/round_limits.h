@@ -14,10 +14,10 @@ enum {
     ROUND_WAITING_AGAIN_MS = 10000,
     /* What a HELLO asks for is kept above this: one core must answer thousands of agents. */
     ROUND_HEARTBEAT_MIN_MS = 10,
+    /* From the announcement of a newcomer to its START: the others get its addresses first. */
+    ROUND_NEWCOMER_MS = 200,
     /* A node whose connection broke has this long to come back, or a fifth of its lease: live ones
      * need a round trip, and those that wait for a dead one should not wait much. */
-    ROUND_NEWCOMER_MS =
-        200, /* the others have its addresses before it connects to their worker store */
     ROUND_AWAY_MAX_MS = 1000,
     /* From the deadline of a node's workers to the death of the last one. */
     ROUND_KILL_MS = 2000,

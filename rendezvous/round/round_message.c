@@ -159,7 +159,7 @@ static void on_join(struct round *round, struct member *member,
         round_start_if_complete(round, now_ms);
     } else if (round->state == ROUND_RUNNING) {
         if (round_has_place(round, member))
-            return; /* at the end of this step, or when the loss is settled */
+            return; /* it gets that at the end of this step, or when the loss is settled */
         if (round_has_wrong_size(round) && !round->is_finishing)
             round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
         else

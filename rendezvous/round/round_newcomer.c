@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --survive-replace: a node that joins while others continue without a lost one gets that one's place in the world that
- * runs, and nobody is stopped for it.
+/* --survive-replace: a node that joins while others continue without a lost node gets the place of that node in the
+ * running world, and no worker is stopped for it.
  *
  *     a node is lost ──WORLD without its ranks──> its place is free ──JOIN with as many workers──> START of this
- *     generation, is_new, and the WORLD of today ──GROW of each of its ranks──> as a rank that is started again
+ *     generation, is_new, and the last WORLD ──GROW of each of its ranks──> as a rank that is started again
  *
- * Its addresses are sent to the others first. Its START waits until workers of the lost node must be dead, so no rank is
- * there twice. Its workers are in no world and meet nobody until a WORLD names them; if the node is lost before, no other
- * hears of it.
+ * The others get the newcomer's addresses first. Its START waits until the workers of the lost node must be dead, so no
+ * rank runs twice. Its workers are in no world and meet no others until a WORLD names them; if the newcomer is lost
+ * before that, no LOSS is sent.
  *
- * Which places are free follows from those that are taken, so a server that begins again knows it, too. Nodes with
- * several roles have a place in each: there all begin anew. */
+ * Which places are free follows from those that are taken, so a server that begins again knows it, too. In a world of
+ * several roles, where a node has a place in each, no place is given: all nodes start again. */
 #include <string.h>
 
 #include "rendezvous/round/round_limits.h"
@@ -28,7 +28,7 @@ static const struct member *find_running(const struct round *round)
     return NULL;
 }
 
-/* By group rank, into round->scratch. */
+/* Into round->scratch, by group rank. */
 static size_t list_world(const struct round *round, struct member **out)
 {
     size_t count = 0;
@@ -47,7 +47,8 @@ static size_t list_world(const struct round *round, struct member **out)
     return count;
 }
 
-/* The first of the places between `from` and the node at `to`; several that were lost are taken to be alike. */
+/* The first place between `from` and the node at `to`. Several lost nodes are taken to have had as many workers
+ * each. */
 static bool find_gap(struct place *out, const struct place *from,
                      const struct place *to)
 {
@@ -103,7 +104,7 @@ bool round_has_place(const struct round *round, const struct member *newcomer)
            find_place(round, &place) && fits(round, newcomer, &place);
 }
 
-/* Losses are decided, and nothing of who had the place before lives. */
+/* All losses are decided, and the workers of lost nodes must be dead. */
 static bool is_settled(const struct round *round, uint64_t now_ms)
 {
     return round->state == ROUND_RUNNING && !round->is_finishing &&
@@ -112,7 +113,7 @@ static bool is_settled(const struct round *round, uint64_t now_ms)
            now_ms >= round->fence_ms;
 }
 
-/* As the others', but for its place, and where the worker store is today. */
+/* Like the START of the others, except for its place and the present address of the worker store. */
 static void fill_start(const struct round *round, struct member *newcomer,
                        const struct place *place)
 {
@@ -149,13 +150,14 @@ static void begin(struct round *round, struct member *newcomer,
     round_change_member(round, newcomer, MEMBER_RUNNING);
     newcomer->step = -1;
     newcomer->moved_ms = 0;
-    newcomer->has_proven = true; /* nobody waits for its proof */
+    newcomer->has_proven = true; /* the others do not wait for its proof */
     newcomer->is_still = false;
     round->world_count++;
     round->newcomers++;
 }
 
-/* Who has waited for the same place: for another one, for all to begin anew with it, or as a spare. */
+/* Others may have waited for this place: each waits for another place, or has all nodes start again, or becomes a
+ * spare. */
 static void settle_others(struct round *round, uint64_t now_ms)
 {
     for (size_t i = 0; i < round->members.count; i++) {
@@ -171,7 +173,8 @@ static void settle_others(struct round *round, uint64_t now_ms)
     }
 }
 
-/* Its addresses go to all, for the worker store and for connections between ranks; its place is its own a moment later. */
+/* Sends its addresses to all, for the worker store and for connections between ranks; it gets its place a moment
+ * later. */
 static void announce(struct round *round, struct member *newcomer, uint64_t now_ms)
 {
     newcomer->is_announced = true;

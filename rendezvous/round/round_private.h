@@ -5,7 +5,7 @@
  *
  *     round.c           life, coming, time, a step, invariants
  *     round_message.c   the messages of members
- *     round_newcomer.c  a node in the place of a lost one, while the others go on
+ *     round_newcomer.c  a node in the place of a lost one, while the others continue
  *     round_resume.c    silent members, broken connections, members that come back, restart of the server
  *     round_asked.c     what people ask for: another size, that nodes leave, a new round
  *     round_reload.c    another program for the next rounds, that all nodes can run
@@ -119,22 +119,22 @@ bool round_has_rank(const uint8_t ranks[CT_WORLD_BYTES], uint32_t rank);
 bool round_owns_rank(const struct member *member, uint32_t rank);
 /* Its ranks do not wait for the next WORLD any more, or have got it. */
 void round_forget_still(struct round *round, struct member *member);
-/* `newcomer` waits, and could have a place as that of `other`, of which all of this world have the like. */
+/* `newcomer` waits, and could take a place like that of `other`; all nodes of this world are alike. */
 bool round_could_replace(const struct member *newcomer, const struct member *other);
 /* The others may go on without this one, which is being lost. */
 bool round_may_survive(const struct round *round, const struct member *member);
 /* They are told at the end of this step. */
 void round_survive(struct round *round, struct member *member,
                    const struct ct_failure *loss, uint64_t now_ms);
-/* The node that had the worker store may be lost: the next `world` says which one has it. */
+/* When the node that had the worker store is lost, `world` names another one. */
 void round_move_store(struct round *round);
 void round_restore_loss(struct round *round, uint64_t now_ms);
 
 /* round_newcomer.c */
 
-/* There is a place of a lost node that this one may have, now or soon. */
+/* There is a lost node's place that `newcomer` may have, now or soon. */
 bool round_has_place(const struct round *round, const struct member *newcomer);
-/* One that waits for such a place gets it as soon as it may. */
+/* Gives a lost node's place to a member that waits, as soon as it may have it. */
 void round_take_newcomer(struct round *round, uint64_t now_ms);
 
 /* round_message.c */

@@ -49,7 +49,7 @@ static bool has_begun(const struct round *round, const struct member *member)
     return member->start.reach != CT_REACH_PROVE || round_is_proven(round);
 }
 
-/* All nodes of a world have one role then, the same one. */
+/* True: all nodes of the world have one role, the same one. */
 static bool has_one_role(const struct member *member)
 {
     return member->join.roles.count == 0 &&
@@ -64,7 +64,7 @@ bool round_could_replace(const struct member *newcomer, const struct member *oth
            strcmp(newcomer->join.role, other->join.role) == 0;
 }
 
-/* Spares for whom all would have to begin anew. */
+/* Spares that could only join if all nodes start again. */
 static size_t count_spares(const struct round *round, const struct member *lost)
 {
     size_t count = 0;
@@ -144,8 +144,7 @@ void round_survive(struct round *round, struct member *member,
         round->grow = (struct ct_grow){0}; /* it waits no more */
     round->world_count--;
     if (count == 0 && round->ranks_fence_ms == 0)
-        round->ranks_fence_ms =
-            now_ms; /* no rank of it was ever met: the others wait for nothing */
+        round->ranks_fence_ms = now_ms; /* none of its ranks was in a world: no wait */
     if (count == 0)
         return;
     if (fence_ms > round->ranks_fence_ms)
@@ -162,7 +161,7 @@ void round_survive(struct round *round, struct member *member,
 
 /* ---- The worker store --------------------------------------------------------------------- */
 
-/* Nodes whose agent has one, each its own: all that began this world, until it ends. */
+/* Nodes whose agent has a worker store: all that began this world, until it ends. The first one in out[0]. */
 static size_t list_keepers(const struct round *round, struct member **out)
 {
     size_t count = 0;
@@ -173,7 +172,7 @@ static size_t list_keepers(const struct round *round, struct member **out)
         if (member->state != MEMBER_RUNNING && member->state != MEMBER_SUCCEEDED)
             continue;
         out[count++] = member;
-        if (member->start.group_rank < out[0]->start.group_rank) { /* the first one */
+        if (member->start.group_rank < out[0]->start.group_rank) {
             out[count - 1] = out[0];
             out[0] = member;
         }

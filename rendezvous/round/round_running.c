@@ -21,8 +21,8 @@
  * A node that is lost is a LOSS of its ranks, where enough nodes are left. It says nothing any more: the WORLD comes
  * when its last worker is dead by the rule that the START after a loss waits for, too (round_fence_of()). Where the
  * others have not all said STILL some time after that, or fail, the loss ends the world as without --survive. It does
- * so at once where a spare is there. Each agent has a worker store; where the one is lost that was used, WORLD names that
- * of another node, and nobody has to find it empty who is not in that WORLD. */
+ * so at once where a spare waits that cannot take the lost node's place. Each agent has a worker store: when the one in
+ * use is lost, WORLD names an empty one of another node; only ranks in that WORLD get its address. */
 #include "rendezvous/round/round_private.h"
 
 #include <string.h>

@@ -491,7 +491,7 @@ static void on_ha_report(struct peer *peer, const struct ct_message *message)
     ha_relay_on_report(&peer->dispatch->ha, peer, message->ha_report);
 }
 
-/* Of the world that there is, and of ranks of its own; that of group rank 0 also of all nodes. */
+/* Accepted for the current world only, and of the sender's own ranks; from group rank 0 also of all nodes. */
 static void on_metrics(struct peer *peer, const struct ct_message *message)
 {
     struct run *run = peer->run;

@@ -24,12 +24,12 @@ struct rank_metrics_entry {
 };
 
 /* Takes the values of ranks first to first + slots - 1; those of a later world take the place of all that
- * is here. is_nodes: they are those of nodes, and only CT_METRIC_NODE_LATE is taken.
+ * is here. is_nodes: they are of nodes, and only CT_METRIC_NODE_LATE is accepted.
  * Returns how many were left out: of other ranks, no names, or RANK_METRICS_MAX are here. */
 size_t rank_metrics_on_metrics(struct rank_metrics *metrics,
                                const struct ct_metrics *message, int64_t first,
                                int64_t slots, bool is_nodes);
-/* Whether it is such a message. */
+/* Whether `message` has metrics of nodes. */
 bool rank_metrics_are_of_nodes(const struct ct_metrics *message);
 void rank_metrics_clear(struct rank_metrics *metrics);
 

@@ -335,8 +335,7 @@ struct ct_join {
     uint64_t
         survive_ms; /* --survive: the others may go on without this node, when all of them ask who does within
                             this time; 0: they may not */
-    uint8_t
-        replaces; /* --survive-replace: this node may take a lost one's place in a world that runs */
+    uint8_t replaces; /* --survive-replace: it may take a lost node's place */
     struct ct_role_list
         roles; /* none: `role` is that of all; left out on the wire then */
 };
@@ -387,8 +386,8 @@ struct ct_start {
     struct ct_start_peer peers[CT_START_PEERS_MAX];
     char unlike[256]; /* to group rank 0: nodes with another program; for people */
     uint8_t uses_gloo_scale; /* all nodes know it */
-    uint8_t
-        is_new; /* in the place of a lost node, whose others are at work: the WORLD that follows says who they are */
+    /* It has the place of a lost node, and the other nodes run; the WORLD that follows names their ranks. */
+    uint8_t is_new;
     uint8_t role_count; /* as in JOIN, and in its order; left out on the wire when 0 */
     struct ct_role_place roles[CT_ROLES_MAX];
 };
@@ -455,7 +454,7 @@ struct ct_calls {
     /* What that rank is up to: ready to run without a CPU, its CPU taken by the hypervisor, pages a second from
      * the disk, its clock; 0: not known. */
     uint32_t wait_permille, steal_permille, faults, mhz;
-    uint32_t resent; /* TCP segments a second that its machine sends again */
+    uint32_t resent; /* TCP segments that its machine sends again, a second */
     uint8_t count;
     struct ct_call list[CT_CALLS_MAX]; /* of one group the earliest first */
 };

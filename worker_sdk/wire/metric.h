@@ -15,7 +15,7 @@ enum {
 
 /* The one that an agent tells of a rank: --stragglers. */
 #define CT_METRIC_LATE "ctrun_rank_late_seconds"
-/* That of group rank 0 tells it of nodes, whose ranks stand in the place of those of workers. */
+/* The agent of group rank 0 reports this one, of nodes: the node takes the place of the rank. */
 #define CT_METRIC_NODE_LATE "ctrun_node_late_seconds"
 
 struct ct_metric {
