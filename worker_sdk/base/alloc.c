@@ -80,7 +80,7 @@ void *ct_secret_zalloc(size_t size)
     return head + 1;
 }
 
-/* Only pages that were used have anything: to wipe the others would first make them. */
+/* Only pages that were used hold anything; wiping the others would allocate them. */
 static void wipe(void *memory, size_t size)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -149,8 +149,8 @@ static ALWAYS_INLINE uint32_t sum_fast(uint32_t crc, const uint8_t *at, uint8_t 
     return ~(uint32_t)sum;
 }
 
-/* Asked when it matters, and once: the question traps in a virtual machine, for tens of microseconds. With
- * __builtin_cpu_supports() a constructor would ask it at each start of a program that has this file. */
+/* Asks the CPU at the first use, and once: CPUID traps in a virtual machine, for tens of microseconds. With
+ * __builtin_cpu_supports() a constructor would ask at each start of a program that links this file. */
 static bool has_instruction(void)
 {
     static atomic_int known; /* 0: not asked yet, 1: yes, -1: no */

@@ -89,7 +89,7 @@ void ct_json_write_str(struct ct_writer *out, const char *text)
     write_text(out, "\"");
 }
 
-/* There is seldom much to escape; what is escaped has six times its length at most. */
+/* The first size suffices for text with little to escape; an escaped text has six times its length at most. */
 int ct_json_append_str(struct ct_buf *out, const char *text)
 {
     const size_t length = strlen(text);
@@ -105,7 +105,7 @@ int ct_json_append_str(struct ct_buf *out, const char *text)
         ct_json_write_str(&writer, text);
         rc = ct_write_end(&writer);
     }
-    ct_buf_commit(out, writer.length); /* the second room is enough for all */
+    ct_buf_commit(out, writer.length); /* the second size is enough for any text */
     return 0;
 }
 

@@ -46,7 +46,7 @@ void ct_event_end(struct ct_event *event);
 
 /* Appends text as a JSON string, quotes included, to out: for others who write JSON. */
 void ct_json_write_str(struct ct_writer *out, const char *text);
-/* The same for a buf. 0; -ENOBUFS, -ENOMEM: it is as before. */
+/* The same for a buf. 0; -ENOBUFS, -ENOMEM: it is unchanged. */
 int ct_json_append_str(struct ct_buf *out, const char *text);
 
 #endif

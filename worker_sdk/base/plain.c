@@ -57,7 +57,7 @@ void ct_make_plain(char *text, bool keeps_lines)
 
         length = 1;
         if (*at >= 0x20 && *at < 0x7f)
-            continue; /* nearly all of every text */
+            continue; /* true of nearly all characters */
         c = decode(at, &length);
         if (c == UINT32_MAX)
             length = 1;

@@ -13,10 +13,11 @@
 ssize_t ct_small_file_read(char *dst, size_t size, const char *path);
 /* The same, of the first line, without its newline. */
 ssize_t ct_small_file_line(char *dst, size_t size, const char *path);
-/* What /proc/PID/stat, or that of its thread where `thread` is not 0, has behind the name, which may hold anything: the
- * state (field 3 of proc(5)) comes first. In dst; NULL: it is gone. Async-signal-safe. */
+/* What /proc/PID/stat, or that of its thread where `thread` is not 0, has after the name, which may hold anything: the
+ * state (field 3 of proc(5)) comes first. Written to dst; NULL: there is no such process or thread.
+ * Async-signal-safe. */
 const char *ct_small_file_stat(char *dst, size_t size, pid_t pid, pid_t thread);
-/* The kernel's function that a thread waits in; "": in none, or nobody is told. */
+/* The kernel function that a thread waits in; "": none, or it is not shown to us. */
 void ct_small_file_wait(char *dst, size_t size, pid_t pid, pid_t thread);
 /* When process `pid` was started, in clock ticks since boot; with the pid it names a process for
  * ever. 0: there is none, or nobody knows. */

@@ -253,7 +253,7 @@ int ctrun_scatter(struct ctrun_group *group, const void *in, void *out, size_t c
                     &to, root, options, err);
 }
 
-/* counts and starts stay the caller's: they are read before ct_group_call() returns, and not after. */
+/* `counts` and `starts` are the caller's: nothing reads them after ct_group_call() returns. */
 static int take_parts(struct side *side, const struct ctrun_parts *parts, int size,
                       enum ct_call_kind kind, struct ctrun_error *err)
 {

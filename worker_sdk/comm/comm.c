@@ -129,8 +129,8 @@ static void name_group(struct ctrun_group *group, const struct ct_group_place *p
     (void)ct_copy(group->root, sizeof group->root, group->key);
 }
 
-/* `ranks` goes over to the group in the end; `setup` and what it points to are borrowed by the back end for its
- * open(). The lock and the condition come last, as free_all does not undo them. */
+/* The group takes `ranks` in the end; the back end borrows `setup` and what it points to for its open(). The lock and
+ * the condition come last, as free_all() does not undo them. */
 int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
                   const struct ctrun_group_options *options, struct ctrun_error *err)
 {
@@ -214,8 +214,8 @@ int ctrun_group_size(const struct ctrun_group *group)
     return group->size;
 }
 
-/* The one call that another thread may make while this group is in use: it does not enter the group, which would be
- * to wait for the call that it is to end. */
+/* The only call that another thread may make while this group is in use. It does not enter the group: that would wait
+ * for the call that it is to end. */
 void ctrun_group_abort(struct ctrun_group *group)
 {
     char text[64];
@@ -302,7 +302,7 @@ int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
     if (!(colors = ct_zalloc_array((size_t)parent->size, sizeof *colors)))
         return ct_fail(err, -ENOMEM, "split: no memory");
     rc = ctrun_all_gather(parent, &color, colors, 1, CTRUN_I32, NULL, err);
-    parent->split_count += rc == 0; /* else it is dead on all ranks */
+    parent->split_count += rc == 0; /* else the group is dead on all ranks */
     if (rc == 0 && color >= 0)
         rc = open_part(out, place, parent, colors, options, err);
     free(colors);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What DDP asks of a group, whether its memory is the host's or a device's.
  *
- * On a device nothing here waits but ct_group_copy(). A work that nobody is given is released at once: from then on the
- * back end sees to it that it ends in time, and its failure is the group's: the next call returns it. */
+ * On a device only ct_group_copy() waits. A work that is not returned to the caller is released at once: the back end
+ * then ends it in time, and its failure is the group's, which the next call returns. */
 #include <string.h>
 
 #include "worker_sdk/comm/group_private.h"
@@ -107,7 +107,7 @@ int ct_work_wait_behind(struct ctrun_work *work, void *stream, struct ctrun_erro
                            : ctrun_work_wait(work, err);
 }
 
-/* A work of no bytes, for the sake of its place: behind all that the group's stream has. */
+/* A work of no bytes, which marks a place in the order: after all that is on the group's stream. */
 int ct_group_hold_back(struct ctrun_group *group, void *stream, struct ctrun_error *err)
 {
     struct ctrun_work *work;

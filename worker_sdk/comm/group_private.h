@@ -37,7 +37,7 @@ struct ctrun_group {
     bool is_batching;
     struct ct_comm_message *batch;
     size_t batch_count;
-    /* Of works, which are their callers': one is in here until it is done. The head runs. */
+    /* Works, owned by their callers: each is in here until it is done. The head runs. */
     struct ct_list queue;
     /* Threaded groups only; lock guards queue, works and is_closing. */
     bool has_thread;

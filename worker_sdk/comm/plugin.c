@@ -26,8 +26,8 @@ static void own_folder(char *dst, size_t size)
     dst[slash ? slash - dst + 1 : 0] = '\0';
 }
 
-/* CTRUN_PLUGIN_DIR is meant: where it has no such library no other is taken. Loading it twice is one load to the
- * linker; so this is asked by each group, on any thread. */
+/* CTRUN_PLUGIN_DIR is binding: no other folder is searched. The dynamic linker loads a library once, so each group may
+ * call this, on any thread. */
 int ct_plugin_load(const struct ct_backend_ops **out, const char *name,
                    struct ctrun_error *err)
 {

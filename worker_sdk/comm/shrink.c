@@ -82,7 +82,7 @@ int ct_group_join(struct ctrun_group **out, const struct ct_group_place *place,
     return open_next(out, &there, root, options, err);
 }
 
-/* `old` is read, and stays the caller's to close; its back end may take from it what the next one needs. */
+/* `old` is read only, and the caller closes it; its back end may take from it what the next one needs. */
 int ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place,
                     const struct ctrun_group *old,
                     const struct ctrun_group_options *given, struct ctrun_error *err)
@@ -186,7 +186,7 @@ struct giving {
     uint32_t sum; /* of what has come */
 };
 
-/* A piece that failed is not summed up. */
+/* The sum leaves out a piece that failed. */
 static int await_piece(struct giving *giving, struct ctrun_error *err)
 {
     const int rc = giving->work ? ctrun_work_wait(giving->work, err) : 0;
@@ -197,7 +197,7 @@ static int await_piece(struct giving *giving, struct ctrun_error *err)
     return rc;
 }
 
-/* The next one is started before the last is waited for: two are on their way at most. */
+/* Starts the next piece before it waits for the last: at most two are on their way. */
 static int give_piece(struct giving *giving, void *data, size_t count,
                       enum ctrun_dtype dtype, struct ctrun_error *err)
 {
@@ -233,7 +233,7 @@ static int give_tensor(struct giving *giving, const struct ctrun_tensor *tensor,
     return rc < 0 ? (void)ct_wrap(err, "catch up: '%s'", tensor->name), rc : 0;
 }
 
-/* Each rank sums up what lies in its own memory, the giver as well: so a wrong copy anywhere between shows. */
+/* Each rank sums up what is in its own memory, the giver as well: so a wrong copy anywhere between is found. */
 static int check_sums(struct giving *giving, struct ctrun_error *err)
 {
     struct ctrun_group *group = giving->group;

@@ -33,7 +33,7 @@ static void finish_work(struct ctrun_work *work, int rc)
     work->is_done = true;
 }
 
-/* Of a queue that has some. */
+/* The queue must not be empty. */
 static struct ctrun_work *head_of(struct ctrun_group *group)
 {
     return ct_list_entry(group->queue.next, struct ctrun_work, node);
@@ -96,8 +96,8 @@ static void advance_head(struct ctrun_group *group, bool wait)
         finish_work(work, rc);
 }
 
-/* In-line: goes as far as it can without waiting, until one head stays. `head` is compared and not looked into: it
- * may be done, and its owner's to free. */
+/* In-line: goes as far as it can without waiting, until the head stays. `head` is compared, not dereferenced: it may be
+ * done, and freed by its owner. */
 static void advance_queue(struct ctrun_group *group)
 {
     const struct ct_list *head;
@@ -245,8 +245,8 @@ static bool has_data(const struct ctrun_group *group, const struct ct_call *call
     return (call->in || !gives) && (call->out || !gets);
 }
 
-/* What is wrong by itself. It is refused before it is numbered: the other ranks' calls still match ours. Where ranks
- * differ the back end finds it out (CTRUN_E_MISMATCH). */
+/* Refuses arguments that are wrong by themselves, before the call gets a number, so that the calls of other ranks still
+ * match ours. Where ranks differ the back end finds out (CTRUN_E_MISMATCH). */
 static int check_call(const struct ctrun_group *group, const struct ct_call *call,
                       struct ctrun_error *err)
 {
@@ -294,7 +294,7 @@ static int add_message(struct ct_call *call, struct ct_comm_message **list,
     return 0;
 }
 
-/* Into memory that the agent reads when this process hangs or has died: in front of the call, therefore. */
+/* Written before the call, into memory that the agent reads when this process hangs or has died. */
 static void write_down(const struct ctrun_group *group, struct ct_call *call,
                        uint64_t now_ns)
 {
@@ -308,8 +308,8 @@ static void write_down(const struct ctrun_group *group, struct ct_call *call,
                                  .peer = call->peer});
 }
 
-/* The deadline is fixed here, before the call waits for those in front of it. Messages have no number: only two ranks
- * know of each. */
+/* Fixes the deadline before the call waits for those in front of it. Messages get no number: only two ranks know of
+ * each. */
 static int prepare(struct ctrun_group *group, struct ct_call *call, uint64_t timeout_ms,
                    struct ctrun_error *err)
 {
@@ -389,8 +389,8 @@ bool ct_group_is_device(const struct ctrun_group *group)
 
 /* ---- In the background ------------------------------------------------------------------ */
 
-/* The call is prepared. With a thread the work may be done before this returns; it is freed by who waits for it, never
- * by the thread. */
+/* The call is prepared. With a thread the work may be done before this returns; the caller that waits for it frees it,
+ * never the thread. */
 static int enqueue(struct ctrun_group *group, struct ctrun_work *work, void *stream,
                    struct ctrun_error *err)
 {
@@ -481,7 +481,7 @@ static int take_result(struct ctrun_work *work, struct ctrun_error *err)
     return rc;
 }
 
-/* Once it says anything but "not yet" the ticket is spent: the back end may give it to the next call. */
+/* After any result but "not yet" the ticket is spent: the back end may use it for the next call. */
 static void poll_ticket(struct ctrun_work *work, bool wait)
 {
     struct ctrun_group *group = work->group;
@@ -495,7 +495,7 @@ static void poll_ticket(struct ctrun_work *work, bool wait)
     work->is_done = true;
 }
 
-/* A work that is done needs no group, which may have been closed meanwhile: is_done is asked first. */
+/* A work that is done needs no group, which may have been closed: so is_done is checked first. */
 int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err)
 {
     int rc;
@@ -529,7 +529,7 @@ int ctrun_work_test(struct ctrun_work *work, struct ctrun_error *err)
     return ct_group_leave(work->group, work->is_done);
 }
 
-/* Looks again and again: a back end waits until a call's own deadline, and knows no other. */
+/* Polls: a back end waits until a call's own deadline, and knows no other. */
 int ctrun_work_wait_for(struct ctrun_work *work, uint64_t timeout_ms,
                         struct ctrun_error *err)
 {
@@ -555,7 +555,7 @@ int ctrun_work_wait_for(struct ctrun_work *work, uint64_t timeout_ms,
     return rc < 0 ? rc : ctrun_work_wait(work, err);
 }
 
-/* Of a device alone. The record of calls ends here: nobody of ours sees when the device is through. */
+/* On a device only. The record of calls ends here, because no thread of ours sees when the device has finished. */
 int ct_work_release(struct ctrun_work *work, void *const *stream,
                     struct ctrun_error *err)
 {
@@ -585,7 +585,7 @@ int ctrun_work_wait_on(struct ctrun_work *work, void *stream, struct ctrun_error
 
 /* ---- As options say --------------------------------------------------------------------- */
 
-/* It may become empty behind our back, but not the other way: only who is inside the group adds to it. */
+/* The thread may empty it meanwhile, but only a caller inside the group adds to it. */
 static bool is_queue_empty(struct ctrun_group *group)
 {
     bool is_empty;
@@ -628,7 +628,7 @@ static int call_prepared(struct ctrun_group *group, struct ct_call *call,
     return rc;
 }
 
-/* In a batch: the message is kept for ctrun_batch_end(), its data are borrowed until then. */
+/* In a batch: keeps the message for ctrun_batch_end(), which borrows its data until then. */
 static int note(struct ctrun_group *group, struct ct_call *call, bool has_options,
                 struct ctrun_error *err)
 {
@@ -683,7 +683,7 @@ int ctrun_batch_begin(struct ctrun_group *group, struct ctrun_error *err)
     return ct_group_leave(group, rc);
 }
 
-/* The messages are the call's from here on, and with it ct_group_call()'s: the batch is over, however that ends. */
+/* The call, and with it ct_group_call(), takes the messages: the batch is over, however that ends. */
 bool ct_group_take_batch(struct ctrun_group *group, struct ct_call *call)
 {
     bool is_batching = group->is_batching;

@@ -5,7 +5,7 @@
  *     caller:   job, replicas, round + 1 ──> its own part ──> waits until `left` is 0
  *     thread i: sees the new round ──> its part, if i < replicas ──> left - 1
  *
- * A GPU is current in a thread: there device 0 has one, too, and the caller only waits.
+ * On GPUs device 0 has a thread, too, because the current GPU is a property of a thread; the caller only waits.
  *
  * The lock is not held while a job runs. What a job writes is its device's, or, in a sum, its share of the
  * elements, so that no two write the same memory. */
@@ -30,7 +30,7 @@ enum {
 
 static int call_fn(struct ctrun_dp *dp, int device, struct ctrun_error *err);
 
-/* Whether the other devices wait for this one's part. */
+/* Whether each device waits for the others' parts. */
 static bool is_collective(const struct ctrun_dp *dp)
 {
     return dp->is_on_gpus && dp->job != call_fn && dp->job != ct_dp_close_device;
@@ -43,15 +43,15 @@ static void run_part(struct ctrun_dp *dp, int device)
     own->err = (struct ctrun_error){.text = ""};
     own->result = dp->job(dp, device, &own->err);
     if (own->result < 0 && is_collective(dp)) {
-        int none = 0; /* the first that failed is the reason of the others */
+        int none = 0; /* the first failure is the reason of the others */
 
         (void)atomic_compare_exchange_strong(&dp->failed, &none, 1 + device);
         ct_dp_meeting_end(dp->meeting);
     }
 }
 
-/* A thread that was slow to wake up may miss no round that it is needed for: the next one begins only when `left` is 0.
- * It may miss one that it is not needed for. */
+/* A thread that wakes up late misses no round that needs it: the next one begins only when `left` is 0. It may miss one
+ * that does not. */
 static void *wait_for_jobs(void *context)
 {
     struct ct_dp_device *own = context;
@@ -112,8 +112,8 @@ static int take_result(const struct ctrun_dp *dp, int replicas, struct ctrun_err
     return rc;
 }
 
-/* On the first so many devices, at the same time; a collective job is one of all of them. is_busy is taken without
- * waiting: a call out of a replica would wait for itself. */
+/* Runs `job` on the first `replicas` devices at the same time; a collective job on all of them. Does not wait for
+ * is_busy: a call from inside a replica would wait for itself. */
 static int run_job(struct ctrun_dp *dp, const char *name, ct_dp_job_fn *job,
                    int replicas, struct ct_dp_call call, struct ctrun_error *err)
 {
@@ -209,7 +209,7 @@ static int check_params(const struct ctrun_dp *dp, struct ctrun_error *err)
     return 0;
 }
 
-/* Of the threads that were started; a group is closed by its own. */
+/* Stops the threads that were started; each closes its own group. */
 static void stop_threads(struct ctrun_dp *dp)
 {
     const struct ct_dp_call nothing = {.fn = NULL};
@@ -244,7 +244,7 @@ void ctrun_dp_destroy(struct ctrun_dp *dp)
     free(dp);
 }
 
-/* Everything of a dp that is zero, with params. Threads are not started yet. */
+/* Fills in a zeroed dp that has its params. Does not start threads. */
 static int fill(struct ctrun_dp *dp, struct ctrun_error *err)
 {
     const size_t devices = (size_t)dp->devices;
@@ -368,7 +368,7 @@ int ctrun_dp_scatter(const struct ctrun_dp *dp, size_t samples, int device,
     return (int)replicas;
 }
 
-/* Reads device 0's values, which nobody writes meanwhile: device 0 does nothing here. */
+/* Reads device 0's values, which nobody writes meanwhile: device 0 has no part in this. */
 static int take_values(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 {
     (void)err;

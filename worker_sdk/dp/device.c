@@ -5,8 +5,8 @@
  *     replicate   device 0 packs its values into one block, which is broadcast: one call, whatever the parameters
  *     reduce      gradients that lie side by side are one reduction to device 0; then the others' are cleared
  *
- * Calls of the host wait until the device is through with them, so that what follows may be on any stream. One
- * device's failure ends the waits of all: their groups ask did_fail(), as groups of other programs ask the agent. */
+ * Collectives wait until the device has finished them, so that what follows may use any stream. A failure of one device
+ * ends the waits of all: their groups ask did_fail(), as groups of other programs ask the agent. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,7 +132,7 @@ static int meeting_wait(void *context, const char *key, uint64_t deadline_ms,
 
 /* ---- Opening and closing ---------------------------------------------------------------- */
 
-/* While a device waits for the others. */
+/* Called while a device waits for the others. */
 static int did_fail(void *context, uint32_t losses, bool leaves_node,
                     struct ctrun_error *err)
 {
@@ -169,13 +169,13 @@ static size_t room_of(const struct ctrun_param *param)
            CT_LAYOUT_ALIGN;
 }
 
-/* Whether a gradient is in the block of each device, behind the one before it. */
+/* Whether the gradient is in the block of each device, right behind the one before it. */
 static bool is_packed(const struct ctrun_param *param)
 {
     return !param->no_grad && !param->grad;
 }
 
-/* The same on all devices, as NCCL has it of memory that is registered. */
+/* The sizes are the same on all devices, as NCCL requires of registered memory. */
 static void measure(const struct ctrun_dp *dp, size_t *values, size_t *grads)
 {
     *values = *grads = 0;
@@ -202,7 +202,7 @@ static void place_params(struct ctrun_dp *dp, int device)
     }
 }
 
-/* A block of no bytes is none. */
+/* *out is NULL for 0 bytes. */
 static int make_block(struct ctrun_group *group, size_t bytes, unsigned char **out,
                       struct ctrun_error *err)
 {
@@ -229,7 +229,7 @@ int ct_dp_open_device(struct ctrun_dp *dp, int device, struct ctrun_error *err)
     return rc;
 }
 
-/* With its memory. */
+/* Frees its memory, too. */
 int ct_dp_close_device(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 {
     (void)err;

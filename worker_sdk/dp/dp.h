@@ -15,7 +15,7 @@
 
 #include "worker_sdk/include/ctrun.h"
 
-/* Its thread writes result and err in a job, the caller reads them when `left` is 0: the lock is between the two. */
+/* Its thread writes result and err in a job; the caller reads them when `left` is 0, under the lock. */
 struct ct_dp_device {
     struct ctrun_dp *dp;
     pthread_t thread;
@@ -23,15 +23,15 @@ struct ct_dp_device {
     void **values, **grads;
     int result;
     struct ctrun_error err;
-    /* On a GPU: what is the thread's alone, and memory of its group. */
+    /* On a GPU: the thread's own group, and memory of it. */
     struct ctrun_group *group;
-    unsigned char *sent;   /* all values; device 0's on their way to the others */
-    unsigned char *summed; /* all gradients, but for those of the caller's */
+    unsigned char *sent;   /* all values; on device 0 a copy that is broadcast */
+    unsigned char *summed; /* all gradients, except the caller's own */
 };
 
 typedef int ct_dp_job_fn(struct ctrun_dp *dp, int device, struct ctrun_error *err);
 
-/* What a job was given. */
+/* The arguments of a job. */
 struct ct_dp_call {
     ctrun_dp_fn *fn; /* of apply() */
     void *context;
@@ -66,14 +66,14 @@ struct ctrun_dp {
     bool is_over;
 };
 
-/* The jobs on GPUs, collective: all devices take part in each. They block, at most for the time of the options;
- * once one has failed on a device the others' parts fail, too, and all later ones. */
+/* The jobs on GPUs. Collective: all devices take part. They block for timeout_ms of the options at most; once one has
+ * failed on a device it fails on the others, too, and so do all later ones. */
 ct_dp_job_fn ct_dp_open_device, ct_dp_close_device, ct_dp_replicate_on_device,
     ct_dp_reduce_on_device, ct_dp_collect_on_device;
 
 /* Where devices meet that open groups; one for each dp. NULL: no memory. */
 struct ct_dp_meeting *ct_dp_meeting_create(void);
-/* Ends the waits of those who are still about to meet. Any thread. */
+/* Ends the waits of devices that are still to meet. Any thread. */
 void ct_dp_meeting_end(struct ct_dp_meeting *meeting);
 /* Accepts NULL. */
 void ct_dp_meeting_destroy(struct ct_dp_meeting *meeting);

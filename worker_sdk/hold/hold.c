@@ -45,8 +45,8 @@ struct ctrun_hold {
     uint32_t crc;
 };
 
-/* Of all that follows, and of the connection to the agent (hold_link.h), which is one a process: a request holds it
- * until its reply is there. What a struct ctrun_hold has of its own needs none: one thread uses it at a time. */
+/* Guards all that follows, and the connection to the agent (hold_link.h), of which a process has one: a request holds
+ * it until its reply is there. A struct ctrun_hold needs no lock: one thread uses it at a time. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pid_t owner;
 static struct ct_hold_memory last = CT_HOLD_MEMORY_NONE;  /* what the agent has of us */
@@ -108,7 +108,7 @@ static int find_place(struct ct_worker_hold *request, int *folder, const char *p
 
 /* ---- In the making ---------------------------------------------------------------------- */
 
-/* Holds the mutex. The spare memory is mapped and has its pages: so it is preferred to new memory. */
+/* Holds the mutex. Prefers the spare memory, which is mapped and has its pages. */
 static int take_memory(struct ctrun_hold *hold, struct ctrun_error *err)
 {
     hold->memory = spare;
@@ -119,8 +119,8 @@ static int take_memory(struct ctrun_hold *hold, struct ctrun_error *err)
     return 0;
 }
 
-/* Holds the mutex. The agent answers when the memory before the last is on the disk: after that the spare one may be
- * written to. */
+/* Holds the mutex. The agent answers when the memory before the last is on the disk: then the spare one may be written
+ * to. */
 static int begin(struct ctrun_hold *hold, struct ctrun_session *session,
                  struct ctrun_error *err)
 {
@@ -229,7 +229,7 @@ static int hand_over(struct ctrun_hold *hold, struct ctrun_error *err)
     return rc;
 }
 
-/* Without an agent. */
+/* Called without an agent. */
 static int write_now(struct ctrun_hold *hold, struct ctrun_error *err)
 {
     const struct ct_durable_source source = {
@@ -238,7 +238,8 @@ static int write_now(struct ctrun_hold *hold, struct ctrun_error *err)
     return ct_durable_copy(hold->request.path, &source, err);
 }
 
-/* Cut first: memory that was used before may be longer, and the agent takes none but of the length that it is told. */
+/* Cuts the memory first: memory that was used before may be longer, and the agent takes only memory of the length in
+ * the request. */
 int ctrun_hold_commit(struct ctrun_hold *hold, struct ctrun_error *err)
 {
     int rc;
@@ -309,7 +310,7 @@ static bool is_current(const struct ct_worker_hold *request, int folder,
                reply->mtime_ns;
 }
 
-/* By its sum, as the agent does: others have this memory, too. */
+/* Compares its sum, as the agent does: other processes have this memory, too. */
 static bool is_whole(int fd, const struct ct_worker_hold_reply *reply)
 {
     void *room = malloc(HOLD_SUM_BYTES);

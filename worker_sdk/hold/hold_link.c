@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One request, one reply. A connection that failed in between is closed: nobody can say which reply comes next, and the
- * agent drops what was not committed on it. */
+/* One request, one reply. A connection that failed in between is closed: it is not known which reply comes next, and
+ * the agent drops what was not committed on it. */
 #include "worker_sdk/hold/hold_link.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ enum {
     LINK_PAUSE_MS = 20, /* the agent's queue is full: many begin at once */
 };
 
-/* Guarded by who calls (hold.c: mutex). */
+/* Guarded by the mutex of hold.c. */
 static struct {
     int fd;
     pid_t owner; /* whose process it is; 0: nobody's */
@@ -150,8 +150,8 @@ static int dial(const char *name, uint64_t deadline_ms)
     return rc;
 }
 
-/* A child of fork() has its parent's descriptor: it closes its copy and connects by itself, else the two would mix up
- * their requests. */
+/* A child of fork() has its parent's descriptor. It closes its copy and connects itself: else their requests would
+ * mix. */
 int ct_hold_link_open(struct ctrun_session *session, uint64_t deadline_ms,
                       struct ctrun_error *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A map is only of whole pages that the file has: a store behind the end of a file is SIGBUS. What is behind them is
- * written by the kernel. */
+/* Only whole pages of the file are mapped, because a store behind the end of a file is SIGBUS. The rest is written by
+ * write calls. */
 #include "worker_sdk/hold/hold_memory.h"
 
 #include <errno.h>
@@ -94,7 +94,7 @@ int ct_hold_memory_write(struct ct_hold_memory *memory, uint64_t at, const void 
     return 0;
 }
 
-/* The map may reach behind the end from here on: nobody writes to it before ct_hold_memory_map() looks again. */
+/* The map may reach behind the end now: nothing may be written to it before ct_hold_memory_map() has looked again. */
 int ct_hold_memory_cut(struct ct_hold_memory *memory, uint64_t bytes,
                        struct ctrun_error *err)
 {

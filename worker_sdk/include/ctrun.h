@@ -23,14 +23,14 @@
  *
  * What there is, in this order:
  *
- *     errors, log       how a call fails; where the library's own lines go
- *     session           this process in the run: who am I, progress, "please stop", crash reports
+ *     errors, log       how a call fails; where log lines go
+ *     session           this process in the run: ranks, progress, requests to stop, crash reports
  *     store             small values that all ranks see
  *     groups            collectives and messages; groups that continue without a lost rank
  *     DDP               gradients averaged over all ranks while backward runs; in CUDA graphs; uneven inputs
  *     fixed sums        sums whose bits do not depend on the number of ranks
  *     DataParallel      replicas of a model in one process
- *     ZeRO-1            optimizer states that are shared out
+ *     ZeRO-1            optimizer states divided among the ranks
  *     data              samplers, batches, loaders, records, ledgers, IDX data sets
  *     checkpoints       of one file; sharded ones; those that the agent holds in memory
  *
@@ -38,11 +38,11 @@
  *   - A function that can fail returns >= 0 on success and a negative code on failure: a
  *     negative errno or a CTRUN_E_* code. `err`, always last, may be NULL; else it holds the
  *     code and one sentence (where: what: why).
- *   - Whoever creates, destroys, in reverse order. _close, _destroy accept NULL. What a call gives in
- *     `out` is the caller's, and NULL when it failed.
- *   - Every wait for others has a deadline (the session's or the group's); none blocks forever. What
- *     waits for a disk takes as long as the disk.
- *   - Lengths of memory are in bytes, counts in elements, times in the unit that ends their name.
+ *   - The caller destroys what it creates, in reverse order. _close, _destroy accept NULL. The caller
+ *     owns what a call returns in `out`; it is NULL when the call failed.
+ *   - Every wait for other ranks has a deadline (the session's or the group's); none blocks forever.
+ *     Only a wait for a disk has none.
+ *   - Lengths of memory are in bytes, counts in elements; the names of times end in their unit.
  *   - The library never prints, exits or aborts, and installs signal handlers only where it is
  *     asked to: ctrun_crash_report().
  *   - Unless said otherwise an object is used by one thread at a time; different objects may be
@@ -135,8 +135,8 @@ enum {
     CTRUN_ERROR_TEXT_MAX = 1024
 };
 
-/* Filled by a failing call; owned by the caller; needs no initialisation before the call. Of use only then: what the
- * call returns says whether it failed. */
+/* Filled by a failing call; owned by the caller; needs no initialisation. It has no meaning unless the call has failed,
+ * which its result shows. */
 struct ctrun_error {
     int code;                        /* what the call returned: negative */
     char text[CTRUN_ERROR_TEXT_MAX]; /* terminated; a longer sentence is cut */
@@ -149,8 +149,8 @@ CTRUN_API const char *ctrun_strerror(int code);
 
 enum ctrun_log_level {
     CTRUN_LOG_ERR,  /* a person must act */
-    CTRUN_LOG_WARN, /* it continues, but not as well as it should */
-    CTRUN_LOG_INFO, /* what happens in the life of a job: some lines a day */
+    CTRUN_LOG_WARN, /* the job continues, with a disadvantage */
+    CTRUN_LOG_INFO, /* events of a job: some lines a day */
     CTRUN_LOG_DEBUG
 };
 
@@ -185,8 +185,8 @@ CTRUN_API int ctrun_open(struct ctrun_session **out,
 CTRUN_API void ctrun_close(struct ctrun_session *session);
 
 /* Who we are: constant while the session is open, as the environment had it. rank is 0 to
- * world_size - 1, local_rank the same among the workers of our node, node_rank the node's. All of these
- * only read: any thread, at any time, and none of them fails. */
+ * world_size - 1, local_rank the same among the workers of our node, node_rank the node's. Any thread may
+ * call these at any time; none of them fails. */
 CTRUN_API int ctrun_rank(const struct ctrun_session *session);
 CTRUN_API int ctrun_world_size(const struct ctrun_session *session);
 CTRUN_API int ctrun_local_rank(const struct ctrun_session *session);
@@ -254,7 +254,7 @@ CTRUN_API int ctrun_fail_worker(const struct ctrun_error *err);
  *     ctrun_store_get(store, "dataset", &value, &length, &err);   // the others wait here
  *     ctrun_store_close(store);
  *
- * Keys are everybody's: begin yours with a name of your own. Those of this library begin with "ctrun/". */
+ * All ranks and libraries share the keys: give yours a prefix. Those of this library begin with "ctrun/". */
 struct ctrun_store;
 
 /* Connects, retrying until the session's timeout. Blocks. Fails with CTRUN_E_UNREACHABLE,
@@ -272,8 +272,8 @@ CTRUN_API void ctrun_store_close(struct ctrun_store *store);
 CTRUN_API int ctrun_store_set(struct ctrun_store *store, const char *key,
                               const void *value, size_t length,
                               struct ctrun_error *err);
-/* Waits until key exists. *value is allocated and the caller's to free(); a NUL is behind it, which *length does not
- * count. After a failure neither is of use. */
+/* Waits until key exists. *value is allocated, and the caller frees it with free(); a NUL follows it, which *length
+ * does not count. On failure *value and *length have no meaning. */
 CTRUN_API int ctrun_store_get(struct ctrun_store *store, const char *key, void **value,
                               size_t *length, struct ctrun_error *err);
 /* Adds delta to a decimal counter (0 when absent); *result, which may be NULL, is the new value.
@@ -291,7 +291,7 @@ CTRUN_API int ctrun_store_delete(struct ctrun_store *store, const char *key,
 
 /* ---- Process groups and collectives ----------------------------------------------------- */
 
-/* Types of elements, in the byte order of the machine. The numbers are for ever. */
+/* Types of elements, in the byte order of the machine. The numbers never change. */
 enum ctrun_dtype {
     CTRUN_U8,
     CTRUN_I32,
@@ -305,10 +305,10 @@ enum ctrun_dtype {
 /* Bytes of one element; 0 for a value that is no dtype. */
 CTRUN_API size_t ctrun_dtype_size(enum ctrun_dtype dtype);
 
-/* What a reduction makes of the members' elements at one place. */
+/* How a reduction combines the members' elements at one index. */
 enum ctrun_op {
     CTRUN_SUM,
-    CTRUN_AVG, /* their sum by the number of members; floating point only */
+    CTRUN_AVG, /* the sum divided by the number of members; floating point only */
     CTRUN_MIN,
     CTRUN_MAX,
     CTRUN_PROD
@@ -317,8 +317,8 @@ enum ctrun_op {
 struct ctrun_group; /* a set of ranks that communicate; opaque */
 struct ctrun_work;  /* one collective that runs in the background; opaque */
 
-/* How a group is opened. All of it is read by ctrun_group_open() and not kept, but for stream. Every member gives the
- * same backend and ranks. */
+/* How a group is opened. ctrun_group_open() reads it and keeps nothing of it but stream. Every member passes the same
+ * backend and ranks. */
 struct ctrun_group_options {
     size_t size;         /* CTRUN_GROUP_OPTIONS_INIT */
     const char *backend; /* "host" (default: shared memory and TCP) or "nccl" */
@@ -421,8 +421,9 @@ CTRUN_API int ctrun_group_shrink(struct ctrun_group **out,
  * at the same call, as with ctrun_should_stop(), which is asked first: call it once a step on every rank. Without
  * --survive-replace it is false and costs nothing; with it it asks the store about ten times a second. */
 CTRUN_API bool ctrun_should_grow(struct ctrun_session *session);
-/* Does what ctrun_group_shrink() does, under a name that says why it is called: a group of the ranks that are left, and
- * of those that wait. A rank that is still in a call on `old` gets CTRUN_E_ABORTED there, and comes here by that. */
+/* Does what ctrun_group_shrink() does, under a name that tells why it is called: opens a group of the ranks that are
+ * left and of those that wait. A rank that is still in a call on `old` gets CTRUN_E_ABORTED there, and then calls
+ * this. */
 CTRUN_API int ctrun_group_grow(struct ctrun_group **out, struct ctrun_session *session,
                                struct ctrun_group *old,
                                const struct ctrun_group_options *options,
@@ -456,9 +457,9 @@ CTRUN_API bool ctrun_world_changes(struct ctrun_session *session);
 CTRUN_API int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms,
                                int *ranks, int max, uint32_t *epoch,
                                struct ctrun_error *err);
-/* Where the worker store is since the last answer: host and *port, those of MASTER_ADDR and MASTER_PORT until its node is
- * lost; then an empty one of another node, which all that continue find there. The host is valid until the next
- * ctrun_world_next(). */
+/* The address of the worker store: returns the host, writes *port. They are MASTER_ADDR and MASTER_PORT until the node
+ * of the store is lost; then ctrun_world_next() changes them to an empty store on another node, the same for all ranks
+ * that continue. The host is valid until the next ctrun_world_next(). */
 CTRUN_API const char *ctrun_world_store(const struct ctrun_session *session, int *port);
 
 /* Memory that the host back end reduces without a copy (shared between the ranks of a host); on an
@@ -498,8 +499,8 @@ struct ctrun_call_options {
  * (who died, or which node of the world is lost), CTRUN_E_ABORTED; after any of them the group
  * is dead: close it. -EINVAL for arguments that are wrong by themselves, CTRUN_E_USAGE while
  * another thread is inside a call on the same group: the group lives. */
-/* Below in_r is the in of member r, `rank` our own index, op(r) a reduction over all members, and e runs from 0 to
- * count - 1. */
+/* Below, in_r is the `in` of member r, rank our own index, op(r) a reduction over all members; e runs from 0 to count -
+ * 1. */
 /* out[e] = op(r) in_r[e], bit-equal on all ranks. Integers wrap around and have no
  * CTRUN_AVG: CTRUN_E_UNSUPPORTED; f16 and bf16 are added up in f32 and rounded once. */
 CTRUN_API int ctrun_all_reduce(struct ctrun_group *group, const void *in, void *out,
@@ -512,7 +513,7 @@ CTRUN_API int ctrun_reduce(struct ctrun_group *group, const void *in, void *out,
                            int root, const struct ctrun_call_options *options,
                            struct ctrun_error *err);
 /* out[e] = op(r) in_r[rank * count + e]. in: size * count elements, a part for each member; out: count elements, our
- * part reduced. In place: out == in + rank * count. */
+ * reduced part. In place: out == in + rank * count. */
 CTRUN_API int ctrun_reduce_scatter(struct ctrun_group *group, const void *in, void *out,
                                    size_t count, enum ctrun_dtype dtype,
                                    enum ctrun_op op,
@@ -578,8 +579,8 @@ CTRUN_API int ctrun_barrier(struct ctrun_group *group,
                             const struct ctrun_call_options *options,
                             struct ctrun_error *err);
 
-/* Point to point: count elements from data of the one to data of the other, which are borrowed for the call. Matched by
- * the order of calls between the two; both give the same count and
+/* Point to point: sends count elements from the data of one member to the data of another, both borrowed for the call.
+ * Calls are matched by their order between the two; both give the same count and
  * dtype, else CTRUN_E_MISMATCH. Both block: a send may wait for its receiver, and takes in
  * meanwhile what others send to us, up to 256 MiB of each, so that all may send before they
  * receive. Sends and receives in the background that were started one after the other, with nothing
@@ -796,7 +797,7 @@ CTRUN_API int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream
 CTRUN_API int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream,
                                      struct ctrun_error *err);
 /* on: the steps whose forward begins now keep their gradients local and add them up (if
- * backward adds); the first step after it is switched off averages the sum. Give it alike on all ranks. */
+ * backward adds); the first step after it is switched off averages the sum. All ranks pass the same. */
 CTRUN_API void ctrun_ddp_no_sync(struct ctrun_ddp *ddp, bool on);
 /* Sets all gradients to zero (they live in the buckets), in the order of stream. Between steps only.
  * Fails on an nccl group only. */
@@ -955,9 +956,9 @@ CTRUN_API int ctrun_fixed_sum_finish(struct ctrun_fixed_sum *sum, void *out,
 /* ---- DataParallel: replicas of a model in one process ------------------------------------ */
 
 /* What torch.nn.DataParallel does, on the processors of one machine or on its GPUs (ctrun_dp_create_on()): a device
- * is a thread with a replica of the model in memory of its own, and device 0 has the program's parameters; on
- * processors it is the caller's thread. It needs no session and no group. DDP with a rank for each device copies no parameters in a step and exchanges gradients while
- * backward runs: use this where it must be one process.
+ * is a thread with a replica of the model in memory of its own. Device 0 has the program's parameters; on processors
+ * its thread is the caller's. It needs no session and no group. DDP with a rank for each device copies no parameters
+ * in a step and exchanges gradients while backward runs: use this where it must be one process.
  *
  *     ctrun_dp_create(&dp, params, count, 4, &err);
  *     in each step:
@@ -992,10 +993,10 @@ struct ctrun_dp_options {
  * threads. Blocks for no longer than that takes. */
 CTRUN_API int ctrun_dp_create(struct ctrun_dp **out, const struct ctrun_param *params,
                               size_t count, int devices, struct ctrun_error *err);
-/* The same with options, which are copied; NULL: the defaults. On GPUs parameters, and gradients that are the
- * caller's, are memory of the first device, which takes memory for the parameters once more; bits of sums are what
- * NCCL chooses. Calls wait until the devices are through. When replicate, reduce or collect fails on one device it
- * fails on all, and so do all later ones: destroy it. CTRUN_E_UNSUPPORTED: no NCCL, or no such device. */
+/* The same with options, which are copied; NULL: the defaults. On GPUs the parameters, and gradients that are the
+ * caller's, must be in memory of the first device, which allocates memory for a copy of the parameters; NCCL chooses
+ * the order of sums. Calls wait until the devices have finished. When replicate, reduce or collect fails on one device,
+ * it and all later ones fail on all devices: destroy the object. CTRUN_E_UNSUPPORTED: no NCCL, or no such device. */
 CTRUN_API int ctrun_dp_create_on(struct ctrun_dp **out,
                                  const struct ctrun_param *params, size_t count,
                                  int devices, const struct ctrun_dp_options *options,
@@ -1018,9 +1019,9 @@ CTRUN_API int ctrun_dp_replicate(struct ctrun_dp *dp, int replicas,
 /* Forward and backward of one piece. Negative: it failed, err says why. */
 typedef int ctrun_dp_fn(void *context, int device, struct ctrun_error *err);
 /* Calls fn for devices 0 to replicas - 1 at the same time, each in its thread, and blocks until all have returned,
- * however long that takes. On a GPU that is the thread's current device, and replicate and reduce come behind and
- * before what the replica puts on its stream. When some fail: the code of the lowest, and its sentence behind "in
- * replica I on device D". */
+ * however long that takes. On GPUs each thread's device is its current one; what a replica puts on its stream runs after
+ * replicate and before reduce. When some fail: the code of the lowest, and its error text after "in replica I on
+ * device D". */
 CTRUN_API int ctrun_dp_apply(struct ctrun_dp *dp, int replicas, ctrun_dp_fn *fn,
                              void *context, struct ctrun_error *err);
 /* Gradients of device 0 += those of the other replicas, in their order, so that the bits do not depend on who was
@@ -1036,8 +1037,8 @@ CTRUN_API int ctrun_dp_gather(const struct ctrun_tensor *pieces, size_t count,
                               void *room, size_t room_bytes, struct ctrun_tensor *out,
                               struct ctrun_error *err);
 
-/* The same of what lies on the devices of dp: piece i on device i, room on device 0, both of them memory of the GPU
- * where dp is on GPUs. Blocks. */
+/* The same for tensors on the devices of dp: piece i is on device i, room on device 0; on GPUs both are memory of the
+ * GPU. Blocks. */
 CTRUN_API int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *pieces,
                                size_t count, void *room, size_t room_bytes,
                                struct ctrun_tensor *out, struct ctrun_error *err);
@@ -1131,22 +1132,23 @@ struct ctrun_sampler;
 struct ctrun_sampler_options {
     size_t size;  /* CTRUN_SAMPLER_OPTIONS_INIT */
     size_t count; /* data set length */
-    int rank;     /* 0 to world_size - 1; a group's where ranks may be lost */
+    int rank;     /* 0 to world_size - 1; where ranks may be lost, those of a group */
     int world_size;
     uint64_t seed;   /* the same on every rank; epoch e is shuffled by seed + e */
-    bool no_shuffle; /* samples in their order */
-    bool drop_last;  /* no padding: the tail that is not enough for all is left out */
-    bool any_order;  /* a shuffled order of our own, which takes no memory */
+    bool no_shuffle; /* samples in the order of the data set */
+    bool drop_last;  /* no padding: leaves out a tail too short for all ranks */
+    bool any_order;  /* another shuffled order, which takes no memory */
 };
 #define CTRUN_SAMPLER_OPTIONS_INIT                                                     \
     {                                                                                  \
         sizeof(struct ctrun_sampler_options), 0, 0, 1, 0, false, false, false          \
     }
-/* Local; options are copied, and needed: count has no default. -EINVAL: rank is none of world_size ranks; -ENOMEM. */
+/* Local. Options are required, as count has no default, and copied. -EINVAL: rank is not in 0 to world_size - 1;
+ * -ENOMEM. */
 CTRUN_API int ctrun_sampler_create(struct ctrun_sampler **out,
                                    const struct ctrun_sampler_options *options,
                                    struct ctrun_error *err);
-/* Accepts NULL. Behind the loader that has it. */
+/* Accepts NULL. Call it after closing the loader that uses it. */
 CTRUN_API void ctrun_sampler_destroy(struct ctrun_sampler *sampler);
 /* Deals the permutation of `epoch`, leaving out the first `start` samples of the *global*
  * order (already consumed before a restart, maybe with another world size; 0 normally). At or
@@ -1192,7 +1194,7 @@ CTRUN_API int ctrun_batch_plan(struct ctrun_batch_plan *out, size_t global_batch
 CTRUN_API int ctrun_batch_micro(const struct ctrun_batch_plan *plan, size_t i,
                                 size_t *start, size_t *count, struct ctrun_error *err);
 
-/* Batches that threads make ahead of the step that uses them.
+/* Batches that threads fetch before the step that uses them.
  *
  *     options.sampler = sampler;
  *     options.batch = 32;
@@ -1245,9 +1247,9 @@ CTRUN_API int ctrun_loader_set_epoch(struct ctrun_loader *loader, uint64_t epoch
 /* Borrowed from the loader until the next call of ctrun_loader_next(), set_epoch() or close(). */
 struct ctrun_batch {
     size_t size;             /* CTRUN_BATCH_INIT */
-    void *data;              /* as fetch has left it: batch_bytes */
-    const uint64_t *indices; /* of its samples: count of them */
-    size_t count;            /* samples; fewer than asked for at an epoch's end */
+    void *data;              /* batch_bytes, as fetch has written them */
+    const uint64_t *indices; /* count, of its samples */
+    size_t count;            /* samples; fewer than options.batch at an epoch's end */
 };
 #define CTRUN_BATCH_INIT                                                               \
     {                                                                                  \
@@ -1279,18 +1281,18 @@ CTRUN_API int ctrun_loader_get_stats(struct ctrun_loader *loader,
 /* A file of records of one size behind a header, read one by one where they are asked for: data larger than
  * memory, in any order. Any number of threads at once. */
 struct ctrun_records;
-/* header_bytes are passed over; path is copied. Reads no record. CTRUN_E_BAD_DATA when the file is not there, or is no
- * header and whole records; -EINVAL: records of 0 bytes; -ENOMEM. */
+/* Skips header_bytes; copies path; reads no record. CTRUN_E_BAD_DATA: the file is not there, or is not a header and
+ * whole records; -EINVAL: record_bytes is 0; -ENOMEM. */
 CTRUN_API int ctrun_records_open(struct ctrun_records **out, const char *path,
                                  uint64_t header_bytes, size_t record_bytes,
                                  struct ctrun_error *err);
-/* Accepts NULL. Behind the loader that reads from them. */
+/* Accepts NULL. Call it after closing the loader that reads from them. */
 CTRUN_API void ctrun_records_close(struct ctrun_records *records);
-/* As the file was when it was opened. */
+/* Of the file when it was opened. */
 CTRUN_API uint64_t ctrun_records_count(const struct ctrun_records *records);
 /* A ctrun_loader_fetch_fn; context: the records. Writes count * record_bytes to out, record indices[i] at i *
- * record_bytes. Blocks on the disk, without a deadline. CTRUN_E_BAD_DATA: the file cannot be read, or was cut off
- * meanwhile; -EINVAL: no such record. */
+ * record_bytes. Blocks on the disk, without a deadline. CTRUN_E_BAD_DATA: the file cannot be read, or has become
+ * shorter; -EINVAL: no such record. */
 CTRUN_API int ctrun_records_fetch(void *context, const uint64_t *indices, size_t count,
                                   void *out, struct ctrun_error *err);
 
@@ -1360,7 +1362,7 @@ CTRUN_API const char *ctrun_dataset_default_directory(void);
  * naming the file, the offset, what is wrong and what to do. Blocks on the disk. */
 CTRUN_API int ctrun_dataset_load(struct ctrun_dataset *out, const char *directory,
                                  enum ctrun_split split, struct ctrun_error *err);
-/* Frees images and labels, and not the struct, which is the caller's. NULL is fine, as is twice. */
+/* Frees images and labels, not the struct. Accepts NULL, and a second call. */
 CTRUN_API void ctrun_dataset_free(struct ctrun_dataset *dataset);
 /* Gathers batch images as floats (x / 255 - mean) / std into x (batch, rows * columns) and
  * labels into y (batch). indices: batch entries, each < count. Pure. */
@@ -1370,12 +1372,12 @@ CTRUN_API void ctrun_dataset_gather(const struct ctrun_dataset *dataset,
 
 /* ---- Checkpoints: safetensors files, written atomically --------------------------------- */
 
-/* A tensor in memory, or a piece of one. All that it points to is borrowed for the call that gets it. */
+/* A tensor in memory, or a piece of one. All that it points to is borrowed for the call. */
 struct ctrun_tensor {
     size_t size;      /* CTRUN_TENSOR_INIT */
-    const char *name; /* one of a kind within a checkpoint */
+    const char *name; /* unique within a checkpoint */
     enum ctrun_dtype dtype;
-    int dims;                      /* 0: a single element */
+    int dims;                      /* 0: one element */
     int64_t sizes[CTRUN_MAX_DIMS]; /* of data */
     void *data;                    /* contiguous; read by save, written by load */
     /* Of a piece: the sizes of the tensor that it is cut out of, and where in it data begin. All 0: data
@@ -1422,7 +1424,7 @@ CTRUN_API int ctrun_checkpoint_open(struct ctrun_checkpoint **out, const char *p
                                     struct ctrun_error *err);
 /* Accepts NULL. */
 CTRUN_API void ctrun_checkpoint_close(struct ctrun_checkpoint *checkpoint);
-/* What metadata said of that key when it was saved. NULL when the key is not there; borrowed until close. */
+/* The value of the key in the metadata that was saved; NULL: no such key. Borrowed until close. */
 CTRUN_API const char *
 ctrun_checkpoint_metadata(const struct ctrun_checkpoint *checkpoint, const char *key);
 /* Reads the named tensor, or a piece of it, however it was cut when it was saved; a leading "module." is
@@ -1455,7 +1457,7 @@ CTRUN_API int ctrun_shards_open(struct ctrun_shards **out, const char *directory
                                 struct ctrun_group *group,
                                 const struct ctrun_shards_options *options,
                                 struct ctrun_error *err);
-/* Waits for the thread. How its writing ended nobody hears any more: call ctrun_shards_wait() before. It comes before
+/* Waits for the thread. Its error is lost: call ctrun_shards_wait() before. It comes before
  * ctrun_group_close(). NULL is fine. */
 CTRUN_API void ctrun_shards_close(struct ctrun_shards *shards);
 /* Saves a checkpoint for `step` (at most 2^53). Collective. tensors are what this rank has: whole ones or

@@ -372,8 +372,8 @@ static bool agree(struct ctrun_session *session, struct ct_stop_point *point,
 
     if (rc >= 0)
         return rc > 0;
-    if (session
-            ->survives) /* the store may be lost with its node: the next one is known with the next world */
+    /* The store may be lost with its node; the next world names the next one. */
+    if (session->survives)
         return is_asked;
     /* For good: the other ranks may have agreed and done it without this one. */
     ct_warn("ranks may %s at different steps why=%s", word, why.text);

@@ -44,7 +44,7 @@ struct ctrun_session {
 
 /* Where it stands now; good until the next decision. */
 struct ct_group_place ct_session_place(struct ctrun_session *session);
-/* The worker store may have moved with the last decision: then the connection is to be opened again. */
+/* Closes the connection to the worker store if the last decision has moved that. */
 void ct_session_move_store(struct ctrun_session *session,
                            const struct ct_worker_world *world);
 /* Opens its own connection to the store, unless it has one. */

@@ -55,7 +55,7 @@ static const struct query {
     [CT_TCPSTORE_WATCH_KEY] = {"WATCH_KEY", {false, 1, 0}, REPLY_FIXED, 1},
 };
 
-/* Query bytes of D0, with what nightlies of May to July 2023 added to it. */
+/* Query bytes of D0, with those that nightlies of May to July 2023 added. */
 static const uint8_t d0_queries[] = {
     CT_TCPSTORE_SET,         CT_TCPSTORE_COMPARE_SET, CT_TCPSTORE_GET,
     CT_TCPSTORE_ADD,         CT_TCPSTORE_CHECK,       CT_TCPSTORE_WAIT,

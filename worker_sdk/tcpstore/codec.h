@@ -8,7 +8,7 @@
  *     D0   torch <= 2.0   begins with a query
  *     D2   torch >= 2.2   begins with VALIDATE: 00 CE F7 85 3C
  *
- * Nightlies of 2023, perhaps 2.1, had one between the two: from D0 it cannot be told, and it is not spoken here.
+ * Nightlies of 2023, perhaps 2.1, had a third one, which cannot be distinguished from D0: it is not supported.
  *
  * Both directions work on a stream without copying or allocating: a scan walks from length
  * field to length field, remembers where it stopped, and says how many bytes must be there

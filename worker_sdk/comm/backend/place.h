@@ -85,7 +85,7 @@ struct ct_group_place {
     /* NULL: find out which ranks share memory. Else ranks with equal text do (tests; or to cut
      * a host in parts). */
     const char *host_id;
-    /* nccl: 1 + the number of the device, which becomes that of the thread; 0: the one that is current. */
+    /* nccl: 1 + the number of the device, which is made current in this thread; 0: the current device. */
     int device;
 };
 

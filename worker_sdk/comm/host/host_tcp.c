@@ -89,8 +89,8 @@ static int fail_swap_timeout(const struct ct_host_tcp *tcp, const struct ct_call
     return ct_fail(err, CTRUN_E_TIMEOUT, "%s: no answer in time from: %s", text, names);
 }
 
-/* What member i is to get of large data goes out behind our header: whether it means the same call it sees from that,
- * and nobody waits for the other before both have something to do. */
+/* Sends member i its slice of large data right behind our header. Member i compares the headers before it uses the
+ * slice, and neither side waits for the other's header first. */
 static enum ct_moved send_ahead(struct ct_host_tcp *tcp, int i, enum ct_moved before)
 {
     const enum ct_moved moved = ct_host_tcp_push(

@@ -3,9 +3,9 @@
  *
  * Every call begins with a header from each to each: all know at once who is missing and whether
  * all mean the same. Up to CT_SWAP_BYTES of data travel with the header and are reduced by
- * everybody. More data is reduced by the members that own its slices, to whom it goes out right behind the header, and
- * which then go round the ring of the members (all-gather), or down a chain (broadcast). A reduction takes the members in
- * rank order, whatever the size of the data. Sockets never block; waiting is a brief spin, then
+ * everybody. Of more data each member reduces the slice that it owns: slices are sent to their owners right behind the
+ * header, and the results then go round the ring of the members (all-gather) or down a chain (broadcast). A reduction
+ * takes the members in rank order, whatever the size of the data. Sockets never block; waiting is a brief spin, then
  * poll(). */
 #ifndef CT_COMM_HOST_TCP_H
 #define CT_COMM_HOST_TCP_H

@@ -28,8 +28,7 @@ enum {
 struct ct_swap {
     size_t sent;
     size_t got;
-    size_t
-        ahead; /* bytes of the large data behind it that it got before we have its header */
+    size_t ahead; /* bytes of its slice that were sent before its header came */
     unsigned char bytes[CT_HEADER_BYTES + CT_SWAP_BYTES];
 };
 
@@ -41,10 +40,9 @@ struct ct_host_tcp {
     struct pollfd *polls;
     const void **sources;
     size_t *offsets;
-    const unsigned char *
-        ahead; /* of the call that begins: slices by offsets, which may go out at once; or NULL */
-    struct ct_buf *inboxes; /* by member: what came while we were sending */
-    unsigned char *scratch; /* CT_SCRATCH_BYTES of the mesh's size */
+    const unsigned char *ahead; /* data whose slices follow our header; or NULL */
+    struct ct_buf *inboxes;     /* by member: what came while we were sending */
+    unsigned char *scratch;     /* CT_SCRATCH_BYTES of the mesh's size */
 };
 
 /* ---- host_tcp_pipe.c --------------------------------------------------------------------- */
@@ -81,7 +79,7 @@ int ct_host_tcp_idle(struct ct_host_tcp *tcp, int n, const struct ct_call *call,
 
 /* ---- host_tcp_reduce.c ------------------------------------------------------------------- */
 
-/* Where the slices of the call begin, for all that are reduced. */
+/* Fills tcp->offsets with where the slices of a reduction begin. */
 void ct_host_tcp_cut_slices(struct ct_host_tcp *tcp, const struct ct_call *call);
 /* `out` becomes the result for slice `me` of everybody's call->in; it may be that slice itself.
  * tcp->offsets holds where the slices begin, and the end; all members have agreed on the call. */

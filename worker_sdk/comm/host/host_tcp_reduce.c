@@ -20,7 +20,7 @@ struct scatter {
     struct ctrun_error *err;
 };
 
-/* Equal slices of `count` elements, the first of them one element longer; of a reduce-scatter the members' parts. */
+/* Slices of equal length, the first ones one element longer; in a reduce-scatter the parts of the members. */
 void ct_host_tcp_cut_slices(struct ct_host_tcp *tcp, const struct ct_call *call)
 {
     size_t element = ctrun_dtype_size(call->dtype);

@@ -18,9 +18,9 @@
  * overwrite post[s & 1] only with s + 2, and gets there only when all have posted s + 1, which
  * they do after they have read s: two posts a member are enough, and there is nothing to reset.
  *
- * Who waits spins briefly, then gives way, then sleeps on its own bell. Spins are for members that have a processor
- * each, and yields for those that have none but theirs: where neither has ended a wait of late, as on a machine that
- * is busy with other programs, there are fewer of them. The bell cannot be
+ * A member that waits spins briefly, then yields, then sleeps on its own bell. Spins pay when each member has a
+ * processor, yields when members share one. When neither has ended a wait of late, as on a machine that is busy with
+ * other programs, there are fewer of them. The bell cannot be
  * missed: a sleeper reads its bell, raises its flag, and only then looks again whether it must
  * sleep; a waker publishes, and only then looks at the flags; all four are sequentially
  * consistent, so one of the two sees the other. Of the members that post the same number at
@@ -87,9 +87,9 @@ struct ct_segment {
     int *pidfds;
     struct ct_buf *inboxes; /* by member: what came while we were sending, see ring.h */
     int spins;              /* looks before the first sched_yield(), at most */
-    int spins_now;          /* as many as have paid of late: see ct_segment_wait() */
-    int yields;             /* and before the first sleep, at most */
-    int yields_now;         /* likewise */
+    int spins_now;  /* as many as have paid of late (adapt() in segment_wait.c) */
+    int yields;     /* and before the first sleep, at most */
+    int yields_now; /* likewise */
     _Atomic uint32_t *ready; /* in the head: slept on before there are bells */
     void *head;
     size_t head_bytes;

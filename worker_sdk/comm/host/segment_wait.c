@@ -13,8 +13,8 @@
 #include "worker_sdk/comm/host/segment.h"
 
 enum {
-    SWITCH_NS = 1500,      /* less than to another thread and back */
-    LONG_YIELD_NS = 200000 /* nobody who only posts takes so long */
+    SWITCH_NS = 1500,      /* less than a switch to another thread and back takes */
+    LONG_YIELD_NS = 200000 /* longer than a member takes to post */
 };
 
 static int futex_wait(_Atomic uint32_t *word, uint32_t value, int ms)
@@ -152,8 +152,8 @@ static void sleep_a_slice(struct ct_segment *segment, const struct ct_wait *wait
         (void)futex_wait(segment->ready, 0, slice_ms);
 }
 
-/* Twice as many looks next time when the last have ended a wait, else half as many; 1 at least, so that it is found out
- * when they pay again. `most` 0: never any. */
+/* Doubles the number of looks when the last ones have ended a wait, else halves it; at least 1, to find out when they
+ * pay again. `most` 0: always 0. */
 static void adapt(int *now, int most, bool has_paid)
 {
     const int next = has_paid ? *now * 2 : *now / 2;
@@ -162,7 +162,7 @@ static void adapt(int *now, int most, bool has_paid)
     *now = *now < most ? *now : most;
 }
 
-/* True: it is met. */
+/* True: the condition is met. */
 static bool spin(struct ct_segment *segment, const struct ct_wait *wait)
 {
     for (int i = 0; i < segment->spins_now; i++) {
@@ -175,8 +175,8 @@ static bool spin(struct ct_segment *segment, const struct ct_wait *wait)
     return false;
 }
 
-/* The same. *alone: nobody has used the processor meanwhile. A yield that takes long has given it to another program,
- * maybe for a whole slice of its time; who sleeps is woken ahead of such a program. */
+/* Likewise. *alone: no other thread has used the processor meanwhile. A long yield has given it to another program,
+ * perhaps for a whole time slice: then stop and sleep, because a sleeper is woken ahead of such a program. */
 static bool yield(struct ct_segment *segment, const struct ct_wait *wait, bool *alone)
 {
     uint64_t now_ns = ct_now_ns();
@@ -199,8 +199,8 @@ static bool yield(struct ct_segment *segment, const struct ct_wait *wait, bool *
     return wait->is_met(segment, wait);
 }
 
-/* Without a sleep. A spin pays that ends a wait, and one that was too short: yields have ended the wait, but not because
- * they let somebody else run. Members may have two processors between them, and both be on one, as the other is busy. */
+/* Waits without sleeping. Spins pay when they end the wait, and also when they were too few: yields then end it
+ * although no other thread ran. Two members may share one processor while the other one is busy. */
 static bool wait_awake(struct ct_segment *segment, const struct ct_wait *wait)
 {
     bool is_met, alone;

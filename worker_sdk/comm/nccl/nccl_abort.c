@@ -15,7 +15,7 @@ static bool is_idle(struct nccl *nccl)
             (last->is_placed && ct_nccl_api.cudaEventQuery(last->done) == cudaSuccess));
 }
 
-/* Ends what runs on the communicator, so that ncclCommShrink() can follow. False: it is to be aborted. Lock held. */
+/* Ends what runs on the communicator, so that ncclCommShrink() can follow. False: it must be aborted. Lock held. */
 static bool stop_comm(struct nccl *nccl)
 {
     ncclResult_t begun;
@@ -57,7 +57,7 @@ void ct_nccl_finish_running(struct nccl *nccl)
     int rc = 0;
 
     while (rc == 0) {
-        pthread_mutex_lock(&nccl->lock); /* the thread takes tickets out */
+        pthread_mutex_lock(&nccl->lock); /* the watching thread takes tickets out */
         if (ct_list_is_empty(&nccl->running)) {
             rc = 1;
         } else {

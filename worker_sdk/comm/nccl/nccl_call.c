@@ -14,7 +14,7 @@ static const ncclRedOp_t ops[] = {[CTRUN_SUM] = ncclSum,
                                   [CTRUN_MAX] = ncclMax,
                                   [CTRUN_PROD] = ncclProd};
 
-/* All messages at the same time; those to oneself are messages like others. Lock held. */
+/* Starts all messages at the same time, those to oneself like others. Lock held. */
 static ncclResult_t launch_messages(struct nccl *nccl, const struct ct_call *call)
 {
     ncclResult_t rc = ct_nccl_api.ncclGroupStart();
@@ -94,7 +94,7 @@ static cudaError_t run_copy(struct nccl *nccl, struct ticket *ticket, const void
                                        nccl->stream);
 }
 
-/* The group's stream waits for what `stream` has by now. */
+/* Makes the group's stream wait for what is on `stream` by now. */
 static cudaError_t join(struct nccl *nccl, cudaStream_t stream)
 {
     cudaError_t rc = ct_nccl_api.cudaEventRecord(nccl->joined, stream);
@@ -104,9 +104,9 @@ static cudaError_t join(struct nccl *nccl, cudaStream_t stream)
                : rc;
 }
 
-/* Caller's stream, copy to the device, the call, copy to the host, event: in this order on the group's stream. The
- * lock is held for NCCL alone. is_placed comes last: before that `done` is the event of an earlier call, which has
- * fired. */
+/* Puts on the group's stream, in this order: the wait for the caller's stream, the copy to the device, the call, the
+ * copy to the host, the event. Holds the lock for NCCL alone. Sets is_placed last: before that `done` is the event of
+ * an earlier call, which has fired. */
 static int put_on_stream(struct nccl *nccl, struct ticket *ticket, cudaStream_t stream,
                          struct ctrun_error *err)
 {
@@ -230,7 +230,7 @@ int ct_nccl_poll(void *self, void *opaque, bool wait, struct ctrun_error *err)
     pthread_mutex_lock(&nccl->lock);
     if (rc > 0 || ticket->is_captured)
         ct_nccl_spend(nccl,
-                      ticket); /* else close frees it: the device may still be at it */
+                      ticket); /* else close frees it: the device may still use it */
     pthread_mutex_unlock(&nccl->lock);
     return rc;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
-/* What a graph cannot have; those of messages ct_nccl_check_messages() has refused. */
+/* Refuses what a graph cannot have; ct_nccl_check_messages() has checked messages. */
 static int check_captured(struct nccl *nccl, const struct ct_call *call,
                           struct ctrun_error *err)
 {

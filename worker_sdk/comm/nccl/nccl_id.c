@@ -8,7 +8,7 @@
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
 enum {
-    ID_SLICE_MS = 200,    /* between looks whether a rank is lost */
+    ID_SLICE_MS = 200,    /* between checks whether a rank is lost */
     RANKS_PER_ROOT = 128, /* CTRUN_NCCL_RANKS_PER_ROOT; torch's, too */
 };
 
@@ -31,8 +31,8 @@ int ct_nccl_get_value(const struct ct_backend_setup *setup, const char *key,
     }
 }
 
-/* One member of so many makes an id, so that not all meet at one. All ranks have the same NCCL and, as the
- * manual says, the same environment. */
+/* One of RANKS_PER_ROOT members makes an id, so that not all connect to the same one. All ranks have the same NCCL and,
+ * as the manual says, the same environment. */
 static int count_roots(int size)
 {
     const char *given = getenv("CTRUN_NCCL_RANKS_PER_ROOT");
@@ -74,7 +74,7 @@ static int share_id(ncclUniqueId *id, int i, int count,
     return rc;
 }
 
-/* Our own id first: others wait for it while we wait for theirs. */
+/* Shares our own id first: others wait for it while we wait for theirs. */
 static int share_ids(ncclUniqueId *ids, int count, const struct ct_backend_setup *setup,
                      struct ctrun_error *err)
 {

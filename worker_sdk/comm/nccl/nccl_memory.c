@@ -9,8 +9,8 @@ enum {
     NCCL_MEMORY_MIN = 64 << 10 /* NCCL gives 2 MiB at least */
 };
 
-/* Registered, so that NCCL sends from it and receives into it without a copy. What one rank registers all do:
- * they alloc the same. */
+/* Registers the block, so that NCCL sends from it and receives into it without a copy. All ranks register the same,
+ * because they allocate the same. */
 static int register_block(struct nccl *nccl, struct block *block, size_t bytes,
                           uint64_t deadline_ms, struct ctrun_error *err)
 {
@@ -29,7 +29,7 @@ static int register_block(struct nccl *nccl, struct block *block, size_t bytes,
     return begun == ncclSuccess ? 0 : ct_nccl_fail(err, "register", begun);
 }
 
-/* A communicator that was aborted knows of no memory any more. */
+/* An aborted communicator has no registered memory. */
 static void free_block(struct nccl *nccl, struct block *block)
 {
     pthread_mutex_lock(&nccl->lock);
@@ -80,7 +80,7 @@ int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
     return 0;
 }
 
-/* No call is at it any more, nor a kernel of the caller's. */
+/* Waits first until no call and no kernel of the caller uses it. */
 int ct_nccl_free(void *self, void *at)
 {
     struct nccl *nccl = self;
@@ -97,7 +97,7 @@ int ct_nccl_free(void *self, void *at)
             return 0;
         }
         *link = block->next;
-        /* A failure was somebody else's, who is reported. */
+        /* A failure belongs to another call, which reports it. */
         (void)ct_nccl_api.cudaDeviceSynchronize();
         free_block(nccl, block);
         return 0;

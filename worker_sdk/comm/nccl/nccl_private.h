@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the NCCL back end share: the functions of the libraries, the group, its calls. Each file uses
- * only those whose functions stand above its own here. nccl.c tells how it works. */
+/* What the files of the NCCL back end share: the functions of the libraries, the group, its calls. Each file uses only
+ * functions that are declared above its own here. nccl.c describes how it works. */
 #ifndef WORKER_SDK_COMM_NCCL_PRIVATE_H
 #define WORKER_SDK_COMM_NCCL_PRIVATE_H
 
@@ -48,7 +48,7 @@
     X(cudaHostAlloc)                                                                   \
     X(cudaFreeHost) X(cudaPointerGetAttributes) X(cudaGetErrorString)
 
-/* Those that a newer NCCL has: since which version. NULL where it has not. */
+/* Functions of a newer NCCL, and since which version. NULL where it does not have them. */
 #define CT_NEWER_FUNCTIONS(X)                                                          \
     X(ncclCommInitRankScalable, 22300)                                                 \
     X(ncclMemAlloc, 21900)                                                             \
@@ -85,9 +85,9 @@ struct ticket {
     struct ct_call call;
     bool is_captured; /* it is part of a graph: no event tells when it has run */
     bool is_placed; /* `done` is on the stream; before that it is of an earlier call */
-    bool is_released; /* its caller does not ask any more */
+    bool is_released; /* its caller no longer waits for it */
     bool is_done;
-    /* What lies on the host goes through these, `room` bytes each; kept for the next call. */
+    /* Data on the host goes through these, `room` bytes each; kept for the next call. */
     void *pinned;
     void *device;
     size_t room;
@@ -96,8 +96,8 @@ struct ticket {
 
 struct nccl {
     ncclComm_t comm; /* NULL once aborted */
-    bool is_kept;    /* it may be followed by a smaller one, which is made of it */
-    bool is_stopped; /* by its end: comm is for ncclCommShrink() alone */
+    bool is_kept;    /* a smaller one may be made of it */
+    bool is_stopped; /* it is ended: comm is for ncclCommShrink() alone */
     bool has_recorded;
     cudaStream_t stream;
     cudaEvent_t joined; /* of callers' streams */
@@ -111,7 +111,7 @@ struct nccl {
     struct ct_list running;
     struct ct_list recorded; /* into a graph, until they are spent */
     struct ct_list spare;
-    pthread_cond_t released; /* a call has nobody who waits for it */
+    pthread_cond_t released; /* signalled when a call is released */
     bool is_closing;
     bool has_thread;
     pthread_t thread;
@@ -136,7 +136,7 @@ int ct_nccl_ask_comm(struct nccl *nccl, const char *what, struct ctrun_error *er
 /* Waits until the communicator is idle: 0 or a code. The lock is free while it naps, for an abort. */
 int ct_nccl_settle(struct nccl *nccl, const char *what, uint64_t deadline_ms,
                    struct ctrun_error *err);
-/* 1 when the device is through with the call, 0 not yet. Lock held. */
+/* 1 when the device has finished the call, 0 not yet. Lock held. */
 int ct_nccl_ask_device(struct nccl *nccl, struct ticket *ticket,
                        struct ctrun_error *err);
 int ct_nccl_fail_late(const struct ticket *ticket, struct ctrun_error *err);
@@ -146,25 +146,25 @@ int ct_nccl_fail_late(const struct ticket *ticket, struct ctrun_error *err);
 /* ct_backend_ops.abort: the first reason stays. Any thread, again and again. One that may be followed by a smaller
  * communicator is only stopped. */
 void ct_nccl_abort(void *self, int code, const char *text);
-/* What fails kills the group; the first reason is returned. */
+/* A failure ends the group; returns the first reason. */
 int ct_nccl_fail_group(struct nccl *nccl, int rc, const struct ctrun_error *why,
                        struct ctrun_error *err);
-/* Waits until the device is through with all calls, so that their memory may go. */
+/* Waits until the device has finished all calls, so that their memory may be freed. */
 void ct_nccl_finish_running(struct nccl *nccl);
 
 /* ---- nccl_memory.c: memory of the group */
 
-/* ct_backend_ops.alloc and .free. A free waits for the calls that run, and for kernels of the caller's. */
+/* ct_backend_ops.alloc and .free. A free waits for running calls and for kernels of the caller. */
 int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
                   struct ctrun_error *err);
 int ct_nccl_free(void *self, void *at);
-/* Ends a communicator that was stopped, with the memory that waited for it: nothing can be made of it any more. */
+/* Ends a communicator that was stopped, and frees the memory that waited for it: no smaller one will be made of it. */
 void ct_nccl_end_stopped(struct nccl *nccl);
 
 /* ---- nccl_id.c: members find each other through the store */
 
-/* A value of the store; the caller frees it. Waits until it is there, or a rank of the world is lost: member 0
- * may have died before it set it. */
+/* A value of the store; the caller frees it. Waits until it is there or a rank of the world is lost: member 0 may die
+ * before it sets it. */
 int ct_nccl_get_value(const struct ct_backend_setup *setup, const char *key,
                       void **value, size_t *length, struct ctrun_error *err);
 int ct_nccl_make_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
@@ -172,18 +172,18 @@ int ct_nccl_make_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
 
 /* ---- nccl_shrink.c: a communicator of what is left of another */
 
-/* A new one, or setup->old made smaller. In the end the old communicator is gone; it is kept while it is not known
- * what the others can do. */
+/* Makes a new communicator, or setup->old smaller. In the end the old one is gone; it is kept until it is known what
+ * the other ranks can do. */
 int ct_nccl_init_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                       struct ctrun_error *err);
 
 /* ---- nccl_ticket.c: calls on their way */
 
-/* One that nobody uses, in no list; NULL: it could not be made. Takes the lock. */
+/* An unused ticket, in no list; NULL: it could not be made. Takes the lock. */
 struct ticket *ct_nccl_take_ticket(struct nccl *nccl, struct ctrun_error *err);
 /* To `spare`. Lock held. */
 void ct_nccl_spend(struct nccl *nccl, struct ticket *ticket);
-/* When no other thread knows the group any more. */
+/* Called when no other thread uses the group any more. */
 void ct_nccl_free_tickets(struct ct_list *list);
 
 /* ---- nccl_stage.c: calls whose buffers lie on the host */
@@ -197,19 +197,19 @@ size_t ct_nccl_out_bytes(const struct nccl *nccl, const struct ct_call *call);
 bool ct_nccl_is_host_memory(const void *at, size_t bytes);
 /* Where the device reads `in`: there, or a copy of it that the stream makes. After ct_nccl_stage_out(). */
 cudaError_t ct_nccl_stage_in(struct nccl *nccl, struct ticket *ticket, const void **in);
-/* Where the device writes `out`; what lies on the host is fetched in the end. */
+/* Where the device writes `out`; data for the host is fetched in the end. */
 cudaError_t ct_nccl_stage_out(struct nccl *nccl, struct ticket *ticket, void **out);
 /* Messages are not staged: the device must reach them. */
 int ct_nccl_check_messages(const struct ct_call *call, struct ctrun_error *err);
 
 /* ---- nccl_capture.c: calls that become part of a graph */
 
-/* Whether the call is to be recorded, and can be. */
+/* *is_captured: the call is to be recorded. Fails when it cannot be. */
 int ct_nccl_find_capture(struct nccl *nccl, const struct ct_call *call,
                          cudaStream_t stream, bool *is_captured,
                          struct ctrun_error *err);
 int ct_nccl_fail_captured(struct ctrun_error *err);
-/* The stream comes behind all that the group's own has in the capture. Takes the lock. */
+/* Makes the stream wait for all that the group's own has in the capture. Takes the lock. */
 int ct_nccl_release_captured(struct nccl *nccl, struct ticket *ticket,
                              void *const *stream, struct ctrun_error *err);
 

@@ -8,7 +8,7 @@
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
 enum {
-    REVOKE_MS = 5000 /* for what runs to end, and else a new communicator is made */
+    REVOKE_MS = 5000 /* for running calls to end; else a new communicator is made */
 };
 
 /* Whether the old one can be made smaller. Waits until what ran on it has ended. */
@@ -36,7 +36,7 @@ static bool may_shrink(struct nccl *nccl, const struct ct_backend_setup *setup)
     }
 }
 
-/* What member i says, as our key `what` has it. */
+/* What member i has put under the key `what`. */
 static int get_word(const struct ct_backend_setup *setup, const char *what, int i,
                     char text[CT_BOOTSTRAP_KEY_MAX], struct ctrun_error *err)
 {
@@ -65,7 +65,7 @@ static int put_word(const struct ct_backend_setup *setup, const char *what,
     return store->set(store->context, key, text, strlen(text), setup->deadline_ms, err);
 }
 
-/* The old one is made smaller if all have it still, and it is the same one; else all make a new one. */
+/* The old one is made smaller if all members still have it and it is the same; else all make a new one. */
 static int agree(bool *shrinks, const struct ct_backend_setup *setup, bool is_able,
                  struct ctrun_error *err)
 {
@@ -89,7 +89,7 @@ static int agree(bool *shrinks, const struct ct_backend_setup *setup, bool is_ab
     return rc < 0 ? rc : put_word(setup, "way", *shrinks ? "shrink" : "new", err);
 }
 
-/* Members of the old one that are none of ours, as they are numbered there. */
+/* Members of the old group that are not in ours, by their numbers there. */
 static int list_excluded(int *excluded, const struct ct_backend_setup *setup)
 {
     int count = 0;
@@ -102,7 +102,7 @@ static int list_excluded(int *excluded, const struct ct_backend_setup *setup)
     return count;
 }
 
-/* Until the new one is there. 1: it is; 0: not yet. */
+/* Asks whether the new communicator is there. 1: it is; 0: not yet. */
 static int ask_shrunk(struct nccl *nccl, struct nccl *old, struct ctrun_error *err)
 {
     ncclResult_t state = ncclSystemError;

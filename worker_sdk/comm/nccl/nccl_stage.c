@@ -38,7 +38,7 @@ size_t ct_nccl_out_bytes(const struct nccl *nccl, const struct ct_call *call)
     return gets ? call->bytes * each : 0;
 }
 
-/* Before the call is on the stream: nobody is at the buffers that are replaced. */
+/* Called before the call is on the stream: no call uses the buffers that are replaced. */
 static cudaError_t reserve(struct ticket *ticket, size_t bytes)
 {
     size_t room = STAGE_MIN_BYTES;
@@ -46,7 +46,7 @@ static cudaError_t reserve(struct ticket *ticket, size_t bytes)
 
     if (bytes <= ticket->room)
         return cudaSuccess;
-    while (room < bytes) /* seldom more: to free waits for the whole device */
+    while (room < bytes) /* grows seldom: cudaFree() waits for the whole device */
         room *= 2;
     if (ticket->pinned)
         (void)ct_nccl_api.cudaFreeHost(ticket->pinned);

@@ -53,8 +53,8 @@ int ct_nccl_settle(struct nccl *nccl, const char *what, uint64_t deadline_ms,
     }
 }
 
-/* An abort ends the kernel, so that the event of a call that failed fires too:
- * the group is asked in any case, and after the event. */
+/* An abort ends the kernel, so the event of a call that failed fires, too: therefore the group is always asked, and
+ * after the event. */
 int ct_nccl_ask_device(struct nccl *nccl, struct ticket *ticket,
                        struct ctrun_error *err)
 {

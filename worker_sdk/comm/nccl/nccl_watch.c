@@ -44,12 +44,12 @@ static bool has_released(struct nccl *nccl)
     return false;
 }
 
-/* Sleeps while no call is without somebody who waits for it. The abort comes when the lock is free again. */
+/* Sleeps while no call is released. Aborts after it has released the lock. */
 static void *watch(void *context)
 {
     struct nccl *nccl = context;
     struct ctrun_error why = {.text = ""};
-    /* The queries of this thread are no business of somebody's capture, which they would invalidate. */
+    /* Queries of this thread must not invalidate a capture of another one. */
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     int rc = 0;
 
