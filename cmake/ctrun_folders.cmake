@@ -31,7 +31,7 @@ foreach(line ${lines})
     endforeach()
 endforeach()
 
-# ctrun_see_only(TARGET): its sources, which all lie in this folder, find those headers.
+# ctrun_see_only(TARGET): its sources, all of this folder, find only those headers.
 function(ctrun_see_only target)
     file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
     string(REPLACE "/" "." roots "${sees_${folder}}")
@@ -39,9 +39,9 @@ function(ctrun_see_only target)
     target_include_directories(${target} PRIVATE ${roots})
 endfunction()
 
-# ctrun_folder(WHOLE SOURCES...): these sources of this folder as an object library, whose objects go into the archive
-# or program WHOLE. It is compiled as WHOLE is, so that WHOLE's libraries and options must be known. Its name is the
-# folder's and WHOLE's, as parts of one folder may go into several: agent.link.ctrun_agent.
+# ctrun_folder(WHOLE SOURCES...): makes an object library of these sources of this folder and adds its objects to the
+# archive or program WHOLE. It is compiled like WHOLE, whose libraries and options must be set before. Its name has the
+# folder and WHOLE, because parts of one folder may go into several: agent.link.ctrun_agent.
 function(ctrun_folder whole)
     file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
     string(REPLACE "/" "." objects ${folder}.${whole})

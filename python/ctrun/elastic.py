@@ -40,8 +40,8 @@ from ._library import call, library
 
 __all__ = ["attach"]
 
-MEET = timedelta(seconds=3)       # to connect to those that the agent has named, or to the worker store
-MEET_ALL = 10.0                   # for all of them, in seconds: they have asked at the same time
+MEET = timedelta(seconds=3)       # to connect to the ranks that the agent has named, or to the worker store
+MEET_ALL = 10.0                   # for all of these ranks, in seconds: they have asked at the same time
 PATIENCE = 1800.0                 # for the others to ask, in seconds: one may be writing a checkpoint
 TRIES = 5                         # of one step by the same ranks: then it is not the others
 _original: Any = getattr(dist, "init_process_group", None)
@@ -53,16 +53,16 @@ class _Changed(RuntimeError):
 
 
 class _Store(dist.Store):  # type: ignore[misc, unused-ignore] # torch may be missing where types are checked
-    """The worker store, which may move: groups keep the one that they were made with. Of what a Store can do it has
-    what Gloo and c10d ask for."""
+    """The worker store, which may move: groups keep this object when it does. It has the methods of Store that Gloo
+    and c10d call."""
 
     def __init__(self, timeout: timedelta) -> None:
         super().__init__()
-        is_new = os.environ.get("CTRUN_MAY_GROW") == "new"  # there may be a store that nobody else counts himself in
+        is_new = os.environ.get("CTRUN_MAY_GROW") == "new"  # the others do not register in a store that has moved
         self._connect(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), timeout, not is_new)
 
     def move(self, host: str, port: int) -> None:
-        """Who connects to a store later gets there, too."""
+        """Connects to the new address, and puts it into the environment for later connections."""
         patience = self.timeout
         self._connect(host, port, MEET, False)
         self.set_timeout(patience)
@@ -190,7 +190,7 @@ class _World:
             if self.has_changed():
                 raise _Changed("a rank was lost while the others met")
             if epoch > 0 and time.monotonic() > end:
-                raise _Changed("a rank could not connect")  # it asks by now
+                raise _Changed("a rank could not connect")  # it asks who continues by now
             time.sleep(pause)
             pause = min(pause * 2, 0.02)
         return keys
@@ -407,7 +407,7 @@ def _init_process_group(backend: Optional[str] = None, *arguments: Any, **option
 
 
 def _open_store(given: Dict[str, Any]) -> Optional[_Store]:
-    """The launcher's, where the script leaves that to the environment."""
+    """The launcher's store, unless the script gives a store or an address."""
     if given.get("store") is not None or given.get("init_method") not in (None, "env://") or \
             os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None

@@ -11,7 +11,7 @@
  *     START          2,750    2,948    and the 2,168 bytes that are cleared, by one instruction that callgrind counts
  *                                      for each of them
  *
- * START has more in it today, and each text is looked at for what a terminal would obey. */
+ * START has more fields today, and each text is checked for control sequences of terminals. */
 #include <stdio.h>
 #include <string.h>
 

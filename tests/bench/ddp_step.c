@@ -2,9 +2,9 @@
 /* usage: ddp_step ddp|lockstep|apart RANKS STEPS DATA
  * Times training steps of ctrun-mnist's network, 64 samples and one thread a rank, in forked
  * ranks: with the gradients reduced over shared memory ("ddp"), each for itself ("apart"), or each for
- * itself with a barrier in each step ("lockstep": what it costs to wait for the slower one, whatever is
- * exchanged). The kernels skip zeroes, so that a step takes as long as the model has active units: all
- * kinds are given the same one, which was trained a little, and do not change it (a learning rate of 0).
+ * itself with a barrier in each step ("lockstep": what waiting for the slower one costs in any
+ * exchange). The kernels skip zeroes, so the time of a step depends on the active units of the model: all
+ * kinds use the same one, which was trained a little, and do not change it (a learning rate of 0).
  * Rank 0 prints one JSON line: medians of wall time and of its processor time, in ms. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ enum {
     TRAINED = 60, /* steps, each rank for itself, on the same data */
     WARM_UP = 20,
     BATCH = 64,
-    STRIDE = 2 /* batches from a rank's one to its next, however many ranks there are */
+    STRIDE = 2 /* batches from one of a rank to its next, for any number of ranks */
 };
 
 enum kind {

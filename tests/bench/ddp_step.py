@@ -6,9 +6,9 @@ usage: ddp_step.py [TURNS [STEPS]]     default 3, and 200 steps of ours (20 of t
 
 64 samples and one thread a rank: ctrun-mnist's kernels over shared memory, and torch's DDP over
 gloo (Debian's torch, and the one that CTRUN_TEST_TORCH names). "apart" are two ranks that do not
-communicate: what the second process alone costs. "lockstep" are two that meet in a barrier in each step: what the
-wait for the slower one costs besides, and so the least that any exchange can take. Everybody gets a turn in each
-round; ratios are of medians over the rounds. On a busy machine only those of processor time mean something."""
+communicate: what the second process alone costs. "lockstep" are two that meet in a barrier in each step: what
+waiting for the slower one costs, too, and so the least that any exchange can take. Each kind runs once in a round;
+ratios are of medians over the rounds. On a busy machine only those of processor time mean something."""
 import json
 import os
 import statistics

@@ -8,7 +8,7 @@ Three ranks on gloo; rank 1 comes to a stop in one of several ways, in turn; ski
 match) need a torch with a recorder. Right is: E_HANG, rank 1, and the line of the script where it is known. Late is from
 the last sign of progress, which the script leaves, to the decision; then the evidence is saved, a debugger has five
 seconds for it, and then it is printed. A line a run; -s goes on with case FIRST, of which the first is 1; with -w ranks are
-forked (--warm=torch), so that a run takes a third of the time. Without -p: CTRUN_TEST_TORCH, else Debian's."""
+forked (--warm=torch), and a run takes a third of the time. Without -p: CTRUN_TEST_TORCH, else Debian's."""
 import argparse
 import json
 import os

@@ -16,7 +16,7 @@ import sys
 from launchers import ctrun
 
 CALLS = "%%stat,access,faccessat,faccessat2,open,openat,openat2,readlink,readlinkat,getdents64"
-# The folder and the name that it gives; one with "" asks for what is open already.
+# Folder and name in a call; a call with "" is for a file that is open already.
 CALL = re.compile(r'^\d+ +\w+\((?:(?:AT_FDCWD|\d+)<([^>]*)>, )?(?!"")(?:"([^"]*)")?', re.M)
 SCRIPT = """
 import os, sys
@@ -41,7 +41,7 @@ def commands(python):
 
 
 def count(words, python, ranks, restarts):
-    """Calls of all processes of one run: for files, for the kernel's own."""
+    """Calls of all processes of one run: those for files, those for the kernel's own files."""
     box = ctrun.Box()
     try:
         told = box.path("calls")

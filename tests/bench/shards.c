@@ -3,9 +3,9 @@
  *
  * usage: shards DIRECTORY MIB RANKS SAVES
  *
- * Each rank has its share of MIB. Rank 0 prints a JSON line for each save: milliseconds that ctrun_shards_save() kept
- * it, those of a memcpy() of as many bytes at the same time on all ranks (of the clock, and of the processor), and those
- * until all was on the disk. What is copied from is written to before each, as by a step. */
+ * Each rank has its share of MIB. Rank 0 prints a JSON line for each save: milliseconds that ctrun_shards_save() took,
+ * those of a memcpy() of as many bytes at the same time on all ranks (wall and processor time of both), and those until
+ * all was on the disk. The source is written to before each copy, as by a step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ struct plan {
 };
 
 struct took {
-    double wall_ms, cpu_ms; /* of the clock, and of this thread's processor time */
+    double wall_ms, cpu_ms; /* wall time, and this thread's processor time */
 };
 
 static double read_ms(clockid_t which)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long a sharded checkpoint that is written in the background keeps the ranks from training, beside a memcpy() of as
-many bytes and torch.distributed.checkpoint.async_save() (of the torch that CTRUN_TEST_TORCH names).
+"""How long a sharded checkpoint that is written in the background keeps the ranks from training, compared with a
+memcpy() of as many bytes and torch.distributed.checkpoint.async_save() (of the torch that CTRUN_TEST_TORCH names).
 
 usage: shards.py [MIB [RANKS [SAVES]]]     default 1024, 2 and 3; takes three times that memory, twice that disk
 
-Of the first save, which makes the memory of the copy, and of those after it, where ours uses it again (torch keeps none
-without CUDA). Each save is on the disk before the next begins. On a busy machine processor time is what counts."""
+Measures the first save, which allocates memory for the copy, and those after it, where ours uses that again (torch
+keeps none without CUDA). Each save is on the disk before the next begins. On a busy machine processor time is what counts."""
 import json
 import os
 import statistics

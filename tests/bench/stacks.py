@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long `ctrunctl stacks` takes for many ranks of a stock PyTorch job, and for how long it stops one that runs: rank 0
-computes, the others wait for it in a collective. Stopped is what is missing of rank 0's time, less what it waited for a
-processor; the same while nobody asks is what the machine itself costs.
+"""How long `ctrunctl stacks` takes for many ranks of a stock PyTorch job, and for how long it stops a rank that runs:
+rank 0 computes, the others wait for it in a collective. It is stopped for the time that rank 0 did not run, less its
+wait for a processor; the same without `ctrunctl stacks` is what the machine itself costs.
 
 usage: stacks.py [PYTHON [RANKS [TIMES]]]     a Python that has torch; default CTRUN_TEST_TORCH, 64 ranks, 20 times"""
 import os

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How often --stragglers names the rank of a stock DDP job that is slower than the others, after how many steps, how often
-it names one where none is, and what it takes of a step.
+"""How often --stragglers names the slow rank of a stock DDP job, after how many steps, how often it names one where
+there is none, and what it costs of a step.
 
 usage: stragglers.py [PYTHON [TURNS [STEP-MS [RANKS]]]]    a Python whose torch has a recorder; default CTRUN_TEST_TORCH,
                                                            20 turns of each kind, steps of 100 ms, 8 ranks
 
-A step is a pause that differs by up to 10 % by chance, for each rank on its own, and 5 % longer on the slow rank; then a
-backward pass on Gloo. A pause takes no processor, so that more ranks than processors do not make one another slow.
-One run, restarted for each turn, by the same seeds each time. The cost is CPU time, of a step: of the threads of torch that
+A step is a pause that differs by up to 10 % by chance, for each rank on its own, and is 5 % longer on the slow rank;
+then a backward pass on Gloo. A pause takes no processor, so ranks do not slow down one another where processors are few.
+One run, restarted for each turn, with the same seeds each time. The cost is CPU time per step: of torch's threads that
 answer in each rank, and of the whole agent."""
 import os
 import pathlib
@@ -18,7 +18,7 @@ import time
 
 from launchers import ctrun, run_before_others
 
-STEPS = 130  # in a turn; named later than after 100 is too late
+STEPS = 130  # in a turn; a rank must be named within 100
 SCRIPT = """
 import os, random, sys, time
 import torch, torch.distributed as dist
@@ -90,7 +90,7 @@ def judge(box, turn, slow):
 def main():
     python = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("CTRUN_TEST_TORCH", ctrun.DEBIAN_PYTHON)
     turns, step_ms, ranks = (int(n) for n in (sys.argv[2:] + ["20", "100", "8"][max(0, len(sys.argv) - 2):])[:3])
-    run_before_others()  # or a rank that waits for a processor is late indeed
+    run_before_others()  # else a rank that waits for a processor is late, too
     box, right, after, shares = ctrun.Box(), [0, 0], [], []
     run = box.start_ctrun("--standalone", "--warm", "--stragglers", "--min-uptime=0", f"--nproc-per-node={ranks}",
                           f"--max-restarts={2 * turns - 1}", box.write("train.py", SCRIPT), box.dir, str(turns),

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two builds of ctrun side by side, by turns within one run: what a start, a restart, a launcher's memory
-and a rendezvous of 4,096 agents cost in each.
+"""Compares two builds of ctrun, by turns within one run: the cost of a start, of a restart, of a launcher's
+memory and of a rendezvous of 4,096 agents.
 
 usage: versus.py OLD NEW [SAMPLES]     release build folders; default 15; agents get a third of them
 
-The ratios are new by old: of the medians, and of the best of each, which others disturb least."""
+The ratios are new by old: of the medians, and of the best of each, which other programs disturb least."""
 import os
 import pathlib
 import statistics

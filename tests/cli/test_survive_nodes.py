@@ -198,7 +198,7 @@ def test_ranks_of_other_nodes_go_on_when_a_node_is_lost(box, nodes, undisturbed)
 
 
 def test_the_worker_store_moves_when_its_node_is_lost(box, nodes, undisturbed):
-    """And once more; a worker in the place of a lost one finds it there."""
+    """It moves again when the next node is lost; a worker in the place of a lost one finds it."""
     runs = nodes.start(4, 1, "--survive-replace=1", least=1, pace_us=2000)
     nodes.lose(0)
     told = box.wait_event("worker_store_moved", 3, seconds=60)
@@ -217,7 +217,7 @@ def test_the_worker_store_moves_when_its_node_is_lost(box, nodes, undisturbed):
 
 
 def test_another_node_takes_the_place_of_a_lost_one(box, nodes, undisturbed):
-    """The others go on meanwhile; then the first one is lost, and its place is taken by a node that waits."""
+    """The others continue meanwhile; then the first node is lost, and a waiting node takes its place."""
     runs = nodes.start(3, 2, "--survive-replace=1", least=1, pace_us=4000)
     again = ("--survive-replace=1", ELASTIC, STEPS, 4000)
     nodes.lose(1)
@@ -241,7 +241,7 @@ def test_another_node_takes_the_place_of_a_lost_one(box, nodes, undisturbed):
 
 
 def test_a_node_whose_workers_fail_before_they_are_taken_in_leaves_the_others_alone(box, nodes, undisturbed):
-    """It ends; they go on, and so does the place."""
+    """It ends; the others continue, and the place stays free."""
     program = box.write("program", f'#!/bin/sh\n[ "$CTRUN_MAY_GROW" = new ] && exit 7\nexec {ELASTIC} "$@"\n', 0o755)
     runs = nodes.start(2, 1, "--survive-replace=1", least=1, program=program, pace_us=3000)
     nodes.lose(1)

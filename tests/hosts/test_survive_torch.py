@@ -46,7 +46,7 @@ RANKS, STEPS = 4, 150
 
 
 def start_one(box, hosts, host, count, *words, env):
-    """What is local to a host elsewhere is so here: their pids may be the same."""
+    """Each host has its own files here, as it would have: pids of two hosts may be the same."""
     own = box.path(host)
     own.mkdir(exist_ok=True)
     return hosts.start(host, ctrun.program("ctrun"), f"--nproc-per-node={count}", "--rdzv-id=J", "--survive=torch", *words,
@@ -158,7 +158,7 @@ def begin_training(box, hosts, per_node, *words):
 
 
 def check_end(box, runs, lost, sizes):
-    """Who was lost, by rank and pid, does not come to the end."""
+    """Lost workers, by rank and pid, do not reach the end."""
     torch_job.allow(box, STEPS)
     assert [run.wait(200) for run in runs] == [0] * len(runs), runs
     made = torch_job.logs(box)
@@ -167,7 +167,7 @@ def check_end(box, runs, lost, sizes):
 
 
 def test_rank_0_s_host_is_lost_and_then_the_next_one(box, lab):
-    """The worker store goes with the first host, and with the second one that has it then."""
+    """The worker store is lost with the first host, and again with the second one, which has it then."""
     hosts = lab(4)
     server = hosts.start("node4", ctrun.program("ctrund"), f"--listen={hosts.ip('node4')}:29400")
     runs, _ = begin_training(box, hosts, (1, 1, 2), "--rdzv-backend=c10d", "--rdzv-endpoint=node4:29400",

@@ -191,7 +191,7 @@ EXPORT void *fake_device(void *at)
     return device && is_kernel && on != current ? NULL : device;
 }
 
-/* What a copy uses, which may touch memory of the host and of every device. */
+/* For a copy, which may use memory of the host and of every device. */
 static void *any(const void *at)
 {
     void *own, *device;
@@ -505,7 +505,7 @@ EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return is_sick ? cudaErrorIllegalAddress : cudaSuccess;
 }
 
-/* Lock held, but not while it waits: a stream may go meanwhile, so that it begins anew. */
+/* Lock held, except while it waits: a stream may be destroyed then, so it begins again. */
 static void wait_for_device(int device)
 {
     const struct CUstream_st *s;
@@ -1222,7 +1222,7 @@ static void move(struct step *first)
     }
 }
 
-/* Memory of the host or of another device, given to a kernel, or a kernel on another device. */
+/* Whether a kernel got memory of the host or of another device, or runs on another device. */
 static bool is_strange_memory(const void *at)
 {
     void *own;

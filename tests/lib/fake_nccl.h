@@ -41,7 +41,7 @@ struct fake_nccl {
     int finalize_code;   /* what ncclCommFinalize() returns */
     bool no_device;      /* there is no GPU */
     int more_devices;    /* than the first one */
-    bool no_driver;      /* the driver takes no kernels */
+    bool no_driver;      /* the driver loads no kernels */
     bool no_memory;      /* cudaMalloc() of a megabyte and more fails */
     void (*on_record)(void); /* called by cudaEventRecord() before it does anything */
     /* What happened. */

@@ -36,7 +36,7 @@ def read():
 
 
 def blocked():
-    """Not to be interrupted (state D), as by a read of a disk: until the child has opened the pipe."""
+    """In state D, as in a read of a disk, until the child has opened the pipe."""
     os.mkfifo(sys.argv[0] + ".pipe")
     os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 0, sys.argv[0] + ".pipe", 0, 0)])
 
@@ -92,7 +92,7 @@ if kind == "skip" and rank == CULPRIT:
 dist.destroy_process_group()
 '''
 
-# In which the culprit is in the function of that name.
+# Kinds in which the stuck rank is in the function of that name.
 HANGS = ("blocked", "loader", "lock", "loop", "read", "sleep", "stop")
 FINE = ("none", "first", "quiet", "evaluation", "checkpoint")
 

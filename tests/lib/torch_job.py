@@ -34,7 +34,7 @@ def may_step(step):
 
 pid = os.getpid()
 while os.path.exists(f"{folder}/steps.{rank}.{pid}"):
-    pid += 1 << 22  # another host's process has had it
+    pid += 1 << 22  # a process of another host had the same pid
 with open(f"{folder}/steps.{rank}.{pid}", "w", buffering=1) as log:
     for step in range(first, steps):
         while not may_step(step):

@@ -7,7 +7,7 @@
 #   *.a    every external definition is ct_* or ctrun_*
 #   *.so   every exported definition is ctrun_*
 #
-# What every program has inside asks the processor nothing before main(): that traps in a virtual machine.
+# Code that every program links does not run CPUID before main(): it traps in a virtual machine.
 set -eu
 bad=0
 for file; do

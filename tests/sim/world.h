@@ -116,7 +116,7 @@ struct world_conn {
 
 /* A rank of a node. What is left of one that has died works on until the agent has ended it. */
 struct world_rank {
-    bool works;  /* else it is gone, or waits to hear who goes on */
+    bool works;  /* else it is gone, or waits until it knows who continues */
     bool is_new; /* in the place of a lost one; in no world yet */
     uint32_t epoch, losses;
     uint64_t ranks; /* with whom; a bit each */
@@ -156,10 +156,9 @@ struct world_node {
     uint64_t dies_us;                        /* 0: nobody has killed them */
     bool has_slept; /* since the command was started: the agent's timers may be late */
     struct world_rank ranks[WORLD_RANKS]; /* with --survive */
-    uint32_t
-        grows_behind; /* they were told that one waits to be taken in behind this epoch - 1; 0: none does */
-    bool is_stopping; /* the agent has them ended */
-    bool is_excepted; /* what ctrun-architecture(7) says is not covered */
+    uint32_t grows_behind; /* 1 + the epoch after which a new one waits; 0: none */
+    bool is_stopping;      /* the agent has them ended */
+    bool is_excepted;      /* what ctrun-architecture(7) says is not covered */
     /* Large, and made anew with each program: no story begins with clearing them. */
     struct agent_options options;
     struct agent_result result;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --survive: ranks that are lost, others in their place, and those of all nodes that ask who goes on. What an agent thinks of its workers
- * is as in the product (worker_group_lost.c, agent_survive.c, agent_world.c); here is what they do. */
+/* --survive: ranks that are lost, others in their place, and those of all nodes that ask who continues. What an agent
+ * knows of its workers is as in the product (worker_group_lost.c, agent_survive.c, agent_world.c); here is what the
+ * workers do. */
 #include <string.h>
 #include <unistd.h>
 
@@ -14,7 +15,7 @@ enum {
     ASKS_MS = 200,    /* from word of a loss to the question */
     REMAINS_MS = 500, /* until what a lost one has left behind is gone */
     HEARS_MS = 30,    /* what an agent tells its workers */
-    IMPORTS_MS = 900, /* from the start of one that is new to its question */
+    IMPORTS_MS = 900, /* from the start of a new rank until it asks */
 };
 
 /* A rank to which something happens later. */
@@ -25,10 +26,8 @@ struct moment {
     struct ct_worker_world world; /* that it hears of */
     uint32_t losses;              /* ... */
     uint64_t sees;                /* the rank that it finds gone, as a bit; 0: none */
-    uint32_t
-        seen_epoch; /* ... the last one of that; another has its place in later ones */
-    uint32_t
-        grows_behind; /* the epoch behind which one waits to be taken in, from 1; 0: none does */
+    uint32_t seen_epoch;   /* ... its last epoch; another has its place in later ones */
+    uint32_t grows_behind; /* 1 + the epoch after which a new one waits; 0: none */
 };
 
 static struct moment *make_moment(struct world_node *node, int local_rank)
@@ -104,7 +103,7 @@ void worker_socket_send_grow(struct worker_socket *control)
         tell_grow(node, i);
 }
 
-/* One that is new has nobody to work with before. */
+/* A new rank works with no other before this. */
 static void on_new_asks(void *context)
 {
     struct moment *moment = context;
@@ -141,7 +140,7 @@ static void on_replace(void *context)
     start_new(node, moment->local_rank);
 }
 
-/* Those that the others go on without, or that were new; most of them. */
+/* Replaces most of the ranks that the others continue without, or that were new. */
 static void replace_lost(struct world_node *node)
 {
     for (int i = 0; i < WORLD_RANKS && world.replaces; i++)
@@ -160,7 +159,7 @@ static void on_world(void *context)
         return;
     memcpy(&ranks, moment->world.ranks, sizeof ranks);
     if (rank->is_new && !(ranks >> node->group->workers[moment->local_rank].rank & 1))
-        return; /* of a world that it is not in */
+        return; /* it is not in this world */
     world.grows += rank->is_new;
     rank->is_new = false;
     rank->epoch = moment->world.epoch;
@@ -171,7 +170,7 @@ static void on_world(void *context)
           node->group->workers[moment->local_rank].rank, (unsigned long long)ranks,
           rank->epoch);
     world_check_rank(node, moment->local_rank);
-    if (node->grows_behind == rank->epoch + 1) /* it was told before */
+    if (node->grows_behind == rank->epoch + 1) /* a GROW came before this world */
         tell_grow(node, moment->local_rank);
 }
 
@@ -192,7 +191,7 @@ void worker_socket_send_world(struct worker_socket *control,
     replace_lost(node);
 }
 
-/* Ranks here find out by themselves. */
+/* Ranks find out by themselves here. */
 void worker_group_cut(struct worker_group *group, const struct worker_group_loss *loss)
 {
     (void)group, (void)loss;

@@ -946,7 +946,7 @@ static void assert_grown(enum world_mutant mutant, uint32_t grows)
     world_check_whole();
 }
 
-/* Another one, and itself: nobody else begins anew. */
+/* Another node does, then the lost one itself; no other node starts again. */
 static void a_node_takes_the_place_of_a_lost_one(enum world_mutant mutant)
 {
     begin_ranks_to_replace(mutant);
@@ -964,7 +964,7 @@ static void a_node_takes_the_place_of_a_lost_one(enum world_mutant mutant)
     assert_grown(mutant, 6);
 }
 
-/* In each moment of it, the server's node, too: its ranks are in no world, or may be. */
+/* At every stage, in some cases with the node of the server: its ranks are in no world, or may be. */
 static void it_is_lost_while_it_takes_the_place(enum world_mutant mutant)
 {
     for (uint64_t ms = 20; ms < 2000 && !world.broken; ms += 90) {

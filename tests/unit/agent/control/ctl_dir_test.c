@@ -50,7 +50,7 @@ static void a_killed_launcher_of_the_run_is_found_once(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
-/* As an agent has it between bind() and listen(). */
+/* The state of an agent between bind() and listen(). */
 static void begin(int dir, char hidden[CTL_DIR_NAME_MAX + 1], pid_t pid)
 {
     char name[CTL_DIR_NAME_MAX];

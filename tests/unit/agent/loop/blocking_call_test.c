@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looks at files that may be there: any number in one thread. */
+/* Looks for files, any number in one thread. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>

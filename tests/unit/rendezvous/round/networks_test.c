@@ -171,8 +171,7 @@ static void what_takes_the_place_of_master_is_beside_it(void **state)
     set_world(3);
     networks_choose_beside(addr, "10.78.0.1", world + 1, 2);
     assert_string_equal(addr, "10.78.0.2");
-    networks_choose_beside(addr, "head", world + 1,
-                           2); /* by which it reaches the server */
+    networks_choose_beside(addr, "head", world + 1, 2); /* its address for the server */
     assert_string_equal(addr, "10.77.0.2");
     (void)ct_copy(members[1].join.local_addr, sizeof members[1].join.local_addr, "h2");
     networks_choose_beside(addr, "10.78.0.1", world + 1, 2);

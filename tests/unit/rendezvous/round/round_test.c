@@ -1295,7 +1295,7 @@ static void assert_store(const struct round *round, uint32_t node, const char *a
     assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS), 1);
 }
 
-/* To the first node that is left, as often as it takes; a node without it takes nothing along. */
+/* To the first node that is left, each time; the loss of a node without it does not move it. */
 static void the_worker_store_moves_when_its_node_is_lost(void **state)
 {
     struct round *round = start_to_survive(1, 4);
@@ -1328,7 +1328,7 @@ static void the_worker_store_moves_when_its_node_is_lost(void **state)
     round_destroy(round);
 }
 
-/* It is in no agent then. */
+/* No agent has it then. */
 static void a_store_of_the_server_does_not_move(void **state)
 {
     struct round *round = start_to_survive(1, 2);
@@ -1379,7 +1379,7 @@ static void join_to_replace(struct round *round, uint64_t id, uint32_t slots,
     say(round, id, CT_MESSAGE_JOIN, &message, now_ms);
 }
 
-/* With a rank each. */
+/* One rank per node. */
 static struct round *start_to_replace(uint32_t min, uint32_t count)
 {
     struct round *round = create(min, count, 0);
@@ -1398,7 +1398,7 @@ static void beat_all(struct round *round, uint64_t now_ms)
         beat(round, round->members.list[i]->link.id, now_ms);
 }
 
-/* Member `lost` of three is, and the others go on; its place is free. */
+/* Of three members, `lost` is lost and the others continue; its place is free. */
 static struct round *free_place(uint64_t lost)
 {
     struct round *round = start_to_replace(2, 3);
@@ -1433,7 +1433,7 @@ static void a_node_takes_the_place_of_a_lost_one_and_its_rank_is_taken_in(void *
     assert_int_equal(round_next_ms(round), LATER_MS);
     tick(round, LATER_MS);
     assert_int_equal(count_actions(round, ROUND_SEND_START), 1);
-    assert_world(round, 1, 5, 1); /* it hears of it, too */
+    assert_world(round, 1, 5, 1); /* the new node gets it, too */
     told = start_of(round, 4);
     assert_int_equal(told->generation, 1);
     assert_int_equal(told->is_new, 1);
@@ -1453,7 +1453,7 @@ static void a_node_takes_the_place_of_a_lost_one_and_its_rank_is_taken_in(void *
     round_destroy(round);
 }
 
-/* A worker of the lost node may live until then, under the same rank. */
+/* Until then a worker of the lost node may run with the same rank. */
 static void it_waits_until_what_was_there_is_dead(void **state)
 {
     struct round *round = start_to_replace(2, 3);
@@ -1496,7 +1496,7 @@ static void it_is_told_where_the_worker_store_has_moved(void **state)
     round_destroy(round);
 }
 
-/* Before it asks, then while the others stop for it: they wait for nothing of it, and another may come. */
+/* Lost before it asks, then while the others stop for it: they do not wait for it, and another may come. */
 static void it_is_lost_before_the_others_take_it_in(void **state)
 {
     struct round *round = free_place(3);
@@ -1526,7 +1526,7 @@ static void it_is_lost_before_the_others_take_it_in(void **state)
     assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 0);
     assert_world(round, 2, 3, 2);
     assert_int_equal(round->grow.generation,
-                     0); /* whoever resumes is not told that it waits */
+                     0); /* a member that resumes gets no GROW of it */
     round_destroy(round);
 }
 
@@ -1560,7 +1560,7 @@ static void a_node_is_lost_while_a_rank_of_it_waits(void **state)
     round_destroy(round);
 }
 
-/* It is the spare of a full run; where there may be more nodes, all begin anew with it. */
+/* It becomes the spare of a full run; where more nodes are allowed, all nodes start again with it. */
 static void another_one_that_has_waited_for_the_place_does_not_wait_on(void **state)
 {
     for (uint32_t max = 3; max <= 4; max++) {
@@ -1593,11 +1593,11 @@ static void a_place_that_does_not_fit_is_no_place(void **state)
     (void)state;
     add(round, 4, DEAD_MS);
     join_to_replace(round, 4, 2, DEAD_MS);
-    assert_int_equal(round->state, ROUND_STOPPING); /* all begin anew, with it */
+    assert_int_equal(round->state, ROUND_STOPPING); /* all nodes start again, with it */
     assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
     round_destroy(round);
 
-    round = free_place(3); /* one that does not mean it */
+    round = free_place(3); /* a node without --survive-replace */
     add(round, 4, DEAD_MS);
     join_to_survive(round, 4, SURVIVE_MS, DEAD_MS);
     assert_int_equal(round->state, ROUND_STOPPING);

@@ -127,7 +127,7 @@ static void there_is_room_for_so_many_and_those_that_are_here_still_change(void 
     rank_metrics_clear(&metrics);
 }
 
-/* From the agent of group rank 0: no number of a program has the label of a node. */
+/* From the agent of group rank 0: no metric of a program gets the label of a node. */
 static void those_of_nodes_have_one_name(void **state)
 {
     size_t all = 0;

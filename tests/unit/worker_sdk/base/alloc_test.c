@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of secrets is wiped before it goes, and only where it was used. */
+/* Memory of secrets is wiped before it is freed, and only where it was used. */
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -409,7 +409,7 @@ static int live_and_die(int rank, void *context)
 enum end {
     KILLED,
     DONE,   /* it had made all its calls */
-    GAVE_UP /* SHORT_MS were over: this machine has much else to do, and nobody died */
+    GAVE_UP /* SHORT_MS were over: the machine is busy, and no rank died */
 };
 
 /* Lets the victim make `count` system calls, then kills it, unless it has ended before. */

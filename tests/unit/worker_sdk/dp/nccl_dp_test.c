@@ -121,7 +121,7 @@ static struct model make(bool is_on_gpus)
     return model;
 }
 
-/* Nothing is left of it. */
+/* Nothing of it may be left. */
 static void end(struct model *model)
 {
     ctrun_dp_destroy(model->dp);
@@ -352,7 +352,7 @@ static void a_replica_that_fails_is_named_and_the_others_live(void **state)
     end(&model);
 }
 
-/* The others do not wait for it until their deadline. */
+/* The others do not wait until their deadline. */
 static void a_device_that_is_not_there_is_told_at_once(void **state)
 {
     static const int ids[DEVICES] = {0, 7, 1};
@@ -393,7 +393,7 @@ static void a_device_that_hangs_is_given_up_after_the_time_out(void **state)
     end(&model);
 }
 
-/* Each call of CUDA and NCCL fails once: a reason, nothing is left, and nobody waits for ever. */
+/* Each call of CUDA and NCCL fails once: there is an error text, nothing is left, and no device waits forever. */
 static void every_call_that_fails_is_told_and_leaves_nothing(void **state)
 {
     int n = 0, calls;

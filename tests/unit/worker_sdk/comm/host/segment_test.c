@@ -298,7 +298,7 @@ static bool nobody(const struct ct_segment *segment, const struct ct_wait *wait,
     return false;
 }
 
-/* Looks that a wait takes, which is met at one of them, or over before it sleeps. */
+/* The number of looks of a wait that is met at look `look`, or ends before it sleeps. */
 static long wait_until_look(struct ct_segment *segment, long look)
 {
     const struct ct_wait wait = {.is_met = is_met_by_now, .is_awaited = nobody};
@@ -309,7 +309,7 @@ static long wait_until_look(struct ct_segment *segment, long look)
     return looks;
 }
 
-/* Two members on one processor, or beside other programs: who spins keeps the other one from what it waits for. */
+/* Two members on one processor, or beside other programs: a member that spins keeps the other from posting. */
 static void spins_and_yields_that_do_not_pay_become_fewer(void **state)
 {
     enum {
