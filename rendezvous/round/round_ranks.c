@@ -28,6 +28,15 @@ bool round_owns_rank(const struct member *member, uint32_t rank)
            rank - member->start.rank_base < member->join.slots;
 }
 
+/* A rank of it is in the world of today, lost by now or not: others may have met it. */
+static bool is_met(const struct round *round, const struct member *member)
+{
+    for (uint32_t i = 0; i < member->join.slots; i++)
+        if (round_has_rank(round->world.ranks, member->start.rank_base + i))
+            return true;
+    return round->world.epoch == 0;
+}
+
 void round_forget_still(struct round *round, struct member *member)
 {
     if (!member->is_still)
@@ -130,12 +139,25 @@ static void note_lost_node(struct round *round, uint32_t count, bool has_store,
     round->sends_loss = true;
 }
 
+/* No WORLD before, and none at all where the others do not ask soon after. */
+static void wait_for_death(struct round *round, const struct member *member,
+                           uint64_t fence_ms, uint64_t now_ms)
+{
+    const uint64_t due_ms = round_deadline(fence_ms > now_ms ? fence_ms : now_ms,
+                                           member->join.survive_ms);
+
+    if (fence_ms > round->ranks_fence_ms)
+        round->ranks_fence_ms = fence_ms;
+    if (due_ms > round->survive_due_ms)
+        round->survive_due_ms = due_ms;
+}
+
 void round_survive(struct round *round, struct member *member,
                    const struct ct_failure *loss, uint64_t now_ms)
 {
     const uint64_t fence_ms = round_fence_of(round, member);
+    const bool was_met = is_met(round, member);
     const uint32_t count = lose_ranks(round, member);
-    uint64_t due_ms;
     char text[sizeof round->loss.text];
 
     round_forget_still(round, member);
@@ -143,17 +165,15 @@ void round_survive(struct round *round, struct member *member,
         round_owns_rank(member, (uint32_t)round->grow.rank))
         round->grow = (struct ct_grow){0}; /* it waits no more */
     round->world_count--;
-    if (count == 0 && round->ranks_fence_ms == 0)
-        round->ranks_fence_ms = now_ms; /* none of its ranks was in a world: no wait */
-    if (count == 0)
+    if (!was_met) { /* the others wait for nothing of it */
+        if (round->ranks_fence_ms == 0)
+            round->ranks_fence_ms = now_ms;
         return;
-    if (fence_ms > round->ranks_fence_ms)
-        round->ranks_fence_ms = fence_ms;
-    due_ms = round_deadline(fence_ms > now_ms ? fence_ms : now_ms,
-                            member->join.survive_ms);
-    if (due_ms > round->survive_due_ms)
-        round->survive_due_ms = due_ms;
+    }
+    wait_for_death(round, member, fence_ms, now_ms);
     round->lost_node = *loss;
+    if (count == 0)
+        return; /* its agent has told of all, not that nothing of them lives */
     (void)ct_format(text, sizeof text, "node %.64s (%u rank%s) is lost: %s", loss->host,
                     count, count == 1 ? "" : "s", loss->text); /* cut is fine */
     note_lost_node(round, count, keeps_store(round, member), text);

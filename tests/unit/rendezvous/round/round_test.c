@@ -1365,6 +1365,39 @@ static void nodes_that_are_lost_at_once_are_told_of_once(void **state)
     round_destroy(round);
 }
 
+/* Its agent has told of the only rank, and has not said that nothing of it lives. */
+static void leftovers_of_a_lost_node_are_waited_for_though_its_ranks_are_known_to_be_lost(
+    void **state)
+{
+    struct round *round = start_to_survive(2, 3);
+
+    (void)state;
+    beat(round, 1, 4000);
+    beat(round, 2, 4000);
+    lose(round, 3, 2);
+    stand_still(round, 1, 0, true);
+    stand_still(round, 2, 0, true);
+    gone(round, 3, 4000);
+    assert_world(round, 0, 0, 0);
+    beat(round, 1, DEAD_MS);
+    beat(round, 2, DEAD_MS);
+    tick(round, DEAD_MS);
+    assert_world(round, 0, 0, 0); /* LOSS at 10: it was heard of then */
+    tick(round, DEAD_MS + 10);
+    assert_world(round, 1, 3, 2);
+    round_destroy(round);
+
+    round = start_to_survive(2, 3); /* one never asks */
+    lose(round, 3, 2);
+    stand_still(round, 1, 0, true);
+    gone(round, 3, 10);
+    for (uint64_t id = 1; id <= 2; id++)
+        beat(round, id, DEAD_MS + SURVIVE_MS);
+    tick(round, DEAD_MS + SURVIVE_MS + 10);
+    assert_ended_by_node(round);
+    round_destroy(round);
+}
+
 /* ---- another node takes the place of a lost one ---- */
 
 static void join_to_replace(struct round *round, uint64_t id, uint32_t slots,
@@ -2250,6 +2283,8 @@ int main(void)
         cmocka_unit_test(a_place_that_does_not_fit_is_no_place),
         cmocka_unit_test(a_store_of_the_server_does_not_move),
         cmocka_unit_test(nodes_that_are_lost_at_once_are_told_of_once),
+        cmocka_unit_test(
+            leftovers_of_a_lost_node_are_waited_for_though_its_ranks_are_known_to_be_lost),
         cmocka_unit_test(a_reload_is_taken_once_every_node_can),
         cmocka_unit_test(a_reload_that_a_node_cannot_run_changes_nothing),
         cmocka_unit_test(a_reload_of_unlike_files_is_refused),
