@@ -124,6 +124,7 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
     round->newcomer_due_ms = 0;
     round->world = (struct ct_world){.generation = round->generation};
     round->grow = (struct ct_grow){0};
+    round->is_carried_on = false;
     memset(round->lost, 0, sizeof round->lost);
     memset(round->still, 0, sizeof round->still);
     failures_clear(&round->failures);

@@ -284,7 +284,7 @@ static void on_stopped(struct round *round, struct member *member,
 void round_close_if_succeeded(struct round *round, uint64_t now_ms)
 {
     if (round->state != ROUND_RUNNING || !round->is_finishing ||
-        round->counts[MEMBER_RUNNING] > 0)
+        round_count_inside(round) > 0)
         return;
     if (round->survive_due_ms > 0) { /* its part is not done */
         round_give_up_surviving(round, now_ms);
@@ -302,8 +302,9 @@ static void on_succeeded(struct round *round, struct member *member,
         return; /* when STOPPING it counts for nothing: everyone runs again */
     round_change_member(round, member, MEMBER_SUCCEEDED);
     round->is_finishing = true;
-    round_leave_world(round, member, now_ms);
-    round_close_if_succeeded(round, now_ms);
+    round_close_if_succeeded(round, now_ms); /* first: no world of new ones alone */
+    if (round->state == ROUND_RUNNING)
+        round_leave_world(round, member, now_ms);
 }
 
 static void on_leave(struct round *round, struct member *member,

@@ -117,6 +117,10 @@ uint64_t round_fence_of(const struct round *round, const struct member *member);
 bool round_is_proven(const struct round *round);
 bool round_has_rank(const uint8_t ranks[CT_WORLD_BYTES], uint32_t rank);
 bool round_owns_rank(const struct member *member, uint32_t rank);
+/* None of its ranks is in the world of today, in which others go on: nobody has met them, or all have done without. */
+bool round_is_outside(const struct round *round, const struct member *member);
+/* Nodes that run and are not outside: what they do is not done. */
+size_t round_count_inside(const struct round *round);
 /* Its ranks do not wait for the next WORLD any more, or have got it. */
 void round_forget_still(struct round *round, struct member *member);
 /* `newcomer` waits, and could take a place like that of `other`; all nodes of this world are alike. */

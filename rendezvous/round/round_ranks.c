@@ -37,6 +37,21 @@ static bool is_met(const struct round *round, const struct member *member)
     return round->world.epoch == 0;
 }
 
+bool round_is_outside(const struct round *round, const struct member *member)
+{
+    return round->is_carried_on && !is_met(round, member);
+}
+
+size_t round_count_inside(const struct round *round)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < round->members.count; i++)
+        count += round->members.list[i]->state == MEMBER_RUNNING &&
+                 !round_is_outside(round, round->members.list[i]);
+    return count;
+}
+
 void round_forget_still(struct round *round, struct member *member)
 {
     if (!member->is_still)
@@ -102,7 +117,8 @@ bool round_may_survive(const struct round *round, const struct member *member)
     return round->state == ROUND_RUNNING && member->state == MEMBER_RUNNING &&
            member->join.survive_ms > 0 &&
            member->start.world_size <= CT_WORLD_BYTES * 8 &&
-           round->counts[MEMBER_RUNNING] > 1 && has_begun(round, member) &&
+           round_count_inside(round) > !round_is_outside(round, member) &&
+           has_begun(round, member) &&
            round_world_size(round, left + count_spares(round, member)) == left;
 }
 

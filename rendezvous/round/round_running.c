@@ -90,11 +90,22 @@ static void send_to_running(struct round *round, enum round_action_kind kind)
             round_push_to(round, kind, round->members.list[i]);
 }
 
+/* Else those that are left in it are all new, and end; the losses are failures then. */
+static bool is_carried_on(const struct round *round)
+{
+    for (size_t i = 0; i < CT_WORLD_BYTES; i++)
+        if (round->still[i] &
+            (round->world.epoch > 0 ? round->world.ranks[i] : UINT8_MAX))
+            return true;
+    return false;
+}
+
 static void regroup(struct round *round, uint64_t now_ms)
 {
     if (now_ms < round->ranks_fence_ms || !are_all_still(round))
         return;
     round->survive_due_ms = 0;
+    round->is_carried_on = is_carried_on(round);
     round->world.generation = round->generation;
     round->world.epoch++;
     round->world.losses = round->loss.losses;

@@ -1563,6 +1563,93 @@ static void it_is_lost_before_the_others_take_it_in(void **state)
     round_destroy(round);
 }
 
+/* Node 4 has the place of node 2, and its rank is in no world. */
+static struct round *start_newcomer(void)
+{
+    struct round *round = free_place(2);
+
+    add(round, 4, DEAD_MS);
+    join_to_replace(round, 4, 1, DEAD_MS);
+    tick(round, LATER_MS);
+    assert_int_equal(start_of(round, 4)->is_new, 1);
+    return round;
+}
+
+static void succeed(struct round *round, uint64_t id)
+{
+    say(round, id, CT_MESSAGE_SUCCEEDED, &(struct ct_succeeded){.generation = 1},
+        LATER_MS);
+}
+
+static void assert_succeeded(const struct round *round)
+{
+    assert_int_equal(round->state, ROUND_CLOSED);
+    assert_int_equal(round->verdict.outcome, CT_OUTCOME_SUCCEEDED);
+    assert_int_equal(count_actions(round, ROUND_SEND_VERDICT), round->members.count);
+}
+
+static void the_run_does_not_wait_for_one_that_is_in_no_world(void **state)
+{
+    struct round *round;
+
+    (void)state;
+    for (int asks = 0; asks <= 1; asks++) { /* it may say that it waits */
+        round = start_newcomer();
+        if (asks) {
+            grow(round, 4, 1);
+            say(round, 4, CT_MESSAGE_STILL,
+                &(struct ct_still){.generation = 1, .epoch = 1, .ranks = {2}},
+                LATER_MS);
+        }
+        succeed(round, 1);
+        assert_int_equal(round->state, ROUND_RUNNING);
+        succeed(round, 3);
+        assert_succeeded(round);
+        round_destroy(round);
+    }
+
+    round = start_newcomer(); /* it is lost at the end */
+    succeed(round, 1);
+    gone(round, 4, LATER_MS);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    succeed(round, 3);
+    assert_succeeded(round);
+    round_destroy(round);
+
+    round = start_newcomer(); /* it has ended first: the others go on */
+    succeed(round, 4);
+    succeed(round, 1);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    succeed(round, 3);
+    assert_succeeded(round);
+    round_destroy(round);
+}
+
+/* It has nothing of what they did. */
+static void one_that_is_in_no_world_cannot_go_on_for_the_others(void **state)
+{
+    struct round *round = start_newcomer();
+
+    (void)state;
+    succeed(round, 1);
+    gone(round, 3, LATER_MS);
+    assert_int_equal(round->state, ROUND_STOPPING);
+    assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
+    round_destroy(round);
+
+    round = start_newcomer(); /* all others have lost theirs, and one has ended */
+    succeed(round, 1);
+    grow(round, 4, 1);
+    lose(round, 3, 2);
+    stand_still(round, 3, 1, false);
+    say(round, 4, CT_MESSAGE_STILL,
+        &(struct ct_still){.generation = 1, .epoch = 1, .ranks = {2}}, LATER_MS);
+    assert_world(round, 2, 2, 2);
+    succeed(round, 4);
+    assert_int_equal(round->state, ROUND_RUNNING); /* node 3 has still to say it */
+    round_destroy(round);
+}
+
 /* One rank of the lost node is in the world, and one was to be taken in. */
 static void a_node_is_lost_while_a_rank_of_it_waits(void **state)
 {
@@ -2278,6 +2365,8 @@ int main(void)
         cmocka_unit_test(it_waits_until_what_was_there_is_dead),
         cmocka_unit_test(it_is_told_where_the_worker_store_has_moved),
         cmocka_unit_test(it_is_lost_before_the_others_take_it_in),
+        cmocka_unit_test(the_run_does_not_wait_for_one_that_is_in_no_world),
+        cmocka_unit_test(one_that_is_in_no_world_cannot_go_on_for_the_others),
         cmocka_unit_test(a_node_is_lost_while_a_rank_of_it_waits),
         cmocka_unit_test(another_one_that_has_waited_for_the_place_does_not_wait_on),
         cmocka_unit_test(a_place_that_does_not_fit_is_no_place),
