@@ -222,6 +222,25 @@ static bool is_no_failure(const struct ct_failure *failure)
            failure->cause == CT_CAUSE_EARLY;
 }
 
+/* In the place of a lost node, and nobody has met it: what becomes of it is its own affair. */
+static bool is_unmet(const struct round *round, const struct member *member)
+{
+    return round->state == ROUND_RUNNING && member->state == MEMBER_RUNNING &&
+           member->start.is_new && round_is_outside(round, member);
+}
+
+static void refuse_unmet(struct round *round, struct member *member,
+                         const struct ct_failure *failure, uint64_t now_ms)
+{
+    char text[CT_REASON_MAX];
+
+    (void)ct_format(text, sizeof text,
+                    "the others go on without this node, which failed before they took "
+                    "it in, in the place of a lost one: %s",
+                    failure->text); /* cut is fine */
+    round_refuse(round, member, CTRUN_E_CHANGED, text, now_ms);
+}
+
 static void on_failure(struct round *round, struct member *member,
                        const struct ct_message *message, uint64_t now_ms)
 {
@@ -235,6 +254,10 @@ static void on_failure(struct round *round, struct member *member,
     if (failure->generation != round->generation || !member_is_in_world(member) ||
         has_moved(round, member, failure, now_ms))
         return;
+    if (is_unmet(round, member) && failure->cause != CT_CAUSE_UNKILLABLE) {
+        refuse_unmet(round, member, failure, now_ms);
+        return;
+    }
     round_fail(round, member, failure, now_ms);
 }
 
@@ -248,6 +271,16 @@ static void on_stopping(struct round *round, struct member *member,
     round_on_answer(round, member);
 }
 
+/* One that has said LEAVE ends its connection itself; the other comes again, as a new one. */
+static void lose_unmet(struct round *round, struct member *member, uint64_t now_ms)
+{
+    if (!member->is_survivor)
+        return;
+    round_push_to(round, ROUND_DROP, member);
+    round->actions[round->action_count - 1].why = "its workers have ended";
+    round_lose(round, member, "its workers have ended", now_ms);
+}
+
 /* The answer to STOP; without one the node stopped by itself (it heard nothing of us). */
 static void on_stopped(struct round *round, struct member *member,
                        const struct ct_message *message, uint64_t now_ms)
@@ -256,6 +289,10 @@ static void on_stopped(struct round *round, struct member *member,
 
     if (stopped->generation != round->generation || !member_is_in_world(member))
         return;
+    if (is_unmet(round, member)) {
+        lose_unmet(round, member, now_ms);
+        return;
+    }
     round_change_member(round, member,
                         member->state == MEMBER_LEAVING ? MEMBER_LEFT
                                                         : MEMBER_CONNECTED);
@@ -317,6 +354,10 @@ static void on_leave(struct round *round, struct member *member,
     /* The generation of the message cannot matter: it leaves. */
     round_set_survivor(round, member, false);
     round_drop_offer(round, member, "leaves");
+    if (is_unmet(round, member)) {
+        member->link.key = 0; /* it does not come back: lost with its connection */
+        return;
+    }
     switch (before) {
     case MEMBER_RUNNING:
     case MEMBER_STOPPING:

@@ -1625,6 +1625,47 @@ static void the_run_does_not_wait_for_one_that_is_in_no_world(void **state)
     round_destroy(round);
 }
 
+static void assert_goes_on_without_fourth(const struct round *round)
+{
+    assert_int_equal(round->state, ROUND_RUNNING);
+    assert_int_equal(round->restart_count, 0);
+    assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 0);
+    assert_null(member_find(&round->members, 4));
+}
+
+static void what_fails_on_one_that_is_in_no_world_ends_that_one_alone(void **state)
+{
+    const struct ct_leave leave = {.reason = "asked to"};
+    struct round *round = start_newcomer();
+
+    (void)state;
+    report(round, 4, CT_CAUSE_EXEC, LATER_MS);
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+    assert_int_equal(round->refuse.code, CTRUN_E_CHANGED);
+    assert_goes_on_without_fourth(round);
+    round_destroy(round);
+
+    round = start_newcomer();
+    stopped(round, 4, LATER_MS);
+    assert_int_equal(count_actions(round, ROUND_DROP), 1);
+    assert_goes_on_without_fourth(round);
+    round_destroy(round);
+
+    round = start_newcomer();
+    say(round, 4, CT_MESSAGE_LEAVE, &leave, LATER_MS);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    stopped(round, 4, LATER_MS);
+    assert_int_equal(count_actions(round, ROUND_DROP), 0);
+    gone(round, 4, LATER_MS);
+    assert_goes_on_without_fourth(round);
+    round_destroy(round);
+
+    round = start_newcomer(); /* nothing may take that place */
+    report(round, 4, CT_CAUSE_UNKILLABLE, LATER_MS);
+    assert_int_equal(round->state, ROUND_STOPPING);
+    round_destroy(round);
+}
+
 /* It has nothing of what they did. */
 static void one_that_is_in_no_world_cannot_go_on_for_the_others(void **state)
 {
@@ -2366,6 +2407,7 @@ int main(void)
         cmocka_unit_test(it_is_told_where_the_worker_store_has_moved),
         cmocka_unit_test(it_is_lost_before_the_others_take_it_in),
         cmocka_unit_test(the_run_does_not_wait_for_one_that_is_in_no_world),
+        cmocka_unit_test(what_fails_on_one_that_is_in_no_world_ends_that_one_alone),
         cmocka_unit_test(one_that_is_in_no_world_cannot_go_on_for_the_others),
         cmocka_unit_test(a_node_is_lost_while_a_rank_of_it_waits),
         cmocka_unit_test(another_one_that_has_waited_for_the_place_does_not_wait_on),
