@@ -130,7 +130,9 @@ bool round_may_survive(const struct round *round, const struct member *member);
 /* They are told at the end of this step. */
 void round_survive(struct round *round, struct member *member,
                    const struct ct_failure *loss, uint64_t now_ms);
-/* When the node that had the worker store is lost, `world` names another one. */
+/* To all, or to one; NULL: all. It says whether the worker store is lost, which its sender need not know. */
+void round_send_loss(struct round *round, const struct member *to);
+/* The node that had the worker store may be lost: the next `world` says which one has it. */
 void round_move_store(struct round *round);
 void round_restore_loss(struct round *round, uint64_t now_ms);
 

@@ -139,8 +139,7 @@ static uint32_t lose_ranks(struct round *round, const struct member *member)
     return count;
 }
 
-static void note_lost_node(struct round *round, uint32_t count, bool has_store,
-                           const char *text)
+static void note_lost_node(struct round *round, uint32_t count, const char *text)
 {
     const uint32_t losses = round->loss.losses + count;
     const struct ct_loss before = round->sends_loss ? round->loss : (struct ct_loss){0};
@@ -148,8 +147,7 @@ static void note_lost_node(struct round *round, uint32_t count, bool has_store,
     round->loss = (struct ct_loss){.generation = round->generation,
                                    .losses = losses,
                                    .rank = -1,
-                                   .count = before.count + count,
-                                   .has_store = before.has_store || has_store};
+                                   .count = before.count + count};
     (void)ct_copy(round->loss.text, sizeof round->loss.text, text); /* same size */
     round->world.generation = round->generation;
     round->sends_loss = true;
@@ -192,7 +190,7 @@ void round_survive(struct round *round, struct member *member,
         return; /* its agent has told of all, not that nothing of them lives */
     (void)ct_format(text, sizeof text, "node %.64s (%u rank%s) is lost: %s", loss->host,
                     count, count == 1 ? "" : "s", loss->text); /* cut is fine */
-    note_lost_node(round, count, keeps_store(round, member), text);
+    note_lost_node(round, count, text);
 }
 
 /* ---- The worker store --------------------------------------------------------------------- */
@@ -216,16 +214,31 @@ static size_t list_keepers(const struct round *round, struct member **out)
     return count;
 }
 
+static bool is_store_lost(const struct round *round)
+{
+    for (size_t i = 0; i < round->members.count; i++)
+        if (member_is_in_world(round->members.list[i]) &&
+            keeps_store(round, round->members.list[i]))
+            return false;
+    return round->settings.endpoint_port == 0;
+}
+
+void round_send_loss(struct round *round, const struct member *to)
+{
+    round->loss.has_store = is_store_lost(round);
+    for (size_t i = 0; i < round->members.count; i++)
+        if (to ? round->members.list[i] == to
+               : round->members.list[i]->state == MEMBER_RUNNING)
+            round_push_to(round, ROUND_SEND_LOSS, round->members.list[i]);
+}
+
 void round_move_store(struct round *round)
 {
     struct member **world = round->scratch;
     const size_t count = list_keepers(round, world);
     struct ct_world *told = &round->world;
 
-    for (size_t i = 0; i < count; i++)
-        if (keeps_store(round, world[i]))
-            return;
-    if (round->settings.endpoint_port != 0 || count == 0)
+    if (!is_store_lost(round) || count == 0)
         return;
     told->store_node = world[0]->start.group_rank;
     told->store_port = world[0]->join.store_port;

@@ -142,7 +142,7 @@ void round_on_loss(struct round *round, struct member *member,
     round->loss.losses = losses;
     round->loss.count = 1;
     round->world.generation = round->generation;
-    send_to_running(round, ROUND_SEND_LOSS);
+    round_send_loss(round, NULL);
 }
 
 static bool is_in_world(const struct round *round, uint32_t rank)
@@ -213,7 +213,7 @@ void round_send_world(struct round *round, const struct member *member)
     if (round->world.epoch > 0)
         round_push_to(round, ROUND_SEND_WORLD, member);
     if (round->loss.losses > round->world.losses)
-        round_push_to(round, ROUND_SEND_LOSS, member);
+        round_send_loss(round, member);
     if (round->grow.generation > 0 && !is_in_world(round, (uint32_t)round->grow.rank))
         round_push_to(round, ROUND_SEND_GROW, member);
 }
@@ -232,7 +232,7 @@ static void expire(struct round *round, uint64_t now_ms)
 void round_settle_loss(struct round *round, uint64_t now_ms)
 {
     if (round->sends_loss && round->state == ROUND_RUNNING)
-        send_to_running(round, ROUND_SEND_LOSS);
+        round_send_loss(round, NULL);
     round->sends_loss = false;
     if (round->ranks_fence_ms > 0 && now_ms >= round->ranks_fence_ms) {
         round->ranks_fence_ms = 0;

@@ -1328,7 +1328,34 @@ static void the_worker_store_moves_when_its_node_is_lost(void **state)
     round_destroy(round);
 }
 
-/* No agent has it then. */
+/* The server knows who keeps it; a loss that follows tells of it, too, until it has moved. */
+static void a_loss_says_that_the_worker_store_is_lost_until_it_has_moved(void **state)
+{
+    struct round *round = start_to_survive(1, 3);
+    const struct ct_loss claim = {
+        .generation = 1, .rank = 1, .has_store = 1, .text = "gone"};
+
+    (void)state;
+    say(round, 2, CT_MESSAGE_LOSS, &claim, 0);
+    assert_int_equal(round->loss.has_store, 0);
+    gone(round, 1, 0);
+    assert_int_equal(round->loss.has_store, 1);
+    lose(round, 3, 2);
+    assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 2);
+    assert_int_equal(round->loss.has_store, 1);
+    stand_still(round, 2, 0, false);
+    stand_still(round, 3, 0, false);
+    beat(round, 2, 4000);
+    beat(round, 3, 4000);
+    tick(round, DEAD_MS);
+    assert_int_equal(round->world.store_node, 1);
+    grow(round, 2, 1);
+    lose(round, 2, 1);
+    assert_int_equal(round->loss.has_store, 0);
+    round_destroy(round);
+}
+
+/* It is in no agent then. */
 static void a_store_of_the_server_does_not_move(void **state)
 {
     struct round *round = start_to_survive(1, 2);
@@ -2412,6 +2439,7 @@ int main(void)
         cmocka_unit_test(a_node_is_lost_while_a_rank_of_it_waits),
         cmocka_unit_test(another_one_that_has_waited_for_the_place_does_not_wait_on),
         cmocka_unit_test(a_place_that_does_not_fit_is_no_place),
+        cmocka_unit_test(a_loss_says_that_the_worker_store_is_lost_until_it_has_moved),
         cmocka_unit_test(a_store_of_the_server_does_not_move),
         cmocka_unit_test(nodes_that_are_lost_at_once_are_told_of_once),
         cmocka_unit_test(
