@@ -104,12 +104,14 @@ bool round_has_place(const struct round *round, const struct member *newcomer)
            find_place(round, &place) && fits(round, newcomer, &place);
 }
 
-/* All losses are decided, and the workers of lost nodes must be dead. */
+/* Losses are decided, and nothing of who had the place before lives. With a node that keeps the worker store none can
+ * get the place of the one that did. */
 static bool is_settled(const struct round *round, uint64_t now_ms)
 {
     return round->state == ROUND_RUNNING && !round->is_finishing &&
            round->world.epoch > 0 && round->loss.losses == round->world.losses &&
            round->survive_due_ms == 0 && round->ranks_fence_ms == 0 &&
+           !round_is_store_lost(round) &&
            now_ms >= round->fence_ms;
 }
 

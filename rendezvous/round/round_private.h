@@ -132,6 +132,8 @@ void round_survive(struct round *round, struct member *member,
                    const struct ct_failure *loss, uint64_t now_ms);
 /* To all, or to one; NULL: all. It says whether the worker store is lost, which its sender need not know. */
 void round_send_loss(struct round *round, const struct member *to);
+/* No node keeps it, and agents do: the next `world` says which one does from then on. */
+bool round_is_store_lost(const struct round *round);
 /* The node that had the worker store may be lost: the next `world` says which one has it. */
 void round_move_store(struct round *round);
 void round_restore_loss(struct round *round, uint64_t now_ms);

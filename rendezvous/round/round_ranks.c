@@ -141,7 +141,7 @@ static uint32_t lose_ranks(struct round *round, const struct member *member)
 
 static void note_lost_node(struct round *round, uint32_t count, const char *text)
 {
-    const uint32_t losses = round->loss.losses + count;
+    const uint32_t losses = round->loss.losses + (count > 0 ? count : 1);
     const struct ct_loss before = round->sends_loss ? round->loss : (struct ct_loss){0};
 
     round->loss = (struct ct_loss){.generation = round->generation,
@@ -170,7 +170,7 @@ void round_survive(struct round *round, struct member *member,
                    const struct ct_failure *loss, uint64_t now_ms)
 {
     const uint64_t fence_ms = round_fence_of(round, member);
-    const bool was_met = is_met(round, member);
+    const bool is_waited_for = is_met(round, member) || keeps_store(round, member);
     const uint32_t count = lose_ranks(round, member);
     char text[sizeof round->loss.text];
 
@@ -179,14 +179,14 @@ void round_survive(struct round *round, struct member *member,
         round_owns_rank(member, (uint32_t)round->grow.rank))
         round->grow = (struct ct_grow){0}; /* it waits no more */
     round->world_count--;
-    if (!was_met) { /* the others wait for nothing of it */
+    if (!is_waited_for) { /* the others wait for nothing of it */
         if (round->ranks_fence_ms == 0)
             round->ranks_fence_ms = now_ms;
         return;
     }
     wait_for_death(round, member, fence_ms, now_ms);
     round->lost_node = *loss;
-    if (count == 0)
+    if (count == 0 && !keeps_store(round, member))
         return; /* its agent has told of all, not that nothing of them lives */
     (void)ct_format(text, sizeof text, "node %.64s (%u rank%s) is lost: %s", loss->host,
                     count, count == 1 ? "" : "s", loss->text); /* cut is fine */
@@ -195,7 +195,16 @@ void round_survive(struct round *round, struct member *member,
 
 /* ---- The worker store --------------------------------------------------------------------- */
 
-/* Nodes whose agent has a worker store: all that began this world, until it ends. The first one in out[0]. */
+/* A node with ranks in the world rather than one without, of which the others know little. */
+static bool is_before(const struct round *round, const struct member *a,
+                      const struct member *b)
+{
+    return is_met(round, a) != is_met(round, b)
+               ? is_met(round, a)
+               : a->start.group_rank < b->start.group_rank;
+}
+
+/* Nodes whose agent has one, each its own: all that began this world, until it ends. */
 static size_t list_keepers(const struct round *round, struct member **out)
 {
     size_t count = 0;
@@ -206,7 +215,7 @@ static size_t list_keepers(const struct round *round, struct member **out)
         if (member->state != MEMBER_RUNNING && member->state != MEMBER_SUCCEEDED)
             continue;
         out[count++] = member;
-        if (member->start.group_rank < out[0]->start.group_rank) {
+        if (is_before(round, member, out[0])) { /* it gets the store */
             out[count - 1] = out[0];
             out[0] = member;
         }
@@ -214,7 +223,7 @@ static size_t list_keepers(const struct round *round, struct member **out)
     return count;
 }
 
-static bool is_store_lost(const struct round *round)
+bool round_is_store_lost(const struct round *round)
 {
     for (size_t i = 0; i < round->members.count; i++)
         if (member_is_in_world(round->members.list[i]) &&
@@ -225,7 +234,7 @@ static bool is_store_lost(const struct round *round)
 
 void round_send_loss(struct round *round, const struct member *to)
 {
-    round->loss.has_store = is_store_lost(round);
+    round->loss.has_store = round_is_store_lost(round);
     for (size_t i = 0; i < round->members.count; i++)
         if (to ? round->members.list[i] == to
                : round->members.list[i]->state == MEMBER_RUNNING)
@@ -238,7 +247,7 @@ void round_move_store(struct round *round)
     const size_t count = list_keepers(round, world);
     struct ct_world *told = &round->world;
 
-    if (!is_store_lost(round) || count == 0)
+    if (!round_is_store_lost(round) || count == 0)
         return;
     told->store_node = world[0]->start.group_rank;
     told->store_port = world[0]->join.store_port;

@@ -1718,6 +1718,59 @@ static void one_that_is_in_no_world_cannot_go_on_for_the_others(void **state)
     round_destroy(round);
 }
 
+/* All workers of node 1, which keeps it, are lost first: the others go on, and still need it. */
+static void the_worker_store_moves_from_a_node_without_ranks(void **state)
+{
+    struct round *round = start_to_replace(2, 3);
+
+    (void)state;
+    lose(round, 1, 0);
+    for (uint64_t id = 1; id <= 3; id++)
+        stand_still(round, id, 0, id != 1);
+    assert_world(round, 1, 6, 3);
+    assert_int_equal(round->world.store_port, 0);
+    gone(round, 1, 10);
+    assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 2);
+    assert_int_equal(round->loss.has_store, 1);
+    assert_int_equal(round->loss.losses, 2);
+    assert_int_equal(round->loss.count, 0);
+    add(round, 4, 10);
+    join_to_replace(round, 4, 1, 10); /* it would get that place */
+    beat_all(round, DEAD_MS);
+    tick(round, LATER_MS + 10);
+    assert_int_equal(count_actions(round, ROUND_SEND_START), 0);
+    stand_still(round, 2, 1, true);
+    stand_still(round, 3, 1, true);
+    tick(round, LATER_MS + 10);
+    assert_int_equal(round->world.epoch, 2);
+    assert_int_equal(round->world.ranks[0], 6);
+    assert_int_equal(round->world.store_node, 1);
+    assert_int_equal(round->world.store_port, 102);
+    tick(round, LATER_MS + 10 + ROUND_NEWCOMER_MS);
+    assert_int_equal(start_of(round, 4)->group_rank, 0);
+    assert_int_equal(start_of(round, 4)->master_port, 102);
+    gone(round, 2, LATER_MS + 1000); /* the next one has a rank in the world: not node 4 */
+    stand_still(round, 3, 2, true);
+    say(round, 4, CT_MESSAGE_STILL, &(struct ct_still){.generation = 1, .epoch = 2},
+        LATER_MS + 1000);
+    beat_all(round, LATER_MS + 5000);
+    tick(round, LATER_MS + 1000 + DEAD_MS);
+    assert_int_equal(round->world.epoch, 3);
+    assert_int_equal(round->world.store_node, 2);
+    round_destroy(round);
+
+    round = start_to_replace(2, 3); /* nobody asks for another one */
+    lose(round, 1, 0);
+    for (uint64_t id = 1; id <= 3; id++)
+        stand_still(round, id, 0, id != 1);
+    gone(round, 1, 10);
+    beat_all(round, DEAD_MS + SURVIVE_MS);
+    tick(round, DEAD_MS + SURVIVE_MS + 10);
+    assert_int_equal(round->state, ROUND_STOPPING);
+    assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
+    round_destroy(round);
+}
+
 /* One rank of the lost node is in the world, and one was to be taken in. */
 static void a_node_is_lost_while_a_rank_of_it_waits(void **state)
 {
@@ -2434,6 +2487,7 @@ int main(void)
         cmocka_unit_test(it_is_told_where_the_worker_store_has_moved),
         cmocka_unit_test(it_is_lost_before_the_others_take_it_in),
         cmocka_unit_test(the_run_does_not_wait_for_one_that_is_in_no_world),
+        cmocka_unit_test(the_worker_store_moves_from_a_node_without_ranks),
         cmocka_unit_test(what_fails_on_one_that_is_in_no_world_ends_that_one_alone),
         cmocka_unit_test(one_that_is_in_no_world_cannot_go_on_for_the_others),
         cmocka_unit_test(a_node_is_lost_while_a_rank_of_it_waits),
