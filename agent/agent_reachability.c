@@ -213,7 +213,8 @@ static void on_failed(void *context, const char *text, const char *tried)
     if (*tried)
         facts_add(&failure, CT_FACT_TRIED, "%s", tried);
     add_what_works(agent, &failure);
-    agent_report_failure(agent, &failure);
+    if (!agent_fails_outside(agent, &failure))
+        agent_report_failure(agent, &failure);
 }
 
 /* A name was typed as the master's address: it is where the rendezvous is. */

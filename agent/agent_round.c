@@ -44,7 +44,8 @@ void agent_on_start(struct agent *agent, const struct ct_start *start)
 
 static void on_failure(void *context, const struct ct_failure *failure)
 {
-    agent_report_failure(context, failure);
+    if (!agent_fails_outside(context, failure))
+        agent_report_failure(context, failure);
 }
 
 static void on_started(void *context)
@@ -78,25 +79,14 @@ static void on_fenced(void *context)
                    "the guard has ended the workers while this agent was stopped");
 }
 
-/* All workers of this node, replacements included, ended before the others took them in. The others continue without
- * this node. */
-static void agent_stop_outside(struct agent *agent)
-{
-    (void)ct_fail(&agent->result->error, CTRUN_E_CHANGED,
-                  "the workers of this node ended before the others took them in, in "
-                  "the place of a lost node");
-    agent_stop(agent, AFTER_END, SIGTERM, AGENT_ORPHAN_MS, "its workers have ended");
-}
-
 static void on_success(void *context)
 {
     struct agent *agent = context;
 
     if (agent->drained_by != 0)
         agent_drained(agent); /* they left early because we asked them to: no success */
-    else if (agent->survival.is_outside && agent->survival.left > 0 &&
-             agent->start.is_new)
-        agent_stop_outside(agent);
+    else if (agent_is_outside(agent)) /* as many as may be started again have failed */
+        agent_stop_outside(agent, "none of them runs");
     else
         agent_stop(agent, AFTER_SUCCEED, SIGTERM, AGENT_ORPHAN_MS,
                    "all workers succeeded");
@@ -243,7 +233,8 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
     }
     if (agent->state == AGENT_RUNNING)
         worker_group_reap(agent->group); /* may end the run: check the state anew */
-    if (agent->state == AGENT_RUNNING && message->reason == CT_STOP_UNDECIDED)
+    if (agent->state == AGENT_RUNNING && message->reason == CT_STOP_UNDECIDED &&
+        !agent_is_outside(agent))
         agent_send_raised(agent);
     if (agent->state == AGENT_RUNNING)
         (void)agent_send_worse(agent, message);

@@ -129,6 +129,14 @@ static void renew(struct agent *agent)
         begin_outside(agent, &agent->survival.early);
 }
 
+bool agent_is_outside(struct agent *agent)
+{
+    if (!agent->start.is_new)
+        return false;
+    renew(agent);
+    return agent->survival.is_outside && agent->survival.left > 0;
+}
+
 bool agent_is_undecided(const struct agent *agent)
 {
     return worker_group_find_loss(agent->group) ||

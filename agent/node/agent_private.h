@@ -12,6 +12,7 @@
  *     agent_failover.c    a server that is lost, and found again; failover.h decides
  *     agent_resume.c      what is sent once more then
  *     agent_member.c      how many nodes, and who leaves
+ *     agent_outside.c     what fails before the others have taken this node in
  *     agent_join.c        the offer for the next round
  *     agent_reachability.c  the proof that group rank 0 can be reached, before workers start
  *     agent_start.c       the start of the workers
@@ -266,6 +267,14 @@ void agent_join(struct agent *agent);
 void agent_send_join(struct agent *agent);
 void agent_on_waiting(struct agent *agent, const struct ct_waiting *waiting);
 
+/* ---- agent_outside.c -------------------------------------------------------------------- */
+
+/* While agent_is_outside(): the workers are stopped, and the agent ends with an error that has `why` in it. */
+void agent_stop_outside(struct agent *agent, const char *why);
+/* A worker failed, or what they all need. True: this agent ends for it; the failure is not to be reported, as the server
+ * would stop the others, too. */
+bool agent_fails_outside(struct agent *agent, const struct ct_failure *failure);
+
 /* ---- agent_round.c ---------------------------------------------------------------------- */
 
 /* The server's messages. */
@@ -278,7 +287,7 @@ int agent_open_worker_group(struct agent *agent, struct ctrun_error *err);
 
 /* Tells the server `agent->failure`, with its age of now. */
 void agent_send_failure(struct agent *agent);
-/* A worker failed, or what they all need. */
+/* Sends the server a failure of a worker, or of what they all need. */
 void agent_report_failure(struct agent *agent, const struct ct_failure *failure);
 /* The same for a worker that has failed first, and is slow to end; if there is one. */
 void agent_send_raised(struct agent *agent);
@@ -322,6 +331,8 @@ void agent_on_world(struct agent *agent, const struct ct_world *message);
 /* A worker of ours that is in no world waits to be taken into the next; one of anybody does. */
 void agent_send_grow(struct agent *agent, int rank);
 void agent_on_grow(struct agent *agent, const struct ct_grow *message);
+/* This node has the place of a lost one, and others go on in a world that has none of its ranks yet. */
+bool agent_is_outside(struct agent *agent);
 /* A loss that the last world does not take account of. */
 bool agent_is_undecided(const struct agent *agent);
 /* For events, and people: a worker of ours is lost and `left` may go on; so many do. */

@@ -253,6 +253,20 @@ def test_a_node_whose_workers_fail_before_they_are_taken_in_leaves_the_others_al
     assert len(box.events("worker_started")) == 3 and {e["generation"] for e in box.events("round_started")} == {1}
 
 
+def test_a_node_whose_program_cannot_be_started_leaves_the_others_alone(box, nodes, undisturbed):
+    """Nothing of it runs that could fail, and nobody has met it."""
+    program = box.write("program", f'#!/bin/sh\nexec {ELASTIC} "$@"\n', 0o755)
+    runs = nodes.start(2, 1, "--survive-replace=1", least=1, program=program, pace_us=3000)
+    nodes.add(3, 1, 2, 1, "--survive-replace=1", program, STEPS)
+    box.wait_event("agent_state", 3, to="joining")
+    os.unlink(program)
+    nodes.lose(1)
+    assert runs[2].wait(60) != 0 and "before the others took them in" in runs[2].err, runs
+    assert runs[0].wait(100) == 0, runs
+    check_result(runs[0], undisturbed)
+    assert len(box.events("worker_started")) == 2 and {e["generation"] for e in box.events("round_started")} == {1}
+
+
 def test_a_lost_node_starts_all_again_where_too_few_are_left(box, nodes, undisturbed):
     runs = nodes.start(2, 1, least=2)
     nodes.lose(1)

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A node in the place of a lost one, before the others have taken in a rank of it: what fails here ends this node alone. */
+#include <signal.h>
+
+#include "agent/loop/limits.h"
+#include "agent/node/agent_private.h"
+
+void agent_stop_outside(struct agent *agent, const char *why)
+{
+    (void)ct_fail(&agent->result->error, CTRUN_E_CHANGED,
+                  "the workers of this node, in the place of a lost one, ended before "
+                  "the others took them in: %s",
+                  why);
+    agent_stop(agent, AFTER_END, SIGTERM, AGENT_ORPHAN_MS, "its workers have ended");
+}
+
+bool agent_fails_outside(struct agent *agent, const struct ct_failure *failure)
+{
+    if (agent->state != AGENT_RUNNING || agent->drained_by != 0 ||
+        !agent_is_outside(agent))
+        return false;
+    agent_stop_outside(agent,
+                       *failure->text ? failure->text : ct_cause_name(failure->cause));
+    return true;
+}
