@@ -142,6 +142,7 @@ void agent_on_break(void *context, const struct ctrun_error *why, uint64_t left_
 {
     struct agent *agent = context;
 
+    members_break(&agent->members);
     (void)step(agent, FAILOVER_BROKE);
     ct_info("link broken, trying to resume for %llu ms: %s",
             (unsigned long long)left_ms, why->text);

@@ -29,6 +29,7 @@ static void on_up(void *context, const struct ct_welcome *welcome)
 
     compare_clocks(agent, welcome->wall_ns);
     agent->lost_after_ms = welcome->lost_after_ms;
+    members_break(&agent->members);
     agent_report_ha(agent);
     agent_send_reload(agent);
     agent_on_welcomed(agent);
@@ -50,11 +51,7 @@ static void on_message(void *context, const struct ct_message *message)
     case CT_MESSAGE_WAITING: agent_on_waiting(agent, message->waiting); break;
     case CT_MESSAGE_START: agent_on_start(agent, message->start); break;
     case CT_MESSAGE_MEMBERS:
-        if (!agent->members_follow &&
-            (agent->members.generation != message->members->generation ||
-             message->members->is_last))
-            agent->members = *message->members; /* others of a large job are not kept */
-        agent->members_follow = !message->members->is_last;
+        members_add(&agent->members, message->members);
         if (agent->options->on_members && agent->has_store)
             agent->options->on_members(agent->options->context, agent->store,
                                        message->members);

@@ -206,12 +206,12 @@ static size_t list_own_addrs(const struct agent *agent,
 
 void agent_fill_job(struct agent *agent, struct peer_sockets_job *job)
 {
-    const bool is_known = agent->members.generation == agent->start.generation;
+    const bool is_known = agent->members.kept.generation == agent->start.generation;
 
     *job = (struct peer_sockets_job){
         .store_port = agent->survival.has_lost_store ? 0 : agent->start.master_port,
-        .hosts = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])agent->members.keys,
-        .host_count = is_known ? agent->members.count : 0,
+        .hosts = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])agent->members.kept.keys,
+        .host_count = is_known ? agent->members.kept.count : 0,
         .own = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])agent->own_keys,
         .own_count = list_own_addrs(agent, agent->own_keys)};
 }

@@ -57,6 +57,7 @@
 #include "agent/output/console.h"
 #include "agent/postmortem/oom_counter.h"
 #include "agent/recorder/recorder_folder.h"
+#include "agent/node/members.h"
 #include "agent/node/signal_once.h"
 #include "agent/watch/dstate_watch.h"
 #include "agent/watch/file_timer.h"
@@ -193,9 +194,7 @@ struct agent {
     struct ct_stopped stopped; /* the last one that was sent */
     char leave_reason[128];    /* of our LEAVE; empty: none was sent */
     struct ct_join join;       /* the last one */
-    struct ct_members
-        members;         /* hosts of the next or current round; count 0: none came */
-    bool members_follow; /* more pieces of the last one are to come */
+    struct members members;    /* hosts of the next or current round */
     struct failover failover;
     bool has_store;
     uint64_t store;
