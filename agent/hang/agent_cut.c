@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --survive=torch: ranks whose groups are not the SDK's sit in a collective that never ends when one of them is
  * lost, or has left to ask who continues. Their connections to each other are shut down, so that they have an error
- * there and ask, too.
+ * there and ask, too. With the SDK they hear of a loss by themselves, but not where they wait for a worker store that
+ * is gone: until it is decided where the next one is, it is done there, too.
  *
  *     idle ──a loss: cut──────────────────────> again and again ──all that run have asked──> idle
  *      └────one asks, a moment passes: cut──────────^
@@ -24,8 +25,12 @@ static void cut(struct agent *agent)
     agent->survival.cut_ms = agent->survival.cut_ms * 2 < AGENT_CUT_MAX_MS
                                  ? agent->survival.cut_ms * 2
                                  : AGENT_CUT_MAX_MS;
-    if (agent->survival.cut_timer)
-        loop_timer_set(agent->survival.cut_timer, agent->survival.cut_ms);
+    loop_timer_set(agent->survival.cut_timer, agent->survival.cut_ms);
+}
+
+static bool is_wanted(const struct agent *agent)
+{
+    return agent->options->frees_peers || agent->survival.has_lost_store;
 }
 
 /* Somebody is waited for, and may not know. */
@@ -54,16 +59,15 @@ static void on_time(void *context)
 /* Who has left by itself, because it was told that a new one waits, has mates that leave now. */
 void agent_cut_soon(struct agent *agent)
 {
-    if (!agent->survival.cut_timer || agent->survival.cut_ms || !is_awaited(agent))
+    if (!is_wanted(agent) || agent->survival.cut_ms || !is_awaited(agent))
         return;
     agent->survival.cut_ms = AGENT_CUT_MS;
     loop_timer_set(agent->survival.cut_timer, AGENT_CUT_MS);
 }
 
-/* With the SDK, too: a worker that waits for a lost worker store gets no error otherwise. */
 void agent_cut_now(struct agent *agent)
 {
-    if (!agent->survival.cut_timer && !agent->survival.has_lost_store)
+    if (!is_wanted(agent))
         return;
     agent->survival.cut_ms = AGENT_CUT_MS;
     cut(agent);
@@ -78,8 +82,6 @@ void agent_stop_cutting(struct agent *agent)
 
 int agent_open_cutting(struct agent *agent)
 {
-    if (!agent->options->frees_peers)
-        return 0;
     agent->survival.cut_timer = loop_timer_open(agent->loop, on_time, agent);
     return agent->survival.cut_timer ? 0 : -ENOMEM;
 }

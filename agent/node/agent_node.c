@@ -204,6 +204,18 @@ static size_t list_own_addrs(const struct agent *agent,
     return count;
 }
 
+/* A name was typed where its address cannot be told: then it is known by the hosts of the round alone. */
+static void add_lost_store(const struct agent *agent, struct peer_sockets_job *job)
+{
+    struct ct_addr addr;
+
+    if (!agent->survival.has_lost_store ||
+        ct_addr_parse(agent->start.master_addr, agent->start.master_port, &addr) < 0)
+        return;
+    ct_addr_key(job->lost_host, &addr);
+    job->lost_port = agent->start.master_port;
+}
+
 void agent_fill_job(struct agent *agent, struct peer_sockets_job *job)
 {
     const bool is_known = agent->members.kept.generation == agent->start.generation;
@@ -214,6 +226,7 @@ void agent_fill_job(struct agent *agent, struct peer_sockets_job *job)
         .host_count = is_known ? agent->members.kept.count : 0,
         .own = (const uint8_t(*)[CT_MEMBER_KEY_BYTES])agent->own_keys,
         .own_count = list_own_addrs(agent, agent->own_keys)};
+    add_lost_store(agent, job);
 }
 
 void agent_stop_survivors(struct agent *agent, enum agent_after after,

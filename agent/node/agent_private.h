@@ -167,12 +167,16 @@ struct agent {
         int left;            /* ranks that may go on, as far as we know, */
         uint8_t ranks[CT_WORLD_BYTES]; /* of the last world, */
         char text[192];                /* the last loss, */
-        bool is_outside; /* a lost node's place is ours; no rank here was in a world, */
-        bool has_lost_store; /* the worker store is lost; no WORLD has the next one, */
-        struct ct_still still; /* sent for the next decision; generation 0: none */
-        struct ct_world early; /* came before its START; generation 0: none did */
-        uint64_t since_ms;     /* the first loss that was not decided */
-        struct loop_timer *cut_timer; /* NULL: connections of ranks are left alone */
+        bool
+            is_outside; /* we have the place of a lost node, and no rank of ours has been in a world, */
+        bool
+            has_lost_store; /* the worker store is gone, and no decision says where the next is, */
+        struct ct_still
+            still; /* what was said of the next decision; generation 0: nothing */
+        struct ct_world
+            early; /* of a round whose START has not come; generation 0: none did */
+        uint64_t since_ms;            /* the first loss that was not decided */
+        struct loop_timer *cut_timer; /* NULL: nothing is survived */
         uint64_t cut_ms; /* until the next cut, or the last time; 0: idle */
     } survival;
     struct reachability *reachability;
@@ -341,7 +345,7 @@ void agent_report_grown(struct agent *agent, int joined, int size);
 
 /* ---- agent_cut.c ------------------------------------------------------------------------ */
 
-/* Nothing here does anything without --survive=torch. A rank is lost; one asks who goes on; it is decided, or a
+/* Nothing here does anything without --survive=torch, unless the worker store is lost. A rank is lost; one asks who goes on; it is decided, or a
  * round begins. */
 void agent_cut_now(struct agent *agent);
 void agent_cut_soon(struct agent *agent);

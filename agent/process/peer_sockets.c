@@ -247,6 +247,13 @@ static bool is_between_ranks(const struct peer_sockets *sockets,
            is_listed(job->hosts, job->host_count, socket->peer.host);
 }
 
+static bool is_to_lost_store(const struct peer_socket *socket,
+                             const struct peer_sockets_job *job)
+{
+    return job->lost_port && socket->peer.port == job->lost_port &&
+           memcmp(socket->peer.host, job->lost_host, sizeof socket->peer.host) == 0;
+}
+
 /* True when it is shut down now. */
 static bool shut(const struct peer_socket *socket)
 {
@@ -281,7 +288,8 @@ struct peer_sockets_result peer_sockets_cut(struct peer_sockets *sockets,
             result.store++;
         else if (socket->is_ended)
             result.ended++;
-        else if (is_between_ranks(sockets, socket, job))
+        else if (is_to_lost_store(socket, job) ||
+                 is_between_ranks(sockets, socket, job))
             result.cut += shut(socket);
     }
     return result;

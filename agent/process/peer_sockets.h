@@ -8,7 +8,7 @@
  *     peer_sockets_destroy(sockets);
  *
  * A connection is one between ranks when its other end is held by another worker of this node, or is an
- * address of another node of the job. All else is left alone: the worker store's, by its port; those
+ * address of another node of the job. One to a worker store that is lost with its node is shut down like them. All else is left alone: the worker store's, by its port; those
  * between processes of one worker; those to other processes; every one of a rank that has a GPU open, because
  * there NCCL has connections, and threads that end the process when one breaks. */
 #ifndef AGENT_PROCESS_PEER_SOCKETS_H
@@ -31,6 +31,8 @@ struct peer_sockets_job {
     size_t host_count;
     const uint8_t (*own)[16]; /* of this node, which may be among them; borrowed */
     size_t own_count;
+    uint8_t lost_host[16]; /* ct_addr_key() of a worker store whose node is lost, */
+    uint16_t lost_port;    /* 0: none is */
 };
 
 struct peer_sockets_result {

@@ -145,6 +145,7 @@ class Rendezvous:
         self.refuse = None       # (code, text) instead of WELCOME
         self.instance = 1
         self.generation = 0
+        self.master_port = 29500
         self.restarts = 0
         self.messages = []       # (name, fields), in order of arrival
         self.heartbeat_times = []
@@ -196,7 +197,7 @@ class Rendezvous:
         self.generation += 1
         self.send("START", generation=self.generation, restart_count=self.restarts, group_rank=0,
                   group_world_size=1, rank_base=0, world_size=self.workers, role_rank_base=0,
-                  role_world_size=self.workers, master_port=29500, master_addr="127.0.0.1",
+                  role_world_size=self.workers, master_port=self.master_port, master_addr="127.0.0.1",
                   master_host="n0", addrs=(), layout=str(self.workers), unlike="", reach=0,
                   peers=(), uses_gloo_scale=0, is_new=0)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """--survive=sdk over several nodes: what an agent says to its rendezvous, and hears from it."""
+import socket
 import sys
 
 import ctrun
@@ -54,6 +55,39 @@ def test_a_lost_rank_is_told_and_the_answer_of_all_nodes_is_waited_for(box):
         assert run.out == "3 (2, 3) [0, 5] n9:4242\n"
         assert box.wait_event("worker_store_moved")[0]["master_port"] == 4242
         assert not server.received("FAILURE")
+
+
+# It waits for a store that never answers, and asks once it could not do so twice.
+WAITER = r"""
+import os, socket, struct
+name = os.environ["CTRUN_AGENT_SOCKET"]
+agent = socket.socket(socket.AF_UNIX)
+agent.connect("\0" + name[1:] if name[0] == "@" else name)
+def say(kind, body):
+    agent.sendall(b"\xc7\x52\x04" + struct.pack("<BI", kind, len(body)) + body)
+say(32, struct.pack("<iQ", int(os.environ["RANK"]), int(os.environ["CTRUN_GENERATION"])))
+for _ in range(2):
+    store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+    assert store.recv(1) == b""
+say(39, struct.pack("<I", 0))
+"""
+
+
+def test_who_waits_for_a_store_that_is_lost_is_freed_again_and_again(box):
+    """With the SDK, too, and where no list of hosts has come."""
+    with socket.create_server(("127.0.0.1", 0)) as store, rendezvous.Rendezvous(workers=1) as server:
+        server.master_port = store.getsockname()[1]
+        run = box.start_ctrun("--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d",
+                              f"--rdzv-endpoint={server.address}", "--rdzv-id=J", "--rdzv-conf=is_host=0",
+                              "--survive=sdk", box.write("worker.py", WAITER), env={"PYTHON_EXEC": sys.executable})
+        store.settimeout(60)
+        peers = [store.accept()[0]]
+        server.send("LOSS", generation=1, losses=1, rank=5, count=1, has_store=1, text="rank 5 is lost")
+        peers.append(store.accept()[0])
+        server.wait_for("STILL")
+        assert run.wait(60) == 0, run
+        for peer in peers:
+            peer.close()
 
 
 def test_nobody_is_left(box):
