@@ -62,3 +62,9 @@ void master_choose(char *dst, struct member *const *world, size_t count)
     (void)ct_copy(dst, CT_HOST_MAX,
                   choice); /* all of them are shorter than a host name */
 }
+
+bool master_is_common(const char *master, const struct member *a,
+                      const struct member *b)
+{
+    return !is_loopback(master) || is_same_host(a, b);
+}

@@ -15,5 +15,8 @@
 
 /* Writes into dst[CT_HOST_MAX]; count > 0, world[0] is group rank 0. */
 void master_choose(char *dst, struct member *const *world, size_t count);
+/* False: an address of a host for itself, and the two are on different ones. */
+bool master_is_common(const char *master, const struct member *a,
+                      const struct member *b);
 
 #endif

@@ -91,7 +91,7 @@ static bool fits(const struct round *round, const struct member *newcomer,
 {
     const struct member *other = find_running(round);
 
-    return other && round_could_replace(newcomer, other) &&
+    return other && round_could_replace(round, newcomer, other) &&
            newcomer->join.slots == place->slots &&
            round_world_size(round, round->world_count + 1) == round->world_count + 1;
 }

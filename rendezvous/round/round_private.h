@@ -123,8 +123,9 @@ bool round_is_outside(const struct round *round, const struct member *member);
 size_t round_count_inside(const struct round *round);
 /* Its ranks do not wait for the next WORLD any more, or have got it. */
 void round_forget_still(struct round *round, struct member *member);
-/* `newcomer` waits, and could take a place like that of `other`; all nodes of this world are alike. */
-bool round_could_replace(const struct member *newcomer, const struct member *other);
+/* `newcomer` waits, and could have a place as that of `other`, of which all of this world have the like. */
+bool round_could_replace(const struct round *round, const struct member *newcomer,
+                         const struct member *other);
 /* The others may go on without this one, which is being lost. */
 bool round_may_survive(const struct round *round, const struct member *member);
 /* They are told at the end of this step. */

@@ -3,6 +3,7 @@
  * round_running.c has the whole. */
 #include <string.h>
 
+#include "rendezvous/round/master.h"
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/str.h"
 
@@ -80,11 +81,21 @@ static bool has_one_role(const struct member *member)
            member->start.role_world_size == member->start.world_size;
 }
 
-bool round_could_replace(const struct member *newcomer, const struct member *other)
+/* The workers of today keep the address that they have. */
+static bool has_way(const struct round *round, const struct member *newcomer,
+                    const struct member *other)
+{
+    return master_is_common(other->start.master_addr, newcomer, other) &&
+           (round->world.store_port == 0 ||
+            master_is_common(round->world.store_addr, newcomer, other));
+}
+
+bool round_could_replace(const struct round *round, const struct member *newcomer,
+                         const struct member *other)
 {
     return newcomer->state == MEMBER_READY && !newcomer->is_excluded &&
            newcomer->join.replaces && other->join.replaces && has_one_role(other) &&
-           newcomer->join.roles.count == 0 &&
+           newcomer->join.roles.count == 0 && has_way(round, newcomer, other) &&
            strcmp(newcomer->join.role, other->join.role) == 0;
 }
 
@@ -97,7 +108,7 @@ static size_t count_spares(const struct round *round, const struct member *lost)
         const struct member *member = round->members.list[i];
 
         count += member->state == MEMBER_READY &&
-                 !(round_could_replace(member, lost) &&
+                 !(round_could_replace(round, member, lost) &&
                    member->join.slots == lost->join.slots);
     }
     return count;

@@ -1845,6 +1845,39 @@ static void a_place_that_does_not_fit_is_no_place(void **state)
     round_destroy(round);
 }
 
+static void add_elsewhere(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    const struct member_link link = {
+        .id = id, .host = "far", .seen_as = "10.0.0.2", .reached_at = "10.0.0.1"};
+
+    assert_int_equal(
+        round_step(round, &(struct round_command){.kind = ROUND_ADD, .link = &link},
+                   now_ms),
+        0);
+}
+
+/* Who is on it uses 127.0.0.1, which is another host there. */
+static void nobody_elsewhere_gets_a_place_on_the_host_where_all_others_are(void **state)
+{
+    struct round *round = free_place(3);
+
+    (void)state;
+    assert_string_equal(start_of(round, 1)->master_addr, "127.0.0.1");
+    add_elsewhere(round, 4, DEAD_MS);
+    join_to_replace(round, 4, 1, DEAD_MS);
+    assert_int_equal(round->state, ROUND_STOPPING); /* all begin anew, with it */
+    assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
+    round_destroy(round);
+
+    round = start_to_replace(2, 3);
+    add_elsewhere(round, 4, 0);
+    join_to_replace(round, 4, 1, 0);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    gone(round, 3, 0);
+    assert_int_equal(round->state, ROUND_STOPPING);
+    round_destroy(round);
+}
+
 /* ---- reload ---- */
 
 static void say_reload(struct round *round, uint64_t id, enum ct_reload_step step,
@@ -2493,6 +2526,8 @@ int main(void)
         cmocka_unit_test(a_node_is_lost_while_a_rank_of_it_waits),
         cmocka_unit_test(another_one_that_has_waited_for_the_place_does_not_wait_on),
         cmocka_unit_test(a_place_that_does_not_fit_is_no_place),
+        cmocka_unit_test(
+            nobody_elsewhere_gets_a_place_on_the_host_where_all_others_are),
         cmocka_unit_test(a_loss_says_that_the_worker_store_is_lost_until_it_has_moved),
         cmocka_unit_test(a_store_of_the_server_does_not_move),
         cmocka_unit_test(nodes_that_are_lost_at_once_are_told_of_once),
