@@ -186,6 +186,16 @@ static void announce(struct round *round, struct member *newcomer, uint64_t now_
             round_push_to(round, ROUND_SEND_MEMBERS, round->members.list[i]);
 }
 
+/* It would let in none of whom it has not heard; it hears of all when it comes back. */
+static bool is_any_away(const struct round *round)
+{
+    for (size_t i = 0; i < round->members.count; i++)
+        if (round->members.list[i]->state == MEMBER_RUNNING &&
+            round->members.list[i]->is_away)
+            return true;
+    return false;
+}
+
 void round_take_newcomer(struct round *round, uint64_t now_ms)
 {
     struct member *newcomer = NULL;
@@ -199,7 +209,7 @@ void round_take_newcomer(struct round *round, uint64_t now_ms)
     for (size_t i = 0; i < round->members.count && !newcomer; i++)
         if (fits(round, round->members.list[i], &place))
             newcomer = round->members.list[i];
-    if (!newcomer || round->newcomer_due_ms > 0)
+    if (!newcomer || round->newcomer_due_ms > 0 || is_any_away(round))
         return;
     if (!newcomer->is_announced) {
         announce(round, newcomer, now_ms);

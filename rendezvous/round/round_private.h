@@ -210,7 +210,7 @@ void round_on_still(struct round *round, struct member *member,
 void round_leave_world(struct round *round, struct member *member, uint64_t now_ms);
 /* What a lost node has to do with this moment. */
 void round_settle_loss(struct round *round, uint64_t now_ms);
-/* What a member that comes back may have missed. */
+/* What a member that runs and comes back may have missed; after its START. */
 void round_send_world(struct round *round, const struct member *member);
 
 /* round_absent.c */

@@ -1538,6 +1538,67 @@ static void it_waits_until_what_was_there_is_dead(void **state)
     round_destroy(round);
 }
 
+static void break_link(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    member_find(&round->members, id)->link.key = id;
+    gone(round, id, now_ms);
+    assert_true(member_find(&round->members, id)->is_away);
+}
+
+static void resume(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    const struct ct_resume body = {
+        .key = id, .generation = 1, .state = CT_RESUME_RUNNING};
+    const struct member_link link = {.id = id, .key = id};
+    const struct round_command command = {
+        .kind = ROUND_RESUME,
+        .id = id,
+        .link = &link,
+        .message = &(struct ct_message){CT_MESSAGE_RESUME, .resume = &body}};
+
+    assert_int_equal(round_step(round, &command, now_ms), 0);
+}
+
+/* It would not let the newcomer in. */
+static void nobody_comes_while_a_node_cannot_be_told_of_it(void **state)
+{
+    struct round *round = free_place(2);
+
+    (void)state;
+    break_link(round, 1, DEAD_MS);
+    add(round, 4, DEAD_MS);
+    join_to_replace(round, 4, 1, DEAD_MS);
+    assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS), 0);
+    resume(round, 1, DEAD_MS + 100);
+    assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS), 3); /* its own, and all */
+    break_link(round, 3, DEAD_MS + 200);
+    tick(round, LATER_MS + 100);
+    assert_int_equal(count_actions(round, ROUND_SEND_START), 0);
+    resume(round, 3, LATER_MS + 200);
+    assert_int_equal(count_actions(round, ROUND_SEND_START), 1);
+    round_destroy(round);
+}
+
+/* It had the store to open when it was away. */
+static void who_may_use_the_worker_store_is_told_again_after_a_break(void **state)
+{
+    struct round *round = start_to_replace(2, 3);
+
+    (void)state;
+    gone(round, 1, 0);
+    stand_still(round, 2, 0, true);
+    stand_still(round, 3, 0, true);
+    beat_all(round, 7000);
+    break_link(round, 2, DEAD_MS - 10);
+    tick(round, DEAD_MS);
+    assert_int_equal(round->world.store_node, 1);
+    assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS), 0);
+    resume(round, 2, DEAD_MS + 10);
+    assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS), 1);
+    assert_int_equal(count_actions(round, ROUND_SEND_WORLD), 1);
+    round_destroy(round);
+}
+
 static void it_is_told_where_the_worker_store_has_moved(void **state)
 {
     struct round *round = free_place(1);
@@ -2517,6 +2578,8 @@ int main(void)
         cmocka_unit_test(the_worker_store_moves_when_its_node_is_lost),
         cmocka_unit_test(a_node_takes_the_place_of_a_lost_one_and_its_rank_is_taken_in),
         cmocka_unit_test(it_waits_until_what_was_there_is_dead),
+        cmocka_unit_test(nobody_comes_while_a_node_cannot_be_told_of_it),
+        cmocka_unit_test(who_may_use_the_worker_store_is_told_again_after_a_break),
         cmocka_unit_test(it_is_told_where_the_worker_store_has_moved),
         cmocka_unit_test(it_is_lost_before_the_others_take_it_in),
         cmocka_unit_test(the_run_does_not_wait_for_one_that_is_in_no_world),
