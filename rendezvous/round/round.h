@@ -197,7 +197,8 @@ struct round {
     struct ct_list news; /* struct member: changed since the journal took it */
 
     /* Inside. */
-    bool is_carried_on; /* a rank of the world before is in `world`; false when restored */
+    bool
+        is_carried_on; /* a rank of the world before is in `world`; false when restored */
     uint8_t lost[CT_WORLD_BYTES];  /* ranks of this generation; a bit each */
     uint8_t still[CT_WORLD_BYTES]; /* ... of members that wait for the next `world` */
     size_t action_capacity;

@@ -111,8 +111,7 @@ static bool is_settled(const struct round *round, uint64_t now_ms)
     return round->state == ROUND_RUNNING && !round->is_finishing &&
            round->world.epoch > 0 && round->loss.losses == round->world.losses &&
            round->survive_due_ms == 0 && round->ranks_fence_ms == 0 &&
-           !round_is_store_lost(round) &&
-           now_ms >= round->fence_ms;
+           !round_is_store_lost(round) && now_ms >= round->fence_ms;
 }
 
 /* Like the START of the others, except for its place and the present address of the worker store. */

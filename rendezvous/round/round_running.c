@@ -211,7 +211,8 @@ void round_leave_world(struct round *round, struct member *member, uint64_t now_
 void round_send_world(struct round *round, const struct member *member)
 {
     if (round->world.epoch > 0) {
-        round_push_to(round, ROUND_SEND_MEMBERS, member); /* newcomers; first: as then */
+        round_push_to(round, ROUND_SEND_MEMBERS,
+                      member); /* newcomers; first: as then */
         round_push_to(round, ROUND_SEND_WORLD, member);
     }
     if (round->loss.losses > round->world.losses)

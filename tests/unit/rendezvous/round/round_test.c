@@ -1393,7 +1393,8 @@ static void nodes_that_are_lost_at_once_are_told_of_once(void **state)
 }
 
 /* Its agent has told of the only rank, and has not said that nothing of it lives. */
-static void leftovers_of_a_lost_node_are_waited_for_though_its_ranks_are_known_to_be_lost(
+static void
+leftovers_of_a_lost_node_are_waited_for_though_its_ranks_are_known_to_be_lost(
     void **state)
 {
     struct round *round = start_to_survive(2, 3);
@@ -1570,7 +1571,8 @@ static void nobody_comes_while_a_node_cannot_be_told_of_it(void **state)
     join_to_replace(round, 4, 1, DEAD_MS);
     assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS), 0);
     resume(round, 1, DEAD_MS + 100);
-    assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS), 3); /* its own, and all */
+    assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS),
+                     3); /* its own, and all */
     break_link(round, 3, DEAD_MS + 200);
     tick(round, LATER_MS + 100);
     assert_int_equal(count_actions(round, ROUND_SEND_START), 0);
@@ -1810,7 +1812,8 @@ static void the_worker_store_moves_from_a_node_without_ranks(void **state)
     tick(round, LATER_MS + 10 + ROUND_NEWCOMER_MS);
     assert_int_equal(start_of(round, 4)->group_rank, 0);
     assert_int_equal(start_of(round, 4)->master_port, 102);
-    gone(round, 2, LATER_MS + 1000); /* the next one has a rank in the world: not node 4 */
+    gone(round, 2,
+         LATER_MS + 1000); /* the next one has a rank in the world: not node 4 */
     stand_still(round, 3, 2, true);
     say(round, 4, CT_MESSAGE_STILL, &(struct ct_still){.generation = 1, .epoch = 2},
         LATER_MS + 1000);
