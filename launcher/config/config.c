@@ -69,6 +69,11 @@ static void warn_environment(const struct config *config, const struct options *
     if (!host_slot_get()->is_given &&
         !config->run.task.is_quiet) { /* others have said it */
         env_names_warn(config->env);
+        if (config->rdzv.worker_serves && config->stop.survive_ms &&
+            config->run.nodes.max > 1)
+            ct_warn(CT_ENV_NO_SHARED_STORE
+                    "=1: the worker store is worker 0's: --survive does without "
+                    "other workers, but when a node is lost all start again");
         program_warn(options);
     }
 }

@@ -156,7 +156,9 @@ static void fill_options(struct launch *launch, struct agent_options *out)
     if (config->run.nodes.max > 1)
         out->join.program = config_program_hash(config);
     out->join.knows_gloo_scale = config_knows_gloo_scale(config);
-    out->join.survive_ms = config->stop.survive_ms;
+    out->join.survive_ms = config->rdzv.worker_serves
+                               ? 0 /* there is no store for who is left */
+                               : config->stop.survive_ms;
     out->join.replaces = config->stop.survive_replace > 0;
     out->join.node_rank_hint = config->run.node_rank;
     out->join.is_endpoint = launch->endpoint.is_mine;

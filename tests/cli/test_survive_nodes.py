@@ -282,9 +282,9 @@ def test_a_lost_node_starts_all_again_where_too_few_are_left(box, nodes, undistu
     assert max(e["generation"] for e in box.events("round_started")) == 2
 
 
-@pytest.mark.parametrize("who", ["sdk", "torch"])
-def test_a_lost_node_starts_all_again_where_no_rank_can_ask(box, nodes, who):
-    """At once, and not after the time that ranks have to ask."""
+@pytest.mark.parametrize("who, own", [("sdk", False), ("torch", False), ("sdk", True)])
+def test_a_lost_node_starts_all_again_where_no_rank_can_ask(box, nodes, who, own):
+    """At once, and not after the time that ranks have to ask; nor are they told to where worker 0 has the worker store."""
     marks = box.path("marks")
     marks.mkdir()
     script = box.write("worker.py", "import os, pathlib, sys, time\n"
@@ -295,13 +295,14 @@ def test_a_lost_node_starts_all_again_where_no_rank_can_ask(box, nodes, who):
         nodes.runs.append(box.start_ctrun(
             "--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{nodes.port}",
             "--rdzv-id=J", f"--local-addr=127.0.0.{number}", f"--rdzv-conf={CONF}", f"--survive={who}",
-            "--survive-timeout=3600", script, marks))
+            "--survive-timeout=3600", script, marks, env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": str(int(own))}))
         if number == 1:
             box.wait_event("agent_state", to="joining")
     ctrun.wait_until((marks / "1.1").exists, lambda: f"rank 1\n{nodes.runs}", 60)
     nodes.lose(1)
     assert nodes.runs[0].wait(60) == 0, nodes.runs
-    assert box.events("ranks_lost") and not box.events("world_shrunk")
+    assert bool(box.events("ranks_lost")) != own and not box.events("world_shrunk")
+    assert ("when a node is lost all start again" in nodes.runs[0].err) == own, nodes.runs
 
 
 def test_all_nodes_have_to_be_started_with_it(box, nodes):
