@@ -218,6 +218,9 @@ void networks_choose_beside(char dst[CT_HOST_MAX], const char *master,
     master_choose(dst, world, count);
     if (!world[0]->join.local_addr[0] && parse(&addr, master))
         beside = find_beside(world[0], &addr);
+    if (!beside && !world[0]->join.local_addr[0] && parse(&addr, master) &&
+        parse(&addr, world[0]->link.seen_as))
+        beside = world[0]->link.seen_as; /* it may be the last here, but not for ever */
     if (beside)
         (void)ct_copy(dst, CT_HOST_MAX, beside); /* shorter */
 }

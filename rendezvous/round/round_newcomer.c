@@ -208,6 +208,8 @@ void round_take_newcomer(struct round *round, uint64_t now_ms)
     for (size_t i = 0; i < round->members.count && !newcomer; i++)
         if (fits(round, round->members.list[i], &place))
             newcomer = round->members.list[i];
+    if (!newcomer && round_has_wrong_size(round)) /* it did fit when it came */
+        round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
     if (!newcomer || round->newcomer_due_ms > 0 || is_any_away(round))
         return;
     if (!newcomer->is_announced) {

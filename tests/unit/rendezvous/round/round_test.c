@@ -1909,11 +1909,12 @@ static void a_place_that_does_not_fit_is_no_place(void **state)
     round_destroy(round);
 }
 
-static void add_elsewhere(struct round *round, uint64_t id, uint64_t now_ms)
+static void add_at(struct round *round, uint64_t id, const char *addr, uint64_t now_ms)
 {
-    const struct member_link link = {
-        .id = id, .host = "far", .seen_as = "10.0.0.2", .reached_at = "10.0.0.1"};
+    struct member_link link = {.id = id, .reached_at = "10.0.0.9"};
 
+    snprintf(link.host, sizeof link.host, "n%d", (int)id);
+    (void)ct_copy(link.seen_as, sizeof link.seen_as, addr);
     assert_int_equal(
         round_step(round, &(struct round_command){.kind = ROUND_ADD, .link = &link},
                    now_ms),
@@ -1927,18 +1928,57 @@ static void nobody_elsewhere_gets_a_place_on_the_host_where_all_others_are(void 
 
     (void)state;
     assert_string_equal(start_of(round, 1)->master_addr, "127.0.0.1");
-    add_elsewhere(round, 4, DEAD_MS);
+    add_at(round, 4, "10.0.0.4", DEAD_MS);
     join_to_replace(round, 4, 1, DEAD_MS);
     assert_int_equal(round->state, ROUND_STOPPING); /* all begin anew, with it */
     assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
     round_destroy(round);
 
     round = start_to_replace(2, 3);
-    add_elsewhere(round, 4, 0);
+    add_at(round, 4, "10.0.0.4", 0);
     join_to_replace(round, 4, 1, 0);
     assert_int_equal(round->state, ROUND_RUNNING);
     gone(round, 3, 0);
     assert_int_equal(round->state, ROUND_STOPPING);
+    round_destroy(round);
+}
+
+/* The store moves to the only node that is left. `last` is its address. */
+static struct round *leave_one(const char *last)
+{
+    struct round *round = create(1, 2, 0);
+
+    add_at(round, 1, "10.0.0.1", 0);
+    add_at(round, 2, last, 0);
+    join_to_replace(round, 1, 1, 0);
+    join_to_replace(round, 2, 1, 0);
+    assert_string_equal(start_of(round, 2)->master_addr, "10.0.0.1");
+    gone(round, 1, 0);
+    add_at(round, 3, "10.0.0.3", 0);
+    join_to_replace(round, 3, 1, 0);
+    stand_still(round, 2, 0, true);
+    beat_all(round, 4000);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    tick(round, DEAD_MS);
+    assert_int_equal(round->world.epoch, 1);
+    return round;
+}
+
+static void the_last_node_keeps_the_store_where_others_find_it(void **state)
+{
+    struct round *round = leave_one("10.0.0.2");
+
+    (void)state;
+    assert_string_equal(round->world.store_addr, "10.0.0.2");
+    beat_all(round, DEAD_MS);
+    tick(round, LATER_MS);
+    assert_string_equal(start_of(round, 3)->master_addr, "10.0.0.2");
+    assert_int_equal(round->state, ROUND_RUNNING);
+    round_destroy(round);
+
+    round = leave_one("127.0.0.1"); /* beside the server, and nothing else is known */
+    assert_int_equal(round->state, ROUND_STOPPING);
+    assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
     round_destroy(round);
 }
 
@@ -2592,6 +2632,7 @@ int main(void)
         cmocka_unit_test(a_node_is_lost_while_a_rank_of_it_waits),
         cmocka_unit_test(another_one_that_has_waited_for_the_place_does_not_wait_on),
         cmocka_unit_test(a_place_that_does_not_fit_is_no_place),
+        cmocka_unit_test(the_last_node_keeps_the_store_where_others_find_it),
         cmocka_unit_test(
             nobody_elsewhere_gets_a_place_on_the_host_where_all_others_are),
         cmocka_unit_test(a_loss_says_that_the_worker_store_is_lost_until_it_has_moved),
