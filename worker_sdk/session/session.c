@@ -23,6 +23,8 @@
 enum {
     SESSION_WORLD_MAX = 1 << 20,
     MEET_SLICE_MS = 20,
+    STORE_SLICE_MS = 500,
+    STORE_SLICE_MAX_MS = 8000,
 };
 
 /* ---- The environment ---- */
@@ -283,8 +285,8 @@ void ctrun_batch(struct ctrun_session *session, const uint64_t *ids, size_t coun
 
 /* ---- The store ---- */
 
-int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
-                     struct ctrun_error *err)
+static int connect_store(struct ctrun_store **out, struct ctrun_session *session,
+                         uint64_t timeout_ms, struct ctrun_error *err)
 {
     const char *served = variable(CT_ENV_USE_AGENT_STORE);
     int rc;
@@ -295,8 +297,8 @@ int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
                        "store: %s and %s are not set: there is one where a launcher "
                        "started us",
                        CT_ENV_MASTER_ADDR, CT_ENV_MASTER_PORT);
-    rc = ct_store_connect(out, session->master_addr, session->master_port,
-                          session->options.timeout_ms, err);
+    rc = ct_store_connect(out, session->master_addr, session->master_port, timeout_ms,
+                          err);
     if (rc == CTRUN_E_UNREACHABLE && (!served || strcmp(served, "True") != 0) && err) {
         char why[CTRUN_ERROR_TEXT_MAX];
 
@@ -309,6 +311,12 @@ int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
     return rc;
 }
 
+int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
+                     struct ctrun_error *err)
+{
+    return connect_store(out, session, session->options.timeout_ms, err);
+}
+
 /* ---- When all ranks stop, or take another one in ---- */
 
 /* A key of the store that ranks agree by. */
@@ -317,9 +325,42 @@ struct meeting {
     const char *word;
 };
 
-int ct_session_open_store(struct ctrun_session *session, struct ctrun_error *err)
+/* A loss that is not decided is why the store does not answer, or will not: it may be on the lost node. */
+static int explain_store(struct ctrun_session *session, int rc, struct ctrun_error *err)
 {
-    return session->store ? 0 : ctrun_store_open(&session->store, session, err);
+    return rc < 0 && session->survives &&
+                   ct_agent_socket_check_ranks(&session->agent, session->losses, err) <
+                       0
+               ? CTRUN_E_PEER_LOST
+               : rc;
+}
+
+/* In slices where ranks may be lost. They grow, so that a store that is slow, since many connect, can answer. */
+int ct_session_open_store(struct ctrun_session *session, uint64_t deadline_ms,
+                          struct ctrun_error *err)
+{
+    const uint64_t began_ms = ct_now_ms();
+    uint64_t slice_ms = session->survives ? STORE_SLICE_MS : UINT64_MAX;
+    int rc;
+
+    if (session->store)
+        return 0;
+    for (;;) {
+        const uint64_t left_ms = (uint64_t)ct_left_ms(deadline_ms);
+
+        rc = connect_store(&session->store, session,
+                           left_ms < slice_ms ? left_ms : slice_ms, err);
+        if ((rc = explain_store(session, rc, err)) != CTRUN_E_UNREACHABLE ||
+            left_ms <= slice_ms)
+            break;
+        if (slice_ms < STORE_SLICE_MAX_MS)
+            slice_ms *= 2;
+    }
+    if (rc == CTRUN_E_UNREACHABLE)
+        (void)ct_wrap(err, "tried for %.1f s", (double)(ct_now_ms() - began_ms) / 1e3);
+    if (rc == 0)
+        ct_store_set_timeout(session->store, session->options.timeout_ms);
+    return rc;
 }
 
 void ct_session_move_store(struct ctrun_session *session,
@@ -343,7 +384,8 @@ static int swap_key(void *context, const char *expected, const char *desired,
     char key[64];
     size_t length;
     void *value;
-    int rc = ct_session_open_store(session, err);
+    int rc = ct_session_open_store(session, ct_deadline_ms(session->options.timeout_ms),
+                                   err);
 
     if (rc < 0)
         return rc;
@@ -414,7 +456,10 @@ static struct ctrun_store *store_until(void *context, uint64_t deadline_ms)
 static int meet_set(void *context, const char *key, const void *value, size_t length,
                     uint64_t deadline_ms, struct ctrun_error *err)
 {
-    return ctrun_store_set(store_until(context, deadline_ms), key, value, length, err);
+    return explain_store(
+        context,
+        ctrun_store_set(store_until(context, deadline_ms), key, value, length, err),
+        err);
 }
 
 /* In slices where ranks may be lost: nobody waits for the word of one that is. */
@@ -429,9 +474,7 @@ static int await_key(struct ctrun_session *session, const char *key,
 
         rc = ctrun_store_wait(session->store, &key, 1,
                               left_ms < slice_ms ? left_ms : slice_ms, err);
-        if (rc == CTRUN_E_TIMEOUT && session->survives &&
-            ct_agent_socket_check_ranks(&session->agent, session->losses, err) < 0)
-            return CTRUN_E_PEER_LOST;
+        rc = explain_store(session, rc, err);
     } while (rc == CTRUN_E_TIMEOUT && ct_left_ms(deadline_ms) > 0);
     return rc;
 }
@@ -442,9 +485,10 @@ static int meet_get(void *context, const char *key, void **value, size_t *length
     const struct ctrun_session *session = context;
     int rc = session->survives ? await_key(context, key, deadline_ms, err) : 0;
 
-    return rc < 0 ? rc
-                  : ctrun_store_get(store_until(context, deadline_ms), key, value,
-                                    length, err);
+    if (rc < 0)
+        return rc;
+    rc = ctrun_store_get(store_until(context, deadline_ms), key, value, length, err);
+    return explain_store(context, rc, err);
 }
 
 static int meet_wait(void *context, const char *key, uint64_t deadline_ms,

@@ -47,7 +47,9 @@ struct ct_group_place ct_session_place(struct ctrun_session *session);
 /* Closes the connection to the worker store if the last decision has moved that. */
 void ct_session_move_store(struct ctrun_session *session,
                            const struct ct_worker_world *world);
-/* Opens its own connection to the store, unless it has one. */
-int ct_session_open_store(struct ctrun_session *session, struct ctrun_error *err);
+/* Opens its own connection to the store, unless it has one. CTRUN_E_PEER_LOST: a rank is lost that the last decision
+ * does not take account of, perhaps with the store. */
+int ct_session_open_store(struct ctrun_session *session, uint64_t deadline_ms,
+                          struct ctrun_error *err);
 
 #endif

@@ -66,7 +66,7 @@ static int ask_agent(struct ctrun_session *session, uint64_t deadline_ms,
         return (void)ct_wrap(err, "shrink"), rc;
     if ((rc = take_world(session, &world, err)) < 0 || session->rank_count < 2)
         return rc;
-    return ct_session_open_store(session, err);
+    return ct_session_open_store(session, deadline_ms, err);
 }
 
 /* Members that are still in a call of it get out, with the reason that we know. */
@@ -180,7 +180,8 @@ static int join(struct ctrun_group **out, struct ctrun_session *session,
                        "its first group is of all ranks and of the host back end");
     deadline_ms = ct_deadline_ms(options.timeout_ms);
     do {
-        if ((rc = ask_agent(session, deadline_ms, err)) == 0)
+        if ((rc = ask_agent(session, deadline_ms, err)) == 0 &&
+            (rc = ct_session_open_store(session, deadline_ms, err)) == 0)
             rc = meet_all(out, session, &options, deadline_ms, err);
     } while ((rc == CTRUN_E_PEER_LOST || rc == CTRUN_E_ABORTED) &&
              ct_now_ms() < deadline_ms);
@@ -209,10 +210,13 @@ int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
 
     *out = NULL;
     share_flight(session);
-    if (session->world_size > 1 && (rc = ct_session_open_store(session, err)) < 0)
+    if (session->is_new)
+        return join(out, session, options, err);
+    if (session->world_size > 1 &&
+        (rc = ct_session_open_store(
+             session, ct_deadline_ms(session->options.timeout_ms), err)) < 0)
         return rc;
-    return session->is_new ? join(out, session, options, err)
-                           : ct_group_open(out, &place, options, err);
+    return ct_group_open(out, &place, options, err);
 }
 
 int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *session,
@@ -241,10 +245,10 @@ static int regroup(struct ctrun_group **out, struct ctrun_session *session,
     for (;;) {
         struct ct_group_place place;
 
-        if (must_ask && (rc = ask_agent(session, deadline_ms, err)) < 0)
-            return rc;
+        rc = must_ask ? ask_agent(session, deadline_ms, err) : 0;
         place = ct_session_place(session);
-        rc = publish_root(session, old, &place, deadline_ms, err);
+        if (rc == 0)
+            rc = publish_root(session, old, &place, deadline_ms, err);
         if (rc == 0)
             rc = ct_group_shrink(out, &place, old, options, err);
         if ((rc != CTRUN_E_PEER_LOST && rc != CTRUN_E_ABORTED) ||

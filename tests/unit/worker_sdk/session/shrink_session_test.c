@@ -24,6 +24,7 @@ struct agent {
     struct ct_worker_world world; /* the answer; epoch 0: it goes away instead */
     bool is_early;                /* the answer comes before the question */
     bool grows;                   /* one waits to be taken in behind world 0 */
+    void *(*begin)(void *);       /* another one; NULL: as above */
 };
 
 static void say(int fd, const struct ct_message *message)
@@ -103,7 +104,9 @@ static void begin_agent(struct agent *agent)
     assert_true(ct_format(agent->name, sizeof agent->name, "@%.*s",
                           (int)(length - offsetof(struct sockaddr_un, sun_path) - 1),
                           addr.sun_path + 1) > 0);
-    assert_int_equal(pthread_create(&agent->thread, NULL, be_agent, agent), 0);
+    assert_int_equal(pthread_create(&agent->thread, NULL,
+                                    agent->begin ? agent->begin : be_agent, agent),
+                     0);
     setenv(CT_ENV_AGENT_SOCKET, agent->name, 1);
     setenv(CT_ENV_MAY_SHRINK, "1", 1);
 }
@@ -286,6 +289,57 @@ static void where_the_store_is_comes_with_the_answer(void **state)
         unsetenv(names[i][0]);
 }
 
+/* It says who goes on, where the store is that is lost with the next one, and that it is; and leaves when it is asked
+ * again. */
+static void *be_agent_whose_store_is_lost(void *context)
+{
+    struct agent *agent = context;
+    const struct ct_worker_rank_lost lost = {.losses = 2, .text = "node n2 is lost"};
+    const int fd = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC);
+    struct ct_buf in;
+
+    ct_buf_init(&in, 4096);
+    assert_true(hears(fd, &in, CT_MESSAGE_WORKER_SHRINK));
+    say(fd,
+        &(struct ct_message){CT_MESSAGE_WORKER_WORLD, .worker_world = &agent->world});
+    say(fd,
+        &(struct ct_message){CT_MESSAGE_WORKER_RANK_LOST, .worker_rank_lost = &lost});
+    assert_true(hears(fd, &in, CT_MESSAGE_WORKER_SHRINK));
+    ct_buf_deinit(&in);
+    close(fd);
+    return NULL;
+}
+
+/* Nobody listens at port 1. */
+static void a_store_that_is_lost_before_it_is_reached_makes_it_ask_again(void **state)
+{
+    static const char *const names[][2] = {
+        {CT_ENV_RANK, "0"},        {CT_ENV_WORLD_SIZE, "2"},
+        {CT_ENV_LOCAL_RANK, "0"},  {CT_ENV_LOCAL_WORLD_SIZE, "1"},
+        {CT_ENV_MASTER_PORT, "1"}, {CT_ENV_MASTER_ADDR, "127.0.0.1"},
+        {CT_ENV_MAY_GROW, "new"},  {CT_ENV_MAY_SHRINK, "1"}};
+    struct agent agent = {.begin = be_agent_whose_store_is_lost,
+                          .world = {.epoch = 1,
+                                    .losses = 1,
+                                    .ranks = {3},
+                                    .store_port = 2,
+                                    .store_addr = "127.0.0.1"}};
+    struct ctrun_session *session;
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        (void)setenv(names[i][0], names[i][1], 1);
+    begin_agent(&agent);
+    assert_int_equal(ctrun_open(&session, NULL, &err), 0);
+    assert_int_equal(ctrun_group_open(&group, session, NULL, &err), CTRUN_E_CLOSED);
+    ctrun_close(session);
+    end_agent(&agent);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i][0]);
+}
+
 static void a_loss_or_one_that_waits_changes_the_world(void **state)
 {
     struct agent agent = {.losses = 1, .world = {.epoch = 1, .ranks = {1}}};
@@ -366,6 +420,7 @@ int main(void)
         cmocka_unit_test(an_agent_that_goes_away_decides_nothing),
         cmocka_unit_test(it_tells_others_who_goes_on),
         cmocka_unit_test(where_the_store_is_comes_with_the_answer),
+        cmocka_unit_test(a_store_that_is_lost_before_it_is_reached_makes_it_ask_again),
         cmocka_unit_test(a_loss_or_one_that_waits_changes_the_world),
         cmocka_unit_test(without_survive_it_is_refused_at_once),
         cmocka_unit_test(the_wait_for_the_answer_has_an_end),
