@@ -356,6 +356,7 @@ static void on_leave(struct round *round, struct member *member,
     round_drop_offer(round, member, "leaves");
     if (is_unmet(round, member)) {
         member->link.key = 0; /* it does not come back: lost with its connection */
+        round_leave_world(round, member, now_ms);
         return;
     }
     switch (before) {

@@ -61,12 +61,12 @@ void round_on_reachability(struct round *round, struct member *member,
 
 /* ---- Who goes on -------------------------------------------------------------------------- */
 
-/* A member that works in this world, and means it. */
+/* A member that works in this world, and means it. Who leaves while it runs was in no world, and comes into none. */
 static bool is_at_work(const struct round *round, const struct member *member,
                        uint64_t generation)
 {
     return round->state == ROUND_RUNNING && member->state == MEMBER_RUNNING &&
-           generation == round->generation;
+           member->is_survivor && generation == round->generation;
 }
 
 static bool are_all_still(const struct round *round)
@@ -76,7 +76,7 @@ static bool are_all_still(const struct round *round)
     for (size_t i = 0; i < round->members.count; i++) {
         const struct member *member = round->members.list[i];
 
-        if (member->state == MEMBER_RUNNING && !member->is_still)
+        if (member->state == MEMBER_RUNNING && member->is_survivor && !member->is_still)
             return false;
         is_any |= member->is_still;
     }

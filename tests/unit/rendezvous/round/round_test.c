@@ -1750,6 +1750,19 @@ static void what_fails_on_one_that_is_in_no_world_ends_that_one_alone(void **sta
     assert_goes_on_without_fourth(round);
     round_destroy(round);
 
+    round = start_newcomer(); /* the others do not stand still until it is gone */
+    grow(round, 4, 1);
+    stand_still(round, 1, 1, true);
+    stand_still(round, 3, 1, true);
+    say(round, 4, CT_MESSAGE_LEAVE, &leave, LATER_MS);
+    assert_world(round, 2, 5, 3);
+    stand_still(round, 1, 2, true);
+    say(round, 4, CT_MESSAGE_STILL,
+        &(struct ct_still){.generation = 1, .epoch = 2, .ranks = {2}}, LATER_MS);
+    stand_still(round, 3, 2, true);
+    assert_world(round, 3, 5, 3);
+    round_destroy(round);
+
     round = start_newcomer(); /* nothing may take that place */
     report(round, 4, CT_CAUSE_UNKILLABLE, LATER_MS);
     assert_int_equal(round->state, ROUND_STOPPING);
