@@ -817,7 +817,7 @@ struct ct_loss {
         losses;     /* of this generation so far, this one included; to the server: 0 */
     int32_t rank;   /* -1: those of a node */
     uint32_t count; /* ranks that this one tells of; to the server: 1 */
-    uint8_t has_store; /* the worker store is lost with them */
+    uint8_t has_store; /* no node keeps the worker store; the server sets it */
     char text[192];
 };
 /* agent -> server: all ranks of this node that live have asked who goes on, and nothing of a lost one lives */
