@@ -1409,7 +1409,7 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
     return ncclSuccess;
 }
 
-static ncclResult_t end(ncclComm_t comm, int *count)
+static ncclResult_t end(ncclComm_t comm, _Atomic int *count)
 {
     ++*count;
     fake_count_blocks(-1);

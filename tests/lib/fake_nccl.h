@@ -44,14 +44,15 @@ struct fake_nccl {
     bool no_driver;      /* the driver loads no kernels */
     bool no_memory;      /* cudaMalloc() of a megabyte and more fails */
     void (*on_record)(void); /* called by cudaEventRecord() before it does anything */
-    /* What happened. */
-    int aborts, destroys, calls;
-    int revokes, shrinks;
-    _Atomic int queries; /* calls of cudaEventQuery() */
-    int ids;             /* that were made */
-    int roots;           /* ids that the last communicator was made of */
-    int registered;      /* blocks that are */
-    int blocks; /* memory, events, streams and communicators that were not freed */
+    /* What happened, in any thread. */
+    _Atomic int aborts, destroys, calls;
+    _Atomic int revokes, shrinks;
+    _Atomic int queries;    /* calls of cudaEventQuery() */
+    _Atomic int ids;        /* that were made */
+    _Atomic int roots;      /* ids that the last communicator was made of */
+    _Atomic int registered; /* blocks that are */
+    _Atomic int
+        blocks; /* memory, events, streams and communicators that were not freed */
 };
 
 extern struct fake_nccl fake_nccl;
