@@ -9,32 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "tests/bench/took.h"
 #include "worker_sdk/include/ctrun.h"
 
-struct took {
-    double wall_ms, cpu_ms;
-};
-
-static double read_ms(clockid_t which)
+static void print(FILE *out, const char *name, struct took from)
 {
-    struct timespec now;
+    const struct took took = took_end(from);
 
-    clock_gettime(which, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
-}
-
-static struct took begin(void)
-{
-    return (struct took){read_ms(CLOCK_MONOTONIC), read_ms(CLOCK_THREAD_CPUTIME_ID)};
-}
-
-static void print(FILE *out, const char *name, const struct took *from)
-{
-    fprintf(out, "\"%s_ms\": %.2f, \"%s_cpu_ms\": %.2f", name,
-            read_ms(CLOCK_MONOTONIC) - from->wall_ms, name,
-            read_ms(CLOCK_THREAD_CPUTIME_ID) - from->cpu_ms);
+    fprintf(out, "\"%s_ms\": %.2f, \"%s_cpu_ms\": %.2f", name, took.wall_ms, name,
+            took.cpu_ms);
 }
 
 static int save(struct ctrun_session *session, const char *path, const void *data,
@@ -74,16 +58,16 @@ int main(int argc, char **argv)
     fprintf(out, "[");
     for (long i = 0; i < strtol(argv[3], NULL, 10); i++) {
         memset(data, (int)i + 2, bytes);
-        from = begin();
+        from = took_begin();
         memcpy(copy, data, bytes);
         fprintf(out, "%s{", i ? ", " : "");
-        print(out, "memcpy", &from);
+        print(out, "memcpy", from);
         memset(data, (int)i + 3, bytes);
         fprintf(out, ", ");
-        from = begin();
+        from = took_begin();
         if (save(session, argv[1], data, bytes, &err) < 0)
             goto fail;
-        print(out, "stall", &from);
+        print(out, "stall", from);
         fprintf(out, "}");
         if (ctrun_hold_wait(session, 300000, &err) < 0)
             goto fail;

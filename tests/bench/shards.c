@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "tests/bench/took.h"
 #include "tests/lib/ranks.h"
 #include "worker_sdk/base/str.h"
 
@@ -24,29 +24,6 @@ struct plan {
     int ranks;
     uint64_t saves;
 };
-
-struct took {
-    double wall_ms, cpu_ms; /* wall time, and this thread's processor time */
-};
-
-static double read_ms(clockid_t which)
-{
-    struct timespec now;
-
-    clock_gettime(which, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
-}
-
-static struct took begin(void)
-{
-    return (struct took){read_ms(CLOCK_MONOTONIC), read_ms(CLOCK_THREAD_CPUTIME_ID)};
-}
-
-static struct took end(struct took from)
-{
-    return (struct took){read_ms(CLOCK_MONOTONIC) - from.wall_ms,
-                         read_ms(CLOCK_THREAD_CPUTIME_ID) - from.cpu_ms};
-}
 
 static void write_anew(unsigned char *data, size_t bytes, int value,
                        struct ctrun_group *group)
@@ -95,19 +72,19 @@ static int body(int rank, void *context)
         struct took from, copied, stalled;
 
         write_anew(data, plan->bytes, (int)i + 2, group);
-        from = begin();
+        from = took_begin();
         memcpy(copy, data, plan->bytes);
-        copied = end(from);
+        copied = took_end(from);
         write_anew(data, plan->bytes, (int)i + 3, group);
-        from = begin();
+        from = took_begin();
         save(shards, i + 1, rank, data, plan->bytes);
-        stalled = end(from);
+        stalled = took_end(from);
         CHECK_OK(ctrun_shards_wait(shards, &err));
         if (rank == 0)
             printf("{\"stall_ms\": %.2f, \"stall_cpu_ms\": %.2f, \"memcpy_ms\": %.2f, "
                    "\"memcpy_cpu_ms\": %.2f, \"disk_ms\": %.2f}\n",
                    stalled.wall_ms, stalled.cpu_ms, copied.wall_ms, copied.cpu_ms,
-                   end(from).wall_ms);
+                   took_end(from).wall_ms);
         fflush(stdout);
     }
     ctrun_shards_close(shards);
