@@ -23,6 +23,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include "worker_sdk/comm/nccl/nccl_api.h"
 
@@ -56,6 +57,16 @@ struct fake_nccl {
 };
 
 extern struct fake_nccl fake_nccl;
+
+#ifdef PLUGIN_FOLDER
+/* At the start of a test: the fake is set so, and groups of the back end "nccl" use it. */
+static inline void fake_nccl_use(struct fake_nccl how)
+{
+    fake_nccl = how;
+    setenv("CTRUN_PLUGIN_DIR", PLUGIN_FOLDER, 1);
+    setenv("CTRUN_NCCL_LIBRARY", FAKE_NCCL, 1);
+}
+#endif
 
 /* From now on the n-th call that can fail does so, counted from 1; 0: none. Returns how many there
  * were since the last time. */

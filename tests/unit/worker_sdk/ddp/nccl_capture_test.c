@@ -26,10 +26,8 @@ static uint64_t timeout_ms;
 static int begin(void **state)
 {
     (void)state;
-    fake_nccl = (struct fake_nccl){0};
+    fake_nccl_use((struct fake_nccl){0});
     timeout_ms = TIMEOUT_MS;
-    setenv("CTRUN_PLUGIN_DIR", PLUGIN_FOLDER, 1);
-    setenv("CTRUN_NCCL_LIBRARY", FAKE_NCCL, 1);
     return 0;
 }
 

@@ -41,10 +41,8 @@ static struct {
 static int begin(void **state)
 {
     (void)state;
-    fake_nccl = (struct fake_nccl){0};
+    fake_nccl_use((struct fake_nccl){0});
     shapes[WIDE].count = 300;
-    setenv("CTRUN_PLUGIN_DIR", PLUGIN_FOLDER, 1);
-    setenv("CTRUN_NCCL_LIBRARY", FAKE_NCCL, 1);
     return 0;
 }
 

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "tests/lib/fake_nccl.h"
-#include "worker_sdk/comm/nccl/nccl_api.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/clock.h"
@@ -22,9 +21,7 @@ enum {
 static int begin(void **state)
 {
     (void)state;
-    fake_nccl = (struct fake_nccl){0};
-    setenv("CTRUN_PLUGIN_DIR", PLUGIN_FOLDER, 1);
-    setenv("CTRUN_NCCL_LIBRARY", FAKE_NCCL, 1);
+    fake_nccl_use((struct fake_nccl){0});
     return 0;
 }
 

@@ -29,9 +29,7 @@ static const size_t lengths[PARAMS] = {N * M, N, 4};
 static int begin(void **state)
 {
     (void)state;
-    fake_nccl = (struct fake_nccl){0};
-    setenv("CTRUN_PLUGIN_DIR", PLUGIN_FOLDER, 1);
-    setenv("CTRUN_NCCL_LIBRARY", FAKE_NCCL, 1);
+    fake_nccl_use((struct fake_nccl){0});
     return 0;
 }
 

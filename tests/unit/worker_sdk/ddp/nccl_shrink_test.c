@@ -47,9 +47,7 @@ static int look(void *context, uint32_t losses, bool leaves_node,
 static int begin(void **state)
 {
     (void)state;
-    fake_nccl = (struct fake_nccl){0};
-    setenv("CTRUN_PLUGIN_DIR", PLUGIN_FOLDER, 1);
-    setenv("CTRUN_NCCL_LIBRARY", FAKE_NCCL, 1);
+    fake_nccl_use((struct fake_nccl){0});
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return shared == MAP_FAILED ? -1 : 0;

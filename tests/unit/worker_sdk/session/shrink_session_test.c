@@ -155,8 +155,7 @@ static void an_nccl_group_goes_on_too(void **state)
     struct ctrun_error err;
 
     (void)state;
-    setenv("CTRUN_PLUGIN_DIR", PLUGIN_FOLDER, 1);
-    setenv("CTRUN_NCCL_LIBRARY", FAKE_NCCL, 1);
+    fake_nccl_use((struct fake_nccl){0});
     assert_int_equal(shrink_on("nccl", &agent, &next, &err), 0);
     assert_non_null(next);
     assert_int_equal(fake_nccl.aborts, 1); /* which ends the kernels of the old one */

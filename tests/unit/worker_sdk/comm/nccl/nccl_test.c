@@ -22,9 +22,7 @@ enum {
 static int begin(void **state)
 {
     (void)state;
-    fake_nccl = (struct fake_nccl){0};
-    setenv("CTRUN_PLUGIN_DIR", PLUGIN_FOLDER, 1);
-    setenv("CTRUN_NCCL_LIBRARY", FAKE_NCCL, 1);
+    fake_nccl_use((struct fake_nccl){0});
     return 0;
 }
 
