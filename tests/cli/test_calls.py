@@ -15,7 +15,7 @@ def start(box, *options):
                           STOPPER, box.path("up"))
     for rank in range(3):
         ctrun.wait_until(box.path(f"up.{rank}").exists, f"rank {rank} is up", 30)
-    return run, {e["rank"]: e["worker_pid"] for e in box.events("worker_started")}
+    return run, {e["rank"]: e["worker_pid"] for e in box.wait_event("worker_started", 3)}
 
 
 def calls(run):

@@ -53,7 +53,7 @@ def state_of(pid):
 
 
 def pid_of(box, rank):
-    return box.events("worker_started", rank=rank)[-1]["worker_pid"]
+    return box.wait_event("worker_started", rank=rank)[-1]["worker_pid"]
 
 
 def wait_stopped(pid, is_stopped=True):

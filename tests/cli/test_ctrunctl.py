@@ -34,6 +34,7 @@ def start(box, *options):
     run = box.start_ctrun("--nproc-per-node=2", "--rdzv-id=j1", "--max-restarts=2", *options,
                           "loop.sh")
     wait_up(box, run)
+    box.wait_event("worker_started", 2)  # the agent writes it when they may run already
     return run
 
 

@@ -226,7 +226,7 @@ def test_a_reload_counts_from_the_next_round_on_for_all_nodes(box, cluster):
     assert f"reloaded, from the next round on: {new} --lr=2" in shown, shown
     assert not box.events("round_stopped")  # workers keep running
     # A failure is what begins the next round: the decision to restart keeps the new words.
-    [first] = [w["worker_pid"] for w in box.events("worker_started", rank=0)]
+    [first] = [w["worker_pid"] for w in box.wait_event("worker_started", rank=0)]
     os.kill(first, signal.SIGKILL)
     cluster.world(2, 2)
     assert ran(box, 2, 0) == ran(box, 2, 1) == ["new", "--lr=2", "it's"]

@@ -41,7 +41,7 @@ def test_a_rank_that_is_stopped_in_any_call_is_found_before_the_deadline(boxes):
     for what, box, run in runs:
         for rank in range(RANKS):
             ctrun.wait_until(box.path(f"ready.{rank}").exists, lambda what=what, run=run: f"{what}: {run}", 60)
-        pids = {e["rank"]: e["worker_pid"] for e in box.events("worker_started")}
+        pids = {e["rank"]: e["worker_pid"] for e in box.wait_event("worker_started", RANKS)}
         os.kill(pids[VICTIM], signal.SIGSTOP)
     for what, box, run in runs:
         assert run.wait(60) == 1, (what, run)
