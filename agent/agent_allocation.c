@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end of the allocation is near: the workers save while there is time. Each node goes by its
  * own allocation and its own clock, since a run may have nodes of several jobs. */
-#include <errno.h>
 #include <signal.h>
 #include <string.h>
 

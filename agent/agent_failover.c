@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Does what failover.h says when the server is met, lost or found again. */
-#include <signal.h>
 #include <string.h>
 
 #include "agent/node/agent_private.h"

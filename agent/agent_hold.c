@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints that workers have put into memory: neither a new round nor the end of this node comes before
  * they are on the disk, or lost. A rank elsewhere would load an older one. */
-#include <errno.h>
 #include <sys/sysinfo.h>
 
 #include "agent/node/agent_private.h"

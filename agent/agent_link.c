@@ -3,7 +3,6 @@
  *
  * link_send() may find that the connection is gone. It then calls on_down() or agent_on_break(), and the agent may have
  * another state, or no link, when it returns. */
-#include <stdlib.h>
 
 #include "agent/node/agent_private.h"
 #include "worker_sdk/wire/layout.h"

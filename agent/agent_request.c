@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "agent/node/agent_private.h"
-#include "agent/process/process_name.h"
 #include "agent/report.h"
 #include "worker_sdk/base/signal_name.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rounds: what the server says of them, and what workers do. What happens when the last worker of
  * a round is gone is decided when its stop begins or is overruled: enum agent_after. */
-#include <errno.h>
 #include <signal.h>
 #include <string.h>
 

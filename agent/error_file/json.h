@@ -4,7 +4,6 @@
 #ifndef AGENT_ERROR_FILE_JSON_H
 #define AGENT_ERROR_FILE_JSON_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -31,7 +31,6 @@
 #include "agent/process/run_cgroup.h"
 #include "agent/process/orphans.h"
 #include "agent/process/reap.h"
-#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/base/signal_name.h"

@@ -6,13 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/guard/fence.h"
 #include "agent/link/link_private.h"
 #include "agent/loop/limits.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/event.h"
-#include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
 int link_open(struct link **out, const struct link_options *options,

@@ -9,7 +9,6 @@
 #include "agent/link/link_private.h"
 #include "agent/loop/limits.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/log.h"
 
 void link_connect(struct link *link, uint64_t timeout_ms)
 {

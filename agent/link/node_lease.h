@@ -12,7 +12,6 @@
 #define AGENT_LINK_NODE_LEASE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 enum {

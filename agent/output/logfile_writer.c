@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <time.h>
 
 #include "agent/loop/limits.h"
 #include "agent/output/logfile_private.h"

@@ -5,7 +5,6 @@
 #ifndef AGENT_POSTMORTEM_MEMORY_H
 #define AGENT_POSTMORTEM_MEMORY_H
 
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 

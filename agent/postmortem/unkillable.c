@@ -2,7 +2,6 @@
 #include "agent/postmortem/unkillable.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -3,7 +3,6 @@
 #ifndef AGENT_PROCESS_ORPHANS_H
 #define AGENT_PROCESS_ORPHANS_H
 
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 

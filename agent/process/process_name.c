@@ -2,7 +2,6 @@
 #include "agent/process/process_name.h"
 
 #include <ctype.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/small_file.h"

@@ -3,7 +3,6 @@
 #ifndef AGENT_PROCESS_PROCESS_NAME_H
 #define AGENT_PROCESS_PROCESS_NAME_H
 
-#include <stddef.h>
 #include <sys/types.h>
 
 enum {

@@ -16,7 +16,6 @@
 #define AGENT_PROCESS_RUN_CGROUP_H
 
 #include <stdbool.h>
-#include <sys/types.h>
 
 /* `mounts` is /proc/self/mounts, `membership` /proc/self/cgroup; others in tests. */
 void run_cgroup_open(const char *mounts, const char *membership);

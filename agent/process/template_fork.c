@@ -6,9 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -18,7 +16,6 @@
 
 #include "agent/loop/limits.h"
 #include "agent/process/raw.h"
-#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 

@@ -8,7 +8,6 @@
 #define AGENT_RECORDER_WORKER_LOOK_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <sys/types.h>
 
 #include "agent/loop/loop.h"

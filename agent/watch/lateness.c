@@ -2,6 +2,7 @@
 #include "agent/watch/lateness.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,9 +7,6 @@
 #ifndef AGENT_WATCH_LATENESS_H
 #define AGENT_WATCH_LATENESS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 enum {
     LATENESS_STEPS = 100,    /* that are looked at: the last ones */

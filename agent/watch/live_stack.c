@@ -2,7 +2,6 @@
 #include "agent/watch/live_stack.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,6 @@
 #ifndef AGENT_WATCH_RANK_LOAD_H
 #define AGENT_WATCH_RANK_LOAD_H
 
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 

@@ -12,7 +12,6 @@
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/hash.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/wire/contract.h"
 
 enum {
     /* Ports by job lie below Linux's ephemeral range (32768) and above what services use, so

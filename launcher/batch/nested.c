@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/batch/nested.h"
 
-#include "launcher/options/option.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"

@@ -9,7 +9,6 @@
 #include "launcher/config/ha_config.h"
 #include "launcher/config/host_slot.h"
 #include "launcher/config/warm_config.h"
-#include "launcher/options/option.h"
 #include "launcher/stage/stage_map.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/nearest.h"

@@ -3,7 +3,6 @@
 #ifndef LAUNCHER_CONFIG_WARM_CONFIG_H
 #define LAUNCHER_CONFIG_WARM_CONFIG_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "launcher/options/option.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctrunctl: looks at the runs of this machine and steers them, and at the machine itself. */
-#include <stdlib.h>
 
 #include "launcher/ctl/ctl.h"
 #include "launcher/options/habits.h"

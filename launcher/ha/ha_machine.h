@@ -17,7 +17,6 @@
 #define LAUNCHER_HA_HA_MACHINE_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 enum ha_state {
     HA_WAITING,   /* for as many nodes as members are wanted */

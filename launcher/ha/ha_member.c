@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* This node's member of the run's own etcd: it starts and ends as the plan says. One that has ended
  * by itself is never started again: it becomes another member, with an empty folder. */
-#include <errno.h>
 #include <sys/random.h>
 #include <unistd.h>
 

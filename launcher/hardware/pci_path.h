@@ -7,8 +7,6 @@
 #ifndef LAUNCHER_HARDWARE_PCI_PATH_H
 #define LAUNCHER_HARDWARE_PCI_PATH_H
 
-#include <stddef.h>
-
 enum {
     PCI_PATH_MAX = 256
 };

@@ -2,7 +2,6 @@
 #include "launcher/hardware/topology.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>

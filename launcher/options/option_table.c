@@ -2,7 +2,6 @@
 /* Every option of ctrun. Those that torchrun does not have say so in their help. */
 #include "launcher/options/option_table.h"
 
-#include <stddef.h>
 
 const char *const option_group_titles[OPTION_GROUP_COUNT] = {
     [OPTION_GROUP_SIZE] = "Size of the job",

@@ -11,7 +11,6 @@
 #ifndef LAUNCHER_PMI_PMI2_H
 #define LAUNCHER_PMI_PMI2_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 enum {

@@ -5,7 +5,6 @@
 #define LAUNCHER_REPORT_BILLS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "agent/watch/bill.h"

@@ -2,7 +2,6 @@
 #include "launcher/report/messages.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 

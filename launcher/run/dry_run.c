@@ -2,7 +2,6 @@
 #include "launcher/run/dry_run.h"
 
 #include <errno.h>
-#include <signal.h>
 
 #include "launcher/config/host_slot.h"
 #include "agent/error_file/json.h"

@@ -22,7 +22,6 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/wire/contract.h"
 
 /* ---- What the agent asks ------------------------------------------------------------- */
 

@@ -2,8 +2,6 @@
 /* --gpu-wait: a dead worker's GPU memory is free a moment after it, or later, when something of it lives on. How much was
  * in use before the first start is found out beside it, and before each restart a thread waits until it is no more
  * again. The driver may hang: only threads call it, and what they use is theirs as well as ours. */
-#include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/socket.h>

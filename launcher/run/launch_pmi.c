@@ -19,7 +19,6 @@
 #include "launcher/run/pmi_card.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
 enum {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctrunctl reload: another command line, looked at when the nodes agree on it, used from the next round on. */
-#include <errno.h>
 
 #include "launcher/config/program_hash.h"
 #include "launcher/options/shell_words.h"

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "launcher/stage/stage_store_private.h"
-#include "launcher/stage/stage_text.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 

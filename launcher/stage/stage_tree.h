@@ -4,8 +4,6 @@
 #ifndef LAUNCHER_STAGE_STAGE_TREE_H
 #define LAUNCHER_STAGE_STAGE_TREE_H
 
-#include <stddef.h>
-
 #include "launcher/stage/stage_manifest.h"
 
 /* Remembers the last folder: the entries of a walk have mostly the same. */

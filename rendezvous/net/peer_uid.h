@@ -4,8 +4,6 @@
 #ifndef RENDEZVOUS_NET_PEER_UID_H
 #define RENDEZVOUS_NET_PEER_UID_H
 
-#include <sys/types.h>
-
 #include "worker_sdk/net/addr.h"
 
 /* The inode of that socket, as links in /proc/PID/fd have it; 0: it is not on this machine, or not told. */

@@ -7,7 +7,6 @@
  * nodes are left; later agents of that host are refused, too. */
 #include <string.h>
 
-#include "rendezvous/round/round_limits.h"
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/str.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who has been heard of lately, and until when the others may live: what round_pause.c draws, without its
  * consequences. */
-#include "rendezvous/round/round_limits.h"
 #include "rendezvous/round/round_private.h"
 
 static bool may_pause(const struct round *round)

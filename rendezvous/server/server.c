@@ -20,7 +20,6 @@
 #include "rendezvous/session/run_restore.h"
 #include "rendezvous/store/store.h"
 #include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/session/peer.h"
 
-#include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
 void peer_send(struct peer *peer, const struct ct_message *message)

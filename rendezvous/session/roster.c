@@ -2,7 +2,6 @@
 #include "rendezvous/session/roster.h"
 
 #include "rendezvous/store/allow_list.h"
-#include "worker_sdk/net/nic.h"
 
 enum {
     ADDRS_MAX = CT_MESSAGE_ADDRS_MAX + 1

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "worker_sdk/base/alloc.h"
-#include "worker_sdk/net/nic.h"
 
 static int compare(const void *a, const void *b)
 {

@@ -9,9 +9,6 @@
 #ifndef CT_CLIENT_CRASH_H
 #define CT_CLIENT_CRASH_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 /* Makes the record and installs the handler, if this process has not yet. The record's
  * descriptor, which stays ours, or a negative errno. */
 int ct_crash_arm(void);

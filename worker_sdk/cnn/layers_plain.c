@@ -10,7 +10,6 @@
 #include "worker_sdk/cnn/backends.h"
 #include "worker_sdk/cnn/head.h"
 #include "worker_sdk/cnn/layers.h"
-#include "worker_sdk/cnn/random.h"
 
 struct plain {
     struct cnn_engine engine; /* first: the table casts */

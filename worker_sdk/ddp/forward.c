@@ -9,7 +9,6 @@
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/reducer.h"
 #include "worker_sdk/ddp/sync.h"
 

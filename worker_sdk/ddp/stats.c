@@ -10,7 +10,6 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/ddp/params.h"
 
 /* Text that continues; bad once something did not fit. */
 struct text {

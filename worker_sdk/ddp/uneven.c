@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of ranks that have no data left. */
 #include "worker_sdk/base/error.h"
-#include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/reducer.h"
 #include "worker_sdk/ddp/sync.h"
 

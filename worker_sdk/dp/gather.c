@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/dtype.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/dp/dp.h"
