@@ -18,6 +18,41 @@ int ct_format(char *dst, size_t size, const char *fmt, ...)
     return length < 0 || (size_t)length >= size ? -ENAMETOOLONG : length;
 }
 
+__attribute__((format(printf, 3, 0))) static int append(char *dst, size_t size,
+                                                        const char *fmt, va_list args)
+{
+    const size_t used = strlen(dst);
+    const int length = vsnprintf(dst + used, size - used, fmt, args);
+
+    return length < 0 || (size_t)length >= size - used ? -ENAMETOOLONG
+                                                       : (int)used + length;
+}
+
+int ct_append(char *dst, size_t size, const char *fmt, ...)
+{
+    va_list args;
+    int length;
+
+    va_start(args, fmt);
+    length = append(dst, size, fmt, args);
+    va_end(args);
+    return length;
+}
+
+int ct_append_item(char *dst, size_t size, const char *separator, const char *fmt, ...)
+{
+    va_list args;
+    int length;
+
+    if (*dst)
+        (void)ct_append(dst, size, "%s",
+                        separator); /* what comes does not fit, either */
+    va_start(args, fmt);
+    length = append(dst, size, fmt, args);
+    va_end(args);
+    return length;
+}
+
 int ct_copy(char *dst, size_t size, const char *text)
 {
     size_t length = strnlen(text, size);
@@ -69,6 +104,13 @@ int ct_parse_i64(const char *text, int64_t min, int64_t max, int64_t *out)
 bool ct_starts_with(const char *text, const char *prefix)
 {
     return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+const char *ct_base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
 }
 
 const char *ct_trim(const char *text, size_t *length)

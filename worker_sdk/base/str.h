@@ -20,6 +20,14 @@ __attribute__((format(printf, 3, 4))) int ct_format(char *dst, size_t size,
 /* Copies text into dst[size]; 0, or -ENAMETOOLONG (dst then holds the beginning). */
 int ct_copy(char *dst, size_t size, const char *text);
 
+/* printf behind the text that dst[size] holds. The length of both, or -ENAMETOOLONG when it did not fit (dst then
+ * holds what does). */
+__attribute__((format(printf, 3, 4))) int ct_append(char *dst, size_t size,
+                                                    const char *fmt, ...);
+/* The same for one more item of a list: the separator stands in front of all but the first. */
+__attribute__((format(printf, 4, 5))) int
+ct_append_item(char *dst, size_t size, const char *separator, const char *fmt, ...);
+
 /* Decimal, optional sign for i64. 0, or -EINVAL, -ERANGE (outside [min, max]). */
 int ct_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 int ct_parse_i64(const char *text, int64_t min, int64_t max, int64_t *out);
@@ -28,6 +36,8 @@ int ct_parse_i64(const char *text, int64_t min, int64_t max, int64_t *out);
 int ct_parse_python_int(const char *text, int64_t *out);
 
 bool ct_starts_with(const char *text, const char *prefix);
+/* What stands behind the last '/' of the path. Borrowed from it. */
+const char *ct_base_name(const char *path);
 
 /* The text without blanks around it: where it begins; *length, its length, shrinks. Borrowed. */
 const char *ct_trim(const char *text, size_t *length);

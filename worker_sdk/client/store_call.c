@@ -268,19 +268,13 @@ static void name_missing(char *text, size_t size, const char *const *keys,
                          const bool *present, size_t count)
 {
     size_t missing = 0;
-    size_t length = 0;
 
     text[0] = '\0';
-    for (size_t i = 0; i < count; i++) {
-        if (present[i] || missing++ >= MISSING_NAMED)
-            continue;
-        (void)ct_format(text + length, size - length, "%s'%.80s'", length ? ", " : "",
-                        keys[i]);
-        length = strlen(text);
-    }
+    for (size_t i = 0; i < count; i++)
+        if (!present[i] && missing++ < MISSING_NAMED)
+            (void)ct_append_item(text, size, ", ", "'%.80s'", keys[i]);
     if (missing > MISSING_NAMED)
-        (void)ct_format(text + length, size - length, " and %zu more",
-                        missing - MISSING_NAMED);
+        (void)ct_append(text, size, " and %zu more", missing - MISSING_NAMED);
 }
 
 /* Turns a time-out into a sentence that says which keys nobody set. */

@@ -10,17 +10,9 @@
 /* Lists the names into text, for messages; what does not fit is left out. */
 static void list_names(char *text, size_t size)
 {
-    size_t length = 0;
-
-    (void)ct_copy(text, size, "");
-    for (size_t i = 0; cnn_backends[i]; i++) {
-        const int n = ct_format(text + length, size - length, ", %s",
-                                cnn_backends[i]->name);
-
-        if (n < 0)
-            return;
-        length += (size_t)n;
-    }
+    *text = '\0';
+    for (size_t i = 0; cnn_backends[i]; i++)
+        (void)ct_append(text, size, ", %s", cnn_backends[i]->name);
 }
 
 int cnn_engine_open(struct cnn_engine **out, const char *name,

@@ -50,13 +50,10 @@ void ct_ddp_list_missing(const struct ctrun_ddp *ddp, char *text, size_t size)
     text[0] = '\0';
     for (size_t s = 0; s < ddp->layout.slot_count && used >= 0; s++) {
         const struct ct_slot *slot = &ddp->layout.slots[s];
-        int more;
 
-        if (slot->is_ready)
-            continue;
-        more = ct_format(text + used, size - (size_t)used, "%s%zu (%s)",
-                         used ? ", " : "", slot->param, ddp->params[slot->param].name);
-        used = more < 0 ? more : used + more;
+        if (!slot->is_ready)
+            used = ct_append_item(text, size, ", ", "%zu (%s)", slot->param,
+                                  ddp->params[slot->param].name);
     }
 }
 

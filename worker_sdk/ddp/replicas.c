@@ -51,19 +51,16 @@ static void list_ranks(const uint64_t *all, size_t ranks, size_t model, char *te
                        size_t size)
 {
     size_t others = 0;
-    int used;
+    const char *before = "";
 
     for (size_t r = 0; r < ranks; r++)
         others += all[r] != all[model];
-    used = ct_format(text, size, others == 1 ? "rank" : "ranks");
-    for (size_t r = 0; r < ranks && used >= 0; r++) {
-        int more = 0;
-
-        if (all[r] != all[model])
-            more = ct_format(text + used, size - (size_t)used, "%s %zu",
-                             used > 5 ? "," : "", r);
-        used = more < 0 ? more : used + more;
-    }
+    (void)ct_copy(text, size, others == 1 ? "rank" : "ranks");
+    for (size_t r = 0; r < ranks; r++)
+        if (all[r] != all[model]) {
+            (void)ct_append(text, size, "%s %zu", before, r);
+            before = ",";
+        }
 }
 
 /* The first parameter in which that rank is not as `model`. */

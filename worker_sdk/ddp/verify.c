@@ -90,18 +90,12 @@ static void describe(char text[TEXT_BYTES], const struct ctrun_param *param)
 {
     static const char *const names[] = {"U8",   "I32", "I64", "F16",
                                         "BF16", "F32", "F64", "I8"};
-    int used = ct_format(text, TEXT_BYTES, "'%.64s' %s [", param->name,
-                         names[param->dtype]);
 
-    for (int i = 0; i < param->dims && used >= 0; i++) {
-        int more = ct_format(text + used, TEXT_BYTES - (size_t)used,
-                             i ? ", %lld" : "%lld", (long long)param->sizes[i]);
-
-        used = more < 0 ? more : used + more;
-    }
-    if (used >= 0)
-        (void)ct_format(text + used, TEXT_BYTES - (size_t)used, "]%s",
-                        param->no_grad ? " without gradient" : "");
+    (void)ct_format(text, TEXT_BYTES, "'%.64s' %s [", param->name, names[param->dtype]);
+    for (int i = 0; i < param->dims; i++)
+        (void)ct_append(text, TEXT_BYTES, i ? ", %lld" : "%lld",
+                        (long long)param->sizes[i]);
+    (void)ct_append(text, TEXT_BYTES, "]%s", param->no_grad ? " without gradient" : "");
 }
 
 /* "1, 4, 5": the ranks whose item of `size` bytes differs from rank 0's. */
@@ -109,18 +103,11 @@ static void list_differing(char *text, size_t text_size, const void *items, size
                            int ranks)
 {
     const char *all = items;
-    int used = 0;
 
     text[0] = '\0';
-    for (int r = 1; r < ranks && used >= 0; r++) {
-        int more;
-
-        if (memcmp(all, all + (size_t)r * size, size) == 0)
-            continue;
-        more = ct_format(text + used, text_size - (size_t)used, used ? ", %d" : "%d",
-                         r);
-        used = more < 0 ? more : used + more;
-    }
+    for (int r = 1; r < ranks; r++)
+        if (memcmp(all, all + (size_t)r * size, size) != 0)
+            (void)ct_append_item(text, text_size, ", ", "%d", r);
 }
 
 /* Finds the first parameter that differs, by one digest of each, then its descriptions. */

@@ -236,8 +236,7 @@ void ct_addr_format_host(char *dst, const struct ct_addr *addr)
         return;
     (void)inet_ntop(AF_INET6, &addr->v6.sin6_addr, dst, CT_ADDR_TEXT_MAX);
     if (addr->v6.sin6_scope_id && if_indextoname(addr->v6.sin6_scope_id, name))
-        (void)ct_format(dst + strlen(dst), CT_ADDR_TEXT_MAX - strlen(dst), "%%%s",
-                        name);
+        (void)ct_append(dst, CT_ADDR_TEXT_MAX, "%%%s", name);
 }
 
 void ct_addr_format(char *dst, const struct ct_addr *addr)

@@ -18,6 +18,28 @@ static void format_and_copy_tell_what_did_not_fit(void **state)
     assert_string_equal(text, "wxy");
 }
 
+static void items_are_appended_until_the_room_ends(void **state)
+{
+    char list[12] = "";
+
+    (void)state;
+    assert_int_equal(ct_append_item(list, sizeof list, ", ", "%d", 12), 2);
+    assert_int_equal(ct_append_item(list, sizeof list, ", ", "%d", 34), 6);
+    assert_string_equal(list, "12, 34");
+    assert_int_equal(ct_append(list, sizeof list, " and %d", 5), -ENAMETOOLONG);
+    assert_string_equal(list, "12, 34 and ");
+    assert_int_equal(ct_append_item(list, sizeof list, ", ", "6"), -ENAMETOOLONG);
+    assert_string_equal(list, "12, 34 and ");
+}
+
+static void a_base_name_is_what_is_behind_the_last_slash(void **state)
+{
+    (void)state;
+    assert_string_equal(ct_base_name("/usr/bin/python3"), "python3");
+    assert_string_equal(ct_base_name("train.py"), "train.py");
+    assert_string_equal(ct_base_name("folder/"), "");
+}
+
 static void numbers_are_parsed_whole_or_not_at_all(void **state)
 {
     static const char *const bad[] = {"", " 1", "1 ", "0x1", "1.0", "+1", "-1", "a"};
@@ -94,6 +116,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(format_and_copy_tell_what_did_not_fit),
+        cmocka_unit_test(items_are_appended_until_the_room_ends),
+        cmocka_unit_test(a_base_name_is_what_is_behind_the_last_slash),
         cmocka_unit_test(numbers_are_parsed_whole_or_not_at_all),
         cmocka_unit_test(blanks_around_a_text_are_left_out),
         cmocka_unit_test(fields_include_empty_ones),
