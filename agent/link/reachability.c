@@ -114,12 +114,9 @@ static void give_up(struct reachability *search)
                     (unsigned long long)(took_ms / 1000),
                     (unsigned long long)(took_ms % 1000 / 100));
     for (int i = 1; i < search->count; i++) {
-        const size_t used = strlen(tried);
-
         ct_addr_format_host(addr, &search->attempts[i].addr);
-        (void)ct_format(tried + used, sizeof tried - used, "%s%s (%s)",
-                        i == 1 ? "" : ", ", addr,
-                        strerror(-search->attempts[i].rc)); /* cut is fine */
+        (void)ct_append_item(tried, sizeof tried, ", ", "%s (%s)", addr,
+                             strerror(-search->attempts[i].rc)); /* cut is fine */
     }
     reachability_cancel(search);
     search->options.on_failed(search->options.context, text, tried);

@@ -177,15 +177,15 @@ void native_stack_format(char *dst, size_t size, const struct native_room *room,
     uint64_t offset;
     const struct native_module *module = native_modules_find(&room->modules, place,
                                                              &offset);
-    const char *slash = module ? strrchr(module->path, '/') : NULL;
+    const char *file = module ? ct_base_name(module->path) : "";
     const char *name = module ? native_names_get(&room->names, module, offset) : "";
 
     if (!module)
         (void)ct_format(dst, size, "0x%" PRIx64 ", in no file", place);
     else if (*name)
-        (void)ct_format(dst, size, "%s (%s)", name, slash ? slash + 1 : module->path);
+        (void)ct_format(dst, size, "%s (%s)", name, file);
     else
-        (void)ct_format(dst, size, "%s+0x%" PRIx64, slash ? slash + 1 : module->path,
+        (void)ct_format(dst, size, "%s+0x%" PRIx64, file,
                         module->is_open ? cfi_file_address(&module->file, offset)
                                         : offset);
     ct_make_plain(dst, false);

@@ -9,13 +9,6 @@
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}
-
 /* One specifier; false for what only the kernel knew (%t: when, %g: group, ...). */
 static bool expand(char *dst, size_t size, char letter, const struct core_file *core)
 {
@@ -30,7 +23,7 @@ static bool expand(char *dst, size_t size, char letter, const struct core_file *
     case 'g': return ct_format(dst, size, "%u", (unsigned)getgid()) >= 0;
     case 'h': return ct_copy(dst, size, core->host) == 0;
     case 'e': /* 15 bytes of the name, as prctl(PR_SET_NAME) has them */
-        return ct_format(dst, size, "%.15s", base_name(core->program)) >= 0;
+        return ct_format(dst, size, "%.15s", ct_base_name(core->program)) >= 0;
     default: return false;
     }
 }
@@ -40,24 +33,23 @@ static bool make_path(char *dst, size_t size, const struct core_file *core)
 {
     const bool is_absolute = core->pattern[0] == '/';
     bool has_pid = false;
-    size_t used;
 
     if (ct_format(dst, size, "%s%s", is_absolute ? "" : core->directory,
                   is_absolute ? "" : "/") < 0)
         return false;
     for (const char *at = core->pattern; *at; at++) {
-        used = strlen(dst);
+        const size_t used = strlen(dst);
+
         if (*at == '%' && at[1]) {
             has_pid |= at[1] == 'p';
             if (!expand(dst + used, size - used, *++at, core))
                 return false;
-        } else if (ct_format(dst + used, size - used, "%c", *at) < 0) {
+        } else if (ct_append(dst, size, "%c", *at) < 0) {
             return false;
         }
     }
-    used = strlen(dst);
     return !core->has_pid || has_pid ||
-           ct_format(dst + used, size - used, ".%d", (int)core->pid) >= 0;
+           ct_append(dst, size, ".%d", (int)core->pid) >= 0;
 }
 
 static void explain_none(char *dst, size_t size, const struct core_file *core)

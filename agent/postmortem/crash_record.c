@@ -181,20 +181,13 @@ void crash_record_describe(const struct crash_record *record, char *dst, size_t 
                         record->thread);
 }
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}
-
 void crash_record_format_frame(const struct crash_record *record, int number, char *dst,
                                size_t size)
 {
     const struct crash_frame *frame = &record->frames[number];
     const char *name = frame->module < 0
                            ? ""
-                           : base_name(record->modules[frame->module].path);
+                           : ct_base_name(record->modules[frame->module].path);
 
     if (frame->function[0])
         (void)ct_format(dst, size, "%s+0x%llx (%.64s)", frame->function,

@@ -51,9 +51,9 @@ static void emit_memory(const struct ct_failure *failure,
     struct ct_event event;
 
     for (int i = 0; i < count; i++)
-        (void)ct_format(list + strlen(list), sizeof list - strlen(list), "%s%u",
-                        i ? "," : "", memory_get(evidence->memory, i));
-    (void)ct_format(list + strlen(list), sizeof list - strlen(list), "]");
+        (void)ct_append(list, sizeof list, "%s%u", i ? "," : "",
+                        memory_get(evidence->memory, i));
+    (void)ct_append(list, sizeof list, "]");
     ct_event_begin(&event, "worker_memory");
     ct_event_int(&event, "generation", (int64_t)failure->generation);
     ct_event_int(&event, "rank", failure->rank);

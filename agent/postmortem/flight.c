@@ -203,60 +203,45 @@ static const struct flight_call *find_front(const struct flight_place *places,
     return front;
 }
 
-/* "ranks 0, 1, 3"; returns its length. */
-static size_t name_ranks(char line[FLIGHT_LINE_MAX], const struct flight_place *places,
-                         int count, int first)
+/* "ranks 0, 1, 3" */
+static void name_ranks(char line[FLIGHT_LINE_MAX], const struct flight_place *places,
+                       int count, int first)
 {
-    size_t used = 0;
     int alike = 0;
 
     for (int i = first; i < count; i++)
         alike += stand_alike(&places[i], &places[first]);
     (void)ct_format(line, FLIGHT_LINE_MAX, "rank%s", alike > 1 ? "s" : "");
-    used = strlen(line);
     for (int i = first, shown = 0; i < count && shown < 9; i++) {
         if (!stand_alike(&places[i], &places[first]))
             continue;
         if (shown++ == 8)
-            (void)ct_format(line + used, FLIGHT_LINE_MAX - used, " and %d more",
-                            alike - 8);
+            (void)ct_append(line, FLIGHT_LINE_MAX, " and %d more", alike - 8);
         else
-            (void)ct_format(line + used, FLIGHT_LINE_MAX - used, "%s%d",
-                            shown > 1 ? ", " : " ", places[i].rank);
-        used = strlen(line);
+            (void)ct_append(line, FLIGHT_LINE_MAX, "%s%d", shown > 1 ? ", " : " ",
+                            places[i].rank);
     }
-    return used;
 }
 
-/* What it left last, or that it has left nothing; returns its length. */
-static size_t format_left(char *at, size_t room, const struct flight_place *place,
-                          uint64_t now_ns)
-{
-    if (place->left.sequence == 0)
-        (void)ct_format(at, room, ": left no collective yet");
-    else
-        (void)ct_format(at, room, ": left %s %llu %.1f s ago", place->left.name,
-                        (unsigned long long)place->left.sequence,
-                        seconds(place->left.end_ns, now_ns));
-    return strlen(at);
-}
-
-static void format_place(char line[FLIGHT_LINE_MAX], size_t used,
-                         const struct flight_place *place,
-                         const struct flight_call *front, uint64_t now_ns)
+/* Behind the names of the ranks. */
+static void add_place(char line[FLIGHT_LINE_MAX], const struct flight_place *place,
+                      const struct flight_call *front, uint64_t now_ns)
 {
     if (place->in.sequence > 0) {
-        (void)ct_format(line + used, FLIGHT_LINE_MAX - used,
-                        ": in %s %llu (%llu %s) for %.1f s", place->in.name,
-                        (unsigned long long)place->in.sequence,
+        (void)ct_append(line, FLIGHT_LINE_MAX, ": in %s %llu (%llu %s) for %.1f s",
+                        place->in.name, (unsigned long long)place->in.sequence,
                         (unsigned long long)place->in.count, place->in.dtype,
                         seconds(place->in.begin_ns, now_ns));
         return;
     }
-    used += format_left(line + used, FLIGHT_LINE_MAX - used, place, now_ns);
+    if (place->left.sequence == 0)
+        (void)ct_append(line, FLIGHT_LINE_MAX, ": left no collective yet");
+    else
+        (void)ct_append(line, FLIGHT_LINE_MAX, ": left %s %llu %.1f s ago",
+                        place->left.name, (unsigned long long)place->left.sequence,
+                        seconds(place->left.end_ns, now_ns));
     if (front && front->sequence > place->left.sequence)
-        (void)ct_format(line + used, FLIGHT_LINE_MAX - used,
-                        ", has not entered %s %llu", front->name,
+        (void)ct_append(line, FLIGHT_LINE_MAX, ", has not entered %s %llu", front->name,
                         (unsigned long long)front->sequence);
 }
 
@@ -272,9 +257,9 @@ int flight_format_places(char lines[FLIGHT_LINES_MAX][FLIGHT_LINE_MAX],
             is_listed = is_listed || stand_alike(&places[before], &places[i]);
         if (is_listed)
             continue;
-        format_place(lines[used], name_ranks(lines[used], places, count, i), &places[i],
-                     find_front(places, count, places[i].group), now_ns);
-        used++;
+        name_ranks(lines[used], places, count, i);
+        add_place(lines[used++], &places[i], find_front(places, count, places[i].group),
+                  now_ns);
     }
     return used;
 }

@@ -51,10 +51,8 @@ uint32_t memory_get(const struct memory_curve *curve, int i)
 
 static void append(char *dst, double value, bool is_gib, const char *before)
 {
-    const size_t used = strlen(dst);
-
-    (void)ct_format(dst + used, MEMORY_TEXT_MAX - used, "%s%.*f", before,
-                    is_gib ? 1 : 0, is_gib ? value / KIB_PER_GIB : value / 1024);
+    (void)ct_append(dst, MEMORY_TEXT_MAX, "%s%.*f", before, is_gib ? 1 : 0,
+                    is_gib ? value / KIB_PER_GIB : value / 1024);
 }
 
 void memory_format(char *dst, const struct memory_curve *curve, uint64_t peak_kib,
@@ -80,6 +78,5 @@ void memory_format(char *dst, const struct memory_curve *curve, uint64_t peak_ki
                is_gib, i ? " -> " : "");
     if (peak_kib > most)
         append(dst, (double)peak_kib, is_gib, " -> ");
-    (void)ct_format(dst + strlen(dst), MEMORY_TEXT_MAX - strlen(dst), " %s",
-                    is_gib ? "GiB" : "MiB");
+    (void)ct_append(dst, MEMORY_TEXT_MAX, is_gib ? " GiB" : " MiB");
 }

@@ -58,7 +58,6 @@ static void add_devices(char *dst, size_t size, pid_t pid)
     if (!(dir = opendir(path)))
         return;
     for (struct dirent *entry; (entry = readdir(dir));) {
-        const size_t used = strlen(dst);
         ssize_t n;
 
         if (ct_format(path, sizeof path, "/proc/%d/fd/%.20s", (int)pid, entry->d_name) <
@@ -67,8 +66,8 @@ static void add_devices(char *dst, size_t size, pid_t pid)
             continue;
         target[n] = '\0';
         if (is_device(target) && !strstr(dst, target))
-            (void)ct_format(dst + used, size - used, "%s%s",
-                            strstr(dst, "holds") ? ", " : "; holds ", target);
+            (void)ct_append(dst, size, "%s%s", strstr(dst, "holds") ? ", " : "; holds ",
+                            target);
     }
     closedir(dir);
 }
@@ -79,15 +78,13 @@ void unkillable_describe(char *dst, pid_t pid)
     struct reap_process process = {.state = '?'};
     char where[64];
     char freezer[128];
-    size_t used;
 
     (void)reap_look(pid, &process);
     ct_small_file_wait(where, sizeof where, pid, pid);
     (void)ct_format(dst, size, "state %c, kernel %s", process.state,
                     *where ? where : "unknown");
-    used = strlen(dst);
     if (find_freezer(freezer, sizeof freezer, pid))
-        (void)ct_format(dst + used, size - used, ", frozen by cgroup %s", freezer);
+        (void)ct_append(dst, size, ", frozen by cgroup %s", freezer);
     add_devices(dst, size, pid);
 }
 

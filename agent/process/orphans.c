@@ -14,7 +14,6 @@
 void orphans_note(struct orphans *orphans, pid_t pid)
 {
     char name[PROCESS_NAME_MAX];
-    const size_t used = strlen(orphans->text);
 
     for (int i = 0; i < orphans->count; i++)
         if (orphans->pids[i] == pid)
@@ -23,19 +22,16 @@ void orphans_note(struct orphans *orphans, pid_t pid)
         return;
     orphans->pids[orphans->count++] = pid;
     if (orphans->count <= ORPHANS_NAMED_MAX)
-        (void)ct_format(orphans->text + used, sizeof orphans->text - used,
-                        "%spid %d (%s)", used ? ", " : "", (int)pid,
-                        process_name(name, pid));
+        (void)ct_append_item(orphans->text, sizeof orphans->text, ", ", "pid %d (%s)",
+                             (int)pid, process_name(name, pid));
 }
 
 const char *orphans_text(struct orphans *orphans)
 {
-    const size_t used = strlen(orphans->text);
     const int more = orphans->count - ORPHANS_NAMED_MAX;
 
     if (more > 0)
-        (void)ct_format(orphans->text + used, sizeof orphans->text - used,
-                        " and %d more", more);
+        (void)ct_append(orphans->text, sizeof orphans->text, " and %d more", more);
     return orphans->text;
 }
 

@@ -41,11 +41,10 @@ static bool read_memory(void *context, uint64_t address, void *dst, size_t lengt
 /* "python3.11", "libpython3.11.so.1.0" and their like; 0: another name. */
 static int minor_of(const char *path)
 {
-    const char *name = strrchr(path, '/');
+    const char *name = ct_base_name(path);
     long minor;
     char *end;
 
-    name = name ? name + 1 : path;
     if (ct_starts_with(name, "lib"))
         name += 3;
     if (!ct_starts_with(name, "python3."))

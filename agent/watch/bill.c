@@ -106,29 +106,21 @@ int64_t bill_lost_steps(int64_t last, int64_t first)
 
 void bill_format_phases(char *dst, size_t size, unsigned phases)
 {
-    size_t used = 0;
-
     *dst = '\0';
-    for (int phase = 0; phase < BILL_PHASES; phase++) {
-        if (!(phases & 1u << phase))
-            continue;
-        (void)ct_format(dst + used, size - used, "%s%s", used ? " and " : "",
-                        names[phase]);
-        used = strlen(dst);
-    }
+    for (int phase = 0; phase < BILL_PHASES; phase++)
+        if (phases & 1u << phase)
+            (void)ct_append_item(dst, size, " and ", "%s", names[phase]);
 }
 
 void bill_format_parts(char *dst, size_t size, const struct bill_sum *sum)
 {
     char phases[128];
-    size_t used = 0;
 
     *dst = '\0';
     for (int i = 0; i < sum->count; i++) {
         bill_format_phases(phases, sizeof phases, sum->parts[i].phases);
-        (void)ct_format(dst + used, size - used, "%s%s %.3f", used ? ", " : "", phases,
-                        (double)sum->parts[i].ms / 1000);
-        used = strlen(dst);
+        (void)ct_append_item(dst, size, ", ", "%s %.3f", phases,
+                             (double)sum->parts[i].ms / 1000);
     }
 }
 

@@ -22,12 +22,11 @@ static const char *name_of(char state)
 
 static void add_function(char dst[LIVE_STATE_MAX], pid_t pid, uint64_t thread)
 {
-    const size_t used = strlen(dst);
     char wait[64];
 
     ct_small_file_wait(wait, sizeof wait, pid, (pid_t)thread);
     if (*wait)
-        (void)ct_format(dst + used, LIVE_STATE_MAX - used, " in %s", wait);
+        (void)ct_append(dst, LIVE_STATE_MAX, " in %s", wait);
 }
 
 void live_state_format(char dst[LIVE_STATE_MAX], pid_t pid, uint64_t thread)

@@ -85,11 +85,8 @@ static uint64_t ticks_of(pid_t pid)
 
 static void add_pair(char *dst, size_t size, const char *name, const char *value)
 {
-    const size_t used = strlen(dst);
-
     if (*value)
-        (void)ct_format(dst + used, size - used, "%s%s=%.48s", used ? " " : "", name,
-                        value); /* cut is fine */
+        (void)ct_append_item(dst, size, " ", "%s=%.48s", name, value); /* cut is fine */
 }
 
 /* What the process was given in place of what the worker was. */

@@ -142,15 +142,13 @@ static double middle_of_others(const struct rank_rates *rates, int count, int in
 __attribute__((format(printf, 2, 3))) static void add(char dst[RANK_LOAD_TEXT_MAX],
                                                       const char *format, ...)
 {
-    const size_t used = strlen(dst);
     char text[128];
     va_list words;
 
     va_start(words, format);
     (void)vsnprintf(text, sizeof text, format, words);
     va_end(words);
-    (void)ct_format(dst + used, RANK_LOAD_TEXT_MAX - used, "%s%s", used ? "; " : "",
-                    text); /* fits */
+    (void)ct_append_item(dst, RANK_LOAD_TEXT_MAX, "; ", "%s", text); /* fits */
 }
 
 void rank_load_differs(char dst[RANK_LOAD_TEXT_MAX], const struct rank_rates *rates,

@@ -97,15 +97,13 @@ static void emit_started(const struct worker *worker, const struct worker_place 
 static void emit_samples(struct ct_event *event, const struct ct_samples *samples)
 {
     char list[CT_SAMPLES_MAX * 21 + 3] = "[";
-    size_t used = 1;
 
     if (!samples)
         return;
     for (int i = 0; i < samples->count; i++)
-        used += (size_t)ct_format(list + used, sizeof list - used, "%s%llu",
-                                  i ? "," : "",
-                                  (unsigned long long)samples->list[i].id); /* fits */
-    (void)ct_format(list + used, sizeof list - used, "]");
+        (void)ct_append(list, sizeof list, "%s%llu", i ? "," : "",
+                        (unsigned long long)samples->list[i].id); /* fits */
+    (void)ct_append(list, sizeof list, "]");
     ct_event_raw(event, "samples", list);
 }
 

@@ -256,24 +256,20 @@ int worker_group_set_full(struct worker_group *group, bool is_full)
 int worker_group_list_victims(const struct worker_group *group, int rank, int signal,
                               char list[WORKER_GROUP_VICTIMS_MAX_BYTES])
 {
-    size_t used = 0;
     int count = 0;
 
     *list = '\0';
     for (int i = 0; i < group->count; i++) {
         const struct worker *worker = &group->workers[i];
 
-        if (worker->state != WORKER_RUNNING || (rank >= 0 && worker->rank != rank) ||
-            !signal_effect_is_fatal(worker->pid, signal) || count++ >= VICTIMS_SHOWN)
-            continue;
-        (void)ct_format(list + used, WORKER_GROUP_VICTIMS_MAX_BYTES - used,
-                        "%srank %d (pid %d)", used ? ", " : "", worker->rank,
-                        (int)worker->pid);
-        used = strlen(list);
+        if (worker->state == WORKER_RUNNING && (rank < 0 || worker->rank == rank) &&
+            signal_effect_is_fatal(worker->pid, signal) && count++ < VICTIMS_SHOWN)
+            (void)ct_append_item(list, WORKER_GROUP_VICTIMS_MAX_BYTES, ", ",
+                                 "rank %d (pid %d)", worker->rank, (int)worker->pid);
     }
     if (count > VICTIMS_SHOWN)
-        (void)ct_format(list + used, WORKER_GROUP_VICTIMS_MAX_BYTES - used,
-                        " and %d more", count - VICTIMS_SHOWN);
+        (void)ct_append(list, WORKER_GROUP_VICTIMS_MAX_BYTES, " and %d more",
+                        count - VICTIMS_SHOWN);
     return count;
 }
 

@@ -187,7 +187,6 @@ struct ct_failure *worker_group_find_loss(struct worker_group *group)
 int worker_group_list_late(const struct worker_group *group,
                            char list[WORKER_GROUP_VICTIMS_MAX_BYTES])
 {
-    size_t used = 0;
     int running = 0;
     int late = 0;
 
@@ -196,14 +195,12 @@ int worker_group_list_late(const struct worker_group *group,
         const struct worker *worker = &group->workers[i];
 
         running += is_member(worker);
-        if (!is_member(worker) || worker->asks || late++ >= LATE_SHOWN)
-            continue;
-        (void)ct_format(list + used, WORKER_GROUP_VICTIMS_MAX_BYTES - used, "%s%d",
-                        used ? ", " : "", worker->rank);
-        used = strlen(list);
+        if (is_member(worker) && !worker->asks && late++ < LATE_SHOWN)
+            (void)ct_append_item(list, WORKER_GROUP_VICTIMS_MAX_BYTES, ", ", "%d",
+                                 worker->rank);
     }
     if (late > LATE_SHOWN)
-        (void)ct_format(list + used, WORKER_GROUP_VICTIMS_MAX_BYTES - used,
-                        " and %d more", late - LATE_SHOWN);
+        (void)ct_append(list, WORKER_GROUP_VICTIMS_MAX_BYTES, " and %d more",
+                        late - LATE_SHOWN);
     return running;
 }

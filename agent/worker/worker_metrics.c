@@ -79,7 +79,6 @@ int worker_metrics_format(char text[WORKER_METRICS_TEXT_MAX],
                           const struct worker_metrics *metrics)
 {
     const int count = metrics ? metrics->count : 0;
-    size_t used = 1;
 
     (void)ct_copy(text, WORKER_METRICS_TEXT_MAX, "{");
     for (int i = 0; i < count; i++) {
@@ -88,10 +87,9 @@ int worker_metrics_format(char text[WORKER_METRICS_TEXT_MAX],
         char value[CT_METRIC_VALUE_MAX];
 
         ct_metric_format(value, metric->value);
-        used += (size_t)ct_format(text + used, WORKER_METRICS_TEXT_MAX - used,
-                                  "%s\"%s\":%s%s%s", i ? "," : "", metric->name, quote,
-                                  value, quote);
+        (void)ct_append(text, WORKER_METRICS_TEXT_MAX, "%s\"%s\":%s%s%s", i ? "," : "",
+                        metric->name, quote, value, quote);
     }
-    (void)ct_copy(text + used, WORKER_METRICS_TEXT_MAX - used, "}");
+    (void)ct_append(text, WORKER_METRICS_TEXT_MAX, "}");
     return count;
 }
