@@ -32,18 +32,13 @@ char *nested_format(char *dst, size_t size, char *const *env)
         CT_ENV_MASTER_ADDR, CT_ENV_MASTER_PORT, CT_ENV_RUN_ID,
     };
     char list[256] = "";
-    size_t length = 0;
 
     dst[0] = '\0';
     if (!is_inside(env))
         return dst;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (ct_env_find(env, names[i])) {
-            int written = ct_format(list + length, sizeof list - length, "%s%s",
-                                    length ? "/" : "", names[i]);
-
-            length += written > 0 ? (size_t)written : 0;
-        }
+        if (ct_env_find(env, names[i]))
+            (void)ct_append_item(list, sizeof list, "/", "%s", names[i]); /* fits */
     (void)ct_format(
         dst, size,
         "inherited %s ignored: this is inside rank %.20s of run %.100s, and "

@@ -20,13 +20,10 @@ struct config_role {
 /* "trainer+data": for people, and for nodes to tell whether they are alike. */
 static void join_names(struct config *out)
 {
-    size_t used = 0;
-
-    for (int i = 0; i < out->run.roles.count && used < sizeof out->run.role - 1; i++) {
-        (void)ct_format(out->run.role + used, sizeof out->run.role - used, "%s%s",
-                        i ? "+" : "", out->run.roles.list[i].name); /* cut is fine */
-        used = strlen(out->run.role);
-    }
+    *out->run.role = '\0';
+    for (int i = 0; i < out->run.roles.count; i++)
+        (void)ct_append_item(out->run.role, sizeof out->run.role, "+", "%s",
+                             out->run.roles.list[i].name); /* cut is fine */
 }
 
 static int take_spec(struct config *out, const char *text, struct ctrun_error *err)

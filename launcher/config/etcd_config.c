@@ -220,17 +220,13 @@ void etcd_config_wipe(struct etcd_config *config)
 
 void etcd_config_format(char *dst, size_t size, const struct etcd_config *config)
 {
-    size_t used = 0;
-    int n = 0;
-
     *dst = '\0';
-    for (int i = 0; n >= 0 && i < config->endpoint_count; i++) {
+    for (int i = 0; i < config->endpoint_count; i++) {
         const struct ct_endpoint *at = &config->endpoints[i];
         const bool is_v6 = strchr(at->host, ':');
 
-        n = ct_format(dst + used, size - used, "%s%s%s%s%s:%d", i ? ", " : "",
-                      i == 0 && config->is_tls ? "https://" : "", is_v6 ? "[" : "",
-                      at->host, is_v6 ? "]" : "", at->port);
-        used += n > 0 ? (size_t)n : 0;
+        (void)ct_append_item(dst, size, ", ", "%s%s%s%s:%d",
+                             i == 0 && config->is_tls ? "https://" : "",
+                             is_v6 ? "[" : "", at->host, is_v6 ? "]" : "", at->port);
     }
 }

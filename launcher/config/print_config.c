@@ -18,13 +18,9 @@ enum {
 static void format_list(char *dst, size_t size, const char *const *list, int count,
                         const char *between)
 {
-    size_t used = 0;
-
-    for (int i = 0; i < count && used + 1 < size; i++) {
-        (void)ct_format(dst + used, size - used, "%s%s", i ? between : "",
-                        list[i]); /* cut is fine */
-        used = strlen(dst);
-    }
+    *dst = '\0';
+    for (int i = 0; i < count; i++)
+        (void)ct_append_item(dst, size, between, "%s", list[i]); /* cut is fine */
 }
 
 /* What the option came to, where that is more than its text. False: its text it is. */

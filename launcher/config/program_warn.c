@@ -49,8 +49,7 @@ static bool is_launcher_module(const char *name)
 static bool is_launcher(const struct options *options)
 {
     char *const *words = options->program;
-    const char *slash = strrchr(words[0], '/');
-    const char *name = slash ? slash + 1 : words[0];
+    const char *name = ct_base_name(words[0]);
 
     if (options->values[OPTION_MODULE].is_on)
         return is_launcher_module(words[0]);

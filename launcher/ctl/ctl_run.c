@@ -354,8 +354,8 @@ static bool keep_here(struct ctl_runs *runs)
     return here;
 }
 
-/* ID (pid PID), or the name of its socket where another has the same. */
-static int name_run(char *dst, size_t size, const struct ctl_runs *runs, size_t index)
+/* ID (pid PID), or the name of its socket where another has the same. Cut is fine. */
+static void add_name(char *dst, size_t size, const struct ctl_runs *runs, size_t index)
 {
     const struct ctl_run *run = &runs->list[index];
     size_t same = 0;
@@ -364,11 +364,12 @@ static int name_run(char *dst, size_t size, const struct ctl_runs *runs, size_t 
         same += runs->list[i].status.guard_pid == run->status.guard_pid &&
                 strcmp(runs->list[i].status.run_id, run->status.run_id) == 0;
     if (same > 1)
-        return ct_format(dst, size, "%.*s",
-                         (int)(strlen(run->name) - strlen(CTL_SOCKET_SUFFIX)),
-                         run->name);
-    return ct_format(dst, size, "%s (pid %d)", run->status.run_id,
-                     run->status.guard_pid);
+        (void)ct_append_item(dst, size, ", ", "%.*s",
+                             (int)(strlen(run->name) - strlen(CTL_SOCKET_SUFFIX)),
+                             run->name);
+    else
+        (void)ct_append_item(dst, size, ", ", "%s (pid %d)", run->status.run_id,
+                             run->status.guard_pid);
 }
 
 int ctl_runs_find_one(struct ctl_runs *out, const struct ctl_call *call,
@@ -379,13 +380,8 @@ int ctl_runs_find_one(struct ctl_runs *out, const struct ctl_call *call,
 
     if (rc < 0 || out->count == 1 || keep_here(out))
         return rc;
-    for (size_t i = 0; i < out->count; i++) {
-        size_t used = strlen(list);
-
-        (void)ct_format(list + used, sizeof list - used, "%s", i ? ", " : "");
-        used = strlen(list);
-        (void)name_run(list + used, sizeof list - used, out, i); /* cut is fine */
-    }
+    for (size_t i = 0; i < out->count; i++)
+        add_name(list, sizeof list, out, i);
     return ct_fail(err, CTRUN_E_USAGE, "several runs: give --run ID or PID: %s", list);
 }
 

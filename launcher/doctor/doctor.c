@@ -59,14 +59,12 @@ static bool format_addrs(char *dst, size_t size, const struct ct_addr *addrs, in
 {
     char one[CT_ADDR_TEXT_MAX];
     bool is_loopback = true;
-    size_t used = 0;
 
     *dst = '\0';
     for (int i = 0; i < count; i++) {
         ct_addr_format_host(one, &addrs[i]);
         is_loopback &= ct_addr_is_loopback(&addrs[i]);
-        (void)ct_format(dst + used, size - used, "%s%s", i ? ", " : "", one);
-        used = strlen(dst);
+        (void)ct_append_item(dst, size, ", ", "%s", one);
     }
     return is_loopback;
 }

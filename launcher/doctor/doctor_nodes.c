@@ -16,17 +16,12 @@ enum {
 /* Fields are separated by tabs and contain none. */
 void doctor_node_format(char *dst, const struct doctor_node *node)
 {
-    int used = ct_format(dst, DOCTOR_TEXT_MAX,
-                         "%s\t%" PRIu64 "\t%d\t%" PRId64 "\t%s\t%s\t%s\t", node->host,
-                         node->nonce, node->port, node->clock_ms, node->version,
-                         node->driver, node->nccl);
-
-    for (int i = 0; i < node->addr_count && used >= 0; i++) {
-        const int more = ct_format(dst + used, DOCTOR_TEXT_MAX - (size_t)used, "%s%s",
-                                   i ? "," : "", node->addrs[i]);
-
-        used = more < 0 ? more : used + more;
-    }
+    (void)ct_format(dst, DOCTOR_TEXT_MAX,
+                    "%s\t%" PRIu64 "\t%d\t%" PRId64 "\t%s\t%s\t%s\t", node->host,
+                    node->nonce, node->port, node->clock_ms, node->version,
+                    node->driver, node->nccl);
+    for (int i = 0; i < node->addr_count; i++)
+        (void)ct_append(dst, DOCTOR_TEXT_MAX, "%s%s", i ? "," : "", node->addrs[i]);
 }
 
 /* False when the field is missing or does not fit: a field of another node is never silently
@@ -121,12 +116,8 @@ void doctor_check_nodes(struct doctor *doctor, const struct doctor_node *nodes,
 {
     char list[384] = "";
 
-    for (int i = 0; i < count; i++) {
-        const size_t used = strlen(list);
-
-        (void)ct_format(list + used, sizeof list - used, "%s%s", i ? ", " : "",
-                        nodes[i].host);
-    }
+    for (int i = 0; i < count; i++)
+        (void)ct_append_item(list, sizeof list, ", ", "%s", nodes[i].host);
     (void)doctor_add(doctor, DOCTOR_OK, "nodes", "%d: %s", count, list);
     check_clocks(doctor, nodes, count);
     check_same(doctor, nodes, count, "ctrun", offsetof(struct doctor_node, version),
@@ -157,15 +148,14 @@ static void check_pair(struct pair *out, const struct doctor_node *nodes,
     *out = (struct pair){0};
     for (size_t i = 0; i < count; i++) {
         const struct doctor_probe *probe = &probes[i];
-        const size_t used = strlen(out->bad);
 
         if (probe->to != to)
             continue;
         out->works |= probe->error == 0;
         if (probe->error != 0)
-            (void)ct_format(out->bad + used, sizeof out->bad - used, "%s%s: %s",
-                            used ? "; " : "", nodes[to].addrs[probe->addr],
-                            error_text(probe->error));
+            (void)ct_append_item(out->bad, sizeof out->bad, "; ", "%s: %s",
+                                 nodes[to].addrs[probe->addr],
+                                 error_text(probe->error));
     }
 }
 
@@ -223,20 +213,17 @@ void doctor_check_probes(struct doctor *doctor, const struct doctor_node *nodes,
 
 void doctor_findings_format(char *dst, size_t size, const struct doctor *doctor)
 {
-    size_t used = 0;
-
     *dst = '\0';
     for (size_t i = 0; i < doctor->count; i++) {
         const struct doctor_finding *finding = &doctor->list[i];
+        const size_t used = strlen(dst);
 
-        if (finding->level == DOCTOR_OK)
-            continue;
-        if (ct_format(dst + used, size - used, "%d\t%s\t%s\t%s\n", finding->level,
-                      finding->what, finding->value, finding->fix) < 0) {
+        if (finding->level != DOCTOR_OK &&
+            ct_append(dst, size, "%d\t%s\t%s\t%s\n", finding->level, finding->what,
+                      finding->value, finding->fix) < 0) {
             dst[used] = '\0';
             return;
         }
-        used += strlen(dst + used);
     }
 }
 

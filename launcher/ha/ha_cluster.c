@@ -26,22 +26,18 @@ void ha_cluster_format_name(char *dst, uint64_t key)
 
 int ha_cluster_format(char *dst, size_t size, const struct ct_ha_plan *plan)
 {
-    size_t used = 0;
+    int rc = 0;
 
     *dst = '\0';
-    for (int i = 0; i < plan->count; i++) {
+    for (int i = 0; rc >= 0 && i < plan->count; i++) {
         const struct ct_ha_member *member = &plan->members[i];
         char url[CT_ADDR_TEXT_MAX + 24], name[HA_NAME_MAX];
-        int n;
 
         format_url(url, sizeof url, member->addr, member->peer_port);
         ha_cluster_format_name(name, member->key);
-        n = ct_format(dst + used, size - used, "%s%s=%s", i ? "," : "", name, url);
-        if (n < 0)
-            return n;
-        used += (size_t)n;
+        rc = ct_append_item(dst, size, ",", "%s=%s", name, url);
     }
-    return 0;
+    return rc < 0 ? rc : 0;
 }
 
 void ha_cluster_fill(struct etcd_config *config, const struct ct_ha_plan *plan)

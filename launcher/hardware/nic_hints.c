@@ -135,52 +135,40 @@ bool nic_hints_has_hca(const struct nic_hints *hints)
 int nic_hints_set_env(const struct nic_hints *hints, struct ct_env *env, int worker)
 {
     char text[NIC_HINT_MAX * NICS_NAME_MAX + 2];
-    int used = 1;
 
     if (!hints->sets_env || worker >= hints->count || !has_hca(&hints->list[worker]) ||
         ct_env_get(env, variable))
         return 0;
     (void)ct_copy(text, sizeof text, "="); /* these, not all whose names begin so */
     for (int i = 0; i < hints->list[worker].count; i++)
-        used += ct_format(text + used, sizeof text - (size_t)used, "%s%s", i ? "," : "",
-                          hints->list[worker].near[i].name);
+        (void)ct_append(text, sizeof text, "%s%s", i ? "," : "",
+                        hints->list[worker].near[i].name); /* fits */
     return ct_env_set(env, variable, text);
 }
 
-static int format_one(char *dst, size_t size, const char *before,
-                      const struct nic_hint *hint, int worker)
+static void add_one(char dst[NIC_HINTS_TEXT_MAX], const struct nic_hint *hint,
+                    int worker)
 {
-    int used = ct_format(dst, size, "%sworker %d ", before, worker);
-
-    for (int i = 0; used >= 0 && i < hint->count; i++) {
-        int n = ct_format(dst + used, size - (size_t)used, "%s%s", i ? "+" : "",
-                          hint->near[i].name);
-
-        used = n < 0 ? n : used + n;
-    }
-    if (used >= 0) {
-        int n = ct_format(dst + used, size - (size_t)used, " (%s)",
-                          pci_link_name(hint->distance.link));
-
-        used = n < 0 ? n : used + n;
-    }
-    return used;
+    (void)ct_append(dst, NIC_HINTS_TEXT_MAX, "worker %d ", worker);
+    for (int i = 0; i < hint->count; i++)
+        (void)ct_append(dst, NIC_HINTS_TEXT_MAX, "%s%s", i ? "+" : "",
+                        hint->near[i].name);
+    (void)ct_append(dst, NIC_HINTS_TEXT_MAX, " (%s)",
+                    pci_link_name(hint->distance.link));
 }
 
 bool nic_hints_format(char dst[NIC_HINTS_TEXT_MAX], const struct nic_hints *hints)
 {
-    int used = ct_format(dst, NIC_HINTS_TEXT_MAX, "%s: ", variable);
     bool has_any = false;
 
-    for (int i = 0; used >= 0 && i < hints->count; i++) {
-        int n;
-
+    (void)ct_format(dst, NIC_HINTS_TEXT_MAX, "%s: ", variable);
+    for (int i = 0; i < hints->count; i++) {
         if (!has_hca(&hints->list[i]))
             continue;
-        n = format_one(dst + used, NIC_HINTS_TEXT_MAX - (size_t)used,
-                       has_any ? ", " : "", &hints->list[i], i);
+        if (has_any)
+            (void)ct_append(dst, NIC_HINTS_TEXT_MAX, ", ");
+        add_one(dst, &hints->list[i], i); /* cut is fine */
         has_any = true;
-        used = n < 0 ? n : used + n;
     }
     return has_any;
 }

@@ -169,10 +169,8 @@ static void format_addrs(char *dst, size_t size, const struct ct_addr *addrs,
 
     *dst = '\0';
     for (size_t i = 0; i < count; i++) {
-        size_t used = strlen(dst);
-
         ct_addr_format_host(one, &addrs[i]);
-        (void)ct_format(dst + used, size - used, "%s%s", used ? ", " : "", one);
+        (void)ct_append_item(dst, size, ", ", "%s", one);
     }
 }
 
@@ -250,11 +248,9 @@ void rdzv_endpoint_format_own(char *dst, size_t size)
 
     (void)ct_copy(dst, size, count > 0 ? "" : "none");
     for (int i = 0; i < count; i++) {
-        const size_t used = strlen(dst);
-
         ct_addr_format_host(addr, &mine[i].addr);
-        (void)ct_format(dst + used, size - used, "%s%s (%s)", used ? ", " : "", addr,
-                        mine[i].name); /* cut is fine */
+        (void)ct_append_item(dst, size, ", ", "%s (%s)", addr,
+                             mine[i].name); /* cut is fine */
     }
 }
 

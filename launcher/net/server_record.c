@@ -47,11 +47,8 @@ int server_record_format(char *dst, size_t size, const struct server_record *rec
                          record->count ? ct_addr_port(&record->addrs[0]) : 0);
 
     for (size_t i = 0; used >= 0 && i < record->count; i++) {
-        int n;
-
         ct_addr_format_host(text, &record->addrs[i]);
-        n = ct_format(dst + used, size - (size_t)used, "%s\n", text);
-        used = n < 0 ? n : used + n;
+        used = ct_append(dst, size, "%s\n", text);
     }
     return used;
 }

@@ -399,7 +399,6 @@ void chaos_plan_format(char dst[CHAOS_STEP_TEXT_MAX], const struct ct_fault *fau
 {
     const char *name = "?", *signal = ct_signal_name(fault->signal);
     char more[64] = "";
-    size_t used;
 
     for (int i = 0; i < KIND_COUNT; i++)
         if (kinds[i].kind == fault->kind)
@@ -410,9 +409,8 @@ void chaos_plan_format(char dst[CHAOS_STEP_TEXT_MAX], const struct ct_fault *fau
         (void)ct_format(more, sizeof more, " signal=%d", fault->signal);
     if (fault->by_ms > 0)
         (void)ct_format(more, sizeof more, " by=%ums", fault->by_ms);
-    used = strlen(more);
     if (fault->for_ms > 0)
-        (void)ct_format(more + used, sizeof more - used, " for=%ums", fault->for_ms);
+        (void)ct_append(more, sizeof more, " for=%ums", fault->for_ms);
     (void)ct_format(dst, CHAOS_STEP_TEXT_MAX, "%s %s=%d%s", name,
                     is_of_rank(fault) ? "rank" : "node", fault->target, more);
 }

@@ -54,12 +54,9 @@ static int fail_ambiguous(struct parser *parser, const char *typed,
     char spelling[OPTION_NAME_MAX_BYTES];
 
     for (int i = 0; i < count; i++) {
-        size_t used = strlen(list);
-
         option_name_spell(spelling, option_table[matches[i].id].name,
                           matches[i].has_underscores);
-        (void)ct_format(list + used, sizeof list - used, "%s--%s", i ? ", " : "",
-                        spelling);
+        (void)ct_append_item(list, sizeof list, ", ", "--%s", spelling);
     }
     return ct_fail(parser->err, CTRUN_E_USAGE, "ambiguous option: %s could match %s",
                    typed, list);
@@ -432,14 +429,6 @@ static int read_short(struct parser *parser, const char *word)
     return 0;
 }
 
-/* "ctrun-launch", with any directory in front. */
-static bool is_launch_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return strcmp(slash ? slash + 1 : path, "ctrun-launch") == 0;
-}
-
 /* --hosts=$HOSTS where the shell has no such variable would be a run of one machine, silently. */
 static int check_empty(const struct options *options, struct ctrun_error *err)
 {
@@ -468,7 +457,7 @@ int options_parse(struct options *out, int argc, char **argv, char *const *env,
         .out = out, .argv = argv, .argc = argc, .at = 1, .err = err};
     int rc = set_defaults(out, env, err);
 
-    out->is_launch = argc > 0 && is_launch_name(argv[0]);
+    out->is_launch = argc > 0 && strcmp(ct_base_name(argv[0]), "ctrun-launch") == 0;
     for (; rc == 0 && parser.at < argc; parser.at++) {
         const char *word = argv[parser.at];
 

@@ -144,20 +144,17 @@ static bool is_simple(const char *word)
 
 int shell_words_join(char *dst, size_t size, const char *const *words)
 {
-    size_t used = 0;
-
     *dst = '\0';
     for (; *words; words++) {
         char *quoted = is_simple(*words) ? NULL : shell_words_quote(*words);
         const int n = is_simple(*words) || quoted
-                          ? ct_format(dst + used, size - used, "%s%s", used ? " " : "",
-                                      quoted ? quoted : *words)
+                          ? ct_append_item(dst, size, " ", "%s",
+                                           quoted ? quoted : *words)
                           : -1;
 
         free(quoted);
         if (n < 0)
             return -E2BIG;
-        used += (size_t)n;
     }
     return 0;
 }

@@ -42,14 +42,10 @@ int pmi2_format(char *dst, size_t size, const char *name,
     if (!is_clean(name, ";=\n"))
         return -EINVAL;
     for (size_t i = 0; used >= 0 && i < count; i++) {
-        int n;
-
         if (!*fields[i].key || !is_clean(fields[i].key, ";=\n") ||
             !is_clean(fields[i].value, ";\n"))
             return -EINVAL;
-        n = ct_format(body + used, sizeof body - (size_t)used, "%s=%s;", fields[i].key,
-                      fields[i].value);
-        used = n < 0 ? n : used + n;
+        used = ct_append(body, sizeof body, "%s=%s;", fields[i].key, fields[i].value);
     }
     return used < 0 ? used : ct_format(dst, size, "%6d%s", used, body);
 }

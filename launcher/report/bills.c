@@ -23,15 +23,7 @@ void bills_add(struct bills *bills, struct bills_item *item, uint64_t budget_ms)
         bills->longest_ms = total_ms;
 }
 
-/* Behind what is there; cut is fine. */
-static void add(char dst[BILLS_TEXT_MAX], const char *before, const char *text)
-{
-    const size_t used = strlen(dst);
-
-    (void)ct_format(dst + used, BILLS_TEXT_MAX - used, "%s%s", before, text);
-}
-
-/* Where the time went, and who was last: of a start. */
+/* Where the time went, and who was last: of a start. Cut is fine. */
 static void add_longest(char dst[BILLS_TEXT_MAX], const struct bill_sum *sum)
 {
     const struct bill_part *longest = bill_longest(sum);
@@ -40,11 +32,9 @@ static void add_longest(char dst[BILLS_TEXT_MAX], const struct bill_sum *sum)
     if (!longest || sum->count < 2)
         return;
     bill_format_phases(text, sizeof text, longest->phases);
-    add(dst, "; longest: ", text);
-    if (longest->rank < 0)
-        return;
-    (void)ct_format(text, sizeof text, "%d", longest->rank);
-    add(dst, ", last rank ", text);
+    (void)ct_append(dst, BILLS_TEXT_MAX, "; longest: %s", text);
+    if (longest->rank >= 0)
+        (void)ct_append(dst, BILLS_TEXT_MAX, ", last rank %d", longest->rank);
 }
 
 void bills_format(char dst[BILLS_TEXT_MAX], const struct bills_item *item)
@@ -55,18 +45,16 @@ void bills_format(char dst[BILLS_TEXT_MAX], const struct bills_item *item)
         dst, BILLS_TEXT_MAX, "%s took %.3f s%s", item->is_restart ? "restart" : "start",
         (double)item->sum.total_ms / 1000, item->is_one_of_many ? " on this node" : "");
     bill_format_parts(text, sizeof text, &item->sum);
-    add(dst, ": ", text);
+    (void)ct_append(dst, BILLS_TEXT_MAX, ": %s", text);
     if (!item->is_restart)
         add_longest(dst, &item->sum);
-    if (item->lost_steps >= 0) {
-        (void)ct_format(text, sizeof text, "%lld step%s lost",
+    if (item->lost_steps >= 0)
+        (void)ct_append(dst, BILLS_TEXT_MAX, "; %lld step%s lost",
                         (long long)item->lost_steps, item->lost_steps == 1 ? "" : "s");
-        add(dst, "; ", text);
-    }
     if (item->sum.unknown) {
         bill_format_phases(text, sizeof text, item->sum.unknown);
-        add(dst, "; not known: ", text);
+        (void)ct_append(dst, BILLS_TEXT_MAX, "; not known: %s", text);
     }
     if (!item->is_whole)
-        add(dst, "; ", "the round ended before it got further");
+        (void)ct_append(dst, BILLS_TEXT_MAX, "; the round ended before it got further");
 }

@@ -15,21 +15,19 @@ static void describe_who(char who[WHO_MAX], int signal, pid_t sender)
 {
     const char *name = ct_signal_name(signal);
     char program[PROCESS_NAME_MAX];
-    int used = ct_format(who, WHO_MAX, "%s%.12s", name ? "SIG" : "signal ",
-                         name ? name : "?");
 
-    if (used < 0)
-        return;
+    (void)ct_format(who, WHO_MAX, "%s%.12s", name ? "SIG" : "signal ",
+                    name ? name : "?");
     if (sender == 0) {
-        (void)ct_format(who + used, WHO_MAX - (size_t)used, "%s",
+        (void)ct_append(who, WHO_MAX, "%s",
                         signal == SIGINT    ? " (Ctrl-C)"
                         : signal == SIGQUIT ? " (Ctrl-\\)"
                                             : " from the kernel");
         return;
     }
     (void)process_name(program, sender);
-    (void)ct_format(who + used, WHO_MAX - (size_t)used, " from pid %d%s%s%s",
-                    (int)sender, *program ? " (" : "", program, *program ? ")" : "");
+    (void)ct_append(who, WHO_MAX, " from pid %d%s%s%s", (int)sender,
+                    *program ? " (" : "", program, *program ? ")" : "");
 }
 
 void signal_sender_describe(char text[SIGNAL_SENDER_TEXT_MAX], int signal, pid_t sender,

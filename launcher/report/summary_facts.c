@@ -47,15 +47,12 @@ static void format_ranks(char *dst, size_t size, struct ranks *ranks)
                   : ranks->count == 1 ? "rank"
                                       : "ranks");
     for (int i = 0, last; i < ranks->count; i = last + 1) {
-        const size_t used = strlen(dst);
-
         for (last = i; last + 1 < ranks->count && list[last + 1] <= list[last] + 1;)
             last++;
         if (list[last] == list[i])
-            (void)ct_format(dst + used, size - used, "%s %d", i ? "," : "", list[i]);
+            (void)ct_append(dst, size, "%s %d", i ? "," : "", list[i]);
         else
-            (void)ct_format(dst + used, size - used, "%s %d-%d", i ? "," : "", list[i],
-                            list[last]);
+            (void)ct_append(dst, size, "%s %d-%d", i ? "," : "", list[i], list[last]);
     }
 }
 
@@ -64,7 +61,7 @@ static void format_all(char *dst, size_t size, struct ranks *ranks, uint32_t mor
 {
     format_ranks(dst, size, ranks);
     if (more > 0 && ranks->count > 0)
-        (void)ct_format(dst + strlen(dst), size - strlen(dst), " and %u more", more);
+        (void)ct_append(dst, size, " and %u more", more);
     else if (more > 0)
         (void)ct_format(dst, size, "%u rank%s", more, more > 1 ? "s" : "");
 }

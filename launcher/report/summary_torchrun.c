@@ -54,7 +54,6 @@ static void format_failure(char *dst, size_t size, const struct summary *summary
     char room[128];
     const char *trace = find_trace(
         failure, summary->files ? &summary->files[index] : NULL, room, sizeof room);
-    size_t used;
 
     ct_format_wall(when, failure->wall_ns);
     if (name)
@@ -68,13 +67,10 @@ static void format_failure(char *dst, size_t size, const struct summary *summary
         index, when, failure->host, failure->rank, failure->local_rank, code_text,
         failure->pid, signal_text,
         failure->error_file[0] ? failure->error_file : "<N/A>");
-    used = strlen(dst);
-    for (size_t length; *trace && used + 4 < size;
-         trace += length + (trace[length] == '\n')) {
+    for (size_t length; *trace; trace += length + (trace[length] == '\n')) {
         length = strcspn(trace, "\n");
-        (void)ct_format(dst + used, size - used, "%.*s%s", (int)length, trace,
+        (void)ct_append(dst, size, "%.*s%s", (int)length, trace,
                         trace[length] && trace[length + 1] ? "\n  " : "");
-        used += strlen(dst + used);
     }
 }
 

@@ -450,12 +450,9 @@ static void on_own_ranks(void *context, int rank, const struct own_ranks *found)
         (void)ct_format(other, sizeof other,
                         ": pid %d has %s; ctrun gave its worker %s", (int)found->first,
                         found->theirs, found->ours);
-    if (is_port_free(found->port)) {
-        const size_t used = strlen(other);
-
-        (void)ct_format(other + used, sizeof other - used,
-                        "; nothing listens at port %d here", found->port);
-    }
+    if (is_port_free(found->port))
+        (void)ct_append(other, sizeof other, "; nothing listens at port %d here",
+                        found->port);
     messages_warn(0,
                   "the worker store has had no request for %d s, and rank %d has "
                   "started %d process%s of its own, without CPU time now%s. If these "

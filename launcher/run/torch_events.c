@@ -32,13 +32,6 @@ void torch_events_deinit(struct torch_events *events)
 
 /* ---- One event ----------------------------------------------------------------------- */
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? slash + 1 : path;
-}
-
 static struct json_torch_event describe(const struct torch_events *events,
                                         const char *state)
 {
@@ -51,7 +44,7 @@ static struct json_torch_event describe(const struct torch_events *events,
         .role = config->run.role,
         .host = config->run.host,
         .backend = config->rdzv.backend == CONFIG_STATIC ? "static" : "c10d",
-        .entry_point = base_name(config->work.program.path),
+        .entry_point = ct_base_name(config->work.program.path),
         .group_rank = has_round ? (int)events->start.group_rank : -1,
         .group_world_size = has_round ? (int)events->start.group_world_size : -1,
         .restarts = events->start.restart_count,
@@ -76,7 +69,7 @@ static void print_worker(const struct torch_events *events, const char *state,
 
     config_role_at(&role, events->config, &events->start, local_rank);
     event.role = role.name;
-    event.entry_point = base_name(config_program(events->config, local_rank)->path);
+    event.entry_point = ct_base_name(config_program(events->config, local_rank)->path);
     event.is_worker = true;
     event.pid = events->workers[local_rank].pid;
     event.rank = (int)events->start.rank_base + local_rank;

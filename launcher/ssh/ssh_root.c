@@ -328,12 +328,8 @@ static void on_deadline(void *context)
     char list[1024] = "";
 
     for (uint32_t i = 0; i < root->job->total; i++)
-        if (ssh_subtree_state(root->subtree, i) == SSH_HOST_READY) {
-            const size_t used = strlen(list);
-
-            (void)ct_format(list + used, sizeof list - used, "%s%s", used ? "," : "",
-                            host(root, i));
-        }
+        if (ssh_subtree_state(root->subtree, i) == SSH_HOST_READY)
+            (void)ct_append_item(list, sizeof list, ",", "%s", host(root, i));
     if (root->state == ROOT_SERVING)
         ssh_console_print(root->console, MESSAGES_ERROR,
                           "error[E_TIMEOUT]: the first host did not "

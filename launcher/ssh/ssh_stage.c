@@ -341,14 +341,11 @@ static void list_late(const struct ssh_stage *stage, uint64_t silent_since_ms,
                       char *list, size_t size)
 {
     list[0] = '\0';
-    for (uint32_t i = 0; i < hosts_total(stage); i++) {
-        const size_t used = strlen(list);
-
+    for (uint32_t i = 0; i < hosts_total(stage); i++)
         if (is_there(stage, i) && !stage->hosts[i].is_staged &&
             stage->hosts[i].received_ms <= silent_since_ms)
-            (void)ct_format(list + used, size - used, "%s%s", used ? "," : "",
-                            ssh_job_host(stage->options.job, i));
-    }
+            (void)ct_append_item(list, size, ",", "%s",
+                                 ssh_job_host(stage->options.job, i));
 }
 
 /* Not a measure: a number that differs when anything has moved. */

@@ -176,7 +176,6 @@ int stage_manifest_add_source(struct stage_manifest *manifest, const char *typed
 {
     struct stage_source *larger = ct_realloc_array(
         manifest->sources, (size_t)manifest->source_count + 1, sizeof *larger);
-    const char *slash = strrchr(typed, '/');
     struct stage_source *source;
 
     if (!larger)
@@ -185,7 +184,7 @@ int stage_manifest_add_source(struct stage_manifest *manifest, const char *typed
     source = &larger[manifest->source_count++];
     source->typed = ct_strdup(typed);
     source->real = ct_strdup(real);
-    source->name = ct_strdup(slash ? slash + 1 : typed);
+    source->name = ct_strdup(ct_base_name(typed));
     return source->typed && source->real && source->name ? 0 : -ENOMEM;
 }
 
