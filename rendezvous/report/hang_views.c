@@ -20,9 +20,8 @@ void hang_views_add(struct hang_views *views, const struct ct_hang_view *view)
     views->waiting += view->waiting;
     if (view->waiting == 0)
         return;
-    if (!view->waiting_ranks[0] ||
-        ct_format(views->text + used, sizeof views->text - used, "%s%s",
-                  used > 0 ? ", " : "", view->waiting_ranks) < 0) {
+    if (!view->waiting_ranks[0] || ct_append_item(views->text, sizeof views->text, ", ",
+                                                  "%s", view->waiting_ranks) < 0) {
         views->text[used] = '\0';
         views->unnamed += view->waiting;
     }

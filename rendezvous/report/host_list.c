@@ -43,18 +43,9 @@ void host_list_remove(struct host_list *list, const char *host)
 
 void host_list_format(const struct host_list *list, char *dst, size_t size)
 {
-    size_t at = 0;
-
     dst[0] = '\0';
-    for (size_t i = 0; i < list->count && at < size; i++) {
-        int length = ct_format(dst + at, size - at, "%s%s", i ? ", " : "",
-                               list->hosts[i]);
-
-        if (length < 0)
-            return;
-        at += (size_t)length;
-    }
+    for (size_t i = 0; i < list->count; i++)
+        (void)ct_append_item(dst, size, ", ", "%s", list->hosts[i]);
     if (list->more > 0)
-        (void)ct_format(dst + at, size - at, " and %zu more",
-                        list->more); /* cut is fine */
+        (void)ct_append(dst, size, " and %zu more", list->more); /* cut is fine */
 }

@@ -49,16 +49,12 @@ static int format_same(char *dst, size_t size, const struct ct_samples *now,
     int count = 0;
 
     *dst = '\0';
-    for (int i = 0; i < now->count; i++) {
-        const size_t used = strlen(dst);
-
+    for (int i = 0; i < now->count; i++)
         if (has(before, now->list[i].id) && count++ < POISON_NAMED_MAX)
-            (void)ct_format(dst + used, size - used, "%s%llu", used ? ", " : "",
-                            (unsigned long long)now->list[i].id); /* fits */
-    }
+            (void)ct_append_item(dst, size, ", ", "%llu",
+                                 (unsigned long long)now->list[i].id); /* fits */
     if (count > POISON_NAMED_MAX)
-        (void)ct_format(dst + strlen(dst), size - strlen(dst), " and %d more",
-                        count - POISON_NAMED_MAX);
+        (void)ct_append(dst, size, " and %d more", count - POISON_NAMED_MAX);
     return count;
 }
 

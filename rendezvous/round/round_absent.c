@@ -61,10 +61,8 @@ static bool never_came(const struct round *round, const char *host)
 
 static void add_name(char *dst, size_t size, const char *name, const char *why)
 {
-    const size_t used = strlen(dst);
-
-    (void)ct_format(dst + used, size - used, "%s%s%s%s%s", used ? ", " : "", name,
-                    why ? " (" : "", why ? why : "", why ? ")" : ""); /* cut is fine */
+    (void)ct_append_item(dst, size, ", ", "%s%s%s%s", name, why ? " (" : "",
+                         why ? why : "", why ? ")" : ""); /* cut is fine */
 }
 
 void round_format_absent(const struct round *round, char *dst, size_t size)

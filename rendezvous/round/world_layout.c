@@ -10,7 +10,6 @@ static void describe_unlike(char *dst, size_t size, struct member **world, size_
 {
     const struct member *first = world[0];
     const char *last = "";
-    size_t length = 0;
     size_t more = 0;
 
     dst[0] = '\0';
@@ -23,15 +22,13 @@ static void describe_unlike(char *dst, size_t size, struct member **world, size_
             strcmp(host, last) == 0) /* several agents of one host */
             continue;
         last = host;
-        if (more || length + strlen(host) + sizeof ",  and 65535 more" > size) {
+        if (more || strlen(dst) + strlen(host) + sizeof ",  and 65535 more" > size)
             more++;
-            continue;
-        }
-        length += (size_t)ct_format(dst + length, size - length, "%s%s",
-                                    length ? ", " : "", host);
+        else
+            (void)ct_append_item(dst, size, ", ", "%s", host);
     }
     if (more)
-        (void)ct_format(dst + length, size - length, " and %zu more", more);
+        (void)ct_append(dst, size, " and %zu more", more);
 }
 
 void world_layout_describe(struct member **world, size_t count)
