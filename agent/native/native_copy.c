@@ -72,17 +72,13 @@ struct sleeper {
 
 static int look(struct sleeper *out, pid_t pid, pid_t thread)
 {
-    char path[64], status[4096];
+    char status[4096];
     const char *switches;
-    ssize_t rc;
+    ssize_t rc = ct_small_file_of(out->call, sizeof out->call, pid, thread, "syscall");
 
-    (void)ct_format(path, sizeof path, "/proc/%d/task/%d/syscall", (int)pid,
-                    (int)thread);
-    if ((rc = ct_small_file_read(out->call, sizeof out->call, path)) < 0)
+    if (rc < 0)
         return rc == -EACCES ? -EPERM : rc == -ENOENT ? -ENOSYS : (int)rc;
-    (void)ct_format(path, sizeof path, "/proc/%d/task/%d/status", (int)pid,
-                    (int)thread);
-    if ((rc = ct_small_file_read(status, sizeof status, path)) < 0)
+    if ((rc = ct_small_file_of(status, sizeof status, pid, thread, "status")) < 0)
         return (int)rc;
     switches = strstr(status, "voluntary_ctxt_switches");
     if (!switches)

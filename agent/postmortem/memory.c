@@ -16,12 +16,10 @@ enum {
 
 int64_t memory_read_kib(pid_t pid)
 {
-    char path[40];
     char text[128];
     unsigned long long pages = 0;
 
-    (void)ct_format(path, sizeof path, "/proc/%d/statm", (int)pid);
-    (void)ct_small_file_read(text, sizeof text, path);
+    (void)ct_small_file_of(text, sizeof text, pid, 0, "statm");
     if (sscanf(text, "%*u %llu", &pages) !=
         1) // NOLINT(cert-err34-c): the kernel's number
         return -1;

@@ -15,14 +15,12 @@
 /* The freezer cgroup of a process that is in one, v1 or v2; false when it is in none. */
 static bool find_freezer(char *dst, size_t size, pid_t pid)
 {
-    char path[64];
     char text[4096];
     char file[512];
     char state[64];
     const char *name;
 
-    (void)ct_format(path, sizeof path, "/proc/%d/cgroup", (int)pid);
-    (void)ct_small_file_read(text, sizeof text, path);
+    (void)ct_small_file_of(text, sizeof text, pid, 0, "cgroup");
     if ((name = strstr(text, ":freezer:"))) {
         name += strlen(":freezer:");
         (void)ct_format(dst, size, "%.*s", (int)strcspn(name, "\n"), name);

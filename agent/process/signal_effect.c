@@ -2,12 +2,11 @@
 #include "agent/process/signal_effect.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -52,19 +51,12 @@ bool signal_effect_reads_fatal(const char *status, int signal)
            !has_signal(status, "\nSigBlk:", signal);
 }
 
-static bool thread_reads_fatal(int tasks, const char *thread, int signal)
+static bool thread_reads_fatal(pid_t pid, const char *thread, int signal)
 {
-    char path[64];
     char status[STATUS_MAX_BYTES];
-    ssize_t length;
-    int fd;
 
-    if (ct_format(path, sizeof path, "%s/status", thread) < 0 ||
-        (fd = openat(tasks, path, O_RDONLY | O_CLOEXEC)) < 0)
-        return false;
-    length = read(fd, status, sizeof status - 1);
-    close(fd);
-    status[length > 0 ? length : 0] = '\0';
+    (void)ct_small_file_of(status, sizeof status, pid, (pid_t)strtol(thread, NULL, 10),
+                           "status");
     return signal_effect_reads_fatal(status, signal);
 }
 
@@ -79,7 +71,15 @@ bool signal_effect_is_fatal(pid_t pid, int signal)
         return false;
     for (struct dirent *thread; !is_fatal && (thread = readdir(tasks));)
         if (thread->d_name[0] != '.')
-            is_fatal = thread_reads_fatal(dirfd(tasks), thread->d_name, signal);
+            is_fatal = thread_reads_fatal(pid, thread->d_name, signal);
     closedir(tasks);
     return is_fatal;
+}
+
+bool signal_effect_is_caught(pid_t pid, int signal)
+{
+    char status[STATUS_MAX_BYTES];
+
+    (void)ct_small_file_of(status, sizeof status, pid, 0, "status");
+    return has_signal(status, "\nSigCgt:", signal);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a signal would end a process that was not written for it, from /proc. */
+/* What a signal would do to a process, from /proc: whether it ends one that was not written for it. */
 #ifndef AGENT_PROCESS_SIGNAL_EFFECT_H
 #define AGENT_PROCESS_SIGNAL_EFFECT_H
 
@@ -12,5 +12,8 @@
 bool signal_effect_is_fatal(pid_t pid, int signal);
 /* The same for one thread: `status` is its /proc/PID/task/TID/status. Pure. */
 bool signal_effect_reads_fatal(const char *status, int signal);
+/* True when the process has a handler for the signal; false when it has none, is gone, or cannot be
+ * looked at. */
+bool signal_effect_is_caught(pid_t pid, int signal);
 
 #endif

@@ -53,13 +53,11 @@ static const char *end_text(enum native_end end)
 static void format_tracer(char *dst, size_t size, const struct live_native *native,
                           const struct native_thread *thread)
 {
-    char path[64], status[4096];
+    char status[4096];
     const char *tracer;
     long pid = 0;
 
-    (void)ct_format(path, sizeof path, "/proc/%d/task/%d/status", (int)pid_of(native),
-                    (int)thread->id);
-    (void)ct_small_file_read(status, sizeof status, path);
+    (void)ct_small_file_of(status, sizeof status, pid_of(native), thread->id, "status");
     if (thread->error == -EPERM && (tracer = strstr(status, "\nTracerPid:")))
         pid = strtol(tracer + strlen("\nTracerPid:"), NULL, 10);
     *dst = '\0';
@@ -127,11 +125,10 @@ static bool is_alike(const struct live_native *native, int a, int b)
 static int write_one(struct ct_buf *out, const struct live_native *native, int index)
 {
     const struct native_thread *thread = &native->room.threads[index];
-    char path[64], name[64];
+    char name[64];
 
-    (void)ct_format(path, sizeof path, "/proc/%d/task/%d/comm", (int)pid_of(native),
-                    (int)thread->id);
-    (void)ct_small_file_line(name, sizeof name, path);
+    (void)ct_small_file_of(name, sizeof name, pid_of(native), thread->id, "comm");
+    name[strcspn(name, "\n")] = '\0';
     ct_make_plain(name, false);
     return ct_buf_printf(out, "  thread %d%s%s%s, %s\n", (int)thread->id,
                          *name ? " (" : "", name, *name ? ")" : "",

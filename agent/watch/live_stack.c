@@ -59,13 +59,11 @@ static void write_thread(void *context, const struct python_thread *thread)
 
 pid_t live_stack_only_child(pid_t pid)
 {
-    char path[64];
     char list[64];
     char *end;
     long child;
 
-    (void)ct_format(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
-    (void)ct_small_file_read(list, sizeof list, path);
+    (void)ct_small_file_of(list, sizeof list, pid, pid, "children");
     child = strtol(list, &end, 10);
     return child > 0 && strspn(end, " \n") == strlen(end) ? (pid_t)child : 0;
 }
@@ -85,12 +83,11 @@ static int find_python(struct python_process *out, pid_t pid)
 
 static int write_process(struct ct_buf *out, int rank, pid_t pid, int why)
 {
-    char path[64];
     char name[64];
     char state[LIVE_STATE_MAX];
 
-    (void)ct_format(path, sizeof path, "/proc/%d/comm", (int)pid);
-    (void)ct_small_file_line(name, sizeof name, path);
+    (void)ct_small_file_of(name, sizeof name, pid, 0, "comm");
+    name[strcspn(name, "\n")] = '\0';
     ct_make_plain(name, false);
     live_state_format(state, pid, (uint64_t)pid);
     return ct_buf_printf(out, "rank %d: pid %d, %s, %s%s%s\n", rank, (int)pid,

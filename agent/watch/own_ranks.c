@@ -38,11 +38,8 @@ struct look {
 
 static void read_pieces(struct pieces *out, pid_t pid, const char *file)
 {
-    char path[48];
-    ssize_t length;
+    const ssize_t length = ct_small_file_of(out->text, out->size, pid, 0, file);
 
-    (void)ct_format(path, sizeof path, "/proc/%d/%s", (int)pid, file);
-    length = ct_small_file_read(out->text, out->size, path);
     out->length = length > 0 ? (size_t)length : 0;
 }
 

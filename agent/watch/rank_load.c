@@ -81,16 +81,14 @@ void rank_load_look(struct rank_load *out, pid_t pid, const char *stat)
     if (read_stat(out, pid) < 0)
         return;
     out->pid = pid;
-    (void)ct_format(path, sizeof path, "/proc/%d/schedstat", (int)pid);
-    (void)ct_small_file_read(text, sizeof text, path);
+    (void)ct_small_file_of(text, sizeof text, pid, 0, "schedstat");
     if (sscanf(text, "%*u %" SCNu64, &out->wait_ns) != 1)
         out->wait_ns = 0;
     (void)ct_format(path, sizeof path,
                     "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", out->cpu);
     (void)ct_small_file_read(text, sizeof text, path);
     out->khz = strtoull(text, NULL, 10);
-    (void)ct_format(path, sizeof path, "/proc/%d/net/snmp", (int)pid);
-    (void)ct_small_file_read(text, sizeof text, path);
+    (void)ct_small_file_of(text, sizeof text, pid, 0, "net/snmp");
     out->resent = rank_load_find_resent(text);
     out->steal_ms = find_steal_ms(stat, out->cpu);
 }

@@ -30,11 +30,10 @@ static uint64_t bytes_of(pid_t pid)
 {
     static const char *const labels[] = {
         "rchar:", "wchar:", "read_bytes:", "write_bytes:"};
-    char path[48], text[TEXT_MAX_BYTES];
+    char text[TEXT_MAX_BYTES];
     uint64_t sum = 0;
 
-    (void)ct_format(path, sizeof path, "/proc/%d/io", (int)pid);
-    (void)ct_small_file_read(text, sizeof text, path);
+    (void)ct_small_file_of(text, sizeof text, pid, 0, "io");
     for (size_t i = 0; i < sizeof labels / sizeof *labels; i++)
         sum += number_behind(text, labels[i]);
     return sum;
@@ -43,11 +42,10 @@ static uint64_t bytes_of(pid_t pid)
 /* Its children follow `count` others in the list; the new count. */
 static int add_children(pid_t *list, int count, pid_t pid)
 {
-    char path[64], text[TEXT_MAX_BYTES];
+    char text[TEXT_MAX_BYTES];
     const char *at = text;
 
-    (void)ct_format(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
-    (void)ct_small_file_read(text, sizeof text, path);
+    (void)ct_small_file_of(text, sizeof text, pid, pid, "children");
     while (count < TRAFFIC_PROCESSES_MAX) {
         char *end;
         const long child = strtol(at, &end, 10);
@@ -76,13 +74,12 @@ static void read_stat(struct traffic *out, pid_t pid)
 void traffic_look(struct traffic *out, pid_t pid)
 {
     pid_t list[TRAFFIC_PROCESSES_MAX];
-    char path[64], text[TEXT_MAX_BYTES];
+    char text[TEXT_MAX_BYTES];
     int count = 1;
 
     *out = (struct traffic){0};
     read_stat(out, pid);
-    (void)ct_format(path, sizeof path, "/proc/%d/task/%d/status", (int)pid, (int)pid);
-    (void)ct_small_file_read(text, sizeof text, path);
+    (void)ct_small_file_of(text, sizeof text, pid, pid, "status");
     out->switches = number_behind(text, "voluntary_ctxt_switches:") +
                     number_behind(text, "nonvoluntary_ctxt_switches:");
     out->memory_mib = number_behind(text, "VmHWM:") / 1024;

@@ -6,7 +6,7 @@
 
 #include "agent/loop/limits.h"
 #include "agent/process/run_cgroup.h"
-#include "agent/process/process_catches.h"
+#include "agent/process/signal_effect.h"
 #include "agent/process/reap.h"
 #include "agent/worker/worker_group_private.h"
 #include "worker_sdk/base/clock.h"
@@ -39,7 +39,7 @@ static bool saves_for_worker(const struct worker_group *group,
     for (int i = 0; i < group->count; i++)
         if (group->workers[i].pid == process->session)
             return group->workers[i].failure.end_code == -group->policy.signal &&
-                   process_catches(process->pid, group->policy.signal);
+                   signal_effect_is_caught(process->pid, group->policy.signal);
     return false;
 }
 

@@ -11,7 +11,7 @@
  * With --survive=torch nobody is stopped: they have the error and form another group. */
 #include <string.h>
 
-#include "agent/process/process_catches.h"
+#include "agent/process/signal_effect.h"
 #include "agent/process/reap.h"
 #include "agent/worker/worker_group_private.h"
 #include "worker_sdk/base/event.h"
@@ -36,7 +36,7 @@ static void add_process(void *context, const struct reap_process *process)
         if (worker->pid == 0 || worker->pid != process->session)
             continue;
         is_cut = worker->state == WORKER_RUNNING &&
-                 (!walk->signal || process_catches(process->pid, walk->signal));
+                 (!walk->signal || signal_effect_is_caught(process->pid, walk->signal));
         walk->wanted += is_cut;
         peer_sockets_add(walk->sockets, worker->rank, process->pid, is_cut);
         return;
@@ -47,7 +47,7 @@ static void count_catching(void *context, const struct reap_process *process)
 {
     struct walk *walk = context;
 
-    walk->wanted += process_catches(process->pid, walk->signal);
+    walk->wanted += signal_effect_is_caught(process->pid, walk->signal);
 }
 
 /* Told once: the kernel does not change its mind. option NULL: nobody asked for it. */

@@ -33,6 +33,19 @@ ssize_t ct_small_file_line(char *dst, size_t size, const char *path)
     return (ssize_t)strlen(dst);
 }
 
+ssize_t ct_small_file_of(char *dst, size_t size, pid_t pid, pid_t thread,
+                         const char *name)
+{
+    char path[96];
+
+    if (thread)
+        (void)ct_format(path, sizeof path, "/proc/%d/task/%d/%s", (int)pid, (int)thread,
+                        name);
+    else
+        (void)ct_format(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    return ct_small_file_read(dst, size, path);
+}
+
 /* "/proc/PID/task/TID/stat": snprintf is not async-signal-safe. */
 static char *add_number(char *at, pid_t number)
 {
@@ -64,10 +77,8 @@ const char *ct_small_file_stat(char *dst, size_t size, pid_t pid, pid_t thread)
 
 void ct_small_file_wait(char *dst, size_t size, pid_t pid, pid_t thread)
 {
-    char path[64];
-
-    (void)ct_format(path, sizeof path, "/proc/%d/task/%d/wchan", (int)pid, (int)thread);
-    (void)ct_small_file_line(dst, size, path);
+    (void)ct_small_file_of(dst, size, pid, thread, "wchan");
+    dst[strcspn(dst, "\n")] = '\0';
     if (strcmp(dst, "0") == 0)
         *dst = '\0';
 }
