@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/nearest.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/cnn/backend.h"
 
@@ -132,37 +133,19 @@ static int set(struct cnn_train_options *out, const struct option *option,
     return 0;
 }
 
-/* How alike two names are: common letters at the front, and at the back. */
-static size_t likeness(const char *a, size_t length, const char *b)
-{
-    const size_t other = strlen(b), most = length < other ? length : other;
-    size_t front = 0, back = 0;
-
-    while (front < most && a[front] == b[front])
-        front++;
-    while (back < most - front && a[length - 1 - back] == b[other - 1 - back])
-        back++;
-    return 2 * (front + back) >= other ? front + back : 0;
-}
-
 static int fail_unknown(const char *name, size_t length, struct ctrun_error *err)
 {
-    const struct option *best = NULL;
-    size_t most = 0;
+    char typed[61];
+    struct ct_nearest near;
 
-    for (size_t i = 0; i < OPTIONS; i++) {
-        const size_t alike = likeness(name, length, options[i].name);
-
-        if (alike > most) {
-            most = alike;
-            best = &options[i];
-        }
-    }
-    if (best)
-        return ct_fail(err, CTRUN_E_USAGE, "--%.*s: unknown option; did you mean --%s?",
-                       (int)(length < 60 ? length : 60), name, best->name);
-    return ct_fail(err, CTRUN_E_USAGE, "--%.*s: unknown option; --help lists all",
-                   (int)(length < 60 ? length : 60), name);
+    (void)ct_format(typed, sizeof typed, "%.*s", (int)length, name); /* cut is fine */
+    near = ct_nearest_to(typed);
+    for (size_t i = 0; i < OPTIONS; i++)
+        ct_nearest_offer(&near, options[i].name);
+    if (near.word)
+        return ct_fail(err, CTRUN_E_USAGE, "--%s: unknown option; did you mean --%s?",
+                       typed, near.word);
+    return ct_fail(err, CTRUN_E_USAGE, "--%s: unknown option; --help lists all", typed);
 }
 
 static const struct option *find(const char *name, size_t length)
