@@ -10,6 +10,7 @@
 
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 
 /* Any thread writes, each event by one write() to a file opened with O_APPEND: lines never mix, and no lock is
@@ -37,28 +38,6 @@ void ct_event_close(void)
         (void)close(fd);
 }
 
-/* Length of the valid UTF-8 sequence at text, 0 when there is none (RFC 3629, table 3-7). */
-static size_t utf8_length(const uint8_t *text)
-{
-    size_t length = text[0] < 0x80   ? 1
-                    : text[0] < 0xc2 ? 0
-                    : text[0] < 0xe0 ? 2
-                    : text[0] < 0xf0 ? 3
-                    : text[0] < 0xf5 ? 4
-                                     : 0;
-
-    for (size_t i = 1; i < length; i++)
-        if ((text[i] & 0xc0) != 0x80)
-            return 0;
-    if (length == 3 &&
-        ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f)))
-        return 0;
-    if (length == 4 &&
-        ((text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f)))
-        return 0;
-    return length;
-}
-
 static void write_text(struct ct_writer *out, const char *text)
 {
     ct_write_raw(out, text, strlen(text));
@@ -71,10 +50,10 @@ void ct_json_write_str(struct ct_writer *out, const char *text)
     size_t length;
 
     write_text(out, "\"");
-    for (; *at; at += length ? length : 1) {
-        length = utf8_length(at);
-        if (!length) {
+    for (; *at; at += length) {
+        if (ct_utf8_decode(at, &length) == UINT32_MAX) {
             write_text(out, "\\ufffd");
+            length = 1;
         } else if (*at == '"' || *at == '\\') {
             (void)ct_format(escape, sizeof escape, "\\%c", *at);
             write_text(out, escape);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_sdk/base/plain.h"
 
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
 /* Bytes of a character that begins with this byte; 0: none does. */
@@ -17,9 +15,8 @@ static size_t length_of(uint8_t first)
     return first >= 0xf0 && first <= 0xf4 ? 4 : 0;
 }
 
-/* The character at `at`, *length bytes long; UINT32_MAX: it is no UTF-8. The NUL at the end of
- * the text is no continuation, so nothing behind it is read. */
-static uint32_t decode(const uint8_t *at, size_t *length)
+/* The NUL at the end of the text is no continuation, so nothing behind it is read. */
+uint32_t ct_utf8_decode(const uint8_t *at, size_t *length)
 {
     static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
     uint32_t c;
@@ -50,18 +47,19 @@ static bool is_plain(uint32_t c, bool keeps_lines)
 
 void ct_make_plain(char *text, bool keeps_lines)
 {
-    size_t length;
-
-    for (uint8_t *at = (uint8_t *)text; *at; at += length) {
+    for (uint8_t *at = (uint8_t *)text; *at;) {
+        size_t length;
         uint32_t c;
 
-        length = 1;
-        if (*at >= 0x20 && *at < 0x7f)
+        if (*at >= 0x20 && *at < 0x7f) {
+            at++;
             continue; /* true of nearly all characters */
-        c = decode(at, &length);
+        }
+        c = ct_utf8_decode(at, &length);
         if (c == UINT32_MAX)
             length = 1;
         if (c == UINT32_MAX || !is_plain(c, keeps_lines))
             memset(at, '?', length);
+        at += length;
     }
 }
