@@ -12,7 +12,7 @@
 #define FAR                 3.0
 #define DEVIATIONS_A_MEDIAN 1.4826
 
-static int compare(const void *a, const void *b)
+int lateness_compare(const void *a, const void *b)
 {
     const double left = *(const double *)a, right = *(const double *)b;
 
@@ -21,7 +21,7 @@ static int compare(const void *a, const void *b)
 
 static double median(double *list, int count)
 {
-    qsort(list, (size_t)count, sizeof *list, compare);
+    qsort(list, (size_t)count, sizeof *list, lateness_compare);
     return count % 2 ? list[count / 2] : (list[count / 2 - 1] + list[count / 2]) / 2;
 }
 
@@ -52,7 +52,7 @@ static void add_step(double *late, int step, const double *arrivals, int ranks,
                      double *sorted, double *sums)
 {
     memcpy(sorted, arrivals, (size_t)ranks * sizeof *sorted);
-    qsort(sorted, (size_t)ranks, sizeof *sorted, compare);
+    qsort(sorted, (size_t)ranks, sizeof *sorted, lateness_compare);
     sums[0] = 0;
     for (int i = 0; i < ranks; i++)
         sums[i + 1] = sums[i] + sorted[i];

@@ -7,7 +7,6 @@
 #ifndef AGENT_WATCH_LATENESS_H
 #define AGENT_WATCH_LATENESS_H
 
-
 enum {
     LATENESS_STEPS = 100,    /* that are looked at: the last ones */
     LATENESS_STEPS_MIN = 30, /* fewer prove nothing */
@@ -31,5 +30,7 @@ struct lateness {
  * 1: *out tells who; 0: nobody; -ENOMEM. */
 int lateness_find(const double *arrivals, const double *step_ns, int steps, int ranks,
                   double *late_ns, struct lateness *out);
+/* Of two doubles, for qsort(): the smaller one comes first. */
+int lateness_compare(const void *a, const void *b);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/watch/lateness.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
@@ -116,13 +117,6 @@ void rank_load_rates(struct rank_rates *out, const struct rank_load *before,
     out->mhz = (double)after->khz / 1000;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const double left = *(const double *)a, right = *(const double *)b;
-
-    return (left > right) - (left < right);
-}
-
 /* The lower one of the two in the middle: half of the others have no more. */
 static double middle_of_others(const struct rank_rates *rates, int count, int index,
                                size_t field)
@@ -133,7 +127,7 @@ static double middle_of_others(const struct rank_rates *rates, int count, int in
     for (int i = 0; i < count && others < (int)(sizeof list / sizeof *list); i++)
         if (i != index)
             memcpy(&list[others++], (const char *)&rates[i] + field, sizeof *list);
-    qsort(list, (size_t)others, sizeof *list, compare);
+    qsort(list, (size_t)others, sizeof *list, lateness_compare);
     return others > 0 ? list[(others - 1) / 2] : 0;
 }
 

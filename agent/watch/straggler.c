@@ -390,13 +390,6 @@ static int find_waits(const struct straggler *straggler, struct pairs *pairs,
 
 /* ---- Steps ------------------------------------------------------------------------------- */
 
-static int compare(const void *a, const void *b)
-{
-    const double left = *(const double *)a, right = *(const double *)b;
-
-    return (left > right) - (left < right);
-}
-
 /* How long a wait is from which on a step ends with it: half of all the time is spent in such as are four times as
  * long at least. One that is longer than all the others together is no usual one. -1: no memory. */
 static double find_long(const struct wait *waits, int count)
@@ -409,7 +402,7 @@ static double find_long(const struct wait *waits, int count)
         return -1;
     for (i = 0; i < count; i++)
         all += list[i] = waits[i].ns;
-    qsort(list, (size_t)count, sizeof *list, compare);
+    qsort(list, (size_t)count, sizeof *list, lateness_compare);
     while (most > 1 && count - most < 1 + count / DROP_PARTS &&
            list[most - 1] > all - list[most - 1])
         all -= list[--most];
