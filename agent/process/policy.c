@@ -4,11 +4,7 @@
 #include <signal.h>
 
 #include "agent/loop/limits.h"
-
-static uint64_t later(uint64_t now_ms, uint64_t delay_ms)
-{
-    return delay_ms > UINT64_MAX - now_ms ? UINT64_MAX : now_ms + delay_ms;
-}
+#include "worker_sdk/base/clock.h"
 
 static uint64_t earlier_of(uint64_t a, uint64_t b)
 {
@@ -23,8 +19,9 @@ void policy_begin(struct policy *policy, int signal, uint64_t grace_ms, uint64_t
         .phase = POLICY_ASKED,
         .signal = signal,
         .ask_ms = now_ms,
-        .orphan_deadline_ms = later(now_ms, earlier_of(grace_ms, AGENT_ORPHAN_MS)),
-        .grace_deadline_ms = later(now_ms, grace_ms),
+        .orphan_deadline_ms = ct_deadline_after(now_ms,
+                                                earlier_of(grace_ms, AGENT_ORPHAN_MS)),
+        .grace_deadline_ms = ct_deadline_after(now_ms, grace_ms),
     };
 }
 
@@ -32,8 +29,8 @@ void policy_postpone(struct policy *policy, uint64_t delay_ms)
 {
     if (policy->phase != POLICY_ASKED || policy->is_signalled)
         return;
-    policy->ask_ms = later(policy->ask_ms, delay_ms);
-    policy->grace_deadline_ms = later(policy->grace_deadline_ms, delay_ms);
+    policy->ask_ms = ct_deadline_after(policy->ask_ms, delay_ms);
+    policy->grace_deadline_ms = ct_deadline_after(policy->grace_deadline_ms, delay_ms);
 }
 
 void policy_hurry(struct policy *policy, int signal, uint64_t grace_ms, uint64_t now_ms)
@@ -42,7 +39,7 @@ void policy_hurry(struct policy *policy, int signal, uint64_t grace_ms, uint64_t
         return;
     policy->ask_ms = earlier_of(policy->ask_ms, now_ms);
     policy->grace_deadline_ms = earlier_of(policy->grace_deadline_ms,
-                                           later(now_ms, grace_ms));
+                                           ct_deadline_after(now_ms, grace_ms));
     if (policy->signal == SIGTERM)
         return;
     /* Another signal has to be sent even if the first one was; SIGTERM is not followed by a
@@ -53,7 +50,7 @@ void policy_hurry(struct policy *policy, int signal, uint64_t grace_ms, uint64_t
 
 void policy_extend(struct policy *policy, uint64_t grace_ms, uint64_t now_ms)
 {
-    const uint64_t deadline_ms = later(now_ms, grace_ms);
+    const uint64_t deadline_ms = ct_deadline_after(now_ms, grace_ms);
 
     if (policy->phase == POLICY_ASKED && policy->grace_deadline_ms < deadline_ms)
         policy->grace_deadline_ms = deadline_ms;
@@ -71,12 +68,12 @@ static unsigned ask_helpers(struct policy *policy, const struct policy_census *c
     if (census->workers > 0 || !policy->signal)
         return 0;
     if (policy->helper_deadline_ms == 0)
-        policy->helper_deadline_ms = later(now_ms, AGENT_HELPER_MS);
+        policy->helper_deadline_ms = ct_deadline_after(now_ms, AGENT_HELPER_MS);
     if (now_ms < policy->helper_deadline_ms) {
         *wake_ms = earlier_of(*wake_ms, policy->helper_deadline_ms);
         return 0;
     }
-    *wake_ms = earlier_of(*wake_ms, later(now_ms, AGENT_HELPER_RESCAN_MS));
+    *wake_ms = earlier_of(*wake_ms, ct_deadline_after(now_ms, AGENT_HELPER_RESCAN_MS));
     return POLICY_KILL_HELPERS;
 }
 
@@ -93,7 +90,7 @@ static unsigned ask(struct policy *policy, const struct policy_census *census,
     } else if (policy->signal && !policy->is_signalled) {
         policy->is_signalled = true;
         policy->is_rest_signalled = false;
-        policy->rest_ms = later(now_ms, AGENT_RESCAN_MS);
+        policy->rest_ms = ct_deadline_after(now_ms, AGENT_RESCAN_MS);
         actions |= POLICY_SIGNAL;
     }
     if (policy->is_signalled && !policy->is_rest_signalled &&
@@ -107,8 +104,8 @@ static unsigned ask(struct policy *policy, const struct policy_census *census,
     if (now_ms < policy->orphan_deadline_ms) {
         *wake_ms = earlier_of(*wake_ms, policy->orphan_deadline_ms);
     } else if (census->orphans > 0) {
-        *wake_ms = earlier_of(*wake_ms,
-                              later(now_ms, AGENT_RESCAN_MS)); /* until gone */
+        *wake_ms = earlier_of(
+            *wake_ms, ct_deadline_after(now_ms, AGENT_RESCAN_MS)); /* until gone */
         actions |= POLICY_KILL_ORPHANS;
     }
     return actions;
@@ -129,12 +126,12 @@ unsigned policy_next(struct policy *policy, const struct policy_census *census,
         return ask(policy, census, now_ms, wake_ms);
     if (policy->phase == POLICY_ASKED) {
         policy->phase = POLICY_KILLING;
-        policy->kill_deadline_ms = later(now_ms, AGENT_KILL_WAIT_MS);
+        policy->kill_deadline_ms = ct_deadline_after(now_ms, AGENT_KILL_WAIT_MS);
     }
     if (now_ms >= policy->kill_deadline_ms) {
         policy->phase = POLICY_UNKILLABLE;
         return 0;
     }
-    *wake_ms = later(now_ms, AGENT_RESCAN_MS);
+    *wake_ms = ct_deadline_after(now_ms, AGENT_RESCAN_MS);
     return POLICY_KILL_ALL;
 }

@@ -7,6 +7,7 @@
 #include "rendezvous/round/round_limits.h"
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 
 /* Actions of one step: per member at most START, STOP, VERDICT, WAITING, DROP, REFUSE, REMOVED, PEER, RESIZE, DRAIN,
@@ -34,12 +35,6 @@ const char *round_state_name(enum round_state state)
     };
 
     return names[state];
-}
-
-/* Timeouts come from peers: now + "for ever" must not wrap around. */
-uint64_t round_deadline(uint64_t now_ms, uint64_t timeout_ms)
-{
-    return timeout_ms > UINT64_MAX - now_ms ? UINT64_MAX : now_ms + timeout_ms;
 }
 
 /* ---- Actions and states ------------------------------------------------------------------ */
@@ -186,14 +181,14 @@ void round_raise_fence(struct round *round, uint64_t fence_ms)
  * ours may be fast. */
 uint64_t round_outlive_ms(uint64_t lost_after_ms)
 {
-    const uint64_t true_ms = round_deadline(lost_after_ms, ROUND_KILL_MS);
+    const uint64_t true_ms = ct_deadline_after(lost_after_ms, ROUND_KILL_MS);
 
-    return round_deadline(true_ms, true_ms / ROUND_CLOCK_ERROR);
+    return ct_deadline_after(true_ms, true_ms / ROUND_CLOCK_ERROR);
 }
 
 void round_hold(struct round *round, uint64_t given_ms)
 {
-    const uint64_t until_ms = round_deadline(
+    const uint64_t until_ms = ct_deadline_after(
         given_ms, round_outlive_ms(round->settings.lost_after_ms));
 
     if (round->held_ms <= given_ms && round->counts[MEMBER_READY] > 0)

@@ -6,6 +6,7 @@
 #include "rendezvous/round/world_layout.h"
 #include "rendezvous/round/round_limits.h"
 #include "rendezvous/round/round_private.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -170,7 +171,7 @@ void round_start_if_complete(struct round *round, uint64_t now_ms)
         return;
     }
     if (round->last_call_ms == UINT64_MAX)
-        round->last_call_ms = round_deadline(now_ms, round->settings.last_call_ms);
+        round->last_call_ms = ct_deadline_after(now_ms, round->settings.last_call_ms);
     if (round->last_call_ms < round->settings.found_after_ms)
         round->last_call_ms = round->settings.found_after_ms;
     if (now_ms >= round->last_call_ms)

@@ -2,6 +2,7 @@
 /* Who has been heard of lately, and until when the others may live: what round_pause.c draws, without its
  * consequences. */
 #include "rendezvous/round/round_private.h"
+#include "worker_sdk/base/clock.h"
 
 static bool may_pause(const struct round *round)
 {
@@ -80,10 +81,10 @@ uint64_t round_last_worker_ms(const struct round *round)
 uint64_t round_fence_of(const struct round *round, const struct member *member)
 {
     const uint64_t lost_after_ms = round->settings.lost_after_ms;
-    uint64_t fence_ms = round_deadline(member->received_ms,
-                                       round_outlive_ms(lost_after_ms));
-    uint64_t guard_ms = round_deadline(member->probed_ms,
-                                       round_outlive_ms(lost_after_ms / 2));
+    uint64_t fence_ms = ct_deadline_after(member->received_ms,
+                                          round_outlive_ms(lost_after_ms));
+    uint64_t guard_ms = ct_deadline_after(member->probed_ms,
+                                          round_outlive_ms(lost_after_ms / 2));
 
     if (member->probed_ms > member->received_ms && guard_ms > fence_ms)
         fence_ms = guard_ms;

@@ -4,6 +4,7 @@
  * member. Each turn has a member less, so it ends. */
 #include "rendezvous/report/host_list.h"
 #include "rendezvous/round/round_private.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 
 static void remove_member(struct round *round, struct member *member)
@@ -146,7 +147,8 @@ void round_stop_world(struct round *round, enum ct_stop_reason reason,
                        : cause && cause->cause     ? ct_cause_name(cause->cause)
                                                    : "membership");
     round->stopping_ms = now_ms;
-    round->join_deadline_ms = round_deadline(now_ms, round->settings.join_timeout_ms);
+    round->join_deadline_ms = ct_deadline_after(now_ms,
+                                                round->settings.join_timeout_ms);
     round->is_undecided = reason == CT_STOP_UNDECIDED;
     round_fill_stop(round, reason, cause);
     for (size_t i = 0; i < round->members.count; i++) {
@@ -164,7 +166,8 @@ void round_stop_world(struct round *round, enum ct_stop_reason reason,
 static void begin_forming(struct round *round, uint64_t now_ms)
 {
     round_change_state(round, ROUND_FORMING, "all have stopped");
-    round->join_deadline_ms = round_deadline(now_ms, round->settings.join_timeout_ms);
+    round->join_deadline_ms = ct_deadline_after(now_ms,
+                                                round->settings.join_timeout_ms);
     round->waiting_sent_ms = 0;
     round_refuse_excluded(round, now_ms);
     if (round->counts[MEMBER_READY] > 0)

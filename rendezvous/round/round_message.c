@@ -2,6 +2,7 @@
 /* What a member says, and what follows from it. */
 #include "rendezvous/round/round_limits.h"
 #include "rendezvous/round/round_private.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/wire/role.h"
@@ -153,8 +154,8 @@ static void on_join(struct round *round, struct member *member,
         round_refuse_excluded(round, now_ms);
     } else if (round->state == ROUND_FORMING) {
         if (round->join_deadline_ms == UINT64_MAX)
-            round->join_deadline_ms = round_deadline(now_ms,
-                                                     round->settings.join_timeout_ms);
+            round->join_deadline_ms = ct_deadline_after(
+                now_ms, round->settings.join_timeout_ms);
         round_announce(round, now_ms);
         round_start_if_complete(round, now_ms);
     } else if (round->state == ROUND_RUNNING) {

@@ -43,8 +43,6 @@ void round_change_member(struct round *round, struct member *member,
 void round_set_survivor(struct round *round, struct member *member, bool is_survivor);
 void round_set_asked(struct round *round, struct member *member, bool is_asked);
 void round_forget_fingerprint(struct round *round);
-/* now + timeout, at most UINT64_MAX: timeouts come from peers. */
-uint64_t round_deadline(uint64_t now_ms, uint64_t timeout_ms);
 /* What is about a whole node, none of its workers; with CT_CAUSE_NONE nothing failed: who it was,
  * and why, for people. */
 struct ct_failure round_name_node(const struct round *round,

@@ -5,6 +5,7 @@
 
 #include "rendezvous/round/master.h"
 #include "rendezvous/round/round_private.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 
 bool round_is_proven(const struct round *round)
@@ -168,8 +169,8 @@ static void note_lost_node(struct round *round, uint32_t count, const char *text
 static void wait_for_death(struct round *round, const struct member *member,
                            uint64_t fence_ms, uint64_t now_ms)
 {
-    const uint64_t due_ms = round_deadline(fence_ms > now_ms ? fence_ms : now_ms,
-                                           member->join.survive_ms);
+    const uint64_t due_ms = ct_deadline_after(fence_ms > now_ms ? fence_ms : now_ms,
+                                              member->join.survive_ms);
 
     if (fence_ms > round->ranks_fence_ms)
         round->ranks_fence_ms = fence_ms;
@@ -278,7 +279,7 @@ void round_restore_loss(struct round *round, uint64_t now_ms)
         any->start.group_world_size == round->world_count)
         return;
     round->ranks_fence_ms = round->fence_ms;
-    round->survive_due_ms = round_deadline(
+    round->survive_due_ms = ct_deadline_after(
         round->fence_ms > now_ms ? round->fence_ms : now_ms, any->join.survive_ms);
     round->lost_node = (struct ct_failure){
         .generation = round->generation,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "rendezvous/round/round_private.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 
 /* ---- Silence ----------------------------------------------------------------------------- */
@@ -28,7 +29,7 @@ static void probe(struct round *round, struct member *member, uint64_t now_ms)
 
 void round_on_paused(struct round *round, struct member *member, uint64_t now_ms)
 {
-    if (now_ms >= round_deadline(member->received_ms, round->settings.pause_ms)) {
+    if (now_ms >= ct_deadline_after(member->received_ms, round->settings.pause_ms)) {
         round_expire(round, member, now_ms);
         return;
     }
@@ -258,7 +259,7 @@ static bool restore_member(struct round *round, struct member *member,
 int round_restore(struct round *round, uint64_t served_ms, uint64_t now_ms)
 {
     const uint64_t spent_ms = round->settings.lost_after_ms / 10 * 3;
-    const uint64_t lease_ms = round_deadline(served_ms, spent_ms) > now_ms
+    const uint64_t lease_ms = ct_deadline_after(served_ms, spent_ms) > now_ms
                                   ? served_ms
                                   : now_ms - spent_ms;
 
@@ -273,10 +274,10 @@ int round_restore(struct round *round, uint64_t served_ms, uint64_t now_ms)
     round->started_ms = round->stopping_ms = now_ms;
     round_raise_fence(
         round,
-        round_deadline(served_ms, round_outlive_ms(round->settings.lost_after_ms)));
+        ct_deadline_after(served_ms, round_outlive_ms(round->settings.lost_after_ms)));
     if (round->state != ROUND_RUNNING)
-        round->join_deadline_ms = round_deadline(now_ms,
-                                                 round->settings.join_timeout_ms);
+        round->join_deadline_ms = ct_deadline_after(now_ms,
+                                                    round->settings.join_timeout_ms);
     round_restore_loss(round, now_ms);
     return is_world(round) ? 0 : -EBADMSG;
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What failures mean: genuine ones, and those that only follow from a loss. */
 #include "rendezvous/round/round_private.h"
+#include "worker_sdk/base/clock.h"
 
 /* A member's workers may use all of the grace that it gives them, and its agent takes a moment
  * more: only then is it one that never says that they are gone. */
 void round_wait_for_grace(struct round *round, uint64_t grace_ms)
 {
-    const uint64_t patience_ms = round_deadline(round->settings.join_timeout_ms,
-                                                grace_ms);
-    const uint64_t deadline_ms = round_deadline(round->stopping_ms, patience_ms);
+    const uint64_t patience_ms = ct_deadline_after(round->settings.join_timeout_ms,
+                                                   grace_ms);
+    const uint64_t deadline_ms = ct_deadline_after(round->stopping_ms, patience_ms);
 
     if (round->state == ROUND_STOPPING && deadline_ms > round->join_deadline_ms)
         round->join_deadline_ms = deadline_ms;

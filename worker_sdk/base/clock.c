@@ -34,11 +34,6 @@ uint64_t ct_deadline_ms(uint64_t timeout_ms)
     return ct_deadline_after(ct_now_ms(), timeout_ms);
 }
 
-uint64_t ct_deadline_after(uint64_t now_ms, uint64_t timeout_ms)
-{
-    return timeout_ms > UINT64_MAX - now_ms ? UINT64_MAX : now_ms + timeout_ms;
-}
-
 int ct_left_ms(uint64_t deadline_ms)
 {
     uint64_t now = ct_now_ms();

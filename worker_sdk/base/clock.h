@@ -19,8 +19,11 @@ uint64_t ct_now_ns(void); /* since boot */
 uint64_t ct_suspended_ms(void);
 /* now + timeout_ms, saturating: UINT64_MAX stays "never". */
 uint64_t ct_deadline_ms(uint64_t timeout_ms);
-/* The same where the time is known. */
-uint64_t ct_deadline_after(uint64_t now_ms, uint64_t timeout_ms);
+/* The same where the time is known. Pure. */
+static inline uint64_t ct_deadline_after(uint64_t now_ms, uint64_t timeout_ms)
+{
+    return timeout_ms > UINT64_MAX - now_ms ? UINT64_MAX : now_ms + timeout_ms;
+}
 /* Milliseconds left until deadline_ms, at least 0, at most INT_MAX (as poll() wants it). */
 int ct_left_ms(uint64_t deadline_ms);
 /* Nanoseconds since 1970, for events and error files. */
