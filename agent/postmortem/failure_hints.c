@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "agent/postmortem/facts.h"
+#include "agent/postmortem/traceback.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -349,18 +350,9 @@ struct name {
 };
 
 /* The last place counts: what comes after an earlier one may have got over it. */
-static const char *find_last(const char *text, const char *piece)
-{
-    const char *found = NULL;
-
-    for (const char *at = text; (at = strstr(at, piece)); at++)
-        found = at;
-    return found;
-}
-
 static bool find_name(const struct row *row, const char *text, struct name *name)
 {
-    const char *at = find_last(text, row->before);
+    const char *at = traceback_find_last(text, row->before);
     const char *end;
 
     if (!at)

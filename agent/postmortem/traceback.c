@@ -197,7 +197,7 @@ bool traceback_find(char *dst, const char *data, size_t length, size_t after_max
 
 /* ---- What it says ----------------------------------------------------------------------- */
 
-static const char *find_last(const char *text, const char *words)
+const char *traceback_find_last(const char *text, const char *words)
 {
     const char *found = NULL;
 
@@ -215,7 +215,7 @@ static void copy_line(char *dst, size_t size, const char *line)
 /* What C++ threw, with its what(). */
 static void read_cxx(char *dst, size_t size, const char *text)
 {
-    const char *type = find_last(text, cxx);
+    const char *type = traceback_find_last(text, cxx);
     const char *words = strstr(type, what);
     const int length = (int)strcspn(type + sizeof cxx - 1, "'\n");
 
@@ -228,7 +228,7 @@ static void read_cxx(char *dst, size_t size, const char *text)
 
 static void read_assertion(char *dst, size_t size, const char *text)
 {
-    const char *at = find_last(text, assertion);
+    const char *at = traceback_find_last(text, assertion);
 
     while (at > text && at[-1] != '\n')
         at--;
@@ -238,9 +238,10 @@ static void read_assertion(char *dst, size_t size, const char *text)
 /* The first line behind the frames that is not indented. A SyntaxError has a frame, no headline. */
 static void read_python(char *dst, size_t size, const char *text)
 {
-    const char *at = find_last(text, python);
+    const char *at = traceback_find_last(text, python);
 
-    for (at = at ? at : find_last(text, frame_mark); at && (at = strchr(at, '\n'));)
+    for (at = at ? at : traceback_find_last(text, frame_mark);
+         at && (at = strchr(at, '\n'));)
         if (*++at != ' ' && *at != '\n' && *at) {
             copy_line(dst, size, at);
             return;
@@ -278,7 +279,7 @@ static bool add_frame(struct ct_failure *failure, const char *frame, bool is_inn
 
 static void add_raised(struct ct_failure *failure, const char *text)
 {
-    const char *begin = find_last(text, python);
+    const char *begin = traceback_find_last(text, python);
     const char *innermost = NULL, *own = NULL;
 
     for (const char *at = begin ? begin : text; (at = strstr(at, frame_mark));) {
@@ -299,9 +300,9 @@ void traceback_explain(struct ct_failure *failure, const char *text,
 
     if (exception)
         copy_line(dst, size, exception);
-    else if (find_last(text, cxx))
+    else if (traceback_find_last(text, cxx))
         read_cxx(dst, size, text);
-    else if (find_last(text, assertion) && !find_last(text, python))
+    else if (traceback_find_last(text, assertion) && !traceback_find_last(text, python))
         read_assertion(dst, size, text);
     else
         read_python(dst, size, text);

@@ -22,6 +22,9 @@ bool traceback_find(char *dst, const char *data, size_t length, size_t after_max
 void traceback_explain(struct ct_failure *failure, const char *text,
                        const char *exception);
 
+/* Where `words` stand in the text for the last time; NULL: nowhere. */
+const char *traceback_find_last(const char *text, const char *words);
+
 /* Whether a file of Python, as a frame names it up to a quotation mark or the end, is of a library:
  * Python's own or an installed one. */
 bool traceback_is_library(const char *frame);
