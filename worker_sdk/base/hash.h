@@ -24,4 +24,12 @@ static inline uint64_t ct_hash(const void *data, size_t length)
     return ct_hash_add(CT_HASH_START, data, length);
 }
 
+/* The finaliser of splitmix64: each bit of x changes each bit of it with a chance of one half. */
+static inline uint64_t ct_hash_mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
 #endif

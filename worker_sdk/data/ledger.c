@@ -7,23 +7,17 @@
 #include <string.h>
 
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/hash.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
 
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u; /* the finaliser of splitmix64 */
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 static void add(struct ctrun_ledger *ledger, uint64_t index)
 {
-    const uint64_t hash = mix(index + 0x9e3779b97f4a7c15u);
+    const uint64_t hash = ct_hash_mix(index + 0x9e3779b97f4a7c15u);
 
     ledger->count++;
     ledger->sums[0] += hash;
-    ledger->sums[1] += mix(hash ^ 0x2545f4914f6cdd1du);
+    ledger->sums[1] += ct_hash_mix(hash ^ 0x2545f4914f6cdd1du);
 }
 
 int ctrun_ledger_add(struct ctrun_ledger *ledger, const uint64_t *indices, size_t count,

@@ -10,6 +10,7 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/hash.h"
 #include "worker_sdk/base/sized.h"
 
 enum {
@@ -93,13 +94,6 @@ void ctrun_permutation(uint64_t seed, uint64_t *out, size_t n)
 /* A permutation that is computed index by index: a Feistel network over the smallest even number
  * of bits that holds n, walked along its cycle until the result is below n (fewer than four
  * rounds on average; Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). */
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u; /* the finaliser of splitmix64 */
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 static uint64_t permuted(uint64_t key, uint64_t i, uint64_t n)
 {
     enum {
@@ -114,7 +108,8 @@ static uint64_t permuted(uint64_t key, uint64_t i, uint64_t n)
     do {
         uint64_t left = i >> half, right = i & mask;
         for (uint64_t round = 0; round < ROUNDS; round++) {
-            uint64_t next = left ^ (mix(right + mix(key + round)) & mask);
+            uint64_t next = left ^
+                            (ct_hash_mix(right + ct_hash_mix(key + round)) & mask);
             left = right;
             right = next;
         }
@@ -249,7 +244,7 @@ uint64_t ctrun_sampler_index(const struct ctrun_sampler *sampler, size_t i)
     if (!options->any_order)
         return sampler->indices[i];
     at = place_of(sampler, sampler->start, i);
-    return options->no_shuffle
-               ? at
-               : permuted(mix(options->seed) + sampler->epoch, at, options->count);
+    return options->no_shuffle ? at
+                               : permuted(ct_hash_mix(options->seed) + sampler->epoch,
+                                          at, options->count);
 }
