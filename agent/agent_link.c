@@ -117,13 +117,6 @@ static void on_down(void *context, const struct ctrun_error *why)
     agent_on_lost(agent, &lost);
 }
 
-static size_t find_servers(void *context, struct ct_addr *out, size_t max)
-{
-    const struct agent *agent = context;
-
-    return agent->options->find_servers(agent->options->context, out, max);
-}
-
 int agent_open_link(struct agent *agent, struct ctrun_error *err)
 {
     const struct agent_options *options = agent->options;
@@ -132,7 +125,7 @@ int agent_open_link(struct agent *agent, struct ctrun_error *err)
         .servers = options->server,
         .server_count = options->server_count,
         .tries_ports = options->tries_ports,
-        .find_servers = agent_may_find(agent) ? find_servers : NULL,
+        .find_servers = agent_may_find(agent) ? agent_find_servers : NULL,
         .may_be_replaced = options->ha.nodes > 0,
         .hello = &options->hello,
         .token = options->token,

@@ -6,7 +6,7 @@
 
 #include "agent/node/agent_private.h"
 
-static size_t find_servers(void *context, struct ct_addr *out, size_t max)
+size_t agent_find_servers(void *context, struct ct_addr *out, size_t max)
 {
     const struct agent *agent = context;
 
@@ -70,7 +70,7 @@ static void on_wake(void *context, unsigned events)
         return;
     if (!agent->finds && ha->finds(agent->options->context)) {
         agent->finds = true;
-        link_find_servers(agent->link, find_servers);
+        link_find_servers(agent->link, agent_find_servers);
     }
     agent_report_ha(agent);
 }

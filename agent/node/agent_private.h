@@ -501,6 +501,8 @@ void agent_send_reachability(struct agent *agent);
 void agent_on_reachability(struct agent *agent, const struct ct_reachability *theirs);
 /* True where another server may take this one's place, and find_servers() tells which. */
 bool agent_may_find(const struct agent *agent);
+/* For the link: the callback of options.h, whose context it has. context: the agent. */
+size_t agent_find_servers(void *context, struct ct_addr *out, size_t max);
 /* Says what this node is in the run's own etcd; nothing without one. */
 void agent_report_ha(struct agent *agent);
 void agent_on_ha_plan(struct agent *agent, const struct ct_ha_plan *plan);
