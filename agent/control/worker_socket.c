@@ -88,6 +88,17 @@ static int on_hold(struct connection *connection, const struct ct_worker_hold *r
     return hold_on_request(connection->hold, request, passed);
 }
 
+/* The descriptor that came belongs to the message: it takes the place of an earlier one. */
+static int keep_passed(struct connection *connection, int *to)
+{
+    if (!connection->is_known || connection->passed < 0)
+        return CTRUN_E_PROTOCOL;
+    worker_socket_close_fd(to);
+    *to = connection->passed;
+    connection->passed = -1;
+    return 0;
+}
+
 /* A worker may connect after it was to be told something: its HELLO gets what all have got. What a
  * descriptor belongs to is said by the message that follows it; it is ours from then on. 0, or a
  * code that ends the connection. */
@@ -120,27 +131,13 @@ static int on_message(struct connection *connection, const struct ct_message *me
                 .step = (int64_t)message->worker_step->step, .step_ms = ct_now_ms()});
         return 0;
     case CT_MESSAGE_WORKER_PROGRESS:
-        if (!connection->is_known || connection->passed < 0)
+        if (keep_passed(connection, &connection->progress) < 0)
             return CTRUN_E_PROTOCOL;
-        worker_socket_close_fd(&connection->progress);
-        connection->progress = connection->passed;
-        connection->passed = -1;
         worker_socket_report_progress(connection);
         return 0;
-    case CT_MESSAGE_WORKER_FLIGHT:
-        if (!connection->is_known || connection->passed < 0)
-            return CTRUN_E_PROTOCOL;
-        worker_socket_close_fd(&connection->flight);
-        connection->flight = connection->passed;
-        connection->passed = -1;
-        return 0;
+    case CT_MESSAGE_WORKER_FLIGHT: return keep_passed(connection, &connection->flight);
     case CT_MESSAGE_WORKER_CRASH_RECORD:
-        if (!connection->is_known || connection->passed < 0)
-            return CTRUN_E_PROTOCOL;
-        worker_socket_close_fd(&connection->crash_record);
-        connection->crash_record = connection->passed;
-        connection->passed = -1;
-        return 0;
+        return keep_passed(connection, &connection->crash_record);
     case CT_MESSAGE_WORKER_HOLD: return on_hold(connection, message->worker_hold);
     default: return CTRUN_E_PROTOCOL;
     }
