@@ -19,7 +19,6 @@ int json_error_file_read(const char *path, struct json_error_file *out)
     const cJSON *text;
     const cJSON *extra = NULL;
     const cJSON *stack;
-    int64_t timestamp;
     cJSON *root;
     int rc = json_parse_file(path, &root);
 
@@ -32,8 +31,6 @@ int json_error_file_read(const char *path, struct json_error_file *out)
         extra = json_get(message, "extraInfo");
     }
     stack = json_get(extra, "py_callstack");
-    timestamp = json_get_i64(extra ? extra : root, "timestamp", 0);
-    out->timestamp = timestamp > 0 ? timestamp : 0;
     out->error = json_get_int(extra, "ctrun_error");
     rc = -EBADMSG;
     if (cJSON_IsString(text)) {

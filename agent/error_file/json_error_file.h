@@ -9,15 +9,13 @@
 #define AGENT_ERROR_FILE_JSON_ERROR_FILE_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 #include "worker_sdk/base/error.h"
 
 struct json_error_file {
-    char *message;     /* "ValueError: boom"; owned */
-    char *callstack;   /* NULL when absent; owned */
-    int64_t timestamp; /* seconds since 1970; 0 when absent */
-    int error;         /* CTRUN_E_* of ctrun_fail_worker(); 0 when absent */
+    char *message;   /* "ValueError: boom"; owned */
+    char *callstack; /* NULL when absent; owned */
+    int error;       /* CTRUN_E_* of ctrun_fail_worker(); 0 when absent */
 };
 
 /* 1 when read, 0 when there is none, -EBADMSG when it is no error file (or empty),

@@ -424,13 +424,11 @@ static void both_forms_of_error_files_are_read(void **state)
     assert_int_equal(json_error_file_read(path, &file), 1);
     assert_string_equal(file.message, "ValueError: boom");
     assert_string_equal(file.callstack, "Traceback ...\n");
-    assert_int_equal(file.timestamp, 1795255662);
     json_error_file_deinit(&file);
     put("{\"message\": \"flat\", \"timestamp\": 7}");
     assert_int_equal(json_error_file_read(path, &file), 1);
     assert_string_equal(file.message, "flat");
     assert_null(file.callstack);
-    assert_int_equal(file.timestamp, 7);
     json_error_file_deinit(&file);
 }
 
@@ -487,7 +485,6 @@ static void the_launchers_own_file_gets_the_exit_code(void **state)
     struct json_error_file read;
     assert_int_equal(json_error_file_read(copy, &read), 1);
     assert_string_equal(read.message, "got signal: 15");
-    assert_true(read.timestamp > 0);
     json_error_file_deinit(&read);
     assert_int_equal(unlink(copy), 0);
 }
