@@ -3,15 +3,13 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "agent/error_file/json.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/whole_file.h"
 
 int json_error_file_read(const char *path, struct json_error_file *out)
 {
@@ -52,35 +50,11 @@ void json_error_file_deinit(struct json_error_file *file)
     *file = (struct json_error_file){0};
 }
 
-/* Writes a new file of a unique name in the same directory, then renames it: there is never half a file, and no
- * existing file is written to. */
 static int write_tree(const char *path, const cJSON *root, struct ctrun_error *err)
 {
     char *text = cJSON_PrintUnformatted(root);
-    char temporary[PATH_MAX];
-    size_t length;
-    int rc = 0;
-    int fd;
+    const int rc = text ? ct_whole_file_replace(path, text, strlen(text)) : -ENOMEM;
 
-    if (!text)
-        return ct_fail(err, -ENOMEM, "error file %.600s: out of memory", path);
-    length = strlen(text);
-    if (ct_format(temporary, sizeof temporary, "%s.XXXXXX", path) < 0)
-        rc = -ENAMETOOLONG;
-    else if ((fd = mkostemp(temporary, O_CLOEXEC)) < 0)
-        rc = -errno;
-    else {
-        ssize_t put = write(fd, text, length);
-
-        if (put != (ssize_t)length)
-            rc = put < 0 ? -errno : -ENOSPC;
-        if (close(fd) < 0 && rc == 0)
-            rc = -errno;
-        if (rc == 0 && rename(temporary, path) < 0)
-            rc = -errno;
-        if (rc < 0)
-            (void)unlink(temporary);
-    }
     cJSON_free(text);
     return rc < 0 ? ct_fail(err, rc, "error file %.600s: %s", path, strerror(-rc)) : 0;
 }

@@ -13,4 +13,9 @@
 int ct_whole_file_read(const char *path, size_t max_bytes, char **text, size_t *length,
                        struct stat *info);
 
+/* Puts a file with these bytes and mode 0600 in the place of what is there: written beside it under a name of its own and
+ * renamed, so that a reader finds the old one, none, or the whole new one. Not synced. 0 or -errno; then the old one
+ * stays. */
+int ct_whole_file_replace(const char *path, const void *data, size_t length);
+
 #endif

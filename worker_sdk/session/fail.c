@@ -5,12 +5,8 @@
  *   {"message": {"message": TEXT, "extraInfo": {"py_callstack": TEXT, "timestamp": "SECONDS",
  *    "ctrun_error": CODE}}}, where CODE is what ctrun decides by: 0 when none was given.
  * An empty or half-written file would crash torchrun's agent: hence the rename. */
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/clock.h"
@@ -18,6 +14,7 @@
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/whole_file.h"
 #include "worker_sdk/wire/contract.h"
 
 /* Both texts, each byte as \u00XX at worst, and what stands between them. */
@@ -54,29 +51,6 @@ static int fail_format(struct ct_writer *out, const struct ctrun_error *err)
     return ct_write_end(out);
 }
 
-static int fail_write(const char *path, const uint8_t *json, size_t length)
-{
-    char temporary[PATH_MAX];
-    ssize_t n;
-    int rc = 0;
-    int fd;
-
-    if (ct_format(temporary, sizeof temporary, "%s.tmp-%d", path, (int)getpid()) < 0)
-        return -ENAMETOOLONG;
-    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return -errno;
-    n = write(fd, json, length);
-    if (n != (ssize_t)length)
-        rc = n < 0 ? -errno : -ENOSPC;
-    close(fd);
-    if (rc == 0 && rename(temporary, path) < 0)
-        rc = -errno;
-    if (rc < 0)
-        (void)unlink(temporary); /* nothing else can be done about it */
-    return rc;
-}
-
 int ctrun_fail_worker(const struct ctrun_error *err)
 {
     const char *path = getenv(CT_ENV_ERROR_FILE);
@@ -88,7 +62,7 @@ int ctrun_fail_worker(const struct ctrun_error *err)
         return EXIT_FAILURE;
     ct_writer_init(&out, json, sizeof json);
     if ((rc = fail_format(&out, err)) < 0 ||
-        (rc = fail_write(path, json, (size_t)rc)) < 0)
+        (rc = ct_whole_file_replace(path, json, (size_t)rc)) < 0)
         ct_err("error file not written path=%s why=%s", path, strerror(-rc));
     return EXIT_FAILURE;
 }
