@@ -9,6 +9,7 @@
 
 #include "launcher/ha/ha_private.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/cond.h"
 
 /* ---- What the server says, on its thread ----------------------------------------------- */
 
@@ -140,15 +141,12 @@ const char *ha_why_not(struct ha *ha)
 
 /* ---- The thread ------------------------------------------------------------------------- */
 
-/* Only until_ms ends a wait without success; the condition runs on the monotonic clock (ha_create()). */
 static void wait_for_news(struct ha *ha, uint64_t until_ms)
 {
-    struct timespec at = {.tv_sec = (time_t)(until_ms / 1000),
-                          .tv_nsec = (long)(until_ms % 1000) * 1000000L};
-
     pthread_mutex_lock(&ha->mutex);
-    while (!ha->is_stopping && !ha->has_news && ct_left_ms(until_ms) > 0)
-        (void)pthread_cond_timedwait(&ha->changed, &ha->mutex, &at);
+    while (!ha->is_stopping && !ha->has_news &&
+           ct_cond_wait(&ha->changed, &ha->mutex, until_ms))
+        ;
     ha->has_news = false;
     pthread_mutex_unlock(&ha->mutex);
 }
@@ -195,7 +193,6 @@ int ha_create(struct ha **out, const struct ha_options *options,
               struct ctrun_error *err)
 {
     struct ha *ha = ct_zalloc(sizeof *ha);
-    pthread_condattr_t monotonic;
 
     if (!ha)
         return ct_fail(err, -ENOMEM, "--ha: out of memory");
@@ -203,10 +200,7 @@ int ha_create(struct ha **out, const struct ha_options *options,
     ha->hooks = (struct ha_hooks){ha, on_report, on_gone, on_found};
     ha->begin_again_ms = HA_BEGIN_AGAIN_MS;
     pthread_mutex_init(&ha->mutex, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&ha->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    ct_cond_init(&ha->changed);
     ha->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     *out = ha;
     return ha->wake_fd < 0 ? ct_fail(err, -errno, "--ha: eventfd: %s", strerror(errno))

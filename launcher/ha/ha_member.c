@@ -6,6 +6,7 @@
 
 #include "launcher/ha/ha_private.h"
 #include "launcher/net/server_record.h"
+#include "worker_sdk/wire/text_code.h"
 
 /* ---- Saying it -------------------------------------------------------------------------- */
 
@@ -125,9 +126,8 @@ static void fill_etcd(struct ha *ha, const struct ct_ha_plan *plan, const char *
     (void)ct_format(etcd->cert_file, sizeof etcd->cert_file, "%s/me.pem", folder);
     (void)ct_format(etcd->key_file, sizeof etcd->key_file, "%s/me.key", folder);
     derive(ha, plan, "ctrun ha password", secret);
-    for (size_t i = 0; i < sizeof secret; i++)
-        (void)ct_format(etcd->password + 2 * i, sizeof etcd->password - 2 * i, "%02x",
-                        secret[i]);
+    _Static_assert(sizeof etcd->password > 2 * sizeof secret, "it holds the digits");
+    ct_hex_encode(etcd->password, secret, sizeof secret);
     explicit_bzero(secret, sizeof secret);
 }
 
