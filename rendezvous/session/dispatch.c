@@ -458,26 +458,6 @@ static void on_round(struct peer *peer, const struct ct_message *message)
                             .kind = ROUND_MESSAGE, .id = peer->id, .message = message});
 }
 
-static void on_signal(struct peer *peer, const struct ct_message *message)
-{
-    relay_signal(peer, message->signal);
-}
-
-static void on_stacks(struct peer *peer, const struct ct_message *message)
-{
-    relay_stacks(peer, message->stacks);
-}
-
-static void on_chaos(struct peer *peer, const struct ct_message *message)
-{
-    relay_chaos(peer, message->chaos);
-}
-
-static void on_calls(struct peer *peer, const struct ct_message *message)
-{
-    relay_calls(peer, message->calls);
-}
-
 static void on_clock(struct peer *peer, const struct ct_message *message)
 {
     const struct ct_clock clock = {.agent_ns = message->clock->agent_ns,
@@ -575,11 +555,11 @@ static const struct {
     {STAGE_MEMBER, CT_MESSAGE_HEARTBEAT, on_heartbeat},
     {STAGE_MEMBER, CT_MESSAGE_METRICS, on_metrics},
     {STAGE_MEMBER, CT_MESSAGE_PEER, on_peer},
-    {STAGE_MEMBER, CT_MESSAGE_SIGNAL, on_signal},
-    {STAGE_MEMBER, CT_MESSAGE_STACKS, on_stacks},
-    {STAGE_MEMBER, CT_MESSAGE_CHAOS, on_chaos},
+    {STAGE_MEMBER, CT_MESSAGE_SIGNAL, relay_signal},
+    {STAGE_MEMBER, CT_MESSAGE_STACKS, relay_stacks},
+    {STAGE_MEMBER, CT_MESSAGE_CHAOS, relay_chaos},
     {STAGE_MEMBER, CT_MESSAGE_CLOCK, on_clock},
-    {STAGE_MEMBER, CT_MESSAGE_CALLS, on_calls},
+    {STAGE_MEMBER, CT_MESSAGE_CALLS, relay_calls},
     {STAGE_MEMBER, CT_MESSAGE_FAILURE, on_failure},
     {STAGE_MEMBER, CT_MESSAGE_STOPPED, on_stopped},
     {STAGE_MEMBER, CT_MESSAGE_LEAVE, on_leave},

@@ -6,13 +6,13 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
-void relay_signal(const struct peer *peer, const struct ct_signal *message)
+void relay_signal(struct peer *peer, const struct ct_message *message)
 {
     const struct round *round = peer->run->round;
-    struct ct_signal signal = *message;
+    struct ct_signal signal = *message->signal;
     const struct ct_message out = {CT_MESSAGE_SIGNAL, .signal = &signal};
 
-    if (message->generation != round->generation)
+    if (signal.generation != round->generation)
         return; /* of a world that is no more */
     (void)ct_copy(signal.host, sizeof signal.host, peer->host); /* same size */
     for (size_t i = 0; i < round->members.count; i++) {
@@ -97,16 +97,17 @@ static void answer(const struct peer *peer, const struct ct_stacks *message,
     peer_send(to->link.peer, &out);
 }
 
-void relay_stacks(struct peer *peer, const struct ct_stacks *message)
+void relay_stacks(struct peer *peer, const struct ct_message *message)
 {
     struct ct_stacks *stacks = ct_zalloc(sizeof *stacks);
+    const uint8_t what = message->stacks->what;
 
     if (!stacks)
         return; /* who asked waits for it only so long */
-    if (message->what == CT_STACKS_ASK)
-        ask(peer, message, stacks);
-    else if (message->what == CT_STACKS_TEXT || message->what == CT_STACKS_END)
-        answer(peer, message, stacks);
+    if (what == CT_STACKS_ASK)
+        ask(peer, message->stacks, stacks);
+    else if (what == CT_STACKS_TEXT || what == CT_STACKS_END)
+        answer(peer, message->stacks, stacks);
     free(stacks);
 }
 
@@ -123,15 +124,15 @@ static struct peer *find_first_node(const struct round *round)
     return NULL;
 }
 
-void relay_calls(const struct peer *peer, const struct ct_calls *message)
+void relay_calls(struct peer *peer, const struct ct_message *message)
 {
     const struct round *round = peer->run->round;
     const struct member *from = member_find(&round->members, peer->id);
     struct peer *to = find_first_node(round);
-    struct ct_calls calls = *message;
+    struct ct_calls calls = *message->calls;
 
     if (!from || !to || to == peer || !member_is_in_world(from) ||
-        message->generation != round->generation)
+        calls.generation != round->generation)
         return; /* of a world that is no more, or nobody compares now */
     calls.node = from->start.group_rank;
     (void)ct_copy(calls.host, sizeof calls.host, from->link.host); /* same size */
@@ -186,14 +187,13 @@ static void inject(struct peer *peer, const struct ct_chaos *message)
     peer_send(peer, &out);
 }
 
-void relay_chaos(struct peer *peer, const struct ct_chaos *message)
+void relay_chaos(struct peer *peer, const struct ct_message *message)
 {
-    const struct round *round = peer->run->round;
-    const struct member *to = member_find(&round->members, message->asker);
-    struct ct_chaos chaos = *message;
+    struct ct_chaos chaos = *message->chaos;
+    const struct member *to = member_find(&peer->run->round->members, chaos.asker);
 
-    if (!message->is_answer) {
-        inject(peer, message);
+    if (!chaos.is_answer) {
+        inject(peer, &chaos);
         return;
     }
     (void)ct_copy(chaos.host, sizeof chaos.host, peer->host);

@@ -7,15 +7,15 @@
 #include "rendezvous/session/run.h"
 
 /* A signal that `peer` got, to every other member of its world. */
-void relay_signal(const struct peer *peer, const struct ct_signal *message);
+void relay_signal(struct peer *peer, const struct ct_message *message);
 
 /* A question where workers are, to those of the world that are meant; or an answer, to who asked. */
-void relay_stacks(struct peer *peer, const struct ct_stacks *message);
+void relay_stacks(struct peer *peer, const struct ct_message *message);
 
 /* A fault that is asked for, to the node that has its target; or what became of it, to who asked. */
-void relay_chaos(struct peer *peer, const struct ct_chaos *message);
+void relay_chaos(struct peer *peer, const struct ct_message *message);
 
 /* When ranks of a node have made which call, to the node of group rank 0, which compares them. */
-void relay_calls(const struct peer *peer, const struct ct_calls *message);
+void relay_calls(struct peer *peer, const struct ct_message *message);
 
 #endif
