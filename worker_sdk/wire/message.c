@@ -61,21 +61,17 @@ struct field {
         .size = SIZE_OF(s, member), .element = (fields),                               \
         .element_fields = COUNT_OF(fields)                                             \
     }
+#define COUNTED(kind, s, count, member, capacity, fields)                              \
+    {.type = (kind), .offset = offsetof(struct s, count), .max = (capacity)},          \
+    {                                                                                  \
+        .type = FIELD_LIST, .offset = offsetof(struct s, member),                      \
+        .size = SIZE_OF(s, member[0]), .max = (capacity), .element = (fields),         \
+        .element_fields = COUNT_OF(fields)                                             \
+    }
 #define LIST(s, count, member, capacity, fields)                                       \
-    {.type = FIELD_COUNT, .offset = offsetof(struct s, count), .max = (capacity)},     \
-    {                                                                                  \
-        .type = FIELD_LIST, .offset = offsetof(struct s, member),                      \
-        .size = SIZE_OF(s, member[0]), .max = (capacity), .element = (fields),         \
-        .element_fields = COUNT_OF(fields)                                             \
-    }
-
+    COUNTED(FIELD_COUNT, s, count, member, capacity, fields)
 #define TAIL(s, count, member, capacity, fields)                                       \
-    {.type = FIELD_TAIL, .offset = offsetof(struct s, count), .max = (capacity)},      \
-    {                                                                                  \
-        .type = FIELD_LIST, .offset = offsetof(struct s, member),                      \
-        .size = SIZE_OF(s, member[0]), .max = (capacity), .element = (fields),         \
-        .element_fields = COUNT_OF(fields)                                             \
-    }
+    COUNTED(FIELD_TAIL, s, count, member, capacity, fields)
 
 /* `first` is the number in the first element, `s` ends the message. */
 #define TAIL_U64(s, first, element_size, capacity)                                     \
@@ -84,7 +80,7 @@ struct field {
         .size = (element_size), .max = (capacity)                                      \
     }
 
-static const struct field failure_fields[] = {
+static const struct field part_failure_fields[] = {
     U64(ct_failure, generation), U8(ct_failure, cause),
     I32(ct_failure, code),       I32(ct_failure, rank),
     I32(ct_failure, local_rank), I32(ct_failure, node_rank),
@@ -97,12 +93,12 @@ static const struct field failure_fields[] = {
     I32(ct_failure, error),
 };
 
-/* The message, which says more than STOP's copy of it. */
-static const struct field failure_message_fields[] = {
+/* The message, which says more than a failure that is a part of another one. */
+static const struct field failure_fields[] = {
     {.type = FIELD_STRUCT,
      .size = sizeof(struct ct_failure),
-     .element = failure_fields,
-     .element_fields = COUNT_OF(failure_fields)},
+     .element = part_failure_fields,
+     .element_fields = COUNT_OF(part_failure_fields)},
     TAIL_U64(ct_failure, age_ms, sizeof(struct ct_failure), 1),
 };
 
@@ -254,7 +250,7 @@ static const struct field metrics_fields[] = {
 static const struct field stop_fields[] = {
     U64(ct_stop, generation),   U8(ct_stop, reason),
     U8(ct_stop, is_final),      U32(ct_stop, restart_count),
-    U32(ct_stop, max_restarts), STRUCT(ct_stop, cause, failure_fields),
+    U32(ct_stop, max_restarts), STRUCT(ct_stop, cause, part_failure_fields),
     U8(ct_stop, culprit_fate),  STR(ct_stop, culprit),
 };
 
@@ -273,7 +269,7 @@ static const struct field stopped_fields[] = {
     U64(ct_stopped, generation),
     STRUCT(ct_stopped, more, more_fields),
     STRUCT(ct_stopped, hang, hang_view_fields),
-    LIST(ct_stopped, failure_count, failures, CT_FAILURES_MAX, failure_fields),
+    LIST(ct_stopped, failure_count, failures, CT_FAILURES_MAX, part_failure_fields),
     TAIL_U64(ct_stopped, failures[0].age_ms, sizeof(struct ct_failure),
              CT_FAILURES_MAX),
 };
@@ -362,7 +358,7 @@ static const struct field verdict_fields[] = {
     U8(ct_verdict, exit_code),
     U32(ct_verdict, restart_count),
     STRUCT(ct_verdict, more, more_fields),
-    LIST(ct_verdict, failure_count, failures, CT_FAILURES_MAX, failure_fields),
+    LIST(ct_verdict, failure_count, failures, CT_FAILURES_MAX, part_failure_fields),
     TAIL_U64(ct_verdict, failures[0].later_ms, sizeof(struct ct_failure),
              CT_FAILURES_MAX),
 };
@@ -540,86 +536,71 @@ static const struct field reload_fields[] = {
     TEXT(ct_reload, command),
 };
 
-#define LAYOUT(text, s, list)                                                          \
-    {                                                                                  \
-        .name = (text), .size = sizeof(struct s), .fields = (list),                    \
-        .field_count = COUNT_OF(list)                                                  \
-    }
+/* The kind, and the struct whose name its fields have. */
+#define LAYOUT(kind, s)                                                                \
+    [CT_MESSAGE_##kind] = {.name = #kind,                                              \
+                           .size = sizeof(struct ct_##s),                              \
+                           .fields = s##_fields,                                       \
+                           .field_count = COUNT_OF(s##_fields)}
 
 static const struct layout layouts[] = {
-    [CT_MESSAGE_HELLO] = LAYOUT("HELLO", ct_hello, hello_fields),
-    [CT_MESSAGE_WELCOME] = LAYOUT("WELCOME", ct_welcome, welcome_fields),
-    [CT_MESSAGE_REFUSE] = LAYOUT("REFUSE", ct_refuse, refuse_fields),
-    [CT_MESSAGE_CHALLENGE] = LAYOUT("CHALLENGE", ct_challenge, challenge_fields),
-    [CT_MESSAGE_PROOF] = LAYOUT("PROOF", ct_proof, proof_fields),
-    [CT_MESSAGE_SERVER_PROOF] = LAYOUT("SERVER_PROOF", ct_proof, proof_fields),
-    [CT_MESSAGE_JOIN] = LAYOUT("JOIN", ct_join, join_fields),
-    [CT_MESSAGE_WAITING] = LAYOUT("WAITING", ct_waiting, waiting_fields),
-    [CT_MESSAGE_START] = LAYOUT("START", ct_start, start_fields),
-    [CT_MESSAGE_HEARTBEAT] = LAYOUT("HEARTBEAT", ct_heartbeat, heartbeat_fields),
-    [CT_MESSAGE_HEARTBEAT_ACK] = LAYOUT("HEARTBEAT_ACK", ct_heartbeat,
-                                        heartbeat_fields),
-    [CT_MESSAGE_METRICS] = LAYOUT("METRICS", ct_metrics, metrics_fields),
-    [CT_MESSAGE_CLOCK] = LAYOUT("CLOCK", ct_clock, clock_fields),
-    [CT_MESSAGE_CALLS] = LAYOUT("CALLS", ct_calls, calls_fields),
-    [CT_MESSAGE_FAILURE] = LAYOUT("FAILURE", ct_failure, failure_message_fields),
-    [CT_MESSAGE_STOP] = LAYOUT("STOP", ct_stop, stop_fields),
-    [CT_MESSAGE_STOPPED] = LAYOUT("STOPPED", ct_stopped, stopped_fields),
-    [CT_MESSAGE_SUCCEEDED] = LAYOUT("SUCCEEDED", ct_succeeded, succeeded_fields),
-    [CT_MESSAGE_VERDICT] = LAYOUT("VERDICT", ct_verdict, verdict_fields),
-    [CT_MESSAGE_LEAVE] = LAYOUT("LEAVE", ct_leave, leave_fields),
-    [CT_MESSAGE_STOPPING] = LAYOUT("STOPPING", ct_stopping, stopping_fields),
-    [CT_MESSAGE_RESUME] = LAYOUT("RESUME", ct_resume, resume_fields),
-    [CT_MESSAGE_RESUMED] = LAYOUT("RESUMED", ct_resumed, resumed_fields),
-    [CT_MESSAGE_TICKET] = LAYOUT("TICKET", ct_ticket, ticket_fields),
-    [CT_MESSAGE_MEMBERS] = LAYOUT("MEMBERS", ct_members, members_fields),
-    [CT_MESSAGE_OFFER] = LAYOUT("OFFER", ct_offer, offer_fields),
-    [CT_MESSAGE_PEER] = LAYOUT("PEER", ct_peer, peer_fields),
-    [CT_MESSAGE_RESIZE] = LAYOUT("RESIZE", ct_resize, resize_fields),
-    [CT_MESSAGE_DRAIN] = LAYOUT("DRAIN", ct_drain, drain_fields),
-    [CT_MESSAGE_STACKS] = LAYOUT("STACKS", ct_stacks, stacks_fields),
-    [CT_MESSAGE_RESTART] = LAYOUT("RESTART", ct_restart, restart_fields),
-    [CT_MESSAGE_SAMPLES] = LAYOUT("SAMPLES", ct_samples, samples_fields),
-    [CT_MESSAGE_CHAOS] = LAYOUT("CHAOS", ct_chaos, chaos_fields),
-    [CT_MESSAGE_RELOAD] = LAYOUT("RELOAD", ct_reload, reload_fields),
-    [CT_MESSAGE_LOSS] = LAYOUT("LOSS", ct_loss, loss_fields),
-    [CT_MESSAGE_STILL] = LAYOUT("STILL", ct_still, still_fields),
-    [CT_MESSAGE_WORLD] = LAYOUT("WORLD", ct_world, world_fields),
-    [CT_MESSAGE_GROW] = LAYOUT("GROW", ct_grow, grow_fields),
-    [CT_MESSAGE_REACHABILITY] = LAYOUT("REACHABILITY", ct_reachability,
-                                       reachability_fields),
-    [CT_MESSAGE_SIGNAL] = LAYOUT("SIGNAL", ct_signal, signal_fields),
-    [CT_MESSAGE_WORKER_HELLO] = LAYOUT("WORKER_HELLO", ct_worker_hello,
-                                       worker_hello_fields),
-    [CT_MESSAGE_WORKER_STEP] = LAYOUT("WORKER_STEP", ct_worker_step,
-                                      worker_step_fields),
-    [CT_MESSAGE_WORKER_SHOULD_STOP] = LAYOUT(
-        "WORKER_SHOULD_STOP", ct_worker_should_stop, worker_should_stop_fields),
-    [CT_MESSAGE_WORKER_NODE_LOST] = LAYOUT("WORKER_NODE_LOST", ct_worker_node_lost,
-                                           worker_node_lost_fields),
-    [CT_MESSAGE_WORKER_CRASH_RECORD] = LAYOUT(
-        "WORKER_CRASH_RECORD", ct_worker_crash_record, worker_crash_record_fields),
-    [CT_MESSAGE_WORKER_PROGRESS] = LAYOUT("WORKER_PROGRESS", ct_worker_progress,
-                                          worker_progress_fields),
-    [CT_MESSAGE_WORKER_FLIGHT] = LAYOUT("WORKER_FLIGHT", ct_worker_flight,
-                                        worker_flight_fields),
-    [CT_MESSAGE_WORKER_RANK_LOST] = LAYOUT("WORKER_RANK_LOST", ct_worker_rank_lost,
-                                           worker_rank_lost_fields),
-    [CT_MESSAGE_WORKER_SHRINK] = LAYOUT("WORKER_SHRINK", ct_worker_shrink,
-                                        worker_shrink_fields),
-    [CT_MESSAGE_WORKER_WORLD] = LAYOUT("WORKER_WORLD", ct_worker_world,
-                                       worker_world_fields),
-    [CT_MESSAGE_WORKER_GROW] = LAYOUT("WORKER_GROW", ct_worker_grow,
-                                      worker_grow_fields),
-    [CT_MESSAGE_WORKER_HOLD] = LAYOUT("WORKER_HOLD", ct_worker_hold,
-                                      worker_hold_fields),
-    [CT_MESSAGE_WORKER_HOLD_REPLY] = LAYOUT("WORKER_HOLD_REPLY", ct_worker_hold_reply,
-                                            worker_hold_reply_fields),
-    [CT_MESSAGE_CTL_REQUEST] = LAYOUT("CTL_REQUEST", ct_ctl_request,
-                                      ctl_request_fields),
-    [CT_MESSAGE_CTL_REPLY] = LAYOUT("CTL_REPLY", ct_ctl_reply, ctl_reply_fields),
-    [CT_MESSAGE_HA_REPORT] = LAYOUT("HA_REPORT", ct_ha_report, ha_report_fields),
-    [CT_MESSAGE_HA_PLAN] = LAYOUT("HA_PLAN", ct_ha_plan, ha_plan_fields),
+    LAYOUT(HELLO, hello),
+    LAYOUT(WELCOME, welcome),
+    LAYOUT(REFUSE, refuse),
+    LAYOUT(CHALLENGE, challenge),
+    LAYOUT(PROOF, proof),
+    LAYOUT(SERVER_PROOF, proof),
+    LAYOUT(JOIN, join),
+    LAYOUT(WAITING, waiting),
+    LAYOUT(START, start),
+    LAYOUT(HEARTBEAT, heartbeat),
+    LAYOUT(HEARTBEAT_ACK, heartbeat),
+    LAYOUT(METRICS, metrics),
+    LAYOUT(CLOCK, clock),
+    LAYOUT(CALLS, calls),
+    LAYOUT(FAILURE, failure),
+    LAYOUT(STOP, stop),
+    LAYOUT(STOPPED, stopped),
+    LAYOUT(SUCCEEDED, succeeded),
+    LAYOUT(VERDICT, verdict),
+    LAYOUT(LEAVE, leave),
+    LAYOUT(STOPPING, stopping),
+    LAYOUT(RESUME, resume),
+    LAYOUT(RESUMED, resumed),
+    LAYOUT(TICKET, ticket),
+    LAYOUT(MEMBERS, members),
+    LAYOUT(OFFER, offer),
+    LAYOUT(PEER, peer),
+    LAYOUT(RESIZE, resize),
+    LAYOUT(DRAIN, drain),
+    LAYOUT(STACKS, stacks),
+    LAYOUT(RESTART, restart),
+    LAYOUT(SAMPLES, samples),
+    LAYOUT(CHAOS, chaos),
+    LAYOUT(RELOAD, reload),
+    LAYOUT(LOSS, loss),
+    LAYOUT(STILL, still),
+    LAYOUT(WORLD, world),
+    LAYOUT(GROW, grow),
+    LAYOUT(REACHABILITY, reachability),
+    LAYOUT(SIGNAL, signal),
+    LAYOUT(WORKER_HELLO, worker_hello),
+    LAYOUT(WORKER_STEP, worker_step),
+    LAYOUT(WORKER_SHOULD_STOP, worker_should_stop),
+    LAYOUT(WORKER_NODE_LOST, worker_node_lost),
+    LAYOUT(WORKER_CRASH_RECORD, worker_crash_record),
+    LAYOUT(WORKER_PROGRESS, worker_progress),
+    LAYOUT(WORKER_FLIGHT, worker_flight),
+    LAYOUT(WORKER_RANK_LOST, worker_rank_lost),
+    LAYOUT(WORKER_SHRINK, worker_shrink),
+    LAYOUT(WORKER_WORLD, worker_world),
+    LAYOUT(WORKER_GROW, worker_grow),
+    LAYOUT(WORKER_HOLD, worker_hold),
+    LAYOUT(WORKER_HOLD_REPLY, worker_hold_reply),
+    LAYOUT(CTL_REQUEST, ctl_request),
+    LAYOUT(CTL_REPLY, ctl_reply),
+    LAYOUT(HA_REPORT, ha_report),
+    LAYOUT(HA_PLAN, ha_plan),
 };
 
 static const struct layout *find_layout(int kind)
