@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rendezvous/session/entrance.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "rendezvous/session/dispatch.h"
+#include "rendezvous/session/endpoint_owner.h"
+#include "rendezvous/session/run_room.h"
+#include "rendezvous/session/session_limits.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+
+/* ---- Refused ----------------------------------------------------------------------------- */
+
+/* Who has proven nothing is called by its address. */
+static void format_name(char *dst, size_t size, const struct peer *peer, int code)
+{
+    char address[CT_ADDR_TEXT_MAX];
+
+    ct_addr_format_host(address, &peer->conn->remote);
+    if (peer->host[0] && code != CTRUN_E_AUTH)
+        (void)ct_copy(dst, size, peer->host);
+    else
+        (void)ct_format(dst, size, "%s%s%.64s%s", address,
+                        peer->host[0] ? " (calls itself " : "", peer->host,
+                        peer->host[0] ? ")" : "");
+}
+
+/* Refuses one that wants to be a member: those who wait for it are told. */
+void entrance_turn_away(struct peer *peer, int code, const char *text)
+{
+    const char *run_id = peer->dispatch->only_run_id;
+    struct run *run = run_id ? run_find(&peer->dispatch->runs, run_id) : NULL;
+    char name[CT_HOST_MAX];
+
+    if (run && !peer->is_probe) {
+        format_name(name, sizeof name, peer, code);
+        round_note_refused(run->round, name, code, ct_now_ms());
+        run_step(run, &(struct round_command){.kind = ROUND_TICK});
+    }
+    peer_refuse(peer, code, text);
+}
+
+/* ---- A member, new or back --------------------------------------------------------------- */
+
+static void welcome(struct peer *peer, const struct member_link *link)
+{
+    struct ct_welcome out = {
+        .heartbeat_ms = peer->run->heartbeat_ms,
+        .lost_after_ms = peer->run->round->settings.lost_after_ms,
+        .wall_ns = ct_wall_ns(),
+        .instance = peer->run->round->settings.instance,
+        .term = peer->dispatch->term,
+    };
+
+    (void)ct_copy(out.seen_as, sizeof out.seen_as, link->seen_as);
+    (void)ct_copy(out.host, sizeof out.host, peer->dispatch->host); /* same size */
+    peer_send(peer, &(struct ct_message){CT_MESSAGE_WELCOME, .welcome = &out});
+}
+
+/* With it the agent may come back on another connection. */
+static void send_ticket(struct peer *peer, const struct member_link *link)
+{
+    const struct ct_ticket ticket = {.id = link->id, .key = link->key};
+
+    peer_send(peer, &(struct ct_message){CT_MESSAGE_TICKET, .ticket = &ticket});
+}
+
+/* 0 when there is no randomness: then a connection that breaks is the end of a membership. */
+static uint64_t make_key(void)
+{
+    uint64_t key = 0;
+
+    return getrandom(&key, sizeof key, 0) == (ssize_t)sizeof key ? key : 0;
+}
+
+static struct member_link make_link(struct peer *peer)
+{
+    struct member_link link = {
+        .id = peer->id, .peer = peer, .job = peer->job, .serves = peer->serves};
+
+    (void)ct_copy(link.host, sizeof link.host, peer->host); /* same size */
+    ct_addr_format_host(link.seen_as, &peer->conn->remote);
+    ct_addr_format_host(link.reached_at, &peer->conn->local);
+    return link;
+}
+
+static void add_member(struct peer *peer, struct run *run)
+{
+    struct round_command command = {.kind = ROUND_ADD};
+    struct member_link link;
+
+    /* Anew: members are kept in this order, and with a token who came first may prove last. */
+    peer->id = ++peer->dispatch->runs.last_id;
+    link = make_link(peer);
+    link.key = make_key();
+    command.id = link.id;
+    command.link = &link;
+    if (!conn_prove(peer->conn, CONN_MEMBER)) {
+        if (run->round->members.count == 0)
+            run_forget(run);
+        return;
+    }
+    if (round_step(run->round, &command, ct_now_ms()) < 0) {
+        if (run->round->members.count == 0)
+            run_forget(run);
+        peer_refuse(peer, -ENOMEM, "the rendezvous server is out of memory");
+        return;
+    }
+    peer->run = run;
+    conn_clear_deadline(peer->conn);
+    run_arm_timer(run);
+    ct_log_often(&peer->dispatch->runs.comings, CTRUN_LOG_INFO,
+                 "agent connected run=%s host=%s address=%s", run->id, peer->host,
+                 link.seen_as);
+    welcome(peer, &link);
+    if (link.key != 0)
+        send_ticket(peer, &link);
+}
+
+static const char new_launcher[] = "this rendezvous does not know the run: the "
+                                   "launcher that served it before is gone, "
+                                   "and the workers of its node with it";
+
+/* Workers of another founding of the run may live: nobody founds it here for a while. */
+static void note_other(struct dispatch *dispatch, const struct ct_hello *hello,
+                       struct run *run)
+{
+    const uint64_t now_ms = ct_now_ms();
+
+    run_memory_note(&dispatch->runs.memory, hello->run_id, hello->generation, now_ms);
+    if (run && run->round->generation == 0) {
+        round_raise_floor(run->round, hello->generation);
+        round_hold(run->round, now_ms);
+        run_arm_timer(run); /* it may be told */
+    }
+}
+
+/* The agent was a member before its connection broke, or before this server began. */
+static void resume_member(struct peer *peer, const struct ct_hello *hello)
+{
+    const char *run_id = hello->run_id;
+    struct run *run = run_find(&peer->dispatch->runs, run_id);
+    const struct ct_message message = {CT_MESSAGE_RESUME, .resume = &peer->resume};
+    const struct member_link link = make_link(peer);
+    const struct round_command command = {.kind = ROUND_RESUME,
+                                          .id = peer->resume.id,
+                                          .link = &link,
+                                          .message = &message};
+
+    if (!run) {
+        run_memory_note(&peer->dispatch->runs.memory, run_id, peer->resume.generation,
+                        ct_now_ms());
+        peer_refuse(peer, CTRUN_E_LEADER_LOST,
+                    peer->dispatch->only_run_id
+                        ? new_launcher
+                        : "this rendezvous does not know the run: it was restarted "
+                          "without its journal, or the run has ended");
+        return;
+    }
+    if (run_try(run, &command) == 0) {
+        peer->run = run;
+        peer->id = peer->resume.id;
+        conn_clear_deadline(peer->conn);
+        (void)conn_prove(peer->conn, CONN_MEMBER); /* else on_close() tells the run */
+        ct_log_often(&peer->dispatch->runs.comings, CTRUN_LOG_INFO,
+                     "agent resumed run=%s host=%s address=%s", run->id, peer->host,
+                     link.seen_as);
+        welcome(peer, &link);
+    } else {
+        if (hello->instance != 0 && hello->instance != run->round->settings.instance)
+            note_other(peer->dispatch, hello, run);
+        peer_refuse(peer, CTRUN_E_LEADER_LOST,
+                    peer->dispatch->only_run_id &&
+                            run->round->generation < peer->resume.generation
+                        ? new_launcher
+                        : "the run has gone on without this node: nothing was received "
+                          "from it for too long");
+    }
+    run_execute(run);
+}
+
+/* ---- Who comes --------------------------------------------------------------------------- */
+
+/* True when the run id of this HELLO cannot be served here; then it was refused. */
+static bool refuse_foreign(struct peer *peer, const struct ct_hello *hello)
+{
+    const char *ours = peer->dispatch->only_run_id;
+    char text[CT_REASON_MAX], owner[128], job[128];
+
+    if (!ours && hello->job_count > 0 && hello->job[0].wants_launcher) {
+        entrance_turn_away(peer, CTRUN_E_WRONG_RUN,
+                           "this is a server of many runs, not a node of the job");
+        return true;
+    }
+    if (!ours || strcmp(ours, hello->run_id) == 0)
+        return false;
+    endpoint_owner_format(owner, sizeof owner);
+    endpoint_owner_format_job(run_find(&peer->dispatch->runs, ours), job, sizeof job);
+    (void)ct_format(
+        text, sizeof text,
+        "this endpoint belongs to run '%s'%s%s, you are run '%s': use another "
+        "port, or give all nodes of one job the same run id",
+        ours, owner, job, hello->run_id);
+    entrance_turn_away(peer, CTRUN_E_WRONG_RUN, text);
+    return true;
+}
+
+/* True when this agent has had workers of another founding of the run: it is not let in, and while
+ * there are such agents nobody founds the run here. */
+static bool refuse_other_instance(struct peer *peer, const struct ct_hello *hello,
+                                  struct run *run)
+{
+    struct dispatch *dispatch = peer->dispatch;
+    const struct run_memory_entry *known = run_memory_find(&dispatch->runs.memory,
+                                                           hello->run_id);
+
+    if (hello->instance == 0)
+        return false;
+    if (run ? run->round->settings.instance == hello->instance
+            : known && known->instance == hello->instance) {
+        if (run)
+            round_raise_floor(run->round, hello->generation);
+        return false;
+    }
+    note_other(dispatch, hello, run);
+    peer_refuse(peer, CTRUN_E_LEADER_LOST,
+                "this rendezvous does not know the run that this node belongs to: it "
+                "was restarted");
+    return true;
+}
+
+/* A node of a run that lives, and whose endpoint this is: see launcher/ha/ha_messenger.c. Nobody
+ * founds that run here; where it is comes next. */
+static void on_messenger(struct peer *peer, const struct ct_hello *hello)
+{
+    struct dispatch *dispatch = peer->dispatch;
+    struct run *run = run_find(&dispatch->runs, hello->run_id);
+
+    if ((run && run->round->settings.instance == hello->instance) ||
+        peer->resume.key == dispatch->ha.plan.epoch) {
+        conn_finish(peer->conn); /* the run is here, or another one of the same etcd */
+        return;
+    }
+    note_other(dispatch, hello, run);
+    peer->is_messenger = dispatch->ha.hooks != NULL;
+    if (!peer->is_messenger)
+        peer_refuse(peer, CTRUN_E_USAGE, "this rendezvous was started without --ha");
+}
+
+void entrance_on_plan(struct peer *peer, const struct ct_message *message)
+{
+    const struct ct_ha_plan *plan = message->ha_plan;
+    const struct ha_hooks *hooks = peer->dispatch->ha.hooks;
+
+    if (plan->epoch != 0 && plan->phase == CT_HA_ACTIVE)
+        hooks->on_found(hooks->context, plan);
+    peer_refuse(peer, CTRUN_E_CLOSED, "the plan was received");
+}
+
+/* For another run; false: then it was refused. */
+static bool has_room(struct peer *peer)
+{
+    struct dispatch *dispatch = peer->dispatch;
+
+    if (!admission_has_secret(&dispatch->rules) &&
+        !run_room_make(&dispatch->runs, &peer->conn->remote)) {
+        peer_refuse(peer, -ENOBUFS,
+                    "this rendezvous server has too many runs of your address; with a "
+                    "token it does not count them");
+        return false;
+    }
+    if (dispatch->runs.count < RUNS_MAX)
+        return true;
+    peer_refuse(peer, -ENOBUFS, "this rendezvous server has no room for another run");
+    return false;
+}
+
+/* This agent may take part in its run. */
+static void admit(struct peer *peer, const struct ct_hello *hello)
+{
+    struct dispatch *dispatch = peer->dispatch;
+    struct run *run;
+    int rc = 0;
+
+    if (refuse_foreign(peer, hello))
+        return;
+    if (dispatch->commit &&
+        !peer->commit) { /* it came while another node was elected */
+        ha_relay_send_where(&dispatch->ha, peer);
+        conn_finish(peer->conn);
+        return;
+    }
+    if (peer->resume.key != 0 && peer->resume.id == 0) {
+        on_messenger(peer, hello);
+        return;
+    }
+    if (peer->resume.key != 0) {
+        resume_member(peer, hello);
+        return;
+    }
+    run = run_find(&dispatch->runs, hello->run_id);
+    if (refuse_other_instance(peer, hello, run))
+        return;
+    if (run && run->round->state == ROUND_CLOSED) {
+        peer_refuse(peer, CTRUN_E_CLOSED,
+                    "the run is over: its last nodes are just leaving");
+        return;
+    }
+    if (!run && !has_room(peer))
+        return;
+    if (run && round_is_deserted(run->round))
+        rc = run_renew(run, hello);
+    else if (!run && (run = run_create(&dispatch->runs, hello, &rc)))
+        run->founder = peer->conn->remote;
+    if (rc < 0) {
+        peer_refuse(peer, rc == -EINVAL ? CTRUN_E_USAGE : rc,
+                    rc == -EINVAL
+                        ? "HELLO with impossible limits: 1 <= min nodes <= max nodes "
+                          "<= 65535 and a lease above 0 are needed"
+                        : "the rendezvous server is out of memory");
+        return;
+    }
+    add_member(peer, run);
+}
+
+static void challenge(struct peer *peer, const struct admission_reply *reply)
+{
+    if (reply->has_offer)
+        peer_send(peer, &(struct ct_message){CT_MESSAGE_OFFER, .offer = &reply->offer});
+    peer_send(peer, &(struct ct_message){CT_MESSAGE_CHALLENGE,
+                                         .challenge = &reply->challenge});
+}
+
+void entrance_on_hello(struct peer *peer, const struct ct_message *message)
+{
+    const struct ct_hello *hello = message->hello;
+    struct dispatch *dispatch = peer->dispatch;
+    struct admission_reply reply;
+    struct ctrun_error err;
+    const char *why = admission_check(&dispatch->rules, &peer->offer, hello);
+    int rc;
+
+    peer->id = ++dispatch->runs.last_id;
+    (void)ct_copy(peer->host, sizeof peer->host, hello->host); /* same size */
+    peer->serves = dispatch->is_in_agent && hello->pid == getpid() &&
+                   strcmp(hello->host, dispatch->host) == 0;
+    if (hello->job_count > 0 &&
+        hello->instance == 0) /* else it was of the run before */
+        peer->job = hello->job[0];
+    /* Whose run this is, an unproven client hears only where nobody has to prove anything. */
+    if (!admission_has_secret(&dispatch->rules) && refuse_foreign(peer, hello))
+        return;
+    if (why) {
+        entrance_turn_away(peer, CTRUN_E_AUTH, why);
+        return;
+    }
+    if (!admission_has_secret(&dispatch->rules)) {
+        admit(peer, hello);
+        return;
+    }
+    rc = admission_create(&peer->admission, &dispatch->rules, &peer->offer,
+                          &peer->resume, hello, &reply, &err);
+    if (rc < 0)
+        peer_refuse(peer, rc, err.text);
+    else
+        challenge(peer, &reply);
+}
+
+void entrance_on_proof(struct peer *peer, const struct ct_message *message)
+{
+    const struct ct_proof *proof = message->proof;
+    struct admission *admission = peer->admission;
+    struct ct_proof out;
+    struct ct_seal seal = {0};
+
+    peer->admission = NULL;
+    if (admission_prove(admission, proof, &out, &seal)) {
+        peer_send(peer, &(struct ct_message){CT_MESSAGE_SERVER_PROOF, .proof = &out});
+        peer->outbox.seal = seal; /* what follows */
+        admit(peer, admission_hello(admission));
+    } else {
+        entrance_turn_away(
+            peer, CTRUN_E_AUTH,
+            "your token is not the one of this rendezvous: give the same "
+            "--rdzv-token-file or CTRUN_TOKEN on every node");
+    }
+    ct_seal_wipe(&seal);
+    admission_destroy(admission);
+}
