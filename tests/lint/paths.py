@@ -17,7 +17,7 @@ import sys
 PATHS = {
     "the status of a worker that failed, from waitid() to the line on the console": (25, 3, """
   agent/worker/worker_group_reap.c     worker_group_reap
-  agent/worker/worker.c                worker_end
+  agent/worker/worker_end.c            worker_end
   agent/postmortem/exit_cause.c        exit_cause_classify
   agent/worker/worker_group_restart.c  worker_group_find_final
   agent/agent_round.c                  on_failure
