@@ -2,7 +2,6 @@
 #include "agent/watch/rank_load.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,18 +130,6 @@ static double middle_of_others(const struct rank_rates *rates, int count, int in
     return others > 0 ? list[(others - 1) / 2] : 0;
 }
 
-__attribute__((format(printf, 2, 3))) static void add(char dst[RANK_LOAD_TEXT_MAX],
-                                                      const char *format, ...)
-{
-    char text[128];
-    va_list words;
-
-    va_start(words, format);
-    (void)vsnprintf(text, sizeof text, format, words);
-    va_end(words);
-    (void)ct_append_item(dst, RANK_LOAD_TEXT_MAX, "; ", "%s", text); /* fits */
-}
-
 void rank_load_differs(char dst[RANK_LOAD_TEXT_MAX], const struct rank_rates *rates,
                        int count, int index)
 {
@@ -158,19 +145,26 @@ void rank_load_differs(char dst[RANK_LOAD_TEXT_MAX], const struct rank_rates *ra
                                    offsetof(struct rank_rates, resent)),
         .mhz = middle_of_others(rates, count, index, offsetof(struct rank_rates, mhz))};
 
-    *dst = '\0';
+    *dst = '\0'; /* all of it fits */
     if (own->wait >= others.wait + WAIT_MORE)
-        add(dst, "ready to run but without a CPU %.1f %% of the time (others %.1f)",
+        (void)ct_append_item(
+            dst, RANK_LOAD_TEXT_MAX, "; ",
+            "ready to run but without a CPU %.1f %% of the time (others %.1f)",
             own->wait * 100, others.wait * 100);
     if (own->steal >= others.steal + STEAL_MORE)
-        add(dst, "its CPU taken by the hypervisor %.1f %% of the time (others %.1f)",
+        (void)ct_append_item(
+            dst, RANK_LOAD_TEXT_MAX, "; ",
+            "its CPU taken by the hypervisor %.1f %% of the time (others %.1f)",
             own->steal * 100, others.steal * 100);
     if (own->mhz > 0 && own->mhz <= others.mhz * CLOCK_PART)
-        add(dst, "its CPU at %.0f MHz (others %.0f)", own->mhz, others.mhz);
+        (void)ct_append_item(dst, RANK_LOAD_TEXT_MAX, "; ",
+                             "its CPU at %.0f MHz (others %.0f)", own->mhz, others.mhz);
     if (own->faults >= 2 * others.faults + FAULTS_MORE)
-        add(dst, "%.0f pages a second from the disk (others %.0f)", own->faults,
-            others.faults);
+        (void)ct_append_item(dst, RANK_LOAD_TEXT_MAX, "; ",
+                             "%.0f pages a second from the disk (others %.0f)",
+                             own->faults, others.faults);
     if (own->resent >= 2 * others.resent + RESENT_MORE)
-        add(dst, "%.0f TCP segments a second sent again (others %.0f)", own->resent,
-            others.resent);
+        (void)ct_append_item(dst, RANK_LOAD_TEXT_MAX, "; ",
+                             "%.0f TCP segments a second sent again (others %.0f)",
+                             own->resent, others.resent);
 }
