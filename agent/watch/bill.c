@@ -124,17 +124,12 @@ void bill_format_parts(char *dst, size_t size, const struct bill_sum *sum)
     }
 }
 
-static void write_text(struct ct_writer *out, const char *text)
-{
-    ct_write_raw(out, text, strlen(text));
-}
-
 static void write_number(struct ct_writer *out, long long number)
 {
     char text[24];
 
     (void)ct_format(text, sizeof text, "%lld", number);
-    write_text(out, text);
+    ct_write_text(out, text);
 }
 
 void bill_write_phases(struct ct_writer *out, unsigned phases)
@@ -144,27 +139,27 @@ void bill_write_phases(struct ct_writer *out, unsigned phases)
     for (int phase = 0; phase < BILL_PHASES; phase++) {
         if (!(phases & 1u << phase))
             continue;
-        write_text(out, before);
+        ct_write_text(out, before);
         ct_json_write_str(out, names[phase]);
         before = ",";
     }
-    write_text(out, *before == '[' ? "[]" : "]");
+    ct_write_text(out, *before == '[' ? "[]" : "]");
 }
 
 void bill_write_parts(struct ct_writer *out, const struct bill_sum *sum)
 {
-    write_text(out, "[");
+    ct_write_text(out, "[");
     for (int i = 0; i < sum->count; i++) {
-        write_text(out, i > 0 ? ",{\"phases\":" : "{\"phases\":");
+        ct_write_text(out, i > 0 ? ",{\"phases\":" : "{\"phases\":");
         bill_write_phases(out, sum->parts[i].phases);
-        write_text(out, ",\"ms\":");
+        ct_write_text(out, ",\"ms\":");
         write_number(out, (long long)sum->parts[i].ms);
-        write_text(out, ",\"rank\":");
+        ct_write_text(out, ",\"rank\":");
         if (sum->parts[i].rank < 0)
-            write_text(out, "null");
+            ct_write_text(out, "null");
         else
             write_number(out, sum->parts[i].rank);
-        write_text(out, "}");
+        ct_write_text(out, "}");
     }
-    write_text(out, "]");
+    ct_write_text(out, "]");
 }

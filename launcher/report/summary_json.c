@@ -25,7 +25,7 @@ struct page {
 /* The writer remembers when something did not fit; it is asked once, at the end. */
 static void put(struct page *page, const char *text)
 {
-    ct_write_raw(&page->out, text, strlen(text));
+    ct_write_text(&page->out, text);
 }
 
 static void begin(struct page *page, const char *bracket)

@@ -166,6 +166,11 @@ void ct_write_str(struct ct_writer *out, const char *text)
     ct_write_blob(out, text, strlen(text));
 }
 
+void ct_write_text(struct ct_writer *out, const char *text)
+{
+    ct_write_raw(out, text, strlen(text));
+}
+
 int ct_write_end(const struct ct_writer *out)
 {
     return out->bad || out->length > INT_MAX ? -EMSGSIZE : (int)out->length;

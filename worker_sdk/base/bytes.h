@@ -58,6 +58,8 @@ void ct_write_i64(struct ct_writer *out, int64_t value);
 void ct_write_str(struct ct_writer *out, const char *text);
 void ct_write_blob(struct ct_writer *out, const void *data, size_t length);
 void ct_write_raw(struct ct_writer *out, const void *data, size_t length);
+/* Without a length in front. */
+void ct_write_text(struct ct_writer *out, const char *text);
 /* The number of bytes written, or -EMSGSIZE when they did not fit. */
 int ct_write_end(const struct ct_writer *out);
 

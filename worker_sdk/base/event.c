@@ -38,33 +38,28 @@ void ct_event_close(void)
         (void)close(fd);
 }
 
-static void write_text(struct ct_writer *out, const char *text)
-{
-    ct_write_raw(out, text, strlen(text));
-}
-
 void ct_json_write_str(struct ct_writer *out, const char *text)
 {
     const uint8_t *at = (const uint8_t *)text;
     char escape[8];
     size_t length;
 
-    write_text(out, "\"");
+    ct_write_text(out, "\"");
     for (; *at; at += length) {
         if (ct_utf8_decode(at, &length) == UINT32_MAX) {
-            write_text(out, "\\ufffd");
+            ct_write_text(out, "\\ufffd");
             length = 1;
         } else if (*at == '"' || *at == '\\') {
             (void)ct_format(escape, sizeof escape, "\\%c", *at);
-            write_text(out, escape);
+            ct_write_text(out, escape);
         } else if (*at < 0x20 || *at == 0x7f) {
             (void)ct_format(escape, sizeof escape, "\\u%04x", *at);
-            write_text(out, escape);
+            ct_write_text(out, escape);
         } else {
             ct_write_raw(out, at, length);
         }
     }
-    write_text(out, "\"");
+    ct_write_text(out, "\"");
 }
 
 /* The first size suffices for text with little to escape; an escaped text has six times its length at most. */
@@ -89,9 +84,9 @@ int ct_json_append_str(struct ct_buf *out, const char *text)
 
 static void write_key(struct ct_event *event, const char *key)
 {
-    write_text(&event->out, event->out.length > 1 ? "," : "");
+    ct_write_text(&event->out, event->out.length > 1 ? "," : "");
     ct_json_write_str(&event->out, key);
-    write_text(&event->out, ":");
+    ct_write_text(&event->out, ":");
 }
 
 void ct_event_begin(struct ct_event *event, const char *name)
@@ -100,7 +95,7 @@ void ct_event_begin(struct ct_event *event, const char *name)
     if (!event->is_wanted)
         return;
     ct_writer_init(&event->out, event->line, sizeof event->line);
-    write_text(&event->out, "{");
+    ct_write_text(&event->out, "{");
     ct_event_str(event, "event", name);
     ct_event_int(event, "version", CT_EVENT_VERSION);
     ct_event_int(event, "time_ns", (int64_t)ct_wall_ns());
@@ -112,7 +107,7 @@ void ct_event_raw(struct ct_event *event, const char *key, const char *json)
     if (!event->is_wanted)
         return;
     write_key(event, key);
-    write_text(&event->out, json);
+    ct_write_text(&event->out, json);
 }
 
 void ct_event_int(struct ct_event *event, const char *key, int64_t value)
@@ -139,7 +134,7 @@ void ct_event_end(struct ct_event *event)
 
     if (!event->is_wanted || fd < 0)
         return;
-    write_text(&event->out, "}\n");
+    ct_write_text(&event->out, "}\n");
     if (event->out.bad) {
         ct_warn("event dropped reason=too_long limit=%d", CT_EVENT_MAX_BYTES);
         return;

@@ -22,11 +22,6 @@ enum {
     FAIL_JSON_MAX_BYTES = 2 * 6 * (CTRUN_ERROR_TEXT_MAX + 64) + 256
 };
 
-static void put(struct ct_writer *out, const char *text)
-{
-    ct_write_raw(out, text, strlen(text));
-}
-
 static int fail_format(struct ct_writer *out, const struct ctrun_error *err)
 {
     char text[CTRUN_ERROR_TEXT_MAX + 64] = "the worker failed without saying why";
@@ -38,16 +33,16 @@ static int fail_format(struct ct_writer *out, const struct ctrun_error *err)
                         err->text);
     (void)ct_format(seconds, sizeof seconds, "%llu",
                     (unsigned long long)(ct_wall_ns() / 1000000000u));
-    put(out, "{\"message\": {\"message\": ");
+    ct_write_text(out, "{\"message\": {\"message\": ");
     ct_json_write_str(out, text);
-    put(out, ", \"extraInfo\": {\"py_callstack\": ");
+    ct_write_text(out, ", \"extraInfo\": {\"py_callstack\": ");
     ct_json_write_str(out, text);
-    put(out, ", \"timestamp\": ");
+    ct_write_text(out, ", \"timestamp\": ");
     ct_json_write_str(out, seconds);
     (void)ct_format(code, sizeof code, "%d", err ? err->code : 0);
-    put(out, ", \"ctrun_error\": ");
-    put(out, code);
-    put(out, "}}}\n");
+    ct_write_text(out, ", \"ctrun_error\": ");
+    ct_write_text(out, code);
+    ct_write_text(out, "}}}\n");
     return ct_write_end(out);
 }
 
