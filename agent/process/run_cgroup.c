@@ -56,17 +56,13 @@ static bool find_mount(const char *mounts, char *dst, size_t size)
 /* The line "0::/path". */
 static bool find_membership(const char *membership, char *dst, size_t size)
 {
-    char line[RUN_CGROUP_LINE_MAX];
-    bool is_found = false;
-    FILE *file = fopen(membership, "re");
+    char text[4 * RUN_CGROUP_LINE_MAX]; /* with version 1, a line for each controller */
+    const char *path;
 
-    while (file && !is_found && fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = '\0';
-        is_found = ct_starts_with(line, "0::/") && ct_copy(dst, size, line + 3) >= 0;
-    }
-    if (file)
-        (void)fclose(file);
-    return is_found;
+    (void)ct_small_file_read(text, sizeof text, membership);
+    path = ct_small_file_find(text, "0::");
+    return path && *path == '/' &&
+           ct_format(dst, size, "%.*s", (int)strcspn(path, "\n"), path) >= 0;
 }
 
 /* ---- What was left ---------------------------------------------------------------------- */

@@ -35,20 +35,20 @@ static bool is_harmless_or_meant(int signal)
     }
 }
 
-/* "\nSigCgt:\t0000000180004a02" */
+/* "SigCgt:\t0000000180004a02" */
 static bool has_signal(const char *status, const char *field, int signal)
 {
-    const char *at = strstr(status, field);
+    const char *mask = ct_small_file_find(status, field);
 
-    return at && strtoull(at + strlen(field), NULL, 16) >> (signal - 1) & 1;
+    return mask && strtoull(mask, NULL, 16) >> (signal - 1) & 1;
 }
 
 bool signal_effect_reads_fatal(const char *status, int signal)
 {
-    return !is_harmless_or_meant(signal) && strstr(status, "\nSigCgt:") &&
-           !has_signal(status, "\nSigCgt:", signal) &&
-           !has_signal(status, "\nSigIgn:", signal) &&
-           !has_signal(status, "\nSigBlk:", signal);
+    return !is_harmless_or_meant(signal) && ct_small_file_find(status, "SigCgt:") &&
+           !has_signal(status, "SigCgt:", signal) &&
+           !has_signal(status, "SigIgn:", signal) &&
+           !has_signal(status, "SigBlk:", signal);
 }
 
 static bool thread_reads_fatal(pid_t pid, const char *thread, int signal)
@@ -81,5 +81,5 @@ bool signal_effect_is_caught(pid_t pid, int signal)
     char status[STATUS_MAX_BYTES];
 
     (void)ct_small_file_of(status, sizeof status, pid, 0, "status");
-    return has_signal(status, "\nSigCgt:", signal);
+    return has_signal(status, "SigCgt:", signal);
 }

@@ -58,8 +58,8 @@ static void format_tracer(char *dst, size_t size, const struct live_native *nati
     long pid = 0;
 
     (void)ct_small_file_of(status, sizeof status, pid_of(native), thread->id, "status");
-    if (thread->error == -EPERM && (tracer = strstr(status, "\nTracerPid:")))
-        pid = strtol(tracer + strlen("\nTracerPid:"), NULL, 10);
+    if (thread->error == -EPERM && (tracer = ct_small_file_find(status, "TracerPid:")))
+        pid = strtol(tracer, NULL, 10);
     *dst = '\0';
     if (pid > 0)
         (void)ct_format(dst, size, ", traced by pid %ld", pid);

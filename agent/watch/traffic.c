@@ -12,18 +12,12 @@ enum {
     TEXT_MAX_BYTES = 4096
 };
 
-/* The number behind `label`, which begins a line; 0: there is none. */
+/* 0: no line begins with the label. */
 static uint64_t number_behind(const char *text, const char *label)
 {
-    const size_t length = strlen(label);
+    const char *number = ct_small_file_find(text, label);
 
-    for (const char *line = text; line && *line;) {
-        if (strncmp(line, label, length) == 0)
-            return strtoull(line + length, NULL, 10);
-        line = strchr(line, '\n');
-        line = line ? line + 1 : NULL;
-    }
-    return 0;
+    return number ? strtoull(number, NULL, 10) : 0;
 }
 
 static uint64_t bytes_of(pid_t pid)

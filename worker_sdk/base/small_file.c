@@ -46,6 +46,16 @@ ssize_t ct_small_file_of(char *dst, size_t size, pid_t pid, pid_t thread,
     return ct_small_file_read(dst, size, path);
 }
 
+const char *ct_small_file_find(const char *text, const char *label)
+{
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (ct_starts_with(line, label))
+            return line + strlen(label);
+    }
+    return NULL;
+}
+
 /* "/proc/PID/task/TID/stat": snprintf is not async-signal-safe. */
 static char *add_number(char *at, pid_t number)
 {

@@ -16,6 +16,8 @@ ssize_t ct_small_file_line(char *dst, size_t size, const char *path);
 /* The first of /proc/PID/NAME, or of /proc/PID/task/THREAD/NAME where `thread` is not 0. */
 ssize_t ct_small_file_of(char *dst, size_t size, pid_t pid, pid_t thread,
                          const char *name);
+/* What stands behind `label`, which begins a line of the text, up to its end. NULL: no line begins so. Pure. */
+const char *ct_small_file_find(const char *text, const char *label);
 /* What /proc/PID/stat, or that of its thread where `thread` is not 0, has after the name, which may hold anything: the
  * state (field 3 of proc(5)) comes first. Written to dst; NULL: there is no such process or thread.
  * Async-signal-safe. */

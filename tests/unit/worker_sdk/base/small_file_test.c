@@ -46,6 +46,15 @@ static void a_process_of_which_nothing_can_be_read_has_not_ended(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+static void a_label_counts_only_where_a_line_begins(void **state)
+{
+    (void)state;
+    assert_string_equal(ct_small_file_find("a: b: 1\n\nb: 2\nb: 3", "b:"), " 2\nb: 3");
+    assert_string_equal(ct_small_file_find("a: 1", "a:"), " 1");
+    assert_null(ct_small_file_find("a: b: 1\n", "b:"));
+    assert_null(ct_small_file_find("", "b:"));
+}
+
 static void
 what_is_behind_a_name_begins_with_the_state_whatever_the_name_is(void **state)
 {
@@ -77,6 +86,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_is_known_by_pid_and_start),
         cmocka_unit_test(a_process_that_was_reaped_has_ended),
+        cmocka_unit_test(a_label_counts_only_where_a_line_begins),
         cmocka_unit_test(
             what_is_behind_a_name_begins_with_the_state_whatever_the_name_is),
         cmocka_unit_test(who_runs_waits_in_no_function),
