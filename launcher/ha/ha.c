@@ -28,11 +28,8 @@ static struct ha_node *add_node(struct ha *ha, uint64_t peer)
     size_t capacity = ha->node_capacity ? 2 * ha->node_capacity : 16;
 
     if (ha->node_count == ha->node_capacity) {
-        if (!(nodes = ct_zalloc_array(capacity, sizeof *nodes)))
+        if (!(nodes = ct_realloc_array(ha->nodes, capacity, sizeof *nodes)))
             return NULL; /* it counts as absent */
-        if (ha->nodes)
-            memcpy(nodes, ha->nodes, ha->node_count * sizeof *nodes);
-        free(ha->nodes);
         ha->nodes = nodes;
         ha->node_capacity = capacity;
     }
