@@ -28,6 +28,7 @@ void link_seek(struct link *link, uint64_t timeout_ms)
     link->is_resuming = link->ticket.key != 0;
 }
 
+/* A connection that is up stays, and its address with it: `servers` is read until the next attempt asks `find`. */
 void link_find_servers(struct link *link,
                        size_t (*find)(void *context, struct ct_addr *out, size_t max))
 {
@@ -106,6 +107,7 @@ static void try_server(struct link *link)
         link_fail_attempt(link, rc, "connect");
         return;
     }
+    /* It takes fd, on failure, too. */
     link->socket = loop_watch_open(link->options.loop, fd, link_on_socket, link);
     if (!link->socket) {
         link_fail_attempt(link, -ENOMEM, "connect");

@@ -43,6 +43,7 @@ bool node_lease_ack(struct node_lease *lease, uint64_t sequence, uint64_t now_ms
     if (sequence == 0 || sequence > lease->sequence ||
         lease->sequence - sequence >= NODE_LEASE_SLOTS)
         return false; /* not one of ours, or too old to tell when it was sent */
+    /* The next server counts on the deadline: an answer behind it brings no worker back to life. */
     if (lease->is_replaceable && node_lease_is_over(lease, now_ms))
         return false;
     sent_ms = lease->sent_ms[sequence % NODE_LEASE_SLOTS];
@@ -112,6 +113,8 @@ bool node_lease_has_patience(const struct node_lease *lease, uint64_t now_ms)
            now_ms - answered_ms < lease->lost_after_ms * CT_PAUSE_LEASES / 5 * 4;
 }
 
+/* The kernel's acknowledgement of the last heartbeat counts as the server's: nobody else can start a world meanwhile,
+ * for this server reads its messages before it counts anybody as lost. */
 bool node_lease_wait(struct node_lease *lease, uint64_t now_ms)
 {
     if (!lease->is_replaceable)
