@@ -111,6 +111,7 @@ void worker_group_reset(struct worker_group *group, const struct ct_start *start
     group->start = *start;
 }
 
+/* Only for those that start from now on: what runs has its address in its environment. */
 void worker_group_move_store(struct worker_group *group, const struct ct_start *start)
 {
     group->start.master_port = start->master_port;
@@ -162,6 +163,7 @@ static void start_round(struct worker_group *group)
         group->options.on_started(group->options.context);
 }
 
+/* Ready, lost or refused: the round has waited for nothing else. A stop meanwhile has taken is_waiting back. */
 static void on_template(void *context)
 {
     struct worker_group *group = context;

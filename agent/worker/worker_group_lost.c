@@ -52,6 +52,8 @@ static void set_rank(uint8_t *ranks, int rank)
     ranks[rank / 8] |= (uint8_t)(1u << rank % 8);
 }
 
+/* What STILL says: -1 until nothing can change it but another loss. Who is new and has not asked is left out, and is
+ * in a later one. */
 int worker_group_list_still(const struct worker_group *group, uint8_t *ranks,
                             size_t bytes)
 {
@@ -72,6 +74,8 @@ int worker_group_list_still(const struct worker_group *group, uint8_t *ranks,
     return count;
 }
 
+/* The answer of the server. A lost rank may be replaced only from now on: as long as it could be in the answer,
+ * another one of its number would be taken for it. */
 void worker_group_on_world(struct worker_group *group, const uint8_t *ranks,
                            size_t bytes)
 {
@@ -89,6 +93,7 @@ void worker_group_on_world(struct worker_group *group, const uint8_t *ranks,
     worker_group_look_soon(group);
 }
 
+/* Both in one step, where this node is the only one: nobody else has to be asked. */
 int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t bytes,
                          int *joined)
 {
@@ -170,6 +175,7 @@ void worker_group_look_soon(struct worker_group *group)
     loop_timer_set(group->restart_timer, 0);
 }
 
+/* The first of those that nobody has gone on without: it may be what the others have died of. */
 struct ct_failure *worker_group_find_loss(struct worker_group *group)
 {
     struct ct_failure *first = NULL;

@@ -23,6 +23,8 @@ static bool is_news(const struct worker *worker)
     return worker_has_failed(worker) && !worker->is_lost;
 }
 
+/* The callbacks use up a restart, or tell the others of a loss: they are asked only when none of the failures is
+ * everybody's. */
 struct worker *worker_group_find_final(struct worker_group *group, struct worker *first)
 {
     const struct worker_group_options *options = &group->options;
@@ -97,6 +99,7 @@ bool worker_group_continue_restarts(struct worker_group *group)
         }
         if (!is_over)
             continue;
+        /* Before it is told: the callback may stop the group, which then finds nobody who is restarting. */
         worker->state = WORKER_ENDED;
         group->options.on_failure(group->options.context, &worker->failure);
         return false;
