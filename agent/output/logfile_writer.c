@@ -17,6 +17,8 @@
 /* One at a time: a callback may close any of them. */
 static void call_them(struct logfile_writer *writer)
 {
+    /* Without the mutex around on_room(), which pushes into a queue and takes it. A file that goes meanwhile takes
+     * itself out of the list. */
     pthread_mutex_lock(&writer->mutex);
     while (!ct_list_is_empty(&writer->roomy)) {
         struct logfile *file = ct_list_entry(writer->roomy.next, struct logfile, roomy);
@@ -164,6 +166,7 @@ static bool end_thread(struct logfile_writer *writer)
     return is_ended;
 }
 
+/* A thread whose write() does not come back still uses the writer and its targets: then nothing of it is freed. */
 void logfile_writer_destroy(struct logfile_writer *writer)
 {
     if (!writer)

@@ -177,6 +177,8 @@ static int start_process(struct template *template, int socket, struct ctrun_err
     return rc;
 }
 
+/* Our end of the socket is the watch's, its end the child's. A failure may call on_settled at once, from within
+ * template_create() and template_revive(). */
 static void start(struct template *template)
 {
     static const int on = 1;

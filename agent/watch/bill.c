@@ -60,6 +60,9 @@ static void insert(struct bill_sum *sum, uint64_t ends[BILL_PHASES],
     sum->parts[at] = *part;
 }
 
+/* A phase whose end nobody knows is a part together with the next one that is known. Ends may come in another order
+ * than the phases, so parts are sorted by them: each lasts from the one before to its
+ * end, and all of them are the total. */
 void bill_add_up(struct bill_sum *out, const struct bill *bill)
 {
     uint64_t ends[BILL_PHASES];

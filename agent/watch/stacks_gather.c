@@ -45,6 +45,8 @@ uint32_t stacks_gather_ticket(const struct stacks_gather *gather)
 
 /* ---- What comes -------------------------------------------------------------------------- */
 
+/* The server says once for each node that it was asked, and each time how many these are; nodes are kept by their
+ * numbers, for the text is in that order. A number that is named twice counts once. */
 static void add_node(struct stacks_gather *gather, const struct ct_stacks *message)
 {
     uint32_t at = gather->count;
