@@ -158,6 +158,7 @@ static int compare_order(const void *left, const void *right)
     return compare_u64(a->link.id, b->link.id);
 }
 
+/* `out` has room for the whole table: who gets a place is known once all claims are compared. */
 size_t member_choose(const struct member_table *table, size_t max, struct member **out)
 {
     size_t count = 0;
@@ -239,6 +240,8 @@ static void assign_roles(struct member **world, size_t count)
     }
 }
 
+/* The ranks of a node are consecutive, from its rank_base on: agents find a worker by the difference
+ * (worker_group.c), and round_ranks.c whose a rank is. */
 void member_assign_ranks(struct member **world, size_t count)
 {
     uint32_t size = 0;

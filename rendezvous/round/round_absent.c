@@ -119,6 +119,7 @@ struct table {
     size_t rows, left_out;
 };
 
+/* Once one has found no room all others are counted, also those that would fit: the table is the first rows. */
 static void add(struct table *table, const char *host, const char *what)
 {
     if (table->left_out == 0 && add_row(table->failure, host, what))

@@ -8,6 +8,7 @@ void round_decide(struct round *round, enum ct_outcome outcome, uint8_t exit_cod
     round->exit_code = exit_code;
 }
 
+/* The verdict is made once and kept: who resumes later gets the same one. Who leaves does not wait for it. */
 void round_close(struct round *round, const char *why)
 {
     struct ct_verdict *verdict = &round->verdict;
@@ -36,6 +37,7 @@ void round_close(struct round *round, const char *why)
     }
 }
 
+/* Kept in the round and in the journal: a member that resumes gets the STOP that it has missed (round_resume.c). */
 void round_fill_stop(struct round *round, enum ct_stop_reason reason,
                      const struct ct_failure *cause)
 {
@@ -53,7 +55,8 @@ void round_fill_stop(struct round *round, enum ct_stop_reason reason,
     }
 }
 
-/* The second STOP: to all that got the first one and are still here. */
+/* The second STOP: to all that got the first one and are still here. CONNECTED and READY are those that have stopped,
+ * and joined again, before it was known what the failure was. */
 void round_send_decision(struct round *round, enum ct_stop_reason reason,
                          const struct ct_failure *cause)
 {
@@ -70,6 +73,7 @@ void round_send_decision(struct round *round, enum ct_stop_reason reason,
     }
 }
 
+/* The failure that was told first is a consequence of the loss then, and costs no restart. */
 void round_blame_loss(struct round *round, const struct ct_failure *loss)
 {
     failures_add_root(&round->failures, loss);
