@@ -11,6 +11,9 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/cond.h"
 
+/* Three threads meet here: the server's, the agent's loop, and ours. The mutex is never held while the server or the
+ * candidate is called: such a call waits for the server's thread, which takes the mutex in on_report(). */
+
 /* ---- What the server says, on its thread ----------------------------------------------- */
 
 /* Under the mutex; valid until it is released, for add_node() may move the list. */
@@ -97,6 +100,7 @@ bool ha_fill_report(struct ha *ha, const struct ct_addr *local, uint64_t instanc
     bool is_ready;
 
     pthread_mutex_lock(&ha->mutex);
+    /* Who has come to be on the server's host reaches it by loopback, and stays known by what others reach. */
     if (!ha->local[0] || !ct_addr_is_loopback(local))
         ct_addr_format_host(ha->local, local);
     ha->instance = instance;

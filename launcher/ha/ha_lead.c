@@ -23,6 +23,7 @@ static const struct ct_ha_report *find_report(const struct ha *ha, uint64_t key)
     return NULL;
 }
 
+/* Whose node is away may come back with its link: it is lost only after HA_LOST_MS. With the mutex. */
 static void add_member(struct ha *ha, struct ha_facts *facts, int i)
 {
     const struct ct_ha_member *member = &ha->made.members[i];
@@ -98,6 +99,8 @@ static void name_idle(struct ha *ha, int wanted, bool is_learner)
     pthread_mutex_unlock(&ha->mutex);
 }
 
+/* Each node finds in it whether it is a member. The epoch tells this try from the next one, so that a member of an
+ * earlier try ends, and certificates are made anew. */
 static void plan(struct ha *ha)
 {
     ha->made = (struct ct_ha_plan){.phase = CT_HA_STARTING,
@@ -168,6 +171,7 @@ static int list(struct ha *ha, struct ctrun_error *err)
                          err);
     if (rc < 0)
         return rc;
+    /* Members may stand at other places now: the times go by their keys. */
     for (int i = 0; i < ha->made.count; i++)
         for (int k = 0; k < before.count; k++)
             if (before.members[k].key == ha->made.members[i].key)
@@ -217,6 +221,7 @@ static enum ha_outcome change(struct ha *ha, enum etcd_call call)
                  &err);
 }
 
+/* Named in the plan first, for etcd has to be told its address; taken out again where etcd refuses it. */
 static enum ha_outcome add(struct ha *ha)
 {
     struct ctrun_error err = {.text = "no idle node"};
@@ -337,6 +342,7 @@ static void step(struct ha *ha)
         ha->state_ms = ct_now_ms();
     if (ha->state != from || survives != ha->made.survives)
         emit(ha, from, survives);
+    /* ctrunctl status shows it on every node, so each change goes out. */
     if (survives != ha->made.survives && action == HA_DO_NOTHING)
         action = HA_DO_SEND;
     ha->made.survives = (uint8_t)survives;
@@ -363,6 +369,8 @@ static bool take_over(struct ha *ha, const struct ct_ha_plan *plan)
     return true;
 }
 
+/* Before SENDING no other node knows of this etcd: the founder leads without a lease. After that only who has the
+ * lease does, and ha->made is worth nothing to the others. */
 bool ha_lead(struct ha *ha, const struct ct_ha_plan *plan)
 {
     const bool leads = ha->is_founder && ha->state < HA_SENDING

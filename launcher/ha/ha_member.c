@@ -76,6 +76,8 @@ static bool choose_addr(struct ha *ha, char out[CT_ADDR_TEXT_MAX])
     return true;
 }
 
+/* A new key makes another member of this node: nobody takes it for the one that it was, whose data are gone. `self` is
+ * written by our thread alone, with the mutex, for the agent's loop reads it; so we read it without. */
 static void reserve(struct ha *ha)
 {
     struct ha_keeper_request request = {.verb = HA_KEEPER_RESERVE,
@@ -131,6 +133,7 @@ static void fill_etcd(struct ha *ha, const struct ct_ha_plan *plan, const char *
     explicit_bzero(secret, sizeof secret);
 }
 
+/* Once for each epoch, for each has a seed of its own; the endpoints follow the plan each time. */
 bool ha_certify(struct ha *ha, const struct ct_ha_plan *plan)
 {
     struct ha_keeper_request request = {.verb = HA_KEEPER_CERTIFY};
@@ -291,6 +294,7 @@ bool ha_follow(struct ha *ha, const struct ct_ha_plan *plan)
     ha->known_count = sum_up(&ha->etcd);
     if (ha->finds)
         return false;
+    /* Last: from now on the agent looks for the server in etcd, and this node can be elected there. */
     pthread_mutex_lock(&ha->mutex);
     ha->finds = true;
     ha->self.follows = plan->epoch;
