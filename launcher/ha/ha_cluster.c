@@ -102,6 +102,8 @@ bool ha_cluster_is_up(const struct etcd_config *config, uint64_t deadline_ms)
     return is_up;
 }
 
+/* `config` has one endpoint, the member on this node: only the leader itself can hand over, and only it tells whether
+ * it is. */
 int ha_cluster_move_lead(const struct etcd_config *config, const char *to,
                          uint64_t deadline_ms, struct ctrun_error *err)
 {
@@ -125,6 +127,7 @@ int ha_cluster_move_lead(const struct etcd_config *config, const char *to,
     return rc;
 }
 
+/* Authentication comes last: from then on nothing is answered without the user, who has to have the role by then. */
 int ha_cluster_secure(const struct etcd_config *config, uint64_t deadline_ms,
                       struct ctrun_error *err)
 {
@@ -163,7 +166,6 @@ static void read_url(const char *url, char addr[CT_ADDR_TEXT_MAX], uint16_t *por
 static void read_member(struct ct_ha_member *out, const struct json_etcd_member *member,
                         const struct ct_ha_plan *known)
 {
-
     *out = (struct ct_ha_member){.is_learner = member->is_learner};
     read_url(member->peer_url, out->addr, &out->peer_port);
     read_url(member->client_url, out->addr, &out->client_port);
