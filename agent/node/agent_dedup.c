@@ -36,6 +36,7 @@ static struct console_dedup *open_one(struct agent *agent, struct console *conso
     return console_dedup_open(&options);
 }
 
+/* Where both streams go to one console they share the merger, too: lines keep their order. */
 int agent_open_dedup(struct agent *agent, struct ctrun_error *err)
 {
     if (!agent->options->ranks_prefix)

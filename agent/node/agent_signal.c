@@ -23,6 +23,8 @@ static void deliver(struct agent *agent, int signal)
     ct_event_end(&event);
 }
 
+/* The count goes along: a batch system signals all nodes, each of which tells the others, and every worker is to get
+ * the signal once. */
 void agent_pass_on(struct agent *agent, int signal)
 {
     struct ct_signal out = {.generation = agent->start.generation, .signal = signal};

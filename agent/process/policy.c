@@ -11,6 +11,7 @@ static uint64_t earlier_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* An orphan has nobody left who would end it: it gets AGENT_ORPHAN_MS at most, however long the workers have. */
 void policy_begin(struct policy *policy, int signal, uint64_t grace_ms, uint64_t now_ms)
 {
     if (policy->phase != POLICY_IDLE)
