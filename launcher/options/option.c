@@ -104,12 +104,15 @@ static void suggest_choice(char *dst, size_t size, const char *choices,
     }
 }
 
-/* argparse converts values from the environment like typed ones, but checks no choices. */
+/* argparse converts values from the environment like typed ones, but checks no choices of torchrun's. */
 static int set_value(struct options *out, enum option_id id, const char *text,
                      enum option_source source, struct ctrun_error *err)
 {
     const struct option *option = &option_table[id];
     struct option_value *value = &out->values[id];
+    const bool is_env = source == OPTION_FROM_ENV;
+    const char *from = is_env ? " from " : "";
+    const char *name = is_env ? option->env : "";
     char who[2 * OPTION_NAME_MAX_BYTES + 8];
     char hint[CT_NEAREST_WORD_MAX + 32];
 
@@ -119,18 +122,16 @@ static int set_value(struct options *out, enum option_id id, const char *text,
     if (option->kind == OPTION_KIND_INT &&
         ct_parse_python_int(text, &value->integer) < 0)
         return ct_fail(err, CTRUN_E_USAGE, "argument %s: invalid int value: '%s'%s%s",
-                       who, text, source == OPTION_FROM_ENV ? " from " : "",
-                       source == OPTION_FROM_ENV ? option->env : "");
+                       who, text, from, name);
     if (option->kind == OPTION_KIND_FLOAT && parse_float(text, &value->number) < 0)
         return ct_fail(err, CTRUN_E_USAGE, "argument %s: invalid float value: '%s'%s%s",
-                       who, text, source == OPTION_FROM_ENV ? " from " : "",
-                       source == OPTION_FROM_ENV ? option->env : "");
-    if (option->choices && source != OPTION_FROM_ENV &&
+                       who, text, from, name);
+    if (option->choices && (option->is_own || !is_env) &&
         !is_choice(option->choices, text)) {
         suggest_choice(hint, sizeof hint, option->choices, text);
         return ct_fail(err, CTRUN_E_USAGE,
-                       "argument %s: invalid choice: '%s' (choose from: %s)%s", who,
-                       text, option->choices, hint);
+                       "argument %s: invalid choice: '%s'%s%s (choose from: %s)%s", who,
+                       text, from, name, option->choices, hint);
     }
     return 0;
 }

@@ -206,7 +206,7 @@ static void environment_beats_default_and_command_line_beats_environment(void **
 {
     char nodes[] = "PET_NNODES=4";
     char flag[] = "PET_NO_PYTHON=1";
-    char method[] = "PET_START_METHOD=whatever"; /* choices are not checked here */
+    char method[] = "PET_START_METHOD=whatever"; /* torchrun's are not checked */
     char *env[] = {nodes, flag, method, NULL};
     char line[] = "x.py";
     char line2[] = "--nnodes=2 x.py";
@@ -240,6 +240,29 @@ static void bad_environment_values_have_torchruns_exit_codes(void **state)
     (void)state;
     assert_int_equal(parse(&options, line, argv, flag_env, NULL), -EINVAL); /* exit 1 */
     assert_int_equal(parse(&options, line, argv, number_env, NULL), CTRUN_E_USAGE);
+}
+
+/* CTRUN_REDACT=1 would show secrets, CTRUN_AUTH=tokn let everybody in. */
+static void choices_of_our_own_are_checked_in_the_environment_too(void **state)
+{
+    char redact[] = "CTRUN_REDACT=1";
+    char auth[] = "CTRUN_AUTH=tokn";
+    char *const rows[] = {redact, auth};
+    const char *const words[] = {"'1' from CTRUN_REDACT (choose from: on off)",
+                                 "'tokn' from CTRUN_AUTH"};
+    char *argv[WORDS_MAX];
+    struct options options;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char *env[] = {rows[i], NULL};
+        char line[] = "x.py";
+        struct ctrun_error err = {0};
+
+        assert_int_equal(parse(&options, line, argv, env, &err), CTRUN_E_USAGE);
+        if (!strstr(err.text, words[i]))
+            fail_msg("%s: %s", rows[i], err.text);
+    }
 }
 
 static void options_that_act_at_once_do_not_read_on(void **state)
@@ -353,6 +376,7 @@ int main(void)
         cmocka_unit_test(use_env_is_taken_by_its_whole_name_and_changes_nothing),
         cmocka_unit_test(environment_beats_default_and_command_line_beats_environment),
         cmocka_unit_test(bad_environment_values_have_torchruns_exit_codes),
+        cmocka_unit_test(choices_of_our_own_are_checked_in_the_environment_too),
         cmocka_unit_test(options_that_act_at_once_do_not_read_on),
         cmocka_unit_test(every_option_parses_in_both_spellings),
         cmocka_unit_test(the_table_is_whole),
