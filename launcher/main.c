@@ -34,6 +34,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/event.h"
+#include "worker_sdk/base/std_streams.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -207,6 +208,7 @@ int main_ctrun(int argc, char **argv)
     struct options options = {0};
     int code;
 
+    ct_std_streams_fill();
 #ifdef M_ARENA_MAX /* threads do little: a heap each is not worth its pages */
     (void)mallopt(M_ARENA_MAX, 1);
 #endif

@@ -17,6 +17,7 @@
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/nearest.h"
+#include "worker_sdk/base/std_streams.h"
 #include "worker_sdk/net/nic.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -389,6 +390,7 @@ int main_ctrund(int argc, char **argv)
     struct config *config = ct_secret_zalloc(sizeof *config);
     int code;
 
+    ct_std_streams_fill();
     if (!config) {
         fprintf(stderr, "ctrund: error[%s]: out of memory\n", ct_error_name(-ENOMEM));
         return CT_EXIT_FAILURE;

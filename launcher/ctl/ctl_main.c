@@ -3,6 +3,7 @@
 
 #include "launcher/ctl/ctl.h"
 #include "launcher/options/habits.h"
+#include "worker_sdk/base/std_streams.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -72,6 +73,7 @@ int ctl_main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "--help";
 
+    ct_std_streams_fill();
     if (argc < 2) {
         print_usage(stderr);
         return CT_EXIT_USAGE;

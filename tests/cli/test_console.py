@@ -31,6 +31,14 @@ def test_a_reader_of_events_that_goes_away_ends_nothing(box):
     assert run.wait() == 3, run
 
 
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
+def test_without_standard_streams_no_other_file_gets_what_is_printed(box, closed):
+    """The events are the next file that is opened: it would have the number of a stream that is missing."""
+    run = box.run("sh", "-c", f'exec "$@" {closed}', "sh", ctrun.program("ctrun"), "--nproc-per-node=2",
+                  "sh", "-c", "echo out; echo err >&2; exit 3")
+    assert run.code == 3 and box.events("verdict"), run
+
+
 @pytest.mark.parametrize("words", [[], ["--nproc-per-node=2"]])
 def test_without_a_temporary_directory_workers_run_and_get_no_error_file(box, words):
     dump = launch.Dump(box)

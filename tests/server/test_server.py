@@ -634,6 +634,13 @@ def test_without_a_secret_it_listens_on_loopback_unless_told(box):
         assert run.err.count("warning: no token: ") == has_warning, run
 
 
+def test_without_standard_error_the_events_have_no_line_of_the_log(box):
+    run = box.start("sh", "-c", 'exec "$@" 2>&-', "sh", ctrun.program("ctrund"), "--listen=0.0.0.0:0")
+    ctrun.wait_until(lambda: "listening on" in run.out, lambda: f"a port: {run}")
+    run.signal(15)
+    assert run.wait() == 0 and box.events() == [], run
+
+
 def test_help_and_version_go_to_stdout(box):
     assert "--listen" in box.run(ctrun.program("ctrund"), "--help").out
     assert box.run(ctrun.program("ctrund"), "--version").out.startswith("ctrund ")
