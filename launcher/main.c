@@ -54,6 +54,8 @@ static int refuse(const struct ctrun_error *err, enum exit_style style)
 
 static int print_and_leave(const struct options *options)
 {
+    struct ctrun_error err;
+
     switch (options->action) {
     case OPTIONS_HELP: help_print(stdout); break;
     case OPTIONS_VERSION:
@@ -65,7 +67,10 @@ static int print_and_leave(const struct options *options)
         break;
     case OPTIONS_RUN: break;
     }
-    return fflush(stdout) == 0 ? CT_EXIT_OK : CT_EXIT_FAILURE;
+    if (fflush(stdout) == 0)
+        return CT_EXIT_OK;
+    (void)ct_fail(&err, -errno, "standard output: %s", strerror(errno));
+    return refuse(&err, EXIT_STYLE_OWN);
 }
 
 static void open_events(void)

@@ -39,6 +39,11 @@ def test_without_standard_streams_no_other_file_gets_what_is_printed(box, closed
     assert run.code == 3 and box.events("verdict"), run
 
 
+def test_what_cannot_be_printed_is_an_error_with_its_reason(box):
+    run = box.run("sh", "-c", 'exec "$@" >/dev/full', "sh", ctrun.program("ctrun"), "--help")
+    assert run.code == 1 and run.err == "ctrun: error[E_RESOURCES]: standard output: No space left on device\n", run
+
+
 @pytest.mark.parametrize("words", [[], ["--nproc-per-node=2"]])
 def test_without_a_temporary_directory_workers_run_and_get_no_error_file(box, words):
     dump = launch.Dump(box)
