@@ -365,7 +365,7 @@ static int run_daemon(struct config *config, int argc, char **argv)
     if (rc >= 0)
         return rc;
     ct_log_set_sink(print_log, NULL, config->level);
-    if (events && (rc = ct_event_open(events)) < 0) {
+    if (events && *events && (rc = ct_event_open(events)) < 0) {
         fprintf(stderr, "ctrund: error[%s]: %s=%s: %s\n", ct_error_name(rc),
                 CT_ENV_EVENTS, events, strerror(-rc));
         return CT_EXIT_FAILURE;

@@ -641,6 +641,13 @@ def test_without_standard_error_the_events_have_no_line_of_the_log(box):
     assert run.wait() == 0 and box.events() == [], run
 
 
+def test_an_empty_name_of_the_events_file_is_none(box):
+    run = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0", env={"CTRUN_EVENTS": ""})
+    ctrun.wait_until(lambda: "listening on" in run.out, lambda: f"a port: {run}")
+    run.signal(15)
+    assert run.wait() == 0, run
+
+
 def test_help_and_version_go_to_stdout(box):
     assert "--listen" in box.run(ctrun.program("ctrund"), "--help").out
     assert box.run(ctrun.program("ctrund"), "--version").out.startswith("ctrund ")
