@@ -210,11 +210,11 @@ static void add_way_advice(struct messages_block *out, const struct ct_failure *
                  "--net IFACE|CIDR");
 }
 
-static void add_join_advice(struct messages_block *out)
+static void add_join_advice(struct messages_block *out, const struct summary *summary)
 {
-    messages_add(out, "do",
-                 "look at the missing nodes; longer: --rdzv-conf "
-                 "join_timeout=1200; fewer: --nnodes MIN:MAX");
+    messages_add(out, "do", "look at the missing nodes; longer: --rdzv-conf %s",
+                 summary->is_static ? "timeout=1200"
+                                    : "join_timeout=1200; fewer: --nnodes MIN:MAX");
 }
 
 static void begin_without_worker(struct messages_block *out,
@@ -230,7 +230,7 @@ static void begin_without_worker(struct messages_block *out,
                        (unsigned long long)(summary->waited_ms / 1000));
         if (summary->waiting->missing[0])
             messages_add(out, "missing", "%s", summary->waiting->missing);
-        add_join_advice(out);
+        add_join_advice(out, summary);
         return;
     case CT_OUTCOME_NODES_LOST:
         messages_begin(out, CTRUN_E_PEER_LOST,
@@ -271,7 +271,7 @@ void summary_format(struct messages_block *out, const struct summary *summary)
     if (verdict->outcome == CT_OUTCOME_CRASH_LOOP)
         add_loop_advice(out, summary);
     if (root->cause == CT_CAUSE_JOIN_TIMEOUT)
-        add_join_advice(out);
+        add_join_advice(out, summary);
     if (root->error_file[0])
         messages_add(out, "error file", "%s", root->error_file);
     if (root->cause == CT_CAUSE_AGENT && (root->code == EMFILE || root->code == EAGAIN))

@@ -21,6 +21,7 @@ struct summary {
     uint32_t min_nodes;
     const struct ct_waiting *waiting; /* the last, for CT_OUTCOME_JOIN_TIMEOUT */
     uint64_t waited_ms;
+    bool is_static; /* backend */
     const struct json_error_file
         *files; /* one per failure, zeroed where this node has none */
 };

@@ -157,6 +157,7 @@ static struct summary describe_run(const struct launch *launch,
         .min_uptime_ms = launch->config->stop.min_uptime_ms,
         .waiting = &launch->waiting,
         .waited_ms = launch->waited_ms,
+        .is_static = launch->config->rdzv.backend == CONFIG_STATIC,
     };
 }
 

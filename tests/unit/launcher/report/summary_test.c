@@ -338,7 +338,7 @@ static void no_worker_no_torchrun_block(void **state)
 {
     struct ct_waiting waiting = {.joined = 1, .min_nodes = 2, .missing = "node2"};
     struct ct_verdict v = {.outcome = CT_OUTCOME_JOIN_TIMEOUT};
-    const struct summary summary = {
+    struct summary summary = {
         .verdict = &v, .min_nodes = 2, .waiting = &waiting, .waited_ms = 5000};
 
     (void)state;
@@ -348,6 +348,10 @@ static void no_worker_no_torchrun_block(void **state)
     assert_non_null(strstr(block.text,
                            "ctrun: error[E_JOIN_TIMEOUT]: 1 of 2 nodes joined in 5 s "
                            "(RendezvousTimeoutError)\n  missing    : node2\n"));
+    assert_non_null(strstr(block.text, "join_timeout=1200; fewer: --nnodes MIN:MAX\n"));
+    summary.is_static = true; /* which has another key, and waits for all */
+    summary_format(&block, &summary);
+    assert_non_null(strstr(block.text, "longer: --rdzv-conf timeout=1200\n"));
 }
 
 static void lines_for_people_are_short(void **state)
