@@ -121,8 +121,9 @@ static int resolve_sizes(struct config *out, const struct options *options,
         strspn(nproc, "abcdefghijklmnopqrstuvwxyz"))
         ct_info("nproc_per_node=%s: %d workers", nproc, out->run.nproc);
     if (restarts->integer < 0 || restarts->integer > INT32_MAX)
-        return ct_fail(err, -EINVAL, "--max-restarts=%s: max_restarts must be >= 0",
-                       restarts->text);
+        return ct_fail(err, -EINVAL,
+                       "--max-restarts=%s: max_restarts must be >= 0 and at most %d",
+                       restarts->text, INT32_MAX);
     out->run.max_restarts = (uint32_t)restarts->integer;
     if (!(options->values[OPTION_MONITOR_INTERVAL].number > 0))
         return ct_fail(err, -EINVAL, "--monitor-interval=%s: must be > 0",

@@ -131,6 +131,7 @@ BAD_VALUES = [
     (18, ["--nnodes=3:2"], 1, "min_nodes must be > 0 and <= max_nodes"),
     (18, ["--nproc-per-node=0"], 1, "--nproc-per-node=0"),
     (18, ["--max-restarts=-1"], 1, "max_restarts must be >= 0"),
+    (18, ["--max-restarts=2147483648"], 1, "and at most 2147483647"),
     (18, ["--max-restarts=x"], 2, "invalid int value: 'x'"),
     (19, ["--nproc-per-node=unknown"], 1, "Unsupported nproc_per_node value"),
     (23, ["--local-ranks-filter=a"], 1, "--local_ranks_filter must be a comma-separated list"),
