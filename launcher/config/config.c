@@ -178,7 +178,9 @@ static int resolve_names(struct config *out, const struct options *options,
                          struct ctrun_error *err)
 {
     const char *role = option_text(options, OPTION_ROLE);
-    const char *id = option_text(options, OPTION_RDZV_ID);
+    const char *id = option_has_text(options, OPTION_RDZV_ID)
+                         ? option_text(options, OPTION_RDZV_ID)
+                         : option_table[OPTION_RDZV_ID].fallback;
     bool keeps_id = option_has_text(options, OPTION_RDZV_ID) ||
                     out->rdzv.backend != CONFIG_LOCAL;
     struct ct_endpoint local;

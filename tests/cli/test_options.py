@@ -227,6 +227,12 @@ def test_torchrun_062_an_endpoint_has_a_default_port_and_host(box, script, words
     assert plan["endpoint"] == {"host": host, "port": 29400}
 
 
+def test_an_empty_run_id_is_the_default_one(box, script):
+    """--rdzv-id=$SLURM_JOB_ID, outside of a job."""
+    plan = launch.plan(box, "--nnodes=2", "--rdzv-endpoint=h", "--rdzv-id=", script)
+    assert plan["run_id"] == "none"
+
+
 @pytest.mark.parametrize("text, host, port", [
     ("h", "h", 29400), ("h:1", "h", 1), ("[::1]", "::1", 29400), ("[::1]:1", "::1", 1)])
 def test_torchrun_063_the_forms_of_an_endpoint(box, script, text, host, port):
