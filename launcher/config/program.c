@@ -242,7 +242,8 @@ int program_resolve(struct program *out, const struct options *options,
                              : -1; /* behind the script's name */
     if (options->values[OPTION_RUN_PATH].is_on) {
         out->mode = PROGRAM_RUN_PATH;
-        return set_python(out, env, err);
+        return access(name, F_OK) == 0 || is_template(name) ? set_python(out, env, err)
+                                                            : fail_missing(name, err);
     }
     if (options->values[OPTION_NO_PYTHON].is_on) {
         if (out->local_rank_at >= 0)

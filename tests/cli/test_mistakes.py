@@ -78,6 +78,10 @@ def test_a_folder_is_a_program_when_it_has_a_main(box):
     assert run.code == 0 and run.out == "rank 0\n", run
 
 
+def test_a_missing_script_of_run_path_is_told_before_the_start(box):
+    one_line(box.ctrun("--run-path", "nosuch.py"), 127, "E_EXEC", "nosuch.py: no such file")
+
+
 @pytest.mark.parametrize("python, why", [("/nonexistent/python", "No such file"), ("/tmp", "cannot be executed"),
                                          ("nosuchpython", "PATH")])
 def test_a_python_that_is_not_there_is_told_by_the_variable_that_names_it(box, python, why):
