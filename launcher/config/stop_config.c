@@ -47,8 +47,10 @@ static void resolve_signals(struct stop_config *out, const struct options *optio
         name = ct_trim(name, &length);
         n = find_signal(name, length);
         if (n == 0 || n == SIGKILL || n == SIGSTOP || n == SIGCHLD)
-            ct_warn("--signals-to-handle: '%.*s' is not a signal that can be handled",
-                    (int)length, name);
+            ct_warn(
+                "--signals-to-handle: '%.*s' is not the name of a signal that can be "
+                "handled, such as SIGTERM",
+                (int)length, name);
         else if (out->signal_count < CONFIG_SIGNALS_MAX)
             out->signals[out->signal_count++] = n;
     }
