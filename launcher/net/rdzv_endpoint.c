@@ -211,6 +211,8 @@ void rdzv_endpoint_explain_busy(struct messages_block *out,
                                 const struct config *config, const char *owner)
 {
     const int free_port = find_free_port(config->rdzv.endpoint.port);
+    const bool is_static = config->rdzv.backend == CONFIG_STATIC;
+    const bool has_ctrun = find_ctrun(endpoint, OWNER_MS) > 0;
     char hint[64] = "";
 
     messages_begin(out, CTRUN_E_PORT_BUSY, "port %d on %s is taken",
@@ -220,7 +222,7 @@ void rdzv_endpoint_explain_busy(struct messages_block *out,
                      "this port and the other ports derived from the "
                      "job; all of them are taken");
     messages_add(out, "by", "%s", owner);
-    if (find_ctrun(endpoint, OWNER_MS) > 0)
+    if (has_ctrun)
         messages_add(out, "is it ours",
                      "perhaps: a ctrun answers there, of another job or of this one "
                      "(run '%s')",
@@ -233,11 +235,11 @@ void rdzv_endpoint_explain_busy(struct messages_block *out,
         messages_add(out, "do", "leave the port out: one node chooses a free one%s",
                      hint);
     else
-        messages_add(out, "do", "use another port on all nodes (%s)%s",
-                     config->rdzv.backend == CONFIG_STATIC
-                         ? "--master-port"
-                         : "--rdzv-endpoint HOST:PORT",
-                     hint);
+        messages_add(out, "do", "%suse another port on all nodes (%s)%s",
+                     is_static && has_ctrun
+                         ? "give each node of one job its own --node-rank; else "
+                         : "",
+                     is_static ? "--master-port" : "--rdzv-endpoint HOST:PORT", hint);
 }
 
 void rdzv_endpoint_format_own(char *dst, size_t size)

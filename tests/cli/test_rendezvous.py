@@ -74,6 +74,17 @@ def test_a_port_that_another_run_of_the_same_name_has_is_not_reported_as_another
     first.wait()
 
 
+def test_two_nodes_of_one_rank_are_told_of_their_option(box, endpoint):
+    """Typed alike on both, as it is right without the static backend."""
+    words = ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={endpoint.split(':')[-1]}"]
+    first = box.start_ctrun(*words, "true")
+    box.wait_event("agent_state", to="joining")
+    run = box.ctrun(*words, "true")
+    assert run.code == 77 and "do         : give each node of one job its own --node-rank; else use another port" in run.err, run
+    first.signal(signal.SIGTERM)
+    first.wait()
+
+
 def test_who_was_refused_and_who_never_came_is_a_table(box, endpoint):
     for name in ("ours", "theirs"):
         box.write(name, name * 10, 0o600)
