@@ -107,12 +107,12 @@ int64_t bill_lost_steps(int64_t last, int64_t first)
 
 /* ---- Text ---------------------------------------------------------------------------- */
 
-void bill_format_phases(char *dst, size_t size, unsigned phases)
+void bill_format_phases(char *dst, size_t size, unsigned phases, const char *between)
 {
     *dst = '\0';
     for (int phase = 0; phase < BILL_PHASES; phase++)
         if (phases & 1u << phase)
-            (void)ct_append_item(dst, size, " and ", "%s", names[phase]);
+            (void)ct_append_item(dst, size, between, "%s", names[phase]);
 }
 
 void bill_format_parts(char *dst, size_t size, const struct bill_sum *sum)
@@ -121,7 +121,7 @@ void bill_format_parts(char *dst, size_t size, const struct bill_sum *sum)
 
     *dst = '\0';
     for (int i = 0; i < sum->count; i++) {
-        bill_format_phases(phases, sizeof phases, sum->parts[i].phases);
+        bill_format_phases(phases, sizeof phases, sum->parts[i].phases, " and ");
         (void)ct_append_item(dst, size, ", ", "%s %.3f", phases,
                              (double)sum->parts[i].ms / 1000);
     }

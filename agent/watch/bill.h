@@ -69,8 +69,8 @@ int64_t bill_lost_steps(int64_t last, int64_t first);
 
 /* "stop 0.310, meet 0.002, import and init 2.700"; cut is fine. */
 void bill_format_parts(char *dst, size_t size, const struct bill_sum *sum);
-/* "import and init" */
-void bill_format_phases(char *dst, size_t size, unsigned phases);
+/* "import and init", with " and " between them. */
+void bill_format_phases(char *dst, size_t size, unsigned phases, const char *between);
 /* [{"phases":["import","init"],"ms":2700,"rank":3}], rank null where it is not told */
 void bill_write_parts(struct ct_writer *out, const struct bill_sum *sum);
 /* ["import","init"] */

@@ -31,7 +31,7 @@ static void add_longest(char dst[BILLS_TEXT_MAX], const struct bill_sum *sum)
 
     if (!longest || sum->count < 2)
         return;
-    bill_format_phases(text, sizeof text, longest->phases);
+    bill_format_phases(text, sizeof text, longest->phases, " and ");
     (void)ct_append(dst, BILLS_TEXT_MAX, "; longest: %s", text);
     if (longest->rank >= 0)
         (void)ct_append(dst, BILLS_TEXT_MAX, ", last rank %d", longest->rank);
@@ -52,7 +52,7 @@ void bills_format(char dst[BILLS_TEXT_MAX], const struct bills_item *item)
         (void)ct_append(dst, BILLS_TEXT_MAX, "; %lld step%s lost",
                         (long long)item->lost_steps, item->lost_steps == 1 ? "" : "s");
     if (item->sum.unknown) {
-        bill_format_phases(text, sizeof text, item->sum.unknown);
+        bill_format_phases(text, sizeof text, item->sum.unknown, ", ");
         (void)ct_append(dst, BILLS_TEXT_MAX, "; not known: %s", text);
     }
     if (!item->is_whole)

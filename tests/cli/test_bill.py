@@ -88,7 +88,7 @@ def test_a_program_that_tells_nothing_is_billed_up_to_its_start(box):
     [bill] = bills(box)
     assert sorted(phases(bill), key=PHASES.index) == PHASES[1:5]
     assert bill["unknown"] == ["detect", "import", "init", "first step"] and "lost_steps" not in bill
-    assert lines(run)[0].endswith("; not known: detect and import and init and first step"), run
+    assert lines(run)[0].endswith("; not known: detect, import, init, first step"), run
 
 
 def test_ranks_in_the_worker_store_end_the_import_of_a_script_without_steps(box):
