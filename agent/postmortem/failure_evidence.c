@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -86,10 +87,32 @@ static void add_oom(struct ct_failure *failure, const struct failure_evidence *e
               *kernel ? "; kernel: \"" : "", kernel, *kernel ? "\"" : "");
 }
 
-/* What a SIGKILL that is not ours was not. */
+/* ulimit -t sets the hard limit as well, at which the kernel sends SIGKILL. The kernel counts by ticks: a tenth less
+ * is as much. */
+static bool is_over_cpu_limit(const struct failure_evidence *evidence, rlim_t *limit_s)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_CPU, &limit) < 0 || limit.rlim_max == RLIM_INFINITY)
+        return false;
+    *limit_s = limit.rlim_max;
+    return evidence->cpu_ms / 900 >= limit.rlim_max;
+}
+
+/* What a SIGKILL that is not ours was, or was not. */
 static void add_kill(struct ct_failure *failure,
                      const struct failure_evidence *evidence)
 {
+    rlim_t limit_s;
+
+    if (is_over_cpu_limit(evidence, &limit_s)) {
+        facts_add(failure, CT_FACT_LIKELY,
+                  "the limit of processor time is used up (ulimit -t %llu): %.1f s",
+                  (unsigned long long)limit_s, (double)evidence->cpu_ms / 1000);
+        facts_add(failure, CT_FACT_DO,
+                  "raise it; login nodes have such limits: run in a job");
+        return;
+    }
     if (evidence->cgroup->counter_file[0])
         facts_add(failure, CT_FACT_BECAUSE,
                   "not the OOM killer (oom_kill of cgroup %.100s has not grown); it is "

@@ -215,6 +215,11 @@ static bool is_news(struct worker_group *group, int ended)
     return has_world || ended > 0;
 }
 
+static uint64_t to_ms(const struct timeval *time)
+{
+    return (uint64_t)time->tv_sec * 1000 + (uint64_t)time->tv_usec / 1000;
+}
+
 void worker_group_reap(struct worker_group *group)
 {
     struct worker *first = NULL; /* failed in this call */
@@ -234,6 +239,7 @@ void worker_group_reap(struct worker_group *group)
             continue; /* an orphan of a worker */
         death.seen_ms = ct_now_ms();
         death.peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
+        death.cpu_ms = to_ms(&usage.ru_utime) + to_ms(&usage.ru_stime);
         end_worker(group, worker, &death);
         ended++;
         if (worker_has_failed(worker) && (!first || comes_before(worker, first)))

@@ -110,6 +110,13 @@ def test_t02_a_kill_from_outside_is_not_taken_for_the_oom_killer(box):
     assert fact(run, "after it") == "rank 0 stopped by ctrun"
 
 
+def test_a_kill_by_the_limit_of_processor_time_is_told_as_such(box):
+    run = box.run("sh", "-c", 'ulimit -t 1; exec "$@"', "sh", ctrun.program("ctrun"), "--no-python",
+                  "sh", "-c", "while :; do :; done")
+    assert run.code == 137 and "(ulimit -t 1): " in fact(run, "likely"), run
+    assert "because" not in run.err, run
+
+
 @pytest.mark.parametrize("name", CRASHES)
 def test_t03_a_crash_is_told_with_its_core_and_its_last_unfinished_line(box, name):
     box.write("crash.py", "import sys; sys.stderr.write('first\\nno end'); sys.stderr.flush()\n"
