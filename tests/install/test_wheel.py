@@ -76,6 +76,8 @@ def test_the_wheel_is_installed_and_runs_a_job_with_the_python_beside_it(box, to
     said = sorted(re.findall(r"said (\d) (\d) (\S+) (\S+)", run.out))
     assert [words[:3] for words in said] == [("0", "2", str(venv)), ("1", "2", str(venv))], run
     assert said[0][3].startswith(str(venv)), run
+    run = box.run(venv / "bin/python", "-m", "ctrun", script, env=CLEAN)
+    assert f"said 0 1 {venv} " in run.out, run
     run = box.run(venv / "bin/ctrun-launch", "--nproc-per-node=1", "--use-env", "--no-python", "true",
                   env=path)
     assert run.code == 0, run

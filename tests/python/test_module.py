@@ -48,6 +48,15 @@ def test_workers_are_told_who_they_are(box):
     assert said(run) == [f"{rank} 3 {rank} 3 0 0 1" for rank in range(3)], run
 
 
+def test_python_m_ctrun_runs_workers_under_the_same_python(box):
+    script = box.write("who.py", "import sys; print('said', sys.executable, sys.argv[1:])")
+    env = {name: value for name, value in OURS.items() if name != "PYTHON_EXEC"}
+    run = box.run(PYTHON, "-m", "ctrun", "--nproc-per-node=2", script, "--lr", "1", env=env)
+    assert said(run) == [f"{PYTHON} ['--lr', '1']"] * 2, run
+    run = box.run(PYTHON, "-m", "ctrun", "true", env={**env, "PATH": "/nonexistent"})
+    assert run.code == 127 and re.fullmatch(r"ctrun: error\[E_EXEC\]: .* no program ctrun in PATH: .*\n", run.err), run
+
+
 def other_pythons():
     """{version: path} of what is installed beside Debian's, from 3.8 on."""
     names = [f"python3.{minor}" for minor in range(8, 20)]
