@@ -11,6 +11,7 @@
 #include "launcher/options/log_limits.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/env.h"
+#include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
 /* "a,,b,c" is "a,b" and "c". */
@@ -99,8 +100,20 @@ static int resolve_input(struct output_config *out, const struct options *option
 
 /* ---- Output -------------------------------------------------------------------------- */
 
+/* Ranks of the job in place of those of a node, perhaps: nothing would be seen. A task that is a rank knows no other. */
+static void warn_hidden(const bool *is_shown, const char *filter,
+                        const struct run_config *run)
+{
+    for (int i = 0; i < run->nproc; i++)
+        if (is_shown[i] || run->task.is_rank)
+            return;
+    ct_warn("--local-ranks-filter=%s: this node has local ranks 0 to %d, of which it "
+            "shows none on the console",
+            filter, run->nproc - 1);
+}
+
 static int resolve_files(struct output_config *out, const struct options *options,
-                         struct ctrun_error *err)
+                         const struct run_config *run, struct ctrun_error *err)
 {
     struct stat info;
     int rc = streams_parse(&out->streams, option_text(options, OPTION_REDIRECTS),
@@ -109,6 +122,8 @@ static int resolve_files(struct output_config *out, const struct options *option
 
     if (rc < 0)
         return rc;
+    warn_hidden(out->streams.is_shown, option_text(options, OPTION_LOCAL_RANKS_FILTER),
+                run);
     if (option_has_text(options, OPTION_LOG_DIR))
         out->log_dir = option_text(options, OPTION_LOG_DIR);
     out->has_no_files = out->log_dir && strcmp(out->log_dir, "/dev/null") == 0;
@@ -127,7 +142,7 @@ int output_config_resolve(struct output_config *out, const struct options *optio
     int rc;
 
     if ((rc = resolve_input(out, options, run, err)) < 0 ||
-        (rc = resolve_files(out, options, err)) < 0)
+        (rc = resolve_files(out, options, run, err)) < 0)
         return rc;
     out->prints_torch_events = strcmp(option_text(options, OPTION_EVENT_LOG_HANDLER),
                                       "console") == 0;

@@ -77,6 +77,14 @@ def test_torchrun_114_filtered_ranks_without_tee_are_silent(box):
     assert run.out == "out 0\n" and "err 1" not in run.err
 
 
+def test_a_filter_that_shows_no_rank_of_the_node_is_warned_of(box):
+    run = box.ctrun("--local-ranks-filter=8,9", "--nproc-per-node=2", "echo", "out")
+    assert run.code == 0 and not run.out and run.err == (
+        "ctrun: warning: --local-ranks-filter=8,9: this node has local ranks 0 to 1, of which it shows none on the console\n")
+    run = box.ctrun("--local-ranks-filter=1", "--nproc-per-node=2", "true")
+    assert not run.err, run
+
+
 def test_torchrun_115_filters_collect_matching_lines(box):
     run = box.ctrun("--log-dir=D", "--duplicate-stdout-filters=apple,pear,a,,b", "-t3",
                     "--nproc-per-node=2", "sh", "-c",
