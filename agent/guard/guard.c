@@ -334,19 +334,27 @@ static int guard(pid_t child, const char *who, const struct reap_keep *keep,
     return WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL + WTERMSIG(status);
 }
 
+static int fail_fork(struct ctrun_error *err)
+{
+    return ct_fail(err, -errno, "fork: %s; see ulimit -u, and pids.max of the cgroup",
+                   strerror(errno));
+}
+
 /* The second guard: its own exit code. */
 static int guard_agent(int (*agent_main)(void *context), void *context,
                        const sigset_t *set, const sigset_t *mask)
 {
     const struct reap_keep keep = {0}; /* nothing was below us before */
     const pid_t second = getpid();
+    struct ctrun_error err;
     pid_t agent;
 
     go_below(first, "ctrun-guard");
     fence_join();
     agent = fork();
     if (agent < 0) {
-        fprintf(stderr, "ctrun: fork: %s\n", strerror(errno));
+        fprintf(stderr, "ctrun: error[%s]: %s\n", ct_error_name(fail_fork(&err)),
+                err.text);
         return CT_EXIT_FAILURE;
     }
     if (agent == 0) {
@@ -383,7 +391,7 @@ int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_erro
     second = fork();
     if (second < 0) {
         (void)sigprocmask(SIG_SETMASK, &before, NULL);
-        return ct_fail(err, -errno, "fork: %s", strerror(errno));
+        return fail_fork(err);
     }
     if (second == 0)
         _exit(guard_agent(agent_main, context, &set, &before));

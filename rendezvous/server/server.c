@@ -570,7 +570,10 @@ int server_start(struct server *server, struct ctrun_error *err)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0) {
         set_running(server, false);
-        return ct_fail(err, -rc, "rendezvous server: start a thread: %s", strerror(rc));
+        return ct_fail(err, -rc,
+                       "rendezvous server: start a thread: %s; see ulimit -u, and "
+                       "pids.max of the cgroup",
+                       strerror(rc));
     }
     server->has_thread = true;
     return 0;

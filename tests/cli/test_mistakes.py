@@ -2,6 +2,7 @@
 """What people type by mistake, and machines that lack something: one clear line with a code before anything
 starts, and nothing is left."""
 import contextlib
+import os
 import resource
 import signal
 import socket
@@ -157,6 +158,19 @@ def test_a_worker_that_finds_no_open_file_is_told_with_the_remedy(box):
     run = box.run(*limited(resource.RLIMIT_NOFILE, 48, ctrun.program("ctrun"), "--nproc-per-node=30", "--no-python",
                            "true"))
     assert run.code == 1 and "error[E_RESOURCES]: rank" in run.err and "do         : raise the limit of open" in run.err, run
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root acts as another user; root has no such limit")
+@pytest.mark.skipif(ctrun.SLOW > 1, reason="a sanitizer needs a process of its own to look for leaks")
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_too_few_processes_are_told(box, processes):
+    """Guard, second guard, agent with the thread of the rendezvous."""
+    as_user = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]
+    if box.run(*as_user, "test", "-x", ctrun.program("ctrun"), cwd="/").code:
+        pytest.skip("the build is in a folder that is closed to other users")
+    run = box.run(*as_user, "prlimit", f"--nproc={processes}", ctrun.program("ctrun"), "--no-python", "true", cwd="/",
+                  env={"CTRUN_EVENTS": "", "CTRUN_CONTROL_DIR": "", "TMPDIR": "/tmp"})
+    one_line(run, 1, "E_RESOURCES", "ulimit -u")
 
 
 def test_loopback_that_is_down_is_told(box):
