@@ -2,7 +2,6 @@
 /* Every option of ctrun. Those that torchrun does not have say so in their help. */
 #include "launcher/options/option_table.h"
 
-
 const char *const option_group_titles[OPTION_GROUP_COUNT] = {
     [OPTION_GROUP_SIZE] = "Size of the job",
     [OPTION_GROUP_PROGRAM] = "What to run",
@@ -190,8 +189,8 @@ const struct option option_table[OPTION_COUNT] = {
          .env = "CTRUN_MIN_UPTIME", .fallback = "30"},
     [OPTION_HANG_TIMEOUT] =
         {OWN_TAKES(INT, "hang-timeout", FAILURE, "SECONDS",
-                   "a rank that reports steps, and none for so long, counts as failed;"
-                   " 0: off"),
+                   "a rank that makes no step for so long, or that others wait for in a"
+                   " collective, counts as failed; 0: off"),
          .env = "CTRUN_HANG_TIMEOUT", .fallback = "0"},
     [OPTION_STRAGGLERS] = {OWN_FLAG(
                                "stragglers", FAILURE,
