@@ -90,6 +90,16 @@ def test_the_synopsis_of_ctrunctl_has_each_verb_with_its_options(box):
         assert written <= {word for pair in told for word in pair}, (verb, written)
 
 
+def test_the_manual_lists_what_is_set_for_a_worker(box):
+    page = (ctrun.ROOT / "man/ctrun.1").read_text().partition("Set for every worker:")[2].partition(".Ss ")[0]
+    run = box.run("env", "-i", f"TMPDIR={box.dir}", ctrun.program("ctrun"), "--nproc-per-node=2", "--jax",
+                  "--port-range=20000-30000", "--net=lo", "--survive=sdk", "--survive-replace=1", "/usr/bin/env")
+    names = set(re.findall(r"^(\w+)=", run.out, re.M)) - {"TMPDIR", "PWD", "SHLVL", "_"}
+    jax = {name for name in names if name.startswith(("JAX_", "SLURM_"))}  # as described with the option
+    assert run.code == 0 and {"RANK", "CTRUN_NET", "CTRUN_MAY_GROW"} <= names and jax, run
+    assert not [name for name in names - jax if not re.search(rf"\b{name}\b", page)]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize("name", ["ctrun", "ctrunctl"])
 def test_each_option_is_completed_in_every_shell(box, name, shell):
