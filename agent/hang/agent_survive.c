@@ -130,7 +130,11 @@ bool agent_replaces(void *context, const struct ct_failure *failure)
     struct agent *agent = context;
     const struct agent_options *options = agent->options;
 
-    if (!may_go_on(agent) || !is_used(agent) || agent_is_undecided(agent) ||
+    if (!may_go_on(agent))
+        return false;
+    if (worker_group_is_renewed(agent->group, failure->rank))
+        return true; /* its end is our doing, and not counted */
+    if (!is_used(agent) || agent_is_undecided(agent) ||
         agent->survival.replaced >= options->survive_replace)
         return false;
     agent->survival.replaced++;

@@ -336,7 +336,9 @@ static void emit_store(const struct agent *agent)
     ct_event_end(&event);
 }
 
-/* Workers that are started later get the new address; those that run get it with WORLD. */
+/* Workers that are started later get the new address; those that run and have asked get it with WORLD. A new one of
+ * --survive=torch that has not asked may be dialling the store that is lost: another one is started for it. One of the SDK
+ * asks before it connects. */
 static void move_store(struct agent *agent, const struct ct_world *message)
 {
     struct ct_start *start = &agent->start;
@@ -349,6 +351,8 @@ static void move_store(struct agent *agent, const struct ct_world *message)
     start->master_port = message->store_port;
     memcpy(start->master_addr, message->store_addr, sizeof start->master_addr);
     worker_group_move_store(agent->group, start);
+    if (agent->options->frees_peers)
+        worker_group_renew_new(agent->group);
     emit_store(agent);
 }
 

@@ -52,6 +52,8 @@ struct worker {
     bool is_lost;     /* --survive: it failed, and the others may continue */
     bool is_survived; /* and they do */
     bool is_new; /* --survive-replace: it waits, or will, until the others take it in */
+    bool
+        is_renewed; /* we end it: it was started with the address of a lost worker store */
     bool has_raised; /* told as a failure for its error file, before it had ended */
     struct blocking_file look; /* at that file, in this pass; path NULL: none yet */
     int restarts;              /* alone, in this round */

@@ -163,6 +163,9 @@ bool worker_group_has_new(const struct worker_group *group); /* that runs */
 void worker_group_forget_new(struct worker_group *group, int rank);
 /* That rank waits to hear who goes on, or did when it ended. */
 bool worker_group_is_asking(const struct worker_group *group, int rank);
+/* Ends new ones that have not asked: they may dial a worker store that is lost. Others are started for them. */
+void worker_group_renew_new(struct worker_group *group);
+bool worker_group_is_renewed(const struct worker_group *group, int rank);
 /* Nobody is left that the new ones could join: on_success, where all others have ended well. */
 void worker_group_end_new(struct worker_group *group);
 /* Whether any that is not new waits to hear who goes on. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Workers that go on without one that is lost: who they are is decided here, once all of them wait to hear it. */
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,12 +24,13 @@ bool worker_group_ask(struct worker_group *group, int rank, pid_t pid)
     for (int i = 0; i < group->count; i++) {
         struct worker *worker = &group->workers[i];
 
-        if (!runs(worker) || worker->rank != rank || worker->pid != session)
+        if (!runs(worker) || worker->rank != rank || worker->pid != session ||
+            worker->is_renewed)
             continue;
         worker->asks = true;
         return true;
     }
-    return false; /* of one that has ended, or never was one of it */
+    return false; /* of one that has ended, or is about to, or never was one of it */
 }
 
 static bool is_member(const struct worker *worker)
@@ -154,6 +156,25 @@ bool worker_group_has_new(const struct worker_group *group)
         if (group->workers[i].is_new && runs(&group->workers[i]))
             return true;
     return false;
+}
+
+void worker_group_renew_new(struct worker_group *group)
+{
+    for (int i = 0; i < group->count; i++) {
+        struct worker *worker = &group->workers[i];
+
+        if (!runs(worker) || !worker->is_new || worker->asks)
+            continue;
+        worker->is_renewed = true;
+        (void)worker_pass_signal(worker, SIGKILL);
+    }
+}
+
+bool worker_group_is_renewed(const struct worker_group *group, int rank)
+{
+    const struct worker *worker = find_rank(group, rank);
+
+    return worker && worker->is_renewed;
 }
 
 void worker_group_end_new(struct worker_group *group)

@@ -146,6 +146,7 @@ class Rendezvous:
         self.instance = 1
         self.generation = 0
         self.master_port = 29500
+        self.is_new = 0
         self.restarts = 0
         self.messages = []       # (name, fields), in order of arrival
         self.heartbeat_times = []
@@ -199,7 +200,7 @@ class Rendezvous:
                   group_world_size=1, rank_base=0, world_size=self.workers, role_rank_base=0,
                   role_world_size=self.workers, master_port=self.master_port, master_addr="127.0.0.1",
                   master_host="n0", addrs=(), layout=str(self.workers), unlike="", reach=0,
-                  peers=(), uses_gloo_scale=0, is_new=0)
+                  peers=(), uses_gloo_scale=0, is_new=self.is_new)
 
     def stop_round(self, generation=None, reason=1, is_final=0, cause=None):
         self.send("STOP", **{**NO_FAILURE, **(cause or {}),

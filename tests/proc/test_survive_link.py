@@ -90,6 +90,43 @@ def test_who_waits_for_a_store_that_is_lost_is_freed_again_and_again(box):
             peer.close()
 
 
+# The first one waits for a store for ever.
+JOINER = r"""
+import os, socket, struct, time
+name, port = os.environ["CTRUN_AGENT_SOCKET"], os.environ["MASTER_PORT"]
+print("store", port, flush=True)
+if port == "29500":
+    time.sleep(1000)
+agent = socket.socket(socket.AF_UNIX)
+agent.connect("\0" + name[1:] if name[0] == "@" else name)
+def say(kind, body):
+    agent.sendall(b"\xc7\x52\x04" + struct.pack("<BI", kind, len(body)) + body)
+say(32, struct.pack("<iQ", int(os.environ["RANK"]), int(os.environ["CTRUN_GENERATION"])))
+say(39, struct.pack("<I", 0))
+while agent.recv(8, socket.MSG_WAITALL)[3] != 46:
+    pass
+"""
+
+
+def test_a_new_worker_that_has_not_asked_is_started_again_when_the_store_moves(box):
+    """It is the only one that may be: the first one does not count."""
+    with rendezvous.Rendezvous(workers=1) as server:
+        server.is_new = 1
+        run = box.start_ctrun("--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d",
+                              f"--rdzv-endpoint={server.address}", "--rdzv-id=J", "--rdzv-conf=is_host=0",
+                              "--survive=torch", "--survive-replace=1", box.write("worker.py", JOINER),
+                              env={"PYTHON_EXEC": sys.executable})
+        ctrun.wait_until(lambda: "store 29500" in run.out, lambda: f"the first one\n{run}", 60)
+        server.send("WORLD", generation=1, epoch=1, losses=1, ranks=bits(5, 6), **{**STORE, "store_port": 29500,
+                    "store_addr": "127.0.0.1"})
+        server.send("WORLD", generation=1, epoch=2, losses=2, ranks=bits(6), **STORE)
+        server.wait_for("GROW", seconds=60)
+        server.send("WORLD", generation=1, epoch=3, losses=2, ranks=bits(0, 6), **STORE)
+        assert run.wait(60) == 0, run
+        assert run.out == "store 29500\nstore 4242\n"
+        assert not box.events("rank_replacing") and not server.received("FAILURE")
+
+
 def test_nobody_is_left(box):
     """The ranks of other nodes are lost, too: the first loss is a failure as any."""
     with rendezvous.Rendezvous(workers=2) as server:

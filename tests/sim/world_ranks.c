@@ -197,6 +197,12 @@ void worker_group_cut(struct worker_group *group, const struct worker_group_loss
     (void)group, (void)loss;
 }
 
+int worker_pass_signal(struct worker *worker, int signal)
+{
+    (void)worker, (void)signal;
+    return 0; /* of --survive=torch, and its ranks are not here */
+}
+
 bool worker_socket_was_used(const struct worker_socket *control)
 {
     (void)control;
