@@ -55,7 +55,7 @@ void worker_socket_send_loss(struct worker_socket *worker_socket, const char *te
 /* Tells every worker of this round that a rank is lost, the `losses`th, and may continue without. */
 void worker_socket_send_rank_loss(struct worker_socket *worker_socket, uint32_t losses,
                                   const char *text);
-/* Tells those who asked that the ranks of `world` continue, and no others. */
+/* Tells those of `world` who asked that they continue, and no others; who asked and is in none of it still waits. */
 void worker_socket_send_world(struct worker_socket *worker_socket,
                               const struct ct_worker_world *world);
 /* Tells every worker of this round that one waits to be taken into the next world. */

@@ -166,6 +166,13 @@ void worker_socket_send_grow(struct worker_socket *worker_socket)
     (void)send_to_known(worker_socket, send_grow);
 }
 
+static bool is_in(const struct ct_worker_world *world, int rank)
+{
+    return rank >= 0 && rank < CT_WORLD_BYTES * 8 &&
+           world->ranks[rank / 8] & 1u << rank % 8;
+}
+
+/* A new one may have asked when this was decided already, and waits for the next world. */
 void worker_socket_send_world(struct worker_socket *worker_socket,
                               const struct ct_worker_world *world)
 {
@@ -176,7 +183,7 @@ void worker_socket_send_world(struct worker_socket *worker_socket,
     ct_list_for_each(it, &worker_socket->connections) {
         struct connection *connection = ct_list_entry(it, struct connection, node);
 
-        if (connection->asks)
+        if (connection->asks && is_in(world, connection->rank))
             worker_socket_send_answer(connection, world);
     }
 }

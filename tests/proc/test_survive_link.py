@@ -127,6 +127,41 @@ def test_a_new_worker_that_has_not_asked_is_started_again_when_the_store_moves(b
         assert not box.events("rank_replacing") and not server.received("FAILURE")
 
 
+# Tells the first world that it hears of.
+ASKER = r"""
+import os, socket, struct
+name = os.environ["CTRUN_AGENT_SOCKET"]
+agent = socket.socket(socket.AF_UNIX)
+agent.connect("\0" + name[1:] if name[0] == "@" else name)
+def say(kind, body):
+    agent.sendall(b"\xc7\x52\x04" + struct.pack("<BI", kind, len(body)) + body)
+say(32, struct.pack("<iQ", int(os.environ["RANK"]), int(os.environ["CTRUN_GENERATION"])))
+say(39, struct.pack("<I", 0))
+kind = 0
+while kind != 46:
+    head = agent.recv(8, socket.MSG_WAITALL)
+    kind, body = head[3], agent.recv(struct.unpack("<I", head[4:])[0], socket.MSG_WAITALL)
+print([i for i in range(4096) if body[8 + i // 8] >> i % 8 & 1])
+"""
+
+
+def test_a_new_worker_that_asked_when_a_world_was_decided_waits_for_the_next_one(box):
+    """It is in none of that one, and all are told again that it waits."""
+    with rendezvous.Rendezvous(workers=1) as server:
+        server.is_new = 1
+        run = box.start_ctrun("--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d",
+                              f"--rdzv-endpoint={server.address}", "--rdzv-id=J", "--rdzv-conf=is_host=0",
+                              "--survive=sdk", "--survive-replace=1", box.write("worker.py", ASKER),
+                              env={"PYTHON_EXEC": sys.executable})
+        server.wait_for("GROW", seconds=60)
+        for epoch in (1, 2):
+            server.send("WORLD", generation=1, epoch=epoch, losses=1, ranks=bits(5, 6), **STORE)
+        server.wait_for("GROW", 2, seconds=60)
+        server.send("WORLD", generation=1, epoch=3, losses=1, ranks=bits(0, 5, 6), **STORE)
+        assert run.wait(60) == 0, run
+        assert run.out == "[0, 5, 6]\n" and not server.received("LOSS"), run
+
+
 def test_nobody_is_left(box):
     """The ranks of other nodes are lost, too: the first loss is a failure as any."""
     with rendezvous.Rendezvous(workers=2) as server:
