@@ -142,11 +142,10 @@ static uint32_t lose_ranks(struct round *round, const struct member *member)
     for (uint32_t i = 0; i < member->join.slots; i++) {
         const uint32_t rank = member->start.rank_base + i;
 
-        if (round_has_rank(round->lost, rank) ||
-            (round->world.epoch > 0 && !round_has_rank(round->world.ranks, rank)))
+        if (rank >= CT_WORLD_BYTES * 8 || round_has_rank(round->lost, rank))
             continue;
         round->lost[rank / 8] |= (uint8_t)(1u << rank % 8);
-        count++;
+        count += round->world.epoch == 0 || round_has_rank(round->world.ranks, rank);
     }
     return count;
 }

@@ -69,6 +69,18 @@ static bool is_at_work(const struct round *round, const struct member *member,
            member->is_survivor && generation == round->generation;
 }
 
+/* In the place of a lost node, and no rank of it has asked to be taken in: what it has is in no world, and comes into none
+ * before it says STILL. It may import for minutes. */
+static bool is_idle_newcomer(const struct round *round, const struct member *member)
+{
+    if (!member->start.is_new || !round_is_outside(round, member))
+        return false;
+    for (uint32_t i = 0; i < member->join.slots; i++)
+        if (!round_has_rank(round->lost, member->start.rank_base + i))
+            return false;
+    return true;
+}
+
 static bool are_all_still(const struct round *round)
 {
     bool is_any = false;
@@ -76,7 +88,8 @@ static bool are_all_still(const struct round *round)
     for (size_t i = 0; i < round->members.count; i++) {
         const struct member *member = round->members.list[i];
 
-        if (member->state == MEMBER_RUNNING && member->is_survivor && !member->is_still)
+        if (member->state == MEMBER_RUNNING && member->is_survivor &&
+            !member->is_still && !is_idle_newcomer(round, member))
             return false;
         is_any |= member->is_still;
     }
@@ -104,8 +117,12 @@ static void regroup(struct round *round, uint64_t now_ms)
 {
     if (now_ms < round->ranks_fence_ms || !are_all_still(round))
         return;
-    round->survive_due_ms = 0;
     round->is_carried_on = is_carried_on(round);
+    if (!round->is_carried_on && round->survive_due_ms > 0) { /* its part is not done */
+        round_give_up_surviving(round, now_ms);
+        return;
+    }
+    round->survive_due_ms = 0;
     round->world.generation = round->generation;
     round->world.epoch++;
     round->world.losses = round->loss.losses;

@@ -1331,7 +1331,7 @@ static void the_worker_store_moves_when_its_node_is_lost(void **state)
 /* The server knows who keeps it; a loss that follows tells of it, too, until it has moved. */
 static void a_loss_says_that_the_worker_store_is_lost_until_it_has_moved(void **state)
 {
-    struct round *round = start_to_survive(1, 3);
+    struct round *round = start_to_survive(1, 4);
     const struct ct_loss claim = {
         .generation = 1, .rank = 1, .has_store = 1, .text = "gone"};
 
@@ -1341,14 +1341,15 @@ static void a_loss_says_that_the_worker_store_is_lost_until_it_has_moved(void **
     gone(round, 1, 0);
     assert_int_equal(round->loss.has_store, 1);
     lose(round, 3, 2);
-    assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 2);
+    assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 3);
     assert_int_equal(round->loss.has_store, 1);
     stand_still(round, 2, 0, false);
     stand_still(round, 3, 0, false);
-    beat(round, 2, 4000);
-    beat(round, 3, 4000);
+    stand_still(round, 4, 0, true);
+    for (uint64_t id = 2; id <= 4; id++)
+        beat(round, id, 4000);
     tick(round, DEAD_MS);
-    assert_int_equal(round->world.store_node, 1);
+    assert_int_equal(round->world.store_node, 3); /* it has a rank in the world */
     grow(round, 2, 1);
     lose(round, 2, 1);
     assert_int_equal(round->loss.has_store, 0);
@@ -1792,6 +1793,64 @@ static void one_that_is_in_no_world_cannot_go_on_for_the_others(void **state)
     succeed(round, 4);
     assert_int_equal(round->state, ROUND_RUNNING); /* node 3 has still to say it */
     round_destroy(round);
+}
+
+/* It imports for a while, or its agent says nothing: the others do not wait for that, and take it in later. */
+static void one_that_is_in_no_world_and_does_not_ask_holds_up_no_decision(void **state)
+{
+    struct round *round = start_newcomer();
+
+    (void)state;
+    lose(round, 3, 2);
+    stand_still(round, 1, 1, true);
+    stand_still(round, 3, 1, false);
+    assert_world(round, 2, 1, 3);
+    grow(round, 4, 1);
+    stand_still(round, 1, 2, true);
+    stand_still(round, 3, 2, false);
+    assert_world(round, 2, 1, 0); /* it has asked, and its STILL is on its way */
+    say(round, 4, CT_MESSAGE_STILL,
+        &(struct ct_still){.generation = 1, .epoch = 2, .ranks = {2}}, LATER_MS);
+    assert_world(round, 3, 3, 3);
+    round_destroy(round);
+
+    round =
+        start_newcomer(); /* one in a place where another one had asked, and was lost */
+    grow(round, 4, 1);
+    gone(round, 4, LATER_MS);
+    assert_false(~round->lost[0] & 2);
+    round_destroy(round);
+}
+
+/* A server that begins again does not know who of the world was in the one before. */
+static void after_a_restart_new_ranks_do_not_go_on_for_a_lost_node_either(void **state)
+{
+    struct round *round = start_newcomer();
+
+    (void)state;
+    round->is_carried_on = false; /* as restored */
+    report(round, 4, CT_CAUSE_EXEC, LATER_MS);
+    assert_int_equal(round->state, ROUND_STOPPING); /* all start again: safe */
+    round_destroy(round);
+
+    for (int asks = 0; asks <= 1; asks++) {
+        round = start_newcomer();
+        round->is_carried_on = false;
+        succeed(round, 1);
+        gone(round, 3, LATER_MS);
+        assert_int_equal(round->state, ROUND_RUNNING);
+        if (asks)
+            grow(round, 4, 1);
+        say(round, 4, CT_MESSAGE_STILL,
+            &(struct ct_still){.generation = 1, .epoch = 1, .ranks = {asks ? 2 : 0}},
+            LATER_MS);
+        beat_all(round, LATER_MS + DEAD_MS - 1000);
+        tick(round, LATER_MS + DEAD_MS);
+        assert_int_equal(count_actions(round, ROUND_SEND_WORLD), 0);
+        assert_int_equal(round->state, ROUND_STOPPING);
+        assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
+        round_destroy(round);
+    }
 }
 
 /* All workers of node 1, which keeps it, are lost first: the others go on, and still need it. */
@@ -2642,6 +2701,8 @@ int main(void)
         cmocka_unit_test(the_worker_store_moves_from_a_node_without_ranks),
         cmocka_unit_test(what_fails_on_one_that_is_in_no_world_ends_that_one_alone),
         cmocka_unit_test(one_that_is_in_no_world_cannot_go_on_for_the_others),
+        cmocka_unit_test(one_that_is_in_no_world_and_does_not_ask_holds_up_no_decision),
+        cmocka_unit_test(after_a_restart_new_ranks_do_not_go_on_for_a_lost_node_either),
         cmocka_unit_test(a_node_is_lost_while_a_rank_of_it_waits),
         cmocka_unit_test(another_one_that_has_waited_for_the_place_does_not_wait_on),
         cmocka_unit_test(a_place_that_does_not_fit_is_no_place),
