@@ -45,7 +45,7 @@ void fence_disarm(void);
 /* True when the workers that were armed for last have been killed by the guard. */
 bool fence_has_cut(void);
 
-/* In a guard: when to call fence_is_over(); UINT64_MAX: nothing is armed. */
+/* In a guard: when to call fence_is_over(). In the agent: until then it may be silent. UINT64_MAX: nothing is armed. */
 uint64_t fence_next_ms(void);
 /* True: the workers of the agent have to die now, by the hand of who asked; it is disarmed then.
  * Any time. */

@@ -38,9 +38,10 @@ enum {
     WORKER_LOOK_EACH_MS = 4, /* for each file more, as the network may be slow */
 
     /* The template of --warm. */
-    TEMPLATE_FORK_MS =
-        3000, /* for a batch: this node is not heard meanwhile, and a lease is
-                              * 5 s; one worker takes some 10 ms */
+    TEMPLATE_FORK_MS = 3000,    /* for a batch, */
+    TEMPLATE_FORK_EACH_MS = 50, /* and for each of its workers: some 10 ms if idle; */
+    TEMPLATE_FORK_SPARE_MS =
+        1000, /* this node is not heard meanwhile: so much of its lease is left then */
     TEMPLATE_END_MS = 1000,  /* from its socket's end to its own */
     TEMPLATE_LOSSES_MAX = 3, /* then it is not started again */
     TEMPLATE_SPARED_MS =

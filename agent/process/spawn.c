@@ -24,6 +24,7 @@
 #include "agent/process/raw.h"
 #include "agent/process/template_fork.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/base/kernel.h"
@@ -281,7 +282,10 @@ static int fork_all(struct spawn_batch *batch, struct ctrun_error *err)
                 .bind = request->bind,
             };
     }
-    rc = template_fork(batch->template, workers, count, err);
+    rc = template_fork(
+        batch->template, workers, count,
+        template_fork_limit_ms(count, (uint64_t)ct_left_ms(batch->silent_until_ms)),
+        err);
     for (int i = 0, at = 0; i < batch->count; i++)
         if (batch->slots[i].is_forked)
             batch->slots[i].pid = workers[at++].pid;
@@ -294,7 +298,7 @@ static void start_forked(struct spawn_batch *batch)
 {
     struct ctrun_error err = {0};
 
-    if (fork_all(batch, &err) < 0)
+    if ((batch->rc = fork_all(batch, &err)) < 0)
         (void)ct_format(batch->why, sizeof batch->why, "%s", err.text);
     for (int i = 0; i < batch->count; i++) {
         struct spawn_slot *slot = &batch->slots[i];

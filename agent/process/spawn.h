@@ -7,6 +7,7 @@
 #define AGENT_PROCESS_SPAWN_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "agent/process/bind.h"
@@ -29,16 +30,18 @@ struct spawn {
     int number; /* in its batch */
 };
 
-/* Programs that start side by side. Only max and template are the caller's. */
+/* Programs that start side by side. Only max, template and silent_until_ms are the caller's. */
 struct spawn_batch {
     int max;
-    int template; /* its socket; 0 or less: there is none */
+    int template;             /* its socket; 0 or less: there is none */
+    uint64_t silent_until_ms; /* the caller may be, while it makes them */
     int count;
     struct spawn_slot *slots; /* NULL: none was started */
     int report_in;            /* where children tell failures before execve() */
     int report_out;           /* what all of them hold open until then */
     char why
         [256]; /* the template made none of them, all were started by exec; empty: else */
+    int rc;    /* ... as template_fork() returned it */
 };
 
 /* Begins one more, up to max: a child makes its way to the program, which

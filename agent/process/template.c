@@ -66,8 +66,7 @@ static void emit(const struct template *template, const char *why)
     ct_event_end(&event);
 }
 
-/* The only place where the state changes, but for start(). REFUSED is for good: workers are
- * started by exec from then on. */
+/* The only place where the state changes, but for start(). REFUSED is for good. */
 static void settle(struct template *template, enum template_state state,
                    const char *why)
 {
@@ -95,10 +94,30 @@ static void kill_all(struct template *template)
     template->watch = NULL;
 }
 
-void template_refuse(struct template *template, const char *why)
+static void refuse(struct template *template, const char *why)
 {
     kill_all(template);
     settle(template, TEMPLATE_REFUSED, why);
+}
+
+/* True: for this round alone. */
+static bool lose(struct template *template, const char *why)
+{
+    const bool is_last = ++template->losses >= TEMPLATE_LOSSES_MAX;
+
+    settle(template, is_last ? TEMPLATE_REFUSED : TEMPLATE_LOST, why);
+    return !is_last;
+}
+
+void template_fail_batch(struct template *template, int rc, const char *why)
+{
+    kill_all(template);
+    if (rc != -ETIMEDOUT && rc != -EPIPE)
+        settle(template, TEMPLATE_REFUSED, why);
+    else if (lose(template, why))
+        ct_warn("--warm: workers are started by exec: %s; the next round has another "
+                "template",
+                why);
 }
 
 static void on_late(void *context)
@@ -111,7 +130,7 @@ static void on_late(void *context)
     else
         (void)ct_format(why, sizeof why, "the imports took more than %llu s",
                         (unsigned long long)(template->plan->limit_ms / 1000));
-    template_refuse(template, why);
+    refuse(template, why);
 }
 
 /* Until it is ready, or says why not; its end, which SIGCHLD tells, is no message. */
@@ -132,7 +151,7 @@ static void on_readable(void *context, unsigned events)
         return;
     }
     if (got < 0) {
-        template_refuse(template, strerror(errno));
+        refuse(template, strerror(errno));
         return;
     }
     text[got] = '\0';
@@ -140,8 +159,7 @@ static void on_readable(void *context, unsigned events)
     if (strcmp(text, "R") == 0)
         settle(template, TEMPLATE_READY, "");
     else
-        template_refuse(template,
-                        *text == 'N' && text[1] ? text + 1 : "a message that is none");
+        refuse(template, *text == 'N' && text[1] ? text + 1 : "a message that is none");
 }
 
 static int start_process(struct template *template, int socket, struct ctrun_error *err)
@@ -189,7 +207,7 @@ static void start(struct template *template)
     template->is_closed = false;
     template->started_ms = ct_now_ms();
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0) {
-        template_refuse(template, strerror(errno));
+        refuse(template, strerror(errno));
         return;
     }
     (void)setsockopt(fds[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
@@ -200,7 +218,7 @@ static void start(struct template *template)
         (void)start_process(template, fds[1], &err);
     close(fds[1]);
     if (err.code < 0) {
-        template_refuse(template, err.text);
+        refuse(template, err.text);
         return;
     }
     emit(template, "");
@@ -240,7 +258,7 @@ void template_destroy(struct template *template)
 
 void template_revive(struct template *template)
 {
-    if (template->state == TEMPLATE_LOST)
+    if (template->state == TEMPLATE_LOST && template->pid == 0)
         start(template);
 }
 
@@ -275,9 +293,9 @@ bool template_on_end(struct template *template, pid_t pid, int status)
         (void)ct_format(why, sizeof why, "the template ended with code %d",
                         WEXITSTATUS(status));
     kill_all(template);
-    if (template->state == TEMPLATE_READY && ++template->losses < TEMPLATE_LOSSES_MAX)
-        settle(template, TEMPLATE_LOST, why);
-    else
+    if (template->state == TEMPLATE_READY)
+        (void)lose(template, why);
+    else if (template->state != TEMPLATE_LOST) /* a batch had failed, which was told */
         settle(template, TEMPLATE_REFUSED, why);
     return true;
 }

@@ -2,13 +2,13 @@
 /* The template of --warm: a Python process that has imported what all workers will import, and is forked
  * for each of them (template.py), so that a worker starts without an import.
  *
- *     STARTING ──ready──> READY ──it has died, not of a batch──> LOST ──template_revive()──> STARTING
- *         │                 │                                     │ too often
- *         │ obstacle, end,  │ a batch has failed                  │
- *         └── time is over ─┴────────────> REFUSED <──────────────┘
+ *     STARTING ──ready──> READY ──died, or too slow a batch──> LOST ──template_revive()──> STARTING
+ *         │                 │                                   │ too often
+ *         │ obstacle, end,  │ another batch has failed          │
+ *         └── time is over ─┴────────────> REFUSED <────────────┘
  *
- * READY: template_fork.h makes workers of it. REFUSED is for good: workers are started by exec, and one
- * warning says why. It is a child of this process and in the run's cgroup, dies with this process, and
+ * READY: template_fork.h makes workers of it. LOST is for the rest of the round, REFUSED for good: workers are started
+ * by exec. A warning says why, unless it has died between batches. It is a child of this process and in the run's cgroup, dies with this process, and
  * is one that nobody has to wait for: who counts or kills what is below us leaves it out
  * (template_keep()).
  *
@@ -53,15 +53,16 @@ struct template *template_create(struct loop *loop, const struct template_plan *
                                  void (*on_settled)(void *context), void *context);
 /* Kills it; blocks until it is gone. NULL is fine. */
 void template_destroy(struct template *template);
-/* A LOST one is started again. */
+/* A LOST one is started again, unless what was killed of the old one has not ended yet. */
 void template_revive(struct template *template);
 bool template_is_starting(const struct template *template); /* NULL is fine: false */
 /* Its socket while it is READY; else, and for NULL, -1. */
 int template_socket(const struct template *template);
 /* A child has ended: true when it was this one. NULL is fine. */
 bool template_on_end(struct template *template, pid_t pid, int status);
-/* A batch has failed: for good. */
-void template_refuse(struct template *template, const char *why);
+/* A batch has failed with `rc` (template_fork.h). The machine may have been too busy, and the next template may do
+ * better; but not where it cannot fork, or has sent what is no answer. */
+void template_fail_batch(struct template *template, int rc, const char *why);
 /* Those to be left alone below us: it, or nobody. */
 void template_keep(const struct template *template, struct reap_keep *keep);
 

@@ -30,7 +30,7 @@ struct batch {
     struct template_worker *workers;
     int count;
     int barrier[2];
-    uint64_t deadline_ms;
+    uint64_t limit_ms, deadline_ms;
     int there;      /* so many workers have reported that they are there */
     pid_t template; /* who has reported that they are our children; 0: nobody has yet */
 };
@@ -198,6 +198,20 @@ static int bind_worker(const struct template_worker *worker, struct ctrun_error 
                : ct_fail(err, (int)rc, "bind to CPUs: %s", strerror((int)-rc));
 }
 
+static int fail_talk(const struct batch *batch, int rc, const char *what,
+                     struct ctrun_error *err)
+{
+    if (rc == -ETIMEDOUT)
+        return ct_fail(
+            err, rc,
+            "the template does not answer: after %.1f s it has made %d of %d "
+            "workers",
+            (double)batch->limit_ms / 1000, batch->there, batch->count);
+    if (rc == -EPIPE || rc == -ECONNRESET)
+        return ct_fail(err, -EPIPE, "the template is gone");
+    return ct_fail(err, rc, "%s: %s", what, strerror(-rc));
+}
+
 static int take_reply(struct batch *batch, struct ctrun_error *err)
 {
     struct template_worker *worker;
@@ -205,10 +219,9 @@ static int take_reply(struct batch *batch, struct ctrun_error *err)
     int rc;
 
     if ((rc = receive(batch, &reply)) < 0)
-        return ct_fail(err, rc, "the template %s",
-                       rc == -ETIMEDOUT ? "does not answer"
-                       : rc == -EPROTO  ? "has sent a malformed answer"
-                                        : "is gone");
+        return rc == -EPROTO
+                   ? ct_fail(err, rc, "the template has sent a malformed answer")
+                   : fail_talk(batch, rc, "the template cannot be heard", err);
     if (reply.kind == 'D' && reply.numbers[0] == 0) {
         batch->template = reply.pid;
         return 0;
@@ -259,7 +272,7 @@ static int run_batch(struct batch *batch, struct ctrun_error *err)
     if (rc == 0)
         rc = send_end(batch);
     if (rc < 0)
-        return ct_fail(err, rc, "cannot send to the template: %s", strerror(-rc));
+        return fail_talk(batch, rc, "cannot send to the template", err);
     while (rc == 0 && (batch->template == 0 || batch->there < batch->count))
         rc = take_reply(batch, err);
     if (rc == 0)
@@ -269,13 +282,24 @@ static int run_batch(struct batch *batch, struct ctrun_error *err)
     return rc;
 }
 
+uint64_t template_fork_limit_ms(int count, uint64_t left_ms)
+{
+    const uint64_t wanted = TEMPLATE_FORK_MS + (uint64_t)count * TEMPLATE_FORK_EACH_MS;
+    const uint64_t most = left_ms > 2 * TEMPLATE_FORK_SPARE_MS
+                              ? left_ms - TEMPLATE_FORK_SPARE_MS
+                              : left_ms / 2;
+
+    return wanted < most ? wanted : most;
+}
+
 int template_fork(int socket, struct template_worker *workers, int count,
-                  struct ctrun_error *err)
+                  uint64_t limit_ms, struct ctrun_error *err)
 {
     struct batch batch = {.socket = socket,
                           .workers = workers,
                           .count = count,
-                          .deadline_ms = ct_deadline_ms(TEMPLATE_FORK_MS)};
+                          .limit_ms = limit_ms,
+                          .deadline_ms = ct_deadline_ms(limit_ms)};
     int rc;
 
     if (count == 0)

@@ -3,6 +3,7 @@
 #ifndef AGENT_PROCESS_TEMPLATE_FORK_H
 #define AGENT_PROCESS_TEMPLATE_FORK_H
 
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "agent/process/bind.h"
@@ -18,9 +19,11 @@ struct template_worker {
     pid_t pid; /* set: it is a child of this process, leads a session, and runs */
 };
 
-/* Makes all of them, or none. Blocks TEMPLATE_FORK_MS at most. 0, or a negative errno: the template is
- * not to be used again, and what it may still make does not run its program. */
+/* How long a batch of so many may take where the caller may be silent for left_ms. Pure. */
+uint64_t template_fork_limit_ms(int count, uint64_t left_ms);
+/* Makes all of them, or none. Blocks limit_ms at most. 0, or a negative errno (-ETIMEDOUT: it took longer; -EPIPE: the
+ * template is gone): it is not to be used again, and what it may still make does not run its program. */
 int template_fork(int socket, struct template_worker *workers, int count,
-                  struct ctrun_error *err);
+                  uint64_t limit_ms, struct ctrun_error *err);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/guard/fence.h"
 #include "agent/loop/limits.h"
 #include "agent/worker/worker_metrics.h"
 #include "agent/worker/worker_private.h"
@@ -186,14 +187,15 @@ void worker_open_batch(struct spawn_batch *batch, const struct worker_place *pla
                        int max)
 {
     *batch = (struct spawn_batch){.max = max,
-                                  .template = template_socket(place->template)};
+                                  .template = template_socket(place->template),
+                                  .silent_until_ms = fence_next_ms()};
 }
 
 void worker_wait_batch(struct spawn_batch *batch, const struct worker_place *place)
 {
     spawn_wait(batch);
     if (*batch->why)
-        template_refuse(place->template, batch->why);
+        template_fail_batch(place->template, batch->rc, batch->why);
 }
 
 int worker_start(struct worker *worker, const struct worker_place *place)

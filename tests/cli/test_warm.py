@@ -390,13 +390,36 @@ def test_a_template_that_has_died_is_replaced_for_the_next_round(box):
     assert len(set(importers(box))) == 2 and starts(box) == ["fork"] * 4
 
 
-def test_a_template_that_hangs_costs_one_line(box):
-    started, pids = start_waiting(box)
-    os.kill(template(box), signal.SIGSTOP)
+def test_a_template_that_hangs_costs_one_line_and_the_next_round_has_another_one(box):
+    started, pids = start_waiting(box, "--max-restarts=2", condition="os.environ['TORCHELASTIC_RESTART_COUNT'] < '2'")
+    hung = template(box)
+    os.kill(hung, signal.SIGSTOP)
     os.kill(pids[0], signal.SIGKILL)
+    by_exec = box.wait_event("worker_started", 4, seconds=60)[-1]
+    os.kill(by_exec["worker_pid"], signal.SIGKILL)
     assert started.wait() == 0, started
-    assert starts(box) == ["fork"] * 2 + ["exec"] * 2
-    assert started.err.count("--warm: workers are started by exec: the template does not answer") == 1, started
+    assert starts(box) == ["fork"] * 2 + ["exec"] * 2 + ["fork"] * 2 and template(box) != hung
+    assert states(box) == ["starting", "ready", "lost", "starting", "ready"]
+    assert started.err.count("--warm: workers are started by exec: the template does not answer: after 3.1 s it has made 0 of 2 "
+                             "workers; the next round has another template\n") == 1, started
+
+
+def test_a_template_that_hangs_each_time_is_refused_in_the_end(box):
+    """It stops itself before its first fork for a worker."""
+    box.write("module.py", """import os, signal
+real, calls = os.fork, []
+def fork():
+    calls.append(1)
+    if len(calls) == 2:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return real()
+if "RANK" not in os.environ:
+    os.fork = fork
+""")
+    script = box.write("s.py", "import os, sys; sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] != '3')")
+    ended = run(box, "--max-restarts=3", script)
+    assert ended.code == 0, ended
+    assert starts(box) == ["exec"] * 4 and states(box) == ["starting", "ready", "lost"] * 2 + ["starting", "ready", "refused"]
 
 
 def test_all_ends_with_the_agent(box):

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A stand-in for the template: what a right one says makes workers, whatever else none. */
 #include <errno.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -10,12 +11,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/loop/limits.h"
 #include "agent/process/template_fork.h"
 #include "tests/lib/test.h"
-#include "worker_sdk/base/clock.h"
 
 enum {
+    LIMIT_MS = 5000, /* but for one that says nothing */
+    SHORT_MS = 300,
     FDS = 5,
     MEMORY = 0,
     GATE = 1,
@@ -177,6 +178,19 @@ static void says_nothing(int socket)
     (void)pause();
 }
 
+static void makes_one_alone(int socket)
+{
+    const pid_t starter = fork();
+    int number, fds[FDS];
+
+    if (starter == 0) {
+        if (receive(socket, &number, fds) && fork() == 0)
+            be_worker(socket, number, fds);
+        _exit(0);
+    }
+    (void)pause();
+}
+
 static void ends(int socket)
 {
     ignore_batch(socket);
@@ -193,7 +207,7 @@ struct scene {
     struct ctrun_error err;
 };
 
-static int play(struct scene *scene, story_fn *story)
+static int play(struct scene *scene, story_fn *story, uint64_t limit_ms)
 {
     static const int on = 1;
     int fds[2];
@@ -216,7 +230,7 @@ static int play(struct scene *scene, story_fn *story)
         scene->workers[i] = (struct template_worker){
             .argv = words, .env = pairs, .fds = {0, scene->out[1], 2}};
     scene->workers[1].bind = &scene->bind;
-    return template_fork(scene->socket, scene->workers, 2, &scene->err);
+    return template_fork(scene->socket, scene->workers, 2, limit_ms, &scene->err);
 }
 
 static int wait_for(pid_t pid)
@@ -247,7 +261,7 @@ static void a_batch_becomes_our_children_and_the_second_has_one_cpu(void **state
     char text[6];
 
     (void)state;
-    assert_int_equal(play(&scene, is_right), 0);
+    assert_int_equal(play(&scene, is_right, LIMIT_MS), 0);
     for (int i = 0; i < 2; i++)
         assert_int_equal(wait_for(scene.workers[i].pid), RAN);
     assert_int_equal(read(scene.out[0], text, sizeof text), 6);
@@ -258,11 +272,9 @@ static void a_batch_becomes_our_children_and_the_second_has_one_cpu(void **state
 static void nobody_runs(story_fn *story, int rc, const char *why)
 {
     struct scene scene = {0};
-    const uint64_t deadline_ms = ct_deadline_ms(10 * TEMPLATE_FORK_MS);
 
-    assert_int_equal(play(&scene, story), rc);
+    assert_int_equal(play(&scene, story, rc == -ETIMEDOUT ? SHORT_MS : LIMIT_MS), rc);
     assert_non_null(strstr(scene.err.text, why));
-    assert_true(ct_left_ms(deadline_ms) > 0);
     end(&scene);
 }
 
@@ -294,7 +306,25 @@ static void one_that_is_gone_or_silent_is_given_up(void **state)
 {
     (void)state;
     nobody_runs(ends, -EPIPE, "is gone");
-    nobody_runs(says_nothing, -ETIMEDOUT, "does not answer");
+    nobody_runs(says_nothing, -ETIMEDOUT,
+                "does not answer: after 0.3 s it has made 0 of 2 workers");
+}
+
+static void one_that_is_too_slow_is_given_up_with_what_it_has_made(void **state)
+{
+    (void)state;
+    nobody_runs(makes_one_alone, -ETIMEDOUT, "it has made 1 of 2 workers");
+}
+
+static void many_workers_have_more_time_but_less_than_the_lease_is_left(void **state)
+{
+    (void)state;
+    assert_int_equal(template_fork_limit_ms(1, INT_MAX), 3050);
+    assert_int_equal(template_fork_limit_ms(64, INT_MAX), 6200);
+    assert_int_equal(template_fork_limit_ms(64, 4500), 3500);
+    assert_int_equal(template_fork_limit_ms(64, 2000), 1000);
+    assert_int_equal(template_fork_limit_ms(1, 600), 300);
+    assert_int_equal(template_fork_limit_ms(1, 0), 0);
 }
 
 int main(void)
@@ -305,6 +335,8 @@ int main(void)
         cmocka_unit_test(what_is_no_answer_makes_no_worker),
         cmocka_unit_test(a_fork_that_fails_is_told),
         cmocka_unit_test(one_that_is_gone_or_silent_is_given_up),
+        cmocka_unit_test(one_that_is_too_slow_is_given_up_with_what_it_has_made),
+        cmocka_unit_test(many_workers_have_more_time_but_less_than_the_lease_is_left),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
