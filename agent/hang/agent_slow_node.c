@@ -184,7 +184,11 @@ static void take(struct slow_node_watch *watch, const struct ct_calls *message)
         .steal = message->steal_permille / 1000.0,
         .faults = message->faults,
         .resent = message->resent,
-        .mhz = message->mhz};
+        .mhz = message->mhz,
+        .gpu = {.mhz = message->gpu_mhz,
+                .max_mhz = message->gpu_max_mhz,
+                .slow = message->gpu_slow,
+                .xid = message->gpu_xid}};
     for (int i = 0; i < message->count; i++)
         node->calls[node->count++] = (struct straggler_call){
             .group = message->list[i].group,
@@ -274,6 +278,10 @@ static void fill(struct slow_node_watch *watch, const struct rank_rates *rates,
     watch->message.faults = (uint32_t)rates[local].faults;
     watch->message.mhz = (uint32_t)rates[local].mhz;
     watch->message.resent = (uint32_t)rates[local].resent;
+    watch->message.gpu_mhz = (uint32_t)rates[local].gpu.mhz;
+    watch->message.gpu_max_mhz = (uint32_t)rates[local].gpu.max_mhz;
+    watch->message.gpu_slow = rates[local].gpu.slow;
+    watch->message.gpu_xid = rates[local].gpu.xid;
 }
 
 /* The clock of torch's recorder against ours. */

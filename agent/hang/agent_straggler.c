@@ -41,6 +41,7 @@ struct straggler_watch {
     int flights;              /* so many ranks have given calls of the SDK */
     struct rank_load *before; /* by local rank, at the last look */
     struct rank_rates *rates;
+    struct rank_gpu *gpus; /* likewise; nothing is known where nobody can be asked */
     struct straggler_report report;
 };
 
@@ -131,11 +132,21 @@ static int fewest_ranks(const struct agent *agent)
 
 /* ---- Looks ------------------------------------------------------------------------------- */
 
+/* As they were at the look before: the next one is begun here. */
+static void look_at_gpus(struct straggler_watch *watch)
+{
+    const struct agent_options *options = watch->agent->options;
+
+    if (options->look_at_gpus)
+        options->look_at_gpus(options->context, watch->gpus, (int)options->join.slots);
+}
+
 /* What may make one slow, since the last look. */
 static void look_at_loads(struct straggler_watch *watch)
 {
     const struct worker_group *group = watch->agent->group;
 
+    look_at_gpus(watch);
     (void)ct_small_file_read(watch->room->stat, sizeof watch->room->stat, "/proc/stat");
     for (int i = 0; i < worker_group_count(group); i++) {
         const struct worker *worker = worker_group_worker(group, i);
@@ -144,6 +155,7 @@ static void look_at_loads(struct straggler_watch *watch)
         if (worker->state == WORKER_RUNNING)
             rank_load_look(&load, worker->pid, watch->room->stat);
         rank_load_rates(&watch->rates[i], &watch->before[i], &load);
+        watch->rates[i].gpu = watch->gpus[i];
         watch->before[i] = load;
     }
 }
@@ -289,6 +301,7 @@ void agent_start_stragglers(struct agent *agent)
     watch->report.is_set = false;
     watch->answered = 0;
     agent_start_slow_node(agent);
+    look_at_gpus(watch);
     plan_next(watch, false, 0, 0);
 }
 
@@ -305,6 +318,7 @@ int agent_open_stragglers(struct agent *agent, struct ctrun_error *err)
     watch->agent = agent;
     if (!(watch->before = ct_zalloc_array(slots, sizeof *watch->before)) ||
         !(watch->rates = ct_zalloc_array(slots, sizeof *watch->rates)) ||
+        !(watch->gpus = ct_zalloc_array(slots, sizeof *watch->gpus)) ||
         !(watch->room = ct_zalloc(sizeof *watch->room)) ||
         !(watch->straggler = straggler_create((int)slots)) ||
         !(watch->timer = loop_timer_open(agent->loop, on_time, watch)))
@@ -326,5 +340,6 @@ void agent_close_stragglers(struct agent *agent)
     free(watch->room);
     free(watch->before);
     free(watch->rates);
+    free(watch->gpus);
     free(watch);
 }

@@ -9,6 +9,7 @@
 
 #include "agent/node/restart_delay.h"
 #include "agent/watch/bill.h"
+#include "agent/watch/rank_load.h"
 #include "agent/worker/plan.h"
 #include "worker_sdk/wire/auth.h"
 #include "worker_sdk/wire/message.h"
@@ -125,6 +126,9 @@ struct agent_options {
     struct restart_delay_options restart_delay;
     uint64_t hang_timeout_ms; /* without a step; 0: nobody looks */
     bool finds_stragglers;    /* who is late in collectives */
+    /* With it: fills in what was known lately of the GPU of each of `count` workers, zeros where nothing is. Does not
+     * block. May be NULL. */
+    void (*look_at_gpus)(void *context, struct rank_gpu *out, int count);
     uint64_t
         stuck_limit_ms; /* in uninterruptible sleep: then we leave; 0: not looked at */
     const char *timer_file; /* named pipe to make and read; NULL: none */

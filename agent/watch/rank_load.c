@@ -2,6 +2,7 @@
 #include "agent/watch/rank_load.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,8 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
+
+#define GPU_IDLE 0x1u /* of nvmlClocksEventReasons, as those below */
 
 /* What counts as worse than the others. */
 #define WAIT_MORE   0.01
@@ -130,6 +133,49 @@ static double middle_of_others(const struct rank_rates *rates, int count, int in
     return others > 0 ? list[(others - 1) / 2] : 0;
 }
 
+/* Empty where nothing is told. */
+static void name_reasons(char *dst, size_t size, uint32_t slow)
+{
+    static const struct {
+        uint32_t bits;
+        const char *name;
+    } reasons[] = {{0x2, "set so"},
+                   {0x4, "power limit"},
+                   {0x8, "slowed by the hardware"},
+                   {0x10, "slowed with other GPUs"},
+                   {0x20 | 0x40, "heat"},
+                   {0x80, "power brake"}};
+
+    *dst = '\0';
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (slow & reasons[i].bits)
+            (void)ct_append(dst, size, "%s%s", *dst ? ", " : " (",
+                            reasons[i].name); /* fits */
+    if (*dst)
+        (void)ct_append(dst, size, ")");
+}
+
+static void add_gpu(char dst[RANK_LOAD_TEXT_MAX], const struct rank_gpu *own,
+                    double others_mhz)
+{
+    /* One without work has a low clock because of that. */
+    const bool is_slow = own->mhz > 0 && !(own->slow & GPU_IDLE) &&
+                         own->mhz <= others_mhz * CLOCK_PART;
+    char reasons[112];
+
+    name_reasons(reasons, sizeof reasons, own->slow);
+    if (is_slow)
+        (void)ct_append_item(dst, RANK_LOAD_TEXT_MAX, "; ",
+                             "its GPU at %.0f of %.0f MHz (others %.0f)%s", own->mhz,
+                             own->max_mhz, others_mhz, reasons);
+    if (own->xid > 0)
+        (void)ct_append_item(dst, RANK_LOAD_TEXT_MAX, "; ", "Xid %d of its GPU",
+                             own->xid);
+    else if (is_slow && own->xid == 0)
+        (void)ct_append_item(dst, RANK_LOAD_TEXT_MAX, "; ",
+                             "whether its GPU had an Xid is not known");
+}
+
 void rank_load_differs(char dst[RANK_LOAD_TEXT_MAX], const struct rank_rates *rates,
                        int count, int index)
 {
@@ -143,7 +189,9 @@ void rank_load_differs(char dst[RANK_LOAD_TEXT_MAX], const struct rank_rates *ra
                                    offsetof(struct rank_rates, faults)),
         .resent = middle_of_others(rates, count, index,
                                    offsetof(struct rank_rates, resent)),
-        .mhz = middle_of_others(rates, count, index, offsetof(struct rank_rates, mhz))};
+        .mhz = middle_of_others(rates, count, index, offsetof(struct rank_rates, mhz)),
+        .gpu.mhz = middle_of_others(rates, count, index,
+                                    offsetof(struct rank_rates, gpu.mhz))};
 
     *dst = '\0'; /* all of it fits */
     if (own->wait >= others.wait + WAIT_MORE)
@@ -167,4 +215,5 @@ void rank_load_differs(char dst[RANK_LOAD_TEXT_MAX], const struct rank_rates *ra
         (void)ct_append_item(dst, RANK_LOAD_TEXT_MAX, "; ",
                              "%.0f TCP segments a second sent again (others %.0f)",
                              own->resent, others.resent);
+    add_gpu(dst, &own->gpu, others.gpu.mhz);
 }

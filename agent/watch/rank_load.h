@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What may make one rank slower than the others, as far as /proc and /sys show: other processes or the hypervisor use
  * its CPU; the CPU has a lower clock; its memory comes from the disk; its machine sends TCP segments again, which is
- * the same for all ranks of one machine. */
+ * the same for all ranks of one machine. And what somebody else knows of its GPU. */
 #ifndef AGENT_WATCH_RANK_LOAD_H
 #define AGENT_WATCH_RANK_LOAD_H
 
@@ -9,7 +9,7 @@
 #include <sys/types.h>
 
 enum {
-    RANK_LOAD_TEXT_MAX = 320,
+    RANK_LOAD_TEXT_MAX = 512,
     RANK_LOAD_STAT_MAX = 64 * 1024 /* of /proc/stat: some 250 CPUs */
 };
 
@@ -28,11 +28,24 @@ struct rank_load {
 /* `stat` is what /proc/stat has, for the steal time. Blocks no longer than /proc and /sys. */
 void rank_load_look(struct rank_load *out, pid_t pid, const char *stat);
 
+enum {
+    RANK_GPU_NO_XID = -1
+};
+
+/* Its GPU, as the driver tells it. */
+struct rank_gpu {
+    double mhz, max_mhz; /* clock of its SMs; 0: not known */
+    uint32_t slow;       /* why it is below its maximum: nvmlClocksEventReasons */
+    int32_t
+        xid; /* the last error since the run began, or RANK_GPU_NO_XID; 0: not known */
+};
+
 /* Between two looks. Parts are of the time in between. */
 struct rank_rates {
     double wait, steal;
     double faults, resent; /* a second */
     double mhz;            /* 0: not known */
+    struct rank_gpu gpu;   /* not by rank_load_rates(); zeros: not known */
 };
 
 /* RetransSegs of a text like /proc/net/snmp; 0: it is not there. Pure. */

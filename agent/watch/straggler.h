@@ -37,7 +37,7 @@ struct straggler_report {
     int rank;              /* global */
     struct lateness found; /* rank: the local one, or that of the node */
     char host[256];        /* of the node; "": it is one rank of this one */
-    char differs[320];     /* in what it is worse than the others; "": in nothing */
+    char differs[512];     /* in what it is worse than the others; "": in nothing */
 };
 
 struct straggler;

@@ -28,6 +28,12 @@ static bool find_functions(struct nvml *nvml)
         {"nvmlDeviceGetComputeRunningProcesses_v3", &nvml->processes, true},
         {"nvmlDeviceGetPciInfo_v3", &nvml->pci, false},
         {"nvmlDeviceGetUUID", &nvml->uuid, false},
+        {"nvmlDeviceGetClockInfo", &nvml->clock, true},
+        {"nvmlDeviceGetMaxClockInfo", &nvml->max_clock, true},
+        {"nvmlDeviceGetCurrentClocksThrottleReasons", &nvml->slow_reasons, true},
+        {"nvmlEventSetCreate", &nvml->create_events, true},
+        {"nvmlDeviceRegisterEvents", &nvml->register_events, true},
+        {"nvmlEventSetWait_v2", &nvml->wait_event, true},
     };
     bool is_whole = true;
 

@@ -7,7 +7,18 @@
 #include <stddef.h>
 
 enum {
-    NVML_TEXT_MAX = 96
+    NVML_TEXT_MAX = 96,
+    NVML_TIMEOUT = 10,  /* nvmlReturn_t */
+    NVML_CLOCK_SM = 1,  /* nvmlClockType_t */
+    NVML_EVENT_XID = 8, /* nvmlEventTypeXidCriticalError */
+};
+
+struct nvml_event { /* nvmlEventData_t, version 2 */
+    void *device;
+    unsigned long long kind;
+    unsigned long long data; /* of an Xid error: which */
+    unsigned gpu_instance;
+    unsigned compute_instance;
 };
 
 struct nvml_pci { /* nvmlPciInfo_t, version 3 */
@@ -49,6 +60,14 @@ struct nvml {
     int (*processes)(void *device, unsigned *count, struct nvml_process *list);
     int (*pci)(void *device, struct nvml_pci *out);
     int (*uuid)(void *device, char *text, unsigned size);
+    /* Each of these may be NULL: an older driver. */
+    int (*clock)(void *device, unsigned kind, unsigned *mhz);
+    int (*max_clock)(void *device, unsigned kind, unsigned *mhz);
+    int (*slow_reasons)(void *device,
+                        unsigned long long *bits); /* nvmlClocksEventReasons */
+    int (*create_events)(void **set);
+    int (*register_events)(void *device, unsigned long long kinds, void *set);
+    int (*wait_event)(void *set, struct nvml_event *out, unsigned timeout_ms);
 };
 
 /* Loads and initialises it. 0: nvml_close() it. -ENOENT: there is none, or none that can be used;

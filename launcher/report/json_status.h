@@ -31,7 +31,7 @@ struct json_straggler {
     int steps;
     double late_ms, percent; /* of a step */
     char host[256];          /* of a node; empty: it is one rank of this one */
-    char differs[256];       /* in what; may be empty */
+    char differs[512];       /* in what; may be empty */
 };
 
 struct json_status {

@@ -240,6 +240,7 @@ static int run_agent(struct launch *launch)
         .parse_timer = parse_timer,
         .restarts_alone = launch_restarts_alone,
         .reload = launch_on_reload,
+        .look_at_gpus = launch_look_at_gpus,
         .wait_for_gpus = launch_wait_for_gpus,
         .on_gpu = launch_on_gpu,
         .signals_are_exact = host_slot_get()->is_given,

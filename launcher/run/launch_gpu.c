@@ -68,6 +68,9 @@ void launch_begin_gpu(struct launch *launch)
     const char *visible = ct_env_find(launch->config->env, "CUDA_VISIBLE_DEVICES");
     struct launch_gpu *gpu;
 
+    if (launch->config->stop.finds_stragglers)
+        launch->gpu_watch = gpu_watch_create(visible,
+                                             launch->config->run.task.local_id);
     if (launch->config->stop.gpu_wait_ms == 0 ||
         launch->config->run.max_restarts == 0 || !(gpu = ct_zalloc(sizeof *gpu)))
         return;
@@ -86,6 +89,15 @@ void launch_end_gpu(struct launch *launch)
     if (launch->gpu)
         leave(launch->gpu);
     launch->gpu = NULL;
+    gpu_watch_destroy(launch->gpu_watch);
+    launch->gpu_watch = NULL;
+}
+
+void launch_look_at_gpus(void *context, struct rank_gpu *out, int count)
+{
+    const struct launch *launch = context;
+
+    gpu_watch_look(launch->gpu_watch, out, count);
 }
 
 static void describe(char *dst, size_t size, const struct launch_gpu *gpu,

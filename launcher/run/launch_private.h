@@ -8,7 +8,7 @@
  *     launch_bill.c    what starts and restarts have cost
  *     launch_reload.c  another program for the next rounds
  *     launch_restart.c a worker that is started again alone
- *     launch_gpu.c     whether the memory of GPUs is free again
+ *     launch_gpu.c     whether the memory of GPUs is free again; how fast they run (gpu_watch.h)
  *     launch_exit.c    the exit code and error file of the launcher itself
  *     launch_end.c     what they hear at the end, summary.json, the exit code */
 #ifndef LAUNCHER_RUN_LAUNCH_PRIVATE_H
@@ -22,6 +22,7 @@
 #include "launcher/net/route.h"
 #include "launcher/report/bills.h"
 #include "launcher/report/last_failure.h"
+#include "launcher/run/gpu_watch.h"
 #include "launcher/run/launch.h"
 #include "launcher/run/launch_exit.h"
 #include "launcher/run/logdir_blocking.h"
@@ -41,6 +42,7 @@ struct launch {
     struct program *program;     /* the config's */
     struct launch_reload reload; /* from the next round on */
     struct launch_gpu *gpu;      /* NULL: no GPU memory is waited for */
+    struct gpu_watch *gpu_watch; /* NULL: nobody looks at GPUs */
     char **used_words;           /* owned: those of *program, once it was reloaded */
     struct rdzv_endpoint endpoint;
     struct addresses addresses;
@@ -97,7 +99,8 @@ void launch_deinit_reload(struct launch *launch);
 /* Before the first workers, beside what follows; nothing where no GPU can be asked. */
 void launch_begin_gpu(struct launch *launch);
 void launch_end_gpu(struct launch *launch);
-/* agent_options.wait_for_gpus and on_gpu; context: struct launch. */
+/* agent_options.look_at_gpus, wait_for_gpus and on_gpu; context: struct launch. */
+void launch_look_at_gpus(void *context, struct rank_gpu *out, int count);
 int launch_wait_for_gpus(void *context);
 void launch_on_gpu(void *context, const struct agent_gpu_word *word);
 

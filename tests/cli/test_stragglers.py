@@ -5,6 +5,7 @@ status, events and metrics.
 Of torch with a stand-in (tests/lib/fake_torch.py) whose recorder has calls of made-up times; of the SDK with real
 ones. How sure it is of whom: tests/unit/agent/watch/straggler_test.c. A real torch: tests/interop/test_stragglers_torch.py."""
 import json
+import os
 import re
 import signal
 import sys
@@ -114,6 +115,16 @@ def test_a_program_of_the_sdk_is_seen_without_a_recorder(box, job):
                         box.path("up"), "1", "20"))
     event = box.wait_event("straggler", seconds=60, rank=1)[0]
     assert event["late_us"] > 10000, event
+
+
+@pytest.mark.skipif(os.path.exists("/proc/driver/nvidia/gpus"), reason="there is a driver here")
+def test_a_gpu_that_is_slower_than_the_others_is_told(box, job):
+    """Over a driver's library of ours."""
+    job(box.start_ctrun("--standalone", "--nproc-per-node=2", "--stragglers", "--no-python", ctrun.program("stopper"),
+                        box.path("up"), "1", "20", env={
+                            "LD_LIBRARY_PATH": str(ctrun.BUILD / "tests" / "unit" / "fake_nvml"), "FAKE_NVML_HOT": str(box.write("xid", "63"))}))
+    ctrun.wait_until(lambda: "its GPU at 1200 of 1980 MHz (others 1980) (heat); Xid 63 of its GPU" in status(box).out,
+                     lambda: f"it is told\n{status(box)}", 60)
 
 
 def start_nodes(box, job, per_node, late, slow, *options):

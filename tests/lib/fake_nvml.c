@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A driver's library with two GPUs, which refuses while FAKE_NVML_REFUSES is set. What the file FAKE_NVML_HELD says, "PID
- * MIB", is in use on the second one; without it nothing but the driver's own. */
+ * MIB", is in use on the second one; without it nothing but the driver's own. With the file FAKE_NVML_HOT
+ * the second one on the bus is too hot and has had the error of the number in there, of which neither tells where it is 0; where
+ * it is -2 clocks are never told, and behind a 79 all events fail. */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "launcher/hardware/nvml.h"
 
@@ -22,6 +26,12 @@ int nvmlDeviceGetPciInfo_v3(void *device, struct nvml_pci *out);
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count,
                                             struct nvml_process *list);
 int nvmlDeviceGetUUID(void *device, char *text, unsigned size);
+int nvmlDeviceGetClockInfo(void *device, unsigned kind, unsigned *mhz);
+int nvmlDeviceGetMaxClockInfo(void *device, unsigned kind, unsigned *mhz);
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *bits);
+int nvmlEventSetCreate(void **set);
+int nvmlDeviceRegisterEvents(void *device, unsigned long long kinds, void *set);
+int nvmlEventSetWait_v2(void *set, struct nvml_event *out, unsigned timeout_ms);
 
 static struct gpu {
     unsigned bus;
@@ -127,4 +137,69 @@ int nvmlDeviceGetPciInfo_v3(void *device, struct nvml_pci *out)
 int nvmlDeviceGetUUID(void *device, char *text, unsigned size)
 {
     return snprintf(text, size, "%s", ((struct gpu *)device)->uuid) > 0 ? 0 : 1;
+}
+
+/* Of the hot one alone; -1: there is none. */
+static int read_xid(const void *device)
+{
+    const char *path = getenv("FAKE_NVML_HOT");
+    FILE *file = path && device == &gpus[0] ? fopen(path, "re") : NULL;
+    int xid = -1;
+
+    if (file && fscanf(file, "%d", &xid) != 1)
+        xid = -1;
+    if (file)
+        fclose(file);
+    return xid;
+}
+
+int nvmlDeviceGetClockInfo(void *device, unsigned kind, unsigned *mhz)
+{
+    while (read_xid(&gpus[0]) == -2)
+        (void)pause();
+    *mhz = read_xid(device) >= 0 ? 1200 : 1980;
+    return kind == NVML_CLOCK_SM ? 0 : 2;
+}
+
+int nvmlDeviceGetMaxClockInfo(void *device, unsigned kind, unsigned *mhz)
+{
+    (void)device;
+    *mhz = 1980;
+    return kind == NVML_CLOCK_SM ? 0 : 2;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *bits)
+{
+    *bits = read_xid(device) >= 0 ? 0x40 : 0;
+    return 0;
+}
+
+static atomic_bool is_told; /* the error */
+
+int nvmlEventSetCreate(void **set)
+{
+    *set = &is_told;
+    atomic_store(&is_told, false);
+    return 0;
+}
+
+int nvmlDeviceRegisterEvents(void *device, unsigned long long kinds, void *set)
+{
+    (void)device;
+    (void)set;
+    return kinds == NVML_EVENT_XID && read_xid(&gpus[0]) != 0 ? 0 : 3;
+}
+
+int nvmlEventSetWait_v2(void *set, struct nvml_event *out, unsigned timeout_ms)
+{
+    (void)set;
+    if (timeout_ms > 0 || read_xid(&gpus[0]) <= 0)
+        return NVML_TIMEOUT;
+    if (atomic_exchange(&is_told, true))
+        return read_xid(&gpus[0]) == 79 ? 15
+                                        : NVML_TIMEOUT; /* NVML_ERROR_GPU_IS_LOST */
+    *out = (struct nvml_event){.device = &gpus[0],
+                               .kind = NVML_EVENT_XID,
+                               .data = (unsigned long long)read_xid(&gpus[0])};
+    return 0;
 }

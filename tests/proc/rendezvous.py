@@ -68,6 +68,7 @@ KINDS = {
     "CLOCK": (67, (("agent_ns", "Q"), ("server_ns", "Q"))),
     "CALLS": (68, (("generation", "Q"), ("node", "I"), ("host", "s"), ("rank", "i"), ("doubt_ns", "Q"), ("wait_permille", "I"),
                    ("steal_permille", "I"), ("faults", "I"), ("mhz", "I"), ("resent", "I"),
+                   ("gpu_mhz", "I"), ("gpu_max_mhz", "I"), ("gpu_slow", "I"), ("gpu_xid", "i"),
                    ("list", (("group", "Q"), ("number", "q"), ("entered_ns", "Q"), ("shape", "Q"))))),
     "METRICS": (47, (("generation", "Q"), ("list", (("rank", "i"), ("name", "s"), ("value", "d"))))),
 }

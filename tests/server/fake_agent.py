@@ -156,7 +156,8 @@ def decode(kind, body):
         out = dict(zip(("agent_ns", "server_ns"), r.take("QQ")))
     elif kind == CALLS:
         out = dict(zip(("generation", "node"), r.take("QI")), host=r.text())
-        out |= dict(zip(("rank", "doubt_ns", "wait", "steal", "faults", "mhz", "resent", "count"), r.take("iQIIIIIB")))
+        out |= dict(zip(("rank", "doubt_ns", "wait", "steal", "faults", "mhz", "resent", "gpu_mhz", "gpu_max_mhz",
+                         "gpu_slow", "gpu_xid", "count"), r.take("iQIIIIIIIIiB")))
         out["list"] = [r.take("QqQQ") for _ in range(out.pop("count"))]
     elif kind == VERDICT:
         names = ("generation", "outcome", "exit_code", "restart_count", "more_failed",
@@ -237,7 +238,7 @@ class Agent:
 
     def calls(self, generation, list_):
         """Of rank 5; each with group, number, moment and shape. What the server fills in is left wrong."""
-        self.send(CALLS, struct.pack("<QI", generation, 99) + text("liar") + struct.pack("<iQIIIIIB", 5, 8, 1, 2, 3, 4, 5, len(list_))
+        self.send(CALLS, struct.pack("<QI", generation, 99) + text("liar") + struct.pack("<iQ8IiB", 5, 8, 1, 2, 3, 4, 5, 6, 7, 8, 9, len(list_))
                   + b"".join(struct.pack("<QqQQ", *call) for call in list_))
 
     def chaos(self, kind, target, ticket=5, asker=0, is_answer=0, said=""):

@@ -455,6 +455,8 @@ struct ct_calls {
      * the disk, its clock; 0: not known. */
     uint32_t wait_permille, steal_permille, faults, mhz;
     uint32_t resent; /* TCP segments that its machine sends again, a second */
+    uint32_t gpu_mhz, gpu_max_mhz, gpu_slow; /* its GPU: agent/watch/rank_load.h */
+    int32_t gpu_xid;
     uint8_t count;
     struct ct_call list[CT_CALLS_MAX]; /* of one group the earliest first */
 };

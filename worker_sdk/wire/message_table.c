@@ -295,6 +295,10 @@ static const struct field calls_fields[] = {
     U32(ct_calls, faults),
     U32(ct_calls, mhz),
     U32(ct_calls, resent),
+    U32(ct_calls, gpu_mhz),
+    U32(ct_calls, gpu_max_mhz),
+    U32(ct_calls, gpu_slow),
+    I32(ct_calls, gpu_xid),
     LIST(ct_calls, count, list, CT_CALLS_MAX, call_fields),
 };
 

@@ -44,18 +44,54 @@ static void a_clock_that_is_not_known_is_not_compared(void **state)
     assert_string_equal(text, "");
 }
 
+static void a_slower_gpu_is_told_with_the_reason_and_its_last_error(void **state)
+{
+    struct rank_rates rates[3] = {{.gpu = {.mhz = 1980, .max_mhz = 1980, .xid = -1}},
+                                  {.gpu = {.mhz = 1200, .max_mhz = 1980, .slow = 0x44}},
+                                  {.gpu = {.mhz = 1965, .max_mhz = 1980, .xid = -1}}};
+    char text[RANK_LOAD_TEXT_MAX];
+
+    (void)state;
+    rank_load_differs(text, rates, 3, 1);
+    assert_string_equal(text, "its GPU at 1200 of 1980 MHz (others 1965) (power limit, "
+                              "heat); whether its GPU had an Xid is not known");
+    rates[1].gpu.xid = 63;
+    rates[1].gpu.slow = 0;
+    rank_load_differs(text, rates, 3, 1);
+    assert_string_equal(text,
+                        "its GPU at 1200 of 1980 MHz (others 1965); Xid 63 of its GPU");
+    rates[1].gpu.xid = RANK_GPU_NO_XID;
+    rank_load_differs(text, rates, 3, 1);
+    assert_string_equal(text, "its GPU at 1200 of 1980 MHz (others 1965)");
+    rank_load_differs(text, rates, 3, 0);
+    assert_string_equal(text, "");
+    rates[1].gpu.slow = 0x1 | 0x40; /* it has no work: that is no reason */
+    rank_load_differs(text, rates, 3, 1);
+    assert_string_equal(text, "");
+    rates[1].gpu.slow = 0;
+    rates[0].gpu = rates[2].gpu = (struct rank_gpu){0}; /* nothing to compare with */
+    rank_load_differs(text, rates, 3, 1);
+    assert_string_equal(text, "");
+}
+
 static void the_largest_figures_fit(void **state)
 {
     const struct rank_rates rates[3] = {
-        {.wait = 1e6, .steal = 1e6, .faults = 1e12, .resent = 1e12, .mhz = 1},
-        {.mhz = 1e9},
-        {.mhz = 1e9}};
+        {.wait = 1e6,
+         .steal = 1e6,
+         .faults = 1e12,
+         .resent = 1e12,
+         .mhz = 1,
+         .gpu = {.mhz = 1, .max_mhz = 4e9, .slow = UINT32_MAX - 1, .xid = INT32_MAX}},
+        {.mhz = 1e9, .gpu.mhz = 4e9},
+        {.mhz = 1e9, .gpu.mhz = 4e9}};
     char text[RANK_LOAD_TEXT_MAX];
 
     (void)state;
     rank_load_differs(text, rates, 3, 0);
     assert_non_null(strstr(text, "from the disk (others 0)"));
     assert_non_null(strstr(text, "sent again (others 0)"));
+    assert_non_null(strstr(text, "heat, power brake); Xid 2147483647 of its GPU"));
 }
 
 static void rates_are_of_one_process_and_one_cpu(void **state)
@@ -124,6 +160,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_worse_than_the_median_of_the_others_is_told),
         cmocka_unit_test(a_clock_that_is_not_known_is_not_compared),
+        cmocka_unit_test(a_slower_gpu_is_told_with_the_reason_and_its_last_error),
         cmocka_unit_test(the_largest_figures_fit),
         cmocka_unit_test(rates_are_of_one_process_and_one_cpu),
         cmocka_unit_test(segments_that_were_sent_again_are_found_by_their_name),

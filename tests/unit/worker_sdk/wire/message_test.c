@@ -578,6 +578,10 @@ static const struct {
                                         .faults = 4,
                                         .mhz = 5,
                                         .resent = 6,
+                                        .gpu_mhz = 14,
+                                        .gpu_max_mhz = 15,
+                                        .gpu_slow = 16,
+                                        .gpu_xid = -1,
                                         .count = 1,
                                         .list = {{10, -11, 12, 13}}}},
      "0700000000000000"
@@ -591,6 +595,10 @@ static const struct {
      "04000000"
      "05000000"
      "06000000"
+     "0e000000"
+     "0f000000"
+     "10000000"
+     "ffffffff"
      "01"
      "0a00000000000000"
      "f5ffffffffffffff"

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Over a driver's library of ours (tests/lib/fake_nvml.c), which the dynamic linker finds under the driver's name. */
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "launcher/hardware/gpus.h"
+#include "launcher/run/gpu_watch.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/clock.h"
+
+enum {
+    MANY_MS = 60000
+};
+
+static char hot[] = "/tmp/ctrun-hot-XXXXXX";
+
+/* What a look that is under way reads in parts would be nothing. */
+static void set_xid(int xid)
+{
+    char path[sizeof hot + 4];
+    FILE *file;
+
+    (void)snprintf(path, sizeof path, "%s.new", hot);
+    assert_non_null(file = fopen(path, "we"));
+    (void)fprintf(file, "%d", xid);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(rename(path, hot), 0);
+}
+
+static bool has_driver(void)
+{
+    struct gpus gpus;
+
+    gpus_read(&gpus, "/proc/driver/nvidia", "/dev");
+    return gpus.count > 0;
+}
+
+/* Until a look tells of the first one. */
+static void look(struct gpu_watch *watch, struct rank_gpu *out, int count)
+{
+    const uint64_t until_ms = ct_deadline_ms(MANY_MS);
+
+    do {
+        gpu_watch_look(watch, out, count);
+        (void)sched_yield();
+    } while (out[0].mhz == 0 && ct_left_ms(until_ms) > 0);
+    assert_true(out[0].mhz > 0);
+}
+
+static void where_no_gpu_is_visible_the_driver_is_left_alone(void **state)
+{
+    struct gpu_watch *watch = gpu_watch_create("", 0);
+    struct rank_gpu gpus[2] = {{.mhz = 1}};
+
+    (void)state;
+    assert_non_null(watch);
+    for (int i = 0; i < 100; i++) {
+        gpu_watch_look(watch, gpus, 2);
+        assert_true(gpus[0].mhz == 0 && gpus[0].xid == 0);
+        (void)sched_yield();
+    }
+    gpu_watch_destroy(watch);
+    gpu_watch_look(NULL, gpus, 2);
+    assert_true(gpus[1].mhz == 0);
+    gpu_watch_destroy(NULL);
+    assert_null(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_NOLOAD));
+}
+
+static void clocks_their_reasons_and_errors_are_told_of_each_gpu(void **state)
+{
+    struct gpu_watch *watch = gpu_watch_create(NULL, 0);
+    struct rank_gpu gpus[3];
+
+    (void)state;
+    if (has_driver())
+        skip();
+    set_xid(63);
+    look(watch, gpus, 3);
+    assert_true(gpus[0].mhz == 1980 && gpus[0].max_mhz == 1980);
+    assert_int_equal(gpus[0].slow, 0);
+    assert_int_equal(gpus[0].xid, RANK_GPU_NO_XID);
+    assert_true(gpus[1].mhz == 1200 && gpus[1].max_mhz == 1980);
+    assert_int_equal(gpus[1].slow, 0x40);
+    assert_int_equal(gpus[1].xid, 63);
+    assert_true(gpus[2].mhz == 0); /* a worker without a GPU of its own */
+    look(watch, gpus, 2);
+    assert_int_equal(gpus[1].xid, 63); /* it stays */
+    gpu_watch_destroy(watch);
+
+    watch = gpu_watch_create("1,0", 1); /* another task has the first one */
+    look(watch, gpus, 2);
+    assert_true(gpus[0].mhz == 1980 && gpus[1].mhz == 0);
+    gpu_watch_destroy(watch);
+
+    watch = gpu_watch_create("1", 1); /* each task has one */
+    look(watch, gpus, 1);
+    assert_true(gpus[0].mhz == 1200);
+    gpu_watch_destroy(watch);
+}
+
+static void errors_of_which_the_driver_does_not_tell_are_not_known(void **state)
+{
+    struct gpu_watch *watch = gpu_watch_create(NULL, 0);
+    struct rank_gpu gpus[2];
+
+    (void)state;
+    if (has_driver())
+        skip();
+    set_xid(0);
+    look(watch, gpus, 2);
+    assert_true(gpus[0].xid == 0 && gpus[1].xid == 0 && gpus[1].mhz == 1200);
+    gpu_watch_destroy(watch);
+}
+
+static void an_error_is_still_told_when_the_driver_tells_of_no_more(void **state)
+{
+    struct gpu_watch *watch = gpu_watch_create(NULL, 0);
+    struct rank_gpu gpus[2];
+
+    (void)state;
+    if (has_driver())
+        skip();
+    set_xid(79); /* the GPU has fallen off the bus */
+    look(watch, gpus, 2);
+    assert_true(gpus[0].xid == 0 && gpus[1].xid == 79);
+    gpu_watch_destroy(watch);
+}
+
+/* Its thread stays behind, with what it uses. */
+static void a_driver_that_hangs_is_not_waited_for(void **state)
+{
+    struct gpu_watch *watch = gpu_watch_create(NULL, 0);
+    struct rank_gpu gpus[2];
+
+    (void)state;
+    if (has_driver())
+        skip();
+    set_xid(-2);
+    for (int i = 0; i < 100; i++) {
+        gpu_watch_look(watch, gpus, 2);
+        assert_true(gpus[0].mhz == 0);
+        (void)sched_yield();
+    }
+    gpu_watch_destroy(watch);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(where_no_gpu_is_visible_the_driver_is_left_alone),
+        cmocka_unit_test(clocks_their_reasons_and_errors_are_told_of_each_gpu),
+        cmocka_unit_test(errors_of_which_the_driver_does_not_tell_are_not_known),
+        cmocka_unit_test(an_error_is_still_told_when_the_driver_tells_of_no_more),
+        cmocka_unit_test(a_driver_that_hangs_is_not_waited_for),
+    };
+
+    const int fd = mkstemp(hot);
+    int rc;
+
+    if (fd < 0 || close(fd) < 0 || setenv("FAKE_NVML_HOT", hot, 1) < 0)
+        return 1;
+    rc = cmocka_run_group_tests(tests, NULL, NULL);
+    (void)unlink(hot);
+    return rc;
+}
