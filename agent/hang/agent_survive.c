@@ -134,8 +134,7 @@ bool agent_replaces(void *context, const struct ct_failure *failure)
         return false;
     if (worker_group_is_renewed(agent->group, failure->rank))
         return true; /* its end is our doing, and not counted */
-    if (!is_used(agent) || agent_is_undecided(agent) ||
-        agent->survival.replaced >= options->survive_replace)
+    if (!is_used(agent) || agent->survival.replaced >= options->survive_replace)
         return false;
     agent->survival.replaced++;
     emit_replacing(agent, failure);

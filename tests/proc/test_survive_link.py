@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """--survive=sdk over several nodes: what an agent says to its rendezvous, and hears from it."""
+import os
+import signal
 import socket
 import sys
 
@@ -160,6 +162,33 @@ def test_a_new_worker_that_asked_when_a_world_was_decided_waits_for_the_next_one
         server.send("WORLD", generation=1, epoch=3, losses=1, ranks=bits(0, 5, 6), **STORE)
         assert run.wait(60) == 0, run
         assert run.out == "[0, 5, 6]\n" and not server.received("LOSS"), run
+
+
+# The first one never asks, and is killed.
+IMPORTER = ASKER.replace("say(39", """if not os.path.exists("first"):
+    open("first", "w").close()
+    os.read(os.pipe()[0], 1)
+say(39""")
+
+
+def test_a_new_worker_that_fails_while_a_loss_is_undecided_is_replaced(box):
+    """The decision would come too late: by then this node had ended, with none that runs."""
+    with rendezvous.Rendezvous(workers=1) as server:
+        server.is_new = 1
+        run = box.start_ctrun("--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d",
+                              f"--rdzv-endpoint={server.address}", "--rdzv-id=J", "--rdzv-conf=is_host=0",
+                              "--survive=sdk", "--survive-replace=1", box.write("worker.py", IMPORTER),
+                              env={"PYTHON_EXEC": sys.executable})
+        first = box.wait_event("worker_started")[0]
+        ctrun.wait_until(box.path("first").exists, lambda: f"it has said hello\n{run}", 60)
+        server.send("WORLD", generation=1, epoch=1, losses=1, ranks=bits(5, 6), **STORE)
+        server.send("LOSS", generation=1, losses=2, rank=-1, count=1, has_store=0, text="a node is lost")
+        box.wait_event("ranks_lost")
+        os.kill(first["worker_pid"], signal.SIGKILL)
+        server.wait_for("GROW", seconds=60)
+        server.send("WORLD", generation=1, epoch=2, losses=2, ranks=bits(0, 5), **STORE)
+        assert run.wait(60) == 0, run
+        assert run.out == "[0, 5]\n" and not server.received("LOSS"), run
 
 
 def test_nobody_is_left(box):
