@@ -69,7 +69,8 @@ int main(int argc, char **argv)
     state.starts[0] = ELEMENTS * ctrun_rank(session) / ctrun_world_size(session);
     state.sizes[0] = ELEMENTS * (ctrun_rank(session) + 1) / ctrun_world_size(session) -
                      state.starts[0];
-    if (load(folder, &step, &err) < 0)
+    if (ctrun_shards_reserve(shards, &state, 1, &err) < 0 || /* before the first save */
+        load(folder, &step, &err) < 0)
         return ctrun_fail_worker(&err);
     for (end = step + STEPS; step < end && !ctrun_should_stop(session);) {
         for (int64_t i = 0; i < state.sizes[0]; i++)

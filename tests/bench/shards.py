@@ -5,8 +5,8 @@ memcpy() of as many bytes and torch.distributed.checkpoint.async_save() (of the 
 
 usage: shards.py [MIB [RANKS [SAVES]]]     default 1024, 2 and 3; takes three times that memory, twice that disk
 
-Measures the first save, which allocates memory for the copy, and those after it, where ours uses that again (torch
-keeps none without CUDA). Each save is on the disk before the next begins. On a busy machine processor time is what counts."""
+Measures the first save, which allocates memory for the copy, unless it was reserved (ctrun_shards_reserve), and those
+after it, where ours uses that again (torch keeps none without CUDA). Each save is on the disk before the next begins. On a busy machine processor time is what counts."""
 import json
 import os
 import statistics
@@ -47,9 +47,9 @@ os._exit(0)
 '''
 
 
-def measure(command, mib, ranks, saves):
+def measure(command, mib, ranks, saves, word=()):
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        done = subprocess.run([*command, folder, str(mib), str(ranks), str(saves)], cwd=ROOT, text=True, timeout=600,
+        done = subprocess.run([*command, folder, str(mib), str(ranks), str(saves), *word], cwd=ROOT, text=True, timeout=600,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     if done.returncode:
         print(f"left out: {done.stderr.strip().splitlines()[-1:]}")
@@ -58,12 +58,12 @@ def measure(command, mib, ranks, saves):
 
 def main():
     mib, ranks, saves = (int(word) for word in (sys.argv[1:] + ["1024", "2", "3"][len(sys.argv) - 1:]))
-    contestants = {"ctrun": [ctrun.program("shards")]}
+    contestants = {"ctrun": [ctrun.program("shards")], "ctrun, reserved": [ctrun.program("shards")]}
     if os.environ.get("CTRUN_TEST_TORCH"):
         contestants["torch async_save"] = [os.environ["CTRUN_TEST_TORCH"], "-c", TORCH]
     print(f"{mib} MiB of {ranks} ranks, {saves} saves: milliseconds of the clock on rank 0")
     for name, command in contestants.items():
-        said = measure(command, mib, ranks, saves)
+        said = measure(command, mib, ranks, saves, ["reserve"] if "reserved" in name else ())
         for when, of in (("first", said[:1]), ("again", said[1:])):
             medians = {key: statistics.median(one[key] for one in of) for key in of[0]} if of else {}
             print(f"  {name:18} {when:6}" + "".join(f"  {key[:-3]} {value:8.1f}" for key, value in medians.items()))

@@ -20,7 +20,8 @@
 static const uint64_t step_max = 1ull << 53; /* a double has it exactly */
 
 enum {
-    COPY_ALIGN = 64
+    COPY_ALIGN = 64,
+    METADATA_BYTES = 1 << 20 /* reserved for it: it is known with the save only */
 };
 
 /* ---- Opening ---- */
@@ -69,11 +70,12 @@ void ctrun_shards_close(struct ctrun_shards *shards)
 {
     if (!shards)
         return;
+    ct_copy_settle(&shards->copy, false);
     (void)ctrun_shards_wait(shards, NULL); /* the error is for who asks before */
     free(shards->directory);
     free(shards->words);
     free(shards->lengths);
-    free(shards->copy);
+    ct_copy_deinit(&shards->copy);
     free(shards);
 }
 
@@ -272,22 +274,23 @@ static size_t copy_save(struct ct_shards_save *save, uint8_t *copy)
     return used;
 }
 
-/* The memory is kept for the next save: its pages are there then. */
+/* `more` bytes than the save takes. */
+static int make_room(struct ctrun_shards *shards, size_t more, struct ctrun_error *err)
+{
+    const size_t bytes = copy_save(&shards->save, NULL) + more;
+
+    return ct_copy_resize(&shards->copy, bytes) < 0
+               ? ct_fail(err, -ENOMEM, "out of memory for a copy of %zu bytes", bytes)
+               : 0;
+}
+
 static int copy_all(struct ctrun_shards *shards, struct ctrun_error *err)
 {
-    const size_t bytes = copy_save(&shards->save, NULL);
+    const int rc = make_room(shards, 0, err);
 
-    if (bytes > shards->copy_bytes) {
-        free(shards->copy);
-        shards->copy_bytes = 0;
-        /* the smaller one is freed before: both at once might not fit */
-        if (!(shards->copy = ct_zalloc(bytes)))
-            return ct_fail(err, -ENOMEM, "out of memory for a copy of %zu bytes",
-                           bytes);
-        shards->copy_bytes = bytes;
-    }
-    (void)copy_save(&shards->save, shards->copy);
-    return 0;
+    if (rc == 0)
+        (void)copy_save(&shards->save, shards->copy.data);
+    return rc;
 }
 
 /* What this rank writes of what it has, and the metadata.
@@ -311,7 +314,7 @@ static int take_part(struct ctrun_shards *shards, const uint8_t *flags,
         }
     for (size_t i = 0; i < metadata_count && shards->rank == 0; i++)
         save->metadata[save->metadata_count++] = metadata[i];
-    return shards->options.async ? copy_all(shards, err) : 0;
+    return 0;
 }
 
 static int start_thread(struct ctrun_shards *shards)
@@ -347,6 +350,7 @@ static int finish(struct ctrun_shards *shards, struct ctrun_error *err)
 
 int ctrun_shards_wait(struct ctrun_shards *shards, struct ctrun_error *err)
 {
+    ct_copy_settle(&shards->copy, true);
     if (!shards->is_writing)
         return 0;
     pthread_join(shards->thread, NULL);
@@ -354,10 +358,10 @@ int ctrun_shards_wait(struct ctrun_shards *shards, struct ctrun_error *err)
     return finish(shards, err);
 }
 
-/* Until the data may change. */
+/* Until the data may change; or, of a reservation, until there is room for the copy. */
 static int save_begin(struct ctrun_shards *shards, const struct ctrun_tensor *given,
                       size_t count, const struct ctrun_metadata *metadata,
-                      size_t metadata_count, struct ctrun_error *err)
+                      size_t metadata_count, bool reserves, struct ctrun_error *err)
 {
     static const struct ctrun_tensor defaults = CTRUN_TENSOR_INIT;
     uint8_t *flags = NULL;
@@ -370,11 +374,36 @@ static int save_begin(struct ctrun_shards *shards, const struct ctrun_tensor *gi
     /* takes rc along: a rank with wrong arguments tells the others, and all of them return */
     if ((rc = ct_shards_plan(shards, &flags, rc, list, count, err)) == 0) {
         rc = take_part(shards, flags, list, count, metadata, metadata_count, err);
+        if (rc == 0 && reserves)
+            rc = make_room(shards, METADATA_BYTES, err);
+        else if (rc == 0 && shards->options.async)
+            rc = copy_all(shards, err);
         rc = ct_shards_agree(shards, rc, NULL, err);
     }
     free(flags);
     free(list);
     return rc;
+}
+
+/* Plans as the save will, so that the size is what that takes. step_max: any step may be there already. */
+int ctrun_shards_reserve(struct ctrun_shards *shards,
+                         const struct ctrun_tensor *tensors, size_t count,
+                         struct ctrun_error *err)
+{
+    int rc;
+
+    if (!shards->options.async)
+        return 0;
+    ct_copy_settle(&shards->copy, false);
+    if ((rc = ctrun_shards_wait(shards, err)) < 0)
+        return rc;
+    shards->save.step = step_max;
+    rc = save_begin(shards, tensors, count, NULL, 0, true, err);
+    save_deinit(&shards->save);
+    if (rc < 0)
+        return (void)ct_wrap(err, "reserve for checkpoints %s", shards->directory), rc;
+    ct_copy_touch(&shards->copy);
+    return 0;
 }
 
 int ctrun_shards_save(struct ctrun_shards *shards, uint64_t step,
@@ -383,14 +412,16 @@ int ctrun_shards_save(struct ctrun_shards *shards, uint64_t step,
                       struct ctrun_error *err)
 {
     const uint64_t begin_ns = ct_now_ns();
+    int rc;
+
+    ct_copy_settle(&shards->copy, false); /* the copy touches the other pages */
     /* A failure of the save before is returned here, on all ranks alike, and nothing new is
      * begun. The next call begins again. */
-    int rc = ctrun_shards_wait(shards, err);
-
-    if (rc < 0)
+    if ((rc = ctrun_shards_wait(shards, err)) < 0)
         return rc;
     shards->save.step = step;
-    if ((rc = save_begin(shards, tensors, count, metadata, metadata_count, err)) < 0) {
+    if ((rc = save_begin(shards, tensors, count, metadata, metadata_count, false,
+                         err)) < 0) {
         save_deinit(&shards->save);
         return (void)ct_wrap(err, "save checkpoint %s: step %llu", shards->directory,
                              (unsigned long long)step),

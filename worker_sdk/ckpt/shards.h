@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 
+#include "worker_sdk/ckpt/copy.h"
 #include "worker_sdk/ckpt/plan.h"
 
 enum {
@@ -51,8 +52,7 @@ struct ctrun_shards {
     struct ct_shards_save save;
     pthread_t thread; /* has words, save and group while is_writing */
     bool is_writing;
-    uint8_t *copy; /* owned; what the thread writes */
-    size_t copy_bytes;
+    struct ct_copy copy; /* what the thread writes */
 };
 
 /* All ranks get the first failure of any, by its rank; else 0, and words has everybody's values. */

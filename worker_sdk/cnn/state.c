@@ -107,6 +107,18 @@ int cnn_state_save(const char *path, struct ctrun_shards *shards,
     return rc;
 }
 
+int cnn_state_reserve(struct ctrun_shards *shards, struct ctrun_error *err)
+{
+    struct image image;
+    int rc;
+
+    if (image_init(&image) < 0)
+        return ct_fail(err, -ENOMEM, "reserve for checkpoints: out of memory");
+    rc = ctrun_shards_reserve(shards, image.tensors, TENSORS, err);
+    image_deinit(&image);
+    return rc;
+}
+
 static int read_number(const struct ctrun_checkpoint *file, const char *path,
                        const char *key, uint64_t max, uint64_t *out,
                        struct ctrun_error *err)

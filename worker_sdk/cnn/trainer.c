@@ -242,7 +242,8 @@ static int set_up_shards(struct trainer *t, struct ctrun_error *err)
     if (t->world &&
         (rc = ctrun_group_split(&t->savers, t->session, t->world, 0, NULL, err)) < 0)
         return rc;
-    return ctrun_shards_open(&t->shards, t->options->save, t->savers, &options, err);
+    rc = ctrun_shards_open(&t->shards, t->options->save, t->savers, &options, err);
+    return rc < 0 ? rc : cnn_state_reserve(t->shards, err);
 }
 
 /* Data and engine before the group: what is wrong on this rank alone is reported as that, and not as

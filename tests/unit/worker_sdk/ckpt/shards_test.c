@@ -19,6 +19,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/ckpt/shards.h"
 #include "worker_sdk/comm/group_private.h"
 #include "worker_sdk/include/ctrun.h"
 
@@ -928,6 +929,109 @@ static void a_folder_without_a_checkpoint_is_like_no_file(void **state)
     assert_null(checkpoint);
 }
 
+/* Pages of `data` that the kernel has given. */
+static size_t count_pages(const uint8_t *data, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t skip = (page - (uintptr_t)data % page) % page;
+    const size_t pages = (bytes - skip) / page;
+    unsigned char *here = calloc(pages, 1);
+    size_t count = 0;
+
+    assert_non_null(here);
+    assert_int_equal(mincore((void *)(uintptr_t)(data + skip), pages * page, here), 0);
+    for (size_t i = 0; i < pages; i++)
+        count += here[i] & 1;
+    free(here);
+    return count;
+}
+
+enum {
+    LARGE = 3 << 20
+};
+
+static struct ctrun_tensor large_tensor(void)
+{
+    static uint8_t data[LARGE];
+    struct ctrun_tensor tensor = CTRUN_TENSOR_INIT;
+
+    tensor.name = "large";
+    tensor.dtype = CTRUN_U8;
+    tensor.dims = 1;
+    tensor.sizes[0] = LARGE;
+    tensor.data = data;
+    return tensor;
+}
+
+static void reserved_memory_is_there_before_the_save_and_is_what_it_uses(void **state)
+{
+    struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
+    const struct ctrun_metadata metadata[] = {{"position", "1"}};
+    const struct ctrun_tensor tensor = large_tensor();
+    struct ctrun_shards *shards;
+    const uint8_t *reserved;
+    struct ctrun_error err;
+
+    (void)state;
+    options.async = true;
+    assert_int_equal(ctrun_shards_open(&shards, directory, NULL, &options, &err), 0);
+    assert_int_equal(ctrun_shards_reserve(shards, &tensor, 1, &err), 0);
+    assert_int_equal(ctrun_shards_wait(shards, &err), 0);
+    reserved = shards->copy.data;
+    assert_in_range(count_pages(reserved, shards->copy.bytes),
+                    LARGE / sysconf(_SC_PAGESIZE), SIZE_MAX);
+    assert_int_equal(count_entries(directory), 0); /* nothing is saved */
+    assert_int_equal(ctrun_shards_save(shards, 1, &tensor, 1, metadata, 1, &err), 0);
+    assert_ptr_equal(shards->copy.data, reserved);
+    ctrun_shards_close(shards);
+}
+
+static void a_save_or_a_close_need_not_wait_for_reserved_memory(void **state)
+{
+    struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
+    const struct ctrun_tensor tensor = large_tensor();
+    struct ctrun_shards *shards;
+    struct ctrun_error err;
+    struct part part;
+
+    (void)state;
+    options.async = true;
+    cut(&part, 0, 1);
+    assert_int_equal(ctrun_shards_open(&shards, directory, NULL, &options, &err), 0);
+    assert_int_equal(ctrun_shards_reserve(shards, &tensor, 1, &err), 0);
+    assert_int_equal(save(shards, &part, 1, &err), 0);
+    assert_int_equal(ctrun_shards_reserve(shards, &tensor, 1, &err), 0);
+    ctrun_shards_close(shards);
+    assert_int_equal(load_all(1), 1);
+}
+
+static int reserve_body(int rank, void *context)
+{
+    struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
+    struct ctrun_group *group = ranks_open(rank, "a", NULL);
+    struct ctrun_tensor tensor = large_tensor();
+    struct ctrun_shards *shards;
+    struct ctrun_error err;
+
+    (void)context;
+    options.async = true;
+    CHECK_OK(ctrun_shards_open(&shards, directory, group, &options, &err));
+    CHECK_OK(ctrun_shards_reserve(shards, &tensor, 1, &err));
+    /* one of the two writes what both have */
+    CHECK((shards->copy.bytes > LARGE) == (rank == 0));
+    tensor.sizes[0] += rank;
+    CHECK(ctrun_shards_reserve(shards, &tensor, 1, &err) == CTRUN_E_MISMATCH);
+    ctrun_shards_close(shards);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void ranks_reserve_what_each_will_write(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(2, reserve_body, NULL), 0);
+}
+
 static void every_failing_allocation_is_survived(void **state)
 {
     int rc = -1;
@@ -944,6 +1048,8 @@ static void every_failing_allocation_is_survived(void **state)
         cut(&part, 0, 1);
         ct_alloc_fail_at(n);
         rc = ctrun_shards_open(&shards, directory, NULL, &options, &err);
+        if (rc == 0)
+            rc = ctrun_shards_reserve(shards, part.tensors, TENSORS, &err);
         if (rc == 0)
             rc = save(shards, &part, 2, &err);
         if (rc == 0)
@@ -980,6 +1086,9 @@ int main(void)
         story(every_damaged_or_missing_byte_is_noticed),
         story(module_prefix_is_added_or_dropped),
         story(a_folder_without_a_checkpoint_is_like_no_file),
+        story(reserved_memory_is_there_before_the_save_and_is_what_it_uses),
+        story(a_save_or_a_close_need_not_wait_for_reserved_memory),
+        story(ranks_reserve_what_each_will_write),
         story(every_failing_allocation_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
