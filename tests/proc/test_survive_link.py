@@ -14,7 +14,7 @@ rank, name = int(os.environ["RANK"]), os.environ["CTRUN_AGENT_SOCKET"]
 agent = socket.socket(socket.AF_UNIX)
 agent.connect("\0" + name[1:] if name[0] == "@" else name)
 def say(kind, body):
-    agent.sendall(b"\xc7\x52\x04" + struct.pack("<BI", kind, len(body)) + body)
+    agent.sendall(b"\xc7\x52\x05" + struct.pack("<BI", kind, len(body)) + body)
 def hear(kind):
     while True:
         head = agent.recv(8, socket.MSG_WAITALL)
@@ -66,7 +66,7 @@ name = os.environ["CTRUN_AGENT_SOCKET"]
 agent = socket.socket(socket.AF_UNIX)
 agent.connect("\0" + name[1:] if name[0] == "@" else name)
 def say(kind, body):
-    agent.sendall(b"\xc7\x52\x04" + struct.pack("<BI", kind, len(body)) + body)
+    agent.sendall(b"\xc7\x52\x05" + struct.pack("<BI", kind, len(body)) + body)
 say(32, struct.pack("<iQ", int(os.environ["RANK"]), int(os.environ["CTRUN_GENERATION"])))
 for _ in range(2):
     store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
@@ -102,7 +102,7 @@ if port == "29500":
 agent = socket.socket(socket.AF_UNIX)
 agent.connect("\0" + name[1:] if name[0] == "@" else name)
 def say(kind, body):
-    agent.sendall(b"\xc7\x52\x04" + struct.pack("<BI", kind, len(body)) + body)
+    agent.sendall(b"\xc7\x52\x05" + struct.pack("<BI", kind, len(body)) + body)
 say(32, struct.pack("<iQ", int(os.environ["RANK"]), int(os.environ["CTRUN_GENERATION"])))
 say(39, struct.pack("<I", 0))
 while agent.recv(8, socket.MSG_WAITALL)[3] != 46:
@@ -136,7 +136,7 @@ name = os.environ["CTRUN_AGENT_SOCKET"]
 agent = socket.socket(socket.AF_UNIX)
 agent.connect("\0" + name[1:] if name[0] == "@" else name)
 def say(kind, body):
-    agent.sendall(b"\xc7\x52\x04" + struct.pack("<BI", kind, len(body)) + body)
+    agent.sendall(b"\xc7\x52\x05" + struct.pack("<BI", kind, len(body)) + body)
 say(32, struct.pack("<iQ", int(os.environ["RANK"]), int(os.environ["CTRUN_GENERATION"])))
 say(39, struct.pack("<I", 0))
 kind = 0

@@ -44,12 +44,12 @@ static void proofs_have_their_golden_bytes(void **state)
         size_t length;
         const char *agent, *server;
     } golden[] = {
-        {0x0b, 20, "b7d0e2df0e7e19ff1ef867f71ac4dca0e0d1fc21330656cf6221635e565bebd6",
-         "80be4a40b99dc0f4a6704f0d0e218a7918d4b47ebe2a7372d478dfbc4415a588"},
-        {0, 4, "0dd95d2b973fbf2fb3b9e519b539b629f5ed613ff3bcd42201c1c9a0fbec903c",
-         "fd9b0a75db3db93890c9666486bb3569f8ccdf36456e8bc571b1a8c62c77bc22"},
-        {0xaa, 131, "fd51c2c684555d572c502abfd7e9963af94ad25d924333e5cf2ab34b7c71a0b1",
-         "9445b9b6df0bcad0b50d85de5f87b91e768107b519e1b88c695c98528fb3dfc4"},
+        {0x0b, 20, "6a71cb7be117db708081a6a975701768ea427995f7be7cd971796b3634f0b4b4",
+         "300e6bf235a1b3540f1a80329ade678fd09b1e57c79c4f0f4eb9d4c1faf97b93"},
+        {0, 4, "d1190cfd719612091a1607dea6a92f196ad1b2992cb18497d58bc066a0f20d29",
+         "bd1059e49907021ed47bbd24488edb87c1e338959a7af2efb1368dcabe36222e"},
+        {0xaa, 131, "b62ad7e87d34bcdc1183221c1eb7fbe6a23cbfc61e75cf7921395cfc4f28ee7d",
+         "2395384e61e7a8d08c635ede500699593e4238a26aea86767d9a883c9db4b227"},
     };
 
     (void)state;

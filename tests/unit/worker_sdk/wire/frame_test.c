@@ -6,7 +6,7 @@
 
 static void golden_bytes(void **state)
 {
-    static const uint8_t golden[] = {0xc7, 0x52, 4, 10, 2, 0, 0, 0, 'h', 'i'};
+    static const uint8_t golden[] = {0xc7, 0x52, 5, 10, 2, 0, 0, 0, 'h', 'i'};
     struct ct_buf buf;
 
     (void)state;
@@ -19,7 +19,7 @@ static void golden_bytes(void **state)
 
 static void any_split_waits_for_the_rest(void **state)
 {
-    static const uint8_t data[] = {0xc7, 0x52, 4, 10, 2, 0, 0, 0, 'h', 'i', 0xc7};
+    static const uint8_t data[] = {0xc7, 0x52, 5, 10, 2, 0, 0, 0, 'h', 'i', 0xc7};
     struct ct_frame frame;
 
     (void)state;
@@ -33,7 +33,7 @@ static void any_split_waits_for_the_rest(void **state)
 
 static void foreign_and_oversized_are_refused_from_the_header(void **state)
 {
-    static const uint8_t too_long[] = {0xc7, 0x52, 4, 10, 1, 0, 1, 0};
+    static const uint8_t too_long[] = {0xc7, 0x52, 5, 10, 1, 0, 1, 0};
     struct ct_frame frame;
 
     (void)state;
