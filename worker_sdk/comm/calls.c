@@ -112,6 +112,7 @@ int ctrun_recv(struct ctrun_group *group, void *data, size_t count,
     return ct_group_call(group, &call, options, err);
 }
 
+/* The messages of a batch start at the same time, so that two members that send to each other need no order. */
 int ctrun_batch_end(struct ctrun_group *group, const struct ctrun_call_options *options,
                     struct ctrun_error *err)
 {

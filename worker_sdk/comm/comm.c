@@ -23,6 +23,7 @@ static int rank_at(const struct ct_backend_setup *setup, int i)
     return place->ranks ? place->ranks[i] : i;
 }
 
+/* A rank that is lost is refused here, and not waited for: nobody would answer for it. */
 static bool is_left(const struct ct_group_place *place, int rank)
 {
     for (int i = 0; place->ranks && i < place->rank_count; i++)
@@ -234,7 +235,7 @@ int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **out,
         return ct_fail(err, -EINVAL, "group alloc: 0 bytes");
     if ((rc = ct_group_enter(group, "group alloc", err)) < 0)
         return rc;
-    ct_group_drain(group);
+    ct_group_drain(group); /* it is a collective, in order with those before */
     return ct_group_leave(
         group, group->backend->alloc(group->self, bytes,
                                      ct_deadline_ms(group->timeout_ms), out, err));

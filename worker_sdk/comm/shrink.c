@@ -26,6 +26,7 @@ const char *ct_group_root(const struct ctrun_group *group)
     return group->root;
 }
 
+/* At its opening: ranks that join later do not change it. */
 bool ct_group_is_whole(const struct ctrun_group *group)
 {
     return group->is_whole;
@@ -122,6 +123,7 @@ enum {
     PROGRESS_WORDS = sizeof(struct progress) / sizeof(int64_t)
 };
 
+/* On this rank alone, before anything is sent. Only whole tensors: the giver's bytes go to the same places. */
 static int check_state(const struct ctrun_tensor *state, size_t count,
                        struct ctrun_error *err)
 {
@@ -153,7 +155,8 @@ static size_t count_elements(const struct ctrun_tensor *tensor)
     return count;
 }
 
-/* The lowest of those that are furthest; -1: all are equally far. */
+/* The lowest of those that are furthest; -1: all are equally far. All ranks have the same list, so they choose the same
+ * one without a word. */
 static int find_furthest(const struct progress *all, int size)
 {
     bool differs = all[0].lacks_state;

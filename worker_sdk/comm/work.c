@@ -198,7 +198,8 @@ void ct_group_stop(struct ctrun_group *group)
 
 /* ---- Calls ------------------------------------------------------------------------------ */
 
-/* Two threads at once would mix their calls up, and the sums with them. */
+/* Two threads at once would mix their calls up, and the sums with them. This is no lock: the second one is told, because
+ * calls whose order depends on a race have another order on other ranks. */
 int ct_group_enter(struct ctrun_group *group, const char *name, struct ctrun_error *err)
 {
     if (atomic_exchange(&group->is_used, true))

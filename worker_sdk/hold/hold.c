@@ -170,6 +170,8 @@ int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
     return 0;
 }
 
+/* The agent counts what it may hold before we fill it: a save that does not fit ends with its error and not with the
+ * kernel's choice of a process to kill. In steps, because each is a round trip. */
 static int reserve(struct ctrun_hold *hold, uint64_t bytes, struct ctrun_error *err)
 {
     struct ct_worker_hold request = {.verb = CT_HOLD_RESERVE};
@@ -229,7 +231,7 @@ static int hand_over(struct ctrun_hold *hold, struct ctrun_error *err)
     return rc;
 }
 
-/* Called without an agent. */
+/* Called without an agent. The memory stays ours, and close() keeps it for the next one. */
 static int write_now(struct ctrun_hold *hold, struct ctrun_error *err)
 {
     const struct ct_durable_source source = {

@@ -73,7 +73,7 @@ static int send_message(const struct ct_message *message, int fd, uint64_t deadl
     return rc;
 }
 
-/* Some more bytes, and perhaps a descriptor. */
+/* Some more bytes, and perhaps a descriptor: *passed is the caller's then, also when what follows fails. */
 static int receive(int *passed, uint64_t deadline_ms)
 {
     uint8_t bytes[1024];
@@ -107,6 +107,7 @@ static int decode(struct ct_worker_hold_reply *reply)
     return used;
 }
 
+/* At most one request is under way, so a reply needs no number to be told from another. */
 static int exchange(const struct ct_message *message, int fd, uint64_t deadline_ms,
                     struct ct_worker_hold_reply *reply, int *passed)
 {

@@ -23,6 +23,7 @@ int ct_hold_memory_open(struct ct_hold_memory *memory, struct ctrun_error *err)
     return memory->fd < 0 ? ct_fail(err, -errno, "memory: %s", strerror(errno)) : 0;
 }
 
+/* Writes behind the map go by the descriptor, so that without one everything still works. */
 static void unmap(struct ct_hold_memory *memory)
 {
     if (memory->map)
@@ -31,6 +32,8 @@ static void unmap(struct ct_hold_memory *memory)
     memory->mapped = 0;
 }
 
+/* The agent may have the file, too, but only reads it: nobody makes it shorter under the map. The tail that is no whole
+ * page is left to write_piece(). */
 void ct_hold_memory_map(struct ct_hold_memory *memory)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -68,6 +71,8 @@ static int write_piece(const struct ct_hold_memory *memory, uint64_t at,
     return 0;
 }
 
+/* One pass: each byte is summed up while it is in the cache, on its way into the copy. A piece that failed leaves *crc
+ * and the memory undefined, and the caller gives up (ctrun_hold.is_over). */
 int ct_hold_memory_write(struct ct_hold_memory *memory, uint64_t at, const void *data,
                          size_t length, uint32_t *crc, struct ctrun_error *err)
 {

@@ -14,6 +14,7 @@ enum {
     WRITER_PATIENCE = 1000
 }; /* yields until we think that the writer died in mid-word */
 
+/* One caller gets to write. Code and text are stored before THERE and read only after it, in whichever process. */
 bool ct_verdict_set(struct ct_verdict *verdict, int code, const char *text)
 {
     uint32_t nothing = NOTHING;
@@ -26,6 +27,8 @@ bool ct_verdict_set(struct ct_verdict *verdict, int code, const char *text)
     return true;
 }
 
+/* A writer that was killed in mid-word leaves BEING_WRITTEN for ever: the wait for it has an end, and the group is over in
+ * any case. */
 int ct_verdict_get(const struct ct_verdict *verdict, struct ctrun_error *err)
 {
     uint32_t state = atomic_load_explicit(&verdict->state, memory_order_acquire);

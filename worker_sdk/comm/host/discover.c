@@ -78,8 +78,8 @@ static int gather(struct ct_writer *out, const struct ct_backend_setup *setup,
     return 0;
 }
 
-/* Member 0: publishes the table, or why there is none. */
-/* All wait for the table: a failure is published in its place, so that they hear of it at once,
+/* Member 0: publishes the table, or why there is none.
+ * All wait for the table: a failure is published in its place, so that they hear of it at once,
  * in the same words, and not after their deadline. */
 static int publish(const struct ct_backend_setup *setup, struct ctrun_error *err)
 {

@@ -46,6 +46,8 @@ void ct_exchange_nudge(struct ct_exchange *exchange)
         ct_segment_ring(exchange->segment, exchange->segment->me);
 }
 
+/* After is_nudged was taken back: a nudge that comes in between sets the flag again, so that at worst its bell is lost
+ * and the next look at the flag finds it. */
 static void forget_nudge(struct ct_exchange *exchange)
 {
     eventfd_t count;
@@ -106,6 +108,7 @@ static int check_header(struct ct_exchange *exchange, const struct ct_call *call
                                    peer->rank, err);
 }
 
+/* `done` counts the header, too: nothing else says how far a message is, so it can be continued from any round. */
 static bool is_through(const struct ct_comm_message *message)
 {
     return message->done == CT_HEADER_BYTES + message->bytes;
@@ -221,6 +224,7 @@ struct exchange_wait {
     bool sends, is_remote; /* some message goes out; some by TCP */
 };
 
+/* Of a local member: this is asked only where nobody is awaited over TCP (wait_some()). */
 static bool can_move(const struct ct_exchange *exchange, int peer, bool is_send)
 {
     int local = exchange->local_of[peer];
@@ -229,6 +233,8 @@ static bool can_move(const struct ct_exchange *exchange, int peer, bool is_send)
                    : ct_ring_has_bytes(exchange->segment, local);
 }
 
+/* Mail counts while we send: a peer that sends to us, and takes nothing before it is through, waits for room that only
+ * we can make. */
 static bool is_met(const struct ct_segment *segment, const struct ct_wait *wait)
 {
     const struct exchange_wait *self = (const void *)wait;
@@ -280,6 +286,7 @@ static struct exchange_wait find_wait(struct ct_exchange *exchange,
     return self;
 }
 
+/* idle() has set mesh->awaited to a member with a message that is not through. */
 static int fail_late(const struct exchange_wait *self, struct ctrun_error *err)
 {
     const struct ct_exchange *exchange = self->exchange;

@@ -46,7 +46,9 @@ struct host {
     struct ct_mesh mesh;
     struct ct_host_tcp *tcp; /* NULL: all members are on one host */
     struct ct_exchange exchange;
-    struct ct_call call; /* in the background: what runs, once all have agreed on it */
+    /* In the background: what runs, once all have agreed on it. A copy; its messages are those of the work (work.c),
+     * which outlives the call. */
+    struct ct_call call;
     bool is_agreed;
     struct block *blocks;
 };
@@ -148,6 +150,7 @@ static int open_tcp(struct host *host, int listener, const unsigned char *cookie
     return rc < 0 ? rc : ct_host_tcp_create(&host->tcp, &host->mesh, watch, err);
 }
 
+/* Any thread. The verdict comes first: who is woken, here or on another member, looks for a reason at once. */
 static void host_abort(void *self, int code, const char *text)
 {
     struct host *host = self;
@@ -175,6 +178,7 @@ static int open_links(struct host *host, int segment_fd, int listener,
     return rc;
 }
 
+/* Borrows everything; host_close() therefore ends it first. */
 static int open_exchange(struct host *host, struct ctrun_error *err)
 {
     int rc;
@@ -336,6 +340,7 @@ static bool host_is_inline(const void *self)
     return !host->tcp;
 }
 
+/* Only where is_inline(): there is no TCP then, so that beginning and advancing never block in a socket. */
 static int host_begin(void *self, const struct ct_call *call, struct ctrun_error *err)
 {
     struct host *host = self;
@@ -387,6 +392,7 @@ static void host_nudge(void *self)
     ct_exchange_nudge(&((struct host *)self)->exchange);
 }
 
+/* In whole pages and zeroed, as shared memory is: programs do not see whether they are alone. */
 static int alloc_alone(struct host *host, size_t bytes, void **out,
                        struct ctrun_error *err)
 {

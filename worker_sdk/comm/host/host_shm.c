@@ -41,6 +41,7 @@ struct slice {
     size_t bytes;
 };
 
+/* Cut alike by all members, who know nothing of each other's slices but this. The last ones may be short or empty. */
 static struct slice slice_of(const struct ct_host_shm *shm, size_t bytes, int member)
 {
     size_t size = (size_t)shm->segment.size;
@@ -172,6 +173,7 @@ static void reduce_tiny(struct ct_host_shm *shm, size_t skip)
     ct_reduce(&how, &call->out, 1, src, shm->segment.size, call->count);
 }
 
+/* Reads all posts: nobody overwrites one before we have posted again. */
 static void finish_tiny(struct ct_host_shm *shm)
 {
     const struct ct_call *call = &shm->call;
@@ -198,6 +200,7 @@ static uint64_t piece_count(const struct ct_host_shm *shm)
     return (slice_of(shm, shm->call.bytes, 0).bytes + PIECE_BYTES - 1) / PIECE_BYTES;
 }
 
+/* Each piece is taken by exactly one member: the counter moves on only for who has seen its last value. */
 static bool claim_piece(struct ct_shm_member *owner, uint64_t end, uint64_t *piece)
 {
     *piece = atomic_load(&owner->claimed);
@@ -226,6 +229,8 @@ static void reduce_piece(const struct ct_host_shm *shm, int owner, uint64_t k)
                   ctrun_dtype_size(call->dtype));
 }
 
+/* `finished` is added to after the stores of the piece (sequentially consistent): who sees the count sees the
+ * result. */
 static bool pieces_are_done(const struct ct_segment *segment,
                             const struct ct_wait *wait)
 {

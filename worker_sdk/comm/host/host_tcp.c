@@ -15,6 +15,8 @@ enum {
     SPINS = 60, /* tries, half a µs each, before poll(): a wake-up costs 30 µs */
 };
 
+/* Spins only where each member of this network namespace may have a processor; members on other hosts do not compete
+ * for ours. */
 int ct_host_tcp_create(struct ct_host_tcp **out, struct ct_mesh *mesh,
                        struct ct_watch watch, struct ctrun_error *err)
 {
@@ -66,7 +68,8 @@ void ct_host_tcp_destroy(struct ct_host_tcp *tcp)
 
 /* ---- Each to each: the header, and small data ------------------------------------------- */
 
-/* Names the members whose message is not there yet. */
+/* Names the members whose message is not there yet. None needs to be asked whom it waits for: each sends at the start
+ * of its call, so these have not come to it. */
 static int fail_swap_timeout(const struct ct_host_tcp *tcp, const struct ct_call *call,
                              size_t total, struct ctrun_error *err)
 {
@@ -133,6 +136,7 @@ static int swap_some(struct ct_host_tcp *tcp, const struct ct_call *call, size_t
     return 0;
 }
 
+/* Also names one of the members that lack something, for those who ask whom we wait for. */
 static int collect_swaps(struct ct_host_tcp *tcp, size_t total)
 {
     int n = 0;
@@ -199,7 +203,7 @@ static void reduce_swaps(struct ct_host_tcp *tcp, const struct ct_call *call,
 
 /* ---- Calls ------------------------------------------------------------------------------ */
 
-/* The data came with the headers. */
+/* The data came with the headers. Each member reduces all of them, in rank order: so all have the same bits. */
 static void finish_small(struct ct_host_tcp *tcp, const struct ct_call *call)
 {
     int me = tcp->mesh->me;
@@ -217,6 +221,7 @@ static void finish_small(struct ct_host_tcp *tcp, const struct ct_call *call)
                    tcp->swaps[i].bytes + CT_HEADER_BYTES, call->bytes);
 }
 
+/* All headers are there and equal: a stream behind them may be read without one of its own. */
 static int run_large(struct ct_host_tcp *tcp, const struct ct_call *call,
                      struct ctrun_error *err)
 {
@@ -249,6 +254,8 @@ int ct_host_tcp_run(struct ct_host_tcp *tcp, const struct ct_call *call,
                       call->kind == CT_CALL_REDUCE_SCATTER;
     int rc;
 
+    /* Only what is reduced has its slices cut before all have agreed: they are cut from our own call, and a member
+     * whose call differs compares the headers before it uses any. */
     tcp->ahead = is_reduced && !is_small ? call->in : NULL;
     if (tcp->ahead)
         ct_host_tcp_cut_slices(tcp, call);

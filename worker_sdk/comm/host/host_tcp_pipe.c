@@ -35,6 +35,7 @@ enum ct_moved ct_host_tcp_push(int fd, const void *data, size_t end, size_t *don
     return CT_MOVED_SOME;
 }
 
+/* The inbox first, for it holds what was in front of the socket's bytes. */
 enum ct_moved ct_host_tcp_pull(struct ct_host_tcp *tcp, int member, void *data,
                                size_t end, size_t *done)
 {
@@ -77,6 +78,7 @@ static int take_block(struct ct_host_tcp *tcp, int member)
     return n > 0;
 }
 
+/* Asks before take_block() makes room for a block: most inboxes stay empty, and take no memory. */
 static bool may_take(int fd, struct pollfd *entry)
 {
     *entry = (struct pollfd){.fd = fd, .events = POLLIN};

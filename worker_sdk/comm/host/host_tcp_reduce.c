@@ -45,6 +45,7 @@ static size_t block_bytes(const struct scatter *scatter)
     return left < scatter->block ? left : scatter->block;
 }
 
+/* Where a block of that member waits to be reduced. Ours stays unused: our own part is read where it lies. */
 static unsigned char *part_of(const struct scatter *scatter, int member)
 {
     return scatter->tcp->scratch + (size_t)member * scatter->block;
@@ -61,6 +62,8 @@ static short events_of(const struct scatter *scatter, int member)
                    (swap->got < block_bytes(scatter) ? POLLIN : 0));
 }
 
+/* All parts of the block are there. `out` may be our part of `in`: the kernels load an element of every source before
+ * they store it. Slices of others are only sent, never written, so that what is still on its way stays as it was. */
 static void reduce_block(struct scatter *scatter)
 {
     const struct ct_call *call = scatter->call;
@@ -84,7 +87,7 @@ static void reduce_block(struct scatter *scatter)
 static int move_some(struct scatter *scatter, bool *moved)
 {
     struct ct_host_tcp *tcp = scatter->tcp;
-    bool is_full = block_bytes(scatter) > 0;
+    bool is_full = block_bytes(scatter) > 0; /* else our slice is done, or empty */
 
     *moved = false;
     for (int i = 0; i < scatter->tcp->mesh->size; i++) {
@@ -122,6 +125,7 @@ static int fail_timeout(const struct scatter *scatter)
                                  scatter->call, scatter->err);
 }
 
+/* Backwards, so that the lowest member that lacks something is the one that is named. */
 static int idle(struct scatter *scatter)
 {
     struct ct_host_tcp *tcp = scatter->tcp;

@@ -106,6 +106,7 @@ static size_t ring_ready(const struct ring *ring)
     return ring->recv_step == ring->send_step - 1 ? ring->recv_at : 0;
 }
 
+/* send_at <= ring_ready(): nothing goes out that has not come in. */
 static bool ring_may_send(const struct stream *stream)
 {
     const struct ring *ring = (const void *)stream;
@@ -169,6 +170,8 @@ static enum ct_moved ring_recv_some(struct stream *stream)
     return moved;
 }
 
+/* Our slice of call->out is complete, and the others are overwritten as they come. In an all-reduce this is safe,
+ * although they held our input: a member sends its result only when it has all parts of it, ours included. */
 static int ring_run(struct ct_host_tcp *tcp, const struct ct_call *call,
                     struct ctrun_error *err)
 {
@@ -289,7 +292,7 @@ int ct_host_tcp_stream_broadcast(struct ct_host_tcp *tcp, const struct ct_call *
     return chain_run(&chain, err);
 }
 
-/* One slice, to or from `peer`. */
+/* One slice, to or from `peer`. In a chain of two a member does one of both, so from and to may be equal. */
 static int move_slice(struct ct_host_tcp *tcp, const struct ct_call *call, int peer,
                       void *data, size_t bytes, bool is_send, struct ctrun_error *err)
 {

@@ -25,6 +25,7 @@ enum {
     NOTE_ANSWER = 2, /* for the member in the text's place */
 };
 
+/* Filled by the thread that is in a call; ct_mesh_send_code() of another thread reads none of it. */
 struct mesh_note {
     unsigned char bytes[NOTE_BYTES];
     size_t length;
@@ -33,6 +34,8 @@ struct mesh_note {
     int awaited; /* by that member: -1: none */
 };
 
+/* Our own place has the bell, so that one epoll_wait() sees an abort as well. Nobody reads the bell: once it has rung
+ * the group is over, and every later wait ends at once. */
 static int watch_controls(struct ct_mesh *mesh, struct ctrun_error *err)
 {
     mesh->watch = epoll_create1(EPOLL_CLOEXEC);
@@ -73,6 +76,7 @@ int ct_mesh_open(struct ct_mesh *mesh, const struct ct_mesh_setup *setup,
     return rc < 0 ? rc : watch_controls(mesh, err);
 }
 
+/* The goodbye goes before the sockets: who reads their end without one takes us for dead. */
 void ct_mesh_close(struct ct_mesh *mesh)
 {
     if (!mesh->peers)
@@ -147,6 +151,7 @@ static void keep_reason(struct ct_mesh *mesh, const struct ctrun_error *reason)
     mesh->reason_ms = ct_now_ms();
 }
 
+/* Out of the epoll in any case: an end stays readable, and would wake every wait. */
 static void on_control_end(struct ct_mesh *mesh, int member, int failure)
 {
     char who[CT_PEER_TEXT_MAX];
@@ -235,6 +240,7 @@ void ct_mesh_ask(struct ct_mesh *mesh)
         send_awaited(mesh, i, NOTE_ASK);
 }
 
+/* At most as many steps as there are members: answers that were given at different times may form a circle. */
 int ct_mesh_find_silent(const struct ct_mesh *mesh)
 {
     int member = mesh->awaited;

@@ -167,6 +167,7 @@ static int preference(const struct ct_addr *addr, bool same_net,
     return 2;
 }
 
+/* Of each kind in the order in which the peer announced them. */
 int ct_mesh_addr_order(int *order, const struct ct_peer *self,
                        const struct ct_peer *peer, const struct ifaddrs *local)
 {

@@ -111,6 +111,7 @@ static void tune(int fd, bool is_control)
     set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
 }
 
+/* Only now the connection counts: both greetings were right. */
 static void link_up(struct opening *opening, int index)
 {
     struct link *link = &opening->links[index];

@@ -28,6 +28,8 @@ static uint64_t namespace_id(const char *path)
     return stat(path, &st) < 0 ? 0 : (uint64_t)st.st_ino;
 }
 
+/* Part of the host's name: the kernel lets a process into another's /proc/PID/fd only where it has all capabilities that
+ * the other one has. */
 static uint64_t permitted_capabilities(void)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};

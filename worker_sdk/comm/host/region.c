@@ -53,6 +53,7 @@ int ct_regions_map(struct ct_regions *regions, int fd, size_t stride)
     return 0;
 }
 
+/* For a block that not all members could map: its number is given to the next one on all of them. */
 void ct_regions_unmap_last(struct ct_regions *regions)
 {
     unmap(regions, &regions->list[--regions->count]);
@@ -63,6 +64,8 @@ static unsigned char *part_of(const struct ct_region *region, int member)
     return region->base + (size_t)member * region->stride;
 }
 
+/* The entry stays: numbers are told to others, and each member frees when it likes. A map ends here alone; another
+ * member that still reads our part has a map of its own. */
 int ct_regions_unmap(struct ct_regions *regions, const void *data)
 {
     for (size_t i = 0; i < regions->count; i++) {
@@ -99,6 +102,7 @@ uint64_t ct_regions_find(const struct ct_regions *regions, const void *data,
     return 0;
 }
 
+/* `place` was agreed on by all members, each of whom found its own data in the region: so it is mapped here. */
 unsigned char *ct_regions_at(const struct ct_regions *regions, uint64_t place,
                              int member)
 {

@@ -190,6 +190,7 @@ static void lay_out(struct ct_segment *segment, struct segment_head *head, void 
     segment->result = segment->stage + (size_t)segment->size * 2 * CT_CHUNK_BYTES;
 }
 
+/* Without a body there are no bells yet: members sleep on this word of the head, and size_segment() wakes all. */
 static bool is_ready(const struct ct_segment *segment, const struct ct_wait *wait)
 {
     (void)wait;

@@ -194,6 +194,7 @@ int ct_nccl_enqueue(void *self, const struct ct_call *call, void *stream, void *
     return 0;
 }
 
+/* Holds the lock for one look at a time, so that the watching thread and an abort come in between. */
 static int wait_for_device(struct nccl *nccl, struct ticket *ticket, bool wait,
                            struct ctrun_error *err)
 {
@@ -212,6 +213,7 @@ static int wait_for_device(struct nccl *nccl, struct ticket *ticket, bool wait,
     }
 }
 
+/* The caller's memory is written to here, on its own thread: the device fills the pinned buffer, at any time. */
 int ct_nccl_poll(void *self, void *opaque, bool wait, struct ctrun_error *err)
 {
     struct ticket *ticket = opaque;

@@ -28,6 +28,8 @@ static int check_captured(struct nccl *nccl, const struct ct_call *call,
     return 0;
 }
 
+/* The group's stream becomes part of a capture by waiting for a stream that is captured, and leaves it with that: in
+ * between a call that comes from elsewhere would be recorded, too, and is refused. */
 int ct_nccl_find_capture(struct nccl *nccl, const struct ct_call *call,
                          cudaStream_t stream, bool *is_captured,
                          struct ctrun_error *err)

@@ -80,7 +80,8 @@ int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
     return 0;
 }
 
-/* Waits first until no call and no kernel of the caller uses it. */
+/* Waits first until no call and no kernel of the caller uses it. What a stopped communicator has registered stays until
+ * that is aborted (ct_nccl_end_stopped()). */
 int ct_nccl_free(void *self, void *at)
 {
     struct nccl *nccl = self;

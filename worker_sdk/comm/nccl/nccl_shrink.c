@@ -11,7 +11,8 @@ enum {
     REVOKE_MS = 5000 /* for running calls to end; else a new communicator is made */
 };
 
-/* Whether the old one can be made smaller. Waits until what ran on it has ended. */
+/* Whether the old one can be made smaller. Waits until what ran on it has ended. Holds the old group's lock for each
+ * look, because an abort may be under way in another thread. */
 static bool may_shrink(struct nccl *nccl, const struct ct_backend_setup *setup)
 {
     struct nccl *old = setup->old;
@@ -119,6 +120,7 @@ static int ask_shrunk(struct nccl *nccl, struct nccl *old, struct ctrun_error *e
     return state == ncclSuccess && nccl->comm ? 1 : ct_nccl_fail(err, "shrink", state);
 }
 
+/* nccl->comm is NCCL's to fill until ask_shrunk() says so. It needs no lock: nobody else knows this group yet. */
 static int shrink_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                        struct ctrun_error *err)
 {

@@ -7,6 +7,7 @@ enum {
     STAGE_MIN_BYTES = 4096
 };
 
+/* Memory that CUDA has not seen is the host's: then a buffer of the ticket stands in for it. */
 static cudaError_t find_place(const void *data, bool *is_on_device)
 {
     struct cudaPointerAttributes found = {.type = cudaMemoryTypeUnregistered};
@@ -62,6 +63,8 @@ static cudaError_t reserve(struct ticket *ticket, size_t bytes)
     return cudaSuccess;
 }
 
+/* The caller's bytes are read here, not when the stream comes to them: they are borrowed for the call alone. After
+ * stage_out(): `fetched` tells whether the result comes into the same buffer. */
 cudaError_t ct_nccl_stage_in(struct nccl *nccl, struct ticket *ticket, const void **in)
 {
     const struct ct_call *call = &ticket->call;
@@ -87,6 +90,7 @@ cudaError_t ct_nccl_stage_in(struct nccl *nccl, struct ticket *ticket, const voi
                                        cudaMemcpyHostToDevice, nccl->stream);
 }
 
+/* Before stage_in(), with room for both: *out points into the buffer, which may not be replaced any more. */
 cudaError_t ct_nccl_stage_out(struct nccl *nccl, struct ticket *ticket, void **out)
 {
     const struct ct_call *call = &ticket->call;

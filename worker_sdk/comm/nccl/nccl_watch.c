@@ -95,6 +95,8 @@ void ct_nccl_stop_watch(struct nccl *nccl)
     (void)pthread_join(nccl->thread, NULL);
 }
 
+/* `stream` is told to wait before is_released is set: after that the watching thread may spend the ticket, and the next
+ * call records the event anew. */
 int ct_nccl_release(void *self, void *opaque, void *const *stream,
                     struct ctrun_error *err)
 {
