@@ -88,14 +88,17 @@ static void go_below(pid_t guard, const char *name)
         _exit(CT_EXIT_SIGNAL + SIGKILL); /* it died before prctl */
 }
 
-static void become_agent(pid_t guard, const sigset_t *mask)
+/* No signal is blocked, whatever our own parent had blocked: the agent would never get a SIGTERM. */
+static void become_agent(pid_t guard)
 {
     struct sigaction action = {.sa_handler = on_guard_lost};
+    sigset_t none;
 
     sigfillset(&action.sa_mask);
     (void)sigaction(GUARD_LOST, &action, NULL);
     go_below(guard, "ctrun-agent");
-    (void)sigprocmask(SIG_SETMASK, mask, NULL);
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
 static int forwarded; /* the last signal that was passed on */
@@ -342,7 +345,7 @@ static int fail_fork(struct ctrun_error *err)
 
 /* The second guard: its own exit code. */
 static int guard_agent(int (*agent_main)(void *context), void *context,
-                       const sigset_t *set, const sigset_t *mask)
+                       const sigset_t *set)
 {
     const struct reap_keep keep = {0}; /* nothing was below us before */
     const pid_t second = getpid();
@@ -358,7 +361,7 @@ static int guard_agent(int (*agent_main)(void *context), void *context,
         return CT_EXIT_FAILURE;
     }
     if (agent == 0) {
-        become_agent(second, mask);
+        become_agent(second);
         fence_begin();
         exit(agent_main(context));
     }
@@ -394,7 +397,7 @@ int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_erro
         return fail_fork(err);
     }
     if (second == 0)
-        _exit(guard_agent(agent_main, context, &set, &before));
+        _exit(guard_agent(agent_main, context, &set));
     code = guard(second, "the second guard", &keep, &set);
     run_cgroup_close();
     /* The signals stay blocked: one that comes now must not take the agent's exit code. */

@@ -47,6 +47,16 @@ def test_torchrun_101_other_signals_can_be_handled(box):
     assert sorted(run.out.splitlines()) == ["0 got USR1", "1 got USR1"]
 
 
+BLOCKED = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32)); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+def test_signals_that_the_parent_has_blocked_are_handled(box):
+    run = box.start(ctrun.DEBIAN_PYTHON, "-c", BLOCKED, ctrun.program("ctrun"), "--nproc-per-node=2", "sleep", "600")
+    box.wait_workers(2)
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143, run
+
+
 def test_torchrun_102_an_unknown_signal_is_only_warned_about(box):
     run = box.ctrun("--signals-to-handle=SIGTERM,SIGBOGUS,TERM", "true")
     assert run.code == 0 and "'SIGBOGUS'" in run.err and "'TERM' is not the name of a signal" in run.err, run
