@@ -339,7 +339,8 @@ static int guard(pid_t child, const char *who, const struct reap_keep *keep,
 
 static int fail_fork(struct ctrun_error *err)
 {
-    return ct_fail(err, -errno, "fork: %s; see ulimit -u, and pids.max of the cgroup",
+    return ct_fail(err, -errno,
+                   "fork: %s; see ulimit -u and -v, and pids.max of the cgroup",
                    strerror(errno));
 }
 

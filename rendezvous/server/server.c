@@ -571,8 +571,8 @@ int server_start(struct server *server, struct ctrun_error *err)
     if (rc != 0) {
         set_running(server, false);
         return ct_fail(err, -rc,
-                       "rendezvous server: start a thread: %s; see ulimit -u, and "
-                       "pids.max of the cgroup",
+                       "rendezvous server: start a thread: %s; see ulimit -u and -v, "
+                       "and pids.max of the cgroup",
                        strerror(rc));
     }
     server->has_thread = true;

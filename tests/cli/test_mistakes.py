@@ -170,7 +170,7 @@ def test_too_few_processes_are_told(box, processes):
         pytest.skip("the build is in a folder that is closed to other users")
     run = box.run(*as_user, "prlimit", f"--nproc={processes}", ctrun.program("ctrun"), "--no-python", "true", cwd="/",
                   env={"CTRUN_EVENTS": "", "CTRUN_CONTROL_DIR": "", "TMPDIR": "/tmp"})
-    one_line(run, 1, "E_RESOURCES", "ulimit -u")
+    one_line(run, 1, "E_RESOURCES", "see ulimit -u and -v, ")
 
 
 def test_loopback_that_is_down_is_told(box):
