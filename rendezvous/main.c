@@ -304,6 +304,8 @@ static int listen_and_run(const struct config *config, struct ctrun_error *err)
     /* Before the first port is open: who has seen "listening on" may stop us in order. */
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
+    sigprocmask(SIG_SETMASK, &action.sa_mask,
+                NULL); /* our parent may have blocked them */
     for (size_t i = 0; i < config->listen_count && rc == 0; i++)
         rc = listen_at(config, config->listen[i], err);
     if (rc == 0) {

@@ -634,6 +634,14 @@ def test_without_a_secret_it_listens_on_loopback_unless_told(box):
         assert run.err.count("warning: no token: ") == has_warning, run
 
 
+def test_a_signal_that_the_parent_has_blocked_ends_it(box):
+    code = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32)); os.execv(sys.argv[1], sys.argv[1:])"
+    run = box.start(ctrun.DEBIAN_PYTHON, "-c", code, ctrun.program("ctrund"), "--listen=127.0.0.1:0")
+    ctrun.wait_until(lambda: "listening on" in run.out, lambda: f"a port: {run}")
+    run.signal(15)
+    assert run.wait() == 0, run
+
+
 def test_without_standard_error_the_events_have_no_line_of_the_log(box):
     run = box.start("sh", "-c", 'exec "$@" 2>&-', "sh", ctrun.program("ctrund"), "--listen=0.0.0.0:0")
     ctrun.wait_until(lambda: "listening on" in run.out, lambda: f"a port: {run}")
