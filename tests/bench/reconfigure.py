@@ -86,6 +86,9 @@ def kill_one(box, logs, rank, ranks):
     fewer = ctrun.wait_until(lambda: of(others, ranks - 1), "a step of the others", LIMIT_S)
     ctrun.wait_until(lambda: pids(box, ranks).get(rank) != now[rank], "another worker", LIMIT_S)
     whole = ctrun.wait_until(lambda: of(pids(box, ranks), ranks), "a step of all", LIMIT_S)
+    log_of(box, logs, rank, now[rank])
+    logs[f"{now[rank]} until {killed}"] = logs.pop(now[rank])  # another one may get that pid
+    box.path(f"steps.{rank}.{now[rank]}").unlink()
     return fewer - killed, whole - killed
 
 
