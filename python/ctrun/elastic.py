@@ -44,6 +44,7 @@ MEET = timedelta(seconds=3)       # to connect to the ranks that the agent has n
 MEET_ALL = 10.0                   # for all of these ranks, in seconds: they have asked at the same time
 PATIENCE = 1800.0                 # for the others to ask, in seconds: one may be writing a checkpoint
 TRIES = 5                         # of one step by the same ranks: then it is not the others
+LOOK = timedelta(seconds=1)       # between looks whether a rank is lost, in a collective
 _original: Any = getattr(dist, "init_process_group", None)
 _world: Optional["_World"] = None
 
@@ -121,6 +122,7 @@ class _World:
         self.rank, self.most = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.is_new = os.environ.get("CTRUN_MAY_GROW") == "new"
         self.ranks: List[int] = []
+        self.stuck: List[Any] = []  # collectives that do not end, of all trainers: Gloo's threads are theirs together
         with ctrun._lock:
             self.session = ctrun._open()
         self.place = self._find_store()
@@ -204,6 +206,10 @@ class _Flat:
         count = sum(t.numel() for t in tensors)
         self.sides = [torch.zeros(count, dtype=tensors[0].dtype) for _ in (0, 1)]
 
+    def give_up(self, side: int) -> None:
+        """A collective that does not end keeps what it has."""
+        self.sides[side] = torch.zeros_like(self.sides[side])
+
     def pieces(self, side: int) -> Any:
         return zip(self.tensors, self.sides[side].split([t.numel() for t in self.tensors]))
 
@@ -273,12 +279,33 @@ class _Trainer:
                     piece.zero_()
                 else:
                     piece.copy_(parameter.grad.reshape(-1))
-            dist.all_reduce(flat.sides[side])
+            self._wait(flat, side, dist.all_reduce(flat.sides[side], async_op=True))
             flat.sides[side].div_(self.world.group.size())
         for flat in self.buffers:
             for buffer, piece in flat.pieces(side):
                 piece.copy_(buffer.reshape(-1))
-            dist.broadcast(flat.sides[side], 0)
+            self._wait(flat, side, dist.broadcast(flat.sides[side], 0, async_op=True))
+
+    def _wait(self, flat: _Flat, side: int, work: Any) -> None:
+        """Gloo does not always notice that a connection was shut down while it sends, and its thread waits for ever. There
+        are two: without both this rank is of no use."""
+        has_changed = False
+        while True:
+            try:
+                work.wait(LOOK)
+                return
+            except RuntimeError:
+                if work.is_completed():
+                    work.wait()  # its own error, or it has just ended
+                    return
+            if has_changed:
+                break
+            has_changed = self.world.has_changed()  # its connections are shut down until the next look
+        flat.give_up(side)
+        self.world.stuck = [one for one in self.world.stuck if not one.is_completed()] + [work]
+        if len(self.world.stuck) > 1:
+            raise ctrun.Error(0, "ctrun.elastic: Gloo does not end two collectives whose connections are gone")
+        raise _Changed("a rank is lost, and the collective does not end")
 
     def _take(self, side: int) -> None:
         for flat in self.gradients:
@@ -301,6 +328,8 @@ class _Trainer:
             except _Changed:
                 if self.meet():
                     break
+            except ctrun.Error:
+                raise
             except RuntimeError:  # of Gloo: a rank is gone, or left
                 if self.meet():
                     break
