@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctrunctl: looks at the runs of this machine and steers them, and at the machine itself. */
 
+#include <errno.h>
+#include <string.h>
+
 #include "launcher/ctl/ctl.h"
 #include "launcher/options/habits.h"
 #include "worker_sdk/base/std_streams.h"
@@ -66,7 +69,20 @@ static int run_verb(const struct ctl_verb *verb, int argc, char **argv)
         ctl_print_help(stdout, verb);
     else
         code = verb->run(&call);
-    return fflush(stdout) == 0 ? code : CT_EXIT_FAILURE;
+    return code;
+}
+
+/* Nothing is said to be done where what it printed is lost. */
+static int end_output(int code)
+{
+    const int rc = fflush(stdout) == 0 ? 0 : -errno;
+    struct ctrun_error err;
+
+    if (rc == 0 && !ferror(stdout))
+        return code;
+    (void)ct_fail(&err, rc < 0 ? rc : -EIO, "standard output: %s",
+                  rc < 0 ? strerror(-rc) : "not all of it could be written");
+    return ctl_fail(&err);
 }
 
 int ctl_main(int argc, char **argv)
@@ -81,16 +97,16 @@ int ctl_main(int argc, char **argv)
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
         strcmp(word, "help") == 0) {
         print_usage(stdout);
-        return CT_EXIT_OK;
+        return end_output(CT_EXIT_OK);
     }
     if (strcmp(word, "--version") == 0) {
         printf("ctrunctl %s\n", ctrun_version());
-        return CT_EXIT_OK;
+        return end_output(CT_EXIT_OK);
     }
     if (strcmp(word, "--print-completion") == 0)
-        return ctl_completion_print(verbs, argv[2]);
+        return end_output(ctl_completion_print(verbs, argv[2]));
     for (int i = 0; i < VERB_COUNT; i++)
         if (strcmp(word, verbs[i]->name) == 0)
-            return run_verb(verbs[i], argc - 2, argv + 2);
+            return end_output(run_verb(verbs[i], argc - 2, argv + 2));
     return refuse_verb(word);
 }
