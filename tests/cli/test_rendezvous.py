@@ -117,6 +117,7 @@ def test_a_host_that_is_lost_and_soon_back_is_named(box, endpoint):
     ctrun.wait_until(lambda: all(box.path(f"up{rank}").exists() for rank in range(4)), lambda: f"all up\n{other}")
     agent = next(ctrun.parent_of(pid) for pid in box.workers().values() if ctrun.environment(pid)["GROUP_RANK"] == "0")
     ctrun.kill_at_once(host.pid, agent)
+    ctrun.wait_until(lambda: not ctrun.is_alive(agent), "its port is free")
     again = box.start_ctrun(*words, "sh", "-c", script)
     told = r"(lost the rendezvous|E_LEADER_LOST\]): the rendezvous on \S+ \(ranks 0-1\)( is gone)?: .*127\.0\.0\.1"
     ctrun.wait_until(lambda: re.search(told, other.err), lambda: f"the lost node is named\n{other}")
