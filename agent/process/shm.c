@@ -134,7 +134,7 @@ static void mark_of_everybody(struct files *files)
 void shm_watch_init(struct shm_watch *watch, const char *folder)
 {
     *watch = (struct shm_watch){.folder = folder};
-    (void)clock_gettime(CLOCK_REALTIME_COARSE, &watch->since); /* cannot fail */
+    (void)clock_gettime(CLOCK_REALTIME, &watch->since); /* cannot fail */
 }
 
 void shm_watch_deinit(struct shm_watch *watch)
@@ -153,10 +153,12 @@ static bool is_known(const struct shm_watch *watch, const struct stat *info)
     return false;
 }
 
+/* A stamp is of this clock or, on Linux before 6.13, of its last tick: of a file from before it is never later. One of
+ * ours that is made within that tick may be left. */
 static bool is_before(const struct shm_watch *watch, int64_t seconds, int64_t nanos)
 {
     return seconds < watch->since.tv_sec ||
-           (seconds == watch->since.tv_sec && nanos < watch->since.tv_nsec);
+           (seconds == watch->since.tv_sec && nanos <= watch->since.tv_nsec);
 }
 
 /* Where the system does not tell when it was made, it is not older than its last change. */

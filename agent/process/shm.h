@@ -26,7 +26,7 @@ struct shm_file {
 
 struct shm_watch {
     const char *folder;    /* borrowed */
-    struct timespec since; /* of the clock that files are stamped by */
+    struct timespec since; /* what was made until then is not ours */
     struct shm_file *list; /* ours; NULL: none so far */
     int count;
 };
