@@ -8,8 +8,8 @@ from etcd_job import job  # noqa: F401
 
 
 def test_an_etcd_member_that_dies_and_a_change_of_its_leader_cost_nothing(box, job):
-    """The lease is long: how soon etcd has a new leader depends on the disk that it writes to."""
-    run = job("2", 2, members=3, conf={"lease_ttl": 20})
+    """The leases are long: how soon etcd has a new leader depends on the disk that it writes to."""
+    run = job("2", 2, members=3, conf={"lease_ttl": 20, "keep_alive_interval": 20})
     for _ in range(2):
         leader = run.etcd.leader()
         run.etcd.kill(leader)
