@@ -7,25 +7,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+__attribute__((format(printf, 3, 0))) static int format(char *dst, size_t size,
+                                                        const char *fmt, va_list args)
+{
+    const int length = vsnprintf(dst, size, fmt, args);
+
+    return length < 0 || (size_t)length >= size ? -ENAMETOOLONG : length;
+}
+
 int ct_format(char *dst, size_t size, const char *fmt, ...)
 {
     va_list args;
     int length;
 
     va_start(args, fmt);
-    length = vsnprintf(dst, size, fmt, args);
+    length = format(dst, size, fmt, args);
     va_end(args);
-    return length < 0 || (size_t)length >= size ? -ENAMETOOLONG : length;
+    return length;
 }
 
 __attribute__((format(printf, 3, 0))) static int append(char *dst, size_t size,
                                                         const char *fmt, va_list args)
 {
     const size_t used = strlen(dst);
-    const int length = vsnprintf(dst + used, size - used, fmt, args);
+    const int length = format(dst + used, size - used, fmt, args);
 
-    return length < 0 || (size_t)length >= size - used ? -ENAMETOOLONG
-                                                       : (int)used + length;
+    return length < 0 ? length : (int)used + length;
 }
 
 int ct_append(char *dst, size_t size, const char *fmt, ...)
