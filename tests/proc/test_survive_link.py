@@ -8,9 +8,10 @@ import sys
 import ctrun
 import rendezvous
 
-WORKER = r"""
-import os, signal, socket, struct
-rank, name = int(os.environ["RANK"]), os.environ["CTRUN_AGENT_SOCKET"]
+# How a worker begins to talk to its agent.
+AGENT = r"""
+import os, signal, socket, struct, time
+name = os.environ["CTRUN_AGENT_SOCKET"]
 agent = socket.socket(socket.AF_UNIX)
 agent.connect("\0" + name[1:] if name[0] == "@" else name)
 def say(kind, body):
@@ -21,7 +22,10 @@ def hear(kind):
         body = agent.recv(struct.unpack("<I", head[4:])[0], socket.MSG_WAITALL)
         if head[3] == kind:
             return body
-say(32, struct.pack("<iQ", rank, int(os.environ["CTRUN_GENERATION"])))
+say(32, struct.pack("<iQ", int(os.environ["RANK"]), int(os.environ["CTRUN_GENERATION"])))
+"""
+WORKER = AGENT + r"""
+rank = int(os.environ["RANK"])
 if rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 losses, length = struct.unpack_from("<II", hear(38))
@@ -60,14 +64,7 @@ def test_a_lost_rank_is_told_and_the_answer_of_all_nodes_is_waited_for(box):
 
 
 # It waits for a store that never answers, and asks once it could not do so twice.
-WAITER = r"""
-import os, socket, struct
-name = os.environ["CTRUN_AGENT_SOCKET"]
-agent = socket.socket(socket.AF_UNIX)
-agent.connect("\0" + name[1:] if name[0] == "@" else name)
-def say(kind, body):
-    agent.sendall(b"\xc7\x52\x05" + struct.pack("<BI", kind, len(body)) + body)
-say(32, struct.pack("<iQ", int(os.environ["RANK"]), int(os.environ["CTRUN_GENERATION"])))
+WAITER = AGENT + r"""
 for _ in range(2):
     store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
     assert store.recv(1) == b""
@@ -94,19 +91,14 @@ def test_who_waits_for_a_store_that_is_lost_is_freed_again_and_again(box):
 
 # The first one waits for a store for ever.
 JOINER = r"""
-import os, socket, struct, time
-name, port = os.environ["CTRUN_AGENT_SOCKET"], os.environ["MASTER_PORT"]
+import os, time
+port = os.environ["MASTER_PORT"]
 print("store", port, flush=True)
 if port == "29500":
     time.sleep(1000)
-agent = socket.socket(socket.AF_UNIX)
-agent.connect("\0" + name[1:] if name[0] == "@" else name)
-def say(kind, body):
-    agent.sendall(b"\xc7\x52\x05" + struct.pack("<BI", kind, len(body)) + body)
-say(32, struct.pack("<iQ", int(os.environ["RANK"]), int(os.environ["CTRUN_GENERATION"])))
+""" + AGENT + r"""
 say(39, struct.pack("<I", 0))
-while agent.recv(8, socket.MSG_WAITALL)[3] != 46:
-    pass
+hear(46)
 """
 
 
@@ -130,19 +122,9 @@ def test_a_new_worker_that_has_not_asked_is_started_again_when_the_store_moves(b
 
 
 # Tells the first world that it hears of.
-ASKER = r"""
-import os, socket, struct
-name = os.environ["CTRUN_AGENT_SOCKET"]
-agent = socket.socket(socket.AF_UNIX)
-agent.connect("\0" + name[1:] if name[0] == "@" else name)
-def say(kind, body):
-    agent.sendall(b"\xc7\x52\x05" + struct.pack("<BI", kind, len(body)) + body)
-say(32, struct.pack("<iQ", int(os.environ["RANK"]), int(os.environ["CTRUN_GENERATION"])))
+ASKER = AGENT + r"""
 say(39, struct.pack("<I", 0))
-kind = 0
-while kind != 46:
-    head = agent.recv(8, socket.MSG_WAITALL)
-    kind, body = head[3], agent.recv(struct.unpack("<I", head[4:])[0], socket.MSG_WAITALL)
+body = hear(46)
 print([i for i in range(4096) if body[8 + i // 8] >> i % 8 & 1])
 """
 
