@@ -97,13 +97,16 @@ import torch, torch.distributed as dist
 import ctrun.elastic
 net = torch.nn.Linear(2, 2)
 first = ctrun.elastic.attach(net, torch.optim.SGD(net.parameters(), 0.1))
-sys.exit(first or (7 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1" else 0))
+rank = int(os.environ["RANK"])
+open(sys.argv[1], "wr"[rank]).close()  # both open the FIFO: rank 0 has said its line
+sys.exit(first or (7 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and rank == 1 else 0))
 """
 
 
 def test_an_older_pytorch_says_so_in_one_line_and_starts_again(box):
+    os.mkfifo(box.path("attached"))
     run = box.ctrun("--standalone", "--nproc-per-node=2", "--survive=torch", "--max-restarts=1",
-                    "--survive-timeout=1000", box.write("old.py", OLD), seconds=200,
+                    "--survive-timeout=1000", box.write("old.py", OLD), box.path("attached"), seconds=200,
                     env={**PACKAGE, "PYTHON_EXEC": interpreter("debian")})
     assert run.code == 0, run
     told = [line for line in run.err.splitlines() if "ctrun.elastic" in line]
