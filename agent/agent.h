@@ -9,8 +9,7 @@
  *
  * The agent knows nothing of command lines: whoever starts it (launcher/) fills in what to run,
  * how to build one worker's environment, and where a worker store comes from. */
-#ifndef AGENT_AGENT_H
-#define AGENT_AGENT_H
+#pragma once
 
 #include "agent/node/agent_options.h"
 
@@ -19,5 +18,3 @@
  * agent could not even start. */
 int agent_run(const struct agent_options *options, struct agent_result *result,
               struct ctrun_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `ctrunctl status` is told of this node, as one JSON object (ctrunctl(1) lists its keys). */
-#ifndef AGENT_REPORT_H
-#define AGENT_REPORT_H
+#pragma once
 
 #include "agent/agent.h"
 #include "agent/watch/straggler.h"
@@ -25,5 +24,3 @@ struct report {
 
 /* Appends it. 0, -ENOBUFS, -ENOMEM. */
 int report_format(struct ct_buf *out, const struct report *report);
-
-#endif

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ctrund as a function: a static ctrun is all three programs (launcher/entry_all.c). */
-#ifndef RENDEZVOUS_MAIN_H
-#define RENDEZVOUS_MAIN_H
+#pragma once
 
 /* To be called once, in a process that has done nothing else; returns its exit code. */
 int main_ctrund(int argc, char **argv);
-
-#endif

@@ -7,8 +7,7 @@
  * have made one with that name. Then it is /tmp/ctrun-UID-XXXXXX, which nobody can guess, and which
  * is found by its owner. Sockets are reached through the open folder
  * (/proc/self/fd/N/NAME), so that what was checked is what is used, and no path is too long. */
-#ifndef AGENT_CONTROL_CTL_DIR_H
-#define AGENT_CONTROL_CTL_DIR_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -65,5 +64,3 @@ bool ctl_dir_find_killed(const char *run_id);
 void ctl_dir_walk(int dir, const char *suffix,
                   void (*visit)(void *context, int dir, const char *name),
                   void *context);
-
-#endif

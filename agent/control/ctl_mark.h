@@ -4,8 +4,7 @@
  *
  * One that was killed leaves its socket (ctl_dir.h); one that ended in peace RUN-PID.left in the same folder,
  * if there are such workers: the boot's id, and CLOCK_BOOTTIME in milliseconds. */
-#ifndef AGENT_CONTROL_CTL_MARK_H
-#define AGENT_CONTROL_CTL_MARK_H
+#pragma once
 
 #include <stdint.h>
 
@@ -17,5 +16,3 @@ void ctl_mark_leave(const char *run_id, uint64_t from_ms);
  * only looks the same. It stays: of several that look at once, one serves, and nobody knows yet which.
  * Marks of another boot or older than an hour, and what is none, are removed. */
 uint64_t ctl_mark_find(const char *run_id, uint64_t now_ms);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Who may speak is decided by the kernel's word on the peer: our user, or root. Nothing waits
  * for a client, however slowly it reads. */
-#ifndef AGENT_CONTROL_CTL_SOCKET_H
-#define AGENT_CONTROL_CTL_SOCKET_H
+#pragma once
 
 #include "agent/loop/loop.h"
 #include "worker_sdk/wire/message.h"
@@ -49,5 +48,3 @@ void ctl_socket_answer(struct ctl_socket *ctl_socket, uint32_t ticket, int code,
                        const char *text);
 /* Removes the socket. NULL is fine. */
 void ctl_socket_close(struct ctl_socket *ctl_socket);
-
-#endif

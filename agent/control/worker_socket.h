@@ -3,8 +3,7 @@
  * in, "please stop" goes out. It lies in a folder that is closed to other users (ctl_dir.h), or,
  * where there is none, has an abstract name; who may speak is decided by the kernel's word on the
  * peer: our user, and a process below us. */
-#ifndef AGENT_CONTROL_WORKER_SOCKET_H
-#define AGENT_CONTROL_WORKER_SOCKET_H
+#pragma once
 
 #include "agent/hold/hold.h"
 #include "agent/loop/loop.h"
@@ -83,5 +82,3 @@ int worker_socket_take_crash(struct worker_socket *worker_socket, int rank,
                              uint64_t generation, pid_t pid);
 /* `workers` processes may connect from now on; crashes of earlier rounds are forgotten. */
 void worker_socket_begin_round(struct worker_socket *worker_socket, int workers);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the worker socket share: worker_socket.c has the connections and what comes in, _send.c what goes
  * out, _progress.c reads how far a worker is, _kept.c has what outlives a connection. */
-#ifndef AGENT_CONTROL_WORKER_SOCKET_PRIVATE_H
-#define AGENT_CONTROL_WORKER_SOCKET_PRIVATE_H
+#pragma once
 
 #include <unistd.h>
 
@@ -80,5 +79,3 @@ void worker_socket_send_state(struct connection *connection);
 /* The answer to a worker that has asked who continues. */
 void worker_socket_send_answer(struct connection *connection,
                                const struct ct_worker_world *world);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A failed worker's own words: the error file that it left, if any. */
-#ifndef AGENT_ERROR_FILE_ERROR_FILE_TEXT_H
-#define AGENT_ERROR_FILE_ERROR_FILE_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -13,5 +12,3 @@
 void error_file_text_add(struct ct_failure *failure, bool redacts);
 /* Takes secrets out of its text, exception and facts. */
 void error_file_text_redact(struct ct_failure *failure);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON of agent and launcher: text and files to a tree of cJSON, and its fields in C. What has a format
  * of its own is read and written by a json_*.c; nobody else sees cJSON. */
-#ifndef AGENT_ERROR_FILE_JSON_H
-#define AGENT_ERROR_FILE_JSON_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ void json_get_lines(const struct cJSON *object, const char *key, char *dst,
 void json_redact(struct cJSON *root);
 /* Writes text as a JSON string, quotes included; "null" when memory is short. */
 void json_print_text(FILE *out, const char *text);
-
-#endif

@@ -5,8 +5,7 @@
  * "extraInfo": {"py_callstack": "...", "timestamp": "1795255662", "ctrun_error": -20008}}}, or the flat form
  * with "message" a text and "timestamp" beside it. Whatever is wrong with such a file,
  * the launcher goes on: what a failing program wrote last is often broken. */
-#ifndef AGENT_ERROR_FILE_JSON_ERROR_FILE_H
-#define AGENT_ERROR_FILE_JSON_ERROR_FILE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -30,5 +29,3 @@ int json_error_file_copy(const char *from, const char *to, int error_code, bool 
 /* The same for trouble of its own, in the first form. */
 int json_error_file_write(const char *path, const char *message,
                           struct ctrun_error *err);
-
-#endif

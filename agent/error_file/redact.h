@@ -9,13 +9,10 @@
  *
  * A secret of another shape is not found. Ordinary lines (key=3, max_tokens: 4096, KeyError: 'x',
  * eos_token="</s>") stay as they are. Pure. */
-#ifndef AGENT_ERROR_FILE_REDACT_H
-#define AGENT_ERROR_FILE_REDACT_H
+#pragma once
 
 #include <stddef.h>
 
 /* Replaces secrets in text, in place: it becomes shorter or stays. Returns how many there were. NULL
  * is fine. */
 size_t redact(char *text);
-
-#endif

@@ -13,8 +13,7 @@
  * the kernel when it got the last bytes, for a server that is patient with a silent agent sends it
  * some every fifth of a lease (worker_sdk/wire/message.h). Nothing for two fifths, during which the
  * machine may have been suspended, a closed connection, or no right to look: the workers are killed. */
-#ifndef AGENT_GUARD_FENCE_H
-#define AGENT_GUARD_FENCE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -52,5 +51,3 @@ uint64_t fence_next_ms(void);
 bool fence_is_over(void);
 /* The agent's pid; 0: it has not begun. */
 pid_t fence_agent(void);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What agent and guard share of the workers' deadline: fence.h without system calls. Pure; any
  * process and thread. */
-#ifndef AGENT_GUARD_FENCE_PAGE_H
-#define AGENT_GUARD_FENCE_PAGE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -52,5 +51,3 @@ static inline bool fence_page_cut(struct fence_page *page, uint64_t until_ms)
     atomic_store(&page->has_cut, true);
     return true;
 }
-
-#endif

@@ -11,8 +11,7 @@
  * ones are its children by then), kills them until none is left, and ends with the agent's exit
  * code. Who loses its parent notices (PDEATHSIG, checked after fork) and kills what is below it the
  * same way. Signals that the guard gets are passed on down to the agent. */
-#ifndef AGENT_GUARD_GUARD_H
-#define AGENT_GUARD_GUARD_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -26,5 +25,3 @@ void guard_hand_over(int fd);
 /* Forks; the child calls agent_main(context) and exits with what it returns; the parent guards
  * and returns the exit code for the process. Must be called before any thread is started. */
 int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_error *err);
-
-#endif

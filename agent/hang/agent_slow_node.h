@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --stragglers: what agent_straggler.c gives to the comparison of the nodes. */
-#ifndef AGENT_HANG_AGENT_SLOW_NODE_H
-#define AGENT_HANG_AGENT_SLOW_NODE_H
+#pragma once
 
 #include "agent/node/agent_private.h"
 #include "agent/watch/rank_load.h"
@@ -12,5 +11,3 @@ int agent_compare_nodes(struct agent *agent, const struct straggler *given,
                         bool is_wall, const struct rank_rates *rates);
 int agent_open_slow_node(struct agent *agent, struct ctrun_error *err);
 void agent_close_slow_node(struct agent *agent); /* not open is fine */
-
-#endif

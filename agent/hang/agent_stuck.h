@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --hang-timeout for workers that report no steps, inside the agent. */
-#ifndef AGENT_HANG_AGENT_STUCK_H
-#define AGENT_HANG_AGENT_STUCK_H
+#pragma once
 
 #include "agent/node/agent_private.h"
 #include "agent/recorder/worker_look.h"
@@ -47,5 +46,3 @@ struct stuck_watch {
  * nodes. */
 void agent_stuck_fill(struct ct_failure *out, const struct stuck_watch *watch,
                       int count, const struct stuck_report *report);
-
-#endif

@@ -12,8 +12,7 @@
  *
  * Nothing is believed of a worker but what its memory's sum proves: bytes that differ from it are never
  * named. The loop touches no disk. */
-#ifndef AGENT_HOLD_HOLD_H
-#define AGENT_HOLD_HOLD_H
+#pragma once
 
 #include "agent/loop/loop.h"
 #include "worker_sdk/base/error.h"
@@ -61,5 +60,3 @@ int hold_on_request(struct hold_client *client, const struct ct_worker_hold *req
 bool hold_is_busy(const struct hold *hold);
 /* All such is lost now. */
 void hold_cancel(struct hold *hold, const char *why);
-
-#endif

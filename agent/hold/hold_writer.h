@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads that write memory into files (worker_sdk/ckpt/durable.h). */
-#ifndef AGENT_HOLD_HOLD_WRITER_H
-#define AGENT_HOLD_HOLD_WRITER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ struct hold_writer *hold_writer_start(const struct hold_writer_job *job, int don
 void hold_writer_give_up(struct hold_writer *writer);
 /* The next one of the pipe, which does not block; frees it. False: there is none. */
 bool hold_writer_read(int done, struct hold_writer_result *out);
-
-#endif

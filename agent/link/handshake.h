@@ -6,8 +6,7 @@
  *                                              └── handshake_is_over: WELCOME may be believed
  *
  * No socket inside: messages in, messages out. */
-#ifndef AGENT_LINK_HANDSHAKE_H
-#define AGENT_LINK_HANDSHAKE_H
+#pragma once
 
 #include "worker_sdk/wire/seal.h"
 
@@ -40,5 +39,3 @@ int handshake_on_message(struct handshake *handshake, const struct ct_message *m
 /* 0 when all is proven that has to be, else CTRUN_E_AUTH. */
 int handshake_is_over(const struct handshake *handshake, struct ctrun_error *err);
 void handshake_wipe(struct handshake *handshake);
-
-#endif

@@ -24,8 +24,7 @@
  * is renewed by acknowledgements only, and when it ends the link goes down.
  *
  * With a token the WELCOME counts only after the server has proven the same one: see auth.h. */
-#ifndef AGENT_LINK_LINK_H
-#define AGENT_LINK_LINK_H
+#pragma once
 
 #include "agent/loop/loop.h"
 #include "worker_sdk/net/addr.h"
@@ -109,5 +108,3 @@ void link_cut(struct link *link, bool is_cut);
 void link_slow(struct link *link, uint64_t by_ms);
 /* Sends what is queued, waiting at most timeout_ms, and frees. NULL is fine. */
 void link_close(struct link *link, uint64_t timeout_ms);
-
-#endif

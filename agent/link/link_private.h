@@ -11,8 +11,7 @@
  *     link_chaos.c     a connection that is cut or slow by ctrunctl chaos
  *     link_break.c     the end of a connection or an attempt, and what is tried next
  *     link_delay.c     bytes that leave late */
-#ifndef AGENT_LINK_LINK_PRIVATE_H
-#define AGENT_LINK_LINK_PRIVATE_H
+#pragma once
 
 #include "agent/link/handshake.h"
 #include "agent/link/link.h"
@@ -124,5 +123,3 @@ void link_on_socket(void *context, unsigned events);
 /* Timers; context: struct link. */
 void link_on_attempt(void *context);
 void link_on_talk(void *context);
-
-#endif

@@ -8,8 +8,7 @@
  * The deadline is the time at which the newest acknowledged heartbeat was *sent*, plus the lease,
  * less what a clock may be wrong in that time. What a server of an older term says counts for
  * nothing. */
-#ifndef AGENT_LINK_NODE_LEASE_H
-#define AGENT_LINK_NODE_LEASE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -81,5 +80,3 @@ bool node_lease_look(struct node_lease *lease, uint64_t now_ms);
 bool node_lease_has_patience(const struct node_lease *lease, uint64_t now_ms);
 /* ... its kernel has everything that was sent until now. True: it is silent all the same. */
 bool node_lease_wait(struct node_lease *lease, uint64_t now_ms);
-
-#endif

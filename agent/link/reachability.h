@@ -15,8 +15,7 @@
  *     cannot reach node1 on 10.77.0.11:29611 (Connection refused, 3 tries in 2.1 s)
  *     also tried: 10.78.0.11 (Connection timed out)
  */
-#ifndef AGENT_LINK_REACHABILITY_H
-#define AGENT_LINK_REACHABILITY_H
+#pragma once
 
 #include "agent/loop/loop.h"
 #include "worker_sdk/net/addr.h"
@@ -54,5 +53,3 @@ void reachability_find(struct reachability *search, const struct ct_addr *addrs,
 void reachability_cancel(
     struct reachability *search); /* nothing is called any more; harmless when idle */
 void reachability_close(struct reachability *search); /* NULL is fine */
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls that a hung file system would never let return, made on a thread of their own. */
-#ifndef AGENT_LOOP_BLOCKING_CALL_H
-#define AGENT_LOOP_BLOCKING_CALL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,5 +23,3 @@ struct blocking_file {
 /* Looks for all of them in one such call. After timeout_ms none counts as there. */
 void blocking_call_find_files(struct blocking_file *files, int count,
                               uint64_t timeout_ms);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Caps and periods of the node agent, each with its reason. */
-#ifndef AGENT_LOOP_LIMITS_H
-#define AGENT_LOOP_LIMITS_H
+#pragma once
 
 enum {
     AGENT_WORKERS_MAX =
@@ -209,5 +208,3 @@ enum {
     CTL_SOCKET_REPLY_MAX_BYTES = 16 * 1024 *
                                  1024, /* AGENT_WORKERS_MAX with long paths */
 };
-
-#endif

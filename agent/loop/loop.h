@@ -3,8 +3,7 @@
  *
  * Watches and timers live on the heap and free themselves after _close(), which may be called
  * inside their own callback; the callback is never called again. One thread. */
-#ifndef AGENT_LOOP_LOOP_H
-#define AGENT_LOOP_LOOP_H
+#pragma once
 
 #include <stdint.h>
 
@@ -43,5 +42,3 @@ struct loop_timer *loop_timer_open(struct loop *loop, loop_timer_fn *fn, void *c
 void loop_timer_set(struct loop_timer *timer, uint64_t delay_ms); /* once; replaces */
 void loop_timer_stop(struct loop_timer *timer);
 void loop_timer_close(struct loop_timer *timer); /* NULL is fine */
-
-#endif

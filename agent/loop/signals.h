@@ -2,8 +2,7 @@
 /* Signals of the agent process, as callbacks on its loop, with the pid of who sent them.
  *
  * One set at a time in a process. A signal that was ignored when we came (nohup) stays so. */
-#ifndef AGENT_LOOP_SIGNALS_H
-#define AGENT_LOOP_SIGNALS_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -21,5 +20,3 @@ int signals_open(struct signals **out, struct loop *loop, const int *list, size_
 /* For a process that ends soon: what was caught does nothing for SIGNALS_LATE_MS more, and what it
  * does by default from then on. */
 void signals_close(struct signals *signals);
-
-#endif

@@ -3,8 +3,7 @@
  * (.eh_frame, found by .eh_frame_hdr; the System V ABI of x86-64, DWARF 4 section 6.4). Pure but for the readers.
  * File and memory are the program's and may hold anything: nothing is read beyond what a limit of ours holds, and
  * what is not understood ends the walk, and is said. */
-#ifndef AGENT_NATIVE_CFI_H
-#define AGENT_NATIVE_CFI_H
+#pragma once
 
 #include "agent/native/cfi_bytes.h"
 #include "agent/postmortem/elf_symbols.h"
@@ -68,5 +67,3 @@ uint64_t cfi_file_address(const struct cfi_file *file, uint64_t offset);
 enum cfi_result cfi_step(struct cfi_frame *frame, const struct cfi_file *file,
                          uint64_t bias, const struct cfi_memory *memory,
                          struct cfi_room *room);
-
-#endif

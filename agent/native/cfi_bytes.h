@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A cursor over bytes of call frame information. Sticky: what is read beyond the end is 0, and is_bad stays. */
-#ifndef AGENT_NATIVE_CFI_BYTES_H
-#define AGENT_NATIVE_CFI_BYTES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ struct cfi_bytes cfi_bytes_take_part(struct cfi_bytes *in, uint64_t length);
 /* A pointer of the encoding (DW_EH_PE_*) whose first byte is at `address`: absolute, or counted from itself. */
 uint64_t cfi_bytes_take_pointer(struct cfi_bytes *in, uint8_t encoding,
                                 uint64_t address);
-
-#endif

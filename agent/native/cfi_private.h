@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef AGENT_NATIVE_CFI_PRIVATE_H
-#define AGENT_NATIVE_CFI_PRIVATE_H
+#pragma once
 
 #include "agent/native/cfi.h"
 
@@ -52,5 +51,3 @@ enum cfi_result cfi_expression_evaluate(uint64_t *out, struct cfi_bytes expressi
                                         const struct cfi_frame *frame,
                                         const struct cfi_memory *memory,
                                         const uint64_t *first);
-
-#endif

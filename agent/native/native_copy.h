@@ -4,8 +4,7 @@
  * One that sleeps in the kernel is not touched: /proc tells where its stack is and where it continues (two registers
  * that are enough for most code), and the copy is good when it has not run meanwhile. Another one is stopped by
  * ptrace(2) for as long as it takes to copy; system calls that Linux does not restart then return EINTR in it. */
-#ifndef AGENT_NATIVE_NATIVE_COPY_H
-#define AGENT_NATIVE_NATIVE_COPY_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -29,5 +28,3 @@ int native_copy_asleep(struct native_copy *out, pid_t pid, pid_t thread);
 int native_copy_stopped(struct native_copy *out, pid_t pid, pid_t thread);
 /* For struct cfi_memory; context: the copy. */
 bool native_copy_read(void *context, uint64_t address, uint64_t *word);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The code that a live process has mapped, and the ELF files that it is of. */
-#ifndef AGENT_NATIVE_NATIVE_MODULES_H
-#define AGENT_NATIVE_NATIVE_MODULES_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -41,5 +40,3 @@ struct native_module *native_modules_find(const struct native_modules *modules,
                                           uint64_t address, uint64_t *offset);
 /* Opens the file the first time it is asked for; false: it is gone, or not to be read. */
 bool native_module_use(struct native_module *module);
-
-#endif

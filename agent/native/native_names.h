@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The functions that places in ELF files are in, each looked up once for all threads and processes of a question. */
-#ifndef AGENT_NATIVE_NATIVE_NAMES_H
-#define AGENT_NATIVE_NATIVE_NAMES_H
+#pragma once
 
 #include "agent/native/native_modules.h"
 
@@ -26,5 +25,3 @@ void native_names_find(struct native_names *names, const struct native_modules *
 /* The function at the offset; "" where none is known. Borrowed. */
 const char *native_names_get(const struct native_names *names,
                              const struct native_module *module, uint64_t offset);
-
-#endif

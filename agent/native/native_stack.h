@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The C frames of the threads of a live process: each stack is copied (native_copy.h), and its frames are found in
  * the copy afterwards. Of a frame that is not found it is said why; nothing is guessed. x86-64. */
-#ifndef AGENT_NATIVE_NATIVE_STACK_H
-#define AGENT_NATIVE_NATIVE_STACK_H
+#pragma once
 
 #include "agent/native/native_copy.h"
 #include "agent/native/native_modules.h"
@@ -57,5 +56,3 @@ const struct native_thread *native_stack_find(const struct native_room *room, pi
 /* "futex_wait (libc.so.6)", or where it is in the file when no function is known there. */
 void native_stack_format(char *dst, size_t size, const struct native_room *room,
                          uint64_t place);
-
-#endif

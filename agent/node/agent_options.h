@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an agent is told, what it tells while it runs, and what it returns. */
-#ifndef AGENT_NODE_AGENT_OPTIONS_H
-#define AGENT_NODE_AGENT_OPTIONS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -225,5 +224,3 @@ struct agent_options {
                     uint64_t looked_for_ms);
     void (*on_returned)(void *context);
 };
-
-#endif

@@ -40,8 +40,7 @@
  *     agent_dedup.c       lines that several workers write alike
  *     agent_ha.c          the run's own etcd
  *     agent_node.c        the state that agent.h draws, the stop of the workers */
-#ifndef AGENT_NODE_AGENT_PRIVATE_H
-#define AGENT_NODE_AGENT_PRIVATE_H
+#pragma once
 
 #include "agent/node/agent_options.h"
 #include "agent/control/worker_socket.h"
@@ -577,5 +576,3 @@ void agent_start_slow_node(struct agent *agent);
 
 int agent_open_file_timer(struct agent *agent, struct ctrun_error *err);
 int agent_open_dstate_watch(struct agent *agent, struct ctrun_error *err);
-
-#endif

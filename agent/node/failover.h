@@ -21,8 +21,7 @@
  *
  * FENCING and SEEKING end the workers before the lease does (agent/link/node_lease.h): after it another
  * world may live. Who is welcomed is a new node and joins; who resumes continues with what it has. */
-#ifndef AGENT_NODE_FAILOVER_H
-#define AGENT_NODE_FAILOVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -109,5 +108,3 @@ uint64_t failover_return_ms(bool is_silent, uint64_t tried_ms, uint64_t at_most_
 /* So long workers may take to end when the server is lost: none of them lives at the deadline, which
  * is left_ms away. */
 uint64_t failover_grace_ms(uint64_t grace_ms, uint64_t lost_after_ms, uint64_t left_ms);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The hosts of a round, as the server lists them: in pieces, of which one piece is kept. A large job's list has
  * several; the first of a list is kept, since --survive=torch needs hosts only where there are few. Pure. */
-#ifndef AGENT_NODE_MEMBERS_H
-#define AGENT_NODE_MEMBERS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -16,5 +15,3 @@ struct members {
 void members_add(struct members *members, const struct ct_members *piece);
 /* What follows comes over another connection, where a list begins with its first piece. */
 void members_break(struct members *members);
-
-#endif

@@ -3,8 +3,7 @@
  * failure in a row, and begins again once there was progress: a step above all that were reported before or, of a
  * program that tells none, a round that lasted. Between half and all of it, by chance: many jobs that failed
  * together do not start together. Pure. */
-#ifndef AGENT_NODE_RESTART_DELAY_H
-#define AGENT_NODE_RESTART_DELAY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -24,5 +23,3 @@ struct restart_delay {
 uint64_t restart_delay_next(struct restart_delay *delay,
                             const struct restart_delay_options *options, int64_t step,
                             uint64_t lasted_ms, uint64_t random);
-
-#endif

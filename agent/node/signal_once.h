@@ -6,8 +6,7 @@
  * they have counted or heard: the second USR1 here is the second one there, whichever is first.
  * Counts begin again once a signal was silent for SIGNAL_ONCE_QUIET_MS: until then the same
  * signal to one node and, later, to another one is taken for one. Pure. */
-#ifndef AGENT_NODE_SIGNAL_ONCE_H
-#define AGENT_NODE_SIGNAL_ONCE_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -32,5 +31,3 @@ uint32_t signal_once_get(struct signal_once *once, int signal, uint64_t now_ms,
 /* Another node was, for the `count`-th time. True: deliver it here, too. */
 bool signal_once_receive(struct signal_once *once, int signal, uint32_t count,
                          uint64_t now_ms);
-
-#endif

@@ -7,8 +7,7 @@
  * blocks the loop and never changes the flags of a descriptor that others share. When it
  * cannot be written (nobody reads the pipe, the disk is full) that is reported once; it swallows what
  * comes, and its sources are to make their workers notice as they would without us. */
-#ifndef AGENT_OUTPUT_CONSOLE_H
-#define AGENT_OUTPUT_CONSOLE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -50,5 +49,3 @@ void console_check(struct console *console);
 /* True when the last byte that was written ends no line: more words begin with a newline. */
 bool console_is_mid_line(const struct console *console);
 void console_close(struct console *console); /* NULL is fine */
-
-#endif

@@ -3,8 +3,7 @@
  * streams and the console stands line_dedup.h, here with its clock, its prefix and its queue.
  *
  *     output.c ── console_dedup_add() ──> collapse ── when it is time ──> prefix + line ──> console */
-#ifndef AGENT_OUTPUT_CONSOLE_DEDUP_H
-#define AGENT_OUTPUT_CONSOLE_DEDUP_H
+#pragma once
 
 #include "agent/output/console.h"
 
@@ -49,5 +48,3 @@ int console_dedup_add(struct console_dedup_part *part, const char *piece,
 void console_dedup_push(struct console_dedup *console_dedup);
 /* True: add nothing before on_room. */
 bool console_dedup_is_full(struct console_dedup_part *part);
-
-#endif

@@ -8,8 +8,7 @@
  *
  *     line_dedup_add() ... line_dedup_peek() -> print it -> line_dedup_pop() ...
  */
-#ifndef AGENT_OUTPUT_LINE_DEDUP_H
-#define AGENT_OUTPUT_LINE_DEDUP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ uint64_t line_dedup_wake_ms(const struct line_dedup *dedup);
 /* "0-3,6" for bits 0 to 3 and 6, each plus `base`; "9 workers" when that does not fit. */
 void line_dedup_format(char *dst, size_t size, const uint64_t *workers, int count,
                        unsigned base);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Output cut into pieces that may stand on a console by themselves: whole lines, and the
  * states of a progress bar, which end in '\r'. Pure. */
-#ifndef AGENT_OUTPUT_LINES_H
-#define AGENT_OUTPUT_LINES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,5 +18,3 @@ bool lines_match(const char *piece, size_t length, const char *const *texts);
 /* Copies the last `count` lines of data that are not blank into dst[size]; what a '\r' had
  * overwritten is left out. When they do not fit, the beginning goes. Returns the length. */
 size_t lines_last(const char *data, size_t length, int count, char *dst, size_t size);
-
-#endif

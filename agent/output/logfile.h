@@ -10,8 +10,7 @@
  * written for LOGFILE_STALL_MS, that is reported once and workers keep running: what does not fit is
  * left out, and a line in the file says how much. A file that cannot be opened or written
  * (disk full) is reported once, and from then on nothing of it is kept. */
-#ifndef AGENT_OUTPUT_LOGFILE_H
-#define AGENT_OUTPUT_LOGFILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ void logfile_push(struct logfile *file, const void *data, size_t length);
 bool logfile_is_full(struct logfile *file);
 /* What was pushed is still written. NULL is fine. */
 void logfile_close(struct logfile *file);
-
-#endif

@@ -5,8 +5,7 @@
  * One mutex for all queues. The thread takes a whole queue by swapping buffers and writes with
  * the mutex released, so that the loop never waits for more than a swap. A target that has
  * something to do stands in the list `ready`; one thread serves it at a time, in turn. */
-#ifndef AGENT_OUTPUT_LOGFILE_PRIVATE_H
-#define AGENT_OUTPUT_LOGFILE_PRIVATE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -78,5 +77,3 @@ void logfile_call_roomy(struct logfile_writer *writer, struct logfile_target *ta
 int logfile_need_thread(struct logfile_writer *writer);
 /* Looks whether anything moves for as long as somebody wants room. */
 void logfile_watch_stall(struct logfile_writer *writer);
-
-#endif

@@ -4,8 +4,7 @@
  *     stdout.log.1 -> stdout.log.2 (the oldest goes)     stdout.log -> stdout.log.1
  *
  * Lines stay whole: a file holds at most the cap and the rest of one line. */
-#ifndef AGENT_OUTPUT_LOGROTATE_H
-#define AGENT_OUTPUT_LOGROTATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,5 +26,3 @@ void logrotate_add(struct logrotate *file, const char *data, size_t length);
 /* Renames path to path.1, path.1 to path.2 and so on up to `keep`, whose old file goes. With 0
  * nothing is kept: path is left to be truncated. 0 or a negative errno. */
 int logrotate_shift(const char *path, int keep);
-
-#endif

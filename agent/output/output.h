@@ -6,8 +6,7 @@
  * What the worker wrote before it died is read at output_drain(), however it died. Its children
  * may continue writing until output_finish(), which waits for nobody; what the console has not
  * taken by then follows on the loop, and the object frees itself after it. */
-#ifndef AGENT_OUTPUT_OUTPUT_H
-#define AGENT_OUTPUT_OUTPUT_H
+#pragma once
 
 #include "agent/output/console_dedup.h"
 #include "agent/output/console.h"
@@ -54,5 +53,3 @@ size_t output_last_lines(const struct output *output, char *dst, size_t size);
 bool output_traceback(const struct output *output, size_t after_max, char *dst);
 /* Nothing is read any more; output is gone afterwards. NULL is fine. */
 void output_finish(struct output *output);
-
-#endif

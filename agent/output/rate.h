@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* So many bytes a second: a token bucket that holds one second's. What is begun is finished, on
  * credit, so that no line is torn and one longer than the bucket passes too. Pure. */
-#ifndef AGENT_OUTPUT_RATE_H
-#define AGENT_OUTPUT_RATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ void rate_init(struct rate *rate, uint64_t bytes_per_s, uint64_t now_ms);
 /* Something may begin now. */
 bool rate_admits(struct rate *rate, uint64_t now_ms);
 void rate_spend(struct rate *rate, uint64_t bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where one stream of one worker goes. */
-#ifndef AGENT_OUTPUT_STREAM_H
-#define AGENT_OUTPUT_STREAM_H
+#pragma once
 
 enum agent_stream {
     AGENT_STREAM_CONSOLE, /* inherited when there is one worker, else a pipe, whole lines */
@@ -10,5 +9,3 @@ enum agent_stream {
     AGENT_STREAM_DROP,             /* not in --local-ranks-filter: nowhere */
     AGENT_STREAM_FILE_ONLY_OF_TEE, /* teed, but filtered: file only */
 };
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a worker may write to the console (--log-rate-limit): rate.h with a clock, for stdout and
  * stderr together, and the news of what was left out, in one piece every few seconds. */
-#ifndef AGENT_OUTPUT_THROTTLE_H
-#define AGENT_OUTPUT_THROTTLE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -30,5 +29,3 @@ bool throttle_takes(struct throttle *throttle, struct throttle_line *line,
 void throttle_flush(struct throttle *throttle);
 /* Tells the rest. NULL is fine. */
 void throttle_close(struct throttle *throttle);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the core file of a dead worker is, or why there is none (core(5)). */
-#ifndef AGENT_POSTMORTEM_CORE_FILE_H
-#define AGENT_POSTMORTEM_CORE_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,5 +26,3 @@ void core_file_describe(char *dst, size_t size, const struct core_file *core);
 /* The same for a child of this process; is_raised: with --core. */
 void core_file_find(char *dst, size_t size, pid_t pid, int signal, bool is_dumped,
                     bool is_raised, const char *program);
-
-#endif

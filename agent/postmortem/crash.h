@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a worker crashed: its record, read after its death, with the functions of its frames. */
-#ifndef AGENT_POSTMORTEM_CRASH_H
-#define AGENT_POSTMORTEM_CRASH_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -13,5 +12,3 @@ bool crash_is_recorded(int fd);
  * CRASH_RESOLVE_MS at most for the files of the modules; without them frames have numbers. False
  * when it is no record. */
 bool crash_explain(struct ct_failure *failure, int fd);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a worker has written about its crash (wire/crash.h), read with suspicion: it may be torn,
  * and whoever wrote it may have been anybody. Pure. */
-#ifndef AGENT_POSTMORTEM_CRASH_RECORD_H
-#define AGENT_POSTMORTEM_CRASH_RECORD_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -57,5 +56,3 @@ void crash_record_describe(const struct crash_record *record, char *dst, size_t 
 /* "train_step+0x1c (train)", "train+0x11c9", "0x7f52a0 (memory of no file)". */
 void crash_record_format_frame(const struct crash_record *record, int frame, char *dst,
                                size_t size);
-
-#endif

@@ -2,8 +2,7 @@
 /* The functions that places in an ELF file are in, from .symtab, or .dynsym where that is
  * stripped. Reads in pieces and believes nothing: every size is checked against a limit of ours.
  * 64-bit files of this machine's byte order. Pure but for the reader that it is given. */
-#ifndef AGENT_POSTMORTEM_ELF_SYMBOLS_H
-#define AGENT_POSTMORTEM_ELF_SYMBOLS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ int elf_find_functions(const struct elf_source *source, struct elf_place *places
  * that of the file's first byte. 0, -ENOEXEC when this is no such file, -ENOENT, -ENOMEM. */
 int elf_find_variable(const struct elf_source *source, const char *name,
                       uint64_t *address, uint64_t *base);
-
-#endif

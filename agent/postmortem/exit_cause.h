@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Why a worker ended, from what the kernel says and what we did to it. Pure. */
-#ifndef AGENT_POSTMORTEM_EXIT_CAUSE_H
-#define AGENT_POSTMORTEM_EXIT_CAUSE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -17,5 +16,3 @@ struct exit_cause_evidence {
  * follows our signal is a consequence, whatever its form, unless the kernel was first. */
 void exit_cause_classify(const struct exit_cause_evidence *evidence,
                          struct ct_failure *failure);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What this node found out about a failure: texts behind keys, which every node shows in that order:
  * "core       : none (ulimit -c 0; --core turns it on)". */
-#ifndef AGENT_POSTMORTEM_FACTS_H
-#define AGENT_POSTMORTEM_FACTS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -16,5 +15,3 @@ enum {
     FACTS_SIZE_MAX = 24
 };
 void facts_format_size(char *dst, uint64_t bytes);
-
-#endif

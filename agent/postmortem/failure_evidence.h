@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a dead worker left behind, gathered into its failure's facts while it can still be seen. */
-#ifndef AGENT_POSTMORTEM_FAILURE_EVIDENCE_H
-#define AGENT_POSTMORTEM_FAILURE_EVIDENCE_H
+#pragma once
 
 #include "agent/postmortem/oom_counter.h"
 #include "agent/postmortem/memory.h"
@@ -28,5 +27,3 @@ struct failure_evidence {
 /* After cause, code and text of the failure are known. */
 void failure_evidence_add(struct ct_failure *failure,
                           const struct failure_evidence *evidence);
-
-#endif

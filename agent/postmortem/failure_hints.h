@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the end of a worker most likely means, and what to do about it: a table of signals, exit
  * codes, errors of execve() and last words. Pure. */
-#ifndef AGENT_POSTMORTEM_FAILURE_HINTS_H
-#define AGENT_POSTMORTEM_FAILURE_HINTS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -47,5 +46,3 @@ int failure_hints_find(const struct ct_failure *failure, const char *last_lines)
  * is_signal_named: the cause of its signal is there already; only its words can say more. */
 void failure_hints_add(struct ct_failure *failure, bool is_signal_named,
                        const char *last_lines);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a worker has written about its calls (wire/flight.h), read with suspicion: entries may be torn, and whoever
  * wrote them may have been anybody. Pure. */
-#ifndef AGENT_POSTMORTEM_FLIGHT_H
-#define AGENT_POSTMORTEM_FLIGHT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -66,5 +65,3 @@ enum {
 };
 int flight_format_places(char lines[FLIGHT_LINES_MAX][FLIGHT_LINE_MAX],
                          const struct flight_place *places, int count, uint64_t now_ns);
-
-#endif

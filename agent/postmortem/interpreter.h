@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef AGENT_POSTMORTEM_INTERPRETER_H
-#define AGENT_POSTMORTEM_INTERPRETER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -9,5 +8,3 @@
 /* The script `path` is there and execve() said ENOENT: adds what is wrong with its #! line as facts.
  * False: the file is not there, or is no script; then nothing was added. */
 bool interpreter_explain(struct ct_failure *failure, const char *path);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel's own words on a process that it killed for memory, and on broken devices, where we may read them. */
-#ifndef AGENT_POSTMORTEM_KMSG_H
-#define AGENT_POSTMORTEM_KMSG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,5 +17,3 @@ bool kmsg_find_line(int fd, char *dst, size_t size, uint64_t since_ms,
                     bool (*fits)(const char *line));
 /* One record, "6,339,5140900,-;text". True when it says so of that process. Pure. */
 bool kmsg_is_kill(const char *record, pid_t pid, uint64_t since_ms, const char **text);
-
-#endif

@@ -2,8 +2,7 @@
 /* What a worker held of memory in its last minute: a ring of samples, taken once in
  * MEMORY_EVERY_MS. Resident memory of the process itself: pages that it shares with its children
  * would count twice. */
-#ifndef AGENT_POSTMORTEM_MEMORY_H
-#define AGENT_POSTMORTEM_MEMORY_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -34,5 +33,3 @@ uint32_t memory_get(const struct memory_curve *curve, int i);
  * peak_kib behind them when that is more than all samples. Empty without samples. */
 void memory_format(char *dst, const struct memory_curve *curve, uint64_t peak_kib,
                    uint64_t now_ms);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file of a module that a process has mapped, to be read as an ELF file. */
-#ifndef AGENT_POSTMORTEM_MODULE_FILE_H
-#define AGENT_POSTMORTEM_MODULE_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,5 +12,3 @@
 int module_file_open(pid_t pid, const char *path, uint64_t inode);
 /* For struct elf_source; context: a pointer to the descriptor. */
 bool module_file_read(void *context, uint64_t offset, void *dst, size_t length);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel's count of processes that it killed for lack of memory in our cgroup: the proof
  * that a SIGKILL was the OOM killer's. cgroup v2 and v1; without either nothing is proven. */
-#ifndef AGENT_POSTMORTEM_OOM_COUNTER_H
-#define AGENT_POSTMORTEM_OOM_COUNTER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ uint64_t oom_counter_get_limit(const struct oom_counter *cgroup);
  * when there is none. */
 bool oom_counter_describe_limit(const struct oom_counter *cgroup, char *dst,
                                 size_t size);
-
-#endif

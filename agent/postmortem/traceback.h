@@ -2,8 +2,7 @@
 /* What a program says when it fails: Python's traceback, the stack that Python's faulthandler
  * writes on a fatal signal, what C++ and assert() say before they abort. The last such text in its output, however many lines follow it; and the exception and
  * the place in it. Pure. */
-#ifndef AGENT_POSTMORTEM_TRACEBACK_H
-#define AGENT_POSTMORTEM_TRACEBACK_H
+#pragma once
 
 #include "worker_sdk/wire/message.h"
 
@@ -28,5 +27,3 @@ const char *traceback_find_last(const char *text, const char *words);
 /* Whether a file of Python, as a frame names it up to a quotation mark or the end, is of a library:
  * Python's own or an installed one. */
 bool traceback_is_library(const char *frame);
-
-#endif

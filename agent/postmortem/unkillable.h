@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A process that SIGKILL does not end: where it is, and what it holds that nobody else gets. */
-#ifndef AGENT_POSTMORTEM_UNKILLABLE_H
-#define AGENT_POSTMORTEM_UNKILLABLE_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -18,5 +17,3 @@ void unkillable_describe(char *dst, pid_t pid);
 pid_t unkillable_find(void);
 /* Adds that, what we do now and what people should do, to the facts. */
 void unkillable_explain(struct ct_failure *failure, pid_t pid);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a process is given before its program starts: the CPUs it may run on and its limits.
  * Decided beforehand; bind_apply() runs between fork and exec. */
-#ifndef AGENT_PROCESS_BIND_H
-#define AGENT_PROCESS_BIND_H
+#pragma once
 
 #include "agent/process/cpuset.h"
 
@@ -24,5 +23,3 @@ struct bind {
 int bind_apply(const struct bind *bind);
 /* The soft limit of open files that a process will have. */
 unsigned long long bind_files_limit(bool is_raised);
-
-#endif

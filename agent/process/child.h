@@ -12,8 +12,7 @@
  * does not allow it, or CTRUN_CLONE3=0 forbids it, fork() makes the child, which is a copy and need
  * not know. Why this is right, and what it is worth, is in ctrun-architecture(7), "Starting a
  * worker". */
-#ifndef AGENT_PROCESS_CHILD_H
-#define AGENT_PROCESS_CHILD_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -30,5 +29,3 @@ typedef void child_main(void *context);
  * Its pid, or a negative errno. */
 pid_t child_start(child_main *main, void *context, void *stack, size_t size,
                   int cgroup);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A set of CPU numbers, large enough for any kernel, and its text: "0-3,8". A value: copied by
  * assignment, empty when zeroed. */
-#ifndef AGENT_PROCESS_CPUSET_H
-#define AGENT_PROCESS_CPUSET_H
+#pragma once
 
 #include <sched.h>
 #include <stdbool.h>
@@ -31,5 +30,3 @@ int cpuset_next(const struct cpuset *set, int from);
 void cpuset_intersect(struct cpuset *set, const struct cpuset *with);
 void cpuset_unite(struct cpuset *set, const struct cpuset *with);
 bool cpuset_is_equal(const struct cpuset *a, const struct cpuset *b);
-
-#endif

@@ -5,8 +5,7 @@
  * And room for them, made while it is cheap. The kernel's table of them doubles whenever it
  * is full. Where threads share it, the one that fills it waits until every processor has let go
  * of the old table: 5 to 15 ms, twice in the start of 64 workers. */
-#ifndef AGENT_PROCESS_DESCRIPTORS_H
-#define AGENT_PROCESS_DESCRIPTORS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -19,5 +18,3 @@ struct rlimit;
 const struct rlimit *descriptors_users_limit(void);
 /* What is left for connections when `own` are kept for all else; never less than a few. */
 size_t descriptors_left(size_t own);
-
-#endif

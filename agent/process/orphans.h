@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Orphans: processes that workers left behind. They are named before they are killed. */
-#ifndef AGENT_PROCESS_ORPHANS_H
-#define AGENT_PROCESS_ORPHANS_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -44,5 +43,3 @@ struct orphans_pass {
 /* One pass: sends SIGKILL to all of them; `named` (may be NULL) gets who they are. Returns how many
  * were alive: look again until it is 0. */
 int orphans_kill(struct orphans_pass *pass, struct orphans *named);
-
-#endif

@@ -11,8 +11,7 @@
  * address of another node of the job. One to a worker store that is lost with its node is shut down like them. All else is left alone: the worker store's, by its port; those
  * between processes of one worker; those to other processes; every one of a rank that has a GPU open, because
  * there NCCL has connections, and threads that end the process when one breaks. */
-#ifndef AGENT_PROCESS_PEER_SOCKETS_H
-#define AGENT_PROCESS_PEER_SOCKETS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +49,3 @@ void peer_sockets_add(struct peer_sockets *sockets, int rank, pid_t pid, bool is
 /* Never blocks. */
 struct peer_sockets_result peer_sockets_cut(struct peer_sockets *sockets,
                                             const struct peer_sockets_job *job);
-
-#endif

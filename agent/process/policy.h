@@ -9,8 +9,7 @@
  * what they started in their session has it too for as long as one of them runs, and
  * AGENT_HELPER_MS after that. What dead workers left behind (orphans, daemons) has a moment to end by
  * itself and is then killed. DONE means that no process at all is left below us. */
-#ifndef AGENT_PROCESS_POLICY_H
-#define AGENT_PROCESS_POLICY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -73,5 +72,3 @@ bool policy_wants_census(const struct policy *policy, uint64_t now_ms);
 /* Returns POLICY_* actions; look again at *wake_ms, or earlier when a child has ended. */
 unsigned policy_next(struct policy *policy, const struct policy_census *census,
                      uint64_t now_ms, uint64_t *wake_ms);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a process calls itself, for people on other nodes, who cannot look. */
-#ifndef AGENT_PROCESS_PROCESS_NAME_H
-#define AGENT_PROCESS_PROCESS_NAME_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -11,5 +10,3 @@ enum {
 
 /* "slurmstepd"; empty when it is gone already, or for the kernel (0). Returns dst. */
 char *process_name(char dst[PROCESS_NAME_MAX], pid_t pid);
-
-#endif

@@ -2,8 +2,7 @@
 /* System calls that leave errno alone: what they return is the result or a negative errno. For
  * children that share our memory (child.h), and so errno with the thread that started them,
  * which runs at the same time. */
-#ifndef AGENT_PROCESS_RAW_H
-#define AGENT_PROCESS_RAW_H
+#pragma once
 
 #include <errno.h>
 #include <stddef.h>
@@ -51,5 +50,3 @@ static inline long raw_pointer(const void *pointer)
 {
     return (long)(intptr_t)pointer;
 }
-
-#endif

@@ -6,8 +6,7 @@
  * killing children again and again reaches everything, whatever it did to escape.
  *
  * All functions are async-signal-safe and allocate nothing. */
-#ifndef AGENT_PROCESS_REAP_H
-#define AGENT_PROCESS_REAP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,5 +42,3 @@ void reap_note_children(struct reap_keep *keep);
  * timeout_ms. Returns the number of survivors; *survivor is one of them. Blocks. */
 int reap_kill_all(const struct reap_keep *keep, uint64_t timeout_ms,
                   struct reap_process *survivor);
-
-#endif

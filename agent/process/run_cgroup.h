@@ -12,8 +12,7 @@
  * There is at most one in a process tree, so that signal handlers can reach it; without one (no
  * cgroup v2, no right to make one, or a Slurm step, which keeps accounts of its own) all
  * functions do nothing, and the search for descendants alone (reap.h) does the work. */
-#ifndef AGENT_PROCESS_RUN_CGROUP_H
-#define AGENT_PROCESS_RUN_CGROUP_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -28,5 +27,3 @@ void run_cgroup_enter(void);
 bool run_cgroup_kill(void);
 /* Takes the empty cgroup away. */
 void run_cgroup_close(void);
-
-#endif

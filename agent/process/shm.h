@@ -7,8 +7,7 @@
  * below us, and in nobody's hands any more.
  *
  *     shm_watch_init ── shm_watch_look, while workers live ── shm_watch_remove, when all are gone */
-#ifndef AGENT_PROCESS_SHM_H
-#define AGENT_PROCESS_SHM_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -42,5 +41,3 @@ int shm_watch_remove(struct shm_watch *watch);
 /* Files of such names that are this user's, older than min_age_s and held by no process that we see:
  * for people. Nothing is removed. */
 int shm_count_unused(const char *folder, uint64_t min_age_s, uint64_t *bytes);
-
-#endif

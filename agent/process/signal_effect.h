@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a signal would do to a process, from /proc: whether it ends one that was not written for it. */
-#ifndef AGENT_PROCESS_SIGNAL_EFFECT_H
-#define AGENT_PROCESS_SIGNAL_EFFECT_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -15,5 +14,3 @@ bool signal_effect_reads_fatal(const char *status, int signal);
 /* True when the process has a handler for the signal; false when it has none, is gone, or cannot be
  * looked at. */
 bool signal_effect_is_caught(pid_t pid, int signal);
-
-#endif

@@ -3,8 +3,7 @@
  *
  *     struct spawn_batch batch = {.max = 64};
  *     spawn_start() for each ── spawn_wait() ── spawn_check() for each ── spawn_end() */
-#ifndef AGENT_PROCESS_SPAWN_H
-#define AGENT_PROCESS_SPAWN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -66,5 +65,3 @@ pid_t spawn_pid(const struct spawn *spawn, const struct spawn_batch *batch);
 bool spawn_is_forked(const struct spawn *spawn, const struct spawn_batch *batch);
 /* Frees what is left. Idempotent. */
 void spawn_end(struct spawn_batch *batch);
-
-#endif

@@ -24,8 +24,7 @@
  *
  * Who a W comes from the kernel says. The barrier is a pipe: with a byte a worker begins its program, at its
  * end it ends. So all of a batch begin, or none. */
-#ifndef AGENT_PROCESS_TEMPLATE_H
-#define AGENT_PROCESS_TEMPLATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -65,5 +64,3 @@ bool template_on_end(struct template *template, pid_t pid, int status);
 void template_fail_batch(struct template *template, int rc, const char *why);
 /* Those to be left alone below us: it, or nobody. */
 void template_keep(const struct template *template, struct reap_keep *keep);
-
-#endif

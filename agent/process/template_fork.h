@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Workers made by a template (template.h), a batch at a time. */
-#ifndef AGENT_PROCESS_TEMPLATE_FORK_H
-#define AGENT_PROCESS_TEMPLATE_FORK_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -25,5 +24,3 @@ uint64_t template_fork_limit_ms(int count, uint64_t left_ms);
  * template is gone): it is not to be used again, and what it may still make does not run its program. */
 int template_fork(int socket, struct template_worker *workers, int count,
                   uint64_t limit_ms, struct ctrun_error *err);
-
-#endif

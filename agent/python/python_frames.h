@@ -2,8 +2,7 @@
 /* The frames of the threads of a CPython, read from its memory by whoever gives a reader for it. The
  * program runs on meanwhile: what is read may be of two moments, and nothing of it is believed that
  * a limit of ours does not hold. Pure but for the reader. */
-#ifndef AGENT_PYTHON_PYTHON_FRAMES_H
-#define AGENT_PYTHON_PYTHON_FRAMES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,5 +51,3 @@ int python_frames_walk(const struct python_memory *memory,
                        void (*on_thread)(void *context,
                                          const struct python_thread *thread),
                        void *context);
-
-#endif

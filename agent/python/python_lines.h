@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The source line of an instruction, from the table that a code object has of them. Pure; the table
  * may be anything: nothing is read beyond it. */
-#ifndef AGENT_PYTHON_PYTHON_LINES_H
-#define AGENT_PYTHON_PYTHON_LINES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -14,5 +13,3 @@
  * line and location tables in CPython's Objects/. */
 int python_lines_find(enum python_lines format, const uint8_t *table, size_t length,
                       int first, int64_t at);
-
-#endif

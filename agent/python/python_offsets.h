@@ -2,8 +2,7 @@
 /* Where CPython keeps its threads and frames in memory: a table of the versions that do not say it,
  * 3.9 to 3.12, and what 3.13 and 3.14 say themselves at the start of _PyRuntime. The figures are those of
  * offsetof() over each version's own headers, for 64 bits; they hold for all its patch releases. */
-#ifndef AGENT_PYTHON_PYTHON_OFFSETS_H
-#define AGENT_PYTHON_PYTHON_OFFSETS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,5 +42,3 @@ const struct python_offsets *python_offsets_find(int minor);
  * without a global lock. */
 bool python_offsets_read(struct python_offsets *out, const uint8_t *runtime,
                          size_t length);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the Python of a live process is: the frames of its threads, read from outside. The process is
  * not stopped, runs none of our code and needs nothing installed. */
-#ifndef AGENT_PYTHON_PYTHON_PROCESS_H
-#define AGENT_PYTHON_PYTHON_PROCESS_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -23,5 +22,3 @@ int python_process_walk(const struct python_process *process, struct python_room
                         void (*on_thread)(void *context,
                                           const struct python_thread *thread),
                         void *context);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The answer of torch's fr_trace_json. It comes from a program of somebody: nothing in it is believed
  * that is not checked. */
-#ifndef AGENT_RECORDER_JSON_RECORDER_H
-#define AGENT_RECORDER_JSON_RECORDER_H
+#pragma once
 
 #include <stddef.h>
 
@@ -17,5 +16,3 @@ int json_recorder_read(struct recorder_view *out, const char *kind, const char *
  * How many, STRAGGLER_CALLS_MAX at most; -EBADMSG or -ENOMEM. */
 int json_recorder_read_calls(struct straggler_call **out, const char *kind,
                              const char *text, size_t length);
-
-#endif

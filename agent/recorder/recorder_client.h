@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Asks torch's server in a worker (recorder.py) for what its flight recorder has. */
-#ifndef AGENT_RECORDER_RECORDER_CLIENT_H
-#define AGENT_RECORDER_RECORDER_CLIENT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -14,5 +13,3 @@ int recorder_ask(const char *path, const char *handler);
 /* Appends the JSON that it answers, and closes fd. Blocks until `deadline_ms` (monotonic) at most. 0;
  * -ETIMEDOUT; -EBADMSG: it knows no such handler, or that is no answer; or a code of ct_buf. */
 int recorder_take(struct ct_buf *out, int fd, uint64_t deadline_ms);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The folder of one agent where torch's servers in its workers listen (recorder.py), closed to other
  * users: it has recorder.py as sitecustomize.py, and a socket for each process, by its number. */
-#ifndef AGENT_RECORDER_RECORDER_FOLDER_H
-#define AGENT_RECORDER_RECORDER_FOLDER_H
+#pragma once
 
 #include <limits.h>
 #include <sys/types.h>
@@ -20,5 +19,3 @@ int recorder_folder_set_env(const struct recorder_folder *folder, struct ct_env 
 /* Where the server of that process would listen. */
 void recorder_folder_socket(const struct recorder_folder *folder, char dst[PATH_MAX],
                             pid_t pid);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the flight recorder of torch says of one process: how far it is in each process group, and what
  * it waits for. */
-#ifndef AGENT_RECORDER_RECORDER_VIEW_H
-#define AGENT_RECORDER_RECORDER_VIEW_H
+#pragma once
 
 #include <stdint.h>
 
@@ -48,5 +47,3 @@ int64_t recorder_view_find(const struct recorder_view *view, const char *group);
 /* That call, of the last ones; NULL: it is none of them. Borrowed. */
 const struct recorder_call *recorder_view_recent(const struct recorder_view *view,
                                                  const char *group, int64_t number);
-
-#endif

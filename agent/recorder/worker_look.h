@@ -4,8 +4,7 @@
  *
  *     worker_look_start() ── the loop runs on ── done(), once: in time, or with what there is by then
  *              └── worker_look_cancel(): done is not called any more */
-#ifndef AGENT_RECORDER_WORKER_LOOK_H
-#define AGENT_RECORDER_WORKER_LOOK_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -45,5 +44,3 @@ worker_look_start(struct loop *loop, const struct recorder_folder *folder,
                   void *context);
 /* NULL is fine. */
 void worker_look_cancel(struct worker_look *look);
-
-#endif

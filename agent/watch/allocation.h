@@ -3,8 +3,7 @@
  *
  * The kernel's own timer of the wall clock: whoever sets the clock moves it along, and a machine
  * that slept is reported when it wakes up. Nothing is looked at in between. */
-#ifndef AGENT_WATCH_ALLOCATION_H
-#define AGENT_WATCH_ALLOCATION_H
+#pragma once
 
 #include <stdint.h>
 
@@ -23,5 +22,3 @@ uint64_t allocation_left_ms(int64_t end_s, uint64_t wall_ns);
 /* What workers have of a time after which all is killed: the rest, a tenth and a second at
  * least, is ours to see them end and to say how they did. Pure. */
 uint64_t allocation_grace_ms(uint64_t left_ms);
-
-#endif

@@ -7,8 +7,7 @@
  *            ─import─ in the store or at the agent ─init─ last asked the store ─first step─ told
  *
  * Decision and stop continue side by side: whichever ends first comes first. */
-#ifndef AGENT_WATCH_BILL_H
-#define AGENT_WATCH_BILL_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -75,5 +74,3 @@ void bill_format_phases(char *dst, size_t size, unsigned phases, const char *bet
 void bill_write_parts(struct ct_writer *out, const struct bill_sum *sum);
 /* ["import","init"] */
 void bill_write_phases(struct ct_writer *out, unsigned phases);
-
-#endif

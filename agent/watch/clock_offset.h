@@ -2,8 +2,7 @@
 /* How far the server's clock is ahead of ours, from what it said when asked. Its answer was made at some moment between
  * question and answer: so the offset is known to half of what that took, and to what both clocks may have
  * drifted apart since. The best of the last samples counts. Pure. */
-#ifndef AGENT_WATCH_CLOCK_OFFSET_H
-#define AGENT_WATCH_CLOCK_OFFSET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ void clock_offset_add(struct clock_offset *offset, uint64_t asked_ns,
 /* False: too little is known. */
 bool clock_offset_get(const struct clock_offset *offset, uint64_t now_ns,
                       int64_t *ahead_ns, uint64_t *doubt_ns);
-
-#endif

@@ -2,8 +2,7 @@
 /* Notices a process or thread of a worker that sits in the kernel and cannot be interrupted
  * (state D: a dead network file system, a wedged driver), for longer than a limit. There is
  * no event for it: this looks at /proc a few times per limit, and only when it is wanted. */
-#ifndef AGENT_WATCH_DSTATE_WATCH_H
-#define AGENT_WATCH_DSTATE_WATCH_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -28,5 +27,3 @@ int dstate_watch_create(struct dstate_watch **out,
 void dstate_watch_start(struct dstate_watch *stuck);
 void dstate_watch_stop(struct dstate_watch *stuck);
 void dstate_watch_destroy(struct dstate_watch *stuck);
-
-#endif

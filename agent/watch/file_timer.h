@@ -6,8 +6,7 @@
  * time before 1970 to release it. What a line looks like is known to whoever parses it. When
  * a timer runs out the worker gets its signal; one that is still there a grace time later
  * gets SIGKILL. The pipe is made here and removed with the object. */
-#ifndef AGENT_WATCH_FILE_TIMER_H
-#define AGENT_WATCH_FILE_TIMER_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -44,5 +43,3 @@ int file_timer_open(struct file_timer **out, const struct file_timer_options *op
 /* Forgets all timers: a new round begins. NULL is fine. */
 void file_timer_clear(struct file_timer *file_timer);
 void file_timer_close(struct file_timer *file_timer); /* NULL is fine */
-
-#endif

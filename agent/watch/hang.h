@@ -2,8 +2,7 @@
 /* Which worker holds up the others: the one that made the fewest steps; among equals one that has not
  * entered the collective that others wait in, and then the one that is stopped, or sits in the kernel,
  * or computes, rather than waits. Pure. */
-#ifndef AGENT_WATCH_HANG_H
-#define AGENT_WATCH_HANG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ void hang_look(const struct hang_rank *ranks, int count, struct hang_report *out
  * half of the limit): the culprit may be on another one, which is to speak first. */
 int hang_find(const struct hang_rank *ranks, int count, uint64_t limit_ms,
               uint64_t now_ms, struct hang_report *out, uint64_t *wake_ms);
-
-#endif

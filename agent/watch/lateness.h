@@ -4,8 +4,7 @@
  * Late is a rank by as much as it comes after the middle half of the others. Of a rank whose steps are late
  * by very different times (a checkpoint now and then) the far ones count as if they were three deviations from the
  * median: what happens once in a while makes nobody a straggler. */
-#ifndef AGENT_WATCH_LATENESS_H
-#define AGENT_WATCH_LATENESS_H
+#pragma once
 
 enum {
     LATENESS_STEPS = 100,    /* that are looked at: the last ones */
@@ -32,5 +31,3 @@ int lateness_find(const double *arrivals, const double *step_ns, int steps, int 
                   double *late_ns, struct lateness *out);
 /* Of two doubles, for qsort(): the smaller one comes first. */
 int lateness_compare(const void *a, const void *b);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The C frames of a live process, for people (agent/native). */
-#ifndef AGENT_WATCH_LIVE_NATIVE_H
-#define AGENT_WATCH_LIVE_NATIVE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -25,5 +24,3 @@ int live_native_write(struct ct_buf *out, struct live_native *native, uint64_t t
 /* Appends all threads that have not been appended, those that are at the same place together; and where `why`, the answer of
  * live_native_read(), is a failure, that there are no C frames. Forgets the process. */
 int live_native_write_others(struct ct_buf *out, struct live_native *native, int why);
-
-#endif

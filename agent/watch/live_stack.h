@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a live process is, for people: its state, the frames of a Python in it (agent/python), and its C frames
  * (live_native.h). */
-#ifndef AGENT_WATCH_LIVE_STACK_H
-#define AGENT_WATCH_LIVE_STACK_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -50,5 +49,3 @@ struct live_place {
 void live_stack_find_place(struct live_place *out, pid_t pid, struct python_room *room);
 /* The only child of a process; 0: it has not exactly one. */
 pid_t live_stack_only_child(pid_t pid);
-
-#endif

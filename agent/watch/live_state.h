@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernel says of a thread, for people: "sleeping in futex_do_wait", "stopped (T)", "cannot be interrupted (D) in
  * folio_wait_bit". */
-#ifndef AGENT_WATCH_LIVE_STATE_H
-#define AGENT_WATCH_LIVE_STATE_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -13,5 +12,3 @@ enum {
 
 /* The kernel's function is left out where it cannot be read. */
 void live_state_format(char dst[LIVE_STATE_MAX], pid_t pid, uint64_t thread);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of a node's ranks as those of one: a call counts that all of them have made which are in its group, and is
  * entered when the last of them enters it. So nodes are compared as ranks are (straggler.h). Pure. */
-#ifndef AGENT_WATCH_NODE_CALLS_H
-#define AGENT_WATCH_NODE_CALLS_H
+#pragma once
 
 #include "agent/watch/straggler.h"
 
@@ -20,5 +19,3 @@ struct node_calls {
  * nothing from `given`. The count, or -ENOMEM. */
 int node_calls_take(struct node_calls *calls, const struct straggler *given,
                     struct straggler_call *out, int max);
-
-#endif

@@ -3,8 +3,7 @@
  * torch.multiprocessing.spawn, a loop of multiprocessing.Process, another launcher. What is told of them
  * was read in /proc: they have another RANK, WORLD_SIZE, MASTER_ADDR or MASTER_PORT than the worker,
  * or are copies of their parent (fork), or say that they are Python's multiprocessing. */
-#ifndef AGENT_WATCH_OWN_RANKS_H
-#define AGENT_WATCH_OWN_RANKS_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -23,5 +22,3 @@ struct own_ranks {
 /* Of the first worker that has some. `workers` are session leaders; what runs a ctrun of its own is
  * left out. Blocks for a look at /proc. 0, or -ENOMEM. */
 int own_ranks_look(struct own_ranks *out, const pid_t *workers, int count);
-
-#endif

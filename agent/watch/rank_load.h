@@ -2,8 +2,7 @@
 /* What may make one rank slower than the others, as far as /proc and /sys show: other processes or the hypervisor use
  * its CPU; the CPU has a lower clock; its memory comes from the disk; its machine sends TCP segments again, which is
  * the same for all ranks of one machine. And what somebody else knows of its GPU. */
-#ifndef AGENT_WATCH_RANK_LOAD_H
-#define AGENT_WATCH_RANK_LOAD_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -56,5 +55,3 @@ void rank_load_rates(struct rank_rates *out, const struct rank_load *before,
 /* In what rates[index] is worse than the median of the others, for people; "" in nothing. Pure. */
 void rank_load_differs(char dst[RANK_LOAD_TEXT_MAX], const struct rank_rates *rates,
                        int count, int index);
-
-#endif

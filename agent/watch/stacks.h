@@ -2,8 +2,7 @@
 /* Saves where the threads of processes are, before they are ended for hanging: what /proc says and
  * the frames of Python and C (live_stack.h) at once, and a debugger's view (py-spy for Python where it is installed, else gdb) for as long as
  * there is time. */
-#ifndef AGENT_WATCH_STACKS_H
-#define AGENT_WATCH_STACKS_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -34,5 +33,3 @@ void stacks_save(struct stacks *stacks, struct stacks_target *targets, int count
                  void (*done)(void *context, bool is_saved), void *context);
 /* done is not called any more. */
 void stacks_cancel(struct stacks *stacks);
-
-#endif

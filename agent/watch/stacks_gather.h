@@ -3,8 +3,7 @@
  * answered. Pure.
  *
  *     ASKED (a node) ... ── TEXT, TEXT, END of each, in any order between nodes ── all ended, or time is up */
-#ifndef AGENT_WATCH_STACKS_GATHER_H
-#define AGENT_WATCH_STACKS_GATHER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ bool stacks_gather_on_stacks(struct stacks_gather *gather,
 int stacks_gather_write(const struct stacks_gather *gather, struct ct_buf *out,
                         uint32_t own_node, const char *own_host,
                         const struct ct_buf *own, uint64_t waited_ms);
-
-#endif

@@ -9,8 +9,7 @@
  * who comes late to a call that nobody waits for (gradients in buckets) is as late at the next one, and after a wait
  * all begin alike. Calls of a step that nobody waits for belong together: what a rank is late with at the last of
  * them is what it costs. Short waits (a loss that is averaged) are added to the next long one. */
-#ifndef AGENT_WATCH_STRAGGLER_H
-#define AGENT_WATCH_STRAGGLER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -65,5 +64,3 @@ bool straggler_late_ns(const struct straggler *straggler, int index, double *lat
 /* One that has been told stays so until it is half as late as would be needed to tell it. */
 bool straggler_stays(const struct straggler_report *report,
                      const struct lateness *found);
-
-#endif

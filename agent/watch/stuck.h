@@ -5,8 +5,7 @@
  * A rank WAITS, in a collective or for others in the store, or is FREE: what it does is its own. One is
  * told when at least one has waited for the limit, and for as long no rank has begun to wait and no
  * free one has done anything that can be seen. While nobody waits nothing is ever told. */
-#ifndef AGENT_WATCH_STUCK_H
-#define AGENT_WATCH_STUCK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -51,5 +50,3 @@ bool stuck_look(const struct stuck_rank *ranks, int count, stuck_entered_fn *ent
                 void *context, struct stuck_report *out);
 /* When one can be told, if nothing moves until then; UINT64_MAX: nobody waits. */
 uint64_t stuck_due_ms(const struct stuck_rank *ranks, int count, uint64_t limit_ms);
-
-#endif

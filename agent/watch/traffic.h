@@ -2,8 +2,7 @@
 /* What a process does that others can see, as figures of /proc that only grow: what it, and the processes
  * that it has started, read and wrote, and the most memory that it ever had, which grows while libraries
  * are loaded; and how often its first thread has run. */
-#ifndef AGENT_WATCH_TRAFFIC_H
-#define AGENT_WATCH_TRAFFIC_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -24,5 +23,3 @@ struct traffic {
 
 /* Blocks no longer than /proc. */
 void traffic_look(struct traffic *out, pid_t pid);
-
-#endif

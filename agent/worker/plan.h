@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a worker is made of, and what all workers of a node have in common: filled in by whoever
  * starts the agent. */
-#ifndef AGENT_WORKER_PLAN_H
-#define AGENT_WORKER_PLAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -76,5 +75,3 @@ struct worker_options {
     void (*on_worker_started)(void *context, int local_rank, int pid);
     void (*on_worker_ended)(void *context, const struct ct_failure *end);
 };
-
-#endif

@@ -8,8 +8,7 @@
  * RESTARTING: it is dead, and what it left behind is being killed. So it is with one that is lost while the
  * others may continue (is_lost); it ends then, and once they do (is_survived) another one may start in its place
  * (is_new). */
-#ifndef AGENT_WORKER_WORKER_H
-#define AGENT_WORKER_WORKER_H
+#pragma once
 
 #include "agent/loop/blocking_call.h"
 #include "agent/output/output.h"
@@ -144,5 +143,3 @@ bool worker_add_chaos(struct ct_failure *failure, const struct worker *worker);
 /* Our terminal has another size. */
 void worker_resize(struct worker *worker);
 void worker_deinit(struct worker *worker);
-
-#endif

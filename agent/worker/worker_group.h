@@ -9,8 +9,7 @@
  * decision that it has asked for makes it one of them.
  *
  * The worker group is the one place that reaps: workers by their pid, adopted orphans in passing. */
-#ifndef AGENT_WORKER_WORKER_GROUP_H
-#define AGENT_WORKER_WORKER_GROUP_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -192,5 +191,3 @@ int worker_group_get_failures(const struct worker_group *group, struct ct_failur
                               int max, struct ct_more *more);
 /* How long ago it happened, to be sent now. */
 void worker_group_set_age(struct ct_failure *failure);
-
-#endif

@@ -10,8 +10,7 @@
  *     worker_group_restart.c  a worker that is started again alone, or is lost alone
  *     worker_group_lost.c     who goes on without it
  *     worker_group_memory.c   the looks at their memory */
-#ifndef AGENT_WORKER_WORKER_GROUP_PRIVATE_H
-#define AGENT_WORKER_WORKER_GROUP_PRIVATE_H
+#pragma once
 
 #include "agent/postmortem/oom_counter.h"
 #include "agent/process/orphans.h"
@@ -88,5 +87,3 @@ void worker_group_on_memory(void *context);
 /* "rank 0 holds 5.1 GiB, rank 3 4.2 GiB": who has more than `bytes`; cut is fine. */
 void worker_group_find_larger(const struct worker_group *group, uint64_t bytes,
                               char *dst, size_t size);
-
-#endif

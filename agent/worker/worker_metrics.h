@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The numbers that one worker told of itself, and what of them the rendezvous has not got yet. They stay
  * when the worker ends, until the next round. Pure. */
-#ifndef AGENT_WORKER_WORKER_METRICS_H
-#define AGENT_WORKER_WORKER_METRICS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -29,5 +28,3 @@ void worker_metrics_renew(struct worker_metrics *metrics);
 /* {"loss":0.5,"rate":"NaN"}: what is no number of JSON is its name. Returns how many there are. */
 int worker_metrics_format(char text[WORKER_METRICS_TEXT_MAX],
                           const struct worker_metrics *metrics);
-
-#endif

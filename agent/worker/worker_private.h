@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of a worker share: worker.c starts it and sends it signals, worker_end.c says what became of it,
  * worker_role.c which role it has. */
-#ifndef AGENT_WORKER_WORKER_PRIVATE_H
-#define AGENT_WORKER_WORKER_PRIVATE_H
+#pragma once
 
 #include "agent/worker/worker.h"
 #include "worker_sdk/base/event.h"
@@ -18,5 +17,3 @@ void worker_emit_role(struct ct_event *event, const struct worker *worker,
 /* It never ran, for `cause`: fills worker->failure. Returns err->code. */
 int worker_fail_start(struct worker *worker, const struct worker_place *place,
                       int cause, const struct ctrun_error *err);
-
-#endif

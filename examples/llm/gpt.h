@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A small GPT over bytes, in plain C: it knows nothing of other processes. Pre-norm blocks, learned positions,
  * RMS norm without weights, squared ReLU, no biases. */
-#ifndef GPT_H
-#define GPT_H
+#pragma once
 
 #include <stddef.h>
 
@@ -43,5 +42,3 @@ int gpt_backward(struct gpt *gpt, const unsigned char *tokens, float scale,
                  int (*ready)(void *context, int p), void *context);
 /* The byte that most likely follows position t of the last forward. */
 int gpt_predict(int t);
-
-#endif

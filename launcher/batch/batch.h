@@ -12,8 +12,7 @@
  *                   and --nproc-per-node is their number, gpu or auto
  *     BATCH_MERGE   several, and --nproc-per-node=N: the first task of each node is its agent,
  *                   the others wait for its end; never N workers times N tasks */
-#ifndef LAUNCHER_BATCH_BATCH_H
-#define LAUNCHER_BATCH_BATCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -101,5 +100,3 @@ int batch_kubernetes_read(struct batch_place *out, const struct batch_source *fr
                           struct ctrun_error *err);
 int batch_mpi_read(struct batch_place *out, const struct batch_source *from,
                    struct ctrun_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All batch systems: each one's reader, and what is asked of whichever started us. Pure. */
-#ifndef LAUNCHER_BATCH_BATCH_SYSTEMS_H
-#define LAUNCHER_BATCH_BATCH_SYSTEMS_H
+#pragma once
 
 #include "launcher/batch/batch.h"
 
@@ -12,5 +11,3 @@ int batch_find(struct batch_place *out, const struct batch_source *from,
 /* When the job's time is over, in seconds since 1970: from CTRUN_END_TIME, else from Slurm; 0: neither
  * is set. CTRUN_E_BAD_ENVIRONMENT. */
 int batch_end(int64_t *end_s, const struct batch_source *from, struct ctrun_error *err);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * Accepts what `scontrol show hostnames` (22.05) accepts, but for an unclosed bracket, which is
  * an error here. Order and repeats are kept. Pure. */
-#ifndef LAUNCHER_BATCH_HOSTLIST_H
-#define LAUNCHER_BATCH_HOSTLIST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -33,5 +32,3 @@ void hostlist_deinit(struct hostlist *list);
 /* Writes `list` in brackets ("gpu[1-3,07]"); what does not fit ends in "...". Order is kept.
  * Returns dst. */
 char *hostlist_format(const struct hostlist *list, char *dst, size_t size);
-
-#endif

@@ -2,8 +2,7 @@
 /* A ctrun that a worker of another run has started: what that run gave to its worker (RANK,
  * MASTER_ADDR, ...) is none of its business. It begins a world of its own; its own workers get
  * every one of these names anew. Pure. */
-#ifndef LAUNCHER_BATCH_NESTED_H
-#define LAUNCHER_BATCH_NESTED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,5 +17,3 @@ bool nested_is_in_task(char *const *env, const char *run_id);
 /* "inherited RANK, WORLD_SIZE, ... ignored: this is inside rank 3 of run exp-7, and a run of its
  * own"; empty when it is not. Returns dst. */
 char *nested_format(char *dst, size_t size, char *const *env);
-
-#endif

@@ -4,8 +4,7 @@
  * Inside a step (srun) the step's variables count, not the job's: `srun -N2` in a job of three
  * nodes is a run of two. A batch script or salloc's shell is no step: SLURM_STEP_ID is not set,
  * and ctrun there is an ordinary process on one node. */
-#ifndef LAUNCHER_BATCH_SLURM_H
-#define LAUNCHER_BATCH_SLURM_H
+#pragma once
 
 #include "launcher/batch/batch.h"
 
@@ -28,5 +27,3 @@ int slurm_nodes_without_step(const struct batch_source *from);
  * a job, or its configuration cannot be read), and when the job's time is over (0: not known). */
 uint32_t slurm_grace(const struct batch_source *from);
 int64_t slurm_end(const struct batch_source *from);
-
-#endif

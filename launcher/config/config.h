@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options and environment, resolved: what this node will do, with nothing left to
  * decide but what the network answers. Opens and starts nothing. */
-#ifndef LAUNCHER_CONFIG_CONFIG_H
-#define LAUNCHER_CONFIG_CONFIG_H
+#pragma once
 
 #include "launcher/config/rdzv_settings.h"
 #include "launcher/config/output_config.h"
@@ -45,5 +44,3 @@ const struct program *config_warm_program(const struct config *config);
 /* The workers of the role that has most of them. */
 int config_widest_role(const struct config *config);
 const char *config_backend_name(enum config_backend backend);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the configuration share: each resolves its part; 0 or a code, as
  * config_resolve(). */
-#ifndef LAUNCHER_CONFIG_CONFIG_PRIVATE_H
-#define LAUNCHER_CONFIG_CONFIG_PRIVATE_H
+#pragma once
 
 #include "launcher/config/config.h"
 
@@ -12,5 +11,3 @@ int config_roles_resolve(struct config *out, const struct options *options,
 int config_roles_find_programs(struct config *out, const struct options *options,
                                struct ctrun_error *err);
 void config_roles_deinit(struct config *config);
-
-#endif

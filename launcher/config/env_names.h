@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The names of the environment that begin with CTRUN_. One that no program reads is a misspelling, and
  * would be ignored in silence. Pure. */
-#ifndef LAUNCHER_CONFIG_ENV_NAMES_H
-#define LAUNCHER_CONFIG_ENV_NAMES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -14,5 +13,3 @@ bool env_names_is_known(const char *name);
 const char *env_names_nearest(const char *name);
 /* One warning for each of `env` that begins with CTRUN_ and is not known. */
 void env_names_warn(char *const *env);
-
-#endif

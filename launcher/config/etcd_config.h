@@ -9,8 +9,7 @@
  * ssl_cert_key, ca_cert); both are taken. A password does not belong on a command line, where
  * everybody sees it: it comes from a file or from CTRUN_ETCD_PASSWORD, which workers do
  * not inherit. */
-#ifndef LAUNCHER_CONFIG_ETCD_CONFIG_H
-#define LAUNCHER_CONFIG_ETCD_CONFIG_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -54,5 +53,3 @@ int etcd_config_read(struct etcd_config *out, const char *endpoints,
 void etcd_config_wipe(struct etcd_config *config);
 /* "https://etcd1:2379, etcd2:2379" for people. */
 void etcd_config_format(char *dst, size_t size, const struct etcd_config *config);
-
-#endif

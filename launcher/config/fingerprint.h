@@ -2,8 +2,7 @@
 /* What must be equal on all nodes of a run, or they would not mean the same job: how many
  * nodes it has, how often it may restart, and who serves the store of its workers. Nothing else:
  * workers, roles, scripts and their arguments may differ from node to node. */
-#ifndef LAUNCHER_CONFIG_FINGERPRINT_H
-#define LAUNCHER_CONFIG_FINGERPRINT_H
+#pragma once
 
 #include "launcher/config/config.h"
 
@@ -15,5 +14,3 @@ enum {
 uint64_t fingerprint_of(const struct config *config);
 /* The same as options: "--nnodes=2:2 --max-restarts=0 --rdzv-backend=c10d". */
 void fingerprint_format(char *dst, size_t size, const struct config *config);
-
-#endif

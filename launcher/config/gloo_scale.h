@@ -3,8 +3,7 @@
  * an entry for everybody: N requests of N bytes for each of N ranks. Three variables of PyTorch make
  * that one request, or none until a connection is needed. They are right only when all ranks have them:
  * a node says in its JOIN whether it knows them, START says whether all do. */
-#ifndef LAUNCHER_CONFIG_GLOO_SCALE_H
-#define LAUNCHER_CONFIG_GLOO_SCALE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -16,5 +15,3 @@
 bool gloo_scale_is_known(const struct program *program, char *const *env);
 /* Sets them. 0 or -ENOMEM. */
 int gloo_scale_set_env(struct ct_env *env);
-
-#endif

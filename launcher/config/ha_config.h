@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --ha[=3|5]: whether this run may have an etcd of its own, and the programs that it takes. Starts
  * nothing. */
-#ifndef LAUNCHER_CONFIG_HA_CONFIG_H
-#define LAUNCHER_CONFIG_HA_CONFIG_H
+#pragma once
 
 #include "launcher/config/rdzv_target.h"
 
@@ -13,5 +12,3 @@
  * program is missing here. */
 int ha_config_resolve(const struct rdzv_target *to, const struct options *options,
                       struct ctrun_error *err);
-
-#endif

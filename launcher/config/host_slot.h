@@ -2,8 +2,7 @@
 /* The place of this ctrun in a --hosts run, given by the process that started it: in
  * CTRUN_HOST_SLOT, "PLACE/TOTAL/ENDPOINT/RUN_ID", and on descriptor 3 a socket for what the launcher
  * itself has to say, a record each, apart from the workers' output. One per process. */
-#ifndef LAUNCHER_CONFIG_HOST_SLOT_H
-#define LAUNCHER_CONFIG_HOST_SLOT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,5 +40,3 @@ const struct host_slot *host_slot_get(void);
 bool host_slot_send_line(enum messages_level level, const char *text, size_t length);
 /* Tells once that workers run. */
 void host_slot_send_started(void);
-
-#endif

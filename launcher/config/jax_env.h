@@ -2,8 +2,7 @@
 /* --jax: what jax.distributed.initialize() without arguments reads. JAX knows no torchrun; it takes its place
  * from Slurm's variables, which are those of our task, not of one of its workers: with them each worker is
  * process 0 of 1, without them there is no world at all. Each worker gets a view of its own. */
-#ifndef LAUNCHER_CONFIG_JAX_ENV_H
-#define LAUNCHER_CONFIG_JAX_ENV_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ struct jax_place {
 int jax_env_set(struct ct_env *env, const struct jax_place *place);
 /* Removes what jax_env_set() has set and what differs from worker to worker. */
 void jax_env_remove(struct ct_env *env);
-
-#endif

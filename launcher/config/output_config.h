@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the workers' output goes, and what they read: terminal, files, filters, prefixes. */
-#ifndef LAUNCHER_CONFIG_OUTPUT_CONFIG_H
-#define LAUNCHER_CONFIG_OUTPUT_CONFIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,5 +46,3 @@ int output_config_resolve(struct output_config *out, const struct options *optio
                           char *const *env, const struct run_config *run,
                           struct ctrun_error *err);
 void output_config_deinit(struct output_config *config);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where this node's workers run and what they may use: CPUs (--numa-binding), the number of
  * OpenMP threads, limits. Decided once, before anything starts. */
-#ifndef LAUNCHER_CONFIG_PLACEMENT_H
-#define LAUNCHER_CONFIG_PLACEMENT_H
+#pragma once
 
 #include "agent/process/bind.h"
 #include "launcher/hardware/numa.h"
@@ -34,5 +33,3 @@ int placement_omp_threads(int cores, int nproc);
 /* Binds every worker; split off so that tests can bring a machine of their own. */
 int placement_bind_all(struct placement *out, const struct numa_machine *machine,
                        int nproc, struct ctrun_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --print-config: every setting, what it came to, and who said so. */
-#ifndef LAUNCHER_CONFIG_PRINT_CONFIG_H
-#define LAUNCHER_CONFIG_PRINT_CONFIG_H
+#pragma once
 
 #include <stdio.h>
 
@@ -10,5 +9,3 @@
 /* 0, or a code when `out` does not take it. */
 int print_config(FILE *out, const struct options *options, const struct config *config,
                  bool as_json, struct ctrun_error *err);
-
-#endif

@@ -12,8 +12,7 @@
  *   is no file, but a program in PATH
  *   or beside ctrun itself             directly
  *   is nothing                         refused before anything starts, exit 127 */
-#ifndef LAUNCHER_CONFIG_PROGRAM_H
-#define LAUNCHER_CONFIG_PROGRAM_H
+#pragma once
 
 #include <limits.h>
 
@@ -48,5 +47,3 @@ int program_resolve(struct program *out, const struct options *options,
 /* Other words in the place of those of `like`, with what was said about it. `words` is kept. */
 int program_resolve_like(struct program *out, const struct program *like, char **words,
                          char *const *env, struct ctrun_error *err);
-
-#endif

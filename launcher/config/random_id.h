@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef LAUNCHER_CONFIG_RANDOM_ID_H
-#define LAUNCHER_CONFIG_RANDOM_ID_H
+#pragma once
 
 #include <stddef.h>
 
@@ -8,5 +7,3 @@
 
 /* A version 4 UUID, as torchrun gives to a run that has no other name: 37 bytes. */
 int random_id_make(char *dst, size_t size, struct ctrun_error *err);
-
-#endif

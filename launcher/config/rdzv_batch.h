@@ -5,8 +5,7 @@
  * run id are the batch system's, and the first node serves at a port that all nodes derive from
  * the job. An explicit endpoint, backend, master address or --standalone wins over all of that,
  * and so does a run that we are inside of: its workers are in the same step and do not meet. */
-#ifndef LAUNCHER_CONFIG_RDZV_BATCH_H
-#define LAUNCHER_CONFIG_RDZV_BATCH_H
+#pragma once
 
 #include "launcher/batch/batch.h"
 #include "launcher/config/rdzv_target.h"
@@ -18,5 +17,3 @@ int rdzv_batch_resolve(const struct rdzv_target *to, const struct options *optio
                        struct ctrun_error *err);
 /* The options say how to meet: no batch system is asked. */
 bool rdzv_batch_is_given(const struct options *options);
-
-#endif

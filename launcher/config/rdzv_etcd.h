@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --rdzv-backend=etcd (or etcd-v2, whose server is the same): which etcd, which keys. */
-#ifndef LAUNCHER_CONFIG_RDZV_ETCD_H
-#define LAUNCHER_CONFIG_RDZV_ETCD_H
+#pragma once
 
 #include "launcher/config/rdzv_target.h"
 
@@ -10,5 +9,3 @@ bool rdzv_etcd_is_named(const char *backend);
 /* Fills what CONFIG_ETCD needs. 0, -EINVAL, CTRUN_E_USAGE. */
 int rdzv_etcd_resolve(const struct rdzv_target *to, const struct options *options,
                       struct ctrun_error *err);
-
-#endif

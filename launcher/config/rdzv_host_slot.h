@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the nodes of a --hosts run meet: by the host slot that each was given. */
-#ifndef LAUNCHER_CONFIG_RDZV_HOST_SLOT_H
-#define LAUNCHER_CONFIG_RDZV_HOST_SLOT_H
+#pragma once
 
 #include "launcher/config/rdzv_target.h"
 
@@ -13,5 +12,3 @@ int rdzv_host_slot_resolve(const struct rdzv_target *to, const struct options *o
 /* Refuses what contradicts --hosts with `total` hosts. 0 or CTRUN_E_USAGE. */
 int rdzv_host_slot_check(const struct options *options, const struct nnodes *nodes,
                          int total, struct ctrun_error *err);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * A task has one PMI. Where it is one rank (srun -n8 ctrun ./program) that belongs to the program,
  * which may be MPI, and which has it without ctrun; --bootstrap=pmi takes it even there. */
-#ifndef LAUNCHER_CONFIG_RDZV_PMI_H
-#define LAUNCHER_CONFIG_RDZV_PMI_H
+#pragma once
 
 #include "launcher/batch/batch.h"
 #include "launcher/config/rdzv_target.h"
@@ -26,5 +25,3 @@ int rdzv_pmi_check(const struct rdzv_target *to, const struct options *options,
  * where rdzv_batch_is_given() is false. */
 void rdzv_pmi_attend(const struct options *options, const struct batch_place *place,
                      const struct batch_source *from);
-
-#endif

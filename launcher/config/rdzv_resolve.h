@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How this node meets the others: backend, endpoint, our place in it, and the time
  * limits. */
-#ifndef LAUNCHER_CONFIG_RDZV_RESOLVE_H
-#define LAUNCHER_CONFIG_RDZV_RESOLVE_H
+#pragma once
 
 #include "launcher/config/rdzv_target.h"
 
@@ -10,5 +9,3 @@
  * are known. 0, -EINVAL, CTRUN_E_USAGE. */
 int rdzv_resolve(const struct rdzv_target *to, const struct options *options,
                  struct ctrun_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the nodes meet, who may come, and how long everybody waits. */
-#ifndef LAUNCHER_CONFIG_RDZV_SETTINGS_H
-#define LAUNCHER_CONFIG_RDZV_SETTINGS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -78,5 +77,3 @@ struct rdzv_settings {
     uint64_t heartbeat_ms;
     uint64_t lost_after_ms;
 };
-
-#endif

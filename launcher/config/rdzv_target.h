@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What those fill who may tell how the nodes meet: options, a batch system, --hosts. One of them may tell
  * the size of the run, this node's place in it and where it is met all at once. */
-#ifndef LAUNCHER_CONFIG_RDZV_TARGET_H
-#define LAUNCHER_CONFIG_RDZV_TARGET_H
+#pragma once
 
 #include "launcher/config/rdzv_settings.h"
 #include "launcher/config/run_config.h"
@@ -13,5 +12,3 @@ struct rdzv_target {
     struct rdzv_settings *rdzv;
     char *const *env; /* borrowed */
 };
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who takes part in the run, and which part this node is. A batch system or --hosts may tell it, and then
  * tells at once where the nodes meet: launcher/config/rdzv_resolve.h resolves both. */
-#ifndef LAUNCHER_CONFIG_RUN_CONFIG_H
-#define LAUNCHER_CONFIG_RUN_CONFIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,5 +49,3 @@ struct run_config {
     uint32_t kill_wait_s; /* between the batch system's SIGTERM and SIGKILL; 0 */
     struct config_task task;
 };
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When workers are stopped, and how: signals, times of grace and patience, the end of the allocation, the
  * exit code. */
-#ifndef LAUNCHER_CONFIG_STOP_CONFIG_H
-#define LAUNCHER_CONFIG_STOP_CONFIG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,5 +53,3 @@ int stop_config_resolve(struct stop_config *out, const struct options *options,
                         uint64_t join_timeout_ms, struct ctrun_error *err);
 
 void stop_config_deinit(struct stop_config *config);
-
-#endif

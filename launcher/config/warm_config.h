@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --warm: what the template imports that workers are forked from. */
-#ifndef LAUNCHER_CONFIG_WARM_CONFIG_H
-#define LAUNCHER_CONFIG_WARM_CONFIG_H
+#pragma once
 
 #include <stdint.h>
 
@@ -17,5 +16,3 @@ struct warm_config {
 /* 0, or CTRUN_E_USAGE. */
 int warm_config_resolve(struct warm_config *out, const struct options *options,
                         char *const *env, struct ctrun_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a worker is: its program, and its share of the machine. */
-#ifndef LAUNCHER_CONFIG_WORK_CONFIG_H
-#define LAUNCHER_CONFIG_WORK_CONFIG_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -27,5 +26,3 @@ int work_config_resolve(struct work_config *out, const struct options *options,
                         char *const *env, struct run_config *run,
                         struct ctrun_error *err);
 void work_config_deinit(struct work_config *config);
-
-#endif

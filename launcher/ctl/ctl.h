@@ -4,8 +4,7 @@
  *     ctrunctl VERB [options] [words]
  *
  * Exit codes: 0 done; 1 it could not be done, or a check failed; 2 the command line. */
-#ifndef LAUNCHER_CTL_CTL_H
-#define LAUNCHER_CTL_CTL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -101,5 +100,3 @@ int ctl_completion_print(const struct ctl_verb *const *verbs, const char *shell)
 int ctl_fail(const struct ctrun_error *err);
 /* ctrunctl as a function, like main_ctrun() of launcher/main.h. */
 int ctl_main(int argc, char **argv);
-
-#endif

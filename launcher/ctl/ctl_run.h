@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The runs of this machine, found through their sockets, and one question to one of them. */
-#ifndef LAUNCHER_CTL_CTL_RUN_H
-#define LAUNCHER_CTL_CTL_RUN_H
+#pragma once
 
 #include <limits.h>
 
@@ -49,5 +48,3 @@ int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request
  * where it is empty; with --json the whole answer. The exit code. */
 int ctl_run_show(const struct ctl_call *call, const struct ct_ctl_request *request,
                  const char *key, const char *nothing);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading a log file that grows and is renamed (--log-max-size): where its last lines begin,
  * and which file comes after the one that is open. */
-#ifndef LAUNCHER_CTL_LOG_FOLLOW_H
-#define LAUNCHER_CTL_LOG_FOLLOW_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -16,5 +15,3 @@ int log_follow_tail(int fd, int count);
  * its beginning. Only a plain file of `owner` is opened. 1: there is more to read; 0: this is the
  * newest; or a negative errno, -EPERM for another file. */
 int log_follow_next(int *fd, const char *path, uid_t owner);
-
-#endif

@@ -3,8 +3,7 @@
  *
  *     doctor_machine(), doctor_gpus(), doctor_peer() look; doctor_check_x() judge what they
  *     saw and are pure. */
-#ifndef LAUNCHER_DOCTOR_DOCTOR_H
-#define LAUNCHER_DOCTOR_DOCTOR_H
+#pragma once
 
 #include "worker_sdk/net/addr.h"
 
@@ -77,5 +76,3 @@ void doctor_check_memory(struct doctor *doctor, uint64_t max_bytes,
 void doctor_check_cpus(struct doctor *doctor, int usable, int online);
 void doctor_check_clock(struct doctor *doctor, const char *source,
                         bool is_synchronised);
-
-#endif

@@ -6,8 +6,7 @@
  *     node i:  address published ──all have──> tick ──> probes ──> results published
  *                                                              ──all have──> node 0 evaluates
  */
-#ifndef LAUNCHER_DOCTOR_DOCTOR_NET_H
-#define LAUNCHER_DOCTOR_DOCTOR_NET_H
+#pragma once
 
 #include "launcher/doctor/doctor.h"
 
@@ -60,5 +59,3 @@ void doctor_check_nodes(struct doctor *doctor, const struct doctor_node *nodes,
 void doctor_check_probes(struct doctor *doctor, const struct doctor_node *nodes,
                          int count, const struct doctor_probe *probes,
                          size_t probe_count);
-
-#endif

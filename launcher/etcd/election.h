@@ -23,8 +23,7 @@
  * watches open and silent: so none lasts longer than half a TTL.
  *
  * One thread, which makes all callbacks. */
-#ifndef LAUNCHER_ETCD_ELECTION_H
-#define LAUNCHER_ETCD_ELECTION_H
+#pragma once
 
 #include "launcher/config/etcd_config.h"
 #include "launcher/net/server_record.h"
@@ -70,5 +69,3 @@ void election_set_members(struct election *election, const struct etcd_config *c
 /* Gives the place up, so that another node has it at once, and ends the thread; no callback is
  * running or will come. NULL is fine. Waits four seconds at most for etcd. */
 void election_stop(struct election *election);
-
-#endif

@@ -7,8 +7,7 @@
  *     election_state.c  states, waiting, who is elected
  *
  * Each needs only those below it. */
-#ifndef LAUNCHER_ETCD_ELECTION_PRIVATE_H
-#define LAUNCHER_ETCD_ELECTION_PRIVATE_H
+#pragma once
 
 #include <errno.h>
 #include <pthread.h>
@@ -110,5 +109,3 @@ void election_resign(struct election *election);
 bool election_has_missed_end(const struct election *election);
 /* While WATCHING. */
 void election_watch(struct election *election);
-
-#endif

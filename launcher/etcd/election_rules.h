@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Times that election.h owes its safety to, for a lease of ttl_ms in etcd. Pure. */
-#ifndef LAUNCHER_ETCD_ELECTION_RULES_H
-#define LAUNCHER_ETCD_ELECTION_RULES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -80,5 +79,3 @@ static inline uint64_t election_call_ms(uint64_t ttl_ms)
 {
     return ttl_ms / ELECTION_RENEWALS_PER_TTL * 2;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * A call goes to the member that answered last; when that one is silent, broken or without a
  * leader, to the next. So a call may have been done although it failed, or twice: callers use
  * transactions for which that does not matter. */
-#ifndef LAUNCHER_ETCD_ETCD_H
-#define LAUNCHER_ETCD_ETCD_H
+#pragma once
 
 #include "launcher/config/etcd_config.h"
 #include "launcher/etcd/json_etcd.h"
@@ -56,5 +55,3 @@ int etcd_watch(struct etcd *etcd, uint64_t deadline_ms,
 /* From any thread: see http_client_wake(). */
 void etcd_wake(struct etcd *etcd);
 void etcd_rearm(struct etcd *etcd);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * A client is for one thread; http_client_wake() ends a request that waits, from any other.
  * Whatever it opens is closed on exec. Names are resolved by the caller: curl asks nobody. */
-#ifndef LAUNCHER_ETCD_HTTP_H
-#define LAUNCHER_ETCD_HTTP_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -50,5 +49,3 @@ int http_client_post(struct http_client *client, const struct http_request *requ
  * http_client_rearm(). */
 void http_client_wake(struct http_client *client);
 void http_client_rearm(struct http_client *client);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The functions of libcurl that http.c calls, loaded (http_loaded.c) or linked (http_linked.c), and what
  * differs between the two. */
-#ifndef LAUNCHER_ETCD_HTTP_API_H
-#define LAUNCHER_ETCD_HTTP_API_H
+#pragma once
 
 #include <curl/curl.h>
 
@@ -36,5 +35,3 @@ struct http_api {
 int http_api_get(struct http_api *out, struct ctrun_error *err);
 /* Sees to it that a certificate may name the address in place of `host`, kept while easy connects. */
 void http_api_check_addresses(const struct http_api *api, CURL *easy, const char *host);
-
-#endif

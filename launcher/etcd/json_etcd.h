@@ -4,8 +4,7 @@
  * 64-bit numbers come as strings, zero values are left out, bytes are base64. A stream (watch,
  * keep-alive) has one object a line, wrapped in "result". All answers are read into one
  * struct: fields that an answer does not have stay zero. */
-#ifndef LAUNCHER_ETCD_JSON_ETCD_H
-#define LAUNCHER_ETCD_JSON_ETCD_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -100,5 +99,3 @@ struct json_etcd_guard {
 /* All of `ops` if the guard holds, else none; then the answer holds the guard's key. */
 int json_etcd_txn(struct ct_buf *out, const struct json_etcd_guard *guard,
                   const struct json_etcd_op *ops, size_t count);
-
-#endif

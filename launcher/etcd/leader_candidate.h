@@ -12,8 +12,7 @@
  *
  *     leader_candidate_create ── leader_candidate_serve ── leader_candidate_use, _start ── it is elected: from now on the
  *     output commit and the journal are etcd's ── leader_candidate_commit ── and from now on for good */
-#ifndef LAUNCHER_ETCD_LEADER_CANDIDATE_H
-#define LAUNCHER_ETCD_LEADER_CANDIDATE_H
+#pragma once
 
 #include "launcher/config/config.h"
 #include "launcher/net/addresses.h"
@@ -57,5 +56,3 @@ size_t leader_candidate_find_servers(struct leader_candidate *candidate,
 void leader_candidate_stop(struct leader_candidate *candidate);
 /* After the server is destroyed. NULL is fine. */
 void leader_candidate_destroy(struct leader_candidate *candidate);
-
-#endif

@@ -7,8 +7,7 @@
  *
  * A thread on each node. It keeps this node's member as the plan says (ha_keeper.h), follows the
  * etcd once the plan is ACTIVE, and makes the plan while this node serves. */
-#ifndef LAUNCHER_HA_HA_H
-#define LAUNCHER_HA_HA_H
+#pragma once
 
 #include "launcher/etcd/leader_candidate.h"
 #include "launcher/ha/ha_keeper.h"
@@ -46,5 +45,3 @@ const char *ha_why_not(struct ha *ha);
 void ha_stop(struct ha *ha);
 /* Ends etcd; nothing of it is left. NULL is fine. */
 void ha_destroy(struct ha *ha);
-
-#endif

@@ -2,8 +2,7 @@
 /* Certificates for the run, made by the openssl program: a CA whose key all nodes make of one
  * secret, so that no key ever travels, and one certificate for this node. Valid from 2020 on, for
  * clocks of hosts differ. They name no CN: etcd's gateway refuses one. */
-#ifndef LAUNCHER_HA_HA_CERTS_H
-#define LAUNCHER_HA_HA_CERTS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -17,5 +16,3 @@ enum {
  * there. 0, or a negative errno. */
 int ha_certs_make(const char *openssl, const uint8_t secret[HA_SECRET_BYTES],
                   const char *addr, struct ctrun_error *err);
-
-#endif

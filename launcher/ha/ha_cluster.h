@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What whoever serves the rendezvous asks of the run's own etcd as a whole: users, members. Each
  * call blocks until its deadline at most; one thread. */
-#ifndef LAUNCHER_HA_HA_CLUSTER_H
-#define LAUNCHER_HA_HA_CLUSTER_H
+#pragma once
 
 #include "launcher/etcd/etcd.h"
 #include "worker_sdk/wire/message.h"
@@ -35,5 +34,3 @@ int ha_cluster_add(struct etcd *etcd, const struct ct_ha_member *member,
 /* ETCD_MEMBER_REMOVE, ETCD_MEMBER_PROMOTE. */
 int ha_cluster_change(struct etcd *etcd, enum etcd_call call, const char *id,
                       uint64_t deadline_ms, struct ctrun_error *err);
-
-#endif

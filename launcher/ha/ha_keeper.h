@@ -12,8 +12,7 @@
  * with the agent: the next ctrun with --ha on this machine removes it.
  *
  * The folder is $TMPDIR/ctrun-ha-XXXXXX (else /tmp), 0700. */
-#ifndef LAUNCHER_HA_HA_KEEPER_H
-#define LAUNCHER_HA_HA_KEEPER_H
+#pragma once
 
 #include <limits.h>
 
@@ -73,5 +72,3 @@ int ha_keeper_ask(const struct ha_keeper *keeper,
                   struct ctrun_error *err);
 /* Whether etcd has ended meanwhile; does not wait. */
 bool ha_keeper_has_ended(const struct ha_keeper *keeper, struct ha_keeper_reply *reply);
-
-#endif

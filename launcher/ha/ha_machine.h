@@ -13,8 +13,7 @@
  * Up to SENDING nobody but this node knows of the etcd: the run continues as if there were none, and
  * what fails is begun anew with new members. From TELLING on there is no way back. A server that is
  * elected later begins in ACTIVE, with what etcd and the nodes tell it. */
-#ifndef LAUNCHER_HA_HA_MACHINE_H
-#define LAUNCHER_HA_HA_MACHINE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -80,5 +79,3 @@ enum ha_action ha_step(enum ha_state *state, const struct ha_facts *facts);
 int ha_survives(enum ha_state state, const struct ha_facts *facts);
 
 const char *ha_state_name(enum ha_state state);
-
-#endif

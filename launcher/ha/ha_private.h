@@ -5,8 +5,7 @@
  *     ha_member.c   this node's member; following the etcd
  *     ha_lead.c     the plan, while this node serves
  *     ha_messenger.c  where the run is, for who asks at its endpoint */
-#ifndef LAUNCHER_HA_HA_PRIVATE_H
-#define LAUNCHER_HA_HA_PRIVATE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -112,5 +111,3 @@ void ha_take_found(struct ha *ha);
 /* While this node serves. The same. */
 bool ha_lead(struct ha *ha, const struct ct_ha_plan *plan);
 void ha_lead_end(struct ha *ha);
-
-#endif

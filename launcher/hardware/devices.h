@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What this machine has for workers: CUDA devices and CPUs, as far as this process may
  * use them. */
-#ifndef LAUNCHER_HARDWARE_DEVICES_H
-#define LAUNCHER_HARDWARE_DEVICES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -25,5 +24,3 @@ int devices_visible_count(const char *visible);
 /* Copies entry `index` (blanks stripped) of such a list; 0, or -ERANGE when it is too
  * short. */
 int devices_visible_entry(const char *visible, int index, char *dst, size_t size);
-
-#endif

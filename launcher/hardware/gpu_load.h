@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How fast GPUs run, why not faster, and what errors they have had, as NVML tells it. One thread at a time; each call may
  * hang with the driver. */
-#ifndef LAUNCHER_HARDWARE_GPU_LOAD_H
-#define LAUNCHER_HARDWARE_GPU_LOAD_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -27,5 +26,3 @@ void gpu_load_begin(struct gpu_load *load, const struct nvml *nvml,
                     const struct gpus *gpus);
 /* As they are now. */
 void gpu_load_read(struct gpu_load *load, const struct nvml *nvml);
-
-#endif

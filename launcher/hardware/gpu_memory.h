@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How much memory of these GPUs is in use, and by which processes, as NVML tells it. */
-#ifndef LAUNCHER_HARDWARE_GPU_MEMORY_H
-#define LAUNCHER_HARDWARE_GPU_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -39,5 +38,3 @@ void gpu_memory_read(struct gpu_memory *out, const struct nvml *nvml,
 /* False: no more than before is in use anywhere. Pure. */
 bool gpu_memory_find_held(struct gpu_memory_held *out, const struct gpu_memory *before,
                           const struct gpu_memory *now);
-
-#endif

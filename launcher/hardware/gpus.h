@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The GPUs of NVIDIA that a program started now would see, and where on the PCI bus they are.
  * Found without a CUDA context: the driver's /proc entries, else NVML, loaded when needed. */
-#ifndef LAUNCHER_HARDWARE_GPUS_H
-#define LAUNCHER_HARDWARE_GPUS_H
+#pragma once
 
 #include "worker_sdk/base/error.h"
 
@@ -26,5 +25,3 @@ void gpus_find(struct gpus *out);
  * here it is refused. 0, or a code. */
 int gpus_select(struct gpus *out, const struct gpus *all, const char *visible,
                 struct ctrun_error *err);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Of the devices with a link (all, when none has one) those at the smallest distance: InfiniBand or
  * RoCE, whichever most of them speak, and only where there is neither Ethernet. */
-#ifndef LAUNCHER_HARDWARE_NIC_HINTS_H
-#define LAUNCHER_HARDWARE_NIC_HINTS_H
+#pragma once
 
 #include "launcher/hardware/gpus.h"
 #include "launcher/hardware/nics.h"
@@ -46,5 +45,3 @@ bool nic_hints_has_hca(const struct nic_hints *hints);
 int nic_hints_set_env(const struct nic_hints *hints, struct ct_env *env, int worker);
 /* "NCCL_IB_HCA: worker 0 mlx5_0 (PIX), worker 1 ..."; cut when long. False: nothing to say. */
 bool nic_hints_format(char dst[NIC_HINTS_TEXT_MAX], const struct nic_hints *hints);
-
-#endif

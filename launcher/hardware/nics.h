@@ -2,8 +2,7 @@
 /* The network devices of a machine that are on its PCI buses, from a sysfs tree ("/sys", or a
  * made-up one in tests): those that speak verbs (InfiniBand, RoCE) and, of functions that have
  * none such, Ethernet interfaces. */
-#ifndef LAUNCHER_HARDWARE_NICS_H
-#define LAUNCHER_HARDWARE_NICS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -36,5 +35,3 @@ struct nics {
 /* What cannot be read is left out. */
 void nics_read(struct nics *out, const char *sysfs);
 const char *nic_kind_name(enum nic_kind kind);
-
-#endif

@@ -10,8 +10,7 @@
  *                 turns, larger ones first
  *
  * always within the CPUs that this process may use. */
-#ifndef LAUNCHER_HARDWARE_NUMA_H
-#define LAUNCHER_HARDWARE_NUMA_H
+#pragma once
 
 #include "agent/process/cpuset.h"
 #include "worker_sdk/base/error.h"
@@ -36,5 +35,3 @@ int numa_parse_mode(const char *name, enum numa_mode *out);
 /* The CPUs of worker `local_rank`. 0, or a code with the reason. */
 int numa_cpus(struct cpuset *out, const struct numa_machine *machine,
               enum numa_mode mode, int local_rank, struct ctrun_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The driver's own library, loaded where it is needed. It makes no CUDA context: looking takes no
  * memory of a GPU and disturbs nobody. Functions and structs are those of nvml.h; 0 is success. */
-#ifndef LAUNCHER_HARDWARE_NVML_H
-#define LAUNCHER_HARDWARE_NVML_H
+#pragma once
 
 #include <stddef.h>
 
@@ -74,5 +73,3 @@ struct nvml {
  * a number above 0: it refuses, in the words of why[size]. */
 int nvml_open(struct nvml *nvml, char *why, size_t size);
 void nvml_close(struct nvml *nvml);
-
-#endif

@@ -4,8 +4,7 @@
  *
  *     pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:18:00.0
  *     root       root port    switch, up   switch, down device */
-#ifndef LAUNCHER_HARDWARE_PCI_PATH_H
-#define LAUNCHER_HARDWARE_PCI_PATH_H
+#pragma once
 
 enum {
     PCI_PATH_MAX = 256
@@ -37,5 +36,3 @@ struct pci_distance pci_path_distance(const char *a, int node_a, const char *b,
 /* Negative: a is nearer; 0: as near. */
 int pci_distance_compare(struct pci_distance a, struct pci_distance b);
 const char *pci_link_name(enum pci_link link);
-
-#endif

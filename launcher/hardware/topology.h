@@ -2,8 +2,7 @@
 /* CPUs, caches, NUMA nodes and PCI devices of a machine, read from a sysfs tree when asked.
  * `root` is "/sys", or a made-up tree in tests. Each function returns 0, or a negative errno
  * when the file is missing or makes no sense. */
-#ifndef LAUNCHER_HARDWARE_TOPOLOGY_H
-#define LAUNCHER_HARDWARE_TOPOLOGY_H
+#pragma once
 
 #include "agent/process/cpuset.h"
 
@@ -25,5 +24,3 @@ __attribute__((format(printf, 4, 5))) int
 topology_read_link(char *dst, size_t size, const char *root, const char *format, ...);
 /* Physical cores with at least one CPU in the set. */
 int topology_count_cores(const char *root, const struct cpuset *cpus);
-
-#endif

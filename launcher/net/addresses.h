@@ -8,8 +8,7 @@
  *
  * A run of one node has the loopback interface and no other. No name is looked up but the one
  * that --local-addr may be. */
-#ifndef LAUNCHER_NET_ADDRESSES_H
-#define LAUNCHER_NET_ADDRESSES_H
+#pragma once
 
 #include "launcher/config/config.h"
 #include "launcher/net/rdzv_endpoint.h"
@@ -35,5 +34,3 @@ struct ct_addr addresses_choose_bind(const struct rdzv_endpoint *endpoint,
 /* The addresses at which others reach what listens at `bound`: `all`, unless it is a single one. */
 void addresses_narrow(struct addresses *out, const struct addresses *all,
                       const struct ct_addr *bound);
-
-#endif

@@ -2,8 +2,7 @@
 /* A name that does not resolve yet: a headless service whose first pod is starting, a host file
  * that is still being written. It is asked for again, at most a second apart, until the
  * deadline, and people are told what is waited for. */
-#ifndef LAUNCHER_NET_DNS_RETRY_H
-#define LAUNCHER_NET_DNS_RETRY_H
+#pragma once
 
 #include "worker_sdk/net/addr.h"
 
@@ -11,5 +10,3 @@
  * Blocks. Numbers ask nobody. */
 int dns_retry_resolve(const struct ct_endpoint *endpoint, uint64_t timeout_ms,
                       struct ct_addr *out, int max, struct ctrun_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  * names. A numeric endpoint and a run on one node need no name resolution. A name that does not
  * resolve yet (a headless service whose first pod is starting) is resolved again until the
  * deadline. */
-#ifndef LAUNCHER_NET_RDZV_ENDPOINT_H
-#define LAUNCHER_NET_RDZV_ENDPOINT_H
+#pragma once
 
 #include "launcher/config/config.h"
 #include "launcher/report/messages.h"
@@ -60,5 +59,3 @@ void rdzv_endpoint_format_own(char *dst, size_t size);
 int rdzv_endpoint_format_loopback_hint(char *dst, size_t size,
                                        const struct rdzv_endpoint *endpoint,
                                        const struct config *config);
-
-#endif

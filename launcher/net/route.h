@@ -4,8 +4,7 @@
  *
  * NCCL and gloo are told the interface of the connection that proved the way to group rank 0,
  * unless the user has set their variable. */
-#ifndef LAUNCHER_NET_ROUTE_H
-#define LAUNCHER_NET_ROUTE_H
+#pragma once
 
 #include <net/if.h>
 
@@ -26,5 +25,3 @@ int route_set_env(struct ct_env *env, const struct route *route);
 /* "using eth0 10.77.0.12 for rendezvous, NCCL, Gloo"; false when there is nothing to say. */
 bool route_format(char *dst, size_t size, const struct route *route,
                   const struct config *config);
-
-#endif

@@ -7,8 +7,7 @@
  *     41234
  *     10.0.0.13
  *     fd00::13 */
-#ifndef LAUNCHER_NET_SERVER_RECORD_H
-#define LAUNCHER_NET_SERVER_RECORD_H
+#pragma once
 
 #include "launcher/net/addresses.h"
 
@@ -30,5 +29,3 @@ void server_record_fill(struct server_record *out, const char *name,
 int server_record_format(char *dst, size_t size, const struct server_record *record);
 /* 0 or -EBADMSG; `text` is terminated. Addresses that this machine cannot read are skipped. */
 int server_record_parse(struct server_record *out, const char *text, size_t length);
-
-#endif

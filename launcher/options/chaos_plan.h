@@ -11,8 +11,7 @@
  *
  * Pure: the same plan, seed and world make the same schedule. Each line draws from a sequence of its own, so that
  * another line behind it changes nothing for it. */
-#ifndef LAUNCHER_OPTIONS_CHAOS_PLAN_H
-#define LAUNCHER_OPTIONS_CHAOS_PLAN_H
+#pragma once
 
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/wire/message.h"
@@ -54,5 +53,3 @@ int chaos_plan_schedule(struct chaos_step **out, const struct chaos_plan *plan,
                         struct ctrun_error *err);
 /* "stop rank=2 for=5000ms", as a plan may have it. */
 void chaos_plan_format(char dst[CHAOS_STEP_TEXT_MAX], const struct ct_fault *fault);
-
-#endif

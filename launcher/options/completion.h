@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Completion scripts of ctrun, from option_table. */
-#ifndef LAUNCHER_OPTIONS_COMPLETION_H
-#define LAUNCHER_OPTIONS_COMPLETION_H
+#pragma once
 
 #include <stdio.h>
 
 /* shell: bash, zsh, fish or tcsh. */
 void completion_print(FILE *out, const char *shell);
-
-#endif

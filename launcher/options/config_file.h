@@ -8,8 +8,7 @@
  *     quoted = in it \" and \\ stand for " and \, any other backslash for itself
  *
  * A value ends with its line. A byte order mark in front of all is skipped. What the names mean is not known here. Pure. */
-#ifndef LAUNCHER_OPTIONS_CONFIG_FILE_H
-#define LAUNCHER_OPTIONS_CONFIG_FILE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -32,5 +31,3 @@ void config_file_init(struct config_file *file, char *text, size_t length);
 /* 1 and the next entry; 0 at the end; CTRUN_E_USAGE, and file->line is the line that is wrong. */
 int config_file_next(struct config_file *file, struct config_file_entry *out,
                      struct ctrun_error *err);
-
-#endif

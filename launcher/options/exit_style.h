@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --exit-code: whose code the launcher ends with when a worker has failed. */
-#ifndef LAUNCHER_OPTIONS_EXIT_STYLE_H
-#define LAUNCHER_OPTIONS_EXIT_STYLE_H
+#pragma once
 
 enum exit_style {
     EXIT_STYLE_OWN,      /* the worker's own */
@@ -13,5 +12,3 @@ struct options;
 
 /* What --exit-code asks for; parsed options have one of the three words. */
 enum exit_style option_exit_style(const struct options *options);
-
-#endif

@@ -7,8 +7,7 @@
  *     do     = "mmlsmount on this node; tell the site"      # may be left out
  *     kind   = \"hardware\"   # counts for --exclude-node-after; may be left out
  */
-#ifndef LAUNCHER_OPTIONS_FAILURE_RULES_H
-#define LAUNCHER_OPTIONS_FAILURE_RULES_H
+#pragma once
 
 #include "agent/postmortem/failure_hints.h"
 #include "worker_sdk/base/error.h"
@@ -32,5 +31,3 @@ int failure_rules_parse(struct failure_rules *out, char *text, size_t length,
 int failure_rules_read(struct failure_rules *out, const char *path,
                        struct ctrun_error *err);
 void failure_rules_deinit(struct failure_rules *rules); /* a zeroed one is fine */
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Words of other launchers, and ours that mean the same; other words that people type by mistake. For the line
  * that refuses them. */
-#ifndef LAUNCHER_OPTIONS_HABITS_H
-#define LAUNCHER_OPTIONS_HABITS_H
+#pragma once
 
 /* Our option for one of mpiexec's, srun's, accelerate's or deepspeed's, as typed: "-np4",
  * "--num_processes=4". NULL: not known. */
@@ -13,5 +12,3 @@ const char *habits_verb(const char *word);
 /* What a word that names no program was probably meant to be, as the end of a sentence: "; ...". "": not known.
  * Looks whether its first part is a file. */
 const char *habits_program(const char *name);
-
-#endif

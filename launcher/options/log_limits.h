@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --log-max-size and --log-keep: how big one log file may become, and what stays of it;
  * --log-rate-limit: how much of it is shown. */
-#ifndef LAUNCHER_OPTIONS_LOG_LIMITS_H
-#define LAUNCHER_OPTIONS_LOG_LIMITS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -15,5 +14,3 @@ int log_limits_parse(const struct options *options, uint64_t *max_bytes, int *ke
 /* *bytes_per_s is 0 when there is no limit. 0, CTRUN_E_USAGE. */
 int log_limits_parse_rate(const struct options *options, uint64_t *bytes_per_s,
                           struct ctrun_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The two sizes of a job: --nnodes (N or MIN:MAX) and --nproc-per-node (a number or a
  * word; a list of them is nproc_list.h). */
-#ifndef LAUNCHER_OPTIONS_NNODES_H
-#define LAUNCHER_OPTIONS_NNODES_H
+#pragma once
 
 #include "worker_sdk/base/error.h"
 
@@ -28,5 +27,3 @@ struct nproc_source {
 /* Workers on this node. 0, -EINVAL. */
 int nproc_parse(const char *text, const struct nproc_source *source, int *out,
                 struct ctrun_error *err);
-
-#endif

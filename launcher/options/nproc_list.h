@@ -6,8 +6,7 @@
  *          / N "x" K     N workers on each of the next K nodes
  *
  * "8,8,2x3" is five nodes: 8, 8, 2, 2, 2. Pure. */
-#ifndef LAUNCHER_OPTIONS_NPROC_LIST_H
-#define LAUNCHER_OPTIONS_NPROC_LIST_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -22,5 +21,3 @@ int nproc_list_read(const char *text, int index, int *workers, struct ctrun_erro
  * 0 where that is not known: spares are nodes as well. CTRUN_E_USAGE. */
 int nproc_list_check(const char *text, int listed, int max, int total,
                      struct ctrun_error *err);
-
-#endif

@@ -12,8 +12,7 @@
  * the same, and --use-env.
  *
  * Parser, --help, completion and a test of the man page all read option_table. Pure. */
-#ifndef LAUNCHER_OPTIONS_OPTION_H
-#define LAUNCHER_OPTIONS_OPTION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -93,5 +92,3 @@ static inline bool option_has_text(const struct options *options, enum option_id
 {
     return option_is_given(options, id) && *option_text(options, id);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --config: options from a file. It is read behind the command line and the environment, which
  * win; a file without errors prints nothing. */
-#ifndef LAUNCHER_OPTIONS_OPTION_FILE_H
-#define LAUNCHER_OPTIONS_OPTION_FILE_H
+#pragma once
 
 #include "launcher/options/option.h"
 
@@ -23,5 +22,3 @@ void option_file_blame(const struct options *options, struct ctrun_error *err);
 /* argv with what the file has set in front of it, for a machine that may not have the file. A
  * new list, all of it owned by the caller: ct_str_list_free(); NULL: out of memory. */
 char **option_file_argv(const struct options *options, char *const *argv);
-
-#endif

@@ -2,8 +2,7 @@
 /* Which option a name means: whole, as a beginning, as one letter, or mistyped. Pure.
  *
  * is_launch: the names that only ctrun-launch has count, too. */
-#ifndef LAUNCHER_OPTIONS_OPTION_NAME_H
-#define LAUNCHER_OPTIONS_OPTION_NAME_H
+#pragma once
 
 #include <stddef.h>
 
@@ -32,5 +31,3 @@ int option_name_find_letter(char letter);
 int option_name_find_whole(const char *name, bool is_launch);
 /* The name that was perhaps meant; NULL when none is near. */
 const char *option_name_nearest(const char *typed, bool is_launch);
-
-#endif

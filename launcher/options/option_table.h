@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one table of ctrun's options: parser, --help, completion and a test of the man page read it. */
-#ifndef LAUNCHER_OPTIONS_OPTION_TABLE_H
-#define LAUNCHER_OPTIONS_OPTION_TABLE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -138,5 +137,3 @@ struct option {
 
 extern const struct option option_table[OPTION_COUNT];
 extern const char *const option_group_titles[OPTION_GROUP_COUNT];
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --rdzv-conf: "k=v,k=v". A key is checked when it is used: scripts in the wild carry keys of
  * other backends, and values with stray quotes. */
-#ifndef LAUNCHER_OPTIONS_RDZV_CONF_H
-#define LAUNCHER_OPTIONS_RDZV_CONF_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -40,5 +39,3 @@ int rdzv_conf_get_int(const struct rdzv_conf *conf, const char *key, int64_t *ou
                       struct ctrun_error *err);
 int rdzv_conf_get_bool(const struct rdzv_conf *conf, const char *key, bool *out,
                        struct ctrun_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --role NAME=N:COMMAND, one of several programs of a job: trainer=4:'./train --lr 1'. Anything
  * else is torchrun's --role NAME, whatever it contains. Pure. */
-#ifndef LAUNCHER_OPTIONS_ROLE_SPEC_H
-#define LAUNCHER_OPTIONS_ROLE_SPEC_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -23,5 +22,3 @@ int role_spec_parse(struct ct_role *out, const char **command, const char *text,
 int role_spec_parse_restarts(int64_t counts[CT_ROLES_MAX],
                              const struct ct_role_list *roles, const char *text,
                              struct ctrun_error *err);
-
-#endif

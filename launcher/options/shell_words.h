@@ -2,8 +2,7 @@
 /* A command line in one text, cut into words as a shell would, without a shell: blanks, '...',
  * "..." and backslashes, also those at the end of a line, mean what they mean there; nothing else
  * does: no variables, no patterns, no pipes. Pure. */
-#ifndef LAUNCHER_OPTIONS_SHELL_WORDS_H
-#define LAUNCHER_OPTIONS_SHELL_WORDS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -17,5 +16,3 @@ char *shell_words_quote(const char *word);
 /* The words in one text, which shell_words_split() cuts into them again; quoted where it must be. 0, -E2BIG. */
 int shell_words_join(char *dst, size_t size, const char *const *words);
 void shell_words_free(char **words); /* NULL is fine */
-
-#endif

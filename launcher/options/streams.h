@@ -3,8 +3,7 @@
  *
  * A value is one digit for all (3) or a map of local ranks (0:1,12:3): bit 1 is stdout,
  * bit 2 is stderr, ranks that are not named get 0. */
-#ifndef LAUNCHER_OPTIONS_STREAMS_H
-#define LAUNCHER_OPTIONS_STREAMS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ enum agent_stream streams_target(const struct streams *streams, int local_rank,
                                  int stream);
 /* True for what is written to a log file, perhaps among other things. */
 bool streams_has_file(enum agent_stream stream);
-
-#endif

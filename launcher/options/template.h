@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* $name and ${name} in worker arguments and log prefixes, by the rules of Python's
  * string.Template.safe_substitute: unknown names stay as typed, "$$" becomes "$". */
-#ifndef LAUNCHER_OPTIONS_TEMPLATE_H
-#define LAUNCHER_OPTIONS_TEMPLATE_H
+#pragma once
 
 struct template_name {
     const char *name;
@@ -12,5 +11,3 @@ struct template_name {
 /* `names` ends with a NULL name. Returns new text (caller frees), NULL when memory is
  * short. */
 char *template_substitute(const char *text, const struct template_name *names);
-
-#endif

@@ -8,8 +8,7 @@
  *
  * A field is KEY=VALUE and ends with a semicolon, which no value may hold: MPICH doubles it, Slurm
  * knows no escape at all. Each request has one answer, in its order. */
-#ifndef LAUNCHER_PMI_PMI2_H
-#define LAUNCHER_PMI_PMI2_H
+#pragma once
 
 #include <stddef.h>
 
@@ -49,5 +48,3 @@ int pmi2_parse(struct pmi2_answer *out, char *body, size_t length);
 const char *pmi2_find(const struct pmi2_answer *answer, const char *key);
 /* 0 when it answers the request NAME with success, else -EPROTO. */
 int pmi2_check(const struct pmi2_answer *answer, const char *name);
-
-#endif

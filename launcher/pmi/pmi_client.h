@@ -6,8 +6,7 @@
  *
  * All processes of the job must come to a fence; what was put before it can be got behind it. A
  * server takes one client a process, once: after close() it cannot be opened again. */
-#ifndef LAUNCHER_PMI_PMI_CLIENT_H
-#define LAUNCHER_PMI_PMI_CLIENT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -43,5 +42,3 @@ int pmi_client_get(struct pmi_client *client, const char *key, const char **valu
                    struct ctrun_error *err);
 /* Tells the server, waits for its word, closes the socket. */
 void pmi_client_close(struct pmi_client *client);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the first start and the restarts of a run have cost this node: one line each for people, and all of
  * them for summary.json. */
-#ifndef LAUNCHER_REPORT_BILLS_H
-#define LAUNCHER_REPORT_BILLS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,5 +37,3 @@ struct bills {
 void bills_add(struct bills *bills, struct bills_item *item, uint64_t budget_ms);
 /* "restart took 4.310 s: stop 0.310, ... first step 1.193; 7 steps lost; not known: detect" */
 void bills_format(char dst[BILLS_TEXT_MAX], const struct bills_item *item);
-
-#endif

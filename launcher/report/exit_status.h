@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one place that says which status a ctrun ends with. What a failure costs is decided once, by
  * the rendezvous server (verdict.exit_code); here it meets --exit-code and what is no verdict. */
-#ifndef LAUNCHER_REPORT_EXIT_STATUS_H
-#define LAUNCHER_REPORT_EXIT_STATUS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -21,5 +20,3 @@ struct exit_end {
 int exit_status(const struct exit_end *end, enum exit_style style);
 /* True when that is a status that a worker ended with, or 128 + the signal it died of. */
 bool exit_status_is_workers(const struct exit_end *end, enum exit_style style);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What people read in front of a fact, in the block and in summary.json. */
-#ifndef LAUNCHER_REPORT_FACT_LABEL_H
-#define LAUNCHER_REPORT_FACT_LABEL_H
+#pragma once
 
 #include "worker_sdk/wire/facts.h"
 
@@ -9,5 +8,3 @@
 const char *fact_label(uint8_t key);
 /* The key of a label; 0: there is none. */
 uint8_t fact_key(const char *label);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What an agent tells of itself (agent/report.c), read back by ctrunctl. */
-#ifndef LAUNCHER_REPORT_JSON_STATUS_H
-#define LAUNCHER_REPORT_JSON_STATUS_H
+#pragma once
 
 #include <limits.h>
 #include <stddef.h>
@@ -76,5 +75,3 @@ int json_server_read(const char *text, size_t length, char *version,
 /* The text, made plain, that an agent answers to CT_CTL_WHY ("why") or CT_CTL_STACKS ("stacks"), owned by the
  * caller. 0, -EBADMSG, -ENOMEM. */
 int json_text_read(const char *text, size_t length, const char *key, char **out);
-
-#endif

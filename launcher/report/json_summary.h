@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* summary.json read back, as far as the block for people needs it. */
-#ifndef LAUNCHER_REPORT_JSON_SUMMARY_H
-#define LAUNCHER_REPORT_JSON_SUMMARY_H
+#pragma once
 
 #include "worker_sdk/wire/message.h"
 
@@ -20,5 +19,3 @@ struct json_summary {
 
 /* 0, -errno when the file cannot be read, -EBADMSG. */
 int json_summary_read(const char *path, struct json_summary *out);
-
-#endif

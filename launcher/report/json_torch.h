@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The JSON of PyTorch's own tools: lines of the file timer read, torchrun's events written. */
-#ifndef LAUNCHER_REPORT_JSON_TORCH_H
-#define LAUNCHER_REPORT_JSON_TORCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,5 +40,3 @@ struct json_torch_event {
 
 /* Owned by the caller; NULL when memory is short. */
 char *json_torch_event_format(const struct json_torch_event *event);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The first cause of the last stop, kept while the run continues: for `ctrunctl why`. */
-#ifndef LAUNCHER_REPORT_LAST_FAILURE_H
-#define LAUNCHER_REPORT_LAST_FAILURE_H
+#pragma once
 
 #include "launcher/report/summary.h"
 
@@ -14,5 +13,3 @@ void last_failure_set(struct last_failure *why, const struct ct_stop *stop);
 /* The block, as it would be at the end; empty when nothing has failed. */
 void last_failure_format(struct messages_block *out, const struct last_failure *why,
                          const char *name, const char *run_id);
-
-#endif

@@ -6,8 +6,7 @@
  *       do         : leave the port out (one node: chosen freely), or stop pid 4242
  *
  * The first line is for grep; the code is stable. Each block is one write. */
-#ifndef LAUNCHER_REPORT_MESSAGES_H
-#define LAUNCHER_REPORT_MESSAGES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -106,5 +105,3 @@ void messages_explain_no_ha(struct messages_block *block, const struct ctrun_err
 /* E_LEADER_LOST: why this node ends without a verdict, and what does better. */
 void messages_explain_leader_lost(struct messages_block *block,
                                   const struct ctrun_error *err);
-
-#endif

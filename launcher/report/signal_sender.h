@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who sent a signal, in a sentence; and which signals are heard at all. */
-#ifndef LAUNCHER_REPORT_SIGNAL_SENDER_H
-#define LAUNCHER_REPORT_SIGNAL_SENDER_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -21,5 +20,3 @@ void signal_sender_describe_passed(char text[SIGNAL_SENDER_TEXT_MAX], int signal
  * --signals-to-handle is heard nevertheless, as torchrun does. SIGHUP, which nohup ignores,
  * stays ignored. */
 void signal_sender_heed(int signal);
-
-#endif

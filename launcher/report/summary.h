@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a run ended, for people, for grep and for the shell: a block with the root cause
  * first, then torchrun's own block with its labels, because scripts look for them. */
-#ifndef LAUNCHER_REPORT_SUMMARY_H
-#define LAUNCHER_REPORT_SUMMARY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -44,5 +43,3 @@ void summary_torchrun_format(struct messages_block *out, const struct summary *s
 
 /* Python's view of a worker's end: its code, or minus the signal; 0: nobody saw it end. */
 int summary_python_code(const struct ct_failure *failure);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* summary.json: how a run ended on this node, for programs; the facts of the block for people.
  * packaging/schema/summary.schema.json describes it, ctrun-events(7) explains it. */
-#ifndef LAUNCHER_REPORT_SUMMARY_JSON_H
-#define LAUNCHER_REPORT_SUMMARY_JSON_H
+#pragma once
 
 #include "launcher/report/bills.h"
 #include "launcher/report/summary.h"
@@ -29,5 +28,3 @@ struct summary_json {
 
 /* The file's bytes; the caller frees. NULL: out of memory. */
 char *summary_json_format(const struct summary_json *json, size_t *length);
-
-#endif

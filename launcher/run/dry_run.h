@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --dry-run: what ctrun would do, on stdout, with nothing opened and nothing started. */
-#ifndef LAUNCHER_RUN_DRY_RUN_H
-#define LAUNCHER_RUN_DRY_RUN_H
+#pragma once
 
 #include <stdio.h>
 
@@ -11,5 +10,3 @@
  * a code. */
 int dry_run_print(FILE *out, const struct config *config, bool as_json,
                   struct ctrun_error *err);
-
-#endif

@@ -2,8 +2,7 @@
 /* The GPUs of this node's workers, for --stragglers: how fast they run, and their errors. The driver may hang, so only
  * a thread calls it, one at a time, and what that one uses is its own as well as ours. NVML is opened by the first look
  * on a machine that has GPUs, for good. */
-#ifndef LAUNCHER_RUN_GPU_WATCH_H
-#define LAUNCHER_RUN_GPU_WATCH_H
+#pragma once
 
 #include "agent/watch/rank_load.h"
 
@@ -17,5 +16,3 @@ void gpu_watch_destroy(struct gpu_watch *watch);
 /* What the last look has seen, once, of the GPU of each of `count` workers; zeros: it is not known, or that look is not
  * back. Begins the next one. NULL is fine: nothing is known. Does not block. */
 void gpu_watch_look(struct gpu_watch *watch, struct rank_gpu *out, int count);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The exit code of a launcher that ends, and its own error file. */
-#ifndef LAUNCHER_RUN_LAUNCH_EXIT_H
-#define LAUNCHER_RUN_LAUNCH_EXIT_H
+#pragma once
 
 #include "launcher/config/config.h"
 
@@ -14,5 +13,3 @@ void launch_print_error(const struct config *config, const struct ctrun_error *e
 /* The same, and returns the exit code: prints the sentence, writes the launcher's error file
  * when TORCHELASTIC_ERROR_FILE names one, and returns the exit code. */
 int launch_fail(const struct config *config, const struct ctrun_error *err);
-
-#endif

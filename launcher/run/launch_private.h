@@ -11,8 +11,7 @@
  *     launch_gpu.c     whether the memory of GPUs is free again; how fast they run (gpu_watch.h)
  *     launch_exit.c    the exit code and error file of the launcher itself
  *     launch_end.c     what they hear at the end, summary.json, the exit code */
-#ifndef LAUNCHER_RUN_LAUNCH_PRIVATE_H
-#define LAUNCHER_RUN_LAUNCH_PRIVATE_H
+#pragma once
 
 #include "agent/agent.h"
 #include "launcher/etcd/leader_candidate.h"
@@ -149,5 +148,3 @@ void launch_notice_orphans(struct launch *launch);
 void launch_explain(struct launch *launch, const struct ctrun_error *err);
 /* How the agent ended: tells people and programs, returns the exit code. */
 int launch_end(struct launch *launch, struct agent_result *result);
-
-#endif

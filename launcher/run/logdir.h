@@ -7,8 +7,7 @@
  * and so on when the count repeats because only the membership changed. Nothing that
  * exists is ever deleted, except empty directories of a temporary base at the end. All
  * paths are absolute. */
-#ifndef LAUNCHER_RUN_LOGDIR_H
-#define LAUNCHER_RUN_LOGDIR_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -47,5 +46,3 @@ int logdir_write(const struct logdir *dir, const char *name, const void *data,
 bool logdir_tidy(struct logdir *dir);
 /* Removes what stayed empty when the base is temporary. Idempotent. */
 void logdir_close(struct logdir *dir);
-
-#endif

@@ -5,8 +5,7 @@
  *
  *     logdir_blocking_begin() ── logdir_blocking_wait() for each worker ── ... ── logdir_blocking_close()
  *          └── a thread makes one folder after the other */
-#ifndef LAUNCHER_RUN_LOGDIR_BLOCKING_H
-#define LAUNCHER_RUN_LOGDIR_BLOCKING_H
+#pragma once
 
 #include "launcher/run/logdir.h"
 
@@ -41,5 +40,3 @@ int logdir_blocking_write(struct logdir_blocking *blocking,
 void logdir_blocking_tidy(struct logdir_blocking *blocking);
 /* logdir_close(), as far as somebody answers. */
 void logdir_blocking_close(struct logdir_blocking *blocking);
-
-#endif

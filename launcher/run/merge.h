@@ -7,8 +7,7 @@
  *
  * They meet at a Unix socket that is named after run and node, in a folder that is closed to other
  * users (agent/control/ctl_dir.h). A connection that ends without a word is an agent that was killed. */
-#ifndef LAUNCHER_RUN_MERGE_H
-#define LAUNCHER_RUN_MERGE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -33,5 +32,3 @@ int merge_tasks(struct merge *out, const struct options *options, char *const *e
                 struct ctrun_error *err);
 /* Tells the others our exit code. Accepts a zeroed one. */
 void merge_close(struct merge *merge, int code);
-
-#endif

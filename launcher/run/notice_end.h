@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What people hear of the end of the allocation: at the start, and when it is near. All nodes of a
  * job have the same one: one of them speaks. */
-#ifndef LAUNCHER_RUN_NOTICE_END_H
-#define LAUNCHER_RUN_NOTICE_END_H
+#pragma once
 
 #include "agent/agent.h"
 #include "launcher/config/config.h"
@@ -12,5 +11,3 @@ int notice_end_check(const struct config *config, struct ctrun_error *err);
 /* That there is little time; that --stop-before-end has no end to go by. */
 void notice_end_beginning(const struct config *config);
 void notice_end_near(const struct config *config, const struct agent_ending *ending);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What people hear when ctrun is sent a signal: one line, and how long the workers have to save.
  * Of a batch system that signals every node the first node speaks for all. */
-#ifndef LAUNCHER_RUN_NOTICE_SIGNAL_H
-#define LAUNCHER_RUN_NOTICE_SIGNAL_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -14,5 +13,3 @@ void notice_signal(const struct config *config, const char *text, int signal,
                    pid_t sender, bool is_first);
 /* While they save. */
 void notice_signal_left(const struct config *config, uint64_t left_ms);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What people hear when a world begins: its size, and what does not fit. */
-#ifndef LAUNCHER_RUN_NOTICE_START_H
-#define LAUNCHER_RUN_NOTICE_START_H
+#pragma once
 
 #include "launcher/config/config.h"
 
@@ -11,5 +10,3 @@
  * prove nothing to each other, in the first world of this node and not with --quiet. */
 void notice_start(const struct config *config, const struct ct_start *start,
                   bool is_first, char printed[CT_LAYOUT_MAX]);
-
-#endif

@@ -2,8 +2,7 @@
 /* One worker's argv, environment and files, from the configuration and the round's
  * ranks: byte for byte what torchrun gives. Makes the worker's log directory; touches
  * nothing else. */
-#ifndef LAUNCHER_RUN_PLAN_H
-#define LAUNCHER_RUN_PLAN_H
+#pragma once
 
 #include "agent/worker/plan.h"
 #include "launcher/config/config.h"
@@ -27,5 +26,3 @@ char *plan_ranks_prefix(const struct config *config, const char *local_ranks,
                         const char *ranks, bool is_teed);
 /* argv alone, NULL-terminated, owned by the caller; NULL when memory is short. */
 char **plan_argv(const struct config *config, int local_rank);
-
-#endif

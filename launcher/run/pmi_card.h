@@ -3,8 +3,7 @@
  * when it has made one. One value of PMI-2's key-value space, so no semicolon and no newline. Pure.
  *
  *     TOKEN in hex, or "-"|ctrun 1|node1|41234|10.0.0.11|fd00::11| */
-#ifndef LAUNCHER_RUN_PMI_CARD_H
-#define LAUNCHER_RUN_PMI_CARD_H
+#pragma once
 
 #include "launcher/net/server_record.h"
 #include "launcher/pmi/pmi2.h"
@@ -22,5 +21,3 @@ struct pmi_card {
 int pmi_card_format(char dst[PMI2_VALUE_MAX], const struct pmi_card *card);
 /* 0 or -EBADMSG. */
 int pmi_card_parse(struct pmi_card *out, const char *text);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looks at this node before the first worker starts: what will hurt is told while it is cheap to
  * mend (GPUs, shared memory, open files), and what can never work is refused. */
-#ifndef LAUNCHER_RUN_PREFLIGHT_H
-#define LAUNCHER_RUN_PREFLIGHT_H
+#pragma once
 
 #include "launcher/config/config.h"
 #include "launcher/report/messages.h"
@@ -14,5 +13,3 @@ void preflight_warn(const struct config *config);
 /* 0, or CTRUN_E_LOOPBACK and a block that says why: a batch system has given other hosts, and the
  * endpoint is this machine for each of them. */
 int preflight_check_endpoint(struct messages_block *out, const struct config *config);
-
-#endif

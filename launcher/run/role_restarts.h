@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --role-restarts: whether a worker that has failed is started again alone. Counted for each role
  * over its workers of this node, from zero in every round. A zeroed one is empty. Pure. */
-#ifndef LAUNCHER_RUN_ROLE_RESTARTS_H
-#define LAUNCHER_RUN_ROLE_RESTARTS_H
+#pragma once
 
 #include "rendezvous/round/crash_loop.h"
 #include "worker_sdk/wire/message.h"
@@ -34,5 +33,3 @@ enum role_restarts_answer
 role_restarts_ask(struct role_restarts *restarts,
                   const struct role_restarts_request *request);
 void role_restarts_deinit(struct role_restarts *restarts);
-
-#endif

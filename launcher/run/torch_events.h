@@ -7,8 +7,7 @@
  *                  agent SUCCEEDED (the run came to an end, be it a bad one) or FAILED
  *
  * Does nothing when it is off. */
-#ifndef LAUNCHER_RUN_TORCH_EVENTS_H
-#define LAUNCHER_RUN_TORCH_EVENTS_H
+#pragma once
 
 #include "launcher/config/config.h"
 
@@ -37,5 +36,3 @@ void torch_events_worker_ended(struct torch_events *events,
                                const struct ct_failure *end);
 /* why: NULL, or what kept the agent from bringing the run to an end. */
 void torch_events_over(struct torch_events *events, const char *why);
-
-#endif

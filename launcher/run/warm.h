@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --warm: what this node's template starts with. */
-#ifndef LAUNCHER_RUN_WARM_H
-#define LAUNCHER_RUN_WARM_H
+#pragma once
 
 #include "agent/process/template.h"
 #include "launcher/config/config.h"
@@ -16,5 +15,3 @@ struct warm {
  * asked for a warning has said why; or a code. warm_deinit() in any case. */
 int warm_init(struct warm *out, const struct config *config, struct ctrun_error *err);
 void warm_deinit(struct warm *warm);
-
-#endif

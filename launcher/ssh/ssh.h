@@ -7,8 +7,7 @@
  *
  * Every host's node is an ordinary ctrun with the command line that was typed; the rank, the
  * place to meet, which the first host serves, and a token are given to it. */
-#ifndef LAUNCHER_SSH_SSH_H
-#define LAUNCHER_SSH_SSH_H
+#pragma once
 
 #include "launcher/options/option.h"
 #include "worker_sdk/wire/auth.h"
@@ -21,5 +20,3 @@ int ssh_run(const struct options *options, char **argv,
 /* For --dry-run and --print-config: this process becomes the first node of such a run. 0, or
  * a code. */
 int ssh_preview(const struct options *options, struct ctrun_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  *        └──── time is up, ssh ends, nonsense ──────┴──────────────┴──> over
  *
  * When it is over, on_over is called once, from ssh_conn_reap() only. */
-#ifndef LAUNCHER_SSH_SSH_CONN_H
-#define LAUNCHER_SSH_SSH_CONN_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -66,5 +65,3 @@ void ssh_conn_pause(struct ssh_conn *conn, bool is_paused);
 void ssh_conn_reap(struct ssh_conn *conn);
 /* Kills ssh when it is there still. */
 void ssh_conn_close(struct ssh_conn *conn);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a --hosts run comes out: the lines of all workers with their host in front, and what
  * the launchers of all hosts say, once. */
-#ifndef LAUNCHER_SSH_SSH_CONSOLE_H
-#define LAUNCHER_SSH_SSH_CONSOLE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -43,5 +42,3 @@ struct ssh_message_dedup *ssh_message_dedup_create(uint32_t hosts);
 bool ssh_message_dedup_is_new(struct ssh_message_dedup *dedup, uint32_t place,
                               const char *text, size_t length);
 void ssh_message_dedup_destroy(struct ssh_message_dedup *dedup); /* NULL is fine */
-
-#endif

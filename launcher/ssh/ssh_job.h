@@ -4,8 +4,7 @@
  * so that nothing of it has to be quoted and no secret shows in a process list.
  *
  * A job is zeroed or whole; ssh_job_deinit() accepts both. */
-#ifndef LAUNCHER_SSH_SSH_JOB_H
-#define LAUNCHER_SSH_SSH_JOB_H
+#pragma once
 
 #include "worker_sdk/base/buf.h"
 #include "worker_sdk/base/error.h"
@@ -42,5 +41,3 @@ void ssh_job_deinit(struct ssh_job *job);
 uint32_t ssh_job_count(const struct ssh_job *job);
 /* The name without "user@". */
 const char *ssh_job_host(const struct ssh_job *job, uint32_t place);
-
-#endif

@@ -17,8 +17,7 @@
  *     (end of file) ────────────────────────▶ whoever is above is gone: end everything at once
  *
  * Frames of wire/frame.h with kinds of their own; one layout for all. Pure. */
-#ifndef LAUNCHER_SSH_SSH_MESSAGE_H
-#define LAUNCHER_SSH_SSH_MESSAGE_H
+#pragma once
 
 #include "worker_sdk/wire/frame.h"
 
@@ -61,5 +60,3 @@ struct ssh_message {
 int ssh_message_encode(struct ct_buf *out, const struct ssh_message *message);
 /* 0, or -EBADMSG: malformed, or of no kind that there is. */
 int ssh_message_decode(const struct ct_frame *frame, struct ssh_message *out);
-
-#endif

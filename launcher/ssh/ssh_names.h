@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which hosts (--hosts, --hosts-file), which of them is this machine, and which names of the
  * environment go along (--hosts-env). */
-#ifndef LAUNCHER_SSH_SSH_NAMES_H
-#define LAUNCHER_SSH_SSH_NAMES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -22,5 +21,3 @@ bool ssh_names_is_here(const char *name, const char *self);
  * what `more` names ("NAME,PREFIX*,..."). A new list, NULL at the end, its entries borrowed
  * from env; NULL when memory is short. */
 char **ssh_names_choose(char *const *env, const char *more);
-
-#endif

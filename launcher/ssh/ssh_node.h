@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* This host's own ctrun in a --hosts run, as a child: its workers' output, what it says itself,
  * and its end, all as messages. */
-#ifndef LAUNCHER_SSH_SSH_NODE_H
-#define LAUNCHER_SSH_SSH_NODE_H
+#pragma once
 
 #include "agent/loop/loop.h"
 #include "launcher/ssh/ssh_stage_receive.h"
@@ -30,5 +29,3 @@ void ssh_node_pause(struct ssh_node *node, bool is_paused);
 void ssh_node_reap(struct ssh_node *node);
 /* Kills it when it is there still. NULL is fine. */
 void ssh_node_close(struct ssh_node *node);
-
-#endif

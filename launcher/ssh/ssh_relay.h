@@ -2,9 +2,6 @@
 /* `ctrun --relay`: what ssh starts on a host of a --hosts run. Reads its job from standard
  * input, looks after its part of the run, and ends with it; when standard input ends first,
  * everything here is killed at once. Returns the exit code. */
-#ifndef LAUNCHER_SSH_SSH_RELAY_H
-#define LAUNCHER_SSH_SSH_RELAY_H
+#pragma once
 
 int ssh_relay_run(void);
-
-#endif

@@ -5,8 +5,7 @@
  *     CALLING ──all READY, or enough──> (STAGING ──>) SERVING ──address──> RUNNING ──all ended──> over
  *        └──────── too few ───────────────────────────────┴── signal, the host is lost ──▲
  */
-#ifndef LAUNCHER_SSH_SSH_ROOT_H
-#define LAUNCHER_SSH_SSH_ROOT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -28,5 +27,3 @@ struct ssh_root_options {
 
 /* The exit code, or a code when nothing could be started. */
 int ssh_root_run(const struct ssh_root_options *options, struct ctrun_error *err);
-
-#endif

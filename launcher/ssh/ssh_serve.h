@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rendezvous of a --hosts run: a server on a port that the kernel chooses and that is held
  * from then on, on the first host that was reached, under an address that the others know. */
-#ifndef LAUNCHER_SSH_SSH_SERVE_H
-#define LAUNCHER_SSH_SSH_SERVE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ struct ssh_serve;
 int ssh_serve_open(struct ssh_serve **out, const struct ssh_job *job, uint32_t place,
                    char *endpoint, size_t size, struct ctrun_error *err);
 void ssh_serve_close(struct ssh_serve *serve); /* NULL is fine */
-
-#endif

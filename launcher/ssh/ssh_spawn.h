@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A child of a --hosts process with pipes of its own: ssh, or this host's ctrun. */
-#ifndef LAUNCHER_SSH_SSH_SPAWN_H
-#define LAUNCHER_SSH_SSH_SPAWN_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -24,5 +23,3 @@ struct ssh_spawn {
 /* Starts it in a process group of its own, with default dispositions but for what was ignored
  * when we came. Its pid, or a negative errno; no descriptor is left open then. */
 pid_t ssh_spawn(struct ssh_spawn *spawn, struct ctrun_error *err);
-
-#endif

@@ -22,8 +22,7 @@
  *
  * Hosts give a sign of life twice a second. When one is silent, or nothing moves, for as long as
  * --hosts-timeout, that is an error which names the hosts. */
-#ifndef LAUNCHER_SSH_SSH_STAGE_H
-#define LAUNCHER_SSH_SSH_STAGE_H
+#pragma once
 
 #include "agent/loop/loop.h"
 #include "launcher/options/option.h"
@@ -70,5 +69,3 @@ void ssh_stage_on_message(struct ssh_stage *stage, const struct ssh_message *mes
 /* Connections take bytes again. NULL is fine. */
 void ssh_stage_room(struct ssh_stage *stage);
 void ssh_stage_close(struct ssh_stage *stage); /* NULL is fine */
-
-#endif

@@ -5,8 +5,7 @@
  *     (STAGE ...) ──last piece──> CHECKING ──NEED──> TAKING ──STAGED──> whole
  *                                     └────────────────┴── FAILED: nothing more is taken
  */
-#ifndef LAUNCHER_SSH_SSH_STAGE_RECEIVE_H
-#define LAUNCHER_SSH_SSH_STAGE_RECEIVE_H
+#pragma once
 
 #include "agent/loop/loop.h"
 #include "launcher/ssh/ssh_job.h"
@@ -38,5 +37,3 @@ int ssh_stage_receive_apply(const struct ssh_stage_receive *receive, struct ct_e
                             char ***argv);
 /* The copies may be changed by others from now on. NULL is fine. */
 void ssh_stage_receive_close(struct ssh_stage_receive *receive);
-
-#endif

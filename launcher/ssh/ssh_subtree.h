@@ -8,8 +8,7 @@
  *                └─> FAILED  └───────────┴─> LOST
  *
  * The last state of every line is final; each change is one message to on_message. */
-#ifndef LAUNCHER_SSH_SSH_SUBTREE_H
-#define LAUNCHER_SSH_SSH_SUBTREE_H
+#pragma once
 
 #include "agent/loop/loop.h"
 #include "launcher/ssh/ssh_job.h"
@@ -57,5 +56,3 @@ enum ssh_host_state ssh_subtree_state(const struct ssh_subtree *subtree,
                                       uint32_t place);
 /* Kills what is left here; what is elsewhere sees the connections end. NULL is fine. */
 void ssh_subtree_destroy(struct ssh_subtree *subtree);
-
-#endif

@@ -10,8 +10,7 @@
  * order of their bytes. A decoded manifest is safe to be written below a folder: no path leaves
  * it, none comes twice, and what is above an entry is a folder of the same manifest, never a
  * link. Links are made as they are, and nobody writes through them. Pure. */
-#ifndef LAUNCHER_STAGE_STAGE_MANIFEST_H
-#define LAUNCHER_STAGE_STAGE_MANIFEST_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -106,5 +105,3 @@ uint64_t stage_chunk_offset(const struct stage_entry *file, uint32_t chunk);
 bool stage_path_is_safe(const char *path);
 /* In the order of a walk: as strcmp(), but '/' comes before everything. */
 int stage_path_compare(const char *a, const char *b);
-
-#endif

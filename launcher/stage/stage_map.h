@@ -2,8 +2,7 @@
 /* How a staged run learns where its files are: PROGRAM and the usual variables name the copy
  * where they named what was staged, and CTRUN_STAGE_DIR names the folder of all copies. Nothing
  * else is changed, in particular no argument of the program. Pure. */
-#ifndef LAUNCHER_STAGE_STAGE_MAP_H
-#define LAUNCHER_STAGE_STAGE_MAP_H
+#pragma once
 
 #include "launcher/stage/stage_manifest.h"
 #include "worker_sdk/base/env.h"
@@ -21,5 +20,3 @@ int stage_map_path(char *dst, size_t size, const struct stage_manifest *manifest
  * and VIRTUAL_ENV each part that was staged. 0, -ENOMEM. */
 int stage_map_env(struct ct_env *env, const struct stage_manifest *manifest,
                   const char *dir);
-
-#endif

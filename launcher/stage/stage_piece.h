@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Some bytes of a chunk on their way: u32 chunk, u32 where in it, the bytes. Pure. */
-#ifndef LAUNCHER_STAGE_STAGE_PIECE_H
-#define LAUNCHER_STAGE_STAGE_PIECE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ void stage_piece_put_head(uint8_t head[STAGE_PIECE_HEAD_BYTES], uint32_t chunk,
                           uint32_t offset);
 /* 0, -EBADMSG: too short, or without bytes. */
 int stage_piece_decode(struct stage_piece *out, const void *data, size_t length);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * What is neither file, folder nor link is refused, and so is what cannot be read. The folder
  * that copies go to is left out where it lies inside of a source. */
-#ifndef LAUNCHER_STAGE_STAGE_SCAN_H
-#define LAUNCHER_STAGE_STAGE_SCAN_H
+#pragma once
 
 #include "launcher/stage/stage_manifest.h"
 
@@ -26,5 +25,3 @@ void stage_scan_close(struct stage_scan *scan); /* NULL is fine */
  * another size or time than in the manifest. */
 int stage_scan_open_file(const struct stage_manifest *manifest,
                          const struct stage_entry *file, struct ctrun_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A set of a manifest's chunks: what a host still needs. It travels in runs of neighbours, as
  * many messages as it takes: u32 first, u32 count, again and again. Pure. */
-#ifndef LAUNCHER_STAGE_STAGE_SET_H
-#define LAUNCHER_STAGE_STAGE_SET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,5 +28,3 @@ size_t stage_set_encode(const struct stage_set *set, uint32_t *from, uint8_t *da
                         size_t size);
 /* Adds what one message has. 0, -EBADMSG: nothing or some of it was added. */
 int stage_set_decode(struct stage_set *set, const void *data, size_t length);
-
-#endif

@@ -9,8 +9,7 @@
  * when a process dies, so nothing can be left locked.
  *
  * Files come about in KEY-N.parts and are renamed to their place when they are whole. */
-#ifndef LAUNCHER_STAGE_STAGE_SLOT_H
-#define LAUNCHER_STAGE_STAGE_SLOT_H
+#pragma once
 
 #include <limits.h>
 
@@ -47,5 +46,3 @@ int stage_slot_check_exec(const struct stage_slot *slot, struct ctrun_error *err
 /* Removes the copy, unless another run uses it. */
 void stage_slot_remove(struct stage_slot *slot);
 void stage_slot_close(struct stage_slot *slot);
-
-#endif

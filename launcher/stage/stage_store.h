@@ -6,8 +6,7 @@
  *
  * What counts is the checksum of what lies there, read anew for every run, not its time or what
  * an earlier run has noted. A chunk that does not have its checksum is an error, never a file. */
-#ifndef LAUNCHER_STAGE_STAGE_STORE_H
-#define LAUNCHER_STAGE_STAGE_STORE_H
+#pragma once
 
 #include "launcher/stage/stage_set.h"
 #include "launcher/stage/stage_slot.h"
@@ -33,5 +32,3 @@ const char *stage_store_path(const struct stage_store *store);
 uint64_t stage_store_done(const struct stage_store *store);
 /* What is whole stays for the next run; `is_removed`: nothing does, unless others use it. */
 void stage_store_close(struct stage_store *store, bool is_removed); /* NULL is fine */
-
-#endif

@@ -2,8 +2,7 @@
 /* What the files of a host's copies share: stage_store.c takes what is missing, stage_store_check.c
  * finds out what is there already, and stage_store_file.c puts a file into its place. Each needs only
  * what is named after it. */
-#ifndef LAUNCHER_STAGE_STAGE_STORE_PRIVATE_H
-#define LAUNCHER_STAGE_STAGE_STORE_PRIVATE_H
+#pragma once
 
 #include <sys/stat.h>
 
@@ -59,5 +58,3 @@ int stage_store_finish_file(struct stage_store *store, const struct stage_entry 
 
 /* From the beginning, in the next slot. 0, CTRUN_E_STAGE. */
 int stage_store_begin(struct stage_store *store, struct ctrun_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes and names of --stage as people see them. Pure. */
-#ifndef LAUNCHER_STAGE_STAGE_TEXT_H
-#define LAUNCHER_STAGE_STAGE_TEXT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -18,5 +17,3 @@ void stage_text_folder(char dst[STAGE_TEXT_NAME_MAX], unsigned uid);
 void stage_text_key(char dst[STAGE_TEXT_NAME_MAX], const uint8_t key[16], int number);
 /* A name for the part of a file, from what it will be called. */
 void stage_text_part(char dst[STAGE_TEXT_NAME_MAX], const char *path);
-
-#endif

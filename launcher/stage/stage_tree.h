@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files below an open folder, reached part by part without following a symbolic link: what was
  * put in the way leads nowhere else. */
-#ifndef LAUNCHER_STAGE_STAGE_TREE_H
-#define LAUNCHER_STAGE_STAGE_TREE_H
+#pragma once
 
 #include "launcher/stage/stage_manifest.h"
 
@@ -32,5 +31,3 @@ int stage_tree_remove(int dir, const char *name);
  * __pycache__: what Python has compiled of files that are still the same. 0 or -errno. */
 int stage_tree_prune(int folder, const char *path,
                      const struct stage_manifest *manifest);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What libctrun calls and glibc 2.17 does not have, for builds of the wheel: included before everything
  * else (-include). Each has the meaning of the function that it stands for. */
-#ifndef CTRUN_OLD_LIBC_H
-#define CTRUN_OLD_LIBC_H
+#pragma once
 
 #include <errno.h>
 #include <stdlib.h>
@@ -47,6 +46,4 @@ static inline void ctrun_old_bzero(void *data, size_t bytes)
     __asm__ volatile("" : : "r"(data) : "memory");
 }
 #define explicit_bzero ctrun_old_bzero
-#endif
-
 #endif

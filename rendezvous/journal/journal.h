@@ -25,8 +25,7 @@
  *
  * Texts and messages inside are coded as on the wire (worker_sdk/wire/message.h). Kinds are
  * numbered forever; who changes what is inside one takes a new number or raises the version. */
-#ifndef RENDEZVOUS_JOURNAL_JOURNAL_H
-#define RENDEZVOUS_JOURNAL_JOURNAL_H
+#pragma once
 
 #include "rendezvous/round/round.h"
 
@@ -123,5 +122,3 @@ void journal_frame_encode(uint8_t head[JOURNAL_FRAME_BYTES], const uint8_t *batc
  * not complete; -EBADMSG: something else, or its checksum is wrong. */
 int64_t journal_frame_decode(const uint8_t *data, size_t length, const uint8_t **batch,
                              size_t *batch_length);
-
-#endif

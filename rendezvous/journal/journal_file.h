@@ -13,8 +13,7 @@
  * anew beside itself, forced to the disk and renamed. A write that fails (full disk) is reported once,
  * counts as kept, and is made good by a new file as soon as one can be written. A server that begins
  * on a full disk continues with the file as it was read. */
-#ifndef RENDEZVOUS_JOURNAL_JOURNAL_FILE_H
-#define RENDEZVOUS_JOURNAL_JOURNAL_FILE_H
+#pragma once
 
 #include "rendezvous/journal/journal.h"
 #include "worker_sdk/base/error.h"
@@ -31,5 +30,3 @@ int journal_file_open(struct journal_file **out, const char *path,
 const struct journal_sink *journal_file_sink(const struct journal_file *file);
 /* NULL is fine. */
 void journal_file_close(struct journal_file *file);
-
-#endif

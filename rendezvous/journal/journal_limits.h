@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Caps of the journal, each with its reason. */
-#ifndef RENDEZVOUS_JOURNAL_JOURNAL_LIMITS_H
-#define RENDEZVOUS_JOURNAL_JOURNAL_LIMITS_H
+#pragma once
 
 enum {
     /* Of RUNS_MAX small runs, or some of the largest ones. */
@@ -9,5 +8,3 @@ enum {
     /* What is not live any more, beyond as much as is: then the file is written anew. */
     JOURNAL_FILE_SLACK_BYTES = 1 << 20,
 };
-
-#endif

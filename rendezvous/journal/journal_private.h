@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What journal.c writes and journal_book.c reads. */
-#ifndef RENDEZVOUS_JOURNAL_JOURNAL_PRIVATE_H
-#define RENDEZVOUS_JOURNAL_JOURNAL_PRIVATE_H
+#pragma once
 
 enum {
     JOURNAL_RECORD_BYTES = 5 /* kind and length */
@@ -17,5 +16,3 @@ enum journal_kind {
     JOURNAL_WORLD = 8,    /* WORLD, losses told since, ranks that are lost */
     JOURNAL_AFTER = 7,    /* ct_hash() of the run's batch before this one */
 };
-
-#endif

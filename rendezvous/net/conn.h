@@ -9,8 +9,7 @@
  * so to the peer and waits until that closes too, so that a reset cannot overtake our last
  * words. on_close is called once, from the event loop and never from inside conn_close(): the
  * user may close connections while it walks over its own structures. Memory is freed after. */
-#ifndef RENDEZVOUS_NET_CONN_H
-#define RENDEZVOUS_NET_CONN_H
+#pragma once
 
 #include <uv.h>
 
@@ -119,5 +118,3 @@ void conn_close(struct conn *conn, const char *reason);
 void conn_note(struct conn *conn, enum reject_kind kind);
 /* Closes a connection that should not be here, with such a line. */
 void conn_turn_away(struct conn *conn, enum reject_kind kind);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Caps of listeners and connections, each with its reason. */
-#ifndef RENDEZVOUS_NET_CONN_LIMITS_H
-#define RENDEZVOUS_NET_CONN_LIMITS_H
+#pragma once
 
 enum {
     /* Every node of a large job dials at once; the kernel lowers it to somaxconn. */
@@ -27,5 +26,3 @@ enum {
     /* Bytes handed to libuv and not yet taken by the kernel; the rest waits in our buffer. */
     CONN_WRITE_MARK_BYTES = 256 << 10,
 };
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A listening TCP socket: on one address or on all, at one port, any, or the first free one of
  * a range. */
-#ifndef RENDEZVOUS_NET_LISTEN_FD_H
-#define RENDEZVOUS_NET_LISTEN_FD_H
+#pragma once
 
 #include "worker_sdk/net/addr.h"
 #include "worker_sdk/net/port_range.h"
@@ -17,5 +16,3 @@ struct listen_place {
  * A machine without IPv6 gets a v4 socket for "all". -EADDRINUSE, or another negative errno;
  * *bound is then the last address that was tried. */
 int listen_fd_open(const struct listen_place *place, struct ct_addr *bound);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A listening socket on the loop: on one address, or on all (v4 and v6). However many come at
  * once, they are taken a few at a time, so that what else the loop has to do comes in between. */
-#ifndef RENDEZVOUS_NET_LISTENER_H
-#define RENDEZVOUS_NET_LISTENER_H
+#pragma once
 
 #include <uv.h>
 
@@ -32,5 +31,3 @@ int listener_open(struct listener *listener, uv_loop_t *loop,
 void listener_retry(struct listener *listener);
 /* on_closed(context) comes later, or at once when it never was open. May be NULL. */
 void listener_close(struct listener *listener, void (*on_closed)(void *context));
-
-#endif

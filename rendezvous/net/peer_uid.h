@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whose process is at the other end of a TCP connection that stays on this machine: the kernel's
  * word (sock_diag(7)), as SO_PEERCRED is for Unix sockets. */
-#ifndef RENDEZVOUS_NET_PEER_UID_H
-#define RENDEZVOUS_NET_PEER_UID_H
+#pragma once
 
 #include "worker_sdk/net/addr.h"
 
@@ -16,5 +15,3 @@ enum peer_user {
 };
 
 enum peer_user peer_user_of(const struct ct_addr *remote, const struct ct_addr *local);
-
-#endif

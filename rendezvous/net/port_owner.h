@@ -3,8 +3,7 @@
  *
  * Reads /proc/net/tcp and tcp6 for the socket's inode, then /proc/PID/fd for its owner. Sees
  * what this user may see: its own processes, or all for root. */
-#ifndef RENDEZVOUS_NET_PORT_OWNER_H
-#define RENDEZVOUS_NET_PORT_OWNER_H
+#pragma once
 
 #include <sys/types.h>
 
@@ -17,5 +16,3 @@ enum {
 int port_owner_describe(int port, char *dst);
 /* Which of the processes holds the socket; -1: none of them, or it cannot be seen. */
 int port_owner_choose(unsigned long inode, const pid_t *pids, int count);
-
-#endif

@@ -4,8 +4,7 @@
  *
  *     warning: refused 10.1.2.3: it is no node of this run (and 41 more like it in 10 s)
  */
-#ifndef RENDEZVOUS_NET_REJECTS_H
-#define RENDEZVOUS_NET_REJECTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,5 +36,3 @@ bool rejects_note(struct rejects *rejects, enum reject_kind kind, uint64_t now_m
 const char *reject_name(enum reject_kind kind); /* "foreign", ...; for metrics */
 /* "it speaks none of our protocols" */
 const char *reject_sentence(enum reject_kind kind);
-
-#endif

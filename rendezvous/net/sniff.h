@@ -3,8 +3,7 @@
  *
  * A ctrun frame begins with 0xC7, HTTP with a capital letter, TCPStore (every dialect) with a
  * query number of at most 0x12. The three sets are disjoint. */
-#ifndef RENDEZVOUS_NET_SNIFF_H
-#define RENDEZVOUS_NET_SNIFF_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ enum sniff_kind {
 };
 
 enum sniff_kind sniff_first_bytes(const uint8_t *data, size_t length);
-
-#endif

@@ -2,8 +2,7 @@
 /* Nodes that came and are not here: when they were seen last, and why they are away. For people.
  *
  * Keeps the first CONTACTS_MAX and counts the rest, for anybody may invent any number of names. Pure. */
-#ifndef RENDEZVOUS_REPORT_CONTACTS_H
-#define RENDEZVOUS_REPORT_CONTACTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ void contacts_remove(struct contacts *contacts, const char *host);
 const struct contact *contacts_find(const struct contacts *contacts, const char *host);
 /* "node3" is "node3.cluster", but not "node3.other" beside "node3.cluster". */
 bool contacts_is_same_host(const char *a, const char *b);
-
-#endif

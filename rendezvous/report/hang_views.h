@@ -4,8 +4,7 @@
  *     world      : of 8 ranks on 2 nodes 7 wait in a collective (0-3, 5-7); last steps 41 to 42
  *
  * The node that tells the stuck rank knows its own ranks only, so that line is the server's. Pure. */
-#ifndef RENDEZVOUS_REPORT_HANG_VIEWS_H
-#define RENDEZVOUS_REPORT_HANG_VIEWS_H
+#pragma once
 
 #include "worker_sdk/wire/message.h"
 
@@ -21,5 +20,3 @@ void hang_views_add(struct hang_views *views, const struct ct_hang_view *view);
 /* Adds the line to the facts of a stuck rank, if more than one node has looked; when there is no
  * room, none. */
 void hang_views_add_fact(const struct hang_views *views, struct ct_failure *failure);
-
-#endif

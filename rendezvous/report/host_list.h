@@ -2,8 +2,7 @@
 /* A short list of host names for people: who is missing, who has joined.
  *
  * Keeps the first HOST_LIST_MAX and counts the rest. Pure. */
-#ifndef RENDEZVOUS_REPORT_HOST_LIST_H
-#define RENDEZVOUS_REPORT_HOST_LIST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -25,5 +24,3 @@ void host_list_add(struct host_list *list, const char *host);
 void host_list_remove(struct host_list *list, const char *host);
 /* "n2, n7 and 3 more"; empty text for an empty list. Cut where dst[size] ends. */
 void host_list_format(const struct host_list *list, char *dst, size_t size);
-
-#endif

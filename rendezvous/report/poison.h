@@ -2,8 +2,7 @@
 /* Samples that were in work at more than one death: what root causes of a run were working on, as their workers
  * told it (ctrun_batch()), held against what earlier ones were. That is a fact; whether the samples are the
  * reason nobody here knows. Pure. */
-#ifndef RENDEZVOUS_REPORT_POISON_H
-#define RENDEZVOUS_REPORT_POISON_H
+#pragma once
 
 #include "worker_sdk/wire/message.h"
 
@@ -30,5 +29,3 @@ void poison_add(struct poison *poison, const struct ct_samples *samples);
 void poison_on_root(struct poison *poison, const struct ct_failure *root);
 /* Adds what was found to `failure`, if it is that root cause; another fact makes room if it must. */
 void poison_add_fact(const struct poison *poison, struct ct_failure *failure);
-
-#endif

@@ -8,8 +8,7 @@
  * nothing. Without progress: right after the start (--min-uptime), or at a step that the program has
  * told. What comes from outside or from another failure never counts: SIGTERM, lost nodes and peers,
  * a rank that is stuck. */
-#ifndef RENDEZVOUS_ROUND_CRASH_LOOP_H
-#define RENDEZVOUS_ROUND_CRASH_LOOP_H
+#pragma once
 
 #include "worker_sdk/wire/message.h"
 
@@ -28,5 +27,3 @@ struct crash_loop {
 bool crash_loop_take(struct crash_loop *loop, const struct ct_failure *root);
 /* True for a program that is not there, or is none: no restart will help. */
 bool crash_loop_is_hopeless(const struct ct_failure *root);
-
-#endif

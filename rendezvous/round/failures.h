@@ -11,8 +11,7 @@
  * (E_PEER_LOST): such a victim stands behind those that were not. Deaths that we caused
  * (CT_CAUSE_STOPPED) are consequences: they are listed behind all others, never in front. A
  * failure that is reported twice, at once and in the STOPPED of its node, counts once. Pure. */
-#ifndef RENDEZVOUS_ROUND_FAILURES_H
-#define RENDEZVOUS_ROUND_FAILURES_H
+#pragma once
 
 #include "worker_sdk/wire/message.h"
 
@@ -54,5 +53,3 @@ struct ct_more failures_count_more(const struct failures *failures);
 /* What a launcher ends with because of this: a code of its own, 128 + signal, 137 for OOM,
  * 126 or 127 for exec, the codes of wire/contract.h for the rest. Never 0. */
 uint8_t failures_exit_code(const struct ct_failure *failure);
-
-#endif

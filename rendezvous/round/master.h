@@ -8,8 +8,7 @@
  *   4. it sits beside the server (loopback): the address of the server that another node
  *      dialled, because that one is proved to be reachable
  * Nothing is looked up and no name is guessed. Pure. */
-#ifndef RENDEZVOUS_ROUND_MASTER_H
-#define RENDEZVOUS_ROUND_MASTER_H
+#pragma once
 
 #include "rendezvous/round/member.h"
 
@@ -18,5 +17,3 @@ void master_choose(char *dst, struct member *const *world, size_t count);
 /* False: an address of a host for itself, and the two are on different ones. */
 bool master_is_common(const char *master, const struct member *a,
                       const struct member *b);
-
-#endif

@@ -9,8 +9,7 @@
  * Order in a world: node_rank_hint, then the endpoint's host, then arrival. A member keeps its
  * arrival for as long as it is connected, so the order is kept over rounds. Ids are given by
  * the server and only grow: id order is arrival order. Pure. */
-#ifndef RENDEZVOUS_ROUND_MEMBER_H
-#define RENDEZVOUS_ROUND_MEMBER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -96,5 +95,3 @@ size_t member_choose(const struct member_table *table, size_t max, struct member
  * members before, whatever their role; role ranks count those of the same role (torchrun's
  * rule), which may be one of several of a member. Takes a walk over all for each name. */
 void member_assign_ranks(struct member **world, size_t count);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * An address that was typed (--local-addr of the first node, --master-addr) stays: then the sample is
  * tried while the workers run, and who is not reached is only told. Pure. */
-#ifndef RENDEZVOUS_ROUND_NETWORKS_H
-#define RENDEZVOUS_ROUND_NETWORKS_H
+#pragma once
 
 #include "rendezvous/round/member.h"
 
@@ -33,5 +32,3 @@ void networks_choose(const struct networks *networks, struct member **world,
 /* The address of world[0] for the others, in the network of `master`, which was another node's address until now. */
 void networks_choose_beside(char dst[CT_HOST_MAX], const char *master,
                             struct member *const *world, size_t count);
-
-#endif

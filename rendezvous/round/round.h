@@ -59,8 +59,7 @@
  * No socket, clock, random number or log inside: `now_ms` is the server's monotonic clock, and
  * a command is an id and a message, so that it can be written down and played again. One
  * command costs O(1), those that reach every member O(N) (START: O(N log N)). */
-#ifndef RENDEZVOUS_ROUND_ROUND_H
-#define RENDEZVOUS_ROUND_ROUND_H
+#pragma once
 
 #include "rendezvous/round/crash_loop.h"
 #include "rendezvous/report/contacts.h"
@@ -302,5 +301,3 @@ uint64_t round_next_ms(const struct round *round);
 void round_note_refused(struct round *round, const char *host, int code,
                         uint64_t now_ms);
 const char *round_state_name(enum round_state state);
-
-#endif

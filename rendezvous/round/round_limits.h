@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Caps and periods of a round, each with its reason. */
-#ifndef RENDEZVOUS_ROUND_ROUND_LIMITS_H
-#define RENDEZVOUS_ROUND_ROUND_LIMITS_H
+#pragma once
 
 enum {
     /* --nnodes; spares come on top. */
@@ -33,5 +32,3 @@ enum {
      * one so late. */
     FAILURE_DOUBT_MS = 100,
 };
-
-#endif

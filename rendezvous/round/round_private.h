@@ -19,8 +19,7 @@
  *     round_exclude.c   a node that fails again and again makes room for a spare
  *     round_lease.c     who has been heard of; until when the lost may live
  *     round_base.c      actions, states, counts; how large worlds are */
-#ifndef RENDEZVOUS_ROUND_ROUND_PRIVATE_H
-#define RENDEZVOUS_ROUND_ROUND_PRIVATE_H
+#pragma once
 
 #include "rendezvous/round/round.h"
 
@@ -250,5 +249,3 @@ void round_on_answer(struct round *round, struct member *member);
 void round_add_failure(struct round *round, const struct ct_failure *failure,
                        uint64_t now_ms);
 void round_give_up_stopping(struct round *round, uint64_t now_ms);
-
-#endif

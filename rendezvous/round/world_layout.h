@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the first node of a world says about all of them: how many workers each has, and which
  * run another program. Pure. */
-#ifndef RENDEZVOUS_ROUND_WORLD_LAYOUT_H
-#define RENDEZVOUS_ROUND_WORLD_LAYOUT_H
+#pragma once
 
 #include "rendezvous/round/member.h"
 
 /* Fills `layout` and `uses_gloo_scale` of every member's start, and `unlike` of the first one's. In the world's order. */
 void world_layout_describe(struct member **world, size_t count);
-
-#endif

@@ -4,8 +4,7 @@
  * A connection has no user until its first byte says what it is (sniff.h). Who may use a store
  * here may stay silent, until it has to make room (conn.h): stock PyTorch opens such connections.
  * The store behind the endpoint is created with its first client. */
-#ifndef RENDEZVOUS_SERVER_ENDPOINT_H
-#define RENDEZVOUS_SERVER_ENDPOINT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -33,5 +32,3 @@ int endpoint_listen(struct endpoint *endpoint, const struct listen_place *place,
 void endpoint_drop_store(struct endpoint *endpoint);
 /* Stops listening; connections stay. */
 void endpoint_close_listeners(struct endpoint *endpoint);
-
-#endif

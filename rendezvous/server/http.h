@@ -4,8 +4,7 @@
  * One request a connection; everything else is 404. The request line is all that is looked at.
  * Anybody may ask, so it costs little: a few connections, the oldest of which makes room, and a
  * page for all who ask within a while. */
-#ifndef RENDEZVOUS_SERVER_HTTP_H
-#define RENDEZVOUS_SERVER_HTTP_H
+#pragma once
 
 #include "rendezvous/session/dispatch.h"
 
@@ -30,5 +29,3 @@ void http_on_bytes(struct http *http, struct conn *conn, const uint8_t *data,
                    size_t length);
 /* Clients may still be there: they have their pages. */
 void http_deinit(struct http *http);
-
-#endif

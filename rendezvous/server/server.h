@@ -8,8 +8,7 @@
  *
  *     server_create ── server_start ── server_listen / server_open_store ... ── server_destroy
  *                  └─ server_run (ctrund: returns after server_stop or a signal) */
-#ifndef RENDEZVOUS_SERVER_SERVER_H
-#define RENDEZVOUS_SERVER_SERVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -122,5 +121,3 @@ void server_get_store_marks(struct server *server, uint64_t store,
                             struct server_store_marks *out);
 /* Closes listener and connections, frees the values. */
 void server_close_store(struct server *server, uint64_t store);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Caps of the server and its HTTP, each with its reason. */
-#ifndef RENDEZVOUS_SERVER_SERVER_LIMITS_H
-#define RENDEZVOUS_SERVER_SERVER_LIMITS_H
+#pragma once
 
 enum {
     /* Endpoints of one server, stores not counted. */
@@ -18,5 +17,3 @@ enum {
     /* A status page of RUNS_MAX small runs, or of one with thousands of members. */
     HTTP_REPLY_MAX_BYTES = 16 << 20,
 };
-
-#endif

@@ -9,12 +9,9 @@
  *
  * group_rank, slots and step are there once they are known. run_id, host and address are left out
  * where agents must prove a secret: who asks by HTTP cannot. */
-#ifndef RENDEZVOUS_SERVER_STATUS_H
-#define RENDEZVOUS_SERVER_STATUS_H
+#pragma once
 
 #include "rendezvous/session/dispatch.h"
 
 /* The text, to be freed; NULL when memory is short. */
 char *status_format(const struct dispatch *dispatch);
-
-#endif

@@ -4,8 +4,7 @@
  *     worker store    store_port_open() with a listener of its own
  *     endpoint store  without: the endpoint's listener hands connections over with
  *                     store_port_on_bytes(), once their first byte is a TCPStore query */
-#ifndef RENDEZVOUS_SERVER_STORE_PORT_H
-#define RENDEZVOUS_SERVER_STORE_PORT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -57,5 +56,3 @@ void store_port_on_bytes(struct store_port *port, struct conn *conn,
 /* Closes listener and connections, frees the values at once and the rest when the loop has
  * closed the handles. Accepts NULL. */
 void store_port_close(struct store_port *port);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A server that continues where another one had to stop: it takes the runs out of that one's
  * journal, and agents in. */
-#ifndef RENDEZVOUS_SERVER_TAKEOVER_H
-#define RENDEZVOUS_SERVER_TAKEOVER_H
+#pragma once
 
 #include "rendezvous/session/dispatch.h"
 
@@ -10,5 +9,3 @@
  * after served_ms. `term` is above its own. 0, -EBADMSG, -ENOMEM. */
 int takeover_begin(struct dispatch *dispatch, uint64_t term, const void *journal,
                    size_t length, uint64_t served_ms, struct ctrun_error *err);
-
-#endif

@@ -7,8 +7,7 @@
  *                         └── a secret ── admission_create = OFFER, CHALLENGE ... PROOF ── admission_prove
  *                                                           SERVER_PROOF, let in <──┴──> refused
  */
-#ifndef RENDEZVOUS_SESSION_ADMISSION_H
-#define RENDEZVOUS_SESSION_ADMISSION_H
+#pragma once
 
 #include "worker_sdk/wire/seal.h"
 
@@ -47,5 +46,3 @@ bool admission_prove(struct admission *admission, const struct ct_proof *claim,
                      struct ct_proof *proof, struct ct_seal *seal);
 const struct ct_hello *admission_hello(const struct admission *admission);
 void admission_destroy(struct admission *admission);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the runs of this server have done, counted where it happens; metrics.h tells it. Pure. */
-#ifndef RENDEZVOUS_SESSION_COUNTERS_H
-#define RENDEZVOUS_SESSION_COUNTERS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -19,5 +18,3 @@ struct counters {
 /* A FAILURE was heard, or a node lost; a cause that we do not know is not counted. */
 void counters_add_failure(struct counters *counters, uint8_t cause);
 void counters_set_lag(struct counters *counters, uint64_t lag_ms);
-
-#endif

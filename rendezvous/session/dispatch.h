@@ -8,8 +8,7 @@
  *
  * A run begins with the first HELLO of its id, which brings its settings, and is forgotten with
  * its last member. */
-#ifndef RENDEZVOUS_SESSION_DISPATCH_H
-#define RENDEZVOUS_SESSION_DISPATCH_H
+#pragma once
 
 #include "rendezvous/net/conn.h"
 #include "rendezvous/session/admission.h"
@@ -49,5 +48,3 @@ bool dispatch_has_verdicts_to_deliver(const struct dispatch *dispatch);
 void dispatch_step_down(struct dispatch *dispatch);
 /* After all connections are gone: frees what is left. The loop must run once more. */
 void dispatch_close(struct dispatch *dispatch);
-
-#endif

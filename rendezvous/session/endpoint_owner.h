@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who holds this endpoint, for a person whose run has met another one here. */
-#ifndef RENDEZVOUS_SESSION_ENDPOINT_OWNER_H
-#define RENDEZVOUS_SESSION_ENDPOINT_OWNER_H
+#pragma once
 
 #include "rendezvous/session/run.h"
 
@@ -10,5 +9,3 @@ void endpoint_owner_format(char *dst, size_t size);
 /* " (3/4 nodes, up 12 min)" of the run that is served here; empty for NULL: none of its nodes has
  * come yet. */
 void endpoint_owner_format_job(const struct run *run, char *dst, size_t size);
-
-#endif

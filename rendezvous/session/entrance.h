@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How an agent comes in: HELLO, and PROOF where a secret is asked for (admission.h), make it a member of its run, or the
  * member again that it was before its connection broke; or it is refused. */
-#ifndef RENDEZVOUS_SESSION_ENTRANCE_H
-#define RENDEZVOUS_SESSION_ENTRANCE_H
+#pragma once
 
 #include "rendezvous/session/peer.h"
 
@@ -13,5 +12,3 @@ void entrance_on_proof(struct peer *peer, const struct ct_message *message);
 void entrance_on_plan(struct peer *peer, const struct ct_message *message);
 /* Refuses one that wants to be a member: those who wait for it are told. */
 void entrance_turn_away(struct peer *peer, int code, const char *text);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The run's own etcd (--ha), as far as the rendezvous server has to do with it: it passes on what
  * agents report, and tells all of them the plan. Who decides is launcher/ha/. */
-#ifndef RENDEZVOUS_SESSION_HA_RELAY_H
-#define RENDEZVOUS_SESSION_HA_RELAY_H
+#pragma once
 
 #include "rendezvous/session/peer.h"
 #include "rendezvous/session/run.h"
@@ -33,5 +32,3 @@ void ha_relay_send_where(const struct ha_relay *relay, struct peer *peer);
  * may be elected: what runs here is kept as an elected one keeps it. */
 void ha_relay_send(struct ha_relay *relay, struct runs *runs,
                    const struct ct_ha_plan *plan);
-
-#endif

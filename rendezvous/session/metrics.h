@@ -3,8 +3,7 @@
  *
  * Counters are kept where things happen (counters.h, and the bytes of struct conn_pool); what can
  * be counted by looking is counted when somebody asks. */
-#ifndef RENDEZVOUS_SESSION_METRICS_H
-#define RENDEZVOUS_SESSION_METRICS_H
+#pragma once
 
 #include "worker_sdk/base/buf.h"
 
@@ -12,5 +11,3 @@ struct dispatch;
 
 /* Appends the text format, version 0.0.4. 0, -ENOBUFS, -ENOMEM. */
 int metrics_format(struct ct_buf *out, const struct dispatch *dispatch);
-
-#endif

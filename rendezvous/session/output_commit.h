@@ -11,8 +11,7 @@
  *
  * A heartbeat is acknowledged only when this server was the elected one after it came: when a
  * renewal of its lease that began later has succeeded. One renewal serves all that wait. */
-#ifndef RENDEZVOUS_SESSION_OUTPUT_COMMIT_H
-#define RENDEZVOUS_SESSION_OUTPUT_COMMIT_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -78,5 +77,3 @@ void output_commit_acknowledge(struct output_commit *commit, struct outbox *to,
 /* True when the message was taken, to be sent later. */
 bool output_commit_hold(struct output_commit *commit, struct outbox *to,
                         const struct ct_message *message);
-
-#endif

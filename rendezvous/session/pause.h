@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Paused or lost: what the kernel's TCP knows of a silent agent's host. The rules stand in
  * worker_sdk/wire/message.h, what follows from them in round_pause.c. */
-#ifndef RENDEZVOUS_SESSION_PAUSE_H
-#define RENDEZVOUS_SESSION_PAUSE_H
+#pragma once
 
 #include "rendezvous/round/member.h"
 #include "rendezvous/session/peer.h"
@@ -12,5 +11,3 @@ void pause_send_peer(struct peer *peer);
 /* True when the member's host lives: it has acknowledged all that we sent, or we are late
  * ourselves and have not read what it sent. */
 bool pause_is_acknowledged(const struct member *member);
-
-#endif

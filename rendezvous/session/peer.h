@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One agent's connection, as its run and its messages see it. */
-#ifndef RENDEZVOUS_SESSION_PEER_H
-#define RENDEZVOUS_SESSION_PEER_H
+#pragma once
 
 #include "rendezvous/session/output_commit.h"
 #include "worker_sdk/base/seldom.h"
@@ -36,5 +35,3 @@ struct peer {
 void peer_send(struct peer *peer, const struct ct_message *message);
 /* The last message that this agent gets. code: enum ctrun_code or -errno. */
 void peer_refuse(struct peer *peer, int code, const char *text);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the ranks of one run measure and told: the last value of each name, of the last world that told any.
  * No I/O. */
-#ifndef RENDEZVOUS_SESSION_RANK_METRICS_H
-#define RENDEZVOUS_SESSION_RANK_METRICS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -32,5 +31,3 @@ size_t rank_metrics_on_metrics(struct rank_metrics *metrics,
 /* Whether `message` has metrics of nodes. */
 bool rank_metrics_are_of_nodes(const struct ct_metrics *message);
 void rank_metrics_clear(struct rank_metrics *metrics);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one agent of a run tells the others, and the round has no part in. */
-#ifndef RENDEZVOUS_SESSION_RELAY_H
-#define RENDEZVOUS_SESSION_RELAY_H
+#pragma once
 
 #include "rendezvous/session/peer.h"
 #include "rendezvous/session/run.h"
@@ -17,5 +16,3 @@ void relay_chaos(struct peer *peer, const struct ct_message *message);
 
 /* When ranks of a node have made which call, to the node of group rank 0, which compares them. */
 void relay_calls(struct peer *peer, const struct ct_message *message);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Each member's address as the server sees it, and those that it says it has, as far as the
  * whole stays within ALLOW_LIST_MAX. */
-#ifndef RENDEZVOUS_SESSION_ROSTER_H
-#define RENDEZVOUS_SESSION_ROSTER_H
+#pragma once
 
 #include "rendezvous/round/round.h"
 
@@ -24,5 +23,3 @@ struct roster {
 void roster_init(struct roster *roster, const struct round *round);
 /* False when the last piece was given already. There is always one, it may be empty. */
 bool roster_next(struct roster *roster, struct ct_members *out);
-
-#endif

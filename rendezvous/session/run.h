@@ -5,8 +5,7 @@
  *
  * It begins with the first HELLO of its id, which brings its settings, and is forgotten with its
  * last member. */
-#ifndef RENDEZVOUS_SESSION_RUN_H
-#define RENDEZVOUS_SESSION_RUN_H
+#pragma once
 
 #include <uv.h>
 
@@ -93,5 +92,3 @@ int run_try(struct run *run, const struct round_command *command);
 void run_execute(struct run *run);
 /* After a command that was given to the round by hand. */
 void run_arm_timer(struct run *run);
-
-#endif

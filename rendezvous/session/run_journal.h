@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a run did goes into the journal before agents hear of it. */
-#ifndef RENDEZVOUS_SESSION_RUN_JOURNAL_H
-#define RENDEZVOUS_SESSION_RUN_JOURNAL_H
+#pragma once
 
 #include "rendezvous/journal/journal.h"
 
@@ -9,5 +8,3 @@
  * take it, and nothing of it may be told. */
 int run_journal_keep(const struct journal_sink *sink, struct journal_mark *mark,
                      const struct journal_run *run);
-
-#endif

@@ -2,8 +2,7 @@
 /* What a server remembers of runs that it does not serve: those that it has forgotten, and those
  * that agents have told it of (HELLO, RESUME). Nobody founds such a run anew while workers of it
  * may live, and its generations continue. Pure. */
-#ifndef RENDEZVOUS_SESSION_RUN_MEMORY_H
-#define RENDEZVOUS_SESSION_RUN_MEMORY_H
+#pragma once
 
 #include "worker_sdk/base/list.h"
 #include "worker_sdk/wire/message.h"
@@ -40,5 +39,3 @@ void run_memory_note(struct run_memory *memory, const char *run_id, uint64_t gen
 /* NULL: nothing is known of it. */
 const struct run_memory_entry *run_memory_find(const struct run_memory *memory,
                                                const char *run_id);
-
-#endif

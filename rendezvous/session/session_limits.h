@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Caps of the runs of one server, each with its reason. */
-#ifndef RENDEZVOUS_SESSION_SESSION_LIMITS_H
-#define RENDEZVOUS_SESSION_SESSION_LIMITS_H
+#pragma once
 
 enum {
     /* Runs of one ctrund: a busy site's jobs, not a flood's. */
@@ -21,5 +20,3 @@ enum {
     /* How long one MUNGE credential is given to agents; it is good for five minutes. */
     ADMISSION_CREDENTIAL_MS = 60000,
 };
-
-#endif

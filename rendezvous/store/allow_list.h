@@ -4,8 +4,7 @@
  *     allow_list_add, allow_list_add ... ── allow_list_seal ── allow_list_has
  *
  * Until it is sealed nobody knows who belongs to the round: connections wait. Pure. */
-#ifndef RENDEZVOUS_STORE_ALLOW_LIST_H
-#define RENDEZVOUS_STORE_ALLOW_LIST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ void allow_list_seal(struct allow_list *list);
 bool allow_list_has(const struct allow_list *list, const struct ct_addr *remote,
                     const struct ct_addr *local);
 void allow_list_deinit(struct allow_list *list);
-
-#endif

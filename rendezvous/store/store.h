@@ -16,8 +16,7 @@
  *
  * A connection that never sends anything is normal (torch <= 2.0 opens one and burns a core if
  * it is closed): add it, keep it, no deadline. */
-#ifndef RENDEZVOUS_STORE_STORE_H
-#define RENDEZVOUS_STORE_STORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -85,5 +84,3 @@ struct store_stats {
         ranks; /* that have counted themselves in, as torch's TCPStore does when it is made */
 };
 void store_get_stats(const struct store *store, struct store_stats *out);
-
-#endif

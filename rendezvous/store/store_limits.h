@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Caps of a worker store, each with its reason. What one request may hold is part of the protocol and
  * stands in worker_sdk/tcpstore/codec.h. */
-#ifndef RENDEZVOUS_STORE_STORE_LIMITS_H
-#define RENDEZVOUS_STORE_STORE_LIMITS_H
+#pragma once
 
 enum {
     /* A value that APPEND built; a single request carries at most 8 MiB. */
@@ -18,5 +17,3 @@ enum {
     /* Replies of one store that are not sent yet, all clients together. */
     STORE_OUTPUT_TOTAL_MAX_BYTES = 512 << 20,
 };
-
-#endif

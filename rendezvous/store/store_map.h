@@ -3,8 +3,7 @@
  *
  * Open addressing with linear probing; the hash is SipHash-1-3 under a random key, because
  * whoever reaches the port chooses the keys. The table owns its slots, never the nodes. */
-#ifndef RENDEZVOUS_STORE_STORE_MAP_H
-#define RENDEZVOUS_STORE_STORE_MAP_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -38,5 +37,3 @@ struct store_map_node *store_map_find(const struct store_map *map, uint64_t hash
 int store_map_add(struct store_map *map, struct store_map_node *node);
 /* The node must be in the table. */
 void store_map_remove(struct store_map *map, struct store_map_node *node);
-
-#endif

@@ -10,8 +10,7 @@
  *     store_reply.c  replies out, memory accounts
  *
  * A name has one entry while it has a value, queue elements or waiters, and none otherwise. */
-#ifndef RENDEZVOUS_STORE_STORE_PRIVATE_H
-#define RENDEZVOUS_STORE_STORE_PRIVATE_H
+#pragma once
 
 #include "rendezvous/store/store.h"
 #include "rendezvous/store/store_limits.h"
@@ -189,5 +188,3 @@ store_query_fn store_query_queue_len;
 store_query_fn store_query_list_keys;
 store_query_fn store_query_barrier;
 store_query_fn store_query_watch_key;
-
-#endif

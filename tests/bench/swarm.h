@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Thousands of connections to one server in one process and one thread. Ends the program with a
  * line about what went wrong: it is made for benchmarks and tests of scale. */
-#ifndef TESTS_BENCH_SWARM_H
-#define TESTS_BENCH_SWARM_H
+#pragma once
 
 #include "worker_sdk/base/buf.h"
 
@@ -35,5 +34,3 @@ void swarm_idle(struct swarm *swarm, const int *left, int ms);
 /* Leaves without a word of the protocol. */
 void swarm_drop(struct swarm_conn *conn);
 void swarm_close(struct swarm *swarm);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long something takes: wall time, and this thread's processor time. */
-#ifndef TESTS_BENCH_TOOK_H
-#define TESTS_BENCH_TOOK_H
+#pragma once
 
 #include <time.h>
 
@@ -28,5 +27,3 @@ static inline struct took took_end(struct took from)
     return (struct took){took_read_ms(CLOCK_MONOTONIC) - from.wall_ms,
                          took_read_ms(CLOCK_THREAD_CPUTIME_ID) - from.cpu_ms};
 }
-
-#endif

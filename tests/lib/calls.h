@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One call of each kind that a group has, for what happens to ranks in the middle of them. */
-#ifndef TESTS_LIB_CALLS_H
-#define TESTS_LIB_CALLS_H
+#pragma once
 
 #include "worker_sdk/include/ctrun.h"
 
@@ -28,5 +27,3 @@ enum {
 /* source: the rank that broadcasts and scatters; rank 0 gathers and reduces. One thread of the process. */
 int call_make(struct ctrun_group *group, enum call_kind kind, int source,
               struct ctrun_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Facts as one text, for assertions: "KEY TEXT\n" each. */
-#ifndef TESTS_LIB_FACTS_TEXT_H
-#define TESTS_LIB_FACTS_TEXT_H
+#pragma once
 
 #include <stdio.h>
 #include <string.h>
@@ -22,5 +21,3 @@ static inline const char *facts_text(const struct ct_facts *facts)
     }
     return text;
 }
-
-#endif

@@ -18,8 +18,7 @@
  *
  * The library has the CUDA runtime's name, so that a program that links it has it loaded already
  * when the plug-in asks for one. One per process; set up before the first call. */
-#ifndef TESTS_LIB_FAKE_NCCL_H
-#define TESTS_LIB_FAKE_NCCL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -84,5 +83,3 @@ bool fake_enter(void);
 /* A call that a capture does not permit: true, and it is invalid. */
 bool fake_spoils_capture(void);
 void fake_count_blocks(int change);
-
-#endif

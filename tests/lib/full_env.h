@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An environment without room: each further variable needs memory. */
-#ifndef TESTS_LIB_FULL_ENV_H
-#define TESTS_LIB_FULL_ENV_H
+#pragma once
 
 #include <errno.h>
 #include <string.h>
@@ -36,5 +35,3 @@ static inline size_t full_env_fail_each(int (*set)(struct ct_env *env))
     }
     return n - 1;
 }
-
-#endif

@@ -5,8 +5,7 @@
  *     assert_int_equal(ranks_run(4, body, NULL), 0);
  *
  * The store is memory that all ranks share; a rank that is killed cannot spoil it. */
-#ifndef TESTS_LIB_RANKS_H
-#define TESTS_LIB_RANKS_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,5 +60,3 @@ struct ctrun_group *ranks_open(int rank, const char *host_id,
                                const struct ctrun_group_options *options);
 /* The store by itself, for `n` ranks that are threads of the caller: create once. */
 void ranks_new_store(int n);
-
-#endif

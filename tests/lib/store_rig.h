@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A store without sockets: clients named 'a' to 'h', requests in, replies compared. */
-#ifndef TESTS_LIB_STORE_RIG_H
-#define TESTS_LIB_STORE_RIG_H
+#pragma once
 
 #include <errno.h>
 #include <stdio.h>
@@ -251,5 +250,3 @@ static inline void rig_expect_value(struct rig *rig, const char *key, const char
     assert_int_equal(rig_query(rig, 'h', CT_TCPSTORE_GET, key, ""), 0);
     rig_expect_blob(rig, 'h', text);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What every unit test includes: cmocka with the headers that it wants in front. */
-#ifndef TESTS_LIB_TEST_H
-#define TESTS_LIB_TEST_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,5 +19,3 @@
     {                                                                                  \
 #test " = " names, test, NULL, NULL, NULL                                      \
     }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Directories of a test: those above a path are made; one is removed with all that is in it. */
-#ifndef TESTS_LIB_TREE_H
-#define TESTS_LIB_TREE_H
+#pragma once
 
 #include <ftw.h>
 #include <stdarg.h>
@@ -37,5 +36,3 @@ static inline int test_remove_tree(const char *root)
 {
     return nftw(root, tree_remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of every size over each kind of wire, for tests of what groups compute. */
-#ifndef TESTS_LIB_WORLDS_H
-#define TESTS_LIB_WORLDS_H
+#pragma once
 
 #include "tests/lib/ranks.h"
 
@@ -29,5 +28,3 @@ typedef void worlds_fn(struct ctrun_group *group, void *context);
 void worlds_run(int largest, worlds_fn *body);
 /* Of so many ranks, over shared memory and over TCP, where a thread moves reductions on. */
 void worlds_run_with(int ranks, worlds_fn *body, void *context);
-
-#endif

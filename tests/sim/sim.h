@@ -14,8 +14,7 @@
  * failure that is heard while another node of the world is dead costs no restart; no run ends
  * without a cause. With settings.pause_ms all connections are direct, and guards look after
  * the workers of paused agents. */
-#ifndef TESTS_SIM_H
-#define TESTS_SIM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -134,5 +133,3 @@ void sim_fault_at(struct sim *sim, uint64_t at_ms, size_t i, enum sim_fault faul
 void sim_run(struct sim *sim, uint64_t until_ms);
 /* Uniform in [0, below). */
 uint64_t sim_random(struct sim *sim, uint64_t below);
-
-#endif

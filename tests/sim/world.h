@@ -13,8 +13,7 @@
  *
  * A seed is a story. Times are true time in microseconds where they are called _us, and a node's
  * own clock where they are called _ms. One world at a time, one thread. */
-#ifndef TESTS_WORLD_H
-#define TESTS_WORLD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -326,5 +325,3 @@ void world_check_whole(void);
 /* Nobody has served for longer than agents look for a server. */
 void world_check_silent(void);
 bool world_check_is_served(void);
-
-#endif

@@ -2,8 +2,7 @@
 /* Heap memory: zeroed, overflow-checked, and failing on demand in tests.
  *
  * Everything that our code allocates goes through here; free() gives it back, but for secrets. */
-#ifndef CT_BASE_ALLOC_H
-#define CT_BASE_ALLOC_H
+#pragma once
 
 #include <stddef.h>
 
@@ -24,5 +23,3 @@ void ct_secret_free(void *memory);
 
 /* Tests only: the n-th allocation from now (1 = the next) returns NULL once; 0 turns it off. */
 void ct_alloc_fail_at(size_t n);
-
-#endif

@@ -2,8 +2,7 @@
 /* A byte queue that grows up to a maximum set at birth: append at the end, consume in front.
  *
  * A zeroed buf is valid and empty but has maximum 0; ct_buf_init() gives it one. */
-#ifndef CT_BASE_BUF_H
-#define CT_BASE_BUF_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ int ct_buf_append(struct ct_buf *buf, const void *data, size_t length);
 __attribute__((format(printf, 2, 3))) int ct_buf_printf(struct ct_buf *buf,
                                                         const char *fmt, ...);
 void ct_buf_consume(struct ct_buf *buf, size_t length);
-
-#endif

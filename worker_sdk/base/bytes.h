@@ -10,8 +10,7 @@
  *
  * A bad reader yields zeros and empty text forever; a bad writer stores nothing more. Text and
  * blobs carry a u32 length in front. No allocation, no I/O. */
-#ifndef CT_BASE_BYTES_H
-#define CT_BASE_BYTES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,5 +61,3 @@ void ct_write_raw(struct ct_writer *out, const void *data, size_t length);
 void ct_write_text(struct ct_writer *out, const char *text);
 /* The number of bytes written, or -EMSGSIZE when they did not fit. */
 int ct_write_end(const struct ct_writer *out);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * The clock inside continues while the machine is suspended (CLOCK_BOOTTIME): a lease ends then, too.
  * Timers of libuv and of pthread conditions stand still meanwhile, and come late by that. */
-#ifndef CT_BASE_CLOCK_H
-#define CT_BASE_CLOCK_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ int ct_left_ms(uint64_t deadline_ms);
 uint64_t ct_wall_ns(void);
 /* Local time as "2026-11-21_09:58:30" (torchrun's form); dst has CT_CLOCK_TEXT_MAX bytes. */
 void ct_format_wall(char *dst, uint64_t wall_ns);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Condition variables that are waited for until a deadline of clock.h. */
-#ifndef CT_BASE_COND_H
-#define CT_BASE_COND_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -10,5 +9,3 @@
 void ct_cond_init(pthread_cond_t *cond);
 /* As pthread_cond_timedwait(). False: the deadline is over. */
 bool ct_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t deadline_ms);
-
-#endif

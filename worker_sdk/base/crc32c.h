@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CRC-32C (Castagnoli), as iSCSI and ext4 have it: finds damage, resists nobody. Pure; any thread. */
-#ifndef CT_BASE_CRC32C_H
-#define CT_BASE_CRC32C_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -13,5 +12,3 @@ uint32_t ct_crc32c_copy(uint32_t crc, void *restrict to, const void *restrict da
                         size_t length);
 /* The sum without the processor's instruction, for tests. */
 uint32_t ct_crc32c_plain(uint32_t crc, const void *data, size_t length);
-
-#endif

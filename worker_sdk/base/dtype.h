@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What element types are; their sizes are public. */
-#ifndef CT_BASE_DTYPE_H
-#define CT_BASE_DTYPE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -10,5 +9,3 @@
 bool ct_dtype_is_float(enum ctrun_dtype dtype);
 /* "f32"; "?" for a number that is no dtype: it may have come from another process. Static. */
 const char *ct_dtype_name(int dtype);
-
-#endif

@@ -2,8 +2,7 @@
 /* An environment being built: a copy of one, with names set and removed, for execve().
  *
  * Names keep the order of the original; new ones come at the end. Each name appears once. */
-#ifndef CT_BASE_ENV_H
-#define CT_BASE_ENV_H
+#pragma once
 
 #include <stddef.h>
 
@@ -27,5 +26,3 @@ void ct_env_remove(struct ct_env *env, const char *name);
 const char *ct_env_find(char *const *list, const char *name);
 /* The value, borrowed until it changes; NULL when the name is not set. */
 const char *ct_env_get(const struct ct_env *env, const char *name);
-
-#endif

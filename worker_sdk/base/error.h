@@ -10,8 +10,7 @@
  *         return ct_fail(err, -errno, "listen on %s: %s", text, strerror(errno));
  *
  * Nothing here allocates, prints or blocks. */
-#ifndef CT_BASE_ERROR_H
-#define CT_BASE_ERROR_H
+#pragma once
 
 #include "worker_sdk/include/ctrun.h"
 
@@ -25,5 +24,3 @@ __attribute__((format(printf, 2, 3))) int ct_wrap(struct ctrun_error *err,
 /* The stable name users grep for, always one of CTRUN_ERRORS: "E_PORT_BUSY" for CTRUN_E_PORT_BUSY
  * and EADDRINUSE, "E_SYSTEM" for what has none. Static text. `rc` may be positive or negative. */
 const char *ct_error_name(int rc);
-
-#endif

@@ -11,8 +11,7 @@
  * for appending (CTRUN_EVENTS names it); each event is one write(), so that several processes
  * may share it. Without a destination the calls do nothing. An event that outgrows
  * CT_EVENT_MAX_BYTES is dropped and counted. Any thread may emit. */
-#ifndef CT_BASE_EVENT_H
-#define CT_BASE_EVENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -48,5 +47,3 @@ void ct_event_end(struct ct_event *event);
 void ct_json_write_str(struct ct_writer *out, const char *text);
 /* The same for a buf. 0; -ENOBUFS, -ENOMEM: it is unchanged. */
 int ct_json_append_str(struct ct_buf *out, const char *text);
-
-#endif

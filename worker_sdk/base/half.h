@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* IEEE half and bfloat16 to float and back, to nearest even, as x86's F16C does it. Pure. */
-#ifndef CT_COMM_HALF_H
-#define CT_COMM_HALF_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -70,5 +69,3 @@ static inline uint16_t ct_bf16_of_float(float value)
         return (uint16_t)(bits >> 16 | 0x40u);
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* FNV-1a with 64 bits: finds differences that happen by mistake, resists nobody. Pure. */
-#ifndef CT_BASE_HASH_H
-#define CT_BASE_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,5 +30,3 @@ static inline uint64_t ct_hash_mix(uint64_t x)
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
     return x ^ x >> 31;
 }
-
-#endif

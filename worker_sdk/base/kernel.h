@@ -2,8 +2,7 @@
 /* What Linux has that the headers of older systems have not: ctrun compiles with those of Linux
  * 4.18 (RHEL 8), glibc 2.28 and musl, and asks the kernel that it runs on. An older kernel answers
  * ENOSYS or EINVAL. All system calls since Linux 5.0 have one number on every processor. */
-#ifndef WORKER_SDK_BASE_KERNEL_H
-#define WORKER_SDK_BASE_KERNEL_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/syscall.h>
@@ -77,5 +76,3 @@ static inline int ct_close_range(unsigned first, unsigned last)
 {
     return (int)syscall(CT_SYS_close_range, first, last, 0u);
 }
-
-#endif

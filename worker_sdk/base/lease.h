@@ -3,8 +3,7 @@
  *
  * All leases of a queue last equally long, so the renewed one moves to the end and the first
  * is always the next to expire: every call is O(1), however many there are. Pure. */
-#ifndef CT_BASE_LEASE_H
-#define CT_BASE_LEASE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -32,5 +31,3 @@ uint64_t ct_lease_next_ms(const struct ct_lease_queue *queue);
 /* The first lease that has run out, or NULL. It stays in the queue until ct_lease_end(). */
 struct ct_lease *ct_lease_find_expired(const struct ct_lease_queue *queue,
                                        uint64_t now_ms);
-
-#endif

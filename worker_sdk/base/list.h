@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Intrusive ring list: the node lives inside what it links; nothing is allocated. */
-#ifndef CT_BASE_LIST_H
-#define CT_BASE_LIST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ static inline void ct_list_remove(struct ct_list *node)
 /* `it` may be removed in the body; `keep` is a second pointer of the same type. */
 #define ct_list_for_each_safe(it, keep, head)                                          \
     for (it = (head)->next, keep = it->next; it != (head); it = keep, keep = it->next)
-
-#endif

@@ -5,8 +5,7 @@
  *
  * err: a person must act. warn: we carried on, worse. info: the life of the job. debug: all.
  * The library is silent until its user gives it a sink. Any thread may log. */
-#ifndef CT_BASE_LOG_H
-#define CT_BASE_LOG_H
+#pragma once
 
 #include "worker_sdk/include/ctrun.h"
 
@@ -21,5 +20,3 @@ __attribute__((format(printf, 2, 3))) void ct_log(enum ctrun_log_level level,
 #define ct_warn(...)  ct_log(CTRUN_LOG_WARN, __VA_ARGS__)
 #define ct_info(...)  ct_log(CTRUN_LOG_INFO, __VA_ARGS__)
 #define ct_debug(...) ct_log(CTRUN_LOG_DEBUG, __VA_ARGS__)
-
-#endif

@@ -6,8 +6,7 @@
  *     for (...)
  *         ct_nearest_offer(&near, word);
  *     ... near.word ... */
-#ifndef WORKER_SDK_BASE_NEAREST_H
-#define WORKER_SDK_BASE_NEAREST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ struct ct_nearest ct_nearest_to(const char *typed);
 /* True: `word` is nearer than any before. One that begins with `typed` comes behind those where one
  * letter is wrong, and before all others. */
 bool ct_nearest_offer(struct ct_nearest *near, const char *word);
-
-#endif

@@ -5,8 +5,7 @@
  *     ct_log_seldom(&server->refused, CTRUN_LOG_WARN, "refused %s: no token", address);
  *     warning: refused 10.1.2.3: no token (and 41 more like it before)
  */
-#ifndef CT_BASE_SELDOM_H
-#define CT_BASE_SELDOM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,5 +45,3 @@ bool ct_seldom_is_due(struct ct_seldom *seldom, uint64_t now_ms, uint64_t *more)
 __attribute__((format(printf, 3, 4))) void ct_log_seldom(struct ct_seldom *seldom,
                                                          enum ctrun_log_level level,
                                                          const char *fmt, ...);
-
-#endif

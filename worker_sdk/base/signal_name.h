@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names of signals without SIG, as signal(7) has them. glibc has them since 2.32, musl has not. */
-#ifndef WORKER_SDK_BASE_SIGNAL_NAME_H
-#define WORKER_SDK_BASE_SIGNAL_NAME_H
+#pragma once
 
 /* "TERM" for SIGTERM; NULL for a number without a name, as those of real-time signals are. */
 const char *ct_signal_name(int signal);
 /* SIGTERM, term, 15; -EINVAL. */
 int ct_signal_parse(const char *text);
-
-#endif

@@ -6,8 +6,7 @@
  * caller left that as it was); an added member that the caller does not have gets
  * the value of the _INIT macro. What a newer caller has beyond our size is not looked at: this
  * library does not know it. Pure; any thread. */
-#ifndef CT_BASE_SIZED_H
-#define CT_BASE_SIZED_H
+#pragma once
 
 #include <stddef.h>
 
@@ -28,5 +27,3 @@ int ct_sized_read_array(void **out, const void *defaults, size_t size, const voi
 /* Writes src (src_size bytes) to the caller's *dst as far as its size goes; its size stays. */
 int ct_sized_write(void *dst, const void *src, size_t src_size, const char *what,
                    struct ctrun_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small text files, such as those of /proc and /sys: one open(), one read(). */
-#ifndef CT_BASE_SMALL_FILE_H
-#define CT_BASE_SMALL_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ uint64_t ct_small_file_started(pid_t pid);
 bool ct_small_file_has_ended(pid_t pid, uint64_t started);
 /* The number of our pid namespace: a pid of another container means nothing here. 0: /proc is not there. */
 uint64_t ct_small_file_pid_namespace(void);
-
-#endif

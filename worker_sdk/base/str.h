@@ -2,8 +2,7 @@
 /* Text: bounded formatting, strict number parsing, and the functions we do not use.
  *
  * Parsers take the whole text: trailing bytes, blanks and empty text are errors. */
-#ifndef CT_BASE_STR_H
-#define CT_BASE_STR_H
+#pragma once
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -62,6 +61,4 @@ const char *ct_next_field(const char **cursor, char separator, size_t *length);
 #define atol(s)          ct_banned_atol_use_ct_parse_i64
 #define gets(s)          ct_banned_gets
 #define system(s)        ct_banned_system
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of strings that end with NULL, as argv and environ are. */
-#ifndef CT_BASE_STR_LIST_H
-#define CT_BASE_STR_LIST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -10,5 +9,3 @@ size_t ct_str_list_count(char *const *list);
 /* The list and its strings, all owned by the caller: ct_str_list_free(). NULL: out of memory. */
 char **ct_str_list_copy(char *const *list);
 void ct_str_list_free(char **list);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A small file, read whole. */
-#ifndef CT_BASE_WHOLE_FILE_H
-#define CT_BASE_WHOLE_FILE_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/stat.h>
@@ -17,5 +16,3 @@ int ct_whole_file_read(const char *path, size_t max_bytes, char **text, size_t *
  * renamed, so that a reader finds the old one, none, or the whole new one. Not synced. 0 or -errno; then the old one
  * stays. */
 int ct_whole_file_replace(const char *path, const void *data, size_t length);
-
-#endif

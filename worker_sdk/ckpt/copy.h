@@ -4,8 +4,7 @@
  *
  *     resize: room for a save  ->  touch: a thread has it  ->  settle: data is the caller's again
  */
-#ifndef CT_CKPT_COPY_H
-#define CT_CKPT_COPY_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -30,5 +29,3 @@ void ct_copy_touch(struct ct_copy *copy);
 void ct_copy_settle(struct ct_copy *copy, bool through);
 /* Zeroed is fine. */
 void ct_copy_deinit(struct ct_copy *copy);
-
-#endif

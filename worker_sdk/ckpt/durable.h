@@ -5,8 +5,7 @@
  * of the directory. A failure at any step leaves the old file and no temporary one, and so does SIGKILL
  * while bytes are written. A file system without nameless files (NFS) gets the temporary name at once.
  * All of it blocks on the disk. */
-#ifndef CT_CKPT_DURABLE_H
-#define CT_CKPT_DURABLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,5 +31,3 @@ int ct_durable_copy(const char *path, const struct ct_durable_source *source,
                     struct ctrun_error *err);
 /* What was named in the directory stays named. 0 or -errno. */
 int ct_durable_sync_directory(const char *directory);
-
-#endif

@@ -2,8 +2,7 @@
 /* A folder of sharded checkpoints: step-0000000000001000/, one for each step. With a manifest it is
  * complete; without one somebody died in the middle of it. Nobody else writes there: who saves is the only
  * one that removes. */
-#ifndef CT_CKPT_FOLDER_H
-#define CT_CKPT_FOLDER_H
+#pragma once
 
 #include <limits.h>
 
@@ -18,5 +17,3 @@ int ct_folder_newest(const char *directory, uint64_t *step, struct ctrun_error *
  * be removed stays: the next save tries again. */
 void ct_folder_prune(const char *directory, const struct ct_manifest *manifest,
                      uint64_t keep);
-
-#endif

@@ -15,8 +15,7 @@
  * header_crc32c is of all in front of its data, where the sum of every piece stands. The sum at the end is
  * of all bytes in front of `,"crc32c"`. Decoding trusts nothing: names stay in the folder, boxes in their
  * tensors, indices in their tables. */
-#ifndef CT_CKPT_MANIFEST_H
-#define CT_CKPT_MANIFEST_H
+#pragma once
 
 #include "worker_sdk/ckpt/piece.h"
 
@@ -56,5 +55,3 @@ const struct ct_piece *ct_manifest_find(const struct ct_manifest *manifest,
  * -E2BIG above the maximum. */
 int ct_manifest_encode(char **out, size_t *length, const struct ct_manifest *manifest,
                        const struct ctrun_metadata *metadata, size_t metadata_count);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * What one world wrote in its pieces another one reads in others: the overlap of two boxes is a number
  * of runs, each contiguous in both, which ct_runs_next() gives in the order of the piece that is read. */
-#ifndef CT_CKPT_PIECE_H
-#define CT_CKPT_PIECE_H
+#pragma once
 
 #include "worker_sdk/include/ctrun.h"
 
@@ -47,5 +46,3 @@ uint64_t ct_runs_init(struct ct_runs *runs, const struct ct_piece *source,
                       const struct ct_piece *target);
 /* False: there is no other. */
 bool ct_runs_next(struct ct_runs *runs);
-
-#endif

@@ -4,8 +4,7 @@
  *
  *     a rank: ct_plan_encode(its pieces) ──> rank 0: ct_plan_add() each, ct_plan_make()
  *                                            ──> a flag for each piece of each rank, and a manifest's pieces */
-#ifndef CT_CKPT_PLAN_H
-#define CT_CKPT_PLAN_H
+#pragma once
 
 #include "worker_sdk/ckpt/piece.h"
 
@@ -39,5 +38,3 @@ int ct_plan_add(struct ct_plan *plan, int rank, const uint8_t *data, size_t leng
  * then the pieces of the checkpoint, each once, in order. 0, -ENOMEM, CTRUN_E_MISMATCH. */
 int ct_plan_make(struct ct_plan *plan, uint8_t *flags, size_t stride,
                  struct ctrun_error *err);
-
-#endif

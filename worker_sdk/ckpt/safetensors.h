@@ -11,8 +11,7 @@
  * that the data begin at a multiple of 64, and larger element types first, so that every tensor
  * is aligned for its type. Decoding trusts nothing: tensors must cover the data exactly, without
  * gap or overlap, and each must be as long as its shape says. */
-#ifndef CT_CKPT_SAFETENSORS_H
-#define CT_CKPT_SAFETENSORS_H
+#pragma once
 
 #include "worker_sdk/include/ctrun.h"
 
@@ -69,5 +68,3 @@ bool ct_json_read_number(const struct cJSON *item, uint64_t *out);
 /* "F32 (128, 9216)", for messages. */
 void ct_safetensors_format_shape(char dst[CT_SAFETENSORS_SHAPE_TEXT_MAX],
                                  const char *dtype, int dims, const int64_t *sizes);
-
-#endif

@@ -7,8 +7,7 @@
  * After every step in which a rank may fail all ranks meet and have the same outcome, so that none waits
  * for one that gave up. The group is used by one thread at a time: the call waits for the thread of the
  * save before. */
-#ifndef CT_CKPT_SHARDS_H
-#define CT_CKPT_SHARDS_H
+#pragma once
 
 #include <pthread.h>
 
@@ -63,5 +62,3 @@ int ct_shards_agree(struct ctrun_shards *shards, int rc, const uint64_t *values,
 int ct_shards_plan(struct ctrun_shards *shards, uint8_t **flags, int rc,
                    const struct ctrun_tensor *tensors, size_t count,
                    struct ctrun_error *err);
-
-#endif

@@ -7,8 +7,7 @@
  * hexadecimal digits and a blank each, in the order of the data. Other readers ignore them; ours refuses
  * bytes that changed after they were written. Files of other writers have none and load without that
  * check. */
-#ifndef CT_CKPT_TENSOR_FILE_H
-#define CT_CKPT_TENSOR_FILE_H
+#pragma once
 
 #include "worker_sdk/ckpt/piece.h"
 #include "worker_sdk/ckpt/safetensors.h"
@@ -47,5 +46,3 @@ int ct_tensor_file_write(const char *path, const struct ctrun_tensor *tensors,
                          size_t count, const struct ctrun_metadata *metadata,
                          size_t metadata_count, uint64_t *bytes, uint32_t *header_crc,
                          struct ctrun_error *err);
-
-#endif

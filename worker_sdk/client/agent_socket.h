@@ -4,8 +4,7 @@
  * A Unix stream socket with frames of wire/message.h. Next to nothing here blocks or fails:
  * without an agent, or when it goes away, every call does nothing. A step that finds the socket
  * full is dropped; the next one says more anyway. Any thread, after init and before deinit. */
-#ifndef CT_CLIENT_AGENT_SOCKET_H
-#define CT_CLIENT_AGENT_SOCKET_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -83,5 +82,3 @@ int ct_agent_socket_ask_world(struct ct_agent_socket *agent, uint32_t epoch,
                               struct ctrun_error *err);
 /* Whether somebody waits to be taken into the world behind that of `epoch`. */
 bool ct_agent_socket_should_grow(struct ct_agent_socket *agent, uint32_t epoch);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Sockets are non-blocking inside; each wait is a poll() that ends at a monotonic deadline.
  * Never raises SIGPIPE, restarts after EINTR, CLOEXEC and TCP_NODELAY everywhere. */
-#ifndef CT_CLIENT_CLIENT_H
-#define CT_CLIENT_CLIENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ int ct_client_poll(int fd, short events, uint64_t deadline_ms);
  * a negative errno. */
 ssize_t ct_client_read_some(int fd, void *data, size_t size);
 ssize_t ct_client_write_some(int fd, const void *data, size_t length);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * A signal that somebody handles or ignores is left alone. One record a process; a child that it
  * forks keeps the handler, but its end is nobody's record. Any thread. */
-#ifndef CT_CLIENT_CRASH_H
-#define CT_CLIENT_CRASH_H
+#pragma once
 
 /* Makes the record and installs the handler, if this process has not yet. The record's
  * descriptor, which stays ours, or a negative errno. */
@@ -30,5 +29,3 @@ void ct_crash_warm_up(void);
 /* Copies from `maps`, a descriptor of /proc/self/maps, the lines of executable mappings that
  * the record's frames are in. */
 void ct_crash_find_modules(struct ct_crash *crash, int maps);
-
-#endif

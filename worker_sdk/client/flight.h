@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes down the calls of this process on its groups (wire/flight.h). One record a process; it stays until the
  * process ends. Any thread; nothing blocks. Without memory for it nothing is written. */
-#ifndef CT_CLIENT_FLIGHT_H
-#define CT_CLIENT_FLIGHT_H
+#pragma once
 
 #include <stdint.h>
 
@@ -24,5 +23,3 @@ struct ct_flight_call {
 uint64_t ct_flight_begin(const struct ct_flight_call *call);
 /* result: 0, a negative code, or 1 where nobody will wait for its end. */
 void ct_flight_end(uint64_t number, int result);
-
-#endif

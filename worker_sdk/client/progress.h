@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The page on which this process says how far it has come (wire/progress.h). One a process; it stays
  * until the process ends. Any thread; nothing blocks. */
-#ifndef CT_CLIENT_PROGRESS_H
-#define CT_CLIENT_PROGRESS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ void ct_progress_samples(const uint64_t *ids, size_t count);
 /* Around a call that waits for other ranks. */
 void ct_progress_begin_wait(void);
 void ct_progress_end_wait(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pauses between tries: short at first, then doubling, uneven so that many ranks spread. */
-#ifndef CT_CLIENT_RETRY_H
-#define CT_CLIENT_RETRY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,5 +14,3 @@ struct ct_retry {
 void ct_retry_init(struct ct_retry *retry, uint64_t deadline_ms);
 /* Sleeps; false when the deadline would be over. */
 bool ct_retry_pause(struct ct_retry *retry);
-
-#endif

@@ -10,8 +10,7 @@
  * Who comes first and was not asked turns it into a later "go". All changes are compare-and-set:
  * one wins, the others read what it wrote. Nobody ever waits for another rank, which may itself
  * wait for us in a collective. */
-#ifndef CT_CLIENT_STOP_POINT_H
-#define CT_CLIENT_STOP_POINT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -44,5 +43,3 @@ struct ct_stop_key {
  * equally often. */
 int ct_stop_point_check(struct ct_stop_point *point, bool is_asked, uint64_t now_ms,
                         const struct ct_stop_key *key, struct ctrun_error *err);
-
-#endif

@@ -12,8 +12,7 @@
  * After CTRUN_E_TIMEOUT of get and wait the store is still usable: the wait is cancelled, or,
  * with a server that cannot cancel, the connection is replaced. After any other network error
  * it is dead: every later call fails with -EPIPE. */
-#ifndef CT_CLIENT_STORE_H
-#define CT_CLIENT_STORE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,5 +41,3 @@ int ct_store_check(struct ctrun_store *store, const char *const *keys, size_t co
 /* Every key, in an array of `count`: one block, free() it. With a modern server only. */
 int ct_store_list_keys(struct ctrun_store *store, char ***keys, size_t *count,
                        struct ctrun_error *err);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the store client share: store.c connects and exchanges, store_call.c
  * knows the operations. */
-#ifndef CT_CLIENT_STORE_PRIVATE_H
-#define CT_CLIENT_STORE_PRIVATE_H
+#pragma once
 
 #include "worker_sdk/net/addr.h"
 #include "worker_sdk/base/buf.h"
@@ -42,5 +41,3 @@ int ct_store_reconnect(struct ctrun_store *store, uint64_t deadline_ms,
                        struct ctrun_error *err);
 /* Closes the connection for good and returns rc. */
 int ct_store_kill(struct ctrun_store *store, int rc);
-
-#endif

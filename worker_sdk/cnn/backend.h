@@ -11,8 +11,7 @@
  * a device keeps them to itself: grads are undefined then. grads are eight arrays in the layout of net.h, in the
  * order of `enum cnn_param`; on_ready is called in the order in which PyTorch's autograd
  * completes them: 7 6 5 4 2 3 0 1. An engine is used by one thread; it has a team of its own. */
-#ifndef CNN_BACKEND_H
-#define CNN_BACKEND_H
+#pragma once
 
 #include "worker_sdk/cnn/net.h"
 #include "worker_sdk/cnn/team.h"
@@ -110,5 +109,3 @@ void cnn_engine_keep2(const struct cnn_engine *engine, const struct cnn_batch *b
 int cnn_engine_update(struct cnn_engine *engine, float *const grads[CNN_PARAMS],
                       float lr, struct ctrun_error *err);
 bool cnn_always_usable(char *why, size_t size);
-
-#endif

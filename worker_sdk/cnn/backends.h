@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tables that this build may hold; CMake decides which of them are compiled. */
-#ifndef CNN_BACKENDS_H
-#define CNN_BACKENDS_H
+#pragma once
 
 #include "worker_sdk/cnn/backend.h"
 
@@ -12,5 +11,3 @@ extern const struct cnn_backend
     cnn_backend_simd; /* own vector kernels, any processor */
 extern const struct cnn_backend cnn_backend_onednn; /* oneDNN, loaded when chosen */
 extern const struct cnn_backend cnn_backend_cuda;   /* one GPU */
-
-#endif

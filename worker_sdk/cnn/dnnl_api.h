@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* oneDNN's C API (2.x), loaded when it is chosen: a program that does not use it starts without
  * its JIT, its OpenMP and its OpenCL loader, and runs on machines that lack them. */
-#ifndef CNN_DNNL_API_H
-#define CNN_DNNL_API_H
+#pragma once
 
 #include <dnnl.h>
 
@@ -54,5 +53,3 @@ struct cnn_dnnl_api {
  * Sets GOMP_SPINCOUNT unless the user chose a policy: libgomp reads it while it is loaded, and
  * its default spins for so long that a rank starves its neighbour on a shared core. */
 const struct cnn_dnnl_api *cnn_dnnl_load(char *why, size_t size);
-
-#endif

@@ -4,8 +4,7 @@
  *     hidden -> ReLU -> dropout 0.5 -> fc2 -> log-softmax -> negative log likelihood
  *
  * They are 0.01 % of the work: plain C does. */
-#ifndef CNN_HEAD_H
-#define CNN_HEAD_H
+#pragma once
 
 #include "worker_sdk/cnn/backend.h"
 
@@ -29,5 +28,3 @@ void cnn_head_forward(struct cnn_head *head, struct cnn_engine *engine,
 /* Writes the gradients of fc2 and of fc1's bias, and head->dhidden. */
 void cnn_head_backward(struct cnn_head *head, const struct cnn_engine *engine,
                        const struct cnn_batch *batch, float *const grads[CNN_PARAMS]);
-
-#endif

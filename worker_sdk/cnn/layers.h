@@ -5,8 +5,7 @@
  * Gradients with respect to weights are overwritten, not added to. Nothing here allocates,
  * fails or keeps a pointer. Tests build this file with CNN_REAL=double to check it against
  * finite differences. */
-#ifndef CNN_LAYERS_H
-#define CNN_LAYERS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -66,5 +65,3 @@ void cnn_log_softmax(size_t batch, size_t classes, cnn_real *x);
  * dx = scale * (exp(y) - onehot(label)). */
 void cnn_nll_backward(size_t batch, size_t classes, const cnn_real *y,
                       const uint8_t *labels, cnn_real scale, cnn_real *dx);
-
-#endif

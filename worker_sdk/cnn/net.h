@@ -8,8 +8,7 @@
  * input-major, so that what one input touches is one contiguous row: fc1.weight is (pooling
  * window, channel, unit) = (144, 64, 128), fc2.weight (unit, class) = (128, 10). cnn_to_torch() and cnn_from_torch() translate; every back end
  * uses the same layout, so ranks with different processors train together. */
-#ifndef CNN_NET_H
-#define CNN_NET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -82,5 +81,3 @@ void cnn_from_torch(enum cnn_param p, const float *in, float *out);
 
 /* A 64-bit digest of all bits of the values; equal tensors have equal digests. */
 uint64_t cnn_digest(const struct cnn_tensors *tensors);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Adadelta and StepLR, operation for operation as PyTorch does them. */
-#ifndef CNN_OPTIMIZER_H
-#define CNN_OPTIMIZER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ void cnn_adadelta_step(const struct cnn_adadelta *at, size_t n, float lr);
 
 /* The learning rate in `epoch` (from 0): base * gamma^epoch, multiplied up as StepLR does. */
 double cnn_step_lr(double base, double gamma, uint64_t epoch);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of ctrun-mnist. */
-#ifndef CNN_OPTIONS_H
-#define CNN_OPTIONS_H
+#pragma once
 
 #include <stdio.h>
 
@@ -12,5 +11,3 @@
 int cnn_options_parse(struct cnn_train_options *out, int argc, char **argv,
                       struct ctrun_error *err);
 void cnn_options_help(FILE *to);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), for the
  * host and for kernels: 128 random bits from a 128-bit counter (c0 lowest) and a 64-bit key. */
-#ifndef CNN_PHILOX_H
-#define CNN_PHILOX_H
+#pragma once
 
 #include <stdint.h>
 
@@ -33,5 +32,3 @@ CNN_ANYWHERE void cnn_philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3,
     out[2] = c2;
     out[3] = c3;
 }
-
-#endif

@@ -2,8 +2,7 @@
 /* Random numbers by counter: the same (seed, purpose, epoch, sample, block) gives the same bits
  * on every rank, thread and device, whatever was drawn before. Philox 4x32-10 (Salmon et al.,
  * "Parallel random numbers: as easy as 1, 2, 3", SC 2011). */
-#ifndef CNN_RANDOM_H
-#define CNN_RANDOM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -35,5 +34,3 @@ void cnn_dropout2(uint64_t seed, uint32_t epoch, uint32_t sample,
 
 /* n floats, uniform in [-bound, bound), of parameter number `which`. */
 void cnn_uniform(uint64_t seed, uint32_t which, float bound, float *out, uint32_t n);
-
-#endif

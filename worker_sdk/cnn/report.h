@@ -3,8 +3,7 @@
  * lines on request. Only rank 0 has a report; with a NULL `out` everything is silent.
  *
  * Answers (epochs) go to standard output; the bar goes to standard error. */
-#ifndef CNN_REPORT_H
-#define CNN_REPORT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ void cnn_report_stop(struct cnn_report *report, const char *why, uint64_t step,
 /* A line about what happens, for people only. */
 __attribute__((format(printf, 2, 3))) void cnn_report_note(struct cnn_report *report,
                                                            const char *fmt, ...);
-
-#endif

@@ -6,8 +6,7 @@
  * conv2's output is never stored. What is left (in training some 10 % of fc1's inputs) becomes a
  * list of (window, channel, which of the four, value). Everything behind works on these lists:
  * fc1's sum and gradients, conv2's gradients. That is exact: only zeros are left out. */
-#ifndef CNN_SIMD_H
-#define CNN_SIMD_H
+#pragma once
 
 #include "worker_sdk/cnn/net.h"
 
@@ -69,5 +68,3 @@ struct cnn_simd_kernels {
 extern const struct cnn_simd_kernels cnn_simd_base;   /* any processor */
 extern const struct cnn_simd_kernels cnn_simd_avx2;   /* AVX2 and FMA */
 extern const struct cnn_simd_kernels cnn_simd_avx512; /* AVX-512 F, DQ, VL */
-
-#endif

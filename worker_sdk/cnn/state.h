@@ -5,8 +5,7 @@
  * PyTorch loads them), Adadelta's state beside them, and the position as text in the metadata.
  * The position counts samples of the epoch's global order, not batches of a rank: a run can be
  * resumed with another number of workers. */
-#ifndef CNN_STATE_H
-#define CNN_STATE_H
+#pragma once
 
 #include "worker_sdk/cnn/net.h"
 #include "worker_sdk/include/ctrun.h"
@@ -42,5 +41,3 @@ int cnn_state_load_values(const char *path, struct cnn_tensors *values,
 /* Writes gradients under their parameters' names, and the step as metadata. */
 int cnn_state_save_gradients(const char *path, float *const grads[CNN_PARAMS],
                              uint64_t step, struct ctrun_error *err);
-
-#endif

@@ -4,8 +4,7 @@
  * Members wait by spinning for some microseconds and then sleep: a training step hands over
  * work a dozen times within milliseconds, but a thread that spins for long steals the core from
  * the rank that it waits for. One thread calls run(); the calling thread is member 0. */
-#ifndef CNN_TEAM_H
-#define CNN_TEAM_H
+#pragma once
 
 #include "worker_sdk/include/ctrun.h"
 
@@ -25,5 +24,3 @@ void cnn_team_run(struct cnn_team *team, cnn_team_fn *fn, void *context);
 
 /* The part [*first, *end) of n items that member index of count works on. */
 void cnn_team_split(size_t n, int index, int count, size_t *first, size_t *end);
-
-#endif

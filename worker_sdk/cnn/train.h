@@ -6,8 +6,7 @@
  * whatever the number of ranks. With virtual workers each of these, not each rank, has its samples and its gradients,
  * and the model's bits are the same, too. Ranks agree in every step on whether to stop, so none is left
  * waiting for one that has gone. */
-#ifndef CNN_TRAIN_H
-#define CNN_TRAIN_H
+#pragma once
 
 #include <signal.h>
 
@@ -55,5 +54,3 @@ enum cnn_outcome {
 int cnn_train(const struct cnn_train_options *options,
               const volatile sig_atomic_t *terminated, void (*on_set_up)(void),
               struct ctrun_error *err);
-
-#endif

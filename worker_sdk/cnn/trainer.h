@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a training run is made of: trainer.c sets it up and resumes it, train.c trains with it. */
-#ifndef CNN_TRAINER_H
-#define CNN_TRAINER_H
+#pragma once
 
 #include "worker_sdk/cnn/report.h"
 #include "worker_sdk/cnn/state.h"
@@ -42,5 +41,3 @@ struct trainer {
  * terminated. 0 or a code; then cnn_trainer_tear_down() is still due. */
 int cnn_trainer_set_up(struct trainer *t, struct ctrun_error *err);
 void cnn_trainer_tear_down(struct trainer *t);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The optimizer's state in equal shares, one a rank (ZeRO-1). Each rank updates what its share belongs to and gets
  * the rest: the bits are those of ranks that have all of it. For engines that compute on the host's model. */
-#ifndef CNN_ZERO_H
-#define CNN_ZERO_H
+#pragma once
 
 #include "worker_sdk/cnn/backend.h"
 #include "worker_sdk/cnn/net.h"
@@ -23,5 +22,3 @@ int cnn_zero_update(struct cnn_zero *zero, struct cnn_engine *engine,
 /* For a checkpoint: on rank 0 the model has all of its state until cnn_zero_drop(). Collective. */
 int cnn_zero_gather(struct cnn_zero *zero, struct ctrun_error *err);
 void cnn_zero_drop(struct cnn_zero *zero);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the public functions (calls.c) to the group (comm.c). */
-#ifndef CT_COMM_CALLS_H
-#define CT_COMM_CALLS_H
+#pragma once
 
 #include "worker_sdk/comm/backend/backend.h"
 
@@ -12,5 +11,3 @@ int ct_group_call(struct ctrun_group *group, struct ct_call *call,
 
 /* Takes what it holds since ctrun_batch_begin(): true, or false where there was no begin. */
 bool ct_group_take_batch(struct ctrun_group *group, struct ct_call *call);
-
-#endif

@@ -10,8 +10,7 @@
  *     ctrun_all_reduce ... ── checks ──> struct ct_call ──> the back end
  *
  * Thread: a group belongs to one thread at a time, except ctrun_group_abort(). */
-#ifndef CT_COMM_COMM_H
-#define CT_COMM_COMM_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -84,5 +83,3 @@ int ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place
 int ct_group_join(struct ctrun_group **out, const struct ct_group_place *place,
                   const char *root, const struct ctrun_group_options *options,
                   struct ctrun_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A group and its works, for comm.c (opening and closing), work.c (the queue) and device.c. */
-#ifndef CT_COMM_GROUP_PRIVATE_H
-#define CT_COMM_GROUP_PRIVATE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -78,5 +77,3 @@ int ct_group_run(struct ctrun_group *group, struct ct_call *call, void *stream,
 /* Nobody will ask for it any more. `stream`, if not NULL, waits for it. */
 int ct_work_release(struct ctrun_work *work, void *const *stream,
                     struct ctrun_error *err);
-
-#endif

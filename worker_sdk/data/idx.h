@@ -5,8 +5,7 @@
  *
  * Plain or gzip, distinguished by content. A reader of hostile files: what a header claims is
  * compared with what the file can hold before anything is allocated. */
-#ifndef CT_DATA_IDX_H
-#define CT_DATA_IDX_H
+#pragma once
 
 #include "worker_sdk/include/ctrun.h"
 
@@ -27,5 +26,3 @@ int ct_idx_read(struct ct_idx *out, int fd, const char *name, int dims,
                 struct ctrun_error *err);
 /* Accepts a zeroed one. */
 void ct_idx_deinit(struct ct_idx *idx);
-
-#endif

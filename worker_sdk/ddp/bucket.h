@@ -5,8 +5,7 @@
  * reach its limit, they are a bucket and the key moves on to the next limit (the last one
  * stays). So a bucket may exceed its limit by one whole tensor, and the first limit applies
  * once to every key. A sparse tensor is a bucket of its own, with limit 0. */
-#ifndef CT_DDP_BUCKET_H
-#define CT_DDP_BUCKET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,5 +38,3 @@ int ct_bucket_plan_import(struct ct_bucket_plan *out, const int32_t *members,
                           size_t count, const int32_t *sizes, size_t bucket_count);
 /* Accepts a zeroed one. */
 void ct_bucket_plan_deinit(struct ct_bucket_plan *plan);
-
-#endif

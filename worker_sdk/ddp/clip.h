@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clipping of gradients by their global norm, as torch.nn.utils.clip_grad_norm_ does it. Every rank
  * has the same averages, and so finds the same norm by itself. Memory of the host. */
-#ifndef CT_DDP_CLIP_H
-#define CT_DDP_CLIP_H
+#pragma once
 
 #include "worker_sdk/ddp/layout.h"
 
@@ -13,5 +12,3 @@ long ct_clip(const struct ct_layout *layout, double max_norm, double *norm);
 void ct_scale(const struct ct_slot *slot, double by);
 /* Whether a gradient in memory of the host has neither NaN nor infinity. */
 bool ct_is_finite(const struct ct_slot *slot);
-
-#endif

@@ -4,8 +4,7 @@
  * stream; a few bytes come back.
  *
  * Sums are made alike on every device, so that all ranks get the same bits. */
-#ifndef CT_DDP_DEVICE_CHECKS_H
-#define CT_DDP_DEVICE_CHECKS_H
+#pragma once
 
 #include "worker_sdk/ddp/layout.h"
 
@@ -58,5 +57,3 @@ int ct_checks_fetch(struct ct_device_checks *checks, void *stream,
 /* A hash of each parameter, 0 for buffers. Waits. */
 int ct_checks_digest(struct ct_device_checks *checks, const struct ctrun_param *params,
                      void *stream, uint64_t *out, struct ctrun_error *err);
-
-#endif

@@ -2,8 +2,7 @@
 /* How a bucket travels where its plain average would not do: as halves, as PowerSGD, or as the user's
  * hook does it.
  * On a device all of it is put on the group's stream at the start, but for the second half of a user's hook. */
-#ifndef CT_DDP_HOOK_H
-#define CT_DDP_HOOK_H
+#pragma once
 
 #include "worker_sdk/ddp/powersgd.h"
 
@@ -35,5 +34,3 @@ int ct_hook_start(struct ct_hook *hook, struct ct_layout *layout, size_t b,
 /* After the work: the bucket holds the result, on a device in the order of `stream`. */
 int ct_hook_finish(struct ct_hook *hook, struct ct_layout *layout, size_t b,
                    void *stream, struct ctrun_error *err);
-
-#endif

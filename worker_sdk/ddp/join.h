@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Uneven inputs: who still makes steps, agreed before each forward by one byte of each rank. */
-#ifndef CT_DDP_JOIN_H
-#define CT_DDP_JOIN_H
+#pragma once
 
 #include "worker_sdk/include/ctrun.h"
 
@@ -32,5 +31,3 @@ void ct_join_end(struct ct_join *join);
 /* Collective: what all do next. CTRUN_E_MISMATCH, on every rank: not all ranks can continue together. */
 int ct_join_announce(struct ct_join *join, struct ctrun_group *group, enum ct_turn mine,
                      struct ctrun_error *err);
-
-#endif

@@ -13,8 +13,7 @@
  *
  * Behind the slots of the last bucket stands one element more, the flag: a rank that missed a
  * gradient adds 1 there, and so all ranks learn of it from the reduction that they do anyway. */
-#ifndef CT_DDP_LAYOUT_H
-#define CT_DDP_LAYOUT_H
+#pragma once
 
 #include "worker_sdk/ddp/bucket.h"
 #include "worker_sdk/include/ctrun.h"
@@ -93,5 +92,3 @@ enum {
 size_t ct_layout_flag_bytes(const struct ct_layout *layout);
 /* What they are then, the lowest first. */
 uint64_t ct_layout_flag_up(const struct ct_layout *layout);
-
-#endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef CT_DDP_PARAMS_H
-#define CT_DDP_PARAMS_H
+#pragma once
 
 #include "worker_sdk/include/ctrun.h"
 
@@ -9,5 +8,3 @@ int ct_ddp_param_check(const struct ctrun_param *param, size_t p,
                        struct ctrun_error *err);
 /* Bytes of one that was checked. */
 size_t ct_ddp_param_bytes(const struct ctrun_param *param);
-
-#endif

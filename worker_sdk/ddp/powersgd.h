@@ -8,8 +8,7 @@
  * optimization", NeurIPS 2019, as torch's powerSGD_hook has it. What is not worth compressing
  * travels whole beside P, so that a bucket takes two all-reduces. F32. On a device the same is done by its
  * kernels (powersgd_device.c), to the same bits, and nothing waits for them. */
-#ifndef CT_DDP_POWERSGD_H
-#define CT_DDP_POWERSGD_H
+#pragma once
 
 #include "worker_sdk/ddp/layout.h"
 
@@ -72,5 +71,3 @@ size_t ct_low_rank_p(const struct ct_low_rank *shape);
 size_t ct_low_rank_q(const struct ct_low_rank *shape);
 /* Where the random numbers of slot s begin in this step. */
 uint64_t ct_powersgd_seed(const struct ct_powersgd *powersgd, size_t s);
-
-#endif

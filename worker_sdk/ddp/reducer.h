@@ -14,8 +14,7 @@
  * step's forward to do meanwhile. After the first
  * backward that synchronised, the buckets are rebuilt once, in the order in which rank 0's
  * gradients were ready. */
-#ifndef CT_DDP_REDUCER_H
-#define CT_DDP_REDUCER_H
+#pragma once
 
 #include "worker_sdk/ddp/device_checks.h"
 #include "worker_sdk/ddp/hook.h"
@@ -104,5 +103,3 @@ int ct_ddp_begin_forward(struct ctrun_ddp *ddp, enum ct_turn turn,
 /* The slot's gradient is complete, or zero where it holds none: starts what waited for it. */
 int ct_ddp_mark_ready(struct ctrun_ddp *ddp, struct ct_slot *slot,
                       struct ctrun_error *err);
-
-#endif

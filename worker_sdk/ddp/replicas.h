@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether all ranks still have the same parameters, bit by bit: they are never sent again, so that a
  * flipped bit or an update that went another way stays, unseen. */
-#ifndef CT_DDP_REPLICAS_H
-#define CT_DDP_REPLICAS_H
+#pragma once
 
 #include "worker_sdk/ddp/device_checks.h"
 
@@ -12,5 +11,3 @@
 int ct_ddp_compare_replicas(struct ctrun_group *group, const struct ctrun_param *params,
                             size_t count, struct ct_device_checks *checks, void *stream,
                             struct ctrun_error *err);
-
-#endif

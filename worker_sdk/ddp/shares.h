@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who owns which piece of the parameters under ZeRO-1. Pure: each rank computes it for all. */
-#ifndef CT_DDP_SHARES_H
-#define CT_DDP_SHARES_H
+#pragma once
 
 #include "worker_sdk/include/ctrun.h"
 
@@ -29,5 +28,3 @@ int ct_shares_init(struct ct_shares *shares, const size_t *lengths, size_t count
                    size_t ranks, bool are_whole);
 /* Accepts a zeroed one. */
 void ct_shares_deinit(struct ct_shares *shares);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When things happened in a step, and what the buckets were at first. */
-#ifndef CT_DDP_STATS_H
-#define CT_DDP_STATS_H
+#pragma once
 
 #include "worker_sdk/ddp/layout.h"
 
@@ -48,5 +47,3 @@ struct ct_stats_facts {
 /* One line under torch's names. Its length; -ENOSPC when that is not less than size. */
 int ct_stats_format(const struct ct_stats *stats, const struct ct_stats_facts *facts,
                     char *out, size_t size);
-
-#endif

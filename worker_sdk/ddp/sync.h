@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rank 0's values for everyone, few and large broadcasts instead of many small ones. */
-#ifndef CT_DDP_SYNC_H
-#define CT_DDP_SYNC_H
+#pragma once
 
 #include "worker_sdk/include/ctrun.h"
 
@@ -14,5 +13,3 @@ enum {
  * `stream` has. */
 int ct_ddp_sync(struct ctrun_group *group, const struct ctrun_param *params,
                 size_t count, int root, void *stream, struct ctrun_error *err);
-
-#endif

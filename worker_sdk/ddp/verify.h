@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Do all ranks train the same model? One small collective when they do; when not, every rank
  * fails with the same sentence, which names the first parameter that differs and the ranks. */
-#ifndef CT_DDP_VERIFY_H
-#define CT_DDP_VERIFY_H
+#pragma once
 
 #include "worker_sdk/include/ctrun.h"
 
@@ -27,5 +26,3 @@ struct ct_ddp_report {
  * first of them, the same on all, and returns its code, or the group's failure. */
 int ct_ddp_exchange_reports(struct ctrun_group *group, const struct ct_ddp_report *mine,
                             struct ctrun_error *err);
-
-#endif

@@ -4,8 +4,7 @@
  *     data_parallel.c  threads and their jobs; replicas in memory of the host
  *     device.c         replicas on GPUs: each device's thread is a member of a group
  *     gather.c         what replicas give, as one tensor */
-#ifndef CT_DP_DP_H
-#define CT_DP_DP_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -84,5 +83,3 @@ int ct_dp_describe_whole(const struct ctrun_tensor *pieces, size_t count, void *
                          struct ctrun_error *err);
 /* Of a piece that was checked. */
 size_t ct_dp_piece_bytes(const struct ctrun_tensor *piece);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The connection over which this process asks its agent to hold checkpoints. One a process; a child of
  * fork() makes its own. Whoever calls sees to it that one thread does at a time. */
-#ifndef CT_HOLD_HOLD_LINK_H
-#define CT_HOLD_HOLD_LINK_H
+#pragma once
 
 #include "worker_sdk/wire/message.h"
 
@@ -15,5 +14,3 @@ int ct_hold_link_open(struct ctrun_session *session, uint64_t deadline_ms,
 int ct_hold_link_ask(const struct ct_worker_hold *request, int fd, uint64_t deadline_ms,
                      struct ct_worker_hold_reply *reply, int *passed,
                      struct ctrun_error *err);
-
-#endif

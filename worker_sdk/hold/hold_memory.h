@@ -3,8 +3,7 @@
  * written by the kernel, which need not clear them first. From the second use on they are mapped, as long as the
  * memory goes from save to save: then a save is one pass that copies and sums up, past the caches, as fast as
  * memcpy(). */
-#ifndef CT_HOLD_HOLD_MEMORY_H
-#define CT_HOLD_HOLD_MEMORY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -33,5 +32,3 @@ int ct_hold_memory_cut(struct ct_hold_memory *memory, uint64_t bytes,
                        struct ctrun_error *err);
 /* In this process; whoever has the descriptor keeps it. None is fine. */
 void ct_hold_memory_close(struct ct_hold_memory *memory);
-
-#endif

@@ -3,8 +3,7 @@
  *
  * Whether a machine owns an address is decided by comparing addresses with those of its
  * interfaces, never by comparing names. */
-#ifndef CT_NET_ADDR_H
-#define CT_NET_ADDR_H
+#pragma once
 
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -62,5 +61,3 @@ bool ct_addr_in_network(const struct ct_addr *addr, const struct ct_addr *networ
                         unsigned prefix);
 /* The address as 16 bytes, v4 mapped into v6, without scope and port: for tables. */
 void ct_addr_key(uint8_t key[16], const struct ct_addr *addr);
-
-#endif

@@ -6,8 +6,7 @@
  *     ib0,eth0                either: nodes need not have the same interfaces
  *
  * Pure but for ct_net_list(). */
-#ifndef CT_NET_NET_H
-#define CT_NET_NET_H
+#pragma once
 
 #include "worker_sdk/net/nic.h"
 
@@ -32,5 +31,3 @@ bool ct_net_has(const struct ct_net *net, const struct ct_nic *nic);
 /* ct_nic_list(), but only what is in `net`; loopback only when `net` names it. In the order of
  * the items, and within one as ct_nic_list() has it. `net` of count 0: the same as that. */
 int ct_net_list(const struct ct_net *net, struct ct_nic *out, int max);
-
-#endif

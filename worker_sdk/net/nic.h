@@ -4,8 +4,7 @@
  *
  * One entry an address. Interfaces that are down are left out; those without a carrier (the
  * cable is out) are distinguished, because their addresses lead nowhere. */
-#ifndef CT_NET_NIC_H
-#define CT_NET_NIC_H
+#pragma once
 
 #include <net/if.h>
 
@@ -30,5 +29,3 @@ int ct_nic_list(struct ct_nic *out, int max);
 bool ct_nic_find(struct ct_nic *out, const struct ct_addr *addr);
 /* True for every loopback address, too. */
 bool ct_nic_is_mine(const struct ct_addr *addr);
-
-#endif

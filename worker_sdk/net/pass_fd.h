@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A descriptor that goes along with bytes over a Unix socket. Nothing here waits; at most one goes with each send. */
-#ifndef CT_NET_PASS_FD_H
-#define CT_NET_PASS_FD_H
+#pragma once
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -11,5 +10,3 @@ ssize_t ct_send_with_fd(int socket, const void *data, size_t length, int fd);
 /* As recv(). A descriptor that comes is close-on-exec and *passed's, which is closed if it is not -1: the last that
  * came counts. */
 ssize_t ct_receive_with_fd(int socket, void *dst, size_t size, int *passed);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --port-range A-B: the ports that a firewall lets through. Pure. */
-#ifndef CT_NET_PORT_RANGE_H
-#define CT_NET_PORT_RANGE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ int ct_port_range_count(const struct ct_port_range *range); /* 1 for "any": port
 /* The i-th port to try, i from 0 to count - 1. Each `seed` has an order of its own, so that
  * processes that start together do not all begin at the same one. */
 uint16_t ct_port_range_at(const struct ct_port_range *range, uint32_t seed, int i);
-
-#endif

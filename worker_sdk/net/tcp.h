@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernel knows of a TCP connection's other end, whatever the programs there do. */
-#ifndef CT_NET_TCP_H
-#define CT_NET_TCP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ struct ct_tcp_view {
 int ct_tcp_look(int fd, struct ct_tcp_view *out);
 /* True when both ends have the same address: it leads back to this machine. */
 bool ct_tcp_is_same_host(int fd);
-
-#endif

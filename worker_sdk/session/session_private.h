@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A session, for session.c and shrink.c; nobody else includes it. */
-#ifndef CT_SESSION_SESSION_PRIVATE_H
-#define CT_SESSION_SESSION_PRIVATE_H
+#pragma once
 
 #include "worker_sdk/net/addr.h"
 #include "worker_sdk/client/agent_socket.h"
@@ -51,5 +50,3 @@ void ct_session_move_store(struct ctrun_session *session,
  * does not take account of, perhaps with the store. */
 int ct_session_open_store(struct ctrun_session *session, uint64_t deadline_ms,
                           struct ctrun_error *err);
-
-#endif

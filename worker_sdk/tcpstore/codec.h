@@ -14,8 +14,7 @@
  * field to length field, remembers where it stopped, and says how many bytes must be there
  * before it can continue. Each byte is looked at once, whatever the pieces; caps are checked when
  * a length is read, before its bytes have come. */
-#ifndef CT_TCPSTORE_CODEC_H
-#define CT_TCPSTORE_CODEC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -137,5 +136,3 @@ int ct_tcpstore_scan_reply(struct ct_tcpstore_scan *scan, enum ct_tcpstore_query
 
 /* "COMPARE_SET", for logs. Static. */
 const char *ct_tcpstore_query_name(enum ct_tcpstore_query query);
-
-#endif

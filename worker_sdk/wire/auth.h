@@ -19,8 +19,7 @@
  * when the link is sealed. A side with a token never continues with one that has none, or another.
  *
  * Not part of libctrun: only the executables link it, and libsodium with it. */
-#ifndef CT_WIRE_AUTH_H
-#define CT_WIRE_AUTH_H
+#pragma once
 
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/wire/message.h"
@@ -91,5 +90,3 @@ void ct_auth_prove(uint8_t proof[CT_PROOF_BYTES], const struct ct_auth_token *to
 bool ct_auth_check(const uint8_t proof[CT_PROOF_BYTES],
                    const struct ct_auth_token *token, enum ct_auth_side side,
                    const struct ct_auth_scope *scope);
-
-#endif

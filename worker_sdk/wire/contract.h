@@ -2,8 +2,7 @@
 /* What a launcher and a worker agree on: environment names and exit codes.
  *
  * Names that torchrun defined keep its spelling and meaning; ours begin with CTRUN_. */
-#ifndef CT_WIRE_CONTRACT_H
-#define CT_WIRE_CONTRACT_H
+#pragma once
 
 /* Set for every worker (torchrun's environment). */
 #define CT_ENV_RANK             "RANK"
@@ -78,5 +77,3 @@ enum ct_exit {
     CT_EXIT_NOT_FOUND = 127,
     CT_EXIT_SIGNAL = 128, /* + signal number */
 };
-
-#endif

@@ -7,8 +7,7 @@
  * Written by a signal handler, in the order of the fields; what is BEGUN is of use already: count
  * and length are set behind what they count. The reader believes nothing of it. Both are of the
  * same machine: native numbers, and no layout but the compiler's. */
-#ifndef CT_WIRE_CRASH_H
-#define CT_WIRE_CRASH_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ struct ct_crash {
     /* Lines of /proc/PID/maps: the executable mappings that the frames are in. */
     char modules[CT_CRASH_MODULES_MAX];
 };
-
-#endif

@@ -4,8 +4,7 @@
  * up with a network of 10 Gbit/s on one core.
  *
  * Not part of libctrun: see auth.h. Pure. */
-#ifndef CT_WIRE_DIGEST_H
-#define CT_WIRE_DIGEST_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ void ct_digest_add(struct ct_digest *digest, const void *data, size_t length);
 void ct_digest_end(struct ct_digest *digest, uint8_t out[CT_DIGEST_BYTES]);
 /* All at once. */
 void ct_digest_of(uint8_t out[CT_DIGEST_BYTES], const void *data, size_t length);
-
-#endif

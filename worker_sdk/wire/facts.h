@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a node or the server found out about a failure: keys and texts, in the order in which they
  * are shown. A program decides by the key, the launcher has its label, the text is for people. */
-#ifndef CT_WIRE_FACTS_H
-#define CT_WIRE_FACTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,5 +59,3 @@ bool ct_facts_add(struct ct_facts *facts, uint8_t key, const char *text);
 const char *ct_facts_text(const struct ct_facts *facts, int i);
 /* The text of the first fact with that key, borrowed; NULL: there is none. */
 const char *ct_facts_find(const struct ct_facts *facts, enum ct_fact_key key);
-
-#endif

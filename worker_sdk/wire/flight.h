@@ -5,8 +5,7 @@
  * Calls have numbers from 1; number n is in entry (n - 1) % CT_FLIGHT_ENTRIES. Each entry holds 0 as its number
  * while it is written. The reader believes nothing of it. Both are of the same machine: native numbers, and
  * no layout but the compiler's. */
-#ifndef CT_WIRE_FLIGHT_H
-#define CT_WIRE_FLIGHT_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -52,5 +51,3 @@ struct ct_flight {
         group[CT_FLIGHT_GROUPS]; /* id n is in (n - 1) % CT_FLIGHT_GROUPS */
     struct ct_flight_entry entry[CT_FLIGHT_ENTRIES];
 };
-
-#endif

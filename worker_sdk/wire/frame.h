@@ -7,8 +7,7 @@
  * The first byte is no TCPStore query of any dialect and no letter of HTTP, so that one port
  * can serve all of them. `version` is the sender's; a receiver that does not know it answers
  * CT_MESSAGE_REFUSE, which names both, and closes. Pure functions of bytes. */
-#ifndef CT_WIRE_FRAME_H
-#define CT_WIRE_FRAME_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -39,5 +38,3 @@ void ct_frame_write_header(uint8_t out[CT_FRAME_HEADER_BYTES], uint8_t kind,
                            size_t length);
 /* Appends header and body to out. 0, -EMSGSIZE, or what ct_buf_append() says. */
 int ct_frame_encode(struct ct_buf *out, uint8_t kind, const void *body, size_t length);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How many workers each node of a world has, as people read it: "8+8+7", "8x61+7". */
-#ifndef CT_WIRE_LAYOUT_H
-#define CT_WIRE_LAYOUT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ void ct_layout_add(struct ct_layout *layout, uint32_t slots);
 uint32_t ct_layout_first(const char *text);
 /* The text, once all are added. Borrowed. */
 const char *ct_layout_end(struct ct_layout *layout);
-
-#endif

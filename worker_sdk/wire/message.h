@@ -68,8 +68,7 @@
  * struct a kind, fields in wire order, fixed capacities: nothing is allocated. struct ct_message
 * only points at one: 16 bytes on a stack. Kinds and field orders are numbered for ever
  * (tests/unit/worker_sdk/wire/message_test.c holds golden bytes). */
-#ifndef CT_WIRE_MESSAGE_H
-#define CT_WIRE_MESSAGE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -1003,5 +1002,3 @@ int ct_message_decode(const struct ct_frame *frame, struct ct_message *out, void
 /* "JOIN", for logs. Static. */
 const char *ct_message_name(int kind);
 const char *ct_cause_name(int cause); /* "signal", "oom", ...; for events and logs */
-
-#endif

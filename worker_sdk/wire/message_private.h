@@ -2,8 +2,7 @@
 /* What tables (message_table.c) and codec (message.c) share: a message is a list of fields in wire order, so that
  * encoding and decoding cannot disagree. Text is u32 length and bytes, a list is a u8 count and its elements, numbers
  * are little-endian. */
-#ifndef CT_WIRE_MESSAGE_PRIVATE_H
-#define CT_WIRE_MESSAGE_PRIVATE_H
+#pragma once
 
 #include "worker_sdk/wire/message.h"
 
@@ -46,5 +45,3 @@ struct layout {
 
 /* By kind; without a name: there is no such kind. */
 extern const struct layout ct_message_layouts[UINT8_MAX + 1];
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers that a rank tells of itself, by name: gauges, as Prometheus has them. Pure. */
-#ifndef CT_WIRE_METRIC_H
-#define CT_WIRE_METRIC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ void ct_metric_format(char text[CT_METRIC_VALUE_MAX], double value);
 /* The bytes of a double, for memory and wires that hold whole numbers. */
 uint64_t ct_metric_to_bits(double value);
 double ct_metric_from_bits(uint64_t bits);
-
-#endif

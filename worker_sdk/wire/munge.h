@@ -10,8 +10,7 @@
  *
  * libmunge is loaded when it is needed; munge_none.c stands in where its header is missing.
  * Calls block for a fraction of a millisecond. Any thread. */
-#ifndef CT_WIRE_MUNGE_H
-#define CT_WIRE_MUNGE_H
+#pragma once
 
 #include "worker_sdk/wire/auth.h"
 
@@ -23,5 +22,3 @@ int ct_munge_issue(struct ct_auth_token *token, char credential[CT_CREDENTIAL_MA
 /* The token of a credential, if it was made by our own uid. 0 or CTRUN_E_AUTH. */
 int ct_munge_read(struct ct_auth_token *token, const char *credential,
                   struct ctrun_error *err);
-
-#endif

@@ -2,8 +2,7 @@
 /* How far a worker has come, and what it measures: memory of its own (a memfd) that its agent reads when it wants to know,
  * also after the worker's death. It comes as the descriptor with WORKER_PROGRESS. The reader believes
  * nothing of it. Both are of the same machine: native numbers. */
-#ifndef CT_WIRE_PROGRESS_H
-#define CT_WIRE_PROGRESS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -38,5 +37,3 @@ struct ct_progress {
     struct ct_progress_metric metrics[CT_METRICS_MAX];
     struct ct_progress_samples samples;
 };
-
-#endif

@@ -2,8 +2,7 @@
 /* The roles of a node's workers: one for all, or, where a job has several programs, a list of
  * which each takes the next local ranks. Role ranks count over all nodes, in the order of the
  * nodes. Pure. */
-#ifndef CT_WIRE_ROLE_H
-#define CT_WIRE_ROLE_H
+#pragma once
 
 #include "worker_sdk/wire/message.h"
 
@@ -23,5 +22,3 @@ bool ct_role_list_is_sound(const struct ct_role_list *roles, uint32_t slots);
  * answers a JOIN with that list. */
 void ct_role_find(struct ct_role_at *out, const struct ct_role_list *roles,
                   const char *sole, const struct ct_start *start, uint32_t local_rank);
-
-#endif

@@ -23,8 +23,7 @@
  * member's key, which is of no use without the token), but the proofs cover them too. Pure but for the random key.
  *
  * Not part of libctrun: see auth.h. */
-#ifndef CT_WIRE_SEAL_H
-#define CT_WIRE_SEAL_H
+#pragma once
 
 #include "worker_sdk/wire/auth.h"
 
@@ -65,5 +64,3 @@ int ct_seal_encode(struct ct_seal *seal, struct ct_buf *out,
  * *inner points to. 0, or -EBADMSG: close the connection. */
 int ct_seal_decode(struct ct_seal *seal, const struct ct_frame *frame, uint8_t *plain,
                    struct ct_frame *inner);
-
-#endif

@@ -2,8 +2,7 @@
 /* Bytes as text: hexadecimal digits, and base64 (RFC 4648, with padding), by libsodium.
  *
  * Not part of libctrun: see auth.h. Pure. */
-#ifndef CT_WIRE_TEXT_CODE_H
-#define CT_WIRE_TEXT_CODE_H
+#pragma once
 
 #include "worker_sdk/base/buf.h"
 
@@ -16,5 +15,3 @@ int ct_hex_decode(uint8_t *dst, const char *text, size_t length);
 int ct_base64_encode(struct ct_buf *out, const void *data, size_t length);
 /* text[length] into dst[size]. The number of bytes; -EBADMSG: no base64, or more than size. */
 int ct_base64_decode(void *dst, size_t size, const char *text, size_t length);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mbed TLS as ctrun needs it: a client of TLS 1.2 with forward secrecy, certificates in files. */
-#ifndef CTRUN_TLS_H
-#define CTRUN_TLS_H
+#pragma once
 
 #define MBEDTLS_AESNI_C
 #define MBEDTLS_AES_C
@@ -53,5 +52,3 @@
 #define MBEDTLS_X509_USE_C
 
 #include "mbedtls/check_config.h"
-
-#endif

@@ -5,8 +5,7 @@
  * other; only abort() comes from other threads. A host back end has one call at a time; one of a
  * device (enqueue is there) has as many on their way as there are. A back end that cannot
  * finish a call kills the whole group: all members get the same code and sentence. */
-#ifndef CT_COMM_BACKEND_H
-#define CT_COMM_BACKEND_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -173,5 +172,3 @@ int ct_plugin_load(const struct ct_backend_ops **out, const char *name,
 /* What a plug-in exports under CT_PLUGIN_SYMBOL. */
 typedef const struct ct_backend_ops *ct_plugin_fn(void);
 #define CT_PLUGIN_SYMBOL "ctrun_backend_plugin"
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a device computes for DDP beside the collectives. Matrices stand row by row, in f32. */
-#ifndef CT_COMM_DEVICE_KERNEL_H
-#define CT_COMM_DEVICE_KERNEL_H
+#pragma once
 
 #include <stdint.h>
 
@@ -92,5 +91,3 @@ struct ct_device_args {
     uint64_t n, m, k;
     double by;
 };
-
-#endif

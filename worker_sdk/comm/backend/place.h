@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a process stands when a group is opened, and what the group needs of a store. */
-#ifndef CT_COMM_PLACE_H
-#define CT_COMM_PLACE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -88,5 +87,3 @@ struct ct_group_place {
     /* nccl: 1 + the number of the device, which is made current in this thread; 0: the current device. */
     int device;
 };
-
-#endif

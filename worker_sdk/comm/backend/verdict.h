@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Why a group died: written once by whoever notices first, read by everybody, across threads
  * and, when it lies in shared memory, across processes. Starts as zeros. */
-#ifndef CT_COMM_VERDICT_H
-#define CT_COMM_VERDICT_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -24,5 +23,3 @@ struct ct_verdict {
 bool ct_verdict_set(struct ct_verdict *verdict, int code, const char *text);
 /* 0 while the group lives, else the code, with the text in err. */
 int ct_verdict_get(const struct ct_verdict *verdict, struct ctrun_error *err);
-
-#endif

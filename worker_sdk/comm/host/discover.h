@@ -5,8 +5,7 @@
  *     KEY/hello/I   member I: a struct ct_peer, encoded
  *     KEY/table     by member 0: the cookie of the group and all hellos, or who did not come
  */
-#ifndef CT_COMM_DISCOVER_H
-#define CT_COMM_DISCOVER_H
+#pragma once
 
 #include "worker_sdk/comm/host/peer.h"
 
@@ -19,5 +18,3 @@ enum {
  * all members, unknown to other programs. On CTRUN_E_TIMEOUT err names the missing ranks. */
 int ct_discover(struct ct_peer *peers, unsigned char *cookie,
                 const struct ct_backend_setup *setup, struct ctrun_error *err);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Whoever waits for room to send takes in what has come for it meanwhile, so that members that
  * all send before they receive do not wait for each other; up to CT_INBOX_BYTES of a peer. */
-#ifndef CT_COMM_EXCHANGE_H
-#define CT_COMM_EXCHANGE_H
+#pragma once
 
 #include "worker_sdk/comm/host/host_tcp.h"
 #include "worker_sdk/comm/host/segment.h"
@@ -34,5 +33,3 @@ void ct_exchange_deinit(struct ct_exchange *exchange);
 int ct_exchange_move(struct ct_exchange *exchange, struct ct_call *first, bool wait,
                      struct ctrun_error *err);
 void ct_exchange_nudge(struct ct_exchange *exchange);
-
-#endif

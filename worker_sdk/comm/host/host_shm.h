@@ -13,8 +13,7 @@
  *
  * Calls run step by step between barriers, so that ct_host_shm_advance() can continue with one
  * whenever the program comes by. One call at a time. */
-#ifndef CT_COMM_HOST_SHM_H
-#define CT_COMM_HOST_SHM_H
+#pragma once
 
 #include "worker_sdk/comm/host/segment.h"
 
@@ -42,5 +41,3 @@ int ct_host_shm_free(struct ct_host_shm *shm, const void *data);
 /* Ends the waits of all members. Any thread. */
 void ct_host_shm_abort(struct ct_host_shm *shm, int code, const char *text);
 int ct_host_shm_get_verdict(const struct ct_host_shm *shm, struct ctrun_error *err);
-
-#endif

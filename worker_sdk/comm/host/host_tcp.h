@@ -7,8 +7,7 @@
  * header, and the results then go round the ring of the members (all-gather) or down a chain (broadcast). A reduction
  * takes the members in rank order, whatever the size of the data. Sockets never block; waiting is a brief spin, then
  * poll(). */
-#ifndef CT_COMM_HOST_TCP_H
-#define CT_COMM_HOST_TCP_H
+#pragma once
 
 #include "worker_sdk/comm/host/mesh.h"
 
@@ -26,5 +25,3 @@ void ct_host_tcp_destroy(struct ct_host_tcp *tcp);
 /* Collectives; of one that is made of messages only the agreement. */
 int ct_host_tcp_run(struct ct_host_tcp *tcp, const struct ct_call *call,
                     struct ctrun_error *err);
-
-#endif

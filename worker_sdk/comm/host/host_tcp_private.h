@@ -5,8 +5,7 @@
  *     host_tcp_reduce.c   large data, reduced by the owners of its slices
  *     host_tcp_stream.c   large data, along a ring or a chain
  *     host_tcp_pipe.c     bytes to and from one member */
-#ifndef CT_COMM_HOST_TCP_PRIVATE_H
-#define CT_COMM_HOST_TCP_PRIVATE_H
+#pragma once
 
 #include <poll.h>
 
@@ -97,5 +96,3 @@ int ct_host_tcp_stream_broadcast(struct ct_host_tcp *tcp, const struct ct_call *
                                  struct ctrun_error *err);
 int ct_host_tcp_stream_reduce(struct ct_host_tcp *tcp, const struct ct_call *call,
                               struct ctrun_error *err);
-
-#endif

@@ -10,8 +10,7 @@
  * connects to the lower, trying the addresses it announced: loopback if both are in the same
  * network namespace, then those in a network of ours, then the others. Both sides greet with
  * halves of the group's cookie; whatever else connects is dropped. */
-#ifndef CT_COMM_MESH_H
-#define CT_COMM_MESH_H
+#pragma once
 
 #include "worker_sdk/comm/host/discover.h"
 #include "worker_sdk/comm/host/segment.h"
@@ -65,5 +64,3 @@ int ct_mesh_find_silent(const struct ct_mesh *mesh);
 void ct_mesh_send_code(struct ct_mesh *mesh, int code, const char *text);
 /* Makes `watch` readable for good. Any thread. */
 void ct_mesh_wake(struct ct_mesh *mesh);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The addresses of a mesh: which a member announces (ct_mesh_listen() in mesh.h), and in which
  * order another tries them. */
-#ifndef CT_COMM_MESH_ADDR_H
-#define CT_COMM_MESH_ADDR_H
+#pragma once
 
 #include <ifaddrs.h>
 
@@ -13,5 +12,3 @@
  * (may be NULL), then the others. Returns how many; what would lead back to us is left out. */
 int ct_mesh_addr_order(int *order, const struct ct_peer *self,
                        const struct ct_peer *peer, const struct ifaddrs *local);
-
-#endif

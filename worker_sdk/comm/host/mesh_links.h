@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How the connections of a mesh come to be: the higher member connects, the lower accepts, both
  * greet. mesh.h tells the rules. */
-#ifndef CT_COMM_MESH_LINKS_H
-#define CT_COMM_MESH_LINKS_H
+#pragma once
 
 #include "worker_sdk/comm/host/mesh.h"
 
@@ -10,5 +9,3 @@
  * all are up, at most until setup's deadline; on failure those that are up are the mesh's too. */
 int ct_mesh_links_open(struct ct_mesh *mesh, const struct ct_mesh_setup *setup,
                        struct ctrun_error *err);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A member of a group: who it is, and whether it shares memory or a loopback with another. */
-#ifndef CT_COMM_PEER_H
-#define CT_COMM_PEER_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -40,5 +39,3 @@ void ct_peer_format(char *dst, const struct ct_peer *peer);
  * -EBADMSG. */
 int ct_peer_encode(const struct ct_peer *peer, void *data, size_t size);
 int ct_peer_decode(struct ct_peer *peer, const void *data, size_t length);
-
-#endif

@@ -5,8 +5,7 @@
  * divided by `divisor`. f16 and bf16 are added up in f32 and rounded once, to nearest even.
  * Integers wrap around. MIN and MAX of a NaN are NaN. The same sources in the same order give
  * the same bits, whatever instruction set is used. Pure; any thread. */
-#ifndef CT_COMM_REDUCE_H
-#define CT_COMM_REDUCE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ enum {
 typedef ct_reduce_fn *ct_reduce_table[CT_REDUCE_DTYPES][CT_REDUCE_OPS];
 extern const ct_reduce_table ct_reduce_plain;
 extern const ct_reduce_table ct_reduce_avx2; /* x86-64 only */
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that all members of a host have mapped, each at an address of its own: member i's part
  * begins at base + i * stride. A place in it is one number that all members understand. */
-#ifndef CT_COMM_REGION_H
-#define CT_COMM_REGION_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -44,5 +43,3 @@ uint64_t ct_regions_find(const struct ct_regions *regions, const void *data,
 /* What that member has at the same place. */
 unsigned char *ct_regions_at(const struct ct_regions *regions, uint64_t place,
                              int member);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A byte queue in shared memory for each pair of members (struct ct_ring of the segment), and what
  * was taken out of it before anybody asked: up to CT_INBOX_BYTES of a peer. Nothing waits. */
-#ifndef CT_COMM_RING_H
-#define CT_COMM_RING_H
+#pragma once
 
 #include "worker_sdk/comm/host/segment.h"
 
@@ -18,5 +17,3 @@ bool ct_ring_has_mail(const struct ct_segment *segment);
 /* Takes it in, so that members that all send before they receive do not wait for each other.
  * 1: some; 0: there was none; -ENOMEM. */
 int ct_ring_take_mail(struct ct_segment *segment);
-
-#endif

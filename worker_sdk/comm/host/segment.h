@@ -25,8 +25,7 @@
  * sleep; a waker publishes, and only then looks at the flags; all four are sequentially
  * consistent, so one of the two sees the other. Of the members that post the same number at
  * least one, the last in that order, sees all posts: it alone rings. */
-#ifndef CT_COMM_SEGMENT_H
-#define CT_COMM_SEGMENT_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -160,5 +159,3 @@ void ct_segment_wake(struct ct_segment *segment, int member);
 void ct_segment_ring(struct ct_segment *segment, int member);
 /* Wakes all that sleep on this word. */
 void ct_segment_wake_all(_Atomic uint32_t *word);
-
-#endif

@@ -3,8 +3,7 @@
  * where neither is installed: names, numbers and layouts are those of their headers, and stay so, as
  * programs built long ago must run with them. nccl_api_test compares them where the headers are
  * there. Nothing is linked: nccl_library.c opens the libraries at run time. */
-#ifndef CT_COMM_NCCL_API_H
-#define CT_COMM_NCCL_API_H
+#pragma once
 
 #include <limits.h>
 #include <stddef.h>
@@ -221,5 +220,3 @@ ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t type, int pee
 ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream);
 const char *ncclGetErrorString(ncclResult_t code);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels of device_kernel.h as PTX, which the driver compiles for whatever device there is: so the plug-in
  * needs no compiler for it, and no header. */
-#ifndef CT_COMM_NCCL_KERNELS_H
-#define CT_COMM_NCCL_KERNELS_H
+#pragma once
 
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/comm/backend/device_kernel.h"
@@ -22,5 +21,3 @@ int ct_nccl_kernels_launch(struct ct_nccl_kernels *kernels, enum ct_device_kerne
 const char *ct_nccl_kernels_text(void);
 /* Accepts a zeroed one. */
 void ct_nccl_kernels_unload(struct ct_nccl_kernels *kernels);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the NCCL back end share: the functions of the libraries, the group, its calls. Each file uses only
  * functions that are declared above its own here. nccl.c describes how it works. */
-#ifndef WORKER_SDK_COMM_NCCL_PRIVATE_H
-#define WORKER_SDK_COMM_NCCL_PRIVATE_H
+#pragma once
 
 #include <pthread.h>
 
@@ -225,5 +224,3 @@ int ct_nccl_poll(void *self, void *opaque, bool wait, struct ctrun_error *err);
 int ct_nccl_release(void *self, void *opaque, void *const *stream,
                     struct ctrun_error *err);
 void ct_nccl_stop_watch(struct nccl *nccl);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers and layouts of the headers that were included before, as a table: one file includes ours,
  * one NVIDIA's. */
-#ifndef TESTS_NCCL_VALUES_H
-#define TESTS_NCCL_VALUES_H
+#pragma once
 
 #include <stddef.h>
 
@@ -51,5 +50,3 @@ size_t nccl_values_theirs(struct nccl_value *values);
         VALUE(NCCL_REVOKE_DEFAULT),                                                    \
         VALUE(((ncclConfig_t)NCCL_CONFIG_INITIALIZER).magic),                          \
         VALUE(((ncclConfig_t)NCCL_CONFIG_INITIALIZER).blocking)
-
-#endif
