@@ -14,6 +14,7 @@
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/client/client.h"
 #include "worker_sdk/client/crash.h"
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/session/session_private.h"
@@ -453,13 +454,35 @@ static struct ctrun_store *store_until(void *context, uint64_t deadline_ms)
     return session->store;
 }
 
+/* The same where the connection broke, or the server closed it: if the store is lost with its node, that waits until the
+ * agent tells of it. A server that answers on a new connection lives, and has refused the request, or one before: it
+ * does not confirm each. */
+static int explain_end(struct ctrun_session *session, uint64_t deadline_ms, int rc,
+                       struct ctrun_error *err)
+{
+    struct ctrun_error why;
+
+    rc = explain_store(session, rc, err);
+    if (!session->survives || (rc != CTRUN_E_PROTOCOL && !ct_client_is_passing(rc)))
+        return rc;
+    ctrun_store_close(session->store);
+    session->store = NULL;
+    if (ct_session_open_store(session, deadline_ms, &why) != CTRUN_E_PEER_LOST)
+        return rc;
+    if (err)
+        *err = why;
+    return CTRUN_E_PEER_LOST;
+}
+
 static int meet_set(void *context, const char *key, const void *value, size_t length,
                     uint64_t deadline_ms, struct ctrun_error *err)
 {
-    return explain_store(
-        context,
-        ctrun_store_set(store_until(context, deadline_ms), key, value, length, err),
-        err);
+    int rc = ct_session_open_store(context, deadline_ms, err);
+
+    if (rc == 0)
+        rc = ctrun_store_set(store_until(context, deadline_ms), key, value, length,
+                             err);
+    return explain_end(context, deadline_ms, rc, err);
 }
 
 /* In slices where ranks may be lost: nobody waits for the word of one that is. */
@@ -467,14 +490,16 @@ static int await_key(struct ctrun_session *session, const char *key,
                      uint64_t deadline_ms, struct ctrun_error *err)
 {
     const uint64_t slice_ms = session->survives ? MEET_SLICE_MS : UINT64_MAX;
-    int rc;
+    int rc = ct_session_open_store(session, deadline_ms, err);
 
+    if (rc < 0)
+        return rc;
     do {
         const uint64_t left_ms = (uint64_t)ct_left_ms(deadline_ms);
 
         rc = ctrun_store_wait(session->store, &key, 1,
                               left_ms < slice_ms ? left_ms : slice_ms, err);
-        rc = explain_store(session, rc, err);
+        rc = explain_end(session, deadline_ms, rc, err);
     } while (rc == CTRUN_E_TIMEOUT && ct_left_ms(deadline_ms) > 0);
     return rc;
 }
@@ -485,10 +510,10 @@ static int meet_get(void *context, const char *key, void **value, size_t *length
     const struct ctrun_session *session = context;
     int rc = session->survives ? await_key(context, key, deadline_ms, err) : 0;
 
-    if (rc < 0)
+    if (rc < 0 || (rc = ct_session_open_store(context, deadline_ms, err)) < 0)
         return rc;
     rc = ctrun_store_get(store_until(context, deadline_ms), key, value, length, err);
-    return explain_store(context, rc, err);
+    return explain_end(context, deadline_ms, rc, err);
 }
 
 static int meet_wait(void *context, const char *key, uint64_t deadline_ms,

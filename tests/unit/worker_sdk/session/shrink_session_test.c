@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a rank makes of its agent's word on who goes on. The agent is a thread of the test. */
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@ struct agent {
     bool is_early;                /* the answer comes before the question */
     bool grows;                   /* one waits to be taken in behind world 0 */
     void *(*begin)(void *);       /* another one; NULL: as above */
+    int store;                    /* the listener of a worker store */
 };
 
 static void say(int fd, const struct ct_message *message)
@@ -309,34 +311,114 @@ static void *be_agent_whose_store_is_lost(void *context)
     return NULL;
 }
 
-/* Nobody listens at port 1. */
+static const char *const new_rank[][2] = {
+    {CT_ENV_RANK, "0"},        {CT_ENV_WORLD_SIZE, "2"},
+    {CT_ENV_LOCAL_RANK, "0"},  {CT_ENV_LOCAL_WORLD_SIZE, "1"},
+    {CT_ENV_MASTER_PORT, "1"}, {CT_ENV_MASTER_ADDR, "127.0.0.1"},
+    {CT_ENV_MAY_GROW, "new"},  {CT_ENV_MAY_SHRINK, "1"}};
+
+/* A new rank does not get in, for that reason. */
+static void assert_fails_to_join(struct agent *agent, int code)
+{
+    struct ctrun_session *session;
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    for (size_t i = 0; i < sizeof new_rank / sizeof *new_rank; i++)
+        (void)setenv(new_rank[i][0], new_rank[i][1], 1);
+    begin_agent(agent);
+    assert_int_equal(ctrun_open(&session, NULL, &err), 0);
+    assert_int_equal(ctrun_group_open(&group, session, NULL, &err), code);
+    ctrun_close(session);
+    end_agent(agent);
+    for (size_t i = 0; i < sizeof new_rank / sizeof *new_rank; i++)
+        unsetenv(new_rank[i][0]);
+}
+
+/* Nobody listens at port 2; the agent leaves at the second question. */
 static void a_store_that_is_lost_before_it_is_reached_makes_it_ask_again(void **state)
 {
-    static const char *const names[][2] = {
-        {CT_ENV_RANK, "0"},        {CT_ENV_WORLD_SIZE, "2"},
-        {CT_ENV_LOCAL_RANK, "0"},  {CT_ENV_LOCAL_WORLD_SIZE, "1"},
-        {CT_ENV_MASTER_PORT, "1"}, {CT_ENV_MASTER_ADDR, "127.0.0.1"},
-        {CT_ENV_MAY_GROW, "new"},  {CT_ENV_MAY_SHRINK, "1"}};
     struct agent agent = {.begin = be_agent_whose_store_is_lost,
                           .world = {.epoch = 1,
                                     .losses = 1,
                                     .ranks = {3},
                                     .store_port = 2,
                                     .store_addr = "127.0.0.1"}};
-    struct ctrun_session *session;
-    struct ctrun_group *group;
-    struct ctrun_error err;
 
     (void)state;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        (void)setenv(names[i][0], names[i][1], 1);
-    begin_agent(&agent);
-    assert_int_equal(ctrun_open(&session, NULL, &err), 0);
-    assert_int_equal(ctrun_group_open(&group, session, NULL, &err), CTRUN_E_CLOSED);
-    ctrun_close(session);
-    end_agent(&agent);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unsetenv(names[i][0]);
+    assert_fails_to_join(&agent, CTRUN_E_CLOSED);
+}
+
+/* As a store of PyTorch 2.5 does; it ends at the first request behind the greeting, if there is one. */
+static void greet_and_end(int listener, ssize_t requests)
+{
+    const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    uint8_t greeting[10]; /* VALIDATE and its number, PING and its number */
+
+    assert_int_equal(recv(fd, greeting, sizeof greeting, MSG_WAITALL), sizeof greeting);
+    assert_int_equal(send(fd, greeting + 6, 4, MSG_NOSIGNAL), 4);
+    assert_int_equal(recv(fd, greeting, 1, 0), requests);
+    close(fd);
+}
+
+/* The loss is known only when the worker has come to the store once more; or never, and the store lives. */
+static void *be_agent_whose_store_ends(void *context)
+{
+    struct agent *agent = context;
+    const struct ct_worker_rank_lost lost = {.losses = 2, .text = "node n2 is lost"};
+    const int fd = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC);
+    struct ct_buf in;
+
+    ct_buf_init(&in, 4096);
+    assert_true(hears(fd, &in, CT_MESSAGE_WORKER_SHRINK));
+    say(fd,
+        &(struct ct_message){CT_MESSAGE_WORKER_WORLD, .worker_world = &agent->world});
+    greet_and_end(agent->store, 1);
+    if (agent->losses) {
+        const int again = accept4(agent->store, NULL, NULL, SOCK_CLOEXEC);
+
+        close(agent->store);
+        say(fd, &(struct ct_message){CT_MESSAGE_WORKER_RANK_LOST,
+                                     .worker_rank_lost = &lost});
+        close(again);
+        assert_true(hears(fd, &in, CT_MESSAGE_WORKER_SHRINK));
+    } else {
+        greet_and_end(agent->store, 0);
+        close(agent->store);
+    }
+    ct_buf_deinit(&in);
+    close(fd);
+    return NULL;
+}
+
+static void join_where_the_store_ends(uint32_t losses, int code)
+{
+    struct sockaddr_in addr = {.sin_family = AF_INET,
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof addr;
+    struct agent agent = {
+        .begin = be_agent_whose_store_ends,
+        .losses = losses,
+        .store = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
+        .world = {.epoch = 1, .losses = 1, .ranks = {3}, .store_addr = "127.0.0.1"}};
+
+    assert_int_equal(bind(agent.store, (struct sockaddr *)&addr, length), 0);
+    assert_int_equal(listen(agent.store, 4), 0);
+    assert_int_equal(getsockname(agent.store, (struct sockaddr *)&addr, &length), 0);
+    agent.world.store_port = ntohs(addr.sin_port);
+    assert_fails_to_join(&agent, code);
+}
+
+static void a_store_that_ends_before_its_loss_is_known_makes_it_ask_again(void **state)
+{
+    (void)state;
+    join_where_the_store_ends(2, CTRUN_E_CLOSED); /* by the agent */
+}
+
+static void a_store_that_lives_and_refuses_is_an_error(void **state)
+{
+    (void)state;
+    join_where_the_store_ends(0, CTRUN_E_PROTOCOL);
 }
 
 static void a_loss_or_one_that_waits_changes_the_world(void **state)
@@ -420,6 +502,8 @@ int main(void)
         cmocka_unit_test(it_tells_others_who_goes_on),
         cmocka_unit_test(where_the_store_is_comes_with_the_answer),
         cmocka_unit_test(a_store_that_is_lost_before_it_is_reached_makes_it_ask_again),
+        cmocka_unit_test(a_store_that_ends_before_its_loss_is_known_makes_it_ask_again),
+        cmocka_unit_test(a_store_that_lives_and_refuses_is_an_error),
         cmocka_unit_test(a_loss_or_one_that_waits_changes_the_world),
         cmocka_unit_test(without_survive_it_is_refused_at_once),
         cmocka_unit_test(the_wait_for_the_answer_has_an_end),
