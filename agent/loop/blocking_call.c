@@ -5,7 +5,6 @@
 #include <linux/magic.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -27,9 +26,52 @@ struct call {
     void *job;
 };
 
-/* While one is out no other is begun: a file system that hangs would take a thread
- * of each. */
-static atomic_int out; /* calls that nobody waits for and that are not back */
+/* Calls that nobody waits for and that are not back. While there is one no other is begun: a file
+ * system that hangs would take a thread of each. Locked behind the mutex of a call. */
+static struct {
+    pthread_mutex_t mutex;
+    pthread_cond_t are_back;
+    int count;
+    uint64_t began_ms; /* the first of them */
+} out = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void init_out(void)
+{
+    ct_cond_init(&out.are_back);
+}
+
+static void add_to_out(uint64_t began_ms)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, init_out);
+    pthread_mutex_lock(&out.mutex);
+    if (out.count++ == 0)
+        out.began_ms = began_ms;
+    pthread_mutex_unlock(&out.mutex);
+}
+
+static void take_from_out(void)
+{
+    pthread_mutex_lock(&out.mutex);
+    if (--out.count == 0)
+        pthread_cond_broadcast(&out.are_back);
+    pthread_mutex_unlock(&out.mutex);
+}
+
+/* False: they have lasted for longer than that. */
+static bool await_out(uint64_t timeout_ms)
+{
+    bool are_back;
+
+    pthread_mutex_lock(&out.mutex);
+    while (out.count > 0 &&
+           ct_cond_wait(&out.are_back, &out.mutex, out.began_ms + timeout_ms))
+        ;
+    are_back = out.count == 0;
+    pthread_mutex_unlock(&out.mutex);
+    return are_back;
+}
 
 static void destroy(struct call *call)
 {
@@ -65,7 +107,7 @@ static void *run(void *context)
     if (is_left) {
         call->free_job(call->job);
         destroy(call);
-        atomic_fetch_sub(&out, 1);
+        take_from_out();
     }
     return NULL;
 }
@@ -88,10 +130,11 @@ int blocking_call_start(void *(*fn)(void *job), void *job)
     return -rc;
 }
 
-/* `out` is raised before the mutex is released, so that the thread cannot lower it
- * first. */
+/* The call is added to `out` before its mutex is released, so that the thread cannot take it
+ * from there first. */
 static bool wait_for(struct call *call, uint64_t timeout_ms)
 {
+    const uint64_t began_ms = ct_now_ms();
     const uint64_t until_ms = ct_deadline_ms(timeout_ms);
     bool is_done;
 
@@ -101,7 +144,7 @@ static bool wait_for(struct call *call, uint64_t timeout_ms)
     is_done = call->is_done;
     call->is_left = !is_done;
     if (!is_done)
-        atomic_fetch_add(&out, 1);
+        add_to_out(began_ms);
     pthread_mutex_unlock(&call->mutex);
     return is_done;
 }
@@ -111,7 +154,7 @@ int blocking_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
 {
     struct call *call;
 
-    if (atomic_load(&out) > 0) {
+    if (!await_out(timeout_ms)) {
         free_job(job);
         return -ETIMEDOUT;
     }

@@ -7,8 +7,9 @@
 
 /* Calls fn(job) and waits for it. 0: it is done, and job is the caller's again. -ETIMEDOUT: it
  * is not back after timeout_ms; the thread keeps job and calls free_job(job) when it is. As
- * long as one such is out, further calls are not made at all: free_job(job) and -ETIMEDOUT at
- * once, so that many of them cost the time of one. job is on the heap. Any thread. */
+ * long as one such is out, the next waits for it to come back, until it has lasted for timeout_ms
+ * of the next; then that is not made at all: free_job(job) and -ETIMEDOUT. So many of them cost
+ * the time of the longest. job is on the heap. Any thread. */
 int blocking_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
                   uint64_t timeout_ms);
 /* Calls fn(job) on a thread of its own and returns at once; fn sees to job's end. 0, or a

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looks for files, any number in one thread. */
+/* Calls that come back late, and files that are looked for. */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -58,11 +60,49 @@ static void without_memory_no_file_is_there(void **state)
     assert_true(files[0].is_there && files[1].is_there);
 }
 
+static sem_t is_answered; /* the file system */
+
+static void hang(void *job)
+{
+    (void)job;
+    assert_int_equal(sem_wait(&is_answered), 0);
+}
+
+static void answer(void *job)
+{
+    *(int *)job += 1;
+    assert_int_equal(sem_post(&is_answered), 0);
+}
+
+static void *answer_elsewhere(void *job)
+{
+    answer(job);
+    return NULL;
+}
+
+/* A short look that was late is no reason to give a longer one up. */
+static void a_call_waits_for_one_that_is_out_as_long_as_for_itself(void **state)
+{
+    int *calls = ct_zalloc(sizeof *calls);
+    pthread_t file_system;
+
+    (void)state;
+    assert_int_equal(sem_init(&is_answered, 0, 0), 0);
+    assert_int_equal(blocking_call(hang, free, ct_zalloc(1), 0), -ETIMEDOUT);
+    assert_int_equal(blocking_call(hang, free, ct_zalloc(1), 0), -ETIMEDOUT);
+    assert_int_equal(pthread_create(&file_system, NULL, answer_elsewhere, calls), 0);
+    assert_int_equal(blocking_call(answer, free, calls, 60000), 0);
+    pthread_join(file_system, NULL);
+    assert_int_equal(*calls, 2);
+    free(calls);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_are_looked_for_in_one_thread),
         cmocka_unit_test(without_memory_no_file_is_there),
+        cmocka_unit_test(a_call_waits_for_one_that_is_out_as_long_as_for_itself),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
