@@ -17,7 +17,7 @@ SHOW = """
 import json, os, sys
 names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_NAME",
          "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"]
-os.write(1, (json.dumps([sys.argv[1:]] + [os.environ[name] for name in names]) + "\n").encode())
+os.write(1, (json.dumps([sys.argv[1:]] + [os.environ[name] for name in names]) + "\\n").encode())
 """
 FAIL = SHOW + """
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == sys.argv[1]:
@@ -155,6 +155,7 @@ def outcome(folder, launch, words, env):
     """launch(words, cwd, env) -> (exit code, stdout, stderr)"""
     folder.mkdir()
     for script, text in (("show.py", SHOW), ("fail.py", FAIL), ("noise.py", NOISE)):
+        compile(text, script, "exec")  # a script that cannot run does the same under both
         (folder / script).write_text(text)
     words = [word.format(d=folder) if "{d}" in word else word for word in words]
     code, out, err = launch(words, folder, {"OMP_NUM_THREADS": "1", "PET_MONITOR_INTERVAL": "0.1", **env})
