@@ -19,8 +19,13 @@ names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "
          "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"]
 os.write(1, (json.dumps([sys.argv[1:]] + [os.environ[name] for name in names]) + "\\n").encode())
 """
+# The rank that fails waits until all have said their line: the launcher ends the others at once.
 FAIL = SHOW + """
+import time
+open(f"said.{os.environ['RANK']}", "w").close()
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == sys.argv[1]:
+    while not all(os.path.exists(f"said.{rank}") for rank in range(int(os.environ["WORLD_SIZE"]))):
+        time.sleep(0.01)
     if sys.argv[2].startswith("SIG"):
         import signal
         os.kill(os.getpid(), getattr(signal, sys.argv[2]))
