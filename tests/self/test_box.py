@@ -20,7 +20,7 @@ def test_a_double_forked_orphan_is_found_by_its_mark():
     box = ctrun.Box()
     run = box.run(ctrun.DEBIAN_PYTHON, "-c", ORPHAN)
     ctrun.wait_until(lambda: "orphan" in run.out, "the orphan runs")
-    assert len(box.pids()) == 1
+    ctrun.wait_until(lambda: len(box.pids()) == 1, "its parent is gone")
     complaints = box.close()
     assert len(complaints) == 1 and "processes survive" in complaints[0]
     assert ctrun.pids_marked(box.mark) == []
