@@ -87,7 +87,8 @@ WAIT_FOR = 'until [ -e "$GO" ]; do sleep 0.05; done; '
 def begin(box, *options, script="", env=None):
     """A ctrund with a journal, two nodes of two workers that end when there is a file `go`."""
     box.path("journal").mkdir()
-    daemon, endpoint = start(box, "127.0.0.1:0", "--journal", str(box.path("journal")))
+    # Not a port that a connection may get while the daemon is away.
+    daemon, endpoint = start(box, f"127.0.0.1:{launch.free_port()}", "--journal", str(box.path("journal")))
     agents = [box.start_ctrun("--nnodes=2", "--nproc-per-node=2", f"--rdzv-endpoint={endpoint}",
                               "--rdzv-id=job", *options, "--no-python", "sh", "-c",
                               WAIT_FOR + script,

@@ -19,15 +19,13 @@ class Phoenix:
         self.box, self.arguments, self.agents = box, arguments, []
         self.journal = box.path("journal")
         self.journal.mkdir()
-        self.port = 0
+        self.port = ctrun.free_port()  # not one that a connection may get while the server is away
         self.begin()
 
     def begin(self):
         self.run = self.box.start(ctrun.program("ctrund"), "--listen", f"127.0.0.1:{self.port}",
                                   "--journal", str(self.journal), *self.arguments)
-        line = ctrun.wait_until(lambda: self.run.out if "\n" in self.run.out else None,
-                                lambda: f"ctrund listens: {self.run}")
-        self.port = int(line.strip().rpartition(":")[2])
+        ctrun.wait_until(lambda: "\n" in self.run.out, lambda: f"ctrund listens: {self.run}")
 
     def kill(self):
         self.run.signal(signal.SIGKILL)
