@@ -190,6 +190,9 @@ def test_a_run_that_the_server_does_not_know_waits_for_the_leases_of_its_old_wor
     agents = [phoenix.agent(f"n{i}").hello(lost_after=2000).join() for i in range(2)]
 
     def states():
+        for agent in agents:
+            agent.heartbeat()  # the status is made once a second, half of their lease
+            agent.read_kind(wire.HEARTBEAT_ACK)
         runs = json.loads(phoenix.status())["runs"]
         found = [member["state"] for run in runs for member in run["members"]]
         return len(found) == 2 and "connected" not in found and found

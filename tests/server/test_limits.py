@@ -74,6 +74,7 @@ class Good:
 
 
 def test_t25_abuse_costs_little_and_good_clients_go_on(daemon, capsys):
+    began = time.monotonic()
     with dial(daemon.port) as first:  # the store exists
         first.sendall(VALIDATE)
         ping(first)
@@ -102,7 +103,7 @@ def test_t25_abuse_costs_little_and_good_clients_go_on(daemon, capsys):
     text = daemon.run.err
     for sentence in ("uses none of our protocols", "a malformed request",
                      "sent no request in time"):
-        assert 1 <= text.count(sentence) <= 5, text
+        assert 1 <= text.count(sentence) <= lines_since(began), text
     with dial(daemon.port) as sock:
         sock.sendall(VALIDATE)
         ping(sock)
@@ -206,14 +207,20 @@ def test_who_is_not_let_in_yet_cannot_make_us_keep_more_than_his_hello(start_dae
         agent.expect_end()
 
 
+def lines_since(began):
+    """How many of one kind there may be, one in CT_SELDOM_MS."""
+    return 1 + (time.monotonic() - began) // 10
+
+
 def test_refusals_fill_no_log(daemon):
+    began = time.monotonic()
     for i in range(500):
         agent = wire.Agent(daemon.port, f"other{i}")
         agent.hello(min_nodes=0)
         assert agent.expect(wire.REFUSE)
         agent.close()
     count = daemon.run.err.count("agent refused")
-    assert 1 <= count <= 5
+    assert 1 <= count <= lines_since(began)
 
 
 def works(port):
@@ -237,10 +244,11 @@ def test_refusals_are_counted_for_prometheus(daemon):
 
 def test_agents_that_come_and_go_do_not_fill_the_log(daemon):
     """Without a token everybody is an agent, and each of its steps was a line."""
+    began = time.monotonic()
     for _ in range(400):
         wire.Agent(daemon.port).hello(min_nodes=1).close()
     ctrun.wait_until(lambda: not daemon.status()["runs"], "all are forgotten")
-    assert len(daemon.run.err.splitlines()) <= 300
+    assert len(daemon.run.err.splitlines()) <= 300 * lines_since(began)  # CT_OFTEN_LINES in CT_SELDOM_MS, and some
 
 
 def desert(daemon, run, source="127.0.0.1", lease=10**15):
@@ -282,7 +290,7 @@ def test_runs_without_nodes_are_few_whoever_makes_them(daemon):
 
 def test_a_run_that_made_room_goes_on_when_its_workers_are_dead(daemon):
     """Its lease is long enough for it to be there until it makes room."""
-    desert(daemon, "first", lease=20000)
+    desert(daemon, "first", lease=200000)
     for i in range(64):
         desert(daemon, f"other{i}")
     wait_deserted(daemon, "first", "other63")
@@ -328,7 +336,7 @@ def test_agents_that_come_and_go_do_not_fill_the_events(daemon, box):
     for i in range(400):
         desert(daemon, f"other{i}")
     wait_deserted(daemon, "other399")
-    most = 256 * (1 + (time.monotonic() - began) // 10)  # CT_OFTEN_LINES in CT_SELDOM_MS
+    most = 256 * lines_since(began)  # CT_OFTEN_LINES in CT_SELDOM_MS
     assert 256 <= len(box.events("round_changed")) <= most
     assert box.events_path.stat().st_size < most * 300
 

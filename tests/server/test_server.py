@@ -65,13 +65,13 @@ def answer_undecided(agents, generation):
 
 
 def test_a_failure_that_is_heard_before_the_loss_behind_it_is_free(daemon):
-    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=500)
+    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=2000)
     agents[0].fail(1, code=1, why="connection reset by peer")
     assert agents[0].expect(wire.STOP)["reason"] == wire.STOP_UNDECIDED
     agents[0].stopped(1)
     agents[0].join()
     agents[1].close()
-    stop = agents[0].expect(wire.STOP)
+    stop = agents[0].expect_alive(wire.STOP)
     assert stop["reason"] == wire.STOP_NODE_LOST and not stop["is_final"]
     assert stop["cause"]["host"] == "n1"
     (start,) = wire.live_until_start(agents[0])
@@ -79,7 +79,7 @@ def test_a_failure_that_is_heard_before_the_loss_behind_it_is_free(daemon):
 
 
 def test_a_failure_that_tells_of_none_ends_its_node_and_not_the_server(daemon):
-    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=500)
+    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=2000)
     agents[1].fail(1, cause=wire.CAUSE_STOPPED)
     assert "tells of none" in agents[1].expect(wire.REFUSE)["text"]
     stop = agents[0].expect(wire.STOP)
@@ -192,9 +192,9 @@ def test_a_clock_comes_back_with_that_of_the_server(daemon):
 
 
 def test_a_broken_connection_stops_the_others_and_the_rest_goes_on(daemon):
-    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=500)
+    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=2000)
     agents[1].close()
-    stop = agents[0].expect(wire.STOP)
+    stop = agents[0].expect_alive(wire.STOP)
     assert stop["reason"] == wire.STOP_NODE_LOST
     assert stop["cause"]["cause"] == wire.CAUSE_NODE_LOST and stop["cause"]["host"] == "n1"
     agents[0].stopped(1)
@@ -316,7 +316,7 @@ def test_another_job_is_refused_and_a_node_that_comes_back_is_not(daemon):
 def test_who_waits_in_vain_for_a_lost_node_is_told_its_name(daemon):
     agents, _ = daemon.world(2, lost_after=1000, join_timeout=1500)
     agents[1].close()
-    assert agents[0].expect(wire.STOP)["reason"] == wire.STOP_NODE_LOST
+    assert agents[0].expect_alive(wire.STOP)["reason"] == wire.STOP_NODE_LOST
     agents[0].stopped(1)
     agents[0].join()
 
@@ -454,7 +454,7 @@ def test_status_tells_runs_and_members(daemon):
 
 
 def test_a_run_takes_the_place_of_one_that_broke_but_waits_for_its_workers(daemon):
-    agents, _ = daemon.world(2, lost_after=1000, restarts=3)
+    agents, _ = daemon.world(2, lost_after=2000, restarts=3)
     for agent in agents:
         agent.close()
     ctrun.wait_until(lambda: status(daemon)["runs"][0]["state"] == "forming"
