@@ -6,6 +6,7 @@
 
 #include "agent/node/agent_private.h"
 #include "agent/postmortem/unkillable.h"
+#include "agent/worker/worker.h"
 
 /* ---- A round ---------------------------------------------------------------------------- */
 
@@ -78,6 +79,14 @@ static void on_fenced(void *context)
                    "the guard has ended the workers while this agent was stopped");
 }
 
+static const char *name_success(const struct agent *agent)
+{
+    for (int i = 0; i < worker_group_count(agent->group); i++)
+        if (!worker_group_worker(agent->group, i)->is_survived)
+            return "all workers succeeded";
+    return "all workers are lost";
+}
+
 static void on_success(void *context)
 {
     struct agent *agent = context;
@@ -87,8 +96,7 @@ static void on_success(void *context)
     else if (agent_is_outside(agent)) /* as many as may be started again have failed */
         agent_stop_outside(agent, "none of them runs");
     else
-        agent_stop(agent, AFTER_SUCCEED, SIGTERM, AGENT_ORPHAN_MS,
-                   "all workers succeeded");
+        agent_stop(agent, AFTER_SUCCEED, SIGTERM, AGENT_ORPHAN_MS, name_success(agent));
 }
 
 /* ---- The end of a round ----------------------------------------------------------------- */
@@ -113,7 +121,7 @@ static void finish_round(struct agent *agent)
 
 static void succeed(struct agent *agent)
 {
-    agent_set_state(agent, AGENT_SUCCEEDED, "all workers succeeded");
+    agent_set_state(agent, AGENT_SUCCEEDED, name_success(agent));
     agent_send_succeeded(agent);
 }
 

@@ -206,7 +206,7 @@ struct round {
     size_t counts[MEMBER_LEFT + 1]; /* members by state */
     size_t missing_survivors;       /* survivors that are CONNECTED: expected to join */
     size_t asked_count;             /* members that is_asked */
-    bool is_finishing;              /* a member of the world succeeded: no newcomers */
+    bool is_finishing;              /* ranks of a member have succeeded: no newcomers */
     bool has_fingerprint;
     uint64_t fingerprint; /* of the first JOIN */
     uint8_t outcome;      /* enum ct_outcome that follows STOPPING; 0: the next round */

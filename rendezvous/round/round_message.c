@@ -332,6 +332,15 @@ void round_close_if_succeeded(struct round *round, uint64_t now_ms)
     round_close(round, "all succeeded");
 }
 
+/* --survive: what a node without ranks has is done, but not the run. */
+static bool has_ranks(const struct round *round, const struct member *member)
+{
+    for (uint32_t i = 0; i < member->join.slots; i++)
+        if (!round_has_rank(round->lost, member->start.rank_base + i))
+            return true;
+    return false;
+}
+
 static void on_succeeded(struct round *round, struct member *member,
                          const struct ct_message *message, uint64_t now_ms)
 {
@@ -339,7 +348,7 @@ static void on_succeeded(struct round *round, struct member *member,
         member->state != MEMBER_RUNNING)
         return; /* when STOPPING it counts for nothing: everyone runs again */
     round_change_member(round, member, MEMBER_SUCCEEDED);
-    round->is_finishing = true;
+    round->is_finishing |= has_ranks(round, member);
     round_close_if_succeeded(round, now_ms); /* first: no world of new ones alone */
     if (round->state == ROUND_RUNNING)
         round_leave_world(round, member, now_ms);

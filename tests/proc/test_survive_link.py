@@ -173,6 +173,23 @@ def test_a_new_worker_that_fails_while_a_loss_is_undecided_is_replaced(box):
         assert run.out == "[0, 5]\n" and not server.received("LOSS"), run
 
 
+def test_a_node_whose_ranks_are_all_lost_waits_and_does_not_say_that_they_succeeded(box):
+    with rendezvous.Rendezvous(workers=1) as server:
+        run = box.start_ctrun("--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d",
+                              f"--rdzv-endpoint={server.address}", "--rdzv-id=J", "--rdzv-conf=is_host=0", "--survive=sdk",
+                              box.write("worker.py", AGENT + "say(39, struct.pack('<I', 0)); hear(46); os.kill(os.getpid(), signal.SIGKILL)"),
+                              env={"PYTHON_EXEC": sys.executable})
+        server.wait_for("STILL")
+        server.send("WORLD", generation=1, epoch=1, losses=0, ranks=bits(0, 5), **STORE)
+        loss, = server.wait_for("LOSS")
+        server.send("LOSS", **{**loss, "losses": 1})
+        server.wait_for("STILL", 2)
+        server.send("WORLD", generation=1, epoch=2, losses=1, ranks=bits(5), **STORE)
+        assert run.wait(60) == 0, run
+        why = {event["why"] for event in box.events("agent_state") if event["to"] in ("stopping", "succeeded")}
+        assert why == {"all workers are lost"}
+
+
 def test_nobody_is_left(box):
     """The ranks of other nodes are lost, too: the first loss is a failure as any."""
     with rendezvous.Rendezvous(workers=2) as server:

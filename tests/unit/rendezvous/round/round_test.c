@@ -1716,6 +1716,27 @@ static void the_run_does_not_wait_for_one_that_is_in_no_world(void **state)
     round_destroy(round);
 }
 
+/* It waits for the end of the others, who may take in a node, or be started again. */
+static void a_node_whose_ranks_are_all_lost_does_not_begin_the_end(void **state)
+{
+    struct round *round = start_to_survive(1, 3);
+
+    (void)state;
+    lose(round, 3, 2);
+    stand_still(round, 1, 0, true);
+    stand_still(round, 2, 0, true);
+    stand_still(round, 3, 0, false);
+    assert_world(round, 1, 3, 3);
+    succeed(round, 3);
+    assert_false(round->is_finishing);
+    succeed(round, 1);
+    assert_true(round->is_finishing);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    succeed(round, 2);
+    assert_succeeded(round);
+    round_destroy(round);
+}
+
 static void assert_goes_on_without_fourth(const struct round *round)
 {
     assert_int_equal(round->state, ROUND_RUNNING);
@@ -2700,6 +2721,7 @@ int main(void)
         cmocka_unit_test(the_run_does_not_wait_for_one_that_is_in_no_world),
         cmocka_unit_test(the_worker_store_moves_from_a_node_without_ranks),
         cmocka_unit_test(what_fails_on_one_that_is_in_no_world_ends_that_one_alone),
+        cmocka_unit_test(a_node_whose_ranks_are_all_lost_does_not_begin_the_end),
         cmocka_unit_test(one_that_is_in_no_world_cannot_go_on_for_the_others),
         cmocka_unit_test(one_that_is_in_no_world_and_does_not_ask_holds_up_no_decision),
         cmocka_unit_test(after_a_restart_new_ranks_do_not_go_on_for_a_lost_node_either),
