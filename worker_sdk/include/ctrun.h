@@ -1439,7 +1439,8 @@ CTRUN_API int ctrun_checkpoint_load(struct ctrun_checkpoint *checkpoint,
 
 /* A folder of checkpoints, one a step: DIRECTORY/step-0000000000001000/ has a safetensors file of each rank
  * that wrote something, and manifest.json, which is written last. Without it the checkpoint does not exist:
- * who is killed at any moment leaves the one before. All ranks see the same folder. */
+ * who is killed at any moment leaves the one before. All ranks see the same folder. After a fork() the child has none
+ * of the threads: it may call none of these for what its parent has opened. */
 struct ctrun_shards;
 struct ctrun_shards_options {
     size_t size;   /* CTRUN_SHARDS_OPTIONS_INIT */
