@@ -27,6 +27,7 @@ import inspect
 import io
 import os
 import sys
+import threading
 import time
 from datetime import timedelta
 from typing import Any, Dict, List, Optional
@@ -279,14 +280,14 @@ class _Trainer:
                     piece.zero_()
                 else:
                     piece.copy_(parameter.grad.reshape(-1))
-            self._wait(flat, side, dist.all_reduce(flat.sides[side], async_op=True))
+            self._wait(dist.all_reduce(flat.sides[side], async_op=True), flat, side)
             flat.sides[side].div_(self.world.group.size())
         for flat in self.buffers:
             for buffer, piece in flat.pieces(side):
                 piece.copy_(buffer.reshape(-1))
-            self._wait(flat, side, dist.broadcast(flat.sides[side], 0, async_op=True))
+            self._wait(dist.broadcast(flat.sides[side], 0, async_op=True), flat, side)
 
-    def _wait(self, flat: _Flat, side: int, work: Any) -> None:
+    def _wait(self, work: Any, flat: Optional[_Flat] = None, side: int = 0) -> None:
         """Gloo does not always notice that a connection was shut down while it sends, and its thread waits for ever. There
         are two: without both this rank is of no use."""
         has_changed = False
@@ -301,11 +302,37 @@ class _Trainer:
             if has_changed:
                 break
             has_changed = self.world.has_changed()  # its connections are shut down until the next look
-        flat.give_up(side)
+        if flat is not None:
+            flat.give_up(side)
         self.world.stuck = [one for one in self.world.stuck if not one.is_completed()] + [work]
         if len(self.world.stuck) > 1:
             raise ctrun.Error(0, "ctrun.elastic: Gloo does not end two collectives whose connections are gone")
         raise _Changed("a rank is lost, and the collective does not end")
+
+    def _exchange(self, work: Any) -> None:
+        """The same for what is sent or received, which no thread of Gloo waits for. A limit shuts the connections at its end:
+        so there is none until a rank is lost."""
+        errors: List[RuntimeError] = []
+
+        def wait() -> None:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        has_changed = False
+        while True:
+            thread.join(LOOK.total_seconds())
+            if not thread.is_alive():
+                break
+            if has_changed:
+                work.wait(timedelta(milliseconds=1))
+                raise _Changed("a rank is lost, and what is sent does not arrive")
+            has_changed = self.world.has_changed()
+        if errors:
+            raise errors[0]
 
     def _take(self, side: int) -> None:
         for flat in self.gradients:
@@ -360,7 +387,7 @@ class _Trainer:
         group = self.world.group
         table = torch.zeros(group.size(), 2, dtype=torch.int64)
         table[group.rank()] = torch.tensor([self.done, int(self.world.is_new)])
-        dist.all_reduce(table)
+        self._wait(dist.all_reduce(table, async_op=True))
         told = [(done, is_new) for done, is_new in table.tolist()]
         most = max((done for done, is_new in told if not is_new), default=-1)
         if most < 0:
@@ -380,25 +407,25 @@ class _Trainer:
     def _send(self, member: int, is_new: int) -> None:
         if not is_new:
             for flat in self._flats():
-                dist.send(flat.sides[(self.done - 1) % 2], member)
+                self._exchange(dist.isend(flat.sides[(self.done - 1) % 2], member))
             return
         file = io.BytesIO()
         torch.save([self.module.state_dict(), self.optimizer.state_dict(), *(o.state_dict() for o in self.others)], file)
         state = torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
-        dist.send(torch.tensor([state.numel()]), member)
-        dist.send(state, member)
+        self._exchange(dist.isend(torch.tensor([state.numel()]), member))
+        self._exchange(dist.isend(state, member))
 
     def _receive(self, source: int, is_new: int, most: int) -> None:
         if not is_new:
             if most != self.done + 1:
                 raise ctrun.Error(0, f"ctrun.elastic: this rank has done {self.done} steps, another {most}")
             for flat in self._flats():
-                dist.recv(flat.sides[self.done % 2], source)
+                self._exchange(dist.irecv(flat.sides[self.done % 2], source))
             return
         length = torch.zeros(1, dtype=torch.int64)
-        dist.recv(length, source)
+        self._exchange(dist.irecv(length, source))
         state = torch.empty(int(length.item()), dtype=torch.uint8)
-        dist.recv(state, source)
+        self._exchange(dist.irecv(state, source))
         parts = torch.load(io.BytesIO(state.numpy().tobytes()), weights_only=True)
         for target, part in zip((self.module, self.optimizer, *self.others), parts):
             target.load_state_dict(part)

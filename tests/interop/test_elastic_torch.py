@@ -10,10 +10,10 @@ from torch_job import PACKAGE, SCRIPT, allow, check_events, check_steps, interpr
 RANKS, STEPS = 3, 400
 
 
-def start(box, python, *options):
+def start(box, python, *options, script=SCRIPT):
     allow(box, 50)
     return box.start_ctrun("--standalone", f"--nproc-per-node={RANKS}", "--survive=torch", *options,
-                           box.write("train.py", SCRIPT), box.dir, STEPS, env={**PACKAGE, "PYTHON_EXEC": python})
+                           box.write("train.py", script), box.dir, STEPS, env={**PACKAGE, "PYTHON_EXEC": python})
 
 
 def wait_step(box, run, rank, step):
@@ -73,23 +73,51 @@ class Deaf:
         raise RuntimeError("Operation timed out!")
     def is_completed(self):
         return self.work.is_completed() and not self.is_deaf
-original = real.all_reduce
-def all_reduce(tensor, *arguments, async_op=False, **options):
+def all_reduce(tensor, *arguments, original=real.all_reduce, async_op=False, **options):
     work = Deaf(original(tensor, *arguments, async_op=True, **options))
     return work if async_op else work.wait()
+"""
+DEAF_SUM = DEAF + """
 if __import__("os").environ["RANK"] == "0":
     real.all_reduce = all_reduce
+"""
+# A new rank receives nothing.
+DEAF_SEND = DEAF + """
+import os, sys
+def say(what):
+    open(f"{sys.argv[1]}/{what}", "w").close()
+def isend(tensor, rank, original=real.isend):
+    work = Deaf(original(tensor, rank))
+    say("sends")
+    return work
+def refuse(*_):
+    say("joins")
+    threading.Event().wait()
+if os.environ.get("CTRUN_MAY_GROW") == "new":
+    real.recv = real.irecv = refuse
+else:
+    real.isend, real.send = isend, lambda tensor, rank: isend(tensor, rank).wait()
 """
 
 
 def test_a_collective_that_does_not_end_when_a_rank_is_lost_is_given_up(box):
-    allow(box, 50)
-    run = box.start_ctrun("--standalone", f"--nproc-per-node={RANKS}", "--survive=torch", box.write("train.py", DEAF + SCRIPT),
-                          box.dir, STEPS, env={**PACKAGE, "PYTHON_EXEC": interpreter("newer")})
+    run = start(box, interpreter("newer"), script=DEAF_SUM + SCRIPT)
     killed = wait_step(box, run, 2, 20)
     os.kill(killed, signal.SIGKILL)
     allow(box, STEPS)
     assert check(box, run, [killed], 0) == {2, 3}
+
+
+def test_what_does_not_arrive_when_a_new_rank_is_lost_is_given_up(box):
+    run = start(box, interpreter("newer"), "--survive-replace=1", script=DEAF_SEND + SCRIPT)
+    killed = [wait_step(box, run, 2, 20)]
+    os.kill(killed[0], signal.SIGKILL)
+    box.wait_event("rank_ready", seconds=200)
+    allow(box, STEPS)
+    ctrun.wait_until(lambda: box.path("sends").exists() and box.path("joins").exists(), lambda: f"its state is sent\n{run}", 60)
+    killed.append(box.events("worker_started")[-1]["worker_pid"])
+    os.kill(killed[1], signal.SIGKILL)
+    assert check(box, run, killed, 0) == {2, 3}
 
 
 OLD = """import os, sys
