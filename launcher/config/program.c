@@ -112,7 +112,7 @@ static bool is_beside_us(const char *name, char *dst, size_t size)
     return ct_format(dst, size, "%s/%s", self, name) >= 0 && is_executable_file(dst);
 }
 
-static int fail_missing(const char *name, struct ctrun_error *err)
+static int fail_missing(const char *name, bool is_of_path, struct ctrun_error *err)
 {
     const char *why = access(name, F_OK) == 0 || errno == ENOENT || errno == ENOTDIR
                           ? "no such file"
@@ -123,7 +123,7 @@ static int fail_missing(const char *name, struct ctrun_error *err)
     if (!getcwd(directory, sizeof directory))
         (void)ct_copy(directory, sizeof directory,
                       "the current directory, which was removed: cd to it again");
-    if (strchr(name, '/'))
+    if (!is_of_path)
         return ct_fail(err, CTRUN_E_EXEC, "%s: %s (in %s)%s", name, why, directory,
                        meaning);
     return ct_fail(err, CTRUN_E_EXEC,
@@ -138,10 +138,10 @@ static int find_program(struct program *out, const char *name, char *const *env,
     if (ct_copy(out->path, sizeof out->path, name) < 0)
         return ct_fail(err, CTRUN_E_EXEC, "%.60s...: the name is too long", name);
     if (strchr(name, '/'))
-        return access(name, F_OK) == 0 ? 0 : fail_missing(name, err);
+        return access(name, F_OK) == 0 ? 0 : fail_missing(name, false, err);
     if (is_in_path(name, env) || is_beside_us(name, out->path, sizeof out->path))
         return 0;
-    return fail_missing(name, err);
+    return fail_missing(name, true, err);
 }
 
 static void set_direct(struct program *out, const char *name)
@@ -242,8 +242,9 @@ int program_resolve(struct program *out, const struct options *options,
                              : -1; /* behind the script's name */
     if (options->values[OPTION_RUN_PATH].is_on) {
         out->mode = PROGRAM_RUN_PATH;
-        return access(name, F_OK) == 0 || is_template(name) ? set_python(out, env, err)
-                                                            : fail_missing(name, err);
+        return access(name, F_OK) == 0 || is_template(name)
+                   ? set_python(out, env, err)
+                   : fail_missing(name, false, err);
     }
     if (options->values[OPTION_NO_PYTHON].is_on) {
         if (out->local_rank_at >= 0)

@@ -80,7 +80,10 @@ def test_a_folder_is_a_program_when_it_has_a_main(box):
 
 
 def test_a_missing_script_of_run_path_is_told_before_the_start(box):
-    one_line(box.ctrun("--run-path", "nosuch.py"), 127, "E_EXEC", "nosuch.py: no such file")
+    """It is not looked for in PATH, where there is a program of that name."""
+    run = box.ctrun("--run-path", "true")
+    one_line(run, 127, "E_EXEC", f"true: no such file (in {box.dir})")
+    assert "PATH" not in run.err, run
 
 
 @pytest.mark.parametrize("python, why", [("/nonexistent/python", "No such file"), ("/tmp", "cannot be executed"),
