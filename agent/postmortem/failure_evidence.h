@@ -9,7 +9,7 @@
 struct failure_evidence {
     int status;            /* of wait4() */
     uint64_t peak_bytes;   /* the most memory it held */
-    uint64_t cpu_ms;       /* processor time that it and its children used */
+    uint64_t cpu_ms;       /* its processor time, without its children; after SIGKILL */
     uint64_t started_ms;   /* monotonic */
     uint64_t seen_ms;      /* monotonic: when it was found dead */
     const char *program;   /* argv[0] */

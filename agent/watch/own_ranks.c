@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "agent/process/reap.h"
@@ -16,7 +15,6 @@
 enum {
     ENVIRON_MAX_BYTES = 64 * 1024,
     WORDS_MAX_BYTES = 4096,
-    STAT_MAX_BYTES = 1024,
 };
 
 /* NUL-terminated pieces, as /proc has them. */
@@ -65,19 +63,6 @@ static bool has_word(const struct pieces *words, const char *part)
         if (strstr(words->text + at, part))
             return true;
     return false;
-}
-
-/* utime and stime, fields 14 and 15 of proc(5). */
-static uint64_t ticks_of(pid_t pid)
-{
-    char text[STAT_MAX_BYTES];
-    const char *at = ct_small_file_stat(text, sizeof text, pid, 0);
-    unsigned long user, system;
-
-    return at && sscanf(at, "%*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lu %lu",
-                        &user, &system) == 2
-               ? user + system
-               : 0;
 }
 
 static void add_pair(char *dst, size_t size, const char *name, const char *value)
@@ -150,7 +135,7 @@ static void visit(void *context, const struct reap_process *process)
     for (int i = 0; i < look->count; i++) {
         if (look->workers[i] != process->session)
             continue;
-        look->out->cpu_ticks += ticks_of(process->pid);
+        look->out->cpu_ticks += ct_small_file_ticks(process->pid);
         if (process->pid != process->session)
             note(look, process);
     }

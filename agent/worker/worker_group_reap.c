@@ -14,6 +14,7 @@
 #include "agent/worker/worker_group_private.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/small_file.h"
 
 static struct worker *find_by_pid(const struct worker_group *group, pid_t pid)
 {
@@ -67,9 +68,11 @@ static bool is_bad(int status)
 
 /* wait4(), but what it told of itself is heard before: that may be on its way to us, and who it is can be
  * seen as long as it is not reaped. When one failed, so are all others. */
-static pid_t reap_one(struct worker_group *group, int *status, struct rusage *usage)
+static pid_t reap_one(struct worker_group *group, struct failure_evidence *death)
 {
     siginfo_t info = {0};
+    struct rusage usage = {0};
+    pid_t pid;
 
     for (;;) {
         info.si_pid = 0;
@@ -84,7 +87,12 @@ static pid_t reap_one(struct worker_group *group, int *status, struct rusage *us
     worker_socket_catch_up(
         group->options.worker_socket,
         info.si_code == CLD_EXITED && info.si_status == 0 ? info.si_pid : 0);
-    return wait4(info.si_pid, status, WNOHANG, usage);
+    if (info.si_status == SIGKILL) /* wait4() adds its children's */
+        death->cpu_ms = ct_small_file_ticks(info.si_pid) * 1000 /
+                        (uint64_t)sysconf(_SC_CLK_TCK);
+    pid = wait4(info.si_pid, &death->status, WNOHANG, &usage);
+    death->peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
+    return pid;
 }
 
 /* ---- Error files ------------------------------------------------------------------------ */
@@ -215,11 +223,6 @@ static bool is_news(struct worker_group *group, int ended)
     return has_world || ended > 0;
 }
 
-static uint64_t to_ms(const struct timeval *time)
-{
-    return (uint64_t)time->tv_sec * 1000 + (uint64_t)time->tv_usec / 1000;
-}
-
 void worker_group_reap(struct worker_group *group)
 {
     struct worker *first = NULL; /* failed in this call */
@@ -227,19 +230,16 @@ void worker_group_reap(struct worker_group *group)
     int ended = 0;
     struct failure_evidence death = {.oom_proof = group->oom_proof,
                                      .cgroup = &group->cgroup};
-    struct rusage usage;
     pid_t pid;
 
     if (group->policy.phase == POLICY_IDLE && fence_has_cut())
         group->options.on_fenced(group->options.context);
     /* All that are dead by now ended by themselves: only then is anybody stopped for it. */
-    while ((pid = reap_one(group, &death.status, &usage)) > 0) {
+    while ((pid = reap_one(group, &death)) > 0) {
         if (template_on_end(group->place.template, pid, death.status) ||
             !(worker = find_by_pid(group, pid)))
             continue; /* an orphan of a worker */
         death.seen_ms = ct_now_ms();
-        death.peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
-        death.cpu_ms = to_ms(&usage.ru_utime) + to_ms(&usage.ru_stime);
         end_worker(group, worker, &death);
         ended++;
         if (worker_has_failed(worker) && (!first || comes_before(worker, first)))

@@ -117,6 +117,13 @@ def test_a_kill_by_the_limit_of_processor_time_is_told_as_such(box):
     assert "because" not in run.err, run
 
 
+def test_the_processor_time_of_children_is_not_taken_for_a_worker_s_own(box):
+    """The limit counts each process alone: one has reached it, and another kill ends the worker."""
+    run = box.run("sh", "-c", 'ulimit -t 1; exec "$@"', "sh", ctrun.program("ctrun"), "--no-python",
+                  "sh", "-c", "(while :; do :; done); kill -KILL $$$$")
+    assert run.code == 137 and "ulimit -t" not in run.err and "unknown" in fact(run, "because"), run
+
+
 @pytest.mark.parametrize("name", CRASHES)
 def test_t03_a_crash_is_told_with_its_core_and_its_last_unfinished_line(box, name):
     box.write("crash.py", "import sys; sys.stderr.write('first\\nno end'); sys.stderr.flush()\n"

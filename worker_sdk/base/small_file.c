@@ -11,6 +11,13 @@
 
 #include "worker_sdk/base/str.h"
 
+enum {
+    STAT_MAX_BYTES = 1024,
+    STATE_FIELD = 3, /* of proc(5) */
+    USER_FIELD = 14,
+    START_FIELD = 22
+};
+
 ssize_t ct_small_file_read(char *dst, size_t size, const char *path)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -93,18 +100,35 @@ void ct_small_file_wait(char *dst, size_t size, pid_t pid, pid_t thread)
         *dst = '\0';
 }
 
+/* A field of proc(5) and those behind it; NULL: there is no such process. */
+static const char *find_field(char stat[STAT_MAX_BYTES], pid_t pid, int number)
+{
+    const char *at = ct_small_file_stat(stat, STAT_MAX_BYTES, pid, 0);
+
+    for (int field = STATE_FIELD; at && field < number; field++)
+        at = strchr(at + 1, ' ');
+    return at;
+}
+
 uint64_t ct_small_file_started(pid_t pid)
 {
-    enum {
-        STATE_FIELD = 3,
-        START_FIELD = 22
-    };
-    char stat[1024];
-    const char *at = ct_small_file_stat(stat, sizeof stat, pid, 0);
+    char stat[STAT_MAX_BYTES];
+    const char *at = find_field(stat, pid, START_FIELD);
 
-    for (int field = STATE_FIELD; at && field < START_FIELD; field++)
-        at = strchr(at + 1, ' ');
-    return at ? strtoull(at + 1, NULL, 10) : 0;
+    return at ? strtoull(at, NULL, 10) : 0;
+}
+
+uint64_t ct_small_file_ticks(pid_t pid)
+{
+    char stat[STAT_MAX_BYTES];
+    const char *at = find_field(stat, pid, USER_FIELD);
+    uint64_t user;
+    char *rest;
+
+    if (!at)
+        return 0;
+    user = strtoull(at, &rest, 10);
+    return user + strtoull(rest, NULL, 10);
 }
 
 bool ct_small_file_has_ended(pid_t pid, uint64_t started)

@@ -26,6 +26,9 @@ void ct_small_file_wait(char *dst, size_t size, pid_t pid, pid_t thread);
 /* When process `pid` was started, in clock ticks since boot; with the pid it names a process for
  * ever. 0: there is none, or nobody knows. */
 uint64_t ct_small_file_started(pid_t pid);
+/* The processor time of a process without its children, in clock ticks, also of one that has ended and was not reaped.
+ * 0: there is none. */
+uint64_t ct_small_file_ticks(pid_t pid);
 /* Whether the process with this pid and start is certainly gone: no process has the pid, or one
  * that was started at another time. False also where that could not be read. */
 bool ct_small_file_has_ended(pid_t pid, uint64_t started);
