@@ -14,6 +14,7 @@ struct http_page {
     size_t users;
     uint64_t made_ms, fresh_ms; /* how long it is used again */
     struct ct_buf text;
+    size_t body_length; /* at its end */
 };
 
 struct http_client {
@@ -21,6 +22,7 @@ struct http_client {
     struct http *http;
     struct conn *conn;
     struct ct_buf in;
+    bool wants_head;        /* without the body */
     struct http_page *page; /* NULL: not yet */
     struct ct_buf unsent;   /* a view of its text */
 };
@@ -43,12 +45,13 @@ static struct http_page *page_create(const char *status, const char *type,
     if (!page)
         return NULL;
     page->users = 1;
+    page->body_length = strlen(body);
     ct_buf_init(&page->text, HTTP_REPLY_MAX_BYTES);
     if (ct_buf_printf(&page->text,
                       "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
                       "Connection: close\r\n\r\n",
-                      status, type, strlen(body)) == 0 &&
-        ct_buf_append(&page->text, body, strlen(body)) == 0)
+                      status, type, page->body_length) == 0 &&
+        ct_buf_append(&page->text, body, page->body_length) == 0)
         return page;
     page_release(page);
     return NULL;
@@ -113,24 +116,33 @@ static void reply(struct http_client *client, struct http_page *page)
     }
     client->page = page;
     client->unsent = page->text;
+    if (client->wants_head)
+        client->unsent.end -= page->body_length;
     client->conn->out = &client->unsent;
     conn_finish(client->conn);
 }
 
-static bool is_path(const struct ct_buf *in, const char *request)
+/* Takes the word off the request when it begins with it. */
+static bool take_word(struct ct_buf *in, const char *word)
 {
-    size_t length = strlen(request);
+    const size_t length = strlen(word);
 
-    return ct_buf_length(in) >= length && memcmp(ct_buf_data(in), request, length) == 0;
+    if (ct_buf_length(in) < length || memcmp(ct_buf_data(in), word, length) != 0)
+        return false;
+    ct_buf_consume(in, length);
+    return true;
 }
 
 static void answer(struct http_client *client)
 {
-    if (is_path(&client->in, "GET /healthz "))
+    client->wants_head = take_word(&client->in, "HEAD ");
+    if (!client->wants_head)
+        (void)take_word(&client->in, "GET "); /* no path begins with another method */
+    if (take_word(&client->in, "/healthz "))
         reply(client, page_create("200 OK", "text/plain", "ok\n"));
-    else if (is_path(&client->in, "GET /status "))
+    else if (take_word(&client->in, "/status "))
         reply(client, page_get(client->http, HTTP_STATUS));
-    else if (is_path(&client->in, "GET /metrics "))
+    else if (take_word(&client->in, "/metrics "))
         reply(client, page_get(client->http, HTTP_METRICS));
     else
         reply(client, page_create("404 Not Found", "text/plain",

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rendezvous server over real sockets: rounds, refusals, hostile peers, HTTP, TCPStore."""
+import contextlib
+import http.client
 import json
 import math
 import os
@@ -437,6 +439,20 @@ def test_a_peer_that_reads_nothing_costs_a_bounded_buffer_and_no_one_else(daemon
 
 
 # ---- HTTP, TCPStore, ctrund ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/status", "/metrics", "/nothing"])
+def test_head_is_answered_as_get_without_the_page(daemon, path):
+    replies = []
+    for method in ("GET", "HEAD"):
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=10)) as client:
+            client.request(method, path)
+            with client.sock.makefile("rb") as stream:
+                head, _, page = stream.read().partition(b"\r\n\r\n")
+        replies.append((head.split(b"\r\n"), page))
+    (head, page), (same, none) = replies
+    assert none == b"" and f"Content-Length: {len(page)}".encode() in head, replies
+    assert same[:2] == head[:2] and len(same) == len(head), replies  # numbers of metrics change
 
 
 def test_status_tells_runs_and_members(daemon):
