@@ -201,7 +201,7 @@ void messages_end_line(void)
 
 void messages_error(const struct ctrun_error *err)
 {
-    struct messages_block block;
+    static struct messages_block block; /* where the stack is too small, it says so */
 
     messages_begin(&block, err->code, "%s", err->text);
     messages_print(&block);

@@ -278,7 +278,7 @@ int launch_run(struct config *config)
 {
     struct launch *launch = ct_zalloc(sizeof *launch);
     struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
-    struct messages_block block;
+    static struct messages_block block; /* the stack is for what is called from here */
     int code;
 
     if (!launch)

@@ -157,6 +157,18 @@ def test_too_few_open_files_are_told(box, files):
     one_line(run, 1, "E_RESOURCES", f"{files} open files", "ulimit -Hn")
 
 
+def test_a_stack_that_is_too_small_is_told(box):
+    run = box.run(*limited(resource.RLIMIT_STACK, 128 << 10, ctrun.program("ctrun"), "--no-python", "true"))
+    one_line(run, 1, "E_RESOURCES", "a stack of 128 KiB", "ulimit -s", "needs 256 KiB")
+
+
+@pytest.mark.skipif(ctrun.SLOW > 1, reason="under a sanitizer functions need more of it")
+def test_the_smallest_stack_that_is_not_refused_suffices_for_a_report(box):
+    run = box.run(*limited(resource.RLIMIT_STACK, 256 << 10, ctrun.program("ctrun"), "--nproc-per-node=2", "--no-python",
+                           "sh", "-c", "echo last words >&2; exit 3"))
+    assert run.code == 3 and "exited with 3" in run.err and "last words" in run.err, run
+
+
 def test_a_worker_that_finds_no_open_file_is_told_with_the_remedy(box):
     run = box.run(*limited(resource.RLIMIT_NOFILE, 48, ctrun.program("ctrun"), "--nproc-per-node=30", "--no-python",
                            "true"))
