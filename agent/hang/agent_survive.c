@@ -154,6 +154,9 @@ static void give_up(struct agent *agent)
 static void on_time(void *context)
 {
     struct agent *agent = context;
+    const struct agent_options *options = agent->options;
+    const unsigned long long seconds = options->survive_ms / 1000;
+    const bool is_torch = options->frees_peers;
     struct ct_failure *loss = worker_group_find_loss(agent->group);
     char late[WORKER_GROUP_VICTIMS_MAX_BYTES];
 
@@ -161,13 +164,15 @@ static void on_time(void *context)
     if (loss && !*late)
         facts_add(loss, CT_FACT_NOW,
                   "not survived: within %llu s it was not known of all nodes that "
-                  "their ranks had called ctrun_group_shrink()",
-                  (unsigned long long)agent->options->survive_ms / 1000);
+                  "their ranks had %s",
+                  seconds,
+                  is_torch ? "asked who continues" : "called ctrun_group_shrink()");
     else if (loss)
         facts_add(loss, CT_FACT_NOW,
-                  "not survived: within %llu s these ranks did not call "
-                  "ctrun_group_shrink(): %s",
-                  (unsigned long long)agent->options->survive_ms / 1000, late);
+                  "not survived: within %llu s these ranks did not %s: %s", seconds,
+                  is_torch ? "ask who continues (ctrun.elastic)"
+                           : "call ctrun_group_shrink()",
+                  late);
     give_up(agent);
 }
 

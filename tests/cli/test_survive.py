@@ -216,3 +216,14 @@ def test_ranks_that_wait_for_each_other_are_freed(box):
     assert run.wait(60) == 0, run
     assert sorted(run.out.splitlines()) == ["rank 0 goes on with [0, 1]", "rank 1 goes on with [0, 1]"], run
     assert box.events("survivors_freed")[0]["connections"] == 2, run
+
+
+def test_a_rank_of_another_library_that_does_not_ask_is_told_in_the_words_of_that(box):
+    run = box.start_ctrun("--standalone", "--nproc-per-node=3", "--survive=torch", "--survive-timeout=1",
+                          box.write("held.py", HELD), box.dir, env={"PYTHON_EXEC": sys.executable})
+    for rank in (0, 1):
+        ctrun.wait_until(box.path(f"ready.{rank}").exists, lambda: f"rank {rank} waits\n{run}", 60)
+    os.kill(pids(box)[1], signal.SIGSTOP)
+    os.kill(pids(box)[2], signal.SIGKILL)
+    assert run.wait(60) == 128 + signal.SIGKILL, run
+    assert "within 1 s these ranks did not ask who continues (ctrun.elastic): 1" in run.err, run
