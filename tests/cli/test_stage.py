@@ -366,10 +366,10 @@ def test_a_signal_while_staging_ends_it_and_the_next_run_goes_on(box, ssh):
 
 
 def test_staging_that_does_not_move_ends_with_the_hosts_that_it_waits_for(box, ssh):
-    done = run(box, ssh, "--hosts=b,slow1", f"--stage={large(box)}", "--hosts-timeout=2", *SHOW)
+    done = run(box, ssh, "--hosts=b,slow1", f"--stage={large(box)}", "--hosts-timeout=6", *SHOW)
     assert done.code == 1, done
     (error,) = errors(done)
-    assert "error[E_STAGE]: --stage: no progress for 2 s" in error, done
+    assert "error[E_STAGE]: --stage: no progress for 6 s" in error, done
     assert error.endswith("files are still missing on: slow1") or error.endswith(": b,slow1"), done
     box.wait_gone()
 
@@ -492,13 +492,14 @@ def test_a_squatter_of_the_folder_costs_another_folder(box, ssh, squat):
 def test_a_host_that_falls_silent_is_named(box, ssh):
     source = tree(box)
     started = start(box, ssh, "--hosts=b,c,mute1", "--nnodes=2:3", f"--stage={source}",
-                    "--hosts-timeout=3", *SHOW)
+                    "--hosts-timeout=6", *SHOW)
     box.wait_event("host_state", state="ready", host="c")
     for pid in box.pids():
         if ctrun.environment(pid).get("FAKE_HOST") == "c":
             os.kill(pid, signal.SIGSTOP)
     assert started.wait() == 1, started
-    assert errors(started)[-1].endswith("error[E_STAGE]: --stage: nothing received from c for 3 s"), started
+    assert errors(started)[-1].endswith("error[E_STAGE]: --stage: nothing received from c for 6 s"), started
     for pid in box.pids():
-        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # some are about to end
+            os.kill(pid, signal.SIGCONT)
     box.wait_gone()
