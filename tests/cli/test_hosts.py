@@ -253,7 +253,7 @@ def test_t23_kill_9_of_the_first_ctrun_leaves_nothing_on_any_host(box, whom):
 
 
 def test_a_connection_that_breaks_ends_what_is_behind_it(box):
-    started = start_trap(box, "--nnodes=2:3", "--rdzv-conf=last_call_timeout=1")
+    started = start_trap(box, "--nnodes=2:3", "--rdzv-conf=last_call_timeout=60")
     victims = [pid for pid in box.pids()
                if ctrun.environment(pid).get("FAKE_HOST") == "c"
                and "--relay" in ctrun.cmdline(pid)]

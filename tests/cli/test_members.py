@@ -12,7 +12,6 @@ import schema
 
 CTL = ctrun.program("ctrunctl")
 HOLD = ["sh", "-c", "exec sleep 600"]
-CONF = "--rdzv-conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=2"
 
 
 @pytest.fixture
@@ -21,9 +20,11 @@ def cluster(box):
     class Cluster:
         runs = []
 
-        def start(self, count, nnodes, *words, program=HOLD, wait=True):
+        def start(self, count, nnodes, *words, program=HOLD, last_call=60):
+            """last_call: of a world that is to begin before it is full."""
             self.words = [f"--rdzv-endpoint=localhost:{self.port}", f"--nnodes={nnodes}",
-                          "--shutdown-timeout=1", "--rdzv-id=members", CONF, *words, *program]
+                          "--shutdown-timeout=1", "--rdzv-id=members", f"--rdzv-conf=last_call_timeout={last_call}",
+                          *words, *program]
             for _ in range(count):
                 self.add()
             return self
@@ -124,7 +125,7 @@ def test_all_ranks_stop_after_the_same_step(box, cluster, words):
 
 
 def test_worlds_have_whole_units_and_the_rest_waits(box, cluster):
-    cluster.start(3, "2:4", "--node-unit=2")
+    cluster.start(3, "2:4", "--node-unit=2", last_call=1)
     cluster.world(1, 2)
     cluster.add()
     cluster.world(2, 4)
@@ -259,7 +260,7 @@ def test_a_reload_that_cannot_be_changes_nothing(box, cluster):
 
 def test_a_node_that_joins_later_runs_what_was_reloaded(box, cluster):
     old, new = loops(box, "old.sh", "old"), loops(box, "new.sh", "new")
-    cluster.start(1, "1:2", program=[old])
+    cluster.start(1, "1:2", program=[old], last_call=1)
     cluster.world(1, 1)
     assert ctl(box, "reload", str(new), run=cluster.runs[0]).code == 0
     cluster.add()

@@ -12,7 +12,7 @@ from elastic import PROGRAM as ELASTIC
 from elastic import pids, result, wait_step
 
 STEPS = 4000
-CONF = "is_host=0,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5"
+CONF = "is_host=0,last_call_timeout=60,keep_alive_interval=1,keep_alive_max_attempt=5"
 
 
 @pytest.fixture(scope="module")
