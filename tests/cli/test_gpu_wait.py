@@ -31,7 +31,8 @@ def test_a_restart_waits_for_gpu_memory_and_names_its_holder(box):
     [held] = box.wait_event("gpu_memory_held")
     assert re.fullmatch(r"pid \d+ \(ctrun-agent\) still holds 20\.0 GiB of GPU 0000:17:00\.0", held["text"]), held
     assert (held["generation"], held["is_over"]) == (2, 0), held
-    assert f"waiting up to 5 min 0 s for GPU memory (--gpu-wait): {held['text']}\n" in run.err, run
+    told = f"waiting up to 5 min 0 s for GPU memory (--gpu-wait): {held['text']}\n"
+    ctrun.wait_until(lambda: told in run.err, lambda: f"{told}{run}")  # behind the event
     assert len(box.events("round_started")) == 2
     box.path("held").unlink()
     assert run.wait() == 0, run

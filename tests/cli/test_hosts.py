@@ -260,7 +260,7 @@ def test_a_connection_that_breaks_ends_what_is_behind_it(box):
     assert victims
     ctrun.kill_at_once(*victims)  # one ends when its guard is gone
     ctrun.wait_until(lambda: started.out.count("up") == 5, lambda: f"a world of two\n{started}")
-    assert "c is lost: ssh" in started.err, started
+    ctrun.wait_until(lambda: "c is lost: ssh" in started.err, lambda: str(started))
     started.signal(signal.SIGTERM)
     assert started.wait() == 143
     box.wait_gone()

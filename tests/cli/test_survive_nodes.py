@@ -89,7 +89,7 @@ def test_ranks_of_both_nodes_go_on_and_come_to_the_same(box, nodes, undisturbed)
     nodes.kill(3)
     told = box.wait_event("world_shrunk", 2)
     assert {(e["epoch"], e["losses"], e["left"]) for e in told} == {(1, 1, 3)}, told
-    assert all("3 ranks go on, " in run.err for run in runs), runs
+    ctrun.wait_until(lambda: all("3 ranks go on, " in run.err for run in runs), lambda: str(runs))  # behind the event
     wait_step(runs[0], 2000)
     nodes.kill(0, 1)
     assert [run.wait(60) for run in runs] == [0, 0], runs
