@@ -201,10 +201,7 @@ def test_a_signal_ends_the_wait_for_the_other_tasks(box, server):
 
 def test_what_the_user_says_wins_and_nothing_is_said_to_the_pmi(box, server):
     found = server(2)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    runs = both(box, found, f"--rdzv-endpoint=127.0.0.1:{port}", "--nnodes=2",
+    runs = both(box, found, f"--rdzv-endpoint=127.0.0.1:{ctrun.free_port()}", "--nnodes=2",
                 SLURM_STEP_NODELIST="n1", SLURM_STEP_TASKS_PER_NODE="2", SLURM_NODEID="0")
     assert sorted(run.out.split()[1] for run in runs) == ["4", "4"], runs
     assert found.heard == [[], []]

@@ -123,7 +123,7 @@ def test_encrypted_links_are_made_anew_when_ctrund_was_killed(box):
         line = ctrun.wait_until(lambda: run.out if "\n" in run.out else None, lambda: f"{run}")
         return run, int(line.strip().rpartition(":")[2])
 
-    first, port = begin(0)
+    first, port = begin(ctrun.free_port())
     runs = agents(box, port, "--encrypt",
                   program=f"while [ ! -e {go} ]; do sleep 0.01; done")
     workers = box.wait_workers(2)

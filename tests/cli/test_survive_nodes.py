@@ -24,7 +24,7 @@ class Nodes:
     """A ctrund with a journal, and nodes 127.0.0.N that meet there; the ranks are in the order of N."""
 
     def __init__(self, box):
-        self.box, self.runs, self.port = box, [], 0
+        self.box, self.runs, self.port = box, [], ctrun.free_port()
         self.journal = box.path("journal")
         self.journal.mkdir()
         self.begin_server()
