@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker in uninterruptible sleep: posix_spawn() is a vfork, whose parent sleeps so (state D)
 until the child has executed; the child never does, it opens a pipe that nobody writes."""
+import os
+
 import ctrun
 import pytest
 
@@ -41,10 +43,10 @@ def test_torchrun_142_no_limit_no_check_no_word(box, value):
 
 
 def test_torchrun_142_a_worker_that_sleeps_as_usual_is_not_stuck(box):
-    run = box.start_ctrun("sh", "-c", "while [ ! -e go ]; do sleep 0.01; done",
-                          env={LIMIT: "0.1"})
+    os.mkfifo(box.path("go"))
+    run = box.start_ctrun("sh", "-c", "read _ < go", env={LIMIT: "0.1"})  # a shell that starts programs waits for each in D
     box.wait_event("worker_started")
     for number in range(100):  # a while in which it is looked at
         box.run("true")
-    box.write("go", "")
+    box.path("go").write_text("\n")
     assert run.wait() == 0
