@@ -75,8 +75,8 @@ mount --bind "$2" /mnt
 mount -t tmpfs -o mode=1777 none /tmp
 setpriv --reuid=$1 --regid=65534 --clear-groups mkdir /tmp/ctrun-$(id -u)
 cd /mnt
-TMPDIR="$3" ./ctrun --standalone sh -c 'echo "$CTRUN_AGENT_SOCKET"; sleep 600' &
-until ./ctrunctl status 2>&1; do kill -0 $! || exit 1; sleep 0.1; done
+TMPDIR="$3" ./ctrun --standalone sh -c 'echo "$CTRUN_AGENT_SOCKET"; touch /tmp/up; sleep 600' &
+until [ -e /tmp/up ] && ./ctrunctl status 2>&1; do kill -0 $! || exit 1; sleep 0.1; done
 ls -d /tmp/*
 kill $!; wait
 """
@@ -146,11 +146,12 @@ def test_who_looks_whether_the_store_is_open_is_called_no_other_user(box):
 
 
 LIAR = """
-import socket, struct, sys
+import os, socket, struct, sys
 code, text = int(sys.argv[2]), sys.argv[3].encode()
 with socket.socket(socket.AF_UNIX) as listener:
-    listener.bind(sys.argv[1])
+    listener.bind(sys.argv[1] + ".new")
     listener.listen()
+    os.rename(sys.argv[1] + ".new", sys.argv[1])
     while True:
         client = listener.accept()[0]
         client.recv(1000)
