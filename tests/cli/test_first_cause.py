@@ -367,7 +367,7 @@ def test_the_node_that_failed_first_is_told_though_its_agent_tells_last(box):
     for run in runs:
         assert "error[E_EXIT]: rank 0 (" in head(run), run
     [reporter] = [run for run in runs if "Root Cause" in run.err]
-    assert re.fullmatch(r"rank 1 \(.*\) failed \d\.\d s later", fact(reporter, "after it")), reporter
+    assert re.fullmatch(r"rank 1 \(.*\) failed \d+\.\d s later", fact(reporter, "after it")), reporter
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0
 

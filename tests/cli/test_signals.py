@@ -206,9 +206,9 @@ def test_t23_nohup_keeps_sighup_ignored_in_the_launcher_and_its_workers(box):
 
 def test_t23_a_background_job_of_a_script_hears_sigint_as_torchruns_does(box):
     box.write("trap.sh", TRAP, 0o755)
-    run = box.start("sh", "-c", '"$@" & echo $! > pid; wait $!', "sh", ctrun.program("ctrun"),
+    run = box.start("sh", "-c", '"$@" & echo $! > pid.new; mv pid.new pid; wait $!', "sh", ctrun.program("ctrun"),
                     "trap.sh")
-    ctrun.wait_until(box.path("up.0").exists, "up")
+    ctrun.wait_until(lambda: box.path("up.0").exists() and box.path("pid").exists(), "up")
     pid = int(box.path("pid").read_text())
     os.kill(pid, signal.SIGINT)
     assert run.wait() == 130
