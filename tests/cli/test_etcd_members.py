@@ -34,7 +34,7 @@ def test_an_etcd_member_that_hangs_costs_a_second(box, job):
 
 def test_a_watch_that_is_cut_goes_on_from_the_revision_that_was_seen(box, job):
     """The lease is long, so that the watch is: it is the one that is cut."""
-    run = job("1:2", 2, members=3, conf={"lease_ttl": 8})
+    run = job("1:2", 2, members=3, conf={"lease_ttl": 20})
     box.wait_event("election_watch", what="began")
     run.etcd.kill(0)  # all ask the first member first
     cut = box.wait_event("election_watch", what="cut")[0]

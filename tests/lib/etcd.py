@@ -125,7 +125,7 @@ class Etcd:
             if self._token:
                 request.add_header("Authorization", self._token)
             try:
-                with urllib.request.urlopen(request, timeout=3, context=self._context) as answer:
+                with urllib.request.urlopen(request, timeout=20, context=self._context) as answer:
                     return json.load(answer)
             except (urllib.error.URLError, OSError):
                 continue
