@@ -8,6 +8,7 @@ import struct
 import ctrun
 import launch
 import pytest
+from clock import Clock
 
 
 @pytest.fixture
@@ -86,18 +87,20 @@ def test_two_nodes_of_one_rank_are_told_of_their_option(box, endpoint):
 
 
 def test_who_was_refused_and_who_never_came_is_a_table(box, endpoint):
+    clock = Clock(box)
     for name in ("ours", "theirs"):
         box.write(name, name * 10, 0o600)
     words = ["--nnodes=3", f"--rdzv-endpoint={endpoint}", "--rdzv-id=r"]
-    first = box.start_ctrun(*words, "--rdzv-token-file=ours", "--rdzv-conf=join_timeout=6", "true")
+    first = box.start_ctrun(*words, "--rdzv-token-file=ours", "--rdzv-conf=join_timeout=600", "true", env=clock.env)
     box.wait_event("agent_state", to="joining")
     other = box.ctrun(*words, "--rdzv-token-file=theirs", "--rdzv-conf=is_host=0", "true")
     assert other.code == 77 and "E_AUTH" in other.err, other
     named = box.ctrun("--nnodes=3", f"--rdzv-endpoint={endpoint}", "--rdzv-id=another",
                       "--rdzv-token-file=ours", "--rdzv-conf=is_host=0", "true")
     assert named.code == 77 and "E_WRONG_RUN" in named.err, named
+    clock.advance(600)
     assert first.wait() == 75
-    at = first.err.index("ctrun: error[E_JOIN_TIMEOUT]: 1 of 3 nodes joined in 6.0 s")
+    at = first.err.index("ctrun: error[E_JOIN_TIMEOUT]: 1 of 3 nodes joined in 600.0 s")
     table = first.err[at:].splitlines()
     assert table[1].startswith("  joined     : "), first
     assert re.fullmatch(r"  missing    : 127\.0\.0\.1 \(calls itself .*\): last contact [\d.]+ s ago: refused "
