@@ -95,7 +95,7 @@ def test_an_agent_that_is_started_again_finds_the_others_at_the_derived_port(box
 
 def test_a_run_without_a_secret_gets_one_that_only_the_pmi_tells(box, server):
     found = server(2, tamper=lambda card: "0" * 64 + card[card.index("|"):])
-    runs = [start(box, found, task, "--rdzv-conf=join_timeout=5") for task in (0, 1)]
+    runs = [start(box, found, task, "--rdzv-conf=join_timeout=60") for task in (0, 1)]
     (card,) = found.wait_told()
     if card.startswith("-"):
         pytest.skip("MUNGE is there, so no token is made")

@@ -85,7 +85,7 @@ def test_who_does_not_ask_in_time_ends_it_as_without(box):
 
 
 def test_a_loss_that_was_survived_is_not_the_cause_of_a_later_restart(box):
-    run = start(box, 3, "--survive=sdk", "--survive-timeout=1", "--max-restarts=1")
+    run = start(box, 3, "--survive=sdk", "--survive-timeout=5", "--max-restarts=1")
     wait_step(run, 1000)
     of = pids(box)
     os.kill(of[2], signal.SIGKILL)
