@@ -124,14 +124,14 @@ def test_torchrun_097_an_early_zero_does_not_end_the_group(box):
 def test_torchrun_145_the_grace_time_holds_for_failures_and_restarts(box):
     run = box.ctrun("--nproc-per-node=2", "--shutdown-timeout=1", "--max-restarts=1", "sh", "-c",
                     "if [ $RANK = 1 ]; then exit 1; fi; trap '' TERM; while :; do sleep 60; done",
-                    seconds=20)
+                    seconds=5)
     assert run.code == 1
 
 
 def test_torchrun_146_a_grace_of_zero_kills_at_once(box):
     run = box.ctrun("--nproc-per-node=2", "--shutdown-timeout=0", "sh", "-c",
                     "if [ $RANK = 1 ]; then exit 1; fi; trap '' TERM; while :; do sleep 60; done",
-                    seconds=20)
+                    seconds=5)
     assert run.code == 1 and "did not exit" not in run.err and "UNKILLABLE" not in run.err
 
 

@@ -102,7 +102,7 @@ def test_torchrun_103_the_grace_time_ends_in_a_kill(box, words, env):
     run = box.start_ctrun(*words, "trap.sh", env=env)
     ctrun.wait_until(box.path("up.0").exists, "up")
     run.signal(signal.SIGTERM)
-    assert run.wait(20) == 143
+    assert run.wait(5) == 143
     box.wait_gone()
 
 

@@ -17,7 +17,7 @@ or, for what has to be watched while it runs:
         box.wait_gone()
 
 When the test ends, the fixture fails it if a process or a shared memory file of it survives, and
-takes the folder away. Deadlines are multiplied by CTRUN_TEST_SLOW (sanitizers, noisy machines).
+takes the folder away. Deadlines are multiplied by BUSY (a machine with much else to do) and by CTRUN_TEST_SLOW (sanitizers).
 """
 import contextlib
 import json
@@ -37,6 +37,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CTRUN_BUILD", ROOT / "build" / "dev")).resolve()
 SLOW = float(os.environ.get("CTRUN_TEST_SLOW", "1"))
+BUSY = 4  # by so much a machine with much else to do may be slower; only a test that fails takes as long
 MARK = "CTRUN_TEST_MARK"  # in the environment of everything that a test starts
 DEBIAN_PYTHON = "/usr/bin/python3"  # the interpreter that has Debian's torch 1.13
 
@@ -53,8 +54,9 @@ def program(name):
 
 def wait_until(condition, what, seconds=20):
     """Calls condition() until it is true, and returns what it returned. Fails after `seconds`
-    (times CTRUN_TEST_SLOW), saying what did not happen. `what` may be a function."""
-    deadline = time.monotonic() + seconds * SLOW
+    (times BUSY and SLOW), saying what did not happen. `what` may be a function."""
+    limit = seconds * BUSY * SLOW
+    deadline = time.monotonic() + limit
     while True:
         worked = time.thread_time()
         value = condition()
@@ -62,7 +64,7 @@ def wait_until(condition, what, seconds=20):
             return value
         if time.monotonic() > deadline:
             text = what() if callable(what) else what
-            raise AssertionError(f"not within {seconds * SLOW:g} s: {text}")
+            raise AssertionError(f"not within {limit:g} s: {text}")
         # A look that costs much is taken less often: the processors are for what is waited for.
         time.sleep(max(0.005, 5 * (time.thread_time() - worked)))
 

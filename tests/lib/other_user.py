@@ -31,7 +31,7 @@ import socket, sys, time
 socks = []
 for _ in range(int(sys.argv[2])):
     s = socket.socket()
-    s.settimeout(5)
+    s.settimeout(60)
     s.connect(("127.0.0.1", int(sys.argv[1])))
     s.sendall(sys.argv[3].encode())
     socks.append(s)
