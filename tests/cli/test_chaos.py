@@ -197,8 +197,8 @@ def test_a_cut_node_comes_back_and_no_worker_ends(box):
     runs = start_two(box)
     assert chaos(box, "at 0s cut node=1 for=500ms", run=runs[0]).code == 0
     [cut] = box.wait_event("chaos")
-    [down] = [e for e in box.wait_event("link_state", to="connecting") if "cut by ctrunctl chaos" in e["why"]
-              and e["from"] == "up"]
+    [down] = box.wait_event("link_state", to="connecting", **{"from": "up"})
+    assert "cut by ctrunctl chaos" in down["why"], down
     box.wait_event("link_state", to="up", count=3)  # two at the start
     [over] = box.events("chaos_over")
     back = box.events("link_state", to="up")[2]

@@ -197,7 +197,7 @@ def test_kv_reads_writes_lists_and_waits_in_the_store_of_the_workers(box):
     box.write("store.sh", STORE.format(python=ctrun.DEBIAN_PYTHON), 0o755)
     run = box.start_ctrun("--rdzv-id=j1", "store.sh")
     box.wait_event("worker_started")
-    waited = ctl(box, "kv", "wait", "from/torch", "--timeout=30")
+    waited = ctl(box, "kv", "wait", "from/torch", "--timeout=120")
     if "No module named 'torch'" in run.err:
         pytest.skip("no torch here")
     assert waited.code == 0, (waited, run)
