@@ -112,7 +112,8 @@ class Case:
                "ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:verify_asan_link_order=0"}
         words = " ".join(f"{key}={value}" for key, value in env.items())
         env |= {"FAULTED": words, "FAKE_SSH_ENV": f"{words} TMPDIR={box.dir}",
-                "CTRUN_SSH": fake_ssh.local(box), "PORT": str(launch.free_port()), **bench.env}
+                "CTRUN_SSH": fake_ssh.local(box), "PORT": str(launch.free_port()), "LIMIT": "60" if fault == "list" else "3",
+                **bench.env}
         self.late = self.left = ""
         run = box.start("sh", "-c", fault_bodies.PRELUDE + script, env=env)
         try:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the runs of cli/faults do: shell scripts that use every unit of ctrun and ctrunctl.
 
-Each has a folder of its own, $PORT, $TESTS (the programs of the tests), $SLOW, the functions of PRELUDE
-and files `options`, `secret` and `staged`. Whatever a call's failure changes, a script ends: it
-waits for a file only while the run lives that makes it."""
+Each has a folder of its own, $PORT, $TESTS (the programs of the tests), $SLOW, $LIMIT (so many seconds does
+one wait for another: few where a call fails), the functions of PRELUDE and files `options`, `secret` and
+`staged`. Whatever a call's failure changes, a script ends: it waits for a file only while the run lives that
+makes it."""
 
 PRELUDE = r"""
 until_file() { while [ ! -e "$1" ] && kill -0 "$2" 2>/dev/null; do sleep 0.05; done; }
@@ -23,11 +24,11 @@ with_run() {
 }
 two_nodes() {
     ctrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=localhost:$PORT --rdzv-id=j \
-        --rdzv-conf=join_timeout=3,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=2 \
+        --rdzv-conf=join_timeout=$LIMIT,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=$LIMIT \
         --shutdown-timeout=1 "$@" &
     first=$!
     ctrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=localhost:$PORT --rdzv-id=j \
-        --rdzv-conf=join_timeout=3,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=2,is_host=0 \
+        --rdzv-conf=join_timeout=$LIMIT,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=$LIMIT,is_host=0 \
         --shutdown-timeout=1 "$@"
     code=$?
     wait $first || code=$?
@@ -121,7 +122,7 @@ BODIES = {
               "--no-python true", 0),
     "timer": ("TORCHELASTIC_ENABLE_FILE_TIMER=1 ctrun --no-python sh -c 'printf \"{\\\"version\\\": "
               "1, \\\"pid\\\": %d, \\\"scope_id\\\": \\\"s\\\", \\\"expiration_time\\\": %d, "
-              "\\\"signal\\\": 10}\\n\" $$$$ $$(date +%s) >$TORCHELASTIC_TIMER_FILE; sleep 3; exit 9'", 138),
+              "\\\"signal\\\": 10}\\n\" $$$$ $$(date +%s) >$TORCHELASTIC_TIMER_FILE; sleep $LIMIT; exit 9'", 138),
     "allocation": ("CTRUN_END_TIME=$(($(date +%s) + 3600)) ctrun --stop-before-end=3597 "
                    "--requeue-exit=75 --shutdown-timeout=1 --no-python sleep 60", None),
     "signal": ("ctrun --shutdown-timeout=1 --no-python sh -c 'trap \"exit 5\" TERM; touch up; "
@@ -141,11 +142,11 @@ BODIES = {
               "'env SLURM_PROCID=1 SLURM_LOCALID=1 ctrun --nproc-per-node=2 --no-python true'", 0),
     "hosts": ("ctrun --hosts=a,b --nproc-per-node=1 --shutdown-timeout=1 -r3 -t3 --log-dir=D --no-python "
               "sh -c 'echo hello'", 0),
-    "hosts-tree": ("ctrun --hosts=n[1-4] --hosts-timeout=5 --no-python sh -c 'echo hello >&2'", 0),
-    "hosts-fail": ("ctrun --hosts=a,b --hosts-timeout=5 --shutdown-timeout=1 --max-restarts=1 "
+    "hosts-tree": ("ctrun --hosts=n[1-4] --hosts-timeout=$((LIMIT + 2)) --no-python sh -c 'echo hello >&2'", 0),
+    "hosts-fail": ("ctrun --hosts=a,b --hosts-timeout=$((LIMIT + 2)) --shutdown-timeout=1 --max-restarts=1 "
                    "--no-python sh -c '[ $RANK = 1 ] && exit 3; sleep 30'", 3),
     "hosts-file": ("printf 'a\\nb\\n' >h; ctrun --hosts-file=h --dry-run --no-python true", 0),
-    "stage": ("ctrun --hosts=a,b --hosts-timeout=5 --stage=staged --stage-dir=$PWD/disk "
+    "stage": ("ctrun --hosts=a,b --hosts-timeout=$((LIMIT + 2)) --stage=staged --stage-dir=$PWD/disk "
               "--stage-remove --no-python cat staged/1", 0),
     "pty": ("script -qec 'ctrun --nproc-per-node=2 --no-python --pty=auto tty' /dev/null", 0),
     "help": ("ctrun --help", 0),
@@ -189,19 +190,19 @@ BODIES = {
     "lsf": ("LSB_JOBID=31 LSF_PM_TASKID=1 LSB_HOSTS='n1 n2' ctrun --dry-run --no-python true", 0),
     "late-name": ("ctrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=nohost.invalid:1 "
                   "--rdzv-conf=join_timeout=3 --no-python true", None),
-    "pmi": ("$PYTHON $HERE/pmi_job.py 1 ctrun --rdzv-conf=join_timeout=2 --no-python true", 0),
+    "pmi": ("$PYTHON $HERE/pmi_job.py 1 ctrun --rdzv-conf=join_timeout=$LIMIT --no-python true", 0),
     "pmi-merge": ("$PYTHON $HERE/pmi_job.py 2 ctrun --nproc-per-node=2 "
-                  "--rdzv-conf=join_timeout=2 --no-python true", 0),
+                  "--rdzv-conf=join_timeout=$LIMIT --no-python true", 0),
     "oom": ("echo $$ >$GROUP/cgroup.procs; ctrun --no-python $TESTS/victim eat 200000000", 137),
     "two-hosts": ("unshare --net sh $HERE/two_hosts.sh", 0),
     "etcd": ("for n in 1 2; do ctrun --nnodes=2 --rdzv-backend=etcd --rdzv-endpoint=$ETCD "
-             "--rdzv-id=j$PORT --rdzv-conf=join_timeout=8,read_timeout=8,lease_ttl=2 --no-python "
+             "--rdzv-id=j$PORT --rdzv-conf=join_timeout=$((LIMIT + 5)),read_timeout=$((LIMIT + 5)),lease_ttl=$LIMIT --no-python "
              "true & done; c=0; wait $! || c=$?; wait || c=$?; exit $c", 0),
     "etcd-password": ("ctrun --nnodes=2 --rdzv-backend=etcd --rdzv-endpoint=$ETCD --rdzv-id=j "
                       "--rdzv-conf=user=ctrun,password_file=secret --dry-run --no-python true", 0),
     "ha": ("for n in 1 2 3; do ctrun --ha --nnodes=3 --rdzv-backend=c10d "
-           "--rdzv-endpoint=localhost:$PORT --rdzv-id=j --rdzv-conf=join_timeout=8 --no-python sh -c '"
-           "for i in $(seq $((20 * SLOW))); do sleep 0.5; grep -q survives.:1 $$CTRUN_EVENTS && sleep 2 && exit 0; "
+           "--rdzv-endpoint=localhost:$PORT --rdzv-id=j --rdzv-conf=join_timeout=$((LIMIT + 5)) --no-python sh -c '"
+           "for i in $(seq $((7 * LIMIT * SLOW))); do sleep 0.5; grep -q survives.:1 $$CTRUN_EVENTS && sleep 2 && exit 0; "
            "done' & done; c=0; wait $! || c=$?; wait || c=$?; exit $c", 0),
 }
 
