@@ -66,9 +66,9 @@ def test_a_killed_worker_is_restarted_and_the_run_ends_as_if_nothing_had_been(bo
     whole = mnist.train(box, 2, data, *options)
     run = mnist.start(box, 2, data, *options, "--save=state.safetensors", "--resume",
                       launcher=("--max-restarts=1",))
-    workers = box.wait_workers(2)
+    started = box.wait_event("worker_started", 2, rank=1)  # of the whole run, and of this one
     ctrun.wait_until(lambda: box.path("state.safetensors").exists(), "a checkpoint")
-    os.kill(workers[1], signal.SIGKILL)
+    os.kill(started[1]["worker_pid"], signal.SIGKILL)  # soon: the training is short
     assert run.wait(120) == 0, run
     assert "resumed from" in run.err, run
     said = mnist.lines(run)
@@ -129,9 +129,9 @@ def test_a_worker_killed_while_shards_are_written_costs_no_bit(box):
     options = (*OPTIONS, "--epochs=12", "--lr=0.01")
     whole = mnist.train(box, 2, data, *options)
     run = mnist.start(box, 2, data, *options, *SHARDED, launcher=("--max-restarts=1",))
-    workers = box.wait_workers(2)
+    started = box.wait_event("worker_started", 2, rank=1)  # of the whole run, and of this one
     ctrun.wait_until(lambda: list(box.path("checkpoints").glob("*/manifest.json")), "a checkpoint")
-    os.kill(workers[1], signal.SIGKILL)
+    os.kill(started[1]["worker_pid"], signal.SIGKILL)  # soon: the training is short
     assert run.wait(120) == 0, run
     assert "resumed from" in run.err, run
     assert mnist.digest(mnist.lines(run)) == mnist.digest(whole)
