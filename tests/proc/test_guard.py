@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever is killed, nobody is left one second later."""
+"""Whatever is killed, nobody is left, long before the grace is over."""
 import os
 import pathlib
 import re
@@ -16,7 +16,7 @@ FAMILY = ["ignore", "TERM", "ignore", "INT", "ignore", "HUP", "child", "orphan"]
 def test_kill_9_of_the_guard_leaves_nobody(node):
     run = start_hanging(node, *FAMILY)
     os.kill(run.pid, signal.SIGKILL)
-    node.box.wait_gone(1)
+    node.box.wait_gone()
 
 
 def test_workers_that_end_with_the_guard_are_not_reported_as_failed(node):
@@ -24,29 +24,29 @@ def test_workers_that_end_with_the_guard_are_not_reported_as_failed(node):
     for _ in range(10):
         run = start_hanging(node)
         os.kill(run.pid, signal.SIGKILL)
-        node.box.wait_gone(1)
+        node.box.wait_gone()
     assert not node.box.events("worker_ended")
 
 
 def test_kill_9_of_the_agent_leaves_nobody(node):
     run = start_hanging(node, *FAMILY)
     os.kill(node.agent_pid(), signal.SIGKILL)
-    assert run.wait(5) == 137
-    node.box.wait_gone(1)
+    assert run.wait(20) == 137
+    node.box.wait_gone()
     assert node.box.events("guard_ended")[0]["survivors"] == 0
 
 
 def test_kill_9_of_a_worker_leaves_nobody(node):
     run = start_hanging(node, "child", "orphan")
     os.kill(node.worker_pids()[1], signal.SIGKILL)
-    assert run.wait(5) == 137
-    node.box.wait_gone(1)
+    assert run.wait(20) == 137
+    node.box.wait_gone()
 
 
 def test_kill_9_of_the_guards_process_group_leaves_nobody(node):
     run = start_hanging(node, *FAMILY)
     os.killpg(run.pid, signal.SIGKILL)
-    node.box.wait_gone(1)
+    node.box.wait_gone()
 
 
 def three(node, run):
@@ -63,21 +63,21 @@ def test_kill_9_of_any_two_at_once_leaves_nobody(node, alone):
     run = start_hanging(node, *FAMILY, env={"SLURM_STEP_ID": "0"})  # none, as in a Slurm step
     pids = three(node, run)
     ctrun.kill_at_once(*(pid for name, pid in pids.items() if name != alone))
-    node.box.wait_gone(2)
+    node.box.wait_gone()
 
 
 def test_kill_9_of_the_second_guard_leaves_nobody(node):
     run = start_hanging(node, *FAMILY)
     os.kill(three(node, run)["second"], signal.SIGKILL)
-    assert run.wait(5) == 137
-    node.box.wait_gone(1)
+    assert run.wait(20) == 137
+    node.box.wait_gone()
     assert "the second guard died of SIGKILL (9); nothing of the run is left" in run.err, run
 
 
 def test_kill_9_of_all_three_at_once_leaves_no_worker(node):
     run = start_hanging(node, *FAMILY[:6])
     ctrun.kill_at_once(*three(node, run).values())
-    node.box.wait_gone(1)
+    node.box.wait_gone()
 
 
 def needs_a_cgroup():
@@ -103,7 +103,7 @@ def needs_a_cgroup():
 @pytest.mark.parametrize("code", [0, 5])
 def test_what_forks_itself_anew_all_the_time_is_killed(node, code, way):  # noqa: F811
     assert node.run("hydra", "exit", code, env=way).code == code
-    node.box.wait_gone(1)
+    node.box.wait_gone()
 
 
 def test_what_outlived_all_three_ends_when_the_next_run_starts(node):
@@ -112,7 +112,7 @@ def test_what_outlived_all_three_ends_when_the_next_run_starts(node):
     ctrun.kill_at_once(*three(node, run).values())
     ctrun.wait_until(lambda: run.code is not None, "the guard is gone")
     assert node.run("exit", "0").code == 0  # or a run of somebody else here came first
-    node.box.wait_gone(1)
+    node.box.wait_gone()
     ctrun.wait_until(lambda: not list(folder.glob(f"ctrun-*-{run.pid}-*")), "its cgroup is gone")
 
 
@@ -152,13 +152,13 @@ def test_kill_9_of_the_guard_at_the_start_leaves_nobody(node, moment):
     if moment == "worker_started":
         node.box.wait_event("worker_started")
     os.kill(run.pid, signal.SIGKILL)
-    node.box.wait_gone(1)
+    node.box.wait_gone()
 
 
 def test_the_guard_reports_the_agents_death(node):
     run = start_hanging(node, "orphan")
     os.kill(node.agent_pid(), signal.SIGALRM)  # nobody handles it, sanitizers neither
-    assert run.wait(5) == 142
+    assert run.wait(20) == 142
     assert "error[E_SIGNAL]: the agent died of SIGALRM" in run.err
     # Workers end by themselves then, and may be there still.
     assert re.search(r"^  killed     : pid \d+ \(victim\), pid \d+ \(victim\)", run.err, re.M), run

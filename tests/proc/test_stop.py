@@ -40,7 +40,7 @@ def test_workers_may_use_the_grace_to_save(node):
     run.signal(signal.SIGTERM)
     node.box.wait_event("signal")
     node.box.write("go", "")
-    assert run.wait(10) == 143
+    assert run.wait(20) == 143
     assert run.out == "saved\nsaved\n"
 
 
@@ -67,7 +67,7 @@ def test_a_second_interrupt_asks_with_sigterm(node):
     ctrun.wait_until(node.box.path("int0").exists, "the first one arrived")
     clock.advance(0.25)  # closer ones count as one: the guard and a scheduler both deliver
     run.signal(signal.SIGINT)
-    assert run.wait(10) == 130
+    assert run.wait(20) == 130
     assert {e["code"] for e in node.box.events("worker_ended")} == {signal.SIGTERM}
 
 
@@ -79,7 +79,7 @@ def test_a_third_interrupt_kills(node):
         run.signal(signal.SIGINT)
         node.box.wait_event("signal", count + 1, signal=signal.SIGINT)
         clock.advance(0.25)
-    assert run.wait(10) == 130
+    assert run.wait(20) == 130
     assert {e["code"] for e in node.box.events("worker_ended")} == {signal.SIGKILL}
 
 
@@ -146,14 +146,14 @@ def test_an_unlisted_sigterm_kills_the_agent_and_leaves_nothing(node):
     run = start_hanging(node, "orphan", options=["--signals", "USR1"])
     run.signal(signal.SIGTERM)
     assert run.wait() == 143
-    node.box.wait_gone(1)
+    node.box.wait_gone()
 
 
 def test_a_stop_reaches_process_groups_inside_the_session(node):
     run = start_hanging(node, "group", options=["--grace", "600000"], workers=1,
                         program=None)
     run.signal(signal.SIGTERM)
-    assert run.wait(10) == 143
+    assert run.wait(20) == 143
 
 
 # Where the kernel lets us, a run has a cgroup, and that kills whatever is in it. Elsewhere, and in
@@ -168,7 +168,7 @@ def test_what_a_failed_worker_leaves_behind_is_killed(node, kind, way):
     run = node.run("@1", kind, "exit", "5", "@all", "hang", options=["--grace", "600000"],
                    env=way)
     assert run.code == 5
-    node.box.wait_gone(1)
+    node.box.wait_gone()
     for event in node.box.events("orphans_killed"):  # none that ended with its worker
         assert re.fullmatch(r"pid \d+ \(victim\)(, pid \d+ \(victim\))*", event["processes"]), event
     if kind == "orphan":  # it has a session of its own
@@ -179,7 +179,7 @@ def test_what_a_failed_worker_leaves_behind_is_killed(node, kind, way):
 def test_what_a_successful_worker_leaves_behind_is_killed(node, kind, way):
     run = node.run(kind, "exit", "0", env=way)
     assert run.code == 0
-    node.box.wait_gone(1)
+    node.box.wait_gone()
 
 
 def test_an_orphan_is_gone_before_the_next_round_starts(node, way):
@@ -192,7 +192,7 @@ def test_an_orphan_is_gone_before_the_next_round_starts(node, way):
                             "! kill -0 $(cat orphan)\n", 0o755)
     run = node.run(program=[script], workers=1, server=node.serve(max_restarts=1, workers=1), env=way)
     assert run.code == 0 and len(node.box.events("worker_started")) == 2, run
-    node.box.wait_gone(1)
+    node.box.wait_gone()
 
 
 def test_a_helper_that_ignores_the_stop_is_killed_soon_after_its_worker_has_ended(node, way):
