@@ -5,7 +5,6 @@ worker_sdk/wire/message.h with a codec of its own, so that the agent's is checke
 import socket
 import struct
 import threading
-import time
 
 import ctrun
 
@@ -150,7 +149,6 @@ class Rendezvous:
         self.is_new = 0
         self.restarts = 0
         self.messages = []       # (name, fields), in order of arrival
-        self.heartbeat_times = []
         self.failures = []
         self.is_over = None      # (outcome, exit code) once a final STOP went out
         self.connection = None
@@ -251,8 +249,6 @@ class Rendezvous:
 
     def _take(self, name, fields):
         self.messages.append((name, fields))
-        if name == "HEARTBEAT":
-            self.heartbeat_times.append(time.monotonic())
         react = getattr(self, "_on_" + name.lower(), None)
         if react:
             react(fields)

@@ -51,7 +51,7 @@ def test_a_file_system_that_does_not_answer_holds_up_nobody_else(node):
     run = node.start("@0", "flood", "20000000", "@1", "write", "quiet\\n", "touch", "quiet",
                      server=server, options=tee(node))
     ctrun.wait_until(node.box.path("quiet").exists, "the quiet rank is done")
-    server.wait_for("HEARTBEAT", len(server.heartbeat_times) + 20)  # the loop lives
+    server.wait_for("HEARTBEAT", len(server.received("HEARTBEAT")) + 20)  # the loop lives
     data = b""
 
     def is_read():
