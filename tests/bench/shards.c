@@ -14,6 +14,7 @@
 #include "tests/bench/took.h"
 #include "tests/lib/ranks.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/ckpt/shards.h"
 
 enum {
     TENSORS = 16,
@@ -76,7 +77,7 @@ static int body(int rank, void *context)
     CHECK_OK(ctrun_shards_open(&shards, plan->directory, own, &options, &err));
     if (plan->reserves) {
         CHECK_OK(ctrun_shards_reserve(shards, state.tensors, TENSORS, &err));
-        CHECK_OK(ctrun_shards_wait(shards, &err));
+        ct_copy_settle(&shards->copy, true);
     }
     for (uint64_t i = 0; i < plan->saves; i++) {
         struct took from, copied, stalled;

@@ -348,9 +348,9 @@ static int finish(struct ctrun_shards *shards, struct ctrun_error *err)
     return rc;
 }
 
+/* Reserved memory is for who saves: nobody waits for it here. */
 int ctrun_shards_wait(struct ctrun_shards *shards, struct ctrun_error *err)
 {
-    ct_copy_settle(&shards->copy, true);
     if (!shards->is_writing)
         return 0;
     pthread_join(shards->thread, NULL);

@@ -1477,7 +1477,7 @@ CTRUN_API int ctrun_shards_save(struct ctrun_shards *shards, uint64_t step,
 /* With async: takes memory for the copy before the first save, which else waits for each page of it. Call it once the
  * tensors are there, with those that will be saved; their data are not read. Collective, as the save, and with its
  * errors of tensors and memory. A thread of the lowest priority uses the pages meanwhile; a save that comes before it is
- * through does the rest itself, and ctrun_shards_wait() waits for it. Without async it does nothing. */
+ * through does the rest itself, and nothing waits for it. Without async it does nothing. */
 CTRUN_API int ctrun_shards_reserve(struct ctrun_shards *shards,
                                    const struct ctrun_tensor *tensors, size_t count,
                                    struct ctrun_error *err);
