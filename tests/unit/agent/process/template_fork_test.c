@@ -16,7 +16,7 @@
 
 enum {
     LIMIT_MS = 5000, /* but for one that says nothing */
-    SHORT_MS = 300,
+    SHORT_MS = 1000,
     FDS = 5,
     MEMORY = 0,
     GATE = 1,
@@ -307,7 +307,7 @@ static void one_that_is_gone_or_silent_is_given_up(void **state)
     (void)state;
     nobody_runs(ends, -EPIPE, "is gone");
     nobody_runs(says_nothing, -ETIMEDOUT,
-                "does not answer: after 0.3 s it has made 0 of 2 workers");
+                "does not answer: after 1.0 s it has made 0 of 2 workers");
 }
 
 static void one_that_is_too_slow_is_given_up_with_what_it_has_made(void **state)

@@ -14,14 +14,16 @@
 #include "tests/lib/test.h"
 #include "tests/lib/worlds.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/comm/group_private.h"
 #include "worker_sdk/comm/host/discover.h"
 
 enum {
     SIZE = 4,
     VICTIM = 2,
     LARGE = 100000,
-    MET = 7,       /* counter of ranks: all have opened */
-    SHORT_MS = 700 /* a busy machine needs less for what can be done */
+    MET = 7, /* counter of ranks: all have opened */
+    LONG_MS = 30000,
+    SHORT_MS = 700 /* of what cannot be done */
 };
 
 struct scene {
@@ -57,7 +59,7 @@ static struct ctrun_group *open_scene(int rank, const struct scene *scene,
  * failure may reach those too, and would be right to end what they do. */
 static struct ctrun_group *open_together(int rank, const struct scene *scene)
 {
-    struct ctrun_group *group = open_scene(rank, scene, 30000);
+    struct ctrun_group *group = open_scene(rank, scene, LONG_MS);
     struct ctrun_error err;
 
     CHECK_OK(ctrun_barrier(group, NULL, &err));
@@ -189,12 +191,11 @@ static int one_does_not_call(int rank, void *context)
     static float data[LARGE];
     const struct scene *scene = context;
     struct ctrun_group *group = open_together(rank, scene);
-    struct ctrun_group *slow;
-    struct ctrun_group_options options = options_of(scene, SHORT_MS);
+    struct ctrun_group *slow = open_scene(rank, scene, LONG_MS);
     struct ctrun_error err;
     int rc = 0;
 
-    slow = ranks_open(rank, host_of(scene, rank), &options);
+    slow->timeout_ms = SHORT_MS;
     if (rank != VICTIM && scene->variant < 2)
         rc = ctrun_all_reduce(slow, data, data, scene->variant ? LARGE : 1, CTRUN_F32,
                               CTRUN_SUM, NULL, &err);
@@ -226,6 +227,8 @@ static int one_does_not_open(int rank, void *context)
     struct ctrun_group *group;
     struct ctrun_error err;
 
+    ranks_signal(MET);
+    ranks_await(MET, SIZE);
     if (rank == VICTIM)
         return 0;
     check_failure(ct_group_open(&group, &place, &options, &err), CTRUN_E_TIMEOUT, &err,
@@ -249,7 +252,7 @@ static int late(int rank, void *context)
         ranks_await(0, SIZE - 1);
     else
         ranks_signal(0);
-    group = open_scene(rank, context, 30000);
+    group = open_scene(rank, context, LONG_MS);
     CHECK_OK(ctrun_barrier(group, NULL, &err));
     ctrun_group_close(group);
     return 0;
@@ -375,8 +378,10 @@ static int live_and_die(int rank, void *context)
     if (rank == VICTIM)
         ranks_await(1, 1); /* the parent holds our strings */
     rc = ct_group_open(&group, &place, &options, &err);
-    if (rc == 0)
+    if (rc == 0) {
+        group->timeout_ms = LONG_MS; /* from now on a death is heard of */
         rc = ctrun_group_alloc(group, sizeof data, &block, &err);
+    }
     for (int i = 0; i < 3 && rc == 0; i++) {
         rc = ctrun_all_reduce(group, data, data, i ? LARGE : 5, CTRUN_F32, CTRUN_SUM,
                               NULL, &err);
@@ -489,7 +494,7 @@ static int waits_for_a_lost_node(int rank, void *context)
 {
     const int members[] = {0, 2};
     struct scene *scene = context;
-    struct ctrun_group_options options = options_of(scene, 30000);
+    struct ctrun_group_options options = options_of(scene, LONG_MS);
     struct ct_group_place place = ranks_place(rank, rank % 2 ? "odd" : "even");
     struct ctrun_group *world, *local;
     struct ctrun_error err = {.text = ""};
@@ -545,7 +550,7 @@ static void a_death_is_told_to_those_who_wait(void **state)
 
 static int with_an_unknown_client(int rank, void *context)
 {
-    struct ctrun_group_options options = options_of(context, 30000);
+    struct ctrun_group_options options = options_of(context, LONG_MS);
     struct ct_group_place place = ranks_place(rank, NULL);
     struct ctrun_group *group;
     struct ctrun_error err;
@@ -557,7 +562,7 @@ static int with_an_unknown_client(int rank, void *context)
 
     if (rank == SIZE - 1) { /* member 0 listens before it says hello */
         CHECK_OK(place.bootstrap.get(NULL, "ctrun/group/7.0.0/hello/0", &hello, &length,
-                                     ct_deadline_ms(30000), &err));
+                                     ct_deadline_ms(LONG_MS), &err));
         CHECK(ct_peer_decode(&peer, hello, length) == 0);
         free(hello);
         memset(junk, 'x', sizeof junk);
@@ -602,7 +607,7 @@ static int behind_silent_clients(int rank, void *context)
 
     if (rank == SIZE - 1) { /* closed with this process */
         CHECK_OK(place.bootstrap.get(NULL, "ctrun/group/7.0.0/hello/0", &hello, &length,
-                                     ct_deadline_ms(30000), &err));
+                                     ct_deadline_ms(LONG_MS), &err));
         CHECK(ct_peer_decode(&peer, hello, length) == 0);
         free(hello);
         for (int i = 0; i < SILENT_CLIENTS; i++) {
@@ -661,7 +666,7 @@ static int open_and_close(int rank, void *context)
     void *block;
 
     for (int i = 0; i < 3; i++) {
-        struct ctrun_group *group = open_scene(rank, context, 30000);
+        struct ctrun_group *group = open_scene(rank, context, LONG_MS);
         CHECK_OK(ctrun_group_alloc(group, 100000, &block, &err));
         CHECK(count_mappings("/dev/shm/") == 0); /* no name that could be left there */
         CHECK_OK(ctrun_barrier(group, NULL, &err));
