@@ -8,10 +8,11 @@ import ctrun
 # A worker: "<monotonic s> <generation> <rank> <world> <host> <restart count>", five times a second,
 # and a first line at once. It ends by TERM like any shell script.
 SCRIPT = r"""#!/bin/sh
-out="$1/$(hostname).$CTRUN_GENERATION.$RANK.$$"
+host=$(hostname)
+out="$1/$host.$CTRUN_GENERATION.$RANK.$$"
 while :; do
     read -r now _ </proc/uptime
-    echo "$now $CTRUN_GENERATION $RANK $WORLD_SIZE $(hostname) $TORCHELASTIC_RESTART_COUNT $GROUP_RANK" >>"$out"
+    echo "$now $CTRUN_GENERATION $RANK $WORLD_SIZE $host $TORCHELASTIC_RESTART_COUNT $GROUP_RANK" >>"$out"
     sleep 0.2
 done
 """
@@ -36,11 +37,11 @@ class Beacon:
         return sorted(found)
 
     def now(self):
-        """The generation, host -> ranks, of the workers whose file grew in the last half second."""
+        """The generation, host -> ranks, of the workers whose file grew in the last second."""
         with open("/proc/uptime", encoding="ascii") as file:
             latest = float(file.read().split()[0])
         return {(line.generation, line.host, line.rank, line.world)
-                for line in self.lines() if line.at > latest - 0.5 * ctrun.SLOW}
+                for line in self.lines() if line.at > latest - ctrun.SLOW}
 
     def is_world(self, hosts, world=None):
         """True when all that live now are one world on exactly these hosts."""

@@ -31,7 +31,7 @@ def test_t04_every_host_names_the_rank_that_failed_first(box, lab):
                                 "--shutdown-timeout=2", "--no-python", worker))
         box.wait_event("agent_state", n, to="joining")  # the order of the ranks
     box.wait_event("worker_ended", rank=5)
-    assert [run.wait(5) for run in runs] == [7, 7, 7], runs
+    assert [run.wait(20) for run in runs] == [7, 7, 7], runs
     box.wait_gone()
     first = block(runs[1])
     for run in (runs[0], runs[2]):
