@@ -350,6 +350,9 @@ def test_the_launcher_knows_the_name_of_the_library(box):
 def test_a_rank_that_hangs_is_named_with_the_line_of_its_script(box):
     run = launch(box, """
 import threading
+with ctrun.store() as store:  # nobody is late because he starts late
+    store.set(f"up/{ctrun.run().rank}", b"")
+    store.wait(["up/0", "up/1"])
 
 def load_batch(n):
     if n == 2 and ctrun.run().rank == 1:
@@ -363,9 +366,9 @@ for n in range(1000000):
 """, "--hang-timeout=1", "--log-dir", box.dir)
     assert run.code == 1 and "error[E_HANG]: rank 1 (" in run.err, run
     script = re.escape(str(box.path("script.py")))
-    assert re.search(rf"^  it is in   : load_batch \({script}:7\)$", run.err, re.M), run
+    assert re.search(rf"^  it is in   : load_batch \({script}:10\)$", run.err, re.M), run
     [text] = [path.read_text() for path in box.dir.glob("*/attempt_0/1/stack.txt")]
-    assert re.search(rf"    load_batch \({script}:7\)\n    <module> \({script}:10\)", text), text
+    assert re.search(rf"    load_batch \({script}:10\)\n    <module> \({script}:13\)", text), text
 
 
 POISON = """import os, signal
