@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Validates against a JSON schema: with python3-jsonschema where it is, and always with the few
 words of it that our own schemas use, so that the test says something everywhere."""
+import functools
 import json
 import re
 
@@ -19,6 +20,7 @@ KNOWN = {"$schema", "title", "description", "definitions", "$ref", "type", "cons
          "items", "oneOf"}
 
 
+@functools.cache
 def load(name):
     return json.loads((FOLDER / f"{name}.schema.json").read_text())
 
@@ -67,9 +69,16 @@ def complaints(value, schema, root=None, where="$"):
     return found
 
 
+@functools.cache
+def _validator(name):
+    """The schema itself is validated once."""
+    made = jsonschema.validators.validator_for(load(name))
+    made.check_schema(load(name))
+    return made(load(name))
+
+
 def check(value, name):
-    schema = load(name)
-    found = complaints(value, schema)
+    found = complaints(value, load(name))
     assert not found, f"{found}\n{json.dumps(value)}"
     if jsonschema:
-        jsonschema.validate(value, schema)
+        _validator(name).validate(value)
