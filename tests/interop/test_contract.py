@@ -5,12 +5,12 @@ code, the same workers with the same arguments, the same lines and the same log 
 of the contract; here are those that can be asked of both."""
 import itertools
 import json
-import os
 import re
 import subprocess
 
 import ctrun
 import pytest
+from scripts import ALONE
 from test_torchrun import HERE, interpreter
 
 SHOW = """
@@ -102,9 +102,6 @@ ENVIRONMENTS = {
                           "PET_STANDALONE": "1"}, ["fail.py", "0", "3"]),
     "PET_ROLE": ({"PET_ROLE": "r"}, ["show.py"]),
 }
-
-# That of PyTorch 1.13 takes port 29400 for --standalone, which other programs of this machine may have.
-ALONE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"] if os.geteuid() == 0 else []
 
 
 class Torchrun:

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scripts that start torchrun, as people have them, the same with one word changed, and a room to
 run them in."""
+import os
 import subprocess
 
 import ctrun
+
+# Torchrun of PyTorch 1.13 takes port 29400 for --standalone, which other programs of this machine may have.
+ALONE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"] if os.geteuid() == 0 else []
 
 SHOW = """import os, sys
 words = [word for word in sys.argv[1:] if not word.startswith("--local")]
@@ -127,7 +131,7 @@ def ranks(box, script):
     """Runs it; what its workers said of their ranks, and the words that they got."""
     env = {"PATH": f"{box.path('bin')}:{box.env['PATH']}", "PORT": port()}
     shell = "bash" if "bash" in script.splitlines()[0] else "sh"
-    run = box.run(shell, box.write("now.sh", script), env=env)
+    run = box.run(*ALONE, shell, box.write("now.sh", script), env=env)
     assert run.code == 0, run
     lines = [line for line in run.out.splitlines() if line[:1].isdigit()]
     return sorted(line.split(" ", 5)[:5] for line in lines), sorted(
