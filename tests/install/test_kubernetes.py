@@ -3,6 +3,7 @@
 all else those of JobSet and of Kubeflow Trainer (CTRUN_TEST_CRDS names a folder with their published
 CustomResourceDefinitions); and pods played here: the environment that these two give a container, and the
 command of the file."""
+import collections
 import copy
 import json
 import os
@@ -236,10 +237,14 @@ def pods(box):
             os.kill(pod.pid, signum)
             return pod.wait(30)
 
-        def meet(self, generation, size, seconds=20):
-            """Waits until that world is there."""
-            events = box.wait_event("round_started", count=size, seconds=seconds, generation=generation)
-            assert {event["group_world_size"] for event in events} == {size}, events
+        def meet(self, size, after=0):
+            """Waits until there is a world of so many pods, newer than that generation; returns its own. There may be
+            one between without a pod that was late for the last call."""
+            def whole():
+                started = collections.Counter(event["generation"] for event in
+                                              box.events("round_started", group_world_size=size))
+                return max((each for each, count in started.items() if each > after and count == size), default=0)
+            return ctrun.wait_until(whole, lambda: f"a world of {size} after {after}: {box.events()}", 60)
 
     made = Pods()
     made.live = {}
@@ -254,19 +259,19 @@ def test_a_pod_is_deleted_and_the_others_go_on_and_its_successor_joins(box, pods
     assert main_words("elastic.yaml")["--nnodes"] == "2:8"
     for index in range(3):
         pods.add(index)
-    pods.meet(1, 3)
+    three = pods.meet(3)
     assert pods.delete(2, signum) != 0
-    pods.meet(2, 2, seconds=10)
+    two = pods.meet(2, after=three)
     pods.add(2)
-    pods.meet(3, 3)
+    pods.meet(3, after=two)
 
 
 def test_a_job_that_is_scaled_grows(box, pods):
     for index in range(job("elastic.yaml")["completions"]):
         pods.add(index)
-    pods.meet(1, 2)
+    two = pods.meet(2)
     pods.add(2).add(3)
-    box.wait_event("round_started", count=4, group_world_size=4)
+    pods.meet(4, after=two)
 
 
 def main_words(name):
