@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workers' store is for the nodes of the run: who comes from elsewhere gets nothing (T25)."""
+import time
+
 import ctrun
 
 # Says how a TCPStore of torch >= 2.2 answers: "pong", or "refused".
@@ -46,13 +48,14 @@ class World:
 
 def test_t25_only_nodes_of_the_run_may_use_the_workers_store(box, lab):
     world = World(box, lab(3))
+    began = time.monotonic()
     assert world.ask("node1") == "pong" and world.ask("node2") == "pong"
     for _ in range(5):
         assert world.ask("node3") == "refused"
     assert world.ask("node2") == "pong"
     world.end()
     line = "refused 10.77.0.13: it is not a node of this run"
-    assert world.runs[0].err.count(line) == 1, world.runs[0]
+    assert 1 <= world.runs[0].err.count(line) <= 1 + (time.monotonic() - began) // 10, world.runs[0]  # CT_SELDOM_MS
 
 
 def test_t25_the_static_endpoint_keeps_to_its_nodes_too(box, lab):
