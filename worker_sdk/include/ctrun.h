@@ -339,8 +339,9 @@ struct ctrun_group_options {
 
 /* Meets the other members. Collective: every rank of the *world* calls it in the same order;
  * for a rank that is no member *out is NULL and the call returns 0. Blocks until all members
- * came or the deadline ends (CTRUN_E_TIMEOUT, naming the missing ranks). What is wrong with the
- * arguments or the back end on this rank alone is reported at once, and the call may be repeated. */
+ * came or the deadline ends (CTRUN_E_TIMEOUT, naming the missing ranks). CTRUN_E_MISMATCH: they gave
+ * other ranks (nccl: not found). What is wrong with the arguments or the back end on this rank alone is
+ * reported at once, and the call may be repeated. */
 CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
                                const struct ctrun_group_options *options,
                                struct ctrun_error *err);

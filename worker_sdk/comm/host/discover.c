@@ -18,11 +18,22 @@ enum {
 };
 
 static int key_format(char *key, const struct ct_backend_setup *setup, const char *what,
-                      int member)
+                      int rank)
 {
-    return member < 0 ? ct_format(key, CT_BOOTSTRAP_KEY_MAX, "%s/%s", setup->key, what)
-                      : ct_format(key, CT_BOOTSTRAP_KEY_MAX, "%s/%s/%d", setup->key,
-                                  what, member);
+    return rank < 0 ? ct_format(key, CT_BOOTSTRAP_KEY_MAX, "%s/%s", setup->key, what)
+                    : ct_format(key, CT_BOOTSTRAP_KEY_MAX, "%s/%s/%d", setup->key, what,
+                                rank);
+}
+
+/* Whether that member knows the same ones as `self`. */
+static int check_members(const struct ct_peer *peer, const struct ct_peer *self,
+                         struct ctrun_error *err)
+{
+    if (peer->members == self->members)
+        return 0;
+    return ct_fail(err, CTRUN_E_MISMATCH,
+                   "open group: rank %d was given other members than rank %d",
+                   peer->rank, self->rank);
 }
 
 /* Asks the store for each hello and puts the ranks that have none into err. */
@@ -36,7 +47,7 @@ static int fail_missing(const struct ct_backend_setup *setup, struct ctrun_error
     int missing = 0;
 
     for (int i = 0; i < setup->size && ct_left_ms(end_ms) > 0; i++) {
-        (void)key_format(key, setup, "hello", i);
+        (void)key_format(key, setup, "hello", setup->ranks[i]);
         if (store->wait(store->context, key, ct_deadline_ms(PROBE_MS), NULL) == 0)
             continue;
         if (missing++ < NAMES_MAX) {
@@ -52,24 +63,27 @@ static int fail_missing(const struct ct_backend_setup *setup, struct ctrun_error
 }
 
 /* Member 0: reads all hellos as they come, into the body of the table. */
-static int gather(struct ct_writer *out, const struct ct_backend_setup *setup,
-                  struct ctrun_error *err)
+static int gather(struct ct_writer *out, const struct ct_peer *self,
+                  const struct ct_backend_setup *setup, struct ctrun_error *err)
 {
     const struct ct_bootstrap *store = &setup->place->bootstrap;
+    struct ct_peer peer;
     char key[CT_BOOTSTRAP_KEY_MAX];
     size_t length;
     void *hello;
     int rc;
 
     for (int i = 0; i < setup->size; i++) {
-        (void)key_format(key, setup, "hello", i);
+        (void)key_format(key, setup, "hello", setup->ranks[i]);
         if ((rc = store->get(store->context, key, &hello, &length, setup->deadline_ms,
                              err)) < 0)
             return rc == CTRUN_E_TIMEOUT ? fail_missing(setup, err) : rc;
         if (length > CT_HELLO_MAX_BYTES)
             rc = ct_fail(err, CTRUN_E_PROTOCOL, "open group: rank %d: hello too long",
                          setup->ranks[i]);
-        else
+        else if (ct_peer_decode(&peer, hello, length) == 0)
+            rc = check_members(&peer, self, err);
+        if (rc >= 0)
             ct_write_blob(out, hello, length);
         free(hello);
         if (rc < 0)
@@ -81,7 +95,8 @@ static int gather(struct ct_writer *out, const struct ct_backend_setup *setup,
 /* Member 0: publishes the table, or why there is none.
  * All wait for the table: a failure is published in its place, so that they hear of it at once,
  * in the same words, and not after their deadline. */
-static int publish(const struct ct_backend_setup *setup, struct ctrun_error *err)
+static int publish(const struct ct_peer *self, const struct ct_backend_setup *setup,
+                   struct ctrun_error *err)
 {
     const struct ct_bootstrap *store = &setup->place->bootstrap;
     size_t size = 64 + (size_t)setup->size * (CT_HELLO_MAX_BYTES + 4) +
@@ -101,7 +116,7 @@ static int publish(const struct ct_backend_setup *setup, struct ctrun_error *err
     ct_writer_init(&out, table, size);
     ct_write_i64(&out, 0);
     ct_write_raw(&out, cookie, sizeof cookie);
-    if ((rc = gather(&out, setup, &why)) < 0) {
+    if ((rc = gather(&out, self, setup, &why)) < 0) {
         ct_writer_init(&out, table, size);
         ct_write_i64(&out, rc);
         ct_write_str(&out, why.text);
@@ -119,10 +134,12 @@ static int read_table(struct ct_peer *peers, unsigned char *cookie, const void *
                       size_t length, const struct ct_backend_setup *setup,
                       struct ctrun_error *err)
 {
+    const struct ct_peer self = peers[setup->me];
     char text[CTRUN_ERROR_TEXT_MAX];
     struct ct_reader in;
     const uint8_t *raw;
     int64_t code;
+    int rc;
 
     ct_reader_init(&in, table, length);
     if ((code = ct_read_i64(&in)) < 0) {
@@ -135,8 +152,11 @@ static int read_table(struct ct_peer *peers, unsigned char *cookie, const void *
     for (int i = 0; i < setup->size; i++) {
         size_t bytes;
         const uint8_t *hello = ct_read_blob(&in, CT_HELLO_MAX_BYTES, &bytes);
-        if (!hello || ct_peer_decode(&peers[i], hello, bytes) < 0 ||
-            peers[i].rank != setup->ranks[i])
+        const bool is_whole = hello && ct_peer_decode(&peers[i], hello, bytes) == 0;
+
+        if (is_whole && (rc = check_members(&peers[i], &self, err)) < 0)
+            return rc;
+        if (!is_whole || peers[i].rank != setup->ranks[i])
             return ct_fail(err, CTRUN_E_PROTOCOL,
                            "open group: the hello of rank %d is damaged",
                            setup->ranks[i]);
@@ -161,11 +181,11 @@ int ct_discover(struct ct_peer *peers, unsigned char *cookie,
 
     if (rc < 0)
         return ct_fail(err, rc, "open group: this rank's hello is too long");
-    (void)key_format(key, setup, "hello", setup->me);
+    (void)key_format(key, setup, "hello", setup->ranks[setup->me]);
     if ((rc = store->set(store->context, key, hello, (size_t)rc, setup->deadline_ms,
                          err)) < 0)
         return ct_wrap(err, "open group");
-    if (setup->me == 0 && (rc = publish(setup, err)) < 0)
+    if (setup->me == 0 && (rc = publish(&peers[setup->me], setup, err)) < 0)
         return rc;
     table_ms = setup->deadline_ms + TABLE_GRACE_MS;
     if (table_ms < setup->deadline_ms)

@@ -15,7 +15,7 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    HELLO_VERSION = 1,
+    HELLO_VERSION = 2,
     BOOT_ID_MAX = 40,
 };
 
@@ -79,11 +79,13 @@ static void find_host_id(char *dst, size_t size, int rank)
 
 void ct_peer_describe_self(struct ct_peer *peer, const struct ct_backend_setup *setup)
 {
-    *peer = (struct ct_peer){.rank = setup->place->rank,
-                             .pid = getpid(),
-                             .start_ticks = ct_small_file_started(getpid()),
-                             .net_id = find_net_id(),
-                             .segment_fd = -1};
+    *peer = (struct ct_peer){
+        .rank = setup->place->rank,
+        .pid = getpid(),
+        .start_ticks = ct_small_file_started(getpid()),
+        .net_id = find_net_id(),
+        .members = ct_hash(setup->ranks, (size_t)setup->size * sizeof *setup->ranks),
+        .segment_fd = -1};
     if (gethostname(peer->name, sizeof peer->name - 1) < 0)
         (void)ct_copy(peer->name, sizeof peer->name, "?");
     if (setup->place->host_id)
@@ -144,6 +146,7 @@ int ct_peer_encode(const struct ct_peer *peer, void *data, size_t size)
     ct_write_u32(&out, (uint32_t)peer->pid);
     ct_write_u64(&out, peer->start_ticks);
     ct_write_u64(&out, peer->net_id);
+    ct_write_u64(&out, peer->members);
     ct_write_str(&out, peer->host_id);
     ct_write_str(&out, peer->name);
     ct_write_u32(&out, (uint32_t)peer->segment_fd);
@@ -165,6 +168,7 @@ int ct_peer_decode(struct ct_peer *peer, const void *data, size_t length)
     peer->pid = (pid_t)ct_read_u32(&in);
     peer->start_ticks = ct_read_u64(&in);
     peer->net_id = ct_read_u64(&in);
+    peer->members = ct_read_u64(&in);
     ct_read_str(&in, peer->host_id, sizeof peer->host_id);
     ct_read_str(&in, peer->name, sizeof peer->name);
     peer->segment_fd = (int)ct_read_u32(&in);

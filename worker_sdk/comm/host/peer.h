@@ -21,7 +21,8 @@ struct ct_peer {
     pid_t pid;
     uint64_t
         start_ticks; /* when the process started: tells it from a later one of this pid */
-    uint64_t net_id; /* network namespace: equal means that loopback is shared */
+    uint64_t net_id;  /* network namespace: equal means that loopback is shared */
+    uint64_t members; /* a hash of the ranks that it was given: all give the same */
     char host_id[CT_HOST_ID_MAX]; /* equal: these can share memory */
     char name[CT_PEER_NAME_MAX];  /* host name, for people */
     int segment_fd; /* of its first shared-memory segment, in its process */

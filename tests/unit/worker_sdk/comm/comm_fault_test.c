@@ -264,6 +264,33 @@ static void a_late_rank_is_waited_for(void **state)
     on_every_wire(late, 1);
 }
 
+/* Of variant 0 the victim gives one member less, of variant 1 member 0 does, of variant 2 the victim gives other ones,
+ * and calls itself member 0. */
+static int one_gives_other_members(int rank, void *context)
+{
+    static const int members[][SIZE] = {{0, 1, 2}, {0, 1, 2}, {2, 3}};
+    const struct scene *scene = context;
+    struct ct_group_place place = ranks_place(rank, host_of(scene, rank));
+    struct ctrun_group_options options = options_of(scene, 30000);
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    if (rank == (scene->variant == 1 ? 0 : VICTIM)) {
+        options.ranks = members[scene->variant];
+        options.rank_count = scene->variant == 2 ? 2 : 3;
+    }
+    check_failure(ct_group_open(&group, &place, &options, &err), CTRUN_E_MISMATCH, &err,
+                  "other members");
+    CHECK(!group);
+    return 0;
+}
+
+static void other_members_on_one_rank_are_a_mismatch_on_all(void **state)
+{
+    (void)state;
+    on_every_wire(one_gives_other_members, 3);
+}
+
 /* ---- Ranks that leave or abort ---------------------------------------------------------- */
 
 static int one_closes(int rank, void *context)
@@ -720,6 +747,7 @@ int main(void)
         TORCH_TEST(a_timeout_names_the_rank_that_did_not_call, "group_timeout"),
         cmocka_unit_test(a_rank_that_never_opens_is_named),
         TORCH_TEST(a_late_rank_is_waited_for, "group_late_joiner"),
+        cmocka_unit_test(other_members_on_one_rank_are_a_mismatch_on_all),
         cmocka_unit_test(a_rank_that_left_is_not_waited_for),
         TORCH_TEST(an_abort_ends_the_calls_of_all_ranks, "group_abort_while_waiting"),
         cmocka_unit_test(works_outlive_their_group),
