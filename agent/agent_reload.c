@@ -100,7 +100,7 @@ static void answer_ctl(struct agent *agent, const struct ct_reload *message)
         return;
     (void)ct_format(text, sizeof text, "{\"taken\":true,\"number\":%llu}",
                     (unsigned long long)message->number);
-    ctl_socket_answer(agent->ctl_socket, message->ticket, *message->text ? -EINVAL : 0,
+    ctl_socket_answer(agent->ctl_socket, message->ticket, *message->text ? -ESRCH : 0,
                       *message->text ? message->text : text);
 }
 
