@@ -94,6 +94,15 @@ static void print_help(void)
         DEFAULT_PORT, CT_ENV_EVENTS);
 }
 
+static int end_output(void)
+{
+    if (fflush(stdout) == 0)
+        return CT_EXIT_OK;
+    fprintf(stderr, "ctrund: error[%s]: standard output: %s\n", ct_error_name(-errno),
+            strerror(errno));
+    return CT_EXIT_FAILURE;
+}
+
 static int usage_error(const char *what, const char *value)
 {
     fprintf(stderr, "ctrund: error[E_USAGE]: %s%s; see ctrund --help\n", what, value);
@@ -169,8 +178,8 @@ static int parse(int argc, char **argv, struct config *config)
                 return usage_error("--log-level: not error, warning, info or debug: ",
                                    optarg);
             break;
-        case 'V': printf("ctrund %s\n", ctrun_version()); return CT_EXIT_OK;
-        case 'h': print_help(); return CT_EXIT_OK;
+        case 'V': printf("ctrund %s\n", ctrun_version()); return end_output();
+        case 'h': print_help(); return end_output();
         case ':': return usage_error("a value is missing after ", argv[optind - 1]);
         default: return unknown_option(argv[optind - 1]);
         }

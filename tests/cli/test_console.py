@@ -39,7 +39,8 @@ def test_without_standard_streams_no_other_file_gets_what_is_printed(box, closed
     assert run.code == 3 and box.events("verdict"), run
 
 
-@pytest.mark.parametrize("program, words", [("ctrun", ["--help"]), ("ctrunctl", ["--version"]), ("ctrunctl", ["status", "--help"])])
+@pytest.mark.parametrize("program, words", [("ctrun", ["--help"]), ("ctrund", ["--help"]), ("ctrund", ["--version"]),
+                                            ("ctrunctl", ["--version"]), ("ctrunctl", ["status", "--help"])])
 def test_what_cannot_be_printed_is_an_error_with_its_reason(box, program, words):
     run = box.run("sh", "-c", 'exec "$@" >/dev/full', "sh", ctrun.program(program), *words)
     assert run.code == 1 and run.err == f"{program}: error[E_RESOURCES]: standard output: No space left on device\n", run
