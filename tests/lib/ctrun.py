@@ -54,15 +54,17 @@ def program(name):
 
 def wait_until(condition, what, seconds=20):
     """Calls condition() until it is true, and returns what it returned. Fails after `seconds`
-    (times BUSY and SLOW), saying what did not happen. `what` may be a function."""
+    (times BUSY and SLOW), saying what did not happen. `what` may be a function. The last look begins behind
+    the deadline: on a busy machine one may take long, or none be made for long."""
     limit = seconds * BUSY * SLOW
     deadline = time.monotonic() + limit
     while True:
+        is_last = time.monotonic() > deadline
         worked = time.thread_time()
         value = condition()
         if value:
             return value
-        if time.monotonic() > deadline:
+        if is_last:
             text = what() if callable(what) else what
             raise AssertionError(f"not within {limit:g} s: {text}")
         # A look that costs much is taken less often: the processors are for what is waited for.
