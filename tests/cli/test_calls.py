@@ -34,7 +34,7 @@ def files(box):
 
 
 def test_the_rank_that_is_stopped_is_behind_the_others(box):
-    run, pids = start(box, "--hang-timeout=1", "--shutdown-timeout=2")
+    run, pids = start(box, "--hang-timeout=3", "--shutdown-timeout=2")
     os.kill(pids[1], signal.SIGSTOP)
     assert run.wait(60) == 1, run
     seen = calls(run)

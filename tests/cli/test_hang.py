@@ -26,7 +26,7 @@ def stacks(box):
 
 
 def test_t21_a_stopped_rank_is_named_with_its_state_and_the_stacks_of_all(box):
-    run = box.start_ctrun("--nproc-per-node=4", "--hang-timeout=1", "--log-dir=logs",
+    run = box.start_ctrun("--nproc-per-node=4", "--hang-timeout=3", "--log-dir=logs",
                           "--shutdown-timeout=2", *VICTIM, "@3", "step", "41", "die", "STOP",
                           "@all", "step", "42", "hang")
     assert run.wait(30) == 1
@@ -46,7 +46,7 @@ def test_t21_a_stopped_rank_is_named_with_its_state_and_the_stacks_of_all(box):
 
 
 def test_t21_a_rank_that_computes_without_a_step_is_named(box):
-    run = box.ctrun("--nproc-per-node=3", "--hang-timeout=1", "--log-dir=logs",
+    run = box.ctrun("--nproc-per-node=3", "--hang-timeout=3", "--log-dir=logs",
                     "--shutdown-timeout=2", *VICTIM, "@1", "step", "7", "spin",
                     "@all", "step", "7", "hang", seconds=30)
     assert run.code == 1 and "E_HANG" in head(run) and "rank 1 (" in head(run), run
@@ -62,7 +62,7 @@ def test_a_program_that_tells_no_steps_is_said_not_to_be_watched(box):
 
 
 def test_the_rank_that_has_not_entered_the_collective_is_named(box):
-    run = box.ctrun("--nproc-per-node=3", "--hang-timeout=1", "--log-dir=logs", "--shutdown-timeout=2",
+    run = box.ctrun("--nproc-per-node=3", "--hang-timeout=3", "--log-dir=logs", "--shutdown-timeout=2",
                     *VICTIM, "@1", "step", "7", "hang", "@all", "step", "7", "meet", seconds=30)
     assert run.code == 1 and "E_HANG" in head(run) and "rank 1 (" in head(run), run
     assert "2 ranks of this node wait in a collective that it has not entered" in run.err
@@ -75,7 +75,7 @@ def test_the_node_of_the_rank_that_is_missing_is_asked(box):
     runs = []
     for n in range(2):
         runs.append(box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={found.group(1)}",
-                                    f"--hang-timeout={(1, 1000)[n]}", "--shutdown-timeout=2", "--no-python",
+                                    f"--hang-timeout={(3, 1000)[n]}", "--shutdown-timeout=2", "--no-python",
                                     ctrun.program("victim"), "step", "7", ("meet", "hang")[n]))
         box.wait_event("agent_state", n + 1, to="joining")
     assert [run.wait(30) for run in runs] == [1, 1], runs
@@ -107,7 +107,7 @@ def test_status_has_the_last_step(box):
 
 
 def test_t21_a_restart_follows_where_one_is_left(box):
-    run = box.ctrun("--nproc-per-node=2", "--hang-timeout=1", "--max-restarts=1",
+    run = box.ctrun("--nproc-per-node=2", "--hang-timeout=3", "--max-restarts=1",
                     "--shutdown-timeout=2", *VICTIM, "@0r0", "step", "1", "hang",
                     "@1r0", "step", "2", "hang", "@all", "exit", "0", seconds=30)
     assert run.code == 0, run
@@ -119,7 +119,7 @@ def test_t21_the_node_of_the_stuck_rank_speaks_first(box):
     daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
     found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
                              lambda: f"the port is told\n{daemon}")
-    runs = [box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={found.group(1)}", "--hang-timeout=1",
+    runs = [box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={found.group(1)}", "--hang-timeout=3",
                             "--shutdown-timeout=2", f"--log-dir=logs{n}", "--no-python", "sh", "-c",
                             f'exec {ctrun.program("victim")} step $((42 - RANK)) hang')
             for n in range(2)]
@@ -150,7 +150,7 @@ def test_t21_a_role_that_tells_no_steps_is_not_measured_by_another(box):
 
 def test_t21_a_stuck_rank_of_a_role_is_named_beside_one_that_goes_on(box):
     victim = ctrun.program("victim")
-    run = box.ctrun("--hang-timeout=1", "--shutdown-timeout=2", f"--role=data=1:{victim} hang",
+    run = box.ctrun("--hang-timeout=3", "--shutdown-timeout=2", f"--role=data=1:{victim} hang",
                     f"--role=trainer=2:{victim} @1 step 42 hang @all step 41 hang", seconds=30)
     assert run.code == 1 and "E_HANG" in head(run) and "rank 2 (" in head(run), run
 

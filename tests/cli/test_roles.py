@@ -76,7 +76,7 @@ def test_the_failing_role_is_named_by_its_node(box):
 
 def test_a_rank_that_is_stuck_is_told_with_its_role(box):
     victim = ctrun.program("victim")
-    run = box.ctrun("--standalone", "--hang-timeout=1", "--log-dir=logs", "--shutdown-timeout=2",
+    run = box.ctrun("--standalone", "--hang-timeout=3", "--log-dir=logs", "--shutdown-timeout=2",
                     "--no-python", "--role", f"silent=1:{victim} hang",
                     "--role", f"slow=1:{victim} step 41 hang")
     assert run.code == 1 and "rank 1 (" in run.err and "is stuck" in run.err, run
