@@ -214,9 +214,14 @@ static int store(void *context, const char *run_id, unsigned flags,
         give_up_write(file, rc);
     if (file->is_broken ||
         file->size_bytes > 2 * file->live_bytes + JOURNAL_FILE_SLACK_BYTES) {
+        const bool was_broken = file->is_broken;
+
         rc = compact(file);
-        if (rc < 0 && !file->is_broken)
+        if (rc < 0 && !was_broken)
             ct_warn("journal: %s: compact: %s", file->path, strerror(-rc));
+        else if (rc == 0 && was_broken)
+            ct_info("journal: %s: complete again; a restart of ctrund ends no run",
+                    file->path);
     }
     return 0;
 }

@@ -2,6 +2,7 @@
 """ctrund is killed and begins again from its journal; connections break: memberships go on."""
 import json
 import os
+import resource
 import signal
 import struct
 import urllib.request
@@ -276,6 +277,19 @@ def test_a_restart_on_a_full_disk_goes_on_with_what_it_reads(box, phoenix):
     for i, ticket in enumerate(tickets):
         lives(phoenix.agent(f"n{i}").resume(ticket, 1))
     assert "No space left on device; continuing with the old journal" in phoenix.run.err
+
+
+def test_a_journal_that_could_not_be_written_says_when_it_is_complete_again(phoenix):
+    agents, _ = phoenix.world(4)
+    limit = resource.prlimit(phoenix.run.pid, resource.RLIMIT_FSIZE)
+    size = (phoenix.journal / "ctrund.journal").stat().st_size  # more than that of its log
+    resource.prlimit(phoenix.run.pid, resource.RLIMIT_FSIZE, (size, limit[1]))
+    agents[0].fail(1)
+    ctrun.wait_until(lambda: "a restart of ctrund would end the current runs" in phoenix.run.err, lambda: phoenix.run)
+    resource.prlimit(phoenix.run.pid, resource.RLIMIT_FSIZE, limit)
+    for agent in agents:
+        agent.stopped(1)
+    ctrun.wait_until(lambda: "complete again; a restart of ctrund ends no run" in phoenix.run.err, lambda: phoenix.run)
 
 
 def test_a_file_that_is_no_journal_is_left_alone(box):
