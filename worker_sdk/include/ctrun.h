@@ -1300,7 +1300,9 @@ CTRUN_API int ctrun_records_fetch(void *context, const uint64_t *indices, size_t
 /* Which samples of an epoch were consumed, as sums that no order changes: 24 bytes for any data set. Each
  * rank adds what it trained on. What a checkpoint holds is the total, on all ranks together, beside the
  * sampler's seed, epoch and start: after a restart rank 0 begins with it, in a world of any size, and the
- * others with CTRUN_LEDGER_INIT. So what a failure took back is taken back here, too. */
+ * others with CTRUN_LEDGER_INIT. So what a failure took back is taken back here, too. Where ranks may be lost
+ * (ctrun --survive), what such a rank has added is lost with it: there each rank adds the samples of all ranks,
+ * has the ledger in what it gives ctrun_group_catch_up(), and saves it as it is. */
 struct ctrun_ledger {
     size_t size; /* CTRUN_LEDGER_INIT, at the beginning of each epoch */
     uint64_t count;
