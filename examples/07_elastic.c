@@ -9,6 +9,7 @@
  * With --survive-replace=3 killed ranks are started again meanwhile; the others take them in at a step, and give
  * them what they have made. A second
  * number is what a step takes at least, in µs, as if there was more to do. */
+#define _POSIX_C_SOURCE 200809L /* nanosleep() */
 #include <ctrun.h>
 #include <math.h>
 #include <stdio.h>

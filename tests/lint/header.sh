@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The public header and each of its _INIT macros compile in C99, C11, C++11 and C++17, pedantically.
+# The public header and each of its _INIT macros compile in C99, C11, C++11 and C++17, pedantically; the examples in C17.
 set -eu
 header=worker_sdk/include/ctrun.h
 code=$(
@@ -19,3 +19,5 @@ for language in 'c -std=c99' 'c -std=c11' 'c++ -std=c++11' 'c++ -std=c++17'; do
         exit 1
     }
 done
+clang -std=c17 -pedantic-errors -Wall -Wextra -Werror -Wno-unknown-pragmas -fsyntax-only -I"${header%/*}" \
+    examples/*.c examples/llm/*.c || { echo "an example does not compile with clang -std=c17" && exit 1; }
