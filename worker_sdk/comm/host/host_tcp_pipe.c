@@ -109,7 +109,8 @@ int ct_host_tcp_fail_broken(struct ct_host_tcp *tcp, int member,
     int rc = ct_mesh_explain(tcp->mesh, member, err);
 
     ct_call_format(text, call);
-    return rc == CTRUN_E_PEER_LOST ? ct_wrap(err, "%s", text) : rc;
+    return rc == CTRUN_E_PEER_LOST && !tcp->mesh->is_received ? ct_wrap(err, "%s", text)
+                                                              : rc;
 }
 
 /* Of those who wait in a row only the first is to blame, and a process that is stopped answers nobody.

@@ -143,12 +143,14 @@ void ct_mesh_wake(struct ct_mesh *mesh)
 }
 
 /* The first reason stays. */
-static void keep_reason(struct ct_mesh *mesh, const struct ctrun_error *reason)
+static void keep_reason(struct ct_mesh *mesh, const struct ctrun_error *reason,
+                        bool is_received)
 {
     if (mesh->reason.code < 0)
         return;
     mesh->reason = *reason;
     mesh->reason_ms = ct_now_ms();
+    mesh->is_received = is_received;
 }
 
 /* Out of the epoll in any case: an end stays readable, and would wake every wait. */
@@ -163,7 +165,7 @@ static void on_control_end(struct ct_mesh *mesh, int member, int failure)
     ct_peer_format(who, &mesh->peers[member]);
     ct_fail(&reason, CTRUN_E_PEER_LOST, "%s died%s%s", who,
             failure ? " or cannot be reached: " : "", failure ? strerror(failure) : "");
-    keep_reason(mesh, &reason);
+    keep_reason(mesh, &reason, false);
 }
 
 /* A note may come in pieces; nothing in it is believed before all of it is there. */
@@ -197,7 +199,7 @@ static void read_note(struct ct_mesh *mesh, int member)
         note->has_left = true;
     } else {
         ct_fail(&reason, code, "%s", (const char *)note->bytes + 4);
-        keep_reason(mesh, &reason);
+        keep_reason(mesh, &reason, true);
     }
 }
 

@@ -23,6 +23,7 @@ struct ct_mesh {
     int *control;
     struct ctrun_error reason; /* the first that came; code 0: none */
     uint64_t reason_ms;        /* when */
+    bool is_received;          /* from another member, whose sentence names its call */
     struct mesh_note *notes;   /* what came on control, by member */
     int awaited; /* the member whose data we wait for, told to who asks; -1: none */
     int watch;   /* epoll over control and wake: readable when there is news */

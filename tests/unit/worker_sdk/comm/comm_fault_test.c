@@ -311,6 +311,31 @@ static void a_rank_that_left_is_not_waited_for(void **state)
     on_every_wire(one_closes, 1);
 }
 
+/* Rank 1 waits for the victim and rank 0 for rank 1, which tells it why it closes. */
+static int one_tells_and_closes(int rank, void *context)
+{
+    struct ctrun_group *group = open_together(rank, context);
+    struct ctrun_error err;
+    char data[8];
+
+    if (rank < VICTIM) {
+        check_failure(ctrun_recv(group, data, sizeof data, CTRUN_U8,
+                                 rank == 0 ? 1 : VICTIM, NULL, &err),
+                      CTRUN_E_PEER_LOST, &err, "has left");
+        CHECK(strncmp(err.text, "recv of 8 u8: rank 2", 20) == 0);
+        ranks_signal(0);
+    } else if (rank > VICTIM)
+        ranks_await(0, VICTIM);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void what_another_rank_tells_names_one_call(void **state)
+{
+    (void)state;
+    on_every_wire(one_tells_and_closes, 1);
+}
+
 static void *abort_group(void *group)
 {
     ctrun_group_abort(group);
@@ -749,6 +774,7 @@ int main(void)
         TORCH_TEST(a_late_rank_is_waited_for, "group_late_joiner"),
         cmocka_unit_test(other_members_on_one_rank_are_a_mismatch_on_all),
         cmocka_unit_test(a_rank_that_left_is_not_waited_for),
+        cmocka_unit_test(what_another_rank_tells_names_one_call),
         TORCH_TEST(an_abort_ends_the_calls_of_all_ranks, "group_abort_while_waiting"),
         cmocka_unit_test(works_outlive_their_group),
         TORCH_TEST(survivors_learn_of_a_death_at_every_stage,
