@@ -87,8 +87,9 @@ static void add_oom(struct ct_failure *failure, const struct failure_evidence *e
               *kernel ? "; kernel: \"" : "", kernel, *kernel ? "\"" : "");
 }
 
-/* ulimit -t sets the hard limit as well, at which the kernel sends SIGKILL. The kernel counts by ticks: a tenth less
- * is as much. */
+/* ulimit -t sets the hard limit as well, at which the kernel sends SIGKILL. It counts each tick as a whole one for that,
+ * /proc what the process really had: beside others that sleep and wake up a quarter less, and a tenth of a second where
+ * the ticks are few, is as much. */
 static bool is_over_cpu_limit(const struct failure_evidence *evidence, rlim_t *limit_s)
 {
     struct rlimit limit;
@@ -96,7 +97,7 @@ static bool is_over_cpu_limit(const struct failure_evidence *evidence, rlim_t *l
     if (getrlimit(RLIMIT_CPU, &limit) < 0 || limit.rlim_max == RLIM_INFINITY)
         return false;
     *limit_s = limit.rlim_max;
-    return evidence->cpu_ms / 900 >= limit.rlim_max;
+    return (evidence->cpu_ms + 100) / 750 >= limit.rlim_max;
 }
 
 /* What a SIGKILL that is not ours was, or was not. */
