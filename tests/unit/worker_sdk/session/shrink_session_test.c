@@ -290,21 +290,35 @@ static void where_the_store_is_comes_with_the_answer(void **state)
         unsetenv(names[i][0]);
 }
 
+/* Says who goes on. Returns the worker's connection; the caller ends `in`. */
+static int answer_first(const struct agent *agent, struct ct_buf *in)
+{
+    const int fd = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC);
+
+    ct_buf_init(in, 4096);
+    assert_true(hears(fd, in, CT_MESSAGE_WORKER_SHRINK));
+    say(fd,
+        &(struct ct_message){CT_MESSAGE_WORKER_WORLD, .worker_world = &agent->world});
+    return fd;
+}
+
+static void say_lost(int fd)
+{
+    const struct ct_worker_rank_lost lost = {.losses = 2, .text = "node n2 is lost"};
+
+    say(fd,
+        &(struct ct_message){CT_MESSAGE_WORKER_RANK_LOST, .worker_rank_lost = &lost});
+}
+
 /* It says who goes on, where the store is that is lost with the next one, and that it is; and leaves when it is asked
  * again. */
 static void *be_agent_whose_store_is_lost(void *context)
 {
     struct agent *agent = context;
-    const struct ct_worker_rank_lost lost = {.losses = 2, .text = "node n2 is lost"};
-    const int fd = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC);
     struct ct_buf in;
+    const int fd = answer_first(agent, &in);
 
-    ct_buf_init(&in, 4096);
-    assert_true(hears(fd, &in, CT_MESSAGE_WORKER_SHRINK));
-    say(fd,
-        &(struct ct_message){CT_MESSAGE_WORKER_WORLD, .worker_world = &agent->world});
-    say(fd,
-        &(struct ct_message){CT_MESSAGE_WORKER_RANK_LOST, .worker_rank_lost = &lost});
+    say_lost(fd);
     assert_true(hears(fd, &in, CT_MESSAGE_WORKER_SHRINK));
     ct_buf_deinit(&in);
     close(fd);
@@ -365,21 +379,15 @@ static void greet_and_end(int listener, ssize_t requests)
 static void *be_agent_whose_store_ends(void *context)
 {
     struct agent *agent = context;
-    const struct ct_worker_rank_lost lost = {.losses = 2, .text = "node n2 is lost"};
-    const int fd = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC);
     struct ct_buf in;
+    const int fd = answer_first(agent, &in);
 
-    ct_buf_init(&in, 4096);
-    assert_true(hears(fd, &in, CT_MESSAGE_WORKER_SHRINK));
-    say(fd,
-        &(struct ct_message){CT_MESSAGE_WORKER_WORLD, .worker_world = &agent->world});
     greet_and_end(agent->store, 1);
     if (agent->losses) {
         const int again = accept4(agent->store, NULL, NULL, SOCK_CLOEXEC);
 
         close(agent->store);
-        say(fd, &(struct ct_message){CT_MESSAGE_WORKER_RANK_LOST,
-                                     .worker_rank_lost = &lost});
+        say_lost(fd);
         close(again);
         assert_true(hears(fd, &in, CT_MESSAGE_WORKER_SHRINK));
     } else {
