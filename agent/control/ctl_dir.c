@@ -20,17 +20,17 @@
 
 enum {
     RUN_ID_SHOWN = 40,
-    END_MAX = 40,      /* of a name: .NAMESPACE.worker */
-    UNIQUE_LETTERS = 6 /* of mkdtemp() */
+    END_MAX = 40,      /* end of a name: .NAMESPACE.worker */
+    UNIQUE_LETTERS = 6 /* pattern for mkdtemp() */
 };
 
-/* What a folder must be before anything in it is believed: its user's own, and closed to others. */
+/* A folder is trusted only if it belongs to its user and is closed to others. */
 static bool is_private(const struct stat *info, uid_t uid)
 {
     return S_ISDIR(info->st_mode) && info->st_uid == uid && (info->st_mode & 077) == 0;
 }
 
-/* /tmp/ctrun-UID-XXXXXX, as far as they are that user's. */
+/* Lists folders /tmp/ctrun-UID-XXXXXX that belong to that user. */
 static int list_unique(char paths[][PATH_MAX], int count, uid_t uid)
 {
     char prefix[32];
@@ -50,7 +50,7 @@ static int list_unique(char paths[][PATH_MAX], int count, uid_t uid)
     return count;
 }
 
-/* Those whose names are known. */
+/* Lists the folders with fixed names. */
 static int list_fixed(char paths[][PATH_MAX], uid_t uid)
 {
     const bool is_me = uid == getuid();
@@ -80,7 +80,7 @@ static bool is_in_tmp(const char *path)
     return ct_starts_with(path, "/tmp/");
 }
 
-/* The first that is ours, into `path`; a descriptor or a code. */
+/* Opens the first folder that is ours, and puts its path into `path`; a descriptor or a code. */
 static int open_first(char path[PATH_MAX], char paths[][PATH_MAX], int count,
                       bool in_tmp, struct ctrun_error *err)
 {
@@ -95,9 +95,9 @@ static int open_first(char path[PATH_MAX], char paths[][PATH_MAX], int count,
     return fd;
 }
 
-/* /tmp/ctrun-UID may have been made by another user, who wants us to use it or to have none: then one with
- * six random letters, which the readers find by its prefix and owner (list_unique). /tmp, which may be large,
- * is read only then. */
+/* /tmp/ctrun-UID may have been made by another user, so that we use that folder or have none.
+ * Then a folder with six random letters is made, which readers find by its prefix and owner
+ * (list_unique). /tmp, which may be large, is read only in this case. */
 int ctl_dir_choose(char path[PATH_MAX], size_t max, bool in_tmp,
                    struct ctrun_error *err)
 {
@@ -118,8 +118,8 @@ int ctl_dir_choose(char path[PATH_MAX], size_t max, bool in_tmp,
     return mkdtemp(path) ? ctl_dir_open(path, false, err) : fd;
 }
 
-/* Opened first and looked at afterwards, through the descriptor: nobody can exchange it in between.
- * O_NOFOLLOW: a link at this place is somebody's trick. */
+/* The folder is opened first and checked afterwards, through the descriptor: so it cannot be
+ * replaced in between. O_NOFOLLOW: a link at this place may be an attack. */
 int ctl_dir_open(const char *path, bool make, struct ctrun_error *err)
 {
     struct stat info;
@@ -197,7 +197,8 @@ bool ctl_dir_is_of_run(const char *name, const char *run_id, const char *suffix)
                strlen(name + length);
 }
 
-/* By way of the folder's descriptor: sun_path has room for 107 characters, a folder may have more. */
+/* Through the folder's descriptor: sun_path has room for 107 characters only, and a folder's
+ * path may be longer. */
 static void fill_address(struct sockaddr_un *address, int dir, const char *name)
 {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -205,7 +206,8 @@ static void fill_address(struct sockaddr_un *address, int dir, const char *name)
                     dir, name);
 }
 
-/* Under a hidden name, .NAME, until it listens: a *.sock that refuses connections was certainly left behind. */
+/* The socket has a hidden name, .NAME, until it listens: so a *.sock that refuses connections
+ * was left by a killed agent. */
 int ctl_dir_listen(int dir, const char *name, int type)
 {
     const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -231,7 +233,7 @@ int ctl_dir_listen(int dir, const char *name, int type)
     return rc;
 }
 
-/* ECONNREFUSED at a name that is only there while somebody listens: its owner was killed. */
+/* ECONNREFUSED: a name exists only while its owner listens, so the owner was killed. */
 int ctl_dir_connect(int dir, const char *name, int type)
 {
     const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

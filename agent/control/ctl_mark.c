@@ -13,7 +13,7 @@
 enum {
     BOOT_ID_BYTES = 36,
     TEXT_BYTES = BOOT_ID_BYTES + 24,
-    KEPT_MS = 3600000, /* no lease is nearly as long */
+    KEPT_MS = 3600000, /* longer than any lease */
 };
 
 static ssize_t read_all(int dir, const char *path, char *text, size_t size)
@@ -27,7 +27,7 @@ static ssize_t read_all(int dir, const char *path, char *text, size_t size)
     return n;
 }
 
-/* Times of another boot mean nothing. */
+/* Times of another boot cannot be compared. */
 static bool get_boot_id(char id[BOOT_ID_BYTES + 1])
 {
     return read_all(AT_FDCWD, "/proc/sys/kernel/random/boot_id", id,

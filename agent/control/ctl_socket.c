@@ -26,20 +26,20 @@ struct ctl_socket {
 };
 
 /* On the loop's list until client_close(), which frees it: after a call that may close it, a
- * client is not touched. */
+ * client must not be used. */
 struct client {
     struct ct_list node;
     struct ctl_socket *ctl_socket;
     struct loop_watch *socket;
     struct loop_timer *deadline;
     struct ct_buf in;
-    struct ct_buf out; /* frames that wait for the client */
+    struct ct_buf out; /* frames not sent to the client yet */
     bool is_answered;
-    uint32_t ticket; /* != 0: waits for ctl_socket_answer() */
+    uint32_t ticket; /* != 0: the client waits for ctl_socket_answer() */
     pid_t pid;
 };
 
-/* Frees the client: whoever may call this does not touch it afterwards. */
+/* Frees the client: the caller must not use it afterwards. */
 static void client_close(struct client *client)
 {
     client->ctl_socket->count--;
@@ -53,7 +53,7 @@ static void client_close(struct client *client)
 
 /* ---- Answers ---------------------------------------------------------------------------- */
 
-/* Sends what the client takes now. False when it is done and gone. */
+/* Sends as much as the client's socket accepts now. False when the client is done and freed. */
 static bool flush(struct client *client)
 {
     while (ct_buf_length(&client->out) > 0) {
@@ -74,8 +74,8 @@ static bool flush(struct client *client)
     return false;
 }
 
-/* Cuts text into replies. A piece may end inside a character: the pieces are put together
- * again before anybody looks. */
+/* Cuts text into replies. A piece may end inside a character: ctrunctl joins the pieces before
+ * it uses them. */
 static int reply(struct client *client, int code, const void *text, size_t length)
 {
     struct ct_ctl_reply *piece = ct_zalloc(sizeof *piece);
@@ -139,7 +139,7 @@ static void on_deadline(void *context)
     client_close(client);
 }
 
-/* Each ticket is given once: a late answer to a client that has gone finds nobody. */
+/* Each ticket is used once: a late answer for a client that has gone matches no client. */
 static uint32_t take_ticket(struct client *client)
 {
     client->ticket = ++client->ctl_socket->last_ticket;
@@ -159,7 +159,7 @@ static int refuse_version(struct client *client, uint8_t theirs)
     return ct_message_encode(&client->out, &message);
 }
 
-/* Done at once, or asked of another node. */
+/* Injects the fault at once, or asks another node to do so. */
 static int inject(struct client *client, const struct ct_ctl_request *request,
                   struct ct_buf *text, struct ctrun_error *err)
 {
@@ -177,9 +177,8 @@ static int inject(struct client *client, const struct ct_ctl_request *request,
     return ct_buf_printf(text, "{\"done\":true}");
 }
 
-/* Does what is asked and queues the answer.
- * `text` and `err` are copied into frames before this returns; what is asked of the rendezvous
- * is answered later, by ticket. */
+/* Handles the request and queues the answer. `text` and `err` are copied into frames before this
+ * returns; questions to the rendezvous are answered later, by ticket. */
 static int answer(struct client *client, const struct ct_ctl_request *request)
 {
     const struct ctl_socket_options *options = &client->ctl_socket->options;
@@ -239,7 +238,7 @@ static int answer(struct client *client, const struct ct_ctl_request *request)
     return rc;
 }
 
-/* 1: the whole request was there and its answer is queued; 0: more is needed; or a code. */
+/* 1: the request was complete and its answer is queued; 0: more bytes are needed; or a code. */
 static int take_request(struct client *client, struct ct_ctl_request *request)
 {
     struct ct_message message;
@@ -257,13 +256,13 @@ static int take_request(struct client *client, struct ct_ctl_request *request)
     return rc < 0 ? rc : 1;
 }
 
-/* STOP is acted on last: its answer is on its way, and the client may be gone.
- * One read a turn: a request fits many times, and a client that sends slowly has its deadline. */
+/* STOP is handled last: its answer is sent by then, and the client may be freed. One read per
+ * call: the buffer has room for many requests, and a slow client has a deadline. */
 static void on_client_readable(struct client *client)
 {
     struct ctl_socket *ctl_socket = client->ctl_socket;
     const pid_t pid = client->pid;
-    struct ct_ctl_request request = {0}; /* of another version: none */
+    struct ct_ctl_request request = {0}; /* of another version: no answer */
     uint8_t bytes[1024];
     const ssize_t n = recv(loop_watch_fd(client->socket), bytes, sizeof bytes, 0);
     int rc;
@@ -297,14 +296,15 @@ static void on_client(void *context, unsigned events)
     if (client->is_answered)
         (void)flush(client);
     else if (client->ticket)
-        client_close(client); /* it has gone, or says more than it should */
+        client_close(client); /* it has gone, or sends more than one request */
     else if (events & LOOP_READ)
         on_client_readable(client);
 }
 
 /* ---- Clients ---------------------------------------------------------------------------- */
 
-/* The kernel's word for whose process it is, as of connect(); the folder's mode comes before it. */
+/* The kernel tells which user's process it was at connect(); the mode of the folder is a second
+ * check. */
 static bool is_welcome(int fd, struct ucred *peer)
 {
     socklen_t length = sizeof *peer;
@@ -348,7 +348,7 @@ static void on_connect(void *context, unsigned events)
 
     (void)events;
     if (fd < 0)
-        return; /* gone before we came, or no descriptor left */
+        return; /* the client has gone, or no descriptor is left */
     if (ctl_socket->count >= CTL_SOCKET_CLIENTS_MAX || !is_welcome(fd, &peer)) {
         ct_log_seldom(&ctl_socket->refused, CTRUN_LOG_WARN,
                       "control socket: refused pid=%d uid=%u clients=%d", peer.pid,

@@ -5,8 +5,8 @@
  *        │  └────── WAITING ──answer, time is up ──┘
  *        └── another user, bad message, CTRUN_E_VERSION, time is up ──> closed
  *
- * Who may speak is decided by the kernel's word on the peer: our user, or root. Nothing waits
- * for a client, however slowly it reads. */
+ * Only processes of our user or root may connect; the kernel tells the user. Nothing waits for a
+ * client, however slowly it reads. */
 #pragma once
 
 #include "agent/loop/loop.h"
@@ -18,14 +18,15 @@ struct ctl_socket_options {
     struct loop *loop;
     const char *run_id;
     void *context;
-    /* Answers: appends JSON to out and returns 0, or writes why not to err and returns a code. */
+    /* Answers: appends JSON to out and returns 0, or writes the reason to err and returns a
+     * code. */
     int (*on_status)(void *context, struct ct_buf *out, struct ctrun_error *err);
     int (*on_signal)(void *context, int signal, int rank, bool is_forced, pid_t sender,
                      struct ct_buf *out, struct ctrun_error *err);
     int (*on_why)(void *context, struct ct_buf *out, struct ctrun_error *err);
     int (*on_resize)(void *context, uint32_t min_nodes, uint32_t max_nodes,
                      struct ct_buf *out, struct ctrun_error *err);
-    /* Here, and below, 0 means that the answer comes with ctl_socket_answer() and this ticket. */
+    /* Here, and below, 0 means: the answer will come by ctl_socket_answer() with this ticket. */
     int (*on_stacks)(void *context, int rank, uint32_t ticket, struct ctrun_error *err);
     int (*on_drain)(void *context, const char *words, uint32_t ticket,
                     struct ctrun_error *err);
@@ -33,17 +34,18 @@ struct ctl_socket_options {
                       struct ctrun_error *err);
     int (*on_reload)(void *context, const char *command, uint32_t ticket, pid_t sender,
                      struct ctrun_error *err);
-    /* 1: the answer comes with the ticket; 0: it is done. */
+    /* 1: the answer will come with the ticket; 0: done. */
     int (*on_chaos)(void *context, const struct ct_fault *fault, const char *text,
                     uint32_t ticket, pid_t sender, struct ctrun_error *err);
-    /* Called when the answer is on its way: may stop the loop. */
+    /* Called after the answer was queued: may stop the loop. */
     void (*on_stop)(void *context, const char *reason, pid_t sender);
 };
 
-/* 0, or a code: then there is no ctrunctl for this run, and nothing else is lost. */
+/* 0, or a code: then ctrunctl cannot reach this run; everything else works. */
 int ctl_socket_open(struct ctl_socket **out, const struct ctl_socket_options *options,
                     struct ctrun_error *err);
-/* The answer to who waits with this ticket, if it still does: code 0 and JSON, or a code and why. */
+/* Answers the client that waits with this ticket, if it still does: code 0 and JSON, or a code
+ * and the reason. */
 void ctl_socket_answer(struct ctl_socket *ctl_socket, uint32_t ticket, int code,
                        const char *text);
 /* Removes the socket. NULL is fine. */

@@ -19,11 +19,12 @@
 #include "worker_sdk/net/pass_fd.h"
 
 enum {
-    WORKER_SOCKET_ANCESTORS_MAX = 64, /* no worker nests deeper than that */
-    WORKER_SOCKET_CATCH_UP_MAX = 64   /* reads of one connection: it may be a flood */
+    WORKER_SOCKET_ANCESTORS_MAX = 64, /* no worker's process tree is deeper */
+    WORKER_SOCKET_CATCH_UP_MAX = 64   /* reads of one connection per turn */
 };
 
-/* The name goes before the folder's descriptor: nobody connects to a socket that nobody reads. */
+/* The name is removed before the folder's descriptor is closed: so no worker connects to a
+ * socket that nobody reads. */
 static void leave_folder(struct worker_socket *worker_socket)
 {
     if (worker_socket->dir >= 0)
@@ -31,8 +32,8 @@ static void leave_folder(struct worker_socket *worker_socket)
     worker_socket_close_fd(&worker_socket->dir);
 }
 
-/* Before the memory goes: the last step that it holds, and the crash record that its worker has
- * written, which outlives the connection. Frees the connection. */
+/* Saves, before the shared memory is closed, the last step in it, and the crash record, which
+ * outlives the connection. Frees the connection. */
 static void connection_close(struct connection *connection)
 {
     worker_socket_report_progress(connection);
@@ -60,7 +61,7 @@ static void on_hello_timeout(void *context)
     connection_close(connection);
 }
 
-/* Who cannot go on hears it by a world without anybody, which is for nobody else. */
+/* A worker that cannot continue gets a world without ranks, which is sent to no other worker. */
 static void on_question(struct connection *connection)
 {
     struct worker_socket *worker_socket = connection->worker_socket;
@@ -88,7 +89,7 @@ static int on_hold(struct connection *connection, const struct ct_worker_hold *r
     return hold_on_request(connection->hold, request, passed);
 }
 
-/* The descriptor that came belongs to the message: it takes the place of an earlier one. */
+/* The descriptor that came belongs to this message: it replaces an earlier one. */
 static int keep_passed(struct connection *connection, int *to)
 {
     if (!connection->is_known || connection->passed < 0)
@@ -99,9 +100,9 @@ static int keep_passed(struct connection *connection, int *to)
     return 0;
 }
 
-/* A worker may connect after it was to be told something: its HELLO gets what all have got. What a
- * descriptor belongs to is said by the message that follows it; it is ours from then on. 0, or a
- * code that ends the connection. */
+/* A worker may connect after something was sent to all: at its HELLO it gets everything that
+ * they got. A descriptor belongs to the message that follows it; it is ours from then on. 0, or
+ * a code that ends the connection. */
 static int on_message(struct connection *connection, const struct ct_message *message)
 {
     struct worker_socket *worker_socket = connection->worker_socket;
@@ -145,7 +146,7 @@ static int on_message(struct connection *connection, const struct ct_message *me
 
 static int handle_frames(struct connection *connection)
 {
-    union { /* all that a worker sends */
+    union { /* no worker sends other kinds */
         struct ct_worker_hello hello;
         struct ct_worker_step step;
         struct ct_worker_progress progress;
@@ -167,14 +168,14 @@ static int handle_frames(struct connection *connection)
                  : CTRUN_E_VERSION;
         if (rc == 0)
             rc = on_message(connection, &message);
-        if (rc < 0 && rc != -ENOSYS) /* an unknown kind is a newer SDK's: skip it */
+        if (rc < 0 && rc != -ENOSYS) /* unknown kind, from a newer SDK: skip it */
             return rc;
         ct_buf_consume(&connection->in, taken);
     }
     return rc;
 }
 
-/* False when there is nothing to read for now, or the connection is closed and gone. */
+/* False when there is nothing to read for now, or the connection is closed and freed. */
 static bool read_connection(struct connection *connection)
 {
     uint8_t bytes[1024];
@@ -206,14 +207,14 @@ static void on_connection_readable(void *context, unsigned events)
     (void)read_connection(context);
 }
 
-/* Also when it is dead and not yet reaped: it may have told of its crash. */
+/* True also for a dead process not yet reaped: it may have sent a crash record. */
 static bool look(pid_t pid, struct reap_process *out)
 {
     out->state = '\0';
     return reap_look(pid, out) || out->state == 'Z';
 }
 
-/* One of our descendants. */
+/* True for our descendants. */
 static bool is_ours(pid_t pid)
 {
     struct reap_process process;
@@ -226,7 +227,7 @@ static bool is_ours(pid_t pid)
     return false;
 }
 
-/* A worker that ended at once has said what it had to say: nobody to be warned of. */
+/* No warning for a worker that has ended already: it needs no connection any more. */
 static void refuse(struct worker_socket *worker_socket, pid_t pid)
 {
     struct reap_process process;
@@ -240,8 +241,8 @@ static void refuse(struct worker_socket *worker_socket, pid_t pid)
                       worker_socket->count);
 }
 
-/* An abstract name would be open to every user of the machine: whose process it is comes first,
- * and costs one system call. */
+/* An abstract name is open to every user of the machine: so the owner of the process is checked
+ * first, which costs one system call. */
 static bool let_in(struct worker_socket *worker_socket, int fd, pid_t *pid)
 {
     struct ucred peer;
@@ -291,8 +292,8 @@ static int connection_open(struct worker_socket *worker_socket, int fd, pid_t pi
     return 0;
 }
 
-/* False when nobody waits: gone before we came, or no descriptor left: the worker carries on
- * without. */
+/* False when no connection waits, because it has gone or no descriptor is left; the worker then
+ * continues without one. */
 static bool accept_one(struct worker_socket *worker_socket)
 {
     const int fd = accept4(loop_watch_fd(worker_socket->listener), NULL, NULL,
@@ -314,8 +315,8 @@ static void on_connect(void *context, unsigned events)
     (void)accept_one(context);
 }
 
-/* Where no folder can be had. Linux gives such a name no file and no mode, so that let_in() alone
- * keeps others out; a random part keeps them from taking the name first. */
+/* Used where no folder can be had. On Linux such a name has no file and no mode, so that only
+ * let_in() keeps others out; a random part keeps them from taking the name first. */
 static int listen_abstract(struct worker_socket *worker_socket)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -324,7 +325,7 @@ static int listen_abstract(struct worker_socket *worker_socket)
     int fd;
 
     (void)!getrandom(&random, sizeof random,
-                     GRND_NONBLOCK); /* early in boot: the pid will do */
+                     GRND_NONBLOCK); /* early in boot: use the pid alone */
     (void)ct_format(worker_socket->name, sizeof worker_socket->name,
                     "@ctrun-%d-%016llx", getpid(), (unsigned long long)random);
     length = strlen(worker_socket->name);
@@ -344,7 +345,7 @@ static int listen_abstract(struct worker_socket *worker_socket)
     return fd;
 }
 
-/* Below /tmp, because a container that a worker begins mostly has that. */
+/* Below /tmp, because a container that a worker starts mostly has the same /tmp. */
 static int listen_in_folder(struct worker_socket *worker_socket)
 {
     struct ctrun_error why;
@@ -410,7 +411,8 @@ void worker_socket_close(struct worker_socket *worker_socket)
 
     if (!worker_socket)
         return;
-    worker_socket->options.on_progress = NULL; /* who would hear it closes, too */
+    /* the receiver of the callbacks is closing, too */
+    worker_socket->options.on_progress = NULL;
     worker_socket->options.on_hello = NULL;
     ct_list_for_each_safe(it, keep, &worker_socket->connections)
         connection_close(ct_list_entry(it, struct connection, node));
@@ -441,8 +443,8 @@ bool worker_socket_was_used(const struct worker_socket *worker_socket)
     return worker_socket->was_used;
 }
 
-/* A worker that has just been reaped may have told its crash a moment before: what waits on the
- * listener and in the sockets is read now, within limits, before its end is reported. */
+/* A worker that has just been reaped may have sent its crash record a moment before: connections
+ * and messages that wait are read now, within limits, before its end is reported. */
 void worker_socket_catch_up(struct worker_socket *worker_socket, pid_t pid)
 {
     struct ct_list *it;
@@ -460,7 +462,7 @@ void worker_socket_catch_up(struct worker_socket *worker_socket, pid_t pid)
     }
 }
 
-/* What was told of workers of an earlier round is nobody's any more. */
+/* Forgets messages for the workers of earlier rounds. */
 void worker_socket_begin_round(struct worker_socket *worker_socket, int workers)
 {
     worker_socket_forget_crashes(worker_socket);

@@ -5,7 +5,7 @@
 #include "agent/postmortem/crash.h"
 #include "worker_sdk/base/alloc.h"
 
-/* The record of calls of a process that is gone. */
+/* The call record of a process that is gone. */
 struct gone_flight {
     struct ct_list node;
     int rank;
@@ -21,7 +21,8 @@ struct crash {
     int record;
 };
 
-/* The record's descriptor is ours, unless worker_socket_take_crash() has given it away (-1). */
+/* The record's descriptor is ours, unless worker_socket_take_crash() has passed it to its caller
+ * (-1). */
 static void forget_crash(struct crash *crash)
 {
     ct_list_remove(&crash->node);
@@ -86,8 +87,8 @@ void worker_socket_forget_crashes(struct worker_socket *worker_socket)
         forget_crash(ct_list_entry(it, struct crash, node));
 }
 
-/* Processes that are still connected are children of the worker, or the worker that has just ended: its record comes
- * last and is not replaced. */
+/* Processes that are still connected are children of the worker, or the worker that has just
+ * ended: the worker's record is kept last, so no other replaces it. */
 static void keep_crashes(struct worker_socket *worker_socket, const struct crash *found,
                          pid_t pid)
 {
@@ -135,7 +136,8 @@ void worker_socket_forget_flights(struct worker_socket *worker_socket)
                                                    struct gone_flight, node));
 }
 
-/* The first record of a rank stays: a worker outlives its children, or what is left of it is not looked at. */
+/* Keeps call records until there are as many as connections are allowed; later records are
+ * dropped. */
 void worker_socket_keep_flight(struct connection *connection)
 {
     struct worker_socket *worker_socket = connection->worker_socket;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the worker socket share: worker_socket.c has the connections and what comes in, _send.c what goes
- * out, _progress.c reads how far a worker is, _kept.c has what outlives a connection. */
+/* What the files of the worker socket share: worker_socket.c has the connections and handles
+ * messages from workers, _send.c sends messages, _progress.c reads a worker's progress, _kept.c
+ * has the records that outlive a connection. */
 #pragma once
 
 #include <unistd.h>
@@ -15,8 +16,8 @@ struct worker_socket {
     struct worker_socket_options options;
     struct loop_watch *listener;
     struct ct_list connections;
-    struct ct_list crashes; /* records of those that are gone: one a rank */
-    struct ct_list flights; /* likewise, as many as may connect */
+    struct ct_list crashes; /* crash records of processes that are gone: one per rank */
+    struct ct_list flights; /* their call records: at most as many as connections */
     int flight_count;
     int count;
     int count_max;
@@ -24,12 +25,12 @@ struct worker_socket {
     struct ct_seldom foreign, refused, malformed, silent;
     char reason[128];
     char loss[192];                       /* empty: no node of the round is lost */
-    struct ct_worker_rank_lost rank_lost; /* the last one; losses 0: none */
-    uint32_t epoch;                       /* of the last world that was sent */
+    struct ct_worker_rank_lost rank_lost; /* the last loss; losses 0: none */
+    uint32_t epoch;                       /* epoch of the last world that was sent */
     bool was_used;                        /* a WORKER_HELLO came in this round */
     bool has_new;                         /* a new worker waits for the next world */
     char name[WORKER_SOCKET_NAME_MAX];
-    int dir; /* where it is file[]; -1: its name is abstract */
+    int dir; /* folder of file[]; -1: the name is abstract */
     char file[CTL_DIR_NAME_MAX];
 };
 
@@ -44,14 +45,14 @@ struct connection {
     int rank;
     uint64_t generation;
     pid_t pid;
-    int passed; /* a descriptor that came; its message may not be complete yet; -1: none */
-    int crash_record;         /* -1: none */
-    int progress;             /* -1: none */
+    int passed;       /* received, but its message may not be complete yet; -1: none */
+    int crash_record; /* -1: none */
+    int progress;     /* -1: none */
     struct hold_client *hold; /* NULL: it holds no checkpoints */
     int flight;               /* -1: none */
 };
 
-/* Closes and sets to -1; nothing when it is -1. */
+/* Closes *fd and sets it to -1; does nothing when it is -1. */
 static inline void worker_socket_close_fd(int *fd)
 {
     if (*fd >= 0)
@@ -61,7 +62,7 @@ static inline void worker_socket_close_fd(int *fd)
 
 /* ---- worker_socket_kept.c */
 
-/* Take over a record of a connection that ends, if there is one that is worth keeping. */
+/* Take a record over from a connection that ends, if it has one worth keeping. */
 void worker_socket_keep_crash(struct connection *connection);
 void worker_socket_keep_flight(struct connection *connection);
 void worker_socket_forget_crashes(struct worker_socket *worker_socket);
@@ -69,13 +70,13 @@ void worker_socket_forget_flights(struct worker_socket *worker_socket);
 
 /* ---- worker_socket_progress.c */
 
-/* Calls on_progress, where the worker lets us read how far it is. */
+/* Calls on_progress if the worker shares its progress in memory. */
 void worker_socket_report_progress(const struct connection *connection);
 
-/* ---- worker_socket_send.c: nothing waits; a worker that does not read misses what it is sent */
+/* ---- worker_socket_send.c: never waits; a worker that does not read misses messages */
 
-/* Sends what all workers of the round have been sent by now. */
+/* Sends all messages that the workers of the round have got so far. */
 void worker_socket_send_state(struct connection *connection);
-/* The answer to a worker that has asked who continues. */
+/* Answers a worker that has asked who continues. */
 void worker_socket_send_answer(struct connection *connection,
                                const struct ct_worker_world *world);

@@ -7,8 +7,8 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/progress.h"
 
-/* `count` was read before the metrics: so all that it counts are there. Returns how many; one without a valid name is
- * left out. */
+/* `count` was read before the metrics, so the page has all of them. Returns how many are valid;
+ * a metric without a valid name is left out. */
 static int read_metrics(int page, uint64_t count,
                         struct ct_metric metrics[CT_METRICS_MAX])
 {
@@ -28,7 +28,7 @@ static int read_metrics(int page, uint64_t count,
     return found;
 }
 
-/* NULL: it has reported none, or was writing when it died. */
+/* NULL: it has reported none, or died while it wrote them. */
 static const struct ct_samples *read_samples(int page, struct ct_samples *out)
 {
     struct ct_progress_samples raw;
@@ -45,7 +45,7 @@ static const struct ct_samples *read_samples(int page, struct ct_samples *out)
     return out;
 }
 
-/* pread() and no mapping, which a worker could make invalid by shortening the memory. */
+/* pread() in place of a mapping, which a worker could make invalid by shortening the memory. */
 void worker_socket_report_progress(const struct connection *connection)
 {
     const struct worker_socket_options *options = &connection->worker_socket->options;

@@ -7,7 +7,8 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/net/pass_fd.h"
 
-/* Never waits: a worker that reads nothing must not hold up the agent's loop. False: it was not sent. */
+/* Never waits: a worker that does not read must not block the agent's loop. False: it was not
+ * sent. */
 static bool send_message(struct connection *connection,
                          const struct ct_message *message)
 {
@@ -22,7 +23,7 @@ static bool send_message(struct connection *connection,
     if (!is_sent)
         ct_debug("worker socket: %s was not sent rank=%d",
                  ct_message_name((int)message->kind), connection->rank);
-    ct_buf_deinit(&out); /* a worker that does not read gets SIGTERM all the same */
+    ct_buf_deinit(&out); /* a worker that does not read still gets SIGTERM */
     return is_sent;
 }
 
@@ -34,7 +35,7 @@ static void end_wait(const struct connection *connection)
     (void)shutdown(loop_watch_fd(connection->socket), SHUT_RDWR);
 }
 
-/* Sends fd along, unless it is -1. False: not all was sent. */
+/* Sends fd with the message, unless it is -1. False: not all was sent. */
 static bool send_reply(const struct connection *connection, struct ct_buf *out, int fd)
 {
     const size_t length = ct_buf_length(out);
@@ -117,8 +118,8 @@ void worker_socket_send_state(struct connection *connection)
         send_grow(connection);
 }
 
-/* Sends to all that have sent WORKER_HELLO; later ones get it by worker_socket_send_state(). Returns how many these
- * are. */
+/* Sends to all that have sent WORKER_HELLO; workers that connect later get it by
+ * worker_socket_send_state(). Returns the number of receivers. */
 static int send_to_known(struct worker_socket *worker_socket,
                          void (*send_it)(struct connection *connection))
 {
@@ -136,7 +137,8 @@ static int send_to_known(struct worker_socket *worker_socket,
     return count;
 }
 
-/* Only when nobody receives it does the caller (agent_drain) signal at once: else all workers have the grace time. */
+/* The caller (agent_drain) sends the signal at once only if no worker receives this: else the
+ * workers have the grace time first. */
 int worker_socket_ask_to_stop(struct worker_socket *worker_socket, const char *reason)
 {
     worker_socket->is_stopping = true;
@@ -172,7 +174,7 @@ static bool is_in(const struct ct_worker_world *world, int rank)
            world->ranks[rank / 8] & 1u << rank % 8;
 }
 
-/* A new one may have asked when this was decided already, and waits for the next world. */
+/* A new worker may have asked after this world was decided: it waits for the next world. */
 void worker_socket_send_world(struct worker_socket *worker_socket,
                               const struct ct_worker_world *world)
 {
