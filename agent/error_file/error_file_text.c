@@ -9,7 +9,7 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    WAIT_MS = 1000 /* the others of the job are stopped after it */
+    WAIT_MS = 1000 /* the other workers of the job are stopped only after this */
 };
 
 struct job {
@@ -33,8 +33,8 @@ static void free_job(void *context)
     free(job);
 }
 
-/* The end of a long traceback is what matters. Secrets go before it is cut: half of one is not
- * known by its shape. */
+/* The end of a long traceback is kept, because it matters most. Secrets are removed before the
+ * cut: half of a secret is not recognized by its shape. */
 static void take_text(struct ct_failure *failure, const struct json_error_file *file,
                       bool redacts)
 {
@@ -75,5 +75,5 @@ void error_file_text_add(struct ct_failure *failure, bool redacts)
         }
     }
     if (!is_good)
-        failure->error_file[0] = '\0'; /* what the output says is better */
+        failure->error_file[0] = '\0'; /* the output has a better one */
 }

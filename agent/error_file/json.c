@@ -13,12 +13,13 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    NESTING_MAX = 32, /* cJSON's own 1000 is deep for a stack we do not know */
+    /* cJSON's own limit of 1000 is deep for a stack of unknown size */
+    NESTING_MAX = 32,
 };
 
 /* ---- Text to a tree ------------------------------------------------------------------ */
 
-/* Brackets in strings counted, too. */
+/* Counts brackets in strings, too, so it may refuse a text that is fine. */
 static bool is_too_deep(const char *text, size_t length)
 {
     int depth = 0;
@@ -70,7 +71,7 @@ int64_t json_get_i64(const cJSON *object, const char *key, int64_t fallback)
         return ct_parse_i64(item->valuestring, INT64_MIN, INT64_MAX, &value) == 0
                    ? value
                    : fallback;
-    /* Casting a larger one would overflow. */
+    /* A cast of a larger number would overflow. */
     return cJSON_IsNumber(item) && item->valuedouble > -9e18 && item->valuedouble < 9e18
                ? (int64_t)item->valuedouble
                : fallback;
@@ -127,7 +128,7 @@ void json_print_text(FILE *out, const char *text)
     ct_buf_deinit(&quoted);
 }
 
-/* json_parse() has seen to it that it does not nest deeply. */
+/* json_parse() has limited the depth. */
 void json_redact(cJSON *root)
 {
     cJSON *child;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Expressions find the candidates; where a name stands in front, what it says and what the value
- * looks like decide. */
+/* Regular expressions find the candidates; for a value with a name in front, the name and the
+ * look of the value decide. */
 #include "agent/error_file/redact.h"
 
 #include <ctype.h>
@@ -16,8 +16,9 @@
 enum {
     GROUPS = 6,
     NAME_MAX_BYTES = 64,
-    WINDOW_BYTES = 4096,       /* the longest secret */
-    NAMED_WINDOW_BYTES = 1024, /* with its name: many words are looked at */
+    WINDOW_BYTES = 4096, /* the longest secret that is found */
+    /* with its name; limits the work for a text of many words */
+    NAMED_WINDOW_BYTES = 1024,
 };
 
 /* A name, a separator and a value, where the text has one. */
@@ -28,7 +29,7 @@ struct candidate {
     bool is_quoted;    /* then without its quotes: */
     const char *value; /* not terminated */
     size_t length;
-    const char *after; /* what follows it, quotes included */
+    const char *after; /* the text behind the value, closing quote included */
 };
 
 /* ---- Values ------------------------------------------------------------------------------ */
@@ -54,7 +55,7 @@ static bool is_number(const struct candidate *found)
     return is_all_of(found, "0123456789.+-eE%") && has(found, isdigit);
 }
 
-/* None, ${TOKEN}, <redacted>, ***: nothing that could be misused. */
+/* None, ${TOKEN}, <redacted>, ***: no real secret. */
 static bool is_placeholder(const struct candidate *found)
 {
     static const char *const words[] = {"none", "null", "true", "false", "unset"};
@@ -66,7 +67,8 @@ static bool is_placeholder(const struct candidate *found)
     return strchr("$<%{", *found->value) || is_all_of(found, "*xX.-");
 }
 
-/* password=args.password, token = read_token(): source text in a traceback, which names things. */
+/* password=args.password, token = read_token(): source text in a traceback, with names but no
+ * secret. */
 static bool is_code(const struct candidate *found)
 {
     if (found->is_quoted || has(found, isdigit))
@@ -87,7 +89,7 @@ static bool is_prose(const struct candidate *found)
            isalpha((unsigned char)found->after[1]);
 }
 
-/* 0123456789abcdef0123: not part of a sentence. */
+/* 0123456789abcdef0123: not a word of a sentence. */
 static bool looks_random(const struct candidate *found)
 {
     for (size_t i = 0; i < found->length; i++)
@@ -114,7 +116,7 @@ static bool is_any(const char *name, const char *const *words)
     return false;
 }
 
-/* KeyError: 'x', password_file=/etc/x. */
+/* Names whose value is no secret: KeyError: 'x', password_file=/etc/x. */
 static bool is_other(const char *name)
 {
     static const char *const ends[] = {"error", "exception", "warning", "file",
@@ -126,7 +128,7 @@ static bool is_other(const char *name)
     return false;
 }
 
-/* HF_TOKEN, API_KEY_2, DB_PASS, but not PWD: a variable of the environment. */
+/* Environment variables: HF_TOKEN, API_KEY_2, DB_PASS, but not PWD. */
 static bool is_variable(const char *name)
 {
     const char *rest = name;
@@ -144,7 +146,7 @@ static bool is_variable(const char *name)
     return false;
 }
 
-/* api_key, accessToken, --hub-token: not eos_token, cache_key, max_tokens. */
+/* Names of secrets: api_key, accessToken, --hub-token; not eos_token, cache_key, max_tokens. */
 static bool is_qualified(const char *name)
 {
     static const char *const of_keys[] = {
@@ -189,22 +191,24 @@ static bool is_secret(const struct candidate *found)
 #define NAMES "password|passwd|passphrase|secret|credential|token|key"
 #define NAME  "^(" NAMES ")[a-z0-9_-]{0,24}"
 
-/* An expression is tried where the text has one of the words with which it begins, in any case, and compiled
- * only then: to compile all of them takes longer than all else that the agent does about a failure. */
+/* An expression is compiled and tried only where the text has one of the words that it begins
+ * with, in any case: compiling all of them takes longer than all other work of the agent on a
+ * failure. */
 static const struct shape {
     const char *begins;
     const char *expression;
-    int group; /* the secret; 0: what stands before the match */
+    /* number of the group that is the secret; 0: the text before the match */
+    int group;
     enum {
         ANY_CASE = 1,
-        NAMED = 2, /* the name and what the value looks like decide */
-        WORD = 4,  /* it does not begin within a word */
+        NAMED = 2, /* name and value are checked before it counts */
+        WORD = 4,  /* it must not begin within a word */
     } how;
 } shapes[] = {
     {"-----BEGIN", "^-----BEGIN [A-Z ]*PRIVATE KEY( BLOCK)?-----(([^-]|-[^-]){3,})", 2,
      0},
     {"-----END", "^-----END [A-Z ]*PRIVATE KEY", 0,
-     0}, /* it began before the last lines */
+     0}, /* the key began before the last lines */
     {"://", "^://[^/@:[:space:]]*:([^/[:space:]\"']{3,})@", 1, 0},
     {"://", "^://([A-Za-z0-9_-]{20,})@", 1, 0},
     {"hooks.slack.com", "^hooks\\.slack\\.com/[a-z]+/([A-Za-z0-9/]{20,})", 1, 0},
@@ -238,7 +242,7 @@ static const struct shape {
     {NAMES, NAME "([[:blank:]]+)" VALUE, 3, ANY_CASE | NAMED},
 };
 
-/* What is looked at: `from` is where the text begins that is not yet looked at. */
+/* The text that is searched: `from` is the first byte that is not searched yet. */
 struct place {
     const struct shape *shape;
     const regex_t *expression;
@@ -279,7 +283,7 @@ static void take_candidate(struct candidate *out, const struct place *place,
     }
 }
 
-/* The rows of a private key end here. */
+/* Finds the last lines of a private key. */
 static const char *find_rows(const struct place *place, size_t *length)
 {
     const char *begin = place->at;
@@ -293,7 +297,7 @@ static const char *find_rows(const struct place *place, size_t *length)
     return *length < 16 ? NULL : begin;
 }
 
-/* NULL: there is none. A secret is masked as far as it is in the window. */
+/* NULL: there is none. A secret that is longer than the window is masked only in the window. */
 static const char *find_secret(const struct place *place, size_t *length)
 {
     const struct shape *shape = place->shape;
@@ -346,7 +350,7 @@ static char *find_begin(const struct shape *shape, const char *from, char *at)
     return at;
 }
 
-/* What is kept moves to `out`, which is never ahead of what is read. */
+/* Kept text is moved to `out`, which is never ahead of the read position. */
 static size_t redact_shape(const struct shape *shape, char *text)
 {
     const int flags = REG_EXTENDED | (shape->how & ANY_CASE ? REG_ICASE : 0);
