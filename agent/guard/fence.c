@@ -13,17 +13,19 @@
 
 struct fence {
     struct fence_page page;
-    _Atomic uint64_t suspended_ms; /* ct_suspended_ms() when it was last renewed */
+    _Atomic uint64_t suspended_ms; /* ct_suspended_ms() at the last renewal */
     pid_t second;
     _Atomic pid_t agent;
     _Atomic int fd;
 };
 
-/* Written by the agent, read by the guards. All but `second`, which is written before the agent is
- * forked, is atomic: who reads while the agent writes finds the older value or the newer one. */
-static struct fence *fence;    /* shared; NULL: none */
-static int first = -1;         /* pidfd of the first guard, for the agent */
-static uint64_t look_again_ms; /* the guard's: the kernel was asked, and said: paused */
+/* Written by the agent, read by the guards. All but `second`, which is written before the agent
+ * is forked, is atomic: a guard that reads while the agent writes gets the older value or the
+ * newer one. */
+static struct fence *fence; /* shared; NULL: none */
+static int first = -1;      /* pidfd of the first guard, for the agent */
+/* the guard's: no look before this time, as the server was alive */
+static uint64_t look_again_ms;
 
 void fence_create(void)
 {
@@ -31,8 +33,8 @@ void fence_create(void)
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     fence = page == MAP_FAILED ? NULL : page;
-    /* a pidfd, for the agent is the grandchild: after the guard's death its number may be
-     * another process's */
+    /* a pidfd, because the agent is no child of the first guard but a grandchild: after the
+     * guard's death its pid may be another process's */
     first = ct_pidfd_open(getpid());
     fence_set_socket(-1);
 }
@@ -54,12 +56,12 @@ pid_t fence_agent(void)
     return fence ? atomic_load(&fence->agent) : 0;
 }
 
-/* They sleep until they are told. */
+/* The guards sleep until this signal. */
 static void wake_guards(void)
 {
     if (getppid() == fence->second)
         (void)kill(fence->second, FENCE_SIGNAL);
-    if (first >= 0) /* Linux 5.3 has those */
+    if (first >= 0) /* Linux 5.3 has pidfds */
         (void)ct_pidfd_send_signal(first, FENCE_SIGNAL);
 }
 
@@ -112,8 +114,8 @@ uint64_t fence_next_ms(void)
     return until_ms > look_again_ms ? until_ms : look_again_ms;
 }
 
-/* The clock of the kernel's TCP stands still while this machine is suspended, but the server's host
- * continues, unless it is this one. */
+/* The clock of the kernel's TCP stops while this machine is suspended; the server's host
+ * continues, unless it is this machine. */
 static uint64_t unseen_ms(int fd)
 {
     const uint64_t now_ms = ct_suspended_ms();

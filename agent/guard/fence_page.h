@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What agent and guard share of the workers' deadline: fence.h without system calls. Pure; any
- * process and thread. */
+/* The workers' deadline, in memory that agent and guards share: fence.h without system calls.
+ * Pure; any process and thread. */
 #pragma once
 
 #include <stdatomic.h>
@@ -10,7 +10,7 @@
 struct fence_page {
     _Atomic uint64_t until_ms;    /* 0: not armed */
     _Atomic uint64_t patience_ms; /* 0: none */
-    _Atomic bool is_final;        /* not to be renewed any more */
+    _Atomic bool is_final;        /* final: must not be renewed any more */
     _Atomic bool has_cut; /* the guard has killed the workers since it was armed */
 };
 
@@ -27,7 +27,7 @@ static inline void fence_page_renew(struct fence_page *page, uint64_t until_ms)
 {
     uint64_t before_ms = atomic_load(&page->until_ms);
 
-    /* The guard disarms when it has killed. */
+    /* Not after the guard has killed the workers, which disarms. */
     if (before_ms > 0 && !atomic_load(&page->is_final))
         (void)atomic_compare_exchange_strong(&page->until_ms, &before_ms, until_ms);
 }
@@ -42,8 +42,8 @@ static inline void fence_page_disarm(struct fence_page *page)
     atomic_store(&page->until_ms, 0);
 }
 
-/* A guard's decision: the workers, whose deadline was until_ms, die now. False: the other guard
- * sees to it, or the agent has just renewed it. */
+/* A guard decides that the workers, whose deadline was until_ms, die now. False: the other guard
+ * kills them, or the agent has just renewed the deadline. */
 static inline bool fence_page_cut(struct fence_page *page, uint64_t until_ms)
 {
     if (!atomic_compare_exchange_strong(&page->until_ms, &until_ms, 0))

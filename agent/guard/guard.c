@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A guard sleeps in sigtimedwait(): no descriptor, no thread. It wakes for a signal to pass on,
- * for an orphan of another program to reap (as pid 1 of a container it gets all of them), for the end of
- * its child or its parent, or, in a run of several nodes, when the agent's lease should have been
- * renewed: a timer of the kernel sends FENCE_SIGNAL then, at once when a suspended machine wakes up.
- * Both guards run the same loop.
+ * for an orphan of another program to reap (as pid 1 of a container it gets all orphans), for
+ * the end of its child or its parent, or, in a run of several nodes, at the deadline of the
+ * fence: a kernel timer then sends FENCE_SIGNAL; after a suspend it does so as soon as the
+ * machine wakes up. Both guards run the same loop.
  *
- * The agent gets GUARD_LOST when the second guard ends; its handler kills whatever is below the
- * agent and leaves. That works in any state of the agent's code, since it needs no loop.
+ * The agent gets GUARD_LOST when the second guard ends; its handler kills all processes below
+ * the agent and exits. This works in any state of the agent, since it needs no event loop.
  *
- * All three killed in the same instant: workers die even then (PDEATHSIG); what they
- * double-forked has no subreaper left, and ends when the next ctrun finds its cgroup (run_cgroup.h).
- * Each is in a session of its own, so that killing the guard's process group, or a terminal
- * that goes away, hits the guard alone. */
+ * If all three are killed in the same instant, workers still die (PDEATHSIG); double-forked
+ * processes have no subreaper left, and live until the next ctrun finds the cgroup
+ * (run_cgroup.h). Each is in a session of its own, so that a kill of the guard's process group,
+ * or the end of the terminal, hits only the guard. */
 #include "agent/guard/guard.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/base/signal_name.h"
 
-/* A real-time signal of our own: its default ends an agent that has no handler yet. */
+/* A real-time signal of our own: its default action ends an agent that has no handler yet. */
 #define GUARD_LOST (SIGRTMAX - 3)
 
 enum {
@@ -50,12 +50,13 @@ static const int not_forwarded[] = {SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,
                                     SIGTRAP, SIGABRT, SIGSYS,  SIGTSTP,
                                     SIGTTIN, SIGTTOU, SIGCONT, SIGPIPE};
 
-/* What the guard waits for: everything else that is not ignored (nohup). */
+/* The signals that the guard waits for: all others that are not ignored (nohup). */
 static void choose_signals(sigset_t *set)
 {
     struct sigaction action = {.sa_handler = SIG_DFL};
 
-    (void)sigaction(SIGCHLD, &action, NULL); /* ignored, it would eat exit codes */
+    /* if SIGCHLD is ignored, exit statuses are lost */
+    (void)sigaction(SIGCHLD, &action, NULL);
     (void)sigaction(FENCE_SIGNAL, &action, NULL);
     sigfillset(set);
     for (size_t i = 0; i < sizeof not_forwarded / sizeof *not_forwarded; i++)
@@ -65,9 +66,9 @@ static void choose_signals(sigset_t *set)
             sigdelset(set, i);
 }
 
-static pid_t first; /* the guard that the outside sees; 0: none */
+static pid_t first; /* pid of the first guard; 0: none */
 
-/* The guard above is gone. Async-signal-safe all the way down. */
+/* The second guard has ended. Async-signal-safe, with all that it calls. */
 static void on_guard_lost(int signal)
 {
     struct reap_process survivor;
@@ -77,7 +78,7 @@ static void on_guard_lost(int signal)
     _exit(CT_EXIT_SIGNAL + SIGKILL);
 }
 
-/* Of a process whose parent is `guard`: what makes it notice that end, and what it is called. */
+/* For a child of `guard`: makes it notice the guard's end, and sets its name. */
 static void go_below(pid_t guard, const char *name)
 {
     (void)prctl(PR_SET_PDEATHSIG, GUARD_LOST);
@@ -88,7 +89,8 @@ static void go_below(pid_t guard, const char *name)
         _exit(CT_EXIT_SIGNAL + SIGKILL); /* it died before prctl */
 }
 
-/* No signal is blocked, whatever our own parent had blocked: the agent would never get a SIGTERM. */
+/* Unblocks all signals, also those that our own parent had blocked: else the agent might never
+ * get a SIGTERM. */
 static void become_agent(pid_t guard)
 {
     struct sigaction action = {.sa_handler = on_guard_lost};
@@ -121,7 +123,7 @@ static void forward(pid_t child, const siginfo_t *info)
     (void)sigqueue(child, info->si_signo, sender); /* gone meanwhile: fine */
 }
 
-/* Reaps what has ended, orphans included. True when the child was among it. */
+/* Reaps processes that have ended, orphans included. True when the child was one of them. */
 static bool reap_ended(pid_t child, int *status)
 {
     bool is_child_gone = false;
@@ -137,7 +139,7 @@ static bool reap_ended(pid_t child, int *status)
     return is_child_gone;
 }
 
-/* At the time that the fence names. Without a timer it is looked at with every signal. */
+/* Sets the timer to the fence's deadline. Without a timer the fence is checked at each signal. */
 static void set_alarm(timer_t timer, bool has_timer)
 {
     const uint64_t next_ms = fence_next_ms();
@@ -164,8 +166,8 @@ static void kill_others(void *context, const struct reap_process *process)
     (void)kill(process->pid, SIGKILL);
 }
 
-/* The agent is silent, and what it has started must not outlive the lease. It can start nothing
- * meanwhile; should it have woken up just now, its own fence does the rest. */
+/* The agent is silent, and processes that it started must not outlive the lease. A stopped agent
+ * can start none meanwhile; if it has just continued, its own deadline ends the workers. */
 static void kill_workers(pid_t child, const struct reap_keep *keep)
 {
     const pid_t agent = fence_agent();
@@ -209,8 +211,9 @@ static void drop_code(void)
     (void)dl_iterate_phdr(drop_object, NULL);
 }
 
-/* sigwaitinfo(). A wait with a limit comes first: while workers start they need the cores more, and the
- * dynamic linker, which finds functions when they are called, is among what is dropped. */
+/* Waits for a signal, after a first wait with a time limit: only after that, code pages are
+ * dropped. While workers start they need the cores more, and the dynamic linker, which is still
+ * needed, is among these pages. */
 static int wait_for_signal(const sigset_t *set, siginfo_t *info)
 {
     static const struct timespec start = {.tv_nsec = GUARD_START_MS * 1000000L};
@@ -224,11 +227,11 @@ static int wait_for_signal(const sigset_t *set, siginfo_t *info)
         drop_code();
         is_small = true;
     }
-    return sigtimedwait(set, info, NULL); /* on Linux: without a limit */
+    return sigtimedwait(set, info, NULL); /* NULL on Linux: no time limit */
 }
 
-/* Until the child has ended: its status. The second guard ends with all below it when the first
- * one is gone. */
+/* Waits until the child has ended; returns its status. The second guard exits with all processes
+ * below it when the first one is gone. */
 static int wait_for(pid_t child, const struct reap_keep *keep, const sigset_t *set)
 {
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = FENCE_SIGNAL};
@@ -240,9 +243,10 @@ static int wait_for(pid_t child, const struct reap_keep *keep, const sigset_t *s
     for (;;) {
         set_alarm(timer, has_timer);
         if (wait_for_signal(set, &info) < 0)
-            info.si_signo = FENCE_SIGNAL; /* stopped, continued */
+            info.si_signo = FENCE_SIGNAL; /* a child was only stopped or continued */
         if (info.si_signo == GUARD_LOST && getpid() != first && getppid() != first) {
-            /* Before its workers: it must not report their end as a failure of the job. */
+            /* The agent first: it must not report the end of its workers as a failure of the
+             * job. */
             (void)kill(child, SIGKILL);
             on_guard_lost(GUARD_LOST);
         }
@@ -263,8 +267,8 @@ static void note_process(void *context, const struct reap_process *process)
     orphans_note(context, process->pid);
 }
 
-/* Whoever sent the signal to us wanted this; the agent was not ready for it, or was told not to
- * handle it. */
+/* The signal's sender wanted this end; the agent had no handler yet, or was told not to handle
+ * the signal. */
 static void print_death(const char *who, int signal, int left)
 {
     const char *name = ct_signal_name(signal) ? ct_signal_name(signal) : "?";
@@ -296,11 +300,12 @@ static void report_end(int status, int left, const struct reap_process *survivor
             survivor->pid, survivor->state ? survivor->state : '?');
 }
 
-/* Kills what the child left: `who`, the agent or the second guard. A clean one left nothing: one
- * system call. */
+/* Kills processes that the child left behind; `who` is the agent or the second guard. After a
+ * clean end there are none: one system call. */
 static void sweep(const struct reap_keep *keep, const char *who, int status)
 {
-    const bool is_reported = getpid() == first && WIFEXITED(status); /* by the second */
+    /* the second guard has printed it */
+    const bool is_reported = getpid() == first && WIFEXITED(status);
     struct orphans orphans = {0};
     struct reap_process survivor = {0};
     int left;
@@ -324,7 +329,7 @@ void guard_hand_over(int fd)
     handed_over = fd;
 }
 
-/* From the fork of the child on: its exit code, when nothing of it is left. */
+/* From the fork of the child on: returns its exit code when no process of it is left. */
 static int guard(pid_t child, const char *who, const struct reap_keep *keep,
                  const sigset_t *set)
 {
@@ -344,18 +349,18 @@ static int fail_fork(struct ctrun_error *err)
                    strerror(errno));
 }
 
-/* The second guard: its own exit code. */
+/* The second guard; returns its own exit code. */
 static int guard_agent(int (*agent_main)(void *context), void *context,
                        const sigset_t *set)
 {
-    const struct reap_keep keep = {0}; /* nothing was below us before */
+    const struct reap_keep keep = {0}; /* no process was below us before */
     const pid_t second = getpid();
     struct ctrun_error err;
     pid_t agent;
 
     go_below(first, "ctrun-guard");
     fence_join();
-    agent = fork();
+    agent = fork(); /* forked first: the agent has more to do than this guard */
     if (agent < 0) {
         fprintf(stderr, "ctrun: error[%s]: %s\n", ct_error_name(fail_fork(&err)),
                 err.text);
@@ -391,7 +396,7 @@ int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_erro
         return ct_fail(err, -errno, "prctl(PR_SET_CHILD_SUBREAPER): %s",
                        strerror(errno));
     (void)sigprocmask(SIG_BLOCK, &set, &before);
-    fflush(NULL); /* or all would print what is still in the buffers */
+    fflush(NULL); /* else each process would print the buffered text */
     second = fork();
     if (second < 0) {
         (void)sigprocmask(SIG_SETMASK, &before, NULL);
@@ -401,6 +406,6 @@ int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_erro
         _exit(guard_agent(agent_main, context, &set));
     code = guard(second, "the second guard", &keep, &set);
     run_cgroup_close();
-    /* The signals stay blocked: one that comes now must not take the agent's exit code. */
+    /* The signals stay blocked: a late signal must not replace the agent's exit code. */
     return code;
 }
