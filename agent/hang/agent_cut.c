@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --survive=torch: ranks whose groups are not the SDK's sit in a collective that never ends when one of them is
- * lost, or has left to ask who continues. Their connections to each other are shut down, so that they have an error
- * there and ask, too. With the SDK they hear of a loss by themselves, but not where they wait for a worker store that
- * is gone: until it is decided where the next one is, it is done there, too.
+/* --survive=torch: ranks whose process groups were not made by the SDK stay in a collective for
+ * ever when a rank is lost, or has left the collective to ask who continues. The agent shuts down
+ * the connections between such ranks, so that each of them gets an error and asks, too. Ranks that
+ * use the SDK are told of a loss, but not while they wait for a worker store that is gone: then the
+ * agent cuts their connections as well, until the next store is known.
  *
  *     idle ──a loss: cut──────────────────────> again and again ──all that run have asked──> idle
  *      └────one asks, a moment passes: cut──────────^
  *
- * Once is not enough: a rank may connect to one that has left, just behind a cut.
+ * One cut is not enough: just after a cut a rank may connect to a rank that has left.
  *
- * Over several nodes those that are waited for may all be elsewhere, and not know: it continues until the server has
- * decided. What is cut is of the world before: who meets in the next one hears of it after this agent has. */
+ * With several nodes all ranks that have not asked may be on other nodes: this agent repeats the
+ * cut until the server has decided. Only connections of the previous world are cut: ranks connect
+ * for the next world after this agent has received the decision. */
 #include <errno.h>
 
 #include "agent/node/agent_private.h"
@@ -33,7 +35,7 @@ static bool is_wanted(const struct agent *agent)
     return agent->options->frees_peers || agent->survival.has_lost_store;
 }
 
-/* Somebody is waited for, and may not know. */
+/* Some rank has not asked, and may not know of the loss. */
 static bool is_awaited(const struct agent *agent)
 {
     char late[WORKER_GROUP_VICTIMS_MAX_BYTES];
@@ -56,7 +58,8 @@ static void on_time(void *context)
         agent_stop_cutting(agent);
 }
 
-/* Who has left by itself, because it was told that a new one waits, has mates that leave now. */
+/* A rank that asks because a new worker waits has peers that will ask soon: so the first cut waits
+ * AGENT_CUT_MS. */
 void agent_cut_soon(struct agent *agent)
 {
     if (!is_wanted(agent) || agent->survival.cut_ms || !is_awaited(agent))

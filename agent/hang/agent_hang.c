@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --hang-timeout: a rank that tells steps no more (one that tells none: agent_stuck.c). The node that notices saves the stacks of its
- * workers, then tells the failure; the others save theirs when they hear of it, before they stop. */
+/* --hang-timeout: a rank that no longer reports steps (a rank that reports none: agent_stuck.c).
+ * The node that notices saves the stacks of its workers, then reports the failure; the other nodes
+ * save theirs when they receive STOP, before they stop their workers. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@
 
 /* ---- Stacks -------------------------------------------------------------------------- */
 
-/* Allocated; stacks_save() frees it. The recorders' dumps move into it from agent_stuck.c. */
+/* Allocated; stacks_save() frees the list. The recorders' dumps move into it from agent_stuck.c. */
 static struct stacks_target *list_targets(const struct agent *agent, int *count)
 {
     const struct worker_group *group = agent->group;
@@ -42,7 +43,7 @@ static struct stacks_target *list_targets(const struct agent *agent, int *count)
     return targets;
 }
 
-/* Only now the failure is reported, or the workers are stopped: both end what the stacks show. */
+/* The failure is reported, or the workers are stopped, only now: both end what the stacks show. */
 static void on_saved(void *context, bool is_saved)
 {
     struct hang_watch *watch = context;
@@ -95,7 +96,7 @@ static int list_ranks(struct hang_watch *watch, int role)
     return count;
 }
 
-/* Those of the ranks in a collective, by rising local rank. */
+/* The ranks that are in a collective, by rising local rank. */
 static void format_waiting(char *dst, size_t size, const struct agent *agent,
                            const struct hang_rank *ranks, const int *local, int count)
 {
@@ -109,8 +110,9 @@ static void format_waiting(char *dst, size_t size, const struct agent *agent,
     free(list);
 }
 
-/* Notes what this node's ranks do when it learns of a stuck one. The server receives it with STOPPED and combines the
- * views of all nodes. The first one of a round counts: later the workers are being ended. */
+/* Notes what this node's ranks do when it learns of a stuck rank. The server receives the note with
+ * STOPPED and combines the notes of all nodes. Only the first call of a round counts: later the
+ * workers are being ended. */
 static void take_view(struct hang_watch *watch)
 {
     const struct agent *agent = watch->agent;
@@ -135,7 +137,7 @@ static void take_view(struct hang_watch *watch)
                    watch->local, count);
 }
 
-/* The view first: saving takes seconds. */
+/* Takes the view first: saving takes seconds. */
 static void save(struct hang_watch *watch)
 {
     int count;
@@ -147,21 +149,21 @@ static void save(struct hang_watch *watch)
     stacks_save(watch->stacks, targets, targets ? count : 0, on_saved, watch);
 }
 
-/* True: the stop of the workers waits for on_saved(). */
+/* True: the workers are stopped later, by on_saved(). */
 bool agent_saves_stacks(struct agent *agent, const struct ct_stop *stop)
 {
     if (!agent->hang || stop->cause.cause != CT_CAUSE_HANG)
         return false;
     agent_refresh_steps(agent);
     loop_timer_stop(agent->hang->timer);
-    if (agent->hang->failure.cause == CT_CAUSE_NONE) /* else ours are being saved */
+    if (agent->hang->failure.cause == CT_CAUSE_NONE) /* else saving has begun already */
         save(agent->hang);
     return true;
 }
 
 /* ---- The suspect --------------------------------------------------------------------- */
 
-/* Of the ranks that are seen here. */
+/* Adds facts about the ranks that are seen on this node. */
 static void add_others(struct ct_failure *failure, const struct agent *agent,
                        const struct hang_report *report)
 {
@@ -210,9 +212,9 @@ static void fill_failure(struct hang_watch *watch, const struct worker *worker,
     add_others(failure, agent, report);
 }
 
-/* Judges each role by itself: a data server makes no steps of a trainer. Reads the workers' pages first, because
- * workers report only some of their steps by a message. Does not set the timer again after a suspect: there is one a
- * round. */
+/* Judges each role by itself: a data server reports no steps of a trainer. Reads the workers'
+ * shared pages first, because workers report only some of their steps by a message. Does not set
+ * the timer again after a suspect: a round reports one. */
 static void on_time(void *context)
 {
     struct hang_watch *watch = context;
@@ -244,7 +246,7 @@ static void on_time(void *context)
     loop_timer_set(watch->timer, next_ms - now_ms);
 }
 
-/* Another node has reported a stuck rank: the one that holds us all up may be here. */
+/* Another node has reported a stuck rank: the rank that holds all up may be on this node. */
 static bool find_worse(struct hang_watch *watch, const struct ct_failure *theirs)
 {
     const struct agent *agent = watch->agent;
@@ -285,7 +287,7 @@ bool agent_send_worse(struct agent *agent, const struct ct_stop *stop)
     } else if (find_worse(agent->hang, &stop->cause)) {
         failure = agent->hang->failure;
         agent->hang->failure.cause =
-            CT_CAUSE_NONE; /* the stop comes first: it saves the stacks */
+            CT_CAUSE_NONE; /* STOP is handled first: it saves the stacks */
     } else {
         return false;
     }
@@ -329,7 +331,8 @@ static int open_watch(struct agent *agent, struct ctrun_error *err)
     return agent_open_stuck(agent, err);
 }
 
-/* Both watches use the recorder's folder. The run goes on without it: a look then has the frames alone. */
+/* Both watches use the recorder's folder. Without the folder the run continues, and a look reads
+ * only the frames. */
 int agent_open_hang(struct agent *agent, struct ctrun_error *err)
 {
     struct ctrun_error why;

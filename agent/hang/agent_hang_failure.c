@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every failure of a stuck worker says. */
+/* The fields that every failure of a stuck worker has. */
 #include "agent/node/agent_private.h"
 #include "agent/worker/worker.h"
 

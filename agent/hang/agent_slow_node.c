@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --stragglers over several nodes: the node that the others wait for.
  *
- *     each node, at each of its looks            what all of its ranks have called (node_calls.h), by the server's clock
+ *     each node, at each of its looks            the calls of all its ranks (node_calls.h), by the server's clock
  *                                                (clock_offset.h) ── CALLS ──> the agent of group rank 0
  *     group rank 0, at each of its looks         the nodes as if each were a rank (straggler.h) ──> who is late ──>
  *                                                ctrunctl status, an event
  *
- * A node is reported only where it is later than all clocks may be wrong by. Nodes that send nothing are not compared. */
+ * A node is reported only if it is later than the clocks' error can explain. Nodes that send nothing are not compared. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,10 +25,10 @@ enum {
     NODES_MAX = 256,
     SENT_MAX = 4 * CT_CALLS_MAX, /* of one look */
     KEPT_MAX =
-        2 * STRAGGLER_CALLS_MAX /* of a node; half of them go when they are so many */
+        2 * STRAGGLER_CALLS_MAX /* of a node; at this count the older half is dropped */
 };
 
-/* What group rank 0 knows of one. */
+/* What group rank 0 knows of one node. */
 struct slow_node {
     char host[CT_HOST_MAX];
     int rank;
@@ -40,20 +40,20 @@ struct slow_node {
 /* `calls` and `message` are buffers of one look. */
 struct slow_node_watch {
     struct agent *agent;
-    struct loop_timer *timer; /* for the next question */
+    struct loop_timer *timer; /* for the next clock question */
     struct clock_offset clock;
     struct node_calls sent;
     struct straggler_call calls[SENT_MAX];
     struct ct_calls message;
 
-    /* Of group rank 0 alone. */
+    /* Used by group rank 0 only. */
     int count; /* nodes; 0: they are not compared here */
     struct slow_node *nodes;
     struct rank_rates *rates;
     struct straggler *straggler;
     struct straggler_report report;
     struct ct_metrics metrics;
-    uint64_t sent_ms; /* when `metrics` were */
+    uint64_t sent_ms; /* when `metrics` were sent */
 };
 
 /* ---- What is reported -------------------------------------------------------------------- */
@@ -75,7 +75,7 @@ static void emit(const struct slow_node_watch *watch, const char *name)
     ct_event_end(&event);
 }
 
-/* By how much two of them may be set wrong against each other: that one, and the worst of the others. */
+/* How far two nodes' clocks may differ: the doubt of this node, and the largest of the others. */
 static uint64_t find_doubt_ns(const struct slow_node_watch *watch, int node)
 {
     uint64_t worst_ns = 0;
@@ -216,7 +216,7 @@ void agent_on_clock(struct agent *agent, const struct ct_clock *message)
                          message->server_ns, ct_now_ns());
 }
 
-/* Often at first: a moment at which nothing else is to be done here tells most. */
+/* Asks often at first: an answer that comes when the agent is otherwise idle is the most exact. */
 static void on_time(void *context)
 {
     struct slow_node_watch *watch = context;
@@ -232,7 +232,7 @@ static void on_time(void *context)
                   &(struct ct_message){CT_MESSAGE_CLOCK, .clock = &clock});
 }
 
-/* 255 is what a byte counts. */
+/* `count` is 255 at most, so that it fits into a byte. */
 static void send_some(struct slow_node_watch *watch, const struct straggler_call *calls,
                       int count, int64_t ahead_ns)
 {
@@ -257,7 +257,7 @@ static uint32_t to_permille(double part)
     return part < 1 ? (uint32_t)(part * 1000) : 1000;
 }
 
-/* All of it but the calls. */
+/* All fields except the calls. */
 static void fill(struct slow_node_watch *watch, const struct rank_rates *rates,
                  uint64_t doubt_ns)
 {
@@ -284,7 +284,7 @@ static void fill(struct slow_node_watch *watch, const struct rank_rates *rates,
     watch->message.gpu_xid = rates[local].gpu.xid;
 }
 
-/* The clock of torch's recorder against ours. */
+/* How far the wall clock, which torch's recorder uses, is behind ours. */
 static int64_t find_wall_behind_ns(void)
 {
     struct timespec wall;
@@ -294,8 +294,8 @@ static int64_t find_wall_behind_ns(void)
     return (int64_t)now_ns - ((int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec);
 }
 
-/* Sends nothing until it knows how far the server's clock is from ours: calls cannot be compared without that. Group
- * rank 0 keeps its own calls in place of sending them. */
+/* Sends nothing until the offset to the server's clock is known: calls cannot be compared without
+ * the offset. Group rank 0 keeps its own calls and does not send them. */
 int agent_compare_nodes(struct agent *agent, const struct straggler *given,
                         bool is_wall, const struct rank_rates *rates)
 {
@@ -337,7 +337,8 @@ static void forget_nodes(struct slow_node_watch *watch)
     watch->report.is_set = false;
 }
 
-/* A round begins, or the link is back: forgets nodes and clocks, which are of another world or server. */
+/* A round begins, or the link is back: forgets nodes and clocks, which belong to another world or
+ * server. */
 void agent_start_slow_node(struct agent *agent)
 {
     struct slow_node_watch *watch = agent->slow_node;
@@ -347,7 +348,7 @@ void agent_start_slow_node(struct agent *agent)
         return;
     forget_nodes(watch);
     watch->sent = (struct node_calls){0};
-    watch->clock = (struct clock_offset){0}; /* it may be another server's */
+    watch->clock = (struct clock_offset){0}; /* the server may be another one */
     if (nodes < 2)
         return;
     loop_timer_set(watch->timer, CLOCK_ASK_FIRST_MS);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where workers of this node are, for ctrunctl stacks (agent_stacks_all.c) and for a hang. Read on a thread of its own, for
- * the file systems of workers may hang. */
+/* Where workers of this node are in their code, for ctrunctl stacks (agent_stacks_all.c) and for a
+ * hang. A separate thread reads this, because the workers' file systems may hang. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 #include "agent/worker/worker.h"
 #include "worker_sdk/base/alloc.h"
 
-/* Belongs to the thread while that runs; a thread that is late keeps and frees it (blocking_call.h). So it has copies
- * of ranks and pids, and points to no worker. */
+/* Belongs to the thread while the thread runs; a thread that is late keeps and frees the job
+ * (blocking_call.h). So the job has copies of ranks and pids, and points to no worker. */
 struct stacks_job {
     struct live_room room;
     struct ct_buf text;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl stacks: where the workers of all nodes are. Each node reads its own (agent_stacks.c); the rendezvous passes
- * questions and answers on. One request at a time.
+/* ctrunctl stacks: where the workers of all nodes are in their code. Each node reads its own workers
+ * (agent_stacks.c); the rendezvous server passes questions and answers on. One request at a time.
  *
  *     asked ──ASK──> rendezvous ──> the other agents ──TEXT, END──> rendezvous ──> put together (stacks_gather.h)
  *               └──> our own, meanwhile          all have ended, or time is up ──> the answer to ctrunctl */
@@ -14,7 +14,7 @@
 
 struct stacks_request {
     struct agent *agent;
-    struct loop_timer *timer; /* until then others may answer */
+    struct loop_timer *timer; /* other nodes may answer until then */
     struct stacks_gather *gather;
     struct ct_buf own;
     uint64_t since_ms;
@@ -76,7 +76,7 @@ static void finish(void *context)
 
 /* ---- The question ------------------------------------------------------------------------ */
 
-/* Ranks of other nodes are meant, too. */
+/* `rank` means ranks of other nodes, too. */
 static bool needs_others(const struct agent *agent, int rank)
 {
     const int64_t first = agent->start.rank_base;
@@ -117,13 +117,13 @@ static int begin(struct agent *agent, uint32_t ticket, struct ctrun_error *err)
     return ct_fail(err, -ENOMEM, "out of memory");
 }
 
-/* Others read theirs while we read ours. */
+/* Other nodes read their workers while we read ours. */
 static void ask(struct agent *agent, int rank, uint32_t ticket)
 {
     struct ct_stacks *stacks = ct_zalloc(sizeof *stacks);
 
     if (!stacks)
-        return; /* as one that nobody answers */
+        return; /* then no other node answers */
     *stacks = (struct ct_stacks){.what = CT_STACKS_ASK, .ticket = ticket, .rank = rank};
     link_send(agent->link, &(struct ct_message){CT_MESSAGE_STACKS, .stacks = stacks});
     free(stacks);
@@ -172,7 +172,8 @@ static void send_part(struct agent *agent, struct ct_stacks *stacks, const char 
     link_send(agent->link, &(struct ct_message){CT_MESSAGE_STACKS, .stacks = stacks});
 }
 
-/* The length of the whole lines at the start of text[length]; all of it where there is no end of a line. */
+/* The length of the whole lines at the start of text[length]; `length` if text has no end of a
+ * line. */
 static size_t whole_lines(const char *text, size_t length)
 {
     const char *end = length > 0 ? memrchr(text, '\n', length) : NULL;
@@ -180,7 +181,8 @@ static size_t whole_lines(const char *text, size_t length)
     return end ? (size_t)(end + 1 - text) : length;
 }
 
-/* `most` bytes; what is left out is said. Pieces end with a line, so that none ends inside a character. */
+/* Sends `most` bytes at most; says so if some are left out. Each piece ends with a line, so that no
+ * piece ends inside a character. */
 static void send_text(struct agent *agent, struct ct_stacks *stacks,
                       const struct ct_buf *buf, size_t most)
 {
@@ -211,7 +213,7 @@ static void answer(struct agent *agent, const struct ct_stacks *message)
     int rc;
 
     if (!stacks)
-        return; /* as one that is stuck */
+        return; /* then this node counts as one that does not answer */
     stacks->ticket = message->ticket;
     stacks->asker = message->asker;
     ct_buf_init(&text, STACKS_TEXT_MAX_BYTES);

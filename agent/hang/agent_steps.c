@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps that workers tell on their socket, and the numbers that the rendezvous shows. */
+/* The steps that workers report on their socket, and the metrics that the rendezvous server shows. */
 #include <errno.h>
 
 #include "agent/node/agent_private.h"
@@ -13,7 +13,7 @@ static void on_hello(void *context, int rank, uint64_t generation)
     agent_bill_look(agent);
 }
 
-/* The steps that a worker tells next may come without a message: we look once more. */
+/* The worker's next steps may come without a message: look at its page again later. */
 static void on_progress(void *context, int rank, uint64_t generation,
                         const struct worker_socket_progress *progress)
 {
@@ -44,7 +44,8 @@ static void on_step_timer(void *context)
     agent_refresh_steps(context);
 }
 
-/* A worker that reports no steps is asked by nobody else. What the link does not take now goes later. */
+/* A worker that reports no steps is read only here. Metrics that the link does not take now are
+ * sent later. */
 static void on_metrics_timer(void *context)
 {
     struct agent *agent = context;

@@ -5,8 +5,8 @@
  *     timer ──> the calls of programs of the SDK, from memory that they share with us; else of torch's recorders
  *               (worker_look.h) ──> who is late ──> ctrunctl status, an event, a metric of each rank
  *
- * To answer takes a recorder time of its process: the next look comes when that was half a percent of the time in
- * between. Nothing is stopped, and nothing is printed: late is not wrong. */
+ * A recorder answers in the process of its worker and takes time there: the next look is so much later that this is
+ * half a percent of the time. No worker is stopped, and nothing is printed: being late is no error. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -33,15 +33,15 @@ struct flight_room {
 struct straggler_watch {
     struct agent *agent;
     struct loop_timer *timer;
-    struct worker_look *look; /* NULL: none is under way */
+    struct worker_look *look; /* NULL: no look is under way */
     struct straggler *straggler;
     struct flight_room *room;
     uint64_t period_ms;
-    int answered;             /* so many recorders did, the last time */
-    int flights;              /* so many ranks have given calls of the SDK */
+    int answered;             /* recorders that answered the last time */
+    int flights;              /* ranks that have given calls of the SDK */
     struct rank_load *before; /* by local rank, at the last look */
     struct rank_rates *rates;
-    struct rank_gpu *gpus; /* likewise; nothing is known where nobody can be asked */
+    struct rank_gpu *gpus; /* by local rank; only known where a GPU can be asked */
     struct straggler_report report;
 };
 
@@ -92,7 +92,7 @@ static void report(struct straggler_watch *watch, const struct lateness *found)
         emit(watch, "straggler");
 }
 
-/* A report stays while its rank is late at all, so that it does not come and go. */
+/* A report stays as long as its rank is late at all, so that reports do not come and go. */
 static void judge(struct straggler_watch *watch)
 {
     struct agent *agent = watch->agent;
@@ -124,7 +124,7 @@ const struct straggler_report *agent_straggler(const struct agent *agent)
                : NULL;
 }
 
-/* One alone is compared with those of other nodes. */
+/* One rank alone is enough where it is compared with ranks of other nodes. */
 static int fewest_ranks(const struct agent *agent)
 {
     return agent->start.group_world_size > 1 ? 1 : 2;
@@ -132,7 +132,7 @@ static int fewest_ranks(const struct agent *agent)
 
 /* ---- Looks ------------------------------------------------------------------------------- */
 
-/* As they were at the look before: the next one is begun here. */
+/* Uses the values of the previous look, and begins to read those for the next one. */
 static void look_at_gpus(struct straggler_watch *watch)
 {
     const struct agent_options *options = watch->agent->options;
@@ -141,7 +141,7 @@ static void look_at_gpus(struct straggler_watch *watch)
         options->look_at_gpus(options->context, watch->gpus, (int)options->join.slots);
 }
 
-/* What may make one slow, since the last look. */
+/* Loads since the last look that may make a rank slow. */
 static void look_at_loads(struct straggler_watch *watch)
 {
     const struct worker_group *group = watch->agent->group;
@@ -160,7 +160,7 @@ static void look_at_loads(struct straggler_watch *watch)
     }
 }
 
-/* Torch's calls are in another clock, and in groups of other names. */
+/* Torch's calls have another clock and other group names. */
 static void take_flight(void *context, int rank, int fd)
 {
     struct straggler_watch *watch = context;
@@ -189,7 +189,7 @@ static void take_flight(void *context, int rank, int fd)
         watch->flights++;
 }
 
-/* One that made no step waits, or computes: to ask it often tells nothing. */
+/* A rank that made no step waits or computes: asking it often tells nothing. */
 static void plan_next(struct straggler_watch *watch, bool has_answered, int steps,
                       uint64_t took_ms)
 {
@@ -203,7 +203,8 @@ static void plan_next(struct straggler_watch *watch, bool has_answered, int step
     loop_timer_set(watch->timer, watch->period_ms);
 }
 
-/* What all have given goes to the comparison of nodes, and is compared here. More than 0: there are new steps. */
+/* Gives the calls of all ranks to the comparison of nodes, and compares them on this node. More
+ * than 0: there are new steps. */
 static int take(struct straggler_watch *watch, bool is_wall)
 {
     const int sent = agent_compare_nodes(watch->agent, watch->straggler, is_wall,
@@ -228,11 +229,11 @@ static void on_seen(void *context, struct worker_seen *list, int count)
     for (int i = 0; i < count; i++) {
         answered += list[i].has_recorder;
         if (list[i].took_ms > 0 && (took_ms == 0 || list[i].took_ms < took_ms))
-            took_ms = list[i].took_ms; /* those behind waited for us to read this one */
+            took_ms = list[i].took_ms; /* later ranks waited for this one */
         (void)straggler_give(watch->straggler, list[i].local_rank, list[i].calls,
                              list[i].call_count);
     }
-    /* Without one that was slow to answer it would be another group. */
+    /* Without a recorder that was slow to answer, the list would be of another group. */
     before = watch->answered;
     watch->answered = answered;
     if (answered >= before && answered > 0)
@@ -240,7 +241,7 @@ static void on_seen(void *context, struct worker_seen *list, int count)
     plan_next(watch, answered > 0, steps, took_ms);
 }
 
-/* False: too few workers can be asked. The look takes the list. */
+/* False: too few workers can be asked. The look takes ownership of the list. */
 static bool start_look(struct straggler_watch *watch)
 {
     const struct agent *agent = watch->agent;

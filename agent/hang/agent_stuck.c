@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --hang-timeout for workers that report no steps: watched from outside (agent/watch/stuck.h).
  *
- *     timer ──> what they read, write and run (traffic.h) ──> now and then: what they are in (worker_look.h)
- *                                                                  └──> judged; told to the server,
- *     which stops all nodes unless it knows of progress on another one: then it is told again.
+ *     timer ──> what workers read, write and run (traffic.h) ──> sometimes: the call they are in (worker_look.h)
+ *                                                                  └──> judge; report to the server,
+ *     which stops all nodes unless it knows of progress on another node: then the suspect is reported again later.
  *
- * Evidence is saved when the STOP comes (agent_hang.c). */
+ * Stacks and dumps are saved when the STOP comes (agent_hang.c). */
 #include "agent/hang/agent_stuck.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 enum {
     FAILURE_CODE =
-        16, /* ct_failure.code of such ones begins here: no hang_doubt is as large */
+        16, /* ct_failure.code of such workers begins here: every hang_doubt is smaller */
     FAILURE_PROVEN = 8,
     CLOCK_SET_MS = 500
 };
@@ -61,7 +61,8 @@ static void sample(struct stuck_mind *mind, const struct worker *worker,
     mind->state = traffic.state;
 }
 
-/* Notes when the wall clock is set, which the recorder's times use: every wait would look long then, or none. */
+/* Notes when the wall clock is set, because the recorder's times use it: after that every wait
+ * would look long, or none. */
 static void check_clock(struct stuck_watch *watch, uint64_t now_ms)
 {
     const int64_t ahead_ms = (int64_t)(ct_wall_ns() / 1000000) - (int64_t)now_ms;
@@ -97,13 +98,13 @@ static int64_t entered(void *context, int index, const char *group)
     const struct stuck_watch *watch = context;
     const int local = watch->local[index];
 
-    /* What it said before proves nothing of now. */
+    /* The recorder's earlier answer proves nothing about now. */
     return local < 0 || !watch->minds[local].answers
                ? -1
                : recorder_view_find(&watch->minds[local].view, group);
 }
 
-/* A time of the recorder by our clock. */
+/* Converts a time of the recorder to our clock. */
 static uint64_t to_ms(const struct stuck_watch *watch, uint64_t wall_ns)
 {
     const int64_t ms = (int64_t)(wall_ns / 1000000) - watch->wall_ahead_ms;
@@ -111,7 +112,7 @@ static uint64_t to_ms(const struct stuck_watch *watch, uint64_t wall_ns)
     return ms > (int64_t)watch->clock_ms ? (uint64_t)ms : watch->clock_ms;
 }
 
-/* The recorder is believed before the frames: a thread may wait for a call of another one. */
+/* The recorder is believed before the frames: a thread may wait for a call of another thread. */
 static void fill_rank(struct stuck_rank *out, const struct stuck_watch *watch,
                       struct stuck_mind *mind)
 {
@@ -136,8 +137,8 @@ static void fill_rank(struct stuck_rank *out, const struct stuck_watch *watch,
     mind->waits = out->waits;
 }
 
-/* Lists the workers that run in watch->ranks and ->local; returns their number. The ranks point into the minds, which
- * the next look replaces. */
+/* Lists the running workers in watch->ranks and ->local; returns their number. The ranks point into
+ * the minds, which the next look replaces. */
 static int list_running(struct stuck_watch *watch)
 {
     int count = 0;
@@ -182,8 +183,8 @@ static void send_suspect(struct stuck_watch *watch, int count)
     link_send(agent->link, &message);
 }
 
-/* Programs that are no Python, or whose memory cannot be read, and report no steps: no look in a while could read
- * one of them. */
+/* Reports once that for some time no look could read any worker: the programs report no steps, and
+ * are no Python or have memory that cannot be read. */
 static void report_nobody(struct stuck_watch *watch, uint64_t now_ms)
 {
     const struct agent *agent = watch->agent;
@@ -220,8 +221,8 @@ static void judge(struct stuck_watch *watch)
     }
 }
 
-/* Its recorder's answer took memory of the worker, and a thread that allocates for the first time reads the
- * number of CPUs: no progress. */
+/* A recorder's answer takes memory of its worker, and a thread that allocates for the first time
+ * reads the number of CPUs: neither is progress. */
 static void discount_look(struct stuck_mind *mind)
 {
     struct traffic traffic;
@@ -246,7 +247,7 @@ void agent_discount_look(struct agent *agent)
             discount_look(&agent->stuck->minds[i]);
 }
 
-/* For the other nodes. */
+/* The other nodes need the time of this node's last progress. */
 static void send_moved(struct stuck_watch *watch)
 {
     const int count = list_running(watch);
@@ -258,7 +259,8 @@ static void send_moved(struct stuck_watch *watch)
     link_set_moved(watch->agent->link, moved_ms);
 }
 
-/* Not once it is being stopped: what saves the evidence would be seen, too. */
+/* Not while the workers are being stopped: the watch would take the saving of evidence for
+ * progress. */
 static bool is_watched(const struct agent *agent)
 {
     return agent->state == AGENT_RUNNING && agent->drained_by == 0 &&
@@ -277,7 +279,7 @@ static void on_seen(void *context, struct worker_seen *list, int count)
         struct stuck_mind *mind = &watch->minds[list[i].local_rank];
 
         if (mind->pid != list[i].pid)
-            continue; /* another one in its place */
+            continue; /* another worker in its place */
         mind->is_seen = list[i].is_seen;
         mind->answers = list[i].has_recorder;
         mind->place = list[i].place;
@@ -293,8 +295,8 @@ static void on_seen(void *context, struct worker_seen *list, int count)
     judge(watch);
 }
 
-/* Some worker has done nothing of late that others can see: else whoever holds up others makes progress, and
- * what they are in needs not be asked. */
+/* Some worker has done nothing for a while that others can see. Otherwise the rank that holds up
+ * others makes progress, and no look is needed. */
 static bool is_quiet(const struct stuck_watch *watch, uint64_t now_ms)
 {
     const uint64_t part_ms = limit_ms(watch) / STUCK_LOOK_PARTS;
@@ -341,7 +343,7 @@ static void on_time(void *context)
         if (is_quiet(watch, now_ms))
             start_look(watch, now_ms);
         else
-            watch->unread_ms = 0; /* what it is by now is not known */
+            watch->unread_ms = 0; /* without a look this is not known */
     }
     send_moved(watch);
     period_ms = period_ms < STUCK_PERIOD_MIN_MS   ? STUCK_PERIOD_MIN_MS
@@ -354,7 +356,7 @@ static void on_time(void *context)
 
 /* ---- What others ask --------------------------------------------------------------------- */
 
-/* A rank of another node waits, in what this node's recorders need not know. */
+/* A rank of another node waits in a call that this node's recorders may not know. */
 bool agent_find_more_stuck(struct agent *agent, const struct ct_failure *theirs,
                            struct ct_failure *out)
 {
@@ -393,7 +395,7 @@ char *agent_take_dump(const struct agent *agent, int local_rank)
 
 /* ---- Life ---------------------------------------------------------------------------- */
 
-/* A round begins: drops a look that runs, as its pids are of the previous round. */
+/* A round begins: drops a look that runs, because its pids are of the previous round. */
 void agent_start_stuck(struct agent *agent)
 {
     struct stuck_watch *watch = agent->stuck;

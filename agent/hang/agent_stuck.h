@@ -16,11 +16,11 @@ struct stuck_mind {
     char state;
     uint64_t bytes, memory_mib, switches;
     uint64_t moved_ms;         /* its bytes grew; at first: it started */
-    uint64_t rested_ms;        /* its first thread has not run since */
-    bool is_seen;              /* by the last look */
-    bool answers;              /* its recorder, then */
+    uint64_t rested_ms;        /* since then its first thread has not run */
+    bool is_seen;              /* at the last look */
+    bool answers;              /* at the last look its recorder answered */
     bool waits;                /* judged by that look */
-    struct recorder_view view; /* the last one that there was */
+    struct recorder_view view; /* the last one that came */
     struct live_place place;
     char *dump; /* owned; NULL: none */
     char call[STUCK_CALL_MAX];
@@ -29,20 +29,20 @@ struct stuck_mind {
 struct stuck_watch {
     struct agent *agent;
     struct loop_timer *timer;
-    struct worker_look *look; /* NULL: none is under way */
-    uint64_t look_ms;         /* when the next one is due */
-    uint64_t clock_ms; /* the wall clock was set: before that its times say nothing */
+    struct worker_look *look; /* NULL: no look is under way */
+    uint64_t look_ms;         /* when the next look is due */
+    uint64_t clock_ms; /* the wall clock was set then: do not use earlier times */
     int64_t wall_ahead_ms;
-    uint64_t unread_ms; /* no look since then could read any of them; 0: one could */
+    uint64_t unread_ms; /* since then no look could read a worker; 0: one could */
     bool has_reported_nobody;
     struct stuck_mind *minds; /* by local rank */
     struct stuck_rank *ranks; /* one more than there are workers */
-    int *local;               /* their local ranks */
+    int *local;               /* local ranks of `ranks` */
 };
 
 /* ---- agent_stuck_failure.c ----------------------------------------------------------------- */
 
-/* The failure of the suspect among `count` of watch->ranks; -1 in watch->local: it stands for ranks of other
- * nodes. */
+/* Writes the failure of the suspect among the `count` ranks of watch->ranks; -1 in watch->local: an
+ * entry for ranks of other nodes. */
 void agent_stuck_fill(struct ct_failure *out, const struct stuck_watch *watch,
                       int count, const struct stuck_report *report);

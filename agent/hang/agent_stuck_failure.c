@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is told of a rank that is stuck and reports no steps: what was seen, and nothing else. */
+/* The failure report of a rank that is stuck and reports no steps: only what was seen. */
 #include "agent/hang/agent_stuck.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ enum {
     WHAT_MAX_BYTES = 2 * RECORDER_NAME_MAX + 48
 };
 
-/* A failure that agent_stuck_fill() writes; all of it is borrowed for that call. */
+/* Arguments of agent_stuck_fill(); all pointers are borrowed for that call. */
 struct story {
     struct ct_failure *failure;
     const struct stuck_watch *watch;
@@ -34,7 +34,7 @@ static const struct stuck_mind *mind_at(const struct stuck_watch *watch, int ind
     return &watch->minds[watch->local[index]];
 }
 
-/* "gloo:all_reduce 8 of default_pg"; "a collective" where no recorder tells. */
+/* "gloo:all_reduce 8 of default_pg"; "a collective" if the recorder has no call. */
 static void format_call(char dst[WHAT_MAX_BYTES], const struct story *story, int index)
 {
     const struct recorder_call *call;
@@ -55,8 +55,8 @@ static bool is_in_same_call(const struct stuck_rank *a, const struct stuck_rank 
     return a->number == b->number && strcmp(a->group, b->group) == 0;
 }
 
-/* "ranks 0-2 wait", for those of this node in the call of `waiter`; "ranks of other nodes wait". Of how many
- * it is. */
+/* "ranks 0-2 wait": ranks of this node in the same call as `waiter`; "ranks of other nodes wait" if
+ * there are none. Returns how many. */
 static int format_waiting(char dst[LIST_MAX_BYTES], const struct story *story,
                           int waiter)
 {
@@ -154,7 +154,7 @@ static void add_place(const struct story *story)
         facts_add(story->failure, CT_FACT_IS_IN, "%s", where);
 }
 
-/* Where those wait that are in the call of the waiter, and the others that wait. */
+/* Adds one fact for each call in which ranks of this node wait, with their place in the code. */
 static void add_waiting(const struct story *story)
 {
     const struct stuck_watch *watch = story->watch;
@@ -172,7 +172,7 @@ static void add_waiting(const struct story *story)
                 !is_in_same_call(&watch->ranks[before], &watch->ranks[i])))
             before++;
         if (before < i)
-            continue; /* told with that one */
+            continue; /* added with rank `before` */
         format_call(call, story, i);
         (void)format_waiting(waiting, story, i);
         facts_add(
@@ -183,7 +183,8 @@ static void add_waiting(const struct story *story)
     }
 }
 
-/* The call that it waits in, and the waiter has left already, was not the same there. */
+/* The suspect waits in a call that the waiter has left already, and there the call had another name
+ * or size. */
 static void add_difference(const struct story *story)
 {
     const struct stuck_report *report = story->report;
@@ -203,7 +204,7 @@ static void add_difference(const struct story *story)
                   theirs->sizes, worker_at(story->watch, report->waiter)->rank);
 }
 
-/* Its own last call, and that it is not alone. */
+/* The suspect's last call, and how many ranks are in the same situation. */
 static void add_suspect(const struct story *story)
 {
     const struct stuck_report *report = story->report;
@@ -226,7 +227,7 @@ static void add_suspect(const struct story *story)
                   "the calls do not match: compare the scripts' lines in stack.txt");
 }
 
-/* With 0: a failure would have stopped the others before. */
+/* Workers that ended with 0: a worker that failed would have stopped the others before. */
 static void add_ended(const struct story *story)
 {
     const struct worker_group *group = story->watch->agent->group;

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --survive: a worker has failed, and the others go on in their processes; --survive-replace: another one is
- * started in its place, and they take it in.
+/* --survive: a worker has failed, and the others continue in their processes; --survive-replace: another worker
+ * is started in its place, and joins them.
  *
  *     state of the world  what happens                            what follows
- *     all well            a member fails                          its loss is told to all; undecided
+ *     all well            a member fails                          its loss is sent to all; undecided
  *                         a new worker asks                       all are told that it waits; all well
  *                         all members ask (grow)                  decision
- *                         a new worker fails                      replaced again; nobody else hears of it
+ *                         a new worker fails                      replaced again; no other worker is told
  *                         all members end with 0                  success; a new worker is stopped
- *     undecided           another member fails                    told, too; survive_ms begins anew
+ *     undecided           another member fails                    its loss is sent, too; survive_ms restarts
  *                         all members that run ask, and nothing
  *                         of a lost one lives                     decision
- *                         survive_ms, or no member is left        the first loss is told to the server as any failure
- *     decision            (at once)                               the next world is those that ask, new ones too; its
- *                                                                 number is one higher; all who asked hear it
- *                         somebody is lost, --survive-replace     a worker is started in its place; it is new: no
- *                         is not used up                          member yet, asked and waited for by nobody
+ *                         survive_ms, or no member is left        the first loss is reported to the server as a failure
+ *     decision            (at once)                               the next world has all that asked, new ones too; its
+ *                                                                 epoch is one higher; all that asked are told
+ *                         a rank is lost, --survive-replace       a worker is started in its place; it is new: no
+ *                         is not used up                          member yet, and no rank waits for it
  *
- * Who is a member is decided here alone, when all that might take themselves for one stand still: so two worlds
- * never live at once, growing or shrinking. The generation stays: no process of another one exists.
+ * Only this file decides which workers are members, and only while every worker that may be one waits: so two worlds
+ * never run at once, growing or shrinking. The generation does not change: no process of another one exists.
  *
- * So it is on one node. Where a run may have several, the server decides in place of this agent, by the same rule:
- * agent_world.c. */
+ * This holds for one node. Where a run may have several nodes, the server decides, by the same rule: agent_world.c. */
 #include <errno.h>
 #include <string.h>
 
@@ -51,14 +50,15 @@ static void emit_ready(const struct agent *agent, int rank)
     ct_event_end(&event);
 }
 
-/* Not where the round is about to end anyway. */
+/* False if the round is about to end anyway. */
 static bool may_go_on(const struct agent *agent)
 {
     return agent->state == AGENT_RUNNING && agent->drained_by == 0 &&
            agent->stop.reason == 0;
 }
 
-/* A new one; over several nodes one that nobody has been told of: else it may be in a world by now. */
+/* A new worker; over several nodes a new worker that has not asked: after it has asked it may be in
+ * a world. */
 static bool is_unknown(const struct agent *agent, int rank)
 {
     return worker_group_is_new(agent->group, rank) &&
@@ -76,7 +76,7 @@ bool agent_survives(void *context, const struct ct_failure *failure)
     char text[192];
 
     if (is_unknown(agent, failure->rank))
-        return true; /* they never had it */
+        return true; /* the others never had it as a member */
     if (!may_go_on(agent))
         return false;
     if (agent_shares_world(agent))
@@ -115,10 +115,10 @@ static void decide(struct agent *agent)
         agent_report_shrunk(agent, left - joined, after_ms);
     if (joined > 0)
         agent_report_grown(agent, joined, left);
-    worker_group_look_soon(agent->group); /* who is to be replaced */
+    worker_group_look_soon(agent->group); /* which ranks are to be replaced */
 }
 
-/* Over several nodes all of ours may be lost. */
+/* Over several nodes all workers of this node may be lost. */
 static bool is_used(const struct agent *agent)
 {
     return agent_shares_world(agent) ? worker_socket_was_used(agent->worker_socket)
@@ -133,7 +133,7 @@ bool agent_replaces(void *context, const struct ct_failure *failure)
     if (!may_go_on(agent))
         return false;
     if (worker_group_is_renewed(agent->group, failure->rank))
-        return true; /* its end is our doing, and not counted */
+        return true; /* this agent ended it on purpose: not counted */
     if (!is_used(agent) || agent->survival.replaced >= options->survive_replace)
         return false;
     agent->survival.replaced++;
@@ -203,7 +203,7 @@ bool agent_on_ask(void *context, int rank, uint64_t generation, pid_t pid)
     if (is_new)
         emit_ready(agent, rank);
     if (is_new && agent_shares_world(agent))
-        agent_send_grow(agent, rank); /* in front of the STILL that names it */
+        agent_send_grow(agent, rank); /* before the STILL that names it */
     agent_on_fewer(agent);
     if (is_new && !agent_shares_world(agent))
         worker_socket_send_grow(agent->worker_socket);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers whose timer ran out, and workers that the kernel does not let go. */
+/* Workers whose file timer ran out, and workers that the kernel does not release (D state). */
 #include <errno.h>
 #include <signal.h>
 
@@ -15,7 +15,7 @@ static int parse_timer(void *context, const char *line, size_t length,
     return options->parse_timer(options->context, line, length, out);
 }
 
-/* Every process of our user can write to the pipe; we signal only processes of workers. */
+/* Every process of our user can write to the pipe; we signal only processes of our workers. */
 static bool is_ours(void *context, pid_t pid)
 {
     return worker_group_has_process(((struct agent *)context)->group, pid);
@@ -43,7 +43,7 @@ int agent_open_file_timer(struct agent *agent, struct ctrun_error *err)
 
 /* ---- Uninterruptible sleep -------------------------------------------------------------- */
 
-/* As with a process that does not die: this node is not fit for another round. */
+/* As after a process that SIGKILL does not end: this node cannot run another round. */
 static void on_stuck(void *context, pid_t process, pid_t thread, const char *where,
                      uint64_t for_ms)
 {

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --survive over several nodes: who goes on is decided by the server (rendezvous/round/round_running.c), by the words
- * of all agents.
+/* --survive over several nodes: the server decides who continues (rendezvous/round/round_running.c), by the
+ * messages of all agents.
  *
- *     here                                         said to the server
- *     a worker fails                               LOSS; its others hear of it when it comes back from there, and
- *                                                  are freed from their collectives at once (--survive=torch)
+ *     here                                         sent to the server
+ *     a worker fails                               LOSS; the server sends it to all nodes: then the other workers
+ *                                                  are told, and freed from collectives at once (--survive=torch)
  *     all workers that run ask, and nothing of     STILL, with those that run
  *     a lost one lives
- *     a LOSS comes                                 (all workers hear of it); LOSS of no rank, when it is of a node,
- *                                                  and no worker here could ever ask
- *     a WORLD comes                                (those that asked hear it; it is the next one)
- *     --survive-replace: one in the place of a     GROW, and it is in STILL from then on
- *     lost rank asks
- *     a GROW comes                                 (all workers hear of it, and ask)
- *     we take the place of a lost node             STILL without our ranks, once they run; then as for one in the
- *                                                  place of a lost rank
- *     survive_ms without one after a LOSS of ours  FAILURE: the first of our losses that is not decided
+ *     a LOSS comes                                 (all workers are told); if a whole node is lost and no worker here
+ *                                                  has ever used the worker socket: LOSS with rank -1
+ *     a WORLD comes                                (those that asked are told; it is the next world)
+ *     --survive-replace: the new worker in a       GROW, and the new worker is in STILL from then on
+ *     lost rank's place asks
+ *     a GROW comes                                 (all workers are told, and ask)
+ *     we take the place of a lost node             STILL without our ranks, once they run; then as for a new worker
+ *                                                  in a lost rank's place
+ *     survive_ms after a LOSS of ours, no WORLD    FAILURE: the first of our losses that is not decided
  *
- * STILL is true until the next WORLD: the workers do nothing before. Only a LOSS of ours takes it back; so where that
- * and a WORLD cross, the lost one is in that world, and the next one follows. */
+ * STILL holds until the next WORLD: the workers do nothing before. Only a LOSS of ours withdraws STILL; if that LOSS
+ * and a WORLD cross, the lost rank is in that world, and another world follows. */
 #include <string.h>
 
 #include "agent/node/agent_private.h"
@@ -99,8 +99,8 @@ static int count_ranks(const uint8_t ranks[CT_WORLD_BYTES])
     return count;
 }
 
-/* `message` has neither the ranks of the lost node nor ours yet. It may come before START, which the link may hold back
- * (link_lease.c). */
+/* `message` has neither the ranks of the lost node nor ours yet. It may come before START, because
+ * the link may hold START back (link_lease.c). */
 static void begin_outside(struct agent *agent, const struct ct_world *message)
 {
     agent->survival.epoch = message->epoch;
@@ -109,7 +109,7 @@ static void begin_outside(struct agent *agent, const struct ct_world *message)
     memcpy(agent->survival.ranks, message->ranks, sizeof agent->survival.ranks);
 }
 
-/* What is known may be older than the workers: other nodes start theirs sooner. */
+/* The state here may be of an older round: other nodes may start their workers sooner. */
 static void renew(struct agent *agent)
 {
     const struct ct_start *start = &agent->start;
@@ -188,7 +188,7 @@ bool agent_lose_rank(struct agent *agent, const struct ct_failure *failure)
     return true;
 }
 
-/* Sent once a decision, and again only if the ranks that wait have changed. */
+/* Sent once for each decision, and again only if the ranks that wait have changed. */
 void agent_send_still(struct agent *agent)
 {
     struct ct_still *sent = &agent->survival.still;
@@ -200,7 +200,7 @@ void agent_send_still(struct agent *agent)
     count = worker_group_list_still(agent->group, still.ranks, sizeof still.ranks);
     if (count < 0 || (count == 0 && !worker_group_find_loss(agent->group) &&
                       !worker_group_has_new(agent->group)))
-        return; /* somebody is at work, or all have ended */
+        return; /* some worker is at work, or all have ended */
     if (sent->generation == still.generation && sent->epoch == still.epoch &&
         memcmp(sent->ranks, still.ranks, sizeof still.ranks) == 0)
         return;
@@ -254,7 +254,7 @@ static void emit_node(const struct agent *agent, const struct ct_loss *message)
     ct_event_end(&event);
 }
 
-/* Its ranks are lost with it, and nobody else tells of them here. */
+/* The ranks of a lost node are lost with it: no other message names them. */
 static void on_lost_node(struct agent *agent, const struct ct_loss *message)
 {
     const struct agent_options *options = agent->options;
@@ -273,15 +273,15 @@ static bool is_for_us(const struct agent *agent, uint64_t generation)
            generation == agent->start.generation;
 }
 
-/* `losses` counts those of the round, and the server sends them in order: one that is not higher is known.
- * agent_lose_rank() has taken our own ranks from `left`. */
+/* `losses` counts the losses of the round, and the server sends them in order: a LOSS whose count
+ * is not higher is known. agent_lose_rank() has removed our own ranks from `left`. */
 void agent_on_loss(struct agent *agent, const struct ct_loss *message)
 {
     if (!is_for_us(agent, message->generation))
         return;
     renew(agent);
     if (message->losses <= agent->survival.losses)
-        return; /* told again after a break */
+        return; /* sent again after a broken connection */
     if (!agent_is_undecided(agent))
         agent->survival.since_ms = ct_now_ms();
     agent->survival.losses = message->losses;
@@ -289,7 +289,7 @@ void agent_on_loss(struct agent *agent, const struct ct_loss *message)
         agent->survival.left -= (int)message->count;
     else if (!is_own(agent, message->rank))
         agent->survival.left -= is_in(agent->survival.ranks, message->rank);
-    if (agent->survival.left < 0) /* the count has those that ended with 0, too */
+    if (agent->survival.left < 0) /* `count` includes ranks that ended with 0 */
         agent->survival.left = 0;
     (void)ct_copy(agent->survival.text, sizeof agent->survival.text,
                   message->text); /* same size */
@@ -303,7 +303,8 @@ void agent_on_loss(struct agent *agent, const struct ct_loss *message)
     agent_send_still(agent);
 }
 
-/* New ones alone have nothing to go on with: who was left before has ended, and so do they. */
+/* False: the new world has new workers only. They have no state to continue with: all members have
+ * ended, so the new workers end, too. */
 static bool goes_on(const struct agent *agent, const struct ct_world *message)
 {
     for (size_t i = 0; i < sizeof message->ranks; i++)
@@ -312,7 +313,7 @@ static bool goes_on(const struct agent *agent, const struct ct_world *message)
     return false;
 }
 
-/* One that asked when our STILL was on its way is in none of it. */
+/* A worker that asked while our STILL was on its way is in no STILL yet. */
 static void send_grow_again(struct agent *agent)
 {
     for (int i = 0; i < worker_group_count(agent->group); i++) {
@@ -336,9 +337,9 @@ static void emit_store(const struct agent *agent)
     ct_event_end(&event);
 }
 
-/* Workers that are started later get the new address; those that run and have asked get it with WORLD. A new one of
- * --survive=torch that has not asked may be dialling the store that is lost: another one is started for it. One of the SDK
- * asks before it connects. */
+/* Workers that are started later get the new address; those that run and have asked get it with WORLD. With
+ * --survive=torch a new worker that has not asked may be connecting to the lost store: another worker is started in its
+ * place. A worker that uses the SDK asks before it connects. */
 static void move_store(struct agent *agent, const struct ct_world *message)
 {
     struct ct_start *start = &agent->start;
@@ -356,7 +357,8 @@ static void move_store(struct agent *agent, const struct ct_world *message)
     emit_store(agent);
 }
 
-/* The losses that it takes account of are over; where nobody is left one of them is the failure. */
+/* The losses that `message` counts are decided; if no member is left, one of the losses is the
+ * failure. */
 static void on_world(struct agent *agent, const struct ct_world *message)
 {
     struct ct_worker_world world = {.epoch = message->epoch, .losses = message->losses};
