@@ -24,15 +24,15 @@ enum hold_state {
 };
 
 struct entry {
-    struct ct_list node; /* hold->entries: in the order of their begin */
+    struct ct_list node; /* hold->entries: in the order in which they were begun */
     enum hold_state state;
-    struct hold_client *client; /* NULL: it has gone */
+    struct hold_client *client; /* NULL: the client has gone */
     int rank;
-    int folder, memory; /* -1: not yet */
+    int folder, memory; /* memory: -1 until the commit */
     uint64_t device, inode;
     char name[sizeof((struct ct_worker_hold *)NULL)->name];
     char path[sizeof((struct ct_worker_hold *)NULL)->path];
-    uint64_t bytes; /* reserved, then had */
+    uint64_t bytes; /* reserved at begin; after the commit the real size */
     uint32_t crc;
     uint64_t committed_ms, deadline_ms;
     struct hold_writer *writer;       /* WRITING */
@@ -46,7 +46,7 @@ struct hold_client {
     int rank;
     bool is_waiting; /* for the answer to `request` */
     struct ct_worker_hold request;
-    int folder; /* of a begin that waits; -1 */
+    int folder; /* of a begin that waits; -1: none */
 };
 
 struct hold {
@@ -54,8 +54,8 @@ struct hold {
     struct ct_list entries, clients;
     uint64_t bytes; /* of all entries */
     int writers;
-    bool is_busy; /* on_idle() is owed */
-    int pipe;     /* where threads put what they have done */
+    bool is_busy; /* on_idle() is still to be called */
+    int pipe;     /* by which threads return results */
     struct loop_watch *done;
     struct loop_timer *timer; /* the next deadline */
 };
@@ -106,7 +106,7 @@ static int count_of_rank(const struct hold *hold, int rank)
     return count;
 }
 
-/* What its client has begun; NULL: nothing. */
+/* The entry that its client is making; NULL: none. */
 static struct entry *find_making(const struct hold_client *client)
 {
     struct ct_list *it;
@@ -120,7 +120,7 @@ static struct entry *find_making(const struct hold_client *client)
     return NULL;
 }
 
-/* The last one that the rank has committed; NULL: none. */
+/* The entry that the rank committed last; NULL: none. */
 static struct entry *find_last(const struct hold *hold, int rank)
 {
     struct ct_list *it;
@@ -142,7 +142,7 @@ static bool is_file(const struct entry *entry, uint64_t device, uint64_t inode,
            strcmp(entry->name, name) == 0;
 }
 
-/* The last one of this file that anybody has committed, unless it is lost. */
+/* The entry that was committed last for this file, by any rank, unless it is lost. */
 static struct entry *find_file(const struct hold *hold,
                                const struct ct_worker_hold *request)
 {
@@ -159,7 +159,7 @@ static struct entry *find_file(const struct hold *hold,
     return last && last->state != HOLD_LOST ? last : NULL;
 }
 
-/* All of a rank's that have an end, but the last one that it committed. */
+/* Forgets the rank's entries that are written or lost, except the one that it committed last. */
 static void forget_old(struct hold *hold, int rank)
 {
     const struct entry *last = find_last(hold, rank);
@@ -173,7 +173,7 @@ static void forget_old(struct hold *hold, int rank)
     }
 }
 
-/* What is on the disk and whose worker has gone makes room. */
+/* Frees entries that are on the disk and whose worker has gone, to make room. */
 static bool make_room(struct hold *hold, uint64_t bytes)
 {
     struct ct_list *it, *keep;
@@ -224,7 +224,7 @@ static bool reserve(struct hold_client *client, struct entry *entry, uint64_t by
     return false;
 }
 
-/* False: two of its rank are here, and there may be room for a third one later. */
+/* False: the rank has two entries, so the client waits until one can be forgotten. */
 static bool try_begin(struct hold_client *client)
 {
     struct hold *hold = client->hold;
@@ -315,7 +315,7 @@ static void try_all(struct hold *hold)
 
 /* ---- To the disk ------------------------------------------------------------------------ */
 
-/* It has its end: result. */
+/* The entry is WRITTEN or LOST now: see its result. */
 static void settle(struct hold *hold, struct entry *entry)
 {
     const struct ctrun_error *why = NULL;
@@ -348,7 +348,7 @@ static void lose(struct hold *hold, struct entry *entry, int code, const char *w
     settle(hold, entry);
 }
 
-/* A file gets what was committed for it in that order, one at a time. */
+/* The entries of one file are written in the order of their commits, one at a time. */
 static bool is_next(const struct hold *hold, const struct entry *entry)
 {
     struct ct_list *it;
@@ -385,7 +385,7 @@ static void start(struct hold *hold, struct entry *entry)
     hold->writers++;
 }
 
-/* What waits for a thread or for its time to be over. */
+/* Starts entries that wait for a thread, ends those whose time is over, and sets the timer. */
 static void go_on(struct hold *hold)
 {
     const uint64_t now_ms = ct_now_ms();
@@ -429,7 +429,7 @@ static void on_done(void *context, unsigned events)
         struct entry *entry = result.entry;
 
         if (!entry)
-            continue; /* given up: it is counted no more */
+            continue; /* its entry was given up before and counts no more */
         hold->writers--;
         entry->result = result;
         settle(hold, entry);
@@ -450,7 +450,7 @@ void hold_cancel(struct hold *hold, const char *why)
     go_on(hold);
 }
 
-/* ---- What workers say ------------------------------------------------------------------- */
+/* ---- Requests of workers ----------------------------------------------------------------- */
 
 /* A memfd that has exactly what was reported, and no more than was reserved. */
 static bool is_memory(int fd, uint64_t bytes)
@@ -480,7 +480,7 @@ static int commit(struct hold_client *client, int *fd)
     entry->committed_ms = ct_now_ms();
     entry->deadline_ms = entry->committed_ms + HOLD_WRITE_MS +
                          entry->bytes / HOLD_WRITE_BYTES_PER_MS;
-    /* Behind all others that were committed: it is the last one now. */
+    /* Moved behind all others that were committed: it is the last one now. */
     ct_list_remove(&entry->node);
     ct_list_add(&hold->entries, &entry->node);
     forget_old(hold, client->rank);
@@ -534,7 +534,7 @@ int hold_on_request(struct hold_client *client, const struct ct_worker_hold *req
 {
     int rc = CTRUN_E_PROTOCOL;
 
-    if (!client->is_waiting) { /* else it has not had its answer to the one before */
+    if (!client->is_waiting) { /* else the last request has no answer yet */
         client->request = *request;
         client->is_waiting = true;
         rc = obey(client, &fd);
@@ -618,7 +618,7 @@ void hold_destroy(struct hold *hold)
     ct_list_for_each_safe(it, keep, &hold->entries)
         forget(hold, ct_list_entry(it, struct entry, node));
     while (hold->done && hold_writer_read(loop_watch_fd(hold->done), &result))
-        ; /* what was done before it was given up */
+        ; /* results that came before they were given up */
     loop_watch_close(hold->done);
     loop_timer_close(hold->timer);
     close_fd(&hold->pipe);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints that workers have put into memory (a memfd), whose descriptor this process has too: they
- * outlive the worker, and a thread writes them to the disk.
+/* Checkpoints that workers have put into memory (a memfd), whose descriptor this process has
+ * too: they outlive the worker, and a thread writes them to the disk.
  *
  *     begin ──> MAKING ──commit──> QUEUED ──a thread is free──> WRITING ──> WRITTEN
  *                 │ drop, the connection ends      └──── too late, cancelled ────┴──> LOST
  *                 └──> (freed)                                  │ no room, changed bytes ┘
  *
- * A rank has one in the making and one behind it: a begin waits while two that were committed are not on
- * the disk. What was committed stays, also when it is WRITTEN, until the rank commits the next one or the
- * run ends; of workers that are gone it makes room for others.
+ * A rank may make one while another one is written: a begin waits while two committed ones are
+ * not on the disk. A committed one stays in memory, also when it is WRITTEN, until the rank
+ * commits the next one or the run ends; if its worker is gone and room is needed, it is freed.
  *
- * Nothing is believed of a worker but what its memory's sum proves: bytes that differ from it are never
- * named. The loop touches no disk. */
+ * A worker is not trusted: bytes that do not match their checksum never get the file's name. The
+ * loop touches no disk. */
 #pragma once
 
 #include "agent/loop/loop.h"
@@ -21,42 +21,43 @@
 struct hold;
 struct hold_client; /* one connection of a worker */
 
-/* What became of one that was committed. */
+/* Result of an entry that was committed. */
 struct hold_end {
     int rank;
-    const char *path; /* as its worker called it */
+    const char *path; /* its file, as the worker named it */
     uint64_t bytes;
-    uint64_t took_ms;              /* since the commit */
-    bool is_left;                  /* its worker had gone before */
+    uint64_t took_ms;              /* time since the commit */
+    bool is_left;                  /* its worker had gone before the end */
     const struct ctrun_error *why; /* NULL: it is on the disk */
 };
 
 struct hold_options {
     struct loop *loop;
-    uint64_t max_bytes; /* of all that is held; 0: find_max_bytes() is called, once */
+    /* limit of all that is held; 0: find_max_bytes() is called, once */
+    uint64_t max_bytes;
     uint64_t (*find_max_bytes)(void);
-    /* Any thread: false when nothing may be written any more. NULL: it may. */
+    /* Any thread: false when no file may be written any more. NULL: always allowed. */
     bool (*may_write)(void);
     void *context;
-    /* Sends it, with the descriptor, which stays ours; -1: none. */
+    /* Sends the reply, with memory's descriptor, which stays ours; -1: none. */
     void (*reply)(void *context, void *peer, const struct ct_worker_hold_reply *reply,
                   int fd);
     void (*on_end)(void *context, const struct hold_end *end);
-    /* What was committed is on the disk or lost. */
+    /* All committed entries are on the disk or lost. */
     void (*on_idle)(void *context);
 };
 
 int hold_create(struct hold **out, const struct hold_options *options);
-/* What is not written by now is lost. NULL is fine. */
+/* Entries not written by now are lost. NULL is fine. */
 void hold_destroy(struct hold *hold);
 /* NULL: out of memory. `peer` comes back in reply(). */
 struct hold_client *hold_join(struct hold *hold, void *peer, int rank);
-/* Its worker has gone, or said that it goes. NULL is fine. */
+/* Its worker has ended or closes its connection. NULL is fine. */
 void hold_leave(struct hold_client *client);
-/* Takes fd (-1: none came). 0, or CTRUN_E_PROTOCOL: no worker of ours says that. */
+/* Takes fd (-1: none came). 0, or CTRUN_E_PROTOCOL: not a valid request at this point. */
 int hold_on_request(struct hold_client *client, const struct ct_worker_hold *request,
                     int fd);
-/* Something that was committed is not on the disk, and not lost yet. */
+/* True while a committed entry is neither on the disk nor lost. */
 bool hold_is_busy(const struct hold *hold);
-/* All such is lost now. */
+/* All such entries are lost now. */
 void hold_cancel(struct hold *hold, const char *why);

@@ -16,16 +16,16 @@
 
 enum writer_state {
     WRITER_RUNS,
-    WRITER_GIVEN_UP, /* the thread frees it */
-    WRITER_IS_DONE,  /* it is in the pipe, and who reads it there frees it */
+    WRITER_GIVEN_UP, /* the thread frees the writer */
+    WRITER_IS_DONE,  /* it is in the pipe, and the reader of the pipe frees it */
 };
 
 struct hold_writer {
     struct hold_writer_job job;
     char name[256];
-    int done;         /* the thread's, once it runs */
+    int done;         /* the thread's own, once it runs */
     atomic_int state; /* enum writer_state */
-    bool is_given_up; /* IS_DONE, and nobody wants to hear of it */
+    bool is_given_up; /* given up after IS_DONE: the result is not wanted */
     struct hold_writer_result result;
 };
 
@@ -56,7 +56,8 @@ static int look(struct hold_writer *writer)
     return 0;
 }
 
-/* By its descriptor: the folder of the worker, whatever this process sees under that path. */
+/* Uses the folder's descriptor: the worker's folder, even if its path leads elsewhere in this
+ * process. */
 static void *run(void *context)
 {
     struct hold_writer *writer = context;
@@ -85,10 +86,10 @@ static void *run(void *context)
         (void)ct_format(writer->result.text, sizeof writer->result.text, "%s",
                         strerror(-rc));
     else
-        (void)look(writer); /* else nobody takes it for this one */
+        (void)look(writer); /* on failure the file is not recognized later */
     if (atomic_exchange(&writer->state, WRITER_IS_DONE) == WRITER_GIVEN_UP ||
         write(done, &writer, sizeof writer) != sizeof writer)
-        destroy(writer); /* nobody is there to hear it */
+        destroy(writer); /* no reader is left */
     close(done);
     return NULL;
 }
@@ -118,7 +119,7 @@ void hold_writer_give_up(struct hold_writer *writer)
     int runs = WRITER_RUNS;
 
     if (!atomic_compare_exchange_strong(&writer->state, &runs, WRITER_GIVEN_UP))
-        writer->is_given_up = true; /* ours: it is in the pipe */
+        writer->is_given_up = true; /* already in the pipe, so it is ours to mark */
 }
 
 bool hold_writer_read(int done, struct hold_writer_result *out)
@@ -128,7 +129,7 @@ bool hold_writer_read(int done, struct hold_writer_result *out)
     if (read(done, &writer, sizeof writer) != sizeof writer)
         return false;
     (void)atomic_load(
-        &writer->state); /* behind it what the thread has written is ours */
+        &writer->state); /* acquire: makes the thread's writes visible here */
     *out = writer->result;
     if (writer->is_given_up)
         out->entry = NULL;

@@ -13,22 +13,23 @@ struct hold_writer_job {
     uint64_t bytes;
     uint32_t crc;
     bool (*may_write)(void);
-    void *entry; /* comes back */
+    void *entry; /* returned with the result */
 };
 
 struct hold_writer_result {
-    void *entry; /* NULL: it was given up */
-    int code;    /* 0: it is on the disk, as this file */
+    void *entry; /* NULL: the writer was given up */
+    int code;    /* 0: it is on the disk, with this inode and time */
     uint64_t inode;
     uint64_t mtime_ns;
     char text[512];
 };
 
-struct hold_writer; /* one that writes */
+struct hold_writer; /* a thread that writes one file */
 
-/* NULL: no memory, descriptor or thread. It ends with a result in the pipe `done`. */
+/* NULL: no memory, descriptor or thread. At its end a result is written to the pipe `done`. */
 struct hold_writer *hold_writer_start(const struct hold_writer_job *job, int done);
-/* Nothing is named any more, and nobody hears of it. */
+/* The file gets no name any more, and the result is dropped. */
 void hold_writer_give_up(struct hold_writer *writer);
-/* The next one of the pipe, which does not block; frees it. False: there is none. */
+/* Reads the next result from the pipe, without blocking, and frees its writer. False: there is
+ * none. */
 bool hold_writer_read(int done, struct hold_writer_result *out);
