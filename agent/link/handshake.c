@@ -16,8 +16,9 @@ static bool has_secret(const struct handshake *handshake)
     return has_token(handshake) || handshake->uses_munge;
 }
 
-/* What both proofs cover. Each side's nonce keeps an old proof from being played again; the opening (RESUME and
- * HELLO as they were sent) and the keys cannot be changed by somebody in between. */
+/* What both proofs cover. Each side's nonce prevents the replay of an old proof; the opening
+ * (RESUME and HELLO as they were sent) and the keys are covered, so that an attacker in between
+ * cannot change them. */
 static struct ct_auth_scope scope_of(const struct handshake *handshake)
 {
     const bool is_sealed = handshake->wants_seal;
@@ -59,7 +60,7 @@ int handshake_begin(struct handshake *handshake, const struct ct_resume *resume,
     const struct ct_message message = {CT_MESSAGE_HELLO, .hello = &handshake->hello};
     int rc;
 
-    /* Nothing of the last connection counts on this one. */
+    /* The state of the last connection does not count on this one. */
     handshake->is_proven = handshake->has_offer = false;
     handshake->hello = *hello;
     memset(handshake->server_nonce, 0, sizeof handshake->server_nonce);
@@ -71,7 +72,7 @@ int handshake_begin(struct handshake *handshake, const struct ct_resume *resume,
     rc = append_resume(resume, out);
     if (rc == 0 && has_secret(handshake))
         rc = ct_auth_make_nonce(handshake->hello.nonce);
-    /* After the nonce: the hash covers it. */
+    /* After the nonce, because the hash covers the nonce. */
     if (rc == 0)
         rc = ct_auth_hash_opening(handshake->opening, resume, &handshake->hello);
     if (rc == 0 && (handshake->uses_munge || handshake->wants_seal))
@@ -125,7 +126,7 @@ static int on_challenge(struct handshake *handshake,
     return ct_message_encode(out, &message);
 }
 
-/* Made with the server's name in it (auth.h): our own proof, sent back to us, is none. */
+/* The proof covers the server's role (auth.h): our own proof, sent back to us, is not valid. */
 static int on_proof(struct handshake *handshake, const struct ct_proof *message,
                     struct ctrun_error *err)
 {
@@ -146,8 +147,8 @@ static int on_proof(struct handshake *handshake, const struct ct_proof *message,
     return 0;
 }
 
-/* Each of these comes once: what comes twice, or out of turn, ends the connection. Nothing that
- * the server says counts before on_proof() has checked its proof. */
+/* Each of these messages comes once: a second one, or one out of order, ends the connection. No
+ * message of the server counts before on_proof() has checked its proof. */
 int handshake_on_message(struct handshake *handshake, const struct ct_message *message,
                          struct ct_buf *out, struct ctrun_error *err)
 {

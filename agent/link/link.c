@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the link is made of, and what is known of it. */
+/* Opening and closing of the link, its settings, and queries of its state. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -12,12 +12,12 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 
-/* What the options point to is kept, and outlives the link; timers and buffers are the link's. No socket yet: that
- * is link_connect()'s. */
+/* Objects that the options point to are kept, and outlive the link; the link owns timers and
+ * buffers. It has no socket yet: link_connect() opens one. */
 int link_open(struct link **out, const struct link_options *options,
               struct ctrun_error *err)
 {
-    struct link *link = ct_secret_zalloc(sizeof *link); /* the token */
+    struct link *link = ct_secret_zalloc(sizeof *link); /* holds the token */
 
     if (!link)
         return ct_fail(err, -ENOMEM, "link: out of memory");
@@ -81,7 +81,7 @@ uint64_t link_deadline_ms(const struct link *link)
     return node_lease_deadline_ms(&link->lease);
 }
 
-/* Not while an attempt is under way: whether it becomes a connection is not known. */
+/* False during an attempt: it may not become a connection. */
 bool link_get_ends(const struct link *link, struct ct_addr *local,
                    struct ct_addr *remote)
 {
@@ -102,8 +102,8 @@ void link_set_moved(struct link *link, uint64_t moved_ms)
     link->moved_ms = moved_ms;
 }
 
-/* The loop has ended by now, so this may wait: the last message of a node, LEAVE or STOPPED, is in the queue, and a
- * server that does not get it waits a whole lease for this node. */
+/* The loop has ended by now, so this function may block: the last message of a node, LEAVE or
+ * STOPPED, is in the queue, and a server that does not get it waits a whole lease for this node. */
 void link_close(struct link *link, uint64_t timeout_ms)
 {
     const uint64_t deadline_ms = ct_deadline_ms(timeout_ms);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of the link, and the end of a connection or an attempt: what is tried next, and for how
- * long. Sending is here, too, since it may be what finds out. */
+/* The state of the link, and the end of a connection or an attempt: what is tried next, and for
+ * how long. Sending is here, too, because a send may be the first to notice the end. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -43,9 +43,8 @@ void link_set_state(struct link *link, enum link_state state, const char *why)
     link->state = state;
 }
 
-/* The fence first: the descriptor may be another's as soon as it is closed. Bytes
- * that were not sent or not read are dropped; what they said is said again after
- * RESUMED. */
+/* The fence first: once the descriptor is closed, its number may belong to another file. Unsent
+ * and unread bytes are dropped; the agent sends what still matters again after RESUMED. */
 static void drop_socket(struct link *link)
 {
     fence_set_socket(-1);
@@ -63,7 +62,7 @@ static void drop_socket(struct link *link)
 void link_go_down(struct link *link, const struct ctrun_error *why)
 {
     const struct ctrun_error copy =
-        *why; /* may be link->why, and the callback may connect */
+        *why; /* copied: may be link->why, and the callback may connect */
 
     drop_socket(link);
     loop_timer_stop(link->attempt);
@@ -80,22 +79,22 @@ void link_go_down(struct link *link, const struct ctrun_error *why)
     link->options.on_down(link->options.context, &copy);
 }
 
-/* No word from the server's host either: it may be there, and the way to it broken. */
+/* The server's host was silent, too: the server may be alive and the network to it broken. */
 static bool is_silence(int rc)
 {
     return rc == -ETIMEDOUT || rc == -EHOSTUNREACH || rc == -ENETUNREACH;
 }
 
-/* A random time from half of this on. */
+/* A random time between half of time_ms and time_ms. */
 static uint64_t spread(uint64_t time_ms)
 {
     uint16_t random = 0;
 
-    (void)!getrandom(&random, sizeof random, GRND_NONBLOCK); /* 0 will do */
+    (void)!getrandom(&random, sizeof random, GRND_NONBLOCK); /* on failure 0 is used */
     return time_ms / 2 + random % (time_ms / 2 + 1);
 }
 
-/* The network answers, and nobody is at that end. */
+/* The network answers, but no server is at that address. */
 static bool is_nobody_there(int rc)
 {
     return rc == -ECONNREFUSED || rc == -EHOSTUNREACH;
@@ -108,9 +107,8 @@ static const char *describe(int rc)
                : strerror(-rc);
 }
 
-/* The addresses are tried in turn; after the last one comes a pause, twice as long
- * each time. While nodes resume it is short and random instead: all of them have
- * lost the same server. */
+/* The addresses are tried in turn; after the last one comes a pause, twice as long each time.
+ * While resuming the pause is short and random instead: all nodes have lost the same server. */
 void link_fail_attempt(struct link *link, int rc, const char *what)
 {
     char address[CT_ADDR_TEXT_MAX];
@@ -139,7 +137,7 @@ void link_fail_attempt(struct link *link, int rc, const char *what)
         link->pause_ms = pause_ms * 2 < LINK_PAUSE_MAX_MS ? pause_ms * 2
                                                           : LINK_PAUSE_MAX_MS;
     }
-    if (link->is_resuming) { /* all nodes of a run have lost the same server */
+    if (link->is_resuming) { /* random, since all nodes of a run have lost the same server */
         link->was_silent = is_silence(rc);
         pause_ms = spread(pause_ms < LINK_RESUME_PAUSE_MS ? pause_ms
                                                           : LINK_RESUME_PAUSE_MS);
@@ -162,8 +160,8 @@ static bool can_resume(const struct link *link)
            link->options.get_resume_state(link->options.context) != 0;
 }
 
-/* The timer of silence ends the attempts from here on: when the lease is over there
- * is nothing to come back to. */
+/* From here on the silence timer ends the attempts: when the lease is over the membership cannot
+ * be resumed. */
 static void begin_resume(struct link *link, const struct ctrun_error *why)
 {
     drop_socket(link);
@@ -181,8 +179,8 @@ static void begin_resume(struct link *link, const struct ctrun_error *why)
                                (uint64_t)ct_left_ms(link->deadline_ms));
 }
 
-/* A server that says what it may not say now (-EPROTO) is not resumed with: it would
- * do so again. */
+/* After a message that the server may not send now (-EPROTO) the link does not resume: the
+ * server would send it again. */
 void link_fail_connection(struct link *link, int rc, const char *what)
 {
     struct ctrun_error why;
@@ -229,8 +227,8 @@ bool link_flush(struct link *link)
     return true;
 }
 
-/* What cannot be sent now is not kept: its sender says it again when the link is
- * back, if it still holds. */
+/* A message that cannot be sent now is not kept: its sender repeats it when the link is UP
+ * again, if it still holds. */
 void link_send(struct link *link, const struct ct_message *message)
 {
     int rc;

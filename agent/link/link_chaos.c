@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Faults of ctrunctl chaos in the connection: it is cut, or messages are sent late. */
+/* Faults of ctrunctl chaos in the connection: it is cut, or messages are delayed. */
 #include <errno.h>
 
 #include "agent/link/link_private.h"

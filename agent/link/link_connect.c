@@ -19,7 +19,8 @@ void link_connect(struct link *link, uint64_t timeout_ms)
     memset(&link->why, 0, sizeof link->why);
     link_set_state(link, LINK_CONNECTING, "asked to");
     loop_timer_set(link->talk, LINK_CONNECTING_FIRST_MS);
-    loop_timer_set(link->attempt, 0); /* callbacks come from the loop only */
+    /* callbacks come only from the loop, never from here */
+    loop_timer_set(link->attempt, 0);
 }
 
 void link_seek(struct link *link, uint64_t timeout_ms)
@@ -28,7 +29,8 @@ void link_seek(struct link *link, uint64_t timeout_ms)
     link->is_resuming = link->ticket.key != 0;
 }
 
-/* A connection that is up stays, and its address with it: `servers` is read until the next attempt asks `find`. */
+/* A connection that is UP stays, with its address: `servers` is used until the next attempt
+ * calls `find`. */
 void link_find_servers(struct link *link,
                        size_t (*find)(void *context, struct ct_addr *out, size_t max))
 {
@@ -58,11 +60,12 @@ static void set_socket_options(int fd, uint64_t lost_after_ms)
     const unsigned timeout_ms = (unsigned)lost_after_ms;
 
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    /* What cannot be delivered for so long fails: the kernel's own patience is 15 minutes. */
+    /* Data that cannot be delivered for so long break the connection: the kernel's own limit is
+     * 15 minutes. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
 }
 
-/* Another host than a moment ago: from its first address on. */
+/* If the server is another one than before, starts with its first address. */
 static void find_servers(struct link *link)
 {
     struct ct_addr now[CT_ADDRS_MAX] = {0};
@@ -107,7 +110,7 @@ static void try_server(struct link *link)
         link_fail_attempt(link, rc, "connect");
         return;
     }
-    /* It takes fd, on failure, too. */
+    /* Takes fd, on failure, too. */
     link->socket = loop_watch_open(link->options.loop, fd, link_on_socket, link);
     if (!link->socket) {
         link_fail_attempt(link, -ENOMEM, "connect");
@@ -125,7 +128,7 @@ void link_on_attempt(void *context)
 {
     struct link *link = context;
 
-    /* A last try that was cut short would only hide the reason. */
+    /* A very short last attempt would only hide the reason of the one before. */
     if (ct_left_ms(link->deadline_ms) == 0 && link->why.code != 0)
         link_go_down(link, &link->why);
     else if (link->socket)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes that leave late. They leave in the order in which they were queued: those that were there when the timer was
- * set may leave when it ends. */
+/* Delayed bytes. They leave in the order in which they were queued: bytes that were queued when
+ * the timer was set may leave when it fires. */
 #include "agent/link/link_private.h"
 
 size_t link_sendable(const struct link *link)

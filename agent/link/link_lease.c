@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The timers of node_lease.h: heartbeats, and the look whether the server is silent. */
+/* The timers of node_lease.h: heartbeats, and the check for a silent server. */
 #include <errno.h>
 
 #include "agent/guard/fence.h"
@@ -14,7 +14,8 @@ void link_await_silence(struct link *link)
                    (uint64_t)ct_left_ms(node_lease_next_look_ms(&link->lease)));
 }
 
-/* The server's host has every heartbeat: it will read them before it counts us as lost. */
+/* The server's host has received every heartbeat: the server will read them before it counts us
+ * as lost. */
 static bool is_all_there(const struct link *link)
 {
     struct ct_tcp_view view;

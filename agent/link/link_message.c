@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server says: the handshake, then everything that the agent hears of. */
+/* Messages from the server: the handshake, then all messages for the agent. */
 #include <errno.h>
 #include <sys/socket.h>
 
@@ -27,8 +27,8 @@ static void send_peer(struct link *link)
         link_send(link, &(struct ct_message){CT_MESSAGE_PEER, .peer = &peer});
 }
 
-/* The first one tells whether the server sees the end of this connection that is ours; later
- * ones only want to be acknowledged. */
+/* The first CT_PEER tells whether the server sees our own end of this connection (no proxy
+ * between); later ones only ask for an acknowledgement. */
 static void on_peer(struct link *link, const struct ct_peer *message)
 {
     if (link->is_direct || message->port != own_port(link))
@@ -37,7 +37,7 @@ static void on_peer(struct link *link, const struct ct_peer *message)
     fence_set_socket(loop_watch_fd(link->socket));
 }
 
-/* Workers of the world that we come back with. */
+/* Whether workers of the world live that we resume with. */
 static enum node_lease_workers get_workers(const struct link *link)
 {
     if (!link->is_resuming)
@@ -49,8 +49,8 @@ static enum node_lease_workers get_workers(const struct link *link)
     }
 }
 
-/* Its word counts for nothing here: another server has been elected since, or it serves another
- * founding of the run. */
+/* Why this server is not accepted: another server has been elected since, or it serves another
+ * instance of the run. NULL: it is accepted. */
 static const char *check_welcome(struct link *link, const struct ct_welcome *message)
 {
     const struct node_lease_terms terms = {.term = message->term,
@@ -85,11 +85,11 @@ static void welcome(struct link *link, const struct ct_welcome *message)
     if (link->state == LINK_UP)
         link_send_heartbeat(link); /* no START counts before it is acknowledged */
     if (link->state != LINK_UP || link->is_resuming)
-        return; /* RESUMED is next */
+        return; /* RESUMED comes next */
     link->options.on_up(link->options.context, message);
 }
 
-/* Another program at a port that was derived, not given: the server of ours is at another one. */
+/* Another program listens on a port that was derived, not given: our server is on another port. */
 static bool is_passed_over(const struct link *link, int code)
 {
     return link->options.tries_ports && link->instance == 0 &&
@@ -103,7 +103,7 @@ static void refused(struct link *link, const struct ct_refuse *refuse)
     char address[CT_ADDR_TEXT_MAX];
 
     if (link->instance != 0 && !link->is_resuming &&
-        refuse->code == CTRUN_E_LEADER_LOST) { /* ours may still come back */
+        refuse->code == CTRUN_E_LEADER_LOST) { /* our server may still come back */
         link_turn_away(link, refuse->text);
         return;
     }
@@ -124,7 +124,7 @@ static void refused(struct link *link, const struct ct_refuse *refuse)
     link_go_down(link, &why);
 }
 
-/* It is no use to ask again: this server is not ours. */
+/* This server is not ours: asking it again is useless. */
 static void distrust(struct link *link, const char *reason)
 {
     struct ctrun_error why;
@@ -162,8 +162,8 @@ static void on_welcome(struct link *link, const struct ct_welcome *message)
         welcome(link, message);
 }
 
-/* It is not the host, and tells how to find it: a new node, or one of the run that was not there when
- * all others were reported. */
+/* The sender is not the rendezvous server, but tells how to find it: for a new node, or for a
+ * node of the run that was absent when all others got the plan. */
 static void on_plan(struct link *link, const struct ct_message *message)
 {
     struct ctrun_error err;
@@ -192,8 +192,9 @@ static void pass_start(struct link *link, const struct ct_start *start)
     link->options.on_message(link->options.context, &message);
 }
 
-/* A message that waited for us while we were paused, or that a server without its lease sends, may
- * be of a world that is no more: nothing is started before the server has answered a heartbeat of late. */
+/* A START that waited for us while we were paused, or that a server without its lease sends, may
+ * be of a world that has ended: the workers start only after the server has acknowledged a
+ * recent heartbeat. */
 static void on_start(struct link *link, const struct ct_start *start)
 {
     if (node_lease_is_fresh(&link->lease, ct_now_ms())) {
@@ -228,7 +229,7 @@ static void on_ack(struct link *link, const struct ct_heartbeat *ack)
     pass_start(link, &link->held);
 }
 
-/* A server that does not know how would continue with WELCOME as if we were new. */
+/* A server that cannot resume would send WELCOME as to a new node. */
 static void on_resumed(struct link *link, const struct ct_message *message)
 {
     if (message->kind != CT_MESSAGE_RESUMED) {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the link share; nobody else includes it.
+/* Shared by the files of the link; no other file includes it.
  *
- * Each needs only those below it:
+ * Each file uses only those below it:
  *
- *     link.c           what it is made of
+ *     link.c           open, close, settings, queries
  *     link_connect.c   attempts to reach the server
  *     link_socket.c    the connection and its bytes
- *     link_message.c   what the server says
+ *     link_message.c   messages from the server
  *     link_lease.c     heartbeats, and a server that is silent
  *     link_chaos.c     a connection that is cut or slow by ctrunctl chaos
  *     link_break.c     the end of a connection or an attempt, and what is tried next
- *     link_delay.c     bytes that leave late */
+ *     link_delay.c     delayed bytes */
 #pragma once
 
 #include "agent/link/handshake.h"
@@ -31,10 +31,11 @@ struct link {
     struct link_options options;
     enum link_state state;
     struct loop_watch *socket; /* of the attempt or connection; NULL between attempts */
-    struct loop_timer *attempt; /* this attempt's end, or the pause before the next */
-    struct loop_timer *talk;    /* next line for people */
+    /* end of this attempt, or of the pause before the next one */
+    struct loop_timer *attempt;
+    struct loop_timer *talk; /* next line for people */
     struct loop_timer *heartbeat;
-    struct loop_timer *silence; /* runs when no acknowledgement came for long */
+    struct loop_timer *silence; /* fires when no acknowledgement came for long */
     struct ct_buf in;
     struct ct_buf out;
     uint8_t plain[CT_FRAME_BODY_MAX_BYTES]; /* of the frame that is being read */
@@ -42,34 +43,36 @@ struct link {
     const struct ct_addr *servers; /* the options', or `found` */
     size_t server_count;
     struct ct_addr found[CT_ADDRS_MAX];
-    size_t server;                 /* index of the address in use */
-    char server_host[CT_HOST_MAX]; /* the name of its machine; empty: not known */
-    uint64_t began_ms;             /* of link_connect() */
+    size_t server; /* index of the address in use */
+    /* the machine name that the server gave; empty: not known */
+    char server_host[CT_HOST_MAX];
+    uint64_t began_ms; /* of link_connect() */
     uint64_t deadline_ms;
     uint64_t pause_ms;
-    struct ctrun_error why;     /* the last attempt's trouble */
-    struct handshake handshake; /* and the seal of this connection */
-    struct ct_ticket ticket;    /* key 0: none, a break is the end */
+    struct ctrun_error why;     /* the error of the last attempt */
+    struct handshake handshake; /* with the encryption keys of this connection */
+    struct ct_ticket ticket;    /* key 0: none, so a break ends the link */
     bool is_resuming;           /* from the break until RESUMED */
-    uint64_t resume_attempts;   /* connections that have said RESUME */
-    bool is_refused;            /* the ticket is worth nothing any more */
+    uint64_t resume_attempts;   /* connections on which RESUME was sent */
+    bool is_refused;            /* the ticket is not valid any more */
     uint64_t greeted_ms;        /* when HELLO went out */
 
     uint64_t generation;
     int64_t step;
-    uint64_t moved_ms; /* a worker made progress; 0: nobody looks */
+    uint64_t moved_ms; /* when a worker last made progress; 0: not measured */
     struct node_lease lease;
-    uint64_t instance; /* of the run that this node has had a START of; 0: none */
+    uint64_t instance;        /* of the run whose START this node has had; 0: none */
     uint64_t last_generation; /* ... of that START */
     uint64_t welcomed;        /* the instance that the server serves */
-    bool was_up, was_silent;  /* the connection that is being given up */
-    uint64_t tried_ms;        /* ... for how long it was tried to resume */
-    bool is_direct;           /* nothing between the server's kernel and ours */
-    bool is_cut;              /* no connection is made */
-    uint64_t slow_ms;         /* what is queued is held back so long; 0: not */
-    struct loop_timer *slow;  /* until the first `young` bytes of `out` may be sent */
-    size_t young, ripe; /* first bytes of `out`: wait for the timer; may be sent */
-    bool has_held;      /* a START that waits for an acknowledgement: see is_fresh() */
+    bool was_up, was_silent;  /* state of the connection that has just ended */
+    uint64_t tried_ms;        /* ... how long it was tried to resume; 0: not tried */
+    bool is_direct;           /* no proxy between the server's kernel and ours */
+    bool is_cut;              /* chaos: no connection is made */
+    /* chaos: queued bytes are delayed by this; 0: not delayed */
+    uint64_t slow_ms;
+    struct loop_timer *slow; /* until the first `young` bytes of `out` may be sent */
+    size_t young, ripe;      /* first bytes of `out`: wait for the timer; may be sent */
+    bool has_held; /* a START that waits for an acknowledgement: see is_fresh() */
     struct ct_start held;
 };
 
@@ -78,22 +81,23 @@ struct link {
 void link_set_state(struct link *link, enum link_state state, const char *why);
 /* The end of this connection, and of the attempts to make it again. The callback may connect. */
 void link_go_down(struct link *link, const struct ctrun_error *why);
-/* While UP a broken connection ends the link, or is made again; before it only the attempt. */
+/* Ends a broken connection: while UP the link resumes or goes DOWN; before that only the attempt
+ * fails. `what`: a call or a message, to which the text of `rc` is added; or a sentence. */
 void link_fail_connection(struct link *link, int rc, const char *what);
 /* The attempt failed: next address at once, and after the last one a pause. */
 void link_fail_attempt(struct link *link, int rc, const char *what);
-/* The same, because this server is not the one that we look for. */
+/* The same for a server that is not the one that we look for. */
 void link_turn_away(struct link *link, const char *why);
-/* Writes what is queued. False when the connection has failed (and link is another). */
+/* Writes queued bytes. False when the connection has failed (the state of the link has changed). */
 bool link_flush(struct link *link);
 
 /* ---- link_delay.c ------------------------------------------------------------------------ */
 
-/* How many of the queued bytes may leave now; so many have; what is left waits for its time. */
+/* Queued bytes that may leave now; notes bytes that have left; sets the timer for the rest. */
 size_t link_sendable(const struct link *link);
 void link_sent(struct link *link, size_t count);
 void link_hold_back(struct link *link);
-/* There is nothing in the queue any more. */
+/* The queue is empty now. */
 void link_forget_held(struct link *link);
 
 /* ---- link_chaos.c ------------------------------------------------------------------------ */
@@ -115,7 +119,7 @@ void link_on_message(struct link *link, const struct ct_message *message);
 
 /* ---- link_socket.c ----------------------------------------------------------------------- */
 
-/* Bytes, or room for them; context: struct link. */
+/* Reads bytes, or writes when there is room; context: struct link. */
 void link_on_socket(void *context, unsigned events);
 
 /* ---- link_connect.c ---------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include "agent/link/link_private.h"
 #include "worker_sdk/base/clock.h"
 
-/* Which member this is. */
+/* The RESUME of this member. */
 static struct ct_resume make_resume(struct link *link)
 {
     if (!link->is_resuming)
@@ -45,7 +45,7 @@ static void greet(struct link *link)
         (void)link_flush(link);
 }
 
-/* Takes one frame out of `in`. False when there is none, or the connection is another now. */
+/* Takes one frame from `in`. False when there is none, or the connection has been replaced. */
 static bool handle_frame(struct link *link)
 {
     const struct loop_watch *socket = link->socket;
@@ -58,7 +58,7 @@ static bool handle_frame(struct link *link)
     if (taken == 0)
         return false;
     if (taken > 0 && frame.version != CT_FRAME_VERSION &&
-        frame.kind != CT_MESSAGE_REFUSE) /* its fields are the same in all versions */
+        frame.kind != CT_MESSAGE_REFUSE) /* the same fields in all versions */
         rc = -EPROTO;
     else if (taken > 0)
         rc = ct_seal_decode(&link->handshake.seal, &frame, link->plain, &inner);
@@ -69,8 +69,8 @@ static bool handle_frame(struct link *link)
         return false;
     }
     ct_buf_consume(&link->in,
-                   (size_t)taken); /* before the callback, which may drop it all */
-    if (rc != -ENOSYS)             /* else a newer server's: skip it */
+                   (size_t)taken); /* before the callback, which may drop the buffer */
+    if (rc != -ENOSYS)             /* else a newer server's message: skip it */
         link_on_message(link, &message);
     return link->socket == socket && socket != NULL;
 }

@@ -3,7 +3,7 @@
 
 #include "worker_sdk/wire/message.h"
 
-/* What is left of the lease then, a fifth, is for the end of the workers. */
+/* The rest of the lease after this, a fifth, is for ending the workers. */
 static uint64_t patience_ms(const struct node_lease *lease)
 {
     return lease->lost_after_ms - lease->lost_after_ms / 5;
@@ -20,8 +20,9 @@ bool node_lease_welcome(struct node_lease *lease, const struct node_lease_terms 
                                               : NODE_LEASE_HEARTBEAT_MS;
     lease->greeted_ms = lease->confirmed_ms = greeted_ms;
     lease->acked_ms = 0;
-    /* Of an elected server the welcome proves nothing: it may have lost its lease. It has to
-     * acknowledge a heartbeat before the last tenth of the lease, which is for the end of the workers. */
+    /* The welcome of an elected server proves nothing: it may have lost its lease. It must
+     * acknowledge a heartbeat before the last tenth of the lease, which is for ending the
+     * workers. */
     if (!lease->is_replaceable || workers == NODE_LEASE_NO_WORKERS)
         lease->proven_ms = greeted_ms;
     else if (workers == NODE_LEASE_RUNNING)
@@ -43,7 +44,8 @@ bool node_lease_ack(struct node_lease *lease, uint64_t sequence, uint64_t now_ms
     if (sequence == 0 || sequence > lease->sequence ||
         lease->sequence - sequence >= NODE_LEASE_SLOTS)
         return false; /* not one of ours, or too old to tell when it was sent */
-    /* The next server counts on the deadline: an answer behind it brings no worker back to life. */
+    /* The next server relies on the deadline: an acknowledgement after it does not extend the
+     * workers' lease. */
     if (lease->is_replaceable && node_lease_is_over(lease, now_ms))
         return false;
     sent_ms = lease->sent_ms[sequence % NODE_LEASE_SLOTS];
@@ -113,8 +115,8 @@ bool node_lease_has_patience(const struct node_lease *lease, uint64_t now_ms)
            now_ms - answered_ms < lease->lost_after_ms * CT_PAUSE_LEASES / 5 * 4;
 }
 
-/* The kernel's acknowledgement of the last heartbeat counts as the server's: nobody else can start a world meanwhile,
- * for this server reads its messages before it counts anybody as lost. */
+/* The kernel's acknowledgement of the last heartbeat counts as the server's: no other server can
+ * start a world meanwhile, and this server reads its messages before it counts a node as lost. */
 bool node_lease_wait(struct node_lease *lease, uint64_t now_ms)
 {
     if (!lease->is_replaceable)

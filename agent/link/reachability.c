@@ -17,17 +17,18 @@
 struct attempt {
     struct reachability *search;
     struct ct_addr addr;
-    struct loop_watch *watch; /* NULL: not begun in this pass, or it failed */
-    int rc;                   /* of the last failure */
+    struct loop_watch *watch; /* NULL: not begun in this pass, or failed */
+    int rc;                   /* errno of the last failure */
 };
 
 struct reachability {
     struct reachability_options options;
-    struct loop_timer *timer; /* the next address, the end of a pass, or of a pause */
+    /* when the next address is due, or the end of a pass or pause */
+    struct loop_timer *timer;
     struct attempt attempts[REACHABILITY_ADDRS_MAX];
     int count;
-    int begun;  /* attempts of this pass */
-    int passes; /* that are over */
+    int begun;  /* attempts begun in this pass */
+    int passes; /* passes that have ended */
     uint64_t began_ms;
     char host[CT_HOST_MAX];
 };
@@ -98,7 +99,8 @@ static bool is_pending(const struct reachability *search)
     return false;
 }
 
-/* Nothing touches `search` after the callback, here and in finish(): it may begin another search. */
+/* `search` is not used after the callback, here and in finish(): the callback may begin another
+ * search. */
 static void give_up(struct reachability *search)
 {
     const struct attempt *first = &search->attempts[0];
@@ -137,7 +139,7 @@ static void end_pass(struct reachability *search)
         loop_timer_set(search->timer, REACHABILITY_PAUSE_MS * (uint64_t)search->passes);
 }
 
-/* Of a host at which nobody has to listen yet. */
+/* True: "connection refused" counts as an answer, as no listener is required yet. */
 static bool is_answer(const struct reachability *search, int rc)
 {
     return rc == -ECONNREFUSED && search->options.may_refuse;
@@ -145,7 +147,7 @@ static bool is_answer(const struct reachability *search, int rc)
 
 static void on_answer(void *context, unsigned events);
 
-/* 0, or a negative errno: it has failed already. */
+/* 0, or a negative errno: it has failed at once. */
 static int begin(struct attempt *attempt)
 {
     int fd = socket(attempt->addr.any.sa_family,
@@ -168,8 +170,8 @@ static int begin(struct attempt *attempt)
     return 0;
 }
 
-/* The end of a connection of ours to that address. A datagram socket has one before anything is sent,
- * and a stream socket may have lost its own when it was refused. */
+/* The local address for a connection to `remote`. A datagram socket gets one before anything is
+ * sent; a stream socket may have lost its own when it was refused. */
 static struct ct_addr local_end(const struct ct_addr *remote)
 {
     struct ct_addr local = {.length = sizeof local.v6};
@@ -197,8 +199,8 @@ static void finish(struct attempt *attempt)
     search->options.on_found(search->options.context, &remote, &local);
 }
 
-/* Begins the next attempt that does not fail at once; then the timer is for the one after it, or
- * for the end of the pass. */
+/* Begins the next attempt that does not fail at once; then sets the timer for the attempt after
+ * it, or for the end of the pass. */
 static void go_on(struct reachability *search)
 {
     while (search->begun < search->count) {
@@ -215,7 +217,8 @@ static void go_on(struct reachability *search)
     if (search->begun < search->count)
         loop_timer_set(search->timer, REACHABILITY_STAGGER_MS);
     else
-        /* All have begun: the pass has that long from here, twice as long as the one before. */
+        /* All attempts have begun: from here the pass lasts this long, twice as long as the one
+         * before. */
         loop_timer_set(search->timer,
                        is_pending(search)
                            ? (uint64_t)REACHABILITY_ATTEMPT_MS << search->passes
@@ -251,7 +254,7 @@ static void on_answer(void *context, unsigned events)
     ct_debug("reachability: an address does not answer: %s", strerror(-attempt->rc));
     if (attempt->search->begun < attempt->search->count || !is_pending(attempt->search))
         loop_timer_set(attempt->search->timer,
-                       0); /* the next one, or the end, at once */
+                       0); /* at once: the next one, or the end */
 }
 
 void reachability_find(struct reachability *search, const struct ct_addr *addrs,
