@@ -2,7 +2,8 @@
 #include "agent/native/cfi_private.h"
 
 enum {
-    /* What the ABI lets a function keep as it was, of registers that nothing is told of: rbx, rbp, r12 to r15. */
+    /* Registers that a function must preserve by the ABI, so that they keep their values if the
+     * file has no rule: rbx, rbp, r12 to r15. */
     KEPT_BY_CALLS = 1u << CFI_RBX | 1u << CFI_RBP | 0xfu << 12
 };
 
@@ -95,7 +96,7 @@ enum cfi_result cfi_step(struct cfi_frame *frame, const struct cfi_file *file,
         result = find_register(&step, &rules.registers[i], i, &caller.values[i]);
         if (result == CFI_CALLER)
             caller.known |= 1u << i;
-        else if (i == CFI_RIP) /* without others one gets on, perhaps */
+        else if (i == CFI_RIP) /* the others may not be needed */
             return result;
     }
     if (rules.registers[CFI_RSP].how == CFI_SAME) {

@@ -28,7 +28,7 @@ int64_t cfi_bytes_take_signed(struct cfi_bytes *in, size_t size)
     return (int64_t)(cfi_bytes_take(in, size) << unused) >> unused;
 }
 
-/* *shift: how many bits it has. */
+/* *shift: how many bits the value has. */
 static uint64_t take_leb(struct cfi_bytes *in, unsigned *shift, uint8_t *last)
 {
     uint64_t value = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DWARF expressions, as far as they occur in call frame information: PLT entries and the C library's return from a
- * signal have them. No jumps, so that each ends. */
+/* DWARF expressions, as far as call frame information has them: PLT entries and the C library's
+ * return from a signal use them. Without jumps, so that every expression ends. */
 #include "agent/native/cfi_private.h"
 
 enum {
@@ -125,7 +125,7 @@ static void take_two(struct machine *machine, uint8_t op)
     push(machine, compute(op, pop(machine), b));
 }
 
-/* 1, 2, 4 and 8 bytes, each without and with a sign. */
+/* Constants of 1, 2, 4 and 8 bytes, each unsigned and signed. */
 static void push_constant(struct machine *machine, uint8_t op)
 {
     const size_t size = (size_t)1 << (op - OP_CONST1U) / 2;

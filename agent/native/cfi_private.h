@@ -3,24 +3,24 @@
 
 #include "agent/native/cfi.h"
 
-/* What the file tells of one function. */
+/* The entry of one function in the file. */
 struct cfi_entry {
-    uint64_t start, size; /* as the file counts addresses */
+    uint64_t start, size; /* as addresses of the file */
     uint64_t code_factor;
     int64_t data_factor;
     uint64_t return_column;
-    uint8_t encoding;             /* of addresses in instructions */
-    bool is_signal;               /* the frame below was interrupted, not calling */
+    uint8_t encoding; /* encoding of addresses in instructions */
+    bool is_signal;   /* the frame below was interrupted by a signal, and is no call */
     struct cfi_bytes common, own; /* instructions */
 };
 
 enum cfi_how {
-    CFI_SAME, /* unless told otherwise */
+    CFI_SAME, /* default */
     CFI_UNDEFINED,
     CFI_AT,            /* in memory at the frame's base + offset */
     CFI_IS,            /* the base + offset */
     CFI_IN,            /* in another register */
-    CFI_AT_EXPRESSION, /* in memory there */
+    CFI_AT_EXPRESSION, /* in memory, at the expression's value */
     CFI_IS_EXPRESSION
 };
 
@@ -31,7 +31,7 @@ struct cfi_rule {
     struct cfi_bytes expression;
 };
 
-/* How to find the caller's registers. */
+/* The rules to find the caller's registers. */
 struct cfi_rules {
     bool base_is_expression;
     uint64_t base_register;
@@ -40,13 +40,14 @@ struct cfi_rules {
     struct cfi_rule registers[CFI_REGISTERS];
 };
 
-/* False: there is none for this address. *is_good false: what there is cannot be read. */
+/* False: no entry for this address. *is_good false: the entry or table cannot be read. */
 bool cfi_table_find(struct cfi_entry *out, const struct cfi_file *file,
                     uint64_t address, struct cfi_room *room, bool *is_good);
-/* Those in force at `address`; false when the instructions are not understood. */
+/* The rules at `address`; false if the instructions are not understood. */
 bool cfi_rules_find(struct cfi_rules *out, const struct cfi_entry *entry,
                     uint64_t address);
-/* Of a DWARF expression that begins with `first` on its stack, when has_first. CFI_CALLER when there is one. */
+/* Evaluates a DWARF expression, which begins with `first` on its stack if has_first. CFI_CALLER on
+ * success. */
 enum cfi_result cfi_expression_evaluate(uint64_t *out, struct cfi_bytes expression,
                                         const struct cfi_frame *frame,
                                         const struct cfi_memory *memory,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The instructions of call frame information: each changes a rule from an address on. They are run up to the
- * address that is asked for. */
+/* The instructions of call frame information: each changes a rule from some address on. They are
+ * run up to the address that is asked for. */
 #include "agent/native/cfi_private.h"
 
 enum {
@@ -43,7 +43,7 @@ struct run {
     struct cfi_rules remembered[REMEMBERED_MAX];
 };
 
-/* Of registers that we do not follow, such as those of vectors, the rule goes nowhere. */
+/* Ignores rules for registers that we do not follow, such as vector registers. */
 static void set(struct run *run, uint64_t number, struct cfi_rule rule)
 {
     rule.is_given = true;
@@ -138,7 +138,7 @@ static void remember(struct run *run, bool is_back)
         run->remembered[run->remembered_count++] = run->rules;
 }
 
-/* One whose operand is not in its first byte. */
+/* An instruction whose operand is not in its first byte. */
 static void run_extended(struct run *run, uint8_t op)
 {
     switch (op) {
@@ -181,13 +181,13 @@ static void run_one(struct run *run)
     }
 }
 
-/* False when they cannot be read. */
+/* False if the instructions cannot be read. */
 static bool run_until(struct run *run, struct cfi_bytes code, uint64_t address)
 {
     run->code = code;
     while (run->code.at < run->code.end && !run->code.is_bad) {
         run_one(run);
-        if (run->at > address) /* what follows is of later addresses */
+        if (run->at > address) /* later instructions are for later addresses */
             break;
     }
     return !run->code.is_bad;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a file tells of an address: a sorted table in .eh_frame_hdr leads to an entry (FDE) in .eh_frame, and that to
- * what it has in common with others (CIE). */
+/* Finds the entry of an address: a sorted table in .eh_frame_hdr points to an entry (FDE) in
+ * .eh_frame, and the FDE to what it has in common with others (CIE). */
 #include <elf.h>
 #include <errno.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum {
     SEGMENTS_READ_MAX = 256,
-    HEADER_BYTES = 12, /* of .eh_frame_hdr, with the encodings that we read */
+    HEADER_BYTES = 12, /* of .eh_frame_hdr, in the encodings that we read */
     PAIR_BYTES = 8,
     ENCODING_ADDRESS = 0x00,
     ENCODING_IN_4_FROM_ITSELF = 0x1b,
@@ -80,7 +80,7 @@ static bool read_at(const struct cfi_file *file, uint64_t address, void *dst,
 
 /* ---- The sorted table -------------------------------------------------------------------- */
 
-/* Of the last pair that begins at or below `address`; both count from the header. */
+/* Finds the last pair that begins at or below `address`; both are relative to the header. */
 static bool search(const struct cfi_file *file, uint64_t table, uint32_t count,
                    uint64_t address, uint64_t *entry)
 {
@@ -125,7 +125,7 @@ static bool find_entry(const struct cfi_file *file, uint64_t address, uint64_t *
 
 /* ---- An entry ---------------------------------------------------------------------------- */
 
-/* What is behind the length of the entry at `address`. */
+/* The bytes behind the length field of the entry at `address`. */
 static bool read_entry(struct cfi_bytes *out, const struct cfi_file *file,
                        uint64_t address, uint8_t dst[CFI_ENTRY_MAX_BYTES])
 {
@@ -139,7 +139,7 @@ static bool read_entry(struct cfi_bytes *out, const struct cfi_file *file,
     return true;
 }
 
-/* The letters behind 'z', each with its bytes. */
+/* Reads the letters behind 'z', each with its bytes. */
 static void take_augmentation(struct cfi_entry *out, const char *letters,
                               struct cfi_bytes *in)
 {
@@ -169,7 +169,7 @@ static bool take_common(struct cfi_entry *out, struct cfi_bytes in)
     const uint64_t version = cfi_bytes_take(&in, 1);
     const char *letters = (const char *)in.at;
 
-    while (cfi_bytes_take(&in, 1) != 0) /* 0 at the end, too */
+    while (cfi_bytes_take(&in, 1) != 0) /* 0 also at the end */
         ;
     if (in.is_bad || id != 0 || (version != 1 && version != 3))
         return false;
@@ -203,7 +203,7 @@ static bool take_own(struct cfi_entry *out, const struct cfi_file *file, uint64_
     out->start = cfi_bytes_take_pointer(&in, out->encoding,
                                         entry + 4 + (uint64_t)(in.at - room->own));
     out->size = cfi_bytes_take_pointer(&in, out->encoding & 0x0f, 0);
-    if (((const char *)room->common)[5] == 'z') /* of its own letters nothing is used */
+    if (((const char *)room->common)[5] == 'z') /* own augmentation: not used */
         (void)cfi_bytes_take_part(&in, cfi_bytes_take_uleb(&in));
     out->own = in;
     return !in.is_bad;

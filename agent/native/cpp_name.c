@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The Itanium C++ ABI, section 5.1, as far as scopes need it. */
+/* The Itanium C++ ABI, section 5.1, as far as names with scopes need it. */
 #include "agent/native/cpp_name.h"
 
 #include <stdbool.h>
@@ -44,7 +44,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* "9allreduce": the part behind its length; NULL when it is not all there. */
+/* "9allreduce": the part behind its length; NULL if the part is not complete. */
 static const char *take_source(const char **at, size_t *length)
 {
     const char *text;
@@ -59,8 +59,8 @@ static const char *take_source(const char **at, size_t *length)
     return text;
 }
 
-/* Behind the 'E' that ends what has begun; NULL: not understood. Only what nests and what could hold an 'E' that does
- * not count matters. */
+/* Returns the place behind the 'E' that ends the arguments; NULL: not understood. Handles only what
+ * nests, and what may contain an 'E' that ends nothing. */
 static const char *skip_arguments(const char *at)
 {
     int depth = 1;
@@ -70,14 +70,14 @@ static const char *skip_arguments(const char *at)
         if (is_digit(*at)) {
             if (!take_source(&at, &length))
                 return NULL;
-        } else if (*at == 'S' || *at == 'T') { /* named before: S_, S0_, St, T_, T0_ */
+        } else if (*at == 'S' || *at == 'T') { /* seen before: S_, S0_, St, T_, T0_ */
             at++;
             while (is_digit(*at) || (*at >= 'A' && *at <= 'Z'))
                 at++;
             if (*at == '\0')
                 return NULL;
             at++;
-        } else if (*at == 'L') { /* a value: its digits are no length */
+        } else if (*at == 'L') { /* a value: its digits are not a length */
             at += strcspn(at, "E_");
             if (*at++ != 'E')
                 return NULL;
@@ -124,7 +124,7 @@ static bool take_part(struct name *name)
     return true;
 }
 
-/* N with its E, or one part alone, perhaps of std. */
+/* N ... E, or one part alone, perhaps with std. */
 static bool take_scope(struct name *name)
 {
     if (*name->at != 'N') {

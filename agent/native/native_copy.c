@@ -19,15 +19,14 @@
 enum {
     PAGE_BYTES = 4096,
     PAGES_MAX = NATIVE_STACK_MAX_BYTES / PAGE_BYTES,
-    TRIES = 3, /* of a thread that runs now and then */
-    STOP_MS =
-        100, /* until then it runs on: only a busy machine or the kernel keeps it */
+    TRIES = 3,     /* with a thread that runs now and then */
+    STOP_MS = 100, /* only a busy machine or the kernel delays a stop this long */
     STOP_PAUSE_NS = 20000
 };
 
 /* ---- The stack --------------------------------------------------------------------------- */
 
-/* A page each, so that what is behind the end of the stack costs no more than itself. */
+/* One page at a time, so that an unreadable page behind the end of the stack costs only itself. */
 static int copy_stack(struct native_copy *out, pid_t pid)
 {
     struct iovec from[PAGES_MAX];
@@ -66,8 +65,8 @@ bool native_copy_read(void *context, uint64_t address, uint64_t *word)
 /* ---- Asleep ------------------------------------------------------------------------------ */
 
 struct sleeper {
-    char call[256];     /* number, arguments, stack and place */
-    char switches[128]; /* how often it was given a processor */
+    char call[256]; /* call number, arguments, stack pointer and instruction pointer */
+    char switches[128]; /* how often the thread was given a processor */
 };
 
 static int look(struct sleeper *out, pid_t pid, pid_t thread)
@@ -87,7 +86,7 @@ static int look(struct sleeper *out, pid_t pid, pid_t thread)
     return 0;
 }
 
-/* The last two numbers; false for "running". */
+/* Reads the last two numbers; false for "running". */
 static bool parse_call(struct cfi_frame *out, const char *call)
 {
     const char *place = strrchr(call, ' ');
@@ -159,8 +158,8 @@ static int copy_now(struct native_copy *out, pid_t pid, pid_t thread)
 }
 #endif
 
-/* Its stop is not waited for: that would take events from whoever reaps our children. Until it has stopped there
- * is no such traced thread (ESRCH). */
+/* Does not wait for the stop: a wait would take events from the code that reaps our children. Until
+ * the thread has stopped, ptrace() says ESRCH. */
 static int copy_when_stopped(const struct stop *stop)
 {
     const struct timespec pause = {.tv_nsec = STOP_PAUSE_NS};
@@ -184,12 +183,13 @@ static void *stop_and_copy(void *context)
         return NULL;
     }
     stop->rc = copy_when_stopped(stop);
-    /* Of one that has not stopped this fails, and the end of our thread lets it go. */
+    /* Fails if the thread has not stopped; then the end of our own thread detaches it. */
     (void)ptrace(PTRACE_DETACH, stop->thread, NULL, NULL);
     return NULL;
 }
 
-/* The tracer is a thread of its own: whatever goes wrong, its end lets go of the other. */
+/* The tracer is a separate thread: when it ends, for any reason, the kernel detaches the traced
+ * thread. */
 int native_copy_stopped(struct native_copy *out, pid_t pid, pid_t thread)
 {
     struct stop stop = {.out = out, .pid = pid, .thread = thread};

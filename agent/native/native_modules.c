@@ -46,7 +46,7 @@ static int add_module(struct native_modules *modules, const struct native_module
     return modules->module_count++;
 }
 
-/* One more map, and perhaps one more module. */
+/* Makes room for one more map and one more module. */
 static int grow(struct native_modules *modules)
 {
     const size_t size = (size_t)modules->map_count + GROW;
@@ -148,7 +148,7 @@ struct native_module *native_modules_find(const struct native_modules *modules,
     return NULL;
 }
 
-/* The kernel's own, which is no file. */
+/* The kernel's own module (vDSO), which is no file. */
 static bool read_memory(void *context, uint64_t offset, void *dst, size_t length)
 {
     const struct native_module *module = context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The code that a live process has mapped, and the ELF files that it is of. */
+/* The code that a live process has mapped, and its ELF files. */
 #pragma once
 
 #include <sys/types.h>
@@ -14,12 +14,12 @@ enum {
 struct native_module {
     char id[NATIVE_MODULE_ID_MAX]; /* device and inode: one file for all processes */
     uint64_t inode;
-    uint64_t start; /* of the mapping in which it was seen first */
+    uint64_t start; /* start of the mapping in which it was seen first */
     char *path;     /* owned */
     bool is_tried, is_open;
-    int fd; /* -1: its bytes are the memory of the process */
+    int fd; /* -1: its bytes are in the memory of the process */
     pid_t pid;
-    struct cfi_file file; /* is_open */
+    struct cfi_file file; /* valid if is_open */
 };
 
 struct native_modules {
@@ -28,15 +28,15 @@ struct native_modules {
     struct native_map {
         uint64_t start, end, offset;
         int module;
-    } * maps;                       /* of code only, ascending; owned */
+    } * maps;                       /* maps of code only, ascending; owned */
     struct native_module **modules; /* each on the heap; owned */
 };
 
-/* 0, -EPERM, -ESRCH or -ENOMEM. What is read is that of this moment. */
+/* 0, -EPERM, -ESRCH or -ENOMEM. Reads the maps of this moment. */
 int native_modules_open(struct native_modules *out, pid_t pid);
 void native_modules_close(struct native_modules *modules);
-/* The module that has code there; NULL: none. *offset: in its file. */
+/* The module whose code is at that address; NULL: none. *offset: in its file. */
 struct native_module *native_modules_find(const struct native_modules *modules,
                                           uint64_t address, uint64_t *offset);
-/* Opens the file the first time it is asked for; false: it is gone, or not to be read. */
+/* Opens the file at the first call; false: it is gone, or cannot be read. */
 bool native_module_use(struct native_module *module);

@@ -9,11 +9,12 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    BATCH_MAX = 32,   /* places of one pass over a table of symbols */
-    MANGLED_MAX = 512 /* a longer one is cut, and ends with "..." where that matters */
+    BATCH_MAX = 32,   /* addresses that are looked up in one pass over a symbol table */
+    MANGLED_MAX = 512 /* a longer name is cut, and ends with "..." if that matters */
 };
 
-/* Its slot, or the free one that is for it. Never full: half of the slots are spare. */
+/* The slot of this name, or a free slot for it. The table is never full: half of the slots are
+ * spare. */
 static int find_slot(const struct native_names *names, const char *module,
                      uint64_t offset)
 {
@@ -40,7 +41,7 @@ static void add(struct native_names *names, const char *module, uint64_t offset,
     cpp_name_format(name->text, sizeof name->text, function);
 }
 
-/* Those of places[count] that are in the module of the first one, and not known. */
+/* Collects those of places[count] that are in the module of the first one, and not known yet. */
 static int gather(const struct native_names *names,
                   const struct native_modules *modules, const uint64_t *places,
                   int count, uint64_t offsets[BATCH_MAX])

@@ -26,7 +26,7 @@ static enum native_end end_of(enum cfi_result result)
     return NATIVE_UNREADABLE;
 }
 
-/* To the caller of the frame, which is at `place`. */
+/* Goes to the caller of the frame, which is at `place`. */
 static enum native_end step(struct cfi_frame *frame, struct native_room *room,
                             uint64_t place)
 {
@@ -44,7 +44,7 @@ static enum native_end step(struct cfi_frame *frame, struct native_room *room,
         return NATIVE_NO_ENTRY;
     result = cfi_step(frame, &module->file, place - address, &memory, &room->cfi);
     if (result == CFI_CALLER && frame->is_returned && frame->values[CFI_RSP] <= stack)
-        return NATIVE_UNREADABLE; /* a stack grows inwards */
+        return NATIVE_UNREADABLE; /* the stack grows downwards */
     return end_of(result);
 }
 
@@ -61,13 +61,13 @@ static void unwind(struct native_thread *thread, struct native_room *room)
         thread->places[thread->count++] = place;
         thread->end = step(&frame, room, place);
         if (thread->end != NATIVE_WHOLE || frame.values[CFI_RIP] == 0 ||
-            frame.values[CFI_RSP] == before) /* nobody called it */
+            frame.values[CFI_RSP] == before) /* the outermost frame */
             return;
         thread->end = NATIVE_TOO_MANY;
     }
 }
 
-/* Without a stop where that is enough. */
+/* Reads without a stop if that is enough. */
 static int read_thread(struct native_thread *thread, struct native_room *room)
 {
     const pid_t pid = room->modules.pid;
