@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the first start and each restart cost this node. Every time is that of something seen here: a worker
- * that was reaped, a message, an exec that went through, a worker's first word to its agent or, on the node of
- * group rank 0, all ranks in the worker store, a step that was reported. */
+/* How long the first start and each restart took on this node. Every time is that of an event seen
+ * here: a worker that was reaped, a message, an exec that succeeded, a worker's first message to
+ * its agent or, on the node of group rank 0, all ranks in the worker store, a step that was
+ * reported. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -38,8 +39,8 @@ static struct agent_store_marks look_at_store(const struct agent *agent, int *ra
     return marks;
 }
 
-/* When the last of all workers here had imported its program, as far as its first word to us shows it; false: not
- * all have said one. */
+/* When the last of all workers here had imported its program, according to its first message to us;
+ * false: not all have sent one. */
 static bool find_hello(const struct agent *agent, uint64_t *at_ms, int *rank)
 {
     *at_ms = 0;
@@ -92,8 +93,8 @@ int64_t agent_last_step(const struct agent *agent)
     return last;
 }
 
-/* When it failed, as far as that is known: an error file says so, or the last step of a stuck rank; else when it
- * was seen, by its reaper or now. */
+/* When the worker failed, as far as that is known: from an error file, or the last step of a stuck
+ * rank; else when the failure was seen, by the reaper or now. */
 static uint64_t find_failure(const struct agent *agent, bool *is_dated)
 {
     const struct ct_failure *failure = &agent->failure;
@@ -141,8 +142,8 @@ static void emit(const struct agent_bill *of, const struct bill_sum *sum)
     ct_event_end(&event);
 }
 
-/* The last request to the store counts as the end of init only when it came before the first step: which of
- * those after it belong to init nobody can say. */
+/* The last request to the store counts as the end of init only when it came before the first step:
+ * it is not known which later requests belong to init. */
 static void take_marks(struct agent *agent)
 {
     struct bill_watch *watch = &agent->bill;

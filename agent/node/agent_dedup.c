@@ -7,7 +7,7 @@
 #include "agent/output/line_dedup.h"
 
 enum {
-    RANKS_MAX_BYTES = 64 /* a longer list says less than a number */
+    RANKS_MAX_BYTES = 64 /* for more ranks a number is shown, not a list */
 };
 
 static char *prefix_of(void *context, const uint64_t *workers, bool is_teed)
@@ -36,7 +36,7 @@ static struct console_dedup *open_one(struct agent *agent, struct console *conso
     return console_dedup_open(&options);
 }
 
-/* Where both streams go to one console they share the merger, too: lines keep their order. */
+/* If both streams go to one console they share the merger, too: lines keep their order. */
 int agent_open_dedup(struct agent *agent, struct ctrun_error *err)
 {
     if (!agent->options->ranks_prefix)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A failure here is told to the server, and the others of this node are stopped for it. */
+/* Reports a failure of this node to the server, and stops the other workers of this node. */
 #include "agent/node/agent_private.h"
 
 static void send_samples(struct agent *agent)
@@ -13,7 +13,7 @@ static void send_samples(struct agent *agent)
 
 void agent_send_failure(struct agent *agent)
 {
-    struct ct_failure failure = agent->failure; /* its age is that of this moment */
+    struct ct_failure failure = agent->failure; /* a copy: gets the age of now */
     const struct ct_message message = {CT_MESSAGE_FAILURE, .failure = &failure};
 
     send_samples(agent);

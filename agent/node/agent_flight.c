@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The last calls of the workers of this node on their groups, when one of them has failed or is stuck: where each
- * stands becomes a part of what is reported, and all of it goes into files beside their folders. */
+/* The last calls of this node's workers on their groups, when a worker has failed or is stuck: the
+ * last call of each becomes a part of the failure report, and all calls are written to files beside
+ * the workers' folders. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -16,7 +17,7 @@
 #include "worker_sdk/base/alloc.h"
 
 struct flight_save {
-    struct ct_flight raw; /* of one rank after the other */
+    struct ct_flight raw; /* of one rank at a time */
     struct flight flight;
     int most; /* calls of one rank that are kept */
     struct ct_buf text;
@@ -41,7 +42,7 @@ static void free_save(void *context)
     free(save);
 }
 
-/* By rising rank; a rank counts once, whatever its children say. */
+/* By rising rank; a rank counts once, even if its children have calls, too. */
 static void add_place(struct flight_save *save, const struct flight_place *place)
 {
     int at = save->place_count;
@@ -78,7 +79,8 @@ static void take(void *context, int rank, int fd)
 
 /* ---- Files --------------------------------------------------------------------------- */
 
-/* Beside the folders of the workers of this round: that of the first is below it. False: there is none. */
+/* Beside the folders of the workers of this round, which the first worker's folder is below. False:
+ * there is none. */
 static bool make_paths(struct flight_save *save, const struct agent *agent)
 {
     const char *file = worker_group_worker(agent->group, 0)->plan.error_file;
@@ -122,7 +124,7 @@ static void write_files(void *context)
         save->rc = write_file(save->trace_path, &save->trace);
 }
 
-/* ---- What is told -------------------------------------------------------------------- */
+/* ---- The report ---------------------------------------------------------------------- */
 
 static void add_facts(const struct flight_save *save, struct ct_failure *carrier)
 {
@@ -134,7 +136,8 @@ static void add_facts(const struct flight_save *save, struct ct_failure *carrier
         facts_add(carrier, CT_FACT_CALLS, "%s", lines[i]);
 }
 
-/* A rank that only lost a peer may tell its failure first: those of others are told with the same. */
+/* A rank that only lost a peer may report its failure first: the places of other ranks are added to
+ * it as well. */
 void agent_add_calls(const struct agent *agent, struct ct_failure *failure)
 {
     const struct ct_facts *calls = &agent->calls.facts;
@@ -186,7 +189,7 @@ void agent_save_calls(struct agent *agent)
     }
     rc = blocking_call(write_files, free_save, save, FLIGHT_WRITE_MS);
     if (rc < 0)
-        return; /* the thread has it */
+        return; /* the thread owns it */
     if (save->rc < 0)
         ct_warn("the last calls were not saved path=%s why=%s", save->text_path,
                 strerror(-save->rc));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This node in the run's own etcd (--ha): what the launcher has to report goes to the server, the
- * server's plan to the launcher; and from when on etcd tells where the rendezvous is. */
+/* This node's part in the run's own etcd (--ha): sends the launcher's report to the server, and the
+ * server's plan to the launcher; tells from when on etcd knows the rendezvous server. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ bool agent_may_find(const struct agent *agent)
     return agent->options->find_servers && (!agent->options->ha.nodes || agent->finds);
 }
 
-/* Whatever it sends is lost when the link is not up. */
+/* A message is lost if the link is not up. */
 void agent_report_ha(struct agent *agent)
 {
     const struct agent_ha *ha = &agent->options->ha;
@@ -31,12 +31,13 @@ void agent_report_ha(struct agent *agent)
     if (!ha->nodes || !link_get_ends(agent->link, &local, &remote))
         return;
     if (ha->fill_report(agent->options->context, &local, own, generation, &report) &&
-        own == instance) /* else who founds another has welcomed this spare */
+        own == instance) /* else another founder has welcomed this spare */
         link_send(agent->link,
                   &(struct ct_message){CT_MESSAGE_HA_REPORT, .ha_report = &report});
 }
 
-/* The run has moved into an etcd; who founds it anew beside that does not know it yet. */
+/* The run has moved into an etcd; a node that founds the run anew beside it does not know that
+ * yet. */
 static bool is_of_another(const struct agent *agent, const struct ct_ha_plan *plan)
 {
     return agent->ha_plan.phase == CT_HA_ACTIVE && agent->ha_plan.epoch != plan->epoch;
@@ -54,11 +55,11 @@ void agent_on_ha_plan(struct agent *agent, const struct ct_ha_plan *plan)
     if (plan->phase == CT_HA_ACTIVE && link_is_up(agent->link))
         agent->ha_instance = link_instance(agent->link, &generation);
     agent_report_ha(
-        agent); /* one that is not let in has reported nothing of this node yet */
+        agent); /* a node that was not admitted has reported nothing of itself yet */
     agent->options->ha.on_plan(agent->options->context, plan);
 }
 
-/* The launcher has something new. */
+/* The launcher has a new report. */
 static void on_wake(void *context, unsigned events)
 {
     struct agent *agent = context;

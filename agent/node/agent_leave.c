@@ -47,17 +47,17 @@ static bool has_workers(struct agent *agent, const char *why)
     return false;
 }
 
-/* Who stops the whole job leaves more time than a new round does. */
+/* A stop of the whole job leaves more time than a new round does. */
 static void stop_for_good(struct agent *agent, int signal, uint64_t grace_ms,
                           const char *why)
 {
     agent_stop(agent, AFTER_END, signal, grace_ms, why);
-    if (agent->result->error.code == 0) /* else we are fenced, and must be quick */
+    if (agent->result->error.code == 0) /* else the fence is near: be quick */
         worker_group_extend(agent->group, grace_ms);
 }
 
-/* The first ending signal goes to the workers as it is. Further Ctrl-Cs are a person who cannot
- * wait: then SIGTERM with a short grace, then SIGKILL. */
+/* The first ending signal is passed to the workers unchanged. A further Ctrl-C means that the user
+ * does not want to wait: then SIGTERM with a short grace, then SIGKILL. */
 void agent_end_by_signal(struct agent *agent, int signal, pid_t sender)
 {
     const uint64_t grace_ms = agent_signal_grace_ms(agent);
@@ -96,7 +96,7 @@ void agent_end_in_time(struct agent *agent, int signal, uint64_t grace_ms,
         begin_end(agent, signal, grace_ms, why);
     if (!has_workers(agent, why))
         return;
-    if (is_ending) { /* it may end earlier, not later */
+    if (is_ending) { /* the stop may end earlier, not later */
         if (ct_deadline_ms(grace_ms) < agent->grace_deadline_ms)
             agent->grace_deadline_ms = ct_deadline_ms(grace_ms);
         agent_stop(agent, AFTER_END, signal, grace_ms, why);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all files of the agent call, and what calls none of them: its state, the stop of its workers,
- * what it says of itself. */
+/* Functions that all files of the agent call, and that call none of them: the agent's state, the
+ * stop of its workers, its messages about itself. */
 #include <assert.h>
 #include <signal.h>
 
@@ -48,8 +48,8 @@ void agent_set_state(struct agent *agent, enum agent_state state, const char *wh
     agent->state = state;
 }
 
-/* Final. The failover machine ends with the agent: a link that comes up while the
- * loop runs out begins nothing any more. */
+/* Final. The failover machine ends with the agent: a link that comes up while the loop ends has no
+ * effect any more. */
 void agent_end(struct agent *agent, const char *why)
 {
     const struct failover_facts facts = {.work = FAILOVER_IS_OVER};
@@ -59,8 +59,7 @@ void agent_end(struct agent *agent, const char *why)
     loop_stop(agent->loop);
 }
 
-/* The first error is the one that people are told: what fails after it follows from
- * it. */
+/* The first error is the one that is reported: later errors follow from it. */
 void agent_fail(struct agent *agent, const struct ctrun_error *why)
 {
     if (agent->result->error.code == 0)
@@ -95,8 +94,8 @@ void agent_emit_round(const struct agent *agent, const char *name)
 
 /* ---- What it says ----------------------------------------------------------------------- */
 
-/* Filled in where it stays, for it has 54 KiB. It may be said again after a resume,
- * and counts once. */
+/* Filled in in place, because it has 54 KiB. It may be sent again after a resume, and counts
+ * once. */
 void agent_send_stopped(struct agent *agent)
 {
     struct ct_stopped *stopped = &agent->stopped;
@@ -120,7 +119,7 @@ void agent_send_succeeded(struct agent *agent)
     link_send(agent->link, &message);
 }
 
-/* The reason is kept, to be said again after a resume. */
+/* Keeps the reason, to send it again after a resume. */
 void agent_send_leave(struct agent *agent, const char *why)
 {
     struct ct_leave leave = {.generation = agent->start.generation};
@@ -162,8 +161,8 @@ void agent_cancel_reachability(struct agent *agent)
     agent->is_held = false;
 }
 
-/* All but the workers. While they are being stopped `after` only grows: the end of
- * the run is not taken back by a new round. */
+/* Stops all watchers, not the workers. While workers are being stopped `after` only grows: a new
+ * round does not cancel the end of the run. */
 static void stop_watching(struct agent *agent, enum agent_after after, const char *why)
 {
     if (agent->state == AGENT_RUNNING) {
@@ -204,7 +203,8 @@ static size_t list_own_addrs(const struct agent *agent,
     return count;
 }
 
-/* A name was typed where its address cannot be told: then it is known by the hosts of the round alone. */
+/* If master_addr is a name, its address is not set here: then the lost store is known only from the
+ * hosts of the round. */
 static void add_lost_store(const struct agent *agent, struct peer_sockets_job *job)
 {
     struct ct_addr addr;

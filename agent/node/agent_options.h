@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an agent is told, what it tells while it runs, and what it returns. */
+/* The options of an agent, its callbacks while it runs, and its result. */
 #pragma once
 
 #include <stddef.h>
@@ -20,63 +20,64 @@ struct own_ranks;
 /* What is done before the allocation ends. */
 struct agent_ending {
     int signal;
-    bool is_ending;    /* it ends the run; else it is only passed on */
-    bool has_workers;  /* some run that can save */
-    uint64_t left_ms;  /* of the allocation */
-    uint64_t grace_ms; /* for the workers */
+    bool is_ending;    /* it ends the run; otherwise it is only passed on */
+    bool has_workers;  /* there are workers that can save */
+    uint64_t left_ms;  /* time left of the allocation */
+    uint64_t grace_ms; /* grace time of the workers */
 };
 
-/* What the first start of a node's workers cost, or a restart. */
+/* How long the first start of a node's workers, or a restart, took. */
 struct agent_bill {
     struct bill bill;
     bool is_restart;
     uint64_t generation; /* of the round that was started */
     uint32_t restart_count;
-    bool is_whole;      /* it goes as far as the rounds before have shown that it can */
+    bool is_whole;      /* all phases are known that earlier rounds have shown */
     int64_t lost_steps; /* bill_lost_steps() of this node's workers */
 };
 
-/* What a worker store has seen. */
+/* What was seen at a worker store. */
 struct agent_store_marks {
     uint64_t met_ms;   /* torch's ranks had all counted themselves in; 0: not yet */
-    uint64_t asked_ms; /* the last request that was more than a look; 0: none was */
-    int last; /* which of `pids` was the last to meet; -1: another one, or not told */
+    uint64_t asked_ms; /* when the last request came that is no mere query; 0: none */
+    int last; /* which of `pids` connected last; -1: another process, or not known */
 };
 
-/* What happened, for the launcher to print and to map to an exit code. */
+/* What happened, so that the launcher can print it and choose an exit code. */
 struct agent_result {
     struct ct_verdict verdict; /* outcome, root cause first */
     bool is_mid_line;          /* a worker left a line on stderr unfinished */
-    int signal;                /* != 0: we were told to end by this signal */
-    char reason[128];          /* that ctrunctl gave for it; empty: none */
-    int passed_signal;         /* the last one that was only passed on; 0: none */
-    bool allocation_ends;      /* that is why, or why it was passed on */
+    int signal;                /* != 0: this signal told the agent to end */
+    char reason[128];     /* reason that ctrunctl gave for the signal; empty: none */
+    int passed_signal;    /* the last one that was only passed on; 0: none */
+    bool allocation_ends; /* the reason for the end, or for passed_signal */
     struct ctrun_error error; /* code != 0: the agent itself failed (rendezvous, ...) */
 };
 
 enum agent_gpu_kind {
-    AGENT_GPU_FREE, /* the last word */
-    AGENT_GPU_HELD, /* it is being waited for */
-    AGENT_GPU_LATE, /* the last word: it was for too long */
+    AGENT_GPU_FREE, /* no further word follows */
+    AGENT_GPU_HELD, /* the memory is still in use */
+    AGENT_GPU_LATE, /* no further word follows: the memory was in use for too long */
 };
 
-/* What comes from the descriptor of wait_for_gpus(), a SOCK_SEQPACKET socket. */
+/* Comes from the descriptor of wait_for_gpus(), a SOCK_SEQPACKET socket. */
 struct agent_gpu_word {
     enum agent_gpu_kind kind;
-    char text[192]; /* who holds how much of which GPU */
+    char text[192]; /* which processes hold how much memory of which GPU */
 };
 
 /* This node's part in an etcd of the run's own (--ha). */
 struct agent_ha {
     unsigned
-        nodes; /* members that are wanted; 0: there is none, and nothing below is used */
-    int wake_fd; /* kept; an eventfd: the report, or what finds() says, has changed */
-    /* What the server is to know; `local` is our end of the connection to it, and the rest is what
-     * link_instance() says. False: nothing yet. */
+        nodes; /* members that the user wants; 0: no etcd, and nothing below is used */
+    int wake_fd; /* kept; an eventfd: the report, or the result of finds(), has changed */
+    /* Fills the report for the server; `local` is our end of the connection to it, `instance` the
+     * result of link_instance(). False: no report yet. */
     bool (*fill_report)(void *context, const struct ct_addr *local, uint64_t instance,
                         uint64_t generation, struct ct_ha_report *out);
     void (*on_plan)(void *context, const struct ct_ha_plan *plan);
-    /* True once find_servers() knows where the rendezvous is, whoever serves; for good. */
+    /* True once find_servers() can find the rendezvous server, whichever node it is on; stays
+     * true. */
     bool (*finds)(void *context);
 };
 
@@ -87,27 +88,26 @@ struct agent_options {
     const struct ct_addr
         *server; /* candidates for the rendezvous server, tried in order */
     size_t server_count;
-    bool tries_ports; /* others may have some of these ports: see link.h */
-    /* Instead of these, unless NULL: where it is now; see link.h. */
+    bool tries_ports; /* other programs may use some of these ports: see link.h */
+    /* Used instead of `server` unless NULL: where the server is now; see link.h. */
     size_t (*find_servers)(void *context, struct ct_addr *out, size_t max);
     struct agent_ha ha;                /* with find_servers; zeroed: none */
     const struct ct_auth_token *token; /* kept; NULL or empty: none */
-    bool uses_munge;                   /* proves itself so, instead of by a token */
+    bool uses_munge;                   /* authenticates by MUNGE, not by a token */
     bool wants_seal;                   /* encrypts the link to the rendezvous */
-    bool
-        serves_rendezvous; /* in this process: while we are paused nobody can start a world */
-    uint64_t connect_timeout_ms; /* to reach any of them (read_timeout) */
-    uint64_t grace_ms;           /* between SIGTERM and SIGKILL, every stop alike */
-    uint64_t survivor_grace_ms;  /* before that, where a rank is gone; 0: none */
-    /* --survive: when a worker fails the others may go on, where all have asked how within this time; 0:
-     * never. */
+    bool serves_rendezvous; /* in this process: while it is paused no world can start */
+    uint64_t connect_timeout_ms; /* to reach any of the servers (read_timeout) */
+    uint64_t grace_ms;           /* between SIGTERM and SIGKILL, for every stop */
+    uint64_t survivor_grace_ms;  /* before SIGTERM, if a rank is gone; 0: none */
+    /* --survive: after a worker's failure the others may continue if all have asked within this
+     * time; 0: never. */
     uint64_t survive_ms;
     bool
-        frees_peers; /* with it: their connections to each other are shut down, for their groups are not the SDK's */
-    uint32_t survive_replace; /* so many lost workers are started again, in the run */
-    uint64_t signal_grace_ms; /* but after a signal to us; 0: the same */
-    /* The allocation ends at end_s (seconds since 1970; 0: not known); so long before, the workers
-     * get end_signal as if it had come from outside, and have what is left of the time then, but
+        frees_peers; /* with it: cut the workers' connections, because their groups are not the SDK's */
+    uint32_t survive_replace; /* how many lost workers may be replaced in the run */
+    uint64_t signal_grace_ms; /* grace after a signal to us; 0: grace_ms */
+    /* The allocation ends at end_s (seconds since 1970; 0: not known). stop_before_end_s earlier
+     * the workers get end_signal as if it had come from outside, and have the rest of the time, but
      * at most end_grace_ms. stop_before_end_s 0: nothing is done. */
     int64_t end_s;
     uint64_t stop_before_end_s;
@@ -115,82 +115,85 @@ struct agent_options {
     int end_signal;
     bool is_alone;      /* no other node can ever find this run */
     bool keeps_signals; /* USR1 and USR2 reach the workers of this node only */
-    const int *signals; /* signals to forward and end by */
+    const int *signals; /* signals that are forwarded and then end the run */
     size_t signal_count;
-    /* --collapse: what stands in front of a line that several workers of this node have written
-     * alike, given as lists ("0-3,6"); is_teed: where --tee puts a prefix. Caller frees. NULL:
-     * each worker's line is shown by itself. */
+    /* --collapse: the prefix of a line that several workers of this node have written alike, from
+     * lists of ranks ("0-3,6"); is_teed: with the prefix of --tee. Caller frees. NULL: each
+     * worker's line is shown by itself. */
     char *(*ranks_prefix)(void *context, const char *local_ranks, const char *ranks,
                           bool is_teed);
     struct restart_delay_options restart_delay;
-    uint64_t hang_timeout_ms; /* without a step; 0: nobody looks */
-    bool finds_stragglers;    /* who is late in collectives */
-    /* With it: fills in what was known lately of the GPU of each of `count` workers, zeros where nothing is. Does not
-     * block. May be NULL. */
+    uint64_t hang_timeout_ms; /* longest time without a step; 0: no watch */
+    bool finds_stragglers;    /* report ranks that are late in collectives */
+    /* With it: fills in recent values of the GPU of each of `count` workers, zeros if unknown. Does
+     * not block. May be NULL. */
     void (*look_at_gpus)(void *context, struct rank_gpu *out, int count);
     uint64_t
-        stuck_limit_ms; /* in uninterruptible sleep: then we leave; 0: not looked at */
+        stuck_limit_ms; /* uninterruptible sleep after which we leave; 0: no watch */
     const char *timer_file; /* named pipe to make and read; NULL: none */
 
-    void *context; /* given to the functions below */
-    /* Opens a new, empty worker store and tells its port; closed when its round is over. */
+    void *context; /* argument of the functions below */
+    /* Opens a new, empty worker store and returns its port; the store is closed when its round is
+     * over. */
     int (*open_store)(void *context, uint16_t *port, uint64_t *store,
                       struct ctrun_error *err);
     void (*close_store)(void *context, uint64_t store);
-    /* No agent serves at master_port: a connection that is refused proves that the node can be reached. */
+    /* No agent listens at master_port: a refused connection proves that the node can be reached. */
     bool master_may_refuse;
     /* Group rank 0's agent only: `met_fd` (an eventfd, kept until the store is closed) is written
-     * once `world` ranks have met in it; and what it has seen. Both or none. */
+     * once `world` ranks have connected; the second function reads what was seen. Both or none. */
     void (*watch_store)(void *context, uint64_t store, uint32_t world, int met_fd);
     void (*look_at_store)(void *context, uint64_t store, const pid_t *pids, int count,
                           struct agent_store_marks *out);
-    /* Group rank 0's agent only: nobody has asked that store anything. NULL: not known. */
+    /* Group rank 0's agent only: no client has used that store. NULL: not known. */
     bool (*store_is_unused)(void *context, uint64_t store);
-    /* A store that nobody has used for own_ranks_ms (0: not looked at), and a worker of this node has
-     * started ranks of its own, which use no CPU. Once. May be NULL. */
+    /* Called once if no client has used the store for own_ranks_ms (0: no check), and a worker of
+     * this node has started ranks of its own, which use no CPU. May be NULL. */
     uint64_t own_ranks_ms;
     void (*on_own_ranks)(void *context, int rank, const struct own_ranks *found);
-    /* Group rank 0's agent only, before its START: pieces of the list of who may use the store.
-     * May be NULL. */
+    /* Group rank 0's agent only, before its START: pieces of the list of nodes that may use the
+     * store. May be NULL. */
     void (*on_members)(void *context, uint64_t store, const struct ct_members *members);
     /* Before on_start: how the workers of this node reach group rank 0. start->master_addr is
      * the address that works from here, `local` our end of that connection; NULL: the world is one
      * host, or no address is known. May be NULL. */
     void (*on_reachable)(void *context, const struct ct_start *start,
                          const struct ct_addr *local);
-    /* A worker whose plan says may_restart has failed, and nothing is being stopped: true when it
-     * is to be started again alone, in the same round; false: its failure is told as any
-     * other's. May be NULL: none is. */
+    /* A worker whose plan says may_restart has failed, and no stop is running: true when the worker
+     * is to be started again alone, in the same round; false: the failure is reported as any other.
+     * NULL: never. */
     bool (*restarts_alone)(void *context, const struct ct_start *start,
                            const struct ct_failure *failure);
-    /* With survive_ms: a worker has failed, or another node is lost, and `left` may go on; so many go on,
-     * after_ms later. */
+    /* With survive_ms: a worker has failed, or another node is lost, and `left` may continue;
+     * `left` continue, after_ms later. */
     void (*on_rank_lost)(void *context, const struct ct_failure *failure, int left);
     void (*on_node_lost)(void *context, const char *text, int left);
     void (*on_shrunk)(void *context, int left, uint64_t after_ms);
-    /* With survive_replace: another one is started in the place of a lost one, the count-th; `joined` of the
-     * `size` that go on are such. */
+    /* With survive_replace: another worker is started in the place of a lost one, the count-th;
+     * `joined` of the `size` that continue are such. */
     void (*on_replacing)(void *context, const struct ct_failure *failure,
                          uint32_t count);
     void (*on_grown)(void *context, int joined, int size);
-    /* What a line of the file timer says; 0, or a negative errno. Needed with timer_file. */
+    /* Parses a line of the file timer; 0, or a negative errno. Needed with timer_file. */
     int (*parse_timer)(void *context, const char *line, size_t length,
                        struct agent_timer *out);
-    /* Before each restart: a descriptor, taken, that words come from until one is the last, within gpu_wait_ms; -1: there
-     * is nothing to wait for. May be NULL. Each word goes to on_gpu(). */
+    /* Before each restart: returns a descriptor, which the agent takes; words come from it until
+     * the last one, within gpu_wait_ms; -1: no wait is needed. May be NULL. Each word goes to
+     * on_gpu(). */
     uint64_t gpu_wait_ms;
     int (*wait_for_gpus)(void *context);
     void (*on_gpu)(void *context, const struct agent_gpu_word *word);
-    /* Another command line for the workers, from the next plan of a new generation on. With is_taken false it is only looked at.
-     * *program: a hash of what it executes; 0: not known. 0, or a code and why this node cannot. */
+    /* Another command line for the workers, from the next generation on. With is_taken false it is
+     * only checked. *program: a hash of the file that it executes; 0: not known. 0, or a code and
+     * why this node cannot. */
     bool allows_chaos; /* ctrunctl chaos may inject faults here */
     int (*reload)(void *context, const struct ct_reload *reload, bool is_taken,
                   uint64_t *program, struct ctrun_error *err);
-    /* For people, each may be NULL: server not reached yet, every ten seconds (`why` is the last
-     * attempt's trouble), waiting for nodes, round started, stopped, restarting. */
+    /* Notices, each may be NULL: server not reached yet, every ten seconds (`why`: the last
+     * attempt's error), waiting for nodes, round started, stopped, restarting. */
     void (*on_connecting)(void *context, const char *why, uint64_t waited_ms);
-    /* The connection to the server broke: workers keep running, and for left_ms it is tried to make
-     * it again; then on_back, or their end. */
+    /* The connection to the server broke: workers keep running, and the agent reconnects for up to
+     * left_ms; then on_back, or the workers' end. */
     void (*on_break)(void *context, const char *why, uint64_t left_ms);
     void (*on_back)(void *context);
     void (*on_waiting)(void *context, const struct ct_waiting *waiting,
@@ -198,28 +201,29 @@ struct agent_options {
     void (*on_start)(void *context, const struct ct_start *start);
     /* A checkpoint that was held in memory for a worker is on the disk, or lost. */
     void (*on_held)(void *context, const struct hold_end *end);
-    /* Once: hang_timeout_ms have passed, no worker here has told a step, and none is a Python. */
+    /* Once: hang_timeout_ms have passed, no worker here has reported a step, and none runs
+     * Python. */
     void (*on_no_steps)(void *context);
     void (*on_stop)(void *context, const struct ct_stop *stop);
-    /* So long this node waits before it offers itself again, after so many failures in a row. May be NULL. */
+    /* The pause before this node joins again, after so many failures in a row. May be NULL. */
     void (*on_delay)(void *context, uint64_t delay_ms, uint32_t failures);
-    /* Workers have been started, and what that took is known as far as it will be. */
+    /* Workers have been started; `bill` has all that will be known of how long that took. */
     void (*on_bill)(void *context, const struct agent_bill *bill);
-    bool
-        signals_are_exact; /* each comes once: no copy by a scheduler is to be expected */
-    /* A signal came from `sender` (0: the kernel, as for Ctrl-C): it ends the run, as Ctrl-C
-     * number `interrupts` when it is one, or is passed on. May be NULL. */
+    bool signals_are_exact; /* each signal comes once: a scheduler sends no copy */
+    /* A signal came from `sender` (of signals.h): it ends the run, with `interrupts` as the number
+     * of this Ctrl-C, or is passed on. May be NULL. */
     void (*on_signal)(void *context, int signal, pid_t sender, bool is_ending,
                       int interrupts);
     void (*on_allocation_end)(void *context, const struct agent_ending *ending);
     /* The first cause of the last stop as text, "" when nothing has failed. May be NULL. */
     void (*why)(void *context, char *dst, size_t size);
-    /* After a signal that ends the run, every ten seconds: what is left of signal_grace_ms. */
+    /* After a signal that ends the run, every ten seconds: the rest of signal_grace_ms. */
     void (*on_countdown)(void *context, uint64_t left_ms);
-    /* The limits of the run are others now. */
+    /* The limits of the run have changed. */
     void (*on_resize)(void *context, const struct ct_resize *resize);
-    /* The rendezvous is lost, the workers are being ended, and it is looked for again for
-     * `looked_for_ms` (0: no more, and this node ends); it is back, and this node joins as a new one. */
+    /* The rendezvous server is lost: the workers are being ended, and the agent looks for a server
+     * for `looked_for_ms` (0: it does not look, and this node ends); a server is found, and this
+     * node joins as a new one. */
     void (*on_lost)(void *context, const struct ctrun_error *why,
                     uint64_t looked_for_ms);
     void (*on_returned)(void *context);

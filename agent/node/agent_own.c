@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers that have started ranks of their own, and wait: told once, by what was seen. */
+/* Workers that have started ranks of their own, and wait: reported once, with what was seen. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static uint64_t pause_ms(const struct own_watch *watch)
     return limit_ms(watch) / OWN_RANKS_PAUSE_PART;
 }
 
-/* Nobody has used the store that ranks of this world would meet in. */
+/* No client has used the store in which ranks of this world would connect. */
 static bool is_unused(const struct agent *agent)
 {
     const struct agent_options *options = agent->options;
@@ -73,8 +73,8 @@ static void report(struct own_watch *watch, const struct own_ranks *found)
             worker_group_find_rank(agent->group, found->worker), found);
 }
 
-/* Both looks saw the same processes, and between them nothing has used the CPU. A process that is
- * seen between fork and exec still has its parent's words. */
+/* Both looks saw the same processes, and between them none has used the CPU. A process that is seen
+ * between fork and exec still has its parent's command line. */
 static bool has_waited(const struct own_watch *watch, const struct own_ranks *now)
 {
     return now->first == watch->first.first && now->count == watch->first.count &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Signals beyond this node: USR1 and USR2 to the whole run, and what people hear while the
- * workers of an ended one save. */
+/* Signals beyond this node: USR1 and USR2 to the whole run, and notices while the workers of an
+ * ended run save. */
 #include <errno.h>
 #include <signal.h>
 
@@ -23,8 +23,8 @@ static void deliver(struct agent *agent, int signal)
     ct_event_end(&event);
 }
 
-/* The count goes along: a batch system signals all nodes, each of which tells the others, and every worker is to get
- * the signal once. */
+/* The count is sent along: a batch system signals all nodes, each of which informs the others, and
+ * every worker must get the signal once. */
 void agent_pass_on(struct agent *agent, int signal)
 {
     struct ct_signal out = {.generation = agent->start.generation, .signal = signal};
@@ -85,7 +85,7 @@ uint64_t agent_signal_grace_ms(const struct agent *agent)
 void agent_begin_countdown(struct agent *agent, uint64_t grace_ms)
 {
     if (agent->state != AGENT_RUNNING)
-        return; /* nobody has anything to save */
+        return; /* no worker has anything to save */
     agent->grace_deadline_ms = ct_deadline_ms(grace_ms);
     if (agent->options->on_countdown)
         loop_timer_set(agent->countdown, AGENT_COUNTDOWN_MS);

@@ -23,8 +23,8 @@ static const unsigned edges[FAILOVER_STATES] = {
     [FAILOVER_OVER] = 0,
 };
 
-/* A link that has gone down says nothing before it is told to connect. One that resumes may break once
- * more before it has. */
+/* A link that has gone down reports nothing before it is told to connect. A link that resumes may
+ * break again before it has resumed. */
 static const unsigned events[FAILOVER_STATES] = {
     [FAILOVER_FIRST] = BIT(WELCOMED) | BIT(LOST) | BIT(REFUSED) | BIT(ENDED),
     [FAILOVER_LINKED] = BIT(BROKE) | BIT(LOST) | BIT(REFUSED) | BIT(GONE) | BIT(ENDED),
@@ -99,9 +99,8 @@ bool failover_has_sought(const struct failover *failover)
     return failover->seek_deadline_ms != 0;
 }
 
-/* Only what was a member looks for the next server, and only as long as it stays
- * one. The deadline is set once: servers that break again do not move it, a welcome
- * clears it. */
+/* Only a node that was a member looks for the next server, and only as long as it stays a member.
+ * The deadline is set once: further breaks do not move it, and a welcome clears it. */
 static bool may_seek(struct failover *failover, const struct failover_facts *facts)
 {
     if (facts->seek_ms == 0 || facts->work == FAILOVER_NO_WORK ||
@@ -112,8 +111,8 @@ static bool may_seek(struct failover *failover, const struct failover_facts *fac
     return failover_left_ms(failover, facts->now_ms) > 0;
 }
 
-/* The only one that there is comes back, or none does. Who has looked for the next one where it is
- * elected has looked long enough. */
+/* A server without elected successors comes back, or none does. If the server is elected, SEEKING
+ * has already looked for the next one long enough. */
 static unsigned lose(struct failover *failover, enum failover_event event,
                      enum failover_work work)
 {
@@ -147,7 +146,7 @@ static unsigned on_down(struct failover *failover, enum failover_event event,
 {
     if (event != FAILOVER_LOST || !may_seek(failover, facts))
         return lose(failover, event, facts->work);
-    if (failover->state != FAILOVER_FOUND) /* nor does the next one know us */
+    if (failover->state != FAILOVER_FOUND) /* the next server does not know us either */
         change(failover, FAILOVER_SEEKING);
     failover->is_cut = true;
     return facts->work == FAILOVER_RUNS || facts->work == FAILOVER_ENDS
@@ -183,12 +182,12 @@ static unsigned on_gone(struct failover *failover, enum failover_work work)
         return has_sought ? FAILOVER_FAIL : FAILOVER_CONNECT;
     } else if (failover->state == FAILOVER_FOUND) {
         change(failover, failover->is_cut ? FAILOVER_SEEKING : FAILOVER_LINKED);
-        return FAILOVER_JOIN; /* said once more when the connection is there */
+        return FAILOVER_JOIN; /* sent again when the connection is there */
     }
     return 0;
 }
 
-/* What is not drawn must not happen: a debug build stops there, and so does the
+/* A transition that is not drawn must not happen: a debug build stops there, and so does the
  * simulation; a release build ignores it. */
 unsigned failover_next(struct failover *failover, enum failover_event event,
                        const struct failover_facts *facts)
@@ -204,7 +203,7 @@ unsigned failover_next(struct failover *failover, enum failover_event event,
     case FAILOVER_LOST:
     case FAILOVER_REFUSED: return on_down(failover, event, facts);
     case FAILOVER_GONE: return on_gone(failover, facts->work);
-    case FAILOVER_BROKE: /* else it is looked for, or joined later, all the same */
+    case FAILOVER_BROKE: /* otherwise the search or the later join continues anyway */
         if (failover->state == FAILOVER_LINKED)
             change(failover, FAILOVER_RESUMING);
         failover->is_cut = true;

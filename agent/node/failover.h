@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a node does about its rendezvous server: meets it, loses it, looks for it or for the next one.
- * Pure: what happened, what runs here and the time in; what to do out.
+/* How a node handles its rendezvous server: connects, loses it, looks for it or for the next one.
+ * Pure: input is what happened, what runs here and the time; output is what to do.
  *
  *     FIRST ──welcomed──> LINKED <──resumed── RESUMING
  *                         │ ▲ ▲ └───broke───────^ │
@@ -17,24 +17,24 @@
  *     FENCING ──gone, and another one was sought without success──> OVER
  *     each ──this node ends──> OVER
  *
- * Who has lost the connection in FOUND goes back to SEEKING when the last worker is gone.
+ * A node that has lost the connection in FOUND goes back to SEEKING when the last worker is gone.
  *
  * FENCING and SEEKING end the workers before the lease does (agent/link/node_lease.h): after it another
- * world may live. Who is welcomed is a new node and joins; who resumes continues with what it has. */
+ * world may run. A node that is welcomed is a new node and joins; a node that resumes keeps its state. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 enum failover_state {
-    FAILOVER_FIRST,     /* no server has welcomed this node yet */
-    FAILOVER_LINKED,    /* to its server */
-    FAILOVER_RESUMING,  /* the connection broke and is made again; workers run on */
-    FAILOVER_SEEKING,   /* the server is lost, and the elected one is looked for */
-    FAILOVER_FOUND,     /* it does not know us: we join when the last worker is gone */
+    FAILOVER_FIRST,    /* no server has welcomed this node yet */
+    FAILOVER_LINKED,   /* connected to its server */
+    FAILOVER_RESUMING, /* the connection broke and is made again; workers run on */
+    FAILOVER_SEEKING,  /* the server is lost, and the node looks for the elected one */
+    FAILOVER_FOUND, /* this server does not know us: we join when the last worker is gone */
     FAILOVER_FENCING,   /* the server is lost; the last worker is not gone yet */
-    FAILOVER_RETURNING, /* ... it is, and the server is looked for */
-    FAILOVER_OVER,      /* nothing is looked for any more */
+    FAILOVER_RETURNING, /* ... is gone, and the node looks for the server */
+    FAILOVER_OVER,      /* no search any more */
     FAILOVER_STATES
 };
 
@@ -43,21 +43,21 @@ enum failover_event {
     FAILOVER_BROKE,    /* the connection; the link tries to resume */
     FAILOVER_RESUMED,  /* the membership */
     FAILOVER_LOST,     /* the link has given up: the server is gone */
-    FAILOVER_REFUSED,  /* ... for any other reason */
+    FAILOVER_REFUSED,  /* ... the link has given up for any other reason */
     FAILOVER_GONE,     /* the last worker of a stopped round */
-    FAILOVER_ENDED,    /* this node is through */
+    FAILOVER_ENDED,    /* this node ends */
     FAILOVER_EVENTS
 };
 
-/* What the node is at. */
+/* What the node is doing. */
 enum failover_work {
-    FAILOVER_NO_WORK,  /* it has joined no server */
-    FAILOVER_WAITS,    /* for a round */
-    FAILOVER_RUNS,     /* workers */
-    FAILOVER_ENDS,     /* workers, to be in the next round */
-    FAILOVER_CLEANS,   /* up behind workers that have succeeded */
-    FAILOVER_FENCES,   /* workers, because the server is lost */
-    FAILOVER_LEAVES,   /* the run when they are gone */
+    FAILOVER_NO_WORK,  /* it has not joined a server */
+    FAILOVER_WAITS,    /* waiting for a round */
+    FAILOVER_RUNS,     /* running workers */
+    FAILOVER_ENDS,     /* stopping workers, to be in the next round */
+    FAILOVER_CLEANS,   /* killing orphans of workers that have succeeded */
+    FAILOVER_FENCES,   /* stopping workers, because the server is lost */
+    FAILOVER_LEAVES,   /* stopping workers, and then the run ends here */
     FAILOVER_IS_EMPTY, /* the last worker of a stopped round is gone */
     FAILOVER_IS_DONE,  /* workers have succeeded */
     FAILOVER_IS_OVER,
@@ -69,8 +69,8 @@ enum failover_action {
     FAILOVER_SEEK = 2,        /* resume at any server, for failover_left_ms() */
     FAILOVER_FENCE = 4,       /* end the workers within the lease */
     FAILOVER_CONNECT = 8,     /* as a new node, for failover_return_ms() */
-    FAILOVER_JOIN = 16,       /* forget the world before, and join */
-    FAILOVER_SEND_AGAIN = 32, /* what may not have arrived */
+    FAILOVER_JOIN = 16,       /* forget the previous world, and join */
+    FAILOVER_SEND_AGAIN = 32, /* send again what may be lost */
     FAILOVER_FAIL = 64        /* end: there is no way to continue */
 };
 
@@ -82,29 +82,30 @@ struct failover {
 
 struct failover_facts {
     enum failover_work work;
-    uint64_t
-        seek_ms; /* for how long the next server is looked for; 0: none is elected */
+    uint64_t seek_ms; /* how long to look for the next server; 0: none is elected */
     uint64_t now_ms;
 };
 
 const char *failover_state_name(enum failover_state state);
-/* The drawing above: what a state can meet while the node is at that work, and what can follow it. */
+/* The drawing above: which events a state can get while the node is at that work, and which states
+ * can follow. */
 bool failover_is_drawn(enum failover_state state, enum failover_event event,
                        enum failover_work work);
 bool failover_is_edge(enum failover_state from, enum failover_state to);
-/* Returns what to do, enum failover_action. An event or edge that is not drawn is a mistake of ours: it
- * asserts; without assertions the event does nothing. */
+/* Returns what to do, enum failover_action. An event or edge that is not drawn is a mistake in this
+ * program: it asserts; without assertions the event has no effect. */
 unsigned failover_next(struct failover *failover, enum failover_event event,
                        const struct failover_facts *facts);
-/* To find the next server. */
+/* Time left to find the next server. */
 uint64_t failover_left_ms(const struct failover *failover, uint64_t now_ms);
-/* Since the last server: who is lost after that is not waited for once more. */
+/* Whether this node has looked since the last server: a server lost after that is not looked for
+ * again. */
 bool failover_has_sought(const struct failover *failover);
 
-/* For how long a lost server is looked for. One whose host refuses connections is gone: a restarted
- * one has a few seconds to come back, less those in which it was tried to resume. One that is only
- * silent may be behind a cable that somebody plugs in again. */
+/* How long to look for a lost server. If its host refuses connections the server is gone: a
+ * restarted server has a few seconds to come back, less the time in which the link tried to resume.
+ * If the host is silent, a cable may be unplugged and come back. */
 uint64_t failover_return_ms(bool is_silent, uint64_t tried_ms, uint64_t at_most_ms);
-/* So long workers may take to end when the server is lost: none of them lives at the deadline, which
- * is left_ms away. */
+/* How long workers may take to end when the server is lost: none may run at the deadline, which is
+ * left_ms away. */
 uint64_t failover_grace_ms(uint64_t grace_ms, uint64_t lost_after_ms, uint64_t left_ms);
