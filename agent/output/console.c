@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* O_NONBLOCK belongs to the open file, which we share with the shell and with whoever reads the
  * same terminal: it must not be set there. Terminals and pipes are opened anew through /proc;
- * sockets have MSG_DONTWAIT; files never block for long; what is left (a terminal that we may
- * not open after su) is asked by poll() first and then given no more than a pipe buffer's page.
- * Readiness comes through an epoll descriptor of our own, since libuv would set the flag. */
+ * sockets have MSG_DONTWAIT; files never block for long; for all others (a terminal that we may
+ * not open after su) poll() is called first, and a write has at most PIPE_BUF bytes. Readiness
+ * comes through an epoll descriptor of our own, since libuv would set the flag. */
 #include "agent/output/console.h"
 
 #include <errno.h>
@@ -24,10 +24,10 @@
 
 enum console_kind {
     CONSOLE_FILE,    /* write() does not wait */
-    CONSOLE_OWN,     /* opened anew, non-blocking */
-    CONSOLE_SOCKET,  /* send() with a flag */
-    CONSOLE_CAREFUL, /* blocking: ask first, write little */
-    CONSOLE_BROKEN,  /* nobody reads: swallow */
+    CONSOLE_OWN,     /* opened again, non-blocking */
+    CONSOLE_SOCKET,  /* send() with MSG_DONTWAIT */
+    CONSOLE_CAREFUL, /* blocking: poll() first, write little */
+    CONSOLE_BROKEN,  /* nobody reads: drop the output */
 };
 
 enum {
@@ -36,19 +36,19 @@ enum {
 
 struct console {
     enum console_kind kind;
-    int fd;      /* what we write to; ours when CONSOLE_OWN */
+    int fd;      /* what we write to */
     bool is_own; /* close fd */
     bool is_terminal;
     bool is_err;             /* standard error; else standard output */
-    bool is_lost;            /* it was there once */
+    bool is_lost;            /* it could be written once */
     struct loop_watch *wait; /* on an epoll descriptor; NULL for files */
     struct ct_list
         ready;        /* sources with something in their queue; the head has the turn */
     size_t turn_left; /* bytes of the head's piece or batch that are not written yet */
-    char mark[CONSOLE_MARK_MAX]; /* what comes before them */
+    char mark[CONSOLE_MARK_MAX]; /* written before them: a separator and a prefix */
     size_t mark_length;
-    size_t mark_at;                    /* of which so much is written */
-    const struct console_source *last; /* wrote the last byte */
+    size_t mark_at;                    /* bytes of it that are written */
+    const struct console_source *last; /* the source of the last byte */
     char last_byte;
 };
 
@@ -56,7 +56,8 @@ void console_source_init(struct console_source *source, void (*on_room)(void *co
                          void *context)
 {
     ct_list_init(&source->node);
-    /* The mark stops a source long before; one piece with its prefix may come on top. */
+    /* A source stops at its high mark, long before this limit; one piece with its prefix may
+     * come on top. */
     ct_buf_init(&source->queue, OUTPUT_QUEUE_HIGH_BYTES + 2 * OUTPUT_PIECE_MAX_BYTES +
                                     OUTPUT_READ_BYTES);
     source->on_room = on_room;
@@ -90,7 +91,7 @@ static void choose_kind(struct console *console, int fd)
     console->is_terminal = isatty(fd);
     console->kind = CONSOLE_FILE;
     if (fstat(fd, &st) < 0) {
-        console->kind = CONSOLE_BROKEN; /* started with it closed */
+        console->kind = CONSOLE_BROKEN; /* the descriptor was closed at our start */
     } else if (S_ISSOCK(st.st_mode)) {
         console->kind = CONSOLE_SOCKET;
     } else if (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)) {
@@ -102,7 +103,8 @@ static void choose_kind(struct console *console, int fd)
     }
 }
 
-/* Lets the loop tell when fd can be written; /dev/null and files cannot be asked, nor need be. */
+/* The loop reports when fd can be written; /dev/null and files cannot be watched and need not
+ * be. */
 static int open_wait(struct console *console, struct loop *loop)
 {
     struct epoll_event event = {.events = EPOLLOUT};
@@ -145,7 +147,7 @@ void console_close(struct console *console)
     free(console);
 }
 
-/* As write(), but never waits: -EAGAIN instead. */
+/* Like write(), but never waits: returns -EAGAIN instead. */
 static ssize_t write_some(const struct console *console, const void *data,
                           size_t length)
 {
@@ -168,8 +170,8 @@ static ssize_t write_some(const struct console *console, const void *data,
     return n < 0 ? -errno : n;
 }
 
-/* What must stand between the last source's output and another's: the end of a line that is
- * not finished, or, on a terminal, nothing of the progress bar. */
+/* The text between the output of the last source and of the next one: an end for an unfinished
+ * line; for a progress bar, on a terminal, the code that clears it. */
 static const char *separator(const struct console *console,
                              const struct console_source *next)
 {

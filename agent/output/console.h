@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One console of the launcher (its stdout or stderr), shared by the streams of many workers.
  *
- * Each source has a queue of pieces (lines.h). The console takes turns among the sources that have
- * something, and changes over between pieces only, so that no line is torn; one that a source has
- * left unfinished is ended before another writes, and continues later with its prefix. It never
- * blocks the loop and never changes the flags of a descriptor that others share. When it
- * cannot be written (nobody reads the pipe, the disk is full) that is reported once; it swallows what
- * comes, and its sources are to make their workers notice as they would without us. */
+ * Each source has a queue of pieces (lines.h). The sources that have output take turns, and a
+ * turn ends only between pieces, so that no line is torn; an unfinished line is ended before
+ * another source writes, and continues later with its prefix. It never blocks the loop and never
+ * changes the flags of a descriptor that others share. When it cannot be written (nobody reads
+ * the pipe, the disk is full) that is reported once; later output is dropped, and the sources
+ * must let their workers notice, as these would without us. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,9 +20,9 @@ struct console;
 /* What a stream embeds; init with console_source_init(). */
 struct console_source {
     struct ct_list node; /* in the console's ring while the queue is not empty */
-    struct ct_buf queue; /* pieces that wait; the source appends */
-    const char
-        *prefix;  /* in front of a line that continues after others wrote; NULL: none */
+    struct ct_buf queue; /* pieces that wait to be written; the source appends them */
+    /* in front of a line that continues after another source wrote; NULL: none */
+    const char *prefix;
     bool is_open; /* its last byte on the console ended no line */
     void (*on_room)(
         void *context); /* the queue is below its low mark again; may append */
@@ -32,7 +32,7 @@ struct console_source {
 void console_source_init(struct console_source *source, void (*on_room)(void *context),
                          void *context);
 void console_source_deinit(
-    struct console_source *source); /* takes it out of the ring */
+    struct console_source *source); /* takes the source out of the ring */
 
 /* fd is borrowed. NULL when memory is short. */
 struct console *console_open(struct loop *loop, int fd);
@@ -44,8 +44,8 @@ void console_push(struct console *console, struct console_source *source);
 void console_flush(struct console *console, uint64_t timeout_ms);
 /* True once it could not be written. */
 bool console_is_lost(const struct console *console);
-/* Looks whether anybody still reads it: for those who have not written to it. */
+/* Looks whether the console is still read; for callers that have not written to it. */
 void console_check(struct console *console);
-/* True when the last byte that was written ends no line: more words begin with a newline. */
+/* True when the last byte written ends no line: the next message begins with a newline. */
 bool console_is_mid_line(const struct console *console);
 void console_close(struct console *console); /* NULL is fine */

@@ -16,14 +16,14 @@ struct console_dedup {
     struct console_source source;
     struct line_dedup *dedup;
     struct loop_timer *timer; /* the oldest line's time */
-    struct ct_list waiting;   /* parts that found no room */
+    struct ct_list waiting;   /* parts that wait for room in the queue */
     bool is_pushing;
-    bool is_ending; /* nothing waits for its like any more */
+    bool is_ending; /* lines do not wait for equal ones any more */
     int parts;
     int *streams; /* by worker: its parts */
     size_t words; /* of a set of workers */
 
-    /* The prefix of the last line: nearly always the next one's, too. */
+    /* The workers and prefix of the last line: mostly the next line has the same. */
     uint64_t *last;
     bool is_last_teed;
     char *prefix; /* NULL: none yet */
@@ -105,7 +105,8 @@ static void print(struct console_dedup *console_dedup,
     }
     memcpy(at, prefix, length);
     memcpy(at + length, line->text, line->length);
-    at[length + line->length] = '\n'; /* what never ended must not run into the next */
+    /* so that an unfinished line does not run into the next one */
+    at[length + line->length] = '\n';
     ct_buf_commit(&console_dedup->source.queue, length + line->length + !has_end);
 }
 
@@ -122,7 +123,7 @@ next_line(const struct console_dedup *console_dedup)
                                                     console_dedup->is_ending);
 }
 
-/* One at a time: each may close any of them, or fill the queue again. */
+/* One part at a time: on_room() may close any part, or fill the queue again. */
 static void wake_parts(struct console_dedup *console_dedup)
 {
     while (!ct_list_is_empty(&console_dedup->waiting) && !is_full(console_dedup)) {
@@ -198,7 +199,7 @@ void console_dedup_join(struct console_dedup *console_dedup,
     ct_list_init(&part->node);
     part->console_dedup = console_dedup;
     if (console_dedup->parts++ == 0) {
-        free(console_dedup->prefix); /* of another round, perhaps: ranks change */
+        free(console_dedup->prefix); /* ranks may have changed in a new round */
         console_dedup->prefix = NULL;
     }
     console_dedup->streams[part->worker]++;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines wait in a list, oldest first, and in a hash table, whose chains are oldest first too:
- * the first one of the same text that is newer than the worker's last line is its like. */
+/* Lines wait in a list, oldest first, and in a hash table, whose chains are oldest first, too: a
+ * new line is merged with the first one of the same text that is newer than its worker's last
+ * line. */
 #include "agent/output/line_dedup.h"
 
 #include <errno.h>
@@ -18,13 +19,13 @@ enum {
 };
 
 struct entry {
-    struct ct_list node;  /* of all that wait */
-    struct ct_list chain; /* of its bucket */
+    struct ct_list node;  /* in the list of all waiting lines */
+    struct ct_list chain; /* in the chain of its bucket */
     struct line_dedup_line line;
     uint64_t hash;
-    uint64_t number; /* grows from entry to entry */
+    uint64_t number; /* increases from entry to entry */
     uint64_t due_ms;
-    int count;          /* of its workers */
+    int count;          /* number of its workers */
     uint64_t workers[]; /* and then the text */
 };
 
@@ -35,7 +36,7 @@ struct line_dedup {
     int expected;
     size_t words; /* of a set of workers */
     size_t max_bytes;
-    size_t bytes; /* that wait */
+    size_t bytes; /* of all waiting lines */
     uint64_t delay_ms;
     uint64_t number;
     uint64_t last[]; /* by worker: the number of its newest line */

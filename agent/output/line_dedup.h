@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines that several workers write alike, as one (--collapse). Pure: no clock, no output.
+/* Merges equal lines of several workers into one (--collapse). Pure: no clock, no output.
  *
- * A line waits for its like from the other workers, but not for longer than `delay_ms` and not
+ * A line waits for equal lines of the other workers, but not for longer than `delay_ms` and not
  * when more than `max_bytes` wait. Lines come out in the order in which the first of each came
  * in, and every worker's lines in that worker's order: the second "x" of one worker is never
- * taken for the first of another.
+ * merged with the first of another.
  *
- *     line_dedup_add() ... line_dedup_peek() -> print it -> line_dedup_pop() ...
- */
+ *     line_dedup_add() ... line_dedup_peek() -> print it -> line_dedup_pop() ... */
 #pragma once
 
 #include <stdbool.h>
@@ -28,17 +27,17 @@ struct line_dedup_line {
 struct line_dedup *line_dedup_create(int count, size_t max_bytes, uint64_t delay_ms);
 void line_dedup_destroy(struct line_dedup *dedup); /* NULL is fine */
 
-/* So many workers can write at all: a line of so many waits for nobody. */
+/* How many workers can write at all: a line that so many workers wrote waits no longer. */
 void line_dedup_set_expected(struct line_dedup *dedup, int expected);
-/* A line of a worker; text is copied. Only lines of one kind are alike. 0; -ENOBUFS: pop some
- * first; -ENOMEM. A line that is longer than max_bytes is taken when nothing else waits. */
+/* A line of a worker; text is copied. Only lines of the same kind are merged. 0; -ENOBUFS: pop
+ * some first; -ENOMEM. A line longer than max_bytes is accepted when no other line waits. */
 int line_dedup_add(struct line_dedup *dedup, int worker, int kind, const char *text,
                    size_t length, uint64_t now_ms);
-/* The first line, when it is its time; `is_all`: whether or not. NULL: none. */
+/* The first line, if its time has come; `is_all`: in any case. NULL: none. */
 const struct line_dedup_line *line_dedup_peek(const struct line_dedup *dedup,
                                               uint64_t now_ms, bool is_all);
 void line_dedup_pop(struct line_dedup *dedup);
-/* When line_dedup_peek() will have something; UINT64_MAX: nothing waits. */
+/* When line_dedup_peek() will return a line; UINT64_MAX: no line waits. */
 uint64_t line_dedup_wake_ms(const struct line_dedup *dedup);
 
 /* "0-3,6" for bits 0 to 3 and 6, each plus `base`; "9 workers" when that does not fit. */

@@ -14,8 +14,7 @@ static size_t cut_at(const char *data, size_t max)
             return at;
         at--;
     }
-    return ((unsigned char)data[at] & 0xC0) != 0x80 ? at
-                                                    : max; /* else it is no UTF-8 */
+    return ((unsigned char)data[at] & 0xC0) != 0x80 ? at : max; /* else not UTF-8 */
 }
 
 size_t lines_first(const char *data, size_t length, size_t max)
@@ -31,7 +30,7 @@ size_t lines_first(const char *data, size_t length, size_t max)
         if (at + 1 < length)
             return data[at + 1] == '\n' ? at + 2 : at + 1;
         if (length < max)
-            return 0; /* the next byte will tell */
+            return 0; /* the next byte decides */
         return at + 1;
     }
     if (feed)

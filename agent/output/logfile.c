@@ -44,9 +44,8 @@ static struct logfile_target *create_target(const struct logfile_options *option
     return target;
 }
 
-/* With the mutex held.
- * A target is in the list at most once; the thread takes it out before it writes, so that what
- * comes meanwhile puts it in again. */
+/* With the mutex held. A target is in the list at most once; the thread takes it out before it
+ * writes, so that data pushed meanwhile puts it in again. */
 static void make_ready(struct logfile_writer *writer, struct logfile_target *target)
 {
     if (!ct_list_is_empty(&target->ready))
@@ -69,7 +68,8 @@ int logfile_open(struct logfile_writer *writer, struct logfile **out,
             ct_list_add(&writer->targets, &target->node);
         if (target) {
             ct_list_add(&target->users, &file->node);
-            make_ready(writer, target); /* it is there, even if nothing is written */
+            /* create the file, even if nothing is written to it */
+            make_ready(writer, target);
         }
         pthread_mutex_unlock(&writer->mutex);
     }
@@ -87,7 +87,7 @@ int logfile_open(struct logfile_writer *writer, struct logfile **out,
     return 0;
 }
 
-/* What the file system's silence has cost stands where it is missing. */
+/* Notes the bytes that were left out, at the place in the file where they are missing. */
 static void append_note(struct logfile_target *target)
 {
     if (target->left_out == 0 ||
@@ -105,8 +105,8 @@ static bool is_over_mark(const struct logfile_target *target)
     return ct_buf_length(&target->queue) >= LOGFILE_HIGH_BYTES;
 }
 
-/* On the loop; never blocks on the disk: the thread releases the mutex while it writes. What finds no
- * room while the file system does not answer is counted. */
+/* On the loop; never blocks on the disk: the thread releases the mutex while it writes. While
+ * the file system does not answer, bytes that do not fit into the queue are only counted. */
 void logfile_push(struct logfile *file, const void *data, size_t length)
 {
     struct logfile_writer *writer = file->writer;
@@ -147,7 +147,8 @@ void logfile_close(struct logfile *file)
     append_note(file->target);
     ct_list_remove(&file->node);
     ct_list_remove(&file->roomy);
-    make_ready(file->writer, file->target); /* the last one closes it */
+    /* with its last user gone, the thread closes it */
+    make_ready(file->writer, file->target);
     pthread_mutex_unlock(&file->writer->mutex);
     free(file);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What logfile.c (files), logfile_writer.c (the thread, as the loop sees it) and
- * logfile_thread.c (what it does) share.
+ * logfile_thread.c (the thread's own code) share.
  *
  * One mutex for all queues. The thread takes a whole queue by swapping buffers and writes with
- * the mutex released, so that the loop never waits for more than a swap. A target that has
- * something to do stands in the list `ready`; one thread serves it at a time, in turn. */
+ * the mutex released, so that the loop never waits for more than a swap. A target with data to
+ * write or to be closed is in the list `ready`; the thread serves these targets in turn. */
 #pragma once
 
 #include <pthread.h>
@@ -17,24 +17,25 @@
 
 /* A file on disk. */
 struct logfile_target {
-    struct ct_list node; /* of the writer's targets */
-    struct ct_list
-        ready; /* of the writer's ready list while there is something to do */
-    struct ct_list users; /* struct logfile; none left: close it once all is written */
+    struct ct_list node;  /* in the writer's list of targets */
+    struct ct_list ready; /* in the writer's ready list while there is work to do */
+    /* list of struct logfile; empty: close the file when all is written */
+    struct ct_list users;
     char *path;
     int keep;
-    bool is_broken;    /* given up: what is pushed goes nowhere */
-    bool appends;      /* what is there stays; the thread's own */
-    uint64_t left_out; /* bytes since the file system stopped to answer */
+    bool is_broken;    /* given up: pushed data are dropped */
+    bool appends;      /* append to the present file; used by the thread only */
+    uint64_t left_out; /* bytes not kept since the file system stopped answering */
     struct ct_buf queue;
-    struct ct_buf taken; /* from here on the thread's own */
+    struct ct_buf taken; /* from here on used by the thread only */
     struct logrotate cap;
     int fd;
 };
 
 struct logfile {
     struct ct_list node;
-    struct ct_list roomy; /* of the writer's list of those that must be called */
+    /* in the writer's list of files whose on_room() is to be called */
+    struct ct_list roomy;
     struct logfile_writer *writer;
     struct logfile_target *target;
     bool wants_room;
@@ -42,9 +43,10 @@ struct logfile {
     void *context;
 };
 
-/* Two threads: the loop fills queues and never waits for a disk, the writer's thread empties them. The
- * mutex protects the lists, the targets' queues, `busy`, `is_ending`, `is_ended` and `is_stalled`; the
- * thread lets it go while it writes. has_reported is the thread's own, what follows `progress` the loop's. */
+/* Two threads: the loop fills queues and never waits for a disk, the writer's thread empties
+ * them. The mutex protects the lists, the targets' queues, `busy`, `is_ending`, `is_ended` and
+ * `is_stalled`; the thread releases it while it writes. Only the thread uses lost_count, only
+ * the loop the fields after `progress`. */
 struct logfile_writer {
     pthread_mutex_t mutex;
     pthread_cond_t work; /* for the thread */
@@ -58,22 +60,22 @@ struct logfile_writer {
     struct ct_list targets;
     struct ct_list ready;
     struct ct_list roomy;
-    const char *busy;              /* the path that the thread is at; NULL: none */
-    atomic_bool is_full;           /* every write fails */
-    atomic_uint_fast64_t progress; /* writes that came back */
+    const char *busy;              /* the path that the thread works on; NULL: none */
+    atomic_bool is_full;           /* chaos: every write fails */
+    atomic_uint_fast64_t progress; /* number of writes that have returned */
 
-    struct loop_watch *wake; /* eventfd: somebody is roomy */
+    struct loop_watch *wake; /* eventfd: the list roomy is not empty */
     int wake_fd;
-    struct loop_timer *stall; /* runs while somebody wants room */
+    struct loop_timer *stall; /* runs while a file waits for room */
     bool is_stall_set;
     uint64_t seen_progress; /* when it was set */
 };
 
 /* The thread: serves targets until logfile_writer.is_ending and nothing is ready. */
 void *logfile_write_ready(void *writer);
-/* Those who wanted room in this target will be called. With the mutex held. */
+/* Marks the files that wait for room in this target to be called. With the mutex held. */
 void logfile_call_roomy(struct logfile_writer *writer, struct logfile_target *target);
 /* Starts the thread with the first file. 0 or a negative errno. */
 int logfile_need_thread(struct logfile_writer *writer);
-/* Looks whether anything moves for as long as somebody wants room. */
+/* Checks for progress as long as a file waits for room. */
 void logfile_watch_stall(struct logfile_writer *writer);

@@ -21,10 +21,10 @@ static int open_target(struct logfile_target *target)
                       O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | fresh,
                       0600);
     if (target->appends && target->fd >= 0)
-        (void)fstat(target->fd, &status); /* no size: it is as if it was new */
+        (void)fstat(target->fd, &status); /* size unknown: treat the file as new */
     target->cap.size = status.st_size > 0 ? (uint64_t)status.st_size : 0;
     target->cap.is_in_line = false;
-    target->appends = false; /* what follows a full one is new */
+    target->appends = false; /* after a full file, a new one is begun */
     return target->fd >= 0 ? 0 : -errno;
 }
 
@@ -48,8 +48,8 @@ static int write_all(struct logfile_writer *writer, struct logfile_target *targe
     return 0;
 }
 
-/* The file is closed after it got its new name: who follows it (ctrunctl logs -f) finds it under
- * that. */
+/* The file is renamed before it is closed: a reader that follows it (ctrunctl logs -f) finds it
+ * under the new name. */
 static int rotate(struct logfile_target *target)
 {
     const int rc = logrotate_shift(target->path, target->keep);
@@ -59,7 +59,7 @@ static int rotate(struct logfile_target *target)
     return rc < 0 ? rc : open_target(target);
 }
 
-/* Everything that was taken. 0 or a negative errno. */
+/* Writes everything that was taken from the queue. 0 or a negative errno. */
 static int write_taken(struct logfile_writer *writer, struct logfile_target *target)
 {
     bool is_full;
@@ -112,8 +112,9 @@ void logfile_call_roomy(struct logfile_writer *writer, struct logfile_target *ta
         ct_list_add(&writer->roomy, &file->roomy);
         is_any = true;
     }
+    /* if the counter is full, a wake-up is pending already */
     if (is_any)
-        (void)eventfd_write(writer->wake_fd, 1); /* full: it is on its way */
+        (void)eventfd_write(writer->wake_fd, 1);
 }
 
 static void destroy_target(struct logfile_target *target)

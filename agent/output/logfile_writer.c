@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of the thread, seen from the loop: started with the first file, watched while
- * somebody waits for it, waited for at the end, but not forever. */
+/* The life of the thread, as the loop sees it: started with the first file, watched while a file
+ * waits for room, joined at the end, but with a time limit. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -14,11 +14,11 @@
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
-/* One at a time: a callback may close any of them. */
+/* One file at a time: a callback may close any file. */
 static void call_them(struct logfile_writer *writer)
 {
-    /* Without the mutex around on_room(), which pushes into a queue and takes it. A file that goes meanwhile takes
-     * itself out of the list. */
+    /* on_room() is called without the mutex, because it pushes into a queue, which locks the
+     * mutex. A file that is closed meanwhile removes itself from the list. */
     pthread_mutex_lock(&writer->mutex);
     while (!ct_list_is_empty(&writer->roomy)) {
         struct logfile *file = ct_list_entry(writer->roomy.next, struct logfile, roomy);
@@ -78,7 +78,7 @@ static void report_stalled(const char *path)
             path, LOGFILE_STALL_MS / 1000);
 }
 
-/* Somebody has wanted room for a while: is the disk slow, or does it not answer? */
+/* A file has waited for room for a while: tells a slow disk from one that does not answer. */
 static void on_stall(void *context)
 {
     struct logfile_writer *writer = context;
@@ -166,14 +166,15 @@ static bool end_thread(struct logfile_writer *writer)
     return is_ended;
 }
 
-/* A thread whose write() does not come back still uses the writer and its targets: then nothing of it is freed. */
+/* A thread whose write() does not return still uses the writer and its targets: in that case
+ * they are not freed. */
 void logfile_writer_destroy(struct logfile_writer *writer)
 {
     if (!writer)
         return;
     loop_timer_close(writer->stall);
     if (!end_thread(writer)) {
-        pthread_detach(writer->thread); /* and what it uses is left to the end */
+        pthread_detach(writer->thread); /* not freed: the thread still uses them */
         if (writer->wake)
             loop_watch_close(writer->wake);
         return;

@@ -28,7 +28,7 @@ size_t logrotate_fit(const struct logrotate *file, const char *data, size_t leng
         return 0; /* this line begins the next file */
     if ((end = memchr(data + at, '\n', length - at)))
         return (size_t)(end - data) + 1;
-    /* No end in sight: a progress bar has none for hours. */
+    /* The line may have no end for long: a progress bar has none for hours. */
     if (file->size + length >= file->max_bytes + OUTPUT_PIECE_MAX_BYTES)
         return length;
     *is_full = false;

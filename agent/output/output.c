@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes go raw into the stream's file (logfile.h) as they come, and piece by piece (lines.h)
- * into the console's queue. When the queue of either is above its mark the pipe is not read:
- * the worker that floods waits in its write(), the others and the heartbeat do not notice. */
+ * into the console's queue. When either queue is above its high mark the pipe is not read: a
+ * worker that writes too much waits in its write(); other workers and the heartbeat are not
+ * delayed. */
 #include "agent/output/output.h"
 
 #include <errno.h>
@@ -17,41 +18,43 @@
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
-#define OUTPUT_PLAIN "\033[0m" /* ends what paint began */
+#define OUTPUT_PLAIN "\033[0m" /* ends the colour of the prefix */
 
-/* The end of what was written, as a ring. */
+/* The last bytes that were written, as a ring. */
 struct last_words {
-    size_t length; /* of all that was written */
+    size_t length; /* total bytes written */
     char ring[OUTPUT_TAIL_BYTES];
 };
 
 struct output {
-    struct console *console; /* NULL: goes nowhere but into files */
+    struct console *console; /* NULL: output goes only to files */
     struct loop_watch *pipe; /* or pseudo terminal; NULL: nothing (more) to read */
-    int terminal_fd;         /* its like; -1: a pipe */
-    int pipe_bytes;          /* to be, once it was full; 0: it stays as it is */
+    int terminal_fd;         /* a terminal to copy the size from; -1: a pipe */
+    /* size to set once the pipe was full; 0: keep the default */
+    int pipe_bytes;
     struct console_source source;
-    struct console_dedup_part
-        part;                  /* instead of source when part.line merger is there */
+    /* used in place of source when part.console_dedup is set */
+    struct console_dedup_part part;
     struct throttle *throttle; /* NULL: all goes to the console */
     struct throttle_line line;
     struct ct_buf in; /* read, not yet cut into pieces */
-    size_t shown;     /* bytes at its beginning: a line that is not whole yet */
+    /* bytes at the beginning of `in` already shown: an unfinished line */
+    size_t shown;
     struct loop *loop;
-    struct loop_timer *wait; /* such a line's; NULL: there was none yet */
+    struct loop_timer *wait; /* timer of an unfinished line; NULL: there was none yet */
     bool is_waiting;
     struct logfile *file;
     struct logfile *filtered;
     char *prefix;
     size_t prefix_length;
-    char *painted; /* the prefix as the console has it, where that differs */
+    char *painted; /* the prefix with colour, where the console gets one */
     const char *const *filters;
     bool is_finished; /* free it once everything is written */
     bool is_pumping;
-    struct last_words *words; /* from the first output on */
+    struct last_words *words; /* allocated at the first output */
 };
 
-/* One read at a time on one thread: all streams share it. */
+/* Shared by all streams: one thread reads one stream at a time. */
 static char scratch[OUTPUT_READ_BYTES];
 
 static void on_readable(void *context, unsigned events);
@@ -105,7 +108,7 @@ static int open_pipe(struct output *output, const struct output_options *options
                                                                 : -1;
     if (output->terminal_fd >= 0 &&
         (fds[0] = pty_open(&fds[1], output->terminal_fd)) < 0)
-        output->terminal_fd = -1; /* a pipe does as well */
+        output->terminal_fd = -1; /* on failure, use a pipe */
     if (output->terminal_fd < 0 && pipe2(fds, O_CLOEXEC) < 0)
         return ct_fail(err, -errno, "pipe: %s", strerror(errno));
     if (output->terminal_fd < 0)
@@ -119,7 +122,7 @@ static int open_pipe(struct output *output, const struct output_options *options
     return fds[1];
 }
 
-/* The pipe's other end, with what stands behind it. */
+/* Opens our end of the pipe, and the files that its output goes to. */
 static int open_teed(struct output *output, const struct output_options *options,
                      struct ctrun_error *err)
 {
@@ -145,7 +148,7 @@ static int open_teed(struct output *output, const struct output_options *options
     return open_pipe(output, options, err);
 }
 
-/* It has a console to write to; with --collapse through the line merger. */
+/* Adds the stream to its console, with --collapse through console_dedup. */
 static void enter(struct output *output, const struct output_options *options)
 {
     output->console = options->console;
@@ -212,7 +215,7 @@ static void keep_words(struct output *output, const char *data, size_t length)
         return;
     if (!words) { /* not zeroed: most workers write little, or nothing */
         if (!(words = output->words = ct_realloc_array(NULL, 1, sizeof *words)))
-            return; /* the report will do without */
+            return; /* the report then has no last lines */
         words->length = 0;
     }
     words->length += length;
@@ -226,7 +229,7 @@ static void keep_words(struct output *output, const char *data, size_t length)
     memcpy(words->ring, data + part, length - part);
 }
 
-/* In one piece; a page that all streams share. */
+/* The ring as one text, in a buffer that all streams share. */
 static const char *unroll(const struct output *output, size_t *length)
 {
     static char text[OUTPUT_TAIL_BYTES];
@@ -244,7 +247,8 @@ static const char *unroll(const struct output *output, size_t *length)
     return words ? words->ring : text;
 }
 
-/* A piece that was cut for its length gets an end, so that the next one may have a prefix. */
+/* A piece that was cut at the maximum length gets a line end, so that the next piece may have a
+ * prefix. */
 static bool is_cut(const struct output *output, const char *piece, size_t length)
 {
     return output->prefix && length >= OUTPUT_PIECE_MAX_BYTES - 4 &&
@@ -306,7 +310,7 @@ static int queue_piece(struct output *output, const char *piece, size_t length)
                       is_cut(output, piece, length));
 }
 
-/* How much of `in` may continue now; 0: nothing that is whole. */
+/* Bytes of `in` that can be queued now; 0: no complete piece. */
 static size_t next_length(const struct output *output, bool is_last)
 {
     const char *data = (const char *)ct_buf_data(&output->in);
@@ -327,15 +331,15 @@ static bool is_queue_full(struct output *output)
     return ct_buf_length(&output->source.queue) >= OUTPUT_QUEUE_HIGH_BYTES;
 }
 
-/* Nothing more should be read from the worker. */
+/* True: do not read more from the worker now. */
 static bool is_full(struct output *output)
 {
     return is_queue_full(output) || (output->file && logfile_is_full(output->file)) ||
            (output->filtered && logfile_is_full(output->filtered));
 }
 
-/* A line that has begun is not held back for long: somebody may have to answer it. Lines that are
- * collapsed are: only whole ones can be alike. */
+/* An unfinished line is shown after a short time: it may be a prompt. With --collapse it is held
+ * until it is whole, because only whole lines can be merged. */
 static bool has_begun(const struct output *output)
 {
     return output->console && !output->part.console_dedup &&
@@ -357,7 +361,7 @@ static void on_wait(void *context)
         return;
     if (queue_text(output, data + output->shown, length - output->shown,
                    output->shown == 0, false) < 0)
-        return; /* it is still there */
+        return; /* the unfinished line is still there */
     output->shown = length;
     console_push(output->console, &output->source);
 }
@@ -384,7 +388,8 @@ static void pump(struct output *output, bool is_last)
             if (queue_piece(output, (const char *)ct_buf_data(&output->in), length) < 0)
                 ct_warn("output lost bytes=%zu: out of memory", length);
             ct_buf_consume(&output->in, length);
-            output->is_waiting = false; /* what stands there now has only begun */
+            /* an unfinished line that is left is a new one */
+            output->is_waiting = false;
         }
         if (output->part.console_dedup)
             console_dedup_push(output->part.console_dedup);
@@ -395,15 +400,15 @@ static void pump(struct output *output, bool is_last)
     wait_for_end(output);
 }
 
-/* Most workers never fill the pipe that they are given. */
+/* Done only after the pipe was full: most workers never fill it. */
 static void widen_pipe(struct output *output)
 {
     (void)fcntl(loop_watch_fd(output->pipe), F_SETPIPE_SZ,
-                output->pipe_bytes); /* refused: does as well */
+                output->pipe_bytes); /* on failure the default size stays */
     output->pipe_bytes = 0;
 }
 
-/* Reads once. What read() says, or -errno: -EIO is the end of a terminal. */
+/* Reads once. Returns the result of read(), or -errno: -EIO is the end of a terminal. */
 static ssize_t read_some(struct output *output)
 {
     const ssize_t n = read(loop_watch_fd(output->pipe), scratch, sizeof scratch);
@@ -427,7 +432,8 @@ static void close_pipe(struct output *output)
     output->pipe = NULL;
 }
 
-/* Nobody and nothing gets what is read: the worker is to notice, as it would without us. */
+/* True when the output goes nowhere: then the pipe is closed, so that the worker notices as it
+ * would without us. */
 static bool is_useless(const struct output *output)
 {
     return output->console && console_is_lost(output->console) && !output->file &&
@@ -476,7 +482,7 @@ void output_drain(struct output *output)
     size_t total = 0;
     ssize_t n;
 
-    /* A child of the worker may write forever: no more than a pipe can have held. */
+    /* A child of the worker may write forever: read at most what a pipe can have held. */
     while (output && output->pipe && total < OUTPUT_PIPE_MAX_BYTES &&
            (n = read_some(output)) != -EAGAIN) {
         if (n > 0)
@@ -504,7 +510,7 @@ bool output_traceback(const struct output *output, size_t after_max, char *dst)
     return traceback_find(dst, text, length, after_max);
 }
 
-/* The files get everything now; only the console may be late. */
+/* The files get all their data now; only the console may get its data later. */
 static void close_files(struct output *output)
 {
     const char *data = (const char *)ct_buf_data(&output->in);
@@ -530,7 +536,7 @@ void output_finish(struct output *output)
         close_pipe(output);
     output->is_finished = true;
     pump(output, true);
-    output->throttle = NULL; /* it goes; what is still to be shown is little */
+    output->throttle = NULL; /* the worker is gone; little is left to be shown */
     close_files(output);
     if (ct_buf_length(&output->in) == 0 && ct_buf_length(&output->source.queue) == 0)
         destroy(output);

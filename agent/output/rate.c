@@ -2,7 +2,7 @@
 #include "agent/output/rate.h"
 
 enum {
-    IDLE_MAX_MS = 1000 * 1000 /* no credit is that deep, and no sum overflows */
+    IDLE_MAX_MS = 1000 * 1000 /* longer than any debt lasts, and no sum overflows */
 };
 
 void rate_init(struct rate *rate, uint64_t bytes_per_s, uint64_t now_ms)

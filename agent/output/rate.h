@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* So many bytes a second: a token bucket that holds one second's. What is begun is finished, on
- * credit, so that no line is torn and one longer than the bucket passes too. Pure. */
+/* A limit of bytes per second: a token bucket that holds the bytes of one second. A line that
+ * has begun is finished on credit, so that no line is torn and a line longer than the bucket
+ * passes, too. Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,6 +19,6 @@ struct rate {
 
 /* At most 1 << RATE_SHIFT_MAX. The bucket is full. */
 void rate_init(struct rate *rate, uint64_t bytes_per_s, uint64_t now_ms);
-/* Something may begin now. */
+/* True: a line may begin now. */
 bool rate_admits(struct rate *rate, uint64_t now_ms);
 void rate_spend(struct rate *rate, uint64_t bytes);

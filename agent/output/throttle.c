@@ -9,11 +9,11 @@
 
 struct throttle {
     struct rate rate;
-    struct loop_timer *timer; /* runs while there is something to tell */
+    struct loop_timer *timer; /* runs while a report of dropped bytes is due */
     void (*report)(void *context, int rank, uint64_t lines, uint64_t bytes);
     void *context;
     int rank;
-    uint64_t lines; /* left out since it was reported */
+    uint64_t lines; /* dropped since the last report */
     uint64_t bytes;
 };
 
