@@ -9,7 +9,7 @@
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
 
-/* One specifier; false for what only the kernel knew (%t: when, %g: group, ...). */
+/* Expands one specifier; false for values that only the kernel knew (%t: when, %g: group, ...). */
 static bool expand(char *dst, size_t size, char letter, const struct core_file *core)
 {
     switch (letter) {
@@ -28,7 +28,7 @@ static bool expand(char *dst, size_t size, char letter, const struct core_file *
     }
 }
 
-/* The path that the kernel has made of the pattern; false when it cannot be known. */
+/* The path that the kernel made from the pattern; false when it cannot be known. */
 static bool make_path(char *dst, size_t size, const struct core_file *core)
 {
     const bool is_absolute = core->pattern[0] == '/';
@@ -95,8 +95,8 @@ static uint64_t limit_value(rlim_t value)
     return value == RLIM_INFINITY ? UINT64_MAX : (uint64_t)value;
 }
 
-/* The pattern is read after the death: somebody may have changed it since. The path is only told
- * when a file is there. */
+/* The pattern is read after the death, and may have been changed since: so the path is shown
+ * only if a file exists there. */
 void core_file_find(char *dst, size_t size, pid_t pid, int signal, bool is_dumped,
                     bool is_raised, const char *program)
 {
@@ -124,7 +124,7 @@ void core_file_find(char *dst, size_t size, pid_t pid, int signal, bool is_dumpe
         directory[0] = '\0';
     (void)getrlimit(RLIMIT_CORE, &limit);
     core.hard = limit_value(limit.rlim_max);
-    /* our own limits: a worker inherits them, and --core raises them in the worker alone */
+    /* our own limits: a worker inherits them; --core raises them for the worker only */
     core.soft = is_raised ? core.hard : limit_value(limit.rlim_cur);
     core_file_describe(dst, size, &core);
 }

@@ -23,8 +23,8 @@ enum {
     FRAMES_JSON_MAX = 3072 /* an event has 4096 bytes */
 };
 
-/* The memory is the worker's own, and may hold anything. F_GET_SEALS fails on what is no memfd,
- * such as a FIFO whose read would wait. */
+/* The memory is the worker's own, and may hold anything. F_GET_SEALS fails on all descriptors
+ * except memfds, such as a FIFO, whose read would wait. */
 bool crash_is_recorded(int fd)
 {
     struct ct_crash head;
@@ -35,7 +35,7 @@ bool crash_is_recorded(int fd)
            head.magic == CT_CRASH_MAGIC && head.state != CT_CRASH_EMPTY;
 }
 
-/* ---- Functions, on a thread of their own --------------------------------------------------- */
+/* ---- Names of functions, on a thread ------------------------------------------------------- */
 
 static void resolve_module(struct crash_record *record, int number)
 {
@@ -57,9 +57,9 @@ static void resolve_module(struct crash_record *record, int number)
                 .name_size = sizeof record->frames[i].function};
             frames[count++] = i;
         }
-    /* Files of modules are the user's as well: the reader checks every offset against what it
-     * reads. */
-    (void)elf_find_functions(&source, places, count); /* then it has none */
+    /* Files of modules belong to the user, too: the reader checks every offset against the bytes
+     * that it reads. */
+    (void)elf_find_functions(&source, places, count); /* on failure: no names */
     for (int k = 0; k < count; k++) {
         struct crash_frame *frame = &record->frames[frames[k]];
         const uint64_t back = frame->pc - crash_record_lookup(record, frames[k]);
@@ -78,9 +78,8 @@ static void resolve(void *job)
         resolve_module(record, i);
 }
 
-/* The record with names, or as it was when its files do not come in time.
- * The thread works on a copy, which is freed by whoever is last: by us when it came back in
- * time, else by the thread. */
+/* Returns the record with function names, or unchanged when its files cannot be read in time.
+ * The thread works on a copy: we free the copy when it returned in time, else the thread does. */
 static struct crash_record *resolve_in_time(struct crash_record *record)
 {
     struct crash_record *copy = ct_zalloc(sizeof *copy);
@@ -94,9 +93,9 @@ static struct crash_record *resolve_in_time(struct crash_record *record)
     return copy;
 }
 
-/* ---- What is told ---------------------------------------------------------------------- */
+/* ---- Reporting --------------------------------------------------------------------------- */
 
-/* A function that calls itself again and again is one line. */
+/* Recursive calls of one function are one line. */
 static void add_frame_facts(struct ct_failure *failure,
                             const struct crash_record *record)
 {
@@ -170,8 +169,7 @@ static void emit(const struct ct_failure *failure, const struct crash_record *re
     ct_event_end(&event);
 }
 
-/* A copy is read and then decoded: the memory may still be changed by a process below the worker
- * that lives. */
+/* The memory is copied and then decoded: a live process below the worker may still change it. */
 bool crash_explain(struct ct_failure *failure, int fd)
 {
     struct crash_record *record = ct_zalloc(sizeof *record);

@@ -6,9 +6,9 @@
 
 #include "worker_sdk/wire/message.h"
 
-/* True when `fd` is memory, not a file, and something has crashed in it. */
+/* True when `fd` is a memfd and has a crash record. */
 bool crash_is_recorded(int fd);
-/* Adds what the record says to the failure's facts, and emits the event worker_crashed. Waits
- * CRASH_RESOLVE_MS at most for the files of the modules; without them frames have numbers. False
- * when it is no record. */
+/* Adds the record to the failure's facts, and emits the event worker_crashed. Waits
+ * CRASH_RESOLVE_MS at most for the files of the modules; without them frames have only
+ * addresses. False when fd has no valid record. */
 bool crash_explain(struct ct_failure *failure, int fd);

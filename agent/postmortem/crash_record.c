@@ -63,7 +63,7 @@ static int find_module(const struct crash_record *record, uint64_t pc)
     return -1;
 }
 
-/* Frames end where they are no code any more; a wild jump has no code to begin with. */
+/* Frames end at the first one outside code; after a wild jump already the first one is. */
 static void decode_frames(const uint64_t *frames, uint32_t count,
                           struct crash_record *out)
 {
@@ -78,8 +78,8 @@ static void decode_frames(const uint64_t *frames, uint32_t count,
     }
 }
 
-/* Nothing in it is to be believed: it was written by a process in the middle of a crash, whose memory may have
- * been overwritten, and which can be still at it. */
+/* No field is trusted: a process wrote them during a crash, its memory may have been
+ * overwritten, and it may still be writing. */
 int crash_record_decode(const void *bytes, size_t size, struct crash_record *out)
 {
     struct ct_crash raw;
@@ -119,8 +119,8 @@ uint64_t crash_record_lookup(const struct crash_record *record, int frame)
 
 /* ---- For people ---------------------------------------------------------------------- */
 
-/* An access near the stack pointer that found nothing mapped: the guard page below a stack, or what is under it
- * when one function takes a large step. */
+/* An access near the stack pointer to an unmapped address: the guard page below a stack, or the
+ * memory under it when one function takes a large step. */
 static bool is_overflow(const struct crash_record *record)
 {
     return record->signal == SIGSEGV && record->stack &&
@@ -162,7 +162,7 @@ void crash_record_describe(const struct crash_record *record, char *dst, size_t 
     const char *why = explain_code(record);
     char where[128];
 
-    /* si_code <= 0 is a signal that a process sent: `address` is that one's pid then. */
+    /* si_code <= 0: a process sent the signal, and `address` is the sender's pid. */
     if (record->code <= 0 && record->address != (uint64_t)record->pid)
         (void)ct_format(where, sizeof where, "sent by process %llu",
                         (unsigned long long)record->address);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a worker has written about its crash (wire/crash.h), read with suspicion: it may be torn,
- * and whoever wrote it may have been anybody. Pure. */
+/* A worker's record of its crash (wire/crash.h). It is not trusted: it may be incomplete, and
+ * any process may have written it. Pure. */
 #pragma once
 
 #include <stddef.h>
@@ -17,19 +17,20 @@ enum {
 struct crash_module {
     uint64_t start;
     uint64_t end;
-    uint64_t offset; /* of start, in the file */
+    uint64_t offset; /* offset of start in the file */
     uint32_t device_major;
     uint32_t device_minor;
     uint64_t inode;
-    char path[CRASH_PATH_MAX]; /* "[vdso]"; empty: memory of no file */
+    char path[CRASH_PATH_MAX]; /* "[vdso]"; empty: memory without a file */
 };
 
 struct crash_frame {
     uint64_t pc;
-    int module;                    /* number of its module; -1: in none */
-    uint64_t address;              /* of pc, as the module's file counts; 0: unknown */
+    int module; /* number of its module; -1: in none */
+    /* of pc, in the addresses of the module's file; 0: unknown */
+    uint64_t address;
     char function[CRASH_NAME_MAX]; /* empty: unknown */
-    uint64_t function_offset;      /* of pc in it */
+    uint64_t function_offset;      /* offset of pc in the function */
 };
 
 struct crash_record {
@@ -46,10 +47,10 @@ struct crash_record {
     struct crash_module modules[CT_CRASH_FRAMES_MAX];
 };
 
-/* 0; -ENOENT when nothing has crashed; -EBADMSG when these are no such bytes. */
+/* 0; -ENOENT when there was no crash; -EBADMSG when the bytes are no such record. */
 int crash_record_decode(const void *bytes, size_t size, struct crash_record *out);
-/* What the frame is looked up with: for all but the first it is behind a call, which may be the
- * last thing that its function does. */
+/* The address to look the frame up with: for all frames but the first, the pc is behind a call,
+ * which may be the last instruction of its function. */
 uint64_t crash_record_lookup(const struct crash_record *record, int frame);
 /* "address 0x10: nothing is mapped there; thread 812 (loader)". */
 void crash_record_describe(const struct crash_record *record, char *dst, size_t size);

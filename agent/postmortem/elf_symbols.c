@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pass over a symbol table for all places: the function with the highest start that is not
- * above the place, and that does not end below it. Symbols without a size (hand-written code)
- * count when nothing better is there. */
+/* One pass over a symbol table for all places: finds the function with the highest start that is
+ * not above the place, and that does not end below it. Symbols without a size (assembly code)
+ * count only when no other fits. */
 #include "agent/postmortem/elf_symbols.h"
 
 #include <elf.h>
@@ -16,8 +16,7 @@ enum {
     SECTIONS_MAX = 65536,
     PLACES_MAX = 64,
     PIECE_SYMBOLS = 512,
-    SYMBOLS_MAX =
-        4 << 20, /* 96 MiB of table: more than the largest library that there is */
+    SYMBOLS_MAX = 4 << 20, /* 96 MiB of table: larger than that of any known library */
     SIZELESS_MAX_BYTES = 4096
 };
 
@@ -33,7 +32,7 @@ struct best {
     bool has_size;
 };
 
-/* Of this machine's own word size and byte order: another one's program could not have run here. */
+/* Checks for this machine's word size and byte order: no other program can have run here. */
 static bool read_header(const struct elf_source *source, Elf64_Ehdr *header)
 {
     const unsigned char order = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB
@@ -76,7 +75,7 @@ static bool read_section(const struct elf_source *source, const Elf64_Ehdr *head
                         section, sizeof *section);
 }
 
-/* The table of type `wanted`, and its names. */
+/* Finds the table of type `wanted`, and its names. */
 static bool find_tables(const struct elf_source *source, const Elf64_Ehdr *header,
                         uint32_t wanted, struct tables *tables)
 {
@@ -86,7 +85,7 @@ static bool find_tables(const struct elf_source *source, const Elf64_Ehdr *heade
     if (header->e_shoff == 0 || header->e_shentsize != sizeof section ||
         !read_section(source, header, 0, &section))
         return false;
-    if (count == 0) /* more than fit into the header */
+    if (count == 0) /* more sections than the header's field can count */
         count = section.sh_size;
     for (uint64_t i = 1; i < count && i < SECTIONS_MAX; i++) {
         if (!read_section(source, header, i, &section))
@@ -101,9 +100,9 @@ static bool find_tables(const struct elf_source *source, const Elf64_Ehdr *heade
     return false;
 }
 
-/* Calls visit for each symbol until it says true; true when one did.
- * In pieces, so that a table of any size takes 12 KB. Sizes in the file are not believed: a read
- * past its end fails and ends this. */
+/* Calls visit for each symbol until it returns true; true when one did. Reads in pieces, so that
+ * a table of any size takes 12 KB. Sizes in the file are not trusted: a read past its end fails
+ * and ends this. */
 static bool scan_symbols(const struct elf_source *source, const Elf64_Shdr *table,
                          Elf64_Sym *piece,
                          bool (*visit)(void *context, const Elf64_Sym *symbol),
@@ -170,7 +169,7 @@ static bool look_at_function(void *context, const Elf64_Sym *symbol)
     return false;
 }
 
-/* A name may stand at the very end of the table: it is read up to there. */
+/* A name may end at the very end of the table: it is read up to there. */
 static void read_name(const struct elf_source *source, const Elf64_Shdr *names,
                       const struct best *best, struct elf_place *place)
 {
@@ -204,8 +203,8 @@ static void look_up(const struct elf_source *source, const struct tables *tables
 int elf_find_functions(const struct elf_source *source, struct elf_place *places,
                        int count)
 {
-    /* The full table first: it has static functions. look_up() keeps a name that is there
-     * already. */
+    /* The full table first: it has static functions. look_up() does not replace a name that was
+     * found before. */
     static const uint32_t kinds[] = {SHT_SYMTAB, SHT_DYNSYM};
     struct tables tables;
     Elf64_Ehdr header;
@@ -261,7 +260,7 @@ static bool look_at_variable(void *context, const Elf64_Sym *symbol)
 int elf_find_variable(const struct elf_source *source, const char *name,
                       uint64_t *address, uint64_t *base)
 {
-    /* The dynamic table first: it is small, and libraries that are stripped have it. */
+    /* The dynamic table first: it is small, and stripped libraries have it, too. */
     static const uint32_t kinds[] = {SHT_DYNSYM, SHT_SYMTAB};
     struct elf_place start = {.offset = 0};
     struct variable_search search = {.source = source, .name = name};

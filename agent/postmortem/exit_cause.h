@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why a worker ended, from what the kernel says and what we did to it. Pure. */
+/* Why a worker ended, from its wait status, the kernel's counters and our own signals. Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,10 +9,10 @@
 struct exit_cause_evidence {
     int status;         /* of waitpid() */
     int stop_signal;    /* the signal that we had sent before it ended; 0: none */
-    bool is_oom_proven; /* the kernel's count of its kills for memory has grown */
+    bool is_oom_proven; /* the kernel's count of OOM kills has grown */
 };
 
-/* Fills cause, code and end_code. A clean end is CT_CAUSE_NONE, also after our signal. An end that
- * follows our signal is a consequence, whatever its form, unless the kernel was first. */
+/* Fills cause, code and end_code. A clean end is CT_CAUSE_NONE, also after our signal. Any other
+ * end after our signal is a consequence of it, unless the kernel killed the worker first. */
 void exit_cause_classify(const struct exit_cause_evidence *evidence,
                          struct ct_failure *failure);

@@ -8,7 +8,7 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    FACT_MAX_BYTES = 640 /* a path and what is said about it */
+    FACT_MAX_BYTES = 640 /* room for a path and a remark */
 };
 
 void facts_add(struct ct_failure *failure, enum ct_fact_key key, const char *fmt, ...)
@@ -22,7 +22,8 @@ void facts_add(struct ct_failure *failure, enum ct_fact_key key, const char *fmt
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < ' ')
             *p = ' ';
-    (void)ct_facts_add(&failure->facts, (uint8_t)key, text); /* as promised */
+    /* the header promises one line */
+    (void)ct_facts_add(&failure->facts, (uint8_t)key, text);
 }
 
 void facts_format_size(char *dst, uint64_t bytes)

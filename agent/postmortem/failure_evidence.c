@@ -23,7 +23,7 @@ enum {
     LINE_MAX_BYTES = 320
 };
 
-/* How it came to that. */
+/* Adds how the worker's memory grew before. */
 static void add_memory(struct ct_failure *failure,
                        const struct failure_evidence *evidence)
 {
@@ -87,9 +87,10 @@ static void add_oom(struct ct_failure *failure, const struct failure_evidence *e
               *kernel ? "; kernel: \"" : "", kernel, *kernel ? "\"" : "");
 }
 
-/* ulimit -t sets the hard limit as well, at which the kernel sends SIGKILL. It counts each tick as a whole one for that,
- * /proc what the process really had: beside others that sleep and wake up a quarter less, and a tenth of a second where
- * the ticks are few, is as much. */
+/* ulimit -t sets the hard limit as well, at which the kernel sends SIGKILL. For the limit the
+ * kernel counts each tick as a whole one; /proc has the real time, which may be a quarter less
+ * beside processes that often sleep and wake up, and 0.1 s less with few ticks. So such times
+ * count as over the limit. */
 static bool is_over_cpu_limit(const struct failure_evidence *evidence, rlim_t *limit_s)
 {
     struct rlimit limit;
@@ -100,7 +101,7 @@ static bool is_over_cpu_limit(const struct failure_evidence *evidence, rlim_t *l
     return (evidence->cpu_ms + 100) / 750 >= limit.rlim_max;
 }
 
-/* What a SIGKILL that is not ours was, or was not. */
+/* What a SIGKILL that we did not send was, or was not. */
 static void add_kill(struct ct_failure *failure,
                      const struct failure_evidence *evidence)
 {
@@ -128,8 +129,8 @@ static void add_kill(struct ct_failure *failure,
               failure->host);
 }
 
-/* A file in /dev/shm that finds no room ends its writer with SIGBUS. True when it was that. Asked after
- * the death, so others may have made room since: then it is not told. */
+/* When /dev/shm is full, SIGBUS ends a process that writes to a file there. True when that was
+ * the reason. Checked after the death: if space has been freed since, the reason is not found. */
 static bool add_bus(struct ct_failure *failure)
 {
     struct statvfs info;
@@ -149,7 +150,7 @@ static bool add_bus(struct ct_failure *failure)
     return true;
 }
 
-/* True when that says what it was. */
+/* True when the facts explain the signal. */
 static bool add_signal(struct ct_failure *failure,
                        const struct failure_evidence *evidence)
 {
@@ -173,8 +174,8 @@ static bool add_signal(struct ct_failure *failure,
     return is_explained;
 }
 
-/* The driver tells the kernel's log, not the program. Of a machine with such devices, where the log may be
- * read. */
+/* GPU and InfiniBand drivers write errors to the kernel's log, not to the program. Only on a
+ * machine with such devices, and where the log may be read. */
 static void add_kernel_words(struct ct_failure *failure,
                              const struct failure_evidence *evidence)
 {
@@ -192,8 +193,8 @@ static void add_kernel_words(struct ct_failure *failure,
     close(fd);
 }
 
-/* In the node where it happened, right after the end was seen: /proc of the worker is gone, its
- * cgroup, files and streams are not. Causes that are no end of a program need nothing. */
+/* Runs on the node of the worker, right after its end was seen: its /proc is gone; its cgroup,
+ * files and streams are still there. Causes other than the end of a program need no evidence. */
 void failure_evidence_add(struct ct_failure *failure,
                           const struct failure_evidence *evidence)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first row that fits counts: words say more than codes, so they come first, and among them
- * causes before consequences. The words are those of glibc's ld.so (elf/dl-load.c,
- * elf/dl-version.c), malloc and abort(), of CPython's exceptions and argparse, of PyTorch, CUDA and
- * NCCL. What is between two known pieces is a name. */
+/* The first row that fits counts. Texts say more than codes, so their rows come first, and among
+ * these causes before consequences. The texts are those of glibc's ld.so (elf/dl-load.c,
+ * elf/dl-version.c), malloc and abort(), of CPython's exceptions and argparse, of PyTorch, CUDA
+ * and NCCL. The text between `before` and `after` is a name. */
 #include "agent/postmortem/failure_hints.h"
 
 #include <errno.h>
@@ -21,15 +21,17 @@ enum {
 };
 
 struct row {
-    uint8_t cause;      /* enum ct_cause; NONE: EXIT or SIGNAL */
-    int32_t code;       /* 0: any */
-    const char *before; /* the name, in the last words; NULL: they do not matter */
-    const char *after;  /* "\n": the end of its line */
-    const char *likely; /* in front of the name */
-    const char *rest;   /* behind it */
-    const char *remedy; /* NULL: the summary has one */
-    bool is_last;       /* programs get over it: it counts as the last word only */
-    bool is_hardware;   /* a machine that says it is broken, or may be */
+    uint8_t cause; /* enum ct_cause; NONE: EXIT or SIGNAL */
+    int32_t code;  /* 0: any */
+    /* text in front of the name, in the last output; NULL: the output does not matter */
+    const char *before;
+    const char *after;  /* text behind the name; "\n": the end of its line */
+    const char *likely; /* text of the hint, in front of the name */
+    const char *rest;   /* text of the hint, behind the name */
+    const char *remedy; /* what to do; NULL: the summary has it */
+    /* programs may recover from it: counts only in the exception or the last line */
+    bool is_last;
+    bool is_hardware; /* the text says that a machine is broken, or may be */
 };
 
 #define WORDS(BEFORE, AFTER, LIKELY, REST, REMEDY)                                     \
@@ -59,7 +61,7 @@ struct row {
     }
 
 static const struct row rows[] = {
-    /* ---- It never really started ---- */
+    /* ---- It did not start properly ---- */
     WORDS("error while loading shared libraries: ", ": ",
           "the program never really started: shared library ",
           " is missing or unusable here",
@@ -175,7 +177,7 @@ static const struct row rows[] = {
     PRINTED("no CUDA-capable device is detected", "the program sees no GPU here",
             "nvidia-smi -L; CUDA_VISIBLE_DEVICES; ask the batch system for GPUs"),
 
-    /* ---- Shared memory, before what NCCL makes of it ---- */
+    /* ---- Shared memory, before NCCL's errors that follow from it ---- */
     PRINTED(
         "Error while creating shared memory segment", "/dev/shm has no room for NCCL",
         "df -h /dev/shm; docker run --shm-size=1g, an emptyDir of medium Memory there"),
@@ -263,7 +265,7 @@ static const struct row rows[] = {
     PRINTED("malloc(): ", "the heap is damaged, some time before this",
             "build with -fsanitize=address, or run under valgrind"),
 
-    /* ---- Signals; SIGKILL is not here: what it was takes more than its number ---- */
+    /* ---- Signals; SIGKILL is not here: its number alone does not tell the reason ---- */
     SIGNAL(SIGSEGV, "a wrong pointer, or a stack that is too small (ulimit -s)",
            "the traceback, if it has one; --core for a core file"),
     SIGNAL(SIGABRT, "the program gave up itself: a failed check, or an exception",
@@ -343,13 +345,13 @@ void failure_hints_use(const struct failure_rule *rules, int count)
     own_count = count;
 }
 
-/* What is between the two pieces. */
+/* The text between `before` and `after`. */
 struct name {
     const char *at;
     int length;
 };
 
-/* The last place counts: what comes after an earlier one may have got over it. */
+/* The last match counts: the program may have recovered from an earlier one. */
 static bool find_name(const struct row *row, const char *text, struct name *name)
 {
     const char *at = traceback_find_last(text, row->before);
@@ -376,7 +378,7 @@ static const char *last_line(const char *text)
     return text + at;
 }
 
-/* It ended by itself, or is about to. */
+/* True when its output may tell why: it ended by itself, or is about to. */
 static bool has_words(const struct ct_failure *failure)
 {
     return failure->cause == CT_CAUSE_EXIT || failure->cause == CT_CAUSE_SIGNAL ||
@@ -397,7 +399,7 @@ static bool fits(const struct row *row, const struct ct_failure *failure,
     return find_name(row, failure->text, name) || find_name(row, last_lines, name);
 }
 
-/* The exception itself first: what else was written may be about something that was got over. */
+/* The exception first: other output may be about an error that the program recovered from. */
 static int find_in_exception(const struct ct_failure *failure, struct name *name)
 {
     for (int i = 0; *failure->exception && i < ROW_COUNT; i++)
@@ -421,7 +423,7 @@ static int find(const struct ct_failure *failure, const char *last_lines,
     return -1;
 }
 
-/* The exception first here, too; -1: none. */
+/* Looks for rules of --failure-rules, in the exception first; -1: none. */
 static int find_own(const struct ct_failure *failure, const char *last_lines)
 {
     const char *const texts[] = {failure->exception, failure->text, last_lines};
@@ -474,7 +476,8 @@ bool failure_hints_find_in_line(const char *line, struct failure_hint *out)
     return own >= 0 || number >= 0;
 }
 
-/* Of NVIDIA's list: memory, NVLink, the bus, the GPU's own processor. Others are mostly of the program. */
+/* From NVIDIA's list of Xid errors: memory, NVLink, the bus, the GPU's own processor. Most other
+ * Xid errors are caused by programs. */
 static bool is_broken_xid(const char *line)
 {
     static const int numbers[] = {48, 64, 74, 79, 92, 94, 95, 119, 120, 140};
@@ -500,7 +503,7 @@ bool failure_hints_is_hardware(const char *line)
     return is_broken_xid(line);
 }
 
-/* Its words are the evidence. */
+/* Adds the line itself as evidence. */
 static bool add_hardware(struct ct_failure *failure, const char *text)
 {
     char line[HARDWARE_LINE_MAX];

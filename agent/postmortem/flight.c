@@ -10,7 +10,8 @@
 
 /* ---- Decode -------------------------------------------------------------------------- */
 
-/* It goes into files that people and programs read: letters, digits and what names have. */
+/* The name goes into files for people and programs: only letters, digits and characters usual in
+ * names stay. */
 static void take_name(char *dst, size_t size, const char *src, size_t length)
 {
     size_t used = 0;
@@ -76,7 +77,7 @@ int flight_decode(const void *bytes, size_t size, struct flight *out)
         struct flight_call *call = &out->calls[out->call_count];
 
         if (entry->number != n + 1)
-            continue; /* it was being written */
+            continue; /* the entry was being written */
         decode_call(entry, call);
         call->group = find_group(raw, of, entry->group);
         out->call_count++;
@@ -157,7 +158,7 @@ int flight_end_trace(struct ct_buf *out)
     return ct_buf_printf(out, "\n]}\n");
 }
 
-/* ---- Where ranks stand --------------------------------------------------------------- */
+/* ---- How far ranks are --------------------------------------------------------------- */
 
 bool flight_find_place(struct flight_place *out, const struct flight *flight)
 {
@@ -190,7 +191,7 @@ static bool stand_alike(const struct flight_place *a, const struct flight_place 
            strcmp(a->in.name, b->in.name) == 0 && a->in.count == b->in.count;
 }
 
-/* The highest collective of that group that any of them is in. */
+/* The highest collective of that group that any of the ranks is in. */
 static const struct flight_call *find_front(const struct flight_place *places,
                                             int count, const char *group)
 {
@@ -223,7 +224,7 @@ static void name_ranks(char line[FLIGHT_LINE_MAX], const struct flight_place *pl
     }
 }
 
-/* Behind the names of the ranks. */
+/* Appends the place behind the names of the ranks. */
 static void add_place(char line[FLIGHT_LINE_MAX], const struct flight_place *place,
                       const struct flight_call *front, uint64_t now_ns)
 {

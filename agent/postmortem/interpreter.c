@@ -8,7 +8,7 @@
 #include "agent/postmortem/facts.h"
 
 enum {
-    LINE_MAX_BYTES = 256 /* BINPRM_BUF_SIZE: the kernel reads no more of the line */
+    LINE_MAX_BYTES = 256 /* BINPRM_BUF_SIZE: the kernel reads no more of the #! line */
 };
 
 bool interpreter_explain(struct ct_failure *failure, const char *path)

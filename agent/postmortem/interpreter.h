@@ -5,6 +5,6 @@
 
 #include "worker_sdk/wire/message.h"
 
-/* The script `path` is there and execve() said ENOENT: adds what is wrong with its #! line as facts.
- * False: the file is not there, or is no script; then nothing was added. */
+/* The script `path` exists but execve() returned ENOENT: adds what is wrong with its #! line as
+ * facts. False: the file does not exist, or is no script; then nothing was added. */
 bool interpreter_explain(struct ct_failure *failure, const char *path);

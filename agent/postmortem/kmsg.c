@@ -11,9 +11,10 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    RECORD_MAX_BYTES = 8192, /* a shorter buffer makes the kernel refuse the record */
-    RECORDS_MAX = 100000,    /* a log that grows while we read it must end */
-    CLOCK_SLACK_MS = 1000    /* the log's clock is not quite the monotonic one */
+    /* with a shorter buffer the kernel does not return the record */
+    RECORD_MAX_BYTES = 8192,
+    RECORDS_MAX = 100000, /* limit for a log that grows while we read it */
+    CLOCK_SLACK_MS = 1000 /* the log's clock differs a little from the monotonic one */
 };
 
 /* A record is "priority,sequence,microseconds,flags;text". */
@@ -28,7 +29,7 @@ static const char *find_text(const char *record, uint64_t since_ms)
     return text + 1;
 }
 
-/* The time keeps an older process with the same pid out. */
+/* The time excludes an older process with the same pid. */
 bool kmsg_is_kill(const char *record, pid_t pid, uint64_t since_ms, const char **text)
 {
     char mark[48];
@@ -48,12 +49,12 @@ static bool is_first_namespace(void)
     return strcmp(name, "pid:[4026531836]") == 0;
 }
 
-/* The next record, its first line; false: there is none. */
+/* The first line of the next record; false: there is none. */
 static bool read_record(int fd, char record[RECORD_MAX_BYTES])
 {
     ssize_t n;
 
-    do /* overwritten meanwhile: the next one is there */
+    do /* the record was overwritten meanwhile: read the next one */
         n = read(fd, record, RECORD_MAX_BYTES - 1);
     while (n < 0 && errno == EPIPE);
     record[n > 0 ? n : 0] = '\0';

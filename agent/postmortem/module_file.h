@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* As the process `pid` sees the path, 0: as we do; and only when it is the file that was mapped, not another one that
- * has its name by now. A descriptor, -EPERM or -ENOEXEC. */
+/* Opens the path as the process `pid` sees it (0: as we do), and only if it is the file that was
+ * mapped, not a new file of the same name. A descriptor, -EPERM or -ENOEXEC. */
 int module_file_open(pid_t pid, const char *path, uint64_t inode);
 /* For struct elf_source; context: a pointer to the descriptor. */
 bool module_file_read(void *context, uint64_t offset, void *dst, size_t length);

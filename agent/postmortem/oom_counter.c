@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The victim's own cgroup counts the kill whichever ancestor's limit was hit, and workers are in
- * the agent's. Lines of /proc/self/cgroup: "0::/path" is v2, "4:memory:/path" is v1. */
+/* The cgroup of the killed process counts the kill, even when an ancestor's limit was hit;
+ * workers are in the agent's cgroup. Lines of /proc/self/cgroup: "0::/path" is v2,
+ * "4:memory:/path" is v1. */
 #include "agent/postmortem/oom_counter.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@ enum {
     CGROUP_LINE_MAX = 1024
 };
 
-/* The number behind `key` in a file of such lines. */
+/* The number behind `key` in a file of lines "KEY NUMBER". */
 static bool read_key(const char *path, const char *key, uint64_t *count)
 {
     char line[CGROUP_LINE_MAX];
@@ -49,7 +50,7 @@ static bool use_line(struct oom_counter *cgroup, const char *line, const char *r
         return false;
     (void)ct_copy(cgroup->name, sizeof cgroup->name, path);
     if (strcmp(path, "/") == 0)
-        path = ""; /* the root, or all that a container sees of its own */
+        path = ""; /* the root, or the only cgroup that a container sees */
     if (is_v2)
         rc = ct_format(cgroup->counter_file, sizeof cgroup->counter_file,
                        "%s%s/memory.events", root, path);
@@ -98,7 +99,7 @@ bool oom_counter_has_oom_killed(struct oom_counter *cgroup, char *proof, size_t 
 
 /* ---- The limit ----------------------------------------------------------------------- */
 
-/* A number in DIRECTORY/NAME; false for "max", and for v1's maximum, which is no limit. */
+/* A number in DIRECTORY/NAME; false for "max", and for v1's largest number: they mean no limit. */
 static bool read_bytes(const char *directory, const char *name, uint64_t *out)
 {
     char path[640];
@@ -109,7 +110,7 @@ static bool read_bytes(const char *directory, const char *name, uint64_t *out)
            ct_parse_u64(text, 0, UINT64_MAX, out) == 0 && *out < (uint64_t)1 << 62;
 }
 
-/* How often the limit was hit: v1 has a file for it, v2 a line. */
+/* How often the limit was hit: v1 has a file with that number, v2 a line in a file. */
 static uint64_t read_hits(const char *directory)
 {
     char path[640];
@@ -121,7 +122,7 @@ static uint64_t read_hits(const char *directory)
     return hits;
 }
 
-/* Which cgroup's limit is the tightest, from ours up to the root. */
+/* The cgroup with the lowest limit, from ours up to the root. */
 struct tightest {
     uint64_t limit; /* UINT64_MAX: none has one */
     char directory[sizeof((struct oom_counter *)NULL)->directory];

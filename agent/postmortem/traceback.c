@@ -7,9 +7,9 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    FOREIGN_LINES_MAX = 50, /* of somebody else, in between */
+    FOREIGN_LINES_MAX = 50, /* lines of other writers, in between */
     FRAME_MAX_BYTES = 300,
-    FATAL_FRAMES_MAX = 32 /* the innermost */
+    FATAL_FRAMES_MAX = 32 /* the innermost ones */
 };
 
 static const char python[] = "Traceback (most recent call last)";
@@ -63,8 +63,8 @@ static bool is_line(const struct line *line, const char *prefix, const char *suf
            memcmp(line->at + line->length - end, suffix, end) == 0;
 }
 
-/* Whole lines go when there is no room. A program may have written zeros: they would end the text, and hide
- * the end of a line from the next call. */
+/* Drops whole lines when there is no room. Zeros that a program may have written are replaced:
+ * they would end the text, and hide the end of a line from the next call. */
 static void append(char *dst, const char *at, size_t length)
 {
     size_t used = strlen(dst);
@@ -83,8 +83,9 @@ static void append(char *dst, const char *at, size_t length)
     dst[used + length + 1] = '\0';
 }
 
-/* The frames and the exception behind a headline. What stood in front of "Traceback" stands in front
- * of them too, unless it was a word ("Original Traceback"). False: it has no end. */
+/* Copies the frames and the exception behind a headline. The text in front of "Traceback" is
+ * removed from their lines, too, unless it was a word ("Original Traceback"). False: the
+ * traceback has no end. */
 static bool copy_python(char *dst, const char *headline, const struct line *first,
                         const char **data, const char *end)
 {
@@ -124,7 +125,8 @@ static void copy_cxx(char *dst, const struct line *first, const char **data,
     *data = next;
 }
 
-/* One frame of faulthandler, `"a.py", line 4 in step`, as a traceback has it: a comma more. */
+/* Writes a frame of faulthandler, `"a.py", line 4 in step`, as a traceback has it: with a second
+ * comma. */
 static void append_frame(char *dst, const struct line *line)
 {
     static const char in[] = " in ";
@@ -140,8 +142,9 @@ static void append_frame(char *dst, const struct line *line)
     append(dst, frame, strlen(frame));
 }
 
-/* What faulthandler says of the thread that got the signal, in the order and form of a traceback:
- * the innermost frame last, behind it `Fatal Python error: Segmentation fault`. False: no stack. */
+/* Copies faulthandler's stack of the thread that got the signal, in the order and form of a
+ * traceback: the innermost frame last, then `Fatal Python error: Segmentation fault`. False: no
+ * stack. */
 static bool copy_fatal(char *dst, const char *error, const char **data, const char *end)
 {
     static const char head[] = "Traceback (most recent call last):";
@@ -195,7 +198,7 @@ bool traceback_find(char *dst, const char *data, size_t length, size_t after_max
     return last && (is_fatal || (size_t)(end - last) <= after_max);
 }
 
-/* ---- What it says ----------------------------------------------------------------------- */
+/* ---- Reading it -------------------------------------------------------------------------- */
 
 const char *traceback_find_last(const char *text, const char *words)
 {
@@ -212,7 +215,7 @@ static void copy_line(char *dst, size_t size, const char *line)
                     line); /* cut is fine */
 }
 
-/* What C++ threw, with its what(). */
+/* The type that C++ threw, with its what(). */
 static void read_cxx(char *dst, size_t size, const char *text)
 {
     const char *type = traceback_find_last(text, cxx);

@@ -45,7 +45,7 @@ static bool is_device(const char *path)
            ct_starts_with(path, "/dev/kfd") || ct_starts_with(path, "/dev/dri");
 }
 
-/* The accelerators that its descriptors keep, each once. */
+/* Adds the accelerators that the process has open, each once. */
 static void add_devices(char *dst, size_t size, pid_t pid)
 {
     char path[96];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A process that SIGKILL does not end: where it is, and what it holds that nobody else gets. */
+/* A process that SIGKILL does not end: where it waits, and which devices it keeps from others. */
 #pragma once
 
 #include <sys/types.h>
@@ -11,9 +11,9 @@ enum {
 };
 
 /* "state D, kernel __refrigerator (frozen by cgroup /x); holds /dev/nvidia3"; as far as /proc
- * tells. dst has UNKILLABLE_WHERE_MAX bytes. */
+ * says. dst has UNKILLABLE_WHERE_MAX bytes. */
 void unkillable_describe(char *dst, pid_t pid);
 /* One of the processes below us that still live; 0: none. */
 pid_t unkillable_find(void);
-/* Adds that, what we do now and what people should do, to the facts. */
+/* Adds that text, what we do now and what people should do, to the facts. */
 void unkillable_explain(struct ct_failure *failure, pid_t pid);
