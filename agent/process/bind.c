@@ -7,7 +7,7 @@
 
 _Static_assert(sizeof(rlim_t) == 8, "the system call takes 64 bits");
 
-/* The soft limit once raised; never lower than it is. */
+/* The new soft limit; never lower than the present one. */
 static rlim_t raised(const struct rlimit *limit, rlim_t most)
 {
     rlim_t to = most < limit->rlim_max ? most : limit->rlim_max;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process is given before its program starts: the CPUs it may run on and its limits.
+/* Settings of a process before its program starts: the CPUs it may run on and its limits.
  * Decided beforehand; bind_apply() runs between fork and exec. */
 #pragma once
 
 #include "agent/process/cpuset.h"
 
 enum {
-    /* systemd's hard limit. Not more where the hard one is higher, as in containers (2^30):
-     * programs that close all descriptors one by one would take minutes. */
+    /* systemd's hard limit. The soft limit is not raised above it, even where the hard limit is
+     * higher, as in containers (2^30): programs that close all descriptors one by one would take
+     * minutes. */
     BIND_FILES_MAX = 524288
 };
 
@@ -18,7 +19,7 @@ struct bind {
     struct cpuset cpus;
 };
 
-/* Does it to the calling process, by raw.h alone. 0, or the negative errno of
+/* Applies it to the calling process, by raw.h alone. 0, or the negative errno of
  * sched_setaffinity(); a limit that cannot be raised stays. */
 int bind_apply(const struct bind *bind);
 /* The soft limit of open files that a process will have. */

@@ -14,7 +14,7 @@
 #include "agent/process/raw.h"
 #include "worker_sdk/base/kernel.h"
 
-/* The child begins on a stack of its own, where nothing is to return to: it calls main. */
+/* The child begins on a stack of its own, which has no return address: it calls main. */
 #if defined(__x86_64__) && !defined(CHILD_IS_COPY)
 static long clone_child(struct ct_clone_args *args, child_main *main, void *context)
 {
@@ -58,7 +58,7 @@ static long clone_child(struct ct_clone_args *args, child_main *main, void *cont
     return x0;
 }
 #else
-/* A copy, with a copy of our stack, where no way to another is known, or a sanitizer looks on. */
+/* The child is a copy, with a copy of our stack: on other processors, or under a sanitizer. */
 static long clone_child(struct ct_clone_args *args, child_main *main, void *context)
 {
     long pid;
@@ -106,7 +106,7 @@ static pid_t fork_child(child_main *main, void *context)
     return pid;
 }
 
-/* The user's switch, for a kernel or sandbox in which the fast way does harm. */
+/* CTRUN_CLONE3=0, for a kernel or sandbox in which clone3() does harm. */
 static bool is_switched_off(void)
 {
     const char *text = getenv(CHILD_ENV_CLONE3);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A child process that is about to become another program. Until then it shares our memory and
- * runs beside us: nothing is copied, as fork() would do page by page, and nobody sleeps, as
- * after vfork(), whose caller waits on a busy machine until its child had a processor.
+ * runs at the same time: no pages are copied, as fork() does, and the caller does not sleep
+ * until the child has run, as after vfork().
  *
  * So until it has called execve() or ended, the child may
  *
- *   - touch nothing of ours but what it was given; the rest changes under its hands,
- *   - make system calls by raw.h alone, since errno is ours, too.
+ *   - use no memory but what it was given: we change the rest at the same time,
+ *   - make system calls by raw.h alone, since it shares our errno.
  *
  * Where the kernel (before Linux 5.5, or a container's filter), the processor or a sanitizer
- * does not allow it, or CTRUN_CLONE3=0 forbids it, fork() makes the child, which is a copy and need
- * not know. Why this is right, and what it is worth, is in ctrun-architecture(7), "Starting a
+ * does not allow it, or CTRUN_CLONE3=0 forbids it, fork() makes the child, a copy, and the same
+ * rules do no harm. The reasons and the measured gain are in ctrun-architecture(7), "Starting a
  * worker". */
 #pragma once
 
@@ -23,8 +23,8 @@
 typedef void child_main(void *context);
 
 /* Starts main(context) in a child that has the caller's signal mask, but none of its handlers:
- * what was caught has its default, what was ignored stays so. Its stack of `size` bytes from
- * `stack` on (aligned to 16) and context are its own until it has called execve() or ended.
+ * caught signals have their default action, ignored ones stay ignored. Its stack of `size` bytes
+ * from `stack` on (aligned to 16) and context are its own until it has called execve() or ended.
  * It is born in the cgroup (version 2) whose directory is open as `cgroup`, unless that is -1.
  * Its pid, or a negative errno. */
 pid_t child_start(child_main *main, void *context, void *stack, size_t size,

@@ -28,8 +28,8 @@ int cpuset_count(const struct cpuset *set)
     return CPU_COUNT_S(SIZE, set->sets);
 }
 
-/* Of the word that begins with this CPU; most are empty, and all of a set are looked at for each
- * machine of few CPUs. */
+/* True for a CPU that begins a word without members. Most words are empty, and the whole set is
+ * searched for each machine of few CPUs. */
 static bool is_word_empty(const struct cpuset *set, int cpu)
 {
     return cpu % WORD_CPUS == 0 &&

@@ -46,7 +46,7 @@ void orphans_emit(const struct orphans *orphans, uint64_t generation, const char
     ct_event_end(&event);
 }
 
-/* ---- Of one dead worker ------------------------------------------------------------------ */
+/* ---- Orphans of one dead worker ------------------------------------------------------------ */
 
 struct walk {
     const struct orphans_pass *before;
@@ -63,7 +63,7 @@ static bool has_pid(const struct orphans_pass *pass, pid_t pid)
     return false;
 }
 
-/* Who was killed in the pass before may still be dying, an orphan by now. */
+/* A process killed in the pass before may still be dying, and be an orphan by now. */
 static bool is_own(const struct walk *walk, const struct reap_process *process)
 {
     return process->session == walk->now.session ||
@@ -90,7 +90,7 @@ int orphans_kill(struct orphans_pass *pass, struct orphans *named)
 
     walk.now.session = pass->session;
     (void)reap_scan(NULL, note_process, &walk);
-    /* Not on the way: children of one that is dead could not be told any more. */
+    /* Not during the scan: the children of a dead process could no longer be found. */
     for (int i = 0; i < walk.now.count; i++)
         (void)kill(walk.now.pids[i], SIGKILL); /* gone meanwhile: fine */
     *pass = walk.now;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two passes: all ends must be known before one can be distinguished from another process'. No copy of a descriptor
- * is kept between them, since there may be thousands; the second pass looks whether it is still the
- * same connection. */
+/* Two passes: all connection ends must be known before an end in this node can be told from one
+ * in another process. No copy of a descriptor is kept between the passes, since there may be
+ * thousands; the second pass checks that the descriptor is still the same connection. */
 #include "agent/process/peer_sockets.h"
 
 #include <dirent.h>
@@ -28,11 +28,11 @@ struct end {
 
 struct peer_socket {
     pid_t pid;
-    int fd; /* its number there */
+    int fd; /* descriptor number in that process */
     int rank;
     bool is_cut;
-    bool is_ended;    /* the other end has closed it: nothing is to be done */
-    bool is_loopback; /* the other end's address is one */
+    bool is_ended;    /* the other end has closed it: nothing to shut down */
+    bool is_loopback; /* the other end has a loopback address */
     struct end local, peer;
 };
 
@@ -60,7 +60,7 @@ static bool is_same(const struct end *a, const struct end *b)
     return a->port == b->port && memcmp(a->host, b->host, sizeof a->host) == 0;
 }
 
-/* ---- Who has which ---------------------------------------------------------------------- */
+/* ---- Collecting connections -------------------------------------------------------------- */
 
 static void set_end(struct end *out, const struct ct_addr *addr)
 {
@@ -68,7 +68,7 @@ static void set_end(struct end *out, const struct ct_addr *addr)
     out->port = (uint16_t)ct_addr_port(addr);
 }
 
-/* False: no TCP connection. One that was reset has no other end any more. */
+/* False: not a TCP connection. One that was reset has no other end any more. */
 static bool look(struct peer_socket *out, int fd)
 {
     struct tcp_info info = {0};
@@ -90,7 +90,7 @@ static bool look(struct peer_socket *out, int fd)
     return true;
 }
 
-/* Room for one more; NULL: enough is enough. */
+/* Room for one more; NULL: PEER_SOCKETS_MAX is reached, or out of memory. */
 static struct peer_socket *make_room(struct peer_sockets *sockets)
 {
     struct peer_socket *list;
@@ -110,14 +110,15 @@ static struct peer_socket *make_room(struct peer_sockets *sockets)
 
 static bool is_gpu(const char *target)
 {
-    static const char nvidia[] = "/dev/nvidia"; /* nvidiactl alone: it was looked for */
+    /* nvidiactl alone is no GPU: a program only asked for GPUs */
+    static const char nvidia[] = "/dev/nvidia";
 
     return (strncmp(target, nvidia, sizeof nvidia - 1) == 0 &&
             target[sizeof nvidia - 1] >= '0' && target[sizeof nvidia - 1] <= '9') ||
            strcmp(target, "/dev/kfd") == 0;
 }
 
-/* One descriptor of the process. False: no more of them. */
+/* Adds one descriptor of the process. False: add no more of this process. */
 static bool add_one(struct peer_sockets *sockets, int process, struct peer_socket found)
 {
     struct peer_socket *socket = make_room(sockets);
@@ -126,7 +127,7 @@ static bool add_one(struct peer_sockets *sockets, int process, struct peer_socke
     if (!socket)
         return false;
     if ((copy = ct_pidfd_getfd(process, found.fd)) < 0) {
-        if (errno != EBADF && errno != ESRCH) /* those: closed meanwhile, or gone */
+        if (errno != EBADF && errno != ESRCH) /* closed; process gone */
             sockets->refused = errno;
         return errno == EBADF;
     }
@@ -138,7 +139,7 @@ static bool add_one(struct peer_sockets *sockets, int process, struct peer_socke
     return true;
 }
 
-/* Its ends are needed, but neither is to be touched: the rank is nobody's peer. */
+/* Excludes a rank: its ends stay known, but neither end of its connections is shut down. */
 static void spare_rank(struct peer_sockets *sockets, int rank)
 {
     for (size_t i = 0; i < sockets->count; i++)
@@ -188,7 +189,7 @@ void peer_sockets_add(struct peer_sockets *sockets, int rank, pid_t pid, bool is
         close(process);
 }
 
-/* ---- Which are shut --------------------------------------------------------------------- */
+/* ---- Shutting down ----------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b)
 {
@@ -199,8 +200,8 @@ static int compare(const void *a, const void *b)
     return order ? order : (int)one->local.port - (int)other->local.port;
 }
 
-/* Who holds the other end of it, on this node: another rank? 1, 0: itself, or a rank that is spared;
- * -1: nobody that we know. The list is sorted. */
+/* Which process of this node holds the other end: 1: another rank; 0: this rank itself, or an
+ * excluded one; -1: none that we know. The list is sorted. */
 static int find_holder(const struct peer_sockets *sockets,
                        const struct peer_socket *socket)
 {
@@ -254,7 +255,7 @@ static bool is_to_lost_store(const struct peer_socket *socket,
            memcmp(socket->peer.host, job->lost_host, sizeof socket->peer.host) == 0;
 }
 
-/* True when it is shut down now. */
+/* True when it has been shut down. */
 static bool shut(const struct peer_socket *socket)
 {
     struct peer_socket now = {0};

@@ -11,7 +11,8 @@ static uint64_t earlier_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* An orphan has nobody left who would end it: it gets AGENT_ORPHAN_MS at most, however long the workers have. */
+/* If only orphans are left, no worker can end them: they get AGENT_ORPHAN_MS at most, whatever
+ * the grace time. */
 void policy_begin(struct policy *policy, int signal, uint64_t grace_ms, uint64_t now_ms)
 {
     if (policy->phase != POLICY_IDLE)
@@ -43,7 +44,7 @@ void policy_hurry(struct policy *policy, int signal, uint64_t grace_ms, uint64_t
                                            ct_deadline_after(now_ms, grace_ms));
     if (policy->signal == SIGTERM)
         return;
-    /* Another signal has to be sent even if the first one was; SIGTERM is not followed by a
+    /* Another signal must be sent even after the first one; but SIGTERM is not followed by a
      * weaker one. */
     policy->is_signalled &= policy->signal == signal;
     policy->signal = signal;
@@ -62,7 +63,7 @@ bool policy_wants_census(const struct policy *policy, uint64_t now_ms)
     return policy->phase == POLICY_ASKED && now_ms >= policy->orphan_deadline_ms;
 }
 
-/* Their worker was to end them, and is gone. */
+/* Helpers whose worker, which should have ended them, is gone. */
 static unsigned ask_helpers(struct policy *policy, const struct policy_census *census,
                             uint64_t now_ms, uint64_t *wake_ms)
 {
@@ -105,8 +106,8 @@ static unsigned ask(struct policy *policy, const struct policy_census *census,
     if (now_ms < policy->orphan_deadline_ms) {
         *wake_ms = earlier_of(*wake_ms, policy->orphan_deadline_ms);
     } else if (census->orphans > 0) {
-        *wake_ms = earlier_of(
-            *wake_ms, ct_deadline_after(now_ms, AGENT_RESCAN_MS)); /* until gone */
+        /* repeat until they are gone */
+        *wake_ms = earlier_of(*wake_ms, ct_deadline_after(now_ms, AGENT_RESCAN_MS));
         actions |= POLICY_KILL_ORPHANS;
     }
     return actions;
@@ -118,7 +119,8 @@ unsigned policy_next(struct policy *policy, const struct policy_census *census,
     *wake_ms = UINT64_MAX;
     if (policy->phase != POLICY_ASKED && policy->phase != POLICY_KILLING)
         return 0;
-    /* Before any deadline: when nobody is left, a grace that is over does not matter. */
+    /* Checked before any deadline: when no process is left, a grace time that is over does not
+     * matter. */
     if (census->asked == 0 && census->orphans == 0) {
         policy->phase = POLICY_DONE;
         return 0;

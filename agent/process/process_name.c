@@ -13,7 +13,7 @@ char *process_name(char dst[PROCESS_NAME_MAX], pid_t pid)
         (void)ct_small_file_of(dst, PROCESS_NAME_MAX, pid, 0, "comm");
     dst[strcspn(dst, "\n")] = '\0';
     for (char *at = dst; *at; at++)
-        if (!isgraph((unsigned char)*at)) /* it may call itself anything */
+        if (!isgraph((unsigned char)*at)) /* a process may give itself any name */
             *at = '?';
     return dst;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process calls itself, for people on other nodes, who cannot look. */
+/* The name of a process, and the sender of a signal, for people on other nodes, who cannot look. */
 #pragma once
 
 #include <sys/types.h>

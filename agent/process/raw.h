@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* System calls that leave errno alone: what they return is the result or a negative errno. For
- * children that share our memory (child.h), and so errno with the thread that started them,
- * which runs at the same time. */
+/* System calls that do not touch errno: they return the result or a negative errno. For children
+ * that share our memory (child.h), and so errno with the thread that started them, which runs at
+ * the same time. */
 #pragma once
 
 #include <errno.h>
@@ -37,7 +37,7 @@ static inline long raw_call(long number, long a, long b, long c, long d)
                      : "memory");
     return x0;
 }
-#else /* children are copies here, with an errno of their own */
+#else /* here a child is a copy, with its own errno */
 static inline long raw_call(long number, long a, long b, long c, long d)
 {
     const long result = syscall(number, a, b, c, d);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pass over /proc in ascending pid order: a parent is nearly always seen before its
- * children, so that one set of known pids, filled on the way, finds the whole tree. Whatever a
+/* A pass over /proc in ascending pid order: a parent is nearly always seen before its children, so
+ * that one set of known pids, filled on the way, finds the whole tree. Once pids have begun again at
+ * the bottom, a child may have a lower one than its parent: then there is another pass. Whatever a
  * pass misses is an orphan, hence a child of ours, when its parents are dead. Files named
  * "children" would be quicker, but many kernels are built without them. */
 #include "agent/process/reap.h"

@@ -17,10 +17,11 @@ struct reap_process {
     pid_t parent;
     pid_t group;
     pid_t session;
-    char state; /* letter of /proc/PID/stat: 'D' cannot be killed for now */
+    char state; /* state letter of /proc/PID/stat: 'D' cannot be killed for now */
 };
 
-/* Children that are none of our business: there before we began (`work & exec ctrun ...`). */
+/* Children that we did not start and leave alone: they existed before us (`work & exec ctrun
+ * ...`). */
 struct reap_keep {
     int count;
     pid_t pids[64];
@@ -28,15 +29,16 @@ struct reap_keep {
 
 typedef void reap_visit_fn(void *context, const struct reap_process *process);
 
-/* Visits each living descendant (zombies left out), parents mostly first; what forks meanwhile
- * may be missed: look again. keep (may be NULL) and what is below it is left out. Returns the
- * number of visits, or a negative errno. */
+/* Visits each living descendant (no zombies), mostly parents first; a process that is forked
+ * meanwhile may be missed: scan again. keep (may be NULL) and its descendants are left out.
+ * Returns the number of visits, or a negative errno. */
 int reap_scan(const struct reap_keep *keep, reap_visit_fn *visit, void *context);
 /* True when this process has no child at all, dead or alive: nothing below it is left. */
 bool reap_is_childless(void);
-/* The process itself; false when it is gone, or dead and not yet reaped: out is filled then. */
+/* Reads one process; false when it is gone (out is unchanged), or dead and not yet reaped (out
+ * is filled). */
 bool reap_look(pid_t pid, struct reap_process *out);
-/* Notes the children of now. */
+/* Notes the present children. */
 void reap_note_children(struct reap_keep *keep);
 /* Kills with SIGKILL and reaps until nothing but keep (may be NULL) is left, at most
  * timeout_ms. Returns the number of survivors; *survivor is one of them. Blocks. */

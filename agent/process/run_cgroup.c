@@ -22,11 +22,11 @@
 enum {
     RUN_CGROUP_LINE_MAX = 4096,
     RUN_CGROUP_EMPTY_TRIES =
-        55, /* half a second: killed processes take a moment to go */
+        55, /* half a second: killed processes take a moment to end */
     RUN_CGROUP_PAUSE_FIRST_NS = 200 * 1000,
     RUN_CGROUP_PAUSE_MAX_NS = 10 * 1000 * 1000,
     RUN_CGROUP_NEST_MAX =
-        16, /* a ctrun in a worker of a ctrun: what people do has two */
+        16, /* levels of a ctrun in a worker of a ctrun; two in practice */
 };
 
 static struct {
@@ -37,7 +37,7 @@ static struct {
     int kill;  /* cgroup.kill */
 } run_cgroup = {.directory = -1, .procs = -1, .kill = -1};
 
-/* ---- Where ------------------------------------------------------------------------------ */
+/* ---- Finding the cgroup ------------------------------------------------------------------ */
 
 static bool find_mount(const char *mounts, char *dst, size_t size)
 {
@@ -65,7 +65,7 @@ static bool find_membership(const char *membership, char *dst, size_t size)
            ct_format(dst, size, "%.*s", (int)strcspn(path, "\n"), path) >= 0;
 }
 
-/* ---- What was left ---------------------------------------------------------------------- */
+/* ---- Cgroups of killed runs -------------------------------------------------------------- */
 
 static int open_in(const char *directory, const char *name)
 {
@@ -76,7 +76,7 @@ static int open_in(const char *directory, const char *name)
                : open(path, O_WRONLY | O_CLOEXEC);
 }
 
-/* Those of ctruns that workers had started, and that were killed with them. */
+/* Removes the cgroups of ctruns that workers had started and that were killed with them. */
 static void remove_below(const char *path, int nest)
 {
     DIR *directory = nest < RUN_CGROUP_NEST_MAX ? opendir(path) : NULL;
@@ -87,7 +87,7 @@ static void remove_below(const char *path, int nest)
         if (ct_starts_with(entry->d_name, "ctrun-") &&
             ct_format(below, sizeof below, "%s/%s", path, entry->d_name) >= 0) {
             remove_below(below, nest + 1);
-            (void)rmdir(below); /* busy: the next time */
+            (void)rmdir(below); /* busy: removed by a later run */
         }
     if (directory)
         (void)closedir(directory);
@@ -122,7 +122,7 @@ static void reap_stale(const char *parent, const char *name)
         ct_format(path, sizeof path, "%s/%s", parent, name) < 0)
         return;
     if (rmdir(path) == 0)
-        return; /* nobody was in it */
+        return; /* no process was in it */
     ct_info(
         "a ctrun (pid %ld) was killed with all below it: killing what its workers left "
         "cgroup=%s",
@@ -174,9 +174,10 @@ void run_cgroup_open(const char *mounts, const char *membership)
         run_cgroup_close();
 }
 
-/* To be born there costs nothing. To move there makes the kernel wait for all processors, a
- * few milliseconds for every worker, one after the other. But Linux (6.18 was seen to) kills a
- * child at once that is born in a cgroup which was killed at any time before: those move. */
+/* A child that is born in the cgroup costs nothing. Moving a child there makes the kernel wait
+ * for all processors: a few milliseconds per worker, one after the other. But Linux (seen on
+ * 6.18) kills a child at once that is born in a cgroup which was killed at any time before: such
+ * children are moved. */
 int run_cgroup_directory(void)
 {
     return run_cgroup.has_killed ? -1 : run_cgroup.directory;
@@ -184,7 +185,7 @@ int run_cgroup_directory(void)
 
 void run_cgroup_enter(void)
 {
-    if (run_cgroup.procs >= 0) /* refused: then as without one */
+    if (run_cgroup.procs >= 0) /* refused: continue as without a cgroup */
         (void)raw_call(SYS_write, run_cgroup.procs, raw_pointer("0"), 1, 0);
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A cgroup (version 2) of this run's own below the one that we were started in: one write kills
- * every process in it at once, however fast it forks and whatever it did to escape.
+/* The run's own cgroup (version 2) below the one that we were started in: one write kills every
+ * process in it at once, however fast processes fork and whatever they did to escape.
  *
  *     guard: run_cgroup_open ── workers: born there, or run_cgroup_enter ── run_cgroup_kill, any time ──
  *     guard: run_cgroup_close
  *
- * It is named ctrun-PIDNAMESPACE-PID-STARTTIME after the guard. When that process is no more,
- * both guards and the agent were killed in the same instant: the next run_cgroup_open() kills what they
- * left.
+ * It is named ctrun-PIDNAMESPACE-PID-STARTTIME after the guard. If that process does not exist
+ * any more, both guards and the agent were killed in the same instant: the next
+ * run_cgroup_open() kills the processes that are left in the cgroup.
  *
  * There is at most one in a process tree, so that signal handlers can reach it; without one (no
  * cgroup v2, no right to make one, or a Slurm step, which keeps accounts of its own) all
@@ -25,5 +25,5 @@ int run_cgroup_directory(void);
 void run_cgroup_enter(void);
 /* True when everything in it was sent SIGKILL. Async-signal-safe. */
 bool run_cgroup_kill(void);
-/* Takes the empty cgroup away. */
+/* Removes the empty cgroup. */
 void run_cgroup_close(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes are looked at only when there is a candidate, and there is mostly none. */
+/* Processes are looked at only when there is a candidate file; mostly there is none. */
 #include "agent/process/shm.h"
 
 #include <dirent.h>
@@ -17,7 +17,7 @@
 #include "worker_sdk/base/kernel.h"
 
 enum {
-    FILES_MAX = 256 /* the rest is left alone */
+    FILES_MAX = 256 /* more files are left alone */
 };
 
 struct files {
@@ -107,7 +107,7 @@ static void mark_mapped(struct files *files, const char *pid)
         if (sscanf(line, "%*s %*s %*s %x:%x %lu", &major, &minor, &inode) == 3 &&
             inode != 0)
             mark(files, makedev(major, minor), inode);
-    (void)fclose(file); /* only read from */
+    (void)fclose(file); /* the file was only read */
 }
 
 static void mark_of(struct files *files, const char *pid)
@@ -121,7 +121,7 @@ static void mark_of_everybody(struct files *files)
     DIR *dir = opendir("/proc");
 
     for (int i = 0; !dir && i < files->count; i++)
-        files->list[i].is_held = true; /* nobody can be asked */
+        files->list[i].is_held = true; /* /proc cannot be read */
     for (struct dirent *entry; dir && (entry = readdir(dir));)
         if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
             mark_of(files, entry->d_name);
@@ -129,7 +129,7 @@ static void mark_of_everybody(struct files *files)
         closedir(dir);
 }
 
-/* ---- Ours -------------------------------------------------------------------------------- */
+/* ---- Files of this run ------------------------------------------------------------------- */
 
 void shm_watch_init(struct shm_watch *watch, const char *folder)
 {
@@ -153,15 +153,16 @@ static bool is_known(const struct shm_watch *watch, const struct stat *info)
     return false;
 }
 
-/* A stamp is of this clock or, on Linux before 6.13, of its last tick: of a file from before it is never later. One of
- * ours that is made within that tick may be left. */
+/* A file's time comes from this clock or, on Linux before 6.13, from its last tick, so a file
+ * that is older than the run never has a later time. A file of ours that is made within that
+ * tick may be left. */
 static bool is_before(const struct shm_watch *watch, int64_t seconds, int64_t nanos)
 {
     return seconds < watch->since.tv_sec ||
            (seconds == watch->since.tv_sec && nanos <= watch->since.tv_nsec);
 }
 
-/* Where the system does not tell when it was made, it is not older than its last change. */
+/* Where the file system does not tell when a file was made, its last change decides. */
 static bool is_new(void *context, int dir, const char *name, const struct stat *info)
 {
     const struct shm_watch *watch = context;

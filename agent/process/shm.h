@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What NCCL, Gloo and PyTorch leave in /dev/shm when they are killed: files that fill it up until
- * nothing starts any more.
+/* Files that NCCL, Gloo and PyTorch leave in /dev/shm when they are killed. They fill it up
+ * until no program starts any more.
  *
  * A name proves nothing: another job of this user may own it, and so may somebody who keeps data
- * there. Removed is only what is ours: made since this run began, seen in the hands of a process
- * below us, and in nobody's hands any more.
+ * there. Only files of this run are removed: made since the run began, seen open or mapped in a
+ * process below us, and held by no process any more.
  *
- *     shm_watch_init ── shm_watch_look, while workers live ── shm_watch_remove, when all are gone */
+ *     shm_watch_init ── shm_watch_look, while workers live ── shm_watch_remove, when all are gone
+ */
 #pragma once
 
 #include <limits.h>
@@ -20,7 +21,7 @@ struct shm_file {
     dev_t device;
     ino_t inode;
     uint64_t bytes;
-    bool is_held; /* by one of those that were looked at */
+    bool is_held; /* by one of the processes that were looked at */
 };
 
 struct shm_watch {
@@ -32,10 +33,11 @@ struct shm_watch {
 
 void shm_watch_init(struct shm_watch *watch, const char *folder);
 void shm_watch_deinit(struct shm_watch *watch);
-/* Notes what our descendants hold. Costs one look at the folder, and one at each of them when
- * there is a new file. Those of data loaders (torch_) come and go: only with `all`. */
+/* Notes the files that our descendants hold. Reads the folder once, and each descendant only
+ * when there is a new file. Files of data loaders (torch_) come and go: they are noted only with
+ * `all`. */
 void shm_watch_look(struct shm_watch *watch, bool all);
-/* Removes what was noted and nobody holds. Returns how many files. */
+/* Removes files that were noted and that no process holds. Returns how many. */
 int shm_watch_remove(struct shm_watch *watch);
 
 /* Files of such names that are this user's, older than min_age_s and held by no process that we see:

@@ -13,7 +13,7 @@ enum {
     STATUS_MAX_BYTES = 8192 /* some 1,500 in practice */
 };
 
-/* Ends nobody by default, cannot be caught, or is sent to end a process. */
+/* By default it ends no process, cannot be caught, or is sent in order to end a process. */
 static bool is_harmless_or_meant(int signal)
 {
     switch (signal) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each child has a slot of its own: what it is given, and the stack that it runs on. It shares
- * our memory (child.h), so run_child() and what it calls keep to raw.h and to that slot. What
- * fails comes back through a pipe that all children hold open until execve() closes it: its end
- * says that nobody uses the slots any more. */
+/* Each child has a slot of its own: its request, and the stack that it runs on. It shares our
+ * memory (child.h), so run_child() and what it calls keep to raw.h and to that slot. Failures
+ * are reported through a pipe that all children hold open until execve() closes it: at the end
+ * of the pipe no child uses the slots any more. */
 #include "agent/process/spawn.h"
 
 #include <errno.h>
@@ -30,19 +30,19 @@
 #include "worker_sdk/base/kernel.h"
 
 enum {
-    /* A path, the dynamic linker's copy of all vector registers, and room to spare; a child
-     * touches one to three pages of it. */
+    /* A path, the dynamic linker's copy of all vector registers, and a reserve; a child touches
+     * one to three pages of it. */
     STACK_BYTES = 32 * 1024,
-    KERNEL_SIGNALS_BYTES = 8 /* of its signal sets, which are not glibc's */
+    KERNEL_SIGNALS_BYTES = 8 /* bytes of its signal sets, which differ from glibc's */
 };
 
 static const char default_path[] = "/usr/local/bin:/usr/bin:/bin";
 
-/* What a child tells that did not get as far as its program. */
+/* Report of a child that failed before its program started. */
 struct report {
     int number;
     int rc;
-    bool is_bind; /* its CPUs were refused, not its program */
+    bool is_bind; /* setting its CPUs failed, not execve() */
 };
 
 struct spawn_slot {
@@ -51,10 +51,9 @@ struct spawn_slot {
     const char *path; /* value of PATH */
     pid_t parent;
     pid_t pid;
-    bool is_forked;         /* by the template; its streams are copies of ours */
-    bool enters_run_cgroup; /* it was not born there */
-    const struct rlimit
-        *files; /* the user's own limit, when ours is another; or NULL */
+    bool is_forked;         /* the template makes it; its streams are copies of ours */
+    bool enters_run_cgroup; /* it was not born in the cgroup */
+    const struct rlimit *files; /* the user's own limit, where ours differs; or NULL */
     int report_out;
     struct report report;
 };
@@ -69,10 +68,11 @@ static int place_fd(int fd, int place)
     return (int)raw_call(SYS_dup3, fd, place, 0, 0);
 }
 
-/* Children of an agent that ignores them would never learn that nobody reads them, or that their file is full. */
+/* Resets SIGPIPE and SIGXFSZ, which the agent ignores: a child that ignored them would not be
+ * ended when its reader is gone or its file is too large. */
 static void reset_ignored(void)
 {
-    static const char by_default[64]; /* the kernel's struct sigaction, and some */
+    static const char by_default[64]; /* room for the kernel's struct sigaction */
 
     (void)raw_call(SYS_rt_sigaction, SIGPIPE, raw_pointer(by_default), 0,
                    KERNEL_SIGNALS_BYTES);
@@ -80,7 +80,7 @@ static void reset_ignored(void)
                    KERNEL_SIGNALS_BYTES);
 }
 
-/* Returns only with an errno. */
+/* Returns only on failure, with an errno. */
 static int exec_path(const struct spawn_request *request, const char *path)
 {
     return (int)-raw_call(SYS_execve, raw_pointer(path), raw_pointer(request->argv),
@@ -104,8 +104,8 @@ static int exec_in(const struct spawn_request *request, const char *directory,
     return exec_path(request, path);
 }
 
-/* Returns the errno of the most telling failure, as execvp() does: a file that is there but
- * must not be run counts more than one that is not there. */
+/* Returns the errno of the most informative failure, as execvp() does: a file that exists but
+ * must not be run counts more than a missing one. */
 static int exec_program(const struct spawn_slot *slot)
 {
     const char *at = slot->path;
@@ -155,15 +155,16 @@ static _Noreturn void run_child(void *context)
         report.is_bind = report.rc < 0;
     }
     if (report.rc >= 0) {
-        /* Descriptors that our own parent left open; an old kernel keeps them. */
+        /* Close descriptors that our own parent left open; an old kernel without the call keeps
+         * them open. */
         (void)raw_call(CT_SYS_close_range, STDERR_FILENO + 1, UINT_MAX,
                        CT_CLOSE_RANGE_CLOEXEC, 0);
-        if (slot->request.extra > 0) /* the flag is all that it has */
+        if (slot->request.extra > 0) /* close-on-exec is the only descriptor flag */
             (void)raw_call(SYS_fcntl, slot->request.extra, F_SETFD, 0, 0);
         reset_ignored();
         report.rc = -exec_program(slot);
     }
-    /* Should the pipe be full, spawn_wait() makes room. */
+    /* If the pipe is full, spawn_wait() makes room. */
     (void)raw_call(SYS_write, slot->report_out, raw_pointer(&report), sizeof report, 0);
     leave(CT_EXIT_NOT_FOUND);
 }
@@ -214,7 +215,7 @@ static pid_t start_child(struct spawn_slot *slot)
     return child_start(run_child, slot, slot->stack, sizeof slot->stack, -1);
 }
 
-/* Its own, until spawn_wait(): the caller closes his before. */
+/* The template gets copies that live until spawn_wait(): the caller closes its own before that. */
 static int copy_streams(struct spawn_request *request)
 {
     int *const fds[] = {&request->in, &request->out, &request->err};
@@ -245,7 +246,7 @@ int spawn_start(struct spawn *spawn, struct spawn_batch *batch,
     if (!batch->slots && (rc = open_batch(batch)) < 0)
         return ct_fail(err, rc, "%s: pipe: %s", program, strerror(-rc));
     slot = &batch->slots[batch->count];
-    slot->request = *request; /* all the rest is 0 */
+    slot->request = *request; /* all other fields are 0 */
     slot->path = find_path(request->env);
     slot->parent = getpid();
     slot->report_out = batch->report_out;
@@ -293,7 +294,7 @@ static int fork_all(struct spawn_batch *batch, struct ctrun_error *err)
     return rc;
 }
 
-/* What the template can become, or by exec if it cannot. */
+/* Starts those that the template can become; by exec if the template cannot. */
 static void start_forked(struct spawn_batch *batch)
 {
     struct ctrun_error err = {0};
@@ -344,7 +345,7 @@ int spawn_check(const struct spawn *spawn, const struct spawn_batch *batch,
     const struct spawn_slot *slot = &batch->slots[spawn->number];
 
     if (slot->report.rc >= 0)
-        return 0; /* it runs, or it was killed on the way: SIGCHLD tells */
+        return 0; /* it runs, or was killed before execve(): SIGCHLD reports that */
     return ct_fail(err, slot->report.rc, "%s: %s%s", slot->request.argv[0],
                    slot->report.is_bind ? "bind to CPUs: " : "",
                    strerror(-slot->report.rc));

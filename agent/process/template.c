@@ -38,10 +38,10 @@ struct template
     enum template_state state;
     const struct template_plan *plan;
     struct loop *loop;
-    struct loop_watch *watch; /* of its socket; NULL: there is none */
-    struct loop_timer *timer; /* for the imports */
+    struct loop_watch *watch; /* the watch of its socket; NULL: there is none */
+    struct loop_timer *timer; /* limits the time of the imports */
     pid_t pid;                /* 0: there is no process */
-    bool is_closed;           /* its end of the socket */
+    bool is_closed;           /* the process's end of the socket */
     uint64_t started_ms;
     int losses;
     void (*on_settled)(void *context);
@@ -66,7 +66,7 @@ static void emit(const struct template *template, const char *why)
     ct_event_end(&event);
 }
 
-/* The only place where the state changes, but for start(). REFUSED is for good. */
+/* The only place, besides start(), where the state changes. REFUSED is final. */
 static void settle(struct template *template, enum template_state state,
                    const char *why)
 {
@@ -83,7 +83,7 @@ static void settle(struct template *template, enum template_state state,
         template->on_settled(template->context);
 }
 
-/* With what it was about to make. It is reaped as every child is. */
+/* Kills the template and the workers that it was about to make. It is reaped as every child is. */
 static void kill_all(struct template *template)
 {
     struct orphans_pass below = {.session = template->pid};
@@ -100,7 +100,7 @@ static void refuse(struct template *template, const char *why)
     settle(template, TEMPLATE_REFUSED, why);
 }
 
-/* True: for this round alone. */
+/* True: lost for this round only. */
 static bool lose(struct template *template, const char *why)
 {
     const bool is_last = ++template->losses >= TEMPLATE_LOSSES_MAX;
@@ -133,7 +133,8 @@ static void on_late(void *context)
     refuse(template, why);
 }
 
-/* Until it is ready, or says why not; its end, which SIGCHLD tells, is no message. */
+/* Reads until the template is ready or reports an obstacle. The end of the socket is no message:
+ * SIGCHLD reports it. */
 static void on_readable(void *context, unsigned events)
 {
     struct template *template = context;
@@ -145,7 +146,7 @@ static void on_readable(void *context, unsigned events)
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     loop_watch_for(template->watch, 0);
-    if (got == 0) { /* how it ends tells more */
+    if (got == 0) { /* the exit status says more */
         template->is_closed = true;
         loop_timer_set(template->timer, TEMPLATE_END_MS);
         return;
@@ -195,8 +196,8 @@ static int start_process(struct template *template, int socket, struct ctrun_err
     return rc;
 }
 
-/* Our end of the socket is the watch's, its end the child's. A failure may call on_settled at once, from within
- * template_create() and template_revive(). */
+/* The watch owns our end of the socket, the child the other end. A failure may call on_settled
+ * at once, from within template_create() and template_revive(). */
 static void start(struct template *template)
 {
     static const int on = 1;
@@ -281,7 +282,7 @@ bool template_on_end(struct template *template, pid_t pid, int status)
 
     if (!template || pid <= 0 || template->pid != pid)
         return false;
-    /* Why it ends may still be on its way. */
+    /* The message that says why it ends may still be unread. */
     if (template->state == TEMPLATE_STARTING && template->watch)
         on_readable(template, LOOP_READ);
     template->pid = 0;
@@ -295,7 +296,7 @@ bool template_on_end(struct template *template, pid_t pid, int status)
     kill_all(template);
     if (template->state == TEMPLATE_READY)
         (void)lose(template, why);
-    else if (template->state != TEMPLATE_LOST) /* a batch had failed, which was told */
+    else if (template->state != TEMPLATE_LOST) /* a batch failed: reported then */
         settle(template, TEMPLATE_REFUSED, why);
     return true;
 }

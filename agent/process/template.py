@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The template of --warm: imports what all workers will import, and is forked for each of them.
 
-usage: python -u -c BOOT THIS-TEXT SOCKET MODULES SCRIPT WORKERS     (template.h draws the protocol)
+usage: python -u -c BOOT THIS-TEXT SOCKET MODULES SCRIPT WORKERS     (template.h has the protocol)
 
 It runs on one thread and never runs the program itself. For each batch of workers it forks a starter,
 which forks the workers and ends, so that they become children of the agent, as if it had started them.
-What a worker does until its program begins is here, too: what Python does itself after an exec."""
+It also has what a worker does until its program begins: the same as Python does after an exec."""
 import array
 import atexit
 import builtins
@@ -26,13 +26,13 @@ import sys
 import time
 import warnings
 
-WITH_TORCH = ("torch.distributed", "torch._dynamo")  # what the first step of torch would import
+WITH_TORCH = ("torch.distributed", "torch._dynamo")  # what the first step of torch imports
 PR_SET_PDEATHSIG = 1
 MADV_DONTNEED = 4
 MADV_COLLAPSE = 25  # since Linux 6.1
 HUGE_PAGE = 2 << 20
-MANY = 32  # workers for which huge pages are worth their time, that of 50 forks
-NEVER = 1 << 30  # as the threshold of full collections: there are none
+MANY = 32  # for so many workers huge pages are worth their time, that of 50 forks
+NEVER = 1 << 30  # a threshold of full collections that is not reached
 SIGKILLED = 128 + signal.SIGKILL
 STDIO = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 libc = ctypes.CDLL(None)
@@ -40,7 +40,7 @@ libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def set_name(name, words):
-    """As ps and pgrep -f show it. A last byte that is not 0 tells the kernel that this is a title."""
+    """Sets what ps and pgrep -f show. A last byte that is not 0 marks a title for the kernel."""
     with open("/proc/self/comm", "w", encoding="utf-8") as file:
         file.write(name)
     with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
@@ -57,7 +57,7 @@ def tell(agent, kind, data=b""):
     try:
         agent.send(kind + data)
     except OSError:
-        os._exit(SIGKILLED)  # the agent is gone, or has given up
+        os._exit(SIGKILLED)  # the agent has ended, or has closed its end
 
 
 # ---- The template ---------------------------------------------------------------------------
@@ -70,7 +70,8 @@ def set_old_threshold(wanted):
 
 
 def import_all(names):
-    """Without full garbage collections, which takes an eighth less time: nearly all that is imported stays."""
+    """Imports without full garbage collections, in an eighth less time: nearly all objects stay
+    anyway."""
     before = set_old_threshold(NEVER)
     try:
         import_each(names)
@@ -110,7 +111,7 @@ def thread_names():
 
 
 def find_obstacle():
-    """What a worker could not be forked with; empty: nothing."""
+    """Why no worker can be forked; empty if one can."""
     if sys.version_info < (3, 8):
         return f"it needs Python 3.8, and this is {sys.version_info[0]}.{sys.version_info[1]}"
     pid = os.fork()  # libraries that know of it end their threads for it, and start them when they need them
@@ -132,16 +133,16 @@ def find_obstacle():
         try:
             target = os.readlink(f"/proc/self/fd/{fd}")
         except OSError:
-            continue  # of the listing itself
+            continue  # the descriptor of the listing
         if target.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri/")):
             return f"{target} is open after the imports"
     return ""
 
 
 def drop_file_pages():
-    """What imports have read of libraries is mapped here and nowhere else: a worker maps what it uses by itself. The
-    kernel keeps the files, and their pages come again when they are used. Not where a page is no longer that of the
-    file, as relocations make it."""
+    """Unmaps the pages of libraries that imports have read: a worker maps what it uses. The kernel
+    keeps the files in memory, and maps their pages again when they are used. Mappings with changed
+    pages, as by relocations, are kept."""
     where, own = None, 0
 
     def drop():
@@ -153,7 +154,7 @@ def drop_file_pages():
             words = line.split()
             if words[0] in ("Anonymous:", "Swap:"):
                 own += int(words[1])
-            elif not words[0].endswith(":"):  # the first line of the next
+            elif not words[0].endswith(":"):  # the first line of the next mapping
                 drop()
                 first, _, end = words[0].partition("-")
                 is_file = words[4] != "0" and words[1][1] == "-" and words[1][3] == "p"
@@ -174,7 +175,7 @@ def use_huge_pages():
 
 
 def prepare(modules, script, workers):
-    """Why no worker can be forked; empty: it can."""
+    """Imports the modules. Returns why no worker can be forked; empty if one can."""
     here = os.open(".", os.O_PATH | os.O_CLOEXEC)
     path = list(sys.path)
     if not is_safe_path():
@@ -188,7 +189,7 @@ def prepare(modules, script, workers):
         sys.path[:] = path
         os.fchdir(here)
         os.close(here)
-    importlib.invalidate_caches()  # workers read folders anew; in a worker it would write to the pages of all finders
+    importlib.invalidate_caches()  # workers read folders anew; in a worker this call would write to the pages of all finders
     gc.disable()
     gc.collect()
     gc.freeze()
@@ -211,7 +212,7 @@ def receive(agent):
 
 
 def start_batch(agent):
-    """The starter. Returns in each worker only: what was received for it."""
+    """Runs in the starter. Returns only in workers: what was received for each."""
     while True:
         number, fds = receive(agent)
         try:
@@ -226,13 +227,14 @@ def start_batch(agent):
 
 
 def wait_for_end():
-    """What is in the socket would be lost with it; the agent ends a template that has failed."""
+    """Waits until the agent kills a template that has failed: an earlier end would lose what is in
+    the socket."""
     while True:
         signal.pause()
 
 
 def serve(agent):
-    """Returns in a worker."""
+    """Returns only in a worker."""
     while agent.recv(1, socket.MSG_PEEK):
         try:
             pid = os.fork()
@@ -245,13 +247,14 @@ def serve(agent):
         tell(agent, b"D", struct.pack("=i", status))
         if status:
             wait_for_end()
-    os._exit(0)  # the agent is gone
+    os._exit(0)  # the agent has ended
 
 
 # ---- A worker, until its program begins -----------------------------------------------------
 
 def wait_for_agent(agent, parent, number, fds):
-    """Its streams, its session; then until the agent has all of the batch. Returns its argv and environment."""
+    """Makes the session and the streams, and waits until the agent knows all of the batch. Returns
+    argv and environment."""
     request, barrier, *streams = fds
     os.setsid()
     for place, fd in enumerate(streams):
@@ -268,7 +271,7 @@ def wait_for_agent(agent, parent, number, fds):
     os.close(barrier)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
-        os._exit(SIGKILLED)  # it died before
+        os._exit(SIGKILLED)  # the agent ended before that
     return words[:argc], words[argc:argc + envc]
 
 
@@ -286,7 +289,7 @@ def set_environment(pairs):
 
 
 def open_stream(place, mode, old):
-    """As Python's start does with -u: output is not kept back."""
+    """As Python does with -u: output is not buffered."""
     name = f"<{STDIO[place][0]}>"
     try:
         binary = open(place, mode + "b", 0 if mode == "w" else -1, closefd=False)
@@ -311,7 +314,7 @@ def set_streams():
 
 
 def set_main(loader, filename=None):
-    """The real __main__, as it is before the first line of a program."""
+    """Makes __main__ as it is before the first line of a program."""
     space = sys.modules["__main__"].__dict__
     space.clear()
     space.update(__name__="__main__", __doc__=None, __package__=None, __loader__=loader,
@@ -331,7 +334,7 @@ def insert_path(folder):
 
 
 def load_script(script):
-    """What runs it: a function, and its arguments."""
+    """Returns the function that runs the script, and its arguments."""
     filename = os.path.join(os.getcwd(), script) if sys.version_info >= (3, 9) else script
     if pkgutil.get_importer(filename) is not None:  # a folder or archive with a __main__
         sys.path.insert(0, filename)
@@ -353,7 +356,7 @@ def load_script(script):
 
 
 def load(words):
-    """The same for the words behind `python -u`."""
+    """Returns the same for the words after `python -u`."""
     sys.argv = list(words)
     if words[0] == "-m":
         sys.argv[:2] = ["-m"]
@@ -369,7 +372,7 @@ def load(words):
 
 
 def start_recorder():
-    """What Python does with --hang-timeout after an exec: agent/recorder."""
+    """Starts the recorder (agent/recorder), as Python does with --hang-timeout after an exec."""
     folder = os.environ.get("CTRUN_RECORDER")
     if folder:
         with open(os.path.join(folder, "sitecustomize.py"), encoding="utf-8") as file:
@@ -385,15 +388,15 @@ def become_worker(name, argv, environment):
     words = [os.fsdecode(word) for word in argv]
     if hasattr(sys, "orig_argv"):
         sys.orig_argv = list(words)
-    if "numpy.random" in sys.modules:  # `random` has done that by itself
+    if "numpy.random" in sys.modules:  # `random` does that by itself
         sys.modules["numpy.random"].seed()
-    atexit.register(gc.unfreeze)  # the last one of the program: what is freed at the end is as ever
+    atexit.register(gc.unfreeze)  # runs last: objects are freed as usual at the end
     gc.enable()
     return words[2:]
 
 
 def hide_own_frames(hook):
-    """An excepthook that shows a traceback as it is after an exec, by `hook`."""
+    """An excepthook that removes the frames of this file, and then calls `hook`."""
     def show(kind, value, trace):
         sys.excepthook = hook
         trace = trace.tb_next
@@ -405,7 +408,7 @@ def hide_own_frames(hook):
 
 
 def main():
-    """In the template it never returns, in a worker at the end of the program."""
+    """Never returns in the template; returns in a worker at the end of its program."""
     agent, modules, script = socket.socket(fileno=int(sys.argv[2])), *sys.argv[3:5]
     workers = int(sys.argv[5])
     agent.set_inheritable(False)
@@ -417,7 +420,7 @@ def main():
     set_name("ctrun-template", [b"ctrun-template", os.fsencode(modules)])
     obstacle = prepare(modules, script, workers)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "use of fork() may lead to deadlocks": that is what is looked for
+        warnings.simplefilter("ignore")  # "use of fork() may lead to deadlocks": find_obstacle() looks for that
         obstacle = obstacle or find_obstacle()
         if obstacle:
             tell(agent, b"N", obstacle.encode(errors="replace")[:500])

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The messages are those of template.h. What comes from the template is Python of the user's choice, so
- * it is believed nothing but what the kernel confirms: who has sent it, and whose child that is. */
+/* The messages are those of template.h. The template runs Python of the user's choice, so its
+ * messages are not trusted: the kernel confirms who has sent a message, and whose child that
+ * process is. */
 #include "agent/process/template_fork.h"
 
 #include <errno.h>
@@ -20,19 +21,21 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    FDS = 5 /* that go with a worker: its memory, the barrier, its three streams */
+    FDS = 5 /* sent for each worker: its memory, the barrier, its three streams */
 };
 
-/* One call of template_fork(), on the caller's stack. The read end of the barrier goes to every
- * worker; the write end stays here alone, so that closing it ends all that have not begun. */
+/* One call of template_fork(), on the caller's stack. Every worker gets the read end of the
+ * barrier; only this process has the write end, so that closing it ends all workers that have
+ * not begun. */
 struct batch {
     int socket;
     struct template_worker *workers;
     int count;
     int barrier[2];
     uint64_t limit_ms, deadline_ms;
-    int there;      /* so many workers have reported that they are there */
-    pid_t template; /* who has reported that they are our children; 0: nobody has yet */
+    int there; /* workers that have reported that they exist */
+    /* the process that has reported that they are our children; 0: none yet */
+    pid_t template;
 };
 
 /* ---- What is sent ----------------------------------------------------------------------- */
@@ -53,8 +56,8 @@ static char *put_list(char *at, char *const *list)
     return at;
 }
 
-/* argv and environment of a worker (template.h). In a memfd, for a datagram of the socket could
- * not hold them. Caller closes. */
+/* argv and environment of a worker (template.h), in a memfd, because they may be too large for a
+ * datagram. The caller closes it. */
 /* A memfd, or a negative errno. */
 static int write_request(const struct template_worker *worker)
 {
@@ -80,7 +83,7 @@ static int write_request(const struct template_worker *worker)
     return fd;
 }
 
-/* After a call that said `error`: 0 to try it again, when there may be room or a message. */
+/* After a call that failed with `error`: 0 to try it again, when there may be room or a message. */
 static int wait_again(const struct batch *batch, int error, short events)
 {
     struct pollfd poll_fd = {.fd = batch->socket, .events = events};
@@ -145,11 +148,10 @@ static int send_end(const struct batch *batch)
 struct reply {
     char kind;
     int32_t numbers[2];
-    pid_t pid; /* of who has sent it */
+    pid_t pid; /* of the sender */
 };
 
-/* A W comes from the worker itself, not from the template: the credentials that the kernel adds
- * are how its pid is known. */
+/* A worker sends its W itself: the credentials that the kernel adds give its pid. */
 static int receive(const struct batch *batch, struct reply *reply)
 {
     char data[1 + sizeof reply->numbers];
@@ -183,7 +185,7 @@ static int receive(const struct batch *batch, struct reply *reply)
     return 0;
 }
 
-/* Its CPUs, before it runs. A worker that has died meanwhile is a worker. */
+/* Sets its CPUs before it runs. A worker that has died meanwhile is no failure. */
 static int bind_worker(const struct template_worker *worker, struct ctrun_error *err)
 {
     const struct bind *bind = worker->bind;
@@ -238,7 +240,7 @@ static int take_reply(struct batch *batch, struct ctrun_error *err)
     return bind_worker(worker, err);
 }
 
-/* waitid() knows our children only. */
+/* waitid() finds only our own children. */
 static int check_children(const struct batch *batch, struct ctrun_error *err)
 {
     siginfo_t info;
@@ -253,7 +255,7 @@ static int check_children(const struct batch *batch, struct ctrun_error *err)
     return 0;
 }
 
-/* A byte for each: every worker reads one. */
+/* Writes a byte for each worker: each reads one. */
 static int open_barrier(const struct batch *batch)
 {
     for (int i = 0; i < batch->count; i++)
@@ -262,7 +264,8 @@ static int open_barrier(const struct batch *batch)
     return 0;
 }
 
-/* The barrier opens last, when all are known to be there and ours. An error before leaves it shut. */
+/* The barrier opens last, when all workers are known to exist and to be our children. After an
+ * earlier error it stays shut. */
 static int run_batch(struct batch *batch, struct ctrun_error *err)
 {
     int rc = 0;
@@ -310,7 +313,6 @@ int template_fork(int socket, struct template_worker *workers, int count,
         return ct_fail(err, -errno, "pipe: %s", strerror(errno));
     rc = run_batch(&batch, err);
     close(batch.barrier[0]);
-    close(
-        batch.barrier[1]); /* after an error, workers that wait read its end and exit */
+    close(batch.barrier[1]); /* after an error, waiting workers read its end and exit */
     return rc;
 }
