@@ -7,9 +7,9 @@
 
 enum {
     INTERPRETERS_MAX = 16,
-    STEPS_MAX = 4096, /* of a list that leads nowhere */
-    OWNED_BY_C = 3,   /* and above: a frame that only leads from C back into Python */
-    TAG_BITS = 3,     /* of a reference in a frame, from 3.14 on */
+    STEPS_MAX = 4096, /* limit for a linked list that is broken */
+    OWNED_BY_C = 3,   /* and higher: a frame that only leads from C back into Python */
+    TAG_BITS = 3,     /* tag bits of a reference in a frame, from 3.14 on */
     STATE_KIND = 0x1c,
     STATE_COMPACT = 0x20,
     STATE_ASCII = 0x40
@@ -40,13 +40,13 @@ static int read_int(const struct walk *walk, uint64_t address)
 
 /* ---- Names and lines --------------------------------------------------------------------- */
 
-/* Of a str; false when there is none. The end of a long file name is kept: it says more. */
+/* Reads a str; false if there is none. Keeps the end of a long file name, which says more. */
 static bool read_text(const struct walk *walk, uint64_t text, char *dst, size_t size)
 {
     const struct python_offsets *o = walk->offsets;
     const uint64_t length = read_word(walk, text + o->text_length);
     const int state = read_int(walk, text + o->text_state);
-    const size_t width = (size_t)(state & STATE_KIND) >> 2; /* bytes a character */
+    const size_t width = (size_t)(state & STATE_KIND) >> 2; /* bytes per character */
     const size_t taken = length < size - 1 ? (size_t)length : size - 1;
     uint64_t data = text + (state & STATE_ASCII ? o->text_ascii : o->text_compact);
     uint8_t character[4] = {0};
@@ -64,7 +64,7 @@ static bool read_text(const struct walk *walk, uint64_t text, char *dst, size_t 
         if (width > 1)
             dst[i] = character[1] | character[2] | character[3] ? '?'
                                                                 : (char)character[0];
-        if (dst[i] < ' ' || dst[i] > '~') /* others, and control characters */
+        if (dst[i] < ' ' || dst[i] > '~') /* other characters, and control characters */
             dst[i] = '?';
     }
     dst[taken] = '\0';
@@ -88,7 +88,7 @@ static int read_line(struct walk *walk, uint64_t code, int64_t at)
 
 /* ---- Frames ------------------------------------------------------------------------------ */
 
-/* False: this one has no code that a user wrote. */
+/* False: this frame has no user's code. */
 static bool read_frame(struct walk *walk, uint64_t frame, struct python_frame *out)
 {
     const struct python_offsets *o = walk->offsets;
@@ -106,7 +106,7 @@ static bool read_frame(struct walk *walk, uint64_t frame, struct python_frame *o
         !read_text(walk, read_word(walk, code + o->code_name), out->function,
                    sizeof out->function))
         return false;
-    if (o->has_frame_objects) /* of bytes, from 3.10 on of units of two */
+    if (o->has_frame_objects) /* in bytes; from 3.10 on in units of two bytes */
         at = (int64_t)read_int(walk, frame + o->frame_instr) * (o->minor >= 10 ? 2 : 1);
     else
         at = (int64_t)(read_word(walk, frame + o->frame_instr) -

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frames of the threads of a CPython, read from its memory by whoever gives a reader for it. The
- * program runs on meanwhile: what is read may be of two moments, and nothing of it is believed that
- * a limit of ours does not hold. Pure but for the reader. */
+/* The frames of the threads of a CPython, read from its memory by the caller's reader. The program
+ * runs on meanwhile: what is read may be of two moments, and every value is checked against a limit
+ * before use. Pure except for the reader. */
 #pragma once
 
 #include <stdbool.h>
@@ -19,7 +19,7 @@ enum {
 
 struct python_memory {
     void *context;
-    /* Exactly `length` bytes from `address` on; false when they are not there. */
+    /* Reads exactly `length` bytes from `address` on; false if they cannot be read. */
     bool (*read)(void *context, uint64_t address, void *dst, size_t length);
 };
 
@@ -30,21 +30,21 @@ struct python_frame {
 };
 
 struct python_thread {
-    uint64_t native_id; /* as /proc numbers it; 0: not known */
+    uint64_t native_id; /* thread number as in /proc; 0: not known */
     bool is_cut;        /* there are more frames, further out */
     int count;
     struct python_frame frames[PYTHON_FRAMES_MAX]; /* the innermost first */
 };
 
-/* Where a walk works; overwritten by it. On the heap. */
+/* Buffers of one walk. On the heap. */
 struct python_room {
     struct python_thread thread;
-    uint8_t lines[1 << 16]; /* of a code with a longer table no line is known */
+    uint8_t lines[1 << 16]; /* no line numbers for code with a longer table */
 };
 
-/* Calls on_thread for each thread of all interpreters, the oldest of each first; what it is given is
- * overwritten by the next. `runtime` is the address of _PyRuntime. The number of threads; 0: none was
- * found there. */
+/* Calls on_thread for each thread of all interpreters, the oldest of each first; its argument is
+ * overwritten by the next. `runtime` is the address of _PyRuntime. Returns the number of threads;
+ * 0: none was found. */
 int python_frames_walk(const struct python_memory *memory,
                        const struct python_offsets *offsets, uint64_t runtime,
                        struct python_room *room,

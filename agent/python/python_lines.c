@@ -3,14 +3,14 @@
 
 enum {
     NO_LINE = -128,
-    /* Kinds of an entry of a location table. */
+    /* Kinds of entries of a location table. */
     LOCATION_ONE_LINE = 10, /* and the next two: as many lines further */
     LOCATION_NO_COLUMNS = 13,
     LOCATION_LONG = 14,
     LOCATION_NONE = 15
 };
 
-/* Pairs: so many bytes of code later, so many lines further. */
+/* Pairs of increments: of the code offset in bytes, and of the line. */
 static int find_in_lnotab(const uint8_t *table, size_t length, int64_t line, int64_t at)
 {
     int64_t address = 0;
@@ -24,7 +24,7 @@ static int find_in_lnotab(const uint8_t *table, size_t length, int64_t line, int
     return (int)line;
 }
 
-/* Pairs: so many lines further, for so many bytes of code. */
+/* Pairs: an increment of the line, and the number of code bytes for which the line holds. */
 static int find_in_linetable(const uint8_t *table, size_t length, int64_t line,
                              int64_t at)
 {
@@ -42,7 +42,7 @@ static int find_in_linetable(const uint8_t *table, size_t length, int64_t line,
     return 0;
 }
 
-/* Six bits a byte, the lowest first; the lowest bit of all is the sign. */
+/* Six bits per byte, the lowest first; the lowest bit of all is the sign. */
 static int64_t read_signed(const uint8_t *table, size_t length, size_t at)
 {
     uint64_t value = 0;
@@ -55,8 +55,8 @@ static int64_t read_signed(const uint8_t *table, size_t length, size_t at)
     return value & 1 ? -(int64_t)(value >> 1) : (int64_t)(value >> 1);
 }
 
-/* An entry begins with a byte that has its highest bit set: its kind, and for how many units of two
- * bytes of code it holds. */
+/* An entry begins with a byte whose highest bit is set: it has the kind, and the number of units of
+ * two code bytes that the entry covers. */
 static int find_in_locations(const uint8_t *table, size_t length, int64_t line,
                              int64_t at)
 {

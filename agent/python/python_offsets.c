@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Of str and bytes. */
+/* Offsets in str and bytes. */
 #define COMMON .text_length = 16, .text_state = 32, .bytes_size = 16, .bytes_data = 32
 #define FRAME_OBJECTS                                                                  \
     COMMON, .has_frame_objects = true, .interpreters = 32, .threads = 8,               \
@@ -78,8 +78,8 @@ enum field {
     FIELDS
 };
 
-/* Where each version has them: numbers of 8 bytes behind the cookie. The version and whether it is without
- * a global lock are the first two of each. */
+/* Where each version keeps them: as indexes of 8-byte numbers behind the cookie. The first two
+ * numbers of each are the version and whether it has no global lock. */
 static const struct layout {
     int minor;
     uint8_t at[FIELDS];

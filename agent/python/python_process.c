@@ -19,11 +19,11 @@ enum {
     MINOR_MAX = 99
 };
 
-/* The start of a file in the memory of the process. */
+/* Where the start of a file is mapped in the process. */
 struct module {
     uint64_t start;
     uint64_t inode;
-    int minor; /* of the Python that its name tells of */
+    int minor; /* the minor version in its name */
     char path[PATH_MAX];
 };
 
@@ -38,7 +38,7 @@ static bool read_memory(void *context, uint64_t address, void *dst, size_t lengt
     return process_vm_readv(*pid, &to, 1, &from, 1, 0) == (ssize_t)length;
 }
 
-/* "python3.11", "libpython3.11.so.1.0" and their like; 0: another name. */
+/* The minor version of "python3.11", "libpython3.11.so.1.0" and similar names; 0: another name. */
 static int minor_of(const char *path)
 {
     const char *name = ct_base_name(path);
@@ -53,7 +53,7 @@ static int minor_of(const char *path)
     return end > name + 8 && minor > 0 && minor <= MINOR_MAX ? (int)minor : 0;
 }
 
-/* The line of a file's first bytes; false for another. */
+/* Parses the line of a mapping that has the file's first bytes; false for other lines. */
 static bool parse_line(struct module *out, char *line)
 {
     uint64_t start, offset, inode;
@@ -123,7 +123,7 @@ int python_process_find(struct python_process *out, pid_t pid)
         if (parse_line(&module, line) && (rc = find_runtime(out, &module)) == 0)
             rc = find_offsets(out, module.minor);
     if (rc == -ENOEXEC && ferror(maps))
-        rc = -EPERM; /* open() allows what read() refuses */
+        rc = -EPERM; /* open() may succeed where read() is refused */
     free(line);
     (void)fclose(maps);
     return rc;
