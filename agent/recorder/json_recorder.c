@@ -16,7 +16,7 @@ static const char first_id[] = "0", first_name[] = "0";
 
 static void copy_plain(char *dst, size_t size, const char *text)
 {
-    (void)ct_copy(dst, size, text ? text : ""); /* cut: for people */
+    (void)ct_copy(dst, size, text ? text : ""); /* cut: only for display */
     ct_make_plain(dst, false);
 }
 
@@ -83,7 +83,7 @@ static int add_dims(char *dst, size_t size, const cJSON *dims)
     return rc < 0 ? rc : ct_format(dst + used, size - used, "]");
 }
 
-/* As many tensors as there is room for. */
+/* Reads as many tensors as there is room for. */
 static void read_sizes(char *dst, size_t size, const cJSON *entry)
 {
     const cJSON *type = json_get(entry, "input_dtypes");
@@ -135,7 +135,7 @@ static void read_call(struct recorder_call *out, const char *kind, const cJSON *
     read_sizes(out->sizes, sizeof out->sizes, entry);
 }
 
-/* Entries come in the order in which they were made. */
+/* Entries come in the order of the calls. */
 static void read_calls(struct recorder_view *out, const char *kind,
                        const cJSON *entries)
 {
@@ -160,7 +160,7 @@ static void read_calls(struct recorder_view *out, const char *kind,
 
 /* ---- Groups ------------------------------------------------------------------------------ */
 
-/* The name of the group with this number in this process: only calls tell it. */
+/* The name of the group with this number in this process: only calls have it. */
 static const char *find_name(const cJSON *entries, const char *id)
 {
     const cJSON *entry;
@@ -216,7 +216,7 @@ int json_recorder_read(struct recorder_view *out, const char *kind, const char *
 
 /* ---- All calls --------------------------------------------------------------------------- */
 
-/* What is called, and on how much. */
+/* A hash of the operation and its sizes. */
 static uint64_t hash_shape(const cJSON *entry)
 {
     const char *op = cJSON_GetStringValue(json_get(entry, "profiling_name"));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HTTP/1.1, one request a connection. */
+/* HTTP/1.1, one request per connection. */
 #include "agent/recorder/recorder_client.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ static int wait_for(int fd, short events, uint64_t deadline_ms)
     return rc > 0 ? 0 : rc == 0 ? -ETIMEDOUT : errno == EINTR ? 0 : -errno;
 }
 
-/* A connection to a Unix socket is made at once, or not at all. */
+/* Connecting to a Unix socket succeeds or fails at once. */
 static int open_connection(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -48,7 +48,7 @@ static int open_connection(const char *path)
     return fd < 0 ? -errno : fd;
 }
 
-/* It fits into any socket's buffer. */
+/* The request fits into any socket's buffer. */
 static int send_request(int fd, const char *handler)
 {
     char request[REQUEST_MAX_BYTES];
@@ -85,7 +85,7 @@ static int receive_all(struct ct_buf *in, int fd, uint64_t deadline_ms)
     }
 }
 
-/* What stands behind the head of an answer that is "200 OK". */
+/* The body of an answer with status "200 OK". */
 static int take_body(struct ct_buf *out, const struct ct_buf *in)
 {
     static const char good[] = "HTTP/1.1 200 ";

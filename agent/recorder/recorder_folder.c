@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A lock on the folder tells that its agent lives: the kernel takes it away with the agent, whatever
- * ended that, and pids of other containers that share /tmp do not matter. */
+/* A lock on the folder shows that its agent runs: the kernel releases the lock when the agent ends,
+ * for any reason; pids of other containers that share /tmp do not matter. */
 #include "agent/recorder/recorder_folder.h"
 
 #include <dirent.h>
@@ -21,7 +21,7 @@
 #define SUFFIX ".recorder"
 
 enum {
-    ABOVE_MAX_BYTES = 70, /* with PID.recorder/PID it fits into a socket's address */
+    ABOVE_MAX_BYTES = 70, /* PID.recorder/PID fits into a socket's address, too */
     NAME_MAX_BYTES = 32,
     TRIES = 3
 };
@@ -29,13 +29,13 @@ enum {
 struct recorder_folder {
     char path[PATH_MAX];
     char name[NAME_MAX_BYTES];
-    int above; /* the folder that it is in */
+    int above; /* the parent folder */
     int fd;    /* locked */
 };
 
 /* ---- Removing ---------------------------------------------------------------------------- */
 
-/* Names in `fd`, which stays open; deeper: those of the folders in it, too. */
+/* Removes the files in `fd`, which stays open; goes_deeper: those in its folders, too. */
 static void empty(int fd, bool goes_deeper)
 {
     const int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -61,7 +61,7 @@ static void empty(int fd, bool goes_deeper)
         closedir(list);
 }
 
-/* Opens a folder of ours and locks it; -EWOULDBLOCK: its agent lives. */
+/* Opens a folder of ours and locks it; -EWOULDBLOCK: its agent runs. */
 static int open_locked(int above, const char *name)
 {
     struct stat info;
@@ -70,7 +70,7 @@ static int open_locked(int above, const char *name)
 
     if (rc == 0 && flock(fd, LOCK_EX | LOCK_NB) < 0)
         rc = -errno;
-    /* Somebody who swept took it away before it was locked. */
+    /* Another agent removed the folder before it was locked. */
     if (rc == 0 && (fstat(fd, &info) < 0 || info.st_nlink == 0))
         rc = -ENOENT;
     if (rc == 0)
@@ -137,7 +137,7 @@ static int make(struct recorder_folder *folder)
     }
     if (rc < 0)
         return rc;
-    empty(folder->fd, true); /* of another with our pid, long ago */
+    empty(folder->fd, true); /* of an earlier process with our pid */
     return write_text(folder->fd);
 }
 
@@ -182,7 +182,7 @@ void recorder_folder_close(struct recorder_folder *folder)
 
 /* ---- Workers ----------------------------------------------------------------------------- */
 
-/* recorder.py puts all of it back before the program begins. */
+/* recorder.py restores all variables before the program begins. */
 int recorder_folder_set_env(const struct recorder_folder *folder, struct ct_env *env)
 {
     const char *path = ct_env_find(env->list, "PYTHONPATH");

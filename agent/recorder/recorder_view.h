@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the flight recorder of torch says of one process: how far it is in each process group, and what
- * it waits for. */
+/* The state of one process by torch's flight recorder: its last call in each process group, and the
+ * calls in which it waits. */
 #pragma once
 
 #include <stdint.h>
@@ -15,12 +15,11 @@ enum {
 /* One collective, send or receive; op[0] 0: none. Texts are plain. */
 struct recorder_call {
     char group
-        [RECORDER_NAME_MAX]; /* the same on all its ranks, another one for each recorder */
-    char title
-        [RECORDER_NAME_MAX]; /* of the group, for people: "default_pg"; may be empty */
-    int64_t number;          /* of the call in its group */
+        [RECORDER_NAME_MAX]; /* the same on all ranks of the group, different for each recorder */
+    char title[RECORDER_NAME_MAX];  /* title of the group: "default_pg"; may be empty */
+    int64_t number;                 /* number of the call in its group */
     char op[RECORDER_NAME_MAX];     /* "gloo:all_reduce" */
-    char sizes[RECORDER_SIZES_MAX]; /* "Float[3,4] Long[2]" of what goes in */
+    char sizes[RECORDER_SIZES_MAX]; /* input sizes: "Float[3,4] Long[2]" */
     uint64_t entered_ns;            /* wall clock */
 };
 
@@ -32,18 +31,18 @@ struct recorder_group {
 struct recorder_view {
     int group_count;
     struct recorder_group groups[RECORDER_GROUPS_MAX];
-    struct recorder_call oldest; /* of those that are not complete */
+    struct recorder_call oldest; /* the oldest call that is not complete */
     struct recorder_call newest; /* of all */
     int recent_count;
     struct recorder_call
         recent[RECORDER_RECENT_MAX]; /* the last ones, complete or not */
 };
 
-/* Both; a call that is not complete in either is not. */
+/* Adds the groups and calls of `other`; oldest and newest are those of both. */
 void recorder_view_add(struct recorder_view *view, const struct recorder_view *other);
-/* The last call of that group; -1: it is not known to be in it. */
+/* The last call in that group; -1: the process is not known to be in the group. */
 int64_t recorder_view_find(const struct recorder_view *view, const char *group);
 
-/* That call, of the last ones; NULL: it is none of them. Borrowed. */
+/* That call, if it is among the last ones; else NULL. Borrowed. */
 const struct recorder_call *recorder_view_recent(const struct recorder_view *view,
                                                  const char *group, int64_t number);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job belongs to two threads. Who comes second under the mutex frees it; what the thread finds out
- * after it was left is dropped. */
+/* The job belongs to two threads. The thread that comes second under the mutex frees it; results
+ * that come after a cancel or the time limit are dropped. */
 #include "agent/recorder/worker_look.h"
 
 #include <errno.h>
@@ -19,15 +19,15 @@
 #include "worker_sdk/base/clock.h"
 
 enum {
-    DEPTH_MAX = 8 /* shells that wait for one another, above a Python */
+    DEPTH_MAX = 8 /* depth of shells that wait for one another, above a Python */
 };
 
 struct job {
     pthread_mutex_t mutex;
     bool is_done;                         /* the thread has ended */
-    bool is_left;                         /* the loop waits no more */
+    bool is_left;                         /* the loop no longer waits */
     int wake;                             /* eventfd; the loop has a copy */
-    const struct recorder_folder *folder; /* while it is not left */
+    const struct recorder_folder *folder; /* valid while not is_left */
     int count;
     size_t dump_bytes;
     struct worker_seen *list; /* under the mutex */
@@ -35,8 +35,8 @@ struct job {
     struct python_room room;
 };
 
-/* As long as one is left that is not back, none is begun: a file system that hangs would take a thread of
- * each. */
+/* While a thread whose look was left has not returned, no new look begins: a file system that hangs
+ * would take one thread per look. */
 static atomic_int out;
 
 struct worker_look {
@@ -67,7 +67,8 @@ static void destroy(struct job *job)
 
 /* ---- On the thread ----------------------------------------------------------------------- */
 
-/* The first of the worker and its only children that has a server; a descriptor or a code. */
+/* Asks the first process that has a server, of the worker and its only children; a descriptor or a
+ * code. */
 static int ask(struct job *job, pid_t pid, const char *handler)
 {
     int fd = -ENOENT;
@@ -104,7 +105,7 @@ static void take_dump(struct job *job, struct worker_seen *seen,
     seen->dump = dump;
 }
 
-/* Behind those of another recorder. */
+/* Appends to the calls of another recorder. */
 static int take_calls(struct worker_seen *seen, const char *kind,
                       const struct ct_buf *text)
 {
@@ -127,7 +128,7 @@ static int take_calls(struct worker_seen *seen, const char *kind,
     return count < 0 ? count : 0;
 }
 
-/* What it waits in is the better dump. */
+/* The dump of the recorder in which the process waits is kept. */
 static int take_view(struct job *job, struct worker_seen *seen, const char *kind,
                      const struct ct_buf *text)
 {
@@ -147,7 +148,7 @@ static int take_view(struct job *job, struct worker_seen *seen, const char *kind
     return rc;
 }
 
-/* Of one recorder. */
+/* Reads the answer of one recorder. */
 static int take(struct job *job, struct worker_seen *seen, const char *kind, int fd,
                 uint64_t asked_ms, uint64_t deadline_ms)
 {
@@ -165,7 +166,7 @@ static int take(struct job *job, struct worker_seen *seen, const char *kind, int
     return rc;
 }
 
-/* A recorder takes 60 ms to write what it has: all of a batch do so at once. */
+/* A recorder takes 60 ms to write its answer: all of a batch do so at the same time. */
 static void ask_batch(struct job *job, struct worker_seen *own, int count,
                       uint64_t deadline_ms)
 {
@@ -192,14 +193,14 @@ static void ask_batch(struct job *job, struct worker_seen *own, int count,
     }
 }
 
-/* Reads files of the worker: may never come back. */
+/* Reads files of the worker: may never return. */
 static void find_place(struct job *job, struct worker_seen *seen)
 {
     live_stack_find_place(&seen->place, seen->pid, &job->room);
     seen->is_seen = true;
 }
 
-/* False when the loop has left. */
+/* False if the loop has left. */
 static bool publish(struct job *job, int i, const struct worker_seen *seen)
 {
     bool is_left;
@@ -257,8 +258,8 @@ static void *run(void *context)
 
 /* ---- On the loop ------------------------------------------------------------------------- */
 
-/* The job is the thread's from here on, if that still runs; `list` (NULL: nobody wants it) gets what there
- * is, dumps with it. */
+/* From here on the thread owns the job, if it still runs; `list` (NULL: not wanted) gets the
+ * results so far, with the dumps. */
 static void part(struct job *job, struct worker_seen *list)
 {
     bool is_done;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What workers are in, read from outside on a thread of its own, for what is read may be slow or stuck
- * itself: the flight recorder of their torch, and where their Python is.
+/* The calls in which workers are, read from outside on a separate thread, because the reads may be slow or hang:
+ * the flight recorder of their torch, and the place of their Python.
  *
- *     worker_look_start() ── the loop runs on ── done(), once: in time, or with what there is by then
- *              └── worker_look_cancel(): done is not called any more */
+ *     worker_look_start() ── the loop runs on ── done(), once: with all results, or those so far
+ *              └── worker_look_cancel(): done is not called */
 #pragma once
 
 #include <stdbool.h>
@@ -18,25 +18,23 @@
 struct worker_look;
 
 struct worker_seen {
-    pid_t pid;       /* given */
-    int local_rank;  /* given */
-    bool is_stopped; /* given: its recorder is not asked */
-    bool
-        wants_calls; /* given: its recorder is asked for `calls`, and nothing else is looked at */
-    bool is_seen;      /* what follows is of this look */
-    bool has_recorder; /* it has answered */
+    pid_t pid;         /* set by the caller */
+    int local_rank;    /* set by the caller */
+    bool is_stopped;   /* set by the caller: its recorder is not asked */
+    bool wants_calls;  /* set by the caller: only `calls` is read, from its recorder */
+    bool is_seen;      /* the fields below are results of this look */
+    bool has_recorder; /* its recorder has answered */
     struct recorder_view view;
     struct live_place place;
-    char *
-        dump; /* what it has answered; owned by the look; NULL: nothing, or too much of it */
+    char *dump; /* the recorder's answer; owned by the look; NULL: none, or too large */
     struct straggler_call *calls; /* owned by the look */
     int call_count;
-    uint64_t took_ms; /* until its recorder had answered; 0: it has not */
+    uint64_t took_ms; /* time until its recorder had answered; 0: no answer */
 };
 
-/* Takes `list` (heap); `folder` is borrowed until it is done. done is called on the loop, gets the list,
- * borrowed for the call, and may start the next one. NULL: no memory or
- * thread, or one that was left is not back yet; list is freed. */
+/* Takes ownership of `list` (heap); `folder` is borrowed until the look ends. done is called on the
+ * loop, gets the list, borrowed for the call, and may start the next look. NULL: no memory or
+ * thread, or an earlier thread has not returned yet; list is freed. */
 struct worker_look *
 worker_look_start(struct loop *loop, const struct recorder_folder *folder,
                   struct worker_seen *list, int count,
