@@ -76,7 +76,8 @@ uint64_t allocation_left_ms(int64_t end_s, uint64_t wall_ns)
                                                : (uint64_t)end_s * 1000 - now_ms;
 }
 
-/* A tenth is ours, for what comes behind the workers: SIGKILL, the summary, the end of the other nodes. */
+/* A tenth of the time is the agent's, for what follows the workers' end: SIGKILL, the summary, the
+ * end of the other nodes. */
 uint64_t allocation_grace_ms(uint64_t left_ms)
 {
     const uint64_t ours_ms = left_ms / 10 > OURS_MIN_MS ? left_ms / 10 : OURS_MIN_MS;

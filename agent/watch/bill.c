@@ -24,7 +24,7 @@ void bill_end_phase(struct bill *bill, enum bill_phase phase, uint64_t at_ms, in
 {
     bill->end_ms[phase] = at_ms > bill->begun_ms ? at_ms : bill->begun_ms;
     bill->rank[phase] = rank;
-    /* Who has imported was started, however late the agent came to note that. */
+    /* A worker that has imported was started, however late the agent noted the start. */
     if (phase == BILL_IMPORT && bill->end_ms[BILL_START] > bill->end_ms[phase])
         bill->end_ms[BILL_START] = bill->end_ms[phase];
 }
@@ -46,7 +46,7 @@ unsigned bill_known(const struct bill *bill)
 
 /* ---- The sum ------------------------------------------------------------------------- */
 
-/* A part and its end, put in after all that ended no later. */
+/* Inserts a part and its end after all parts that ended no later. */
 static void insert(struct bill_sum *sum, uint64_t ends[BILL_PHASES],
                    const struct bill_part *part, uint64_t end_ms)
 {
@@ -60,9 +60,9 @@ static void insert(struct bill_sum *sum, uint64_t ends[BILL_PHASES],
     sum->parts[at] = *part;
 }
 
-/* A phase whose end nobody knows is a part together with the next one that is known. Ends may come in another order
- * than the phases, so parts are sorted by them: each lasts from the one before to its
- * end, and all of them are the total. */
+/* A phase whose end is not known is one part together with the next phase whose end is known. Ends
+ * may come in another order than the phases, so parts are sorted by end: each part lasts from the
+ * previous end to its own, and all parts add up to the total. */
 void bill_add_up(struct bill_sum *out, const struct bill *bill)
 {
     uint64_t ends[BILL_PHASES];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a restart costs, and the first start: the time from its first moment to the last one that is known,
- * cut where something was seen to happen. So the parts add up to the whole, and a phase whose end nothing
- * tells is no part of its own: it goes with the next one whose end is known. Pure.
+/* How long a restart or the first start took: the time from the first to the last known moment, divided at
+ * the known ends of phases. So the parts add up to the total; a phase whose end is not known is one part
+ * together with the next phase whose end is known. Pure.
  *
  *     failed ─detect─ seen ─decide─ decided ─stop─ workers gone ─meet─ START ─start─ exec or fork done
- *            ─import─ in the store or at the agent ─init─ last asked the store ─first step─ told
+ *            ─import─ in the store or at the agent ─init─ last asked the store ─first step─ reported
  *
  * Decision and stop continue side by side: whichever ends first comes first. */
 #pragma once
@@ -28,49 +28,50 @@ enum bill_phase {
 
 struct bill {
     uint64_t begun_ms;
-    enum bill_phase first;        /* the phases before are no part of it */
+    enum bill_phase first;        /* the earlier phases are not part of this start */
     uint64_t end_ms[BILL_PHASES]; /* 0: not known */
-    int rank[BILL_PHASES];        /* who ended it, the last of all; -1: not told */
+    int rank[BILL_PHASES];        /* the rank whose end was the last; -1: not known */
 };
 
 struct bill_part {
     unsigned
-        phases; /* a bit each: several where the ends of the earlier ones are not known */
+        phases; /* a bit each: several where the ends of earlier phases are not known */
     uint64_t ms;
-    int rank; /* of the last of them */
+    int rank; /* of the last phase */
 };
 
 struct bill_sum {
-    uint64_t total_ms; /* of all parts, exactly */
+    uint64_t total_ms; /* sum of all parts, exactly */
     int count;
-    struct bill_part parts[BILL_PHASES]; /* as they followed one another */
-    unsigned unknown;                    /* phases that nothing is known of */
+    struct bill_part parts[BILL_PHASES]; /* in the order of their ends */
+    unsigned unknown;                    /* phases whose end is not known */
 };
 
-/* A restart whose failure is known to be of `at_ms` begins with BILL_DETECT, one that is only known to be
- * seen then with BILL_DECIDE, a first start with BILL_MEET. */
+/* A restart begins with BILL_DETECT if the time of the failure is known, with BILL_DECIDE if only
+ * the time when it was seen is known; a first start begins with BILL_MEET. */
 void bill_begin(struct bill *bill, enum bill_phase first, uint64_t at_ms);
-/* The last call counts; rank -1: not known. A time before the beginning counts as the beginning. BILL_IMPORT is
- * that of all workers: it moves an end of BILL_START that is later. */
+/* The last call counts; rank -1: not known. A time before the beginning counts as the beginning.
+ * BILL_IMPORT is the end of all workers' imports: a later end of BILL_START is moved to it. */
 void bill_end_phase(struct bill *bill, enum bill_phase phase, uint64_t at_ms, int rank);
-/* When one worker had imported its program: at its first word to the agent (0: none came), or at its first step
- * (0: none told) when that is earlier. The worker dates its steps, the agent a word only when it reads it: without
- * this the import could end after the step that needs it. 0: not known. */
+/* When one worker had imported its program: at its first message to the agent (0: none came), or at
+ * its first step (0: none reported) if that is earlier. The worker sets the time of its steps, but
+ * the agent sets the time of a message when it reads it: so the import could seem to end after the
+ * first step. 0: not known. */
 uint64_t bill_import_end(uint64_t hello_ms, uint64_t first_step_ms);
 /* Bits of the phases whose end is known. */
 unsigned bill_known(const struct bill *bill);
 void bill_add_up(struct bill_sum *out, const struct bill *bill);
 /* The longest part; NULL when there is none. Borrowed. */
 const struct bill_part *bill_longest(const struct bill_sum *sum);
-/* Steps that have to be made again, where `last` was reported before and `first` is the first that was told
- * after; -1 when one of them is (not told). */
+/* Steps that have to be repeated: `last` was reported before the restart, `first` is the first one
+ * after it; -1 if one of them is (not known). */
 int64_t bill_lost_steps(int64_t last, int64_t first);
 
 /* "stop 0.310, meet 0.002, import and init 2.700"; cut is fine. */
 void bill_format_parts(char *dst, size_t size, const struct bill_sum *sum);
 /* "import and init", with " and " between them. */
 void bill_format_phases(char *dst, size_t size, unsigned phases, const char *between);
-/* [{"phases":["import","init"],"ms":2700,"rank":3}], rank null where it is not told */
+/* [{"phases":["import","init"],"ms":2700,"rank":3}], rank null if it is not known */
 void bill_write_parts(struct ct_writer *out, const struct bill_sum *sum);
 /* ["import","init"] */
 void bill_write_phases(struct ct_writer *out, unsigned phases);

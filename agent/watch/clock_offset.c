@@ -7,7 +7,7 @@ void clock_offset_add(struct clock_offset *offset, uint64_t asked_ns,
     const uint64_t half_ns = (answered_ns - asked_ns) / 2;
 
     if (answered_ns < asked_ns)
-        return; /* no question of ours */
+        return; /* no answer to a question of ours */
     offset->samples[offset->next] = (struct clock_offset_sample){
         .at_ns = answered_ns,
         .ahead_ns = (int64_t)(server_ns - (asked_ns + half_ns)),

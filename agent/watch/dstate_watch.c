@@ -18,7 +18,7 @@
 struct sleeper {
     pid_t process;
     pid_t thread;
-    uint64_t since_ms; /* the first of the looks without gap that found it in D */
+    uint64_t since_ms; /* the first look of an unbroken series that found it in D */
     bool is_seen;      /* in this look */
 };
 
@@ -41,15 +41,15 @@ static void note(struct dstate_watch *dstate_watch, pid_t process, pid_t thread,
                  uint64_t now_ms)
 {
     for (size_t i = 0; i < dstate_watch->count; i++)
-        /* By the thread alone: its number is unique in a pid namespace. */
+        /* Compares the thread only: its number is unique in a pid namespace. */
         if (dstate_watch->sleepers[i].thread == thread) {
             dstate_watch->sleepers[i].is_seen = true;
             return;
         }
-    /* A state is seen at the looks alone: who is in D at each of them counts as never having
-     * left it. A thread that wakes and sleeps again between two looks is taken for one that
-     * hangs; DSTATE_LOOKS of them in a row make that unlikely. */
-    if (dstate_watch->count < DSTATE_SLEEPERS_MAX) /* one of them is enough to tell */
+    /* A state is seen only at the looks: a thread that is in D at each of them counts as never
+     * having left D. A thread that wakes and sleeps again between two looks is taken for a hanging
+     * one; DSTATE_LOOKS such looks in a row are unlikely. */
+    if (dstate_watch->count < DSTATE_SLEEPERS_MAX) /* one is enough for a report */
         dstate_watch->sleepers[dstate_watch->count++] = (struct sleeper){
             process, thread, now_ms, true};
 }
@@ -74,7 +74,7 @@ static void look_at(void *context, const struct reap_process *process)
     closedir(tasks);
 }
 
-/* Those that woke up in between begin again. */
+/* Removes threads that were not in D at this look: they start again. */
 static void drop_unseen(struct dstate_watch *dstate_watch)
 {
     for (size_t i = dstate_watch->count; i-- > 0;) {
@@ -110,7 +110,7 @@ static void on_time(void *context)
             now_ms < sleeper.since_ms)
             continue;
         ct_small_file_wait(where, sizeof where, sleeper.process, sleeper.thread);
-        /* before the callback: nothing here is used after it */
+        /* before the callback, which may destroy this object: nothing of it is used afterwards */
         dstate_watch_stop(dstate_watch);
         dstate_watch->options.on_stuck(dstate_watch->options.context, sleeper.process,
                                        sleeper.thread, *where ? where : "unknown",

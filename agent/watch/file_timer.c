@@ -17,20 +17,20 @@
 struct entry {
     pid_t pid;
     int signal;
-    uint64_t expires_ms; /* monotonic: a clock that is set does not matter */
+    uint64_t expires_ms; /* monotonic: setting the wall clock has no effect */
     char *scope;         /* owned */
 };
 
 struct file_timer {
     struct file_timer_options options;
     struct loop_watch *pipe;
-    struct loop_timer *timer; /* the nearest of all entries */
+    struct loop_timer *timer; /* for the earliest of all entries */
     struct entry entries[FILE_TIMER_TIMERS_MAX];
     size_t count;
     struct ct_seldom refused;
-    char line[FILE_TIMER_LINE_MAX_BYTES]; /* begun, its end has not come */
+    char line[FILE_TIMER_LINE_MAX_BYTES]; /* an unfinished line */
     size_t used;
-    bool is_skipping; /* the rest of a line that is too long */
+    bool is_skipping; /* skipping the rest of a line that is too long */
 };
 
 static void on_readable(void *context, unsigned events);
@@ -38,7 +38,7 @@ static void on_due(void *context);
 
 /* ---- Entries ------------------------------------------------------------------------- */
 
-/* The last one takes its place: loops over the entries go backwards. */
+/* The last entry takes its place: loops over the entries go backwards. */
 static void remove_entry(struct file_timer *file_timer, size_t i)
 {
     free(file_timer->entries[i].scope);
@@ -68,7 +68,7 @@ static void remove_named(struct file_timer *file_timer, pid_t pid, const char *s
             remove_entry(file_timer, i);
 }
 
-/* Timers of processes that are gone: they would be dropped when they run out. */
+/* Removes timers of processes that are gone. */
 static void remove_stale(struct file_timer *file_timer)
 {
     for (size_t i = file_timer->count; i-- > 0;)
@@ -77,7 +77,7 @@ static void remove_stale(struct file_timer *file_timer)
             remove_entry(file_timer, i);
 }
 
-/* Wall clock seconds of the worker, which is on this machine, to our monotonic clock. */
+/* From the wall clock's seconds of the worker, which is on this machine, to our monotonic clock. */
 static uint64_t to_monotonic_ms(double wall_s)
 {
     const double left_s = wall_s - (double)ct_wall_ns() / 1e9;
@@ -128,8 +128,8 @@ static void on_due(void *context)
         }
         entry->signal = SIGKILL;
         entry->expires_ms = ct_deadline_ms(options->grace_ms);
-        /* It signals and no more: entries must not change in it, since this loop continues with
-         * them. */
+        /* The callback only sends a signal: it must not change the entries, since this loop
+         * continues with them. */
         options->on_expired(options->context, entry->pid, entry->scope, signal);
         if (signal == SIGKILL)
             remove_entry(file_timer, i);
@@ -156,8 +156,8 @@ static void take_line(struct file_timer *file_timer, const char *line, size_t le
                       "file timer: pid=%d is not a process of a worker", request.pid);
         return;
     }
-    /* A line with the same pid and scope replaces the timer; one without a time or a signal only
-     * ends it. */
+    /* A line with the same pid and scope replaces the timer; a line without a time or a signal only
+     * ends the timer. */
     remove_named(file_timer, request.pid, request.scope);
     if (request.expires_s >= 0 && request.signal > 0)
         add_entry(file_timer, &request);
@@ -170,7 +170,7 @@ static void take_bytes(struct file_timer *file_timer, const char *bytes, size_t 
             file_timer->line[file_timer->used++] = bytes[i];
         } else if (bytes[i] != '\n') {
             file_timer->is_skipping =
-                true; /* no writer's line: it could not be whole */
+                true; /* longer than any line a writer could write as a whole */
         } else {
             if (!file_timer->is_skipping)
                 take_line(file_timer, file_timer->line, file_timer->used);
@@ -180,7 +180,8 @@ static void take_bytes(struct file_timer *file_timer, const char *bytes, size_t 
     }
 }
 
-/* One piece a turn: somebody who writes without end must not stop the rest of the agent. */
+/* Reads one piece per turn of the loop: a process that writes without end must not block the
+ * agent. */
 static void on_readable(void *context, unsigned events)
 {
     struct file_timer *file_timer = context;
@@ -196,8 +197,8 @@ static void on_readable(void *context, unsigned events)
 
 /* ---- Life ---------------------------------------------------------------------------- */
 
-/* mkfifo() fails when the name was taken again after unlink(): a pipe or link of somebody else
- * is never opened. */
+/* mkfifo() fails if another process took the name after unlink(): a pipe or link of another user is
+ * never opened. */
 static int open_pipe(struct file_timer *file_timer, struct ctrun_error *err)
 {
     const char *path = file_timer->options.path;
@@ -205,7 +206,7 @@ static int open_pipe(struct file_timer *file_timer, struct ctrun_error *err)
 
     if ((unlink(path) < 0 && errno != ENOENT) || mkfifo(path, 0600) < 0)
         return ct_fail(err, -errno, "file timer %s: %s", path, strerror(errno));
-    /* Read and write: the pipe never sees its last writer go. */
+    /* Read and write: so there is never an end of file when the last writer closes. */
     if ((fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC)) < 0)
         return ct_fail(err, -errno, "file timer %s: %s", path, strerror(errno));
     file_timer->pipe = loop_watch_open(file_timer->options.loop, fd, on_readable,

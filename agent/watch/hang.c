@@ -14,7 +14,7 @@ static enum hang_doubt doubt_of(const struct hang_rank *rank)
     }
 }
 
-/* a is more suspicious than b. */
+/* Whether a is more suspicious than b. */
 static int is_worse(const struct hang_rank *a, const struct hang_rank *b)
 {
     if (a->step != b->step)
@@ -38,8 +38,8 @@ void hang_look(const struct hang_rank *ranks, int count, struct hang_report *out
     out->doubt = doubt_of(&ranks[out->suspect]);
 }
 
-/* A node that has only ranks that wait speaks last: another one may have a rank that is behind,
- * and the first to speak decides. At most half of the limit is added. */
+/* A node whose ranks all wait reports last: another node may have a rank that is behind, and the
+ * first report decides. At most half of the limit is added. */
 static uint64_t hesitation_ms(const struct hang_report *report, uint64_t limit_ms)
 {
     const uint64_t most_ms = limit_ms / 2 < HANG_HESITATE_MAX_MS ? limit_ms / 2
@@ -55,7 +55,7 @@ int hang_find(const struct hang_rank *ranks, int count, uint64_t limit_ms,
 {
     uint64_t due_ms;
 
-    /* nothing is due before: stepped_ms of a rank only grows */
+    /* no report is due before: stepped_ms of a rank only grows */
     *wake_ms = now_ms + limit_ms;
     if (count == 0)
         return 0;

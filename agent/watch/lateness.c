@@ -8,7 +8,8 @@
 
 #include "worker_sdk/base/alloc.h"
 
-/* How far a sample is believed, in deviations; what the median distance is of one. */
+/* How far a sample may be from the median, in deviations; what the median distance is in
+ * deviations. */
 #define FAR                 3.0
 #define DEVIATIONS_A_MEDIAN 1.4826
 
@@ -27,7 +28,8 @@ static double median(double *list, int count)
 
 /* ---- One step ---------------------------------------------------------------------------- */
 
-/* The mean of the middle half of all of `sorted` but one with this value; sums[i]: of the first i. */
+/* The mean of the middle half of `sorted` without one element of this value; sums[i]: of the first
+ * i. */
 static double middle_of_others(const double *sorted, const double *sums, int ranks,
                                double own)
 {
@@ -63,7 +65,7 @@ static void add_step(double *late, int step, const double *arrivals, int ranks,
 
 /* ---- One rank ---------------------------------------------------------------------------- */
 
-/* The mean of samples that are not believed too far; *variance is that of the mean. */
+/* The mean of the samples, far ones limited to FAR; *variance is the variance of the mean. */
 static double find_mean(const double *late, int steps, double *variance)
 {
     double list[LATENESS_STEPS], far[LATENESS_STEPS];

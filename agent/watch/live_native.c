@@ -11,7 +11,7 @@
 
 enum {
     PLACE_MAX_BYTES = NATIVE_NAME_MAX + 128,
-    LISTED_MAX = 8 /* threads of a group, by their numbers */
+    LISTED_MAX = 8 /* threads of one group, by their numbers */
 };
 
 static pid_t pid_of(const struct live_native *native)
@@ -21,11 +21,11 @@ static pid_t pid_of(const struct live_native *native)
 
 /* ---- One thread -------------------------------------------------------------------------- */
 
-/* Of CPython: what is further out are its own frames. */
+/* A frame of CPython: frames further out are the interpreter's own. */
 static bool is_interpreter(const char *place)
 {
     return ct_starts_with(place, "_PyEval_EvalFrameDefault") ||
-           ct_starts_with(place, "_TAIL_CALL_"); /* 3.14, where it was built so */
+           ct_starts_with(place, "_TAIL_CALL_"); /* 3.14, if it was built so */
 }
 
 static const char *end_text(enum native_end end)
@@ -49,7 +49,7 @@ static const char *end_text(enum native_end end)
     return NULL;
 }
 
-/* ", traced by pid 12", where that is why. */
+/* ", traced by pid 12", if that is the reason. */
 static void format_tracer(char *dst, size_t size, const struct live_native *native,
                           const struct native_thread *thread)
 {
@@ -83,7 +83,7 @@ static int write_end(struct ct_buf *out, const struct live_native *native,
                          tracer);
 }
 
-/* Up to the interpreter, unless shows_all. */
+/* Appends frames up to the interpreter, or all if shows_all. */
 static int write_frames(struct ct_buf *out, const struct live_native *native,
                         const struct native_thread *thread, bool shows_all)
 {
@@ -135,7 +135,7 @@ static int write_one(struct ct_buf *out, const struct live_native *native, int i
                          native->states[index]);
 }
 
-/* Those from `first` on that are as it is. */
+/* Writes thread `first` and the later threads at the same place. */
 static int write_group(struct ct_buf *out, struct live_native *native, int first)
 {
     int members[NATIVE_THREADS_MAX];

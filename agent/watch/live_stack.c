@@ -132,9 +132,9 @@ int live_stack_write(struct ct_buf *out, int rank, pid_t pid, struct live_room *
 
 /* ---- One place --------------------------------------------------------------------------- */
 
-/* Files of torch in whose frames a rank waits for others: calls of torch.distributed itself (not what is
- * built on them: a checkpoint writes files, too), and the backward pass, which has no Python below it
- * while it sums gradients. */
+/* Files of torch in whose frames a rank waits for others: calls of torch.distributed itself (not
+ * modules above it: a checkpoint writes files, too), and the backward pass, in which gradients are
+ * summed without a Python frame below. */
 static bool is_meeting(const struct python_frame *inner)
 {
     static const char *const files[] = {"/torch/distributed/distributed_c10d.py",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a live process is, for people: its state, the frames of a Python in it (agent/python), and its C frames
- * (live_native.h). */
+/* Where a live process is in its code, as readable text: its state, its Python frames (agent/python), and its C
+ * frames (live_native.h). */
 #pragma once
 
 #include <stdbool.h>
@@ -14,7 +14,7 @@ enum {
     LIVE_PLACE_MAX = 512
 };
 
-/* Where it works. On the heap, zeroed. */
+/* Memory of one call. On the heap, zeroed. */
 struct live_room {
     struct python_room python;
     struct live_native native;
@@ -31,21 +31,22 @@ struct live_room {
  *       3 threads, 4712 4713 4714, sleeping
  *         in ...
  *
- * The Python is that of the process or, where it is a shell or its like, of its only child, and so on.
- * Without one: the name of the program, its state, what it waits for in the kernel, and its C frames. 0 or a code of
- * ct_buf. May block with the file systems of the process. */
+ * The Python is that of the process or, if the process is a shell or similar, of its only child, and so on.
+ * Without Python: the name of the program, its state, the kernel function in which it waits, and its C frames.
+ * 0 or a code of ct_buf. May block with the file systems of the process. */
 int live_stack_write(struct ct_buf *out, int rank, pid_t pid, struct live_room *room);
 
-/* Where the oldest thread of a Python is, as "load (/home/me/train.py:3)"; empty: not known. */
+/* Where the oldest thread of a Python process is, as "load (/home/me/train.py:3)"; empty: not
+ * known. */
 struct live_place {
     char own
-        [LIVE_PLACE_MAX]; /* the innermost frame that is of no library, else the innermost */
+        [LIVE_PLACE_MAX]; /* the innermost frame outside libraries, else the innermost */
     char inner[LIVE_PLACE_MAX]; /* the innermost */
-    bool is_python;             /* there is one of a version that can be read */
-    bool meets; /* in a call of torch.distributed, or in a backward pass */
+    bool is_python; /* the process has a Python of a version that can be read */
+    bool meets;     /* in a call of torch.distributed, or in a backward pass */
 };
 
-/* Blocks as the above. */
+/* Blocks like live_stack_write(). */
 void live_stack_find_place(struct live_place *out, pid_t pid, struct python_room *room);
-/* The only child of a process; 0: it has not exactly one. */
+/* The only child of a process; 0: none, or several. */
 pid_t live_stack_only_child(pid_t pid);

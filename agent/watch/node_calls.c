@@ -7,12 +7,12 @@
 
 #include "worker_sdk/base/alloc.h"
 
-/* While the calls of one group are gone through. */
+/* State while the calls of one group are read. */
 struct pass {
     const struct straggler *given;
     int ranks;
-    int *at;   /* of each rank, where its next call may be */
-    int *last; /* how often each was the last one */
+    int *at;   /* for each rank, where its next call may be */
+    int *last; /* how often each rank was the last */
     bool *is_member;
 };
 
@@ -72,7 +72,7 @@ static int by_time(const void *a, const void *b)
            (left->entered_ns < right->entered_ns);
 }
 
-/* Of one group; rank `first` is in it. */
+/* The calls of one group; rank `first` is in it. */
 static int take_group(struct node_calls_group *told, struct pass *pass, int first,
                       struct straggler_call *out)
 {

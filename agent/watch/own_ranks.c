@@ -24,14 +24,14 @@ struct pieces {
     size_t size;
 };
 
-/* Of one walk through /proc. Everything that is read is the user's: lengths are capped, and text
- * is made plain before it is shown. */
+/* State of one walk through /proc. All that is read there comes from the user: lengths are capped,
+ * and text is made plain before it is shown. */
 struct look {
     struct own_ranks *out;
     const pid_t *workers;
     int count;
     struct pieces worker_env, env, words, parent_words;
-    pid_t known; /* whose worker_env that is */
+    pid_t known; /* the worker of worker_env */
 };
 
 static void read_pieces(struct pieces *out, pid_t pid, const char *file)
@@ -71,7 +71,7 @@ static void add_pair(char *dst, size_t size, const char *name, const char *value
         (void)ct_append_item(dst, size, " ", "%s=%.48s", name, value); /* cut is fine */
 }
 
-/* What the process was given in place of what the worker was. */
+/* Compares the variables of the process with those of the worker. */
 static void compare(const struct look *look, struct own_ranks *out)
 {
     static const char *const names[] = {CT_ENV_RANK, CT_ENV_WORLD_SIZE,
@@ -101,15 +101,16 @@ static void note(struct look *look, const struct reap_process *process)
 
     if (out->worker != 0 && out->worker != process->session)
         return;
-    /* A worker leads its session, so the session's number is its pid. What was read of the last one is kept. */
+    /* A worker leads its session, so the session's number is its pid. Keeps what was read of the
+     * last worker. */
     if (look->known != process->session)
         read_pieces(&look->worker_env, process->session, "environ");
     look->known = process->session;
     read_pieces(&look->env, process->pid, "environ");
     read_pieces(&look->words, process->pid, "cmdline");
     read_pieces(&look->parent_words, process->parent, "cmdline");
-    /* Not readable, a helper of multiprocessing that trains nothing, or a launcher of ours inside the worker, whose
-     * ranks are its own business. */
+    /* Skips what cannot be read, a helper of multiprocessing that trains nothing, and a launcher of
+     * ours inside the worker, which manages its own ranks. */
     if (look->env.length == 0 || has_word(&look->words, "multiprocessing.resource_") ||
         strcmp(find(&look->env, CT_ENV_AGENT_SOCKET),
                find(&look->worker_env, CT_ENV_AGENT_SOCKET)) != 0)
@@ -121,7 +122,7 @@ static void note(struct look *look, const struct reap_process *process)
         return;
     found.count = out->count + 1;
     found.cpu_ticks = out->cpu_ticks;
-    /* /proc is walked in no order that could be relied on: the lowest pid is reported, always the same one. */
+    /* The order of /proc is not reliable: always reports the lowest pid. */
     if (out->count > 0 && out->first < process->pid)
         out->count++;
     else

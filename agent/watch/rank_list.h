@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks as people write them: "0-3, 5". */
+/* Ranks as readable text: "0-3, 5". */
 #pragma once
 
 #include <stddef.h>

@@ -15,7 +15,7 @@
 
 #define GPU_IDLE 0x1u /* of nvmlClocksEventReasons, as those below */
 
-/* What counts as worse than the others. */
+/* From these differences on a value counts as worse than the others. */
 #define WAIT_MORE   0.01
 #define STEAL_MORE  0.01
 #define FAULTS_MORE 10.0
@@ -119,7 +119,7 @@ void rank_load_rates(struct rank_rates *out, const struct rank_load *before,
     out->mhz = (double)after->khz / 1000;
 }
 
-/* The lower one of the two in the middle: half of the others have no more. */
+/* The lower of the two middle values: half of the others have no more. */
 static double middle_of_others(const struct rank_rates *rates, int count, int index,
                                size_t field)
 {
@@ -133,7 +133,7 @@ static double middle_of_others(const struct rank_rates *rates, int count, int in
     return others > 0 ? list[(others - 1) / 2] : 0;
 }
 
-/* Empty where nothing is told. */
+/* Empty if no reason is known. */
 static void name_reasons(char *dst, size_t size, uint32_t slow)
 {
     static const struct {
@@ -158,7 +158,7 @@ static void name_reasons(char *dst, size_t size, uint32_t slow)
 static void add_gpu(char dst[RANK_LOAD_TEXT_MAX], const struct rank_gpu *own,
                     double others_mhz)
 {
-    /* One without work has a low clock because of that. */
+    /* A GPU without work has a low clock for that reason. */
     const bool is_slow = own->mhz > 0 && !(own->slow & GPU_IDLE) &&
                          own->mhz <= others_mhz * CLOCK_PART;
     char reasons[112];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files are written by a call with a time limit: a hang is often that of a file system, and perhaps
- * of this very one. Debuggers are started as workers are, each with the file as its output, and watched by their
- * pidfds; whoever reaps children finds them to be none of its own. */
+/* Files are written by a call with a time limit: a hang often comes from a file system, perhaps the
+ * one that is written to. Debuggers are started like workers, each with the file as its output, and
+ * watched by their pidfds; the code that reaps children ignores them. */
 #include "agent/watch/stacks.h"
 
 #include <dirent.h>
@@ -27,7 +27,7 @@ enum {
     WORDS_MAX = 12
 };
 
-/* Belongs to the thread that writes until it is back; then its descriptors are given to
+/* Belongs to the writing thread until the thread returns; then its descriptors are given to
  * debuggers, and it is freed. */
 struct stacks_job {
     struct live_room room;
@@ -48,7 +48,7 @@ struct stacks {
     struct debugger debuggers[STACKS_DEBUGGERS_MAX];
     int running;
     bool is_saved;
-    void (*done)(void *context, bool is_saved); /* NULL: nothing is under way */
+    void (*done)(void *context, bool is_saved); /* NULL: no save is running */
     void *context;
 };
 
@@ -89,7 +89,7 @@ static void write_thread(int to, pid_t pid, const char *thread)
     }
 }
 
-/* What nobody could read is not written: the rest of the file says what is known. */
+/* Writes nothing if no frame could be read: the rest of the file says what is known. */
 static void write_frames(int to, const struct stacks_target *target,
                          struct live_room *room)
 {
@@ -133,13 +133,13 @@ static void write_dump(const struct stacks_target *target)
         return;
     fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0)
-        return; /* where this goes wrong, stack.txt does, and that is reported */
+        return; /* if this fails, stack.txt fails, too, and that is reported */
     dprintf(fd, "%s\n", target->dump);
     close(fd);
 }
 
-/* What /proc says of all is written first: frames are read with files of the workers, whose file system may be what
- * hangs. */
+/* First writes what /proc has of all processes: frames need files of the workers, whose file system
+ * may hang. */
 static void write_files(void *context)
 {
     struct stacks_job *job = context;
@@ -177,11 +177,11 @@ static void free_job(void *context)
 
 /* ---- Debuggers ----------------------------------------------------------------------- */
 
-/* The group of a debugger is killed: gdb may have started helpers. Its process is reaped with
- * the orphans of the agent. */
+/* Kills the debugger's process group: gdb may have started helpers. Its process is reaped with the
+ * agent's orphans. */
 static void end_save(struct stacks *stacks)
 {
-    /* Cleared before it is called: it may begin the next save. */
+    /* Cleared before the call: done() may begin the next save. */
     void (*done)(void *, bool) = stacks->done;
 
     loop_timer_stop(stacks->timer);
@@ -214,7 +214,7 @@ static void on_debugger_ended(void *context, unsigned events)
         end_save(stacks);
 }
 
-/* By the program, not by argv: that is whatever the worker says. */
+/* Looks at the program, not at argv, which the worker can set. */
 static bool is_python(pid_t pid)
 {
     char path[64];
@@ -227,7 +227,8 @@ static bool is_python(pid_t pid)
     return strstr(program, "python") != NULL;
 }
 
-/* execve() tells through `spawn` whether the debugger is there; its own words go to the file. */
+/* `spawn` reports whether execve() of the debugger worked; the debugger's output goes to the
+ * file. */
 static bool start_program(struct debugger *debugger, char *const *argv, int fd)
 {
     const struct spawn_request request = {
@@ -244,7 +245,7 @@ static bool start_program(struct debugger *debugger, char *const *argv, int fd)
     if (rc < 0)
         return false;
     debugger->pid = spawn.pid;
-    /* not reaped yet, so the number is still that of the debugger */
+    /* not reaped yet, so the pid is still the debugger's */
     pidfd = ct_pidfd_open(spawn.pid);
     if (pidfd >= 0)
         debugger->watch = loop_watch_open(debugger->stacks->loop, pidfd,
@@ -257,7 +258,7 @@ static bool start_program(struct debugger *debugger, char *const *argv, int fd)
     return true;
 }
 
-/* "gdb|-p|%d" to its words; `line` has room for the pid. */
+/* Splits "gdb|-p|%d" into words; `line` has room for the pid. */
 static bool start_line(struct debugger *debugger, const char *fmt, pid_t pid, int fd)
 {
     char line[LINE_MAX_BYTES];
@@ -277,8 +278,8 @@ static bool start_line(struct debugger *debugger, const char *fmt, pid_t pid, in
 
 static void start_debugger(struct stacks *stacks, pid_t pid, int fd)
 {
-    /* All are started in one turn of the loop: none of them can have ended and freed a place
-     * between two starts. */
+    /* All debuggers are started in one turn of the loop: none of them can have ended and freed its
+     * slot between two starts. */
     struct debugger *debugger = &stacks->debuggers[stacks->running];
 
     *debugger = (struct debugger){.stacks = stacks};
@@ -309,7 +310,8 @@ void stacks_save(struct stacks *stacks, struct stacks_target *targets, int count
     job->count = count < STACKS_MAX ? count : STACKS_MAX;
     for (int i = 0; i < STACKS_MAX; i++)
         job->fds[i] = -1;
-    /* On a failure the thread that hangs has the job, with the targets, and frees it when it comes back. */
+    /* On a failure the thread that hangs owns the job, with the targets, and frees it when it
+     * returns. */
     if (blocking_call(write_files, free_job, job, STACKS_WRITE_MS) < 0) {
         end_save(stacks);
         return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saves where the threads of processes are, before they are ended for hanging: what /proc says and
- * the frames of Python and C (live_stack.h) at once, and a debugger's view (py-spy for Python where it is installed, else gdb) for as long as
- * there is time. */
+/* Saves where the threads of hanging processes are, before these are ended: at once what /proc says
+ * and the frames of Python and C (live_stack.h), and a debugger's view (py-spy for Python if it is
+ * installed, else gdb) as far as there is time. */
 #pragma once
 
 #include <limits.h>
@@ -20,15 +20,14 @@ struct stacks_target {
     pid_t pid;
     int rank;
     char path[PATH_MAX]; /* of the file to write */
-    char
-        *dump; /* goes into flight_recorder.json beside it; owned; NULL: nothing does */
+    char *dump;          /* for flight_recorder.json beside it; owned; NULL: none */
 };
 
 /* 0 or -ENOMEM. */
 int stacks_create(struct stacks **out, struct loop *loop);
 void stacks_destroy(struct stacks *stacks); /* NULL is fine; debuggers are killed */
-/* Takes targets (heap) and calls done once, perhaps before it returns and at most some seconds
- * later. is_saved is false when the files could not be written in time. */
+/* Takes ownership of targets (heap) and calls done once, perhaps before it returns and at most some
+ * seconds later. is_saved is false if the files could not be written in time. */
 void stacks_save(struct stacks *stacks, struct stacks_target *targets, int count,
                  void (*done)(void *context, bool is_saved), void *context);
 /* done is not called any more. */

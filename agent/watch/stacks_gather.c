@@ -16,9 +16,9 @@ struct node {
 
 struct stacks_gather {
     uint32_t ticket;
-    bool is_complete; /* who is asked */
+    bool is_complete; /* nodes that were asked */
     uint32_t asked, left_out;
-    uint32_t count; /* of `nodes`, by rising number; asked at most */
+    uint32_t count; /* by rising number; `asked` at most */
     struct node nodes[CT_STACKS_NODES_MAX];
 };
 
@@ -45,8 +45,9 @@ uint32_t stacks_gather_ticket(const struct stacks_gather *gather)
 
 /* ---- What comes -------------------------------------------------------------------------- */
 
-/* The server says once for each node that it was asked, and each time how many these are; nodes are kept by their
- * numbers, for the text is in that order. A number that is named twice counts once. */
+/* The server sends one message for each node that it asked, each with the number of these nodes.
+ * Nodes are kept by rising number, because the text has that order. A number that comes twice
+ * counts once. */
 static void add_node(struct stacks_gather *gather, const struct ct_stacks *message)
 {
     uint32_t at = gather->count;
@@ -76,7 +77,7 @@ static void add_text(struct stacks_gather *gather, const struct ct_stacks *messa
 
         if (node->number != message->node || node->has_ended)
             continue;
-        /* One that says more than it was told it may is heard no more. */
+        /* Ignores further text of a node that has sent more than it may. */
         node->has_ended = message->what == CT_STACKS_END ||
                           ct_buf_length(&node->text) + strlen(message->text) >
                               CT_STACKS_ALL_MAX_BYTES / gather->asked;

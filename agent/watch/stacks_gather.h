@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stacks of several nodes put together as they come: which nodes were asked, what each said, and who has not
+/* Puts the stacks of several nodes together as they come: which nodes were asked, what each sent, and which have not
  * answered. Pure.
  *
  *     ASKED (a node) ... ── TEXT, TEXT, END of each, in any order between nodes ── all ended, or time is up */
@@ -17,11 +17,12 @@ struct stacks_gather;
 struct stacks_gather *stacks_gather_create(uint32_t ticket);
 void stacks_gather_destroy(struct stacks_gather *gather); /* NULL is fine */
 uint32_t stacks_gather_ticket(const struct stacks_gather *gather);
-/* Of another request, or of a node that was not asked: not heard. True once all that were asked have ended. */
+/* Ignores messages of another request, or of a node that was not asked. True once all nodes that
+ * were asked have ended. */
 bool stacks_gather_on_stacks(struct stacks_gather *gather,
                              const struct ct_stacks *message);
-/* What there is, a node after the other with a line of its own, `own` (of this node) among them; who is missing
- * after waited_ms is said. 0 or a code of ct_buf. */
+/* Writes what has come, each node with a line of its own, and among them `own` (of this node); says
+ * which nodes are missing after waited_ms. 0 or a code of ct_buf. */
 int stacks_gather_write(const struct stacks_gather *gather, struct ct_buf *out,
                         uint32_t own_node, const char *own_host,
                         const struct ct_buf *own, uint64_t waited_ms);

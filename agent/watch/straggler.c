@@ -8,9 +8,9 @@
 #include "worker_sdk/base/alloc.h"
 
 enum {
-    PART_OF_LONG = 4, /* a wait is long from this part of the usual one on */
-    DROP_PARTS = 16,  /* so many of the longest may be no usual ones: checkpoints */
-    PAIRS_MAX = 256   /* kinds of calls that follow one another */
+    PART_OF_LONG = 4, /* a wait is long if it is at least this part of the usual one */
+    DROP_PARTS = 16, /* so many of the longest waits may be unusual ones: checkpoints */
+    PAIRS_MAX = 256  /* kinds of calls that follow one another */
 };
 
 struct given {
@@ -18,30 +18,30 @@ struct given {
     struct straggler_call *calls;
 };
 
-/* From one point at which all have waited for all to the next. */
+/* The time from one point at which all have waited for all to the next. */
 struct wait {
-    int call;    /* the last before all waited: index of a joined one */
-    double ns;   /* since the point before */
-    bool is_new; /* what was before is not known: ns says nothing */
+    int call;    /* index of the last joined call before all waited */
+    double ns;   /* time since the previous point */
+    bool is_new; /* the previous calls are not known: ns is not valid */
 };
 
 struct straggler {
     int ranks;
     struct given *given; /* of each rank */
 
-    /* The group that is looked at: member i is rank members[i]. */
+    /* The group that is compared: member i is rank members[i]. */
     uint64_t group;
     int *members;
-    int member_count; /* 0: none is */
-    int64_t last;     /* number of the last call that a step was made of */
+    int member_count; /* 0: no group */
+    int64_t last;     /* number of the last call that is part of a step */
     uint64_t last_ns; /* when the last rank entered it; 0: no step yet */
 
     /* The last steps, a ring. */
     int step_count, next;
     double *arrivals; /* [LATENESS_STEPS * member_count] */
     double step_ns[LATENESS_STEPS];
-    double *late_ns; /* [member_count], by the last find */
-    double *step;    /* [member_count], that is being added up */
+    double *late_ns; /* [member_count], of the last straggler_find() */
+    double *step;    /* [member_count], sums of the unfinished step */
 };
 
 /* Calls that all members have made. */
@@ -144,7 +144,8 @@ static void count_call(struct tally list[STRAGGLER_GROUPS_MAX], int *count, int 
     list[i].last_rank = rank;
 }
 
-/* The one with the most ranks, and among equals with the most calls. False: no two ranks are in one. */
+/* The group with the most ranks, and among equals with the most calls. False: no two ranks are in
+ * one group. */
 static bool choose_group(const struct straggler *straggler, uint64_t *group)
 {
     struct tally list[STRAGGLER_GROUPS_MAX];
@@ -171,7 +172,7 @@ static bool has_call(const struct given *given, uint64_t group)
     return false;
 }
 
-/* Steps of other ranks, or of another group, say nothing any more. */
+/* Drops the steps if the ranks or the group have changed. */
 static void set_group(struct straggler *straggler, uint64_t group)
 {
     bool is_same = straggler->member_count > 0 && straggler->group == group;
@@ -203,7 +204,7 @@ static void free_joined(struct joined *joined)
     free(joined->entered);
 }
 
-/* Rank's call of that number from index *at on; NULL: it has none. */
+/* The rank's call of that number, from index *at on; NULL: it has none. */
 static const struct straggler_call *find_call(const struct given *given, int *at,
                                               uint64_t group, int64_t number)
 {
@@ -214,7 +215,7 @@ static const struct straggler_call *find_call(const struct given *given, int *at
                                                                     : NULL;
 }
 
-/* True when all have entered it; then it is call number joined->count. */
+/* True when all members have entered it; then it is call number joined->count. */
 static bool join_one(const struct straggler *straggler, struct joined *joined, int *at,
                      int64_t number)
 {
@@ -276,8 +277,8 @@ static int join(const struct straggler *straggler, struct joined *joined)
 
 /* ---- Waits ------------------------------------------------------------------------------- */
 
-/* A call of one shape, and behind it one of another: how much of what the ranks are late with at the first they are
- * late with at the second, too. */
+/* A call of one shape, followed by a call of another: how much of the ranks' lateness at the first
+ * call is also their lateness at the second. */
 struct pair {
     uint64_t first, second; /* shapes */
     double both, one; /* sums over ranks and occurrences: of products, of squares */
@@ -302,7 +303,7 @@ static struct pair *find_pair(struct pairs *pairs, uint64_t first, uint64_t seco
     return &pairs->list[i];
 }
 
-/* How late member m is at a call, against its own mean and that of all at this call. */
+/* How late member m is at a call, relative to its own mean and to that of all at this call. */
 static double deviation(const struct joined *joined, const double *means, double middle,
                         int members, int call, int m)
 {
@@ -335,7 +336,7 @@ static void add_pair(struct pair *pair, const struct joined *joined,
     }
 }
 
-/* `means` is room for as many as there are members. */
+/* `means` is a buffer with one element for each member. */
 static void learn_pairs(struct pairs *pairs, const struct joined *joined, double *means,
                         int members)
 {
@@ -356,7 +357,7 @@ static void learn_pairs(struct pairs *pairs, const struct joined *joined, double
     }
 }
 
-/* All waited for all between this call and the next. */
+/* True if all waited for all between this call and the next. */
 static bool is_wait(struct pairs *pairs, const struct joined *joined, int call)
 {
     const struct pair *pair = find_pair(pairs, joined->shapes[call],
@@ -366,7 +367,7 @@ static bool is_wait(struct pairs *pairs, const struct joined *joined, int call)
            (!pair || pair->both <= pair->one / 2);
 }
 
-/* What comes behind the last one is left for the next look. */
+/* Calls after the last wait are left for the next look. */
 static int find_waits(const struct straggler *straggler, struct pairs *pairs,
                       const struct joined *joined, struct wait *waits)
 {
@@ -374,7 +375,7 @@ static int find_waits(const struct straggler *straggler, struct pairs *pairs,
     int count = 0;
 
     if (joined->count > 0 && joined->numbers[0] != straggler->last + 1)
-        before_ns = 0; /* so much has happened since that it is forgotten */
+        before_ns = 0; /* so much has happened since that the old steps are dropped */
     for (int i = 0; i + 1 < joined->count; i++) {
         if (!is_wait(pairs, joined, i))
             continue;
@@ -390,8 +391,9 @@ static int find_waits(const struct straggler *straggler, struct pairs *pairs,
 
 /* ---- Steps ------------------------------------------------------------------------------- */
 
-/* How long a wait is from which on a step ends with it: half of all the time is spent in such as are four times as
- * long at least. One that is longer than all the others together is no usual one. -1: no memory. */
+/* How long a wait must be to end a step: half of all the time is spent in waits that are four times
+ * as long at least. A wait that is longer than all the others together is unusual. -1: no
+ * memory. */
 static double find_long(const struct wait *waits, int count)
 {
     double *list = ct_zalloc_array((size_t)count, sizeof *list);
@@ -422,7 +424,8 @@ static void add_wait(struct straggler *straggler, const struct joined *joined, i
         straggler->step[m] += (double)(entered[m] - joined->first[call]);
 }
 
-/* What was added up since the last call here becomes a step of ns; ns 0: none, and the next one begins here. */
+/* The lateness added up since the last call becomes a step of ns; ns 0: no step. The next step
+ * begins here. */
 static void end_step(struct straggler *straggler, const struct joined *joined, int call,
                      double ns)
 {
@@ -440,7 +443,7 @@ static void end_step(struct straggler *straggler, const struct joined *joined, i
     memset(straggler->step, 0, members * sizeof *straggler->step);
 }
 
-/* What comes behind the last long wait is left for the next look. */
+/* Calls after the last long wait are left for the next look. */
 static int add_steps(struct straggler *straggler, const struct joined *joined,
                      const struct wait *waits, int count)
 {

@@ -34,7 +34,7 @@ uint64_t stuck_due_ms(const struct stuck_rank *ranks, int count, uint64_t limit_
 
 /* ---- A free one ------------------------------------------------------------------------ */
 
-/* The call of another that rank `index` has not entered, though it is in its group; -1: none. */
+/* The waiter whose call rank `index` has not entered, though it is in that group; -1: none. */
 static int find_missed(const struct stuck_rank *ranks, int count,
                        stuck_entered_fn *entered, void *context, int index,
                        int64_t *last)
@@ -58,7 +58,7 @@ static int doubt_of_free(const struct stuck_rank *rank)
     return (int)report.doubt;
 }
 
-/* A proven one before the others, then by its state. */
+/* Proven suspects first, then by state. */
 static void look_at_free(const struct stuck_rank *ranks, int count,
                          stuck_entered_fn *entered, void *context,
                          struct stuck_report *out)
@@ -98,7 +98,7 @@ static bool is_same_place(const struct stuck_rank *a, const struct stuck_rank *b
            strcmp(a->group, b->group) == 0;
 }
 
-/* How many made, at the place of `rank`, its call, or (is_like false) another one. */
+/* How many ranks at the place of `rank` made the same call, or (is_like false) another one. */
 static int count_calls(const struct stuck_rank *ranks, int count, int rank,
                        bool is_like, int *one)
 {
@@ -113,8 +113,8 @@ static int count_calls(const struct stuck_rank *ranks, int count, int rank,
     return found;
 }
 
-/* Those whose call fewer have made than another one; where they are as many, nobody knows who is wrong,
- * but not that they match. */
+/* Finds ranks whose call fewer ranks have made than another call at the same place; if both counts
+ * are equal, it is not known which is wrong, but the calls do not match. */
 static bool find_unlike(const struct stuck_rank *ranks, int count,
                         struct stuck_report *out)
 {
@@ -134,7 +134,7 @@ static bool find_unlike(const struct stuck_rank *ranks, int count,
     return false;
 }
 
-/* One that others are ahead of in the same group has not entered their call. */
+/* A rank that others are ahead of in the same group has not entered their call. */
 static bool find_behind(const struct stuck_rank *ranks, int count,
                         stuck_entered_fn *entered, void *context,
                         struct stuck_report *out)

@@ -12,7 +12,7 @@ enum {
     TEXT_MAX_BYTES = 4096
 };
 
-/* 0: no line begins with the label. */
+/* The number behind `label`; 0: no line begins with the label. */
 static uint64_t number_behind(const char *text, const char *label)
 {
     const char *number = ct_small_file_find(text, label);
@@ -33,7 +33,7 @@ static uint64_t bytes_of(pid_t pid)
     return sum;
 }
 
-/* Its children follow `count` others in the list; the new count. */
+/* Appends the children of `pid` to the list of `count`; returns the new count. */
 static int add_children(pid_t *list, int count, pid_t pid)
 {
     char text[TEXT_MAX_BYTES];

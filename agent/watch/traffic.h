@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process does that others can see, as figures of /proc that only grow: what it, and the processes
- * that it has started, read and wrote, and the most memory that it ever had, which grows while libraries
- * are loaded; and how often its first thread has run. */
+/* Visible progress of a process, as counters of /proc that only grow: bytes that it and its descendants read
+ * and wrote; its peak memory, which grows while libraries are loaded; and how often its first thread has run. */
 #pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
 
 enum {
-    TRAFFIC_PROCESSES_MAX = 64 /* of one worker; those beyond are not looked at */
+    TRAFFIC_PROCESSES_MAX = 64 /* processes of one worker; more are not read */
 };
 
 struct traffic {
     uint64_t
-        bytes; /* files, pipes, terminals; another figure also when a process came or went */
-    uint64_t memory_mib; /* the most that the process ever had */
+        bytes; /* of files, pipes, terminals; changes also when a process starts or ends */
+    uint64_t memory_mib; /* peak of the process */
     uint64_t
-        switches; /* of its first thread: that is at rest while this stays as it is */
+        switches; /* of its first thread, which is at rest while this does not change */
     uint64_t cpu_ticks; /* of the process */
     char state;         /* of /proc/PID/stat; 0: it is gone */
 };
 
-/* Blocks no longer than /proc. */
+/* Blocks only as long as reading /proc. */
 void traffic_look(struct traffic *out, pid_t pid);
