@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a worker is made of, and what all workers of a node have in common: filled in by whoever
- * starts the agent. */
+/* The plan of one worker, and the options that all workers of a node share: the launcher fills them
+ * in. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,8 +16,8 @@ struct template_plan;
 
 /* What one worker reads as its standard input. */
 enum agent_input {
-    AGENT_INPUT_SHARED, /* ours, as every other worker */
-    AGENT_INPUT_SOLE, /* ours, and no other worker does; a terminal stays one for it */
+    AGENT_INPUT_SHARED, /* the agent's standard input, as every other worker */
+    AGENT_INPUT_SOLE, /* the agent's, and no other worker's; a terminal stays a terminal */
     AGENT_INPUT_NONE, /* /dev/null */
 };
 
@@ -38,40 +38,39 @@ struct agent_worker_plan {
     char *
         filtered_out_file; /* owned; gets teed lines that hold one of the filter texts */
     char *filtered_err_file;
-    struct bind bind; /* CPUs and limits; zeroed: ours */
-    bool may_restart; /* a failure is for restarts_alone() to judge */
-    bool may_fork;    /* the template's interpreter runs it: argv[1] is "-u" */
-    int restarts; /* told to plan: it was started again alone so often in this round */
+    struct bind bind; /* CPUs and limits; zeroed: those of the agent */
+    bool may_restart; /* restarts_alone() decides about a failure */
+    bool may_fork;    /* the template's interpreter runs the worker: argv[1] is "-u" */
+    int restarts; /* argument of plan: restarts of this worker alone in this round */
 };
 
 void agent_worker_plan_deinit(struct agent_worker_plan *plan);
 
 struct worker_options {
     bool uses_pty; /* where our stdout or stderr is a terminal, so is the workers' */
-    int pmi_fd;    /* of another launcher, for the one worker; 0: none */
+    int pmi_fd; /* the PMI descriptor of another launcher, for the only worker; 0: none */
     const char *const
         *out_filters; /* --duplicate-stdout-filters, NULL-terminated or NULL */
     const char *const *err_filters;
-    uint64_t log_max_bytes; /* of each log file; then it is renamed; 0: no cap */
-    int log_keep;           /* renamed ones that are kept */
-    uint64_t rate_limit;    /* bytes a second of a worker on the console; 0: none */
-    /* A worker that fails before has made no progress, unless it tells steps; 0: not looked at. */
+    uint64_t log_max_bytes; /* of each log file, which is then renamed; 0: no cap */
+    int log_keep;           /* renamed log files that are kept */
+    uint64_t rate_limit;    /* bytes a second of a worker on the console; 0: no limit */
+    /* A worker that fails earlier has made no progress, unless it reports steps; 0: not checked. */
     uint64_t min_uptime_ms;
-    bool
-        redacts; /* what is told of a failure is without secrets: agent/error_file/redact.h */
+    bool redacts; /* failure reports contain no secrets: agent/error_file/redact.h */
     int local_id; /* local rank of this agent's first worker, where a node has several agents */
     const struct template_plan
-        *template; /* --warm: what workers are forked from where they may; NULL: none */
+        *template; /* --warm: the template that workers are forked from if possible; NULL: none */
 
     void *context; /* given to the functions below */
     /* Builds worker `local_rank` of this round. 0 or a code; the agent frees the plan. */
     int (*plan)(void *context, const struct ct_start *start, int local_rank,
                 struct agent_worker_plan *out, struct ctrun_error *err);
-    /* What the workers of the round that is ending had left behind, killed with them. */
+    /* Orphans of the workers of the ending round, which were killed with the workers. */
     void (*on_orphans)(void *context, const char *processes);
-    /* With rate_limit: so much of what this rank wrote was not shown, since it was told last. */
+    /* With rate_limit: how much output of this rank was not shown since the last call. */
     void (*on_left_out)(void *context, int rank, uint64_t lines, uint64_t bytes);
-    /* For events: a worker runs; it has ended (cause CT_CAUSE_NONE: well). */
+    /* For events: a worker runs; a worker has ended (cause CT_CAUSE_NONE: with success). */
     void (*on_worker_started)(void *context, int local_rank, int pid);
     void (*on_worker_ended)(void *context, const struct ct_failure *end);
 };

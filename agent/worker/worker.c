@@ -32,9 +32,10 @@ static void emit_started(const struct worker *worker, const struct worker_place 
                                           worker->pid);
 }
 
-/* A worker that is alone writes to where we do, and keeps its terminal; so does the one that has
- * the terminal to read from, for a prompt is no whole line. Last words are wanted on other nodes
- * too, if there are any. */
+/* The only worker of a node writes directly to our streams and keeps its terminal; so does the
+ * worker that reads from the terminal, because a prompt is no whole line. If other nodes may join,
+ * output that is not to a terminal passes through us: failure reports on other nodes show its last
+ * lines. */
 static bool may_inherit(const struct worker *worker, const struct worker_place *place,
                         bool is_err)
 {
@@ -47,7 +48,8 @@ static bool may_inherit(const struct worker *worker, const struct worker_place *
            (place->is_one_node || isatty(fd));
 }
 
-/* Lines that are collapsed are compared: bars and colours would make all of them differ. */
+/* Lines that line_dedup compares need plain output: progress bars and colours would make all of
+ * them differ. */
 static bool has_terminal(const struct worker_place *place, bool is_err)
 {
     return place->options->uses_pty && !place->dedup_out &&
@@ -67,7 +69,7 @@ static int open_throttle(struct worker *worker, const struct worker_place *place
     return worker->throttle ? 0 : ct_fail(err, -ENOMEM, "output: out of memory");
 }
 
-/* What becomes descriptor 0; -1: ours does. */
+/* The descriptor that becomes descriptor 0; -1: the agent's own. */
 static int open_input(const struct worker *worker, int *child_fd,
                       struct ctrun_error *err)
 {
@@ -109,7 +111,8 @@ static int open_stream(struct worker *worker, const struct worker_place *place,
     return output_open(is_err ? &worker->err : &worker->out, &options, child_fd, err);
 }
 
-/* What it would have without us. Under a number of its own: others are taken here. */
+/* The PMI descriptor that the worker would have without ctrun. Gets another number, because the old
+ * one may be in use here. */
 static int pass_pmi(struct worker *worker, int pmi_fd, int *fd, struct ctrun_error *err)
 {
     const int copy = fcntl(pmi_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -257,7 +260,7 @@ void worker_expire(struct worker *worker, const char *scope, int signal)
     const char *name = ct_signal_name(signal);
     struct ct_event event;
 
-    if (worker->timer_signal == 0) { /* the first one says it */
+    if (worker->timer_signal == 0) { /* an earlier warning has said it */
         worker->timer_signal = signal;
         (void)ct_format(worker->timer_text, sizeof worker->timer_text,
                         "timer expired: scope %.180s; sent %s%s", scope,
@@ -319,7 +322,7 @@ void worker_resize(struct worker *worker)
 void worker_deinit(struct worker *worker)
 {
     if (worker->state == WORKER_NEW && !worker->plan.argv)
-        return; /* not planned since it was zeroed: its pages stay untouched */
+        return; /* not planned since the worker was zeroed: the plan's pages stay untouched */
     output_finish(worker->out);
     output_finish(worker->err);
     throttle_close(worker->throttle);

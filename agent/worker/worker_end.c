@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a worker has failed of, put together when it ends, or when its error file says so before. */
+/* The failure report of a worker, put together when the worker ends, or earlier from its error
+ * file. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -81,7 +82,7 @@ static void emit_ended(const struct worker *worker, const struct worker_place *p
         place->options->on_worker_ended(place->options->context, failure);
 }
 
-/* It never ran. */
+/* The worker never ran. */
 int worker_fail_start(struct worker *worker, const struct worker_place *place,
                       int cause, const struct ctrun_error *err)
 {
@@ -98,8 +99,9 @@ int worker_fail_start(struct worker *worker, const struct worker_place *place,
     return err->code;
 }
 
-/* A traceback is why an uncaught exception ended it, however much others wrote after it. One that
- * ends in another way may have got over it, unless it was the last it said. */
+/* A traceback explains an uncaught exception, however much other threads or processes wrote after
+ * it. A worker that ended in another way may have handled the exception, unless the traceback was
+ * its last output. */
 static bool find_traceback(const struct worker *worker, char *dst)
 {
     const struct ct_failure *failure = &worker->failure;
@@ -113,7 +115,7 @@ static bool find_traceback(const struct worker *worker, char *dst)
             output_traceback(worker->out, after_max, dst));
 }
 
-/* The end of a longer text matters. */
+/* Keeps the end of a longer text. */
 static void set_text(struct ct_failure *failure, const char *text)
 {
     const size_t length = strlen(text);
@@ -123,7 +125,7 @@ static void set_text(struct ct_failure *failure, const char *text)
     (void)ct_copy(failure->text, sizeof failure->text, text);
 }
 
-/* What its output says: its last traceback, else its last lines. */
+/* From the worker's output: its last traceback, else its last lines. */
 static void explain_by_output(struct worker *worker, const char *last_lines)
 {
     struct ct_failure *failure = &worker->failure;
@@ -142,7 +144,7 @@ static void explain_by_output(struct worker *worker, const char *last_lines)
     }
 }
 
-/* Even one that took the signal for a request to end well had its time. */
+/* A worker that ends well on the signal has run out of time, too. */
 static void blame_timer(struct worker *worker)
 {
     struct ct_failure *failure = &worker->failure;
@@ -151,10 +153,10 @@ static void blame_timer(struct worker *worker)
         failure->cause = CT_CAUSE_SIGNAL;
         failure->code = worker->timer_signal;
     }
-    failure->error_file[0] = '\0'; /* the timer is the cause, not its last words */
+    failure->error_file[0] = '\0'; /* the timer is the cause, not its last lines */
 }
 
-/* It may have left its own words. Returns when, or 0. */
+/* The worker's own error file, if it has one. Returns when it was written, or 0. */
 static uint64_t find_error_file(struct worker *worker)
 {
     struct ct_failure *failure = &worker->failure;
@@ -170,13 +172,13 @@ static uint64_t find_error_file(struct worker *worker)
     return file.written_ns;
 }
 
-/* Its error file knows best; without one, what it wrote. */
+/* The error file comes first; without one, the worker's output. */
 static void explain(struct worker *worker, const struct worker_place *place,
                     char *last_lines, size_t size)
 {
     struct ct_failure *failure = &worker->failure;
 
-    /* Of stderr, or of stdout when that was silent. */
+    /* Of stderr, or of stdout when stderr was silent. */
     if (output_last_lines(worker->err, last_lines, size) == 0)
         (void)output_last_lines(worker->out, last_lines, size);
     failure->local_rank += place->options->local_id;
@@ -189,13 +191,14 @@ static void explain(struct worker *worker, const struct worker_place *place,
         error_file_text_redact(failure);
 }
 
-/* A process can need long to end after it has failed, and we can be late to see its end: its
- * error file is from the moment itself, if it has one. */
+/* A process may end long after it has failed, and we may see its end late: an error file has the
+ * time of the failure itself. */
 static void date_failure(struct worker *worker, uint64_t seen_ms, uint64_t written_ns)
 {
     struct ct_failure *failure = &worker->failure;
     const uint64_t now_ms = ct_now_ms(), wall_ns = ct_wall_ns();
-    /* Rounded up: what happened within one millisecond is not dated behind what followed from it. */
+    /* Rounded up: a cause and its effect within one millisecond must not be dated in the wrong
+     * order. */
     const uint64_t age_ms = written_ns < wall_ns
                                 ? (wall_ns - written_ns + 999999) / 1000000
                                 : 0;
@@ -218,7 +221,7 @@ bool worker_add_chaos(struct ct_failure *failure, const struct worker *worker)
 
     if (worker->chaos.signal == 0 || failure->cause == CT_CAUSE_STOPPED)
         return false;
-    failure->may_loop = 0; /* nor would it fail so again */
+    failure->may_loop = 0; /* it would not fail so again */
     if (is_it)
         facts_add(failure, CT_FACT_CHAOS, "killed by ctrunctl chaos (plan line %u)",
                   worker->chaos.line);
@@ -257,7 +260,7 @@ bool worker_has_raised(struct worker *worker, const struct worker_place *place)
     return true;
 }
 
-/* What was told of it stays; how it ended is new. */
+/* The failure was reported before and stays; only how the worker ended is added. */
 static void end_raised(struct worker *worker, int status)
 {
     const struct exit_cause_evidence evidence = {.status = status,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The start of the workers, signals to them, and what is known of them. */
+/* The start of the workers, signals to them, and the facts that are known about them. */
 #include "agent/worker/worker_group.h"
 
 #include <errno.h>
@@ -19,9 +19,8 @@ enum {
     VICTIMS_SHOWN = 4 /* the others are counted */
 };
 
-/* Written once before any child runs: a page that was only read, as calloc() leaves them, is
- * exchanged at its first write, and each processor that runs a child in our memory is interrupted
- * for it. */
+/* Written once before any child runs: calloc() leaves pages that were only read; the first write
+ * exchanges such a page, and interrupts each processor that runs a child in our memory. */
 static struct worker *create_workers(int count)
 {
     struct worker *workers = ct_realloc_array(NULL, (size_t)count, sizeof *workers);
@@ -82,7 +81,7 @@ static void clear(struct worker_group *group)
 {
     for (int i = 0; group->workers && i < group->count; i++)
         worker_deinit(&group->workers[i]);
-    if (group->restart_timer) /* not while a half-made one is destroyed */
+    if (group->restart_timer) /* not while a half-made group is destroyed */
         loop_timer_stop(group->restart_timer);
     group->is_waiting = false;
     group->has_metrics = group->has_world = group->is_left_alone = false;
@@ -96,7 +95,7 @@ void worker_group_destroy(struct worker_group *group)
         return;
     clear(group);
     template_destroy(group->place.template);
-    logfile_writer_destroy(group->files); /* waits for what is not written yet */
+    logfile_writer_destroy(group->files); /* waits for data that is not written yet */
     free(group->workers);
     shm_watch_deinit(&group->shm);
     loop_timer_close(group->timer);
@@ -111,7 +110,8 @@ void worker_group_reset(struct worker_group *group, const struct ct_start *start
     group->start = *start;
 }
 
-/* Only for those that start from now on: what runs has its address in its environment. */
+/* Only for workers that start from now on: running workers have the old address in their
+ * environment. */
 void worker_group_move_store(struct worker_group *group, const struct ct_start *start)
 {
     group->start.master_port = start->master_port;
@@ -119,8 +119,8 @@ void worker_group_move_store(struct worker_group *group, const struct ct_start *
            sizeof group->start.master_addr);
 }
 
-/* Side by side. The first that failed; -1: all of them run.
- * All are started before one is waited for; who was started when another one failed runs, and is
+/* Starts all workers side by side. Returns the first that failed; -1: all run. All are started
+ * before the first is waited for; when one fails, the workers that were started run on, and are
  * stopped with the round. */
 static int start_all(struct worker_group *group)
 {
@@ -163,7 +163,8 @@ static void start_round(struct worker_group *group)
         group->options.on_started(group->options.context);
 }
 
-/* Ready, lost or refused: the round has waited for nothing else. A stop meanwhile has taken is_waiting back. */
+/* The template is ready, lost or refused: the round has waited for nothing else. A stop meanwhile
+ * has cleared is_waiting. */
 static void on_template(void *context)
 {
     struct worker_group *group = context;
@@ -185,7 +186,8 @@ void worker_group_start(struct worker_group *group, const struct ct_start *start
         start_round(group);
 }
 
-/* Whoever is RUNNING has not been reaped: the pid is its own, also when it is dead already. */
+/* A worker that is RUNNING has not been reaped: its pid is still its own, even if it is dead
+ * already. */
 void worker_group_signal(struct worker_group *group, int signal)
 {
     for (int i = 0; i < group->count; i++)
@@ -277,7 +279,7 @@ int worker_group_list_victims(const struct worker_group *group, int rank, int si
 
 /* ---- Facts ------------------------------------------------------------------------------ */
 
-/* NULL: of another round, or of no worker of this node. */
+/* NULL: the message is of another round, or of no worker of this node. */
 static struct worker *find_worker(struct worker_group *group, int rank,
                                   uint64_t generation)
 {
@@ -305,7 +307,7 @@ void worker_group_set_progress(struct worker_group *group, int rank,
     if (!worker)
         return;
     if (worker->state == WORKER_NEW)
-        return; /* somebody else says that */
+        return; /* the start's own code reports that */
     if (progress->step >= 0) {
         if (worker->first_step_ms == 0) {
             worker->first_step = progress->step;
@@ -318,7 +320,7 @@ void worker_group_set_progress(struct worker_group *group, int rank,
     if (progress->samples && !worker->samples)
         worker->samples = ct_zalloc(sizeof *worker->samples);
     if (progress->samples &&
-        worker->samples) /* else memory is short: it goes on without */
+        worker->samples) /* else memory is short: continue without the samples */
         *worker->samples = *progress->samples;
     group->has_metrics |= worker_metrics_set(&worker->metrics, progress->metrics,
                                              progress->metric_count);
@@ -410,7 +412,7 @@ static int copy_failures(const struct worker_group *group, bool want_own,
     return count;
 }
 
-/* Those that had ended with 0 before anybody asked them to. */
+/* Workers that had ended with 0 before they were asked to stop. */
 static int copy_early(const struct worker_group *group, struct ct_failure *out, int max)
 {
     int count = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers that go on without one that is lost: who they are is decided here, once all of them wait to hear it. */
+/* Workers that continue without a lost worker: this file decides which, once all of them have
+ * asked. */
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@ static bool runs(const struct worker *worker)
     return worker->state == WORKER_RUNNING;
 }
 
-/* By its session, which what a worker has started is in, too. */
+/* Identified by the session: processes that a worker has started are in it, too. */
 bool worker_group_ask(struct worker_group *group, int rank, pid_t pid)
 {
     const pid_t session = pid > 0 ? getsid(pid) : -1;
@@ -30,7 +31,7 @@ bool worker_group_ask(struct worker_group *group, int rank, pid_t pid)
         worker->asks = true;
         return true;
     }
-    return false; /* of one that has ended, or is about to, or never was one of it */
+    return false; /* in no worker's session, or its worker ends */
 }
 
 static bool is_member(const struct worker *worker)
@@ -38,8 +39,8 @@ static bool is_member(const struct worker *worker)
     return runs(worker) && !worker->is_new;
 }
 
-/* While anything of a lost one lives, nothing is decided: it might take itself for a member. Who is new is
- * waited for by nobody. */
+/* While a process of a lost worker lives, nothing is decided: that process may believe that it is a
+ * member. New workers are not waited for. */
 static bool is_decided(const struct worker_group *group)
 {
     for (int i = 0; i < group->count; i++)
@@ -54,8 +55,8 @@ static void set_rank(uint8_t *ranks, int rank)
     ranks[rank / 8] |= (uint8_t)(1u << rank % 8);
 }
 
-/* What STILL says: -1 until nothing can change it but another loss. Who is new and has not asked is left out, and is
- * in a later one. */
+/* The ranks for STILL; -1 until only another loss can change them. A new worker that has not asked
+ * is left out, and will be in a later STILL. */
 int worker_group_list_still(const struct worker_group *group, uint8_t *ranks,
                             size_t bytes)
 {
@@ -76,8 +77,8 @@ int worker_group_list_still(const struct worker_group *group, uint8_t *ranks,
     return count;
 }
 
-/* The answer of the server. A lost rank may be replaced only from now on: as long as it could be in the answer,
- * another one of its number would be taken for it. */
+/* The decision of the server. A lost rank may be replaced only from now on: an earlier new
+ * worker of that rank would be taken for the lost one, which the decision could still name. */
 void worker_group_on_world(struct worker_group *group, const uint8_t *ranks,
                            size_t bytes)
 {
@@ -95,7 +96,7 @@ void worker_group_on_world(struct worker_group *group, const uint8_t *ranks,
     worker_group_look_soon(group);
 }
 
-/* Both in one step, where this node is the only one: nobody else has to be asked. */
+/* Asking and deciding in one step, because this node is the only one. */
 int worker_group_regroup(struct worker_group *group, uint8_t *ranks, size_t bytes,
                          int *joined)
 {
@@ -196,7 +197,7 @@ void worker_group_look_soon(struct worker_group *group)
     loop_timer_set(group->restart_timer, 0);
 }
 
-/* The first of those that nobody has gone on without: it may be what the others have died of. */
+/* The first loss that is not decided: it may be the cause of the other ends. */
 struct ct_failure *worker_group_find_loss(struct worker_group *group)
 {
     struct ct_failure *first = NULL;

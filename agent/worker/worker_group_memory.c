@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the workers hold of memory, looked at every few seconds as long as anybody runs. */
+/* The memory of the workers, read every few seconds as long as any worker runs. */
 #include <string.h>
 
 #include "agent/postmortem/facts.h"

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the worker group share; nobody else includes it.
+/* Shared by the files of the worker group; no other file includes it.
  *
- * Each needs only those below it:
+ * Each file calls only files below it:
  *
  *     worker_group.c          the start, the facts
- *     worker_group_reap.c     the ends, and all timers but that of the memory
- *     worker_group_survivors.c  the stop of those that may wait for one that is gone
+ *     worker_group_reap.c     the ends, and the timers of stops and restarts
+ *     worker_group_survivors.c  the stop of workers that may wait for a rank that is gone
  *     worker_group_stop.c     the stop of all
  *     worker_group_restart.c  a worker that is started again alone, or is lost alone
- *     worker_group_lost.c     who goes on without it
+ *     worker_group_lost.c     who continues without a lost worker
  *     worker_group_memory.c   the looks at their memory */
 #pragma once
 
@@ -27,10 +27,10 @@ struct worker_group {
     int count;
     bool
         is_waiting; /* the workers of `start` start once the template is ready, or refused */
-    struct reap_keep keep; /* in a stop: the template, which stays */
+    struct reap_keep keep; /* processes that a stop leaves running: the template */
     struct logfile_writer *files;
     struct policy policy;
-    struct loop_timer *timer;         /* the policy's next look */
+    struct loop_timer *timer;         /* the policy's next step */
     struct loop_timer *memory_timer;  /* the next look at the memory of the workers */
     struct loop_timer *restart_timer; /* the next look at what one has left behind */
     struct oom_counter cgroup;
@@ -39,51 +39,50 @@ struct worker_group {
     struct shm_watch shm; /* what they hold in /dev/shm */
     bool has_metrics;     /* there may be new ones */
     struct {
-        bool is_set; /* who catches the signal is to be freed, a moment after it */
+        bool is_set; /* workers that catch the signal are freed a moment after it */
         struct worker_group_loss of;
     } loss;
-    bool
-        has_world; /* told by other nodes; whether anybody of it runs here is to be looked at */
-    bool is_left_alone;      /* its new workers: nobody whom they could join is left */
-    bool has_warned_refusal; /* that survivors cannot be freed */
-    bool has_looked;         /* at the error files of all, in this pass */
+    bool has_world;     /* from the server; check whether a member still runs here */
+    bool is_left_alone; /* new workers have to end: no member is left to join */
+    bool has_warned_refusal; /* reported that survivors cannot be freed */
+    bool has_looked;         /* the error files of all, in this pass */
 };
 
 /* ---- worker_group_reap.c ---------------------------------------------------------------- */
 
-/* The next look at a stop, or at what somebody has left behind. */
+/* The next look at a stop, or at the orphans of a worker. */
 void worker_group_on_timer(void *context);
 
 /* ---- worker_group_stop.c ---------------------------------------------------------------- */
 
-/* The next step of a stop that is under way. */
+/* The next step of a stop that has begun. */
 void worker_group_continue_stop(struct worker_group *group);
 
 /* ---- worker_group_survivors.c ----------------------------------------------------------- */
 
-/* Shuts down the connections of all workers to other ranks, or of those that catch `signal`. True when
- * somebody is freed, or had been by the end of who is gone. */
+/* Shuts down the connections of all workers to other ranks, or of the workers that catch `signal`.
+ * True when a worker is freed, or was freed by the end of the lost rank. */
 bool worker_group_free_survivors(struct worker_group *group, int signal,
                                  const struct worker_group_loss *loss);
 
 /* ---- worker_group_restart.c ------------------------------------------------------------- */
 
-/* Of those that have failed by now: one whose failure is everybody's, `first` if it is not only
- * one's own; NULL: each of them is started again alone. */
+/* Of the workers that have failed by now: one whose failure ends the round, `first` if its
+ * failure does; NULL: each of them is started again alone. */
 struct worker *worker_group_find_final(struct worker_group *group,
                                        struct worker *first);
-/* False: one could not be started, which was told. */
+/* False: a worker could not be started, and this was reported. */
 bool worker_group_continue_restarts(struct worker_group *group);
-/* Nobody is at work here, nor will be: whoever is lost is not replaced, or nobody is left to join. */
+/* No worker runs here, or will run: lost workers are not replaced, or no member is left to join. */
 bool worker_group_is_over(struct worker_group *group);
-/* Starts another one in the place of each that the others go on without. */
+/* Starts another worker in the place of each that the others continue without. */
 void worker_group_replace(struct worker_group *group);
-/* They stay what they are: ended by a failure of their own. */
+/* The restarting workers become what they were: ended by a failure of their own. */
 void worker_group_give_up_restarts(struct worker_group *group);
 
 /* ---- worker_group_memory.c -------------------------------------------------------------- */
 
 void worker_group_on_memory(void *context);
-/* "rank 0 holds 5.1 GiB, rank 3 4.2 GiB": who has more than `bytes`; cut is fine. */
+/* "rank 0 holds 5.1 GiB, rank 3 4.2 GiB": the workers that hold more than `bytes`; cut is fine. */
 void worker_group_find_larger(const struct worker_group *group, uint64_t bytes,
                               char *dst, size_t size);

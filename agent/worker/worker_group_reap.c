@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers that have ended, and what follows: the next step of a stop or of a restart, a failure, the
- * success of all. A SIGCHLD and the timers of both come here, and from here it only goes down. */
+/* Workers that have ended, and what follows: the next step of a stop or of a restart, a failure,
+ * the success of all. SIGCHLD and the timers of stop and restart enter here, and this file calls
+ * only files below it. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,7 @@ void worker_group_expire(struct worker_group *group, pid_t pid, const char *scop
         worker_expire(worker, scope, signal);
 }
 
-/* A count that has grown proves it for all that are killed in this round. */
+/* A count that has grown is the proof for all workers that are killed in this round. */
 static void look_for_oom(struct worker_group *group)
 {
     char proof[sizeof group->oom_proof];
@@ -66,8 +67,8 @@ static bool is_bad(int status)
     return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 }
 
-/* wait4(), but what it told of itself is heard before: that may be on its way to us, and who it is can be
- * seen as long as it is not reaped. When one failed, so are all others. */
+/* wait4(), but first reads what the worker has sent: a message may be queued, and its sender can be
+ * identified only until the worker is reaped. After a failure the same is done for all workers. */
 static pid_t reap_one(struct worker_group *group, struct failure_evidence *death)
 {
     siginfo_t info = {0};
@@ -81,13 +82,13 @@ static pid_t reap_one(struct worker_group *group, struct failure_evidence *death
             return 0;
         if (info.si_code != CLD_TRAPPED)
             break;
-        /* Not ended: a thread of ours has stopped it to read its stack (agent/native). */
+        /* Not ended: a thread of ours has stopped this process to read its stack (agent/native). */
         (void)waitid(P_PID, (id_t)info.si_pid, &info, WSTOPPED | WNOHANG | __WALL);
     }
     worker_socket_catch_up(
         group->options.worker_socket,
         info.si_code == CLD_EXITED && info.si_status == 0 ? info.si_pid : 0);
-    if (info.si_status == SIGKILL) /* wait4() adds its children's */
+    if (info.si_status == SIGKILL) /* wait4() includes the children's usage */
         death->cpu_ms = ct_small_file_ticks(info.si_pid) * 1000 /
                         (uint64_t)sysconf(_SC_CLK_TCK);
     pid = wait4(info.si_pid, &death->status, WNOHANG, &usage);
@@ -116,7 +117,7 @@ static void look_at_error_files(struct worker_group *group)
     free(files);
 }
 
-/* The next pass looks again. */
+/* Forgets what was read: the next pass reads the files again. */
 static void forget_looks(struct worker_group *group)
 {
     for (int i = 0; i < group->count; i++)
@@ -124,12 +125,12 @@ static void forget_looks(struct worker_group *group)
     group->has_looked = false;
 }
 
-/* The first end of a pass looks at all files. A worker that ends later may have written its file since: a file that was
- * missing is looked for once more. */
+/* The first end of a pass reads all files. A worker that ends later may have written its file
+ * since: a missing file is looked for once more. */
 static void look_before_end(struct worker_group *group, struct worker *worker)
 {
     if (group->policy.phase != POLICY_IDLE)
-        return; /* the order does not matter any more: each at its own end */
+        return; /* the order does not matter any more: each file is read at its worker's end */
     if (!group->has_looked)
         look_at_error_files(group);
     else if (!worker->look.is_there)
@@ -138,7 +139,7 @@ static void look_before_end(struct worker_group *group, struct worker *worker)
 
 /* ---- Ends ------------------------------------------------------------------------------- */
 
-/* With what it told of a crash. */
+/* Ends the worker, with its own report of a crash. */
 static void end_worker(struct worker_group *group, struct worker *worker,
                        struct failure_evidence *death)
 {
@@ -162,7 +163,7 @@ static void end_worker(struct worker_group *group, struct worker *worker,
     death->larger = "";
 }
 
-/* It says itself that it ended because another one was gone: that one is the cause. */
+/* The worker reports that it ended because another rank was gone: that rank is the cause. */
 static bool is_victim(const struct ct_failure *failure)
 {
     return failure->error == CTRUN_E_PEER_LOST &&
@@ -190,7 +191,8 @@ const struct ct_failure *worker_group_find_raised(struct worker_group *group,
     return first;
 }
 
-/* Those that end within one look are seen in any order: who lost another one comes behind. */
+/* Workers that end within one look are seen in any order: a worker that lost another rank comes
+ * later. */
 static bool comes_before(const struct worker *a, const struct worker *b)
 {
     if (is_victim(&a->failure) != is_victim(&b->failure))
@@ -198,7 +200,7 @@ static bool comes_before(const struct worker *a, const struct worker *b)
     return a->failure.happened_ms < b->failure.happened_ms;
 }
 
-/* `ended` is the first that is known to have failed; another one may have raised before. */
+/* `ended` is the first worker that is known to have failed; another one may have raised before. */
 static void report_first(struct worker_group *group, const struct ct_failure *ended)
 {
     const struct ct_failure *raised = worker_group_find_raised(group,
@@ -214,7 +216,7 @@ static void go_on(struct worker_group *group)
         worker_group_replace(group);
 }
 
-/* Nobody may be left at work; once. */
+/* True if perhaps no worker is at work any more: after an end, or, once, after a WORLD. */
 static bool is_news(struct worker_group *group, int ended)
 {
     const bool has_world = group->has_world;
@@ -234,7 +236,8 @@ void worker_group_reap(struct worker_group *group)
 
     if (group->policy.phase == POLICY_IDLE && fence_has_cut())
         group->options.on_fenced(group->options.context);
-    /* All that are dead by now ended by themselves: only then is anybody stopped for it. */
+    /* All workers that are dead by now ended by themselves: only after this loop any worker is
+     * stopped for it. */
     while ((pid = reap_one(group, &death)) > 0) {
         if (template_on_end(group->place.template, pid, death.status) ||
             !(worker = find_by_pid(group, pid)))

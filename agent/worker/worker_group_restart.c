@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One worker is started again alone while the others go on, or is lost and they go on without it: once all
- * that the dead one has left is dead, too (orphans.h). A lost one may be replaced when they do. */
+/* One worker is started again alone while the others continue, or it is lost and they continue
+ * without it: both only after all its orphans are dead, too (orphans.h). A lost worker may be
+ * replaced when the others continue. */
 #include "agent/control/worker_socket.h"
 #include "agent/loop/limits.h"
 #include "agent/process/orphans.h"
@@ -8,7 +9,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 
-/* A worker that is not new runs, or will again. */
+/* True when a worker that is not new runs, or will run again. */
 static bool is_at_work(const struct worker_group *group)
 {
     for (int i = 0; i < group->count; i++)
@@ -23,8 +24,8 @@ static bool is_news(const struct worker *worker)
     return worker_has_failed(worker) && !worker->is_lost;
 }
 
-/* The callbacks use up a restart, or tell the others of a loss: they are asked only when none of the failures is
- * everybody's. */
+/* The callbacks use up a restart, or report a loss to the others: they are called only when none of
+ * the failures ends the round. */
 struct worker *worker_group_find_final(struct worker_group *group, struct worker *first)
 {
     const struct worker_group_options *options = &group->options;
@@ -45,13 +46,13 @@ struct worker *worker_group_find_final(struct worker_group *group, struct worker
         if (!goes_on)
             return worker;
         worker->is_lost = !worker->plan.may_restart;
-        worker->is_survived = worker->is_new; /* nobody had it */
+        worker->is_survived = worker->is_new; /* no other worker had it as a member */
         worker->state = WORKER_RESTARTING;
     }
     return NULL;
 }
 
-/* True when nothing of it is left. */
+/* True when no process of the worker is left. */
 static bool is_reaped(const struct worker_group *group, struct worker *worker)
 {
     struct orphans named = {0};
@@ -61,7 +62,7 @@ static bool is_reaped(const struct worker_group *group, struct worker *worker)
         return orphans_kill(worker->orphans, NULL) == 0;
     worker->gone_by_ms = 0;
     if (!(worker->orphans = ct_zalloc(sizeof *worker->orphans)))
-        return false; /* it is over */
+        return false; /* out of memory: gone_by_ms 0 gives the restart up */
     worker->orphans->session = worker->pid;
     worker->gone_by_ms = ct_deadline_ms(AGENT_KILL_WAIT_MS);
     alive = orphans_kill(worker->orphans, &named);
@@ -70,7 +71,7 @@ static bool is_reaped(const struct worker_group *group, struct worker *worker)
     return alive == 0;
 }
 
-/* What it has told is not the next one's, and what it died of no one else's. */
+/* Progress and proof of the dead worker must not count for the next one. */
 static void forget(struct worker_group *group)
 {
     worker_socket_catch_up(group->options.worker_socket, 0);
@@ -99,7 +100,8 @@ bool worker_group_continue_restarts(struct worker_group *group)
         }
         if (!is_over)
             continue;
-        /* Before it is told: the callback may stop the group, which then finds nobody who is restarting. */
+        /* Set before the report: the callback may stop the group, and must not find a restarting
+         * worker then. */
         worker->state = WORKER_ENDED;
         group->options.on_failure(group->options.context, &worker->failure);
         return false;
@@ -109,7 +111,7 @@ bool worker_group_continue_restarts(struct worker_group *group)
     return true;
 }
 
-/* One that has ended with 0 is about to be followed by the others. */
+/* A worker has ended with 0: the others will end soon. */
 static bool is_ending(const struct worker_group *group)
 {
     for (int i = 0; i < group->count; i++)
@@ -124,7 +126,7 @@ bool worker_group_is_over(struct worker_group *group)
     if (is_at_work(group) || worker_group_find_loss(group))
         return false;
     if (!group->is_left_alone)
-        worker_group_replace(group); /* all of this node's were lost, perhaps */
+        worker_group_replace(group); /* all workers of this node may be lost */
     return group->is_left_alone || is_ending(group) || !worker_group_has_new(group);
 }
 
@@ -141,7 +143,7 @@ void worker_group_replace(struct worker_group *group)
             continue;
         forget(group);
         if (worker_restart(worker, &group->place) < 0)
-            worker->is_lost = worker->is_survived = true; /* it told why */
+            worker->is_lost = worker->is_survived = true; /* its failure says why */
         worker->is_new = true;
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The workers are asked to end and then made to, with all that they have started: policy.h says
- * what is done when. */
+/* The workers are asked to end and then killed, with all processes that they have started: policy.h
+ * decides what is done when. */
 #include <signal.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static bool is_asked_session(const struct worker_group *group, pid_t session)
     return false;
 }
 
-/* A shell that wraps the program dies of the signal at once, while the program saves. */
+/* A shell that wraps the program ends at once on the signal, while the program saves. */
 static bool saves_for_worker(const struct worker_group *group,
                              const struct reap_process *process)
 {
@@ -64,8 +64,8 @@ static void visit_nobody(void *context, const struct reap_process *process)
     (void)process;
 }
 
-/* With a template, which is a child as any other, a look has to do for a proof: who forks itself away
- * from it is found by the next one, and at the latest by the guard. */
+/* With a template, which is a child as well, a look at /proc replaces the proof: the next look
+ * finds a process that forks meanwhile, and at the latest the guard kills it. */
 static bool is_childless(const struct worker_group *group)
 {
     return group->keep.count == 0
@@ -85,7 +85,7 @@ static struct policy_census take_census(const struct worker_group *group,
     if (policy_wants_census(&group->policy, now_ms))
         (void)reap_scan(&group->keep, count_process, &walk);
     if (walk.census.orphans == 0 && walk.census.asked == 0)
-        walk.census.asked = 1; /* a zombie, or not counted: somebody is there */
+        walk.census.asked = 1; /* a zombie, or not counted: a process is left */
     return walk.census;
 }
 
@@ -168,7 +168,7 @@ static void report_orphans(struct worker_group *group)
         ct_warn("killed processes that workers left behind: %s", text);
 }
 
-/* It is in the cgroup, too. */
+/* The template is in the cgroup, too. */
 static bool spares_template(const struct worker_group *group)
 {
     return group->keep.count > 0 && (group->policy.phase != POLICY_KILLING ||
@@ -184,7 +184,7 @@ static void act(struct worker_group *group, unsigned actions,
 
     if (actions & POLICY_SIGNAL)
         signal_running(group, group->policy.signal);
-    /* Noted before it is killed: afterwards nobody can say what it was. */
+    /* Noted before the kill: afterwards the orphans cannot be described. */
     if (actions & POLICY_KILL_ORPHANS)
         (void)reap_scan(&group->keep, note_orphan, group);
     if (actions & POLICY_SIGNAL_REST && group->loss.is_set) {
@@ -195,8 +195,8 @@ static void act(struct worker_group *group, unsigned actions,
         actions |= POLICY_KILL_ALL;
     if (actions & POLICY_KILL_ALL)
         signal_running(group, SIGKILL);
-    /* The cgroup dies at once, also what forks meanwhile; the walks below can miss that, and are for what has left
-     * the cgroup or where there is none. */
+    /* A kill of the cgroup also ends what forks meanwhile; the walks below can miss such a process,
+     * and are for processes that have left the cgroup or if there is no cgroup. */
     if (!spares_template(group) &&
         (actions & POLICY_KILL_ALL ||
          (actions & POLICY_KILL_ORPHANS && census->workers + census->asked == 0)))
@@ -209,14 +209,14 @@ static void act(struct worker_group *group, unsigned actions,
     }
 }
 
-/* Everybody is gone, or will not go. */
+/* All processes are gone, or some cannot be killed. */
 static void end_stop(struct worker_group *group)
 {
     const bool is_stuck = group->policy.phase == POLICY_UNKILLABLE;
     int survivors = 0;
 
     loop_timer_stop(group->timer);
-    if (is_stuck) { /* this node is given up: all that is left shall be what does not go */
+    if (is_stuck) { /* this node is given up: kill all that can be killed */
         template_destroy(group->place.template);
         group->place.template = NULL;
     }
@@ -225,7 +225,7 @@ static void end_stop(struct worker_group *group)
             worker_give_up(&group->workers[i], &group->place);
             survivors++;
         }
-    /* Idle from here on: on_gone may start the next round before it returns. */
+    /* The group is idle from here on: on_gone may start the next round before it returns. */
     memset(&group->policy, 0, sizeof group->policy);
     group->loss.is_set = false;
     report_orphans(group);
@@ -234,8 +234,8 @@ static void end_stop(struct worker_group *group)
                            is_stuck && survivors == 0 ? 1 : survivors);
 }
 
-/* Called at each death and each deadline. May end the stop, and the next round may
- * have been started when it returns. */
+/* Called at each death and each deadline. May end the stop; the next round may have been started
+ * when this returns. */
 void worker_group_continue_stop(struct worker_group *group)
 {
     const uint64_t now_ms = ct_now_ms();
@@ -251,7 +251,7 @@ void worker_group_continue_stop(struct worker_group *group)
         loop_timer_set(group->timer, wake_ms > now_ms ? wake_ms - now_ms : 0);
 }
 
-/* A stop that has begun is never weakened: a second one may only hurry it. */
+/* A stop that has begun is never weakened: a second one can only shorten it. */
 static void begin_stop(struct worker_group *group, int signal, uint64_t grace_ms,
                        uint64_t delay_ms)
 {

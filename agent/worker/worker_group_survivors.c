@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stop because a rank or node is gone. Those that live may sit in a collective with it, or with one
- * that does, where no signal handler of a Python program runs; their connections to other ranks are
- * shut down, so that they have an error there and can save:
+/* A stop because a rank or node is gone. The other ranks may wait in a collective with the lost rank, or with a
+ * rank that waits for it, and no signal handler of a Python program runs there. Their connections to other ranks
+ * are shut down, so that they get an error and can save:
  *
- *   - with a grace for survivors: of all, before they are asked to end. Who has no connection to another
- *     rank or to the worker store takes part in nothing: where that is everybody, nobody is waited for;
- *   - without: of those that have a handler for the signal, a moment after the signal. Those that have
- *     none are dead by then: mostly that is everybody, and no process has to be looked at.
+ *   - with a grace for survivors: those of all workers, before they are asked to end. A worker without a connection
+ *     to another rank or to the worker store takes part in no collective: if that is so for all, there is no wait;
+ *   - without: those of workers that have a handler for the signal, a moment after the signal. Workers without a
+ *     handler are dead by then: mostly these are all, and no process has to be looked at.
  *
- * With --survive=torch nobody is stopped: they have the error and form another group. */
+ * With --survive=torch no worker is stopped: the workers get the error and form another group. */
 #include <string.h>
 
 #include "agent/process/signal_effect.h"
@@ -20,11 +20,12 @@
 struct walk {
     const struct worker_group *group;
     struct peer_sockets *sockets;
-    int signal; /* 0: all are to be freed; else those that catch it */
+    int signal; /* 0: all workers are to be freed; else those that catch the signal */
     int wanted;
 };
 
-/* A dead worker's children may hold its connections open: they are the other ends of others'. */
+/* A dead worker's children may hold its connections open: these are the other ends of other
+ * workers' connections. */
 static void add_process(void *context, const struct reap_process *process)
 {
     struct walk *walk = context;
@@ -50,7 +51,8 @@ static void count_catching(void *context, const struct reap_process *process)
     walk->wanted += signal_effect_is_caught(process->pid, walk->signal);
 }
 
-/* Told once: the kernel does not change its mind. option NULL: nobody asked for it. */
+/* Reported once: a later try gets the same answer of the kernel. option NULL: no user has asked for
+ * it. */
 static bool report_refusal(struct worker_group *group, int error, const char *option)
 {
     if (group->has_warned_refusal || !error)

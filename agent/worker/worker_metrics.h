@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The numbers that one worker told of itself, and what of them the rendezvous has not got yet. They stay
- * when the worker ends, until the next round. Pure. */
+/* The metrics that one worker has reported, and which of them the rendezvous server has not got
+ * yet. They stay when the worker ends, until the next round. Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,16 +15,17 @@ enum {
 
 struct worker_metrics;
 
-/* Values by name, made when the first comes; a name beyond CT_METRICS_MAX or memory that is short changes
- * nothing. True when something is new. */
+/* Stores values by name; *metrics is made when the first comes. A name beyond CT_METRICS_MAX or a
+ * lack of memory changes nothing. True when something is new. */
 bool worker_metrics_set(struct worker_metrics **metrics, const struct ct_metric *list,
                         int count);
 void worker_metrics_destroy(struct worker_metrics *metrics); /* NULL is fine */
-/* Moves what is new, of `rank`, behind what `out` has; what finds no room stays new. NULL: nothing. */
+/* Appends new values, of `rank`, to `out`; values that find no room stay new. NULL: none. */
 void worker_metrics_take(struct worker_metrics *metrics, int rank,
                          struct ct_metrics *out);
-/* All of them are new again. */
+/* All values are new again. */
 void worker_metrics_renew(struct worker_metrics *metrics);
-/* {"loss":0.5,"rate":"NaN"}: what is no number of JSON is its name. Returns how many there are. */
+/* {"loss":0.5,"rate":"NaN"}: a value that JSON cannot write as a number is written as a name.
+ * Returns how many there are. */
 int worker_metrics_format(char text[WORKER_METRICS_TEXT_MAX],
                           const struct worker_metrics *metrics);

@@ -20,7 +20,7 @@ void worker_add_role(struct ct_failure *failure, const struct worker *worker,
               role.world_size);
 }
 
-/* Where a node has several. */
+/* If the node has several roles. */
 void worker_emit_role(struct ct_event *event, const struct worker *worker,
                       const struct worker_place *place)
 {
