@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens and closes what the agent is made of, and runs its loop. */
+/* Opens and closes the parts of the agent, and runs its loop. */
 #include "agent/agent.h"
 
 #include <errno.h>
@@ -61,11 +61,11 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
     return agent_open_signals(agent, err);
 }
 
-/* Accepts a half-made agent. First nobody may ask any more; the consoles go last, since every stream
- * and message above may still write to them. */
+/* Accepts a half-made agent. The sockets for requests close first; the consoles close last, since
+ * every stream and message above may still write to them. */
 static void close_all(struct agent *agent)
 {
-    ctl_socket_close(agent->ctl_socket); /* first: nobody finds us while we end */
+    ctl_socket_close(agent->ctl_socket); /* first: no request arrives while we end */
     allocation_close(agent->allocation);
     loop_timer_close(agent->drain_timer);
     agent_close_reachability(agent);
@@ -88,8 +88,9 @@ static void close_all(struct agent *agent)
     loop_timer_close(agent->metrics_timer);
     loop_timer_close(agent->survival.timer);
     loop_timer_close(agent->survival.cut_timer);
-    /* The server counts this node as gone. The loop runs again until the checkpoints are on the disk or Ctrl-C gives
-     * them up: so the signals are still open, and agent_hold.c stops the loop. */
+    /* The server counts this node as gone. The loop runs again until the checkpoints are on the
+     * disk or Ctrl-C gives them up: the signals are still open for that, and agent_hold.c stops the
+     * loop. */
     if (hold_is_busy(agent->hold))
         loop_run(agent->loop);
     hold_destroy(agent->hold);
@@ -103,7 +104,7 @@ static void close_all(struct agent *agent)
     if (agent->console_err)
         console_flush(agent->console_err, OUTPUT_FLUSH_MS);
     if (agent->console_out && agent->result->verdict.outcome != CT_OUTCOME_SUCCEEDED)
-        console_check(agent->console_out); /* a worker that has ours met it before us */
+        console_check(agent->console_out); /* its reader may have gone unnoticed */
     agent_close_dedup(agent);
     agent->result->is_mid_line = agent->console_err &&
                                  console_is_mid_line(agent->console_err);
@@ -112,7 +113,8 @@ static void close_all(struct agent *agent)
     console_close(agent->console_err);
 }
 
-/* What no server's verdict says: how this node's workers ended when we left by ourselves. */
+/* Fills what no verdict of the server says: how this node's workers ended when the agent left by
+ * itself. */
 static void fill_verdict(struct agent *agent)
 {
     struct ct_verdict *verdict = &agent->result->verdict;
@@ -171,7 +173,7 @@ int agent_run(const struct agent_options *options, struct agent_result *result,
         fill_verdict(agent);
     }
     close_all(agent);
-    /* the loop stays allocated then: a handle that is left still points into it */
+    /* the loop stays allocated then: an unclosed handle still points into it */
     if (loop_destroy(agent->loop) < 0)
         ct_err("agent: something was left open on the loop");
     (void)sigaction(SIGPIPE, &before, NULL);

@@ -19,7 +19,7 @@ static void emit_end(const struct agent_ending *ending)
     ct_event_end(&event);
 }
 
-/* All that is left, unless workers are to have less. */
+/* All time that is left, unless the options give the workers less. */
 static uint64_t grace_ms(const struct agent *agent, uint64_t left_ms)
 {
     const uint64_t most_ms = allocation_grace_ms(left_ms);
@@ -28,8 +28,8 @@ static uint64_t grace_ms(const struct agent *agent, uint64_t left_ms)
                                                   : most_ms;
 }
 
-/* A signal that is only passed on needs somebody to pass it to, here or, once ours have succeeded,
- * on other nodes: nothing new is begun when the time does not suffice for it. */
+/* A signal that is only passed on needs a worker that receives it, on this node or, once ours have
+ * succeeded, on other nodes. Otherwise this node ends: the time does not suffice for anything new. */
 static bool is_ending(const struct agent *agent, int signal)
 {
     return signal == SIGTERM || agent_is_ending_signal(agent, signal) ||

@@ -191,7 +191,7 @@ int agent_ask_chaos(struct agent *agent, const struct ct_fault *fault, const cha
     (void)ct_copy(chaos.text, sizeof chaos.text, text); /* cut is fine */
     if (agent->start.generation == 0)
         return is_all ? 0 : ct_fail(err, -ESRCH, "no round has begun yet");
-    if (is_all) /* an agent that misses it still has its timers */
+    if (is_all) /* an agent that misses this message still has its timers */
         link_send(agent->link, &message);
     if (is_ours(agent, fault))
         return inject(agent, fault, agent->options->hello.host, chaos.text, err);

@@ -6,7 +6,7 @@
 
 #include "agent/node/agent_private.h"
 
-/* A round that was stopped for a newcomer, or because somebody asked, has not failed. */
+/* A round that was stopped for a new node, or on request, has not failed. */
 static bool has_failed(const struct ct_stop *stop)
 {
     return stop->reason == CT_STOP_FAILURE || stop->reason == CT_STOP_NODE_LOST ||
@@ -53,7 +53,7 @@ void agent_join_later(struct agent *agent)
     loop_timer_set(agent->delay_timer, delay_ms);
 }
 
-/* Unless something else has ended the pause: a signal, the verdict, another server. */
+/* Unless a signal, the verdict or another server has ended the pause. */
 static void on_delay_timer(void *context)
 {
     struct agent *agent = context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Does what failover.h says when the server is met, lost or found again. */
+/* Acts on the results of failover.h when a server is found, lost or found again. */
 #include <string.h>
 
 #include "agent/node/agent_private.h"
@@ -25,7 +25,7 @@ static enum failover_work get_work(const struct agent *agent)
     return FAILOVER_IS_OVER;
 }
 
-/* A run's own etcd that has lost its majority does not come back; a network may. */
+/* The run's own etcd does not come back once it has lost its majority; a network may come back. */
 static uint64_t get_seek_ms(const struct agent *agent)
 {
     const struct agent_options *options = agent->options;
@@ -37,8 +37,7 @@ static uint64_t get_seek_ms(const struct agent *agent)
                : options->connect_timeout_ms;
 }
 
-/* All events but the agent's own end go through here. What the machine answers is
- * done by who asked. */
+/* All events except the agent's own end go through here. The caller acts on the result. */
 static unsigned step(struct agent *agent, enum failover_event event)
 {
     const struct failover_facts facts = {
@@ -58,8 +57,8 @@ static uint64_t return_ms(const struct agent *agent)
                               agent->options->connect_timeout_ms);
 }
 
-/* The server takes a broken link for a lost node and will start a world without us: ours must
- * have ended before. */
+/* The server takes a broken link for a lost node and will start a world without us: our workers
+ * must have ended before. */
 static void end_workers(struct agent *agent, enum agent_after after,
                         const struct ctrun_error *why, uint64_t looked_for_ms)
 {
@@ -71,14 +70,14 @@ static void end_workers(struct agent *agent, enum agent_after after,
                                      ? options->survivor_grace_ms
                                      : grace_ms / 2;
 
-    fence_finish(); /* first: no later message of a server extends their time */
+    fence_finish(); /* first: no later message of a server extends the workers' time */
     if (options->on_lost)
         options->on_lost(options->context, why, looked_for_ms);
     agent_stop_survivors(agent, after, survivor_ms, grace_ms - survivor_ms, why->text);
 }
 
-/* Ends the workers while it looks for the next server. An agent that is welcomed before they are gone joins after that
- * (FAILOVER_FOUND). */
+/* Ends the workers while the agent looks for the next server. If a server welcomes the agent before
+ * the workers are gone, the agent joins after that (FAILOVER_FOUND). */
 static void seek(struct agent *agent, const struct ctrun_error *why, bool ends_workers)
 {
     const uint64_t left_ms = failover_left_ms(&agent->failover, ct_now_ms());
@@ -89,8 +88,8 @@ static void seek(struct agent *agent, const struct ctrun_error *why, bool ends_w
     link_seek(agent->link, left_ms);
 }
 
-/* The error is kept for agent_goes_on_when_gone(): only when the last worker is gone
- * the server is looked for. */
+/* Keeps the error for agent_goes_on_when_gone(): the agent looks for a server only after the last
+ * worker is gone. */
 static void fence(struct agent *agent, const struct ctrun_error *why)
 {
     agent->result->error = *why;
@@ -104,7 +103,8 @@ static void return_to_server(struct agent *agent, const char *why)
     link_connect(agent->link, return_ms(agent));
 }
 
-/* Its world is no more, and it has a new one when it joins: whoever serves counts again. */
+/* The agent's world has ended, and JOIN leads to a new one: the next server counts from its own
+ * generation. */
 static void forget_world(struct agent *agent)
 {
     if (agent->start.generation == 0)
@@ -116,12 +116,12 @@ static void forget_world(struct agent *agent)
         agent->options->on_returned(agent->options->context);
 }
 
-/* The old generation goes before JOIN: the next server may count from a lower one,
- * and its START would be taken for an old one. */
+/* Forgets the old generation before JOIN: the next server may count from a lower one, and the agent
+ * would take its START for an old one. */
 static void join_anew(struct agent *agent)
 {
     if (agent->state ==
-        AGENT_SUCCEEDED) /* the others' workers run again, and so do ours */
+        AGENT_SUCCEEDED) /* the other nodes' workers run again, and so do ours */
         agent_set_state(agent, AGENT_STOPPING,
                         "the next server was not informed that this node has ended");
     forget_world(agent);
@@ -176,7 +176,7 @@ void agent_on_lost(struct agent *agent, const struct ctrun_error *why)
         agent_fail(agent, why);
     if (!(actions & FAILOVER_CONNECT))
         return;
-    if (agent->state == AGENT_STOPPING) /* nobody is left of its world */
+    if (agent->state == AGENT_STOPPING) /* no node is left of its world */
         agent->result->error = *why;
     return_to_server(agent, why->text);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --gpu-wait: this node offers itself for the next round once the memory of its GPUs is free, or after the limit. Whoever
- * started the agent looks, on a thread, and sends words; silence of the driver ends the wait as well. */
+/* --gpu-wait: this node joins the next round once the memory of its GPUs is free, or after the
+ * limit. A thread of the launcher looks at the GPUs and sends words on a socket; if the driver does
+ * not answer, the wait ends as well. */
 #include <errno.h>
 #include <sys/socket.h>
 
@@ -16,7 +17,7 @@ static void close_wait(struct agent *agent)
         loop_timer_stop(agent->gpu_timer);
 }
 
-/* Unless something else has ended the pause meanwhile. */
+/* Unless another event has ended the pause meanwhile. */
 static void go_on(struct agent *agent)
 {
     close_wait(agent);
@@ -40,7 +41,8 @@ static void report(const struct agent *agent, const struct agent_gpu_word *word)
         options->on_gpu(options->context, word);
 }
 
-/* Each datagram is one agent_gpu_word. Any other one, or the end of the connection, ends the wait. */
+/* Each datagram is one agent_gpu_word. Any other datagram, or the end of the connection, ends the
+ * wait. */
 static void on_word(void *context, unsigned events)
 {
     struct agent *agent = context;

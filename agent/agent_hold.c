@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints that workers have put into memory: neither a new round nor the end of this node comes before
- * they are on the disk, or lost. A rank elsewhere would load an older one. */
+/* Checkpoints that workers have put into memory: this node neither joins a new round nor ends
+ * before they are on the disk, or lost. A rank on another node would load an older checkpoint. */
 #include <sys/sysinfo.h>
 
 #include "agent/node/agent_private.h"
@@ -48,13 +48,13 @@ static void on_end(void *context, const struct hold_end *end)
         agent->options->on_held(agent->options->context, end);
 }
 
-/* Either the end of this process or the next round waits for this. */
+/* The end of this process or the next round waits for this. */
 static void on_idle(void *context)
 {
     struct agent *agent = context;
 
     if (agent->state == AGENT_ENDED)
-        loop_stop(agent->loop); /* for the second time: agent.c */
+        loop_stop(agent->loop); /* second call: see agent.c */
     else if (agent->joins_later && link_is_up(agent->link))
         agent_join(agent);
 }

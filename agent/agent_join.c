@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This node offers itself for the next round, and waits for it. */
+/* This node joins the next round, and waits for START. */
 #include "agent/node/agent_private.h"
 
 void agent_send_join(struct agent *agent)
@@ -12,11 +12,11 @@ void agent_join(struct agent *agent)
     const struct agent_options *options = agent->options;
     struct ctrun_error err;
 
-    /* A rank of the next world would load an older checkpoint than the one that is on its way to the disk. */
+    /* A rank of the next world would load an older checkpoint than the one that is being written. */
     agent->joins_later = hold_is_busy(agent->hold); /* agent_hold.c joins then */
     if (agent->joins_later)
         return;
-    if (agent->drained_by != 0) { /* its round was stopped while the workers saved */
+    if (agent->drained_by != 0) { /* the round was stopped while the workers saved */
         agent_drained(agent);
         return;
     }

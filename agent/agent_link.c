@@ -7,7 +7,7 @@
 #include "agent/node/agent_private.h"
 #include "worker_sdk/wire/layout.h"
 
-/* Nothing here compares clocks of two machines, but people who read logs do. */
+/* No code compares clocks of two machines, but readers of logs do. */
 static void compare_clocks(struct agent *agent, uint64_t theirs_ns)
 {
     const int64_t seconds = ((int64_t)ct_wall_ns() - (int64_t)theirs_ns) / 1000000000;
@@ -20,8 +20,8 @@ static void compare_clocks(struct agent *agent, uint64_t theirs_ns)
             llabs(seconds), seconds > 0 ? "ahead of" : "behind");
 }
 
-/* The lease begins here. What the server has to know of this node is sent before JOIN, which agent_on_welcomed()
- * sends. */
+/* The lease begins here. Sends what the server has to know of this node before JOIN, which
+ * agent_on_welcomed() sends. */
 static void on_up(void *context, const struct ct_welcome *welcome)
 {
     struct agent *agent = context;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people change about the members of a live run: how many there may be, who leaves, and that all
- * start again. Asked by one agent for its ctrunctl, told to all whom it is about. */
+/* Changes that a user requests for the members of a live run: limits on the number of nodes, a
+ * drain of one node, a restart of all. One agent asks for its ctrunctl; the server informs all
+ * agents concerned. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

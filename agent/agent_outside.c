@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A node in the place of a lost one, before the others have taken in a rank of it: what fails here ends this node alone. */
+/* A node in the place of a lost node, before the other ranks have accepted one of its ranks: a
+ * failure here ends only this node. */
 #include <signal.h>
 
 #include "agent/loop/limits.h"

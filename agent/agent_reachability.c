@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Before workers start: the address of group rank 0 that works from this node; and where nodes could
- * meet on several networks, the proof that they do on that one.
+/* Before workers start: finds the address of group rank 0 that works from this node; and if nodes could
+ * connect on several networks, proves that the chosen one works.
  *
  *     agent_find_reachability ── rank 0 answers ──> a sample of the others, too ──> REACHABILITY, hold
  *                            │                        └── one does not ──> REACHABILITY with why, hold
  *                            └── nothing to prove                              │ REACHABILITY comes back
  *                                        └──────────> agent_start_workers <────┘
  *
- * Where the network was typed nobody holds: the sample is tried while the workers start and run, and
- * whom this node does not reach is a warning.
+ * If the user gave the network, no node holds: the sample is tried while the workers start and run, and
+ * a node that cannot be reached is a warning.
  *
- * A STOP ends it at any time. A server that says nothing holds nobody for longer than
+ * A STOP ends the search at any time. If the server does not answer, the workers start after
  * AGENT_HOLD_MS. */
 #include <errno.h>
 #include <unistd.h>
@@ -76,7 +76,7 @@ static void emit_cut(const struct agent *agent, const char *why)
     ct_event_end(&event);
 }
 
-/* Once said it counts for this round, also after a resume. */
+/* The result counts for the whole round, also after a resume. */
 void agent_send_reachability(struct agent *agent)
 {
     if (agent->reachability_sent.generation == agent->start.generation)
@@ -111,7 +111,8 @@ static void on_hold_over(void *context)
     start(agent, agent->local.length > 0 ? &agent->local : NULL);
 }
 
-/* All nodes reach what they have tried. Ignored when it is of another round, or when the workers no longer wait. */
+/* All nodes reach the addresses that they have tried. Ignored if the message is of another round,
+ * or if the workers no longer wait. */
 void agent_on_reachability(struct agent *agent, const struct ct_reachability *theirs)
 {
     if (!agent->is_held || theirs->generation != agent->start.generation)
@@ -155,8 +156,8 @@ static void find_peers(struct agent *agent)
 
 /* ---- Group rank 0 ------------------------------------------------------------------------ */
 
-/* Another address may work than that of START. Where networks must be proven, that is a failure of the network;
- * otherwise this node's workers get the address that works. */
+/* Another address than that of START may work. If networks must be proven, that is a failure of the
+ * network; otherwise this node's workers get the address that works. */
 static void on_found(void *context, const struct ct_addr *remote,
                      const struct ct_addr *local)
 {
@@ -178,7 +179,7 @@ static void on_found(void *context, const struct ct_addr *remote,
         find_peers(agent);
 }
 
-/* "node2 -> 10.77.0.11:29400 (rendezvous)": a network that is there is no dead cable. */
+/* "node2 -> 10.77.0.11:29400 (rendezvous)": shows that the network exists and is not a dead cable. */
 static void add_what_works(const struct agent *agent, struct ct_failure *failure)
 {
     struct ct_addr local, remote;
@@ -217,7 +218,7 @@ static void on_failed(void *context, const char *text, const char *tried)
         agent_report_failure(agent, &failure);
 }
 
-/* A name was typed as the master's address: it is where the rendezvous is. */
+/* The master's address was given as a name: that name is the rendezvous server's address. */
 static bool is_by_name(const struct agent *agent)
 {
     struct ct_addr addr;
@@ -243,7 +244,7 @@ void agent_find_reachability(struct agent *agent)
         agent->first_addr = list[0];
         reachability_find(agent->reachability, list, count, agent->start.master_host);
     } else if (agent->start.reach == CT_REACH_PROVE) {
-        agent->local = (struct ct_addr){0}; /* link-local, of an interface not known */
+        agent->local = (struct ct_addr){0}; /* link-local, interface not known */
         hold(agent, "");
     } else {
         start(agent, has_ends && is_by_name(agent) && !ct_addr_is_loopback(&local)

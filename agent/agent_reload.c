@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Other words for the workers, from the next round on: asked for by our ctrunctl, looked at when the server
- * offers them, taken when it says that all nodes can. */
+/* A new command for the workers, from the next round on: requested by our ctrunctl, checked when
+ * the server offers it, adopted when the server says that all nodes can. */
 #include <errno.h>
 
 #include "agent/node/agent_private.h"
@@ -65,8 +65,8 @@ static void emit(const struct agent *agent)
     ct_event_end(&event);
 }
 
-/* Where it cannot, this node has come later than the others, or has another file than when it was asked: it
- * cannot be of the next round with them. */
+/* If this node cannot take the command, it has come later than the others, or its file has changed
+ * since it was asked: it cannot be in the next round with them. */
 static void on_take(struct agent *agent, const struct ct_reload *message)
 {
     struct ctrun_error err;
@@ -114,7 +114,8 @@ void agent_on_reload(struct agent *agent, const struct ct_reload *message)
     }
 }
 
-/* Sent to a server that welcomes us: one that has begun anew knows only the command that its agents send. */
+/* Sent to each server that welcomes us: a server that was started anew knows only the command that
+ * its agents send. */
 void agent_send_reload(struct agent *agent)
 {
     struct ct_reload *reload = &agent->asked_reload;

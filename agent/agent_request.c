@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people ask of a run: signals, and ctrunctl. */
+/* Requests of a user to a run: signals, and ctrunctl. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -14,7 +14,8 @@ enum {
 
 /* ---- Signals ---------------------------------------------------------------------------- */
 
-/* The guard and a scheduler that signals every process of a step both deliver: one counts. */
+/* The guard and a scheduler that signals every process of a step may both deliver the same signal:
+ * it counts once. */
 static bool is_copy(struct agent *agent, int signal)
 {
     const uint64_t now_ms = ct_now_ms();
@@ -55,7 +56,7 @@ static void on_signal(void *context, int signal, pid_t sender)
     }
     if (is_copy(agent, signal))
         return;
-    if (agent->state == AGENT_ENDED) { /* all that is waited for is the disk */
+    if (agent->state == AGENT_ENDED) { /* only the disk is waited for */
         agent->interrupts += signal == SIGINT;
         if (agent->interrupts > 1)
             hold_cancel(agent->hold, "interrupted");
@@ -80,18 +81,17 @@ int agent_open_signals(struct agent *agent, struct ctrun_error *err)
 
     for (size_t i = 0; i < agent->options->signal_count && count < NSIG - 3; i++)
         list[count++] = agent->options->signals[i];
-    list[count++] = SIGUSR1; /* unless listed: only passed on */
+    list[count++] = SIGUSR1; /* unless it is listed: then it is only passed on */
     list[count++] = SIGUSR2;
     if (agent->options->workers.uses_pty)
-        list[count++] = SIGWINCH; /* to the guard, which our terminal knows */
+        list[count++] = SIGWINCH; /* the guard forwards it */
     rc = signals_open(&agent->signals, agent->loop, list, count, on_signal, agent);
     return rc < 0 ? ct_fail(err, rc, "signals: %s", strerror(-rc)) : 0;
 }
 
 /* ---- ctrunctl --------------------------------------------------------------------------- */
 
-/* All of these are called on the agent's loop and answer at once or by a ticket: nothing here
- * may wait. */
+/* All of these are called on the agent's loop and answer at once or by a ticket: none may block. */
 static int on_ctl_status(void *context, struct ct_buf *out, struct ctrun_error *err)
 {
     struct agent *agent = context;
@@ -136,7 +136,7 @@ static int on_ctl_why(void *context, struct ct_buf *out, struct ctrun_error *err
     return rc < 0 ? ct_fail(err, rc, "why: %s", strerror(-rc)) : 0;
 }
 
-/* A stock Python program dies of USR1, and who asks for its stacks does not want that. */
+/* USR1 ends a Python program that has no handler: a user who asks for stacks does not want that. */
 static int refuse_fatal(const struct agent *agent, int signal, int rank,
                         struct ctrun_error *err)
 {

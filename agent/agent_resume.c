@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A connection that broke and was made again: what this node is, and what may not have arrived.
- * Whatever is said twice counts once. */
+/* After a broken connection was made again: sends who this node is, and every message that may be
+ * lost. A message that arrives twice counts once. */
 #include "agent/node/agent_private.h"
 
 uint8_t agent_get_resume_state(void *context)
@@ -32,7 +32,7 @@ static void send_again(struct agent *agent)
         agent_send_stopped(agent);
 }
 
-/* START of a later round comes again by itself. */
+/* The server sends the START of a later round again by itself. */
 static void join_again(struct agent *agent, const struct ct_resumed *resumed)
 {
     if (resumed->generation > agent->start.generation)

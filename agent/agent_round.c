@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rounds: what the server says of them, and what workers do. What happens when the last worker of
- * a round is gone is decided when its stop begins or is overruled: enum agent_after. */
+/* The rounds: messages of the server about them, and the ends of workers. enum agent_after says
+ * what follows when the last worker of a round is gone: it is set when the stop begins, and a later
+ * event may change it. */
 #include <signal.h>
 #include <string.h>
 
@@ -27,7 +28,7 @@ void agent_on_start(struct agent *agent, const struct ct_start *start)
         agent_fail(agent, &err);
         return;
     }
-    /* The last lines of the round before have its ranks. */
+    /* The last lines of the previous round have that round's ranks. */
     agent_flush_dedup(agent, false);
     agent->start = *start;
     memset(&agent->stop, 0, sizeof agent->stop);
@@ -54,10 +55,11 @@ static void on_started(void *context)
 
     agent_bill_end_phase(agent, BILL_START);
     if (agent->start.is_new)
-        agent_send_still(agent); /* the others do not wait for our workers */
+        agent_send_still(agent); /* the other nodes do not wait for our workers */
 }
 
-/* Not in a round that is about to be stopped: asked to save and end, or a rank is stuck. */
+/* Not in a round that is about to be stopped: the workers were asked to save and end, or a rank is
+ * stuck. */
 static bool restarts_alone(void *context, const struct ct_failure *failure)
 {
     const struct agent *agent = context;
@@ -68,8 +70,8 @@ static bool restarts_alone(void *context, const struct ct_failure *failure)
            options->restarts_alone(options->context, &agent->start, failure);
 }
 
-/* This process was stopped for longer than its lease, and the guard has killed the workers. That is no failure of
- * theirs; a world without this node may run. */
+/* This process was stopped for longer than its lease, and the guard has killed the workers. The
+ * workers have not failed; a world without this node may run. */
 static void on_fenced(void *context)
 {
     struct agent *agent = context;
@@ -93,7 +95,7 @@ static void on_success(void *context)
 
     if (agent->drained_by != 0)
         agent_drained(agent); /* they left early because we asked them to: no success */
-    else if (agent_is_outside(agent)) /* as many as may be started again have failed */
+    else if (agent_is_outside(agent)) /* the limit of restarts is used up */
         agent_stop_outside(agent, "none of them runs");
     else
         agent_stop(agent, AFTER_SUCCEED, SIGTERM, AGENT_ORPHAN_MS, name_success(agent));
@@ -101,11 +103,11 @@ static void on_success(void *context)
 
 /* ---- The end of a round ----------------------------------------------------------------- */
 
-/* Nothing runs here any more; continues as soon as the server has said how. */
+/* No worker runs here any more; continues as soon as the server has said how. */
 static void leave_round(struct agent *agent)
 {
     if (agent->stop.reason == 0 || agent->state != AGENT_STOPPING || !agent->is_gone)
-        return; /* link lost meanwhile, or its STOP is on the way */
+        return; /* link lost meanwhile, or the server's STOP is on the way */
     if (!agent->stop.is_final)
         agent_join_later(agent);
 }
@@ -125,7 +127,7 @@ static void succeed(struct agent *agent)
     agent_send_succeeded(agent);
 }
 
-/* A process in the kernel's hands: the node is not fit for another round. */
+/* The kernel does not release a process: this node cannot run another round. */
 static void give_up(struct agent *agent)
 {
     const struct ct_stopped *stopped = &agent->stopped;
@@ -152,8 +154,8 @@ static void give_up(struct agent *agent)
     agent_fail(agent, &err);
 }
 
-/* The last worker is gone, and nothing is left that the guard would have to end.
- * What follows may start the next ones before it returns. */
+/* The last worker is gone, and the guard has no process left to end. The next workers may have been
+ * started when this returns. */
 static void on_gone(void *context, int survivors)
 {
     struct agent *agent = context;
@@ -169,7 +171,7 @@ static void on_gone(void *context, int survivors)
     switch (agent->after) {
     case AFTER_SUCCEED: succeed(agent); break;
     case AFTER_REJOIN: finish_round(agent); break;
-    case AFTER_RETURN: break; /* gone on */
+    case AFTER_RETURN: break; /* continued */
     case AFTER_END:
         agent_emit_round(agent, "round_stopped");
         if (agent->result->error.code == 0)
@@ -179,8 +181,8 @@ static void on_gone(void *context, int survivors)
     }
 }
 
-/* Ranks that are in a collective with a lost node cannot get out of it by themselves, and would
- * spend on it the grace that they may need to save. */
+/* Ranks in a collective with a lost node cannot leave it by themselves, and would lose there the
+ * grace time that they need to save. */
 static void send_loss(struct agent *agent)
 {
     const struct ct_failure *loss = &agent->stop.cause;
@@ -193,7 +195,7 @@ static void send_loss(struct agent *agent)
     worker_socket_send_loss(agent->worker_socket, text);
 }
 
-/* The second STOP: what follows from the failure that the first one named. */
+/* The second STOP: what the server decided after the failure that the first one named. */
 static void on_decision(struct agent *agent, const struct ct_stop *message)
 {
     agent->stop = *message;
@@ -206,7 +208,7 @@ static void on_decision(struct agent *agent, const struct ct_stop *message)
         send_loss(agent);
 }
 
-/* Where all are asked at once they may still save together. */
+/* If all workers are asked at once, they may still save together. */
 static void stop_round(struct agent *agent, const struct ct_stop *message)
 {
     static const char why[] = "the round is stopped";
@@ -216,7 +218,7 @@ static void stop_round(struct agent *agent, const struct ct_stop *message)
         message->reason == CT_STOP_NETWORK)
         agent_stop(agent, AFTER_REJOIN, SIGTERM, options->grace_ms, why);
     else {
-        agent_save_calls(agent); /* while they stand where they are */
+        agent_save_calls(agent); /* while the ranks are still where they were */
         agent_stop_survivors(agent, AFTER_REJOIN, options->survivor_grace_ms,
                              options->grace_ms, why);
     }
@@ -229,7 +231,7 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
 {
     if (message->generation == agent->start.generation &&
         agent->stop.reason == CT_STOP_UNDECIDED && agent->state != AGENT_ENDED) {
-        if (message->reason != CT_STOP_UNDECIDED) /* else we had it before a break */
+        if (message->reason != CT_STOP_UNDECIDED) /* else it came before a break */
             on_decision(agent, message);
         return;
     }
@@ -270,12 +272,12 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
     case AGENT_SUCCEEDED:
         agent_set_state(agent, AGENT_STOPPING, "the round is stopped");
         agent->after = AFTER_REJOIN;
-        agent_bill_end_phase(agent, BILL_STOP); /* before it began */
+        agent_bill_end_phase(agent, BILL_STOP); /* no worker was left to stop */
         finish_round(agent);
         break;
     case AGENT_CONNECTING:
     case AGENT_JOINING:
-    case AGENT_ENDED: break; /* of a round that we have left */
+    case AGENT_ENDED: break; /* of a round that this node has left */
     }
 }
 

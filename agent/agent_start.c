@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Starts the workers of a round and what watches them.
+/* Starts the workers of a round and their watchers.
  *
  * The order matters. The fence is armed before the first worker runs: if this process is stopped in between, the guard
  * ends the workers. Before there are any, the watchers forget the previous round and the worker socket admits the new

@@ -104,7 +104,7 @@ static int add_workers(struct ct_buf *out, const struct report *report)
         const struct worker *worker = worker_group_worker(group, i);
 
         if (worker->state == WORKER_NEW)
-            continue; /* of no round yet */
+            continue; /* not in a round yet */
         if (!is_first)
             rc = ct_buf_printf(out, ",");
         is_first = false;
@@ -127,7 +127,7 @@ static int add_waiting(struct ct_buf *out, const struct ct_waiting *waiting)
     return rc < 0 ? rc : ct_buf_printf(out, "}");
 }
 
-/* What the run's own etcd is good for, now. */
+/* How many losses of a node the run's own etcd survives now. */
 static int add_ha(struct ct_buf *out, const struct report *report)
 {
     const struct ct_ha_plan *plan = report->ha_plan;
@@ -137,7 +137,7 @@ static int add_ha(struct ct_buf *out, const struct report *report)
                          report->is_linked ? plan->survives : 0);
 }
 
-/* Of a node with its name, of a rank without. */
+/* `name` NULL: a rank; else a node. */
 static int add_straggler(struct ct_buf *out, const char *name,
                          const struct straggler_report *late)
 {
@@ -156,7 +156,7 @@ static int add_straggler(struct ct_buf *out, const char *name,
     return rc < 0 ? rc : ct_buf_printf(out, "}");
 }
 
-/* What the workers run since then, or will from the next round on. */
+/* The command that workers run since the reload, or will run from the next round on. */
 static int add_reload(struct ct_buf *out, const struct report *report)
 {
     int rc = ct_buf_printf(out, ",\"reload\":{\"number\":%llu,\"is_used\":%s",

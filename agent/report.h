@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `ctrunctl status` is told of this node, as one JSON object (ctrunctl(1) lists its keys). */
+/* The status of this node for `ctrunctl status`, as one JSON object (ctrunctl(1) lists its keys). */
 #pragma once
 
 #include "agent/agent.h"
@@ -10,7 +10,7 @@ struct report {
     const struct agent_options *options;
     const char *state;
     const struct ct_start *start;     /* generation 0: no round yet */
-    const struct ct_waiting *waiting; /* max_nodes 0: nobody is waited for */
+    const struct ct_waiting *waiting; /* max_nodes 0: no node is waited for */
     const struct worker_group *group;
     uint64_t born_ms;
     const struct ct_ha_plan *ha_plan;         /* epoch 0: none came */
@@ -22,5 +22,5 @@ struct report {
     uint32_t min_nodes, max_nodes;            /* 0: those of the options */
 };
 
-/* Appends it. 0, -ENOBUFS, -ENOMEM. */
+/* Appends the JSON. 0, -ENOBUFS, -ENOMEM. */
 int report_format(struct ct_buf *out, const struct report *report);

@@ -14,25 +14,26 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/cond.h"
 
-/* Belongs to two threads. Who comes second under the mutex frees it: the caller when
- * the job came back in time, else the thread, and the job with it. */
+/* Shared by two threads. The second one to take the mutex frees the call: the caller if the job
+ * returned in time, else the thread, which frees the job, too. */
 struct call {
     pthread_mutex_t mutex;
     pthread_cond_t done;
     bool is_done;
-    bool is_left; /* nobody waits any more: the thread cleans up */
+    bool is_left; /* the caller has stopped waiting: the thread frees job and call */
     void (*fn)(void *job);
     void (*free_job)(void *job);
     void *job;
 };
 
-/* Calls that nobody waits for and that are not back. While there is one no other is begun: a file
- * system that hangs would take a thread of each. Locked behind the mutex of a call. */
+/* Calls that have not returned and whose callers have stopped waiting. While there is such a
+ * call, no other call starts: else a hung file system would occupy one thread per call. Lock
+ * order: the mutex of a call, then this one. */
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t are_back;
     int count;
-    uint64_t began_ms; /* the first of them */
+    uint64_t began_ms; /* when the first of them began */
 } out = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static void init_out(void)
@@ -59,7 +60,7 @@ static void take_from_out(void)
     pthread_mutex_unlock(&out.mutex);
 }
 
-/* False: they have lasted for longer than that. */
+/* Waits until none of them is left. False: the first one has lasted for longer than timeout_ms. */
 static bool await_out(uint64_t timeout_ms)
 {
     bool are_back;
@@ -91,8 +92,7 @@ static struct call *create(void)
     return call;
 }
 
-/* is_left is read under the mutex: without it the caller may have freed the call by
- * the next line. */
+/* is_left is read under the mutex: after the unlock the caller may have freed the call already. */
 static void *run(void *context)
 {
     struct call *call = context;
@@ -130,8 +130,8 @@ int blocking_call_start(void *(*fn)(void *job), void *job)
     return -rc;
 }
 
-/* The call is added to `out` before its mutex is released, so that the thread cannot take it
- * from there first. */
+/* The call is counted in `out` before its mutex is released, so that the thread cannot uncount
+ * it first. */
 static bool wait_for(struct call *call, uint64_t timeout_ms)
 {
     const uint64_t began_ms = ct_now_ms();
@@ -164,8 +164,7 @@ int blocking_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
         call->free_job = free_job;
         call->job = job;
     }
-    if (!call ||
-        blocking_call_start(run, call) < 0) { /* no thread to be had: at our own risk */
+    if (!call || blocking_call_start(run, call) < 0) { /* no thread: fn may hang here */
         fn(job);
         if (call)
             destroy(call);
@@ -186,7 +185,7 @@ struct look {
     } list[];
 };
 
-/* File systems that take the time from this kernel. */
+/* Local file systems: their files get times from this kernel's clock. */
 static bool is_local(const char *path)
 {
     struct statfs fs;

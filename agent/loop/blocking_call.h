@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls that a hung file system would never let return, made on a thread of their own. */
+/* Calls that may block forever on a hung file system, each made on its own thread with a time
+ * limit. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Calls fn(job) and waits for it. 0: it is done, and job is the caller's again. -ETIMEDOUT: it
- * is not back after timeout_ms; the thread keeps job and calls free_job(job) when it is. As
- * long as one such is out, the next waits for it to come back, until it has lasted for timeout_ms
- * of the next; then that is not made at all: free_job(job) and -ETIMEDOUT. So many of them cost
- * the time of the longest. job is on the heap. Any thread. */
+/* Calls fn(job) on a thread and waits for it. 0: fn has returned, and job is the caller's again.
+ * -ETIMEDOUT: fn has not returned after timeout_ms; the thread keeps job and calls free_job(job)
+ * when fn returns. While such a call has not returned, the next blocking_call() waits for its
+ * end; if the older call has then lasted for longer than the timeout_ms of the next one, fn is
+ * not called: free_job(job) and -ETIMEDOUT. So many calls on a hung file system cost the time of
+ * the longest. job is on the heap. Any thread. */
 int blocking_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
                   uint64_t timeout_ms);
-/* Calls fn(job) on a thread of its own and returns at once; fn sees to job's end. 0, or a
- * negative errno when no thread was to be had. */
+/* Calls fn(job) on its own thread and returns at once; fn owns job. 0, or a negative errno when
+ * no thread can be created. */
 int blocking_call_start(void *(*fn)(void *job), void *job);
 /* A file to look for. */
 struct blocking_file {
     const char *path; /* borrowed for the call; NULL: no file */
     bool is_there;
-    uint64_t written_ns; /* by this host's clock; 0: another clock's, as on NFS */
+    uint64_t written_ns; /* by this host's clock; 0: by another clock, as on NFS */
 };
-/* Looks for all of them in one such call. After timeout_ms none counts as there. */
+/* Looks for all files in one blocking_call(). On a timeout every file counts as absent. */
 void blocking_call_find_files(struct blocking_file *files, int count,
                               uint64_t timeout_ms);

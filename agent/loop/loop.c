@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libuv asks for a handle to live until its close callback; here each handle is an object of
- * its own on the heap, so that the objects of the agent can go at once. */
+/* libuv needs a handle to live until its close callback; so each handle is a heap object of its
+ * own, and the agent can free its own objects at once. */
 #include "agent/loop/loop.h"
 
 #include <errno.h>
@@ -45,7 +45,7 @@ int loop_create(struct loop **out)
 
 void loop_run(struct loop *loop)
 {
-    (void)uv_run(&loop->uv, UV_RUN_DEFAULT); /* says only whether handles are left */
+    (void)uv_run(&loop->uv, UV_RUN_DEFAULT); /* returns only whether handles are left */
 }
 
 void loop_stop(struct loop *loop)
@@ -59,8 +59,8 @@ int loop_destroy(struct loop *loop)
 
     if (!loop)
         return 0;
-    (void)uv_run(&loop->uv, UV_RUN_NOWAIT); /* a stop that was asked for twice */
-    (void)uv_run(&loop->uv, UV_RUN_NOWAIT); /* close callbacks */
+    (void)uv_run(&loop->uv, UV_RUN_NOWAIT); /* a second uv_stop() may be pending */
+    (void)uv_run(&loop->uv, UV_RUN_NOWAIT); /* run the close callbacks */
     rc = uv_loop_close(&loop->uv);
     if (rc == 0)
         free(loop);
@@ -87,7 +87,7 @@ struct loop_watch *loop_watch_open(struct loop *loop, int fd, loop_watch_fn *fn,
 {
     struct loop_watch *watch = ct_zalloc(sizeof *watch);
 
-    /* The descriptor is taken in any case: callers need no other way out. */
+    /* fd is closed on failure, too: callers need no second error path. */
     if (!watch || uv_poll_init(&loop->uv, &watch->poll, fd) < 0) {
         free(watch);
         close(fd);
@@ -159,7 +159,7 @@ struct loop_timer *loop_timer_open(struct loop *loop, loop_timer_fn *fn, void *c
 void loop_timer_set(struct loop_timer *timer, uint64_t delay_ms)
 {
     uv_update_time(
-        timer->timer.loop); /* the callback that sets it may have run for long */
+        timer->timer.loop); /* the callback that calls this may have run for long */
     (void)uv_timer_start(&timer->timer, on_timeout, delay_ms, 0);
 }
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A handler may run on any thread, between any two instructions: it only writes what came into
- * a pipe. When the pipe is full a wake-up is under way already; then a SIGCHLD may be dropped,
- * since whoever is woken reaps all children.
+/* A handler may run on any thread, between any two instructions: it only writes the signal to a
+ * pipe. When the pipe is full a wake-up is under way already; then a SIGCHLD may be dropped,
+ * since the wake-up reaps all children.
  *
- * A scheduler that wants a job to end says so several times. What comes when the loop is over
- * must not take the exit code and the last files from a run that ends anyway, nor may an end that
- * hangs be deaf: such signals are ignored for a while. */
+ * A scheduler that ends a job sends its signal several times. After the end of the loop a signal
+ * must not kill the process before it has written its last files and returned its exit code; but
+ * a process that hangs at its end must stay killable. So such signals are ignored only for a
+ * while. */
 #include "agent/loop/signals.h"
 
 #include <errno.h>
@@ -30,7 +31,7 @@ struct signals {
     sigset_t caught;
 };
 
-static volatile int pipe_write = -1; /* the handler has no other way to find it */
+static volatile int pipe_write = -1; /* the handler can find it only here */
 static volatile uint64_t late_until_ms;
 
 static void on_signal(int signal, siginfo_t *info, void *ucontext)

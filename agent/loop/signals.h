@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Signals of the agent process, as callbacks on its loop, with the pid of who sent them.
+/* Signals of the agent process, as callbacks on its loop, with the pid of the sender.
  *
- * One set at a time in a process. A signal that was ignored when we came (nohup) stays so. */
+ * One set at a time in a process. A signal that was ignored at our start (nohup) stays ignored. */
 #pragma once
 
 #include <stddef.h>
@@ -17,6 +17,6 @@ typedef void signals_fn(void *context, int signal, pid_t sender);
 /* Catches `list` and SIGCHLD. 0, or a negative errno. */
 int signals_open(struct signals **out, struct loop *loop, const int *list, size_t count,
                  signals_fn *fn, void *context);
-/* For a process that ends soon: what was caught does nothing for SIGNALS_LATE_MS more, and what it
- * does by default from then on. */
+/* NULL: signals_release(). For a process that ends soon: caught signals are ignored for SIGNALS_LATE_MS more; after that,
+ * they have their default action. */
 void signals_close(struct signals *signals);
