@@ -15,7 +15,7 @@
 
 enum {
     /* Ports by job lie below Linux's ephemeral range (32768) and above what services use, so
-     * that neither a passing client nor a daemon is likely to have one. */
+     * that neither a client's socket nor a daemon is likely to use one. */
     PORT_FIRST = 20000,
     PORT_SPAN = 9000,
     PORT_STRIDE = 2251, /* prime: the candidates of neighbouring jobs do not coincide */
@@ -149,7 +149,8 @@ int batch_task_index(const struct batch_place *place)
     return index;
 }
 
-/* A worker for each task of a node is asked for: as many as there are, or as there are GPUs. */
+/* True when --nproc-per-node asks for one worker a task: the number of tasks of each node, gpu or
+ * auto. */
 static bool is_one_a_task(const struct batch_place *place, const char *nproc)
 {
     uint64_t count;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a batch system put us, from its environment alone: no scontrol, no squeue, no name
- * server. One slurm.c, batch_pbs.c, ... a system, each a pure reader of variables and, where the
- * system keeps its list in one, of a file; batch_find() of batch_systems.h asks them in turn.
+/* This node's place in the job of a batch system, from the environment alone: no scontrol, no
+ * squeue, no name server. Each system has one file (slurm.c, batch_pbs.c, ...), a pure reader of
+ * variables and, where the system keeps its host list in a file, of that file; batch_find() of
+ * batch_systems.h asks them in turn.
  *
  * A *task* is one copy of ctrun that the system (srun, mpirun, pbsdsh, ...) started. Several
  * tasks a node have three shapes, the same on every node of the job:
@@ -21,24 +22,24 @@
 #include "launcher/options/option.h"
 
 enum {
-    BATCH_PORTS = 4, /* how many a job may try: the first may be taken on its host */
+    BATCH_PORTS = 4,                /* that a job may try: the first may be in use */
     BATCH_FILE_MAX_BYTES = 8 << 20, /* 65536 hosts with long names */
 };
 
 struct batch_place {
     const char *system; /* "Slurm"; static */
     char job[128];      /* "job 4 step 0"; for people */
-    char run_id[128];   /* the same on every node, and of no other start of the job */
+    char run_id[128];   /* the same on every node, another for each start of the job */
     struct hostlist
-        nodes; /* in node-id order; owned. Where only --nnodes tells how many there
-                              are (has_size false), the first alone */
+        nodes; /* in node-id order; owned. The first node alone where only --nnodes
+                              tells how many there are (has_size false) */
     bool has_size;
     int *tasks;                  /* of each of `nodes`; owned */
     int node_id;                 /* our index among the nodes */
-    int local_id;                /* which of its tasks we are */
+    int local_id;                /* our index among the tasks of our node */
     uint16_t ports[BATCH_PORTS]; /* candidates, the same on every node */
     uint32_t requeues;           /* earlier starts of this job */
-    int task_gpus; /* that each task has for itself and no other sees; 0: none, or not told */
+    int task_gpus;               /* that each task alone sees; 0: none, or not known */
 };
 
 struct batch_source {
@@ -78,8 +79,8 @@ int batch_number(const struct batch_source *from, const char *name, int *out,
 /* As many tasks on each of the nodes. 0, -ENOMEM. */
 int batch_set_tasks(struct batch_place *place, int tasks);
 /* The hosts that a batch system has given to the job, each once, in its order: PBS's node file,
- * LSF's or Slurm's list. `id` becomes "pbs-123"; it is empty, and no host is listed, where there
- * is no job. CTRUN_E_BAD_ENVIRONMENT. */
+ * LSF's or Slurm's list. `id` becomes "pbs-123"; outside a job `id` and the list are
+ * empty. CTRUN_E_BAD_ENVIRONMENT. */
 int batch_hosts_list(struct hostlist *out, char *id, size_t size,
                      const struct batch_source *from, struct ctrun_error *err);
 /* True when both name one machine, with or without their domains. */

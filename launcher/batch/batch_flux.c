@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Flux tells a task its rank and its place on the node, and how many tasks and nodes there are
- * (flux-environment(7)); which nodes, only `flux getattr hostlist` would say. */
+ * (flux-environment(7)). Only `flux getattr hostlist` has the names of the nodes. */
 #include <errno.h>
 
 #include "launcher/batch/batch.h"

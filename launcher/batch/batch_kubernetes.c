@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pod of a Kubernetes Job with completionMode Indexed: its index is in the environment, its
- * name is JOB-INDEX. How many there are is not told: --nnodes is. Where the Job has a headless
- * service (spec.subdomain), /etc/hosts has the pod's name in it, and so that of pod 0. */
+/* A pod of a Kubernetes Job with completionMode Indexed: its index is in the environment, its name
+ * is JOB-INDEX. The number of pods is not there: --nnodes gives it. Where the Job has a headless
+ * service (spec.subdomain), /etc/hosts has the pod's full name, from which that of pod 0
+ * follows. */
 #include <errno.h>
 
 #include "launcher/batch/batch.h"
@@ -65,6 +66,6 @@ int batch_kubernetes_read(struct batch_place *out, const struct batch_source *fr
                     (int)(base < 90 ? base - 1 : 90), pod);
     rc = batch_check(out, 0, err);
     out->ports[0] =
-        29400; /* a pod has an address of its own: what torchrun users open */
+        29400; /* a pod has its own address: the port that torchrun users open */
     return rc < 0 ? rc : 1;
 }

@@ -45,7 +45,7 @@ static int read_slots(struct batch_place *out, const struct batch_source *from,
     return 0;
 }
 
-/* Task `index` of all, counted over the slots. False: there are fewer. */
+/* Finds the place of task `index`, counted over all slots. False: there are fewer. */
 static bool place_by_slots(struct batch_place *out, int index)
 {
     for (size_t i = 0; i < out->nodes.count; i++) {

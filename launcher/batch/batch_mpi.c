@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mpirun, mpiexec and jsrun tell a task its rank and how many there are, here and in all, but
- * not on which hosts: that is what the batch system around them knows, if there is one. */
+/* mpirun, mpiexec and jsrun tell a task its rank and the number of tasks, on this node and in all,
+ * but not the hosts: only the batch system around them, if there is one, knows those. */
 #include <errno.h>
 
 #include "launcher/batch/batch.h"

@@ -11,8 +11,8 @@
 
 static const char blanks[] = " \t\r\n";
 
-/* Which host of `nodes` has line `slot` of the file, and whether it is the first of its. -1:
- * the file has fewer lines. */
+/* Which host of `nodes` is on line `slot` of the file, and whether that is the host's first line.
+ * -1: the file has fewer lines. */
 static int find_slot(const struct batch_place *place, const char *text, int slot,
                      bool *is_first)
 {

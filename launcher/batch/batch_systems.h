@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All batch systems: each one's reader, and what is asked of whichever started us. Pure. */
+/* All batch systems: the reader of each, and questions to the one that started us. Pure. */
 #pragma once
 
 #include "launcher/batch/batch.h"

@@ -28,7 +28,7 @@ int hostlist_add(struct hostlist *list, const char *name)
 
     if (list->count == HOSTLIST_NAMES_MAX || bytes > HOSTLIST_BYTES_MAX - list->bytes)
         return -E2BIG;
-    if ((list->count & (list->count - 1)) == 0) { /* a power of two: full */
+    if ((list->count & (list->count - 1)) == 0) { /* full at each power of two */
         names = ct_realloc_array(list->names, list->count ? list->count * 2 : 1,
                                  sizeof *names);
         if (!names)
@@ -42,7 +42,7 @@ int hostlist_add(struct hostlist *list, const char *name)
     return 0;
 }
 
-/* Reads digits; returns the position behind them, NULL when there are none or too many. */
+/* Reads digits; returns the position after them, NULL when there are none or too many. */
 static const char *read_number(const char *at, uint64_t *value, int *width)
 {
     char digits[NUMBER_MAX_DIGITS + 1];
@@ -67,7 +67,7 @@ static const char *skip_blanks(const char *at)
     return at;
 }
 
-/* "3" or "007-9"; returns the position behind it, NULL when it is neither. */
+/* "3" or "007-9"; returns the position after it, NULL when it is neither. */
 static const char *read_range(const char *at, uint64_t *first, uint64_t *last,
                               int *width)
 {
@@ -84,7 +84,7 @@ static const char *read_range(const char *at, uint64_t *first, uint64_t *last,
 
 static int expand(struct expansion *it, const char *at, size_t length);
 
-/* `at` is behind '['. Every number of the ranges, each with every rest of the item. */
+/* `at` is after '['. Expands each number of the ranges with the rest of the item. */
 static int expand_ranges(struct expansion *it, const char *at, size_t length)
 {
     const char *close = memchr(at, ']', (size_t)(it->end - at));
@@ -117,7 +117,7 @@ static int expand_ranges(struct expansion *it, const char *at, size_t length)
     return at == close ? 0 : -EINVAL;
 }
 
-/* `length` bytes of the name are made; `at` is what follows in the item. */
+/* `length` bytes of the name are made; `at` is the rest of the item. */
 static int expand(struct expansion *it, const char *at, size_t length)
 {
     const char *bracket = memchr(at, '[', (size_t)(it->end - at));
@@ -130,7 +130,7 @@ static int expand(struct expansion *it, const char *at, size_t length)
     if (bracket)
         return expand_ranges(it, bracket + 1, length + prefix);
     if (prefix && at > it->begin)
-        return -EINVAL; /* a suffix behind a bracket is not in Slurm's grammar */
+        return -EINVAL; /* a suffix after a bracket is not in Slurm's grammar */
     return hostlist_add(it->list, it->name);
 }
 
@@ -202,7 +202,7 @@ static struct numbered cut(const char *name)
     return out;
 }
 
-/* b is what a range that begins at a's width has behind a: 09-10, 9-10, but not 09-010. */
+/* True when b follows a in a range that begins with a's width: 09-10, 9-10, but not 09-010. */
 static bool continues(struct numbered a, struct numbered b)
 {
     char next[NUMBER_MAX_DIGITS + 2];

@@ -20,8 +20,8 @@ bool nested_is_in_task(char *const *env, const char *run_id)
         return false;
     if (task)
         return strcmp(task, run_id) == 0;
-    /* torchrun does not tell; that it was started by another task than we is unlikely. A ctrun
-     * would have reported: it was no task, and we are one that its worker has started. */
+    /* torchrun does not set that variable; we assume that it runs in this same task. A ctrun sets
+     * it when it is a task: the ctrun around us is none, and its worker has started us as one. */
     return !ct_env_find(env, CT_ENV_GENERATION);
 }
 

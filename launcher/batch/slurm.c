@@ -78,7 +78,7 @@ uint32_t slurm_kill_wait(const char *conf)
             continue;
         memcpy(number, at, digits);
         number[digits] = '\0';
-        (void)ct_parse_u64(number, 0, KILL_WAIT_MAX_S, &found); /* else as it was */
+        (void)ct_parse_u64(number, 0, KILL_WAIT_MAX_S, &found); /* else unchanged */
     }
     return (uint32_t)found;
 }
@@ -169,7 +169,7 @@ static int read_numbers(struct batch_place *out, const struct batch_source *from
     return 0;
 }
 
-/* "gpu:per_task:1", as the node's daemon or srun tells the task. */
+/* "gpu:per_task:1", as slurmd or srun tells the task. */
 static int read_task_gpus(const struct batch_source *from)
 {
     static const char *const names[] = {"SLURMD_TRES_BIND", "SLURM_TRES_BIND",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slurm's place for us.
+/* This node's place in a job of Slurm.
  *
  * Inside a step (srun) the step's variables count, not the job's: `srun -N2` in a job of three
  * nodes is a run of two. A batch script or salloc's shell is no step: SLURM_STEP_ID is not set,
@@ -23,7 +23,7 @@ uint32_t slurm_kill_wait(const char *conf);
  * srun; 0: anywhere else. */
 int slurm_nodes_without_step(const struct batch_source *from);
 
-/* What holds in a batch script, too: seconds between Slurm's SIGTERM and its SIGKILL (0: not in
+/* Valid in a batch script as well: seconds between Slurm's SIGTERM and its SIGKILL (0: not in
  * a job, or its configuration cannot be read), and when the job's time is over (0: not known). */
 uint32_t slurm_grace(const struct batch_source *from);
 int64_t slurm_end(const struct batch_source *from);
