@@ -33,7 +33,7 @@ int64_t config_time_left(const struct config *config)
     return config->stop.end_s && left > 0 ? left : 0;
 }
 
-/* ---- What comes with a later version: said in one line, never ignored ---------------- */
+/* ---- Options of a later version: refused in one line, never ignored ------------------ */
 
 static int refuse_unsupported(const struct options *options, struct ctrun_error *err)
 {
@@ -67,7 +67,7 @@ static void warn_environment(const struct config *config, const struct options *
                 "started",
                 health);
     if (!host_slot_get()->is_given &&
-        !config->run.task.is_quiet) { /* others have said it */
+        !config->run.task.is_quiet) { /* others print these */
         env_names_warn(config->env);
         if (config->rdzv.worker_serves && config->stop.survive_ms &&
             config->run.nodes.max > 1)
@@ -80,7 +80,7 @@ static void warn_environment(const struct config *config, const struct options *
 
 /* ---- Sizes and names ----------------------------------------------------------------- */
 
-/* What we may use, what Slurm has given us, what is there. */
+/* The GPUs of CUDA_VISIBLE_DEVICES, else as many as Slurm has given, else all. */
 static int count_gpus(const void *context)
 {
     char *const *env = *(char *const *const *)context;
@@ -113,7 +113,7 @@ static int resolve_sizes(struct config *out, const struct options *options,
     if (rc == 0)
         rc = config_roles_resolve(out, options, err);
     if (rc == 0 && out->run.roles.count == 0 &&
-        !nproc_list_is(nproc)) /* else once our place is known */
+        !nproc_list_is(nproc)) /* else set once our place is known */
         rc = nproc_parse(nproc, &source, &out->run.nproc, err);
     if (rc < 0)
         return rc;
@@ -172,7 +172,7 @@ static int resolve_list(struct config *out, const struct options *options,
     return 0;
 }
 
-/* A run id of the batch system wins over a random one; one that was typed wins in rdzv_batch.c,
+/* A run id of the batch system wins over a random one; a typed run id wins in rdzv_batch.c,
  * which then makes none. */
 static int resolve_names(struct config *out, const struct options *options,
                          struct ctrun_error *err)
@@ -227,9 +227,9 @@ static int resolve_unit(struct config *out, const struct options *options,
     return 0;
 }
 
-/* Around the resolver of the rendezvous, which a batch system decides together with this node's
- * part: it changes sizes (static waits for all nodes, a batch system knows them) and the place. A
- * list of --nproc-per-node needs the place. */
+/* Resolves the run before and after the rendezvous: rdzv_resolve() may change the sizes (static
+ * waits for all nodes, a batch system knows them) and sets this node's place, which a list of
+ * --nproc-per-node needs. */
 static int resolve_run(struct config *out, const struct options *options,
                        struct ctrun_error *err)
 {
@@ -245,8 +245,8 @@ static int resolve_run(struct config *out, const struct options *options,
     return resolve_unit(out, options, err);
 }
 
-/* One resolver for each part. What is bound to CPUs needs the number of workers, programs come
- * last. After a failure config_deinit() frees what was made. */
+/* One resolver for each part. Binding to CPUs needs the number of workers; programs come last.
+ * After a failure config_deinit() frees the parts that were made. */
 int config_resolve(struct config *out, const struct options *options, char *const *env,
                    struct ctrun_error *err)
 {

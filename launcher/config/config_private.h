@@ -5,7 +5,7 @@
 
 #include "launcher/config/config.h"
 
-/* config_roles.c: several programs in one job. Sizes and names; then, last, what they are. */
+/* config_roles.c: several programs in one job. Sizes and names first; programs last. */
 int config_roles_resolve(struct config *out, const struct options *options,
                          struct ctrun_error *err);
 int config_roles_find_programs(struct config *out, const struct options *options,

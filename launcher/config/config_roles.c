@@ -47,7 +47,7 @@ static int take_spec(struct config *out, const char *text, struct ctrun_error *e
     return 0;
 }
 
-/* All that were typed, or else the one text of environment or file. */
+/* All --role-restarts that were typed, or else the one of the environment or the file. */
 static int resolve_restarts(struct config *out, const struct options *options,
                             struct ctrun_error *err)
 {

@@ -68,7 +68,7 @@ static int read_endpoints(struct etcd_config *out, const char *text, int *is_tls
 
 /* ---- Files and secrets --------------------------------------------------------------- */
 
-/* The first of the names that is given; each is good. */
+/* The value of the first of `names` that is given. */
 static int read_file_name(char *dst, const struct rdzv_conf *conf,
                           const char *const *names, struct ctrun_error *err)
 {

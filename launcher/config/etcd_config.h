@@ -25,7 +25,7 @@ enum {
     ETCD_PORT = 2379,
     ETCD_SECRET_MAX = 256,
     ETCD_PREFIX_MAX = 256,
-    ETCD_LEASE_TTL_S = 3, /* how long a dead host's place stays taken */
+    ETCD_LEASE_TTL_S = 3, /* how long a dead server stays elected */
     ETCD_LEASE_TTL_MAX_S = 3600,
     ETCD_TIMEOUT_MS = 60000, /* torchrun's read_timeout */
 };
@@ -49,7 +49,7 @@ struct etcd_config {
 int etcd_config_read(struct etcd_config *out, const char *endpoints,
                      const struct rdzv_conf *conf, const char *user,
                      const char *password, struct ctrun_error *err);
-/* Forgets the password. */
+/* Erases the password from memory. */
 void etcd_config_wipe(struct etcd_config *config);
 /* "https://etcd1:2379, etcd2:2379" for people. */
 void etcd_config_format(char *dst, size_t size, const struct etcd_config *config);

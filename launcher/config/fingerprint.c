@@ -22,7 +22,7 @@ void fingerprint_format(char *dst, size_t size, const struct config *config)
                                                              : ""); /* fits */
 }
 
-/* What is compared is what is shown. */
+/* The hash of the text that is shown when the values differ. */
 uint64_t fingerprint_of(const struct config *config)
 {
     char text[FINGERPRINT_TEXT_MAX];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must be equal on all nodes of a run, or they would not mean the same job: how many
+/* The settings that must be equal on all nodes of a run: how many
  * nodes it has, how often it may restart, and who serves the store of its workers. Nothing else:
  * workers, roles, scripts and their arguments may differ from node to node. */
 #pragma once

@@ -64,7 +64,7 @@ static int look(const char *interpreter)
     return found;
 }
 
-/* As execvp() finds it. */
+/* Finds the program in PATH as execvp() does. */
 static bool find_interpreter(char dst[PATH_MAX], const char *name, const char *path)
 {
     const char *folder;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --ha[=3|5]: whether this run may have an etcd of its own, and the programs that it takes. Starts
+/* --ha[=3|5]: whether this run may have an etcd of its own, and the programs that it needs. Starts
  * nothing. */
 #pragma once
 
@@ -8,7 +8,7 @@
 #define HA_ENV_ETCD    "CTRUN_HA_ETCD"
 #define HA_ENV_OPENSSL "CTRUN_HA_OPENSSL"
 
-/* After the backend and the number of nodes. 0, CTRUN_E_USAGE: it cannot be, CTRUN_E_UNSUPPORTED: a
- * program is missing here. */
+/* Call after the backend and the number of nodes are resolved. 0, CTRUN_E_USAGE: not possible for
+ * this run, CTRUN_E_UNSUPPORTED: a program is missing on this node. */
 int ha_config_resolve(const struct rdzv_target *to, const struct options *options,
                       struct ctrun_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The place of this ctrun in a --hosts run, given by the process that started it: in
- * CTRUN_HOST_SLOT, "PLACE/TOTAL/ENDPOINT/RUN_ID", and on descriptor 3 a socket for what the launcher
- * itself has to say, a record each, apart from the workers' output. One per process. */
+ * CTRUN_HOST_SLOT, "PLACE/TOTAL/ENDPOINT/RUN_ID", and on descriptor 3 a socket for the launcher's
+ * own messages, one record each, apart from the workers' output. One per process. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,7 +12,8 @@
 #define HOST_SLOT_ENV     "CTRUN_HOST_SLOT"
 #define HOST_SLOT_CHANNEL 3
 
-/* What a record is, in its first byte; a level (enum messages_level) and the text follow WORDS. */
+/* The first byte of a record is its type; a level (enum messages_level) and the text follow
+ * WORDS. */
 enum host_slot_record {
     HOST_SLOT_STARTED = 1, /* our first round has begun */
     HOST_SLOT_WORDS = 2,
@@ -25,14 +26,14 @@ struct host_slot {
     bool is_given;
     int place;
     int total;
-    char endpoint[300]; /* empty: what the command line says */
+    char endpoint[300]; /* empty: that of the command line */
     char run_id[256];
     char hosts[1024]; /* for --dry-run: all of them, as a hostlist; perhaps cut */
 };
 
 /* Takes CTRUN_HOST_SLOT out of the environment, for our children. False when it is malformed. */
 bool host_slot_take_env(void);
-/* As if it had been given: for --dry-run. */
+/* Sets the slot as if it had been given: for --dry-run. */
 void host_slot_set(const struct host_slot *slot);
 const struct host_slot *host_slot_get(void);
 /* Sends one message of the launcher: a messages_sink. False when there is no channel, or no process at its

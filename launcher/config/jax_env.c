@@ -31,7 +31,7 @@ int jax_env_set(struct ct_env *env, const struct jax_place *place)
     for (size_t i = 0; i < sizeof mpi_names / sizeof *mpi_names; i++)
         ct_env_remove(env, mpi_names[i]);
     if (rc < 0 || (rc = set_default(env, job_name, "1")) < 0)
-        return rc; /* a job's number; that it is there says that there is a step */
+        return rc; /* a job's number: its presence means that there is a step */
     return set_default(env, list_name, place->coordinator);
 }
 

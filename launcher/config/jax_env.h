@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --jax: what jax.distributed.initialize() without arguments reads. JAX knows no torchrun; it takes its place
- * from Slurm's variables, which are those of our task, not of one of its workers: with them each worker is
- * process 0 of 1, without them there is no world at all. Each worker gets a view of its own. */
+/* --jax: what jax.distributed.initialize() without arguments reads. JAX does not know
+ * torchrun; it takes its place from Slurm's variables, which describe our task, not one of its
+ * workers: with them each worker would be process 0 of 1, without them there would be no world. So
+ * each worker gets variables of its own. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,10 +16,11 @@ struct jax_place {
     uint64_t local_rank;
     uint64_t nodes;
     const char *coordinator; /* host of rank 0 */
-    uint16_t port;           /* that rank 0 serves at */
+    uint16_t port;           /* at which rank 0 serves */
 };
 
-/* Sets the variables; those of Open MPI, which some versions look at first, go. 0 or -ENOMEM. */
+/* Sets the variables, and removes those of Open MPI, which some versions of JAX read first. 0 or
+ * -ENOMEM. */
 int jax_env_set(struct ct_env *env, const struct jax_place *place);
 /* Removes what jax_env_set() has set and what differs from worker to worker. */
 void jax_env_remove(struct ct_env *env);

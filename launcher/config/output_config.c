@@ -44,7 +44,7 @@ static int parse_filters(const char *text, char **out, const char *option,
     return 0;
 }
 
-/* Of several roles each counts for itself, but a line may be of several of them. */
+/* Several roles each count their own ranks; but a merged line may be of several roles. */
 static const char *default_prefix(const struct run_config *run, bool collapses)
 {
     if (run->roles.count == 0)
@@ -52,7 +52,7 @@ static const char *default_prefix(const struct run_config *run, bool collapses)
     return collapses ? "[${rank}]:" : "[${role_name}${role_rank}]:";
 }
 
-/* --color; auto is for a terminal that can, and a user who has not said NO_COLOR. */
+/* --color; auto: the terminal has colours, and NO_COLOR is not set. */
 static bool has_color(const struct options *options, char *const *env, int fd)
 {
     const char *when = option_text(options, OPTION_COLOR);
@@ -100,7 +100,8 @@ static int resolve_input(struct output_config *out, const struct options *option
 
 /* ---- Output -------------------------------------------------------------------------- */
 
-/* Ranks of the job in place of those of a node, perhaps: nothing would be seen. A task that is a rank knows no other. */
+/* Warns of a filter that hides all workers: perhaps it has ranks of the job instead of local ranks.
+ * A task that is one rank does not know the others, and does not warn. */
 static void warn_hidden(const bool *is_shown, const char *filter,
                         const struct run_config *run)
 {

@@ -9,7 +9,7 @@
 #include "launcher/options/option.h"
 #include "launcher/options/streams.h"
 
-/* Who reads standard input, where it is no rank. */
+/* The values of stdin_rank that are no rank. */
 enum config_stdin {
     CONFIG_STDIN_ALL = -1,
     CONFIG_STDIN_NONE = -2,
@@ -30,8 +30,8 @@ struct output_config {
     bool has_table;         /* --summary: torchrun's table follows the cause */
     bool has_whole_table;   /* with the ranks that we stopped */
     bool uses_pty;          /* --pty */
-    bool redacts;           /* secrets in what is quoted of a worker */
-    bool collapses;         /* equal lines of several workers into one */
+    bool redacts;           /* hides secrets in quoted output */
+    bool collapses;         /* merges equal lines of workers */
     uint64_t log_max_bytes; /* of one log file; 0: no limit */
     int log_keep;
     uint64_t

@@ -104,9 +104,9 @@ int placement_omp_threads(int cores, int nproc)
     return cores / nproc > 1 ? cores / nproc : 1;
 }
 
-/* Workers that are bound alike share their cores; the worker with the least decides.
- * One number for all workers, as OMP_NUM_THREADS of torchrun is; who has more cores leaves some
- * idle rather than others share. */
+/* Workers that are bound alike share their cores; the worker with the fewest cores decides. All
+ * workers get one number, as torchrun's OMP_NUM_THREADS; a worker with more cores leaves some idle,
+ * so that no others must share a core. */
 static int bound_threads(const struct placement *placement, int nproc)
 {
     int least = INT_MAX;

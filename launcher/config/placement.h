@@ -9,7 +9,7 @@
 #include "worker_sdk/base/error.h"
 
 struct placement {
-    struct cpuset allowed; /* what we were given */
+    struct cpuset allowed; /* that ctrun may use */
     int cores;             /* physical ones among them */
     enum numa_mode mode;
     struct cpuset *bound; /* owned, one a worker; NULL: not bound */
@@ -24,12 +24,12 @@ struct placement {
 int placement_resolve(struct placement *out, const struct options *options,
                       char *const *env, int nproc, struct ctrun_error *err);
 void placement_deinit(struct placement *placement);
-/* What agent_worker_plan.bind is to be. */
+/* Sets agent_worker_plan.bind. */
 void placement_bind(struct bind *out, const struct placement *placement,
                     int local_rank);
 
 /* OMP_NUM_THREADS for `nproc` workers that share `cores`: at least 1. */
 int placement_omp_threads(int cores, int nproc);
-/* Binds every worker; split off so that tests can bring a machine of their own. */
+/* Binds every worker; separate so that tests can pass a machine of their own. */
 int placement_bind_all(struct placement *out, const struct numa_machine *machine,
                        int nproc, struct ctrun_error *err);

@@ -23,7 +23,7 @@ static void format_list(char *dst, size_t size, const char *const *list, int cou
         (void)ct_append_item(dst, size, between, "%s", list[i]); /* cut is fine */
 }
 
-/* What the option came to, where that is more than its text. False: its text it is. */
+/* The resolved value, where it differs from the option's text. False: print the text. */
 static bool format_resolved(char *dst, size_t size, enum option_id id,
                             const struct options *options, const struct config *config)
 {
@@ -99,7 +99,7 @@ static void format_value(char *dst, size_t size, enum option_id id,
         (void)redact(dst);
 }
 
-/* A name of the environment that stands in for an option that was not given. */
+/* The environment variable that replaces an option that was not given. */
 static const char *stand_in(enum option_id id, const struct config *config)
 {
     static const struct {
@@ -135,7 +135,7 @@ static bool is_by_batch(enum option_id id, const struct config *config)
            (id == OPTION_RDZV_BACKEND || id == OPTION_RDZV_ENDPOINT);
 }
 
-/* NULL: the file. */
+/* Who set the option; NULL: the file. */
 static const char *name_origin(enum option_id id, const struct options *options,
                                const struct config *config)
 {

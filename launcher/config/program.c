@@ -55,7 +55,7 @@ static enum what look_at(const char *path)
     return WHAT_SCRIPT;
 }
 
-/* The first line's "#!" of a file that cannot be executed, when no Python is behind it; else false. */
+/* True for a regular file that begins with a "#!" line without "python"; copies that line. */
 static bool needs_other_interpreter(const char *path, char *line, size_t size)
 {
     struct stat info;
@@ -96,7 +96,7 @@ static bool is_in_path(const char *name, char *const *env)
     return false;
 }
 
-/* ctrun-mnist and its like are installed beside ctrun, which need not be in PATH. */
+/* Programs such as ctrun-mnist are installed beside ctrun, which need not be in PATH. */
 static bool is_beside_us(const char *name, char *dst, size_t size)
 {
     char self[PATH_MAX];
@@ -239,7 +239,7 @@ int program_resolve(struct program *out, const struct options *options,
     out->is_no_python = options->values[OPTION_NO_PYTHON].is_on;
     out->local_rank_at = options->is_launch && !options->values[OPTION_USE_ENV].is_on
                              ? 1
-                             : -1; /* behind the script's name */
+                             : -1; /* after the script's name */
     if (options->values[OPTION_RUN_PATH].is_on) {
         out->mode = PROGRAM_RUN_PATH;
         return access(name, F_OK) == 0 || is_template(name)

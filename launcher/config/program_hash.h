@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Is it the same program on all nodes? Its size, its first and its last 64 KiB say so: a build id
- * is among the first, and an edited script differs in these. */
+/* A hash that shows whether all nodes have the same program: of its size and its first and last 64
+ * KiB. The first ones contain a build id, and an edited script differs in one of them. */
 #pragma once
 
 #include "launcher/config/program.h"
 
-/* Of the program, or of the script that Python runs; 0 when it cannot be read, or is a module.
- * path: PATH, for a program without a slash; may be NULL. */
+/* The hash of the program, or of the script that Python runs; 0 when it cannot be read, or is a
+ * module. path: PATH, for a program without a slash; may be NULL. */
 uint64_t program_hash(const struct program *program, const char *path);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Words behind ctrun's own options that are probably meant otherwise. */
+/* Words after ctrun's own options that the user probably meant otherwise. */
 #pragma once
 
 #include "launcher/options/option.h"
 
-/* Warns of options of ctrun that stand behind the program, and of a program that is a launcher itself. Both may
- * be meant: the run goes on. */
+/* Warns of options of ctrun after the program, and of a program that is a launcher itself. Both may
+ * be intended: the run continues. */
 void program_warn(const struct options *options);

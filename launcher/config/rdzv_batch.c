@@ -39,7 +39,7 @@ static int refuse_size(const struct batch_place *place, const struct rdzv_target
         text, place->system, nodes, nodes > 1 ? "s" : "", batch_task_count(place));
 }
 
-/* The agent would be one task, and its workers would see the GPUs of that one alone. */
+/* The agent would be one task, and its workers would see only the GPUs of that task. */
 static int refuse_own_gpus(const struct batch_place *place,
                            const struct options *options, struct ctrun_error *err)
 {
@@ -99,7 +99,7 @@ static void fill_task(const struct rdzv_target *to, const struct batch_place *pl
     (void)ct_copy(to->run->task.layout, sizeof to->run->task.layout,
                   ct_layout_end(&layout));
     to->run->nodes.min = to->run->nodes.max = batch_task_count(place);
-    to->run->nproc = 1; /* as many as were asked for are the tasks of the node */
+    to->run->nproc = 1; /* the node's tasks are the workers that were asked for */
 }
 
 static void describe(const struct rdzv_target *to, const struct batch_place *place)
@@ -157,7 +157,7 @@ static int fill(const struct rdzv_target *to, const struct options *options,
     if (!option_has_text(options, OPTION_RDZV_ID))
         (void)ct_copy(to->run->run_id, sizeof to->run->run_id, place->run_id);
     if (to->run->nodes.max == 1)
-        return 0; /* one node meets nobody, as without a batch system */
+        return 0; /* one node needs no other, as without a batch system */
     if (strcmp(place->nodes.names[0], "?") == 0)
         return ct_fail(
             err, CTRUN_E_USAGE,
@@ -180,7 +180,8 @@ static int fill(const struct rdzv_target *to, const struct options *options,
     return 1;
 }
 
-/* The user says how to meet. Then several tasks a node are nodes, if he counts them so. */
+/* The user configures the rendezvous. Then several tasks a node are nodes, if --nnodes counts them
+ * so. */
 static int check_given(const struct batch_place *place, enum batch_shape shape,
                        const struct rdzv_target *to, const struct options *options,
                        struct ctrun_error *err)
@@ -198,8 +199,8 @@ static int check_given(const struct batch_place *place, enum batch_shape shape,
                    option_text(options, OPTION_NNODES));
 }
 
-/* In a batch script ctrun runs once, on the first node, and the others would be idle. Who means that
- * says --nnodes=1; a worker that starts a ctrun of its own means it, too. */
+/* In a batch script ctrun runs once, on the first node, and the others would be idle. A user who
+ * wants that gives --nnodes=1; a worker that starts a ctrun of its own is not refused either. */
 static int refuse_without_step(const struct rdzv_target *to,
                                const struct options *options,
                                const struct batch_source *source,

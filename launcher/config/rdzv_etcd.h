@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --rdzv-backend=etcd (or etcd-v2, whose server is the same): which etcd, which keys. */
+/* --rdzv-backend=etcd (or etcd-v2, for the same server): which etcd, which keys. */
 #pragma once
 
 #include "launcher/config/rdzv_target.h"

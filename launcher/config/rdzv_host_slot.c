@@ -52,7 +52,7 @@ int rdzv_host_slot_resolve(const struct rdzv_target *to, const struct options *o
     to->run->node_count = slot->total;
     if (!option_has_text(options, OPTION_RDZV_ID))
         (void)ct_copy(to->run->run_id, sizeof to->run->run_id, slot->run_id);
-    if (!*slot->endpoint && !*typed) { /* one node meets nobody */
+    if (!*slot->endpoint && !*typed) { /* one node needs no other */
         to->rdzv->backend = CONFIG_LOCAL;
         to->run->node_rank = -1;
         return ct_endpoint_parse("127.0.0.1:0", &to->rdzv->endpoint, err) < 0 ? -1 : 1;
@@ -63,7 +63,7 @@ int rdzv_host_slot_resolve(const struct rdzv_target *to, const struct options *o
                                 &to->rdzv->endpoint, err)) < 0)
         return rc;
     if (*slot->endpoint)
-        to->rdzv->is_host = CONFIG_HOST_NO; /* it is served already */
+        to->rdzv->is_host = CONFIG_HOST_NO; /* its server listens already */
     else if (to->rdzv->endpoint.port < 0)
         to->rdzv->endpoint.port = C10D_PORT;
     return 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the nodes of a --hosts run meet: by the host slot that each was given. */
+/* The rendezvous of a --hosts run, from the host slot that each node was given. */
 #pragma once
 
 #include "launcher/config/rdzv_target.h"

@@ -55,7 +55,7 @@ __attribute__((format(printf, 2, 3))) static void refuse(struct config_pmi *out,
     va_end(args);
 }
 
-/* The same for all tasks of the step: they must agree. */
+/* True when PMI is left to the program. All tasks of the step must get the same answer. */
 static bool is_left_to_workers(const struct options *options,
                                const struct batch_place *place)
 {
@@ -134,5 +134,5 @@ void rdzv_pmi_attend(const struct options *options, const struct batch_place *pl
         pmi_client_fence_begin(client, &why) < 0)
         ct_warn("srun's PMI: %s; the agents of this run may wait for this task",
                 why.text);
-    free(client); /* the socket stays open: the server has no other word of us */
+    free(client); /* the socket stays open: the server knows this task by it alone */
 }

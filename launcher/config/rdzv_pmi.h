@@ -3,11 +3,12 @@
  * task chooses a free port and publishes its addresses, in place of a node name that
  * has to resolve and a port that all derive from the job and that another program may use.
  *
- * A PMI's fence waits for all tasks of the step. So it is used where all of them are waited for in
- * any case, and every task comes: the tasks that sleep beside their node's agent, too.
+ * A PMI's fence waits for all tasks of the step. So PMI is used only where the run waits for all
+ * tasks in any case, and every task enters the fence, also the tasks that sleep beside their node's
+ * agent.
  *
- * A task has one PMI. Where it is one rank (srun -n8 ctrun ./program) that belongs to the program,
- * which may be MPI, and which has it without ctrun; --bootstrap=pmi takes it even there. */
+ * A task has one PMI. Where the task is one rank (srun -n8 ctrun ./program), PMI belongs to the
+ * program, which may be MPI; --bootstrap=pmi takes it even there. */
 #pragma once
 
 #include "launcher/batch/batch.h"
@@ -18,10 +19,10 @@
 void rdzv_pmi_find(struct config_pmi *out, const struct options *options,
                    const struct batch_place *place, const struct nnodes *nodes,
                    const struct batch_source *from);
-/* 0; CTRUN_E_USAGE when --bootstrap=pmi cannot be had. */
+/* 0; CTRUN_E_USAGE when --bootstrap=pmi is not possible. */
 int rdzv_pmi_check(const struct rdzv_target *to, const struct options *options,
                    struct ctrun_error *err);
-/* A task that leaves the run to its node's agent comes to the fence, too, and waits for nothing. Only
- * where rdzv_batch_is_given() is false. */
+/* Enters the fence for a task that leaves the run to its node's agent, and does not wait. Call it
+ * only where rdzv_batch_is_given() is false. */
 void rdzv_pmi_attend(const struct options *options, const struct batch_place *place,
                      const struct batch_source *from);

@@ -191,7 +191,8 @@ static int check_backoff(const struct rdzv_conf *conf, struct ctrun_error *err)
     return 0;
 }
 
-/* Keys that c10d checks although ctrun has no use for them: a typo is a typo. */
+/* Checks keys that torchrun's c10d checks, although ctrun does not use them: to report typing
+ * errors. */
 static int check_unused(const struct rdzv_conf *conf, struct ctrun_error *err)
 {
     static const char *const keys[] = {"close_timeout", "heartbeat_timeout"};
@@ -238,7 +239,7 @@ static int resolve_times(const struct rdzv_target *to, const struct options *opt
         return rc;
     to->rdzv->connect_timeout_ms =
         to->rdzv->join_timeout_ms;           /* nodes start in any order */
-    if ((to->rdzv->backend != CONFIG_ETCD && /* there it is etcd's */
+    if ((to->rdzv->backend != CONFIG_ETCD && /* with etcd a limit of its client */
          (rc = rdzv_conf_get_seconds(&conf, "read_timeout",
                                      &to->rdzv->connect_timeout_ms, err)) < 0) ||
         (rc = rdzv_conf_get_bool(&conf, "is_host", &is_host, err)) < 0)
@@ -276,7 +277,7 @@ static bool read_worker_serves(const struct rdzv_target *to)
     return to->rdzv->backend != CONFIG_STATIC;
 }
 
-/* Who places this node is asked in this order: the launcher above (--hosts), the batch system,
+/* This node's place comes from, in this order: the launcher above (--hosts), the batch system,
  * the options. 1 from one of the first two means that it has filled in everything. */
 int rdzv_resolve(const struct rdzv_target *to, const struct options *options,
                  struct ctrun_error *err)

@@ -13,8 +13,8 @@
 enum config_backend {
     CONFIG_LOCAL, /* one node: a private server on a free port of the loopback interface */
     CONFIG_STATIC, /* node rank 0 serves at the endpoint, the workers' store as well */
-    CONFIG_C10D,   /* whoever owns the endpoint's address serves */
-    CONFIG_ETCD,   /* whoever is elected serves, and another one when that one dies */
+    CONFIG_C10D,   /* the node that owns the endpoint's address serves */
+    CONFIG_ETCD,   /* the elected node serves; when it dies, another is elected */
 };
 
 enum config_is_host {
@@ -38,7 +38,7 @@ struct config_pmi {
     int rank;
     int size;
     char job[64];
-    char why_not[192]; /* empty: nobody has looked for one */
+    char why_not[192]; /* empty: PMI was not looked for */
 };
 
 /* An etcd of the run's own: launcher/ha/. */
@@ -64,9 +64,9 @@ struct rdzv_settings {
     struct config_ha ha;     /* --ha */
     struct config_pmi pmi;
     enum config_is_host is_host;
-    struct ct_auth_token token; /* empty: nobody proves anything, but by MUNGE */
+    struct ct_auth_token token; /* empty: no proof of membership, except by MUNGE */
     bool uses_munge;
-    bool accepts_anybody; /* --auth=none: it was said, not forgotten */
+    bool accepts_anybody; /* --auth=none was given */
     bool wants_seal;      /* --encrypt */
     bool guards_stores;   /* the worker store is for nodes and user of this run alone */
     bool

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What those fill who may tell how the nodes meet: options, a batch system, --hosts. One of them may tell
- * the size of the run, this node's place in it and where it is met all at once. */
+/* The settings that a source of the rendezvous fills: the options, a batch system or --hosts. One
+ * source may give the size of the run, this node's place in it and the endpoint at once. */
 #pragma once
 
 #include "launcher/config/rdzv_settings.h"

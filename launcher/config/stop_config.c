@@ -118,7 +118,7 @@ static int resolve_patience(struct stop_config *out, const struct options *optio
     return 0;
 }
 
-/* A node that waits is one that has not joined yet: it must come before the others give up. */
+/* A node that waits has not joined yet: it must join before the others give up. */
 static int resolve_delay(struct stop_config *out, const struct options *options,
                          uint64_t join_timeout_ms, struct ctrun_error *err)
 {
@@ -233,7 +233,7 @@ static int resolve_requeue(struct stop_config *out, const struct options *option
     return 0;
 }
 
-/* As torchrun: what is no positive number turns the check off. */
+/* As in torchrun, a value that is no positive number turns the check off. */
 static void resolve_stuck_limit(struct stop_config *out, char *const *env)
 {
     const char *text = ct_env_find(env, "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT");
@@ -250,8 +250,8 @@ static void resolve_stuck_limit(struct stop_config *out, char *const *env)
 
 /* ---- The end of the allocation ------------------------------------------------------- */
 
-/* What workers may be asked with: to end, or, by what most programs of a batch system know, to
- * save. With or without SIG, as sbatch --signal has it. */
+/* The signals that may ask workers to end, or to save, which most programs of a batch system
+ * understand. With or without SIG, as in sbatch --signal. */
 static int find_end_signal(const char *name)
 {
     static const struct {

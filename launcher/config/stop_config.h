@@ -19,15 +19,15 @@ enum {
 struct stop_config {
     uint64_t grace_ms;
     uint64_t
-        signal_grace_ms; /* after a signal to us: the batch system's, where known */
-    uint64_t survivor_grace_ms; /* where a rank is gone, before the stop */
+        signal_grace_ms; /* after a signal to ctrun; from the batch system if known */
+    uint64_t survivor_grace_ms; /* after a rank is lost, before the stop */
     uint64_t
         survive_ms;   /* for the others to continue by themselves; 0: they never do */
     bool frees_peers; /* --survive=torch */
     uint32_t survive_replace;        /* lost ranks that are started again, in the run */
     uint64_t delay_ms, delay_max_ms; /* --restart-delay; 0: none */
-    uint64_t budget_ms;              /* of a restart; 0: any */
-    uint64_t hang_timeout_ms;        /* without a step; 0: nobody looks */
+    uint64_t budget_ms;              /* of a restart; 0: no limit */
+    uint64_t hang_timeout_ms;        /* without a step; 0: not watched */
     bool finds_stragglers;
     uint64_t gpu_wait_ms;    /* --gpu-wait; 0: not at all */
     uint64_t exclude_after;  /* --exclude-node-after; 0: never */
@@ -41,10 +41,10 @@ struct stop_config {
     int64_t end_s;              /* of the job's time, seconds since 1970; 0: unknown */
     uint64_t stop_before_end_s; /* 0: nothing is done before it */
     int end_signal;             /* what is done: this signal to the workers */
-    uint64_t end_grace_ms;      /* for them then, at most */
+    uint64_t end_grace_ms;      /* at most, for them after the signal */
     int requeue_exit; /* 0: none; else the code of a run cut short but saved */
     enum exit_style exit_style;
-    struct failure_rules rules; /* what failures mean; empty: as ctrun knows it */
+    struct failure_rules rules; /* --failure-rules; may be empty */
 };
 
 /* Texts of `options` are kept. 0 or a code, as config_resolve(). */

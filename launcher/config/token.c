@@ -35,7 +35,7 @@ static int take_token(struct config *config, const struct options *options,
 {
     int rc;
 
-    /* With --hosts the file was read where it was named; it need not be here. */
+    /* With --hosts the file was read where ctrun was called; it need not exist here. */
     if (option_has_text(options, OPTION_RDZV_TOKEN_FILE) &&
         !(host_slot_get()->is_given && from_env->length > 0)) {
         rc = ct_auth_token_read(&config->rdzv.token,
@@ -85,7 +85,8 @@ int token_resolve(struct config *config, const struct options *options,
     if (rc < 0)
         return rc;
     has_secret = config->rdzv.token.length > 0 || config->rdzv.uses_munge;
-    /* MUNGE gives no secret that the certificates of --ha could be made of: theirs travels. */
+    /* MUNGE gives no secret that the certificates of --ha could be made of: their secret is sent to
+     * the nodes. */
     config->rdzv.wants_seal = options->values[OPTION_ENCRYPT].is_on ||
                               (config->rdzv.ha.nodes > 0 && config->rdzv.uses_munge);
     if (config->rdzv.wants_seal && !has_secret)

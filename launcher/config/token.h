@@ -6,7 +6,7 @@
 
 #include "launcher/config/config.h"
 
-/* `config` is resolved but for its token; `from_env` is what CTRUN_TOKEN said (may be empty).
+/* `config` is resolved but for its token; `from_env` is the value of CTRUN_TOKEN (may be empty).
  * 0 or CTRUN_E_USAGE; nothing to prove is no error. */
 int token_resolve(struct config *config, const struct options *options,
                   const struct ct_auth_token *from_env, struct ctrun_error *err);

@@ -8,11 +8,11 @@
 
 enum {
     WARM_TIMEOUT_S =
-        300, /* torch from a slow network file system, with all nodes at it */
+        300, /* torch from a slow network file system that all nodes read at once */
     WARM_TIMEOUT_MAX_S = 24 * 3600,
 };
 
-/* Names with dots: "torch.distributed". The interpreter says whether there is such a module. */
+/* Names with dots: "torch.distributed". The interpreter finds out whether the module exists. */
 static bool is_module(const char *name, size_t length)
 {
     static const char letters[] =

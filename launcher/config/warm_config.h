@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --warm: what the template imports that workers are forked from. */
+/* --warm: the modules that the template imports, from which workers are forked. */
 #pragma once
 
 #include <stdint.h>

@@ -56,8 +56,8 @@ static int check_devices(const struct work_config *config, char *const *env, int
     return 0;
 }
 
-/* Workers that are placed together. A task that is a rank knows its own alone; where its CPUs are
- * not for it alone, or the GPUs of all are to be seen, it counts the others of its node. */
+/* How many workers are placed together. A task that is a rank counts its own worker, and the others
+ * of its node where it shares CPUs with them, or sees the GPUs of all. */
 static int count_placed(struct run_config *run, const struct options *options,
                         char *const *env)
 {
@@ -75,7 +75,7 @@ static int count_placed(struct run_config *run, const struct options *options,
     return is_bound || cpus >= task->local_count ? task->local_count : cpus;
 }
 
-/* Found where they are used, or shown: NVML may have to be loaded. */
+/* NICs are found only where they are used or shown, because NVML may have to be loaded. */
 static int resolve_nics(struct work_config *out, const struct options *options,
                         char *const *env, const struct run_config *run,
                         struct ctrun_error *err)

@@ -17,11 +17,11 @@ struct work_config {
     struct placement placement;
     struct nic_hints nics; /* found when they are shown or used */
     struct warm_config warm;
-    bool has_jax;              /* workers are told what JAX asks for: jax_env.h */
+    bool has_jax;              /* workers get JAX's variables: jax_env.h */
     char timer_file[PATH_MAX]; /* named pipe of the file timer; empty: none */
 };
 
-/* `run` is told our place in the placement. All but the program; 0 or a code, as config_resolve(). */
+/* Resolves all but the program, and sets run->task.place. 0 or a code, as config_resolve(). */
 int work_config_resolve(struct work_config *out, const struct options *options,
                         char *const *env, struct run_config *run,
                         struct ctrun_error *err);
