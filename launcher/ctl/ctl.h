@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl: a verb is a struct; parser, --help and the nearest right word come from the table.
+/* ctrunctl: each verb is a struct; the parser, --help and the nearest known word use these structs.
  *
  *     ctrunctl VERB [options] [words]
  *
- * Exit codes: 0 done; 1 it could not be done, or a check failed; 2 the command line. */
+ * Exit codes: 0 success; 1 the request or a check failed; 2 the command line is wrong. */
 #pragma once
 
 #include <stdbool.h>
@@ -32,7 +32,7 @@ struct ctl_verb {
     int word_min;
     int word_max;
     bool
-        takes_command; /* its words are a command line: no option of ours behind the first */
+        takes_command; /* its words are a command line: no option of ours after the first word */
     const char *help;
     const struct ctl_option *options;
     const char
@@ -52,7 +52,7 @@ struct ctl_call {
         *values[CTL_OPTIONS_MAX]; /* by the verb's table; NULL: not given; a flag: "" */
     const char *words[CTL_WORDS_MAX];
     int word_count;
-    char **command; /* of a verb that takes one; NULL at its end */
+    char **command; /* with takes_command: the words, NULL at the end */
     bool wants_help;
 };
 
@@ -82,7 +82,7 @@ struct ctl_call {
         .help = "sent to the workers and written to the log"                           \
     }
 
-/* Parses words behind the verb. 0 or CTRUN_E_USAGE. Pure but for getenv(). */
+/* Parses the words after the verb. 0 or CTRUN_E_USAGE. Pure except for getenv(). */
 int ctl_parse(struct ctl_call *out, const struct ctl_verb *verb, int argc, char **argv,
               struct ctrun_error *err);
 /* The value of option `name` of the verb: NULL when not given. */
@@ -96,7 +96,7 @@ const char *ctl_nearest(const char *word, const char *const *words);
 
 /* Prints a completion script; verbs ends with NULL, shell may be NULL. The exit code. */
 int ctl_completion_print(const struct ctl_verb *const *verbs, const char *shell);
-/* Says it on stderr; returns the exit code that goes with it. */
+/* Prints the error on stderr; returns its exit code. */
 int ctl_fail(const struct ctrun_error *err);
 /* ctrunctl as a function, like main_ctrun() of launcher/main.h. */
 int ctl_main(int argc, char **argv);

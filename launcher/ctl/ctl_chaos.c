@@ -140,7 +140,8 @@ static int ask(const struct ctl_run *run, const struct ct_fault *fault,
     return rc;
 }
 
-/* Ends all lasting faults. Fails if the run was started without --allow-chaos, so it is the first request, too. */
+/* Ends all lasting faults. Also used as the first request, because it fails if the run was
+ * started without --allow-chaos. */
 static int end_all(const struct ctl_run *run, struct ctrun_error *err)
 {
     return ask(run, &(struct ct_fault){.kind = CT_FAULT_END, .target = -1}, err);
@@ -162,7 +163,8 @@ static bool has_ended(const struct ctl_run *run)
     return fd == -ENOENT || fd == -ECONNREFUSED;
 }
 
-/* The signal that ended the wait, 0, or -ESRCH: the run has ended. */
+/* Waits until `until_ms`. Returns the signal that ended the wait, 0, or -ESRCH: the run has
+ * ended. */
 static int wait_until(const struct ctl_run *run, int signals, uint64_t until_ms)
 {
     struct signalfd_siginfo info;
@@ -187,7 +189,8 @@ static int print_ended(const struct chaos *chaos, const struct ctl_run *run, int
     return 0;
 }
 
-/* Injects all faults and waits for the end of the last one. The signal that ended it, 0, or a code. */
+/* Injects all faults and waits until the last one has ended. Returns the signal that ended the
+ * wait, 0, or a code. */
 static int inject(struct chaos *chaos, const struct ctl_run *run, int signals,
                   struct ctrun_error *err)
 {

@@ -45,7 +45,7 @@ static void print_bash(FILE *out, const struct ctl_verb *const *verbs)
     fputs("    esac\n}\ncomplete -F _ctrunctl ctrunctl\n", out);
 }
 
-/* Up to the end of its first line, for a single-quoted description. */
+/* Prints the first line of `text` inside single quotes; each ' in it becomes `quote`. */
 static void print_first_line(FILE *out, const char *text, const char *quote)
 {
     for (; *text && *text != '\n'; text++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl doctor: what of this machine, or of a rendezvous endpoint, will hurt a run. */
+/* ctrunctl doctor: checks this machine, a rendezvous endpoint or the network for what may harm a
+ * run. */
 #include "launcher/ctl/ctl.h"
 #include "launcher/doctor/doctor_net.h"
 #include "agent/error_file/json.h"
@@ -53,7 +54,7 @@ static int run(const struct ctl_call *call)
         return CT_EXIT_FAILURE;
     }
     if (ctl_value(call, "net")) {
-        /* One node tells for all; the others only what went wrong on them. */
+        /* Node 0 prints the findings of all nodes; the others print only their own failure. */
         is_complete = doctor_net(doctor) || doctor_has_failed(doctor);
     } else if (call->word_count > 0) {
         doctor_peer(doctor, call->words[0]);

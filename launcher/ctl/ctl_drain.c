@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl drain: a node, or all of them, saves and leaves; asked from any node. */
+/* ctrunctl drain: the nodes of a host, or all nodes, save and leave; can be asked on any node. */
 #include "launcher/ctl/ctl_run.h"
 #include "worker_sdk/base/str.h"
 

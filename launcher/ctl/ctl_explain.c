@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl explain: the rules that a failed worker's last words are held against, over each line of a log. */
+/* ctrunctl explain: applies the rules for a failed worker's last output to each line of a log. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@
 #include "worker_sdk/wire/contract.h"
 
 enum {
-    LINE_MAX_BYTES = 8192, /* of a longer line each piece is looked at by itself */
+    LINE_MAX_BYTES = 8192, /* each piece of a longer line is checked alone */
     SHOWN_MAX_BYTES = 300
 };
 
@@ -30,17 +30,17 @@ static const struct ctl_option options[] = {
 /* What one rule found. */
 struct finding {
     uint64_t count;
-    uint64_t first, last; /* lines, from 1 */
+    uint64_t first, last; /* line numbers, from 1 */
     struct failure_hint hint;
-    char text[SHOWN_MAX_BYTES]; /* of the first */
+    char text[SHOWN_MAX_BYTES]; /* the first line found */
 };
 
 struct log {
     const char *name;
     FILE *file;
     uint64_t lines;
-    struct finding *by_number; /* failure_hints_numbers() of them */
-    struct finding **order;    /* those with a count, as they are told */
+    struct finding *by_number; /* failure_hints_numbers() entries */
+    struct finding **order;    /* those found, in the order of printing */
     int found;
 };
 
@@ -64,7 +64,8 @@ static void take_line(struct log *log, const char *line)
     log->order[log->found++] = finding;
 }
 
-/* The next line, or piece of one, without its end; a NUL becomes a blank. False at the end of the file. */
+/* Reads the next line, or piece of a line, without its '\n'; a NUL becomes a blank. False at the
+ * end of the file. */
 static bool read_piece(FILE *file, char dst[LINE_MAX_BYTES], bool *is_end)
 {
     size_t length = 0;
@@ -93,7 +94,7 @@ static int read_log(struct log *log, struct ctrun_error *err)
                : 0;
 }
 
-/* As they first appeared, but for those that are mostly consequences. */
+/* In the order of their first line; findings that are mostly consequences come last. */
 static int compare(const void *a, const void *b)
 {
     const struct finding *x = *(struct finding *const *)a;
@@ -160,7 +161,7 @@ static int explain(struct log *log, struct ctrun_error *err)
     return rc;
 }
 
-/* NULL with `err`. A device of bytes, /dev/zero for one, has no end. */
+/* NULL: see `err`. Refuses character devices except terminals: /dev/zero has no end. */
 static FILE *open_log(const char *path, struct ctrun_error *err)
 {
     FILE *file = fopen(path, "re");

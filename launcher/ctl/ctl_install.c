@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl install: copies ctrun, ctrunctl and ctrund from beside this very program into a folder, for
- * the container of a job that has none of them (an init container with a volume that both see).
+/* ctrunctl install: copies ctrun, ctrunctl and ctrund from this program's folder into another
+ * folder, for a job container without them (an init container runs it, with a volume that both
+ * containers mount).
  *
- * Each is written under another name and then renamed, so that no half-written program is started, and one
- * that is running there stays what it is. */
+ * Each program is written under another name and then renamed, so that no half-written program
+ * is started, and a program that runs from that folder is not changed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -27,7 +28,8 @@ static const struct ctl_option options[] = {
      .help = "although these programs need the shared libraries of this system"},
     {0}};
 
-/* A loader has started us: in an image without our libraries we would not start. */
+/* True when this program is linked dynamically: it does not start in an image without its
+ * libraries. */
 static bool has_loader(void)
 {
     return getauxval(AT_BASE) != 0;
@@ -76,7 +78,7 @@ static int copy_bytes(int to, int from)
     return rc;
 }
 
-/* `temporary` is gone afterwards, come what may. */
+/* `temporary` is renamed, or removed after an error. */
 static int copy_file(const char *to, const char *temporary, const char *from,
                      struct ctrun_error *err)
 {
@@ -114,7 +116,7 @@ static int install_program(const char *folder, const char *own, const char *name
     return rc;
 }
 
-/* The other name that ctrun has. */
+/* Makes ctrun-launch, the other name of ctrun. */
 static int install_link(const char *folder, struct ctrun_error *err)
 {
     char path[PATH_MAX];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl kv: the worker store of a run. The agent sends its address, to the users whom it serves;
- * the rest is an ordinary client of the store. */
+/* ctrunctl kv: the worker store of a run. The agent sends the store's address to the users whom it
+ * serves; the rest is an ordinary client of the store. */
 #include <errno.h>
 
 #include "launcher/ctl/ctl_run.h"
@@ -70,7 +70,7 @@ static int list(const struct kv *kv, struct ctrun_error *err)
         is_first = false;
     }
     fputs(kv->is_json ? "]}\n" : "", stdout);
-    free(keys); /* one block: the strings lie behind the pointers */
+    free(keys); /* one block: pointers, then strings */
     return 0;
 }
 
@@ -103,7 +103,8 @@ static int set(const struct kv *kv, struct ctrun_error *err)
     const char *value = kv->call->words[2];
     int rc = ctrun_store_set(kv->store, key, value, strlen(value), err);
 
-    /* No reply exists: a round trip behind it tells that it was taken. */
+    /* A set has no reply: the reply to the next request shows that the store has handled the
+     * set. */
     rc = rc < 0 ? rc : ct_store_check(kv->store, &key, 1, err);
     return rc < 0 ? rc : 0;
 }
@@ -197,8 +198,8 @@ static int run_action(const struct action *action, const struct ctl_call *call,
     struct kv kv = {.call = call, .is_json = ctl_value(call, "json") != NULL};
     int rc;
 
-    /* A round's store is another one than that of the round before: who asks across a restart is
-     * told by an error of the connection. */
+    /* Each round has a store of its own: a request during a restart ends with a connection
+     * error. */
     if (status->generation == 0)
         return ct_fail(err, -EAGAIN, "run %s has no store yet: its nodes have not met",
                        status->run_id);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl logs: the files of the current attempt, with -f also what comes, restarts included.
+/* ctrunctl logs: prints the files of the current attempt, with -f also later output and
+ * attempts.
  *
- * The agent tells the names once; the bytes come from the files. New bytes are announced by
- * inotify, a new attempt by its folder in the run's, the end by the agent's pidfd. */
+ * The agent sends the file names once; the bytes are read from the files. inotify reports new
+ * bytes, and a new attempt by its folder in the run's folder; the agent's pidfd reports the end. */
 #include <errno.h>
 #include <poll.h>
 #include <sys/inotify.h>
@@ -17,8 +18,8 @@
 #include "worker_sdk/base/kernel.h"
 
 enum {
-    LINE_MAX_BYTES = 64 * 1024, /* a longer one is shown in pieces */
-    ASK_AGAIN_MS = 200,         /* the new attempt's folder is there before its files */
+    LINE_MAX_BYTES = 64 * 1024, /* longer lines are printed in pieces */
+    ASK_AGAIN_MS = 200,         /* a new attempt's folder is made before its files */
 };
 
 static const struct ctl_option options[] = {
@@ -40,24 +41,24 @@ struct log_file {
     int rank;
     const char *stream;
     char path[PATH_MAX];
-    struct ct_buf rest; /* of a line that is not whole yet */
+    struct ct_buf rest; /* an incomplete line */
 };
 
 struct logs {
     struct ctl_run *run;
     struct log_file *list;
     size_t count;
-    const struct log_file *last; /* whose bytes were printed last */
+    const struct log_file *last; /* printed last */
     uint64_t generation;
     int rank; /* -1: all */
-    int tail; /* lines of each file to begin with; -1: all */
+    int tail; /* first print so many last lines of each file; -1: all */
     bool is_json;
     int notify;
-    int attempts; /* the watch of the folder that gets a new one for each attempt */
+    int attempts; /* inotify watch of the run's folder */
 };
 
-/* Closes the files of an attempt. Their inotify watches stay: an event of an old file costs one
- * look and no more. */
+/* Closes the files of an attempt. Their inotify watches stay: an event of an old file only causes
+ * one read of the current files. */
 static void drop_files(struct logs *logs)
 {
     for (size_t i = 0; i < logs->count; i++) {
@@ -73,7 +74,7 @@ static void drop_files(struct logs *logs)
 
 /* ---- Printing ---------------------------------------------------------------------------- */
 
-/* One file needs no name; several get headings as in tail(1). */
+/* With several files prints headings as tail(1) does. */
 static void print_piece(struct logs *logs, const struct log_file *file,
                         const char *text, size_t length)
 {
@@ -90,7 +91,7 @@ static void print_piece(struct logs *logs, const struct log_file *file,
     (void)fwrite(text, 1, length, stdout);
 }
 
-/* Whole lines; the rest too when `is_all` or when it is too long to wait for. */
+/* Prints complete lines; an incomplete last line only when `is_all` or when it is too long. */
 static void print_lines(struct logs *logs, struct log_file *file, bool is_all)
 {
     char line[4096];
@@ -116,7 +117,8 @@ static void print_lines(struct logs *logs, struct log_file *file, bool is_all)
     }
 }
 
-/* The agent of another user names any file that it likes, and root may read all. */
+/* Opens only files of the run's owner: the agent of another user could name any file, and root
+ * may read all files. */
 static int follow_next(const struct logs *logs, struct log_file *file)
 {
     const uid_t owner = logs->run->uid;
@@ -125,7 +127,8 @@ static int follow_next(const struct logs *logs, struct log_file *file)
                            owner == getuid() ? LOG_FOLLOW_ANYBODY : owner);
 }
 
-/* True when the file was renamed for its size and output continues in a new one. */
+/* True when there is more to read: mostly, the file was renamed for its size and a new one
+ * opened. */
 static bool take_next(const struct logs *logs, struct log_file *file)
 {
     if (logs->notify < 0 || follow_next(logs, file) != 1)
@@ -158,9 +161,8 @@ static void drain(struct logs *logs, bool is_all)
 
 /* ---- Files ------------------------------------------------------------------------------- */
 
-/* Two watches, and both are set before the file is opened, so that no byte and no rename is
- * missed between. The folder's tells that a file which does not exist yet, or the next one after
- * a rename, has been made. */
+/* Sets two watches before the file is opened, so that no byte and no rename is missed. The folder's
+ * watch reports that a file which did not exist, or the next file after a rename, was made. */
 static void watch_file(const struct logs *logs, const char *path)
 {
     char folder[PATH_MAX];
@@ -197,7 +199,7 @@ static int add_file(struct logs *logs, int rank, const char *stream, const char 
     return rc < 0 ? ct_fail(err, rc, "%s: %s", path, strerror(-rc)) : 0;
 }
 
-/* The folder of all attempts: BASE/RUN of BASE/RUN/attempt_N/LOCAL_RANK/stdout.log. */
+/* Watches the folder of all attempts: BASE/RUN of BASE/RUN/attempt_N/LOCAL_RANK/stdout.log. */
 static void watch_attempts(struct logs *logs)
 {
     char path[PATH_MAX];
@@ -214,7 +216,7 @@ static void watch_attempts(struct logs *logs)
     logs->attempts = inotify_add_watch(logs->notify, path, IN_CREATE | IN_ONLYDIR);
 }
 
-/* The files that the last status names, in place of those that are open. -1 of the tail: from
+/* Closes the open files and opens those that the last status names. With tail -1 reads them from
  * the beginning. */
 static int open_files(struct logs *logs, struct ctrun_error *err)
 {
@@ -249,7 +251,7 @@ static int open_files(struct logs *logs, struct ctrun_error *err)
 
 /* ---- Following --------------------------------------------------------------------------- */
 
-/* Empties the queue of inotify. True when a folder was made in the run's. */
+/* Reads all queued inotify events. True when a folder was made in the run's folder. */
 static bool take_news(const struct logs *logs)
 {
     _Alignas(struct inotify_event) char bytes[8192];
@@ -266,7 +268,7 @@ static bool take_news(const struct logs *logs)
     return is_new;
 }
 
-/* The next attempt's files, once the agent knows them. */
+/* Changes to the next attempt's files, once the agent reports them. */
 static void change_attempt(struct logs *logs, bool *is_waiting)
 {
     struct ctrun_error err;
@@ -276,19 +278,18 @@ static void change_attempt(struct logs *logs, bool *is_waiting)
         logs->run->status.worker_count == 0)
         return;
     drain(logs, true);
-    logs->tail = -1; /* all of what is new */
+    logs->tail = -1; /* all of the new files */
     *is_waiting = open_files(logs, &err) < 0;
 }
 
-/* The agent is watched by a pidfd and not by its socket: a pidfd cannot name another process
- * later, and needs no request. An agent that is gone already (ESRCH) leaves files whose rest is
- * printed once. */
+/* Watches the agent by a pidfd and not by its socket: a pidfd never means another process, and
+ * needs no request. If the agent has ended already (ESRCH), prints the rest of its files once. */
 static int follow(struct logs *logs, struct ctrun_error *err)
 {
     const int agent = ct_pidfd_open(logs->run->status.pid);
     struct pollfd wait[2] = {{.fd = logs->notify, .events = POLLIN},
                              {.fd = agent, .events = POLLIN}};
-    bool is_waiting = false; /* for the files of a new attempt */
+    bool is_waiting = false; /* a new attempt's files are not known yet */
     int rc;
 
     if (agent < 0 && errno != ESRCH)
@@ -297,7 +298,7 @@ static int follow(struct logs *logs, struct ctrun_error *err)
     while (agent >= 0) {
         drain(logs, false);
         if (ferror(stdout))
-            break; /* a pager that was left */
+            break; /* the reader has quit */
         rc = poll(wait, 2, is_waiting ? ASK_AGAIN_MS : -1);
         if (rc < 0 && errno != EINTR)
             break;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl: looks at the runs of this machine and steers them, and at the machine itself. */
+/* ctrunctl: shows and controls the runs of this machine, and checks the machine itself. */
 
 #include <errno.h>
 #include <string.h>
@@ -72,7 +72,7 @@ static int run_verb(const struct ctl_verb *verb, int argc, char **argv)
     return code;
 }
 
-/* Nothing is said to be done where what it printed is lost. */
+/* Returns `code`, or an error if the output could not be written. */
 static int end_output(int code)
 {
     const int rc = fflush(stdout) == 0 ? 0 : -errno;

@@ -16,7 +16,7 @@ static const struct ctl_option options[] = {
     CTL_JSON,
     {0}};
 
-/* In one text, as the agents can take it. */
+/* Joins the words to one text; refuses what the agents would not accept. */
 static int take_command(struct ct_command *out, const char *const *words,
                         struct ctrun_error *err)
 {

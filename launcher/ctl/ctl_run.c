@@ -16,7 +16,7 @@
 #include "worker_sdk/wire/contract.h"
 
 enum {
-    ANSWER_MS = 10000, /* an agent that is stopped or swapped out */
+    ANSWER_MS = 10000, /* an agent may be stopped or swapped out */
     IN_MAX_BYTES = 2 * (CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES),
     TEXT_MAX_BYTES = 32 * 1024 * 1024,
     RUNS_MAX = 256,
@@ -99,7 +99,7 @@ static int send_request(int fd, const struct ct_ctl_request *request,
 
     ct_buf_init(&out, CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES);
     rc = ct_message_encode(&out, &message);
-    /* It fits into an empty socket buffer many times. */
+    /* send() does not block: the request is much smaller than an empty socket buffer. */
     if (rc == 0 && send(fd, ct_buf_data(&out), ct_buf_length(&out), MSG_NOSIGNAL) !=
                        (ssize_t)ct_buf_length(&out))
         rc = -EPIPE;
@@ -107,8 +107,8 @@ static int send_request(int fd, const struct ct_ctl_request *request,
     return rc < 0 ? ct_fail(err, rc, "ask: %s", strerror(-rc)) : 0;
 }
 
-/* root asks other users' agents, too: in JSON such characters are written in letters, and whoever has them as
- * they are wants a terminal to obey. Behind the text there is a NUL. */
+/* Replaces control characters by '?'. Valid JSON escapes them, but root also asks other users'
+ * agents, and such an agent could send commands to root's terminal. Puts a NUL after the text. */
 static int make_plain(struct ct_buf *text, struct ctrun_error *err)
 {
     uint8_t *end;
@@ -121,8 +121,8 @@ static int make_plain(struct ct_buf *text, struct ctrun_error *err)
     return 0;
 }
 
-/* The folder is that user's, who may have put a link in the place of the socket: to the agent of somebody else,
- * whom root would then signal or stop. */
+/* Checks that a process of user `uid` answers. That user owns the folder and may have replaced
+ * the socket by a link to the agent of another user, which root would then signal or stop. */
 static int check_server(int fd, uid_t uid, struct ctrun_error *err)
 {
     struct ucred server;
@@ -163,8 +163,8 @@ int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
 
 int ctl_run_refresh(struct ctl_run *run, struct ctrun_error *err)
 {
-    /* The old answer is kept until the new one is whole: after a failure `run` is as it was,
-     * which `logs -f` relies on. */
+    /* The old answer is kept until the new one is complete: after a failure `run` is unchanged,
+     * which `logs -f` needs. */
     const struct ct_ctl_request request = {.verb = CT_CTL_STATUS, .rank = -1};
     struct json_status status;
     struct ct_buf text;
@@ -196,13 +196,14 @@ int ctl_run_refresh(struct ctl_run *run, struct ctrun_error *err)
 struct search {
     struct ctl_runs *runs;
     const char *wanted; /* NULL: all */
-    const char *path;   /* of the folder that is being walked; borrowed */
-    uid_t uid;          /* whose it is */
-    int silent;         /* agents that gave no answer */
+    const char *path;   /* the folder that is being read; borrowed */
+    uid_t uid;          /* owner of the folder */
+    int silent;         /* agents that did not answer */
     int rc;
 };
 
-/* By its id, a pid, or the name of its socket, which alone tells apart runs in containers. */
+/* True when `wanted` is the run's id, its pid, or the name of its socket; for runs in containers
+ * only the socket's name is unique. */
 static bool is_wanted(const struct ctl_run *run, const char *wanted)
 {
     const struct json_status *status = &run->status;
@@ -222,8 +223,8 @@ static void run_deinit(struct ctl_run *run)
     json_status_deinit(&run->status);
 }
 
-/* Asks the agent behind one socket. The array may move with each new entry. An entry counts only
- * when its agent has answered, so ctl_runs_deinit() never meets a half-made one. */
+/* Asks the agent behind one socket. The array may move with each new entry. An entry is counted
+ * only when its agent has answered, so ctl_runs_deinit() gets no incomplete entry. */
 static void visit(void *context, int dir, const char *name)
 {
     struct search *search = context;
@@ -252,7 +253,7 @@ static void visit(void *context, int dir, const char *name)
     else
         run_deinit(run);
     search->silent += rc == CTRUN_E_TIMEOUT || rc == -ETIMEDOUT;
-    /* Refused or gone: it ended before we came. */
+    /* Refused or gone: the agent has ended meanwhile. */
     if (rc < 0 && rc != -ECONNREFUSED && rc != -ENOENT)
         (void)ctl_fail(&err);
 }
@@ -269,7 +270,8 @@ static int find_user(const struct ctl_call *call, uid_t *uid, struct ctrun_error
     return rc;
 }
 
-/* root may open every folder, and another user may have made one of that user's name. */
+/* Opens the folder of user `uid`. Checks its owner: root may open every folder, and another user
+ * may have made a folder of that name. */
 static int open_folder(const char *path, uid_t uid, struct ctrun_error *err)
 {
     const int dir = ctl_dir_open(path, false, err);
@@ -291,7 +293,7 @@ int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
     int count;
     int rc;
 
-    /* Before the first failure: callers deinit `out` whatever this returns. */
+    /* Zeroed first: callers deinit `out` also after an error. */
     memset(out, 0, sizeof *out);
     if ((rc = find_user(call, &uid, err)) < 0)
         return rc;
@@ -327,8 +329,8 @@ int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
         paths[0], count > 1 ? ", " : "", count > 1 ? paths[1] : "");
 }
 
-/* Of runs with one id, that of this container or of the host, where ctrunctl runs, is meant. False: several are
- * there, or none, or their ids differ. */
+/* If all runs have one id, keeps the run of the container (or of the host) in which ctrunctl
+ * runs. False: several runs are there, or none, or their ids differ. */
 static bool keep_here(struct ctl_runs *runs)
 {
     struct ctl_run *here = NULL;
@@ -354,7 +356,8 @@ static bool keep_here(struct ctl_runs *runs)
     return here;
 }
 
-/* ID (pid PID), or the name of its socket where another has the same. Cut is fine. */
+/* Appends "ID (pid PID)", or the name of the socket if another run has the same id and pid. May
+ * be truncated. */
 static void add_name(char *dst, size_t size, const struct ctl_runs *runs, size_t index)
 {
     const struct ctl_run *run = &runs->list[index];
@@ -408,7 +411,7 @@ int ctl_run_take_reason(struct ct_ctl_request *request, const struct ctl_call *c
                   : 0;
 }
 
-/* All nodes say it, on one line. */
+/* Replaces control characters by blanks: all nodes print the reason on one line. */
 static void make_one_line(char *reason)
 {
     for (char *p = reason; *p; p++)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl signal: a signal to the workers, without any other consequence than
- * what they make of it. */
+/* ctrunctl signal: sends a signal to the workers; ctrun itself does nothing more. */
 #include "launcher/ctl/ctl_run.h"
 #include "worker_sdk/base/signal_name.h"
 

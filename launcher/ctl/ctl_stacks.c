@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl stacks: where the workers of a run are at this moment, on all of its nodes. */
+/* ctrunctl stacks: the current stacks of a run's workers, on all of its nodes. */
 #include "launcher/ctl/ctl_run.h"
 #include "worker_sdk/base/str.h"
 

@@ -12,9 +12,9 @@
 static const struct ctl_option options[] = {CTL_RUN, CTL_USER, CTL_JSON, {0}};
 
 enum {
-    ROLE_WIDTH = 12, /* of the first column, where a node has several roles */
+    ROLE_WIDTH = 12, /* the first column, with --role */
     RESTARTS_WIDTH =
-        9, /* of the one behind STATE, where a role may be restarted alone */
+        9, /* the column after STATE, where a role may be restarted alone */
     FILES_MAX_BYTES = 2 * PATH_MAX,
 };
 
@@ -36,7 +36,7 @@ static void format_memory(char *dst, size_t size, int64_t kb)
         (void)ct_format(dst, size, "%.1f GiB", (double)kb / (1024 * 1024));
 }
 
-/* Names of files may have any character. */
+/* File names may have control characters, which become '?'. */
 static void format_files(char dst[FILES_MAX_BYTES], const struct json_worker *worker)
 {
     (void)ct_format(dst, FILES_MAX_BYTES, "%s%s%s",
@@ -84,7 +84,7 @@ static bool has_restarts(const struct json_status *status)
     return false;
 }
 
-/* As it was typed, but for what a terminal would obey. */
+/* Prints the command as typed; control characters become '?'. */
 static void print_reload(const struct json_status *status)
 {
     char shown[sizeof status->command];
@@ -150,8 +150,8 @@ static void print_run(const struct json_status *status)
         print_worker(&status->workers[i], with_restarts);
 }
 
-/* No run is exit code 1 and, for scripts, still a JSON object: "none" must not look like "could
- * not ask". */
+/* No run: exit code 1, and with --json still a JSON object, so that scripts can tell "no run" from
+ * "could not ask". */
 static int run(const struct ctl_call *call)
 {
     struct ctrun_error err;

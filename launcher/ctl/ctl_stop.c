@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl stop: save and end, as a preemption would. */
+/* ctrunctl stop: the workers save and the run ends, as at a preemption. */
 #include "launcher/ctl/ctl_run.h"
 
 static const struct ctl_option options[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl why: what stopped the workers the last time, while the run is live; or, by the folder
- * of its log files, what ended a run that is over. */
+/* ctrunctl why: of a live run, what stopped its workers the last time; of a run that is over, given
+ * the folder of its log files, what ended the run. */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -28,7 +28,8 @@ static bool is_file(const char *path, struct timespec *changed)
     return true;
 }
 
-/* The file itself, the one in a run's folder, or the newest of the runs below a --log-dir. */
+/* Finds summary.json: `path` itself, the file in a run's folder, or the newest file of the runs
+ * below a --log-dir. */
 static int find_summary(const char *path, char *found, size_t size)
 {
     struct timespec newest = {0};
@@ -57,9 +58,9 @@ static int find_summary(const char *path, char *found, size_t size)
     return *found ? 0 : -ENOENT;
 }
 
-/* Feeds what summary.json holds to the function that printed the block when the run ended, so
- * that both are the same text. Tables of nodes that did not join are not in the file; `nobody`
- * stands for them. */
+/* Passes the content of summary.json to the function that printed the failure report when the
+ * run ended, so that both texts are the same. The file has no table of nodes that did not join:
+ * `nobody` is an empty one. */
 static void print_end(const struct json_summary *end)
 {
     static const struct ct_waiting nobody;

@@ -18,7 +18,7 @@ enum {
     PAUSE_NS = 1000 * 1000,
 };
 
-/* The offset behind the `count`th '\n' from `end` backwards; 0: there are fewer. */
+/* The offset after the `count`th '\n', counted backwards from `end`; 0: there are fewer. */
 static off_t find_line(int fd, off_t end, int count)
 {
     char block[BLOCK_BYTES];
@@ -30,7 +30,7 @@ static off_t find_line(int fd, off_t end, int count)
         for (ssize_t at = n - 1; at >= 0; at--)
             if (block[at] == '\n' && --count == 0)
                 return start + at + 1;
-        end = n > 0 ? start : 0; /* it was emptied just now */
+        end = n > 0 ? start : 0; /* n <= 0: the file was truncated */
     }
     return 0;
 }
@@ -45,7 +45,7 @@ int log_follow_tail(int fd, int count)
         return -errno;
     at = info.st_size;
     if (at > 0 && count > 0) {
-        /* The end of the last line begins no other. */
+        /* The last line's own '\n' is not counted. */
         if (pread(fd, &last, 1, at - 1) == 1 && last == '\n')
             at--;
         at = find_line(fd, at, count);
@@ -53,7 +53,7 @@ int log_follow_tail(int fd, int count)
     return lseek(fd, at, SEEK_SET) < 0 ? -errno : 0;
 }
 
-/* A name that an agent gave us must not make us wait, whatever lies there. */
+/* O_NONBLOCK: a name that an agent has sent may be a FIFO, and open() must not wait. */
 static int open_now(const char *path)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -61,7 +61,7 @@ static int open_now(const char *path)
     return fd >= 0 ? fd : -errno;
 }
 
-/* Looked at before it is opened: that alone starts some devices. */
+/* Checks type and owner before the file is really opened: opening alone starts some devices. */
 static int open_of(const char *path, uid_t owner)
 {
     const int place = open(path, O_PATH | O_CLOEXEC);
@@ -113,10 +113,9 @@ static bool is_there(const char *path, int number)
     return format_renamed(name, path, number) >= 0 && stat(name, &info) == 0;
 }
 
-/* The number of `open` itself; 0: it is gone, *oldest is the highest there is; -EAGAIN: one is
- * between two names just now.
- * The scan is not atomic. A gap in the numbers with a higher one behind it is a rotation under
- * way, which the caller waits for. */
+/* The number of the file `open`; 0: the file is gone, and *oldest is the highest number; -EAGAIN: a
+ * rotation is going on. The scan is not atomic: a missing number below an existing one means that
+ * files are being renamed just now, and the caller waits. */
 static int find_own(const struct stat *open, const char *path, int *oldest)
 {
     int i = 1;
@@ -128,9 +127,9 @@ static int find_own(const struct stat *open, const char *path, int *oldest)
     return is_there(path, i + 1) ? -EAGAIN : 0;
 }
 
-/* Opens the file that comes after `open`, or the oldest when that is gone. Numbers only grow,
- * the highest first: when `open` still has its own after the next one was opened, that was
- * the next one. */
+/* Opens the file after `open`, or the oldest file if `open` is gone. A rotation only increases the
+ * numbers, the highest first. So if `open` still has its number after the next file was opened, the
+ * opened file was the next one. */
 static int open_next(const struct stat *open, const char *path, uid_t owner)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
@@ -141,7 +140,7 @@ static int open_next(const struct stat *open, const char *path, uid_t owner)
         const int own = find_own(open, path, &oldest);
         int fd;
 
-        if (own < 0) { /* whoever renames has lost its processor */
+        if (own < 0) { /* wait for the renaming process */
             (void)nanosleep(&pause, NULL);
             continue;
         }
@@ -172,7 +171,7 @@ int log_follow_next(int *fd, const char *path, uid_t owner)
                 return 0;
             return lseek(*fd, 0, SEEK_SET) < 0 ? -errno : 1;
         }
-        /* It is renamed, hence full; but it may have grown before that. */
+        /* A renamed file does not grow any more; but it may have grown since the last read. */
         if (fstat(*fd, &open) == 0 && open.st_size > lseek(*fd, 0, SEEK_CUR))
             return 1;
     }

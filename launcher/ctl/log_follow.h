@@ -7,11 +7,12 @@
 
 #define LOG_FOLLOW_ANYBODY ((uid_t)-1)
 
-/* Sets fd's offset to where the last `count` lines begin; one without an end counts. 0 or a
+/* Sets fd's offset to the start of the last `count` lines; a last line without '\n' counts. 0 or a
  * negative errno. */
 int log_follow_tail(int fd, int count);
-/* Called at the end of *fd (-1: not there yet). When its file was renamed, *fd becomes the
- * next newer one: path.2, path.1 and so on up to path. When it was emptied, it is read from
- * its beginning. Only a plain file of `owner` is opened. 1: there is more to read; 0: this is the
- * newest; or a negative errno, -EPERM for another file. */
+/* Called at the end of *fd (-1: the file does not exist yet). If the file was renamed, *fd
+ * becomes the next newer file: path.2, path.1 and so on up to path. If it was truncated, it is
+ * read from its beginning. Opens only a regular file of `owner`; LOG_FOLLOW_ANYBODY: any file.
+ * 1: there is more to read; 0: this is the newest file; or a negative errno, -EPERM for another
+ * kind of file or owner. */
 int log_follow_next(int *fd, const char *path, uid_t owner);
