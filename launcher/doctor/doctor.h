@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Findings of ctrunctl doctor: what was looked at, what it is, and the fix where it is wrong.
+/* Findings of ctrunctl doctor: what was checked, its value, and the fix if it is wrong.
  *
- *     doctor_machine(), doctor_gpus(), doctor_peer() look; doctor_check_x() judge what they
- *     saw and are pure. */
+ *     doctor_machine(), doctor_gpus(), doctor_peer() read values; doctor_check_x() judge these
+ *     values and are pure. */
 #pragma once
 
 #include "worker_sdk/net/addr.h"
 
 enum doctor_level {
     DOCTOR_OK,
-    DOCTOR_WARN, /* works, but it has cost people a day */
+    DOCTOR_WARN, /* works, but often causes trouble */
     DOCTOR_FAIL, /* a run will not work like this */
 };
 
@@ -37,18 +37,18 @@ doctor_add(struct doctor *doctor, enum doctor_level level, const char *what,
 __attribute__((format(printf, 2, 3))) void
 doctor_set_fix(struct doctor_finding *finding, const char *fmt, ...);
 const char *doctor_level_name(enum doctor_level level);
-/* True when one failed. */
+/* True when a finding has level DOCTOR_FAIL. */
 bool doctor_has_failed(const struct doctor *doctor);
 
-/* Look at this machine. */
+/* Read values of this machine and add findings. */
 void doctor_machine(struct doctor *doctor);
 void doctor_gpus(struct doctor *doctor);
 void doctor_libraries(struct doctor *doctor);
-/* False in a static program. */
+/* True when this program can load libraries; false in a static program. */
 bool doctor_can_load(void);
 /* Versions of the driver and of NCCL, "" where there is none; both of `size` bytes. */
 void doctor_gpu_versions(char *driver, char *nccl, size_t size);
-/* Look at the rendezvous endpoint "host:port" from here; blocks some seconds at most. */
+/* Checks the rendezvous endpoint "host:port" from this machine; blocks some seconds at most. */
 void doctor_peer(struct doctor *doctor, const char *endpoint);
 
 /* ---- Judging. Pure. */
@@ -57,7 +57,7 @@ void doctor_peer(struct doctor *doctor, const char *endpoint);
 void doctor_check_name(struct doctor *doctor, const char *host,
                        const struct ct_addr *addrs, int count, uint64_t took_ms);
 void doctor_check_addrs(struct doctor *doctor, const struct ct_addr *addrs, int count);
-/* owner NULL: the port is free; "": taken by somebody whom we may not see. */
+/* owner NULL: the port is free; else what port_owner_describe() writes. */
 void doctor_check_port(struct doctor *doctor, int port, const char *owner);
 void doctor_check_shm(struct doctor *doctor, uint64_t total_bytes, uint64_t free_bytes);
 

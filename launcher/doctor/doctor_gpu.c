@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Driver, NCCL and cuDNN as they are found at run time. */
+/* Driver, NCCL and cuDNN that are found at run time. */
 #include <dlfcn.h>
 
 #include "launcher/doctor/doctor.h"
@@ -73,7 +73,7 @@ static void look_at_nccl(struct doctor *doctor, bool is_needed)
     char version[32];
 
     if (!read_nccl_version(version, sizeof version))
-        /* PyTorch's wheels bring their own: it is no trouble for them. */
+        /* PyTorch's wheels have their own NCCL, so a missing library is no problem for them. */
         (void)doctor_add(doctor, DOCTOR_OK, "NCCL",
                          is_needed ? "none in the library path (PyTorch brings its own)"
                                    : "none");
@@ -81,7 +81,7 @@ static void look_at_nccl(struct doctor *doctor, bool is_needed)
         (void)doctor_add(doctor, DOCTOR_OK, "NCCL", "%s", version);
 }
 
-/* PyTorch's wheels bring their own, which this does not see. */
+/* PyTorch's wheels have their own cuDNN, which is not found here. */
 static void look_at_cudnn(struct doctor *doctor)
 {
     void *library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_LOCAL);
@@ -99,7 +99,7 @@ static void look_at_cudnn(struct doctor *doctor)
     *(void **)&get_version = dlsym(library, "cudnnGetVersion"); /* POSIX's conversion */
     version = get_version ? get_version() : 0;
     unit = version >= 90000 ? 10000
-                            : 1000; /* of the first number: since 9, and before */
+                            : 1000; /* unit of the major number: since 9, and before */
     if (version > 0)
         (void)doctor_add(doctor, DOCTOR_OK, "cuDNN", "%zu.%zu.%zu", version / unit,
                          version % unit / 100, version % 100);

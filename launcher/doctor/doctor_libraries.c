@@ -8,7 +8,7 @@ struct library {
     const char *what;
     bool is_built; /* this ctrun can use it */
     const char *needed_by;
-    const char *files[2]; /* either will do */
+    const char *files[2]; /* one of them is enough */
     const char *package;  /* Debian's */
 };
 

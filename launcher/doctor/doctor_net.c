@@ -64,7 +64,7 @@ static int complain_memory(struct net *net)
     return complain(net, "memory");
 }
 
-/* One worker of each node; a launcher that sets no GROUP_RANK starts one worker a node. */
+/* Takes one worker of each node. A launcher that sets no GROUP_RANK starts one worker a node. */
 static int read_place(struct net *net)
 {
     const char *host = getenv(CT_ENV_MASTER_ADDR);
@@ -285,7 +285,7 @@ static void start(struct attempt *attempt, const struct doctor_node *node)
         finish(attempt, errno);
 }
 
-/* The connection is established or failed, or its nonce has arrived. */
+/* Called when the connection is established or has failed, or its nonce has arrived. */
 static void go_on(struct attempt *attempt)
 {
     socklen_t length = sizeof(int);
@@ -336,7 +336,7 @@ static void try_batch(struct attempt *attempts, size_t count)
             finish(&attempts[i], ETIMEDOUT);
 }
 
-/* To every address of every other node. */
+/* Connects to every address of every other node. */
 static int run_probes(struct net *net)
 {
     struct attempt attempts[BATCH];
@@ -386,7 +386,7 @@ static int publish_probes(struct net *net)
     return rc < 0 ? complain(net, "store") : 0;
 }
 
-/* The findings of this node about itself, made after its probes, so that they do not slow them. */
+/* Publishes this node's findings about itself; made after the probes, so as not to slow them. */
 static int publish_findings(struct net *net)
 {
     struct doctor *own = ct_zalloc(sizeof *own);

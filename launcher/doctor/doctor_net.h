@@ -22,9 +22,9 @@ struct doctor_node {
     char host[128];
     uint64_t nonce; /* sent by its listener: proves that it is this node */
     int port;
-    int64_t clock_ms; /* at the tick, since 1970 */
+    int64_t clock_ms; /* since 1970, read at the tick */
     char version[32]; /* of ctrun */
-    char driver[32];  /* of the GPUs; empty: none */
+    char driver[32];  /* GPU driver; empty: none */
     char nccl[32];
     char addrs[DOCTOR_NODE_ADDRS][CT_ADDR_TEXT_MAX];
     int addr_count;

@@ -7,7 +7,7 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    CLOCK_WARN_MS = 1000, /* certificates, logs and caches go by the clock */
+    CLOCK_WARN_MS = 1000, /* certificates, logs and caches need right clocks */
     CLOCK_FAIL_MS = 60000,
 };
 
@@ -89,7 +89,7 @@ static void check_clocks(struct doctor *doctor, const struct doctor_node *nodes,
     doctor_set_fix(finding, "set them by NTP: chronyc tracking, timedatectl status");
 }
 
-/* The text at `offset` in each node. */
+/* Compares a text of all nodes: the one at `offset` in struct doctor_node. */
 static void check_same(struct doctor *doctor, const struct doctor_node *nodes,
                        int count, const char *what, size_t offset,
                        enum doctor_level level, const char *fix)
@@ -138,10 +138,10 @@ static const char *error_text(int error)
 /* All probes from one node to another. */
 struct pair {
     bool works;
-    char bad[384]; /* addresses that do not */
+    char bad[384]; /* unreachable addresses */
 };
 
-/* `probes` are those of one node. */
+/* `probes` are the probes from one node. */
 static void check_pair(struct pair *out, const struct doctor_node *nodes,
                        const struct doctor_probe *probes, size_t count, int to)
 {
@@ -185,7 +185,7 @@ void doctor_check_probes(struct doctor *doctor, const struct doctor_node *nodes,
     for (size_t i = 0; i < probe_count; i++)
         if (probes[i].error == 0 && probes[i].took_ms > slowest_ms)
             slowest_ms = probes[i].took_ms;
-    /* A pair looks at the probes of `from` alone: 1024 nodes have a million pairs. */
+    /* check_pair() reads only the probes of `from`: 1024 nodes have a million pairs. */
     for (int from = 0; from < count; from++) {
         size_t of_from = 0;
 
@@ -227,8 +227,8 @@ void doctor_findings_format(char *dst, size_t size, const struct doctor *doctor)
     }
 }
 
-/* The value is not compared, since it differs between nodes: findings with the same remedy are
- * the same finding. */
+/* Finds a finding with the same level, name and fix. The value is not compared, because it differs
+ * between nodes. */
 static struct doctor_finding *find_same(struct doctor *doctor, int level,
                                         const char *what, const char *fix)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rendezvous endpoint, seen from here: name, route, and who answers. Every ctrun server
- * answers HTTP on the same port. */
+/* Checks a rendezvous endpoint from this machine: its name, its route, and which program answers.
+ * Every ctrun server answers HTTP on the same port. */
 #include <errno.h>
 #include <poll.h>
 #include <unistd.h>
@@ -19,9 +19,8 @@ enum {
     PORT_DEFAULT = 29400
 };
 
-/* Reads until the server hangs up.
- * HTTP/1.1 without keep-alive handling: our server closes after its reply, and another program that
- * does not is left at the deadline. */
+/* Sends an HTTP request and reads until the server closes the connection. Our server closes it
+ * after its reply; with another program that keeps it open, reading stops at the deadline. */
 static void ask(int fd, struct ct_buf *answer)
 {
     static const char question[] = "GET /status HTTP/1.1\r\nHost: ctrun\r\n\r\n";
@@ -64,7 +63,7 @@ static void look_at_server(struct doctor *doctor, int fd, const char *address)
     ct_buf_deinit(&answer);
 }
 
-/* True when somebody answered there. */
+/* True when a program answered there. */
 static bool look_at_address(struct doctor *doctor, const struct ct_addr *addr)
 {
     char address[CT_ADDR_TEXT_MAX];
