@@ -19,7 +19,7 @@ static size_t parse_address(const char *host,
                                                  : 0;
 }
 
-/* An IPv4 address and the IPv6 one that it is mapped to are two. */
+/* An IPv4 address and the IPv6 address that it is mapped to are different. */
 static bool names_address(const mbedtls_x509_crt *cert, const unsigned char *address,
                           size_t length)
 {
@@ -31,7 +31,8 @@ static bool names_address(const mbedtls_x509_crt *cert, const unsigned char *add
     return false;
 }
 
-/* The library takes the text of an address for a name, and without any such names asks the subject. */
+/* The library compares an address as if it were a name, and a certificate without names by its
+ * subject: both are corrected here. */
 void cert_host_check(const mbedtls_x509_crt *cert, const char *host, uint32_t *flags)
 {
     unsigned char address[sizeof(struct in6_addr)];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread of an election, and its life. */
+/* The thread of an election, its start and its end. */
 #include "launcher/etcd/election.h"
 
 #include <signal.h>
@@ -119,10 +119,10 @@ int election_start(struct election **out, const struct election_options *options
     if ((rc = fill(election, options, err)) < 0 ||
         (rc = etcd_open(&election->etcd, options->config, err)) < 0 ||
         (rc = look(election, ct_deadline_ms(timeout_ms), err)) < 0 ||
-        (rc == 0 && /* the journal may become ours */
+        (rc == 0 && /* we may continue that journal */
          (rc = election_check_journal(election, ct_deadline_ms(timeout_ms), err)) < 0))
         goto fail;
-    *out = election; /* the thread's callbacks find it there */
+    *out = election; /* before the thread: its callbacks use *out */
     if ((rc = start_thread(election, err)) == 0)
         return 0;
 fail:
@@ -168,8 +168,8 @@ void election_set_members(struct election *election, const struct etcd_config *c
     etcd_set_members(election->etcd, config);
 }
 
-/* The thread is waked from both places where it may wait: for work, and for etcd.
- * The key is given back only after it has ended, by who is alone then. */
+/* Wakes the thread in both places where it may wait: for work, and for etcd. The key is given back
+ * only after the thread has ended, when no other thread uses the election. */
 void election_stop(struct election *election)
 {
     if (!election)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Winning, and what the elected server owes etcd: a lease that is renewed, a journal that is written. */
+/* Being elected, and the elected server's duties: to renew the lease, to write the journal. */
 #include <string.h>
 
 #include "launcher/etcd/election_private.h"
 
 enum {
-    RESIGN_MS = 4000,     /* etcd may just change its leader; then the lease does it */
+    RESIGN_MS = 4000,     /* etcd may change its leader; else the lease runs out */
     RESIGN_OWN_MS = 1000, /* the run's own: its members may all be ending */
     JOURNAL_TTL_S = 600,
     JOURNAL_RENEW_MS = 60000,
@@ -112,9 +112,9 @@ static int keep_alive(struct election *election, int64_t lease, bool *is_gone,
     return 0;
 }
 
-/* The last renewal of the server before us began then at the latest, by our clock: a lease ago, if the
- * lease has run out. It has not when somebody deleted the key, or when we have never seen it. Asked
- * once we have the key: a server of which we know nothing may have been there until then. */
+/* The latest time, by our clock, at which the last renewal of the server before us began: a lease
+ * ago if its lease has run out, else now (somebody deleted the key, or we never saw the lease).
+ * Call it once we have the key: until then a server unknown to us may have been elected. */
 static uint64_t find_served_ms(struct election *election)
 {
     struct ctrun_error err;
@@ -158,7 +158,7 @@ static int begin_to_lead(struct election *election, struct ctrun_error *err)
         (rc = etcd_do(election->etcd, ETCD_RANGE, ct_deadline_ms(ELECTION_CALL_MS),
                       &reply, err)) < 0)
         return rc;
-    pthread_mutex_lock(&election->mutex); /* of an earlier term */
+    pthread_mutex_lock(&election->mutex); /* drop the journal of an earlier term */
     free(election->journal);
     election->journal = NULL;
     election->is_over = false;
@@ -187,7 +187,7 @@ static void revoke_lease(struct election *election, uint64_t deadline_ms)
     json_etcd_reply_deinit(&reply);
 }
 
-/* A new lease for every try: what an old one left behind is none of ours. */
+/* A new lease for every try: a key with an old lease is not ours. */
 int election_campaign(struct election *election, struct ctrun_error *err)
 {
     int rc;
@@ -280,7 +280,7 @@ static void renew_journal(struct election *election)
         !is_gone)
         return;
     if (grant(election, JOURNAL_TTL_S, &election->journal_lease, &err) == 0)
-        election->written = 0; /* what there is once more, with the new lease */
+        election->written = 0; /* write the journal again, with the new lease */
 }
 
 /* Takes a copy that nobody changes. 1, 0: nothing is new, -ENOMEM. */
@@ -300,8 +300,8 @@ static int take_pending(struct election *election, struct ct_buf *out,
     return rc;
 }
 
-/* Writes the journal if we still are who we think, and nothing newer of us is there: a write that
- * we gave up may arrive after the next one. 1, 0: we are not, -EAGAIN: one that we gave up has
+/* Writes the journal if we are still elected, and no newer write of ours is there: a write that we
+ * gave up may arrive after the next one. 1; 0: not elected; -EAGAIN: a write that we gave up has
  * been done; or a code. */
 static int put_journal(struct election *election, const struct ct_buf *journal,
                        bool is_over, uint64_t deadline_ms, struct ctrun_error *err)
@@ -394,7 +394,8 @@ void election_lead(struct election *election)
     }
 }
 
-/* The last write, and the key is free; one transaction, so that no successor misses it. */
+/* Writes the journal once more and deletes the key, in one transaction, so that no successor misses
+ * that journal. */
 void election_resign(struct election *election)
 {
     const uint64_t deadline_ms = ct_deadline_ms(
@@ -408,7 +409,7 @@ void election_resign(struct election *election)
 
     etcd_rearm(election->etcd);
     if (has_journal && !election->is_over) {
-        election->journal[1] = 1; /* the thread has ended: nobody else looks */
+        election->journal[1] = 1; /* the thread has ended: no mutex needed */
         ops[0].value = election->journal;
         ops[0].length = election->journal_length;
         ops[0].lease = election->journal_lease;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of election.h share, and nobody else sees:
+/* Shared by the files of election.h, and private to them:
  *
  *     election.c        life, the thread
  *     election_lead.c   winning, renewing, the journal, resigning
- *     election_watch.c  waiting for the place to become free
+ *     election_watch.c  waiting until no server is elected
  *     election_state.c  states, waiting, who is elected
  *
  * Each needs only those below it. */
@@ -24,7 +24,7 @@
 
 enum {
     ELECTION_CALL_MS =
-        5000, /* while nobody depends on us: patient with an etcd that elects */
+        5000, /* while not LEADING: long enough for an election inside etcd */
     ELECTION_PAUSE_MS = 200, /* etcd does not answer at all: next try */
     /* What etcd takes in one request is 1.5 MiB, in base64. */
     ELECTION_JOURNAL_MAX_BYTES = 1 << 20,
@@ -53,10 +53,10 @@ struct election {
     int64_t leader_lease;        /* of the server elected last; 0: none was seen */
     int64_t seen_revision;       /* everything up to it is known; 0: nothing is */
     struct election_sight sight; /* of the server elected last */
-    bool reports_watch;          /* the next watch is worth an event */
-    bool is_silent;              /* this one has had no answer at all */
-    bool is_unwell;              /* etcd does not answer, and people know */
-    char leader[SERVER_RECORD_TEXT_MAX]; /* what was told last of who is elected */
+    bool reports_watch;          /* emit an event for the next watch */
+    bool is_silent;              /* the present watch has had no answer */
+    bool is_unwell;              /* etcd does not answer, and this was logged */
+    char leader[SERVER_RECORD_TEXT_MAX]; /* the leader reported last */
     uint64_t renewed_ms; /* when the last renewal that was confirmed was asked for */
     uint64_t renew_ms;   /* when the next one is due */
     int64_t journal_lease;
@@ -66,14 +66,15 @@ struct election {
     pthread_t thread;
     bool has_thread;
     atomic_bool is_stopping;
-    /* What follows, and nothing before: that is the thread's own once it runs. The server's thread
-     * writes what follows (election_write), the election's reads it. */
+    /* Guards the fields below only: those above are the election thread's own once it runs. The
+     * server's thread writes the fields below (election_write), the election's thread reads
+     * them. */
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     uint8_t *journal; /* owned; head and what was given; NULL: nothing to write yet */
     size_t journal_length;
     uint64_t sequence;
-    bool is_over;    /* the run: nothing stays */
+    bool is_over;    /* the run is over: delete the journal */
     bool is_hurried; /* a renewal is waited for */
 };
 
@@ -84,7 +85,7 @@ void election_set_state(struct election *election, enum election_state state,
 bool election_is_stopping(struct election *election);
 /* Until the time, or the end; with wants_writes also until there is something to write. */
 void election_sleep(struct election *election, uint64_t until_ms, bool wants_writes);
-/* Etcd does not do what it should: said once, until it does; and a short pause. */
+/* Logs a failure of etcd, once until etcd works again, and pauses shortly. */
 void election_log_down(struct election *election, const char *what,
                        const struct ctrun_error *why);
 void election_log_up(struct election *election);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Times that election.h owes its safety to, for a lease of ttl_ms in etcd. Pure. */
+/* The times that make election.h safe, for a lease of ttl_ms in etcd. Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,27 +9,27 @@ enum {
     ELECTION_RENEWALS_PER_TTL = 6,
     ELECTION_HURRIED_PER_TTL =
         12,                    /* at most, when heartbeats wait to be acknowledged */
-    ELECTION_CLOCK_ERROR = 20, /* one in so many, of etcd's clock */
+    ELECTION_CLOCK_ERROR = 20, /* etcd's clock may be wrong by 1/20 */
 };
 
-/* After a renewal that was asked for at asked_ms and has succeeded, the elected server may speak until then:
- * nobody can be elected before. */
+/* Until when the elected server may send, after a renewal that was asked for at asked_ms and has
+ * succeeded: no other node can be elected before. */
 static inline uint64_t election_speaks_until_ms(uint64_t asked_ms, uint64_t ttl_ms)
 {
     return asked_ms + ttl_ms / 2;
 }
 
-/* Etcd's leader renews a lease without asking the other members; one that has been replaced and does not
- * know it yet (its disk hangs, it was stopped) says that it has, while the next one lets it run out. Only
- * when what all members agree on later is answered in the same term of raft, the first was still the
- * leader. */
+/* Etcd's leader renews a lease without asking the other members. A leader that was replaced and
+ * does not know it yet (its disk hangs, it was stopped) confirms a renewal, while the new leader
+ * lets the lease run out. Only when a later request that the members must agree on is answered in
+ * the same term of raft, the confirming leader was still the leader. */
 static inline bool election_is_renewed(int64_t kept_term, int64_t checked_term)
 {
     return kept_term == checked_term;
 }
 
-/* The last renewal of a lease that has run out by now began then at the latest. A machine that has
- * just been started may be younger. */
+/* The latest time at which the last renewal of a lease that has run out by now began; 0 on a
+ * machine that was started later. */
 static inline uint64_t election_served_ms(uint64_t now_ms, uint64_t ttl_ms)
 {
     const uint64_t silence_ms = ttl_ms - ttl_ms / ELECTION_CLOCK_ERROR;
@@ -42,7 +42,7 @@ struct election_sight {
     int64_t revision;    /* of the newest change */
     uint64_t changed_ms; /* when that was received */
     int64_t
-        end_revision; /* in which the key was deleted, all before being seen; 0: unknown */
+        end_revision; /* that deleted the key, if all before were seen; 0: unknown */
 };
 
 static inline void election_see(struct election_sight *sight, int64_t revision,
@@ -52,8 +52,9 @@ static inline void election_see(struct election_sight *sight, int64_t revision,
         *sight = (struct election_sight){.revision = revision, .changed_ms = now_ms};
 }
 
-/* The same, by what was seen, which does not count the time that etcd took to end the lease. It holds
- * unless another server came and went unseen: that one wrote the journal before it spoke. */
+/* The same, from the changes that were seen: without the time that etcd took to end the lease. It
+ * holds unless another server was elected and ended unseen: that server wrote the journal before it
+ * sent. */
 static inline uint64_t election_sight_served_ms(const struct election_sight *sight,
                                                 int64_t journal_revision,
                                                 uint64_t served_ms)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an election is at, and who is elected: told to people and to its user. */
+/* The state of an election and who is elected: logged, and reported to its user. */
 #include <string.h>
 
 #include "launcher/etcd/election_private.h"

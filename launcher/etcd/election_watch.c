@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watching the elected server's key: until it is deleted, the watch is cut for good, or some time has gone. */
+/* Watching the elected server's key: until it is deleted, the watch is cut for good, or some time
+ * has passed. */
 #include "launcher/etcd/election_private.h"
 
 static void emit_watch(const struct election *election, const char *what)

@@ -13,7 +13,7 @@
 
 enum {
     PATIENCE_MS =
-        1000, /* one member's time: without a leader it would keep us for 7 s */
+        1000, /* for one member: without a leader it would answer only after 7 s */
     PATIENCE_MAX_MS =
         8000,      /* when all are slow: TLS and a password cost a busy etcd seconds */
     PAUSE_MS = 50, /* after all members were asked without success */
@@ -22,19 +22,19 @@ enum {
 };
 
 struct etcd {
-    const struct etcd_config *config; /* but for: */
+    const struct etcd_config *config; /* except its endpoints: */
     struct ct_endpoint endpoints[ETCD_ENDPOINTS_MAX];
     int endpoint_count;
-    pthread_mutex_t mutex; /* what follows */
+    pthread_mutex_t mutex; /* of the two below */
     struct ct_endpoint next[ETCD_ENDPOINTS_MAX];
-    int next_count; /* 0: no others */
+    int next_count; /* 0: no new ones */
 
     struct http_client *http;
     struct ct_buf body;
     struct ct_buf in;
     int member;           /* the one that answered last */
     uint64_t patience_ms; /* with one member, for one answer */
-    bool is_open_to_all;  /* etcd said that it asks nobody for a password */
+    bool is_open_to_all;  /* etcd replied that authentication is off */
     char token[JSON_ETCD_TOKEN_MAX];
     /* Addresses of the members' names, kept until one does not answer. */
     struct ct_addr addrs[ETCD_ENDPOINTS_MAX][CT_ADDRS_MAX];
@@ -194,7 +194,7 @@ static int resolve(struct etcd *etcd, struct ctrun_error *err)
     return -ENOTCONN;
 }
 
-/* One attempt at the present member. 0 or a code of http_client_post() or -EBADMSG. */
+/* One attempt at the current member. 0 or a code of http_client_post() or -EBADMSG. */
 static int post(struct etcd *etcd, enum etcd_call call, const struct ct_buf *body,
                 uint64_t deadline_ms, struct ctrun_error *err)
 {
@@ -308,7 +308,7 @@ static void leave_member(struct etcd *etcd, const struct ctrun_error *why)
     etcd->member = (etcd->member + 1) % etcd->endpoint_count;
 }
 
-/* A code that no other member would change, in our words; 0: try the next. */
+/* The code of an error that is the same for all members, with its text; 0: try the next member. */
 static int judge(const struct etcd *etcd, int rc, struct ctrun_error *err)
 {
     char what[512];
@@ -336,7 +336,8 @@ static int unreachable(const struct etcd *etcd, struct ctrun_error *err)
     return ct_fail(err, CTRUN_E_UNREACHABLE, "no etcd answers at %s: %s", what, why);
 }
 
-/* What an error of etcd's means for this call: 0 take it, 1 ask again, or a code. */
+/* How to handle an error of etcd in this call: 0 return it to the caller, 1 ask again, or a
+ * code. */
 static int weigh(struct etcd *etcd, const struct json_etcd_reply *reply,
                  struct ctrun_error *err)
 {
@@ -368,7 +369,7 @@ static int try_member(struct etcd *etcd, enum etcd_call call, uint64_t deadline_
     return rc;
 }
 
-/* Twice of what was needed or was too little. */
+/* Twice the time that was needed, or that was too short. */
 static void set_patience(struct etcd *etcd, uint64_t ms)
 {
     etcd->patience_ms = 2 * ms < PATIENCE_MS       ? PATIENCE_MS
@@ -411,7 +412,7 @@ int etcd_do(struct etcd *etcd, enum etcd_call call, uint64_t deadline_ms,
             continue;
         if (is_slow)
             set_patience(etcd, etcd->patience_ms);
-        (void)nanosleep(&pause, NULL); /* cut short: asked a bit earlier */
+        (void)nanosleep(&pause, NULL); /* a signal only shortens it */
     }
 }
 
@@ -436,7 +437,7 @@ int etcd_watch(struct etcd *etcd, uint64_t deadline_ms,
     if (rc == 0)
         return 0;
     if (rc == -ETIMEDOUT && ct_left_ms(deadline_ms) == 0) {
-        if (!etcd->has_received) /* not even that it watches: the next look goes elsewhere */
+        if (!etcd->has_received) /* not even is_created: ask another member next */
             leave_member(etcd, err);
         return 0;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A client of etcd: one call at a time, each with a deadline, on whichever member answers.
  *
- * A call goes to the member that answered last; when that one is silent, broken or without a
- * leader, to the next. So a call may have been done although it failed, or twice: callers use
+ * A call goes to the member that answered last; when that member does not answer, is broken or has
+ * no leader, to the next. So a call may have been done although it failed, or twice: callers use
  * transactions for which that does not matter. */
 #pragma once
 

@@ -16,7 +16,7 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    POLL_MS = 1000, /* the longest nap: a deadline is checked at least so often */
+    POLL_MS = 1000, /* the longest wait: a deadline is checked at least so often */
     FDS_MAX = 4096,
 };
 
@@ -27,10 +27,10 @@ struct http_client {
     CURLM *multi;
     char *ca_file, *cert_file, *key_file;
     char why[CURL_ERROR_SIZE];
-    const struct http_request *request; /* the one under way */
+    const struct http_request *request; /* the current one */
     bool has_enough;
-    /* Any thread sets it: the only member that others touch, but `multi` to wake it, which libcurl
-     * allows from anywhere. */
+    /* Any thread sets it. The only field that other threads use, except `multi` for the wake-up,
+     * which libcurl allows from any thread. */
     atomic_bool is_woken;
 };
 
@@ -51,9 +51,9 @@ static int load(struct ctrun_error *err)
 
 /* ---- Closed on exec ------------------------------------------------------------------ */
 
-/* Marks every open descriptor (set), or keeps open across exec those that came since (!set).
- * Another thread may open descriptors meanwhile. Those are close-on-exec already, as all of ours
- * are; to mark them again changes nothing. */
+/* First notes every open descriptor in `seen`; later makes those that are new close-on-exec.
+ * Another thread may open descriptors meanwhile: all of ours are close-on-exec already, so that
+ * setting the flag again changes nothing. */
 static void look_at_descriptors(bool *seen, bool is_first)
 {
     DIR *folder = opendir("/proc/self/fd");
@@ -144,7 +144,7 @@ void http_client_close(struct http_client *client)
 void http_client_wake(struct http_client *client)
 {
     atomic_store(&client->is_woken, true);
-    (void)api.curl_multi_wakeup_fn(client->multi); /* else it ends at its next nap */
+    (void)api.curl_multi_wakeup_fn(client->multi); /* else it ends after its wait */
 }
 
 void http_client_rearm(struct http_client *client)
@@ -203,7 +203,7 @@ static void set_options(struct http_client *client, const struct http_request *r
     SET(CURLOPT_ERRORBUFFER, client->why);
     SET(CURLOPT_URL, request->url);
     SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    SET(CURLOPT_PROXY, ""); /* a site's proxy is for the world outside */
+    SET(CURLOPT_PROXY, ""); /* no proxy: etcd is inside the site */
     SET(CURLOPT_NOSIGNAL, 1L);
     SET(CURLOPT_TCP_NODELAY, 1L);
     SET(CURLOPT_RESOLVE, resolve);

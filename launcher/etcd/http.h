@@ -3,7 +3,8 @@
  * none does not pay for it.
  *
  * A client is for one thread; http_client_wake() ends a request that waits, from any other.
- * Whatever it opens is closed on exec. Names are resolved by the caller: curl asks nobody. */
+ * Whatever it opens is closed on exec. Names are resolved by the caller: curl asks no name
+ * server. */
 #pragma once
 
 #include <stdbool.h>

@@ -31,7 +31,8 @@ struct http_api {
 #undef HTTP_MEMBER
 };
 
-/* Fills it in. 0, or CTRUN_E_USAGE: there is no libcurl, and err says what to do. */
+/* Fills *out. 0, or CTRUN_E_USAGE: there is no libcurl, and err says what to do. */
 int http_api_get(struct http_api *out, struct ctrun_error *err);
-/* Sees to it that a certificate may name the address in place of `host`, kept while easy connects. */
+/* Allows a certificate to name the address in place of `host`, which is kept while easy
+ * connects. */
 void http_api_check_addresses(const struct http_api *api, CURL *easy, const char *host);

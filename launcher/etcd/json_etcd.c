@@ -129,7 +129,7 @@ int json_etcd_txn(struct ct_buf *out, const struct json_etcd_guard *guard,
 
 /* ---- Answers ------------------------------------------------------------------------- */
 
-/* The size is checked before anything is allocated: what answers may be no etcd. */
+/* The size is checked before anything is allocated: the answer may not be from an etcd. */
 static int read_value(struct json_etcd_kv *out, const char *text)
 {
     const size_t length = text ? strlen(text) : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What we say to etcd's v3 JSON gateway, and what it answers: text in and out, no socket.
+/* Requests to etcd's v3 JSON gateway, and its answers: text in and out, no socket.
  *
  * 64-bit numbers come as strings, zero values are left out, bytes are base64. A stream (watch,
  * keep-alive) has one object a line, wrapped in "result". All answers are read into one
@@ -47,7 +47,7 @@ struct json_etcd_member {
 
 struct json_etcd_reply {
     int64_t revision;  /* of the store */
-    int64_t raft_term; /* of the leader that the member knew which answered */
+    int64_t raft_term; /* of the leader, as known to the answering member */
     int64_t lease;     /* of a grant or keep-alive */
     int64_t ttl_s;     /* 0 in a keep-alive: the lease is gone */
     bool succeeded;    /* the comparisons of a transaction were true */
@@ -56,7 +56,7 @@ struct json_etcd_reply {
     int64_t compact_revision;
     char token[JSON_ETCD_TOKEN_MAX];
     char leader[24]; /* of a status: the member that leads; empty: none does */
-    char member[24]; /* who answers */
+    char member[24]; /* the one that answers */
     struct json_etcd_member members[JSON_ETCD_MEMBERS_MAX]; /* of a list */
     size_t member_count;
     int code; /* enum json_etcd_code or another; 0: no error */
@@ -89,12 +89,12 @@ struct json_etcd_op {
     size_t length;
     int64_t lease;
 };
-/* What has to be true. */
+/* The condition of a transaction. */
 struct json_etcd_guard {
-    const char *key;         /* was created ... */
-    int64_t create_revision; /* ... then; 0: does not exist */
-    const char *unchanged;   /* was not written after ...; NULL: whatever */
-    int64_t revision;        /* ... that */
+    const char *key;         /* was created in */
+    int64_t create_revision; /* this revision; 0: does not exist */
+    const char *unchanged;   /* was not written after `revision`; NULL: not checked */
+    int64_t revision;        /* of `unchanged` */
 };
 /* All of `ops` if the guard holds, else none; then the answer holds the guard's key. */
 int json_etcd_txn(struct ct_buf *out, const struct json_etcd_guard *guard,

@@ -16,26 +16,26 @@
 
 enum {
     NOTICE_EVERY_MS = 10000,
-    LAST_TRY_MS = 500,           /* with less time there is no use in one */
+    LAST_TRY_MS = 500,           /* with less time left, do not try */
     JOURNAL_MAX_BYTES = 1 << 20, /* what election_write() takes */
 };
 
 struct leader_candidate {
     const struct config *config;
     struct etcd_config etcd;
-    bool is_own; /* the etcd: the run's */
+    bool is_own; /* `etcd` is the run's own */
     struct election *election;
     struct server *server;
     struct output_commit commit;
     struct journal_sink sink;
 
-    pthread_mutex_t mutex; /* what follows */
+    pthread_mutex_t mutex; /* of the fields below */
     struct server_record leader;
     struct ct_buf journal; /* this run's batches since the last whole one, framed */
     uint64_t sequence;
-    bool serves;       /* without having been elected; nobody else knows of the etcd */
-    bool is_elsewhere; /* the journal: in etcd, or on its way there */
-    bool is_cut;       /* it did not fit while it was not */
+    bool serves;       /* before an election: no other node knows the etcd */
+    bool is_elsewhere; /* the journal is in etcd, or being written there */
+    bool is_cut;       /* the journal did not fit before it was in etcd */
     bool is_reverting;
     bool leads;
 };
@@ -52,8 +52,8 @@ static int append_batch(struct ct_buf *journal, const uint8_t *batch, size_t len
     return rc < 0 ? rc : ct_buf_append(journal, batch, length);
 }
 
-/* While there is no etcd, what does not fit is only noted: it stands in the way of
- * the election (on_elected), not of the run. */
+/* While there is no etcd, a journal that does not fit is only noted: it prevents
+ * the election (on_elected), not the run. */
 static int store_locked(struct leader_candidate *candidate, unsigned flags,
                         const uint8_t *batch, size_t length)
 {
@@ -94,7 +94,7 @@ static int store(void *context, const char *run_id, unsigned flags,
     return rc;
 }
 
-/* ---- What the election says, on its thread ------------------------------------------- */
+/* ---- Callbacks of the election, on its thread ---------------------------------------- */
 
 static void on_leader(void *context, const struct server_record *leader)
 {
@@ -105,9 +105,9 @@ static void on_leader(void *context, const struct server_record *leader)
     pthread_mutex_unlock(&candidate->mutex);
 }
 
-/* What is held goes out when the journal of now is in etcd: the server's thread reads the
- * output commit without the mutex, so what is wanted goes up before what is kept goes down,
- * and the lease comes last. */
+/* Held output is sent once the current journal is in etcd. The server's thread reads the output
+ * commit without the mutex: so `wanted` is raised before `kept` is lowered, and the lease
+ * (until_ms) is set last. */
 static int write_journal(struct leader_candidate *candidate, uint64_t until_ms)
 {
     const struct ct_buf *journal = &candidate->journal;
@@ -135,8 +135,8 @@ static void speak_freely(struct leader_candidate *candidate)
     atomic_store(&candidate->commit.renewed_ms, UINT64_MAX);
 }
 
-/* What the predecessor has written becomes ours: under our lease, and no longer the word of one
- * that has gone in peace. */
+/* Takes over the predecessor's journal: it is written again under our lease, without the mark that
+ * its writer resigned. */
 static int take_journal(struct leader_candidate *candidate, const void *journal,
                         size_t length, uint64_t until_ms)
 {
@@ -218,7 +218,7 @@ static void on_owed(void *context)
     if (candidate->is_elsewhere)
         election_hurry(candidate->election);
     else
-        server_poke(candidate->server); /* nobody can replace it: it may at once */
+        server_poke(candidate->server); /* nobody can replace it: it may send */
     pthread_mutex_unlock(&candidate->mutex);
 }
 
@@ -280,7 +280,8 @@ void leader_candidate_stand_down(struct leader_candidate *candidate)
     pthread_mutex_unlock(&candidate->mutex);
 }
 
-/* From then on etcd decides who serves; only when all that was said is in it. */
+/* From then on etcd decides who serves; true only when the journal of all sent output is in
+ * etcd. */
 bool leader_candidate_commit(struct leader_candidate *candidate)
 {
     const struct output_commit *commit = &candidate->commit;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* This node's part in the election of the rendezvous server: its server listens from the beginning
- * and turns everybody away until it is elected; its agent is told where the server is.
+ * and refuses all agents until it is elected; its agent is told where the server is.
  *
  *     leader_candidate_create ── server with its output commit and sink ── leader_candidate_start ── leader_candidate_stop
  *
@@ -29,12 +29,14 @@ void leader_candidate_use(struct leader_candidate *candidate,
 /* The run's own etcd has these members now. Any thread. */
 void leader_candidate_set_members(struct leader_candidate *candidate,
                                   const struct etcd_config *etcd);
-/* Serves without an etcd: whatever the server, kept, has to say may be said. Before server_lead(). */
+/* Serves without an etcd: the server, kept, may send without a lease. Before server_lead(). */
 void leader_candidate_serve(struct leader_candidate *candidate, struct server *server);
-/* No more: it has founded nothing, and may be elected from now on. server_step_down() is next. */
+/* Ends leader_candidate_serve(): this node has founded no run, and may be elected from now on. Call
+ * server_step_down() next. */
 void leader_candidate_stand_down(struct leader_candidate *candidate);
-/* This node is elected, what it says is bound to the lease, and the journal is in etcd. From now on
- * other nodes may be told: it serves for as long as it is elected. False: not yet. */
+/* True once this node is elected, its output is bound to the lease, and the journal is in etcd.
+ * From then on other nodes may be told of the etcd: this node serves for as long as it is
+ * elected. */
 bool leader_candidate_commit(struct leader_candidate *candidate);
 /* Ends the election; continues as after leader_candidate_serve(), if nothing was committed. */
 void leader_candidate_revert(struct leader_candidate *candidate);
@@ -52,7 +54,7 @@ int leader_candidate_start(struct leader_candidate *candidate, struct server *se
 /* Where the elected server is now; 0: nobody is elected. Any thread. */
 size_t leader_candidate_find_servers(struct leader_candidate *candidate,
                                      struct ct_addr *out, size_t max);
-/* The server must have ended (server_join), but be there: gives the place up. */
+/* Resigns. The server must have ended (server_join), but must not be destroyed. */
 void leader_candidate_stop(struct leader_candidate *candidate);
 /* After the server is destroyed. NULL is fine. */
 void leader_candidate_destroy(struct leader_candidate *candidate);
