@@ -11,10 +11,11 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/cond.h"
 
-/* Three threads meet here: the server's, the agent's loop, and ours. The mutex is never held while the server or the
- * candidate is called: such a call waits for the server's thread, which takes the mutex in on_report(). */
+/* Three threads call this file: the server's, the agent's loop, and ours. The mutex is never held
+ * while the server or the candidate is called: such a call waits for the server's thread, which
+ * takes the mutex in on_report(). */
 
-/* ---- What the server says, on its thread ----------------------------------------------- */
+/* ---- Calls from the server, on its thread ---------------------------------------------- */
 
 /* Under the mutex; valid until it is released, for add_node() may move the list. */
 static struct ha_node *find_node(struct ha *ha, uint64_t peer)
@@ -46,7 +47,7 @@ static void on_report(void *context, uint64_t peer, const struct ct_ha_report *r
     struct ct_addr number;
     struct ha_node *node;
 
-    /* It goes into etcd's command line and into those of all others. */
+    /* The address goes into the command line of etcd on all nodes. */
     if (report->key == 0 || report->client_port == 0 || report->peer_port == 0 ||
         ct_addr_parse(report->addr, report->peer_port, &number) < 0)
         return;
@@ -87,7 +88,7 @@ static void on_found(void *context, const struct ct_ha_plan *plan)
     pthread_mutex_unlock(&ha->mutex);
 }
 
-/* ---- What the agent says, on its loop --------------------------------------------------- */
+/* ---- Calls from the agent, on its loop -------------------------------------------------- */
 
 int ha_wake_fd(const struct ha *ha)
 {
@@ -100,7 +101,8 @@ bool ha_fill_report(struct ha *ha, const struct ct_addr *local, uint64_t instanc
     bool is_ready;
 
     pthread_mutex_lock(&ha->mutex);
-    /* Who has come to be on the server's host reaches it by loopback, and stays known by what others reach. */
+    /* A node that is now on the server's host reaches the server by loopback: keep the address that
+     * the others can reach. */
     if (!ha->local[0] || !ct_addr_is_loopback(local))
         ct_addr_format_host(ha->local, local);
     ha->instance = instance;
@@ -227,7 +229,8 @@ int ha_start(struct ha *ha, struct server *server, uint16_t port, bool is_founde
     ha->endpoint = endpoint;
     ha->owns_endpoint = is_founder;
     ha->leads = is_founder;
-    /* As long as the server listens for a world that continues: an etcd of our own would be another. */
+    /* As long as the server waits for nodes of a world that continues: a new etcd would be a second
+     * one. */
     ha->retry_ms = ct_deadline_ms(HA_LISTEN_MS);
     sigfillset(&all); /* signals are the agent's */
     pthread_sigmask(SIG_SETMASK, &all, &before);

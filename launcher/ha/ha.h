@@ -39,9 +39,9 @@ bool ha_fill_report(struct ha *ha, const struct ct_addr *local, uint64_t instanc
                     uint64_t generation, struct ct_ha_report *out);
 void ha_on_plan(struct ha *ha, const struct ct_ha_plan *plan);
 bool ha_finds(struct ha *ha);
-/* Why the run does not survive the loss of its rendezvous' node yet. Static. */
+/* Why the run does not yet survive the loss of the node that serves the rendezvous. Static. */
 const char *ha_why_not(struct ha *ha);
-/* Ends the thread; etcd continues, so that the candidate can end in order. */
+/* Ends the thread; etcd continues, so that the candidate can resign. */
 void ha_stop(struct ha *ha);
 /* Ends etcd; nothing of it is left. NULL is fine. */
 void ha_destroy(struct ha *ha);

@@ -12,7 +12,7 @@
 #include "worker_sdk/wire/text_code.h"
 #include "worker_sdk/base/str.h"
 
-/* `openssl ca` alone takes a date to begin with; it wants a database. */
+/* Only `openssl ca` accepts a start date; it needs a database. */
 static const char config[] =
     "[req]\nprompt=no\ndistinguished_name=dn\n"
     "[dn]\nO=ctrun\n"
@@ -65,7 +65,7 @@ static int write_key(const char *name, const uint8_t seed[HA_SECRET_BYTES])
     return rc;
 }
 
-/* Waits for it; it says what is wrong into the file `log`. */
+/* Runs the program and waits for its end. The program's errors go to the file `log`. */
 static int run(const char *program, const char *const *argv)
 {
     const pid_t pid = fork();

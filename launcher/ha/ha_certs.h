@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Certificates for the run, made by the openssl program: a CA whose key all nodes make of one
- * secret, so that no key ever travels, and one certificate for this node. Valid from 2020 on, for
- * clocks of hosts differ. They name no CN: etcd's gateway refuses one. */
+/* Certificates for the run, made by the openssl program: a CA whose key all nodes derive from one
+ * secret, so that no key is sent, and one certificate for this node. Valid from 2020 on, because
+ * clocks of hosts differ. They have no CN: etcd's gateway refuses a CN. */
 #pragma once
 
 #include <stdint.h>

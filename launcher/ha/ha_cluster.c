@@ -57,7 +57,7 @@ void ha_cluster_fill(struct etcd_config *config, const struct ct_ha_plan *plan)
 
 /* ---- Calls --------------------------------------------------------------------------- */
 
-/* An answer of etcd's that is an error counts as one, unless it says that it is so already. */
+/* An error in etcd's answer is a failure, unless it says that the wanted state exists already. */
 static int finish(struct json_etcd_reply *reply, struct ctrun_error *err)
 {
     int rc = 0;
@@ -102,8 +102,8 @@ bool ha_cluster_is_up(const struct etcd_config *config, uint64_t deadline_ms)
     return is_up;
 }
 
-/* `config` has one endpoint, the member on this node: only the leader itself can hand over, and only it tells whether
- * it is. */
+/* `config` has one endpoint, the member on this node: only the leader itself can hand over, and
+ * only the member itself tells whether it leads. */
 int ha_cluster_move_lead(const struct etcd_config *config, const char *to,
                          uint64_t deadline_ms, struct ctrun_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What whoever serves the rendezvous asks of the run's own etcd as a whole: users, members. Each
+/* Requests of the rendezvous server to the run's own etcd as a whole: users, members. Each
  * call blocks until its deadline at most; one thread. */
 #pragma once
 
@@ -15,17 +15,17 @@ void ha_cluster_fill(struct etcd_config *config, const struct ct_ha_plan *plan);
 
 /* True when the one member that `config` names answers and knows a leader. */
 bool ha_cluster_is_up(const struct etcd_config *config, uint64_t deadline_ms);
-/* When that one member leads the others, the one of that number does from now on. 1: it did; 0: it
- * does not lead; or a code. */
+/* If the one member that `config` names leads etcd, hands the leadership to the member of id `to`.
+ * 1: done; 0: that member does not lead; or a code. */
 int ha_cluster_move_lead(const struct etcd_config *config, const char *to,
                          uint64_t deadline_ms, struct ctrun_error *err);
-/* One user, root, with the password of `config`; nobody gets in without it from then on. Again is
- * fine. 0 or a code. */
+/* One user, root, with the password of `config`; etcd refuses all without it from then on. May be
+ * repeated. 0 or a code. */
 int ha_cluster_secure(const struct etcd_config *config, uint64_t deadline_ms,
                       struct ctrun_error *err);
-/* The members are those of etcd from now on: plan's members, but that those of `plan` that etcd
- * does not have are dropped. ids[i] is etcd's number of members[i]. What has never run and is not
- * in `plan` has key 0. 0 or a code. */
+/* Replaces the members of `plan` by etcd's own list: members that etcd does not have are dropped.
+ * ids[i] is etcd's id of members[i]. A member that has never run and is not in `plan` has key 0. 0
+ * or a code. */
 int ha_cluster_list(struct etcd *etcd, struct ct_ha_plan *plan,
                     char ids[CT_HA_MEMBERS_MAX][24], uint64_t deadline_ms,
                     struct ctrun_error *err);

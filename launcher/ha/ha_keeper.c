@@ -22,7 +22,7 @@
 #include "worker_sdk/base/kernel.h"
 
 enum {
-    ASK_MS = 20000, /* openssl on a machine that starts a job */
+    ASK_MS = 20000, /* openssl may be slow while a job starts */
     WAIT_MS = 3000,
     WAIT_STEP_MS = 10,
     LOG_TAIL_BYTES = 400,
@@ -36,15 +36,15 @@ struct keeper {
     const char *etcd, *openssl;
     char base[HA_FOLDER_MAX - 32]; /* where folders are made */
     char folder[HA_FOLDER_MAX];    /* the current one; empty: none yet */
-    int lock;                      /* held on it; -1 */
-    int ports[2];                  /* sockets that hold the ports; -1 */
+    int lock;                      /* held on the folder; -1: none */
+    int ports[2];                  /* sockets that hold the ports; -1: none */
     struct ct_addr addr;
     pid_t pid; /* etcd's; 0: it does not run */
 };
 
 /* ---- Folders ------------------------------------------------------------------------- */
 
-/* All in it, two levels below at most: that is what etcd makes. Follows no link. */
+/* Removes all in the folder, two levels below at most: etcd makes no more. Follows no link. */
 static void remove_below(int parent, const char *name, int depth)
 {
     const int fd = openat(parent, name,
@@ -99,7 +99,7 @@ static void remove_stale(const char *base)
         closedir(dir);
 }
 
-/* The keeper works in it. */
+/* The new folder is the keeper's working directory. */
 static int make_folder(struct keeper *keeper, struct ctrun_error *err)
 {
     if (ct_format(keeper->folder, sizeof keeper->folder, "%s/" FOLDER_PREFIX "XXXXXX",
@@ -137,7 +137,7 @@ static int hold_port(const struct keeper *keeper, const struct ct_port_range *ra
         return rc;
     for (int i = 0; i < ct_port_range_count(range); i++) {
         ct_addr_set_port(&addr, ct_port_range_at(range, seed, i));
-        /* Two that are only bound would share it; one that listens refuses. */
+        /* Two sockets that are only bound would share the port; a listening socket refuses that. */
         if (bind(fd, &addr.any, addr.length) == 0 && listen(fd, 1) == 0 &&
             getsockname(fd, &addr.any, &addr.length) == 0) {
             *port = (uint16_t)ct_addr_port(&addr);
@@ -211,7 +211,7 @@ static void format_url(char *dst, size_t size, const struct keeper *keeper, int 
     (void)ct_format(dst, size, "https://%s", text);
 }
 
-/* In the child. Its words go to the file `log`. */
+/* In the child. Etcd's output goes to the file `log`. */
 static void become_etcd(const struct keeper *keeper, char *const *argv, pid_t parent)
 {
     char *const env[] = {(char[]){"PATH=/usr/bin:/bin"}, NULL};
@@ -237,7 +237,7 @@ static int start_etcd(struct keeper *keeper, const struct ha_keeper_request *req
 {
     char client[CT_ADDR_TEXT_MAX + 16], peer[CT_ADDR_TEXT_MAX + 16];
     const pid_t self = getpid();
-    /* A member never starts again with the same data: it is replaced. So what it has may be
+    /* A member never starts again with the same data: it is replaced. So its data may be
      * small, and old entries are of no use. */
     const char *const argv[] = {keeper->etcd,
                                 "--name",
@@ -305,7 +305,7 @@ static void stop_etcd(struct keeper *keeper)
     free_ports(keeper);
 }
 
-/* What it said last. */
+/* The end of etcd's output. */
 static void read_log(char *dst, size_t size)
 {
     const int fd = open("log", O_RDONLY | O_CLOEXEC);
@@ -400,7 +400,7 @@ static void keep(int fd, const char *etcd, const char *openssl)
 
     (void)setsid();
     (void)prctl(PR_SET_NAME, "ctrun-ha");
-    (void)prctl(PR_SET_DUMPABLE, 0); /* it has seen the secret */
+    (void)prctl(PR_SET_DUMPABLE, 0); /* no core dump: it has the secret */
     sigfillset(&all); /* it ends when the agent does, and by nothing else */
     (void)sigprocmask(SIG_SETMASK, &all, NULL);
     sigemptyset(&all);
@@ -414,7 +414,8 @@ static void keep(int fd, const char *etcd, const char *openssl)
     drop_folder(&keeper);
 }
 
-/* Nobody waits for what it inherited: a pipe that it held open would never end. */
+/* Closes inherited descriptors: a reader would wait forever for the end of a pipe that the keeper
+ * holds. */
 static void let_go(int fd)
 {
     const int null = open("/dev/null", O_RDWR);

@@ -5,11 +5,11 @@
  *     ctrun (guard) ─┬─ agent ── socket ── keeper: one request, one answer
  *                    └─ keeper ── etcd
  *
- * It is a child of the guard, beside the second guard, so that whoever stops or counts workers does not
- * find etcd among them. It lives as long as the agent holds the other end of the socket; then it
- * kills etcd, removes the folder and ends. Etcd dies with it (PDEATHSIG). So whichever of these
- * processes is killed, no process is left, and the folder only when the keeper is killed together
- * with the agent: the next ctrun with --ha on this machine removes it.
+ * It is a child of the guard, beside the second guard, so that a program that stops or counts
+ * workers does not find etcd among them. It lives as long as the agent holds the other end of the
+ * socket; then it kills etcd, removes the folder and ends. Etcd dies with it (PDEATHSIG). So
+ * whichever of these processes is killed, no process is left, and the folder only when the keeper
+ * is killed together with the agent: the next ctrun with --ha on this machine removes it.
  *
  * The folder is $TMPDIR/ctrun-ha-XXXXXX (else /tmp), 0700. */
 #pragma once
@@ -28,7 +28,7 @@ enum {
 
 enum ha_keeper_verb {
     HA_KEEPER_RESERVE, /* two free ports of `addr`, held until START has used them */
-    HA_KEEPER_CERTIFY, /* ca.pem, me.pem and me.key in a new folder, made of `secret` for `addr` */
+    HA_KEEPER_CERTIFY, /* ca.pem, me.pem and me.key in a new folder, from `secret`, for `addr` */
     HA_KEEPER_START, /* etcd, in that folder, at those ports */
     HA_KEEPER_STOP,  /* kills it; the ports are free, its data are gone */
 };
@@ -41,11 +41,11 @@ struct ha_keeper_request {
     char name[HA_NAME_MAX];
     char cluster[HA_CLUSTER_MAX]; /* NAME=URL,... of all members at their peer ports */
     char token[HA_NAME_MAX];      /* of this cluster */
-    bool joins;                   /* a cluster that is there */
+    bool joins;                   /* an existing cluster */
 };
 
 struct ha_keeper_reply {
-    bool has_ended; /* no answer: etcd has ended by itself; `text` is its last word */
+    bool has_ended; /* no answer: etcd has ended by itself; `text` is its last output */
     int rc;         /* 0, or a negative errno, and `text` says why */
     uint16_t client_port, peer_port; /* RESERVE */
     char folder[HA_FOLDER_MAX];      /* CERTIFY */
@@ -61,11 +61,11 @@ struct ha_keeper {
  * negative errno. */
 int ha_keeper_start(struct ha_keeper *keeper, const char *etcd, const char *openssl,
                     struct ctrun_error *err);
-/* In the guard, after guard_run(): until it has ended, three seconds at most. */
+/* In the guard, after guard_run(): waits until the keeper has ended, three seconds at most. */
 void ha_keeper_wait(const struct ha_keeper *keeper);
 
 /* In the agent, one thread. Sends the request and waits for its answer. 0; -ETIMEDOUT; -EPIPE: the
- * keeper was killed; or the answer's rc. What etcd's end says is noted in *has_ended. */
+ * keeper was killed; or the answer's rc. Sets *has_ended if etcd has ended meanwhile. */
 int ha_keeper_ask(const struct ha_keeper *keeper,
                   const struct ha_keeper_request *request,
                   struct ha_keeper_reply *reply, bool *has_ended,

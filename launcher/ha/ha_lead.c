@@ -14,7 +14,7 @@ static bool is_member(const struct ct_ha_plan *plan, uint64_t key)
     return false;
 }
 
-/* NULL: its node is not here, or is no such member any more. With the mutex. */
+/* NULL: the member's node is not connected, or is another member now. With the mutex. */
 static const struct ct_ha_report *find_report(const struct ha *ha, uint64_t key)
 {
     for (size_t i = 0; i < ha->node_count; i++)
@@ -23,7 +23,8 @@ static const struct ct_ha_report *find_report(const struct ha *ha, uint64_t key)
     return NULL;
 }
 
-/* Whose node is away may come back with its link: it is lost only after HA_LOST_MS. With the mutex. */
+/* A member whose node is disconnected may come back: it is lost only after HA_LOST_MS. With the
+ * mutex. */
 static void add_member(struct ha *ha, struct ha_facts *facts, int i)
 {
     const struct ct_ha_member *member = &ha->made.members[i];
@@ -155,7 +156,7 @@ static void send_plan(struct ha *ha)
     server_send_ha(ha->server, &ha->made);
 }
 
-/* Etcd's own list of members, by which all that follows goes. */
+/* Etcd's own list of members, which all later actions use. */
 static int list(struct ha *ha, struct ctrun_error *err)
 {
     uint64_t absent_ms[CT_HA_MEMBERS_MAX] = {0};
@@ -171,7 +172,7 @@ static int list(struct ha *ha, struct ctrun_error *err)
                          err);
     if (rc < 0)
         return rc;
-    /* Members may stand at other places now: the times go by their keys. */
+    /* Members may have other indexes now: find their times by their keys. */
     for (int i = 0; i < ha->made.count; i++)
         for (int k = 0; k < before.count; k++)
             if (before.members[k].key == ha->made.members[i].key)
@@ -221,7 +222,8 @@ static enum ha_outcome change(struct ha *ha, enum etcd_call call)
                  &err);
 }
 
-/* Named in the plan first, for etcd has to be told its address; taken out again where etcd refuses it. */
+/* Adds the member to the plan first, because etcd needs its address; removes it again if etcd
+ * refuses. */
 static enum ha_outcome add(struct ha *ha)
 {
     struct ctrun_error err = {.text = "no idle node"};
@@ -281,8 +283,8 @@ static void move_leader(struct ha *ha)
         ct_info("--ha: etcd's leader moved to another node");
 }
 
-/* Goes on by itself: leader_candidate_commit() tells when it is done. Etcd's leader goes before, for a new
- * one begins all leases anew, ours too. */
+/* Continues by itself: leader_candidate_commit() tells when it is done. Etcd's leadership is moved
+ * before, because a new leader restarts all leases, ours too. */
 static enum ha_outcome move(struct ha *ha)
 {
     struct leader_candidate *candidate = ha->options.candidate;
@@ -369,8 +371,8 @@ static bool take_over(struct ha *ha, const struct ct_ha_plan *plan)
     return true;
 }
 
-/* Before SENDING no other node knows of this etcd: the founder leads without a lease. After that only who has the
- * lease does, and ha->made is worth nothing to the others. */
+/* Before SENDING no other node knows of this etcd: the founder leads without a lease. After that
+ * only the node that has the lease leads, and the ha->made of the others is not used. */
 bool ha_lead(struct ha *ha, const struct ct_ha_plan *plan)
 {
     const bool leads = ha->is_founder && ha->state < HA_SENDING

@@ -102,7 +102,7 @@ static const struct row {
     {HA_LEARNING, learner_runs, HA_PROMOTING, HA_DO_PROMOTE},
     {HA_LEARNING, learner_is_lost, HA_REMOVING, HA_DO_REMOVE},
     {HA_PROMOTING, is_done, HA_ACTIVE, HA_DO_SEND},
-    {HA_PROMOTING, has_failed, HA_LEARNING, HA_DO_NOTHING}, /* it copies still */
+    {HA_PROMOTING, has_failed, HA_LEARNING, HA_DO_NOTHING}, /* it is still copying */
 };
 
 enum ha_action ha_step(enum ha_state *state, const struct ha_facts *facts)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What whoever serves the rendezvous does next for the run's own etcd (--ha). Pure: facts in, one
- * action out; ha_lead.c does it and says how it went.
+/* What the rendezvous server does next for the run's own etcd (--ha). Pure: facts in, one
+ * action out; ha_lead.c does the action and reports the outcome.
  *
- *     WAITING ──enough nodes──> STARTING ──all members run──> SECURING ──> MOVING ──> TELLING
+ *     WAITING ──enough nodes──> STARTING ──all members run──> SECURING ──> MOVING ──> SENDING
  *        ▲                         │ a member is lost, late      │           │           │
  *        └─────────────────────────┴──────── DROP ───────────────┴───────────┘           │
  *                                                                    every node follows  │
@@ -10,9 +10,9 @@
  *        │ a member is lost, another node is idle
  *        └──> REMOVING ──> ADDING ──> LEARNING ──> PROMOTING ──> ACTIVE
  *
- * Up to SENDING nobody but this node knows of the etcd: the run continues as if there were none, and
- * what fails is begun anew with new members. From TELLING on there is no way back. A server that is
- * elected later begins in ACTIVE, with what etcd and the nodes tell it. */
+ * Before SENDING nobody but this node knows of the etcd: the run continues as if there were none,
+ * and after a failure it begins again with new members. From SENDING on there is no way back. A
+ * server that is elected later begins in ACTIVE, with what etcd and the nodes tell it. */
 #pragma once
 
 #include <stdbool.h>
@@ -34,7 +34,7 @@ enum ha_state {
 enum ha_action {
     HA_DO_NOTHING,
     HA_DO_PLAN, /* name members, tell them to start */
-    HA_DO_DROP, /* there are none: tell them to end */
+    HA_DO_DROP, /* no members any more: tell them to end */
     HA_DO_SECURE,
     HA_DO_MOVE,
     HA_DO_SEND, /* the plan as it is now */
@@ -43,7 +43,7 @@ enum ha_action {
     HA_DO_PROMOTE,
 };
 
-/* How the last action went; none is under way at the next step but MOVE. */
+/* The result of the last action; only MOVE may still be under way at the next step. */
 enum ha_outcome {
     HA_NONE,
     HA_DONE,

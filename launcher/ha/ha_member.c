@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This node's member of the run's own etcd: it starts and ends as the plan says. One that has ended
- * by itself is never started again: it becomes another member, with an empty folder. */
+/* This node's member of the run's own etcd: it starts and ends as the plan says. A member that has
+ * ended by itself is never started again: this node becomes another member, with an empty
+ * folder. */
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -8,7 +9,7 @@
 #include "launcher/net/server_record.h"
 #include "worker_sdk/wire/text_code.h"
 
-/* ---- Saying it -------------------------------------------------------------------------- */
+/* ---- Reporting -------------------------------------------------------------------------- */
 
 /* The report has changed. */
 static void wake_agent(struct ha *ha)
@@ -76,8 +77,9 @@ static bool choose_addr(struct ha *ha, char out[CT_ADDR_TEXT_MAX])
     return true;
 }
 
-/* A new key makes another member of this node: nobody takes it for the one that it was, whose data are gone. `self` is
- * written by our thread alone, with the mutex, for the agent's loop reads it; so we read it without. */
+/* A new key makes this node another member: nobody mistakes it for the old member, whose data are
+ * gone. Only our thread writes `self`, with the mutex, because the agent's loop reads it; so we
+ * read it without. */
 static void reserve(struct ha *ha)
 {
     struct ha_keeper_request request = {.verb = HA_KEEPER_RESERVE,
@@ -186,7 +188,7 @@ static void start(struct ha *ha, const struct ct_ha_plan *plan)
     emit("started", 0);
 }
 
-/* What was there is gone; from now on this node is another, idle member. */
+/* The member's data are gone; from now on this node is another, idle member. */
 static void forget(struct ha *ha)
 {
     ha->has_started = false;
@@ -260,7 +262,7 @@ bool ha_keep_member(struct ha *ha, const struct ct_ha_plan *plan)
 
 /* ---- Following -------------------------------------------------------------------------- */
 
-/* Another number for other members. */
+/* A different number for different members. */
 static uint64_t sum_up(const struct etcd_config *etcd)
 {
     uint64_t sum = (uint64_t)etcd->endpoint_count;
@@ -279,7 +281,8 @@ bool ha_follow(struct ha *ha, const struct ct_ha_plan *plan)
     if (plan->phase != CT_HA_ACTIVE || ha->is_broken || !ha_certify(ha, plan))
         return false;
     if (!ha->finds && !ha->is_founder) {
-        /* Who meant to found the run listens where a founder does, and at no other address. */
+        /* A node that meant to found the run listens where a founder does, and at no other
+         * address. */
         const struct addresses *here = ha->owns_endpoint ? ha->reached
                                                          : ha->options.addresses;
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A node that boots, or that comes late, asks at the endpoint. The host may be another one by then, and
- * a launcher that owns the endpoint's address and has no memory would found the run anew. So
+/* A node that boots, or that comes late, asks at the endpoint. Another node may be elected by then,
+ * and a restarted launcher that owns the endpoint's address would found the run anew. So
  *
- *   - the host and each member's node say once a second to whoever listens at the endpoint that the
- *     run lives, with its plan: RESUME of nobody (id 0, the plan's epoch as key), HELLO with its
- *     instance, HA_PLAN;
- *   - who serves that run hangs up; any other one founds nothing, and follows the plan;
- *   - a server that is not the host tells the plan to nodes that ask it. */
+ *   - the elected node and each member's node tell the launcher that listens at the endpoint, once
+ *     a second, that the run lives, with its plan: RESUME of nobody (id 0, the plan's epoch as key),
+ *     HELLO with its instance, HA_PLAN;
+ *   - a launcher that serves that run hangs up; any other one founds no run, and follows the plan;
+ *   - a server that is not elected sends the plan to nodes that ask it. */
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -18,10 +18,10 @@
 
 enum {
     CONNECT_MS = 300,
-    TALK_MS = 700, /* with one that answers: proofs need two round trips */
+    TALK_MS = 700, /* with a server that answers: proofs need two round trips */
 };
 
-/* ---- Bringing it ------------------------------------------------------------------------ */
+/* ---- Sending the plan ------------------------------------------------------------------- */
 
 struct messenger {
     struct handshake handshake;
@@ -74,7 +74,7 @@ static int send_plan(struct messenger *messenger)
     return ct_seal_encode(&messenger->handshake.seal, &messenger->out, &message);
 }
 
-/* All frames that are there. 0; or a code: it has answered, or is none of ours. */
+/* Handles all frames that have arrived. 0, or a code: a frame that is not of the handshake. */
 static int handle_frames(struct messenger *messenger)
 {
     union { /* all of the handshake */
@@ -136,7 +136,7 @@ static void send_to(const struct ha *ha, const struct ct_ha_plan *plan,
     const int fd = dial(addr);
 
     if (fd < 0)
-        return; /* nobody there: nobody founds anything */
+        return; /* nothing listens: nobody founds a run */
     messenger.deadline_ms = ct_deadline_ms(TALK_MS);
     ct_buf_init(&messenger.in, CT_FRAME_BODY_MAX_BYTES);
     ct_buf_init(&messenger.out, CT_FRAME_BODY_MAX_BYTES);
@@ -148,7 +148,7 @@ static void send_to(const struct ha *ha, const struct ct_ha_plan *plan,
     close(fd);
 }
 
-/* Also while etcd still says that the run is served there: that one may have died, and another founder come
+/* Sends also while etcd still names a server there: it may have died, and a new founder may listen
  * in its place. */
 void ha_send_messenger(struct ha *ha, const struct ct_ha_plan *plan)
 {
@@ -169,7 +169,7 @@ void ha_send_messenger(struct ha *ha, const struct ct_ha_plan *plan)
         send_to(ha, plan, &ha->endpoint->addrs[i], instance, generation);
 }
 
-/* ---- Hearing it ------------------------------------------------------------------------- */
+/* ---- Receiving the plan ----------------------------------------------------------------- */
 
 void ha_on_plan(struct ha *ha, const struct ct_ha_plan *plan)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of ha.h share, and nobody else sees:
+/* Shared by the files of ha.h, and private to them:
  *
- *     ha.c          life, the thread, what the agent and the server say
+ *     ha.c          start and end, the thread, calls from agent and server
  *     ha_member.c   this node's member; following the etcd
  *     ha_lead.c     the plan, while this node serves
- *     ha_messenger.c  where the run is, for who asks at its endpoint */
+ *     ha_messenger.c  where the run is, for nodes that ask at its endpoint */
 #pragma once
 
 #include <pthread.h>
@@ -25,14 +25,14 @@ enum {
     HA_MESSENGER_MS = 1000, /* RUN_HA_LISTEN_MS is three times as long */
     HA_LEADER_MS = 2000, /* between two looks whether etcd's leader is on this node */
     HA_LOST_MS = 5000,   /* without its node: the member counts as lost */
-    HA_STEP_MS = 20000,  /* what takes longer has failed */
+    HA_STEP_MS = 20000,  /* a state that takes longer has failed */
     HA_RETRY_MS = 1000,  /* between two tries of a change of members */
     HA_LISTEN_MS = 3500, /* RUN_HA_LISTEN_MS, which begins with the first node */
     HA_BEGIN_AGAIN_MS = 5000 /* ... of the whole, doubled each time, up to: */,
     HA_BEGIN_AGAIN_MAX_MS = 60000,
 };
 
-/* A connected agent, as it says. */
+/* A connected agent, and its last report. */
 struct ha_node {
     uint64_t peer;
     struct ct_ha_report report;
@@ -45,33 +45,33 @@ struct ha {
     uint16_t port;
     bool is_founder;
     bool owns_endpoint;
-    const struct addresses *reached; /* where a founder listens; of others not set */
+    const struct addresses *reached; /* where a founder listens; else not set */
     const struct rdzv_endpoint *endpoint;
     int wake_fd;
     pthread_t thread;
     bool has_thread;
 
-    pthread_mutex_t mutex; /* what follows */
+    pthread_mutex_t mutex; /* of the fields below, up to the thread's */
     pthread_cond_t changed;
     bool is_stopping;
-    bool has_news;                /* something for the thread */
+    bool has_news;                /* the thread has something to do */
     struct ct_ha_plan plan;       /* the last one that came; epoch 0: none */
     char local[CT_ADDR_TEXT_MAX]; /* our end of the link; empty: not known */
-    struct ct_ha_report self;     /* key 0: not ready to be told */
+    struct ct_ha_report self;     /* key 0: not ready to be sent */
     struct ct_ha_plan
-        found; /* of the run that we found, and that lives elsewhere; epoch 0: none */
+        found; /* of the running run that we found elsewhere; epoch 0: none */
     uint64_t instance, generation; /* of the run, as the agent knows it; 0: not yet */
     bool finds;
     struct ha_node *nodes; /* owned; while this node serves */
     size_t node_count, node_capacity;
 
-    /* The thread's. */
+    /* Of the thread alone. */
     struct etcd_config etcd; /* of certified_epoch */
     uint64_t certified_epoch;
     bool is_broken; /* no certificates can be made here, or the keeper is gone */
     bool has_started;
     uint64_t started_epoch;
-    uint64_t tried_ms;    /* to follow, the last time */
+    uint64_t tried_ms;    /* when following was tried last */
     uint64_t known_count; /* voters that the candidate knows, as a sum of their ports */
 
     enum ha_state state;
