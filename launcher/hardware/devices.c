@@ -41,7 +41,7 @@ int devices_visible_count(const char *visible)
     return count;
 }
 
-/* /dev/nvidia0, /dev/nvidia1, ...: in a container only those that were handed to it. */
+/* Counts /dev/nvidia0, /dev/nvidia1, ...; a container has only the nodes that it was given. */
 static int count_device_nodes(void)
 {
     DIR *dir = opendir("/dev");
@@ -61,7 +61,7 @@ static int count_device_nodes(void)
     return count;
 }
 
-/* A driver without numbered nodes (WSL has /dev/dxg): its own library knows. */
+/* Asks NVML, for a driver without numbered device nodes (WSL has /dev/dxg). */
 static int ask_nvml(void)
 {
     struct nvml nvml;

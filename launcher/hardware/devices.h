@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What this machine has for workers: CUDA devices and CPUs, as far as this process may
- * use them. */
+/* CUDA devices and CPUs of this machine that this process may use. */
 #pragma once
 
 #include <stddef.h>
 
 #include "agent/process/cpuset.h"
 
-/* CUDA devices that a program started now would see. CUDA_VISIBLE_DEVICES (`visible`,
- * NULL when unset) decides; without it the device nodes of the driver are counted, and
- * only where those tell nothing NVML is asked. 0 when there is none. */
+/* Number of CUDA devices that a program started now would see: the entries of
+ * CUDA_VISIBLE_DEVICES (`visible`, NULL: unset); without it the driver's device nodes, and
+ * if there are none, what NVML counts. */
 int devices_gpu_count(const char *visible);
 /* The size of this process's affinity mask, at least 1. */
 int devices_cpu_count(void);
-/* That mask itself; empty when the kernel does not tell. */
+/* The affinity mask itself; empty when it cannot be read. */
 void devices_cpus(struct cpuset *out);
-/* CPUs of the machine, whoever may use them. */
+/* Number of online CPUs of the machine, also those that this process may not use. */
 int devices_online_cpu_count(void);
 
-/* Entries of a CUDA_VISIBLE_DEVICES list that CUDA accepts: it stops at the first bad
- * one. */
+/* Number of entries of a CUDA_VISIBLE_DEVICES list that CUDA accepts: CUDA stops at the
+ * first bad entry. */
 int devices_visible_count(const char *visible);
 /* Copies entry `index` (blanks stripped) of such a list; 0, or -ERANGE when it is too
  * short. */

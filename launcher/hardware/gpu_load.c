@@ -5,7 +5,7 @@
 
 enum {
     EVENTS_MAX =
-        64 /* taken at a time: a broken GPU may tell of more than it is asked */
+        64 /* errors read at a time: a broken GPU may report more and more of them */
 };
 
 static void *find_device(const struct nvml *nvml, const char *uuid)
@@ -46,7 +46,8 @@ static void take_xid(struct gpu_load *load, const struct nvml_event *event)
             load->list[i].xid = event->data;
 }
 
-/* What has happened by now. A set that fails tells nothing any more. */
+/* Reads the Xid errors since the last call. If the event set fails, no GPU reports errors any
+ * more. */
 static void read_xids(struct gpu_load *load, const struct nvml *nvml)
 {
     struct nvml_event event;

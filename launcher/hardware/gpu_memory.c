@@ -11,7 +11,7 @@ static int find_gpu(const struct gpus *gpus, const char *uuid)
     return -1;
 }
 
-/* What is not told by the driver is all ones. */
+/* Reads the processes of a GPU. The driver sets unknown sizes to all ones. */
 static void read_holders(struct gpu_memory_of *out, const struct nvml *nvml,
                          void *device)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much memory of these GPUs is in use, and by which processes, as NVML tells it. */
+/* How much GPU memory is in use, and by which processes, from NVML. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,15 +8,15 @@
 #include "launcher/hardware/nvml.h"
 
 enum {
-    GPU_MEMORY_HOLDERS_MAX = 32, /* of one GPU that are looked at */
-    /* Less than that is the driver's own, which differs from time to time. */
+    GPU_MEMORY_HOLDERS_MAX = 32, /* processes of a GPU */
+    /* Smaller differences are ignored: the driver's own memory use varies. */
     GPU_MEMORY_SLACK_MIB = 512,
 };
 
 struct gpu_memory {
-    int count; /* GPUs that could be asked */
+    int count; /* GPUs that NVML could read */
     struct gpu_memory_of {
-        int gpu; /* in the list that was given */
+        int gpu; /* index in the given list */
         unsigned long long used;
         int holder_count;
         struct {
@@ -27,14 +27,14 @@ struct gpu_memory {
 };
 
 struct gpu_memory_held {
-    int gpu;                  /* that most is held of, beyond what was before */
-    unsigned long long bytes; /* so much */
+    int gpu;                  /* the GPU with the most memory above `before` */
+    unsigned long long bytes; /* above `before` */
     unsigned
-        pid; /* who holds most of that and was not there before; 0: it cannot be seen */
+        pid; /* the new process that holds most of these bytes; 0: it cannot be seen */
 };
 
 void gpu_memory_read(struct gpu_memory *out, const struct nvml *nvml,
                      const struct gpus *gpus);
-/* False: no more than before is in use anywhere. Pure. */
+/* False: no GPU has more memory in use than before. Pure. */
 bool gpu_memory_find_held(struct gpu_memory_held *out, const struct gpu_memory *before,
                           const struct gpu_memory *now);

@@ -44,7 +44,7 @@ static bool read_information(const char *path, char *uuid, size_t size, char *mi
     return true;
 }
 
-/* Keeps the list in the order of the bus. */
+/* Inserts a GPU so that the list stays in bus order. */
 static void insert(struct gpus *out, const char *pci, const char *uuid)
 {
     int at = out->count;
@@ -77,12 +77,12 @@ void gpus_read(struct gpus *out, const char *driver, const char *dev)
             ct_format(path, sizeof path, "%s/gpus/%s/information", driver, pci) < 0 ||
             !read_information(path, uuid, sizeof uuid, minor, sizeof minor))
             continue;
-        /* Hidden by a cgroup or not handed to this container. */
+        /* Skips a GPU that a cgroup hides or that this container was not given. */
         if (ct_format(path, sizeof path, "%s/nvidia%s", dev, minor) < 0 ||
             access(path, R_OK | W_OK) < 0)
             continue;
         for (char *p = pci; *p; p++)
-            *p = (char)tolower((unsigned char)*p); /* as sysfs writes it */
+            *p = (char)tolower((unsigned char)*p); /* lower case, as in sysfs */
         insert(out, pci, uuid);
     }
     closedir(dir);
@@ -141,7 +141,7 @@ static bool ask_for_mig(struct gpus *out, const char *uuid)
 
 /* ---- CUDA_VISIBLE_DEVICES ------------------------------------------------------------ */
 
-/* The only one whose UUID begins so; -1 for none, -2 for several. */
+/* Index of the only GPU whose UUID begins with `prefix`; -1: none, -2: several. */
 static int find_uuid(const struct gpus *all, const char *prefix, size_t length)
 {
     int found = -1;

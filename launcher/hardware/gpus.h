@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GPUs of NVIDIA that a program started now would see, and where on the PCI bus they are.
- * Found without a CUDA context: the driver's /proc entries, else NVML, loaded when needed. */
+/* The NVIDIA GPUs that a program started now would see, and their PCI addresses. Found without a
+ * CUDA context: from the driver's /proc entries, else from NVML, which is loaded when needed. */
 #pragma once
 
 #include "worker_sdk/base/error.h"
@@ -18,10 +18,10 @@ struct gpus {
 /* All GPUs that may be opened, in bus order, from DRIVER/gpus (DRIVER: "/proc/driver/nvidia")
  * and DEV/nvidia<minor> ("/dev"). Count 0 when there is none. */
 void gpus_read(struct gpus *out, const char *driver, const char *dev);
-/* Reads them here: the driver's entries or, where these tell nothing, NVML. */
+/* The GPUs of this machine, from the driver's entries or, if there are none, from NVML. */
 void gpus_find(struct gpus *out);
-/* Those that CUDA_VISIBLE_DEVICES (NULL: unset) lets through, in its order: numbers, UUIDs or
- * unique beginnings of them, MIG devices by their GPU. CUDA stops at the first bad entry;
- * here it is refused. 0, or a code. */
+/* The GPUs that CUDA_VISIBLE_DEVICES (NULL: unset) selects, in its order: numbers, UUIDs or unique
+ * prefixes of UUIDs; for a MIG device, its GPU. CUDA stops at the first bad entry; this function
+ * refuses the list. 0, or a code. */
 int gpus_select(struct gpus *out, const struct gpus *all, const char *visible,
                 struct ctrun_error *err);

@@ -18,11 +18,11 @@ struct spot {
     int node;
 };
 
-/* InfiniBand and RoCE cannot talk to each other, so all workers are to have one of them: that
- * which more devices with a link speak. */
+/* InfiniBand and RoCE cannot talk to each other, so all workers get the same kind: the one that
+ * more devices with a link have. */
 static enum nic_kind common_kind(const struct nics *nics)
 {
-    int lead = 0; /* of InfiniBand */
+    int lead = 0; /* InfiniBand devices minus RoCE devices */
 
     for (int i = 0; i < nics->count; i++)
         if (nics->list[i].has_link && nics->list[i].kind != NIC_ETHERNET)
@@ -30,7 +30,7 @@ static enum nic_kind common_kind(const struct nics *nics)
     return lead < 0 ? NIC_ROCE : NIC_INFINIBAND;
 }
 
-/* Only devices of the lowest class that there is are compared by distance. */
+/* Only devices of the lowest class found on the machine are compared by distance. */
 static int class_of(const struct nic *nic, enum nic_kind common)
 {
     const int kind = nic->kind == NIC_ETHERNET ? 2 : nic->kind != common;
@@ -57,7 +57,7 @@ static void take(struct nic_hint *out, const struct nic *nic)
     out->near[out->count++].has_link = nic->has_link;
 }
 
-/* Of one GPU; false when its place on the bus cannot be read. */
+/* Finds the devices for one GPU; false when the GPU's PCI path cannot be read. */
 static bool find_hint(struct nic_hint *out, const char *sysfs, const char *gpu,
                       const struct nics *nics)
 {
@@ -118,7 +118,7 @@ void nic_hints_deinit(struct nic_hints *hints)
 
 /* ---- Telling ----------------------------------------------------------------------------- */
 
-/* Only verbs have an HCA. */
+/* True when the nearest devices speak verbs: Ethernet interfaces are no HCA. */
 static bool has_hca(const struct nic_hint *hint)
 {
     return hint->count > 0 && hint->near[0].kind != NIC_ETHERNET;
@@ -139,7 +139,7 @@ int nic_hints_set_env(const struct nic_hints *hints, struct ct_env *env, int wor
     if (!hints->sets_env || worker >= hints->count || !has_hca(&hints->list[worker]) ||
         ct_env_get(env, variable))
         return 0;
-    (void)ct_copy(text, sizeof text, "="); /* these, not all whose names begin so */
+    (void)ct_copy(text, sizeof text, "="); /* "=": exact names, not prefixes */
     for (int i = 0; i < hints->list[worker].count; i++)
         (void)ct_append(text, sizeof text, "%s%s", i ? "," : "",
                         hints->list[worker].near[i].name); /* fits */

@@ -20,7 +20,7 @@ const char *nic_kind_name(enum nic_kind kind)
     return names[kind];
 }
 
-/* One port with a link is enough. */
+/* Sets has_link when at least one port has a link, or no port's state can be read. */
 static void read_ports(struct nic *nic, const char *sysfs)
 {
     char text[64];
@@ -53,7 +53,8 @@ static void read_interface(struct nic *nic, const char *sysfs)
                     strcmp(text, "down") != 0;
 }
 
-/* The same function speaks verbs: its interface is no other device. */
+/* True when the list has a device of that PCI function: an Ethernet interface of a function that
+ * speaks verbs is not a second device. */
 static bool has_path(const struct nics *nics, const char *path)
 {
     for (int i = 0; i < nics->count; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The network devices of a machine that are on its PCI buses, from a sysfs tree ("/sys", or a
- * made-up one in tests): those that speak verbs (InfiniBand, RoCE) and, of functions that have
- * none such, Ethernet interfaces. */
+ * made-up one in tests): devices that speak verbs (InfiniBand, RoCE), and the Ethernet interfaces
+ * of other PCI functions. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,7 +22,7 @@ enum nic_kind {
 struct nic {
     char name[NICS_NAME_MAX]; /* mlx5_0, eth0 */
     enum nic_kind kind;
-    bool has_link; /* a port has a link; or nothing tells */
+    bool has_link; /* a port has a link, or it is not known */
     int node;      /* NUMA */
     char path[PCI_PATH_MAX];
 };
@@ -32,6 +32,6 @@ struct nics {
     struct nic list[NICS_MAX]; /* by kind, then by name: mlx5_2 before mlx5_10 */
 };
 
-/* What cannot be read is left out. */
+/* Leaves out devices that cannot be read. */
 void nics_read(struct nics *out, const char *sysfs);
 const char *nic_kind_name(enum nic_kind kind);

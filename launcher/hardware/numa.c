@@ -8,7 +8,7 @@
 #include "launcher/hardware/topology.h"
 #include "worker_sdk/base/alloc.h"
 
-/* Where one GPU is. */
+/* The NUMA node of one GPU. */
 struct spot {
     int node;
     int position; /* among the GPUs of its node */
@@ -63,7 +63,7 @@ static int find_spot(const struct numa_machine *machine, int gpu, struct spot *o
     return 0;
 }
 
-/* The node's CPUs that we may use; at least one. */
+/* The node's CPUs that this process may use; an error if there is none. */
 static int node_cpus(struct cpuset *out, const struct numa_machine *machine, int node,
                      struct ctrun_error *err)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which CPUs a worker is bound to: --numa-binding, as PyTorch counts. Worker i belongs to
- * accelerator i. Pure, but for the sysfs tree that it reads (topology.h).
+/* Which CPUs a worker is bound to: --numa-binding, computed as in PyTorch. Worker i belongs to
+ * accelerator i. Pure, except that it reads the sysfs tree (topology.h).
  *
  *   node          all CPUs of the GPU's NUMA node
  *   socket        all CPUs of all nodes of that node's socket
- *   exclusive     a share of the node's cores of its own, split over the GPUs of the node;
- *                 the first ones get one more when it does not come out even
+ *   exclusive     the node's cores are divided among the GPUs of the node; the first GPUs get
+ *                 one core more if there is a remainder
  *   core-complex  the CPUs behind one last-level cache of the node; the GPUs of a node take
  *                 turns, larger ones first
  *
- * always within the CPUs that this process may use. */
+ * Only CPUs that this process may use are taken. */
 #pragma once
 
 #include "agent/process/cpuset.h"
@@ -25,8 +25,8 @@ enum numa_mode {
 
 struct numa_machine {
     const char *sysfs;            /* "/sys" */
-    const struct cpuset *allowed; /* what we may use */
-    const char (*gpus)[16];       /* PCI addresses, in the order in which CUDA counts */
+    const struct cpuset *allowed; /* CPUs that this process may use */
+    const char (*gpus)[16];       /* PCI addresses, in CUDA's order */
     int gpu_count;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver's own library, loaded where it is needed. It makes no CUDA context: looking takes no
- * memory of a GPU and disturbs nobody. Functions and structs are those of nvml.h; 0 is success. */
+/* NVML, the driver's own library, loaded when needed. It makes no CUDA context, so it uses no GPU
+ * memory and disturbs no worker. Functions and structs are those of nvml.h; 0 is success. */
 #pragma once
 
 #include <stddef.h>
@@ -15,7 +15,7 @@ enum {
 struct nvml_event { /* nvmlEventData_t, version 2 */
     void *device;
     unsigned long long kind;
-    unsigned long long data; /* of an Xid error: which */
+    unsigned long long data; /* the number of the Xid error */
     unsigned gpu_instance;
     unsigned compute_instance;
 };
@@ -52,10 +52,10 @@ struct nvml {
     int (*count)(unsigned *count);
     int (*by_index)(unsigned index, void **device);
     int (*by_uuid)(const char *uuid, void **device);
-    int (*parent)(void *mig, void **device); /* NULL: a driver from before MIG */
+    int (*parent)(void *mig, void **device); /* NULL: the driver is older than MIG */
     int (*name)(void *device, char *name, unsigned size);
     int (*memory)(void *device, struct nvml_memory *memory);
-    /* NULL: a driver from before 510. *count: room, then how many there are. */
+    /* NULL: the driver is older than 510. *count: in: size of list, out: number of processes. */
     int (*processes)(void *device, unsigned *count, struct nvml_process *list);
     int (*pci)(void *device, struct nvml_pci *out);
     int (*uuid)(void *device, char *text, unsigned size);
@@ -69,7 +69,7 @@ struct nvml {
     int (*wait_event)(void *set, struct nvml_event *out, unsigned timeout_ms);
 };
 
-/* Loads and initialises it. 0: nvml_close() it. -ENOENT: there is none, or none that can be used;
- * a number above 0: it refuses, in the words of why[size]. */
+/* Loads and initialises NVML. 0: call nvml_close(). -ENOENT: no usable NVML. A number above 0:
+ * NVML's own error, with its text in why[size]. */
 int nvml_open(struct nvml *nvml, char *why, size_t size);
 void nvml_close(struct nvml *nvml);

@@ -6,10 +6,11 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    SWITCH_HOPS = 4 /* a port of the switch and the device itself, on either side */
+    SWITCH_HOPS = 4 /* a switch port and the device, on both sides */
 };
 
-/* Machines without a BIOS have more directories in front of it: platform/.../pci0000:00. */
+/* Finds pciDDDD:BB in the link. Machines without a BIOS have directories before it:
+ * platform/.../pci0000:00. */
 static const char *find_root(const char *link)
 {
     static const char root[] = "/pci";
@@ -35,7 +36,7 @@ int pci_path_of_link(char dst[PCI_PATH_MAX], const char *link, const char *below
         return -ENOENT;
     *end = '\0';
     if ((end = strstr(dst,
-                      "/virtio"))) /* a paravirtual device is on its PCI function */
+                      "/virtio"))) /* a paravirtual device is below its PCI function */
         *end = '\0';
     return 0;
 }

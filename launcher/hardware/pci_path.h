@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far two PCI devices are from each other, by where sysfs has them: each directory below the
- * root complex is a bridge that what goes there passes. Pure.
+/* The distance of two PCI devices, from their paths in sysfs: each directory between the root
+ * complex and the device is a bridge on the way to the device. Pure.
  *
  *     pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:18:00.0
  *     root       root port    switch, up   switch, down device */
@@ -21,16 +21,16 @@ enum pci_link {
 
 struct pci_distance {
     enum pci_link link;
-    int hops; /* directories that are not common: fewer is nearer, for equal links */
+    int hops; /* directories not common to both; compared when `link` is equal */
 };
 
 /* The path of a device from the target of its link in sysfs: "../../devices/pci0000:15/.../
- * 0000:18:00.0/infiniband/mlx5_0" with below = "infiniband". Nothing may be below when that is
- * NULL. 0, or -ENOENT: it is on no PCI bus; -ENAMETOOLONG. */
+ * 0000:18:00.0/infiniband/mlx5_0" with below = "infiniband"; below NULL: the path must end at the
+ * PCI address. 0, or -ENOENT: not on a PCI bus; -ENAMETOOLONG. */
 int pci_path_of_link(char dst[PCI_PATH_MAX], const char *link, const char *below);
-/* The last part, a PCI address; empty when it is none. */
+/* The last part of the path, a PCI address; empty when it is not one. */
 const char *pci_path_address(const char *path);
-/* Of two paths, and the NUMA nodes of their devices. */
+/* The distance of two devices, from their paths and NUMA nodes. */
 struct pci_distance pci_path_distance(const char *a, int node_a, const char *b,
                                       int node_b);
 /* Negative: a is nearer; 0: as near. */

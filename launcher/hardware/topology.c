@@ -89,12 +89,12 @@ int topology_node_cpus(const char *root, int node, struct cpuset *out)
     int rc = topology_read(text, sizeof text, root,
                            "devices/system/node/node%d/cpulist", node);
 
-    if (rc == -ENOENT && node == 0) /* a kernel without NUMA: all there are */
+    if (rc == -ENOENT && node == 0) /* a kernel without NUMA: all CPUs */
         rc = topology_read(text, sizeof text, root, "devices/system/cpu/online");
     return rc < 0 ? rc : cpuset_parse(out, text);
 }
 
-/* The kernel says -1 on machines with one node, and in many virtual ones: that is node 0. */
+/* The kernel reports -1 on machines with one node and on many virtual machines: taken as node 0. */
 int topology_pci_node(const char *root, const char *address, int *out)
 {
     char text[TEXT_MAX_BYTES];
@@ -125,11 +125,12 @@ void topology_siblings(const char *root, int cpu, struct cpuset *out)
                       cpu) < 0 ||
         cpuset_parse(out, text) < 0)
         *out = (struct cpuset){0};
-    /* in any case itself, so that callers make progress */
+    /* always `cpu` itself, so that callers make progress */
     cpuset_add(out, cpu);
 }
 
-/* The highest level of those that hold data: an instruction cache may be numbered behind it. */
+/* Takes the highest level of a data or unified cache: an instruction cache may have a higher
+ * index. */
 int topology_last_cache(const char *root, int cpu, struct cpuset *out)
 {
     char text[TEXT_MAX_BYTES];
@@ -161,8 +162,8 @@ int topology_last_cache(const char *root, int cpu, struct cpuset *out)
     return rc < 0 ? rc : cpuset_parse(out, text);
 }
 
-/* A core counts once if any of its threads is in `cpus`: two threads of one core are no two
- * cores for numbers. */
+/* A core counts once if any of its threads is in `cpus`: two threads of one core do not compute
+ * as fast as two cores. */
 int topology_count_cores(const char *root, const struct cpuset *cpus)
 {
     struct cpuset seen = {0};
