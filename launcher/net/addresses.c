@@ -7,7 +7,7 @@
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
-/* They come last. A machine that has nothing else still has them. */
+/* Such addresses come last, and count only on a machine that has no others. */
 static bool is_useless(const struct ct_nic *nic)
 {
     return nic->is_loopback || !nic->has_carrier;
@@ -31,7 +31,7 @@ static int list_nics(struct addresses *out, const struct config *config,
                    config->rdzv.net_text, config->run.host, have);
 }
 
-/* A name becomes its number as soon as this machine has it: others may not know the name. */
+/* A name of an address of this machine is replaced by the address: others may not know the name. */
 static void take_local(struct addresses *out, const char *text)
 {
     struct ct_addr found[CT_ADDRS_MAX];
@@ -69,7 +69,7 @@ int addresses_resolve(struct addresses *out, const struct config *config,
         return rc;
     }
     if (*config->rdzv.local_addr) {
-        out->has_bind = false; /* it may be somebody else's: a NAT's */
+        out->has_bind = false; /* it may not be this machine's: a NAT's */
         take_local(out, config->rdzv.local_addr);
     } else if (config->rdzv.net.count > 0 && out->count > 0) {
         out->has_bind = true;

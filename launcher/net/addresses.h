@@ -6,15 +6,15 @@
  *     neither             all are announced, those with a carrier first; others use the one that
  *                         this node reached the rendezvous from, and prove that it works
  *
- * A run of one node has the loopback interface and no other. No name is looked up but the one
- * that --local-addr may be. */
+ * A run of one node has the loopback interface and no other. The only name that is
+ * looked up is that of --local-addr. */
 #pragma once
 
 #include "launcher/config/config.h"
 #include "launcher/net/rdzv_endpoint.h"
 
 struct addresses {
-    char local[CT_HOST_MAX]; /* what others are told; empty: as the server sees us */
+    char local[CT_HOST_MAX]; /* sent to others; empty: the one that the server sees */
     bool has_bind;           /* `bind` is ours: worker stores listen there alone */
     struct ct_addr bind;
     int count; /* of `list` */
@@ -31,6 +31,7 @@ void addresses_fill_join(const struct addresses *addresses, const struct config 
  * here, as Debian's /etc/hosts has it for the machine's own, is no loopback elsewhere. */
 struct ct_addr addresses_choose_bind(const struct rdzv_endpoint *endpoint,
                                      const struct config *config);
-/* The addresses at which others reach what listens at `bound`: `all`, unless it is a single one. */
+/* The addresses at which others reach a listener at `bound`: `all`, unless `bound` is a single
+ * address. */
 void addresses_narrow(struct addresses *out, const struct addresses *all,
                       const struct ct_addr *bound);

@@ -52,7 +52,7 @@ static void pause_for(uint64_t ms)
     const struct timespec pause = {.tv_sec = (time_t)(ms / 1000),
                                    .tv_nsec = (long)(ms % 1000) * 1000000};
 
-    (void)nanosleep(&pause, NULL); /* a signal ends the process or is none of ours */
+    (void)nanosleep(&pause, NULL); /* a signal only shortens the pause */
 }
 
 int dns_retry_resolve(const struct ct_endpoint *endpoint, uint64_t timeout_ms,

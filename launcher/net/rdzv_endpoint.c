@@ -99,7 +99,7 @@ void rdzv_endpoint_set_port(struct rdzv_endpoint *endpoint, uint16_t port)
 /* ---- Is a ctrun there ----------------------------------------------------------------- */
 
 /* Sends a frame header with a version that does not exist: a ctrun server answers with an error
- * frame. 1: a ctrun; 0: something else; -ECONNREFUSED: nothing listens. */
+ * frame. 1: a ctrun; 0: something else; -ECONNREFUSED: nothing listens; -ETIMEDOUT: no answer. */
 static int ask_for_ctrun(const struct ct_addr *addr, uint64_t limit_ms)
 {
     const uint8_t question[CT_FRAME_HEADER_BYTES] = {CT_FRAME_MAGIC_0,
@@ -125,7 +125,7 @@ static int ask_for_ctrun(const struct ct_addr *addr, uint64_t limit_ms)
            answer[1] == CT_FRAME_MAGIC_1;
 }
 
-/* 1: a ctrun answers; -ECONNREFUSED: none yet, nothing listens; 0: none. */
+/* 1: a ctrun answers; -ECONNREFUSED: none yet, nothing listens; -ETIMEDOUT: none yet; 0: none. */
 static int find_ctrun(const struct rdzv_endpoint *endpoint, uint64_t limit_ms)
 {
     int found = 0;

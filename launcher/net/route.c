@@ -50,7 +50,7 @@ int route_set_env(struct ct_env *env, const struct route *route)
 
     if (!route->nic[0])
         return 0;
-    /* "=": this one, not all whose name begins so. */
+    /* "=": this interface, not all whose names begin so. */
     if ((rc = set_missing(env, nccl_nic, "=", route->nic)) < 0 ||
         (rc = set_missing(env, gloo_nic, "", route->nic)) < 0)
         return rc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the rendezvous server of a run tells of itself, in etcd or by PMI, and what others read there: its
- * node's name for people, its port, its numeric addresses. Pure.
+/* What the rendezvous server of a run publishes of itself, in etcd or by PMI, for the other nodes:
+ * its node's name for people, its port, its numeric addresses. Pure.
  *
  *     ctrun 1
  *     node3
