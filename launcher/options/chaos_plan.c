@@ -17,7 +17,7 @@ enum {
     WORDS_MAX = 12,
 };
 
-enum { /* what a fault takes; all but the signal are needed */
+enum { /* the keys of a fault; all but `signal` are required */
     TAKES_RANK = 1u << 0,
     TAKES_NODE = 1u << 1,
     TAKES_SIGNAL = 1u << 2,
@@ -37,7 +37,8 @@ static const struct {
     {"full", TAKES_NODE | TAKES_FOR, CT_FAULT_FULL},
 };
 
-static const char *const keys[] = {"rank", "node", "signal", "for", "by"}; /* by bit */
+/* By bit of `takes`. */
+static const char *const keys[] = {"rank", "node", "signal", "for", "by"};
 
 enum {
     KIND_COUNT = sizeof kinds / sizeof *kinds,
@@ -105,7 +106,7 @@ static int parse_target(const char *value, struct chaos_line *line,
     return 0;
 }
 
-/* A process that such a signal stops would stay so. */
+/* Refuses signals that stop a process: nothing would continue the process. */
 static int parse_signal(const char *value, struct ct_fault *fault,
                         struct ctrun_error *err)
 {
@@ -190,7 +191,7 @@ static int parse_fault(char **words, int count, struct chaos_line *line,
     return rc;
 }
 
-/* A line of one number. */
+/* A line with one value: seed or end. */
 static int parse_setting(struct chaos_plan *plan, char **words, int count,
                          struct ctrun_error *err)
 {
@@ -253,7 +254,7 @@ static bool is_plain(const char *text, size_t length)
     return true;
 }
 
-/* ---- All of them ------------------------------------------------------------------------- */
+/* ---- The whole plan ---------------------------------------------------------------------- */
 
 static int check_end(const struct chaos_plan *plan, int *number,
                      struct ctrun_error *err)

@@ -2,15 +2,15 @@
 /* The plan of ctrunctl chaos: which faults a run gets, and when. Text, a line for each:
  *
  *     seed 7                                  # 0 when there is no such line
- *     end 10m                                 # needed with `every`: nothing begins later
+ *     end 10m                                 # required with `every`: no fault begins later
  *     at 10s        kill rank=any signal=KILL # KILL when no signal is given
  *     every 30s..60s stop rank=2 for=5s       # a time from..to is drawn from the seed
  *     at 40s        cut node=1 for=3s
  *     at 1m..2m     slow node=any by=100ms for=10s
  *     at 80s        full node=0 for=5s
  *
- * Pure: the same plan, seed and world make the same schedule. Each line draws from a sequence of its own, so that
- * another line behind it changes nothing for it. */
+ * Pure: the same plan, seed and world make the same schedule. Each line draws
+ * from its own sequence, so that a line added after it does not change its draws. */
 #pragma once
 
 #include "worker_sdk/base/error.h"
@@ -18,15 +18,15 @@
 
 enum {
     CHAOS_PLAN_FILE_MAX_BYTES = 64 * 1024,
-    CHAOS_PLAN_LINES_MAX = 256,   /* with a fault */
+    CHAOS_PLAN_LINES_MAX = 256,   /* lines with a fault */
     CHAOS_PLAN_STEPS_MAX = 10000, /* of a schedule */
     CHAOS_STEP_TEXT_MAX = 96,
 };
 
-/* Times are from the start of the plan on. */
+/* Times are measured from the start of the plan. */
 struct chaos_line {
     bool repeats;            /* `every` */
-    uint64_t from_ms, to_ms; /* when, or how long after the one before */
+    uint64_t from_ms, to_ms; /* when; with `every` the interval */
     bool is_any;             /* the target is drawn */
     struct ct_fault fault;
 };
@@ -46,10 +46,11 @@ struct chaos_step {
 /* text[length] may hold any bytes; `name` is the file's, for the error. 0, or CTRUN_E_USAGE: "NAME:LINE: what". */
 int chaos_plan_parse(struct chaos_plan *out, const char *text, size_t length,
                      const char *name, struct ctrun_error *err);
-/* In the order of time, for a world of so many ranks and nodes (> 0). How many *out holds, the caller's to free;
- * or CTRUN_E_USAGE: a target that the world does not have, too many; -ENOMEM. */
+/* The steps in order of time, for a world of that many ranks and nodes (> 0). Returns the number of
+ * steps, and the caller frees *out; or CTRUN_E_USAGE: a target that the world does not have, or too
+ * many steps; -ENOMEM. */
 int chaos_plan_schedule(struct chaos_step **out, const struct chaos_plan *plan,
                         const char *name, uint32_t ranks, uint32_t nodes,
                         struct ctrun_error *err);
-/* "stop rank=2 for=5000ms", as a plan may have it. */
+/* "stop rank=2 for=5000ms", in the syntax of a plan. */
 void chaos_plan_format(char dst[CHAOS_STEP_TEXT_MAX], const struct ct_fault *fault);

@@ -223,7 +223,7 @@ static void print_fish_option(FILE *out, const struct option *option, const char
     fputc('\n', out);
 }
 
-/* Options end where the program begins: the first word that is neither one nor its value. */
+/* Options end at the program: the first word that is neither an option nor an option's value. */
 static void print_fish_condition(FILE *out)
 {
     fputs("# fish completion for ctrun\n"

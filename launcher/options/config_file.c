@@ -39,7 +39,7 @@ static char *take_line(struct config_file *file, size_t *length)
     return line;
 }
 
-/* Behind a value: nothing, or a comment. */
+/* After a value only a comment may follow. */
 static int check_rest(const char *rest, struct ctrun_error *err)
 {
     const char *word = rest + strspn(rest, blanks);
@@ -65,7 +65,7 @@ static int take_quoted(char *text, struct ctrun_error *err)
     }
     if (!*from)
         return ct_fail(err, CTRUN_E_USAGE, "no closing %c", quote);
-    /* Ends before `from`: what is behind the quote is still whole. */
+    /* `to` is before `from`: the text after the quote is unchanged. */
     *to = '\0';
     return check_rest(from + 1, err);
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The grammar of a file of settings: one `name = value` a line.
  *
- *     line   = [ name "=" value ] [ "#" comment ]     blanks around each part do not count
+ *     line   = [ name "=" value ] [ "#" comment ]     blanks around each part are ignored
  *     name   = 1*( letter / digit / "-" / "_" )
  *     value  = plain / '"' quoted '"' / "'" anything but "'" "'"
- *     plain  = text without blanks; "#" begins a comment only behind a blank
+ *     plain  = text without blanks; "#" begins a comment only after a blank
  *     quoted = in it \" and \\ stand for " and \, any other backslash for itself
  *
- * A value ends with its line. A byte order mark in front of all is skipped. What the names mean is not known here. Pure. */
+ * A value ends with its line. A byte order mark at the start is skipped. This module does not
+ * know what the names mean. Pure. */
 #pragma once
 
 #include <stddef.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --exit-code: whose code the launcher ends with when a worker has failed. */
+/* --exit-code: which exit code the launcher ends with when a worker has failed. */
 #pragma once
 
 enum exit_style {
     EXIT_STYLE_OWN,      /* the worker's own */
-    EXIT_STYLE_TORCHRUN, /* 1, whatever it was */
-    EXIT_STYLE_CLASS,    /* one of ctrun's, by kind of failure: no worker's code */
+    EXIT_STYLE_TORCHRUN, /* always 1 */
+    EXIT_STYLE_CLASS,    /* a code of ctrun's own for each kind of failure */
 };
 
 struct options;

@@ -10,11 +10,11 @@
 #include "worker_sdk/base/whole_file.h"
 
 enum {
-    WORDS_MIN_BYTES = 4, /* fewer are in every log */
+    WORDS_MIN_BYTES = 4, /* a shorter text would match in every log */
     VALUE_MAX_BYTES = 300
 };
 
-/* They are shown to people, beside other facts of a failure. */
+/* Values are printed beside other facts of a failure, so their length is limited. */
 static int check_value(const struct config_file_entry *entry, struct ctrun_error *err)
 {
     const size_t length = strlen(entry->value);
@@ -26,7 +26,7 @@ static int check_value(const struct config_file_entry *entry, struct ctrun_error
                    entry->name, length, least, VALUE_MAX_BYTES);
 }
 
-/* It is complete: what comes next is another one's. */
+/* The last rule must be complete before the next one begins. */
 static int check_last(const struct failure_rules *rules, struct ctrun_error *err)
 {
     return rules->count == 0 || rules->list[rules->count - 1].likely

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --failure-rules: a site's own words of failures, looked at before those that ctrun knows. The file is of
- * config_file.h's grammar; each `words` begins a rule:
+/* --failure-rules: a site's own texts of failures, checked before those that ctrun knows. The file
+ * has the grammar of config_file.h; each `words` begins a rule:
  *
  *     words  = "GPFS: Stale NFS"
  *     likely = "the shared file system lost its server"     # what it means
  *     do     = "mmlsmount on this node; tell the site"      # may be left out
- *     kind   = \"hardware\"   # counts for --exclude-node-after; may be left out
+ *     kind   = "hardware"   # counts for --exclude-node-after; may be left out
  */
 #pragma once
 
@@ -18,13 +18,13 @@ enum {
 };
 
 struct failure_rules {
-    char *text; /* owned: what the rules point into */
+    char *text; /* owned; the rules point into it */
     int count;
     struct failure_rule list[FAILURE_RULES_MAX];
 };
 
-/* text[length] must be 0; it is taken, on failure too, and changed. `name` is the file's, for the
- * error. 0, or CTRUN_E_USAGE. */
+/* text[length] must be 0. Changes `text` and takes ownership of it, on failure too. `name` is the
+ * file's, for the error. 0, or CTRUN_E_USAGE. */
 int failure_rules_parse(struct failure_rules *out, char *text, size_t length,
                         const char *name, struct ctrun_error *err);
 /* The same from a file. */

@@ -75,7 +75,7 @@ const char *habits_verb(const char *word)
     return find(habits, word);
 }
 
-/* Program and arguments in one word. */
+/* True when program and arguments are in one word. */
 static bool has_arguments(const char *name)
 {
     const size_t word = strcspn(name, " \t");

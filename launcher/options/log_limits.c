@@ -8,11 +8,11 @@
 
 enum {
     KEEP_DEFAULT = 3,
-    KEEP_MAX = 1000, /* names .1 to .1000, each renamed at every change */
-    SIZE_MIN = 1024, /* a name a line would be no log */
+    KEEP_MAX = 1000, /* files .1 to .1000: each rotation renames all */
+    SIZE_MIN = 1024, /* less would rotate at almost every line */
 };
 
-/* "100M": K, M, G and T are powers of 1024, with or without an i or a B behind them. */
+/* "100M": K, M, G and T are powers of 1024, with or without an i or a B after them. */
 static int parse_size(const char *text, uint64_t *out)
 {
     static const char units[] = "KMGT";

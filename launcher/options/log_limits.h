@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --log-max-size and --log-keep: how big one log file may become, and what stays of it;
- * --log-rate-limit: how much of it is shown. */
+/* --log-max-size and --log-keep: how big one log file may become, and how many old files stay;
+ * --log-rate-limit: how many bytes a second of a worker's output the console shows. */
 #pragma once
 
 #include <stdint.h>

@@ -5,7 +5,7 @@
 
 #include "worker_sdk/base/error.h"
 
-enum { /* more is a slip of the finger */
+enum { /* more is a typing error */
     NNODES_MAX = 65536,
     NPROC_MAX = 4096,
 };
@@ -15,7 +15,7 @@ struct nnodes {
     int max;
 };
 
-/* 0, or -EINVAL with torchrun's words in err. */
+/* 0, or -EINVAL with torchrun's message in err. */
 int nnodes_parse(const char *text, struct nnodes *out, struct ctrun_error *err);
 
 /* What the machine has; asked only when a word needs it. */

@@ -12,12 +12,12 @@
 
 #include "worker_sdk/base/error.h"
 
-/* False for what torchrun knows: one number, or a word. */
+/* False for the two forms that torchrun knows: one number, or a word. */
 bool nproc_list_is(const char *text);
-/* How many nodes the list has, and in *workers those of node `index`; 0 where the list is
- * shorter. -EINVAL when it is malformed. */
+/* Returns how many nodes the list has, and sets *workers to the workers of node `index`, 0 where
+ * the list is shorter. -EINVAL when the list is malformed. */
 int nproc_list_read(const char *text, int index, int *workers, struct ctrun_error *err);
-/* 0 when a list for `listed` nodes is one for a run of at most `max` of `total` nodes, which are
- * 0 where that is not known: spares are nodes as well. CTRUN_E_USAGE. */
+/* 0 when a list for `listed` nodes fits a run of at most `max` of `total` nodes (0: not known;
+ * spares count as nodes). Else CTRUN_E_USAGE. */
 int nproc_list_check(const char *text, int listed, int max, int total,
                      struct ctrun_error *err);

@@ -88,7 +88,7 @@ static bool is_choice(const char *choices, const char *text)
     return false;
 }
 
-/* What a wrong choice was meant to be, in a sentence; empty when none is near. */
+/* The valid choice nearest to a wrong one, in a sentence; empty when none is near. */
 static void suggest_choice(char *dst, size_t size, const char *choices,
                            const char *text)
 {
@@ -181,7 +181,7 @@ static int fail_name(const struct options *options, const char *name,
     const char *nearest = option_name_nearest(name + strspn(name, "-"),
                                               options->is_launch);
 
-    /* Nothing is cut short here: a new option must not change what a file means. */
+    /* A file has whole names, no prefixes: a new option must not change what a file means. */
     if (!nearest &&
         option_name_find(matches, name, strlen(name), options->is_launch) > 0)
         nearest = option_table[matches[0].id].name;
@@ -307,7 +307,8 @@ static int take_flag(struct parser *parser, enum option_id id, const char *attac
     return 0;
 }
 
-/* These two count each time they are typed; --role if it names a program. */
+/* --role-restarts and --role may be repeated, and each one counts; --role only if it names a
+ * program. */
 static int take_role_restarts(struct parser *parser)
 {
     struct options *out = parser->out;
@@ -336,7 +337,7 @@ static int take_role(struct parser *parser)
     return 0;
 }
 
-/* What is left behind the options; roles bring their programs with them. */
+/* Checks the words after the options; roles have their own programs. */
 static int check_program(const struct parser *parser)
 {
     const struct options *out = parser->out;
@@ -380,8 +381,8 @@ static int take_option(struct parser *parser, enum option_id id, const char *att
     return rc;
 }
 
-/* The whole name of an option of ctrun-launch has no effect in ctrun, whose workers have all of
- * torch.distributed.launch --use-env anyhow: scripts need no edit. */
+/* ctrun accepts an option of ctrun-launch by its whole name and ignores it, because its workers
+ * always run as with torch.distributed.launch --use-env: scripts need no edit. */
 static int find_launch_only(struct option_match *match, const char *name, size_t length)
 {
     return option_name_find(match, name, length, true) == 1 &&
@@ -430,7 +431,7 @@ static int read_short(struct parser *parser, const char *word)
     return 0;
 }
 
-/* --hosts=$HOSTS where the shell has no such variable would be a run of one machine, silently. */
+/* Otherwise --hosts=$HOSTS with an unset variable would silently run on one machine. */
 static int check_empty(const struct options *options, struct ctrun_error *err)
 {
     static const enum option_id checked[] = {OPTION_NNODES, OPTION_NPROC_PER_NODE,

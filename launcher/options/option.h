@@ -2,10 +2,10 @@
 /* The command line: one table of options, and the parser that reads it as argparse
  * would.
  *
- * torchrun's grammar is kept to the letter, because it is in people's scripts: both
+ * torchrun's grammar is kept exactly, because scripts depend on it: both
  * spellings of a name (--nproc-per-node, --nproc_per_node), any unambiguous prefix (the
  * two spellings count as two names), -r3, -r=3, clusters such as -mt3, everything
- * behind the first word that is no option belongs to the program. A default may come
+ * after the first word that is no option belongs to the program. A default may come
  * from the environment (PET_NNODES), and else from the file of --config: option_file.h.
  *
  * Called by the name ctrun-launch the program has torch.distributed.launch's grammar:
@@ -30,7 +30,7 @@ enum option_source {
 
 struct option_value {
     enum option_source source;
-    int line; /* of the file of --config that has it, even if it did not win; 0: none */
+    int line; /* of the --config file that sets it, even if overridden; 0: none */
     const char *text; /* borrowed from argv, the environment, the file or the table; may
                          be NULL */
     bool is_on;       /* flags */
@@ -52,7 +52,7 @@ enum {
 struct options {
     enum options_action action;
     bool is_launch;  /* called as ctrun-launch */
-    char *file_text; /* that values of the file of --config point into; owned */
+    char *file_text; /* owned; values of the --config file point into it */
     struct option_value values[OPTION_COUNT];
     const char
         *roles[OPTIONS_ROLES_MAX]; /* --role NAME=N:COMMAND, as typed; borrowed */
@@ -69,12 +69,12 @@ struct options {
 int options_parse(struct options *out, int argc, char **argv, char *const *env,
                   struct ctrun_error *err);
 
-/* One line of a file: takes effect where neither environment nor command line say something, and
- * is checked in any case. `text` is kept. CTRUN_E_USAGE: no such option, not one for a file, there
- * already, a bad value. */
+/* One line of a file: takes effect unless the environment or the command line sets the option;
+ * always checked. `text` is kept. CTRUN_E_USAGE: no such option, one not allowed in a file, set
+ * twice, or a bad value. */
 int options_set_from_file(struct options *out, const char *name, const char *text,
                           int line, struct ctrun_error *err);
-/* Frees what was read from a file. */
+/* Frees the text that was read from a file. */
 void options_deinit(struct options *options);
 
 /* The value as text, "" when there is none. */
@@ -82,7 +82,7 @@ static inline const char *option_text(const struct options *options, enum option
 {
     return options->values[id].text ? options->values[id].text : "";
 }
-/* True when the user said it: on the command line, by the environment or in a file. */
+/* True when the user set it: on the command line, by the environment or in a file. */
 static inline bool option_is_given(const struct options *options, enum option_id id)
 {
     return options->values[id].source != OPTION_FROM_DEFAULT;

@@ -64,9 +64,10 @@ int option_file_load(struct options *options, struct ctrun_error *err)
     return option_file_apply(options, config->text, options->file_text, length, err);
 }
 
-/* ---- Whose fault --------------------------------------------------------------------- */
+/* ---- Errors from the file ------------------------------------------------------------ */
 
-/* Where `text` names the option: by --name, or without dashes where the name is no common word. */
+/* The place where `text` names the option: as --name, or without dashes if the name is no common
+ * word. */
 static const char *find_name(const char *text, const char *name)
 {
     const size_t length = strlen(name);
@@ -91,7 +92,7 @@ void option_file_blame(const struct options *options, struct ctrun_error *err)
     const struct option_value *first = NULL;
     const char *first_at = NULL;
 
-    /* The first option that it names is the one that it is about. */
+    /* The error is about the first option that its text names. */
     for (int id = 0; id < OPTION_COUNT; id++) {
         const char *at = find_name(err->text, option_table[id].name);
 
@@ -136,7 +137,7 @@ char **option_file_argv(const struct options *options, char *const *argv)
     for (int id = 0; id < OPTION_COUNT && !is_short; id++) {
         const struct option_value *value = &options->values[id];
 
-        /* A flag that is off there is off without a word. */
+        /* A flag that is off in the file needs no word. */
         if (value->source == OPTION_FROM_FILE &&
             (option_table[id].value || value->is_on))
             is_short = !(list[at++] = spell((enum option_id)id, value));

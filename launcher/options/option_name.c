@@ -19,15 +19,15 @@ static bool is_known(int id, bool is_launch)
     return is_launch || !option_table[id].is_launch_only;
 }
 
-/* Those that torchrun does not have. */
+/* True for an option that torchrun does not have. */
 static bool is_own(enum option_id id)
 {
     return option_table[id].is_own;
 }
 
 /* An abbreviation that means one of torchrun's options means it here: --print-c is
- * --print-completion, although ctrun has --print-config. Own options only count where none of
- * torchrun's begins so. */
+ * --print-completion, although ctrun has --print-config. ctrun's own options count only where
+ * no option of torchrun begins so. */
 static int prefer_torchrun(struct option_match *matches, int count)
 {
     int kept = 0;

@@ -105,7 +105,7 @@ enum option_kind {
     OPTION_KIND_TEXT,
     OPTION_KIND_INT, /* Python's int(): blanks around it and a sign are fine */
     OPTION_KIND_FLOAT,
-    OPTION_KIND_STOP, /* acts where it stands: nothing behind it is read */
+    OPTION_KIND_STOP, /* acts at once: nothing after it is read */
 };
 
 enum option_group {
@@ -127,12 +127,12 @@ struct option {
     bool is_own;          /* torchrun does not have it */
     const char *env;      /* NULL: none */
     const char *fallback; /* as if typed; NULL: unset */
-    const char *alone; /* the value where none stands behind '='; NULL: it needs one */
-    const char *value; /* placeholder in the help; NULL for flags */
-    const char *choices; /* words separated by blanks; NULL: anything */
+    const char *alone;    /* the value without '=VALUE'; NULL: a value is required */
+    const char *value;    /* placeholder in the help; NULL for flags */
+    const char *choices;  /* words separated by blanks; NULL: anything */
     const char *help;
     bool
-        is_launch_only; /* ctrun takes its whole name, which has no effect, and never shows it */
+        is_launch_only; /* ctrun accepts its whole name without effect and never shows it */
 };
 
 extern const struct option option_table[OPTION_COUNT];

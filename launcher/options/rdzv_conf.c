@@ -12,8 +12,8 @@ enum {
     SECONDS_MAX = 10 * 365 * 24 * 3600, /* so that milliseconds never overflow */
 };
 
-/* The sentences of torchrun, which scripts may look for. A key that comes twice has its last
- * value, as in torchrun's dictionary. */
+/* The messages are torchrun's, because scripts may look for them. Of a key that is given twice the
+ * last value counts, as in torchrun's dictionary. */
 static int add_item(struct rdzv_conf *out, const char *item, size_t length,
                     struct ctrun_error *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --rdzv-conf: "k=v,k=v". A key is checked when it is used: scripts in the wild carry keys of
+/* --rdzv-conf: "k=v,k=v". A key is checked when it is used: existing scripts have keys of
  * other backends, and values with stray quotes. */
 #pragma once
 
@@ -25,13 +25,13 @@ struct rdzv_conf {
 /* 0, or -EINVAL: an item without key or value. The last of equal keys wins. */
 int rdzv_conf_parse(const char *text, struct rdzv_conf *out, struct ctrun_error *err);
 
-/* Refuses what torchrun refuses: names of its own options (-EINVAL). Warns of keys that no backend
- * has, with the nearest that one has. */
+/* Refuses the names of torchrun's own options, as torchrun does (-EINVAL). Warns of keys that no
+ * backend has, and names the nearest key that a backend has. */
 int rdzv_conf_check(const struct rdzv_conf *conf, struct ctrun_error *err);
 
 /* The value, borrowed; NULL when the key is absent. */
 const char *rdzv_conf_get(const struct rdzv_conf *conf, const char *key);
-/* These leave *out alone when the key is absent. 1 when it was there, 0 when not,
+/* These do not change *out when the key is absent. 1 when the key is there, 0 when not,
  * -EINVAL. */
 int rdzv_conf_get_seconds(const struct rdzv_conf *conf, const char *key,
                           uint64_t *out_ms, struct ctrun_error *err);

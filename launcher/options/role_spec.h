@@ -17,8 +17,8 @@ bool role_spec_is(const char *text);
 /* `text` passed role_spec_is(). *command: borrowed from it. 0, CTRUN_E_USAGE. */
 int role_spec_parse(struct ct_role *out, const char **command, const char *text,
                     struct ctrun_error *err);
-/* --role-restarts NAME=N,...: sets counts[i] where `roles` has that name, ROLE_SPEC_UNSET before. 0,
- * CTRUN_E_USAGE. */
+/* --role-restarts NAME=N,...: sets counts[i], ROLE_SPEC_UNSET before, where roles[i] has that name.
+ * 0, CTRUN_E_USAGE. */
 int role_spec_parse_restarts(int64_t counts[CT_ROLES_MAX],
                              const struct ct_role_list *roles, const char *text,
                              struct ctrun_error *err);

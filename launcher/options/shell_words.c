@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All words lie in one piece of memory, behind the list of them: none is longer than its text. */
+/* The list and the words are one allocation, with the words after the list: no word is longer than
+ * the text that it was made from. */
 #include "launcher/options/shell_words.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@ struct splitter {
     char *to;
 };
 
-/* A backslash at the end of a line: both are nothing. */
+/* Skips a backslash together with the end of line that follows it. */
 static bool skip_line_end(struct splitter *splitter)
 {
     const bool is_one = splitter->at[0] == '\\' && splitter->at[1] == '\n';
@@ -33,7 +34,8 @@ static void skip_blanks(struct splitter *splitter)
     while (skip_line_end(splitter));
 }
 
-/* What stands between two double quotes; a backslash only escapes what is special there. */
+/* Reads up to the closing double quote; a backslash escapes only characters that are special
+ * there. */
 static bool take_double(struct splitter *splitter)
 {
     splitter->at++;
@@ -95,7 +97,8 @@ int shell_words_split(char ***out, const char *text, struct ctrun_error *err)
     const char *wrong = NULL;
     size_t count = 0;
 
-    /* A word needs its letters and an end; blanks and quotes leave room enough. */
+    /* A word needs its characters and a NUL; the blank or the quotes around it leave room for the
+     * NUL. */
     *out = NULL;
     if (length > SIZE_MAX / (2 * sizeof *words) ||
         !(words = ct_zalloc((max + 1) * sizeof *words + length + 2)))
@@ -133,7 +136,7 @@ char *shell_words_quote(const char *word)
     return quoted;
 }
 
-/* Nothing in it means anything to a shell. */
+/* True when no character of the word is special to a shell. */
 static bool is_simple(const char *word)
 {
     static const char simple[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

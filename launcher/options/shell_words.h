@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A command line in one text, cut into words as a shell would, without a shell: blanks, '...',
- * "..." and backslashes, also those at the end of a line, mean what they mean there; nothing else
- * does: no variables, no patterns, no pipes. Pure. */
+ * "..." and backslashes, also those at the end of a line, have the shell's meaning; nothing else
+ * has: no variables, no patterns, no pipes. Pure. */
 #pragma once
 
 #include <stddef.h>
@@ -13,6 +13,6 @@
 int shell_words_split(char ***out, const char *text, struct ctrun_error *err);
 /* 'word' for any shell, with a quote in it as '\''. The caller frees; NULL when memory is short. */
 char *shell_words_quote(const char *word);
-/* The words in one text, which shell_words_split() cuts into them again; quoted where it must be. 0, -E2BIG. */
+/* The words in one text, which shell_words_split() splits again; quoted where needed. 0, -E2BIG. */
 int shell_words_join(char *dst, size_t size, const char *const *words);
 void shell_words_free(char **words); /* NULL is fine */

@@ -28,7 +28,7 @@ static int parse_map(const char *option, const char *text, uint8_t *bits,
                 "(^(\\d+:[0123],)*(\\d+:[0123])$): 1 stdout, 2 stderr, 3 both",
                 option, text);
         rank = strtoul(item, NULL, 10);
-        if (rank < NPROC_MAX) /* a rank that this node has not is nobody's trouble */
+        if (rank < NPROC_MAX) /* a rank that this node does not have is ignored */
             bits[rank] = (uint8_t)(item[digits + 1] - '0');
     }
     return 0;

@@ -31,7 +31,8 @@ static const char *find(const struct template_name *names, const char *name,
     return NULL;
 }
 
-/* Appends what stands at text, which begins with '$'; returns the bytes used up. */
+/* Appends the replacement of what `text` begins with, a '$'; returns how many bytes of `text` it
+ * read. */
 static size_t substitute_one(struct ct_buf *out, const char *text,
                              const struct template_name *names, int *rc)
 {
