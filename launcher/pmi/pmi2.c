@@ -75,14 +75,14 @@ int pmi2_parse(struct pmi2_answer *out, char *body, size_t length)
         return -EPROTO;
     *end = '\0';
     for (char *at = body; at < end;) {
-        char *stop = strchr(at, ';'); /* the last byte is one */
+        char *stop = strchr(at, ';'); /* found: the last byte is ';' */
         char *equals;
 
         *stop = '\0';
         if (!(equals = strchr(at, '=')) || equals == at)
             return -EPROTO;
         *equals = '\0';
-        if (out->count < PMI2_FIELDS_MAX) /* more mean nothing to us */
+        if (out->count < PMI2_FIELDS_MAX) /* further fields are not used */
             out->fields[out->count++] = (struct pmi2_field){at, equals + 1};
         at = stop + 1;
     }

@@ -7,7 +7,7 @@
  *     theirs  28    cmd=kvs-fence-response;rc=0;
  *
  * A field is KEY=VALUE and ends with a semicolon, which no value may hold: MPICH doubles it, Slurm
- * knows no escape at all. Each request has one answer, in its order. */
+ * knows no escape at all. Each request has one answer, in the order of the requests. */
 #pragma once
 
 #include <stddef.h>
@@ -32,7 +32,8 @@ struct pmi2_answer {
     size_t count;
 };
 
-/* The first line, both ways. The answer is 0, or -EPROTO: it is none, or not PMI-2. */
+/* The first line that we send, and the check of the server's: 0, or -EPROTO when it is not
+ * PMI-2's. */
 extern const char pmi2_init_line[];
 int pmi2_check_init(const char *line);
 
@@ -42,7 +43,7 @@ int pmi2_format(char *dst, size_t size, const char *name,
                 const struct pmi2_field *fields, size_t count);
 /* How long the body is that follows these six bytes; -EPROTO. */
 int pmi2_parse_length(const char text[PMI2_LENGTH_BYTES]);
-/* Cuts a body (length bytes, and room for a NUL behind them) into its fields. 0 or -EPROTO. */
+/* Cuts a body (length bytes, and room for a NUL after them) into its fields. 0 or -EPROTO. */
 int pmi2_parse(struct pmi2_answer *out, char *body, size_t length);
 /* The first field of that name; NULL when there is none. */
 const char *pmi2_find(const struct pmi2_answer *answer, const char *key);

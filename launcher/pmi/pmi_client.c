@@ -11,7 +11,7 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/client.h"
 
-/* ---- Bytes. The socket is left as blocking as it was: others may have it, too. ----------- */
+/* ---- Bytes. O_NONBLOCK of the socket is not changed: others may share the socket. -------- */
 
 static int fail_io(int rc, struct ctrun_error *err)
 {
@@ -114,7 +114,7 @@ static int ask(struct pmi_client *client, const char *name,
 
 /* ---- Hello ----------------------------------------------------------------------------- */
 
-/* A line ends where it ends: what follows it belongs to the next answer. */
+/* Reads no byte after the line: those belong to the next answer. */
 static int receive_line(struct pmi_client *client, char *dst, size_t size,
                         struct ctrun_error *err)
 {
@@ -216,7 +216,7 @@ int pmi_client_get(struct pmi_client *client, const char *key, const char **valu
 
 void pmi_client_close(struct pmi_client *client)
 {
-    (void)ask(client, "finalize", NULL, 0, NULL); /* it forgets us in any case */
+    (void)ask(client, "finalize", NULL, 0, NULL); /* the server forgets us anyway */
     (void)close(client->fd);
     client->fd = -1;
 }

@@ -4,8 +4,8 @@
  *
  *     open ── put ── fence_begin ── fence_wait ── get ── close
  *
- * All processes of the job must come to a fence; what was put before it can be got behind it. A
- * server takes one client a process, once: after close() it cannot be opened again. */
+ * All processes of the job must enter a fence; keys put before the fence can be read after it. A
+ * server accepts one client for each process, once: after close() it cannot be opened again. */
 #pragma once
 
 #include <stdint.h>
@@ -14,7 +14,7 @@
 #include "worker_sdk/base/error.h"
 
 enum {
-    /* Its server is on this machine: it answers at once, or never. */
+    /* The server is on this machine: it answers at once, or never. */
     PMI_CLIENT_ANSWER_MS = 5000,
 };
 
@@ -26,19 +26,20 @@ struct pmi_client {
     char body[PMI2_BODY_MAX + 1];
 };
 
-/* Says hello; rank and size are the server's words. `job` and `rank` are PMI_JOBID and PMI_RANK.
- * 0, CTRUN_E_TIMEOUT, CTRUN_E_PROTOCOL (another protocol), or an errno: it is used up. */
+/* Registers with the server, which tells rank and size. `job` and `rank` are PMI_JOBID and
+ * PMI_RANK. 0, CTRUN_E_TIMEOUT, CTRUN_E_PROTOCOL (another protocol), or an errno. After a failure
+ * the socket cannot be used again. */
 int pmi_client_open(struct pmi_client *out, int fd, const char *job, int rank,
                     struct ctrun_error *err);
 int pmi_client_put(struct pmi_client *client, const char *key, const char *value,
                    struct ctrun_error *err);
-/* Comes to the fence. Its answer can be left unread. */
+/* Enters the fence. The caller need not read the answer. */
 int pmi_client_fence_begin(struct pmi_client *client, struct ctrun_error *err);
-/* CTRUN_E_TIMEOUT: not all are there yet, and it can be called again. */
+/* CTRUN_E_TIMEOUT: not all processes have entered yet; it can be called again. */
 int pmi_client_fence_wait(struct pmi_client *client, uint64_t deadline_ms,
                           struct ctrun_error *err);
 /* *value is borrowed until the next call. -ENOENT: no task has put it. */
 int pmi_client_get(struct pmi_client *client, const char *key, const char **value,
                    struct ctrun_error *err);
-/* Tells the server, waits for its word, closes the socket. */
+/* Tells the server, waits for its answer, closes the socket. */
 void pmi_client_close(struct pmi_client *client);
