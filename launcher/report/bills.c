@@ -23,7 +23,7 @@ void bills_add(struct bills *bills, struct bills_item *item, uint64_t budget_ms)
         bills->longest_ms = total_ms;
 }
 
-/* Where the time went, and who was last: of a start. Cut is fine. */
+/* The longest phases of a start, and the rank that was last. Truncation is fine. */
 static void add_longest(char dst[BILLS_TEXT_MAX], const struct bill_sum *sum)
 {
     const struct bill_part *longest = bill_longest(sum);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the first start and the restarts of a run have cost this node: one line each for people, and all of
- * them for summary.json. */
+/* How much time the first start and the restarts of a run took on this node: one line each for
+ * people, and all of them for summary.json. */
 #pragma once
 
 #include <stdbool.h>
@@ -19,9 +19,9 @@ struct bills_item {
     uint32_t restart_count;
     int64_t lost_steps; /* -1: not known */
     bool is_restart;
-    bool is_whole;       /* it goes as far as earlier rounds did */
-    bool is_one_of_many; /* nodes */
-    bool is_over;        /* the budget */
+    bool is_whole;       /* it has all phases that earlier rounds had */
+    bool is_one_of_many; /* the run has several nodes */
+    bool is_over;        /* over the budget */
 };
 
 struct bills {

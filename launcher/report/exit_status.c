@@ -40,7 +40,7 @@ static int status_of_verdict(const struct ct_verdict *verdict)
     return verdict->exit_code ? verdict->exit_code : CT_EXIT_FAILURE;
 }
 
-/* By kind of failure. Causes that are no worker's have codes of their own in every style. */
+/* The code by kind of failure. Causes other than a worker's have their own codes in every style. */
 static int class_of(const struct ct_verdict *verdict, int own)
 {
     if (verdict->outcome == CT_OUTCOME_CRASH_LOOP)

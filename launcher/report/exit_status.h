@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one place that says which status a ctrun ends with. What a failure costs is decided once, by
- * the rendezvous server (verdict.exit_code); here it meets --exit-code and what is no verdict. */
+/* The only place that decides the exit status of a ctrun. The rendezvous server decides the code of
+ * a failure once (verdict.exit_code); this module applies --exit-code, and handles ends without a
+ * verdict. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,15 +9,15 @@
 #include "launcher/options/exit_style.h"
 #include "worker_sdk/wire/message.h"
 
-/* How it ended: the first of these that is set counts. */
+/* How the launcher ended: the first of these that is set counts. */
 struct exit_end {
     int signal; /* that ended the launcher, and the run with it */
-    int error;  /* CTRUN_E_*, a negative errno: trouble of its own */
+    int error;  /* CTRUN_E_*, a negative errno: the launcher's own error */
     const struct ct_verdict *verdict; /* borrowed; NULL: none came */
     int status; /* what another process of the same run ended with, or 0 */
 };
 
 /* 0 for success only. A mistake of the command line is 2 in every style, as torchrun's is. */
 int exit_status(const struct exit_end *end, enum exit_style style);
-/* True when that is a status that a worker ended with, or 128 + the signal it died of. */
+/* True when the status is a worker's exit code, or 128 + the signal that killed a worker. */
 bool exit_status_is_workers(const struct exit_end *end, enum exit_style style);

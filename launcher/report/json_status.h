@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an agent tells of itself (agent/report.c), read back by ctrunctl. */
+/* The status that an agent reports (agent/report.c), as ctrunctl reads it. */
 #pragma once
 
 #include <limits.h>
@@ -12,25 +12,25 @@ struct json_worker {
     int rank;
     int local_rank;
     int pid;
-    char role[CT_ROLE_MAX]; /* where its node has several; else empty */
+    char role[CT_ROLE_MAX]; /* empty unless the node has several roles */
     char state[16];
     char cause[16]; /* "none" while it runs */
     int code;
     uint64_t uptime_ms;
-    int64_t step;   /* -1: none told */
-    int restarts;   /* alone in this round; -1: its role has none */
+    int64_t step;   /* -1: none reported */
+    int restarts;   /* of this worker alone, in this round; -1: not allowed */
     int64_t rss_kb; /* -1: unknown */
     char *out_file; /* owned; NULL: none */
     char *err_file;
 };
 
-/* Who is waited for. */
+/* The rank or node that the others wait for. */
 struct json_straggler {
-    int rank; /* -1: nobody is told */
+    int rank; /* -1: none reported */
     int steps;
     double late_ms, percent; /* of a step */
-    char host[256];          /* of a node; empty: it is one rank of this one */
-    char differs[512];       /* in what; may be empty */
+    char host[256];          /* of a node; empty: a rank of this node */
+    char differs[512];       /* how it differs; may be empty */
 };
 
 struct json_status {
@@ -49,7 +49,7 @@ struct json_status {
     unsigned nodes;
     unsigned node_rank;
     unsigned world_size;
-    unsigned joined; /* while waiting, of min_nodes */
+    unsigned joined; /* nodes, while waiting; wanted are: */
     unsigned min_nodes;
     unsigned max_nodes;
     bool is_waiting;
@@ -72,6 +72,6 @@ void json_status_deinit(struct json_status *status);
 int json_server_read(const char *text, size_t length, char *version,
                      size_t version_size, char *runs, size_t runs_size);
 
-/* The text, made plain, that an agent answers to CT_CTL_WHY ("why") or CT_CTL_STACKS ("stacks"), owned by the
- * caller. 0, -EBADMSG, -ENOMEM. */
+/* The text of an agent's answer to CT_CTL_WHY ("why") or CT_CTL_STACKS ("stacks"), made plain and
+ * owned by the caller. 0, -EBADMSG, -ENOMEM. */
 int json_text_read(const char *text, size_t length, const char *key, char **out);

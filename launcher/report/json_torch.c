@@ -86,7 +86,7 @@ static char *format_raw_error(const struct json_torch_event *event)
     return text;
 }
 
-/* JSON inside a text of JSON: so it is defined. */
+/* JSON inside a JSON string: torchrun's format. */
 static char *format_inner(const struct json_torch_event *event)
 {
     const bool has_failed = event->has_failed;

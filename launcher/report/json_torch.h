@@ -20,13 +20,13 @@ struct json_torch_event {
     const char *host;
     const char *backend;
     const char *entry_point;
-    const char *error;    /* NULL, or what the agent failed of */
+    const char *error;    /* NULL, or the agent's error */
     int group_rank;       /* -1: none yet */
-    int group_world_size; /* the same */
+    int group_world_size; /* -1: none yet */
     uint32_t restarts;
     uint64_t total_s;
     double duration_ms; /* < 0: not measured */
-    bool is_worker;     /* what follows is a worker's */
+    bool is_worker;     /* the fields below are set */
     int pid;
     int rank;
     int local_rank;
@@ -35,7 +35,7 @@ struct json_torch_event {
     bool has_failed;
     int exit_code;          /* as Python has it: negative for signals */
     const char *error_file; /* path; may be empty */
-    bool redacts;           /* what the file says */
+    bool redacts;           /* the error file's content */
 };
 
 /* Owned by the caller; NULL when memory is short. */

@@ -8,8 +8,8 @@ struct last_failure {
     struct ct_stop stop; /* reason 0: nothing has failed */
 };
 
-/* Takes what a STOP says, when it says a cause. */
+/* Keeps the cause of a STOP, if it has one. */
 void last_failure_set(struct last_failure *why, const struct ct_stop *stop);
-/* The block, as it would be at the end; empty when nothing has failed. */
+/* The failure block, as at the end of a run; empty when nothing has failed. */
 void last_failure_format(struct messages_block *out, const struct last_failure *why,
                          const char *name, const char *run_id);

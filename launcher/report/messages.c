@@ -35,7 +35,7 @@ static void write_all(enum messages_level level, const char *text, size_t length
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0)
-            return; /* nobody listens any more: nothing to be done about it */
+            return; /* stderr cannot be written: the rest is lost */
         text += put;
         length -= (size_t)put;
     }
@@ -74,7 +74,7 @@ void messages_stamp(char *dst)
                     (unsigned)(now_ns / 1000000 % 1000), zone);
 }
 
-/* Who reads a sink knows the time, and puts equal lines together. */
+/* With a sink, none: its reader knows the time, and merges equal lines. */
 static const char *own_stamp(char *dst)
 {
     dst[0] = '\0';
@@ -113,8 +113,8 @@ __attribute__((format(printf, 2, 0))) static void append(struct messages_block *
     int length = vsnprintf(block->text + block->length, room, fmt, args);
 
     if (length > 0)
-        /* Cut and not refused: a report that is too long is still the report. The text always
-         * ends in a NUL. */
+        /* Truncated, not refused: most of a report is better than none. The text always ends
+         * in a NUL. */
         block->length += (size_t)length < room ? (size_t)length : room - 1;
 }
 
@@ -201,7 +201,7 @@ void messages_end_line(void)
 
 void messages_error(const struct ctrun_error *err)
 {
-    static struct messages_block block; /* where the stack is too small, it says so */
+    static struct messages_block block; /* not on the stack: it may be too small */
 
     messages_begin(&block, err->code, "%s", err->text);
     messages_print(&block);
@@ -218,7 +218,7 @@ print_line(enum messages_level level, const char *label, const char *fmt, va_lis
         return;
     (void)ct_format(text, sizeof text, "%sctrun: %s", own_stamp(stamp), label);
     used = strlen(text);
-    /* a byte is kept for the newline, which a line that was cut has as well */
+    /* one byte is kept for the newline, which a truncated line has as well */
     length = vsnprintf(text + used, sizeof text - used - 1, fmt, args);
     used += length < 0                                ? 0
             : (size_t)length < sizeof text - used - 1 ? (size_t)length
@@ -407,7 +407,7 @@ void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop)
         (void)ct_copy(dst, size, "new round: the set of nodes changes");
 }
 
-/* Its last evidence, and why it may stay all the same. */
+/* The node's last hardware fault, and whether it is excluded or why not. */
 static void format_broken(char *dst, size_t size, const struct ct_stop *stop)
 {
     const char *evidence = ct_facts_find(&stop->cause.facts, CT_FACT_HARDWARE);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ctrun says on stderr: log lines by LOGLEVEL, and blocks about errors.
+/* What ctrun prints on stderr: log lines by LOGLEVEL, and blocks about errors.
  *
  *     ctrun: error[E_PORT_BUSY]: port 29500 on gpu1 is taken
  *       by         : pid 4242 (python3 train.py)
@@ -22,7 +22,7 @@ enum {
 
 /* How much a line matters: what --quiet and a run that is being stopped leave out. */
 enum messages_level {
-    MESSAGES_TABLE = 0, /* no line of ours: torchrun's table */
+    MESSAGES_TABLE = 0, /* torchrun's table */
     MESSAGES_NEWS = 1,
     MESSAGES_COUNTDOWN = 2, /* how long a run that is being stopped still has */
     MESSAGES_WARNING = 3,
@@ -35,26 +35,27 @@ struct messages_block {
     char text[MESSAGES_BLOCK_MAX_BYTES];
 };
 
-/* Takes what would go to stderr, a whole line or block a call. False: it could not; the text then
- * goes to stderr. */
+/* Receives the text that would go to stderr, a whole line or block in each call. False: it failed;
+ * the text then goes to stderr. */
 typedef bool messages_sink(enum messages_level level, const char *text, size_t length);
-/* From now on, and without time stamps; before other threads begin. NULL: none. */
+/* Sends messages to `sink` from now on, without time stamps. Call it before other threads begin.
+ * NULL: no sink. */
 void messages_set_sink(messages_sink *sink);
 
 /* Sends log lines to stderr; LOGLEVEL (NULL: WARNING) is the threshold. */
 void messages_open_log(const char *loglevel);
 
 struct messages_style {
-    bool is_quiet;       /* --quiet: messages_notice() says warnings and errors only */
+    bool is_quiet;       /* --quiet: prints warnings and errors only */
     bool is_verbose;     /* --verbose: log lines from INFO on; wins over is_quiet */
     bool has_timestamps; /* --timestamps */
 };
 
-/* From now on; before other threads begin. */
+/* Applies from now on; call it before other threads begin. */
 void messages_set_style(const struct messages_style *style);
 /* True when a line of that level is printed. */
 bool messages_is_shown(enum messages_level level);
-/* "2026-11-22T19:23:13.042+0100 ", what a line of ours begins with; "" without --timestamps. dst has
+/* "2026-11-22T19:23:13.042+0100 ", the beginning of each line; "" without --timestamps. dst has
  * MESSAGES_STAMP_MAX bytes. */
 void messages_stamp(char *dst);
 
@@ -66,14 +67,14 @@ __attribute__((format(printf, 3, 4))) void
 messages_begin_warning(struct messages_block *block, int code, const char *fmt, ...);
 __attribute__((format(printf, 3, 4))) void
 messages_add(struct messages_block *block, const char *label, const char *fmt, ...);
-/* Text as it is, cut when it does not fit. */
+/* Appends text without a label, truncated when it does not fit. */
 __attribute__((format(printf, 2, 3))) void messages_append(struct messages_block *block,
                                                            const char *fmt, ...);
-/* What is for grep, without what goes with it. */
+/* Keeps the first line, the one for grep, and drops the rest. */
 void messages_keep_first_line(struct messages_block *block);
 void messages_print(const struct messages_block *block);
 
-/* Ends a line of somebody else that has no end. */
+/* Writes the newline after another program's unfinished line. */
 void messages_end_line(void);
 /* An error without anything to add: one line. */
 void messages_error(const struct ctrun_error *err);
@@ -82,7 +83,7 @@ __attribute__((format(printf, 1, 2))) void messages_notice(const char *fmt, ...)
 /* The same, "ctrun: warning: ..." or, with a code (CTRUN_E_*, else 0), "ctrun: warning[E_X]: ...". */
 __attribute__((format(printf, 2, 3))) void messages_warn(int code, const char *fmt,
                                                          ...);
-/* The same of any level; the text says itself what it is. */
+/* The same of any level, without a label "warning" or "error". */
 __attribute__((format(printf, 2, 3))) void
 messages_print_line(enum messages_level level, const char *fmt, ...);
 
@@ -93,15 +94,15 @@ void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *wa
                              uint64_t waited_ms);
 /* "restart 1/3: rank 1 on node2 exited with 7" and its like for the other reasons. */
 void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop);
-/* "node2 excluded: it failed first ...": what becomes of a node that does so again. False: there is
- * none. */
+/* "node2 excluded: it failed first ...": what happens to a node that failed repeatedly. False:
+ * there is no such node. */
 bool messages_format_culprit(char *dst, size_t size, const struct ct_stop *stop);
-/* "exited with 7", "died of SIGKILL (9)", "was killed for lack of memory": what it did. */
+/* "exited with 7", "died of SIGKILL (9)", "was killed for lack of memory": how a rank ended. */
 void messages_format_cause(char *dst, size_t size, const struct ct_failure *failure);
 
-/* With --ha, while the run had no etcd of its own to continue with; `why` not. */
+/* With --ha, while the run had no etcd of its own to continue with; `why` is the reason. */
 void messages_explain_no_ha(struct messages_block *block, const struct ctrun_error *err,
                             const char *why);
-/* E_LEADER_LOST: why this node ends without a verdict, and what does better. */
+/* E_LEADER_LOST: why this node ends without a verdict, and how to avoid that. */
 void messages_explain_leader_lost(struct messages_block *block,
                                   const struct ctrun_error *err);

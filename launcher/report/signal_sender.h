@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who sent a signal, in a sentence; and which signals are heard at all. */
+/* Who sent a signal, in a sentence; and which signals are handled at all. */
 #pragma once
 
 #include <sys/types.h>
@@ -8,7 +8,7 @@ enum {
     SIGNAL_SENDER_TEXT_MAX = 256
 };
 
-/* "SIGTERM from pid 812 (slurmstepd): stopping". sender 0: the kernel (Ctrl-C on a terminal).
+/* "SIGTERM from pid 812 (slurmstepd): stopping". sender: of agent/loop/signals.h.
  * `interrupts`: how many Ctrl-Cs there were, this one included. */
 void signal_sender_describe(char text[SIGNAL_SENDER_TEXT_MAX], int signal, pid_t sender,
                             int interrupts);
@@ -16,7 +16,6 @@ void signal_sender_describe(char text[SIGNAL_SENDER_TEXT_MAX], int signal, pid_t
 void signal_sender_describe_passed(char text[SIGNAL_SENDER_TEXT_MAX], int signal,
                                    pid_t sender);
 
-/* A script's `ctrun ... &` begins with SIGINT and SIGQUIT ignored: a signal that ends the run by
- * --signals-to-handle is heard nevertheless, as torchrun does. SIGHUP, which nohup ignores,
- * stays ignored. */
+/* A script's `ctrun ... &` begins with SIGINT and SIGQUIT ignored: a signal of --signals-to-handle
+ * is handled nevertheless, as torchrun does. SIGHUP, which nohup ignores, stays ignored. */
 void signal_sender_heed(int signal);

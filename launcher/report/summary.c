@@ -33,8 +33,8 @@ int summary_code_of(const struct ct_failure *failure)
     return CTRUN_E_EXIT;
 }
 
-/* As torchrun's table has it: Popen.returncode. A rank that never ran has what a shell would say
- * of its program. */
+/* As torchrun's table has it: Popen.returncode. A rank that never ran has a shell's code for its
+ * program: 126 or 127. */
 int summary_python_code(const struct ct_failure *failure)
 {
     switch ((enum ct_cause)failure->cause) {
@@ -74,7 +74,7 @@ static void add_last_lines(struct messages_block *out, const struct ct_failure *
     if (!length)
         return;
     at = root->text + length;
-    /* Backwards over `max` ends of lines: what is shown are the last ones. */
+    /* Go back over `max` ends of lines: the last lines are shown. */
     while (at > root->text && (at[-1] != '\n' || ++lines < max))
         at--;
     for (const char *label = root->exception[0] ? "traceback" : "last lines";
@@ -106,7 +106,7 @@ static void begin_with_node(struct messages_block *out, const struct ct_failure 
                        root->text[0] ? ": " : "", root->text);
 }
 
-/* The code in two words, for a sentence that says more. */
+/* How the rank ended, in two words, as a part of a sentence. */
 static void format_end(char *dst, size_t size, const struct ct_failure *root)
 {
     if (root->cause == CT_CAUSE_EXIT)

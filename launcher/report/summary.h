@@ -13,10 +13,10 @@ struct summary {
     const char *name; /* script, module or program */
     const char *run_id;
     const char *log_dir; /* of the last attempt, on this node; NULL: no files */
-    bool is_alone;       /* no table follows: a traceback is whole */
+    bool is_alone;       /* no table follows: show the whole traceback */
     bool lists_stopped;  /* the table has a row for each rank that we stopped */
     uint32_t max_restarts;
-    uint64_t min_uptime_ms; /* for CT_OUTCOME_CRASH_LOOP */
+    uint64_t min_uptime_ms; /* for CT_OUTCOME_CRASH_LOOP; 0: not known */
     uint32_t min_nodes;
     const struct ct_waiting *waiting; /* the last, for CT_OUTCOME_JOIN_TIMEOUT */
     uint64_t waited_ms;
@@ -27,15 +27,16 @@ struct summary {
 
 /* Our block: "ctrun: error[E_EXIT]: rank 1 (node2, pid 123) exited with 3 ...". */
 void summary_format(struct messages_block *out, const struct summary *summary);
-/* What nodes found out about a failure, one line each; who came before and after it. */
+/* The facts that nodes found about a failure, one line each; the ranks that ended before and after
+ * it. */
 void summary_add_facts(struct messages_block *out, const struct ct_facts *facts);
 void summary_add_others(struct messages_block *out, const struct ct_verdict *verdict);
-/* One that ctrun stopped, and that did nothing else: it died of that, or ended well. */
+/* True for a rank that only ended because ctrun stopped it: by the signal, or with success. */
 bool summary_is_stopped(const struct ct_verdict *verdict,
                         const struct ct_failure *failure);
 /* "6 other ranks were stopped by ctrun: 0-2, 4-7"; "" for none. */
 void summary_format_stopped(char *dst, size_t size, const struct ct_verdict *verdict);
-/* E_OOM, E_SIGNAL, ...: what a failure is called. */
+/* E_OOM, E_SIGNAL, ...: the error code of a failure. */
 int summary_code_of(const struct ct_failure *failure);
 /* torchrun's: ChildFailedError, the frame, Failures, Root Cause. Empty when no worker
  * failed. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes with the root cause: facts that its node has found out, and the other ranks. */
+/* The lines after the root cause: facts that its node has found, and the other ranks. */
 #include <stdlib.h>
 
 #include "launcher/report/fact_label.h"
@@ -72,7 +72,7 @@ static void add_rank(struct ranks *ranks, const struct ct_failure *failure)
         ranks->list[ranks->count++] = failure->rank;
 }
 
-/* Of whom it is known how much later it failed. */
+/* True for a rank of which it is known how much later it failed. */
 static bool is_later(const struct ct_verdict *verdict, const struct ct_failure *failure)
 {
     return failure->later_ms > 0 && failure->rank >= 0 &&
@@ -80,8 +80,8 @@ static bool is_later(const struct ct_verdict *verdict, const struct ct_failure *
 }
 
 /* "rank 4 (node-b) failed 0.2 s later": one line for each node and time.
- * Quadratic in CT_FAILURES_MAX, which is 16. Times are compared as they are printed: two that
- * read alike share a line. */
+ * Quadratic in CT_FAILURES_MAX, which is 16. Times are compared as they are printed: equal
+ * texts share a line. */
 static void add_later(struct messages_block *out, const struct ct_verdict *verdict)
 {
     bool is_listed[CT_FAILURES_MAX] = {false};
@@ -161,11 +161,11 @@ void summary_add_others(struct messages_block *out, const struct ct_verdict *ver
         const struct ct_failure *failure = &verdict->failures[i];
 
         if (failure->rank >= 0 && failure->rank == verdict->failures[0].rank)
-            continue; /* the root cause, whom we stopped afterwards */
+            continue; /* the root cause's rank, which we stopped afterwards */
         if (failure->rank < 0 && failure->host[0])
             messages_add(out, "after it", "node %s lost", failure->host);
         if (is_later(verdict, failure))
-            continue; /* has a line of its own */
+            continue; /* add_later() prints it */
         add_rank(failure->cause == CT_CAUSE_STOPPED ? &stopped
                  : failure->cause == CT_CAUSE_EARLY ? &early
                                                     : &failed,

@@ -266,7 +266,7 @@ char *summary_json_format(const struct summary_json *json, size_t *length)
         return NULL;
     ct_writer_init(&page.out, text, FILE_MAX_BYTES);
     format_page(&page, json);
-    /* No file rather than half of one: a reader must not take what is cut for the whole. */
+    /* No file rather than a truncated one: a reader must not take a part for the whole. */
     if (ct_write_end(&page.out) < 0) {
         free(text);
         return NULL;

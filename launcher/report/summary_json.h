@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* summary.json: how a run ended on this node, for programs; the facts of the block for people.
+/* summary.json: how a run ended on this node, for programs: the facts of the failure block.
  * packaging/schema/summary.schema.json describes it, ctrun-events(7) explains it. */
 #pragma once
 
@@ -14,16 +14,16 @@ struct summary_json {
     const struct summary *summary; /* its verdict has outcome 0 when there was none */
     const char *host;
     int exit_code;
-    bool is_workers_code;            /* it is a worker's own, or 128 + its signal */
+    bool is_workers_code;            /* a worker's code, or 128 + its signal */
     int signal;                      /* != 0: what ended this launcher */
-    bool allocation_ends;            /* why it was ended, or its workers told to save */
-    const struct ctrun_error *error; /* code != 0: the launcher's own trouble */
+    bool allocation_ends;            /* why it ended, or told workers to save */
+    const struct ctrun_error *error; /* code != 0: the launcher's own error */
     const struct bills *bills;
     uint32_t requeues; /* earlier starts of the batch system's job */
     uint64_t duration_ms;
 };
 
-/* The value of "reason" when the allocation's end is one. */
+/* The value of "reason" when the end of the allocation is the reason. */
 #define SUMMARY_JSON_ALLOCATION "allocation_ends"
 
 /* The file's bytes; the caller frees. NULL: out of memory. */

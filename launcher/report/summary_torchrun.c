@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* torchrun's failure summary, to the letter: scripts look for its labels. */
+/* torchrun's failure summary, exactly: scripts look for its labels. */
 #include <signal.h>
 
 #include "launcher/report/summary.h"
@@ -13,9 +13,9 @@ enum {
     FAILURE_MAX_BYTES = 8192
 };
 
-/* What follows "traceback :": the error file's words, the signal, or torchrun's advice.
- * `room` is for a sentence of our own. A long traceback loses its beginning: the end
- * says why. */
+/* What follows "traceback :": the error file's text, the signal, or torchrun's advice.
+ * `room` is for a sentence of our own. A long traceback loses its beginning: its end
+ * has the reason. */
 static const char *find_trace(const struct ct_failure *failure,
                               const struct json_error_file *file, char *room,
                               size_t size)
@@ -74,7 +74,8 @@ static void format_failure(char *dst, size_t size, const struct summary *summary
     }
 }
 
-/* Not a node, nor a worker that did well: torchrun has no words for them, our block has. */
+/* False for a node, and for a worker that succeeded: torchrun's table has no text for them, only
+ * our block has. */
 static bool is_shown(const struct summary *summary, int index)
 {
     const struct ct_failure *failure = &summary->verdict->failures[index];
