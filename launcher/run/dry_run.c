@@ -10,7 +10,8 @@
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/base/signal_name.h"
 
-/* Names whose values the round decides: on one node only the port is open until then. */
+/* True for variables that are known only when the round begins. With one node these are
+ * MASTER_ADDR, MASTER_PORT and the error file. */
 static bool is_open(const struct config *config, const char *name)
 {
     static const char *const by_round[] = {
@@ -34,7 +35,7 @@ static bool is_open(const struct config *config, const char *name)
     return false;
 }
 
-/* The round as it will be on one node; on several, what is_open() hides. */
+/* The round as it will be on one node. With several nodes, is_open() hides the other values. */
 static struct ct_start expected_start(const struct config *config)
 {
     struct ct_start start = {
@@ -154,7 +155,7 @@ static void print_nics(FILE *out, const struct config *config, int local_rank,
     fputc('\n', out);
 }
 
-/* Where there are several. */
+/* Prints nothing when the node has no roles. */
 static void print_role(FILE *out, const struct config *config,
                        const struct ct_start *start, int local_rank, bool as_json)
 {
@@ -230,7 +231,7 @@ static void print_limits(FILE *out, const struct config *config, bool as_json)
     }
 }
 
-/* What the batch system has reported about the job's life. */
+/* What the batch system has reported about the job's time limit and requeues. */
 static void print_time(FILE *out, const struct config *config, bool as_json)
 {
     const char *began = as_json ? "," : "";

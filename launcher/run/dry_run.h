@@ -6,7 +6,7 @@
 
 #include "launcher/config/config.h"
 
-/* Values that the nodes agree on when they meet are "?" in text and null in JSON. 0 or
+/* Values that the nodes agree on at the rendezvous are "?" in text and null in JSON. 0 or
  * a code. */
 int dry_run_print(FILE *out, const struct config *config, bool as_json,
                   struct ctrun_error *err);

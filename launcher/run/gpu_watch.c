@@ -15,21 +15,21 @@
 
 struct gpu_watch {
     int first;
-    pthread_mutex_t lock; /* of what follows */
-    int users;            /* who made it, and the look that is under way */
+    pthread_mutex_t lock; /* protects `users` to `list` */
+    int users;            /* the creator, and a running look() */
     bool is_looking;
-    bool has_none; /* no GPU, or no driver that tells of them: nobody looks again */
-    int count;     /* in `list`, which nobody has taken; 0: nothing is known */
+    bool has_none; /* no GPU, or no NVML: look() is not called again */
+    int count;     /* new entries of `list`; 0: none */
     struct rank_gpu list[GPUS_MAX];
 
-    /* Of the look alone. */
+    /* Used only by look(). */
     bool has_begun;
     char *visible; /* owned; NULL: not set */
     struct nvml nvml;
     struct gpu_load load;
 };
 
-/* The lock is held, and is no more. */
+/* Called with the lock held; unlocks it. Frees `watch` after the last user. */
 static void leave(struct gpu_watch *watch)
 {
     const bool is_last = --watch->users == 0;
@@ -62,7 +62,7 @@ static void fill(struct rank_gpu *out, const struct gpu_load_of *of)
 {
     *out = (struct rank_gpu){.mhz = of->mhz, .max_mhz = of->max_mhz, .slow = of->slow};
     if (of->xid > 0 && of->xid <= INT_MAX)
-        out->xid = (int)of->xid; /* also where no more are reported since */
+        out->xid = (int)of->xid; /* even if reporting has stopped since */
     else if (of->reports_xid)
         out->xid = RANK_GPU_NO_XID;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a configuration to an agent. */
+/* Starts the agent from a configuration. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@
 
 /* ---- What the agent asks ------------------------------------------------------------- */
 
-/* Beside what follows; plan() waits for what it needs. */
+/* Starts to make the folders on another thread; plan() waits for the folder that it needs. */
 static void make_folders(struct launch *launch, uint64_t generation,
                          uint32_t restart_count)
 {
@@ -44,7 +44,7 @@ static void make_folders(struct launch *launch, uint64_t generation,
         logdir_blocking_begin(&launch->logdir, &request);
 }
 
-/* Nobody has asked for files of this worker: it can do without a folder. */
+/* False: no option asks for files of this worker, so it can run without a folder. */
 static bool needs_folder(const struct config *config, int local)
 {
     return config->output.log_dir ||
@@ -54,7 +54,8 @@ static bool needs_folder(const struct config *config, int local)
                streams_target(&config->output.streams, local, STREAM_STDERR));
 }
 
-/* *dir: this round's, with a folder for the worker; NULL: it gets no files. */
+/* *dir: this round's log directory, with a folder for the worker; NULL: the worker gets no
+ * files. */
 static int find_folder(struct launch *launch, int local, struct logdir **dir,
                        struct ctrun_error *err)
 {
@@ -75,8 +76,8 @@ static int find_folder(struct launch *launch, int local, struct logdir **dir,
     return 0;
 }
 
-/* Called by the agent for each worker of a round, on its loop: what it waits for (the folder)
- * has a limit well below a lease. */
+/* Called by the agent on its loop, for each worker of a round. The wait for the folder has a
+ * limit well below a lease. */
 static int plan(void *context, const struct ct_start *start, int local_rank,
                 struct agent_worker_plan *out, struct ctrun_error *err)
 {
@@ -114,7 +115,7 @@ static int parse_timer(void *context, const char *line, size_t length,
 
 /* ---- The whole ----------------------------------------------------------------------- */
 
-/* By the program's name without its folders: these may differ from node to node. */
+/* Takes the program's name without its folders, which may differ from node to node. */
 static void fill_job(const struct config *config, struct ct_hello *out)
 {
     const char *name = config->work.program.name;
@@ -156,7 +157,7 @@ static void fill_options(struct launch *launch, struct agent_options *out)
         out->join.program = config_program_hash(config);
     out->join.knows_gloo_scale = config_knows_gloo_scale(config);
     out->join.survive_ms = config->rdzv.worker_serves
-                               ? 0 /* there is no store for who is left */
+                               ? 0 /* the survivors would have no store */
                                : config->stop.survive_ms;
     out->join.replaces = config->stop.survive_replace > 0;
     out->join.node_rank_hint = config->run.node_rank;
@@ -261,7 +262,7 @@ static int run_agent(struct launch *launch)
     return code;
 }
 
-/* Where the rendezvous is; it is served when it is ours. */
+/* Finds the rendezvous, and serves it if this node has to. */
 static int meet(struct launch *launch, struct config *config, struct ctrun_error *err)
 {
     int rc = launch_prepare_ha(launch, err);

@@ -4,7 +4,7 @@
 #include "launcher/run/launch_private.h"
 #include "worker_sdk/base/log.h"
 
-/* One node speaks for all, as of the restart itself. */
+/* Only the first node prints the cost of a restart; everything else goes to the log. */
 static void print(const struct launch *launch, const struct bills_item *item)
 {
     const bool is_printed = item->is_restart && launch->group_rank == 0 &&
@@ -36,7 +36,7 @@ void launch_on_bill(void *context, const struct agent_bill *bill)
     print(launch, &item);
 }
 
-/* A run that did well is one that failed its budget; what else went wrong is worse. */
+/* Turns success into CTRUN_E_BUDGET; any other failure of the run takes precedence. */
 void launch_check_budget(const struct launch *launch, struct agent_result *result)
 {
     const struct bills *bills = &launch->bills;

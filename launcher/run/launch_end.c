@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a launch ends: the block for people, error files, summary.json, the exit code. */
+/* How a launch ends: the printed failure report, error files, summary.json, the exit code. */
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ void launch_explain(struct launch *launch, const struct ctrun_error *err)
         return;
     }
     if (launch->config->rdzv.backend ==
-        CONFIG_ETCD) { /* its own words: no endpoint is a node's */
+        CONFIG_ETCD) { /* etcd's own error: its endpoint is no node */
         launch_print_error(launch->config, err);
         return;
     }
@@ -65,8 +65,8 @@ void launch_explain(struct launch *launch, const struct ctrun_error *err)
     launch_write_own_error(launch->config, err->text);
 }
 
-/* A run that was cut short, but all of whose workers here have saved and ended with 0, may say
- * so by a code of its own: the job wants to be queued again. */
+/* --requeue-exit's code for a run that was cut short, if all workers here have saved and ended
+ * with 0: the job asks to be queued again. Else `code`. */
 static int requeue_code(const struct launch *launch, const struct agent_result *result,
                         int code)
 {
@@ -103,8 +103,7 @@ static void end_by_signal(const struct launch *launch,
     launch_write_own_error(launch->config, text);
 }
 
-/* The error files of this node's failures: the whole text, not what fits into a
- * message. */
+/* Reads the error files of this node's failures: the messages have only the part that fits. */
 static void read_error_files(const struct launch *launch,
                              const struct ct_verdict *verdict,
                              struct json_error_file *files)
@@ -161,8 +160,9 @@ static struct summary describe_run(const struct launch *launch,
     };
 }
 
-/* The verdict is the same everywhere: the node of the rank that failed has its files, and reports. Of
- * what did not happen to a rank, or could only be seen here, each tells. */
+/* True when this node prints the failure report. All nodes have the same verdict: the node of the
+ * failed rank reports, because it has the files. Every node reports a failure that belongs to no
+ * rank, and a process that cannot be killed. */
 static bool is_reporter(const struct launch *launch, const struct ct_verdict *verdict)
 {
     const struct ct_failure *root = &verdict->failures[0];
@@ -181,16 +181,16 @@ static void report(struct launch *launch, const struct summary *summary)
     struct messages_block block;
 
     if (launch->config->run.task.is_quiet && !is_own)
-        return; /* another task of this node tells */
+        return; /* another task of this node reports */
     summary_format(&block, summary);
     if (!is_reporter(launch, summary->verdict)) {
         messages_keep_first_line(&block);
-        if (!host_slot_get()->is_given) /* all nodes of --hosts have one console */
+        if (!host_slot_get()->is_given) /* with --hosts all nodes share one console */
             messages_print(&block);
         return;
     }
     if (!launch->config->output.has_table) {
-        launch_notice_orphans(launch); /* the cause comes last */
+        launch_notice_orphans(launch); /* the cause is printed last */
         messages_print(&block);
         return;
     }
@@ -215,7 +215,8 @@ static void end_by_verdict(struct launch *launch, const struct ct_verdict *verdi
         json_error_file_deinit(&files[i]);
 }
 
-/* This node's own end: what could not be killed comes first, whatever failed before it. */
+/* Puts the process that could not be killed first in this node's report, before earlier
+ * failures. */
 static void end_unkillable(struct launch *launch, struct agent_result *result)
 {
     struct ct_verdict *verdict = &result->verdict;
@@ -225,7 +226,7 @@ static void end_unkillable(struct launch *launch, struct agent_result *result)
     while (i < verdict->failure_count &&
            verdict->failures[i].cause != CT_CAUSE_UNKILLABLE)
         i++;
-    if (i == verdict->failure_count) { /* none of the workers */
+    if (i == verdict->failure_count) { /* it was no worker */
         launch_explain(launch, &result->error);
         return;
     }
@@ -235,8 +236,8 @@ static void end_unkillable(struct launch *launch, struct agent_result *result)
     end_by_verdict(launch, verdict);
 }
 
-/* Where people have asked for files, or there are some: a temporary directory that holds nothing
- * else goes away. What is wrong with it is told, and no failure of the run. */
+/* Writes summary.json if --log-dir is given or the run has left files; else the empty temporary
+ * directory was removed. An error here is printed, and does not fail the run. */
 static void write_summary(struct launch *launch, const struct agent_result *result,
                           const struct exit_end *end, int code)
 {
@@ -286,7 +287,7 @@ static void end_torch_events(struct launch *launch, const struct agent_result *r
     torch_events_over(&launch->torch_events, why);
 }
 
-/* Of all nodes: one of them may run with --redact=off. */
+/* Redacts the failures of all nodes: another node may run with --redact=off. */
 static void redact_verdict(struct ct_verdict *verdict)
 {
     for (int i = 0; i < verdict->failure_count && i < CT_FAILURES_MAX; i++)
@@ -308,7 +309,7 @@ int launch_end(struct launch *launch, struct agent_result *result)
     logdir_blocking_tidy(&launch->logdir);
     if (result->is_mid_line && (result->signal || result->error.code ||
                                 result->verdict.outcome != CT_OUTCOME_SUCCEEDED))
-        messages_end_line(); /* our first line is for grep: it begins a line */
+        messages_end_line(); /* the report begins a new line, so that grep finds it */
     if (result->signal)
         end_by_signal(launch, result);
     else if (result->error.code == CTRUN_E_UNKILLABLE)

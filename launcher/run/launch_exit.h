@@ -6,10 +6,9 @@
 
 /* The file that TORCHELASTIC_ERROR_FILE names for this launcher, borrowed; NULL: none. */
 const char *launch_own_error_file(const struct config *config);
-/* Writes `message` into it, if there is one. */
+/* Writes `message` into that file, if there is one. */
 void launch_write_own_error(const struct config *config, const char *message);
-/* Trouble of the launcher itself: prints the sentence, and writes it into that file. */
+/* An error of the launcher itself: prints it, and writes it into that file, if there is one. */
 void launch_print_error(const struct config *config, const struct ctrun_error *err);
-/* The same, and returns the exit code: prints the sentence, writes the launcher's error file
- * when TORCHELASTIC_ERROR_FILE names one, and returns the exit code. */
+/* As launch_print_error(); returns the exit code. */
 int launch_fail(const struct config *config, const struct ctrun_error *err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --gpu-wait: a dead worker's GPU memory is free a moment after it, or later, when something of it lives on. How much was
- * in use before the first start is found out beside it, and before each restart a thread waits until it is no more
- * again. The driver may hang: only threads call it, and what they use is theirs as well as ours. */
+/* --gpu-wait: the GPU memory of a dead worker is freed a moment after its end, or later, if a
+ * child of it still runs. A thread reads the memory in use while the first workers start. Before
+ * each restart a thread waits until no more than that is in use. The driver may hang, so only
+ * threads call it, and they share struct launch_gpu with the launch. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -22,18 +23,20 @@ enum {
     LOOK_EVERY_MS = 100
 };
 
-/* Freed by its last user. Until is_ready only look_first() writes what follows it; from then on nobody does. */
+/* Freed by its last user. Until is_ready is set only look_first() writes gpus, nvml and before;
+ * from then on they are constant. */
 struct launch_gpu {
-    _Atomic int users;     /* the launch, and each thread that has it */
-    _Atomic bool is_ready; /* what follows is there */
+    _Atomic int users;     /* the launch, and each thread */
+    _Atomic bool is_ready; /* gpus, nvml and before are set */
     uint64_t limit_ms;
     char *visible; /* owned; NULL: CUDA_VISIBLE_DEVICES is not set */
     struct gpus gpus;
-    struct nvml nvml; /* open for good: to open it again costs a restart its time */
+    struct nvml nvml; /* stays open: opening it again would slow down a restart */
     struct gpu_memory before;
 };
 
-/* Owned by its thread, with the descriptor: the agent has the other end, and may close it at any time. */
+/* Owned by its thread, as is `fd`. The agent has the other end of the socket, and may close that
+ * end at any time. */
 struct job {
     struct launch_gpu *gpu;
     int fd;
@@ -112,7 +115,7 @@ static void describe(char *dst, size_t size, const struct launch_gpu *gpu,
                     (double)held->bytes / (1 << 30), gpu->gpus.pci[held->gpu]);
 }
 
-/* False: nobody listens any more. */
+/* False: the agent has closed its end. */
 static bool send_word(int fd, enum agent_gpu_kind kind,
                       const struct agent_gpu_word *word)
 {

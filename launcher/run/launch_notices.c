@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people hear while a run goes on. */
+/* Prints notices for people while a run goes on. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ enum {
     NOTICE_EVERY_MS = 10000
 };
 
-/* All of these run on the agent's loop: they print and take notes, and none may wait. */
+/* All callbacks here run on the agent's loop: they print and record, and must not block. */
 static void on_connecting(void *context, const char *why, uint64_t waited_ms)
 {
     struct launch *launch = context;
@@ -63,7 +63,8 @@ static void on_back(void *context)
     messages_notice("the rendezvous is back: nothing was lost");
 }
 
-/* Once a run, by the node that serves: who waits for the others knows at once what for. */
+/* Printed once a run, by the serving node, at once: it says how many nodes have joined, and
+ * where. */
 static void notice_place(struct launch *launch, const struct ct_waiting *waiting)
 {
     if (launch->has_noticed_place || !launch->serves_rendezvous ||
@@ -76,7 +77,7 @@ static void notice_place(struct launch *launch, const struct ct_waiting *waiting
                     ct_addr_port(&launch->endpoint.addrs[0]));
 }
 
-/* Once, when nothing else is waited for: no line tells of others that are missing. */
+/* Printed once a round, when enough nodes have joined: then no other line explains the wait. */
 static void notice_held(struct launch *launch, const struct ct_waiting *waiting)
 {
     const bool is_due = waiting->held_ms > 0 && waiting->joined >= waiting->min_nodes;
@@ -99,7 +100,7 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
     launch->waited_ms = waited_ms;
     notice_place(launch, waiting);
     notice_held(launch, waiting);
-    if (waited_ms < launch->printed_ms) /* a new round waits from zero */
+    if (waited_ms < launch->printed_ms) /* a new round: waited_ms restarts at 0 */
         launch->printed_ms = 0;
     if (!waiting->is_spare && waited_ms - launch->printed_ms < NOTICE_EVERY_MS)
         return;
@@ -116,7 +117,7 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
     }
 }
 
-/* Once a run, unless it changes. */
+/* Printed once a run, and again when the route changes. */
 static void on_reachable(void *context, const struct ct_start *start,
                          const struct ct_addr *local)
 {
@@ -132,10 +133,10 @@ static void on_reachable(void *context, const struct ct_start *start,
     if (start->group_rank == 0 && !launch->config->run.task.is_quiet)
         messages_notice("%s", text);
     else
-        ct_info("%s", text); /* the others have theirs, mostly the same */
+        ct_info("%s", text); /* mostly the same route as node 0's */
 }
 
-/* Once: it is the same in every round. */
+/* Logged once: the value is the same in every round. */
 static void log_omp(struct launch *launch)
 {
     const struct placement *placement = &launch->config->work.placement;
@@ -150,7 +151,7 @@ static void log_omp(struct launch *launch)
                                              : launch->config->run.nproc);
 }
 
-/* Worlds may shrink: whoever types sees why nothing answers. */
+/* The world may have shrunk: says why nothing reads what the user types. */
 static void warn_input(const struct launch *launch, const struct ct_start *start)
 {
     const int rank = launch->config->output.stdin_rank;
@@ -166,7 +167,7 @@ static void on_orphans(void *context, const char *processes)
     struct launch *launch = context;
 
     free(launch->orphans);
-    /* kept, and printed behind the first cause: what was left behind is a consequence of it */
+    /* Kept, and printed after the first cause: orphans are a consequence of that failure. */
     launch->orphans = ct_strdup(processes);
 }
 
@@ -197,7 +198,7 @@ static void on_start(void *context, const struct ct_start *start)
         messages_notice("rejoined as node %u of %u", start->group_rank,
                         start->group_world_size);
     launch->has_returned = false;
-    config_role_at(&role, launch->config, start, 0); /* the first of them speaks */
+    config_role_at(&role, launch->config, start, 0); /* of the first local worker */
     ct_info(
         "round started restart_count=%u master_addr=%s master_port=%d group_rank=%u "
         "group_world_size=%u local_ranks=0-%u role_ranks=%u-%u global_ranks=%u-%u "
@@ -241,7 +242,7 @@ static void on_stop(void *context, const struct ct_stop *stop)
                                                               : MESSAGES_NEWS,
                             "%s", text);
     else
-        ct_info("%s", text); /* a second STOP or the summary says it better */
+        ct_info("%s", text); /* another STOP or the summary follows */
     if (!is_quiet && !stop->is_final &&
         ct_facts_find(&stop->cause.facts, CT_FACT_AGAIN))
         messages_warn(0, "%s", ct_facts_find(&stop->cause.facts, CT_FACT_AGAIN));
@@ -249,7 +250,7 @@ static void on_stop(void *context, const struct ct_stop *stop)
         messages_notice("%s", text);
 }
 
-/* With --hosts it is said where the signal came from, not here. */
+/* With --hosts the process that got the signal (ssh_root.c) prints the notice, not the nodes. */
 static void on_signal(void *context, int signal, pid_t sender, bool is_ending,
                       int interrupts)
 {
@@ -396,7 +397,7 @@ static void on_worker_ended(void *context, const struct ct_failure *end)
     torch_events_worker_ended(&launch->torch_events, end);
 }
 
-/* Nothing listens there on this machine. */
+/* True when nothing listens at `port` on this machine. */
 static bool is_port_free(int port)
 {
     char owner[PORT_OWNER_TEXT_MAX];
@@ -404,7 +405,7 @@ static bool is_port_free(int port)
     return port > 0 && port_owner_describe(port, owner) == -ENOENT;
 }
 
-/* Each node draws its own; the last one decides. */
+/* Each node draws a random delay of its own; the restart begins after the longest one. */
 static void on_delay(void *context, uint64_t delay_ms, uint32_t failures)
 {
     const struct launch *launch = context;
@@ -420,7 +421,8 @@ static void on_delay(void *context, uint64_t delay_ms, uint32_t failures)
         ct_info("%s", text);
 }
 
-/* As a worker's own save would be, one that ends well is no news; unless the worker has ended. */
+/* A save that succeeds is not printed, as a worker's own save is not, unless the worker has
+ * ended. */
 static void on_held(void *context, const struct hold_end *end)
 {
     const bool is_small = end->bytes < 1 << 20;
@@ -494,7 +496,7 @@ void launch_fill_words(struct agent_options *options)
     options->workers.on_worker_ended = on_worker_ended;
 }
 
-/* By one node: the others chose in the same way, and --dry-run tells of each. */
+/* Printed by one node: the other nodes choose in the same way, and --dry-run shows each worker. */
 static void notice_nics(const struct config *config)
 {
     char text[NIC_HINTS_TEXT_MAX];

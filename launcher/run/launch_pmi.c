@@ -4,11 +4,11 @@
  *     serving task   takes a free port, puts its card ── fence ──
  *     others                                          ── fence ── get the card
  *
- * That is the derived port unless somebody has it: an agent that is started again in its task has
- * no PMI any more, and looks there.
+ * The free port is the derived port unless that is taken: an agent that is restarted in its task
+ * has no PMI any more, and tries the derived port.
  *
- * A PMI that does not answer is reported in one line, and the nodes meet at the derived port. From the
- * fence on there is no way back: another task may have passed it, and would look for us here. */
+ * If the PMI does not answer, one line says so and the nodes meet at the derived port. After the
+ * fence this is not possible: another task may have passed the fence, and uses the card. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ enum {
     NOTICE_EVERY_MS = 10000
 };
 
-/* A worker would take itself for the client that we have been. */
+/* Else a worker would use the PMI connection that this process has used. */
 static void scrub_environment(void)
 {
     static const char *const names[] = {"PMI_FD", "PMI_RANK", "PMI_SIZE", "PMI_JOBID"};
@@ -88,7 +88,7 @@ static int find(struct launch *launch, struct config *config, struct pmi_client 
     if (rc == 0) {
         rdzv_endpoint_set(&launch->endpoint, card->server.addrs, card->server.count);
         config->rdzv.endpoint.port = ct_addr_port(&card->server.addrs[0]);
-        if (card->token.length > 0) { /* the server has nothing else */
+        if (card->token.length > 0) { /* the server accepts only this token */
             config->rdzv.token = card->token;
             config->rdzv.uses_munge = false;
         }
@@ -100,7 +100,7 @@ static int find(struct launch *launch, struct config *config, struct pmi_client 
 
 /* ---- Both -------------------------------------------------------------------------------- */
 
-/* All tasks come, or the time to join is over, as everywhere else. */
+/* Waits until all tasks have reached the fence; the limit is --join-timeout. */
 static int pass_fence(const struct config *config, struct pmi_client *client,
                       struct ctrun_error *err)
 {
@@ -145,7 +145,7 @@ static int open_client(const struct config *config, struct pmi_client *client,
     return rc;
 }
 
-/* Nobody has been told anything yet. */
+/* Only before the fence, when no other task relies on the PMI yet. */
 static int fall_back(const struct config *config, struct pmi_client *client,
                      struct ctrun_error *err)
 {

@@ -4,13 +4,13 @@
  *     launch.c         from a configuration to an agent
  *     launch_serve.c   the server in this process: the rendezvous when it is ours, worker stores
  *     launch_pmi.c     how the nodes find it through srun's PMI
- *     launch_notices.c     what people hear meanwhile
+ *     launch_notices.c notices while the run goes on
  *     launch_bill.c    what starts and restarts have cost
  *     launch_reload.c  another program for the next rounds
- *     launch_restart.c a worker that is started again alone
+ *     launch_restart.c a worker that is restarted alone
  *     launch_gpu.c     whether the memory of GPUs is free again; how fast they run (gpu_watch.h)
  *     launch_exit.c    the exit code and error file of the launcher itself
- *     launch_end.c     what they hear at the end, summary.json, the exit code */
+ *     launch_end.c     the failure report, summary.json, the exit code */
 #pragma once
 
 #include "agent/agent.h"
@@ -30,19 +30,19 @@
 #include "launcher/run/warm.h"
 #include "rendezvous/server/server.h"
 
-/* What the workers are to run; words NULL: as before. */
+/* What the workers run from the next round on; words NULL: no reload is pending. */
 struct launch_reload {
-    char **words; /* owned; the program's are borrowed from here */
+    char **words; /* owned; `program` points into it */
     struct program program;
 };
 
 struct launch {
     const struct config *config;
-    struct program *program;     /* the config's */
+    struct program *program;     /* of the config */
     struct launch_reload reload; /* from the next round on */
-    struct launch_gpu *gpu;      /* NULL: no GPU memory is waited for */
-    struct gpu_watch *gpu_watch; /* NULL: nobody looks at GPUs */
-    char **used_words;           /* owned: those of *program, once it was reloaded */
+    struct launch_gpu *gpu;      /* NULL: no --gpu-wait */
+    struct gpu_watch *gpu_watch; /* NULL: no --stragglers */
+    char **used_words;           /* owned: words of *program after a reload */
     struct rdzv_endpoint endpoint;
     struct addresses addresses;
     struct addresses reached; /* those of the embedded server */
@@ -57,13 +57,13 @@ struct launch {
     struct ha *ha;                      /* --ha; else NULL */
     struct ha_keeper ha_keeper;
     struct logdir_blocking logdir;
-    bool has_noticed_no_files; /* there is no folder, and nobody has asked for one */
+    bool has_noticed_no_files; /* warned that workers get no files */
     struct warm warm;
     struct torch_events torch_events;
     struct role_restarts role_restarts;
     struct bills bills;
-    bool is_one_of_many;       /* nodes of the last round */
-    struct ct_waiting waiting; /* the last one, for the summary */
+    bool is_one_of_many;       /* the last round had several nodes */
+    struct ct_waiting waiting; /* last received, for the summary */
     uint64_t waited_ms;
     uint64_t printed_ms;
     uint64_t born_ms;
@@ -71,11 +71,11 @@ struct launch {
     char printed_layout[CT_LAYOUT_MAX];
     bool is_ending;          /* a signal has ended the run here */
     struct last_failure why; /* the first cause of the last stop */
-    bool serves_rendezvous;  /* in this process */
-    int master_port_fd; /* keeps the port that worker 0 is to serve at; -1: none is kept */
+    bool serves_rendezvous;  /* this process serves it */
+    int master_port_fd; /* reserves the port at which worker 0 will serve; -1: none */
     int jax_port_fd;    /* the same for JAX's coordinator, with --jax */
-    char *orphans;      /* that were killed, to be told behind the cause; NULL: none */
-    bool has_returned; /* the rendezvous was lost: tell the new place */
+    char *orphans;      /* that were killed; printed after the cause; NULL: none */
+    bool has_returned;  /* rejoined after a loss of the rendezvous: print the rank */
 };
 
 /* ---- launch_restart.c ------------------------------------------------------------------ */
@@ -89,13 +89,13 @@ bool launch_restarts_alone(void *context, const struct ct_start *start,
 /* agent_options.reload; context: struct launch. */
 int launch_on_reload(void *context, const struct ct_reload *message, bool is_taken,
                      uint64_t *program, struct ctrun_error *err);
-/* A round begins. */
+/* Called when a round begins: the workers get the reloaded program from now on. */
 void launch_use_reload(struct launch *launch);
 void launch_deinit_reload(struct launch *launch);
 
 /* ---- launch_gpu.c ---------------------------------------------------------------------- */
 
-/* Before the first workers, beside what follows; nothing where no GPU can be asked. */
+/* Called before the first workers start; reads the GPUs on another thread. */
 void launch_begin_gpu(struct launch *launch);
 void launch_end_gpu(struct launch *launch);
 /* agent_options.look_at_gpus, wait_for_gpus and on_gpu; context: struct launch. */
@@ -112,39 +112,41 @@ void launch_check_budget(const struct launch *launch, struct agent_result *resul
 
 /* ---- launch_serve.c -------------------------------------------------------------------- */
 
-/* Serves, or finds out that somebody of ours does. 0, CTRUN_E_PORT_BUSY and what was
- * printed. */
+/* Serves the rendezvous, or finds that another ctrun or ctrund on this machine does. 0 or a
+ * code. */
 int launch_host_rendezvous(struct launch *launch, struct ctrun_error *err);
-/* At the derived port, or a free one where somebody has that. */
+/* Serves at the derived port, or at a free port if the derived port is taken. */
 int launch_serve_anywhere(struct launch *launch, uint16_t *port,
                           struct ctrun_error *err);
-/* --ha, nothing without: before this node serves, and after it does or knows who does. 0 or a code. */
+/* For --ha; else they do nothing. The first is called before this node serves, the second when it
+ * serves or knows the serving node. 0 or a code. */
 int launch_prepare_ha(struct launch *launch, struct ctrun_error *err);
 int launch_start_ha(struct launch *launch, struct ctrun_error *err);
 void launch_fill_stores(const struct launch *launch, struct agent_options *options);
-/* Workers start now: the ports that were kept are for worker 0. */
+/* Called when workers start: frees the reserved ports for worker 0. */
 void launch_free_ports(struct launch *launch);
-/* After the agent: what the server says last is kept before it goes. */
+/* Called after the agent has ended; what the server knows at its end is kept (leave_mark()). */
 void launch_close_server(struct launch *launch);
 
 /* ---- launch_pmi.c ---------------------------------------------------------------------- */
 
-/* 1: serves, or knows who does: `launch` has hosts, `config` the port, and the token if one was
- * made. 0: the PMI cannot be used, which is said; or a code. */
+/* 1: this node serves, or knows the serving node: its addresses are in `launch`; the port, and
+ * the token if one was made, are in `config`. 0: the PMI cannot be used, which was printed; or a
+ * code. */
 int launch_meet_by_pmi(struct launch *launch, struct config *config,
                        struct ctrun_error *err);
 
 /* ---- launch_notices.c ------------------------------------------------------------------ */
 
-/* What a person could take for a fault later on. */
+/* Prints, at the start, what a user might later take for a fault. */
 void launch_notice_beginning(const struct config *config);
 void launch_fill_words(struct agent_options *options);
-/* What workers had left behind: a consequence, for which the first cause is waited. */
+/* Prints the killed orphans; called after the first cause is printed. */
 void launch_notice_orphans(struct launch *launch);
 
 /* ---- launch_end.c ---------------------------------------------------------------------- */
 
-/* No round, or none any more. Returns the exit code. */
+/* Prints an error of the launcher or the rendezvous, and writes it into the error file. */
 void launch_explain(struct launch *launch, const struct ctrun_error *err);
-/* How the agent ended: tells people and programs, returns the exit code. */
+/* Reports to people and programs how the agent ended; returns the exit code. */
 int launch_end(struct launch *launch, struct agent_result *result);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl reload: another command line, looked at when the nodes agree on it, used from the next round on. */
+/* ctrunctl reload: another command line, checked when the nodes agree on it, used from the next
+ * round on. */
 
 #include "launcher/config/program_hash.h"
 #include "launcher/options/shell_words.h"
@@ -56,7 +57,7 @@ void launch_use_reload(struct launch *launch)
     if (!launch->reload.words)
         return;
     *launch->program = launch->reload.program;
-    shell_words_free(launch->used_words); /* those of the rounds before */
+    shell_words_free(launch->used_words); /* words of earlier rounds */
     launch->used_words = launch->reload.words;
     launch->reload.words = NULL;
 }

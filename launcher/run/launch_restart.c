@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker that is started again alone, as --role-restarts has it: decided here, and told. */
+/* --role-restarts: decides whether a worker is restarted alone, and prints it. */
 #include "launcher/report/messages.h"
 #include "launcher/run/launch_private.h"
 #include "worker_sdk/base/event.h"

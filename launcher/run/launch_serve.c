@@ -16,10 +16,10 @@
 #include "worker_sdk/base/log.h"
 
 enum {
-    JAX_TRIES = 128 /* stores, until the port behind one is free, too */
+    JAX_TRIES = 128 /* stores opened at most, to find one with a free next port */
 };
 
-/* A thread with a loop, made when the first listener is needed. */
+/* Creates the server when the first listener is needed. */
 static int need_server(struct launch *launch, struct ctrun_error *err)
 {
     const struct server_options options = {
@@ -65,7 +65,7 @@ static struct ct_addr where_to_listen(const struct launch *launch)
     return launch->addresses.has_bind ? launch->addresses.bind : any;
 }
 
-/* Serves as soon as it is elected. */
+/* Makes this node a candidate; it serves as soon as it is elected. */
 static int stand_for_host(struct launch *launch, struct ctrun_error *err)
 {
     struct ct_addr addr = where_to_listen(launch);
@@ -83,7 +83,7 @@ static int stand_for_host(struct launch *launch, struct ctrun_error *err)
 
 /* ---- --ha ------------------------------------------------------------------------------ */
 
-/* Before the server, which is made with them. */
+/* Called before the server is created: it gets the candidate and the ha hooks. */
 int launch_prepare_ha(struct launch *launch, struct ctrun_error *err)
 {
     const struct config *config = launch->config;
@@ -101,7 +101,7 @@ int launch_prepare_ha(struct launch *launch, struct ctrun_error *err)
     return ha_create(&launch->ha, &options, err);
 }
 
-/* The server turns everybody away until it is elected; the first one serves at once. */
+/* A server rejects all nodes until it is elected, except the first one, which serves at once. */
 int launch_start_ha(struct launch *launch, struct ctrun_error *err)
 {
     struct ct_addr addr = where_to_listen(launch);
@@ -172,7 +172,7 @@ int launch_serve_anywhere(struct launch *launch, uint16_t *port,
     return 0;
 }
 
-/* At the first of the derived ports that is free here; the other nodes try them in turn. */
+/* Listens at the first derived port that is free here; the other nodes try these ports in turn. */
 static int listen_at_a_place(struct launch *launch, struct ct_addr *addr,
                              uint16_t *port, struct ctrun_error *err)
 {
@@ -262,7 +262,7 @@ static int open_one_store(void *context, uint16_t *port, uint64_t *store,
     int rc;
 
     if (launch->config->rdzv.backend ==
-        CONFIG_STATIC) { /* the endpoint itself: see server.h */
+        CONFIG_STATIC) { /* the store is at the endpoint: server.h */
         *port = (uint16_t)ct_addr_port(&launch->endpoint.addrs[0]);
         *store = 0;
         return 0;
@@ -283,7 +283,7 @@ static void close_store(void *context, uint64_t store)
         server_close_store(launch->server, store);
 }
 
-/* JAX's coordinator is behind MASTER_PORT: see plan.c. It listens at all addresses. */
+/* Reserves MASTER_PORT + 1 for JAX's coordinator (plan.c), which listens at all addresses. */
 static int keep_jax_port(struct launch *launch, uint16_t master_port)
 {
     const struct ct_port_range *ports = &launch->config->rdzv.ports;
@@ -382,7 +382,8 @@ void launch_fill_stores(const struct launch *launch, struct agent_options *optio
     options->on_members = on_members;
 }
 
-/* For whoever serves the run here next, with the same command: other nodes' workers may still live. */
+/* Leaves a mark for the next server of this run on this machine: workers of other nodes may still
+ * run when it starts. */
 static void leave_mark(struct launch *launch)
 {
     uint64_t from_ms;
@@ -393,9 +394,9 @@ static void leave_mark(struct launch *launch)
         ctl_mark_leave(launch->config->run.run_id, from_ms);
 }
 
-/* Threads first, memory afterwards: the server's thread ends before the candidate
- * whose output commit and journal it uses, and its memory stays until the candidate's thread,
- * which calls it, has ended too. */
+/* Ends the threads first, then frees the memory: the server's thread uses the candidate's output
+ * commit and journal, so it ends first. The candidate's thread calls the server, so the server's
+ * memory is freed after that thread has ended too. */
 void launch_close_server(struct launch *launch)
 {
     ha_stop(launch->ha);

@@ -27,7 +27,7 @@ static void random_suffix(char *dst)
 
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
         memset(bytes, (int)getpid(),
-               sizeof bytes); /* mkdir() decides whether it is free */
+               sizeof bytes); /* random; mkdir() tells if it is free */
     for (int i = 0; i < SUFFIX_CHARS; i++)
         dst[i] = letters[bytes[i] % (sizeof letters - 1)];
     dst[SUFFIX_CHARS] = '\0';
@@ -43,9 +43,8 @@ static int cannot_make(const char *path, struct ctrun_error *err)
                    path, strerror(code));
 }
 
-/* Makes parent/name_xxxxxxxx with a suffix that was free.
- * mkdir() is what reserves the name: nodes of one machine, or of a shared file system, may
- * choose at the same time. */
+/* Makes parent/name_xxxxxxxx with an unused suffix. mkdir() reserves the name: nodes on one
+ * machine, or on a shared file system, may choose a name at the same time. */
 static int make_unique(char *dst, const char *parent, const char *name,
                        struct ctrun_error *err)
 {
@@ -70,7 +69,7 @@ static int make_path(const char *path, struct ctrun_error *err)
 
     for (const char *slash = path; (slash = strchr(slash + 1, '/'));) {
         (void)ct_format(partial, sizeof partial, "%.*s", (int)(slash - path), path);
-        (void)mkdir(partial, 0700); /* the last one tells */
+        (void)mkdir(partial, 0700); /* the last mkdir() reports the error */
     }
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return cannot_make(path, err);
@@ -118,8 +117,8 @@ int logdir_open(struct logdir *dir, const char *base, const char *tmpdir,
     return rc;
 }
 
-/* A round that begins again without a failure has the restart count of the one before, and so a
- * suffix: nothing is overwritten. */
+/* A new round without a failure before it has the same restart count as the last round, so its
+ * name gets a suffix: nothing is overwritten. */
 static int enter_round(struct logdir *dir, uint64_t generation, uint32_t restart_count,
                        struct ctrun_error *err)
 {
@@ -180,8 +179,8 @@ char *logdir_path(const struct logdir *dir, int local_rank, const char *name)
     return rc < 0 ? NULL : ct_strdup(path);
 }
 
-/* Under another name and renamed: a reader sees the old file, none, or the whole new one. Not
- * synced: it may be lost with the machine's power, as the logs beside it may. */
+/* Writes under another name and then renames: a reader sees the old file, none, or the whole new
+ * one. Without fsync(): a power failure may lose the file, as it may lose the logs. */
 int logdir_write(const struct logdir *dir, const char *name, const void *data,
                  size_t length, struct ctrun_error *err)
 {
@@ -193,7 +192,7 @@ int logdir_write(const struct logdir *dir, const char *name, const void *data,
         return ct_fail(err, -ENAMETOOLONG, "%.600s: the name is too long", path);
     if ((fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) < 0)
         return ct_fail(err, -errno, "%.600s: %s", beside, strerror(errno));
-    errno = EIO; /* what a short write says */
+    errno = EIO; /* for a short write */
     rc = write(fd, data, length) == (ssize_t)length ? 0 : -errno;
     if (close(fd) < 0 && rc == 0)
         rc = -errno;
@@ -210,11 +209,11 @@ static int remove_if_empty(const char *path, const struct stat *info, int kind,
     (void)info;
     (void)at;
     if (kind == FTW_DP)
-        (void)rmdir(path); /* not empty: somebody's output, which stays */
+        (void)rmdir(path); /* fails if not empty: output stays */
     return 0;
 }
 
-/* Ends the walk at the first thing that is no directory. */
+/* Ends the walk at the first entry that is no directory. */
 static int find_file(const char *path, const struct stat *info, int kind,
                      struct FTW *at)
 {
@@ -224,8 +223,8 @@ static int find_file(const char *path, const struct stat *info, int kind,
     return kind != FTW_D && kind != FTW_DNR;
 }
 
-/* Removes the folders that were made, without looking for others: those of earlier attempts keep
- * what is above them. False: something is left. */
+/* Removes the folders of this attempt that logdir_enter() made, without searching for others. If
+ * folders of earlier attempts exist, their parents stay. False: not all folders were removed. */
 static bool remove_made(const struct logdir *dir)
 {
     char path[PATH_MAX];

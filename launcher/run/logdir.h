@@ -17,32 +17,32 @@
 
 struct logdir {
     bool is_open;
-    bool is_temporary; /* base is ours: torchelastic_xxxxxxxx */
+    bool is_temporary; /* logdir_open() made base: torchelastic_xxxxxxxx */
     char base[PATH_MAX];
     char run[PATH_MAX];     /* base/RUN_xxxxxxxx */
-    char attempt[PATH_MAX]; /* of the round that runs */
-    uint64_t generation;    /* that round */
-    int made_first; /* the folders of these local ranks are there: from made_first on */
+    char attempt[PATH_MAX]; /* of the current round */
+    uint64_t generation;    /* of the current round */
+    int made_first;         /* first local rank whose folder exists */
     int made_count;
 };
 
 /* base NULL: a new directory in tmpdir (NULL: /tmp). 0 or a code. */
 int logdir_open(struct logdir *dir, const char *base, const char *tmpdir,
                 const char *run_id, struct ctrun_error *err);
-/* Makes the attempt directory of a round (once) and the worker's in it, unless they are known
- * to be there. 0 or a code. */
+/* Makes the attempt directory of a round (once) and the worker's directory in it, unless they are
+ * known to exist. 0 or a code. */
 int logdir_enter(struct logdir *dir, uint64_t generation, uint32_t restart_count,
                  int local_rank, struct ctrun_error *err);
 /* ATTEMPT/LOCAL_RANK/name, or ATTEMPT/name with local_rank -1; caller frees. NULL: no
  * memory, or too long. */
 char *logdir_path(const struct logdir *dir, int local_rank, const char *name);
-/* Writes RUN/name as a whole or not at all: who reads sees the old one, none or the new. 0 or a
- * code. */
+/* Writes RUN/name as a whole or not at all: a reader sees the old file, none, or the new one. 0 or
+ * a code. */
 int logdir_write(const struct logdir *dir, const char *name, const void *data,
                  size_t length, struct ctrun_error *err);
-/* For the end, when nobody writes any more. True when something was written in the current attempt:
- * worth telling people about. Otherwise the folders of a temporary base are removed, and dir is
- * closed if nothing is left of them. */
+/* Called at the end, when nothing writes any more. True: the current attempt has files, which are
+ * worth reporting. False: the folders of a temporary base were removed, and dir is closed if none
+ * is left. */
 bool logdir_tidy(struct logdir *dir);
-/* Removes what stayed empty when the base is temporary. Idempotent. */
+/* Removes empty folders if the base is temporary. Idempotent. */
 void logdir_close(struct logdir *dir);

@@ -16,20 +16,20 @@ enum {
 
 /* ---- Folders of a round ------------------------------------------------------------------ */
 
-/* Of two threads: the owner and make_folders(). What is asked (request, base, tmpdir, run_id) is set
- * before the thread starts and never changed; what is made is written under the mutex. */
+/* Shared by two threads: the owner and make_folders(). request, base, tmpdir and run_id are set
+ * before the thread starts and never changed; the results are written under the mutex. */
 struct logdir_job {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     int users;         /* the owner and the thread; the last one frees it */
-    struct logdir dir; /* complete once something is made */
+    struct logdir dir; /* complete once made > 0 */
     struct logdir_request request;
-    char *base; /* of request: copies */
+    char *base; /* copies of the request's strings */
     char *tmpdir;
     char *run_id;
-    int made; /* folders of local ranks, in order */
+    int made; /* folders made, in the order of local ranks */
     bool is_done;
-    bool is_given_up; /* it was waited for once, which is enough */
+    bool is_given_up; /* a wait timed out: later waits fail at once */
     int rc;
     struct ctrun_error err;
 };
@@ -79,8 +79,8 @@ static struct logdir_job *create_job(const struct logdir *dir,
 static void publish(struct logdir_job *job, const struct logdir *dir, int made, int rc)
 {
     pthread_mutex_lock(&job->mutex);
-    /* `dir` is complete with the first folder; later ones change only counts, which the waiting
-     * side takes from the request. So take_dir() may read it while the thread continues. */
+    /* job->dir is complete with the first folder; later folders change only counts, which the
+     * owner takes from the request. So take_dir() may read job->dir while the thread continues. */
     if (made <= 1)
         job->dir = *dir;
     job->made = made;
@@ -90,9 +90,9 @@ static void publish(struct logdir_job *job, const struct logdir *dir, int made, 
     pthread_mutex_unlock(&job->mutex);
 }
 
-/* On a thread that a hung file system may hold forever. It works on copies, holds its own share
- * of the job, and tells each folder as soon as it is made, so that the first workers start while
- * others are still made. */
+/* Runs on a thread that a hung file system may block forever. So the thread works on copies and
+ * holds its own reference to the job. It publishes each folder as soon as the folder is made, so
+ * that the first workers start while the other folders are made. */
 static void *make_folders(void *context)
 {
     struct logdir_job *job = context;
@@ -128,10 +128,10 @@ void logdir_blocking_begin(struct logdir_blocking *blocking,
     drop_job(blocking);
     blocking->job = create_job(&blocking->dir, request);
     if (blocking->job && blocking_call_start(make_folders, blocking->job) < 0)
-        (void)make_folders(blocking->job); /* at our own risk */
+        (void)make_folders(blocking->job); /* no thread: may block */
 }
 
-/* Waits until `count` folders are made, or no more will be. -ETIMEDOUT: too long. */
+/* Waits until `count` folders are made or the thread has ended. 0, -ETIMEDOUT, or its error. */
 static int wait_for(struct logdir_job *job, int count)
 {
     const uint64_t until_ms = ct_deadline_ms(WAIT_MS);
@@ -152,7 +152,7 @@ static int wait_for(struct logdir_job *job, int count)
     return rc;
 }
 
-/* Takes over what the thread has opened; it changes that no more. */
+/* Takes over the directory that the thread has opened and will not change any more. */
 static void take_dir(struct logdir_blocking *blocking)
 {
     const struct logdir_job *job = blocking->job;
@@ -185,11 +185,12 @@ int logdir_blocking_wait(struct logdir_blocking *blocking, int local_rank,
                        name, WAIT_MS / 1000);
     }
     if (err)
-        *err = job->err; /* the thread is done */
+        *err = job->err; /* no race: the thread is done */
     return rc;
 }
 
-/* What was begun is dir, if no round was waited for. -ETIMEDOUT: it is not done. */
+/* Waits for all folders of the job, and takes the job's directory if there was none before.
+ * -ETIMEDOUT: the job is not done. */
 static int settle(struct logdir_blocking *blocking)
 {
     struct logdir_job *job = blocking->job;
@@ -203,10 +204,10 @@ static int settle(struct logdir_blocking *blocking)
 /* ---- The end ----------------------------------------------------------------------------- */
 
 struct errand {
-    struct logdir dir; /* a copy: the owner's may be gone when this comes back */
+    struct logdir dir; /* a copy: the owner may be gone when the call returns */
     char *base;
     char *run_id;
-    const char *name; /* of a file to write */
+    const char *name; /* of the file to write */
     void *data;
     size_t length;
     int rc;
@@ -245,8 +246,8 @@ static void write_file(void *context)
                                   errand->length, &errand->err);
 }
 
-/* The errand is freed by whoever is last: by this call when the thread came back in time, else
- * by the thread, through free_errand. */
+/* This call frees the errand if the thread has ended in time; else the thread frees it through
+ * free_errand(). */
 static int write_blocking(struct logdir_blocking *blocking, struct errand *errand,
                           struct ctrun_error *err)
 {
@@ -254,7 +255,7 @@ static int write_blocking(struct logdir_blocking *blocking, struct errand *erran
 
     if (rc == -ETIMEDOUT)
         free_errand(errand);
-    else if (blocking->dir.is_open) /* by settle() */
+    else if (blocking->dir.is_open) /* settle() may have set it */
         errand->dir = blocking->dir;
     if (rc != -ETIMEDOUT)
         rc = blocking_call(write_file, free_errand, errand, WAIT_MS);
@@ -322,7 +323,7 @@ void logdir_blocking_close(struct logdir_blocking *blocking)
 {
     struct errand *errand = NULL;
 
-    (void)settle(blocking); /* folders that were made for nothing have to go, too */
+    (void)settle(blocking); /* to remove unused folders, too */
     drop_job(blocking);
     if (blocking->dir.is_open && blocking->dir.is_temporary)
         errand = create_errand(&blocking->dir);

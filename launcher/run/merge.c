@@ -28,7 +28,7 @@ enum {
     AGAIN_MS = 10 /* between tries while task 0 does not listen yet */
 };
 
-/* Both ways on one machine, from one program: no byte order, no versions. */
+/* Sender and receiver are one program on one machine, so no byte order and no version is needed. */
 struct hello {
     uint32_t magic;
     uint32_t local_id;
@@ -47,9 +47,10 @@ static void name_socket(char name[CTL_DIR_NAME_MAX], const struct batch_place *p
 
 /* ---- The first task ------------------------------------------------------------------ */
 
-/* One of the others: the folder is closed to other users. True when it was one of ours, with its CPUs in `cpus`.
- * SEQPACKET: a hello comes whole or not at all. The descriptor stays open until merge_close():
- * its end tells the other task that this one was killed. */
+/* Accepts another task; other users cannot open the socket's folder. True when it is a task of
+ * this node; its CPUs are added to `cpus`. SEQPACKET: a hello arrives whole or not at all. The
+ * descriptor stays open until merge_close(), so that the other task sees end-of-file when this
+ * task is killed. */
 static bool accept_one(struct merge *merge, int listener, uint64_t deadline_ms,
                        struct cpuset *cpus)
 {
@@ -85,7 +86,7 @@ static int gather(struct merge *merge, int listener, int others,
                            place->nodes.names[place->node_id], MERGE_GATHER_MS / 1000);
         (void)accept_one(merge, listener, deadline_ms, &cpus);
     }
-    /* They sleep: what they were given is for our workers. */
+    /* The other tasks only sleep: their CPUs are for the workers of this task. */
     if (sched_setaffinity(0, sizeof cpus.sets, cpus.sets) < 0)
         ct_warn("the CPUs of this node's other tasks cannot be used: %s",
                 strerror(errno));
@@ -116,7 +117,8 @@ static int lead(struct merge *merge, const struct batch_place *place,
     else
         rc = gather(merge, listener, others, place, err);
     if (listener >= 0) {
-        /* all have come: nobody needs the name any more, and a killed agent leaves none behind */
+        /* All tasks have connected: the name is not needed any more, and a killed agent leaves
+         * none. */
         (void)unlinkat(dir, name, 0);
         close(listener);
     }
@@ -138,7 +140,7 @@ void merge_close(struct merge *merge, int code)
 
 /* ---- The others ---------------------------------------------------------------------- */
 
-/* Whichever folder task 0 has chosen. Connected, or -errno. */
+/* Tries all folders that task 0 may have chosen. A connected descriptor, or -errno. */
 static int connect_to_leader(const struct batch_place *place)
 {
     char paths[CTL_DIRS_MAX][PATH_MAX];
@@ -158,7 +160,7 @@ static int connect_to_leader(const struct batch_place *place)
     return fd;
 }
 
-/* Connected to task 0, or a code. */
+/* A descriptor connected to task 0, or a code. */
 static int find_leader(const struct batch_place *place, struct ctrun_error *err)
 {
     uint64_t deadline_ms = ct_deadline_ms(MERGE_GATHER_MS);
@@ -176,11 +178,12 @@ static int find_leader(const struct batch_place *place, struct ctrun_error *err)
             return ct_fail(err, fd, "task 0 of this node: %s", strerror(-fd));
         (void)nanosleep(&pause, NULL);
     }
-    (void)fcntl(fd, F_SETFL, 0); /* it waits for the other's end */
+    (void)fcntl(fd, F_SETFL, 0); /* blocking: recv() waits for task 0 */
     return fd;
 }
 
-/* Sleeps until task 0 ends. Its signals are ours as well: it gets them too, and decides. */
+/* Sleeps until task 0 ends. This task blocks signals: the batch system sends them to task 0, too,
+ * which handles them. */
 static int follow(struct merge *merge, const struct batch_place *place,
                   struct ctrun_error *err)
 {
@@ -190,8 +193,8 @@ static int follow(struct merge *merge, const struct batch_place *place,
     ssize_t n;
     int fd;
 
-    /* Before the CPUs are told: from here on this task must not die of what the batch system
-     * sends to all. */
+    /* Signals are blocked before the CPUs are sent: after that, a signal that the batch system
+     * sends to all tasks must not kill this one. */
     sigfillset(&all);
     (void)sigprocmask(SIG_BLOCK, &all, NULL);
     devices_cpus(&hello.cpus);
@@ -223,7 +226,8 @@ int merge_tasks(struct merge *out, const struct options *options, char *const *e
     *out = (struct merge){0};
     if (options->values[OPTION_STANDALONE].is_on)
         return 0;
-    /* config_resolve() says what is wrong, but may find memory: then the others would wait for us. */
+    /* Other errors are reported by config_resolve(). Not -ENOMEM: config_resolve() may have enough
+     * memory, and then the other tasks would wait for this one. */
     if ((rc = batch_find(&place, &source, err)) <= 0)
         return rc == -ENOMEM ? rc : 0;
     if (batch_shape(&place, options) != BATCH_MERGE ||

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several tasks of a batch system on one node, and workers that are asked for: the first task
+/* A batch system starts several tasks on one node, and a number of workers is given: the first task
  * becomes the node's agent, the others wait for its end and return its exit code.
  *
- *     task 0    listens, and waits until the others are here; takes their CPUs too; runs
- *     others    connect, tell their CPUs, and sleep in read() until task 0 tells its exit code
+ *     task 0    listens until the others have connected; takes their CPUs too; runs
+ *     others    connect, send their CPUs, and sleep in recv() until task 0 sends its exit code
  *
- * They meet at a Unix socket that is named after run and node, in a folder that is closed to other
- * users (agent/control/ctl_dir.h). A connection that ends without a word is an agent that was killed. */
+ * The Unix socket is named after run and node, in a folder that is closed to other users
+ * (agent/control/ctl_dir.h). If a connection ends without an exit code, task 0 was killed. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,15 +20,15 @@ enum {
 };
 
 struct merge {
-    bool is_done; /* another task has run: `code` is its exit code */
+    bool is_done; /* task 0 has run; `code` is its exit code */
     int code;
-    int *fds; /* of the others, owned */
+    int *fds; /* connections to the other tasks; owned */
     int count;
 };
 
-/* Finds out which of this node's tasks we are, and waits as above. 0: see is_done; else a code:
- * CTRUN_E_TIMEOUT, ... Does nothing where each task has a job of its own, and with --dry-run. */
+/* Finds out which task of the node this process is, and waits as above. 0: see is_done; else a
+ * code such as CTRUN_E_TIMEOUT. Does not merge tasks that are one rank each, or with --dry-run. */
 int merge_tasks(struct merge *out, const struct options *options, char *const *env,
                 struct ctrun_error *err);
-/* Tells the others our exit code. Accepts a zeroed one. */
+/* Sends our exit code to the other tasks. A zeroed `merge` is fine. */
 void merge_close(struct merge *merge, int code);

@@ -11,7 +11,7 @@
 #include "worker_sdk/base/signal_name.h"
 
 enum {
-    SOON_S = 10 * 60, /* most programs have not begun to pay off by then */
+    SOON_S = 10 * 60, /* too short for most programs */
     TEXT_MAX = 256
 };
 

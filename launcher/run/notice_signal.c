@@ -12,8 +12,8 @@ enum {
     ROOM_MAX = 128
 };
 
-/* ", up to 27 s for checkpoints; Slurm kills after 30 s"; nothing that a Ctrl-C would not wait
- * for. */
+/* ", up to 27 s for checkpoints; Slurm kills after 30 s"; empty for Ctrl-C, which does not wait so
+ * long. */
 static void describe_room(char *dst, const struct config *config, int signal)
 {
     char why[64] = "";

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people hear when ctrun is sent a signal: one line, and how long the workers have to save.
- * Of a batch system that signals every node the first node speaks for all. */
+/* Prints one line when ctrun gets a signal: the sender, and how long the workers have to save. When
+ * a batch system signals every node, only the first node prints it. */
 #pragma once
 
 #include <sys/types.h>
 
 #include "launcher/config/config.h"
 
-/* text: who sent it, and what follows (launcher/report/signal_sender.h). is_first: it ends the run, and none
- * has before. */
+/* text: who sent the signal, and what ctrun does (launcher/report/signal_sender.h). is_first:
+ * this is the first signal that ends the run. */
 void notice_signal(const struct config *config, const char *text, int signal,
                    pid_t sender, bool is_first);
-/* While they save. */
+/* Prints the time left while the workers save. */
 void notice_signal_left(const struct config *config, uint64_t left_ms);

@@ -7,7 +7,8 @@
 #include "launcher/report/messages.h"
 #include "worker_sdk/base/str.h"
 
-/* Where it is read by a person, or by many of them: the pipelines of one node stay quiet. */
+/* The first node prints it if there are several nodes or stderr is a terminal: a one-node run in a
+ * pipeline prints nothing. */
 static bool is_wanted(const struct ct_start *start)
 {
     return start->group_rank == 0 &&
@@ -27,7 +28,7 @@ static void format_world(char *dst, size_t size, int nodes, const char *layout,
                     workers == 1 ? "" : "s");
 }
 
-/* Once a run. Who wants to hear little knows it. */
+/* Printed once a run, and not with --quiet. */
 static void warn_open(const struct config *config)
 {
     if (config->rdzv.token.length == 0 && !config->rdzv.uses_munge &&

@@ -12,15 +12,15 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
-/* What LOCAL_RANK is before --virtual-local-rank: tasks of a batch system that are one rank each
- * count on from one another. */
+/* LOCAL_RANK before --virtual-local-rank. The number continues over the tasks of a node when a
+ * batch system starts one task for each rank. */
 static int local_id(const struct config *config, int local_rank)
 {
     return config->run.task.local_id + local_rank;
 }
 
-/* True when the worker has one GPU, which is its first: so it was asked for, or the batch system
- * has given each of its tasks one. */
+/* True when the worker sees one GPU, as its GPU 0: with --virtual-local-rank, or when the batch
+ * system gives each task one GPU. */
 static bool sees_one_gpu(const struct config *config)
 {
     const char *cuda = ct_env_find(config->env, "CUDA_VISIBLE_DEVICES");
@@ -84,13 +84,13 @@ static int set_virtual_device(struct ct_env *env, const struct config *config,
                                         ? 0
                                         : local_id(config, local_rank),
                                     entry, sizeof entry)) < 0)
-        return rc; /* cannot be: config_resolve() has counted */
+        return rc; /* impossible: config_resolve() has checked it */
     if (has_hip && (rc = ct_env_set(env, "HIP_VISIBLE_DEVICES", entry)) < 0)
         return rc;
     return ct_env_set(env, "CUDA_VISIBLE_DEVICES", entry);
 }
 
-/* Rank 0 serves at the port behind MASTER_PORT, which its node has kept for it. */
+/* Rank 0 serves JAX's coordinator at MASTER_PORT + 1, which its node has reserved. */
 static int set_jax(struct ct_env *env, const struct config *config,
                    const struct ct_start *start, int local_rank)
 {
@@ -144,7 +144,7 @@ static int set_numbers(struct ct_env *env, const struct config *config,
     return 0;
 }
 
-/* What the worker may do when another one is lost; that of a ctrun around this one goes. */
+/* What the worker may do when another worker is lost. Removes the values of an outer ctrun. */
 static int set_survival(struct ct_env *out, const struct stop_config *stop)
 {
     int rc = 0;
@@ -173,7 +173,7 @@ int plan_environment(struct ct_env *out, const struct config *config,
     config_role_at(&role, config, start, local_rank);
     if ((rc = ct_env_init(out, config->env)) < 0)
         return rc;
-    ct_env_remove(out, ETCD_ENV_PASSWORD); /* workers have no business there */
+    ct_env_remove(out, ETCD_ENV_PASSWORD); /* workers need no etcd */
     if ((rc = set_numbers(out, config, start, &role, local_rank)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_ROLE_NAME, role.name)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_MASTER_ADDR, start->master_addr)) < 0 ||
@@ -186,7 +186,7 @@ int plan_environment(struct ct_env *out, const struct config *config,
         (rc = ct_env_set(out, CT_ENV_SIGNALS, config->stop.signals_text)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_ERROR_FILE, error_file ? error_file : "")) < 0)
         return rc;
-    ct_env_remove(out, CT_ENV_ROLE_RESTART_COUNT); /* of a ctrun around this one */
+    ct_env_remove(out, CT_ENV_ROLE_RESTART_COUNT); /* of an outer ctrun */
     if (config_role_restarts(config, local_rank) > 0 &&
         (rc = ct_env_set(out, CT_ENV_ROLE_RESTART_COUNT, "0")) < 0)
         return rc;
@@ -217,8 +217,8 @@ int plan_environment(struct ct_env *out, const struct config *config,
                                            : 0;
 }
 
-/* What differs from worker to worker or from round to round: a module that reads it when it is
- * imported had better find none. */
+/* Variables that differ between workers or rounds. The template does not have them, so that no
+ * module reads a wrong value when it is imported. */
 static const char *const own_names[] = {
     CT_ENV_RANK,
     CT_ENV_LOCAL_RANK,
@@ -236,7 +236,7 @@ static const char *const own_names[] = {
     CT_ENV_ROLE_RESTART_COUNT,
 };
 
-/* torch.cuda.is_available() asks NVML then, and starts nothing that a fork would break. */
+/* With it torch.cuda.is_available() asks NVML and does not start CUDA, which fork() would break. */
 static const char nvml_name[] = "PYTORCH_NVML_BASED_CUDA_CHECK";
 
 int plan_template_environment(struct ct_env *out, const struct config *config)
@@ -281,7 +281,7 @@ static char *make_prefix(const struct config *config, const struct ct_start *sta
         {"local_rank", local},
         {"hostname", config->run.host},
         {"role_name", role->name},
-        /* Of several roles; with one it stays as typed, as torchrun has it. */
+        /* Replaced only with --role; else the word stays as typed, as with torchrun. */
         {config->run.roles.count > 0 ? "role_rank" : NULL, role_rank},
         {NULL, NULL}};
 
@@ -291,7 +291,7 @@ static char *make_prefix(const struct config *config, const struct ct_start *sta
     return template_substitute(config->output.prefix_template, names);
 }
 
-/* Six colours that are readable on dark and on light, by the local rank. */
+/* One of six colours by local rank, readable on dark and light backgrounds. */
 static const char *choose_paint(int local_rank)
 {
     static const char *const paints[] = {"\033[36m", "\033[33m", "\033[32m",
@@ -305,7 +305,7 @@ static bool is_teed(enum agent_stream stream)
     return stream == AGENT_STREAM_TEE || stream == AGENT_STREAM_FILE_ONLY_OF_TEE;
 }
 
-/* Of each program that it starts, so that none writes over the words of the one before. */
+/* One error file for each start of the worker: a restart does not overwrite an earlier error. */
 static char *error_path(const struct logdir *dir, int local_rank, int restarts)
 {
     char name[48] = "error.json";
@@ -333,7 +333,7 @@ static int plan_files(struct agent_worker_plan *out, const struct config *config
     config_role_at(&role, config, start, local_rank);
     out->out = streams_target(&config->output.streams, local, STREAM_STDOUT);
     out->err = streams_target(&config->output.streams, local, STREAM_STDERR);
-    if (!dir) { /* the console is all there is */
+    if (!dir) { /* no files */
         bool is_shown = config->output.streams.is_shown[local];
 
         out->out = out->err = is_shown ? AGENT_STREAM_CONSOLE : AGENT_STREAM_DROP;

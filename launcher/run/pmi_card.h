@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the serving task tells the others through srun's PMI: where it serves, and the run's token
- * when it has made one. One value of PMI-2's key-value space, so no semicolon and no newline. Pure.
+/* What the serving task publishes through srun's PMI: where it serves, and the run's token if it
+ * has made one. It is one value of PMI-2's key-value space: no semicolon, no newline. Pure.
  *
  *     TOKEN in hex, or "-"|ctrun 1|node1|41234|10.0.0.11|fd00::11| */
 #pragma once
@@ -12,7 +12,7 @@
 #define PMI_CARD_KEY "ctrun-rendezvous"
 
 struct pmi_card {
-    struct ct_auth_token token; /* empty: nothing to tell */
+    struct ct_auth_token token; /* empty: not published */
     struct server_record server;
 };
 

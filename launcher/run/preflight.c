@@ -18,15 +18,15 @@
 enum {
     /* What NCCL takes in /dev/shm: 33 to 34 MiB a rank with its defaults. */
     SHM_RANK_BYTES = 34 << 20,
-    SHM_MIN_AGE_S = 60, /* a segment without user is younger only while it is made */
-    FILES_BASE = 1024,  /* what a worker needs of open files: these and */
-    FILES_EACH = 64,    /* so many for each other worker of the node */
+    SHM_MIN_AGE_S = 60, /* a younger unused segment may still be in creation */
+    FILES_BASE = 1024,  /* open files of a worker: these, and */
+    FILES_EACH = 64,    /* these for each worker of the node */
     MIB = 1 << 20
 };
 
 /* ---- Shared memory ------------------------------------------------------------------- */
 
-/* They may be another job's, or kept on purpose: who knows that is asked. */
+/* Unused files may belong to another job, or be kept on purpose: only the user can know. */
 static void add_stale(struct messages_block *out)
 {
     uint64_t bytes;
@@ -110,8 +110,8 @@ void preflight_warn(const struct config *config)
 
 /* ---- The endpoint -------------------------------------------------------------------- */
 
-/* Of a number, or of a name that is loopback on every machine. The machine's own name, which
- * Debian's /etc/hosts makes 127.0.1.1, is something else to the others. */
+/* True for a numeric loopback address, or a name that means loopback on every machine. False for
+ * the machine's own name: Debian's /etc/hosts maps it to 127.0.1.1, but only on that machine. */
 static bool is_loopback_everywhere(const char *host, char *number)
 {
     struct ct_addr addr;
@@ -123,7 +123,7 @@ static bool is_loopback_everywhere(const char *host, char *number)
     return ct_addr_is_loopback(&addr);
 }
 
-/* The first address of this node that others may know. */
+/* The first address of this node that other nodes may reach. */
 static bool find_usable(struct ct_nic *out)
 {
     struct ct_nic nics[CT_ADDRS_MAX];
@@ -162,7 +162,8 @@ static int refuse_loopback(struct messages_block *out, const struct config *conf
     return CTRUN_E_LOOPBACK;
 }
 
-/* A new network namespace has an interface for loopback that is down: what listens there is never reached. */
+/* In a new network namespace the loopback interface is down: no connection to a listener there
+ * succeeds. */
 int preflight_check_loopback(const struct config *config, struct ctrun_error *err)
 {
     const char *host = config->rdzv.backend == CONFIG_LOCAL
@@ -195,7 +196,7 @@ int preflight_check_endpoint(struct messages_block *out, const struct config *co
     int rc = 0;
 
     if (config->rdzv.backend == CONFIG_LOCAL || config->run.nodes.max < 2 ||
-        config->rdzv.pmi.is_used || /* then no name is asked for */
+        config->rdzv.pmi.is_used || /* then the endpoint's name is not used */
         !is_loopback_everywhere(config->rdzv.endpoint.host, number) ||
         batch_find(&place, &source, NULL) != 1)
         return 0;

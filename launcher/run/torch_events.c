@@ -95,7 +95,7 @@ void torch_events_round(struct torch_events *events, const struct ct_start *star
         return;
     memset(events->workers, 0,
            (size_t)events->config->run.nproc * sizeof *events->workers);
-    event = describe(events, "RENDEZVOUS"); /* it knows no ranks yet */
+    event = describe(events, "RENDEZVOUS"); /* has no ranks yet */
     event.duration_ms = (double)(ct_now_ms() - events->meeting_ms);
     print(&event);
     event.state = "ASSIGN_WORKER_RANKS";
@@ -118,7 +118,7 @@ void torch_events_worker_started(struct torch_events *events, int local_rank, in
 {
     if (!is_worker(events, local_rank))
         return;
-    /* One that was started again alone is as if it had not ended. */
+    /* Forgets the end of a worker that is restarted alone. */
     events->workers[local_rank] = (struct torch_events_worker){.pid = pid};
     print_worker(events, "START", local_rank, NULL);
 }
@@ -132,7 +132,7 @@ void torch_events_worker_ended(struct torch_events *events,
     events->workers[end->local_rank].end = *end;
 }
 
-/* In a round that failed, a worker that did not is taken for stopped. */
+/* In a failed round a worker that did not fail counts as TERMINATED. */
 static const char *state_of(const struct torch_events_worker *worker, bool has_failed)
 {
     if (!worker->has_ended)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --warm: what this node's template starts with. */
+/* --warm: how this node's template process is started. */
 #pragma once
 
 #include "agent/process/template.h"
@@ -11,7 +11,7 @@ struct warm {
     struct ct_env env; /* owned */
 };
 
-/* 1: out->plan is made, and refers to `out` and to `config`. 0: there is to be none, and where one was
- * asked for a warning has said why; or a code. warm_deinit() in any case. */
+/* 1: out->plan is made, and refers to `out` and to `config`. 0: no template is used; if --warm was
+ * given, a warning says why. Or a code. Call warm_deinit() in any case. */
 int warm_init(struct warm *out, const struct config *config, struct ctrun_error *err);
 void warm_deinit(struct warm *warm);
