@@ -22,7 +22,7 @@
 
 enum {
     FANOUT =
-        16, /* connections from one host: a level more from 17 hosts on, 273, 4369 */
+        16, /* connections from one host: 17, 273 or 4369 hosts need one level more */
     REACH_MAX_S = 3600,
     TOKEN_BYTES = 32,
     GRACE_S = 30,
@@ -72,7 +72,7 @@ static int fill_token(struct ssh_job *job, const struct options *options,
                                 err);
     if (rc < 0)
         return ct_wrap(err, "--rdzv-token-file");
-    /* A ctrund knows no token that we make up here. */
+    /* A ctrund does not know a token that is made here. */
     if (token.length > 0)
         job->token = ct_strndup((const char *)token.bytes, token.length);
     else if (!is_asked || option_has_text(options, OPTION_RDZV_ENDPOINT))
@@ -185,7 +185,7 @@ static uint32_t find_here(const struct ssh_job *job)
     return SSH_NOWHERE;
 }
 
-/* What each host would refuse is refused before one is asked. */
+/* Refuses, before any host is called, a list that every host would refuse. */
 static int check_list(const struct options *options, int total, struct ctrun_error *err)
 {
     const char *text = option_text(options, OPTION_NPROC_PER_NODE);
@@ -195,7 +195,7 @@ static int check_list(const struct options *options, int total, struct ctrun_err
     if (options->role_count > 0 || !nproc_list_is(text))
         return 0;
     listed = nproc_list_read(text, 0, &workers, err);
-    /* Spares are nodes as well, and one that is not in the list could not stand in. */
+    /* Spares are nodes, too: a spare that is not in the list could not replace a node. */
     return listed < 0 ? listed : nproc_list_check(text, listed, total, total, err);
 }
 
@@ -211,7 +211,7 @@ static int resolve_nodes(struct nnodes *nodes, const struct options *options,
     return rc < 0 ? rc : check_list(options, (int)total, err);
 }
 
-/* Every host's node would be at the end of its own standard input. */
+/* --stdin cannot work: each host's node has an empty standard input of its own. */
 static int check_input(const struct options *options, struct ctrun_error *err)
 {
     const char *text = option_text(options, OPTION_STDIN);
@@ -224,7 +224,7 @@ static int check_input(const struct options *options, struct ctrun_error *err)
                    text);
 }
 
-/* The rendezvous would have to move from where --hosts has opened it into the nodes. */
+/* --ha cannot work: a process of --hosts serves the rendezvous, and no node does. */
 static int check_ha(const struct options *options, struct ctrun_error *err)
 {
     const char *text = option_text(options, OPTION_HA);
@@ -248,7 +248,7 @@ int ssh_run(const struct options *options, char **argv,
 
     if (rc == 0)
         rc = check_ha(options, err);
-    (void)prctl(PR_SET_DUMPABLE, 0); /* the token is in each message to a host */
+    (void)prctl(PR_SET_DUMPABLE, 0); /* the messages to hosts hold the token */
     if (rc == 0)
         rc = fill_job(&job, options, argv, token, err);
     if (rc == 0)

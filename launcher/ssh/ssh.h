@@ -5,16 +5,17 @@
  *        └── ctrun, if this machine          └── ctrun, the host's node, with its agent
  *            is one of the hosts
  *
- * Every host's node is an ordinary ctrun with the command line that was typed; the rank, the
- * place to meet, which the first host serves, and a token are given to it. */
+ * Every host's node is an ordinary ctrun with the command line that was typed. It gets its rank, a
+ * token, and the address of the rendezvous, which the first host serves. */
 #pragma once
 
 #include "launcher/options/option.h"
 #include "worker_sdk/wire/auth.h"
 
-/* True when the command line names hosts and this is not one of their nodes already. */
+/* True when the command line names hosts and this process is not the node of such a host. */
 bool ssh_is_wanted(const struct options *options);
-/* Runs it all; argv as typed. The exit code, or CTRUN_E_*: then nothing was started. */
+/* Runs the whole --hosts run; argv as typed. The exit code, or CTRUN_E_*: then nothing was
+ * started. */
 int ssh_run(const struct options *options, char **argv,
             const struct ct_auth_token *token, struct ctrun_error *err);
 /* For --dry-run and --print-config: this process becomes the first node of such a run. 0, or

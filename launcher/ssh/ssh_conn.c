@@ -15,19 +15,19 @@
 #include "worker_sdk/wire/contract.h"
 
 enum {
-    NOISE_MAX_BYTES = 64 * 1024, /* of a login shell, before the greeting */
+    NOISE_MAX_BYTES = 64 * 1024, /* output of a login shell before the greeting */
     READ_BYTES = 64 * 1024,
     FROM_MAX_BYTES = 4 * READ_BYTES,
     TO_HIGH_BYTES = 1 << 20,
     TO_LOW_BYTES = 256 * 1024,
     TO_MAX_BYTES = SSH_JOB_MAX_BYTES + 2 * TO_HIGH_BYTES,
-    LINGER_MS = 5000, /* an ssh that has nothing more to say may take so long to end */
+    LINGER_MS = 5000, /* limit for ssh to end after its input was closed */
     WORDS_MAX = 24,
 };
 
 /* ---- Words ------------------------------------------------------------------------------- */
 
-/* What the login shell over there gets; every shell knows exec and these quotes. */
+/* The command for the remote login shell; every shell knows exec and these quotes. */
 static char *remote_command(const struct ssh_job *job)
 {
     char *path = shell_words_quote(job->program);
@@ -40,7 +40,8 @@ static char *remote_command(const struct ssh_job *job)
     return command;
 }
 
-/* Kept for the sentence about a failure: the last line that is not blank. */
+/* Keeps the last line for an error message. Ignores blank lines and lines that begin with a
+ * blank, which continue another line. */
 static void keep_last(struct ssh_conn *conn, const char *text, size_t length)
 {
     while (length > 0) {
@@ -62,8 +63,8 @@ static void keep_last(struct ssh_conn *conn, const char *text, size_t length)
 
 /* ---- Ends -------------------------------------------------------------------------------- */
 
-/* The first reason counts. Nothing is freed and nobody is told here: the killed ssh
- * is reaped like any other, and on_over() comes from there, once. */
+/* Kills ssh and keeps the first reason. Frees nothing and does not call on_over(): ssh_conn_reap()
+ * calls it, once, when it has reaped the killed ssh. */
 static void give_up(struct ssh_conn *conn, int code, const char *why)
 {
     if (!*conn->why) {
@@ -100,7 +101,7 @@ static void check_room(struct ssh_conn *conn)
     }
 }
 
-/* The other side sees our end and ends everything it has. */
+/* Closes ssh's input. The relay on the other side sees end-of-file and kills everything there. */
 static void hang_up(struct ssh_conn *conn)
 {
     loop_watch_close(conn->input);
@@ -173,7 +174,7 @@ static int send_job(struct ssh_conn *conn)
 
 /* ---- From the other side ----------------------------------------------------------------- */
 
-/* Drops what stands before the greeting, and the greeting. False: it is not there yet. */
+/* Drops the greeting and all output before it. False: the greeting has not arrived yet. */
 static bool on_greeting(struct ssh_conn *conn)
 {
     static const char greeting[] = SSH_GREETING;
@@ -229,7 +230,7 @@ static void on_bytes(struct ssh_conn *conn)
     }
 }
 
-/* Reads once; 0 at the end, -EAGAIN, else > 0. */
+/* Reads once: > 0, 0 at end-of-file, or -EAGAIN. */
 static ssize_t read_out(struct ssh_conn *conn)
 {
     uint8_t *at;
@@ -286,7 +287,7 @@ void ssh_conn_pause(struct ssh_conn *conn, bool is_paused)
 
 /* ---- The end ----------------------------------------------------------------------------- */
 
-/* One line for people: ssh's own words are the best there are. */
+/* Sets `why` to one line for people, with ssh's own last line, the best explanation there is. */
 static void explain(struct ssh_conn *conn, int status)
 {
     const char *last = *conn->last ? conn->last : "it printed nothing";
@@ -316,7 +317,8 @@ void ssh_conn_reap(struct ssh_conn *conn)
     if (conn->pid <= 0 || waitpid(conn->pid, &status, WNOHANG) != conn->pid)
         return;
     conn->pid = 0;
-    /* A master connection that ssh left behind may hold the pipes open: read what is there. */
+    /* A master connection that ssh left behind may keep the pipes open, so there may be no
+     * end-of-file: read only what has arrived. */
     while (read_err(conn) > 0)
         ;
     while (!*conn->why && read_out(conn) > 0)
@@ -349,7 +351,7 @@ struct call {
     char limit[40];
 };
 
-/* A command of the user's is read by sh, as git does with its own: options and quotes work. */
+/* The user's own ssh command is run by sh, as git runs GIT_SSH_COMMAND: options and quotes work. */
 static int call_init(struct call *call, const struct ssh_job *job, const char *host)
 {
     const size_t size = strlen(job->ssh) + 16;
@@ -392,7 +394,7 @@ static pid_t start_ssh(const struct ssh_job *job, uint32_t first,
                        struct ssh_spawn *spawn, struct ctrun_error *err)
 {
     struct call call;
-    union { /* as execv() has it: nobody writes to them */
+    union { /* execv()'s type; the words are not written */
         const char **in;
         char *const *out;
     } words = {.in = call.words};

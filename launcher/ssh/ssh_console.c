@@ -13,7 +13,7 @@
 
 enum {
     HIGH_BYTES = 128 * 1024,
-    QUEUE_MAX_BYTES = 64 << 20, /* short lines grow much by their host's name */
+    QUEUE_MAX_BYTES = 64 << 20, /* host names make short lines much longer */
     FLUSH_MS = 10000,
     LINE_MAX_BYTES = 4096,
 };
@@ -68,7 +68,7 @@ static void push(struct ssh_console *console, struct side *side)
 
 /* ---- Showing ----------------------------------------------------------------------------- */
 
-/* Every whole line, and every state of a progress bar, with its host in front. */
+/* Prints every line, and every state of a progress bar, with its host in front. */
 static void show_lines(struct ssh_console *console, struct side *side, const char *host,
                        const char *text, size_t length)
 {
@@ -119,7 +119,7 @@ void ssh_console_print(struct ssh_console *console, enum messages_level level,
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    ct_make_plain(text, true); /* it quotes what hosts and their ssh have said */
+    ct_make_plain(text, true); /* it may quote remote output */
     messages_stamp(stamp);
     (void)ct_buf_printf(&err->source.queue, "%sctrun: %s\n", stamp, text);
     push(console, err);

@@ -69,7 +69,7 @@ static char *take_text(struct ct_reader *in)
         return NULL;
     }
     copy = ct_strndup((const char *)text, length);
-    in->bad |= !copy; /* out of memory: nothing of it is used either way */
+    in->bad |= !copy; /* out of memory: reject the job as a whole */
     return copy;
 }
 
@@ -78,7 +78,7 @@ static char **take_list(struct ct_reader *in)
     const uint32_t count = ct_read_u32(in);
     char **list;
 
-    /* Each text has four bytes of length: what is left bounds what may be allocated. */
+    /* Each text has a length of four bytes, so the bytes left limit what is allocated here. */
     if (in->bad || count > SSH_WORDS_MAX || count > in->left / 4 ||
         !(list = ct_zalloc_array((size_t)count + 1, sizeof *list))) {
         in->bad = true;

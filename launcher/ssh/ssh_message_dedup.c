@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every node of a run tells the first cause, a restart, its end. Of equal words only the first
- * are shown: those of the host that says them first, or once more than any other. */
+/* Every node of a run prints the first cause, a restart and its end. Of equal messages only one is
+ * shown: the first one; and again when a host sends it once more than it was shown. */
 
 #include "launcher/ssh/ssh_console.h"
 #include "worker_sdk/base/alloc.h"
@@ -8,13 +8,13 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    LINES_MAX = 64 /* different messages that are remembered; then the oldest goes */
+    LINES_MAX = 64 /* remembered messages; a new one replaces the oldest */
 };
 
 struct message {
     uint64_t hash;
     uint32_t shown;
-    uint16_t *counts; /* by host */
+    uint16_t *counts; /* how often each host has sent it */
 };
 
 struct ssh_message_dedup {
@@ -63,7 +63,7 @@ bool ssh_message_dedup_is_new(struct ssh_message_dedup *dedup, uint32_t place,
             .counts = ct_zalloc_array(dedup->hosts, sizeof *found->counts)};
     }
     if (!found->counts)
-        return true; /* out of memory: better twice than never */
+        return true; /* out of memory: print it */
     if (found->counts[place] < UINT16_MAX)
         found->counts[place]++;
     if (found->counts[place] <= found->shown)

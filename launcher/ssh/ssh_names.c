@@ -15,13 +15,14 @@ enum {
     FILE_MAX_BYTES = HOSTLIST_BYTES_MAX
 };
 
-/* What a program needs to be found and to behave there as here, and nothing that belongs to
- * this machine, this login or a batch system. */
+/* Variables with which a program is found and behaves on each host as on this machine. None of
+ * them belongs to this machine, this login or a batch system. */
 static const char usual[] =
     "PATH,LD_LIBRARY_PATH,LD_PRELOAD,PYTHON*,VIRTUAL_ENV,CONDA_*,PET_*,CTRUN_*,"
     "TORCH*,PYTORCH_*,NCCL_*,GLOO_*,CUDA_*,HIP_*,OMP_*,MKL_*,KMP_*,GOMP_*,OPENBLAS_*,"
     "HF_*,WANDB_*,LOGLEVEL,LANG,LC_*,TZ";
-/* Told apart per host, a secret that travels by itself, or (host_slot.c) for one run alone. */
+/* Never sent: they differ between hosts, are sent separately because they are secret, or
+ * (host_slot.c) belong to one run. */
 static const char never[] =
     "CTRUN_TOKEN,CTRUN_HOST_SLOT,CTRUN_AGENT_SOCKET,CTRUN_HOSTS*,"
     "CTRUN_CONFIG,CTRUN_STAGE,PET_NODE_RANK,PET_LOCAL_ADDR";
@@ -65,7 +66,7 @@ static int check_twice(const struct hostlist *list, struct ctrun_error *err)
     return rc;
 }
 
-/* The file as one list: comments out, ends of lines become commas. The caller frees. */
+/* The file as one list: without comments, with commas for ends of lines. The caller frees it. */
 static char *read_list(const char *path, struct ctrun_error *err)
 {
     char *text = ct_zalloc(FILE_MAX_BYTES + 1);

@@ -17,20 +17,19 @@
 #include "worker_sdk/wire/contract.h"
 
 enum {
-    READ_BYTES = 32 * 1024, /* a line that is longer is cut */
+    READ_BYTES = 32 * 1024, /* a longer line is split */
     STREAMS = 2,
 };
 
 struct stream {
     struct ssh_node *node;
     struct loop_watch *watch;
-    struct ct_buf rest; /* of a line that is not whole yet */
-    int number;         /* 1, 2 */
+    struct ct_buf rest; /* an incomplete line */
+    int number;         /* 1: stdout, 2: stderr */
 };
 
-/* The node's ctrun on this host: its two streams and its channel, from which messages are made.
- * Freed by ssh_node_close(), which kills what still runs; the exit code is reported by
- * ssh_node_reap(). */
+/* The node's ctrun on this host. Its two streams and its channel are turned into messages.
+ * ssh_node_close() frees it and kills what still runs; ssh_node_reap() reports the exit code. */
 struct ssh_node {
     struct ssh_node_options options;
     pid_t pid;
@@ -70,7 +69,7 @@ static void send_lines(struct stream *stream, bool is_all)
     } while (part > 0);
 }
 
-/* Reads once; <= 0: nothing more for now. */
+/* Reads once; <= 0: nothing to read now. */
 static ssize_t read_stream(struct stream *stream)
 {
     uint8_t *at;
@@ -91,12 +90,12 @@ static void on_stream(void *context, unsigned events)
     struct stream *stream = context;
 
     (void)events;
-    /* At its end it is only watched no more: ssh_node_close() closes it. */
+    /* At end-of-file only stop watching: ssh_node_close() closes the descriptor. */
     if (read_stream(stream) == 0)
         loop_watch_for(stream->watch, 0);
 }
 
-/* Workers wrote before the launcher spoke about them: theirs goes first. */
+/* Sends the workers' output first: they wrote it before the launcher's message about them. */
 static ssize_t read_channel(struct ssh_node *node)
 {
     char text[SSH_DATA_MAX_BYTES];
@@ -148,7 +147,7 @@ static int fill_env(struct ct_env *env, const struct ssh_job *job, uint32_t plac
             rc = name ? ct_env_set(env, name, equals + 1) : -ENOMEM;
         free(name);
     }
-    /* This host's place in a batch job is not its place in this run. */
+    /* Removes SLURM_STEP*: this host's place in a batch job is not its place in this run. */
     for (size_t i = 0; rc == 0 && i < env->count;)
         if (ct_starts_with(env->list[i], "SLURM_STEP")) {
             char name[128];
@@ -236,7 +235,7 @@ void ssh_node_reap(struct ssh_node *node)
 
     if (!node || node->pid <= 0 || waitpid(node->pid, &status, WNOHANG) != node->pid)
         return;
-    /* first: the number may be another process's from now on */
+    /* before callbacks: the pid may be reused now */
     node->pid = 0;
     while (read_channel(node) > 0)
         ;

@@ -18,9 +18,9 @@
 
 enum {
     READ_BYTES = 64 * 1024,
-    UP_HIGH_BYTES = 1 << 20, /* more waiting than this: the run's output is held back */
+    UP_HIGH_BYTES = 1 << 20, /* above this the run's output is paused */
     UP_LOW_BYTES = 256 * 1024,
-    UP_MAX_BYTES = 64 << 20, /* one turn of many connections may come on top */
+    UP_MAX_BYTES = 64 << 20, /* room for one turn of many connections, too */
 };
 
 struct relay {
@@ -30,7 +30,7 @@ struct relay {
     struct loop_watch *up;   /* standard output */
     struct ct_buf from;
     struct ct_buf to;
-    struct ct_buf pieces; /* of the job */
+    struct ct_buf pieces; /* received pieces of the job */
     struct ssh_job job;
     struct ssh_subtree *subtree;
     bool is_over;
@@ -100,7 +100,7 @@ static void on_over(void *context)
     flush(relay);
 }
 
-/* The hosts below us take what comes again. */
+/* The connections to the hosts below have room again. */
 static void on_room(void *context)
 {
     const struct relay *relay = context;
@@ -110,7 +110,7 @@ static void on_room(void *context)
 
 /* ---- Down -------------------------------------------------------------------------------- */
 
-/* Says that this host cannot take part; the rest of its subtree is called by whoever is above. */
+/* Reports that this host cannot take part; the process above then calls the rest of its subtree. */
 static void refuse(struct relay *relay, int code, const char *why)
 {
     const struct ssh_message message = {.kind = SSH_FAILED,
@@ -165,7 +165,7 @@ static int on_message(struct relay *relay, const struct ssh_message *message)
             begin(relay);
         return 0;
     }
-    /* those go up: from above they are a fault */
+    /* These kinds are only sent upwards. */
     if (message->kind >= SSH_READY)
         return -EPROTO;
     if (relay->subtree)
@@ -206,7 +206,7 @@ static void on_down(void *context, unsigned events)
     n = read(loop_watch_fd(relay->down), at, READ_BYTES);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n <= 0) { /* whoever started the run is gone, and so must we be */
+    if (n <= 0) { /* the process above is gone: end */
         leave(relay, CT_EXIT_SIGNAL + SIGHUP);
         return;
     }
@@ -219,7 +219,7 @@ static void on_down(void *context, unsigned events)
 
 /* ---- Life -------------------------------------------------------------------------------- */
 
-/* A signal to this process is none for the run: whoever sends one wants this host out of it. */
+/* Passes a signal on to this host and the hosts below only: the rest of the run does not get it. */
 static void on_signal(void *context, int signal, pid_t sender)
 {
     struct relay *relay = context;
@@ -275,7 +275,7 @@ static int relay_main(void *context)
 
     (void)context;
     (void)signal(SIGPIPE,
-                 SIG_IGN); /* a connection that ends is reported by its write */
+                 SIG_IGN); /* a closed connection is reported by write() itself */
     if (!relay || loop_create(&relay->loop) < 0) {
         messages_error(&(struct ctrun_error){
             -ENOMEM, "--hosts: no memory or descriptors for this host's part"});
@@ -297,7 +297,7 @@ int ssh_relay_run(void)
     struct ctrun_error err;
     int code;
 
-    (void)prctl(PR_SET_DUMPABLE, 0); /* it passes the token on */
+    (void)prctl(PR_SET_DUMPABLE, 0); /* this process holds the token */
     code = guard_run(relay_main, NULL, &err);
     if (code < 0)
         messages_error(&err);

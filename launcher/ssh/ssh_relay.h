@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `ctrun --relay`: what ssh starts on a host of a --hosts run. Reads its job from standard
- * input, looks after its part of the run, and ends with it; when standard input ends first,
- * everything here is killed at once. Returns the exit code. */
+ * input, runs its part of the run, and ends with it. When standard input ends before that, kills
+ * everything here at once. Returns the exit code. */
 #pragma once
 
 int ssh_relay_run(void);

@@ -37,12 +37,12 @@ struct root {
     enum root_state state;
     struct loop *loop;
     struct signals *signals;
-    struct loop_timer *deadline; /* for what has to end, or to answer */
+    struct loop_timer *deadline; /* for hosts that must end or answer */
     struct ssh_console *console;
     struct ssh_subtree *subtree;
     struct ssh_stage *stage; /* NULL: nothing is staged */
-    uint32_t server;         /* place of the host that serves */
-    bool has_started;        /* a round began somewhere */
+    uint32_t server;         /* place of the serving host */
+    bool has_started;        /* a round has begun on a host */
     bool is_ending;          /* the deadline runs */
     bool has_succeeded;
     bool is_over_budget; /* a host has succeeded, but for its --budget */
@@ -53,7 +53,7 @@ struct root {
     uint64_t last_signal_ms;
 };
 
-/* Of this process; the style comes last. */
+/* The exit code of this process for an error; exit_code() applies --exit-style. */
 static int status_of(int error)
 {
     return exit_status(&(struct exit_end){.error = error}, EXIT_STYLE_OWN);
@@ -83,7 +83,7 @@ static void end(struct root *root, int code)
     loop_stop(root->loop);
 }
 
-/* What is left must end by then. */
+/* All hosts that still run must end within limit_ms. */
 static void expect_end(struct root *root, uint64_t limit_ms)
 {
     root->is_ending = true;
@@ -127,7 +127,7 @@ static void begin(struct root *root)
     send_all(root, SSH_SERVE, first, 0, "");
 }
 
-/* All hosts of the run are there. */
+/* Called when all hosts of the run are READY. */
 static void gather(struct root *root)
 {
     if (!root->stage) {
@@ -142,7 +142,7 @@ static void on_stage_over(void *context)
 {
     struct root *root = context;
 
-    /* The last one to be waited for may be lost: that has been told, and ends the run. */
+    /* Staging may be over because the last awaited host was lost: on_lost() has handled that. */
     if (count(root, SSH_HOST_READY) >= root->options->min_nodes)
         begin(root);
 }
@@ -163,7 +163,8 @@ static void on_stage_notice(void *context, const char *text)
     ssh_console_print(root->console, MESSAGES_NEWS, "%s", text);
 }
 
-/* Everybody was called: there may be enough. */
+/* Ends the run if too few hosts are left; goes on when all hosts have answered and enough are
+ * READY. */
 static void check_called(struct root *root)
 {
     const uint32_t missing = count(root, SSH_HOST_CALLED);
@@ -208,7 +209,8 @@ static void on_serving(struct root *root, const struct ssh_message *message)
 
 /* ---- The run ----------------------------------------------------------------------------- */
 
-/* The others cannot continue without it, and may wait for it for long: nobody has told them. */
+/* Stops the other hosts if too few are left: before the first round they do not know that host
+ * `place` is missing, and would wait for it. */
 static void check_enough(struct root *root, uint32_t place, const char *what)
 {
     if (root->is_ending || count(root, SSH_HOST_READY) >= root->options->min_nodes ||
@@ -216,7 +218,7 @@ static void check_enough(struct root *root, uint32_t place, const char *what)
         return;
     expect_end(root, root->options->grace_ms + SLACK_MS);
     if (root->has_started)
-        return; /* the rendezvous knows */
+        return; /* the rendezvous handles the loss */
     ssh_console_print(root->console, MESSAGES_NEWS,
                       "%s %s before the run began: stopping the others",
                       host(root, place), what);
@@ -228,7 +230,7 @@ static void on_ended(struct root *root, const struct ssh_message *message)
     char what[64];
 
     if (message->code == 0) {
-        root->has_succeeded = true; /* the others are about to end as well */
+        root->has_succeeded = true; /* the other hosts end soon, too */
         if (!root->is_ending)
             expect_end(root, root->options->grace_ms + SLACK_MS);
         return;
@@ -257,8 +259,8 @@ static void on_lost(struct root *root, const struct ssh_message *message)
         root->code = CT_EXIT_RETRY;
 }
 
-/* Nodes leave one after the other, and those that are left see that: no news after a signal, but
- * errors and how long there is left. */
+/* After a signal only errors and the countdown are printed: nodes leave one by one, and the others
+ * would report each of them. */
 static bool is_news(const struct root *root, const struct ssh_message *message)
 {
     return root->signal == 0 || message->code == MESSAGES_ERROR ||
@@ -291,7 +293,7 @@ static void on_message(void *context, const struct ssh_message *message)
     case SSH_STAGE:
     case SSH_PIECE: break;
     }
-    /* LOST and FAILED, too: it stops waiting for that host. */
+    /* ssh_stage gets LOST and FAILED, too: it stops waiting for that host. */
     if (root->stage && root->state == ROOT_STAGING)
         ssh_stage_on_message(root->stage, message);
 }
@@ -321,7 +323,8 @@ static void on_full(void *context, bool is_full)
     ssh_subtree_pause(root->subtree, is_full);
 }
 
-/* Who has not ended in time. Their processes see the connection end and are killed there. */
+/* Names the hosts that have not ended in time. Their relays see the connection end and kill what
+ * runs there. */
 static void on_deadline(void *context)
 {
     struct root *root = context;
@@ -345,7 +348,8 @@ static void on_deadline(void *context)
 
 /* ---- Signals ----------------------------------------------------------------------------- */
 
-/* The guard and a scheduler that signals every process both deliver: one counts, as in the agent. */
+/* True for a second copy of a signal: the guard passes it on, and a scheduler may signal every
+ * process. Only one counts, as in the agent. */
 static bool is_copy(struct root *root, int signal)
 {
     const uint64_t now_ms = ct_now_ms();
@@ -465,7 +469,7 @@ static int open_all(struct root *root, struct ctrun_error *err)
     return root->options->stage->scan ? open_stage(root, err) : 0;
 }
 
-/* Hosts that ended badly are forgotten when the run has succeeded without them. */
+/* A failed host does not change the exit code if the run has succeeded without it. */
 static int exit_code(const struct root *root)
 {
     const int success = root->is_over_budget ? CT_EXIT_BUDGET : CT_EXIT_OK;
@@ -482,7 +486,7 @@ static int root_main(void *context)
     struct ctrun_error err;
     int code = CT_EXIT_FAILURE, rc;
 
-    (void)signal(SIGPIPE, SIG_IGN); /* its write reports a connection that ends */
+    (void)signal(SIGPIPE, SIG_IGN); /* write() reports a closed connection */
     if ((rc = loop_create(&root.loop)) < 0) {
         (void)ct_fail(&err, rc, "--hosts: loop: %s", strerror(-rc));
         messages_error(&err);
@@ -506,7 +510,7 @@ static int root_main(void *context)
 
 int ssh_root_run(const struct ssh_root_options *options, struct ctrun_error *err)
 {
-    union { /* guard_run() passes it through untouched */
+    union { /* guard_run() does not change it */
         const struct ssh_root_options *in;
         void *out;
     } context = {.in = options};

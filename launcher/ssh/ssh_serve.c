@@ -17,13 +17,13 @@ struct ssh_serve {
     struct ct_auth_token token;
 };
 
-/* An address of ours that others can use. */
+/* True for an address of this host that other hosts can use. */
 static bool is_useful(const struct ct_addr *addr)
 {
     return !ct_addr_is_loopback(addr) && ct_nic_is_mine(addr);
 }
 
-/* The address at which sshd was reached: "client port server port". */
+/* The address at which sshd was reached, from SSH_CONNECTION: "client port server port". */
 static bool find_by_ssh(struct ct_addr *out)
 {
     const char *rest = getenv("SSH_CONNECTION");
@@ -51,7 +51,7 @@ static bool find_by_name(struct ct_addr *out, const char *name)
     return false;
 }
 
-/* A machine without a network has its loopback interface, which is enough for itself. */
+/* The first address in the list; a machine without a network has its loopback address. */
 static void find_any(struct ct_addr *out)
 {
     struct ct_nic nics[CT_NICS_MAX];
@@ -63,7 +63,7 @@ static void find_any(struct ct_addr *out)
         (void)ct_addr_parse("127.0.0.1", 0, out);
 }
 
-/* --net decides where it is given. */
+/* The address that --net chooses. */
 static int find_in_net(struct ct_addr *out, const char *text, const char *host,
                        struct ctrun_error *err)
 {
@@ -84,7 +84,7 @@ static int choose_address(struct ct_addr *out, const struct ssh_job *job,
                           uint32_t place, const struct options *options,
                           struct ctrun_error *err)
 {
-    /* Whoever typed --hosts may have come here by ssh himself, from somewhere else. */
+    /* On the machine where --hosts was typed, SSH_CONNECTION is of the user's own login. */
     const bool is_called = ssh_job_count(job) < job->total;
     const char *net = option_text(options, OPTION_NET);
 
@@ -98,7 +98,7 @@ static int choose_address(struct ct_addr *out, const struct ssh_job *job,
 
 /* ---- The server -------------------------------------------------------------------------- */
 
-/* What the command line says about it, which is the same on all nodes. */
+/* Reads the rendezvous options of the command line, which is the same on all nodes. */
 static int read_options(struct options *out, const struct ssh_job *job,
                         struct ctrun_error *err)
 {

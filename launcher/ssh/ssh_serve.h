@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rendezvous of a --hosts run: a server on a port that the kernel chooses and that is held
- * from then on, on the first host that was reached, under an address that the others know. */
+/* The rendezvous of a --hosts run: a server on the first host that is READY. The kernel chooses the
+ * port, which stays open from then on; the address is one that other hosts can reach. */
 #pragma once
 
 #include <stddef.h>

@@ -12,11 +12,11 @@
 
 enum {
     CHANNEL_FD = 3,
-    CHANNEL_WAIT_S = 2, /* a sentence that nobody takes is worth no longer wait */
+    CHANNEL_WAIT_S = 2, /* limit for a message that is not read */
     ENDS = 8,
 };
 
-/* Both ends of everything: [2 * i] is the one that the child reads or writes as i. */
+/* Both ends of all pipes: [2 * i] is the child's end, its descriptor i; [2 * i + 1] is ours. */
 struct ends {
     int fds[ENDS];
 };
@@ -70,7 +70,7 @@ static int open_ends(struct ends *ends, const struct ssh_spawn *spawn)
     return spawn->has_channel ? open_channel(ends) : 0;
 }
 
-/* A process group of its own: Ctrl-C reaches this process alone, which passes it on. */
+/* The child gets its own process group: Ctrl-C reaches only this process, which passes it on. */
 static int set_attributes(posix_spawnattr_t *attributes)
 {
     sigset_t set;
@@ -90,7 +90,8 @@ static int set_attributes(posix_spawnattr_t *attributes)
     return 0;
 }
 
-/* A descriptor of ours may have a low number by chance; only those above stay untouched. */
+/* Moves our descriptors above CHANNEL_FD, so that dup2() to 0..CHANNEL_FD does not overwrite
+ * one. */
 static int lift(struct ends *ends)
 {
     for (int i = 0; i < ENDS; i++) {
@@ -140,8 +141,7 @@ static int take(struct ends *ends, int place)
     return fd;
 }
 
-/* The ends that are taken are the caller's; the child's, and after a failure all of them, are
- * closed here. */
+/* The caller owns our ends. The child's ends are closed here, and after a failure all of them. */
 pid_t ssh_spawn(struct ssh_spawn *spawn, struct ctrun_error *err)
 {
     struct ends ends;

@@ -12,7 +12,7 @@ struct ssh_spawn {
     char *const *argv;
     char *const *env;
     bool has_input;   /* false: /dev/null */
-    bool has_channel; /* descriptor 3: a socket that keeps records apart */
+    bool has_channel; /* descriptor 3: a SOCK_SEQPACKET socket */
     /* Ours, close-on-exec; -1 when not asked for. The caller closes them. */
     int input;
     int out;
@@ -20,6 +20,7 @@ struct ssh_spawn {
     int channel;
 };
 
-/* Starts it in a process group of its own, with default dispositions but for what was ignored
- * when we came. Its pid, or a negative errno; no descriptor is left open then. */
+/* Starts the child in a process group of its own, with an empty signal mask and the default
+ * action for SIGPIPE and SIGXFSZ; other ignored signals stay ignored. Its pid, or a negative
+ * errno; then no descriptor is left open. */
 pid_t ssh_spawn(struct ssh_spawn *spawn, struct ctrun_error *err);

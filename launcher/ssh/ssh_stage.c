@@ -17,7 +17,7 @@
 enum {
     STEP_MS = 20,
     WATCH_MS = 250,
-    PAUSE_MS = 2000, /* so long since we last looked: it was us who stood still */
+    PAUSE_MS = 2000, /* longer since the last check: this process was stopped */
     PROGRESS_MS = 3000,
     PIECE_BYTES = 32 * 1024,
     NAMES_BYTES = 400,
@@ -33,9 +33,9 @@ enum stage_state {
 };
 
 struct host {
-    bool has_asked; /* said all that it needs */
+    bool has_asked; /* all its NEEDs have arrived */
     bool is_staged;
-    uint64_t done; /* bytes, as it says */
+    uint64_t done; /* bytes that it reports */
     uint64_t received_ms;
 };
 
@@ -49,21 +49,21 @@ struct ssh_stage {
     struct host *hosts;
     struct ct_buf offer;
     struct stage_set needs; /* of all hosts */
-    uint64_t needed;        /* bytes of these */
+    uint64_t needed;        /* their bytes */
     /* Sending. */
     uint32_t chunk;
     uint32_t offset;
     const struct stage_entry *entry;
     int file;
-    uint64_t read; /* bytes of the needed ones */
-    uint64_t sent; /* bytes that went out, to however many */
+    uint64_t read; /* bytes read from needed chunks */
+    uint64_t sent; /* bytes sent, over all connections */
     uint8_t *data;
     /* Watching. */
     uint64_t begun_ms;
     uint64_t printed_ms;
     uint64_t moved_ms;
     uint64_t watched_ms;
-    uint64_t moved; /* the sum of everything that grows */
+    uint64_t moved; /* the last progress_of() */
 };
 
 static const struct stage_manifest *manifest_of(const struct ssh_stage *stage)
@@ -76,13 +76,13 @@ static uint32_t hosts_total(const struct ssh_stage *stage)
     return stage->options.job->total;
 }
 
-/* It is one of those that get everything. */
+/* True when the host is READY: it gets everything. */
 static bool is_there(const struct ssh_stage *stage, uint32_t place)
 {
     return ssh_subtree_state(stage->options.subtree, place) == SSH_HOST_READY;
 }
 
-/* Told once: what comes later, of this or of another host, finds OVER. */
+/* Reports the first error only: later errors find STAGE_OVER. */
 static void fail(struct ssh_stage *stage, const struct ctrun_error *err)
 {
     if (stage->state == STAGE_OVER)
@@ -130,7 +130,7 @@ static void report_end(struct ssh_stage *stage)
     stage->options.on_notice(stage->options.context, text);
 }
 
-/* Called after every message while ENDING, the loss of a host too: who is lost is waited for no
+/* Called after every message while ENDING, also after the loss of a host, which is not awaited any
  * more. */
 static void check_staged(struct ssh_stage *stage)
 {
@@ -199,7 +199,7 @@ static int send_piece(struct ssh_stage *stage, struct ctrun_error *err)
     return 0;
 }
 
-/* STEP_MS at a time: the loop has connections to read meanwhile. */
+/* Sends for STEP_MS at a time, so that the loop reads its connections in between. */
 static void send_more(struct ssh_stage *stage)
 {
     const uint64_t until_ms = ct_deadline_ms(STEP_MS);
@@ -241,8 +241,8 @@ static void check_asked(struct ssh_stage *stage)
     loop_timer_set(stage->step, 0);
 }
 
-/* The union of what hosts need: a chunk is read once, and the hosts between pass it on to who
- * needs it. */
+/* Collects the chunks that any host needs: each chunk is read once, and relays pass it on to the
+ * hosts that need it. */
 static void on_needs(struct ssh_stage *stage, const struct ssh_message *message)
 {
     struct host *host = &stage->hosts[message->host];
@@ -279,7 +279,7 @@ static void offer_more(struct ssh_stage *stage)
     if (stage->state != STAGE_ASKING)
         return;
     ct_buf_deinit(&stage->offer);
-    check_asked(stage); /* there may be nobody any more */
+    check_asked(stage); /* all hosts may be lost */
 }
 
 static void check_begin(struct ssh_stage *stage)
@@ -336,7 +336,7 @@ static void on_step(void *context)
 
 /* ---- Watching ---------------------------------------------------------------------------- */
 
-/* Those that have not everything; of these only who is silent, when somebody is. */
+/* Lists the hosts that are not STAGED and have sent nothing since `silent_since_ms`. */
 static void list_late(const struct ssh_stage *stage, uint64_t silent_since_ms,
                       char *list, size_t size)
 {
@@ -348,7 +348,7 @@ static void list_late(const struct ssh_stage *stage, uint64_t silent_since_ms,
                                  ssh_job_host(stage->options.job, i));
 }
 
-/* Not a measure: a number that differs when anything has moved. */
+/* Only used to detect progress: the number changes whenever there is any. */
 static uint64_t progress_of(const struct ssh_stage *stage)
 {
     uint64_t sum = stage->read + stage->state + ct_buf_length(&stage->offer);
@@ -366,7 +366,7 @@ static void check_late(struct ssh_stage *stage, uint64_t now_ms)
     char names[NAMES_BYTES];
     struct ctrun_error err;
 
-    /* A stopped terminal, a source that hangs: what hosts have said waits to be read. */
+    /* This process was blocked (stopped, or a source hung): messages of hosts may wait unread. */
     if (now_ms - stage->watched_ms > PAUSE_MS) {
         stage->moved_ms = now_ms;
         for (uint32_t i = 0; i < hosts_total(stage); i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What --stage and its like say. */
+/* Reads --stage and the options that belong to it. */
 #include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -10,8 +10,8 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
-/* The staged path of PROGRAM, as it is named, else by what the name leads to; -ENOENT: it has
- * none. Only a name that is one of a file here: not of a module, or to be looked up in PATH. */
+/* The staged path of PROGRAM, by its name or else by the file that a link of that name points to;
+ * -ENOENT: not staged. Only for the name of a file: no module, and no name to look up in PATH. */
 static int find_program(char *dst, size_t size, const struct stage_manifest *manifest,
                         const struct options *options, const char *cwd)
 {
@@ -30,7 +30,7 @@ static int find_program(char *dst, size_t size, const struct stage_manifest *man
     return realpath(path, real) ? stage_map_path(dst, size, manifest, real) : -1;
 }
 
-/* PROGRAM and its arguments are the end of every host's command line. */
+/* Notes where PROGRAM is in argv: every host's command line ends with PROGRAM and its arguments. */
 static int note_program(struct stage_manifest *manifest, const struct options *options,
                         char *const *argv, const char *cwd)
 {

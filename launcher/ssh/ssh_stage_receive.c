@@ -18,7 +18,7 @@ enum {
 };
 
 enum receive_state {
-    RECEIVE_OFFERED, /* the manifest is coming */
+    RECEIVE_OFFERED, /* receiving the manifest */
     RECEIVE_CHECKING,
     RECEIVE_TAKING,
     RECEIVE_WHOLE,
@@ -33,7 +33,7 @@ struct ssh_stage_receive {
     struct stage_store *store;
     struct loop_timer *step;
     struct loop_timer *news;
-    char *program; /* its copy; NULL: it has none */
+    char *program; /* the copy of PROGRAM; NULL: none */
 };
 
 static void send_up(struct ssh_stage_receive *receive, enum ssh_kind kind, int code,
@@ -135,7 +135,8 @@ static void on_step(void *context)
     }
 }
 
-/* The user's choice, what he has set for all hosts, what this host has. */
+/* The base folder: --stage-dir, else TMPDIR as sent to all hosts, else this host's TMPDIR, else
+ * /tmp. */
 static const char *base_of(const struct ssh_stage_receive *receive)
 {
     const char *base = receive->manifest.dir;

@@ -14,8 +14,8 @@
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
 
-/* The hosts below this process, and perhaps this one. Each host's state only goes forward and
- * ends in a final one; the subtree is over when all have, and every connection is closed. */
+/* The hosts below this process, and perhaps this host. Each host's state only goes forward. The
+ * subtree is over when all hosts are in a final state and every connection is closed. */
 struct ssh_subtree {
     struct ssh_subtree_options options;
     struct ssh_conn_options conn;
@@ -85,22 +85,21 @@ static struct ssh_conn *find_conn(const struct ssh_subtree *subtree, uint32_t pl
     return NULL;
 }
 
-/* What a host of a connection needs has to go through that connection. Malformed, or out of memory: the
- * host gets nothing, and whoever waits for it says so. */
+/* Notes which chunks must be sent through the host's connection. If the message is malformed or
+ * memory is short, the host gets no chunks, and the root reports a timeout. */
 static void note_needs(struct ssh_subtree *subtree, const struct ssh_message *message)
 {
     struct ssh_conn *conn = find_conn(subtree, message->host);
 
     if (!conn)
-        return; /* this host: it tells what it needs for those above */
+        return; /* this host: the message is for the root */
     if (conn->needs.size == 0 && stage_set_init(&conn->needs, STAGE_CHUNKS_MAX) < 0)
         return;
     (void)stage_set_decode(&conn->needs, message->data, message->length);
 }
 
-/* Everything that is told about a host of this part passes here.
- * message->host is one of ours: ssh_conn checks what comes from a connection before it passes it
- * on. */
+/* Handles every message about a host of this part. message->host is valid: ssh_conn has checked
+ * the messages of its connection. */
 static void on_message(void *context, const struct ssh_message *message)
 {
     struct ssh_subtree *subtree = context;
@@ -156,10 +155,10 @@ static void on_conn_over(void *context, struct ssh_conn *conn, int code,
     const uint32_t first = conn->first;
     const uint32_t count = conn->count;
 
-    subtree->is_starting = true; /* it is not over before the rest was called */
+    subtree->is_starting = true; /* not over before the rest is called */
     if (conn->is_open) {
         for (uint32_t i = first; i < first + count; i++)
-            report(subtree, SSH_LOST, i, code, why); /* but for those that have ended */
+            report(subtree, SSH_LOST, i, code, why); /* ignored for ended hosts */
         ssh_conn_close(conn);
     } else {
         report(subtree, SSH_FAILED, first, code, why);
@@ -168,7 +167,7 @@ static void on_conn_over(void *context, struct ssh_conn *conn, int code,
     }
     subtree->is_starting = false;
     subtree->options.on_room(
-        subtree->options.context); /* it may have been the full one */
+        subtree->options.context); /* this connection may have been full */
     check_over(subtree);
 }
 
@@ -275,7 +274,7 @@ static void on_own_message(struct ssh_subtree *subtree,
         on_stage(subtree, message);
 }
 
-/* Does anybody in that connection need it? */
+/* True when a host behind that connection needs the message. */
 static bool is_wanted(const struct ssh_conn *conn, const struct ssh_message *message)
 {
     struct stage_piece piece;

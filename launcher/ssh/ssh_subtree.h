@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of a --hosts run that one process looks after: perhaps this host, and the rest of
- * the list through ssh, at most `fanout` connections at first, each to the first host of an
- * equal piece, which continues in the same way. When such a host cannot be reached, the rest of
- * its piece is called from here.
+/* The part of a --hosts run that one process starts: perhaps this host, and the other hosts of its
+ * list through ssh. It opens at most `fanout` connections at first, each to the first host of an
+ * equal part of the list, which does the same with its part. If such a host cannot be reached, the
+ * rest of its part is called from here.
  *
  * Every host:  CALLED ──> READY ──GO──> RUNNING ──> ENDED
  *                └─> FAILED  └───────────┴─> LOST
@@ -18,7 +18,7 @@
 
 enum ssh_host_state {
     SSH_HOST_CALLED,
-    SSH_HOST_READY, /* GO or not */
+    SSH_HOST_READY, /* before and after GO */
     SSH_HOST_FAILED,
     SSH_HOST_ENDED,
     SSH_HOST_LOST,
@@ -28,11 +28,11 @@ struct ssh_subtree;
 
 struct ssh_subtree_options {
     struct loop *loop;
-    const struct ssh_job *job; /* kept */
+    const struct ssh_job *job; /* borrowed */
     uint32_t here; /* place of this machine; SSH_NOWHERE: all hosts are called */
     void *context;
     void (*on_message)(void *context, const struct ssh_message *message);
-    /* No connection is full any more; see ssh_subtree_is_full(). */
+    /* A connection has room again or is closed; see ssh_subtree_is_full(). */
     void (*on_room)(void *context);
     /* All hosts are in a final state and all connections are closed. */
     void (*on_over)(void *context);
@@ -41,18 +41,19 @@ struct ssh_subtree_options {
 /* 0 or a negative errno. */
 int ssh_subtree_create(struct ssh_subtree **out,
                        const struct ssh_subtree_options *options);
-/* READY for this host, and the calls. on_over() may come at once. */
+/* Reports READY for this host, and calls the other hosts. May call on_over(). */
 void ssh_subtree_start(struct ssh_subtree *subtree);
-/* SERVE, GO, SIGNAL or STAGE, for this host and all others; PIECE, for those who need it. Returns
- * the number of connections that it went to. */
+/* Sends SERVE, GO, SIGNAL or STAGE to this host and all others; PIECE to the hosts that need it.
+ * Returns the number of connections that the message was sent to. */
 uint32_t ssh_subtree_send(struct ssh_subtree *subtree,
                           const struct ssh_message *message);
-/* True when a connection takes nothing for now: PIECEs and STAGEs should wait. */
+/* True when a connection is full: PIECEs and STAGEs should wait. */
 bool ssh_subtree_is_full(const struct ssh_subtree *subtree);
 void ssh_subtree_pause(struct ssh_subtree *subtree, bool is_paused);
 /* To be called after a SIGCHLD. */
 void ssh_subtree_reap(struct ssh_subtree *subtree);
 enum ssh_host_state ssh_subtree_state(const struct ssh_subtree *subtree,
                                       uint32_t place);
-/* Kills what is left here; what is elsewhere sees the connections end. NULL is fine. */
+/* Kills what still runs here and closes the connections; then other hosts kill what runs there.
+ * NULL is fine. */
 void ssh_subtree_destroy(struct ssh_subtree *subtree);
