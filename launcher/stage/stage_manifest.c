@@ -8,7 +8,7 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    MODE_MASK = 0777, /* neither set-user-ID nor its like: who copies a file owns it */
+    MODE_MASK = 0777, /* no set-user-ID: the copy has another owner */
     LAYOUT = 1,
     LINK_MAX_BYTES = 4095,
     TEXT_MAX_BYTES = 4096,
@@ -51,8 +51,8 @@ int stage_path_compare(const char *a, const char *b)
     return rank_of(*a) - rank_of(*b);
 }
 
-/* What is above `path` is the entry before it, or is above that one too: by induction over the
- * entries before it is a folder of this manifest. */
+/* True when the parent of `path` is a folder of this manifest: it is the last entry, or is also
+ * above the last entry, whose parents are folders of this manifest (by induction). */
 static bool has_folder(const struct stage_manifest *manifest, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -115,7 +115,7 @@ static int check_entry(const struct stage_manifest *manifest,
 
 static int add_sums(struct stage_manifest *manifest, uint32_t count)
 {
-    union { /* grow() needs no type */
+    union { /* grow() takes void ** */
         uint8_t (**sums)[CT_DIGEST_BYTES];
         void **list;
     } view = {.sums = &manifest->sums};
@@ -298,7 +298,7 @@ static void take_text(struct ct_reader *in, char *text)
     ct_read_name(in, text, TEXT_MAX_BYTES);
 }
 
-/* One that is kept, absolute when it is not empty. */
+/* Reads a text into a new string; with is_absolute it must be empty or an absolute path. */
 static char *take_owned(struct ct_reader *in, bool is_absolute, char *text)
 {
     take_text(in, text);
@@ -370,7 +370,7 @@ static int take_entry(struct stage_manifest *out, struct ct_reader *in, char *pa
         take_text(in, target);
     if (in->bad)
         return -EBADMSG;
-    /* Its sums have to be there before room is made for them. */
+    /* Checks that the sums are in the message before memory is allocated for them. */
     chunks = entry.size / STAGE_CHUNK_BYTES + (entry.size % STAGE_CHUNK_BYTES != 0);
     if (chunks > in->left / CT_DIGEST_BYTES)
         return -EBADMSG;
@@ -416,7 +416,7 @@ const struct stage_entry *stage_manifest_file(const struct stage_manifest *manif
     uint32_t low = 0;
     uint32_t high = manifest->count;
 
-    /* The last entry that begins at or before it; those without chunks come before. */
+    /* Finds the last entry with first_chunk <= chunk; entries without chunks come before it. */
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
 

@@ -46,7 +46,7 @@ int stage_map_normalise(char *dst, size_t size, const char *cwd, const char *pat
     return rc < 0 || *dst ? rc : ct_copy(dst, size, "/");
 }
 
-/* What of `path` lies below `base`: "" for itself, "/..."; NULL: nothing. */
+/* The part of `path` after `base`: "" when equal, or "/..."; NULL: not below `base`. */
 static const char *below(const char *path, const char *base)
 {
     const size_t length = strlen(base);
@@ -86,7 +86,7 @@ static int map_part(struct ct_buf *out, const struct stage_manifest *manifest,
     return ct_buf_append(out, part, strlen(part));
 }
 
-/* Of a list with ':', which a single path is too. */
+/* Maps each part of a list with ':'; a single path is such a list, too. */
 static int map_list(struct ct_env *env, const char *name,
                     const struct stage_manifest *manifest, const char *dir)
 {
@@ -102,7 +102,7 @@ static int map_list(struct ct_env *env, const char *name,
         char text[PATH_MAX];
 
         if (length >= sizeof text)
-            rc = ct_buf_append(&out, part, length); /* no path that could be staged */
+            rc = ct_buf_append(&out, part, length); /* too long to be a staged path */
         else if (ct_format(text, sizeof text, "%.*s", (int)length, part) >= 0)
             rc = map_part(&out, manifest, dir, text);
         if (rc >= 0 && rest)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Some bytes of a chunk on their way: u32 chunk, u32 where in it, the bytes. Pure. */
+/* Some bytes of a chunk as a message: u32 chunk, u32 offset in the chunk, the bytes. Pure. */
 #pragma once
 
 #include <stddef.h>
@@ -16,7 +16,7 @@ struct stage_piece {
     size_t length;
 };
 
-/* Writes what stands in front of the bytes. */
+/* Writes the header: chunk and offset. */
 void stage_piece_put_head(uint8_t head[STAGE_PIECE_HEAD_BYTES], uint32_t chunk,
                           uint32_t offset);
 /* 0, -EBADMSG: too short, or without bytes. */

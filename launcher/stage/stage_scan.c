@@ -28,18 +28,18 @@ struct level {
     uint32_t count;
     uint32_t capacity;
     uint32_t next;
-    size_t length; /* of its path */
+    size_t length; /* of the folder's path */
 };
 
-/* One walk over all sources, a few milliseconds at a time on the loop: all of its state is here
- * between two steps. */
+/* A walk over all sources, which runs on the loop for a few milliseconds at a time. This is its
+ * whole state between two steps. */
 struct stage_scan {
     struct stage_manifest *manifest;
-    uint32_t source; /* the next one */
+    uint32_t source; /* the next source */
     int depth;
     struct level levels[DEPTH_MAX];
     char path[STAGE_PATH_MAX + STAGE_NAME_MAX + 2]; /* staged */
-    /* A file whose sums are taken. */
+    /* The file whose checksums are being computed. */
     int file;
     uint32_t entry;
     uint64_t offset;
@@ -59,7 +59,7 @@ static int add_source(struct stage_manifest *manifest, const char *path,
                       const char *cwd, struct ctrun_error *err)
 {
     char typed[PATH_MAX];
-    char whole[PATH_MAX]; /* with its "..", which mean something else behind a link */
+    char whole[PATH_MAX]; /* with "..": after a link it means another folder */
     char real[PATH_MAX];
 
     if (stage_map_normalise(typed, sizeof typed, cwd, path) < 0 ||
@@ -86,8 +86,8 @@ static int compare_sources(const void *a, const void *b)
                   ((const struct stage_source *)b)->name);
 }
 
-/* Of the sources alone and not of what is in them: so the next run with the same sources finds
- * the copies of the last one. */
+/* Makes the key from the paths of the sources and not from their content, so that the next run
+ * with the same sources finds the copies of the last run. */
 static void make_key(struct stage_manifest *manifest)
 {
     uint8_t sum[CT_DIGEST_BYTES];
@@ -196,7 +196,7 @@ static int add_name(void *context, int folder, const char *name)
 
     (void)folder;
     stage_text_folder(copies, getuid());
-    /* our own copies, when what is staged lies beside them */
+    /* leaves out our own copies, if they are in a source */
     if (strcmp(name, copies) == 0)
         return 0;
     if (level->count == NAMES_MAX)
@@ -235,7 +235,7 @@ static int list_names(struct level *level)
     return rc;
 }
 
-/* `fd` is the folder of scan->path; taken. */
+/* Enters the folder scan->path; takes ownership of its descriptor `fd`. */
 static int enter(struct stage_scan *scan, int fd, struct ctrun_error *err)
 {
     struct level *level = &scan->levels[scan->depth];
@@ -281,7 +281,7 @@ static int add_link(struct stage_scan *scan, int dir, const char *name,
     return explain_add(scan, stage_manifest_add(scan->manifest, entry), err);
 }
 
-/* Of scan->path, which is `name` in `dir`. */
+/* Adds the file or folder scan->path, which is `name` in `dir`. */
 static int add_opened(struct stage_scan *scan, int dir, const char *name,
                       struct stage_entry *entry, struct ctrun_error *err)
 {
@@ -290,8 +290,8 @@ static int add_opened(struct stage_scan *scan, int dir, const char *name,
     int fd;
     int rc;
 
-    /* Opened and then looked at: what fstat() says is of the file that is read. O_NONBLOCK for a
-     * FIFO that took its name. */
+    /* Opened before fstat(), so that fstat() is of the file that is read. O_NONBLOCK: a FIFO may
+     * have replaced the file. */
     fd = openat(dir, name,
                 O_RDONLY | O_CLOEXEC | O_NOFOLLOW |
                     (is_file ? O_NONBLOCK : O_DIRECTORY));

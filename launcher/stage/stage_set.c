@@ -57,7 +57,7 @@ void stage_set_remove(struct stage_set *set, uint32_t chunk)
 uint32_t stage_set_next(const struct stage_set *set, uint32_t from)
 {
     while (from < set->size && !stage_set_has(set, from)) {
-        /* Whole words without any are passed at once. */
+        /* Skips words without a chunk. */
         if (from % WORD_BITS == 0 && set->bits[from / WORD_BITS] == 0)
             from = set->size - from > WORD_BITS ? from + WORD_BITS : set->size;
         else
@@ -89,7 +89,7 @@ int stage_set_decode(struct stage_set *set, const void *data, size_t length)
 {
     struct ct_reader in;
     uint32_t end =
-        0; /* one run after the other, as they are written: no work is done twice */
+        0; /* runs must be in ascending order, as they are written: no chunk twice */
 
     ct_reader_init(&in, data, length);
     while (in.left > 0 && !in.bad) {

@@ -32,8 +32,8 @@ static bool is_unique_name(const char *found, const char *name)
            strlen(found + length + 1) == strlen(UNIQUE_SUFFIX);
 }
 
-/* Somebody else has the name: one with a suffix that is ours already, else a new one. The names
- * are his to choose, too, so each one is looked at as the first. -1: there is none. */
+/* Another user has the name: opens a folder of ours with a suffix, else makes a new one. Another
+ * user may make such names, too, so each folder gets the same checks as the first. -1: none. */
 static int open_unique(struct stage_slot *slot, const char *base, const char *name)
 {
     DIR *list = opendir(base);
@@ -68,7 +68,7 @@ int stage_slot_open(struct stage_slot *slot, const char *base, struct ctrun_erro
                        base);
     slot->base = ctl_dir_open(slot->folder, true, err);
     if (slot->base < 0 && (slot->base = open_unique(slot, base, name)) < 0) {
-        if (err) /* the same sentence, as ours */
+        if (err) /* keeps the text, changes the code */
             err->code = CTRUN_E_STAGE;
         return CTRUN_E_STAGE;
     }
@@ -80,7 +80,7 @@ int stage_slot_open(struct stage_slot *slot, const char *base, struct ctrun_erro
 static void leave(struct stage_slot *slot)
 {
     if (slot->top >= 0)
-        close(slot->top); /* and its lock */
+        close(slot->top); /* releases the lock, too */
     if (slot->parts >= 0)
         close(slot->parts);
     slot->top = slot->parts = -1;
@@ -93,7 +93,8 @@ static int open_folder(struct stage_slot *slot, const char *name)
     return openat(slot->base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* It may have been removed between open and lock: then it is not the one of that name. */
+/* False when the slot was removed between open and lock: then the name means another folder or
+ * none. */
 static bool is_there(const struct stage_slot *slot)
 {
     struct stat mine;
@@ -104,7 +105,7 @@ static bool is_there(const struct stage_slot *slot)
            mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
 }
 
-/* 1: ours; 0: it belongs to somebody who writes. */
+/* 1: locked, to write (parts >= 0) or shared; 0: another run writes to it or has removed it. */
 static int try_slot(struct stage_slot *slot, struct ctrun_error *err)
 {
     char parts[80];
@@ -152,11 +153,11 @@ int stage_slot_settle(struct stage_slot *slot, struct ctrun_error *err)
     char parts[80];
 
     if (slot->parts < 0)
-        return 0; /* shared already */
+        return 0; /* has the shared lock already */
     (void)ct_format(parts, sizeof parts, "%s" PARTS_SUFFIX, slot->name);
     close(slot->parts);
     slot->parts = -1;
-    (void)stage_tree_remove(slot->base, parts); /* what is left costs room only */
+    (void)stage_tree_remove(slot->base, parts); /* a failure only costs disk space */
     if (flock(slot->top, LOCK_SH | LOCK_NB) < 0)
         return fail(slot, slot->name, err);
     return 0;

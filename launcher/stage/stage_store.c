@@ -24,10 +24,6 @@ uint64_t stage_store_done(const struct stage_store *store)
     return store->done;
 }
 
-/* ---- Meta data --------------------------------------------------------------------------- */
-
-/* ---- Places ------------------------------------------------------------------------------ */
-
 /* ---- Taking ------------------------------------------------------------------------------ */
 
 static void end_file(struct stage_store *store)
@@ -65,7 +61,7 @@ static int write_all(int fd, const uint8_t *data, size_t length, uint64_t offset
     return 0;
 }
 
-/* All bytes of store->chunk are there. */
+/* Called when all bytes of store->chunk are written. */
 static int end_chunk(struct stage_store *store, const struct stage_entry *entry,
                      struct ctrun_error *err)
 {
@@ -119,8 +115,9 @@ int stage_store_put(struct stage_store *store, uint32_t chunk, uint32_t offset,
                : 0;
 }
 
-/* Folders last, innermost first: what was put into them has changed their times. Their owner
- * keeps all rights, or the next run could not change them. */
+/* Sets mode and time of the folders, last and innermost first, because writing into a folder
+ * changes its time. The owner keeps all permissions: else the next run could not change the
+ * folder. */
 static int settle_folders(struct stage_store *store, struct ctrun_error *err)
 {
     const struct stage_manifest *manifest = store->manifest;

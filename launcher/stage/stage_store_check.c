@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies on this host already, entry by entry in the order of the manifest: folders and links
- * are made as they should be, what does not belong there goes, and of each file the chunks are
- * noted that it does not have. */
+/* Checks what is on this host already, entry by entry in the order of the manifest: makes folders
+ * and links as they should be, removes what does not belong there, and notes which chunks of each
+ * file are missing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -15,7 +15,7 @@ enum {
     STEP_MS = 20
 };
 
-/* 1: as it should be; 0: it is not, and is not ours to change; or -errno. */
+/* 1: the folder is right; 0: it is wrong, and may not be changed; or -errno. */
 static int check_folder(struct stage_store *store, const struct stage_entry *entry)
 {
     const char *name;
@@ -34,7 +34,7 @@ static int check_folder(struct stage_store *store, const struct stage_entry *ent
         return -errno;
     if (mkdirat(dir, name, 0700) < 0 && errno != EEXIST)
         return -errno;
-    (void)fchmodat(dir, name, 0700, 0); /* for the next line; the end sets it */
+    (void)fchmodat(dir, name, 0700, 0); /* for openat(); not the final mode */
     fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
@@ -69,8 +69,8 @@ static int check_link(struct stage_store *store, const struct stage_entry *entry
     return n < 0 ? (int)n : 1;
 }
 
-/* O_NONBLOCK: a FIFO there must not be waited for. */
-/* Opens what lies at the file's place when it may be the same; -ENOENT when it cannot be. */
+/* Opens the file at the entry's path if type and size match; else -ENOENT. O_NONBLOCK: open() must
+ * not wait for a FIFO. */
 static int open_same(struct stage_store *store, const struct stage_entry *entry,
                      struct stat *info)
 {
@@ -96,7 +96,7 @@ static void need_all(struct stage_store *store, const struct stage_entry *entry)
         stage_set_add(&store->needs, entry->first_chunk + i);
 }
 
-/* An empty file has no chunk whose arrival would finish it. */
+/* Makes an empty file here: it has no chunk that would complete it. */
 static int make_empty(struct stage_store *store, const struct stage_entry *entry)
 {
     const int fd = stage_store_open_part(store, entry, O_CREAT);
@@ -109,7 +109,7 @@ static int make_empty(struct stage_store *store, const struct stage_entry *entry
     return rc < 0 ? rc : 1;
 }
 
-/* There is no such file: perhaps a part of it. */
+/* The file does not exist or differs: checks its part, if there is one. */
 static int begin_part(struct stage_store *store, const struct stage_entry *entry)
 {
     char name[STAGE_TEXT_NAME_MAX];
@@ -122,7 +122,7 @@ static int begin_part(struct stage_store *store, const struct stage_entry *entry
         fstatat(store->slot.parts, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
         S_ISREG(info.st_mode) && (uint64_t)info.st_size == entry->size)
         store->checked = stage_store_open_part(store, entry, 0);
-    if (store->checked < 0) { /* or it has its file's rights already */
+    if (store->checked < 0) { /* also if its mode forbids it */
         (void)stage_tree_remove(store->slot.parts, name);
         if (entry->chunks == 0)
             return make_empty(store, entry);
@@ -161,7 +161,7 @@ static void end_checked(struct stage_store *store)
     store->checked = -1;
 }
 
-/* A chunk of the file that is read has been compared. */
+/* Called when a chunk of the file that is read has been compared. */
 static int take_compared(struct stage_store *store, const struct stage_entry *entry,
                          uint32_t chunk, bool is_same)
 {
@@ -274,7 +274,7 @@ static int check_next(struct stage_store *store, struct ctrun_error *err)
     if (rc < 0)
         return stage_store_fail(store, manifest->entries[store->entry - 1].path, rc,
                                 err);
-    /* Another run uses it, and it is not what we want. */
+    /* Another run uses the slot, and its content is not that of this manifest. */
     if (store->checked >= 0)
         end_checked(store);
     rc = stage_store_begin(store, err);

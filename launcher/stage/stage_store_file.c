@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One file of a host's copies: its part, its times and rights, its place. */
+/* One file of a host's copies: its part, its mode and time, its final place. */
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of a host's copies share: stage_store.c takes what is missing, stage_store_check.c
- * finds out what is there already, and stage_store_file.c puts a file into its place. Each needs only
- * what is named after it. */
+/* Shared by the files of stage_store: stage_store.c writes missing chunks, stage_store_check.c
+ * checks what exists already, and stage_store_file.c moves a file to its place. */
 #pragma once
 
 #include <sys/stat.h>
@@ -24,19 +23,19 @@ struct stage_store {
     uint32_t entry;
     int checked;
     uint64_t offset;
-    bool is_part; /* it is the part that is read, not the file */
+    bool is_part; /* `checked` is the part, not the file */
     struct ct_digest digest;
-    /* Taking: the file that is open, and the chunk that is under way. */
+    /* Taking: the open file, and the chunk that is being received. */
     int file;
     uint32_t file_entry;
     uint32_t chunk;
     uint32_t filled;
 };
 
-/* CTRUN_E_STAGE: -errno at that path. */
+/* Fills `err` for `path` and rc (-errno). Returns CTRUN_E_STAGE. */
 int stage_store_fail(const struct stage_store *store, const char *path, int rc,
                      struct ctrun_error *err);
-/* It may be changed; else others use it. */
+/* True when this run may change the copy; else other runs use it. */
 bool stage_store_is_ours(const struct stage_store *store);
 
 bool stage_store_has_meta(const struct stat *info, const struct stage_entry *entry);
@@ -44,17 +43,18 @@ int stage_store_set_meta(int fd, const struct stage_entry *entry);
 
 /* ---- stage_store_file.c: 0, a descriptor, or -errno ---------------------------------------- */
 
-/* What is at the entry's place but a folder where none belongs is replaced by rename(). */
+/* Renames the part to the entry's place. If rename() fails because a folder is there, removes it
+ * first. */
 int stage_store_publish(struct stage_store *store, const char *part,
                         const struct stage_entry *entry);
-/* The part of a file, of its size. */
+/* Opens the part of a file and sets its size to the file's. */
 int stage_store_open_part(const struct stage_store *store,
                           const struct stage_entry *entry, int flags);
-/* `fd` is its part, and whole. */
+/* Sets mode and time of the complete part `fd`, and moves it to its place. */
 int stage_store_finish_file(struct stage_store *store, const struct stage_entry *entry,
                             int fd);
 
 /* ---- stage_store_check.c ------------------------------------------------------------------- */
 
-/* From the beginning, in the next slot. 0, CTRUN_E_STAGE. */
+/* Starts the check again in the next slot. 0, CTRUN_E_STAGE. */
 int stage_store_begin(struct stage_store *store, struct ctrun_error *err);

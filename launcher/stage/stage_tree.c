@@ -26,8 +26,8 @@ void stage_tree_forget(struct stage_tree *tree)
     tree->folder = -1;
 }
 
-/* One step a name and O_NOFOLLOW at each: a link that somebody puts into the tree meanwhile
- * leads nowhere outside of it. */
+/* Opens one name after the other, each with O_NOFOLLOW: a link that another process puts into the
+ * tree meanwhile cannot lead out of it. */
 static int walk(int top, const char *path, size_t length)
 {
     int folder = openat(top, ".", FOLDER_FLAGS);
@@ -70,8 +70,8 @@ int stage_tree_parent(struct stage_tree *tree, const char *path, const char **na
     if ((folder = walk(tree->top, path, length)) < 0)
         return folder;
     (void)ct_format(tree->path, sizeof tree->path, "%.*s", (int)length, path);
-    /* kept: the next file is mostly in the same folder; borrowed by the caller until the next
-     * call */
+    /* Cached, because the next file is mostly in the same folder. The caller borrows it until the
+     * next call. */
     return tree->folder = folder;
 }
 
@@ -115,7 +115,7 @@ static int remove_in(void *context, int folder, const char *name)
     if (fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) < 0 ||
         !S_ISDIR(info.st_mode) || depth > DEPTH_MAX)
         return depth > DEPTH_MAX ? -ELOOP : -errno;
-    /* A folder that its owner may not write to can have been made by a worker. */
+    /* A worker may have made a folder without write permission. */
     (void)fchmodat(folder, name, 0700, 0);
     if ((inner = openat(folder, name, FOLDER_FLAGS)) < 0)
         return -errno;
@@ -143,7 +143,7 @@ static int prune_name(void *context, int folder, const char *name)
     const struct prune *prune = context;
     char path[STAGE_PATH_MAX + STAGE_NAME_MAX + 2];
 
-    /* Python makes these beside the copies: to remove them would cost each run their compilation */
+    /* Python makes this folder: without it Python compiles everything again in each run. */
     if (strcmp(name, "__pycache__") == 0)
         return 0;
     if (ct_format(path, sizeof path, "%s%s%s", prune->path, *prune->path ? "/" : "",
