@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All three programs in one (CTRUN_STATIC): what they share, and libc above all, would be in three files.
- * ctrunctl and ctrund are stubs that start this one by their name (stub.c). */
+/* All three programs in one file (CTRUN_STATIC): three files would each contain libc and the shared
+ * code. ctrunctl and ctrund are stubs that start this file under their own name (stub.c). */
 #include <string.h>
 #include <sys/prctl.h>
 

@@ -89,7 +89,7 @@ static int agent_main(void *context)
     return launch_run(context);
 }
 
-/* Beside the agent, and before it: see ha_keeper.h. */
+/* The keeper runs beside the agent and starts before the agent: see ha_keeper.h. */
 static int start_keeper(struct config *config, struct ha_keeper *keeper,
                         struct ctrun_error *err)
 {
@@ -155,7 +155,7 @@ static void set_style(const struct options *options)
     messages_set_style(&style);
 }
 
-/* The process that --hosts was typed at. */
+/* The ctrun that was called with --hosts: it starts a ctrun on each host by ssh. */
 static int run_ssh(const struct options *options, char **argv,
                    const struct ct_auth_token *token)
 {
@@ -164,7 +164,7 @@ static int run_ssh(const struct options *options, char **argv,
 
     open_events();
     if (strcmp(option_text(options, OPTION_SUMMARY), "auto") == 0 &&
-        isatty(STDERR_FILENO)) /* the hosts do not see it */
+        isatty(STDERR_FILENO)) /* the hosts have no terminal */
         (void)setenv(option_table[OPTION_SUMMARY].env, "short", 1);
     code = ssh_run(options, argv, token, &err);
     if (code < 0)
@@ -172,7 +172,8 @@ static int run_ssh(const struct options *options, char **argv,
     return code < 0 ? refuse(&err, option_exit_style(options)) : code;
 }
 
-/* The hosts of --hosts are told what the file says; they may not have it. */
+/* A ctrun that --hosts started reads no --config file: its command line has the file's options, and
+ * its host may not have the file. */
 static int parse(struct options *options, int argc, char **argv,
                  struct ctrun_error *err)
 {
@@ -229,11 +230,11 @@ int main_ctrun(int argc, char **argv)
     int code;
 
     ct_std_streams_fill();
-#ifdef M_ARENA_MAX /* threads do little: a heap each is not worth its pages */
+#ifdef M_ARENA_MAX /* threads allocate little: one heap each would waste memory */
     (void)mallopt(M_ARENA_MAX, 1);
 #endif
-    (void)signal(SIGPIPE, SIG_IGN); /* who does not listen changes no exit code, */
-    (void)signal(SIGXFSZ, SIG_IGN); /* nor does a file that may not grow (ulimit -f) */
+    (void)signal(SIGPIPE, SIG_IGN); /* a closed pipe must not change the exit code, */
+    (void)signal(SIGXFSZ, SIG_IGN); /* nor must a limit of file size (ulimit -f) */
     if (argc == 2 && strcmp(argv[1], "--relay") == 0)
         return ssh_relay_run();
     if (!host_slot_take_env())
@@ -245,7 +246,7 @@ int main_ctrun(int argc, char **argv)
     messages_open_log(ct_env_find(environ, "LOGLEVEL"));
     if (!config || !token || !has_descriptors(&err) || !has_stack(&err))
         return refuse(&err, EXIT_STYLE_OWN);
-    if (ct_auth_token_take_env(token, &err) < 0 || /* no child ever sees it */
+    if (ct_auth_token_take_env(token, &err) < 0 || /* no child inherits the token */
         parse(&options, argc, argv, &err) < 0)
         code = refuse(&err, EXIT_STYLE_OWN);
     else if (options.action != OPTIONS_RUN)

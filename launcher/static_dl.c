@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dlopen() of a program without shared libraries (CTRUN_STATIC): nothing is ever found. What it
- * would load brings a libc of its own along, and only the one that this program was built with fits. */
+/* dlopen() of a program without shared libraries (CTRUN_STATIC): always fails. A loaded library
+ * would bring its own libc, which works only if this program was built with that same libc. */
 #include <dlfcn.h>
 #include <nss.h>
 #include <stddef.h>
 
-/* glibc would load a module for what /etc/nsswitch.conf names besides files and DNS. */
+/* glibc would load a module for each source of /etc/nsswitch.conf other than files and DNS. */
 static void __attribute__((constructor)) look_up_names_without_modules(void)
 {
     (void)__nss_configure_lookup("passwd", "files");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ctrunctl and ctrund of CTRUN_STATIC: replaced by the ctrun that lies beside them, under the name
- * STUB_NAME (entry_all.c). A wheel and an image keep no links. STUB_IS_BARE: without a libc, which would
- * be most of the file. */
+/* ctrunctl and ctrund of CTRUN_STATIC: execute the ctrun in the same folder under the name
+ * STUB_NAME (entry_all.c). Stubs and not links, because a wheel and an image keep no links.
+ * STUB_IS_BARE: without libc, which would be most of the file. */
 #include <fcntl.h>
 #include <linux/limits.h>
 #include <stddef.h>
@@ -80,7 +80,7 @@ static int start_beside_us(char **argv, char *const *env)
     (void)put(name + put(name, ctrun), STUB_NAME);
     (void)put(ctrun + folder, "ctrun");
     if (argv[0])
-        argv[0] = name; /* whatever the link was called that started us */
+        argv[0] = name; /* even if a link with another name started us */
     (void)call(SYS_execve, (long)ctrun, argv, env, 0);
     print(STUB_NAME ": cannot start ");
     print(ctrun);
@@ -89,7 +89,7 @@ static int start_beside_us(char **argv, char *const *env)
 }
 
 #ifdef STUB_IS_BARE
-/* The kernel leaves on the stack: argc, argv, NULL, environment, NULL. */
+/* The kernel puts on the stack: argc, argv, NULL, environment, NULL. */
 __attribute__((noreturn, used)) void stub_main(char **stack);
 
 void stub_main(char **stack)
