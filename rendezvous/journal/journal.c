@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing: the changes of one step become a batch. Reading is in journal_book.c. */
+/* Writing: makes a batch of the changes of one step. Reading is in journal_book.c. */
 #include "rendezvous/journal/journal.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "worker_sdk/base/hash.h"
 
 enum {
-    FIXED_MAX_BYTES = 2048 /* the fields of a record that are no message */
+    FIXED_MAX_BYTES = 2048 /* room for the fields of a record that are no messages */
 };
 
 /* Sticky: after the first failure nothing is appended any more. */
@@ -39,7 +39,7 @@ static size_t begin_record(struct batch *batch, enum journal_kind kind)
     return at;
 }
 
-/* Its length is known only now: it is put in after the kind's byte. */
+/* The length is known only now: it is inserted after the byte of the kind. */
 static void end_record(struct batch *batch, size_t at)
 {
     struct ct_writer out;
@@ -82,8 +82,8 @@ static void add_number(struct batch *batch, enum journal_kind kind, uint64_t num
     end_record(batch, at);
 }
 
-/* Here and in what follows the order of the fields is the format: journal_book.c reads the same
- * order. */
+/* Here and in the functions below the order of the fields is the format: journal_book.c reads the
+ * same order. */
 static void add_settings(struct batch *batch, const struct journal_run *run)
 {
     const struct round_settings *settings = &run->round->settings;
@@ -135,8 +135,8 @@ static void add_state(struct batch *batch, const struct round *round)
     end_record(batch, at);
 }
 
-/* What a verdict would say now. Only as long as its list: most have no failure, a full one has 54 KiB.
- * NULL: out of memory. Caller frees. */
+/* The verdict that would be sent now. Allocated only for the failures it has: most have none, a
+ * full one has 54 KiB. NULL: out of memory. Caller frees. */
 static struct ct_verdict *make_verdict(const struct round *round)
 {
     const size_t count = round->failures.cause_count +
@@ -240,7 +240,7 @@ static bool is_kept(const struct round *round, const struct member *member)
            member->state != MEMBER_LEFT;
 }
 
-/* Takes the record back that begins at `at` when the journal has just that already. */
+/* Removes the record that begins at `at` if the journal has the same one already. */
 static bool forget_same(struct batch *batch, size_t at, uint64_t *sum)
 {
     struct ct_buf *out = batch->out;
@@ -257,14 +257,14 @@ static bool forget_same(struct batch *batch, size_t at, uint64_t *sum)
     return false;
 }
 
-/* It runs, and nothing has failed: STOP is that of the world before, until the state changes. */
+/* True if the world runs without a failure: round->stop is still that of the world before. */
 static bool is_calm(const struct round *round)
 {
     return round->state == ROUND_RUNNING && round->failures.cause_count == 0 &&
            round->failures.consequence_count == 0;
 }
 
-/* Without a loss there is none: most runs never have one. */
+/* Adds a record only after a loss: most runs never have one. */
 static void add_world(struct batch *batch, struct journal_mark *mark,
                       const struct round *round)
 {
@@ -293,14 +293,15 @@ static void add_round(struct batch *batch, struct journal_mark *mark,
     (void)forget_same(batch, at, &mark->state_sum); /* fine either way */
     add_world(batch, mark, round);
     if (is_calm(round) && mark->calm_generation == round->generation)
-        return; /* as with most heartbeats: the 5 KiB are not written to be taken back */
+        return; /* so for most heartbeats: do not write 5 KiB only to remove them */
     mark->calm_generation = is_calm(round) ? round->generation : 0;
     at = ct_buf_length(batch->out);
     add_trouble(batch, round);
     (void)forget_same(batch, at, &mark->trouble_sum);
 }
 
-/* After a WHOLE batch, which says it all, and before the first world, of which nothing is kept. */
+/* Forgets the changes: a WHOLE batch has all of them, and before the first world nothing is
+ * kept. */
 static void forget_news(struct round *round)
 {
     while (!ct_list_is_empty(&round->news))
@@ -313,12 +314,12 @@ static int finish(struct batch *batch, struct journal_mark *mark, int rc)
         mark->batch_sum = ct_hash(ct_buf_data(batch->out), ct_buf_length(batch->out));
         return rc;
     }
-    mark->generation = 0; /* what was kept is not known: all of it comes next */
+    mark->generation = 0; /* not known what the sink has: WHOLE batch next */
     batch->out->end = batch->out->start;
     return batch->rc;
 }
 
-/* They change when people say so, and stand in WHOLE batches only. */
+/* A checksum of the limits, which change only by ctrunctl and are in WHOLE batches only. */
 static uint64_t limits_of(const struct round *round)
 {
     return (uint64_t)round->settings.min_nodes << 32 | round->settings.max_nodes;
@@ -367,7 +368,7 @@ static void add_news(struct batch *batch, struct round *round)
     }
 }
 
-/* A batch that holds nothing but AFTER is taken back. */
+/* A batch with nothing but AFTER is removed again. */
 static int note_changes(struct journal_mark *mark, const struct journal_run *run,
                         struct ct_buf *out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading: batches become rounds again. Nothing of the bytes is believed: numbers are checked
- * here, and what a round's state must be is checked by round_restore(). */
+/* Reading: makes rounds of batches. The bytes are not trusted: numbers are checked here, and
+ * round_restore() checks the state of a round. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static struct journal_entry *find(const struct journal_book *book, const char *i
 
 /* ---- Fields ------------------------------------------------------------------------------ */
 
-/* The next message, which must be of this kind: its body. */
+/* Reads the body of the next message, which must be of this kind. */
 static int read_message(struct ct_reader *in, enum ct_message_kind kind, void *body,
                         size_t size)
 {
@@ -60,7 +60,7 @@ static int read_message(struct ct_reader *in, enum ct_message_kind kind, void *b
 
     if (taken <= 0 || frame.version != CT_FRAME_VERSION || frame.kind != (uint8_t)kind)
         return -EBADMSG;
-    (void)ct_read_raw(in, (size_t)taken); /* it is there */
+    (void)ct_read_raw(in, (size_t)taken); /* not missing any more */
     return ct_message_decode(&frame, &message, body, size) == 0 ? 0 : -EBADMSG;
 }
 
@@ -72,7 +72,7 @@ static bool read_bool(struct ct_reader *in)
     return value == 1;
 }
 
-/* Comes once and first: everything else needs the round that it makes. */
+/* Comes once and first: all other records need the round that this one creates. */
 static int read_settings(struct journal_entry *entry, struct ct_reader *in)
 {
     struct round_settings settings = {0};
@@ -120,7 +120,7 @@ static int read_state(struct round *round, struct ct_reader *in)
     return ct_read_end(in);
 }
 
-/* The list of failures is made again from the verdict's: it is not written twice. */
+/* Restores the list of failures from that of the verdict: the list is not written twice. */
 static int read_trouble(struct round *round, struct ct_reader *in)
 {
     const struct ct_verdict *verdict = &round->verdict;
@@ -187,15 +187,15 @@ static struct member *add_member(struct round *round, const struct member_link *
     const struct member_table *table = &round->members;
 
     if (table->count > 0 && table->list[table->count - 1]->link.id >= link->id)
-        return NULL; /* not in their order */
+        return NULL; /* ids must grow */
     if (round_step(round, &(struct round_command){.kind = ROUND_ADD, .link = link}, 0) <
         0)
         return NULL;
     return table->list[table->count - 1];
 }
 
-/* What round_restore() does not look at is checked here: the roles must fit the workers, or a
- * later START would read past them. */
+/* Checks what round_restore() does not check: the roles must fit the workers, or a later START
+ * would read past the end. */
 static int read_member(struct journal_book *book, struct round *round,
                        struct ct_reader *in)
 {
@@ -234,7 +234,8 @@ static int change_member(struct round *round, struct ct_reader *in)
     return 0;
 }
 
-/* One between the two is lost: what is left is no state that the run has been in. */
+/* Checks the checksum of the batch before. If a batch between is lost, the result would be a state
+ * that the run never had. */
 static int check_after(const struct journal_entry *entry, struct ct_reader *in)
 {
     const uint64_t sum = ct_read_u64(in);
@@ -247,7 +248,7 @@ static int remove_member(struct round *round, struct ct_reader *in)
     uint64_t id = ct_read_u64(in);
 
     member_remove(&round->members,
-                  id); /* others than members of a world are not kept */
+                  id); /* only members of a world are kept in the journal */
     return ct_read_end(in);
 }
 
@@ -267,7 +268,7 @@ static int read_record(struct journal_book *book, struct journal_entry *entry,
     case JOURNAL_STANDING: return change_member(entry->round, in);
     case JOURNAL_GONE: return remove_member(entry->round, in);
     case JOURNAL_AFTER: return check_after(entry, in);
-    default: return 0; /* of a newer server */
+    default: return 0; /* a kind of a newer server */
     }
 }
 
@@ -319,8 +320,8 @@ static struct journal_entry *create(struct journal_book *book, const char *run_i
     return entry;
 }
 
-/* A batch that does not fit ends this run's entry and no other: batches of several runs stand in
- * one file. */
+/* A batch that does not fit removes the entry of its run only: one file has batches of several
+ * runs. */
 int journal_book_add(struct journal_book *book, const uint8_t *batch, size_t length)
 {
     char run_id[CT_RUN_ID_MAX];
@@ -340,7 +341,7 @@ int journal_book_add(struct journal_book *book, const uint8_t *batch, size_t len
     if (flags & JOURNAL_END)
         return ct_read_end(&in);
     if (!entry && !(flags & JOURNAL_WHOLE))
-        return -EBADMSG; /* its beginning is missing */
+        return -EBADMSG; /* the first batch of the run is missing */
     if (!entry && !(entry = create(book, run_id)))
         return -ENOMEM;
     if ((rc = read_records(book, entry, &in)) < 0)
@@ -350,7 +351,7 @@ int journal_book_add(struct journal_book *book, const uint8_t *batch, size_t len
     return rc;
 }
 
-/* Nobody is left who waits for its verdict: only its END is missing. */
+/* True if no member waits for the verdict any more: only the END is missing. */
 static bool is_over(const struct round *round)
 {
     return round->state == ROUND_CLOSED && round->members.count == 0;

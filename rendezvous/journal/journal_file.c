@@ -21,7 +21,7 @@ static const char magic[] = "ctrun journal 1\n";
 
 enum {
     MAGIC_BYTES = sizeof magic - 1,
-    KIND_BYTES = MAGIC_BYTES - 2 /* without the version */
+    KIND_BYTES = MAGIC_BYTES - 2 /* the header without the version */
 };
 
 /* The live batches of one run, with their frames. */
@@ -64,8 +64,7 @@ static void drop(struct journal_file *file, struct kept *kept)
     free(kept);
 }
 
-/* A WHOLE batch makes those before it superfluous, an END all of them: what is held
- * is what a restart needs. */
+/* A WHOLE batch replaces those before it, an END removes all: only what a restart needs is held. */
 static int hold(struct journal_file *file, const char *id, unsigned flags,
                 const uint8_t *frame, size_t length)
 {
@@ -120,7 +119,7 @@ static void sync_folder(const char *path)
         slash[slash == folder] = '\0';
     fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
-        (void)fsync(fd); /* not all file systems can; then it is as it is */
+        (void)fsync(fd); /* best effort: not all file systems can do this */
         close(fd);
     }
 }
@@ -142,9 +141,9 @@ static int write_live(const struct journal_file *file, int fd)
     return rc;
 }
 
-/* A new file with what is live takes the place of this one: complete and on the disk
- * before its name is, so that a power cut leaves the one or the other. It is locked
- * before it has the name. */
+/* Replaces the file by a new one with the live batches. The new file is complete and on the disk
+ * before it gets the name, so a power cut leaves either the old or the new file. It is locked
+ * before it gets the name. */
 static int compact(struct journal_file *file)
 {
     char path[PATH_MAX];
@@ -162,7 +161,7 @@ static int compact(struct journal_file *file)
     if (rc == 0 && rename(path, file->path) < 0)
         rc = -errno;
     if (rc < 0) {
-        (void)unlink(path); /* half of a file helps nobody */
+        (void)unlink(path); /* remove the incomplete file */
         close(fd);
         return rc;
     }
@@ -174,7 +173,7 @@ static int compact(struct journal_file *file)
     return 0;
 }
 
-/* What was written in part would hide all that comes behind it. */
+/* Cuts a partial write off: a broken frame would hide all frames after it. */
 static void give_up_write(struct journal_file *file, int rc)
 {
     ct_err("journal: %s: %s; a restart of ctrund would end the current runs",
@@ -193,7 +192,7 @@ static int append(struct journal_file *file, const uint8_t *frame, size_t length
     return rc;
 }
 
-/* What a restart must know continues in memory when the disk fails: the runs are not to suffer. */
+/* When the disk fails, the batches are kept in memory only: the runs continue. */
 static int store(void *context, const char *run_id, unsigned flags,
                  const uint8_t *batch, size_t length)
 {
@@ -231,7 +230,7 @@ static int store(void *context, const char *run_id, unsigned flags,
 struct reading {
     struct journal_file *file;
     struct journal_book *book;
-    size_t lost_bytes; /* between frames that are whole */
+    size_t lost_bytes; /* between complete frames */
     size_t refused;    /* batches */
 };
 
@@ -244,13 +243,14 @@ static void take_batch(struct reading *reading, const uint8_t *frame, size_t tak
     if (journal_look(batch, length, &flags, run_id) == 0 &&
         journal_book_add(reading->book, batch, length) == 0)
         (void)hold(reading->file, run_id, flags, frame,
-                   taken); /* -ENOMEM: kept at its next change */
+                   taken); /* -ENOMEM: the run is kept at its next change */
     else
         reading->refused++;
 }
 
-/* Bytes before the next frame that is whole; all there are when none follows. Whose batch they
- * were need not be known: the run's next one names it, and is refused without it. */
+/* The number of bytes before the next complete frame; `length` if none follows. The run of a
+ * damaged batch need not be known: its next batch has the checksum of the missing one and is
+ * refused. */
 static size_t skip_damage(const uint8_t *data, size_t length)
 {
     const uint8_t *batch;
@@ -264,7 +264,7 @@ static size_t skip_damage(const uint8_t *data, size_t length)
     return length;
 }
 
-/* What is told of the file, and whether it is as we would continue writing it. */
+/* Logs what was lost, and decides whether the file must be written anew. */
 static void log_losses(struct reading *reading, size_t tail)
 {
     struct journal_file *file = reading->file;
@@ -378,8 +378,8 @@ static int open_locked(struct journal_file *file, const char *path,
     return 0;
 }
 
-/* No new file can be written, because the disk is full, say. The one that was read says enough to
- * continue with its runs; an empty one is no journal yet. */
+/* Continues when no new file can be written, for example on a full disk. The file that was read is
+ * enough to continue its runs; an empty file is no journal yet. */
 static int go_on(struct journal_file *file, int why, struct ctrun_error *err)
 {
     if (file->size_bytes < MAGIC_BYTES ||

@@ -3,8 +3,8 @@
 #pragma once
 
 enum {
-    /* Of RUNS_MAX small runs, or some of the largest ones. */
+    /* Enough for RUNS_MAX small runs, or some of the largest ones. */
     JOURNAL_FILE_MAX_BYTES = 1 << 30,
-    /* What is not live any more, beyond as much as is: then the file is written anew. */
+    /* The file is written anew when its dead batches exceed the live ones by this. */
     JOURNAL_FILE_SLACK_BYTES = 1 << 20,
 };

@@ -10,9 +10,9 @@ enum journal_kind {
     JOURNAL_SETTINGS = 1, /* struct round_settings, heartbeat */
     JOURNAL_STATE = 2,    /* the round's own fields */
     JOURNAL_TROUBLE = 3,  /* STOP; VERDICT, or the failures so far as one */
-    JOURNAL_MEMBER = 4,   /* all of a member: standing, key, names, JOIN, START */
+    JOURNAL_MEMBER = 4,   /* a member: state, key, names, JOIN, START */
     JOURNAL_STANDING = 5, /* id, state, is_survivor, is_asked, is_excluded */
     JOURNAL_GONE = 6,     /* id */
-    JOURNAL_WORLD = 8,    /* WORLD, losses told since, ranks that are lost */
+    JOURNAL_WORLD = 8,    /* WORLD, losses sent since, lost ranks */
     JOURNAL_AFTER = 7,    /* ct_hash() of the run's batch before this one */
 };
