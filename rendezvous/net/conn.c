@@ -36,7 +36,7 @@ static void on_deadline(uv_timer_t *timer)
         conn_clear_deadline(conn);
         if (conn->state == CONN_OPEN)
             conn_turn_away(conn, REJECT_SLOW);
-        else /* it had our last words, and time to close */
+        else /* finished or shut: the peer had time to close */
             conn_close(conn, "it did not close in time");
     }
     arm_timer(pool);
@@ -47,7 +47,7 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* A connection is a descriptor, and other things need some as well. */
+/* A connection needs a descriptor; some are kept back for other uses. */
 static size_t descriptors_max(void)
 {
     struct rlimit limit;
@@ -59,7 +59,7 @@ static size_t descriptors_max(void)
                : SERVER_OWN_DESCRIPTORS;
 }
 
-/* Members always find room, whatever workers and clients without a proof hold. */
+/* Members always find room: unproven connections and store clients get only a part. */
 static void share(struct conn_pool *pool, size_t max)
 {
     pool->count_max = max;
@@ -105,8 +105,8 @@ void conn_clear_deadline(struct conn *conn)
 
 /* ---- Reading ----------------------------------------------------------------------------- */
 
-/* libuv reads up to 32 times in a row from who sends without end. One full buffer a turn is enough,
- * others wait: no buffer, and it continues in the next turn. */
+/* libuv reads up to 32 times in a row from a peer that sends without end. One full buffer a turn is
+ * enough, as others wait: without a buffer libuv continues in the next turn. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
     struct conn *conn = handle->data;
@@ -134,7 +134,7 @@ static void on_read(uv_stream_t *stream, ssize_t length, const uv_buf_t *buf)
         return;
     conn->has_more = (size_t)length == buf->len;
     conn->pool->bytes_in += (uint64_t)length;
-    if (conn->state == CONN_OPEN) /* later bytes are of no use to anyone */
+    if (conn->state == CONN_OPEN) /* later bytes are ignored */
         conn->user->on_bytes(conn, (const uint8_t *)buf->base, (size_t)length);
 }
 
@@ -167,7 +167,7 @@ static void on_shutdown(uv_shutdown_t *request, int status)
         conn_close(conn, uv_strerror(status));
 }
 
-/* FINISHING and nothing left to send: tell the peer, then wait for its end of the stream. */
+/* FINISHING and nothing left to send: shut our side down, then wait until the peer closes. */
 static void shut_if_sent(struct conn *conn)
 {
     int rc;
@@ -274,7 +274,7 @@ static void learn_addresses(struct conn *conn)
     conn->local.length = (socklen_t)length;
 }
 
-/* It holds a descriptor no more, or another rank. */
+/* Removes the connection from the count of its rank: it is closed, or gets another rank. */
 static void leave_rank(struct conn *conn)
 {
     conn->pool->counts[conn->rank]--;
@@ -321,9 +321,9 @@ static struct conn *take_spare(struct conn_pool *pool)
     return NULL;
 }
 
-/* Also without memory a connection is taken, by a spare, and closed: while it waits
- * in the listener nobody else gets in. `user` is cleared where the caller never had
- * the connection: on_close() would tell it of a client that is not its own. */
+/* Without memory a connection is accepted with a spare struct and closed: while it waits in the
+ * listener, no other connection is accepted. `user` is cleared if the caller never got the
+ * connection: else on_close() would report a client that the caller does not know. */
 struct conn *conn_accept(struct conn_pool *pool, uv_stream_t *listener,
                          const struct conn_user *user, void *context)
 {
@@ -390,8 +390,8 @@ void conn_finish(struct conn *conn)
     conn_flush(conn);
 }
 
-/* The memory stays until on_closed(), in a later turn of the loop: callers may still
- * look at the state. */
+/* The memory is freed in on_closed(), in a later turn of the loop: until then callers may read the
+ * state. */
 void conn_close(struct conn *conn, const char *reason)
 {
     if (conn->state == CONN_CLOSING)
@@ -410,10 +410,10 @@ void conn_note(struct conn *conn, enum reject_kind kind)
     uint64_t more;
 
     if (conn->remote.any.sa_family == AF_UNSPEC)
-        return; /* it was gone before we saw whose it was: not a rejected one, a reset */
+        return; /* reset before its address was known: not a rejected client */
     if (!rejects_note(&conn->pool->rejects, kind, ct_now_ms(), &more) ||
         kind == REJECT_GONE)
-        return; /* who looks whether the port is open, and leaves, is no news */
+        return; /* a mere check whether the port is open is not logged */
     ct_addr_format_host(who, &conn->remote);
     if (more > 0)
         (void)ct_format(rest, sizeof rest, " (and %llu more like it before)",

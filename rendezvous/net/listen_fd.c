@@ -9,10 +9,10 @@
 
 enum {
     LISTEN_TRIES = 5,
-    LISTEN_PAUSE_MS = 11, /* at most; a prime, so that neighbouring pids differ */
+    LISTEN_PAUSE_MS = 11, /* at most; a prime, so that nearby pids differ */
 };
 
-/* True when it means all addresses. */
+/* True if the address means all addresses. */
 static bool is_all(const struct ct_addr *addr)
 {
     if (addr->any.sa_family == AF_INET)
@@ -29,9 +29,9 @@ static struct ct_addr any_of(sa_family_t family)
     return any;
 }
 
-/* Two that have bound one port at the same instant may refuse each other, both: Linux marks a
- * socket as listening before it looks for another such. The pause is another one in each process;
- * who finds a port that is really taken has failed in bind() before. */
+/* Two processes that bind one port at the same instant may both fail in listen(): Linux marks a
+ * socket as listening before it looks for another listening one. The pause differs between
+ * processes. If the port was really taken, bind() has failed before. */
 static int listen_first(int fd)
 {
     int rc = listen(fd, SERVER_BACKLOG);

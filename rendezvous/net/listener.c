@@ -18,13 +18,13 @@ static void on_turn(uv_timer_t *timer)
         listener_retry(listener);
 }
 
-/* libuv holds one connection back, and the kernel the others, until that one is accepted. */
+/* Until this connection is accepted, libuv holds it back, and the kernel the others. */
 static void on_connection(uv_stream_t *stream, int status)
 {
     struct listener *listener = stream->data;
 
     if (status != 0)
-        return; /* this one connection went away before we took it */
+        return; /* the connection was closed before it was accepted */
     if (listener->count++ == 0)
         (void)uv_timer_start(&listener->turn, on_turn, 1, 0); /* open: cannot fail */
     listener->is_held = listener->count > LISTENER_BURST;
@@ -32,8 +32,8 @@ static void on_connection(uv_stream_t *stream, int status)
         listener->on_connection(stream, listener->context);
 }
 
-/* libuv takes a socket that listens already: what it does on its own tells of a busy port too
- * late to try the next one. */
+/* Gives libuv a socket that listens already: libuv's own bind reports a busy port too late to try
+ * the next one. */
 static int take_fd(struct listener *listener, uv_loop_t *loop, int fd)
 {
     int rc = uv_tcp_init(loop, &listener->tcp);

@@ -25,10 +25,10 @@ struct request {
 
 union reply {
     struct nlmsghdr head;
-    char bytes[4096]; /* with attributes that we do not ask for */
+    char bytes[4096]; /* room for attributes that were not asked for */
 };
 
-/* The address as the kernel's table has it; its family. IPv4 in IPv6 is IPv4. */
+/* Writes the address as in the kernel's table; returns its family. IPv4-mapped IPv6 is IPv4. */
 static int write_addr(__be32 dst[4], const struct ct_addr *addr)
 {
     const struct in6_addr *v6 = &addr->v6.sin6_addr;
@@ -53,7 +53,7 @@ static void fill(struct request *request, const struct ct_addr *remote,
                                          .nlmsg_type = SOCK_DIAG_BY_FAMILY,
                                          .nlmsg_flags = NLM_F_REQUEST}};
     body->sdiag_family = (__u8)write_addr(body->id.idiag_src, remote);
-    (void)write_addr(body->id.idiag_dst, local); /* of the same family */
+    (void)write_addr(body->id.idiag_dst, local); /* both have one family */
     body->sdiag_protocol = IPPROTO_TCP;
     body->idiag_states = ~0u;
     body->id.idiag_sport = htons((uint16_t)ct_addr_port(remote));
@@ -63,8 +63,8 @@ static void fill(struct request *request, const struct ct_addr *remote,
         body->id.idiag_if = remote->v6.sin6_scope_id;
 }
 
-/* Without such a connection the kernel answers with who listens at that port; a socket that its
- * process has closed is root's. */
+/* Without such a connection the kernel answers with the listener at that port. A socket that its
+ * process has closed belongs to root. */
 static int read_reply(struct answer *out, union reply *reply, ssize_t length,
                       const struct request *request)
 {
@@ -99,7 +99,7 @@ static int ask(struct answer *out, const struct ct_addr *remote,
         return -errno;
     fill(&request, remote, local);
     if (send(fd, &request, sizeof request, 0) < 0 ||
-        (n = recv(fd, &reply, sizeof reply, 0)) < 0) /* it is there when send returns */
+        (n = recv(fd, &reply, sizeof reply, 0)) < 0) /* ready when send() returns */
         rc = errno == ENOENT ? -EPROTO : -errno;
     else
         rc = read_reply(out, &reply, n, &request);

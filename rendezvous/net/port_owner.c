@@ -46,7 +46,7 @@ static bool has_socket(const char *pid, const char *socket_name)
 
     (void)ct_format(path, sizeof path, "/proc/%s/fd", pid);
     if (!(dir = opendir(path)))
-        return false; /* not ours to look at, or gone */
+        return false; /* no permission, or the process has ended */
     while (!found && (entry = readdir(dir))) {
         ssize_t length = readlinkat(dirfd(dir), entry->d_name, target,
                                     sizeof target - 1);

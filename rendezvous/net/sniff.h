@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is calling, by the first byte: one port serves them all. Pure.
+/* Recognises the protocol of a client by its first byte, as one port serves all protocols. Pure.
  *
  * A ctrun frame begins with 0xC7, HTTP with a capital letter, TCPStore (every dialect) with a
  * query number of at most 0x12. The three sets are disjoint. */
