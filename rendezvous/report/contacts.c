@@ -15,7 +15,7 @@ static size_t find(const struct contacts *contacts, const char *host)
     return i;
 }
 
-/* Whoever connects may call itself anything. */
+/* A client may send any bytes as its name. */
 static void copy_printable(char *dst, size_t size, const char *text)
 {
     (void)ct_copy(dst, size, text); /* cut is fine */

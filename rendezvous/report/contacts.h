@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nodes that came and are not here: when they were seen last, and why they are away. For people.
+/* Nodes that have connected and are absent: when they were last seen, and why they are absent. For
+ * messages.
  *
- * Keeps the first CONTACTS_MAX and counts the rest, for anybody may invent any number of names. Pure. */
+ * Keeps the first CONTACTS_MAX and counts the rest, as a client may invent any number of names.
+ * Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,15 +26,15 @@ struct contact {
 
 struct contacts {
     size_t count;
-    size_t more; /* others, that found no room */
+    size_t more; /* further nodes, for which there was no room */
     struct contact list[CONTACTS_MAX];
 };
 
-/* Of a host that is known already the last contact counts. */
+/* For a host that is known already the last contact counts. */
 void contacts_note(struct contacts *contacts, const char *host, const char *why,
                    bool is_refused, uint64_t now_ms);
 void contacts_remove(struct contacts *contacts, const char *host);
 /* NULL: none. Borrowed until the next change. */
 const struct contact *contacts_find(const struct contacts *contacts, const char *host);
-/* "node3" is "node3.cluster", but not "node3.other" beside "node3.cluster". */
+/* "node3" equals "node3.cluster"; "node3.other" does not equal "node3.cluster". */
 bool contacts_is_same_host(const char *a, const char *b);

@@ -44,5 +44,5 @@ void hang_views_add_fact(const struct hang_views *views, struct ct_failure *fail
                     views->ranks, views->nodes, views->waiting,
                     views->waiting == 1 ? "s" : "", views->waiting > 0 ? " (" : "",
                     views->text, more, views->waiting > 0 ? ")" : "", steps); /* fits */
-    (void)ct_facts_add(&failure->facts, CT_FACT_WORLD, text); /* or there is no room */
+    (void)ct_facts_add(&failure->facts, CT_FACT_WORLD, text); /* or no room */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A short list of host names for people: who is missing, who has joined.
+/* A short list of host names for messages: missing nodes, nodes that have joined.
  *
  * Keeps the first HOST_LIST_MAX and counts the rest. Pure. */
 #pragma once
@@ -14,12 +14,12 @@ enum {
 
 struct host_list {
     size_t count;
-    size_t more; /* others, whose names found no room */
+    size_t more; /* further hosts, for which there was no room */
     char hosts[HOST_LIST_MAX][CT_HOST_MAX];
 };
 
 void host_list_clear(struct host_list *list);
-/* Each name once. */
+/* A name that is in the list is not added again. */
 void host_list_add(struct host_list *list, const char *host);
 void host_list_remove(struct host_list *list, const char *host);
 /* "n2, n7 and 3 more"; empty text for an empty list. Cut where dst[size] ends. */

@@ -19,7 +19,7 @@ void poison_add(struct poison *poison, const struct ct_samples *samples)
         if (is_of_now && slot->rank == samples->rank)
             break;
     }
-    if (at) /* else it was not among the first */
+    if (at) /* else there was no room for its samples */
         *at = *samples;
 }
 
@@ -42,7 +42,7 @@ static bool has(const struct ct_samples *samples, uint64_t id)
     return false;
 }
 
-/* "17, 20 and 3 more": those of `now` that are in `before`, too. Returns how many. */
+/* Writes "17, 20 and 3 more": the samples of `now` that are also in `before`. Returns how many. */
 static int format_same(char *dst, size_t size, const struct ct_samples *now,
                        const struct ct_samples *before)
 {
@@ -58,7 +58,7 @@ static int format_same(char *dst, size_t size, const struct ct_samples *now,
     return count;
 }
 
-/* The latest death counts that has any of them. */
+/* Compares with the latest death that had any of these samples. */
 static void compare(struct poison *poison, const struct ct_samples *now)
 {
     const unsigned count = poison->death_count;
@@ -89,7 +89,7 @@ void poison_on_root(struct poison *poison, const struct ct_failure *root)
     poison->generation = root->generation;
     poison->rank = root->rank;
     if (!now || ct_facts_find(&root->facts, CT_FACT_CHAOS))
-        return; /* nobody knows, or it is known to be another reason */
+        return; /* samples not known, or another known reason */
     compare(poison, now);
     poison->deaths[poison->death_count++ % POISON_DEATHS_MAX] = *now;
 }
