@@ -9,7 +9,7 @@
 #include "rendezvous/round/failures.h"
 #include "worker_sdk/base/hash.h"
 
-/* How much at text[at] is a number, decimal or 0x... */
+/* Length of the number at the start of text, decimal or 0x...; 0: no number. */
 static size_t number_length(const char *text, size_t left)
 {
     const bool is_hex = left > 2 && text[0] == '0' && text[1] == 'x';
@@ -35,8 +35,9 @@ static const char *find_last_line(const char *text, size_t size, size_t *length)
     return text + begin;
 }
 
-/* Of its exception, or of its last line, without the numbers: times, pids and addresses differ from
- * try to try. 0: it said nothing, or nothing that passed through us. */
+/* Hash of the exception, or else of the last output line, without the numbers: times, pids and
+ * addresses differ from try to try. 0: the worker printed nothing, or ctrun did not see its
+ * output. */
 static uint64_t hash_words(const struct ct_failure *failure)
 {
     const bool has_exception = failure->exception[0] != '\0';
@@ -57,7 +58,7 @@ static uint64_t hash_words(const struct ct_failure *failure)
     return hash;
 }
 
-/* It had not ended yet, and would have, with 1. */
+/* CT_CAUSE_RAISED comes before the process has ended: it will exit with 1. */
 static int32_t code_of(const struct ct_failure *root)
 {
     return root->cause == CT_CAUSE_RAISED ? 1 : root->code;

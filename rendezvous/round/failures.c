@@ -21,9 +21,10 @@ static bool is_same(const struct ct_failure *a, const struct ct_failure *b)
            a->rank == b->rank && a->pid == b->pid && a->cause == b->cause;
 }
 
-/* A worker that ended because another one was gone says so by the code in its error file (the
- * SDK's ctrun_fail_worker()). It may be heard before the one that it lost, whose agent has still to see
- * the end of that process, or whose node is silent and has to time out. */
+/* A worker that ended because another worker was gone writes this code to its error file (the SDK's
+ * ctrun_fail_worker()). Its report may come before that of the worker it lost: the agent of that
+ * worker has not seen the end of the process yet, or that node is silent and must time out
+ * first. */
 bool failures_is_victim(const struct ct_failure *failure)
 {
     return (failure->cause == CT_CAUSE_EXIT || failure->cause == CT_CAUSE_RAISED) &&
@@ -40,7 +41,7 @@ static struct ct_failure *find_same(struct ct_failure *list, size_t count,
     return NULL;
 }
 
-/* A worker that was reported as a failure before it had ended: how it ended is known now. */
+/* Adds how a worker ended to the failure that was reported before its end. */
 static bool complete_cause(struct failures *failures, const struct ct_failure *end)
 {
     for (size_t i = 0; i < failures->cause_count; i++) {
@@ -68,7 +69,7 @@ static void add_consequence(struct failures *failures, const struct ct_failure *
         failures->more.stopped += failure->cause == CT_CAUSE_STOPPED;
 }
 
-/* By how much `a` happened before `b` for certain; 0: nobody knows. */
+/* By how many ms `a` certainly happened before `b`; 0: the order is not certain. */
 static uint64_t find_lead(const struct ct_failure *a, const struct ct_failure *b)
 {
     const uint64_t doubt_ms = b->doubt_ms + FAILURE_DOUBT_MS;
@@ -79,8 +80,8 @@ static uint64_t find_lead(const struct ct_failure *a, const struct ct_failure *b
     return b->happened_ms - a->happened_ms;
 }
 
-/* Behind those that came before it, but for victims and what happened later; what is in front
- * of `first` stays there. */
+/* A failure stands behind those that came earlier, but before victims and before failures that
+ * certainly happened later; failures in front of `first` stay there. */
 static size_t find_place(const struct failures *failures,
                          const struct ct_failure *failure, size_t first)
 {
@@ -97,13 +98,14 @@ static size_t find_place(const struct failures *failures,
     return end;
 }
 
-/* It finds no room. Each is counted once: one that is reported before the end of its node comes again. */
+/* Counts a failure for which there is no room. Only the report at the end of its node counts: an
+ * earlier report of the same failure comes again then. */
 static void drop(struct failures *failures, const struct ct_failure *failure)
 {
     failures->more.failed += failure->is_end;
 }
 
-/* The last one makes room for it when there is none. */
+/* When the list is full, the last failure is dropped. */
 static void add_cause(struct failures *failures, const struct ct_failure *failure,
                       size_t first)
 {
@@ -128,8 +130,8 @@ static void add_cause(struct failures *failures, const struct ct_failure *failur
     failures->cause_count++;
 }
 
-/* Of several nodes that tell a stuck rank the fewest steps count, then the most suspicious state
- * (agent/watch/hang.h): the others have waited for that one. */
+/* If several nodes report a stuck rank, the one with the fewest steps is the cause, then the one in
+ * the most suspicious state (agent/watch/hang.h): the others waited for that rank. */
 static bool is_more_stuck(const struct ct_failure *a, const struct ct_failure *b)
 {
     if (a->cause != CT_CAUSE_HANG || b->cause != CT_CAUSE_HANG)
@@ -197,7 +199,7 @@ void failures_add_root(struct failures *failures, const struct ct_failure *failu
     failures->causes[0] = *failure;
     failures->cause_count = count + 1;
     for (size_t i = 0; i <= count; i++)
-        failures->causes[i].later_ms = 0; /* that was after another one */
+        failures->causes[i].later_ms = 0; /* the cause was after another failure */
 }
 
 const struct ct_failure *failures_get_root(const struct failures *failures)
@@ -214,7 +216,7 @@ uint8_t failures_copy(const struct failures *failures, struct ct_failure *out,
         const uint64_t lead_ms = find_lead(&failures->causes[0], &failures->causes[i]);
 
         out[count] = failures->causes[i];
-        if (lead_ms > 0) /* else as it was told to a server before this one */
+        if (lead_ms > 0) /* else keep what an earlier server computed */
             out[count].later_ms = lead_ms;
         count++;
     }

@@ -19,7 +19,8 @@ static bool is_beside_server(const struct member *member)
            strcmp(member->link.seen_as, member->link.reached_at) == 0;
 }
 
-/* The address alone is not enough: nodes behind one NAT share theirs, so the name counts too. */
+/* The address alone is not enough: nodes behind one NAT share an address, so names are compared
+ * too. */
 static bool is_same_host(const struct member *a, const struct member *b)
 {
     if (is_beside_server(a) || is_beside_server(b))

@@ -70,8 +70,8 @@ struct member *member_add(struct member_table *table, const struct member_link *
     return member;
 }
 
-/* It stands in two queues of leases and in a list of news, all intrusive: out of
- * them first. */
+/* A member is linked into two lease queues and into the list of news, all intrusive: it is unlinked
+ * first. */
 void member_remove(struct member_table *table, uint64_t id)
 {
     struct member *member = member_find(table, id);
@@ -176,7 +176,7 @@ size_t member_choose(const struct member_table *table, size_t max, struct member
     return count;
 }
 
-/* Every member has a role at least: the one that all its workers have. */
+/* Every member has at least one role: without a list, the one that all its workers have. */
 static int role_count(const struct member *member)
 {
     return member->join.roles.count > 0 ? member->join.roles.count : 1;
@@ -194,7 +194,7 @@ static uint32_t role_slots(const struct member *member, int number)
                                         : member->join.slots;
 }
 
-/* Where `member` has a role of that name; NULL. Its slots go to *slots. */
+/* The place of the role `name` in `member`; NULL: not there. *slots gets its number of workers. */
 static struct ct_role_place *find_role(struct member *member, const char *name,
                                        uint32_t *slots)
 {
@@ -206,7 +206,7 @@ static struct ct_role_place *find_role(struct member *member, const char *name,
     return NULL;
 }
 
-/* All members from the first one on that has it. */
+/* Numbers the ranks of role `name` over all members from first[0] on. */
 static void assign_role(struct member **first, size_t count, const char *name)
 {
     struct ct_role_place *place;
@@ -229,7 +229,7 @@ static void assign_roles(struct member **world, size_t count)
         memset(world[i]->start.roles, 0, sizeof world[i]->start.roles);
     for (size_t i = 0; i < count; i++)
         for (int j = 0; j < role_count(world[i]); j++)
-            if (world[i]->start.roles[j].world_size == 0) /* a name not met before */
+            if (world[i]->start.roles[j].world_size == 0) /* a new role name */
                 assign_role(world + i, count - i, role_name(world[i], j));
     for (size_t i = 0; i < count; i++) {
         struct ct_start *start = &world[i]->start;
@@ -240,8 +240,8 @@ static void assign_roles(struct member **world, size_t count)
     }
 }
 
-/* The ranks of a node are consecutive, from its rank_base on: agents find a worker by the difference
- * (worker_group.c), and round_ranks.c whose a rank is. */
+/* The ranks of a node are consecutive, from rank_base on: agents find a worker by the difference
+ * (worker_group.c), and round_ranks.c finds the node of a rank. */
 void member_assign_ranks(struct member **world, size_t count)
 {
     uint32_t size = 0;

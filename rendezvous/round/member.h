@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members: the agents of one run, who of them are in the world, and in which order.
+/* Members: the agents of one run, which of them are in the world, and in which order.
  *
  *     CONNECTED ──JOIN──> READY ──START──> RUNNING ──SUCCEEDED──> SUCCEEDED
  *         ▲                                   │ STOP                  │ STOP
@@ -31,12 +31,12 @@ enum member_state {
 struct member_link {
     uint64_t id;
     uint64_t
-        key; /* with it the agent may come back on another connection; 0: it may not */
+        key; /* the agent needs it to resume on another connection; 0: it may not */
     void *
-        peer; /* kept, never looked into: comes back in actions, for who sends messages */
-    char host[CT_HOST_MAX];            /* its own name, for people */
+        peer; /* borrowed, opaque: returned in actions, for the sender of the messages */
+    char host[CT_HOST_MAX];            /* its name as it told us, for messages */
     char seen_as[CT_ADDR_TEXT_MAX];    /* its address as the server sees it */
-    char reached_at[CT_ADDR_TEXT_MAX]; /* the server's address that it dialled */
+    char reached_at[CT_ADDR_TEXT_MAX]; /* the server's address that it connected to */
     bool serves;       /* the server is in its process, and the run is lost with it */
     struct ct_job job; /* empty: not known, or before a restart of ours */
 };
@@ -46,20 +46,20 @@ struct member {
     enum member_state state;
     bool is_survivor;  /* of the last world, expected in the next one */
     bool is_excluded;  /* makes room for a spare when it joins again */
-    bool has_proven;   /* proven, in this world */
-    bool is_still;     /* its ranks wait for the next round->world */
-    bool is_announced; /* READY: it gets a lost node's place in a moment */
+    bool has_proven;   /* has proven that it reaches the others, in this world */
+    bool is_still;     /* its ranks do nothing until the next round->world */
+    bool is_announced; /* READY: it gets a lost node's place shortly */
     bool is_asked;     /* its answer to an undecided STOP is missing */
     int64_t step;      /* smallest step of its workers; -1: none */
-    uint64_t moved_ms; /* at least one made progress, by our clock; 0: not known */
+    uint64_t moved_ms; /* when one last made progress, by our clock; 0: not known */
     bool
-        is_direct; /* nothing between its kernel and ours: it can be distinguished from paused */
+        is_direct; /* no proxy between its kernel and ours: we can tell lost from paused */
     bool is_paused; /* silent, but its host acknowledges */
     bool
-        joins_again; /* it resumed while it waited for a START: it says JOIN once more */
+        joins_again; /* it resumed while it waited for a START: it sends JOIN once more */
     bool owes_answer;        /* to round->offer */
     uint64_t sent_reload;    /* the number of the last RELOAD that it was sent */
-    uint64_t resume_attempt; /* the last RESUME that was believed */
+    uint64_t resume_attempt; /* of the last RESUME that was accepted */
     uint64_t received_ms;
     uint64_t
         probed_ms; /* when it was last sent a PEER because it was silent; 0: not yet */
@@ -84,14 +84,15 @@ struct member *member_add(struct member_table *table, const struct member_link *
 void member_remove(struct member_table *table, uint64_t id);
 struct member *member_find(const struct member_table *table, uint64_t id);
 
-/* True for RUNNING, SUCCEEDED, STOPPING and LEAVING: workers of it may be alive, or count. */
+/* True for RUNNING, SUCCEEDED, STOPPING and LEAVING: its workers may be alive, or have
+ * succeeded. */
 bool member_is_in_world(const struct member *member);
 const char *member_state_name(enum member_state state);
 
 /* Puts up to `max` READY members into `out`, survivors of the last world first, then by
  * arrival; sorted in the order of the world. Returns how many. */
 size_t member_choose(const struct member_table *table, size_t max, struct member **out);
-/* Fills ranks and sizes of each member's `start`: base ranks are sums of the slots of the
- * members before, whatever their role; role ranks count those of the same role (torchrun's
- * rule), which may be one of several of a member. Takes a walk over all for each name. */
+/* Fills ranks and sizes of each member's `start`: base ranks are sums of the slots of the members
+ * before, whatever their role; role ranks count those of the same role (torchrun's rule); a member
+ * may have several roles. Walks over all members once for each role name. */
 void member_assign_ranks(struct member **world, size_t count);

@@ -21,7 +21,7 @@ bool networks_cut(struct networks *networks, const char *master)
 
 /* ---- Addresses --------------------------------------------------------------------------- */
 
-/* False: a name, or nothing that another host could use. */
+/* False: a name, or an address that another host cannot use. */
 static bool parse(struct ct_addr *out, const char *text)
 {
     char host[CT_ADDR_TEXT_MAX];
@@ -30,7 +30,7 @@ static bool parse(struct ct_addr *out, const char *text)
     return ct_addr_parse(host, 0, out) == 0 && !ct_addr_is_loopback(out);
 }
 
-/* -1: one is v4, the other v6. */
+/* -1: one address is v4, the other v6. */
 static int count_shared_bits(const struct ct_addr *a, const struct ct_addr *b)
 {
     uint8_t left[16], right[16];
@@ -45,7 +45,8 @@ static int count_shared_bits(const struct ct_addr *a, const struct ct_addr *b)
     return bits;
 }
 
-/* Of this node, beside `addr`. NULL: it has reported none of that family. */
+/* The node's address that shares most leading bits with `addr`. NULL: it has reported none of that
+ * family. */
 static const char *find_beside(const struct member *member, const struct ct_addr *addr)
 {
     const char *best = NULL;
@@ -73,7 +74,8 @@ static bool has_address(const struct member *member, const char *text)
     return false;
 }
 
-/* docker0 is the same on every node, and leads back to each. */
+/* True if another node has the same address: docker0's is the same on every node, and reaches only
+ * the own host. */
 static bool is_of_many(const char *text, struct member *const *world, size_t count)
 {
     for (size_t i = 1; i < count; i++)
@@ -84,7 +86,8 @@ static bool is_of_many(const char *text, struct member *const *world, size_t cou
 
 /* ---- The choice -------------------------------------------------------------------------- */
 
-/* A round before may have had another first node: its address is cut, and so is ours beside it. */
+/* An earlier round may have had another first node: its address is cut, and so is this node's
+ * address in that network. */
 static bool is_cut(const struct networks *networks, const struct member *first,
                    const char *candidate)
 {
@@ -101,8 +104,8 @@ static bool is_cut(const struct networks *networks, const struct member *first,
     return false;
 }
 
-/* The address whose network all use: `master`, or, where that is a name, the one at which the others
- * have found the server, for a name is typed with the static back end alone, and leads to it. */
+/* The address whose network all nodes use: `master`, or, if this is a name, the address at which
+ * another node reached the server: only the static backend takes a name, and it is the server's. */
 static const char *find_network(const char *master, struct member *const *world,
                                 size_t count)
 {
@@ -112,7 +115,7 @@ static const char *find_network(const char *master, struct member *const *world,
                                                             : master;
 }
 
-/* `master`, then the first node's other addresses that may lead to it. */
+/* `master`, then the first node's other addresses at which the others may reach it. */
 static int list_candidates(const char **out, const char *master,
                            struct member *const *world, size_t count)
 {
@@ -171,8 +174,8 @@ static void add_peer(struct ct_start *start, const struct member *peer,
     start->peer_count++;
 }
 
-/* That the first one is reached is proven anyhow: the others are a ring. Its two neighbours on either
- * side, for they count from both ends, and one across. */
+/* Each node proves anyhow that it reaches the first node. The others form a ring: a node gets the
+ * next three as peers and the one across; a proof holds in both directions. */
 static void add_peers(struct member **world, size_t count, size_t self,
                       const struct ct_addr *master)
 {
@@ -220,7 +223,7 @@ void networks_choose_beside(char dst[CT_HOST_MAX], const char *master,
         beside = find_beside(world[0], &addr);
     if (!beside && !world[0]->join.local_addr[0] && parse(&addr, master) &&
         parse(&addr, world[0]->link.seen_as))
-        beside = world[0]->link.seen_as; /* it may be the last here, but not for ever */
+        beside = world[0]->link.seen_as; /* at least this one is known */
     if (beside)
         (void)ct_copy(dst, CT_HOST_MAX, beside); /* shorter */
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The step: one command in, a list of actions out, and what holds after each. No
- * clock, no socket, no thread: the caller has them (session/run.c), or makes them up
- * (tests/sim). */
+/* The step: one command in, a list of actions out; and the invariants after each step. No clock,
+ * socket or thread: the caller has them (session/run.c), or simulates them (tests/sim). */
 #include "rendezvous/round/round.h"
 
 #include <assert.h>
@@ -114,7 +113,7 @@ uint64_t round_next_ms(const struct round *round)
     switch (round->state) {
     case ROUND_FORMING:
         earlier(&next_ms, round->waiting_due_ms);
-        if (round->fence_ms > 0) { /* nothing else can happen before */
+        if (round->fence_ms > 0) { /* other deadlines come after it */
             earlier(&next_ms, round->fence_ms);
             break;
         }
@@ -140,7 +139,7 @@ uint64_t round_next_ms(const struct round *round)
 /* ---- Step -------------------------------------------------------------------------------- */
 
 #ifndef NDEBUG
-/* What holds after every step, whatever was thrown at it. */
+/* The invariants after every step, for any command. */
 static void check_invariants(const struct round *round)
 {
     size_t counts[MEMBER_LEFT + 1] = {0};
@@ -183,8 +182,8 @@ static void check_invariants(const struct round *round)
 }
 #endif
 
-/* An id that is not known is no mistake: the member may be gone while its last words
- * were on their way. */
+/* An unknown id is no error: the member may have been removed while its last message was on its
+ * way. */
 static void on_command(struct round *round, const struct round_command *command,
                        uint64_t now_ms)
 {
@@ -219,7 +218,7 @@ static void on_command(struct round *round, const struct round_command *command,
     }
 }
 
-/* The actions of the step before have been carried out: their list begins anew. */
+/* The caller has executed the actions of the step before: the list is emptied. */
 int round_step(struct round *round, const struct round_command *command,
                uint64_t now_ms)
 {

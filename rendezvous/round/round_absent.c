@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is not here: the names while nodes are waited for, and the table of E_JOIN_TIMEOUT. */
+/* Which nodes are absent: their names while the run waits, and the table of E_JOIN_TIMEOUT. */
 #include <string.h>
 
 #include "rendezvous/round/round_private.h"
@@ -45,7 +45,7 @@ static bool is_here(const struct round *round, const char *host)
     return false;
 }
 
-/* Named by the batch system, and nobody of that name has ever connected. */
+/* True if the batch system named this host, and no node of that name has ever connected. */
 static bool never_came(const struct round *round, const char *host)
 {
     for (size_t i = 0; i < round->contacts.count; i++)
@@ -57,7 +57,7 @@ static bool never_came(const struct round *round, const char *host)
     return !is_here(round, host);
 }
 
-/* ---- While they are waited for ------------------------------------------------------------ */
+/* ---- While the run waits ------------------------------------------------------------------- */
 
 static void add_name(char *dst, size_t size, const char *name, const char *why)
 {
@@ -88,7 +88,7 @@ void round_format_absent(const struct round *round, char *dst, size_t size)
 }
 
 enum {
-    MORE_MAX_BYTES = 64 /* "and 12 more", behind the rows */
+    MORE_MAX_BYTES = 64 /* "and 12 more", after the rows */
 };
 
 /* ---- The table ---------------------------------------------------------------------------- */
@@ -119,7 +119,8 @@ struct table {
     size_t rows, left_out;
 };
 
-/* Once one has found no room all others are counted, also those that would fit: the table is the first rows. */
+/* After the first row that does not fit all others are only counted: the table has the first
+ * rows. */
 static void add(struct table *table, const char *host, const char *what)
 {
     if (table->left_out == 0 && add_row(table->failure, host, what))
@@ -153,7 +154,7 @@ static void add_rows(struct table *table, const struct round *round, uint64_t no
             add(table, round->settings.expected[i], "never connected");
 }
 
-/* Whose names nobody here knows. */
+/* Adds the number of nodes whose names are not known. */
 static void add_unknown(struct table *table, const struct round *round)
 {
     const size_t needed = round->settings.min_nodes;

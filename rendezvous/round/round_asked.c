@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people ask of a run: another size, that nodes leave, a new round. */
+/* What users ask of a run with ctrunctl: another size, nodes that leave, a new round. */
 #include <string.h>
 
 #include "rendezvous/report/host_list.h"
@@ -18,14 +18,14 @@ static bool is_possible(const struct round *round, const struct ct_resize *resiz
                resize->min_nodes;
 }
 
-/* A minimum above the nodes that are there counts from the next round on. */
+/* A minimum above the present number of nodes counts from the next round on. */
 void round_on_resize(struct round *round, struct member *member,
                      const struct ct_message *message, uint64_t now_ms)
 {
     const struct ct_resize *resize = message->resize;
 
     if (round->state == ROUND_CLOSED || round->outcome || !is_possible(round, resize))
-        return; /* its own agent has answered who asked */
+        return; /* the agent of the user has answered already */
     round->settings.min_nodes = resize->min_nodes;
     round->settings.max_nodes = resize->max_nodes;
     round->resize = *resize;
@@ -42,7 +42,7 @@ void round_on_resize(struct round *round, struct member *member,
     round_start_if_complete(round, now_ms);
 }
 
-/* Nobody is called so: who asked wants to know how they are called. */
+/* No member has this name: lists the names that there are. */
 static void name_members(const struct round *round, char hosts[CT_MISSING_MAX])
 {
     struct host_list list = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all files of the state machine stand on, and what calls none of them: actions, the changes of state, what
- * is counted with them. */
+/* The base of all files of the state machine; it calls none of them: actions, changes of state, and
+ * the counts that go with them. */
 #include <assert.h>
 #include <errno.h>
 
@@ -80,7 +80,7 @@ void round_push_to(struct round *round, enum round_action_kind kind,
     struct round_action *action;
 
     if (member->is_away)
-        return; /* what it is owed then is said when it resumes */
+        return; /* round_resume() sends what it has missed */
     action = round_push(round, kind);
     action->id = member->link.id;
     action->peer = member->link.peer;
@@ -92,7 +92,7 @@ void round_change_state(struct round *round, enum round_state to, const char *wh
     bool is_edge = edges[round->state][to];
 
     assert(is_edge);
-    (void)is_edge; /* without assertions */
+    (void)is_edge; /* unused without assertions */
     action->from = round->state;
     action->to = to;
     action->why = why;
@@ -135,14 +135,15 @@ void round_set_asked(struct round *round, struct member *member, bool is_asked)
     round->asked_count += member->is_asked;
 }
 
-/* The fingerprint is that of the nodes that are here: it goes with the last of them. */
+/* The fingerprint is that of the present nodes: it is forgotten with the last of them. */
 void round_forget_fingerprint(struct round *round)
 {
     if (round->generation == 0 && round->counts[MEMBER_READY] == 0)
         round->has_fingerprint = false;
 }
 
-/* Something that people wait for changed: tell all, but not more often than they can read. */
+/* The list of absent nodes changed: send WAITING to all, but not more often than people can
+ * read. */
 void round_announce(struct round *round, uint64_t now_ms)
 {
     uint64_t due_ms = round->waiting_sent_ms + ROUND_WAITING_EVERY_MS;
@@ -170,15 +171,15 @@ struct ct_failure round_name_node(const struct round *round,
     return failure;
 }
 
-/* No world before then: workers may be alive until then. */
+/* No world starts before this time: workers may be alive until then. */
 void round_raise_fence(struct round *round, uint64_t fence_ms)
 {
     if (fence_ms > round->fence_ms)
         round->fence_ms = fence_ms;
 }
 
-/* The agent's clock may be slow, by which its deadline is that much earlier (agent/link/node_lease.h);
- * ours may be fast. */
+/* The agent's clock may be slow: agent/link/node_lease.h makes its deadline earlier by this error.
+ * Our clock may be fast: added here. */
 uint64_t round_outlive_ms(uint64_t lost_after_ms)
 {
     const uint64_t true_ms = ct_deadline_after(lost_after_ms, ROUND_KILL_MS);
@@ -192,7 +193,7 @@ void round_hold(struct round *round, uint64_t given_ms)
         given_ms, round_outlive_ms(round->settings.lost_after_ms));
 
     if (round->held_ms <= given_ms && round->counts[MEMBER_READY] > 0)
-        round_announce(round, given_ms); /* they wait for that from now on */
+        round_announce(round, given_ms); /* these wait for it from now on */
     if (until_ms > round->held_ms)
         round->held_ms = until_ms;
     round_raise_fence(round, until_ms);
@@ -206,7 +207,8 @@ void round_wait(struct round *round, uint64_t until_ms)
 
 void round_raise_floor(struct round *round, uint64_t generation)
 {
-    /* An agent may say what it likes: the number must not come near its end. */
+    /* The number comes from an agent and may be wrong: it must not come near the end of its
+     * range. */
     if (generation > round->generation && generation > round->floor &&
         generation - round->generation < UINT32_MAX)
         round->floor = generation;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A node whose worker failed first in two rounds running makes room for a spare: what is wrong may
- * be the machine. Without a spare it stays, and so does the node that serves, whose end would be the
- * run's. It is refused when it offers itself again, and its launcher ends.
+/* A node whose worker failed first in two rounds in a row makes room for a spare: the machine may
+ * be broken. Without a spare the node stays. The node of the rendezvous server stays too: its end
+ * would end the run. An excluded node is refused when it joins again, and its launcher ends.
  *
- * One whose failures tell of broken hardware goes after `exclude_after` of them, spare or not, as long as min
- * nodes are left; later agents of that host are refused, too. */
+ * A node whose failures report broken hardware is excluded after `exclude_after` of them, with or
+ * without a spare, if at least min nodes are left; later agents of that host are refused, too. */
 #include <string.h>
 
 #include "rendezvous/round/round_private.h"
@@ -43,7 +43,7 @@ bool round_exclude(struct round *round, const struct ct_failure *failure)
 
     round->culprit_is_kept = false;
     if (!culprit || failures_is_victim(failure))
-        return false; /* whose fault it was is not known */
+        return false; /* the failing node is not known to be the cause */
     is_again = round->culprit_id == culprit->link.id;
     round->culprit_id = culprit->link.id;
     if (!is_again || !has_spare(round))
@@ -79,7 +79,8 @@ static struct round_fault *find_fault(struct round *round, const char *host)
     return free_one;
 }
 
-/* Several agents may be of one machine. */
+/* True if one of the agents of this host has the rendezvous server: a host may have several
+ * agents. */
 static bool serves(const struct round *round, const char *host)
 {
     for (size_t i = 0; i < round->members.count; i++)
@@ -89,7 +90,7 @@ static bool serves(const struct round *round, const char *host)
     return false;
 }
 
-/* Nodes of the next world, if that host goes: members of this one and spares. */
+/* The number of nodes for the next world without that host: members of this world and spares. */
 static size_t count_others(const struct round *round, const char *host)
 {
     size_t count = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* FORMING: who is waited for, when the world starts, what people are told meanwhile. */
+/* FORMING: for which nodes the run waits, when the world starts, what WAITING says meanwhile. */
 #include <assert.h>
 #include <string.h>
 
@@ -101,8 +101,8 @@ static void send_spares(struct round *round)
     }
 }
 
-/* Callers have seen to it that no worker of an older world can live: the fence is
- * over, and nobody is in doubt. */
+/* Callers make sure that no worker of an older world can live: the fence is over, and no member is
+ * in doubt. */
 static void start_world(struct round *round, uint64_t now_ms, const char *why)
 {
     struct member **world = round->scratch;
@@ -114,7 +114,7 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
     if (round->generation < round->floor)
         round->generation = round->floor;
     round->generation++;
-    round->culprit_is_kept = false; /* told */
+    round->culprit_is_kept = false; /* the last STOP has told it */
     round->world_count = (uint32_t)count;
     round->is_finishing = false;
     round->started_ms = now_ms;
@@ -147,9 +147,8 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
     send_spares(round);
 }
 
-/* The first world starts when it is full, or some time after it could start
- * (last_call_ms). Each later one starts when all survivors are back: newcomers do
- * not hold it up. */
+/* The first world starts when it is full, or last_call_ms after it has min nodes. Each later world
+ * starts when all survivors have joined again: it does not wait for newcomers. */
 void round_start_if_complete(struct round *round, uint64_t now_ms)
 {
     size_t ready = round->counts[MEMBER_READY];
@@ -180,7 +179,8 @@ void round_start_if_complete(struct round *round, uint64_t now_ms)
 
 /* ---- The join deadline -------------------------------------------------------------------- */
 
-/* Who is here and who is not, as the first line of a verdict that gives up waiting. */
+/* Adds which nodes are present and which are absent, as the root cause of a verdict after a join
+ * timeout. */
 static void add_timeout_failure(struct round *round, uint64_t now_ms)
 {
     struct ct_failure failure = {
@@ -206,7 +206,7 @@ static void give_up_waiting(struct round *round, uint64_t now_ms)
     round_close(round, "join deadline");
 }
 
-/* The join deadline: start with those who are here, or give up. */
+/* The join deadline: start with the nodes that are ready, or give up. */
 void round_expire_forming(struct round *round, uint64_t now_ms)
 {
     if (round->state != ROUND_FORMING || now_ms < round->join_deadline_ms ||

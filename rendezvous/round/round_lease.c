@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who has been heard of lately, and until when the others may live: what round_pause.c draws, without its
- * consequences. */
+/* Leases: when each member was last heard from, and until when workers of the others may live. The
+ * diagram and what follows from silence are in round_resume.c. */
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/clock.h"
 
@@ -30,7 +30,7 @@ void round_renew(struct round *round, struct member *member, uint64_t now_ms)
 void round_on_direct(struct round *round, struct member *member, uint64_t now_ms)
 {
     member->is_direct = may_pause(round);
-    round_renew(round, member, now_ms); /* its message has brought us here */
+    round_renew(round, member, now_ms); /* a message from the member led to this call */
 }
 
 const struct member *round_find_unsure(const struct round *round)
@@ -76,8 +76,8 @@ uint64_t round_last_worker_ms(const struct round *round)
     return last_ms;
 }
 
-/* By its own clock an agent's workers end within the lease that we gave it last; those of an
- * agent that is paused by its guard's, which counts from what we sent last. */
+/* An agent ends its workers within the lease that we gave it last, by its own clock. If the agent
+ * is paused, its guard ends them; the guard counts from the last message that we sent. */
 uint64_t round_fence_of(const struct round *round, const struct member *member)
 {
     const uint64_t lost_after_ms = round->settings.lost_after_ms;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members that go without having said so: lost, refused, excluded; and worlds that end. The two stand together because
- * each leads to the other: a loss may end a world, the end of one begins the next, and that may refuse another
- * member. Each turn has a member less, so it ends. */
+/* Members that are removed without LEAVE: lost, refused, excluded; and the end of worlds. Both are
+ * in one file because each calls the other: a loss may end a world, the end of a world begins the
+ * next one, and its begin may refuse another member. Each turn removes a member, so the recursion
+ * ends. */
 #include "rendezvous/report/host_list.h"
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/clock.h"
@@ -17,7 +18,7 @@ static void remove_member(struct round *round, struct member *member)
     member_remove(&round->members, member->link.id);
 }
 
-/* Where the member was: a fact for people, "10.1.0.2, ranks 8-15". */
+/* Adds where the member was, as a fact: "10.1.0.2, ranks 8-15". */
 static void add_place(struct ct_failure *failure, const struct member *member)
 {
     const uint32_t first = member->start.rank_base;
@@ -51,7 +52,7 @@ static struct ct_failure describe_loss(const struct round *round,
 
 /* ---- The loss of a member ----------------------------------------------------------------- */
 
-/* A member is gone without a word. What that means depends on what it owed the world. */
+/* A member is gone without LEAVE. What follows depends on its state. */
 void round_lose(struct round *round, struct member *member, const char *reason,
                 uint64_t now_ms)
 {
@@ -70,7 +71,7 @@ void round_lose(struct round *round, struct member *member, const char *reason,
     round_forget_fingerprint(round);
     if (before == MEMBER_RUNNING || before == MEMBER_STOPPING ||
         before == MEMBER_LEAVING)
-        round_raise_fence(round, fence_ms); /* its agent, cut off, ends them before */
+        round_raise_fence(round, fence_ms); /* by then its agent has ended them */
     if (round->state == ROUND_CLOSED)
         return;
     round->lost_count += was_owed;
@@ -133,7 +134,7 @@ void round_refuse_excluded(struct round *round, uint64_t now_ms)
                      : "this node failed first in two rounds running, and a spare has "
                        "taken its place",
                  now_ms);
-    host_list_remove(&round->missing, host); /* nobody waits for it */
+    host_list_remove(&round->missing, host); /* the run does not wait for this host */
 }
 
 /* ---- The end of a world ------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a member says, and what follows from it. */
+/* The messages of members, and what follows from each. */
 #include "rendezvous/round/round_limits.h"
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/clock.h"
@@ -34,14 +34,14 @@ static bool has_joined(const struct member *member)
     return member->join.slots > 0 && !member->is_away && member->state != MEMBER_LEFT;
 }
 
-/* Of the same role, and it has told its program. */
+/* True if the member has the same role and has reported its program. */
 static bool is_comparable(const struct member *member, const struct ct_join *join)
 {
     return *member->link.job.program && strcmp(member->join.role, join->role) == 0;
 }
 
-/* A member of a job that this node is not of; NULL: none. Mostly the first one that has joined tells:
- * thousands of nodes come at once, and none of them may look at all others. */
+/* A member of another job than this node's; NULL: none. The first comparable member decides:
+ * thousands of nodes join at once, and none of them may look at all others. */
 static const struct member *find_other_job(const struct round *round,
                                            const struct member *newcomer,
                                            const struct ct_join *join)
@@ -98,9 +98,8 @@ static void refuse_other_job(struct round *round, struct member *newcomer,
     round_refuse(round, newcomer, CTRUN_E_OTHER_JOB, text, now_ms);
 }
 
-/* NULL, or what is wrong with this JOIN.
- * What a member that speaks the protocol never sends. The numbers are used as sizes later: the
- * caps are checked here, once. */
+/* NULL, or why this JOIN breaks the protocol. Its numbers are used as sizes later: the limits are
+ * checked only here. */
 static const char *check_join(const struct round *round, const struct member *member,
                               const struct ct_join *join)
 {
@@ -125,7 +124,7 @@ static void on_join(struct round *round, struct member *member,
 
     member->joins_again = false;
     if (round->state == ROUND_CLOSED || (is_repeated && !is_waited_for(member)))
-        return; /* it crossed the verdict, or the START */
+        return; /* the JOIN crossed the verdict or the START */
     if (wrong) {
         round_refuse(round, member, CTRUN_E_PROTOCOL, wrong, now_ms);
         return;
@@ -142,7 +141,8 @@ static void on_join(struct round *round, struct member *member,
         refuse_other_job(round, member, other, now_ms);
         return;
     }
-    /* the first that joins sets it; dropped while no world has started and nobody is ready */
+    /* The first JOIN sets the fingerprint; it is forgotten while no world has started and no member
+     * is ready. */
     round->has_fingerprint = true;
     round->fingerprint = join->fingerprint;
     member->join = *join;
@@ -160,7 +160,7 @@ static void on_join(struct round *round, struct member *member,
         round_start_if_complete(round, now_ms);
     } else if (round->state == ROUND_RUNNING) {
         if (round_has_place(round, member))
-            return; /* it gets that at the end of this step, or when the loss is settled */
+            return; /* it gets the place at the end of this step, or when the loss is settled */
         if (round_has_wrong_size(round) && !round->is_finishing)
             round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
         else
@@ -173,14 +173,15 @@ static void on_heartbeat(struct round *round, struct member *member,
 {
     const uint64_t quiet_ms = message->heartbeat->quiet_ms;
 
-    /* The lease was renewed already, as by every message. */
+    /* The lease was renewed already: every message does this. */
     if (message->heartbeat->generation != round->generation)
         return;
     member->step = message->heartbeat->step;
     member->moved_ms = quiet_ms > 0 && quiet_ms < now_ms ? now_ms - quiet_ms : 0;
 }
 
-/* A rank waits for others, and its node cannot see all of them. */
+/* True if a worker elsewhere has made progress since the reported rank was seen stuck: this rank
+ * only waits for others, which its node cannot see. */
 static bool has_moved(const struct round *round, const struct member *reporter,
                       const struct ct_failure *failure, uint64_t now_ms)
 {
@@ -216,14 +217,15 @@ static void on_samples(struct round *round, struct member *member,
         poison_add(&round->poison, message->samples);
 }
 
-/* A consequence of a failure, or none: it is no reason to stop a world. */
+/* True for a consequence of a failure, or no failure: no reason to stop a world. */
 static bool is_no_failure(const struct ct_failure *failure)
 {
     return failure->cause == CT_CAUSE_NONE || failure->cause == CT_CAUSE_STOPPED ||
            failure->cause == CT_CAUSE_EARLY;
 }
 
-/* In the place of a lost node, and nobody has met it: what becomes of it is its own affair. */
+/* True for a newcomer in a lost node's place that no other rank has met yet: its failure does not
+ * concern the others. */
 static bool is_unmet(const struct round *round, const struct member *member)
 {
     return round->state == ROUND_RUNNING && member->state == MEMBER_RUNNING &&
@@ -272,7 +274,8 @@ static void on_stopping(struct round *round, struct member *member,
     round_on_answer(round, member);
 }
 
-/* One that has said LEAVE ends its connection itself; the other comes again, as a new one. */
+/* A member that has sent LEAVE ends its connection itself; any other joins again as a new
+ * member. */
 static void lose_unmet(struct round *round, struct member *member, uint64_t now_ms)
 {
     if (!member->is_survivor)
@@ -282,7 +285,8 @@ static void lose_unmet(struct round *round, struct member *member, uint64_t now_
     round_lose(round, member, "its workers have ended", now_ms);
 }
 
-/* The answer to STOP; without one the node stopped by itself (it heard nothing of us). */
+/* The answer to STOP. Without a STOP the node stopped by itself, because it heard nothing from
+ * us. */
 static void on_stopped(struct round *round, struct member *member,
                        const struct ct_message *message, uint64_t now_ms)
 {
@@ -310,7 +314,7 @@ static void on_stopped(struct round *round, struct member *member,
         round_finish_stopping(round, now_ms);
         return;
     }
-    if (member->state == MEMBER_CONNECTED) /* it ended first and is told what follows */
+    if (member->state == MEMBER_CONNECTED) /* it stopped first and gets STOP too */
         round_change_member(round, member, MEMBER_RUNNING);
     round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
     if (member->state == MEMBER_STOPPING) {
@@ -324,7 +328,7 @@ void round_close_if_succeeded(struct round *round, uint64_t now_ms)
     if (round->state != ROUND_RUNNING || !round->is_finishing ||
         round_count_inside(round) > 0)
         return;
-    if (round->survive_due_ms > 0) { /* its part is not done */
+    if (round->survive_due_ms > 0) { /* the lost node's ranks have not finished */
         round_give_up_surviving(round, now_ms);
         return;
     }
@@ -332,7 +336,7 @@ void round_close_if_succeeded(struct round *round, uint64_t now_ms)
     round_close(round, "all succeeded");
 }
 
-/* --survive: what a node without ranks has is done, but not the run. */
+/* --survive: if a node without ranks in the world succeeds, the run is not finished. */
 static bool has_ranks(const struct round *round, const struct member *member)
 {
     for (uint32_t i = 0; i < member->join.slots; i++)
@@ -346,10 +350,10 @@ static void on_succeeded(struct round *round, struct member *member,
 {
     if (message->succeeded->generation != round->generation ||
         member->state != MEMBER_RUNNING)
-        return; /* when STOPPING it counts for nothing: everyone runs again */
+        return; /* ignored when STOPPING: all ranks run again */
     round_change_member(round, member, MEMBER_SUCCEEDED);
     round->is_finishing |= has_ranks(round, member);
-    round_close_if_succeeded(round, now_ms); /* first: no world of new ones alone */
+    round_close_if_succeeded(round, now_ms); /* first: no world of newcomers alone */
     if (round->state == ROUND_RUNNING)
         round_leave_world(round, member, now_ms);
 }
@@ -361,11 +365,11 @@ static void on_leave(struct round *round, struct member *member,
     const struct ct_failure leaver = round_name_node(round, member, CT_CAUSE_NONE,
                                                      message->leave->reason);
 
-    /* The generation of the message cannot matter: it leaves. */
+    /* The generation of the message does not matter: the node leaves in any case. */
     round_set_survivor(round, member, false);
     round_drop_offer(round, member, "leaves");
     if (is_unmet(round, member)) {
-        member->link.key = 0; /* it does not come back: lost with its connection */
+        member->link.key = 0; /* it cannot resume: lost when its connection ends */
         round_leave_world(round, member, now_ms);
         return;
     }

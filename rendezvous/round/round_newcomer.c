@@ -5,12 +5,12 @@
  *     a node is lost ──WORLD without its ranks──> its place is free ──JOIN with as many workers──> START of this
  *     generation, is_new, and the last WORLD ──GROW of each of its ranks──> as a rank that is started again
  *
- * The others get the newcomer's addresses first. Its START waits until the workers of the lost node must be dead, so no
- * rank runs twice. Its workers are in no world and meet no others until a WORLD names them; if the newcomer is lost
- * before that, no LOSS is sent.
+ * The other nodes get the newcomer's addresses first. Its START waits until the workers of the lost
+ * node must be dead, so no rank runs twice. The newcomer's workers are in no world and meet no
+ * other ranks until a WORLD names them; if the newcomer is lost before, no LOSS is sent.
  *
- * Which places are free follows from those that are taken, so a server that begins again knows it, too. In a world of
- * several roles, where a node has a place in each, no place is given: all nodes start again. */
+ * The free places follow from the taken ones, so a restarted server knows them, too. If a world has
+ * several roles, a node has a place in each; then no place is given, and all nodes start again. */
 #include <string.h>
 
 #include "rendezvous/round/round_limits.h"
@@ -28,7 +28,7 @@ static const struct member *find_running(const struct round *round)
     return NULL;
 }
 
-/* Into round->scratch, by group rank. */
+/* Lists the nodes of the world in `out` (round->scratch), by group rank. */
 static size_t list_world(const struct round *round, struct member **out)
 {
     size_t count = 0;
@@ -47,8 +47,8 @@ static size_t list_world(const struct round *round, struct member **out)
     return count;
 }
 
-/* The first place between `from` and the node at `to`. Several lost nodes are taken to have had as many workers
- * each. */
+/* The first free place between `from` and the node at `to`. If several nodes were lost there, all
+ * are assumed to have had the same number of workers. */
 static bool find_gap(struct place *out, const struct place *from,
                      const struct place *to)
 {
@@ -104,8 +104,9 @@ bool round_has_place(const struct round *round, const struct member *newcomer)
            find_place(round, &place) && fits(round, newcomer, &place);
 }
 
-/* Losses are decided, and nothing of who had the place before lives. With a node that keeps the worker store none can
- * get the place of the one that did. */
+/* True if all losses are decided, and no worker of the place's former node lives. The worker store
+ * has a node again: a newcomer must not get the place of a lost node that still counts as the
+ * store's. */
 static bool is_settled(const struct round *round, uint64_t now_ms)
 {
     return round->state == ROUND_RUNNING && !round->is_finishing &&
@@ -157,8 +158,8 @@ static void begin(struct round *round, struct member *newcomer,
     round->newcomers++;
 }
 
-/* Others may have waited for this place: each waits for another place, or has all nodes start again, or becomes a
- * spare. */
+/* Other ready members may have waited for this place: each now waits for another place, makes all
+ * nodes start again, or becomes a spare. */
 static void settle_others(struct round *round, uint64_t now_ms)
 {
     for (size_t i = 0; i < round->members.count; i++) {
@@ -174,8 +175,8 @@ static void settle_others(struct round *round, uint64_t now_ms)
     }
 }
 
-/* Sends its addresses to all, for the worker store and for connections between ranks; it gets its place a moment
- * later. */
+/* Sends the newcomer's addresses to all, for the worker store and for connections between ranks;
+ * the newcomer gets its place ROUND_NEWCOMER_MS later. */
 static void announce(struct round *round, struct member *newcomer, uint64_t now_ms)
 {
     newcomer->is_announced = true;
@@ -185,7 +186,8 @@ static void announce(struct round *round, struct member *newcomer, uint64_t now_
             round_push_to(round, ROUND_SEND_MEMBERS, round->members.list[i]);
 }
 
-/* It would let in none of whom it has not heard; it hears of all when it comes back. */
+/* A node that is away misses the newcomer's addresses and would not let it in; it gets all
+ * addresses when it resumes. */
 static bool is_any_away(const struct round *round)
 {
     for (size_t i = 0; i < round->members.count; i++)
@@ -208,7 +210,7 @@ void round_take_newcomer(struct round *round, uint64_t now_ms)
     for (size_t i = 0; i < round->members.count && !newcomer; i++)
         if (fits(round, round->members.list[i], &place))
             newcomer = round->members.list[i];
-    if (!newcomer && round_has_wrong_size(round)) /* it did fit when it came */
+    if (!newcomer && round_has_wrong_size(round)) /* none fits any more */
         round_stop_world(round, CT_STOP_MEMBERSHIP, NULL, now_ms);
     if (!newcomer || round->newcomer_due_ms > 0 || is_any_away(round))
         return;

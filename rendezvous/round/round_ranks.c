@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose ranks do what in a world at work, and a node that is lost from it while the others go on (--survive);
- * round_running.c has the whole. */
+/* Ranks of a running world and the nodes they are on, and a node that is lost while the others
+ * continue (--survive). The protocol is described in round_running.c. */
 #include <string.h>
 
 #include "rendezvous/round/master.h"
@@ -30,7 +30,8 @@ bool round_owns_rank(const struct member *member, uint32_t rank)
            rank - member->start.rank_base < member->join.slots;
 }
 
-/* A rank of it is in the world of today, lost by now or not: others may have met it. */
+/* True if a rank of the member is in the present `world`, lost by now or not: other ranks may have
+ * met it. */
 static bool is_met(const struct round *round, const struct member *member)
 {
     for (uint32_t i = 0; i < member->join.slots; i++)
@@ -69,7 +70,8 @@ void round_forget_still(struct round *round, struct member *member)
 
 /* ---- Without a node ----------------------------------------------------------------------- */
 
-/* Workers are held back until all ways are proven, and a member of which that is not known may never be. */
+/* True if the member may have started its workers: if reachability must be proven, they wait until
+ * all nodes have proven it. */
 static bool has_begun(const struct round *round, const struct member *member)
 {
     return member->start.reach != CT_REACH_PROVE || round_is_proven(round);
@@ -82,7 +84,8 @@ static bool has_one_role(const struct member *member)
            member->start.role_world_size == member->start.world_size;
 }
 
-/* The workers of today keep the address that they have. */
+/* True if the newcomer can reach MASTER_ADDR and the worker store: running workers keep the
+ * addresses that they have. */
 static bool has_way(const struct round *round, const struct member *newcomer,
                     const struct member *other)
 {
@@ -100,7 +103,7 @@ bool round_could_replace(const struct round *round, const struct member *newcome
            strcmp(newcomer->join.role, other->join.role) == 0;
 }
 
-/* Spares that could only join if all nodes start again. */
+/* The number of spares that can join only if all nodes start again. */
 static size_t count_spares(const struct round *round, const struct member *lost)
 {
     size_t count = 0;
@@ -134,7 +137,8 @@ bool round_may_survive(const struct round *round, const struct member *member)
            round_world_size(round, left + count_spares(round, member)) == left;
 }
 
-/* Returns how many: those that run, or have ended with 0, which only its agent knew. */
+/* Marks the member's ranks as lost. Returns how many of the present `world` were not lost before;
+ * some may have ended with 0, which only their agent knew. */
 static uint32_t lose_ranks(struct round *round, const struct member *member)
 {
     uint32_t count = 0;
@@ -164,7 +168,8 @@ static void note_lost_node(struct round *round, uint32_t count, const char *text
     round->sends_loss = true;
 }
 
-/* No WORLD before, and none at all where the others do not ask soon after. */
+/* No WORLD is sent before fence_ms; if the others have not all sent STILL within survive_ms after
+ * it, the loss ends the world. */
 static void wait_for_death(struct round *round, const struct member *member,
                            uint64_t fence_ms, uint64_t now_ms)
 {
@@ -188,9 +193,9 @@ void round_survive(struct round *round, struct member *member,
     round_forget_still(round, member);
     if (round->grow.generation > 0 &&
         round_owns_rank(member, (uint32_t)round->grow.rank))
-        round->grow = (struct ct_grow){0}; /* it waits no more */
+        round->grow = (struct ct_grow){0}; /* that rank waits no more */
     round->world_count--;
-    if (!is_waited_for) { /* the others wait for nothing of it */
+    if (!is_waited_for) { /* the others do not wait for this node */
         if (round->ranks_fence_ms == 0)
             round->ranks_fence_ms = now_ms;
         return;
@@ -198,7 +203,7 @@ void round_survive(struct round *round, struct member *member,
     wait_for_death(round, member, fence_ms, now_ms);
     round->lost_node = *loss;
     if (count == 0 && !keeps_store(round, member))
-        return; /* its agent has told of all, not that nothing of them lives */
+        return; /* all its ranks were reported lost, but not as dead */
     (void)ct_format(text, sizeof text, "node %.64s (%u rank%s) is lost: %s", loss->host,
                     count, count == 1 ? "" : "s", loss->text); /* cut is fine */
     note_lost_node(round, count, text);
@@ -206,7 +211,8 @@ void round_survive(struct round *round, struct member *member,
 
 /* ---- The worker store --------------------------------------------------------------------- */
 
-/* A node with ranks in the world rather than one without, of which the others know little. */
+/* The order of candidates for the worker store: nodes with ranks in the world first, as the others
+ * may lack the addresses of a newcomer; then by group rank. */
 static bool is_before(const struct round *round, const struct member *a,
                       const struct member *b)
 {
@@ -215,7 +221,8 @@ static bool is_before(const struct round *round, const struct member *a,
                : a->start.group_rank < b->start.group_rank;
 }
 
-/* Nodes whose agent has one, each its own: all that began this world, until it ends. */
+/* Lists the nodes that can serve the worker store, the best in out[0]: each agent of this world
+ * keeps an own store until the world ends. */
 static size_t list_keepers(const struct round *round, struct member **out)
 {
     size_t count = 0;
@@ -226,7 +233,7 @@ static size_t list_keepers(const struct round *round, struct member **out)
         if (member->state != MEMBER_RUNNING && member->state != MEMBER_SUCCEEDED)
             continue;
         out[count++] = member;
-        if (is_before(round, member, out[0])) { /* it gets the store */
+        if (is_before(round, member, out[0])) { /* best candidate so far */
             out[count - 1] = out[0];
             out[0] = member;
         }
@@ -266,9 +273,10 @@ void round_move_store(struct round *round)
     round_push_to(round, ROUND_SEND_MEMBERS, world[0]);
 }
 
-/* ---- A server that begins again ----------------------------------------------------------- */
+/* ---- Restart of the server ----------------------------------------------------------------- */
 
-/* The journal has the ranks that are lost, not how: nodes that are missing from the world are. */
+/* The journal has the lost ranks, but not whether their node was lost: a node that is missing from
+ * the world is taken as lost. */
 void round_restore_loss(struct round *round, uint64_t now_ms)
 {
     const struct member *any = round->members.count ? round->members.list[0] : NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Another program or other arguments, from the next round on: all nodes that are here are asked first, and it is
- * taken when each can run it and all would run the same. Who comes later gets it with its JOIN.
+/* Another program or other arguments, from the next round on: all present nodes are asked first,
+ * and the program is taken if each node can run it and all have the same file. A node that comes
+ * later gets it after its JOIN.
  *
  *     none ──ASK──> OFFER to all ──each has answered, all alike──> TAKE to all, REPLY
  *       ▲                │ one cannot, is unlike, leaves, is silent
@@ -14,7 +15,7 @@ static bool takes_part(const struct member *member)
     return member->state != MEMBER_LEAVING && member->state != MEMBER_LEFT;
 }
 
-/* text NULL: it is taken. */
+/* text NULL: the program was taken. */
 static void reply(struct round *round, const struct member *asker, uint32_t ticket,
                   const char *text)
 {
@@ -90,7 +91,7 @@ static void send_reload(struct round *round, struct member *member)
     round_push_to(round, ROUND_SEND_RELOAD, member);
 }
 
-/* Each member has said that it can. */
+/* All members have answered that they can run it. */
 static void take(struct round *round)
 {
     round->reload = round->offer;
@@ -112,7 +113,7 @@ static void on_answer(struct round *round, struct member *member,
     char text[sizeof answer->text + CT_HOST_MAX + 64] = "";
 
     if (answer->number != round->offer.number || !member->owes_answer)
-        return; /* of an offer that has ended */
+        return; /* an answer to an offer that has ended */
     if (*answer->text)
         (void)ct_format(text, sizeof text, "%s: %s", member->link.host, answer->text);
     else if (answer->program && round->offer.program &&
@@ -134,7 +135,8 @@ static void on_answer(struct round *round, struct member *member,
     take(round);
 }
 
-/* This server has begun anew, and nobody has told it so far. */
+/* Takes over what an agent has taken earlier: this server was restarted and does not know it
+ * yet. */
 static void learn(struct round *round, struct member *member,
                   const struct ct_reload *taken)
 {
@@ -169,7 +171,7 @@ void round_send_reload(struct round *round, struct member *member)
     if (member->sent_reload >= round->reload.number)
         return;
     if (member->join.program != round->reload.program)
-        member->join.program = 0; /* that of its own command line */
+        member->join.program = 0; /* that of its command line */
     send_reload(round, member);
 }
 

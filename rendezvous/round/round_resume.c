@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members that are silent, and members without a connection: those whose link broke, who may come back for a while,
- * and, in a restarted server, all of them. */
+/* Silent members, and members without a connection: those whose connection broke, which may resume
+ * for a while, and all members after a restart of the server. */
 #include <errno.h>
 #include <string.h>
 
@@ -10,17 +10,17 @@
 
 /* ---- Silence ----------------------------------------------------------------------------- */
 
-/* Who has been heard of lately, and what the silence of the others means.
+/* When a member was last heard from, and what its silence means.
  *
  *     heard ──4/5 of a lease──> PEER sent ──1/5──> unsure ──SILENT──> lost
  *       ▲                          ▲                  │ PAUSED
  *       └───── any message ────────┴──────────────────┘ (until pause_ms is over)
  *
- * Only a direct member can be unsure: its kernel acknowledges to ours, nobody in its place.
+ * Only a direct member can be unsure: its kernel acknowledges to ours, with no proxy in between.
  * Others are lost when their lease is over. */
 static void probe(struct round *round, struct member *member, uint64_t now_ms)
 {
-    if (!member->is_away) { /* else there is nothing to send it over */
+    if (!member->is_away) { /* without a connection nothing can be sent */
         member->probed_ms = now_ms;
         round_push_to(round, ROUND_SEND_PEER, member);
     }
@@ -57,16 +57,17 @@ void round_expire_leases(struct round *round, uint64_t now_ms)
         probe(round, round_member_of(lease), now_ms);
 }
 
-/* ---- Going ------------------------------------------------------------------------------- */
+/* ---- Broken connections ------------------------------------------------------------------ */
 
-/* Others get a new place when they come again: nothing of theirs is lost. */
+/* True if the member has a place in a world that it would lose. Any other member simply joins
+ * again. */
 static bool has_place(const struct member *member)
 {
     return member_is_in_world(member) ||
            (member->is_survivor && member->state != MEMBER_LEFT);
 }
 
-/* Those of a closed round end their connections themselves once they have the verdict. */
+/* Members of a closed round close their connections themselves once they have the verdict. */
 void round_part(struct round *round, struct member *member,
                 const struct round_command *command, uint64_t now_ms)
 {
@@ -103,14 +104,16 @@ void round_expire_away(struct round *round, uint64_t now_ms)
 
 /* ---- Coming back ------------------------------------------------------------------------- */
 
-/* START of its last world was lost on the way: no worker of it was ever alive. */
+/* True if the START of the member's last world was lost on the way: no worker of this world was
+ * ever alive there. */
 static bool is_unstarted(const struct member *member, const struct ct_resume *resume)
 {
     return resume->generation < member->start.generation;
 }
 
-/* What an agent says that it does, and what we know of it, can be true at the same time. A connection that it
- * has given up may reach us after the next one, by which it got a START: then its words are no longer true. */
+/* True if what the agent reports in RESUME agrees with what we know. A RESUME on a connection that
+ * the agent has given up may reach us after the one on its next connection, on which it got a
+ * START: then the old RESUME is out of date. */
 static bool is_possible(const struct member *member, const struct ct_resume *resume)
 {
     enum member_state state = member->state;
@@ -133,7 +136,7 @@ static bool is_possible(const struct member *member, const struct ct_resume *res
     }
 }
 
-/* The new connection takes the place of the old one, which may still be there. */
+/* The new connection replaces the old one, which may still be open. */
 static void switch_link(struct round *round, struct member *member,
                         const struct member_link *link, uint64_t now_ms)
 {
@@ -148,7 +151,7 @@ static void switch_link(struct round *round, struct member *member,
     member->link = *link;
     member->link.id = id;
     member->link.key = key;
-    member->is_direct = false; /* until this connection, too, has proven it */
+    member->is_direct = false; /* until this connection is proven to be direct, too */
     round_renew(round, member, now_ms);
 }
 
@@ -159,7 +162,7 @@ static void stop_unstarted(struct round *round, struct member *member, uint64_t 
     round_finish_stopping(round, now_ms);
 }
 
-/* What was said while it was away. */
+/* Sends what the member missed while it was away. */
 static void repay(struct round *round, const struct member *member,
                   const struct ct_resume *resume)
 {
@@ -200,7 +203,7 @@ int round_resume(struct round *round, const struct round_command *command,
         .is_in_world = has_run && member_is_in_world(member),
     };
     round_push_to(round, ROUND_SEND_RESUMED, member);
-    member->sent_reload = 0; /* it may have been lost on the way */
+    member->sent_reload = 0; /* RELOAD may have been lost on the way */
     round_send_reload(round, member);
     if (!has_run && member_is_in_world(member))
         stop_unstarted(round, member, now_ms);
@@ -263,7 +266,7 @@ int round_restore(struct round *round, uint64_t served_ms, uint64_t now_ms)
                                   ? served_ms
                                   : now_ms - spent_ms;
 
-    if (round_reserve(round) < 0) /* it may have no member */
+    if (round_reserve(round) < 0) /* the journal may have no member */
         return -ENOMEM;
     memset(round->counts, 0, sizeof round->counts);
     round->missing_survivors = round->asked_count = 0;

@@ -1,28 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the nodes of a world that runs agree on.
+/* What the nodes of a running world agree on.
  *
- * Before its workers start: that they reach each other, where they could do so on several networks (networks.h). A
- * cut one ends the round before it has a worker, and costs no restart.
+ * Before the workers start: that the nodes reach each other, if they have several networks
+ * (networks.h). A network that fails is cut, which ends the round before it has a worker and costs
+ * no restart.
  *
- * With --survive: who goes on when a rank is lost.
+ * With --survive: which ranks continue when a rank is lost.
  *
  *     epoch e ──LOSS of one──> LOSS to all ──STILL of each node that has not succeeded──> WORLD e + 1 to all
  *        │                        ▲ │ LOSS: its node has to say STILL again                      │
  *        │                        └─┘                                                            │
- *        └──STILL of each without a loss: they only lost sight of each other ────────────────────┘
+ *        └──STILL of each without a loss: only a connection between ranks broke ─────────────────┘
  *
- * A rank that is lost may be GROWN again, once a world was told without it: that is told to all, so that they stop at
- * work and say STILL; the rank is in the STILL of its node from then on. It is in no world before, and may be lost as any.
+ * A lost rank may be started again (GROW) once a WORLD without it was sent. GROW is sent to all, so
+ * that their ranks stop working and their nodes send STILL; from then on the STILL of its node has
+ * the new rank. The new rank is in no world before the next WORLD, and may be lost like any other.
  *
- * Who says STILL has ranks that do nothing until they get the next WORLD, and nothing of a lost one of its lives;
- * that stays so, whatever becomes of its connection. So nobody is at work in epoch e when e + 1 is told, and that is
- * journalled first.
+ * The ranks of a node that has sent STILL do nothing until they get the next WORLD, and no process
+ * of its lost ranks is alive; this holds also when its connection breaks. So no rank works in epoch
+ * e when e + 1 is sent. WORLD is journalled before it is sent.
  *
- * A node that is lost is a LOSS of its ranks, where enough nodes are left. It says nothing any more: the WORLD comes
- * when its last worker is dead by the rule that the START after a loss waits for, too (round_fence_of()). Where the
- * others have not all said STILL some time after that, or fail, the loss ends the world as without --survive. It does
- * so at once where a spare waits that cannot take the lost node's place. Each agent has a worker store: when the one in
- * use is lost, WORLD names an empty one of another node; only ranks in that WORLD get its address. */
+ * A lost node is a LOSS of its ranks, if enough nodes are left. It cannot send STILL: the WORLD
+ * waits until its last worker must be dead, by the rule for a START after a loss
+ * (round_fence_of()). If the others have not all sent STILL within --survive-timeout after that, or
+ * one fails, the loss ends the world as without --survive. The loss ends the world at once if a
+ * spare waits that cannot take the lost node's place. Each agent has a worker store: when the store
+ * in use is lost, WORLD names an empty one of another node; only ranks in that WORLD get its
+ * address. */
 #include "rendezvous/round/round_private.h"
 
 #include <string.h>
@@ -59,9 +63,10 @@ void round_on_reachability(struct round *round, struct member *member,
         go(round);
 }
 
-/* ---- Who goes on -------------------------------------------------------------------------- */
+/* ---- Which ranks continue ----------------------------------------------------------------- */
 
-/* A member that works in this world, and means it. Who leaves while it runs was in no world, and comes into none. */
+/* True if the message is of this world and the member takes part in it. A newcomer that has sent
+ * LEAVE also runs, but is in no `world` and comes into none. */
 static bool is_at_work(const struct round *round, const struct member *member,
                        uint64_t generation)
 {
@@ -69,8 +74,8 @@ static bool is_at_work(const struct round *round, const struct member *member,
            member->is_survivor && generation == round->generation;
 }
 
-/* In the place of a lost node, and no rank of it has asked to be taken in: what it has is in no world, and comes into none
- * before it says STILL. It may import for minutes. */
+/* True for a newcomer in a lost node's place of which no rank has asked to be taken in: its ranks
+ * come into no world before it sends STILL, and its workers may import for minutes. */
 static bool is_idle_newcomer(const struct round *round, const struct member *member)
 {
     if (!member->start.is_new || !round_is_outside(round, member))
@@ -118,7 +123,7 @@ static void regroup(struct round *round, uint64_t now_ms)
     if (now_ms < round->ranks_fence_ms || !are_all_still(round))
         return;
     round->is_carried_on = is_carried_on(round);
-    if (!round->is_carried_on && round->survive_due_ms > 0) { /* its part is not done */
+    if (!round->is_carried_on && round->survive_due_ms > 0) { /* ranks were lost */
         round_give_up_surviving(round, now_ms);
         return;
     }
@@ -141,7 +146,7 @@ void round_on_loss(struct round *round, struct member *member,
 
     if (!is_at_work(round, member, loss->generation))
         return;
-    if (loss->rank == -1 && round->survive_due_ms > 0) { /* nobody there ever asks */
+    if (loss->rank == -1 && round->survive_due_ms > 0) { /* it will not send STILL */
         round_give_up_surviving(round, now_ms);
         return;
     }
@@ -152,7 +157,7 @@ void round_on_loss(struct round *round, struct member *member,
         return;
     }
     if (round_has_rank(round->lost, rank))
-        return; /* told again after a break */
+        return; /* sent again after a resume */
     round_forget_still(round, member);
     round->lost[rank / 8] |= (uint8_t)(1u << rank % 8);
     round->loss = *loss;
@@ -182,13 +187,13 @@ void round_on_grow(struct round *round, struct member *member,
         return;
     }
     if (is_in_world(round, rank))
-        return; /* told again after a break, and taken in meanwhile */
+        return; /* sent again after a resume, and taken in meanwhile */
     round->lost[rank / 8] &= (uint8_t) ~(1u << rank % 8);
     round->grow = *grow;
     send_to_running(round, ROUND_SEND_GROW);
 }
 
-/* Of ranks of its own that are not lost. */
+/* True if the STILL has only ranks of this member that are not lost. */
 static bool is_sound(const struct round *round, const struct member *member,
                      const struct ct_still *still)
 {
@@ -206,7 +211,7 @@ void round_on_still(struct round *round, struct member *member,
 
     if (!is_at_work(round, member, still->generation) ||
         still->epoch != round->world.epoch)
-        return; /* it was on its way when the next one was decided */
+        return; /* the next epoch was decided while this STILL was on its way */
     if (!is_sound(round, member, still)) {
         round_refuse(round, member, CTRUN_E_PROTOCOL,
                      "a STILL with ranks that are lost or not its own", now_ms);
@@ -229,7 +234,7 @@ void round_send_world(struct round *round, const struct member *member)
 {
     if (round->world.epoch > 0) {
         round_push_to(round, ROUND_SEND_MEMBERS,
-                      member); /* newcomers; first: as then */
+                      member); /* newcomers' addresses, before WORLD */
         round_push_to(round, ROUND_SEND_WORLD, member);
     }
     if (round->loss.losses > round->world.losses)

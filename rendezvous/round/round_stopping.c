@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What failures mean: genuine ones, and those that only follow from a loss. */
+/* What follows from failures: from genuine ones, and from those that are consequences of a loss. */
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/clock.h"
 
-/* A member's workers may use all of the grace that it gives them, and its agent takes a moment
- * more: only then is it one that never says that they are gone. */
+/* A member's workers may use all of their grace time, and its agent takes a moment more: only after
+ * both the member is given up. */
 void round_wait_for_grace(struct round *round, uint64_t grace_ms)
 {
     const uint64_t patience_ms = ct_deadline_after(round->settings.join_timeout_ms,
@@ -15,7 +15,7 @@ void round_wait_for_grace(struct round *round, uint64_t grace_ms)
         round->join_deadline_ms = deadline_ms;
 }
 
-/* A genuine failure costs a restart, or ends the run when there is none left. */
+/* A genuine failure costs a restart, or ends the run if none is left. */
 static void charge(struct round *round, const struct ct_failure *failure)
 {
     const bool is_loop = crash_loop_take(&round->crash_loop, failure) &&
@@ -25,12 +25,12 @@ static void charge(struct round *round, const struct ct_failure *failure)
     if (!failures_is_victim(failure))
         poison_on_root(&round->poison, failure);
     if (round->outcome)
-        return; /* it ends anyhow */
+        return; /* the run ends anyhow */
     if (failure->cause == CT_CAUSE_UNKILLABLE || crash_loop_is_hopeless(failure) ||
         round->restart_count >= round->settings.max_restarts)
         round_decide(round, CT_OUTCOME_FAILED, failures_exit_code(failure));
     else if (is_broken || round_exclude(round, failure))
-        round->restart_count++; /* before the loop: the next try is another machine's */
+        round->restart_count++; /* before the loop: the next try is elsewhere */
     else if (is_loop)
         round_decide(round, CT_OUTCOME_CRASH_LOOP, failures_exit_code(failure));
     else
@@ -44,7 +44,7 @@ void round_on_answer(struct round *round, struct member *member)
     round_set_asked(round, member, false);
     if (!round->is_undecided || round->asked_count > 0)
         return;
-    if (root->cause == CT_CAUSE_NODE_LOST) { /* who reported it only missed a peer */
+    if (root->cause == CT_CAUSE_NODE_LOST) { /* the reported failure follows from it */
         round_send_decision(round, CT_STOP_NODE_LOST, root);
         return;
     }
@@ -82,7 +82,7 @@ void round_add_failure(struct round *round, const struct ct_failure *failure,
     failures_add_reported(&round->failures, failure, &arrival);
 }
 
-/* A worker failed on its own account. Only the first one of a round stops the world. */
+/* A worker failed. Only the first failure of a round stops the world. */
 void round_fail(struct round *round, struct member *reporter,
                 const struct ct_failure *failure, uint64_t now_ms)
 {
@@ -91,25 +91,26 @@ void round_fail(struct round *round, struct member *reporter,
     round_add_failure(round, failure, now_ms);
     if (round->state == ROUND_RUNNING && round->survive_due_ms > 0 && !is_unkillable) {
         round_give_up_surviving(round,
-                                now_ms); /* who fails then has only missed a peer */
+                                now_ms); /* the failure is a consequence of the loss */
         return;
     }
     if (round->state == ROUND_STOPPING && is_unkillable && !round->outcome)
         round_decide(round,
-                     CT_OUTCOME_FAILED, /* by what came first; its node says 76 */
+                     CT_OUTCOME_FAILED, /* by the first failure; its node says 76 */
                      failures_exit_code(failures_get_root(&round->failures)));
     if (round->state != ROUND_RUNNING)
         return;
     if (!is_unkillable && has_others(round, reporter)) {
         round_stop_world(round, CT_STOP_UNDECIDED, failure, now_ms);
-        round_on_answer(round, reporter); /* this failure is its sign of life */
+        round_on_answer(round, reporter); /* the report shows that it is alive */
         return;
     }
     charge(round, failure);
     round_stop_world(round, CT_STOP_FAILURE, failure, now_ms);
 }
 
-/* Members that beat but never say that their workers are gone must not hold the run. */
+/* Drops members that send heartbeats but never report the end of their workers: they must not block
+ * the run. */
 void round_give_up_stopping(struct round *round, uint64_t now_ms)
 {
     size_t i = round->members.count;

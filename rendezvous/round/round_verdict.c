@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What members are sent when a world ends and when the run does: STOP and VERDICT. */
+/* The messages at the end of a world and of the run: STOP and VERDICT. */
 #include "rendezvous/round/round_private.h"
 
 void round_decide(struct round *round, enum ct_outcome outcome, uint8_t exit_code)
@@ -8,7 +8,8 @@ void round_decide(struct round *round, enum ct_outcome outcome, uint8_t exit_cod
     round->exit_code = exit_code;
 }
 
-/* The verdict is made once and kept: who resumes later gets the same one. Who leaves does not wait for it. */
+/* The verdict is made once and kept: a member that resumes later gets the same one. A member that
+ * leaves does not wait for it. */
 void round_close(struct round *round, const char *why)
 {
     struct ct_verdict *verdict = &round->verdict;
@@ -37,7 +38,8 @@ void round_close(struct round *round, const char *why)
     }
 }
 
-/* Kept in the round and in the journal: a member that resumes gets the STOP that it has missed (round_resume.c). */
+/* STOP is kept in the round and in the journal: a member that resumes gets the STOP that it has
+ * missed (round_resume.c). */
 void round_fill_stop(struct round *round, enum ct_stop_reason reason,
                      const struct ct_failure *cause)
 {
@@ -55,8 +57,8 @@ void round_fill_stop(struct round *round, enum ct_stop_reason reason,
     }
 }
 
-/* The second STOP: to all that got the first one and are still here. CONNECTED and READY are those that have stopped,
- * and joined again, before it was known what the failure was. */
+/* Sends the second STOP to all members that got the first one and are still here. Members in
+ * CONNECTED and READY have stopped, or also joined again, before the cause was decided. */
 void round_send_decision(struct round *round, enum ct_stop_reason reason,
                          const struct ct_failure *cause)
 {
@@ -73,7 +75,7 @@ void round_send_decision(struct round *round, enum ct_stop_reason reason,
     }
 }
 
-/* The failure that was told first is a consequence of the loss then, and costs no restart. */
+/* The failure that was reported first is a consequence of the loss, and costs no restart. */
 void round_blame_loss(struct round *round, const struct ct_failure *loss)
 {
     failures_add_root(&round->failures, loss);

@@ -5,7 +5,8 @@
 
 #include "worker_sdk/base/str.h"
 
-/* "node2, node5 and 3 more": nodes whose program is known and not that of the first node. */
+/* "node2, node5 and 3 more": nodes whose program is known and differs from that of the first
+ * node. */
 static void describe_unlike(char *dst, size_t size, struct member **world, size_t count)
 {
     const struct member *first = world[0];
@@ -18,7 +19,7 @@ static void describe_unlike(char *dst, size_t size, struct member **world, size_
         const char *host = member->link.host;
 
         if (!member->join.program || member->join.program == first->join.program ||
-            strcmp(member->join.role, first->join.role) != 0 || /* of another kind */
+            strcmp(member->join.role, first->join.role) != 0 || /* another role */
             strcmp(host, last) == 0) /* several agents of one host */
             continue;
         last = host;

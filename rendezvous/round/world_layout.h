@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the first node of a world says about all of them: how many workers each has, and which
- * run another program. Pure. */
+/* What the first node of a world prints about all its nodes: how many workers each has, and which
+ * nodes run another program. Pure. */
 #pragma once
 
 #include "rendezvous/round/member.h"
