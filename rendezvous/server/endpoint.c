@@ -29,8 +29,8 @@ static bool may_use_store(const struct endpoint *endpoint, const struct conn *co
     return !endpoint->guests || store_port_is_open_to(endpoint->guests, conn, kind);
 }
 
-/* torch before 2.1 opens a connection for each worker that it never speaks on, and burns a core
- * when it is closed. */
+/* torch before 2.1 opens a connection for each worker on which it never sends anything, and uses a
+ * whole CPU core if it is closed. */
 static bool may_be_silent(const struct endpoint *endpoint, const struct conn *conn)
 {
     enum reject_kind kind;
@@ -61,7 +61,7 @@ static void on_store_client(struct endpoint *endpoint, struct conn *conn,
     store_port_on_bytes(endpoint->store, conn, data, length);
 }
 
-/* Closed before its new user took it. */
+/* Has no callbacks: for a connection that is closed before it gets a user. */
 static const struct conn_user nobody = {0};
 
 static void on_first_bytes(struct conn *conn, const uint8_t *data, size_t length)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The endpoint: listeners that take agents, TCPStore clients and HTTP on one port.
  *
- * A connection has no user until its first byte says what it is (sniff.h). Who may use a store
- * here may stay silent, until it has to make room (conn.h): stock PyTorch opens such connections.
- * The store behind the endpoint is created with its first client. */
+ * A connection has no user until its first byte tells the protocol (sniff.h). A client that may use
+ * a store here may stay silent, until its connection is closed to make room (conn.h): stock PyTorch
+ * opens such connections. The store behind the endpoint is created with its first client. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,7 +24,7 @@ struct endpoint {
     struct http http;
 };
 
-/* `endpoint` is zeroed but for pool, dispatch and has_store. */
+/* `endpoint` is zeroed except pool, dispatch and has_store. */
 void endpoint_init(struct endpoint *endpoint);
 int endpoint_listen(struct endpoint *endpoint, const struct listen_place *place,
                     uint16_t *port, struct ctrun_error *err);

@@ -9,10 +9,10 @@
 #include "rendezvous/session/metrics.h"
 #include "worker_sdk/base/alloc.h"
 
-/* A whole reply, shared by those who are given it. */
+/* A complete reply, shared by the clients that get it. */
 struct http_page {
     size_t users;
-    uint64_t made_ms, fresh_ms; /* how long it is used again */
+    uint64_t made_ms, fresh_ms; /* how long the page is reused */
     struct ct_buf text;
     size_t body_length; /* at its end */
 };
@@ -80,7 +80,7 @@ static struct http_page *make_metrics(const struct dispatch *dispatch)
     return page;
 }
 
-/* NULL: no memory. Making pages never takes more than a tenth of the time. */
+/* NULL: no memory. A page is reused so long that making pages takes a tenth of the time at most. */
 static struct http_page *page_get(struct http *http, enum http_path path)
 {
     struct http_page *page = http->pages[path];
@@ -122,7 +122,7 @@ static void reply(struct http_client *client, struct http_page *page)
     conn_finish(client->conn);
 }
 
-/* Takes the word off the request when it begins with it. */
+/* Consumes `word` if the request begins with it. */
 static bool take_word(struct ct_buf *in, const char *word)
 {
     const size_t length = strlen(word);
@@ -137,7 +137,7 @@ static void answer(struct http_client *client)
 {
     client->wants_head = take_word(&client->in, "HEAD ");
     if (!client->wants_head)
-        (void)take_word(&client->in, "GET "); /* no path begins with another method */
+        (void)take_word(&client->in, "GET "); /* other methods fit no path */
     if (take_word(&client->in, "/healthz "))
         reply(client, page_create("200 OK", "text/plain", "ok\n"));
     else if (take_word(&client->in, "/status "))
@@ -161,8 +161,8 @@ static void on_bytes(struct conn *conn, const uint8_t *data, size_t length)
         answer(client);
 }
 
-/* Out of the count and the list; the connection lives on until its last bytes are out. May be
- * called twice. */
+/* Removes the client from the count and the list; the connection stays open until its output is
+ * sent. May be called twice. */
 static void leave(struct http_client *client)
 {
     if (!client->http)

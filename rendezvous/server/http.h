@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The few lines of HTTP that probes and people need: GET /healthz, /status, /metrics.
+/* The part of HTTP that probes and users need: GET /healthz, /status, /metrics.
  *
- * One request a connection; everything else is 404. The request line is all that is looked at.
- * Anybody may ask, so it costs little: a few connections, the oldest of which makes room, and a
- * page for all who ask within a while. */
+ * One request a connection; everything else is 404. Only the request line is read. Any client may
+ * ask, so the cost is bounded: a few connections, of which the oldest is closed to make room, and
+ * one page for all clients that ask within a short time. */
 #pragma once
 
 #include "rendezvous/session/dispatch.h"
@@ -20,12 +20,12 @@ struct http {
     const struct dispatch *dispatch;
     struct ct_list clients; /* the oldest first */
     size_t count;
-    struct http_page *pages[HTTP_PATHS]; /* the last ones that were made; NULL: none */
+    struct http_page *pages[HTTP_PATHS]; /* the last page for each path; NULL: none */
 };
 
 void http_init(struct http *http, const struct dispatch *dispatch);
-/* conn speaks HTTP from now on; `data` are the bytes that it has sent already. */
+/* Makes conn an HTTP client; `data` are the bytes that it has sent already. */
 void http_on_bytes(struct http *http, struct conn *conn, const uint8_t *data,
                    size_t length);
-/* Clients may still be there: they have their pages. */
+/* Clients may still be connected: each holds its page. */
 void http_deinit(struct http *http);

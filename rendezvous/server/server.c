@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop, its thread, and calls into it from other threads. What happens on the loop is the
- * business of endpoint.c (listeners, first bytes), dispatch.c (agents) and store_port.c. */
+/* The loop, its thread, and calls into the loop from other threads. endpoint.c (listeners, first
+ * bytes), dispatch.c (agents) and store_port.c do the work on the loop. */
 #include "rendezvous/server/server.h"
 
 #include <assert.h>
@@ -23,9 +23,8 @@
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
-/* A call from another thread: runs on the loop, the caller waits for is_done.
- * On the stack of the caller, which waits until is_done: so it, and what it points to, lives for
- * as long as the loop needs it. */
+/* A call from another thread, which runs on the loop. It is on the stack of the caller, which waits
+ * until is_done: so the call and all it points to live as long as the loop needs them. */
 struct call {
     struct ct_list node;
     int (*function)(struct server *server, struct call *call);
@@ -48,7 +47,7 @@ struct call {
 struct server {
     uv_loop_t loop;
     uv_async_t wake;
-    uv_timer_t drain; /* ends the wait for agents that do not read */
+    uv_timer_t drain; /* limits the wait for agents that do not read */
     struct conn_pool pool;
     struct dispatch dispatch;
     struct endpoint endpoint;
@@ -186,7 +185,7 @@ static int admit_on_loop(struct server *server, struct call *call)
     struct store_port *port = find_store(server, call->store);
 
     if (!port)
-        return -ENOENT; /* its round is over already */
+        return -ENOENT; /* the store's round is over already */
     store_port_admit(port, (const uint8_t(*)[16])call->members->keys,
                      call->members->count, call->members->is_last);
     return 0;
@@ -197,7 +196,7 @@ void server_admit(struct server *server, uint64_t store,
 {
     struct call args = {.function = admit_on_loop, .store = store, .members = members};
 
-    (void)call(server, &args); /* one that is closed needs no guests */
+    (void)call(server, &args); /* a closed store needs no list */
 }
 
 static int look_at_store_on_loop(struct server *server, struct call *call)
@@ -232,7 +231,7 @@ void server_watch_store(struct server *server, uint64_t store, uint32_t world,
                         .world = world,
                         .met_fd = met_fd};
 
-    (void)call(server, &args); /* one that is closed is used by nobody */
+    (void)call(server, &args); /* a closed store has no users */
 }
 
 static int get_marks_on_loop(struct server *server, struct call *call)
@@ -257,7 +256,7 @@ static int close_store_on_loop(struct server *server, struct call *call)
     struct store_port *port = find_store(server, call->store);
 
     if (!port)
-        return -ENOENT; /* closed before: harmless */
+        return -ENOENT; /* already closed: harmless */
     store_port_close(port);
     return 0;
 }
@@ -336,7 +335,7 @@ static void close_everything(struct server *server)
         return;
     server->is_closed = true;
     server->outlived_from_ms = runs_outlived_from_ms(&server->dispatch.runs);
-    /* first: what is closed below must not be written as the end of runs */
+    /* first: closing must not be journalled as the end of runs */
     server->dispatch.runs.journal = NULL; /* runs continue with the next server */
     endpoint_close_listeners(&server->endpoint);
     endpoint_drop_store(&server->endpoint);
@@ -360,7 +359,7 @@ static void on_forget(void *context)
         close_everything(server);
 }
 
-/* Nobody new comes in; who has not read its verdict yet may do so. */
+/* Accepts no new connections; agents may still read their verdicts. */
 static void drain(struct server *server)
 {
     if (server->is_draining)
@@ -431,7 +430,7 @@ static void sum_stores(void *context, struct store_stats *sum)
         add_store(sum, ct_list_entry(it, struct store_port, node));
 }
 
-/* For people: one that cannot be told, or is too long, is cut or left out. */
+/* The host name in messages: cut if too long, left out if not known. */
 static void name_host(struct server *server, const struct server_options *options)
 {
     char *name = server->dispatch.host;
@@ -471,7 +470,8 @@ static void wire(struct server *server, const struct server_options *options)
         server->dispatch.runs.held_from_ms = options->held_from_ms;
     server->dispatch.commit = options ? options->commit : NULL;
     server->dispatch.is_candidate = server->dispatch.commit != NULL;
-    /* A site's etcd elects another server; the run's own may not be there yet. */
+    /* If a site's etcd elects the server, another one takes over; the run's own etcd may not exist
+     * yet. */
     server->dispatch.is_in_agent = server->run_id &&
                                    (!server->dispatch.commit || options->ha);
     server->dispatch.runs.on_start = on_start;
@@ -545,7 +545,7 @@ static int run_loop(struct server *server)
 {
     int rc = uv_run(&server->loop, UV_RUN_DEFAULT);
 
-    run_calls(server, true); /* late ones: they find the server closed */
+    run_calls(server, true); /* late calls find the server closed */
     return rc;
 }
 
@@ -611,8 +611,8 @@ uint64_t server_outlived_from_ms(const struct server *server)
     return server->outlived_from_ms;
 }
 
-/* The loop runs twice more: for close callbacks of connections, then for those of what dispatch
- * closes. */
+/* The loop runs twice more: for the close callbacks of connections, then for those of the handles
+ * that dispatch closes. */
 void server_destroy(struct server *server)
 {
     int rc;

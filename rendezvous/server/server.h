@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rendezvous server: rounds, worker stores and their listeners on one libuv loop.
  *
- * ctrund runs one on its main thread. ctrun runs one on a thread of its own and talks to it
- * through sockets like everybody else; only opening and closing listeners and stores goes
- * through the calls below, which may be made from any thread and block for one turn of the
- * loop at most.
+ * ctrund runs a server on its main thread. ctrun runs a server on an own thread and talks to it
+ * through sockets like any other agent; only opening and closing listeners and stores goes through
+ * the calls below, which may be made from any thread and block for one turn of the loop at most.
  *
  *     server_create ── server_start ── server_listen / server_open_store ... ── server_destroy
  *                  └─ server_run (ctrund: returns after server_stop or a signal) */
@@ -24,7 +23,7 @@ struct journal_sink;
 struct server;
 
 struct server_options {
-    /* The only run that is served; a HELLO for another is refused, naming both. Copied. NULL:
+    /* The only run that is served; a HELLO for another run is refused, with both ids. Copied. NULL:
      * any number of runs, and one TCPStore for stock clients at the endpoint (ctrund). */
     const char *run_id;
     /* Static backend: the endpoint is the worker store. At each START the server puts a new,
@@ -34,32 +33,33 @@ struct server_options {
      * local_addr = --master-addr as typed, and its store_port may be anything but 0: no other
      * store needs to be opened. */
     bool endpoint_is_store;
-    /* Kept. Agents must prove it and are given proof (worker_sdk/wire/auth.h), and ctrund
-     * serves no stock TCPStore clients, which cannot. NULL or empty: everybody is let in, but
-     * who has a token. */
+    /* Borrowed. Agents must prove this token, and the server proves it to them
+     * (worker_sdk/wire/auth.h). ctrund then serves no stock TCPStore clients, as these cannot prove
+     * it. NULL or empty: agents without a token are accepted, agents with one refused. */
     const struct ct_auth_token *token;
     bool uses_munge; /* instead of a token: worker_sdk/wire/munge.h */
     bool wants_seal; /* agents that do not ask for an encrypted link are refused */
-    /* Kept; NULL: the runs end with this server. Nothing is told to agents before it is there. */
+    /* Borrowed; NULL: the runs end with this server. Messages are sent to agents only after the
+     * journal has the step. */
     const struct journal_sink *journal;
     /* Runs of a server before this one, restored; server_create() takes them. May be NULL. */
     struct journal_book *book;
-    /* Kept; NULL: it serves from the beginning. Else agents are turned away until server_lead(),
-     * and what is sent to them waits in it until it may be sent. */
+    /* Borrowed; NULL: this server serves at once. Else agents are refused until server_lead(), and
+     * messages to agents are held in it until they may be sent. */
     struct output_commit *commit;
     const char *const
-        *expected; /* kept: hosts that should come, for people; may be NULL */
+        *expected; /* borrowed: hosts that should join, for messages; may be NULL */
     size_t expected_count;
-    const char *host; /* copied; how people call this machine; NULL: its host name */
-    /* Kept; NULL: agents' reports on the run's own etcd are for nobody (ha_relay.h). */
+    const char *host; /* copied; shown name of this machine; NULL: its host name */
+    /* Borrowed; NULL: agents' reports on the run's own etcd are dropped (ha_relay.h). */
     const struct ha_hooks *ha;
     struct ct_port_range ports; /* instead of port 0, for listeners of all kinds */
-    /* Where worker stores listen, port 0; copied. NULL: at all addresses, v4 and v6. */
+    /* Where worker stores listen, port 0; copied. NULL: on all addresses, v4 and v6. */
     const struct ct_addr *store_addr;
-    /* Worker stores let in only the nodes of their round: those of server_open_store() wait for
-     * server_admit(), the endpoint (static backend) knows them by itself. */
+    /* Worker stores accept only the nodes of their round. Those of server_open_store() get the list
+     * from server_admit(); the endpoint (static backend) knows the nodes by itself. */
     bool guards_stores;
-    /* Since then workers may live of a server that was here before, and of which nothing else is known; 0:
+    /* Workers of an earlier server, of which nothing else is known, may live since this time; 0:
      * none. */
     uint64_t held_from_ms;
     size_t conns_max; /* 0: SERVER_CONNS_MAX */
@@ -68,56 +68,58 @@ struct server_options {
 /* options may be NULL: all zero. */
 int server_create(struct server **out, const struct server_options *options,
                   struct ctrun_error *err);
-/* Runs the loop on a new thread until server_destroy(). */
+/* Runs the loop on a new thread until server_destroy(). Does nothing if the thread runs already. */
 int server_start(struct server *server, struct ctrun_error *err);
 /* Runs the loop on this thread until server_stop(). */
 int server_run(struct server *server, struct ctrun_error *err);
 void server_stop(struct server *server); /* any thread, async-signal-safe */
-/* Stops, and waits until it has; the calls below do nothing from then on. */
+/* Stops the server and waits for its end; the calls below do nothing from then on. */
 void server_join(struct server *server);
-/* After that: the next server's held_from_ms. */
+/* After server_join(): held_from_ms for the next server. */
 uint64_t server_outlived_from_ms(const struct server *server);
 void server_destroy(struct server *server);
 
-/* With an output commit. Serves from now on, in a term above those of all servers before, and continues with
- * what the journal (frames of journal.h, length 0: nothing) tells; no heartbeat that was sent after
- * `served_ms` has been acknowledged. 0, -EBADMSG, -ENOMEM. */
+/* With an output commit: serves from now on, in a term above those of all earlier servers, and
+ * continues the runs in the journal (frames of journal.h, length 0: none). No heartbeat that was
+ * sent after `served_ms` has been acknowledged. 0, -EBADMSG, -ENOMEM. */
 int server_lead(struct server *server, uint64_t term, const void *journal,
                 size_t length, uint64_t served_ms, struct ctrun_error *err);
-/* Another node serves: all runs are forgotten without a word, agents are turned away. */
+/* Another node serves now: forgets all runs without a message to agents, and refuses agents. */
 void server_step_down(struct server *server);
-/* The plan of the run's own etcd from now on: told to all its agents. */
+/* Sends the plan of the run's own etcd to all its agents. */
 struct ct_ha_plan;
 void server_send_ha(struct server *server, const struct ct_ha_plan *plan);
-/* What is held may go out by now. Any thread, does not wait. */
+/* Held messages may be sent by now. Any thread, does not wait. */
 void server_poke(struct server *server);
 
-/* Accepts agents (and, on the same port, HTTP and TCPStore clients) at addr; port 0 chooses.
- * *port is the port in use (may be NULL). The addr is bound as it is; 0.0.0.0 and :: both mean
- * all addresses of this machine, v4 and v6. Before or after server_start(). CTRUN_E_PORT_BUSY
- * when somebody else has it, naming who if possible. */
+/* Accepts agents (and, on the same port, HTTP and TCPStore clients) at addr; port 0 chooses. *port
+ * is the port in use (may be NULL). The addr is bound as it is; 0.0.0.0 and :: both mean all
+ * addresses of this machine, v4 and v6. Before or after server_start(). CTRUN_E_PORT_BUSY if
+ * another process has the port; err names it if possible. */
 int server_listen(struct server *server, const struct ct_addr *addr, uint16_t *port,
                   struct ctrun_error *err);
 
-/* Opens a listener on a free port with a new, empty TCPStore behind it; *store identifies it.
- * It lives until it is closed: nothing else ever uses it. */
+/* Opens a listener on a free port with a new, empty TCPStore behind it; *store identifies it. The
+ * store lives until it is closed, and is never reused. */
 int server_open_store(struct server *server, uint16_t *port, uint64_t *store,
                       struct ctrun_error *err);
-/* A piece of the list of nodes, from MEMBERS; connections have waited for the last one. */
+/* Adds a part of the list of nodes, from MEMBERS; connections wait until the last part. */
 void server_admit(struct server *server, uint64_t store,
                   const struct ct_members *members);
-/* True when it is open and no client has asked it anything yet. */
+/* True if the store is open and has had no request yet. */
 bool server_store_is_unused(struct server *server, uint64_t store);
-/* What a worker store that is watched has seen; 0: not yet. */
+/* When events happened in a watched worker store; 0: not yet. */
 struct server_store_marks {
-    uint64_t met_ms;   /* `world` ranks have counted themselves in, as torch's do */
-    uint64_t asked_ms; /* the last request that was more than a look for keys */
-    struct ct_addr last, local; /* who was the last of them to come, and our end */
+    uint64_t met_ms;   /* `world` ranks have counted themselves, as torch's do */
+    uint64_t asked_ms; /* the last request that did more than look for keys */
+    struct ct_addr last, local; /* the last rank that arrived, and our end */
 };
-/* From now on: `met_fd`, an eventfd, is kept, and written once they have met. */
+/* Watches the store from now on: `met_fd`, a borrowed eventfd, is written once `world` ranks have
+ * met. */
 void server_watch_store(struct server *server, uint64_t store, uint32_t world,
                         int met_fd);
 void server_get_store_marks(struct server *server, uint64_t store,
                             struct server_store_marks *out);
-/* Closes listener and connections, frees the values. */
+/* Closes listener and connections and frees the values: asynchronous, but before any later call
+ * runs. */
 void server_close_store(struct server *server, uint64_t store);

@@ -3,15 +3,15 @@
 #pragma once
 
 enum {
-    /* Endpoints of one server, stores not counted. */
+    /* Endpoint listeners of one server, stores not counted. */
     SERVER_LISTENERS_MAX = 64,
     /* When the server is told to end, agents that have not read their verdict get this long. */
     SERVER_DRAIN_MS = 2000,
-    /* Request line and headers; ours fit many times. */
+    /* Request line and headers; usual requests are much smaller. */
     HTTP_REQUEST_MAX_BYTES = 8 << 10,
-    /* The oldest makes room: probes and people are few. */
+    /* Beyond, the oldest is closed: there are few probes and users. */
     HTTP_CONNS_MAX = 64,
-    /* A page is used again until ten times as long has passed as it took to make, or this. */
+    /* A page is reused for ten times as long as it took to make, but not longer than this. */
     HTTP_PAGE_MAX_MS = 1000,
     HTTP_PAGE_COST = 10,
     /* A status page of RUNS_MAX small runs, or of one with thousands of members. */

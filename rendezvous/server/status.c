@@ -6,7 +6,7 @@
 #include "rendezvous/session/run.h"
 #include "worker_sdk/base/clock.h"
 
-/* cJSON's adders return NULL when memory is short; the text is then only less complete. */
+/* cJSON's functions return NULL without memory; then only a part of the text is missing. */
 static void add_member(cJSON *list, const struct member *member, bool has_names)
 {
     cJSON *item = cJSON_CreateObject();
@@ -52,7 +52,7 @@ static void add_run(cJSON *list, const struct run *run, bool has_names)
 
 char *status_format(const struct dispatch *dispatch)
 {
-    /* HTTP proves nothing: where agents have to, others get numbers only. */
+    /* HTTP clients cannot prove a secret: if agents must, HTTP clients get numbers only. */
     const bool has_names = !admission_has_secret(&dispatch->rules);
     cJSON *root = cJSON_CreateObject();
     cJSON *runs;

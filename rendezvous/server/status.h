@@ -7,8 +7,8 @@
  *                "members": [{"host": "n1", "address": "10.0.0.1", "state": "running",
  *                             "group_rank": 0, "slots": 8, "step": 410, "silent_ms": 300}]}]}
  *
- * group_rank, slots and step are there once they are known. run_id, host and address are left out
- * where agents must prove a secret: who asks by HTTP cannot. */
+ * group_rank, slots and step are present once they are known. run_id, host and address are left out
+ * if agents must prove a secret: an HTTP client cannot. */
 #pragma once
 
 #include "rendezvous/session/dispatch.h"

@@ -15,15 +15,15 @@ enum {
     PURGE_KEYS = 500 /* in one turn of the loop: below a millisecond */
 };
 
-/* What ties a connection to the engine's client.
- * Belongs to its connection: freed in on_close(), which comes once, however the connection ends. */
+/* Links a connection to a client of the engine. Owned by the connection: freed in on_close(), which
+ * is called exactly once. */
 struct store_user {
     struct ct_list node;    /* port->users */
     struct ct_list touched; /* port->touched */
     struct store_port *port;
     struct conn *conn;
     struct store_client *client;
-    bool is_speaking; /* its first request has begun, and has to end in time */
+    bool is_speaking; /* its first request has begun and must be complete in time */
     bool has_spoken;
 };
 
@@ -43,7 +43,7 @@ static void on_result(struct store_user *user, int rc)
         ct_debug("store client closed: it sent a request that is not in the protocol "
                  "error=%s",
                  ct_error_name(rc));
-        conn_finish(conn); /* the replies before it are still due */
+        conn_finish(conn); /* earlier replies must still be sent */
         return;
     }
     if (rc == STORE_PAUSED)
@@ -52,8 +52,8 @@ static void on_result(struct store_user *user, int rc)
         conn_resume(conn);
 }
 
-/* Another client's request released this one. The engine is in the middle of that request and
- * must not be entered again, so the bytes go out when it has returned. */
+/* Another client's request released this client. The engine is still in that request and must not
+ * be entered again, so the bytes are sent after it has returned. */
 static void on_output(void *context)
 {
     struct store_user *user = context;
@@ -65,7 +65,7 @@ static void on_output(void *context)
 static void flush_touched(struct store_port *port)
 {
     if (port->is_flushing)
-        return; /* the loop below takes what was added meanwhile */
+        return; /* the loop below handles users added meanwhile */
     port->is_flushing = true;
     while (!ct_list_is_empty(&port->touched)) {
         struct store_user *user = ct_list_entry(port->touched.next, struct store_user,
@@ -77,7 +77,7 @@ static void flush_touched(struct store_port *port)
     port->is_flushing = false;
 }
 
-/* Where somebody wants to know when ranks have met, and asked it last. */
+/* Updates the marks of a watched store: when its ranks have met, and the last request. */
 static void take_marks(struct store_port *port, const struct conn *conn,
                        uint64_t questions_before)
 {
@@ -128,8 +128,8 @@ static void on_bytes(struct conn *conn, const uint8_t *data, size_t length)
     flush_touched(user->port);
 }
 
-/* Output was taken: requests that had to wait for room may continue. Reading is off just while
- * the engine is paused. */
+/* Output was sent: requests that had to wait for room may continue. Reading is off only while the
+ * engine is paused. */
 static void on_sent(struct conn *conn)
 {
     struct store_user *user = conn->context;
@@ -158,8 +158,8 @@ static void on_close(struct conn *conn, const char *reason)
     ct_list_remove(&user->touched);
     store_remove_client(user->client);
     free(user);
-    /* Keys of a run that is over (stock agents') are freed a few at a time between other events: a
-     * hundred thousand at once would hold everybody up. */
+    /* Keys of a finished run of stock agents are freed a few at a time between other events: a
+     * hundred thousand at once would delay all clients. */
     if (store_purge(port->store, PURGE_KEYS))
         (void)uv_idle_start(&port->purge, on_purge); /* cannot fail */
 }
@@ -287,7 +287,7 @@ static void on_listener_closed(void *context)
     uv_close((uv_handle_t *)&port->purge, on_purge_closed);
 }
 
-/* Takes the engine's client away from a connection that is still to be closed. */
+/* Removes the engine's client from a connection that will be closed later. */
 static void detach(struct store_user *user)
 {
     static const struct conn_user nobody = {0};

@@ -16,7 +16,7 @@
 struct store;
 
 struct store_port {
-    struct ct_list node; /* of who keeps them */
+    struct ct_list node; /* in the list of the creator */
     uint64_t id;
     uint16_t port; /* 0: no listener of its own */
     struct store *store;
@@ -26,29 +26,31 @@ struct store_port {
     bool has_guests; /* `guests` alone may use it; until they are known all wait */
     struct allow_list guests;
     struct ct_list users;   /* struct store_user, one a connection */
-    struct ct_list touched; /* those with new output, by another one's request */
+    struct ct_list touched; /* users with new output, by another user's request */
     bool is_flushing;
     bool is_used;   /* a client has asked something */
-    uint32_t world; /* ranks that are to meet in it; 0: nobody looks */
-    int met_fd;     /* told once they have; kept */
+    uint32_t world; /* ranks that will meet in it; 0: not watched */
+    int met_fd;     /* eventfd, written once they have met; borrowed */
     struct server_store_marks marks;
 };
 
-/* *out is owned by the caller until store_port_close(). `place` is where to listen; NULL: it has
- * no listener of its own. */
+/* *out is owned by the caller until store_port_close(). `place` is where to listen; NULL: without a
+ * listener. */
 int store_port_open(struct store_port **out, struct conn_pool *pool,
                     const struct listen_place *place, struct ctrun_error *err);
-/* Whether the process at the other end may use a store of a run with these nodes. False: *kind says
+/* True if the process at the other end may use a store of a run with these nodes. False: *kind says
  * why not. */
 bool store_port_is_open_to(const struct allow_list *guests, const struct conn *conn,
                            enum reject_kind *kind);
-/* From now on only those that store_port_admit() names are let in, and nobody before. */
+/* From now on only the nodes from store_port_admit() are accepted, and none before the list is
+ * complete. */
 void store_port_guard(struct store_port *port);
-/* A piece of the list; those who have waited are let in, or turned away, after the last one.
- * Memory that is short closes the list as it is. */
+/* Adds a part of the list; after the last part, waiting connections are accepted or refused.
+ * Without memory the list ends as it is. */
 void store_port_admit(struct store_port *port, const uint8_t (*keys)[16], size_t count,
                       bool is_last);
-/* From now on `met_fd`, an eventfd, is written once `world` ranks have met in it, and the marks are kept. */
+/* From now on the marks are recorded, and `met_fd`, an eventfd, is written once `world` ranks have
+ * met in the store. */
 void store_port_watch(struct store_port *port, uint32_t world, int met_fd);
 /* Makes conn a client of this store. `data` are the bytes that it has sent already. */
 void store_port_on_bytes(struct store_port *port, struct conn *conn,

@@ -24,7 +24,8 @@ static int read_journal(struct journal_book *book, const uint8_t *data, size_t l
     return rc;
 }
 
-/* Who finds its way here later than all the others lost theirs still belongs to the run. */
+/* Keeps every run of the book without members, too: an agent may resume here after all others are
+ * lost. */
 static void keep_all(struct journal_book *book)
 {
     struct ct_list *it;
@@ -41,7 +42,7 @@ static int take_runs(struct dispatch *dispatch, struct journal_book *book,
                      uint64_t served_ms)
 {
     if (journal_book_restore(book, served_ms, ct_now_ms()) > 0)
-        return -EBADMSG; /* its world may live: nobody else must begin one */
+        return -EBADMSG; /* workers of this run may live: no new world of it may start */
     keep_all(book);
     return run_restore_all(&dispatch->runs, book);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server that continues where another one had to stop: it takes the runs out of that one's
- * journal, and agents in. */
+/* Take-over: a server continues the runs of an earlier server from its journal, and accepts their
+ * agents. */
 #pragma once
 
 #include "rendezvous/session/dispatch.h"
