@@ -10,16 +10,16 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/wire/munge.h"
 
-/* Of one agent alone; it costs system calls, so who needs none has none. */
+/* Secrets of one connection; allocated only if needed, as this costs system calls. */
 struct own_secret {
-    struct ct_auth_token token; /* of the minute (MUNGE) in which it was asked */
+    struct ct_auth_token token; /* the token of that minute (MUNGE) */
     struct ct_seal_pair pair;
 };
 
-/* Between CHALLENGE and PROOF. What was asked with is copied: the credential of the
- * rules may be renewed meanwhile. */
+/* An agent between CHALLENGE and PROOF. The token is copied: the credential of the rules may be
+ * renewed meanwhile. */
 struct admission {
-    const struct ct_auth_token *token; /* that of the rules, or own->token */
+    const struct ct_auth_token *token; /* the token of the rules, or own->token */
     struct own_secret *own;            /* NULL: none */
     struct ct_hello hello;
     uint8_t opening[CT_PROOF_BYTES];
@@ -40,7 +40,7 @@ static bool has_key(const struct ct_offer *offer)
     return memcmp(offer->key, none, sizeof none) != 0;
 }
 
-/* As admission_check(), about who the agent is. */
+/* As admission_check(), for the secrets. */
 static const char *check_secret(const struct admission_rules *rules,
                                 const struct ct_offer *offer,
                                 const struct ct_hello *hello)
@@ -160,8 +160,8 @@ int admission_create(struct admission **out, struct admission_rules *rules,
     return 0;
 }
 
-/* Our own proof comes after theirs was right: who has no token gets nothing of ours
- * to compute with. */
+/* Our proof is made only after the agent's proof was right: an agent without the token gets no
+ * proof with which it could test tokens. */
 bool admission_prove(struct admission *admission, const struct ct_proof *claim,
                      struct ct_proof *proof, struct ct_seal *seal)
 {

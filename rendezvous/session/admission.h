@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an agent must show before its HELLO counts (worker_sdk/wire/auth.h, seal.h, munge.h): pure
- * but for random bytes and the clock of a credential.
+/* What an agent must prove before its HELLO counts (worker_sdk/wire/auth.h, seal.h, munge.h). Pure
+ * except for random bytes and the clock of a credential.
  *
  *     OFFER, HELLO ── admission_check ──> refused
  *                         └── no secret ──> let in
  *                         └── a secret ── admission_create = OFFER, CHALLENGE ... PROOF ── admission_prove
  *                                                           SERVER_PROOF, let in <──┴──> refused
- */
+ * */
 #pragma once
 
 #include "worker_sdk/wire/seal.h"
@@ -15,10 +15,10 @@ struct admission;
 
 /* What the server demands of all agents. Zeroed: nothing. */
 struct admission_rules {
-    const struct ct_auth_token *token; /* kept; NULL: none is asked for */
-    bool uses_munge; /* the token is made here, and carried by MUNGE */
+    const struct ct_auth_token *token; /* borrowed; NULL: no token is needed */
+    bool uses_munge; /* the server makes the token; MUNGE carries it */
     bool wants_seal;
-    /* With MUNGE: the token and credential of this minute. */
+    /* With MUNGE: token and credential of the present minute. */
     struct ct_auth_token issued;
     char credential[CT_CREDENTIAL_MAX];
     uint64_t issued_ms; /* 0: none yet */
@@ -26,7 +26,7 @@ struct admission_rules {
 
 /* True when agents have to prove something. */
 bool admission_has_secret(const struct admission_rules *rules);
-/* NULL, or the sentence that refuses this HELLO: the two sides do not ask for the same. */
+/* NULL, or why this HELLO is refused: agent and server do not use the same kind of secret. */
 const char *admission_check(const struct admission_rules *rules,
                             const struct ct_offer *offer, const struct ct_hello *hello);
 /* Copies OFFER and HELLO; `resume` has key 0 when none came. *answer is the OFFER to send first, if has_answer, and *challenge what

@@ -26,7 +26,8 @@ void dispatch_init(struct dispatch *dispatch)
 
 /* ---- Messages of a member ---------------------------------------------------------------- */
 
-/* The agent says the port of its end of the connection. A proxy between us has ports of its own: what its kernel acknowledges proves nothing. */
+/* The agent reports the port of its end of the connection. If the ports differ, there is a proxy:
+ * what the proxy's kernel acknowledges proves nothing about the agent's host. */
 static void on_peer(struct peer *peer, const struct ct_message *message)
 {
     const struct round_command command = {.kind = ROUND_DIRECT, .id = peer->id};
@@ -43,7 +44,7 @@ static void on_peer(struct peer *peer, const struct ct_message *message)
     run_step(peer->run, &command);
 }
 
-/* Of what tells when something happened, how long it was on its way. */
+/* For messages that report a time: adds how long the message was on its way. */
 static void add_transit(struct round_command *command, const struct peer *peer)
 {
     struct ct_tcp_view view;
@@ -56,7 +57,7 @@ static void add_transit(struct round_command *command, const struct peer *peer)
     command->rtt_ms = view.rtt_ms;
 }
 
-/* ---- What comes when --------------------------------------------------------------------- */
+/* ---- Which message is valid when --------------------------------------------------------- */
 
 static void on_offer(struct peer *peer, const struct ct_message *message)
 {
@@ -65,7 +66,7 @@ static void on_offer(struct peer *peer, const struct ct_message *message)
 
 static void on_resume(struct peer *peer, const struct ct_message *message)
 {
-    peer->resume = *message->resume; /* who it is, HELLO and PROOF tell */
+    peer->resume = *message->resume; /* HELLO and PROOF identify the agent */
 }
 
 static void on_untimely(struct peer *peer, const struct ct_message *message)
@@ -74,7 +75,7 @@ static void on_untimely(struct peer *peer, const struct ct_message *message)
     peer_refuse(peer, CTRUN_E_PROTOCOL, "HELLO must come first, and once");
 }
 
-/* All that is for the round alone. */
+/* All messages that only the round handles. */
 static void on_round(struct peer *peer, const struct ct_message *message)
 {
     run_step(peer->run, &(struct round_command){
@@ -94,7 +95,8 @@ static void on_ha_report(struct peer *peer, const struct ct_message *message)
     ha_relay_on_report(&peer->dispatch->ha, peer, message->ha_report);
 }
 
-/* Accepted for the current world only, and of the sender's own ranks; from group rank 0 also of all nodes. */
+/* Accepted for the current world only, and for the sender's own ranks; from group rank 0 also
+ * metrics of nodes. */
 static void on_metrics(struct peer *peer, const struct ct_message *message)
 {
     struct run *run = peer->run;
@@ -162,7 +164,7 @@ static enum stage stage_of(const struct peer *peer)
                                 : STAGE_PARTED;
 }
 
-/* What is not here is for the round when a member says it, and untimely otherwise. */
+/* A kind that is not here goes to the round if a member sends it, else it is an error. */
 static const struct {
     enum stage stage;
     enum ct_message_kind kind;
@@ -234,7 +236,7 @@ static void on_frame(struct peer *peer, const struct ct_frame *frame)
 
 /* ---- Connection -------------------------------------------------------------------------- */
 
-/* Who is not let in yet has no more of our memory than its longest message needs. */
+/* An agent that is not admitted yet gets only as much memory as its longest message needs. */
 static size_t count_room(const struct peer *peer)
 {
     const size_t most = CT_FRAME_HEADER_BYTES + CONN_UNPROVEN_FRAME_MAX_BYTES;
@@ -242,7 +244,7 @@ static size_t count_room(const struct peer *peer)
     return peer->run ? SIZE_MAX : most - ct_buf_length(&peer->in);
 }
 
-/* Takes the first `length` bytes of what came. False: nothing more is taken. */
+/* Handles the first `length` bytes of `data`. False: no more bytes are accepted. */
 static bool handle_bytes(struct peer *peer, const uint8_t *data, size_t length)
 {
     struct conn *conn = peer->conn;
@@ -283,7 +285,7 @@ static void on_bytes(struct conn *conn, const uint8_t *data, size_t length)
         length -= part;
     }
     if (ct_buf_length(conn->out) > CONN_WRITE_MARK_BYTES)
-        conn_pause(conn); /* it reads too slowly: no new questions until then */
+        conn_pause(conn); /* it reads too slowly: read nothing until output is sent */
 }
 
 static void on_sent(struct conn *conn)
@@ -375,7 +377,7 @@ void dispatch_step_down(struct dispatch *dispatch)
         ((struct peer *)conn->context)->run = NULL;
         conn_close(conn, "another node is the rendezvous server");
     }
-    runs_close(&dispatch->runs); /* another one decides from here on */
+    runs_close(&dispatch->runs); /* another server decides from now on */
 }
 
 void dispatch_close(struct dispatch *dispatch)

@@ -20,8 +20,8 @@ static void format_age(char *dst, size_t size, uint64_t age_ms)
         (void)ct_format(dst, size, "%llu h", seconds / 3600);
 }
 
-/* Whose run this server carries: the server of one run is a part of its launcher. The name of
- * the user data base would be better, but asking for it may block. */
+/* The user of this server's process: the server of one run is a part of its launcher. The name in
+ * the user database would be better, but a lookup may block. */
 void endpoint_owner_format(char *dst, size_t size)
 {
     const char *name = getenv("USER");

@@ -15,7 +15,7 @@
 
 /* ---- Refused ----------------------------------------------------------------------------- */
 
-/* Who has proven nothing is called by its address. */
+/* An agent that has proven nothing is named by its address. */
 static void format_name(char *dst, size_t size, const struct peer *peer, int code)
 {
     char address[CT_ADDR_TEXT_MAX];
@@ -29,7 +29,7 @@ static void format_name(char *dst, size_t size, const struct peer *peer, int cod
                         peer->host[0] ? ")" : "");
 }
 
-/* Refuses one that wants to be a member: those who wait for it are told. */
+/* Refuses an agent that wants to be a member; WAITING tells the nodes that wait for it. */
 void entrance_turn_away(struct peer *peer, int code, const char *text)
 {
     const char *run_id = peer->dispatch->only_run_id;
@@ -61,7 +61,7 @@ static void welcome(struct peer *peer, const struct member_link *link)
     peer_send(peer, &(struct ct_message){CT_MESSAGE_WELCOME, .welcome = &out});
 }
 
-/* With it the agent may come back on another connection. */
+/* TICKET lets the agent resume on another connection. */
 static void send_ticket(struct peer *peer, const struct member_link *link)
 {
     const struct ct_ticket ticket = {.id = link->id, .key = link->key};
@@ -69,7 +69,7 @@ static void send_ticket(struct peer *peer, const struct member_link *link)
     peer_send(peer, &(struct ct_message){CT_MESSAGE_TICKET, .ticket = &ticket});
 }
 
-/* 0 when there is no randomness: then a connection that breaks is the end of a membership. */
+/* 0 without random bytes: then a member cannot resume after its connection breaks. */
 static uint64_t make_key(void)
 {
     uint64_t key = 0;
@@ -93,7 +93,8 @@ static void add_member(struct peer *peer, struct run *run)
     struct round_command command = {.kind = ROUND_ADD};
     struct member_link link;
 
-    /* Anew: members are kept in this order, and with a token who came first may prove last. */
+    /* A new id: members are sorted by id, and with a token PROOFs may come in another order than
+     * connections. */
     peer->id = ++peer->dispatch->runs.last_id;
     link = make_link(peer);
     link.key = make_key();
@@ -125,7 +126,7 @@ static const char new_launcher[] = "this rendezvous does not know the run: the "
                                    "launcher that served it before is gone, "
                                    "and the workers of its node with it";
 
-/* Workers of another founding of the run may live: nobody founds it here for a while. */
+/* Workers of another instance of the run may live: no new one may start here for a while. */
 static void note_other(struct dispatch *dispatch, const struct ct_hello *hello,
                        struct run *run)
 {
@@ -135,11 +136,11 @@ static void note_other(struct dispatch *dispatch, const struct ct_hello *hello,
     if (run && run->round->generation == 0) {
         round_raise_floor(run->round, hello->generation);
         round_hold(run->round, now_ms);
-        run_arm_timer(run); /* it may be told */
+        run_arm_timer(run); /* a WAITING may be due now */
     }
 }
 
-/* The agent was a member before its connection broke, or before this server began. */
+/* The agent was a member before its connection broke, or before this server started. */
 static void resume_member(struct peer *peer, const struct ct_hello *hello)
 {
     const char *run_id = hello->run_id;
@@ -183,9 +184,9 @@ static void resume_member(struct peer *peer, const struct ct_hello *hello)
     run_execute(run);
 }
 
-/* ---- Who comes --------------------------------------------------------------------------- */
+/* ---- HELLO ------------------------------------------------------------------------------ */
 
-/* True when the run id of this HELLO cannot be served here; then it was refused. */
+/* True if this server does not serve the run id of this HELLO; then the agent was refused. */
 static bool refuse_foreign(struct peer *peer, const struct ct_hello *hello)
 {
     const char *ours = peer->dispatch->only_run_id;
@@ -209,8 +210,8 @@ static bool refuse_foreign(struct peer *peer, const struct ct_hello *hello)
     return true;
 }
 
-/* True when this agent has had workers of another founding of the run: it is not let in, and while
- * there are such agents nobody founds the run here. */
+/* True if this agent has had workers of another instance of the run: then it was refused, and while
+ * there are such agents the run does not start here. */
 static bool refuse_other_instance(struct peer *peer, const struct ct_hello *hello,
                                   struct run *run)
 {
@@ -233,8 +234,8 @@ static bool refuse_other_instance(struct peer *peer, const struct ct_hello *hell
     return true;
 }
 
-/* A node of a run that lives, and whose endpoint this is: see launcher/ha/ha_messenger.c. Nobody
- * founds that run here; where it is comes next. */
+/* A node of a running run whose endpoint this is: see launcher/ha/ha_messenger.c. This run must not
+ * start here; the next message of the node tells where the run is served. */
 static void on_messenger(struct peer *peer, const struct ct_hello *hello)
 {
     struct dispatch *dispatch = peer->dispatch;
@@ -242,7 +243,7 @@ static void on_messenger(struct peer *peer, const struct ct_hello *hello)
 
     if ((run && run->round->settings.instance == hello->instance) ||
         peer->resume.key == dispatch->ha.plan.epoch) {
-        conn_finish(peer->conn); /* the run is here, or another one of the same etcd */
+        conn_finish(peer->conn); /* this etcd has a run here */
         return;
     }
     note_other(dispatch, hello, run);
@@ -261,7 +262,7 @@ void entrance_on_plan(struct peer *peer, const struct ct_message *message)
     peer_refuse(peer, CTRUN_E_CLOSED, "the plan was received");
 }
 
-/* For another run; false: then it was refused. */
+/* True if there is room for another run; false: the agent was refused. */
 static bool has_room(struct peer *peer)
 {
     struct dispatch *dispatch = peer->dispatch;
@@ -289,7 +290,7 @@ static void admit(struct peer *peer, const struct ct_hello *hello)
     if (refuse_foreign(peer, hello))
         return;
     if (dispatch->commit &&
-        !peer->commit) { /* it came while another node was elected */
+        !peer->commit) { /* the agent came while another node was elected */
         ha_relay_send_where(&dispatch->ha, peer);
         conn_finish(peer->conn);
         return;
@@ -349,9 +350,9 @@ void entrance_on_hello(struct peer *peer, const struct ct_message *message)
     peer->serves = dispatch->is_in_agent && hello->pid == getpid() &&
                    strcmp(hello->host, dispatch->host) == 0;
     if (hello->job_count > 0 &&
-        hello->instance == 0) /* else it was of the run before */
+        hello->instance == 0) /* else the key is of the earlier run */
         peer->job = hello->job[0];
-    /* Whose run this is, an unproven client hears only where nobody has to prove anything. */
+    /* The owner of this run is told to an unproven client only if agents need no secret. */
     if (!admission_has_secret(&dispatch->rules) && refuse_foreign(peer, hello))
         return;
     if (why) {

@@ -50,7 +50,7 @@ static void seconds(struct page *page, const char *name, const char *help, uint6
         page->rc = ct_buf_printf(page->out, "%s %.3f\n", name, (double)ms / 1000);
 }
 
-/* ---- What is there ----------------------------------------------------------------------- */
+/* ---- Runs and connections ---------------------------------------------------------------- */
 
 static void add_runs(struct page *page, const struct dispatch *dispatch)
 {
@@ -132,7 +132,7 @@ static void add_connections(struct page *page, const struct conn_pool *pool)
            pool->bytes_out);
 }
 
-/* ---- What ranks have sent ----------------------------------------------------------------- */
+/* ---- Metrics of ranks --------------------------------------------------------------------- */
 
 struct rank_sample {
     const struct ct_metric *metric;
@@ -165,7 +165,7 @@ static size_t list_those(struct rank_sample *list, const struct run *run,
     return count;
 }
 
-/* Those of the world that there is: until the next one starts they are the last. */
+/* Lists the samples of the last world of each run: they stay until the next world starts. */
 static size_t list_samples(struct rank_sample *list, const struct runs *runs)
 {
     struct ct_list *it;

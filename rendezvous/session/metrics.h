@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server has done and is doing, as numbers for Prometheus: GET /metrics.
+/* Counters and gauges of the server for Prometheus: GET /metrics.
  *
- * Counters are kept where things happen (counters.h, and the bytes of struct conn_pool); what can
- * be counted by looking is counted when somebody asks. */
+ * Events are counted where they happen (struct counters in run.h, and the bytes of struct
+ * conn_pool); gauges are computed for each request. */
 #pragma once
 
 #include "worker_sdk/base/buf.h"

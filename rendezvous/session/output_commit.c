@@ -17,14 +17,15 @@ void output_commit_init(struct output_commit *commit)
     commit->on_owed = NULL;
 }
 
-/* On the server's thread, which alone raises `wanted`: so it cannot rise between the two loads. */
+/* On the server's thread. Only this thread raises `wanted`, so `wanted` cannot rise between the two
+ * loads. */
 bool output_commit_may_send(const struct output_commit *commit)
 {
     return atomic_load(&commit->kept) >= atomic_load(&commit->wanted) &&
            ct_now_ms() < atomic_load(&commit->until_ms);
 }
 
-/* ---- What goes to one agent -------------------------------------------------------------- */
+/* ---- Messages to one agent --------------------------------------------------------------- */
 
 void outbox_init(struct outbox *outbox, struct conn *conn)
 {
@@ -74,7 +75,8 @@ void output_commit_send(struct output_commit *commit, struct outbox *to,
         conn_flush(conn);
 }
 
-/* Off the list, so that a loop over it ends, also when the connection was closed meanwhile. */
+/* Removes the outbox from the list, so that a loop over the list ends, also if the connection was
+ * closed meanwhile. */
 static void empty(struct outbox *outbox)
 {
     ct_list_remove(&outbox->held_node);
@@ -114,8 +116,8 @@ void output_commit_acknowledge(struct output_commit *commit, struct outbox *to,
         send_ack(commit, to, heartbeat);
         return;
     }
-    /* The oldest stays, since a renewal may be due for it, and the newest replaces those
-     * between: they say the same. */
+    /* Keep the oldest heartbeat, since a renewal may be due for it; the newest one replaces those
+     * between. */
     to->owed[is_waiting] = (struct output_commit_owed){ct_now_ms(), *heartbeat};
     if (!is_waiting)
         ct_list_add(&commit->owed, &to->owed_node);
@@ -123,7 +125,8 @@ void output_commit_acknowledge(struct output_commit *commit, struct outbox *to,
         commit->on_owed(commit->context);
 }
 
-/* False when something is still owed. A renewal that began after the newest heartbeat answers both. */
+/* Acknowledges what the renewal covers. False if a heartbeat still waits. A renewal that began
+ * after the newest heartbeat covers both. */
 static bool pay(struct output_commit *commit, struct outbox *to, uint64_t renewed_ms)
 {
     while (to->owed[0].arrived_ms > 0 &&
@@ -156,7 +159,7 @@ static void pay_all(struct output_commit *commit)
 void output_commit_release(struct output_commit *commit)
 {
     pay_all(commit);
-    /* Asked anew for each agent: the lease may run out between two. */
+    /* Checked for each agent: the lease may end in between. */
     while (!ct_list_is_empty(&commit->held) && output_commit_may_send(commit))
         release(ct_list_entry(commit->held.next, struct outbox, held_node));
 }

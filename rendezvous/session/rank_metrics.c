@@ -16,7 +16,7 @@ void rank_metrics_clear(struct rank_metrics *metrics)
     *metrics = (struct rank_metrics){.all = metrics->all};
 }
 
-/* Where it is, or where it belongs. */
+/* Index of the rank, or where to insert it. */
 static size_t find_place(const struct rank_metrics *metrics, int32_t rank)
 {
     size_t from = 0, to = metrics->rank_count;
@@ -32,7 +32,7 @@ static size_t find_place(const struct rank_metrics *metrics, int32_t rank)
     return from;
 }
 
-/* NULL: it is not here, and there is no room or no memory for it. */
+/* Finds or adds the rank. NULL: no room or no memory. */
 static struct rank_metrics_entry *get_rank(struct rank_metrics *metrics, int32_t rank)
 {
     const size_t at = find_place(metrics, rank);
@@ -64,7 +64,7 @@ static struct ct_metric *find_name(const struct rank_metrics_entry *entry,
     return NULL;
 }
 
-/* Its list has room for one more. False: no memory. */
+/* Makes room for one more value. False: no memory. */
 static bool make_room(struct rank_metrics_entry *entry)
 {
     struct ct_metric *list;
@@ -79,7 +79,7 @@ static bool make_room(struct rank_metrics_entry *entry)
     return true;
 }
 
-/* False: there is no room for it. */
+/* False: no room for this value. */
 static bool take_one(struct rank_metrics *metrics, const struct ct_metric_sent *sent)
 {
     struct rank_metrics_entry *entry = get_rank(metrics, sent->rank);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ranks of one run measure and told: the last value of each name, of the last world that told any.
+/* Metrics of the ranks of one run: the last value of each name, from the last world that sent any.
  * No I/O. */
 #pragma once
 
@@ -7,13 +7,13 @@
 
 #include "worker_sdk/wire/message.h"
 
-/* Zeroed but for `all`: empty. */
+/* Zeroed except `all`: empty. */
 struct rank_metrics {
     uint64_t generation;
     struct rank_metrics_entry *ranks; /* by rank; owned */
     size_t rank_count, capacity;
     size_t count; /* of its values */
-    size_t *all;  /* kept: of those of all runs of this server */
+    size_t *all;  /* borrowed: number of values of all runs */
 };
 
 struct rank_metrics_entry {
@@ -22,12 +22,12 @@ struct rank_metrics_entry {
     struct ct_metric *list; /* in the order in which they came; owned */
 };
 
-/* Takes the values of ranks first to first + slots - 1; those of a later world take the place of all that
- * is here. is_nodes: they are of nodes, and only CT_METRIC_NODE_LATE is accepted.
- * Returns how many were left out: of other ranks, no names, or RANK_METRICS_MAX are here. */
+/* Stores the values of ranks first to first + slots - 1; values of a later world replace all
+ * earlier ones. is_nodes: the values are of nodes, and only CT_METRIC_NODE_LATE is accepted.
+ * Returns how many were left out: of other ranks, with a bad name, or above RANK_METRICS_MAX. */
 size_t rank_metrics_on_metrics(struct rank_metrics *metrics,
                                const struct ct_metrics *message, int64_t first,
                                int64_t slots, bool is_nodes);
-/* Whether `message` has metrics of nodes. */
+/* True if `message` has metrics of nodes. */
 bool rank_metrics_are_of_nodes(const struct ct_metrics *message);
 void rank_metrics_clear(struct rank_metrics *metrics);

@@ -13,7 +13,7 @@ void relay_signal(struct peer *peer, const struct ct_message *message)
     const struct ct_message out = {CT_MESSAGE_SIGNAL, .signal = &signal};
 
     if (signal.generation != round->generation)
-        return; /* of a world that is no more */
+        return; /* of an earlier world */
     (void)ct_copy(signal.host, sizeof signal.host, peer->host); /* same size */
     for (size_t i = 0; i < round->members.count; i++) {
         const struct member *member = round->members.list[i];
@@ -43,7 +43,8 @@ static uint32_t count_meant(const struct round *round, uint64_t asker, int32_t r
     return count;
 }
 
-/* Who is away is told as asked, too: that nothing comes of it, the asker says. */
+/* Asks also nodes that are away and lists them as asked: the asking agent reports that no answer
+ * came. */
 static void ask(struct peer *peer, const struct ct_stacks *message,
                 struct ct_stacks *stacks)
 {
@@ -80,7 +81,7 @@ static void ask(struct peer *peer, const struct ct_stacks *message,
     }
 }
 
-/* Whose answer it is, we know better than it says. */
+/* The server fills in the node of the answer: the sender's own claim is not used. */
 static void answer(const struct peer *peer, const struct ct_stacks *message,
                    struct ct_stacks *stacks)
 {
@@ -103,7 +104,7 @@ void relay_stacks(struct peer *peer, const struct ct_message *message)
     const uint8_t what = message->stacks->what;
 
     if (!stacks)
-        return; /* who asked waits for it only so long */
+        return; /* the asking agent waits only for a limited time */
     if (what == CT_STACKS_ASK)
         ask(peer, message->stacks, stacks);
     else if (what == CT_STACKS_TEXT || what == CT_STACKS_END)
@@ -133,7 +134,7 @@ void relay_calls(struct peer *peer, const struct ct_message *message)
 
     if (!from || !to || to == peer || !member_is_in_world(from) ||
         calls.generation != round->generation)
-        return; /* of a world that is no more, or nobody compares now */
+        return; /* of an earlier world, or group rank 0 is not connected */
     calls.node = from->start.group_rank;
     (void)ct_copy(calls.host, sizeof calls.host, from->link.host); /* same size */
     peer_send(to, &(struct ct_message){CT_MESSAGE_CALLS, .calls = &calls});
@@ -157,7 +158,7 @@ static bool has_target(const struct member *member, const struct ct_fault *fault
     return false;
 }
 
-/* The last one that is meant and cannot be told, says the answer. */
+/* Sends the fault to its targets. If none of them can be reached, `peer` gets the answer why. */
 static void inject(struct peer *peer, const struct ct_chaos *message)
 {
     const struct round *round = peer->run->round;

@@ -22,7 +22,7 @@ static void add(struct ct_members *out, const char *text)
 {
     struct ct_addr addr;
 
-    /* Link-local ones keep no scope; loopback is let in by everybody anyway. */
+    /* Link-local addresses have no scope here; loopback is always accepted. */
     if (ct_addr_parse(text, 0, &addr) == 0 && !ct_addr_is_loopback(&addr))
         ct_addr_key(out->keys[out->count++], &addr);
 }

@@ -52,13 +52,13 @@ static void on_timer_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* The highest that anybody may know of. */
+/* The highest generation that an agent may know of. */
 static uint64_t generation_of(const struct round *round)
 {
     return round->generation > round->floor ? round->generation : round->floor;
 }
 
-/* Since when workers of it may live of which a next server does not hear; 0: none does. */
+/* Since when workers of the run may live that a next server does not know of; 0: none. */
 static uint64_t outlived_from_ms(const struct run *run)
 {
     const uint64_t for_ms = round_outlive_ms(run->round->settings.lost_after_ms);
@@ -83,7 +83,7 @@ uint64_t runs_outlived_from_ms(const struct runs *runs)
     return runs->is_elected ? 0 : from_ms;
 }
 
-/* libuv has the timer until on_timer_closed() frees the run; the round ends here. */
+/* Destroys the round now; libuv uses the timer until on_timer_closed() frees the run. */
 void run_forget(struct run *run)
 {
     struct runs *runs = run->all;
@@ -94,7 +94,7 @@ void run_forget(struct run *run)
         run_memory_keep(&runs->memory, run->id, run->round->settings.instance,
                         generation_of(run->round), run->round->restart_count,
                         ct_now_ms());
-    else if (from_ms > 0) /* lost ones have not heard the verdict */
+    else if (from_ms > 0) /* lost nodes have not got the verdict */
         run_memory_note(&runs->memory, run->id, run->round->generation, from_ms);
     ct_list_remove(&run->node);
     runs->count--;
@@ -112,7 +112,7 @@ static uint64_t or_default(uint64_t value, uint64_t fallback)
     return value ? value : fallback;
 }
 
-/* Silence that ends the patience with a paused node. */
+/* Silence after which a paused node is lost. */
 static uint64_t pause_after(const struct ct_hello *hello)
 {
     const uint64_t lost_after_ms = or_default(hello->lost_after_ms,
@@ -123,7 +123,7 @@ static uint64_t pause_after(const struct ct_hello *hello)
                : lost_after_ms * CT_PAUSE_LEASES;
 }
 
-/* A founding, unless the agent had workers of this very run here. */
+/* A new instance, unless the agent had workers of this run: then its instance. */
 static uint64_t choose_instance(const struct ct_hello *hello)
 {
     uint64_t instance = hello->instance;
@@ -131,12 +131,12 @@ static uint64_t choose_instance(const struct ct_hello *hello)
     if (instance == 0 &&
         (getrandom(&instance, sizeof instance, 0) != (ssize_t)sizeof instance ||
          instance == 0))
-        instance = ct_now_ns() | 1; /* no randomness: the time of this founding */
+        instance = ct_now_ns() | 1; /* no random bytes: the present time */
     return instance;
 }
 
-/* Another server may have served this run here until we began, and workers of it live that we do
- * not hear of. A server that was elected has its journal. */
+/* Another server may have served this run here until this one started, and workers may live that we
+ * do not know of. An elected server has the journal. */
 static uint64_t choose_founding_ms(const struct runs *runs, uint64_t lost_after_ms)
 {
     return runs->is_elected ? 0 : runs->began_ms + round_outlive_ms(lost_after_ms);
@@ -176,7 +176,7 @@ static void set_heartbeat(struct run *run, const struct ct_hello *hello)
     if (run->heartbeat_ms < ROUND_HEARTBEAT_MIN_MS)
         run->heartbeat_ms = ROUND_HEARTBEAT_MIN_MS;
     if (run->heartbeat_ms > lost_after_ms / 2)
-        run->heartbeat_ms = lost_after_ms / 2; /* one may be late */
+        run->heartbeat_ms = lost_after_ms / 2; /* so that one heartbeat may be late */
 }
 
 static void log_created(const struct run *run)
@@ -197,7 +197,7 @@ int run_renew(struct run *run, const struct ct_hello *hello)
     round_raise_floor(round, generation_of(run->round));
     round_destroy(run->round);
     run->round = round;
-    run->mark.generation = 0; /* kept is the old one, until the new one has a world */
+    run->mark.generation = 0; /* kept is the old round, until the new one has a world */
     run->born_ms = ct_now_ms();
     set_heartbeat(run, hello);
     log_created(run);
@@ -227,8 +227,8 @@ struct run *run_open(struct runs *runs, const char *id, struct round *round,
     return run;
 }
 
-/* Workers of this run may live that this server did not start: its journal has lost a world, or an
- * agent has just told of one. Its generations go on. */
+/* Workers of this run may live that this server does not know of: the journal lost a world, or an
+ * agent has just reported one. The generations continue above theirs. */
 static void hold_back(struct round *round, const struct runs *runs, const char *run_id)
 {
     const struct run_memory_entry *known = run_memory_find(&runs->memory, run_id);
@@ -274,7 +274,8 @@ struct run *run_create(struct runs *runs, const struct ct_hello *hello, int *rc)
 
 /* ---- Actions ----------------------------------------------------------------------------- */
 
-/* Of events that agents can cause as often as they like some are left out: the next one says how many. */
+/* Agents can cause some events at any rate: too many are left out, and the next event has their
+ * number. */
 static bool is_event_due(struct run *run, uint64_t *left_out)
 {
     return ct_often_is_due(&run->all->events, ct_now_ms(), left_out);
@@ -335,7 +336,7 @@ static void send_action(const struct round_action *action, enum ct_message_kind 
     output_commit_send(peer->commit, &peer->outbox, &out);
 }
 
-/* The host of the worker store learns who may use it. */
+/* Sends the list of nodes that may use the worker store to the agent that has it. */
 static void send_roster(struct run *run, const struct round_action *action)
 {
     const struct runs *runs = run->all;
@@ -351,7 +352,8 @@ static void send_roster(struct run *run, const struct round_action *action)
     }
 }
 
-/* The others learn it where one message holds it: who is a rank, and who is not. */
+/* Sends the addresses also to the other agents if one message has room for all: they use it to
+ * recognise ranks. */
 static void send_hosts(struct run *run, const struct round_action *action)
 {
     struct ct_members members;
@@ -382,7 +384,7 @@ static void send_waiting(struct run *run, const struct round_action *action)
     send_action(action, CT_MESSAGE_WAITING, &waiting);
 }
 
-/* The member left the round; its connection is still there to be closed. */
+/* The member left the round; its connection is still open. */
 static void part(struct peer *peer)
 {
     peer->run = NULL;
@@ -459,9 +461,8 @@ static void execute(struct run *run, const struct round_action *action)
     }
 }
 
-/* When we were stopped ourselves (SIGSTOP, a suspended machine) everybody's lease is over, and
- * the heartbeats that prove the contrary wait to be read: the loop reads them before it calls
- * the timer again. */
+/* After this process was stopped (SIGSTOP, a suspended machine) all leases seem to be over, but
+ * heartbeats wait to be read: the loop reads these before it calls the timer again. */
 static bool look_again(struct run *run, uint64_t lag_ms)
 {
     if (run->has_looked_again || lag_ms < run->heartbeat_ms / 2)
@@ -486,7 +487,8 @@ static void on_timer(uv_timer_t *timer)
     run_step(run, &(struct round_command){.kind = ROUND_TICK});
 }
 
-/* Deadlines mostly move away: the timer is only touched when it would come too late. */
+/* Deadlines mostly move later: the timer is changed only if it would fire too late. That is also so
+ * when its time is past: libuv's clock does not count the time in which the machine was suspended. */
 void run_arm_timer(struct run *run)
 {
     const uint64_t look_ms = ct_now_ms() + RUN_HA_LOOK_MS;
@@ -500,8 +502,9 @@ void run_arm_timer(struct run *run)
     (void)uv_timer_start(&run->timer, on_timer, (uint64_t)ct_left_ms(next_ms), 0);
 }
 
-/* However many nodes there are: a world that goes on elsewhere does not end by itself. What counts is
- * the time in which this server could hear of it, not that in which it was stopped or frozen. */
+/* Before the first world the server waits for reports that the run is served elsewhere, even if
+ * enough nodes have joined: that other world does not end by itself. Time in which this process was
+ * stopped does not count. */
 static void listen_first(struct run *run)
 {
     const uint64_t now_ms = ct_now_ms(), passed_ms = now_ms - run->looked_ms;
@@ -546,7 +549,7 @@ static void abandon(struct run *run)
     run_forget(run);
 }
 
-/* False when the run is gone. */
+/* False: the run was forgotten. */
 static bool execute_all(struct run *run)
 {
     const struct round *round = run->round;

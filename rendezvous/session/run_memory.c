@@ -52,7 +52,7 @@ const struct run_memory_entry *run_memory_find(const struct run_memory *memory,
     return find(memory, run_id);
 }
 
-/* NULL: out of memory, which counts as forgotten. */
+/* NULL: out of memory; then the run is forgotten. */
 static struct run_memory_entry *touch(struct run_memory *memory, const char *run_id,
                                       uint64_t now_ms)
 {
@@ -78,7 +78,8 @@ static struct run_memory_entry *touch(struct run_memory *memory, const char *run
 
 static void raise_generation(struct run_memory_entry *entry, uint64_t generation)
 {
-    /* An agent may say what it likes: the number must not come near its end. */
+    /* The number comes from an agent and may be wrong: it must not come near the end of its
+     * range. */
     if (generation > entry->generation && generation - entry->generation < UINT32_MAX)
         entry->generation = generation;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a server remembers of runs that it does not serve: those that it has forgotten, and those
- * that agents have told it of (HELLO, RESUME). Nobody founds such a run anew while workers of it
+ * that agents have reported (HELLO, RESUME). Such a run must not start again while workers of it
  * may live, and its generations continue. Pure. */
 #pragma once
 
@@ -8,34 +8,34 @@
 #include "worker_sdk/wire/message.h"
 
 enum {
-    RUN_MEMORY_MAX = 256 /* then the one that was heard of longest ago makes room */
+    RUN_MEMORY_MAX = 256 /* beyond, the entry that was used longest ago is dropped */
 };
 
 struct run_memory_entry {
     struct ct_list node;
     char run_id[CT_RUN_ID_MAX];
-    uint64_t instance;   /* that was served here; 0: none was */
-    uint64_t generation; /* the highest that is known */
-    uint32_t restarts;   /* that `instance` has used */
+    uint64_t instance;   /* the instance that was served here; 0: none */
+    uint64_t generation; /* the highest known one */
+    uint32_t restarts;   /* restarts used by `instance` */
     uint64_t
         received_ms; /* when an agent last told of workers of an instance that is not ours;
                           0: none has */
 };
 
 struct run_memory {
-    struct ct_list entries; /* by when they were touched, the latest last */
+    struct ct_list entries; /* by last use, the latest last */
     size_t count;
-    uint64_t lost_ms; /* when an entry had to make room; 0: never */
+    uint64_t lost_ms; /* when an entry was last dropped for lack of room; 0: never */
 };
 
 void run_memory_init(struct run_memory *memory);
 void run_memory_deinit(struct run_memory *memory);
-/* A run that was served here is forgotten. */
+/* Remembers a run that was served here and is now forgotten. */
 void run_memory_keep(struct run_memory *memory, const char *run_id, uint64_t instance,
                      uint64_t generation, uint32_t restarts, uint64_t now_ms);
-/* An agent had workers of this run, of an instance that is not served here. */
+/* Notes that an agent had workers of this run, of an instance that is not served here. */
 void run_memory_note(struct run_memory *memory, const char *run_id, uint64_t generation,
                      uint64_t now_ms);
-/* NULL: nothing is known of it. */
+/* NULL: nothing is known of this run. */
 const struct run_memory_entry *run_memory_find(const struct run_memory *memory,
                                                const char *run_id);

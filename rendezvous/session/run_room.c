@@ -10,7 +10,8 @@ struct tally {
     size_t count, deserted;
 };
 
-/* Of IPv6 everybody has a network, and with it 2^64 addresses. */
+/* Bytes of an address that identify its user: an IPv6 user has a whole network with 2^64
+ * addresses. */
 static size_t shown_bytes(const uint8_t key[16])
 {
     static const uint8_t v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
@@ -23,7 +24,7 @@ static bool is_of(const struct run *run, const uint8_t key[16])
     uint8_t own[16];
 
     if (run->founder.any.sa_family == AF_UNSPEC)
-        return false; /* from a journal */
+        return false; /* the run was restored from a journal */
     ct_addr_key(own, &run->founder);
     return memcmp(own, key, shown_bytes(key)) == 0;
 }

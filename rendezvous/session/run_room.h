@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room for another run where nobody proves anything: one address cannot take all of it.
+/* Limits of runs without a secret: one address must not use up the room for all runs.
  *
- * A run whose nodes have all gone stays until no worker of it can be alive, and who made it chooses how
- * long that is. So these are few, of one address and of all: the oldest makes room. It is
- * remembered (run_memory.h), so that who comes back to it waits for its workers as before. */
+ * A run whose nodes are all gone stays until none of its workers can be alive, and the agent that
+ * started it chose this time. So the number of such runs is limited, for each address and in all:
+ * the oldest is dropped. It is remembered (run_memory.h), so that a later run of this id waits for
+ * its workers as before. */
 #pragma once
 
 #include "rendezvous/session/run.h"
 
-/* Makes room for a run that somebody at `from` (borrowed) is about to found. False: that address has
- * RUNS_PER_ADDRESS_MAX. Counts by the 64 bits of its network where it is of IPv6. */
+/* Makes room for a new run from the address `from` (borrowed). False: this address has
+ * RUNS_PER_ADDRESS_MAX runs. IPv6 addresses count by the 64 bits of their network. */
 bool run_room_make(struct runs *runs, const struct ct_addr *from);
