@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may use a worker store: the addresses of the nodes of its round, and this machine.
+/* Clients that may use a worker store: the addresses of the nodes of its round, and this machine.
  *
  *     allow_list_add, allow_list_add ... ── allow_list_seal ── allow_list_has
  *
- * Until it is sealed nobody knows who belongs to the round: connections wait. Pure. */
+ * Until the list is sealed the nodes of the round are not known: connections wait. Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,11 +24,11 @@ struct allow_list {
     bool is_sealed;
 };
 
-/* 0, -ENOBUFS, -ENOMEM. After the seal: begins a new list. */
+/* 0, -ENOBUFS, -ENOMEM. After allow_list_seal(): begins a new list. */
 int allow_list_add(struct allow_list *list, const uint8_t (*keys)[16], size_t count);
 void allow_list_seal(struct allow_list *list);
-/* True for an address of the list, and for a connection that began on this very machine: over
- * loopback, or from one address to the same. `local` is our end of it. */
+/* True for an address of the list, and for a connection from this machine: over loopback, or with
+ * the same address at both ends. `local` is our end. */
 bool allow_list_has(const struct allow_list *list, const struct ct_addr *remote,
                     const struct ct_addr *local);
 void allow_list_deinit(struct allow_list *list);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store's clients: bytes in, whole requests to their functions, replies out.
  *
- * Requests are executed where they lie in the caller's buffer; only the beginning of one that
- * is not complete yet is copied. The scan of such a request continues where it stopped, so a
- * request costs time linear in its size whatever the pieces it comes in, and memory is taken
- * for bytes that came, never for bytes that were announced. */
+ * Requests are executed in place in the caller's buffer; only the part of an incomplete request is
+ * copied. Its scan continues where it stopped, so a request costs time linear in its size for any
+ * split of its bytes. Memory is allocated for bytes that came, never for bytes that were only
+ * announced. */
 #include "rendezvous/store/store.h"
 
 #include <assert.h>
@@ -151,8 +151,8 @@ static int execute(struct store_client *client, const uint8_t *data)
     return query_functions[request.query](client, &request);
 }
 
-/* Executes the complete requests at data; *used are the bytes they took. 0, STORE_PAUSED, or
- * what ends the connection. */
+/* Executes the complete requests at data; *used is their length. 0, STORE_PAUSED, or < 0: the error
+ * that ends the connection. */
 static int run(struct store_client *client, const uint8_t *data, size_t length,
                size_t *used)
 {
@@ -172,8 +172,8 @@ static int run(struct store_client *client, const uint8_t *data, size_t length,
             *used += (size_t)n;
             continue;
         }
-        /* A legacy client that speaks while it waits has given up waiting, and would take a
-         * late release for the reply to what it asks now. */
+        /* A legacy client that sends while it waits has given up waiting, and would read a late
+         * release as the reply to its new request. */
         if (client->dialect != CT_TCPSTORE_D2)
             store_wait_drop(client);
         n = ct_tcpstore_scan_request(&client->scan, client->dialect, at,
@@ -198,7 +198,7 @@ static int keep(struct store_client *client, const uint8_t *data, size_t length)
     return rc;
 }
 
-/* Completes the request that is in client->in with as few bytes as it takes. */
+/* Completes the request in client->in with only the bytes that it needs. */
 static int complete(struct store_client *client, const uint8_t **data, size_t *length)
 {
     while (ct_buf_length(&client->in) && *length) {
@@ -238,7 +238,7 @@ static int receive(struct store_client *client, const uint8_t *data, size_t leng
     return rc;
 }
 
-/* What both ways in do at their end. */
+/* The common end of store_receive() and store_resume(). */
 static int settle(struct store_client *client, int rc)
 {
     client->store->running = NULL;

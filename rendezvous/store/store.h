@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A TCPStore: the key-value server that PyTorch's process groups meet at, as a pure engine.
+/* A TCPStore: the key-value server of PyTorch's process groups, as a pure engine.
  *
  * Bytes of a connection go in, bytes for it come out; no socket, clock or log inside, and
  * nothing blocks. One store is used by one thread. All dialects share one key space: a client's
@@ -7,15 +7,15 @@
  *
  *     store_add_client ── store_receive ... ── store_remove_client      once per connection
  *                              │
- *                              └─> store_output: send what is in it, consume what was sent
+ *                              └─> store_output: send its bytes, consume what was sent
  *
- * Back-pressure: while more than STORE_OUTPUT_MARK_BYTES of replies lie unsent, a client's
- * requests are not executed: store_receive() keeps what it was given and returns STORE_PAUSED.
- * The caller then stops reading from that connection, sends, and calls store_resume() each time
- * it consumed output, until that returns 0. Releases of waits (one byte each) come even then.
+ * Back-pressure: while more than STORE_OUTPUT_MARK_BYTES of replies are unsent, a client's requests
+ * are not executed: store_receive() keeps the bytes and returns STORE_PAUSED. The caller then stops
+ * reading from that connection, sends, and calls store_resume() each time it has consumed output,
+ * until store_resume() returns 0. Releases of waits (one byte each) are written even then.
  *
- * A connection that never sends anything is normal (torch <= 2.0 opens one and burns a core if
- * it is closed): add it, keep it, no deadline. */
+ * A connection that never sends anything is normal (torch <= 2.0 opens one, and uses a whole CPU
+ * core if it is closed): add it and keep it, without a deadline. */
 #pragma once
 
 #include <stdbool.h>
@@ -32,26 +32,26 @@ enum {
     STORE_PAUSED = 1
 };
 
-/* Another client's request put bytes into this client's output: send them. Must not add,
- * remove or feed clients; it may look at store_output() and consume. */
+/* Called when another client's request has put bytes into this client's output: send them. The
+ * callback must not add, remove or feed clients; it may read store_output() and consume. */
 typedef void store_output_fn(void *context);
 
 /* A new, empty store. 0, or -ENOMEM. */
 int store_create(struct store **out);
-/* Frees it with all its clients. Accepts NULL. */
+/* Frees the store and all its clients. Accepts NULL. */
 void store_destroy(struct store *store);
-/* Instead of STORE_DATA_MAX_BYTES and STORE_OUTPUT_TOTAL_MAX_BYTES. */
+/* Replaces STORE_DATA_MAX_BYTES and STORE_OUTPUT_TOTAL_MAX_BYTES. */
 void store_set_limits(struct store *store, size_t data_bytes, size_t output_bytes);
 
-/* NULL when memory is short. on_output may be NULL; context is kept. */
+/* NULL: out of memory. on_output may be NULL; context is borrowed. */
 struct store_client *store_add_client(struct store *store, store_output_fn *on_output,
                                       void *context);
-/* Ends its waits; keys that it set remain. Accepts NULL. */
+/* Ends the client's waits; keys that it set remain. Accepts NULL. */
 void store_remove_client(struct store_client *client);
 
 /* Takes `length` bytes from the connection (borrowed), executes the requests they complete and
- * appends the replies to store_output(). Requests may be split and pipelined at will.
- * Returns 0, STORE_PAUSED, or < 0: send what is in the output, then close the connection:
+ * appends the replies to store_output(). Requests may be split and pipelined in any way. Returns 0,
+ * STORE_PAUSED, or < 0: send the output, then close the connection:
  *   -EPROTO    no TCPStore, or a query that does not exist
  *   -EMSGSIZE  a key, value, count or request above the caps
  *   -EINVAL    ADD or BARRIER on a value that is no number (the value is left alone)
@@ -59,16 +59,16 @@ void store_remove_client(struct store_client *client);
  *   -ENOMEM
  * After an error only store_output() and store_remove_client() may be called. */
 int store_receive(struct store_client *client, const uint8_t *data, size_t length);
-/* Goes on with what was kept while paused; call it after consuming output. Returns as above. */
+/* Continues with the bytes kept while paused; call it after consuming output. Returns as above. */
 int store_resume(struct store_client *client);
 /* True when a request has begun and is not complete (for a deadline on half-sent requests). */
 bool store_is_mid_request(const struct store_client *client);
 
-/* Frees up to `max` of the keys that stock agents have left whose run is over; they are not to be
- * seen any more. True while there are more: call it again, soon. */
+/* Frees up to `max` keys of finished runs of stock agents; clients do not see these keys any more.
+ * True if there are more: call it again soon. */
 bool store_purge(struct store *store, size_t max);
 
-/* What to send, borrowed until the client is removed. The caller consumes what it has sent. */
+/* The bytes to send, borrowed until the client is removed. The caller consumes what it has sent. */
 struct ct_buf *store_output(struct store_client *client);
 
 /* For status pages. */
@@ -78,9 +78,9 @@ struct store_stats {
     size_t waiting;      /* clients whose WAIT or BARRIER is pending */
     size_t data_bytes;   /* counted against STORE_DATA_MAX_BYTES */
     size_t output_bytes; /* counted against STORE_OUTPUT_TOTAL_MAX_BYTES */
-    uint64_t requests;   /* executed since birth */
-    uint64_t questions;  /* those that were more than a look whether keys are there */
+    uint64_t requests;   /* executed since the store was created */
+    uint64_t questions;  /* requests that did more than check whether keys exist */
     uint64_t
-        ranks; /* that have counted themselves in, as torch's TCPStore does when it is made */
+        ranks; /* ranks that have counted themselves, as torch's TCPStore does when it is created */
 };
 void store_get_stats(const struct store *store, struct store_stats *out);

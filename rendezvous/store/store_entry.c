@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of a store and what is under them. Every byte allocated here is in the account that
- * STORE_DATA_MAX_BYTES limits. */
+/* Names of a store and their values. Every byte allocated here counts against
+ * STORE_DATA_MAX_BYTES. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,8 @@ static struct store_entry *create(struct store *store, struct ct_tcpstore_blob k
     return entry;
 }
 
-/* What is found by name: an entry that a run which is over has left begins again. NULL: it is gone. */
+/* Empties an entry that was found by name but belongs to a finished run. NULL: the entry was
+ * freed. */
 static struct store_entry *renew(struct store *store, struct store_entry *entry)
 {
     bool is_kept;
@@ -147,7 +148,7 @@ static void replace_buffer(struct store *store, struct store_entry *entry,
     entry->capacity = capacity;
 }
 
-/* True when a value of this length may use the buffer there is: it fits, and wastes little. */
+/* True if a value of this length may use the present buffer: it fits, and wastes little. */
 static bool fits(const struct store_entry *entry, size_t length)
 {
     return length <= entry->capacity &&
@@ -219,8 +220,8 @@ static bool is_blank(uint8_t c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Blanks, a sign, digits; what follows the digits is ignored. 0, or -EINVAL when there is no
- * digit or the number does not fit. */
+/* Blanks, a sign, digits; anything after the digits is ignored. 0, or -EINVAL if there is no digit
+ * or the number does not fit. */
 static int parse_decimal(const uint8_t *text, size_t length, uint64_t *out)
 {
     const uint8_t *end;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stock torchrun agents share one key space on a server that outlives their runs (ctrund). What
- * tells their runs apart is the name of their common state:
+/* Stock torchrun agents share one key space on a server that outlives their runs (ctrund). Their
+ * runs differ by the name of their common state:
  *
  *     /torch.rendezvous.ID             the state; an agent's first COMPARE_SET is on it
  *     /torch.rendezvous.ID.ROUND/...   the keys of one round
  *
- * An agent keeps one connection for life. So when the last of those is gone that named this state,
- * the run is over, its keys are given back, and the same run id may be used again.
+ * An agent keeps one connection for life. So when the last connection that used this name is gone,
+ * the run is over, its keys are freed, and the same run id may be used again.
  *
- * Each entry stands in the list of its run. A run that is over leaves the table at once, and its keys
- * are no keys any more; their memory, which may be that of a million, is given back in pieces. */
+ * Each entry is in the list of its run. A finished run is removed from the table at once, and its
+ * keys do not exist for clients any more; their memory (there may be a million keys) is freed in
+ * pieces. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 #include "worker_sdk/base/alloc.h"
 
 enum {
-    SPLITS_MAX = 4 /* places in a name where ID may end; an ID with more is no run's */
+    SPLITS_MAX = 4 /* places in a name where ID may end; with more it is no run's */
 };
 
 static const char prefix[] = "/torch.rendezvous.";
@@ -86,9 +87,9 @@ static void tidy(struct store *store, struct store_group *group)
     free(group);
 }
 
-/* ---- Whose an entry is ------------------------------------------------------------------- */
+/* ---- The run of an entry ------------------------------------------------------------------ */
 
-/* Where ".digits/" begins behind `at`; the length when there is none. */
+/* Where ".digits/" begins after `at`; the length if there is none. */
 static size_t next_split(struct ct_tcpstore_blob key, size_t at)
 {
     for (; at < key.length; at++) {
@@ -103,7 +104,8 @@ static size_t next_split(struct ct_tcpstore_blob key, size_t at)
     return key.length;
 }
 
-/* The longest name of a run that there is; without any the shortest that may be one. */
+/* The group with the longest name that fits the key; if there is none, a new group with the
+ * shortest possible name. */
 static struct store_group *choose(struct store *store, struct ct_tcpstore_blob key)
 {
     struct ct_tcpstore_blob name = {key.data, next_split(key, sizeof prefix)};
@@ -126,7 +128,7 @@ void store_group_attach(struct store *store, struct store_entry *entry)
     const struct ct_tcpstore_blob key = {entry->key, entry->node.key_length};
 
     if (!is_of_a_run(key) || !(entry->group = choose(store, key)))
-        return; /* without memory its key outlives the run */
+        return; /* without memory the key outlives its run */
     ct_list_add(&entry->group->entries, &entry->of_group);
 }
 
@@ -150,8 +152,8 @@ void store_group_count(struct store *store, struct store_entry *entry, int count
     const size_t bytes = entry->node.key_length;
 
     if (store_group_has_dropped(entry))
-        return;                         /* with its run */
-    store->stats.keys += (size_t)count; /* wraps back */
+        return;                         /* removed together with its run */
+    store->stats.keys += (size_t)count; /* undoes the wrap-around */
     store->key_bytes += (size_t)count * bytes;
     if (entry->group) {
         entry->group->keys += (size_t)count;

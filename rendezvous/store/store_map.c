@@ -73,7 +73,7 @@ int store_map_init(struct store_map *map)
     *map = (struct store_map){.capacity = MAP_MIN_SLOTS};
     if (!(map->slots = ct_zalloc_array(map->capacity, sizeof *map->slots)))
         return -ENOMEM;
-    /* Without entropy (a kernel that has just booted) the fixed seed hashes just as evenly. */
+    /* Without entropy (just after boot) the fixed seed is used: it hashes just as evenly. */
     if (getrandom(map->seed, sizeof map->seed, GRND_NONBLOCK) < 0)
         map->seed[0] = (uint64_t)(uintptr_t)map;
     return 0;
@@ -148,7 +148,7 @@ void store_map_remove(struct store_map *map, struct store_map_node *node)
     for (size_t i = (gap + 1) & mask; map->slots[i].node; i = (i + 1) & mask) {
         size_t home = map->slots[i].hash & mask;
 
-        if (((i - home) & mask) < ((i - gap) & mask)) /* its home lies behind the gap */
+        if (((i - home) & mask) < ((i - gap) & mask)) /* its home is after the gap */
             continue;
         map->slots[gap] = map->slots[i];
         gap = i;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hash table behind a store: byte strings to nodes that live inside their owner's structs.
+/* The hash table of a store: from byte strings to nodes that are part of their owner's structs.
  *
- * Open addressing with linear probing; the hash is SipHash-1-3 under a random key, because
- * whoever reaches the port chooses the keys. The table owns its slots, never the nodes. */
+ * Open addressing with linear probing; the hash is SipHash-1-3 with a random key, because clients
+ * choose the keys. The table owns its slots, not the nodes. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 struct store_map_node {
-    const uint8_t *key; /* kept: must live as long as the node is in the table */
+    const uint8_t *key; /* borrowed: must live as long as the node is in the table */
     size_t key_length;
-    uint64_t hash; /* of key, by store_map_hash() of this table */
+    uint64_t hash; /* hash of the key, by store_map_hash() of this table */
 };
 
 struct store_map_slot {
@@ -30,7 +30,7 @@ struct store_map {
 int store_map_init(struct store_map *map);
 void store_map_deinit(struct store_map *map);
 uint64_t store_map_hash(const struct store_map *map, const uint8_t *key, size_t length);
-/* NULL when it is not there. */
+/* NULL: not in the table. */
 struct store_map_node *store_map_find(const struct store_map *map, uint64_t hash,
                                       const uint8_t *key, size_t length);
 /* The key must not be in the table yet. 0, or -ENOMEM. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the store share: its structs and who may do what to them.
+/* Shared by the files of the store: its structs and the functions on them.
  *
  *     store.c        life, byte streams in
  *     store_entry.c  names and their values
  *     store_query.c  SET, GET, ADD ... on keys
- *     store_wait.c   WAIT, CHECK, BARRIER, CANCEL_WAIT: who waits for what, who is woken
- *     store_group.c  which clients are one run of stock agents; its keys end with it
+ *     store_wait.c   WAIT, CHECK, BARRIER, CANCEL_WAIT: waiting clients and their release
+ *     store_group.c  runs of stock agents: their clients, and their keys, which end with the run
  *     store_queue.c  QUEUE_PUSH, QUEUE_POP, QUEUE_LEN
  *     store_reply.c  replies out, memory accounts
  *
@@ -18,10 +18,10 @@
 #include "worker_sdk/base/list.h"
 
 enum {
-    /* An incomplete request, or, paused, what one read of the caller brought. */
+    /* An incomplete request, or, while paused, the bytes of one read of the caller. */
     STORE_IN_MAX_BYTES = CT_TCPSTORE_REQUEST_MAX_BYTES + (1 << 20),
-    /* A larger input buffer is given back when it is empty; a smaller one is not refused, so
-     * that readers of a full store continue. */
+    /* A larger input buffer is freed when it is empty. A smaller one is always granted, so that
+     * clients that only read a full store continue. */
     STORE_IN_KEEP_BYTES = 16384,
 };
 
@@ -35,9 +35,9 @@ struct store_entry {
     struct store_map_node node;
     struct ct_list link;       /* in store.entries, in order of creation */
     struct ct_list of_group;   /* in group->entries */
-    struct store_group *group; /* NULL: of no run of stock agents */
+    struct store_group *group; /* NULL: belongs to no run of stock agents */
     bool has_value;            /* is a key: counted, listed */
-    unsigned int pins; /* > 0: stays although it is empty, a MULTI_SET may fill it */
+    unsigned int pins; /* > 0: stays even if empty, as a MULTI_SET may fill it */
     uint8_t *value;    /* owned; may be NULL while length is 0 */
     size_t length;
     size_t capacity;
@@ -50,7 +50,7 @@ struct store_entry {
 
 /* One missing element of a client's WAIT. */
 struct store_wait {
-    struct ct_list link; /* in entry->waits; a ring of its own once the name was set */
+    struct ct_list link; /* in entry->waits; unlinked once the name was set */
     struct store_client *client;
     struct store_entry *entry;
 };
@@ -58,36 +58,36 @@ struct store_wait {
 struct store_group;
 
 struct store_client {
-    struct store_group *group; /* NULL: of none */
+    struct store_group *group; /* NULL: in no group */
     struct ct_list link;       /* in store.clients */
     struct store *store;
     store_output_fn *on_output;
     void *context;
     enum ct_tcpstore_dialect dialect;
-    struct ct_tcpstore_scan scan; /* of the request that is arriving */
-    struct ct_buf in;             /* its bytes; while paused also what follows */
-    struct ct_buf out;            /* always has room for one byte while waiting */
-    size_t in_charged;            /* capacities that are in the store's accounts */
+    struct ct_tcpstore_scan scan; /* scan of the arriving request */
+    struct ct_buf in;  /* bytes of that request; while paused also later ones */
+    struct ct_buf out; /* always has room for one byte while waiting */
+    size_t in_charged; /* capacities counted in the store's accounts */
     size_t out_charged;
     bool is_paused;
-    int error; /* < 0: what ended it */
+    int error; /* < 0: the error that ended it */
     /* A pending WAIT or BARRIER; waits is NULL when there is none. */
     struct store_wait *waits; /* &one_wait, or owned */
     size_t wait_count;        /* elements of waits */
-    size_t wait_left;         /* of them not set yet */
+    size_t wait_left;         /* number of these that are not set yet */
     struct store_wait one_wait;
 };
 
 struct store {
     struct store_map map;   /* struct store_entry */
-    struct ct_list entries; /* all of them, so that LIST_KEYS has a stable order */
+    struct ct_list entries; /* all entries, in a stable order for LIST_KEYS */
     struct ct_list clients;
-    struct store_map groups; /* struct store_group that lives */
+    struct store_map groups; /* struct store_group of present runs */
     struct ct_list over;     /* struct store_group whose run is over: to be purged */
     struct store_client
-        *running;      /* whose requests are being executed: not to be notified */
+        *running; /* the client whose requests are being executed: gets no on_output */
     size_t key_bytes;  /* of all names that are keys */
-    size_t data_bytes; /* <= data_max, but for small things */
+    size_t data_bytes; /* <= data_max, except for small allocations */
     size_t data_max;
     size_t output_bytes;
     size_t output_max;
@@ -98,24 +98,24 @@ struct store {
 
 /* 0, or -ENOBUFS when `bytes` more are not allowed. */
 int store_check_room(const struct store *store, size_t bytes);
-/* Room for a reply of `length` bytes, to be filled at once; NULL when there is none (why is in
- * client->error). */
+/* Room for a reply of `length` bytes, to be filled at once; NULL: no room, and client->error is
+ * set. */
 uint8_t *store_reply(struct store_client *client, size_t length);
 int store_reply_u8(struct store_client *client, uint8_t value);
 int store_reply_i64(struct store_client *client, int64_t value);
 int store_reply_blob(struct store_client *client, const uint8_t *data, size_t length);
-/* Appends a u64 at `at` and returns what is behind it. */
+/* Writes a u64 at `at` and returns the address after it. */
 uint8_t *store_put_u64(uint8_t *at, uint64_t value);
-/* What the buffers of a client take now. */
+/* Updates the accounts with the present size of a client's buffers. */
 void store_charge_buffers(struct store_client *client);
-/* Gives back what a large request or reply needed. */
+/* Frees the memory that a large request or reply needed. */
 void store_shrink(struct store_client *client);
 
 /* ---- store_entry.c ---------------------------------------------------------------------- */
 
 /* NULL when the name has no entry. */
 struct store_entry *store_find(struct store *store, struct ct_tcpstore_blob key);
-/* As find, but makes one. NULL when memory is short. */
+/* As store_find(), but creates an entry. NULL: out of memory. */
 struct store_entry *store_find_or_create(struct store *store,
                                          struct ct_tcpstore_blob key);
 /* Frees the entry when nothing is in it any more. */
@@ -141,25 +141,26 @@ bool store_entry_exists(const struct store_entry *entry);
 
 /* ---- store_group.c ---------------------------------------------------------------------- */
 
-/* The value of the entry is still there, but its run is over: it is no key any more. */
+/* True if the run of the entry is over: the value is not freed yet, but it is no key any more. */
 bool store_group_has_dropped(const struct store_entry *entry);
-/* A new entry: it is of the run that its name tells, if any. */
+/* Adds a new entry to the run that its name tells, if any. */
 void store_group_attach(struct store *store, struct store_entry *entry);
 void store_group_detach(struct store *store, struct store_entry *entry);
-/* It is a key from now on, or (count -1) no longer. */
+/* Counts the entry as a key (count 1), or no longer as a key (count -1). */
 void store_group_count(struct store *store, struct store_entry *entry, int count);
-/* An entry that a run which is over has left; NULL: there is none any more. */
+/* An entry of a finished run; NULL: none is left. */
 struct store_entry *store_group_find_dropped(const struct store *store);
-/* A COMPARE_SET on this name: the client is of that run, if it is the state of one. 0, -ENOMEM. */
+/* Called for a COMPARE_SET on this name: if it is the state of a run, the client joins that run. 0,
+ * -ENOMEM. */
 int store_group_join(struct store_client *client, struct ct_tcpstore_blob key);
-/* The connection ends; the keys of its run too when it was the last one of it. */
+/* Called when the connection ends: the keys of its run end with the last connection of the run. */
 void store_group_leave(struct store_client *client);
 
 /* ---- store_wait.c ----------------------------------------------------------------------- */
 
 /* Ends the client's pending wait without a reply. */
 void store_wait_drop(struct store_client *client);
-/* The name was set: everybody who waits for it has one missing name less. */
+/* The name was set: each client that waits for it has one missing name less. */
 void store_wake_all(struct store *store, struct store_entry *entry);
 /* One element came: walks the waiters in order until one is released. */
 void store_wake_one(struct store *store, struct store_entry *entry);

@@ -80,7 +80,7 @@ int store_query_compare_set(struct store_client *client,
     return store_reply_blob(client, request->desired.data, request->desired.length);
 }
 
-/* A key that is not there (clients WAIT first, so it was deleted in between) is empty. */
+/* A missing key (clients WAIT first, so it was deleted in between) is read as empty. */
 int store_query_get(struct store_client *client,
                     const struct ct_tcpstore_request *request)
 {
@@ -105,7 +105,8 @@ int store_query_multi_get(struct store_client *client,
     return 0;
 }
 
-/* Where torch's TCPStore adds 1 when it is made with a world_size; the keys of programs begin with '/'. */
+/* True for the key to which torch's TCPStore adds 1 when it is created with a world_size; the keys
+ * of programs begin with '/'. */
 static bool counts_ranks(struct ct_tcpstore_blob key)
 {
     static const char name[] = "init/";
@@ -189,8 +190,8 @@ int store_query_ping(struct store_client *client,
     return 0;
 }
 
-/* torch 1.13 has no Python call that watches; its C++ one sees a registration that stays
- * silent. Its own server sends such news to other clients that got the same descriptor later. */
+/* Accepted, but never notified: torch 1.13 has no Python call for it. Its own server sends
+ * notifications also to a later client with the same descriptor. */
 int store_query_watch_key(struct store_client *client,
                           const struct ct_tcpstore_request *request)
 {

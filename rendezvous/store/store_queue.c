@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queues of torch >= 2.8: a name may hold elements beside (and independent of) its value.
- * First in, first out; a name whose queue is empty has no queue. */
+/* Queues of torch >= 2.8: a name may have queue elements independent of its value. First in, first
+ * out; an empty queue does not exist. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who waits for which names, and who is released when one is set.
+/* Clients that wait for names, and their release when a name is set.
  *
- * A WAIT leaves one struct store_wait per missing element of its list in the entry of that
- * name. An event on the name takes them out for good, so that a name which is set and deleted
- * again still counts: a wait ends when each of its names was set once. Since the release is the
- * last thing that happens to a wait and a new one queues behind all others, waiters of a queue
- * are served strictly in order of arrival. */
+ * A WAIT adds one struct store_wait for each missing name of its list to the entry of that name.
+ * When the name is set, the struct is removed for good, so a name that is set and deleted again
+ * still counts: a wait ends when each of its names was set once. A new wait is queued after all
+ * others and leaves the queue only by its release, so waiters of a queue are served strictly in
+ * order of arrival. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ void store_wait_drop(struct store_client *client)
     client->wait_count = client->wait_left = 0;
 }
 
-/* All names were set. The byte has had its place since the wait began. */
+/* All names were set. Room for the byte was reserved when the wait began. */
 static void release(struct store_client *client)
 {
     int rc;
@@ -44,7 +44,7 @@ static void release(struct store_client *client)
         client->on_output(client->context);
 }
 
-/* The first waiter of the name has it. True when that released it. */
+/* Removes the first waiter of the name. True if this released its client. */
 static bool wake_first(struct store_entry *entry)
 {
     struct store_wait *wait = ct_list_entry(entry->waits.next, struct store_wait, link);
@@ -119,7 +119,7 @@ int store_query_check(struct store_client *client,
                                       : CT_TCPSTORE_READY);
 }
 
-/* Replies now when nothing is missing; else when the last missing name was set. */
+/* Replies at once if no name is missing; else when the last missing name was set. */
 int store_query_wait(struct store_client *client,
                      const struct ct_tcpstore_request *request)
 {
@@ -128,7 +128,7 @@ int store_query_wait(struct store_client *client,
     size_t added = 0;
     int rc;
 
-    store_wait_drop(client); /* no PyTorch client waits twice; the new one counts */
+    store_wait_drop(client); /* no PyTorch client waits twice; the new wait counts */
     if (!(missing = count_missing(client->store, request)))
         return store_reply_u8(client, CT_TCPSTORE_READY);
     if ((rc = begin(client, missing)) < 0)
@@ -152,8 +152,8 @@ fail:
     return rc;
 }
 
-/* Always answers, also when nothing is pending: a client whose release was under way reads
- * both bytes. */
+/* Always replies, also if no wait is pending: a client whose release was under way reads both
+ * bytes. */
 int store_query_cancel_wait(struct store_client *client,
                             const struct ct_tcpstore_request *request)
 {
