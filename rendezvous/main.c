@@ -25,7 +25,7 @@
 
 enum {
     DEFAULT_PORT = 29400
-}; /* c10d's */
+}; /* the default of c10d */
 
 struct config {
     const char *listen[SERVER_LISTENERS_MAX];
@@ -34,7 +34,7 @@ struct config {
     enum ctrun_log_level level;
     const char *token_file;
     const char *journal;        /* NULL: none */
-    struct ct_auth_token token; /* empty: everybody is let in */
+    struct ct_auth_token token; /* empty: every agent is accepted */
     bool uses_munge;
     bool wants_seal;
     struct ct_port_range ports;
@@ -141,7 +141,7 @@ static int unknown_option(const char *word)
     return CT_EXIT_USAGE;
 }
 
-/* -1: go on; else the exit code. */
+/* -1: continue; else the exit code. */
 static int parse(int argc, char **argv, struct config *config)
 {
     uint64_t port;
@@ -207,9 +207,9 @@ static bool has_secret(const struct config *config)
     return config->uses_munge || config->token.length > 0;
 }
 
-/* A number is bound as it is. A name may be another address on other machines, and loopback on
- * this one (Debian's 127.0.1.1): then all of them. Where none is named, other machines are let in
- * only if they have to prove something. */
+/* A numeric address is bound as it is. A name may be loopback on this machine (Debian's 127.0.1.1)
+ * and another address on other machines: then all addresses are bound. Without an address, other
+ * machines are accepted only if agents must prove a secret. */
 static int choose_address(struct ct_addr *out, const struct config *config,
                           const struct ct_endpoint *endpoint, struct ctrun_error *err)
 {
@@ -302,7 +302,7 @@ static void raise_files(void)
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         return;
     limit.rlim_cur = limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &limit); /* as far as it may be */
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* up to the hard limit */
 }
 
 static int listen_and_run(const struct config *config, struct ctrun_error *err)
@@ -310,18 +310,19 @@ static int listen_and_run(const struct config *config, struct ctrun_error *err)
     struct sigaction action = {.sa_handler = on_signal};
     int rc = 0;
 
-    /* Before the first port is open: who has seen "listening on" may stop us in order. */
+    /* Set before the first port is open: after "listening on" a signal must stop the server in
+     * order. */
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     sigprocmask(SIG_SETMASK, &action.sa_mask,
-                NULL); /* our parent may have blocked them */
+                NULL); /* the parent process may have blocked them */
     for (size_t i = 0; i < config->listen_count && rc == 0; i++)
         rc = listen_at(config, config->listen[i], err);
     if (rc == 0) {
-        notify_manager("READY=1"); /* it listens: who comes now is answered */
+        notify_manager("READY=1"); /* it listens: connections are accepted */
         rc = server_run(server, err);
     }
-    action.sa_handler = SIG_IGN; /* it is ending already */
+    action.sa_handler = SIG_IGN; /* the server is stopping already */
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     notify_manager("STOPPING=1");
@@ -349,7 +350,7 @@ static int serve(const struct config *config, struct ctrun_error *err)
         (void)ct_wrap(err, "--journal");
     else if ((rc = server_create(&server, &options, err)) == 0)
         rc = listen_and_run(config, err);
-    /* The server first: it borrows the book, and writes to the sink until it is gone. */
+    /* Destroy the server first: it borrows the book, and writes to the sink until the end. */
     server_destroy(server);
     journal_book_deinit(&book);
     journal_file_close(file);
@@ -382,8 +383,8 @@ static int run_daemon(struct config *config, int argc, char **argv)
         return CT_EXIT_FAILURE;
     }
     raise_files();
-    signal(SIGXFSZ, SIG_IGN); /* a journal that may not grow: EFBIG */
-    signal(SIGPIPE, SIG_IGN); /* a peer that went away is an error code */
+    signal(SIGXFSZ, SIG_IGN); /* a full journal: write() fails with EFBIG */
+    signal(SIGPIPE, SIG_IGN); /* a closed connection is an error code of write() */
     if ((rc = resolve_token(config, &err)) == 0) {
         if (config->listen_count == 0)
             config->listen[config->listen_count++] = ":29400";
@@ -397,7 +398,7 @@ static int run_daemon(struct config *config, int argc, char **argv)
 
 int main_ctrund(int argc, char **argv)
 {
-    /* It holds the token, which no core file is to have. */
+    /* It holds the token, which must not get into a core file. */
     struct config *config = ct_secret_zalloc(sizeof *config);
     int code;
 
