@@ -2,7 +2,7 @@
 /* ctrun.h - the worker SDK of ctrun: one process of a data-parallel training job.
  *
  * A worker is started by ctrun(1), or by torchrun or anything else that sets RANK, WORLD_SIZE,
- * MASTER_ADDR and MASTER_PORT. It lives like this:
+ * MASTER_ADDR and MASTER_PORT. A typical worker:
  *
  *     struct ctrun_error err;
  *     struct ctrun_session *session;
@@ -21,7 +21,7 @@
  *     ctrun_group_close(world);
  *     ctrun_close(session);
  *
- * What there is, in this order:
+ * Contents, in this order:
  *
  *     errors, log       how a call fails; where log lines go
  *     session           this process in the run: ranks, progress, requests to stop, crash reports
@@ -40,18 +40,17 @@
  *     code and one sentence (where: what: why).
  *   - The caller destroys what it creates, in reverse order. _close, _destroy accept NULL. The caller
  *     owns what a call returns in `out`; it is NULL when the call failed.
- *   - Every wait for other ranks has a deadline (the session's or the group's); none blocks forever.
- *     Only a wait for a disk has none.
+ *   - Every wait for other ranks has a deadline (the session's or the group's); none blocks
+ *     forever. Only waits for a disk and for functions of the caller have none.
  *   - Lengths of memory are in bytes, counts in elements; the names of times end in their unit.
  *   - The library never prints, exits or aborts, and installs signal handlers only where it is
  *     asked to: ctrun_crash_report().
  *   - Unless said otherwise an object is used by one thread at a time; different objects may be
  *     used by different threads at once.
  *   - Structs that you fill, and those that are filled for you, begin with their size and have an
- *     _INIT: they grow at the end, and a program and a library of different age work together.
- *     Entries of one array all have the same size. A member that the library does not know yet
- *     has no effect. ctrun_error, ctrun_metadata and ctrun_slice
- *     stay as they are. */
+ *     _INIT: they grow at the end, and a program and a library of different versions work
+ *     together. Entries of one array all have the same size. A member that the library does not
+ *     know yet has no effect. ctrun_error, ctrun_metadata and ctrun_slice never change. */
 #ifndef CTRUN_H
 #define CTRUN_H
 
@@ -78,7 +77,7 @@ CTRUN_API const char *ctrun_version(void);
 
 /* ---- Errors ----------------------------------------------------------------------------- */
 
-/* NAME, value, text: codes beyond errno's space; values are forever. */
+/* NAME, value, text: codes outside the range of errno; the values never change. */
 #define CTRUN_ERRORS(X)                                                                \
     X(E_USAGE, -20001, "wrong usage")                                                  \
     X(E_NO_HOST, -20002, "no node owns the rendezvous address")                        \
@@ -135,8 +134,8 @@ enum {
     CTRUN_ERROR_TEXT_MAX = 1024
 };
 
-/* Filled by a failing call; owned by the caller; needs no initialisation. It has no meaning unless the call has failed,
- * which its result shows. */
+/* Filled by a failing call; owned by the caller; needs no initialisation. Valid only when the call
+ * has returned a negative code. */
 struct ctrun_error {
     int code;                        /* what the call returned: negative */
     char text[CTRUN_ERROR_TEXT_MAX]; /* terminated; a longer sentence is cut */
@@ -157,8 +156,8 @@ enum ctrun_log_level {
 /* `line` has no newline and is borrowed for the call. Called from any thread, one at a time. */
 typedef void ctrun_log_fn(void *context, enum ctrun_log_level level, const char *line);
 
-/* Sends the library's lines of `level` and more urgent ones to sink; NULL: silence, which is
- * the default. Any thread. */
+/* Sends the library's log lines of `level` and of more urgent levels to sink; NULL, the default:
+ * no lines. Any thread. */
 CTRUN_API void ctrun_log_to(ctrun_log_fn *sink, void *context,
                             enum ctrun_log_level level);
 
@@ -175,18 +174,18 @@ struct ctrun_options {
         sizeof(struct ctrun_options), 300000                                           \
     }
 
-/* Reads the environment (RANK, WORLD_SIZE, LOCAL_RANK, ...; absent altogether: one process,
- * rank 0 of 1) and opens the socket to the agent when ctrun started us. Does not meet the
- * other ranks: ctrun_group_open() does. options may be NULL.
- * Fails with CTRUN_E_BAD_ENVIRONMENT, naming the variable. Never blocks on the network. */
+/* Reads the environment (RANK, WORLD_SIZE, LOCAL_RANK, ...; none of them set: one process, rank 0
+ * of 1) and opens the socket to the agent when ctrun started us. Does not connect to the other
+ * ranks: ctrun_group_open() does. options may be NULL. Fails with CTRUN_E_BAD_ENVIRONMENT, naming
+ * the variable. Never blocks on the network. */
 CTRUN_API int ctrun_open(struct ctrun_session **out,
                          const struct ctrun_options *options, struct ctrun_error *err);
-/* NULL is fine. Its groups are closed before it. */
+/* Accepts NULL. Close its groups first. */
 CTRUN_API void ctrun_close(struct ctrun_session *session);
 
-/* Who we are: constant while the session is open, as the environment had it. rank is 0 to
- * world_size - 1, local_rank the same among the workers of our node, node_rank the node's. Any thread may
- * call these at any time; none of them fails. */
+/* The place of this process in the run, as ctrun_open() read it; constant while the session is
+ * open. rank is 0 to world_size - 1, local_rank the same among the workers of this node, node_rank
+ * the number of this node. Any thread may call these at any time; none of them fails. */
 CTRUN_API int ctrun_rank(const struct ctrun_session *session);
 CTRUN_API int ctrun_world_size(const struct ctrun_session *session);
 CTRUN_API int ctrun_local_rank(const struct ctrun_session *session);
@@ -200,48 +199,50 @@ CTRUN_API uint64_t ctrun_generation(const struct ctrun_session *session);
 /* Tells the agent that this rank finished `step`. At most a few messages a second leave the
  * process, whatever the call rate. Never blocks, never fails: without an agent it does nothing. */
 CTRUN_API void ctrun_step(struct ctrun_session *session, uint64_t step);
-/* Tells the agent a number of this rank, a gauge: the last value of each name is shown by the /metrics
- * of the run's rendezvous, with the labels run and rank, by `ctrunctl status --json` and, when this
- * process has ended however it did, in its worker_ended event. `name` is copied: letters, digits, '_'
- * and ':', the first one no digit, 63 bytes at most; names that begin with "ctrun" or "__" are others'.
- * 32 names a process. value may be NaN or infinite. Costs a write to memory that the agent reads every
- * two seconds; without an agent nobody does. Never blocks. Any thread. 0, -EINVAL (the name),
- * -ENOSPC (too many of them). */
+/* Sets a gauge of this rank. The last value of each name is shown at /metrics of the run's
+ * rendezvous server (labels run and rank), by `ctrunctl status --json` and, after this process has
+ * ended in any way, in its worker_ended event. `name` is copied: letters, digits, '_' and ':', the
+ * first one no digit, 63 bytes at most; names that begin with "ctrun" or "__" are reserved. At
+ * most 32 names per process. value may be NaN or infinite. Costs one write to memory, which the
+ * agent reads every two seconds. Never blocks. Any thread. 0, -EINVAL (the name), -ENOSPC (too
+ * many names). */
 CTRUN_API int ctrun_metric(struct ctrun_session *session, const char *name,
                            double value, struct ctrun_error *err);
-/* Tells the agent which samples this rank works on from now on, by any ids that a later try uses as well. When
- * this rank is the root cause of a failure, and some of them were in work at an earlier one of this run, too, that
- * is said, with the ids. The first 64 of a batch are kept. ctrun_loader_next() does the same by itself, once the
- * agent knows this process by ctrun_step() or ctrun_metric(). `ids` is copied. Never blocks, never fails. Any thread. */
+/* Tells the agent which samples this rank works on from now on, by ids that stay the same after a
+ * restart. When this rank is the root cause of a failure, and it worked on some of these samples
+ * at an earlier failure of this run, too, the failure report names their ids. The first 64 ids of
+ * a batch are kept. ctrun_loader_next() calls this function, once the agent knows this process by
+ * ctrun_step() or ctrun_metric(). `ids` is copied. Never blocks, never fails. Any thread. */
 CTRUN_API void ctrun_batch(struct ctrun_session *session, const uint64_t *ids,
                            size_t count);
 /* True once the run is to end (ctrunctl stop or drain, pre-emption, resize): save, then leave. All
- * ranks get true at the same call, counted from ctrun_open() or ctrun_group_shrink(), whichever of them was asked: call it
- * once a step on every rank, and none is left alone in a collective. A barrier after the save keeps
- * the others from leaving before it is done: when a node has left, the workers of the others get
- * SIGTERM. It never waits for other ranks. About ten times a second it asks the store, which may take as long as the session's
- * timeout; when the store does not answer, it is for this rank alone from then on, with a warning
- * in the log. Without an agent (torchrun) it is always false. */
+ * ranks get true at the same call, counted from ctrun_open() or ctrun_group_shrink(), whichever
+ * rank the request reached: call it once a step on every rank, so that no rank is left alone in a
+ * collective. A barrier after the save keeps the other ranks from leaving before the save is done:
+ * when a node has left, the workers of the others get SIGTERM. The call never waits for other
+ * ranks. About ten times a second it asks the store, which may take as long as the session's
+ * timeout; when the store does not answer, the call decides for this rank alone from then on, with
+ * a warning in the log. Without an agent (torchrun) it is always false. */
 CTRUN_API bool ctrun_should_stop(struct ctrun_session *session);
 
 /* Asks for a crash report: on SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT a handler hands the
  * agent the frames of the thread that crashed, and ctrun shows them with its error. Then the
- * signal does what it does by default: exit status and core file are as without it. Signals that
- * are handled or ignored are left alone, whoever did that; a handler that you install later
- * replaces ours. ctrun_close() takes it back.
+ * signal takes its default action: exit status and core file are as without the handler. A signal
+ * that already has a handler or is ignored is left alone; a handler that you install later
+ * replaces ours. ctrun_close() removes our handlers.
  *
  * ctrun_open() does this by itself when CTRUN_CRASH_REPORT is 1, which ctrun sets; set it to 0 to
- * keep the signals as they are. The calling thread gets an alternate signal stack, if it has
- * none, so that an overflow of its own stack is reported, too: other threads call it for that.
- * Without an agent nothing is done. Never blocks. 0, or a negative errno. Threads may call it at
- * once where ctrun_open() or an earlier call has done its part. */
+ * keep the signals as they are. The calling thread gets an alternate signal stack, if it has none,
+ * so that an overflow of its own stack is reported, too; call it in other threads for the same.
+ * Without an agent nothing is done. Never blocks. 0, or a negative errno. Several threads may call
+ * it at once after ctrun_open() or an earlier call has installed the handlers. */
 CTRUN_API int ctrun_crash_report(struct ctrun_session *session,
                                  struct ctrun_error *err);
 
 /* Writes `err` to TORCHELASTIC_ERROR_FILE, if that is set, in the form that torchrun and ctrun
- * show in their failure summary (temporary name, then rename). ctrun decides by err->code: who only
- * lost a peer (CTRUN_E_PEER_LOST) is not the root cause. Returns the exit code that a worker
- * should end with: 1. */
+ * show in their failure summary (temporary name, then rename). ctrun decides by err->code: a rank
+ * that only lost a peer (CTRUN_E_PEER_LOST) is not the root cause. Returns the exit code that a
+ * worker should end with: 1. */
 CTRUN_API int ctrun_fail_worker(const struct ctrun_error *err);
 
 /* ---- Store: small values all ranks see -------------------------------------------------- */
@@ -264,11 +265,11 @@ CTRUN_API int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *s
 /* Accepts NULL. */
 CTRUN_API void ctrun_store_close(struct ctrun_store *store);
 
-/* Keys are text of at most 8 KiB; values are bytes, at most 8 MiB: -EMSGSIZE above that. Each
- * call is one round trip (set waits for no answer) and blocks for at most the session's timeout;
- * on CTRUN_E_TIMEOUT of get and wait the store is still usable, after another network error it
- * is not: -EPIPE. CTRUN_E_PROTOCOL: the server closed the connection, its only way to refuse.
- * One thread at a time per store. */
+/* Keys are text of at most 8 KiB; values are bytes, at most 8 MiB: -EMSGSIZE above that. Each call
+ * is one round trip (set waits for no answer) and blocks for at most the session's timeout; after
+ * CTRUN_E_TIMEOUT of get and wait the store is still usable if the server still answers; after any
+ * other network error all calls return -EPIPE. CTRUN_E_PROTOCOL: the server closed the connection,
+ * its only way to refuse a request. One thread at a time per store. */
 CTRUN_API int ctrun_store_set(struct ctrun_store *store, const char *key,
                               const void *value, size_t length,
                               struct ctrun_error *err);
@@ -280,8 +281,8 @@ CTRUN_API int ctrun_store_get(struct ctrun_store *store, const char *key, void *
  * Atomic. CTRUN_E_PROTOCOL when the value is no number. */
 CTRUN_API int ctrun_store_add(struct ctrun_store *store, const char *key, int64_t delta,
                               int64_t *result, struct ctrun_error *err);
-/* Waits until all `count` keys exist, at most timeout_ms: then CTRUN_E_TIMEOUT, and err names the
- * first that are missing. */
+/* Waits until all `count` keys exist, for at most timeout_ms; then fails with CTRUN_E_TIMEOUT, and
+ * err names the first missing keys. */
 CTRUN_API int ctrun_store_wait(struct ctrun_store *store, const char *const *keys,
                                size_t count, uint64_t timeout_ms,
                                struct ctrun_error *err);
@@ -323,12 +324,12 @@ struct ctrun_group_options {
     size_t size;         /* CTRUN_GROUP_OPTIONS_INIT */
     const char *backend; /* "host" (default: shared memory and TCP) or "nccl" */
     const int
-        *ranks; /* the members, ascending; NULL: the world, as far as it is left */
+        *ranks; /* the members, ascending; NULL: all ranks of the world that are left */
     size_t rank_count;
     uint64_t timeout_ms; /* deadline of every call on this group; default 600 000 */
     int shm;             /* 1 shared memory inside a host (default), 0 TCP even there */
     void *
-        stream; /* nccl: calls begin after what this cudaStream_t has by then; NULL: the default
+        stream; /* nccl: calls start after what this cudaStream_t has by then; NULL: the default
                           * stream. They run on a stream of the group's own, on the device that
                           * is current at opening. Data may be memory of the host: it is copied. */
 };
@@ -337,18 +338,21 @@ struct ctrun_group_options {
         sizeof(struct ctrun_group_options), NULL, NULL, 0, 600000, 1, NULL             \
     }
 
-/* Meets the other members. Collective: every rank of the *world* calls it in the same order;
- * for a rank that is no member *out is NULL and the call returns 0. Blocks until all members
- * came or the deadline ends (CTRUN_E_TIMEOUT, naming the missing ranks). CTRUN_E_MISMATCH: they gave
- * other ranks (nccl: not found). What is wrong with the arguments or the back end on this rank alone is
- * reported at once, and the call may be repeated. */
+/* Connects to the other members. Collective: every rank of the *world* calls it in the same order,
+ * each time with the same ranks, as torch.distributed.new_group(); on a rank that is no member
+ * *out is NULL and the call returns 0. For the groups {0, 1} and {2, 3} each of the four ranks
+ * makes two such calls, or one of ctrun_group_split(). Blocks until all members have come or the
+ * deadline ends (CTRUN_E_TIMEOUT, naming the missing ranks). CTRUN_E_MISMATCH: the ranks passed
+ * different back ends, or different ranks (nccl does not detect this; the host back end may miss
+ * it where no rank is in two of the lists). An error of this rank alone, in its arguments or its
+ * back end, is reported at once, and the call may be repeated. */
 CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
                                const struct ctrun_group_options *options,
                                struct ctrun_error *err);
-/* Cuts `parent` into groups: members that give the same color meet in one, in the order of their
- * ranks in parent; CTRUN_SPLIT_NONE: *out is NULL. Collective over parent's members, who may be part
- * of the world only. options as above, but for ranks, which is not looked at. The new group lives by itself:
- * either may be closed first. */
+/* Cuts `parent` into groups: members that pass the same color form one group, in the order of
+ * their ranks in parent; CTRUN_SPLIT_NONE: *out is NULL. Collective over parent's members, which
+ * may be only a part of the world. options as above; its ranks are ignored. Either group may be
+ * closed first. */
 enum {
     CTRUN_SPLIT_NONE = -1
 };
@@ -362,14 +366,15 @@ CTRUN_API void ctrun_group_close(struct ctrun_group *group);
  * session's rank only in a group of the whole world. Both are constant: any thread. */
 CTRUN_API int ctrun_group_rank(const struct ctrun_group *group);
 CTRUN_API int ctrun_group_size(const struct ctrun_group *group);
-/* Ends every running and later call on this group with CTRUN_E_ABORTED, here and, within
- * 100 ms, on the other ranks. May be called from any thread, also while another is inside. */
+/* Ends every running and later call on this group with CTRUN_E_ABORTED, here and, within 100 ms,
+ * on the other ranks. May be called from any thread, also while another thread is inside a call. */
 CTRUN_API void ctrun_group_abort(struct ctrun_group *group);
 
 /* ---- Continuing without a rank that is lost ---- */
 
-/* With ctrun --survive=sdk the death of a rank does not end the others. Every group of theirs fails with
- * CTRUN_E_PEER_LOST, which names the lost rank; they give up the step that they are in, and then
+/* With ctrun --survive=sdk the death of a rank does not end the others. Each of their groups fails
+ * with CTRUN_E_PEER_LOST, which names the lost rank. The others give up the current step, then do
+ * this:
  *
  *     while (world && ctrun_may_shrink(session) &&
  *            (rc == CTRUN_E_PEER_LOST || rc == CTRUN_E_ABORTED)) {
@@ -380,81 +385,90 @@ CTRUN_API void ctrun_group_abort(struct ctrun_group *group);
  *             rc = ctrun_group_catch_up(world, &steps, state, count, &err);
  *     }
  *
- * and make what belongs to a group anew: ctrun_ddp_destroy() before, ctrun_ddp_create() after it, a
- * sampler of the new size, ctrun_batch_plan() for the same global batch. What only the lost rank had, a
- * share of ZeRO's state say, is lost. ctrun_rank() and ctrun_world_size() stay what they were;
- * ctrun_group_rank() and ctrun_group_size() are those of today.
+ * and create again what belongs to a group: ctrun_ddp_destroy() before this, ctrun_ddp_create()
+ * after it, a sampler of the new size, or ctrun_batch_plan() for the same global batch. What only
+ * the lost rank had, for example its share of ZeRO's state, is lost. ctrun_rank() and
+ * ctrun_world_size() stay what they were; ctrun_group_rank() and ctrun_group_size() are those of
+ * the new group.
  *
- * With ctrun --survive-replace=N lost ranks are started again, under their old number, while the others continue.
- * Such a process comes in ctrun_group_open(), its first one and of all ranks, to the others, once these take it
- * in; then all call ctrun_group_catch_up(), which gives it the state out of a peer's memory. So a
- * program calls that behind ctrun_group_open(), too: at a first start it sends nothing. And once a step
+ * With ctrun --survive-replace=N lost ranks are started again, under their old number, while the
+ * others continue. Such a process joins the others in its first ctrun_group_open(), which must be
+ * of all ranks, once the others take it in; then all call ctrun_group_catch_up(), which gives it
+ * the state from a peer's memory. So a program calls ctrun_group_catch_up() after
+ * ctrun_group_open(), too: at a first start it sends nothing. And once a step:
  *
  *     if (ctrun_should_grow(session)) {
  *         rc = ctrun_group_grow(&next, session, world, NULL, &err);
  *         ...                                  as above
  *     } */
 
-/* Whether this process is kept when another rank is lost: true under --survive=sdk. Where it is not, what it
- * lost is for ctrun_fail_worker() to tell. */
+/* Whether this process is kept when another rank is lost: true under --survive=sdk. When false,
+ * report the lost rank with ctrun_fail_worker(). */
 CTRUN_API bool ctrun_may_shrink(const struct ctrun_session *session);
-/* The members of `old` that are left, in their old order, as a new group. Collective over all ranks that are
- * left of the world, each with the group that it had, several groups in the same order: it waits until
- * each of them has called it, which the agent does for --survive-timeout at most, and starts them all
- * again then, as without --survive. Ranks that die meanwhile are left out, too. `old` is of no use any
- * more: its calls fail on all members, and it is still to be closed. options NULL: as old's;
- * its ranks are not looked at. It may be called without a loss, after ctrun_group_abort() say: then the same
- * ranks meet again. Of an nccl group the kernels end, and NCCL makes the new communicator of the old one
- * (ncclCommShrink); where a rank could not keep that, or NCCL is older than 2.28.7, all make another one. ctrun_group_open() and ctrun_group_split() know of the loss from here on,
- * and ctrun_should_stop() counts its calls from here.
+/* Opens a new group of the members of `old` that are left, in their old order. Collective over all
+ * ranks that are left of the world: each passes the group that it had, several groups in the same
+ * order. It waits until each of these ranks has called it. The agent waits for that for
+ * --survive-timeout at most, then restarts all of them, as without --survive. Ranks that die
+ * meanwhile are left out, too. `old` cannot be used any more: its calls fail on all members; close
+ * it. options NULL: as old's; options' ranks are ignored. It may be called without a loss, for
+ * example after ctrun_group_abort(): then the same ranks form the new group. The running kernels
+ * of an nccl group end, and NCCL makes the new communicator from the old one (ncclCommShrink);
+ * where a rank could not keep the old one, or NCCL is older than 2.28.7, all ranks make a new one.
+ * From here on ctrun_group_open() and ctrun_group_split() know of the loss, and
+ * ctrun_should_stop() counts its calls.
  *
- * Ranks that wait to be taken in are members, too, of the first group that is made so at a time, if `old` was of
- * all ranks.
+ * Ranks that wait to be taken in become members, too: of the first group that is opened so after a
+ * change, if `old` was of all ranks.
  *
- * CTRUN_E_CHANGED: the others continued without this rank: end. CTRUN_E_UNSUPPORTED: without --survive=sdk.
- * CTRUN_E_CLOSED: the agent is gone. CTRUN_E_TIMEOUT: by old's deadline. CTRUN_E_PEER_LOST
- * at the deadline only. */
+ * CTRUN_E_CHANGED: the others continued without this rank: end this process. CTRUN_E_UNSUPPORTED:
+ * without --survive=sdk. CTRUN_E_CLOSED: no connection to the agent. CTRUN_E_TIMEOUT: by old's deadline.
+ * CTRUN_E_PEER_LOST at the deadline only. */
 CTRUN_API int ctrun_group_shrink(struct ctrun_group **out,
                                  struct ctrun_session *session, struct ctrun_group *old,
                                  const struct ctrun_group_options *options,
                                  struct ctrun_error *err);
-/* True once a rank waits that was started in the place of a lost one: call ctrun_group_grow(). All ranks get true
- * at the same call, as with ctrun_should_stop(), which is asked first: call it once a step on every rank. Without
- * --survive-replace it is false and costs nothing; with it it asks the store about ten times a second. */
+/* True once a rank that was started in place of a lost one waits: then call ctrun_group_grow().
+ * All ranks get true at the same call, as with ctrun_should_stop(): call it once a step on every
+ * rank, after ctrun_should_stop(). Without --survive-replace the result is false, and the call
+ * costs nothing; with it the call asks the store about ten times a second. */
 CTRUN_API bool ctrun_should_grow(struct ctrun_session *session);
-/* Does what ctrun_group_shrink() does, under a name that tells why it is called: opens a group of the ranks that are
- * left and of those that wait. A rank that is still in a call on `old` gets CTRUN_E_ABORTED there, and then calls
- * this. */
+/* Does what ctrun_group_shrink() does, under the name that fits the case: opens a group of the
+ * ranks that are left and of those that wait. A rank that is still in a call on `old` gets
+ * CTRUN_E_ABORTED there, and then calls this. */
 CTRUN_API int ctrun_group_grow(struct ctrun_group **out, struct ctrun_session *session,
                                struct ctrun_group *old,
                                const struct ctrun_group_options *options,
                                struct ctrun_error *err);
 struct ctrun_tensor; /* below */
-/* When a collective failed, some ranks may have been through with it, and have made the step. *steps: how many
- * this rank has made, and on return the most that any rank has. Ranks that have made fewer, or are new, get the state,
- * parameters and optimizer, of the lowest rank of those that made most; when all have made as many, nothing is
- * sent. All give the same tensors, whole ones; what came is checked against a sum (CRC-32C) of what was sent.
- * Collective, blocks. CTRUN_E_MISMATCH: they gave others, or a sum is wrong. CTRUN_E_CHANGED: the last rank
- * with a whole state was lost while it gave it. A failure leaves the state undefined; a later call of this rank,
- * on the group that ctrun_group_shrink() makes of this one, knows that. */
+/* When a collective fails, some ranks may have completed it already, and the step with it. *steps:
+ * how many steps this rank has made; on return, the most that any rank has made. Ranks that have
+ * made fewer, or are new, get the state (parameters and optimizer) of the lowest rank of those
+ * that made most; when all have made the same number, nothing is sent. All ranks pass the same
+ * tensors, whole ones; received data are checked by a sum (CRC-32C) of what was sent. Collective,
+ * blocks. CTRUN_E_MISMATCH: the ranks passed different tensors, or a sum is wrong.
+ * CTRUN_E_CHANGED: the last rank with a whole state was lost while it sent the state. After a
+ * failure the state is undefined; a later call of this rank, on the group that
+ * ctrun_group_shrink() makes of this one, takes that into account. */
 CTRUN_API int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
                                    const struct ctrun_tensor *state, size_t count,
                                    struct ctrun_error *err);
 
 /* ---- The same where groups are another library's, such as PyTorch's ---- */
 
-/* Under ctrun --survive=torch, where who is in a collective gets an error when a rank is lost. What a program does
- * with it: ask who continues, meet those in a new group, and make the step again; ctrun.elastic does so for PyTorch.
- * A session that opens groups of the SDK uses none of this. */
+/* For ctrun --survive=torch, where a rank in a collective gets an error when another rank is lost.
+ * The program then asks which ranks continue, forms a new group of these, and makes the step
+ * again; ctrun.elastic does so for PyTorch. A session that opens groups of the SDK uses none of
+ * this. */
 
-/* Whether a rank is lost, or waits to be taken in, that the last answer does not account for. Never blocks. */
+/* Whether a rank is lost, or waits to be taken in, that the last answer of ctrun_world_next() does
+ * not include. Never blocks. */
 CTRUN_API bool ctrun_world_changes(struct ctrun_session *session);
 /* Tells the agent that this rank does nothing until it knows who continues, and waits for that: until each rank that
  * lives has asked, too. ranks[0] to ranks[count - 1], ascending: who continues, count is returned; *epoch: the answer's
  * number, higher each time. max: as many as there are ranks at most. One thread at a time, and it blocks.
  *
- * CTRUN_E_CHANGED: the others continue without this rank: end. CTRUN_E_UNSUPPORTED: without --survive; CTRUN_E_CLOSED:
- * the agent is gone. CTRUN_E_TIMEOUT. */
+ * CTRUN_E_CHANGED: the others continue without this rank: end this process. CTRUN_E_UNSUPPORTED:
+ * without --survive; CTRUN_E_CLOSED: no connection to the agent. CTRUN_E_TIMEOUT. */
 CTRUN_API int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms,
                                int *ranks, int max, uint32_t *epoch,
                                struct ctrun_error *err);
@@ -469,13 +483,13 @@ CTRUN_API const char *ctrun_world_store(const struct ctrun_session *session, int
  * copy more. */
 CTRUN_API int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **out,
                                 struct ctrun_error *err);
-/* Frees memory of ctrun_group_alloc(); NULL is fine. Local, each rank when it likes; waits for this rank's calls
- * that run, on an nccl group for its whole device. Also on a group that has failed. -EINVAL: it is not
- * the beginning of such memory. A group gives memory 65,536 times. */
+/* Frees memory of ctrun_group_alloc(); NULL is fine. Local, at any time; waits for this rank's
+ * running calls, on an nccl group for its whole device. Works on a group that has failed, too.
+ * -EINVAL: `at` is not the beginning of such memory. A group allocates at most 65,536 times. */
 CTRUN_API int ctrun_group_free(struct ctrun_group *group, void *at,
                                struct ctrun_error *err);
 
-/* How one call is made; NULL stands for CTRUN_CALL_OPTIONS_INIT. */
+/* Options of one call; NULL stands for CTRUN_CALL_OPTIONS_INIT. */
 struct ctrun_call_options {
     size_t size;         /* CTRUN_CALL_OPTIONS_INIT */
     uint64_t timeout_ms; /* deadline of this call; 0: the group's */
@@ -483,23 +497,23 @@ struct ctrun_call_options {
         work; /* NULL: the call blocks. Else it continues in the background, its data are
                                * borrowed until it is done, and *work is for ctrun_work_wait(); NULL
                                * where the call fails at once */
-    void *stream; /* nccl: begins after what this cudaStream_t has; NULL: the group's */
+    void *stream; /* nccl: starts after what this cudaStream_t has; NULL: the group's */
 };
 #define CTRUN_CALL_OPTIONS_INIT                                                        \
     {                                                                                  \
         sizeof(struct ctrun_call_options), 0, NULL, NULL                               \
     }
 
-/* Collectives: every member calls the same ones in the same order with the same count, dtype,
- * op and root; a difference is CTRUN_E_MISMATCH, not a hang. They block until this rank's part is
- * done. in and out are contiguous, borrowed for the call, equal (in place) or apart, and may be NULL
- * on a rank that gives or gets nothing; after a failure out is undefined. count is in elements of
- * dtype. Reductions take the members in rank order, so that the bits of a result depend on the data
- * and the size of the group alone, not on how the data travel (nccl: on what NCCL chooses). Failures:
- * CTRUN_E_MISMATCH, CTRUN_E_TIMEOUT (names who is missing), CTRUN_E_PEER_LOST
- * (who died, or which node of the world is lost), CTRUN_E_ABORTED; after any of them the group
- * is dead: close it. -EINVAL for arguments that are wrong by themselves, CTRUN_E_USAGE while
- * another thread is inside a call on the same group: the group lives. */
+/* Collectives: every member calls the same ones in the same order with the same count, dtype, op
+ * and root; a difference is CTRUN_E_MISMATCH, not a hang. They block until this rank's part is
+ * done. in and out are contiguous, borrowed for the call, equal (in place) or apart, and may be
+ * NULL on a rank that sends or receives nothing; after a failure out is undefined. count is in
+ * elements of dtype. Reductions take the members in rank order, so that the bits of a result
+ * depend on the data and the size of the group alone, not on how the data travel (nccl: on what
+ * NCCL chooses). Failures: CTRUN_E_MISMATCH, CTRUN_E_TIMEOUT (names who is missing),
+ * CTRUN_E_PEER_LOST (who died, or which node of the world is lost), CTRUN_E_ABORTED; after any of
+ * them the group is dead: close it. -EINVAL for arguments that are wrong by themselves,
+ * CTRUN_E_USAGE while another thread is inside a call on the same group: the group lives. */
 /* Below, in_r is the `in` of member r, rank our own index, op(r) a reduction over all members; e runs from 0 to count -
  * 1. */
 /* out[e] = op(r) in_r[e], bit-equal on all ranks. Integers wrap around and have no
@@ -560,15 +574,16 @@ struct ctrun_parts {
     {                                                                                  \
         sizeof(struct ctrun_parts), NULL, NULL                                         \
     }
-/* in: counts[rank] elements; out: everybody's. All give the same counts: a difference is
- * CTRUN_E_MISMATCH on all (nccl: not found). In place: in is where our part of out is. */
+/* in: counts[rank] elements; out: everybody's. All pass the same counts: a difference is
+ * CTRUN_E_MISMATCH on all (nccl: not detected). In place: in is where our part of out is. */
 CTRUN_API int ctrun_all_gather_v(struct ctrun_group *group, const void *in, void *out,
                                  const struct ctrun_parts *out_parts,
                                  enum ctrun_dtype dtype,
                                  const struct ctrun_call_options *options,
                                  struct ctrun_error *err);
-/* What member i's in_parts has for j is what j's out_parts has for i, which these two alone know: where it
- * differs they get CTRUN_E_MISMATCH, and the others it may be with their next call. Not in place. */
+/* The length that member i's in_parts has for j equals the one that j's out_parts has for i. Only
+ * these two can compare the lengths: where they differ, these two get CTRUN_E_MISMATCH, and the
+ * others may get it at their next call. Not in place. */
 CTRUN_API int ctrun_all_to_all_v(struct ctrun_group *group, const void *in,
                                  const struct ctrun_parts *in_parts, void *out,
                                  const struct ctrun_parts *out_parts,
@@ -580,12 +595,12 @@ CTRUN_API int ctrun_barrier(struct ctrun_group *group,
                             const struct ctrun_call_options *options,
                             struct ctrun_error *err);
 
-/* Point to point: sends count elements from the data of one member to the data of another, both borrowed for the call.
- * Calls are matched by their order between the two; both give the same count and
- * dtype, else CTRUN_E_MISMATCH. Both block: a send may wait for its receiver, and takes in
- * meanwhile what others send to us, up to 256 MiB of each, so that all may send before they
- * receive. Sends and receives in the background that were started one after the other, with nothing
- * else between them, continue at the same time. */
+/* Point to point: sends count elements from the data of one member to the data of another, both
+ * borrowed for the call. Calls are matched by their order between the two; both give the same
+ * count and dtype, else CTRUN_E_MISMATCH. Both block: a send may wait for its receiver, and
+ * meanwhile stores what others send to us, up to 256 MiB from each, so that all may send before
+ * they receive. Sends and receives in the background that were started one after the other, with
+ * nothing else between them, run at the same time. */
 CTRUN_API int ctrun_send(struct ctrun_group *group, const void *data, size_t count,
                          enum ctrun_dtype dtype, int to,
                          const struct ctrun_call_options *options,
@@ -594,11 +609,11 @@ CTRUN_API int ctrun_recv(struct ctrun_group *group, void *data, size_t count,
                          enum ctrun_dtype dtype, int from,
                          const struct ctrun_call_options *options,
                          struct ctrun_error *err);
-/* From here to ctrun_batch_end() sends and receives are only noted; their options are NULL. Any
+/* From here to ctrun_batch_end() sends and receives are only recorded; their options are NULL. Any
  * other call on the group is CTRUN_E_USAGE meanwhile. */
 CTRUN_API int ctrun_batch_begin(struct ctrun_group *group, struct ctrun_error *err);
-/* Does all that was noted, at the same time. An empty batch is fine. The batch is over, also on
- * failure. */
+/* Does all recorded sends and receives at the same time. An empty batch is fine. The batch is
+ * over, also on failure. */
 CTRUN_API int ctrun_batch_end(struct ctrun_group *group,
                               const struct ctrun_call_options *options,
                               struct ctrun_error *err);
@@ -615,10 +630,11 @@ CTRUN_API int ctrun_work_wait_for(struct ctrun_work *work, uint64_t timeout_ms,
  * CTRUN_E_USAGE as above. */
 CTRUN_API int ctrun_work_test(struct ctrun_work *work, struct ctrun_error *err);
 
-/* nccl: `stream` (a cudaStream_t) waits, the host does not: what it gets from now on sees the result.
- * Frees the work, also on failure. A call that fails on the device later, or is not done by its
- * deadline, ends the group: the streams continue with undefined data, and the next call on the group
- * returns the reason. CTRUN_E_USAGE, with the work still there, on a group of the host. */
+/* nccl: `stream` (a cudaStream_t) waits, the host does not: what is put on the stream from now on
+ * sees the result. Frees the work, also on failure. A call that fails on the device later, or is
+ * not done by its deadline, ends the group: the streams continue with undefined data, and the next
+ * call on the group returns the reason. CTRUN_E_USAGE, with the work still there, on a group of
+ * the host. */
 CTRUN_API int ctrun_work_wait_on(struct ctrun_work *work, void *stream,
                                  struct ctrun_error *err);
 
@@ -638,15 +654,15 @@ CTRUN_API int ctrun_work_wait_on(struct ctrun_work *work, void *stream,
  *         ctrun_ddp_backward_end(ddp, NULL, &err);
  *         ... optimizer: the gradients are averages now, bit-equal on all ranks ...
  *
- * What stands in a gradient when it is ready is what gets averaged. A backward that overwrites
- * needs no ctrun_ddp_zero_grad(); one that adds to what is there accumulates as PyTorch does.
+ * The values in a gradient when it is ready are averaged. A backward that overwrites needs no
+ * ctrun_ddp_zero_grad(); one that adds to what is there accumulates as PyTorch does.
  *
  * On an nccl group parameters and gradients are memory of the device, and each `stream` is a
- * cudaStream_t: reductions come behind the kernels that it has by then, on a stream of the group's
- * own, while backward continues; backward_end() makes its stream wait, and the host waits for nothing.
- * How a step ended, a forgotten gradient or a lost rank, is reported by the next backward_begin() (or
- * forward_begin()), which waits for it: the host is at most one step ahead of the device. With
- * find_unused backward_end() waits. On a group of the host `stream` is NULL.
+ * cudaStream_t: reductions start after the kernels that the stream has by then, on a stream of the
+ * group's own, while backward continues; backward_end() makes its stream wait, and the host waits
+ * for nothing. How a step ended, a forgotten gradient or a lost rank, is reported by the next
+ * backward_begin() (or forward_begin()), which waits for it: the host is at most one step ahead of
+ * the device. With find_unused backward_end() waits. On a group of the host `stream` is NULL.
  *
  * Misuse is CTRUN_E_USAGE at the call that is wrong; the step can continue or begin again. When a
  * collective failed, the code is the group's (CTRUN_E_PEER_LOST, ...): destroy the object,
@@ -667,11 +683,11 @@ struct ctrun_param {
     int64_t sizes[CTRUN_MAX_DIMS];
     bool no_grad; /* broadcast at the start, never reduced */
     bool
-        is_buffer; /* with no_grad: what a normalisation keeps. Rank 0's goes to all ranks with every
+        is_buffer; /* with no_grad: the statistics of a normalisation, say. Rank 0's go to all ranks with every
                      * forward, but for the one that follows a forward under no_sync; nccl: as the stream of
                      * the last gradients has it, at first the group's */
     void *
-        grad; /* kept; the caller's memory for the gradient, in all parameters that get one or in none;
+        grad; /* kept; the caller's memory for the gradient, in all parameters with one or in none;
                 * NULL: the library's. Where neighbours in the list are neighbours in memory on every rank, as
                 * in one array, they travel together; buckets are cut once, and nothing ever moves */
 };
@@ -680,8 +696,8 @@ struct ctrun_param {
         sizeof(struct ctrun_param), NULL, NULL, CTRUN_F32, 0, {0}, false, false, NULL  \
     }
 
-/* What a hook gets: a bucket's gradients, one after the other with zeros between, up to 255 bytes of
- * them. Borrowed for the call; data until the next forward. */
+/* What a hook gets: a bucket's gradients, one after the other, with up to 255 bytes of zeros in
+ * between. Borrowed for the call; data until the next forward. */
 struct ctrun_slice { /* one parameter's gradient; stays as it is */
     size_t param;    /* index in the list */
     size_t offset;   /* elements from the bucket's beginning */
@@ -699,23 +715,24 @@ struct ctrun_bucket {
     void *
         stream; /* nccl: the cudaStream_t that the gradients come on; in `done` that of backward_end() */
 };
-/* Takes the place of a bucket's average, division included: starts one call on the group in the background and
- * leaves it in *work, or does all there is to do and leaves *work NULL. Called on all ranks in the same
- * order, by grad_ready() or backward_end(). Negative: the step fails with that.
- * On an nccl group calls on it come behind the gradients; kernels of the hook's own and calls on other groups
- * are given the bucket's stream, and it waits for no device. */
+/* Replaces a bucket's average, division included: starts one call on the group in the background
+ * and leaves it in *work, or does everything itself and leaves *work NULL. Called on all ranks in
+ * the same order, by grad_ready() or backward_end(). Negative: the step fails with that. On an
+ * nccl group calls on this group run after the gradients; pass the bucket's stream to the hook's
+ * own kernels and to calls on other groups. The hook must not wait for the device. */
 typedef int ctrun_ddp_hook_fn(void *context, struct ctrun_group *group,
                               const struct ctrun_bucket *bucket,
                               struct ctrun_work **work, struct ctrun_error *err);
-/* After that call, in backward_end(): whatever is left to do with the result; on an nccl group by kernels on the
- * bucket's stream, which come behind it. */
+/* Called after the hook's call has finished, in backward_end(): does the rest of the work on the
+ * result; on an nccl group by kernels on the bucket's stream, which run after that call. */
 typedef int ctrun_ddp_hook_done_fn(void *context, const struct ctrun_bucket *bucket,
                                    struct ctrun_error *err);
 
 /* PowerSGD (Vogels, Karimireddy, Jaggi: "PowerSGD: practical low-rank gradient compression for
  * distributed optimization", NeurIPS 2019), as torch's powerSGD_hook: an f32 gradient seen as a
- * matrix, its first dimension times all others, travels as two of `rank` columns. Others travel as
- * they are. Takes as much memory as the gradients once more, for what compression left out. */
+ * matrix, its first dimension times all others, travels as two matrices of `rank` columns. Other
+ * gradients travel uncompressed. Takes as much memory as the gradients once more, for what
+ * compression left out. */
 struct ctrun_powersgd_options {
     size_t size; /* CTRUN_POWERSGD_OPTIONS_INIT */
     int rank;    /* columns; default 1 */
@@ -740,8 +757,9 @@ struct ctrun_ddp_options {
     size_t size;               /* CTRUN_DDP_OPTIONS_INIT */
     size_t bucket_cap_bytes;   /* default 25 MiB */
     size_t first_bucket_bytes; /* default 1 MiB */
-    bool find_unused;          /* parameters may get no gradient in a step */
-    bool no_init_sync;         /* skip check and broadcast of the initial parameters */
+    bool find_unused;          /* some parameters may get no gradient in a step */
+    bool no_init_sync;         /* skip check and broadcast of the initial parameters: on
+                              all ranks or on none */
     bool divide_by_caller;     /* gradients arrive divided by the world size already */
     enum ctrun_dtype
         reduce_dtype; /* CTRUN_F16 or CTRUN_BF16: f32 gradients travel so, and their
@@ -753,7 +771,7 @@ struct ctrun_ddp_options {
     bool
         check_finite; /* a gradient with NaN or infinity that is ready on any rank fails the step on
                         * all: CTRUN_E_DIVERGED by backward_end() names rank and parameter; on an
-                        * nccl group told as the end of a step is. Reads every gradient once more */
+                        * nccl group reported like the end of a step. Reads every gradient once more */
     bool
         static_graph; /* every step has the gradients of the first, each as often: a parameter may
                         * be ready several times, and some on no rank or on some ranks only. The first
@@ -766,12 +784,12 @@ struct ctrun_ddp_options {
             CTRUN_F32, NULL, NULL, NULL, NULL, false, false                            \
     }
 
-/* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that
- * differs, on every rank), broadcasts rank 0's values, and lays out the gradient buckets.
- * Collective, blocks. group is kept, options may be NULL. params is copied; what it points to
- * is kept. The buckets are memory of the group
- * (ctrun_group_alloc()), unless the caller has its own (ctrun_param.grad): of ordinary memory a host group
- * makes one copy more, of ctrun_group_alloc()'s none. -EINVAL: gradients that overlap. */
+/* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that differs,
+ * on every rank), broadcasts rank 0's values, and lays out the gradient buckets. Collective,
+ * blocks. group is kept, options may be NULL. params is copied; what it points to is kept. The
+ * buckets are memory of the group (ctrun_group_alloc()), unless the caller has its own
+ * (ctrun_param.grad): a host group copies ordinary memory once more, but not memory of
+ * ctrun_group_alloc(). -EINVAL: gradients that overlap. */
 CTRUN_API int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
                                const struct ctrun_param *params, size_t count,
                                const struct ctrun_ddp_options *options,
@@ -780,7 +798,7 @@ CTRUN_API int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group
 CTRUN_API void ctrun_ddp_destroy(struct ctrun_ddp *ddp);
 /* Where backward must write parameter p's gradient: bucket memory, so that nothing is copied.
  * Valid until the next ctrun_ddp_forward_begin(): ask again in every step. NULL for a parameter
- * without gradient. The caller's own memory, if it gave some, is always this. */
+ * without gradient. If the caller gave memory of its own, it is always that memory. */
 CTRUN_API void *ctrun_ddp_grad(struct ctrun_ddp *ddp, size_t p);
 /* One step is: forward_begin, backward_begin, grad_ready for each parameter in the order in
  * which backward completes them, backward_end. The second forward_begin is collective: buckets
@@ -790,7 +808,7 @@ CTRUN_API int ctrun_ddp_forward_begin(struct ctrun_ddp *ddp, struct ctrun_error 
 /* used: NULL, or one flag per parameter with find_unused: 0 gets no gradient in this step. */
 CTRUN_API int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
                                        struct ctrun_error *err);
-/* Starts the reductions that p was the last one for. Does not wait for them. */
+/* Starts the reductions that waited only for p. Does not wait for them. */
 CTRUN_API int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream,
                                    struct ctrun_error *err);
 /* Waits for the reductions, or lets stream wait (see above). When a rank forgot a gradient, every rank fails with
@@ -798,7 +816,8 @@ CTRUN_API int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream
 CTRUN_API int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream,
                                      struct ctrun_error *err);
 /* on: the steps whose forward begins now keep their gradients local and add them up (if
- * backward adds); the first step after it is switched off averages the sum. All ranks pass the same. */
+ * backward adds); the first step after it is switched off averages the sum. All ranks pass the same: where
+ * the numbers of backwards differ, the next collective is CTRUN_E_MISMATCH (nccl: not found). */
 CTRUN_API void ctrun_ddp_no_sync(struct ctrun_ddp *ddp, bool on);
 /* Sets all gradients to zero (they live in the buckets), in the order of stream. Between steps only.
  * Fails on an nccl group only. */
@@ -812,10 +831,11 @@ CTRUN_API int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream,
  * nothing, and CTRUN_E_DIVERGED is reported by the next backward_begin(); else it waits for the device. */
 CTRUN_API int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm,
                                        double *norm, struct ctrun_error *err);
-/* Whether all ranks still have the same parameters, bit by bit; buffers may differ. Collective, between
- * steps; reads all parameters once and sends 8 bytes. CTRUN_E_MISMATCH, on all ranks, names those that
- * are not as most (of two halves: not as the one with rank 0), and the first parameter that differs.
- * On an nccl group the parameters are read as backward_end()'s stream has them, and the host waits. */
+/* Whether all ranks still have the same parameters, bit by bit; buffers may differ. Collective,
+ * between steps; reads all parameters once and sends 8 bytes. CTRUN_E_MISMATCH, on all ranks,
+ * names the ranks that differ from the majority (of two equal halves: from the one with rank 0),
+ * and the first parameter that differs. On an nccl group the parameters are read as
+ * backward_end()'s stream has them, and the host waits. */
 CTRUN_API int ctrun_ddp_check_replicas(struct ctrun_ddp *ddp, struct ctrun_error *err);
 
 /* A step in a CUDA graph, on an nccl group: the caller's kernels and what DDP puts on streams are recorded once, and
@@ -831,32 +851,37 @@ CTRUN_API int ctrun_ddp_check_replicas(struct ctrun_ddp *ddp, struct ctrun_error
  *         cudaGraphLaunch(exec, stream);
  *         ctrun_ddp_replayed(ddp, stream, &err);
  *
- * Ranks capture the same, and launch it equally often. Gradients stay where they are: the addresses in the graph hold
- * as long as the object lives, and the graph is destroyed before it. Steps without a graph may come in between, and
- * other calls on the group behind replayed(). The record of calls (ctrunctl why) has those of a graph once, from its
- * capture.
+ * Ranks capture the same, and launch it equally often. Gradients stay where they are: the
+ * addresses in the graph hold as long as the object lives, and the graph is destroyed before it.
+ * Steps without a graph may come in between, and other calls on the group behind replayed(). The
+ * record of calls (ctrunctl why) has the calls of a graph once, from its capture.
  *
- * capture_begin() comes before cudaStreamBeginCapture(), between steps; it waits for the last step. CTRUN_E_UNSUPPORTED:
- * find_unused, static_graph, powersgd, buffers, a join, a group of the host; CTRUN_E_USAGE: too early, or in a step.
- * What fails in the capture has run nothing: the object and the group live; end the capture and throw the graph away. So do
- * other calls on the group with a stream that is being captured: they need a work, and a stream that waits for it
- * (ctrun_work_wait_on()); memory of the host and the host's own waits are CTRUN_E_UNSUPPORTED. A gradient that is
- * missing in the captured step is CTRUN_E_USAGE by its backward_end(). */
+ * capture_begin() comes before cudaStreamBeginCapture(), between steps; it waits for the last
+ * step. CTRUN_E_UNSUPPORTED: find_unused, static_graph, powersgd, buffers, a join, a group of the
+ * host; CTRUN_E_USAGE: too early, or in a step. A call that fails in the capture has run nothing:
+ * the object and the group live; end the capture and throw the graph away. The same holds for
+ * other calls on the group with a stream that is being captured: they need a work, and a stream
+ * that waits for it (ctrun_work_wait_on()); memory of the host and the host's own waits are
+ * CTRUN_E_UNSUPPORTED. A gradient that is missing in the captured step is CTRUN_E_USAGE by its
+ * backward_end(). */
 CTRUN_API int ctrun_ddp_capture_begin(struct ctrun_ddp *ddp, void *stream,
                                       struct ctrun_error *err);
-/* Local, never blocks. CTRUN_E_USAGE: no capture has begun; or the step in it has not ended: it is dropped. */
+/* Local, never blocks. CTRUN_E_USAGE: no capture has begun; or the step in it has not ended: the
+ * capture is over, throw the graph away. */
 CTRUN_API int ctrun_ddp_capture_end(struct ctrun_ddp *ddp, struct ctrun_error *err);
-/* Behind each launch, with its stream. Waits for the launch before, and returns how that ended, as backward_begin()
- * does of a step: CTRUN_E_DIVERGED (check_finite, clip_grad_norm) with which the next one may continue, the group's failure
- * (CTRUN_E_PEER_LOST, CTRUN_E_TIMEOUT, ...) after which the graph must not be launched again. CTRUN_E_USAGE: nothing was
- * captured, or in a step. A launch has the group's time from here on. */
+/* Call it after each launch, with its stream. Waits for the launch before, and returns how that
+ * one ended, as backward_begin() does for a step: CTRUN_E_DIVERGED (check_finite, clip_grad_norm),
+ * after which the next launch may follow, or the group's failure (CTRUN_E_PEER_LOST,
+ * CTRUN_E_TIMEOUT, ...), after which the graph must not be launched again. CTRUN_E_USAGE: nothing
+ * was captured, or in a step. The group's timeout for this launch begins here. */
 CTRUN_API int ctrun_ddp_replayed(struct ctrun_ddp *ddp, void *stream,
                                  struct ctrun_error *err);
 
 /* Uneven inputs: after join_begin() each rank makes as many steps as it has data for, then calls
- * join_end(), which takes part in the others' steps with zeros until all are there. Then everybody
- * gets the parameters and buffers of the highest rank of those that made the last step. Each forward
- * in between has its backward, and costs one all-gather of a byte a rank more. */
+ * join_end(), which takes part in the others' steps with zeros until all ranks have called it.
+ * Then all get the parameters and buffers of the highest rank of those that made the last step.
+ * Each forward in between must have its backward, and costs one more all-gather of one byte per
+ * rank. */
 typedef int ctrun_join_step_fn(void *context, struct ctrun_error *err);
 struct ctrun_join_options {
     size_t size; /* CTRUN_JOIN_OPTIONS_INIT */
@@ -864,11 +889,11 @@ struct ctrun_join_options {
         divide_by_active; /* averages are over the ranks that have data, not over all; a hook of the
                             * program divides as it likes */
     bool
-        fail_early; /* the first rank that has none left ends it on all ranks: CTRUN_E_MISMATCH by
+        fail_early; /* the first rank without data ends the join on all ranks: CTRUN_E_MISMATCH by
                       * forward_begin() and join_end() */
     ctrun_join_step_fn *
         on_step; /* join_end() calls it after each step of the others that synchronised:
-                                  * for what else is collective in one. NULL: nothing is */
+                                  * for other collectives of a step. NULL: there are none */
     void *context; /* kept */
 };
 #define CTRUN_JOIN_OPTIONS_INIT                                                        \
@@ -880,9 +905,9 @@ struct ctrun_join_options {
 CTRUN_API int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
                                    const struct ctrun_join_options *options,
                                    struct ctrun_error *err);
-/* Blocks until all ranks are in it. CTRUN_E_MISMATCH, on all: fail_early, or some ranks synchronise
- * and others are under no_sync; the join is over, the object lives. Negative from on_step: the same
- * here, while the others wait for us. */
+/* Blocks until all ranks have called it. CTRUN_E_MISMATCH, on all: fail_early, or some ranks
+ * synchronise and others are under no_sync; the join is over, the object lives. Negative from
+ * on_step: the same here, while the others wait for us. */
 CTRUN_API int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* With find_unused: false when no rank used p in the last step, with static_graph: in the first (leave the parameter alone; its
  * gradient is what it was before). */
@@ -915,9 +940,9 @@ CTRUN_API int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_
 
 /* ---- A sum whose bits do not depend on the number of ranks ------------------------------- */
 
-/* What is summed up is made by virtual ranks, as many in every world. Each rank stands for some of them, which
- * follow one another, and adds what each has. All is added along one tree over the virtual ranks, so that the bits
- * of the sum depend on what was added alone:
+/* The data to sum come from virtual ranks, whose number is the same in every world. Each rank has
+ * a contiguous range of virtual ranks, and adds the data of each. All data are added along one
+ * tree over the virtual ranks, so that the bits of the sum depend on the data alone:
  *
  *     ctrun_fixed_sum_create(&sum, world, 8, count, CTRUN_F32, &err);
  *     in each step:
@@ -928,10 +953,11 @@ CTRUN_API int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_
  *         }
  *         ctrun_fixed_sum_finish(sum, gradients, NULL, &err);
  *
- * Where each virtual rank's gradients have the same bits on every rank (the same samples, threads and kernels), a
- * training is bit for bit the same on 1, 2, 3 or 8 ranks. Nothing is exchanged while backward runs. It takes memory
- * for some copies of what is summed up: the logarithm of a rank's virtual ranks, and one more, at most twice
- * that where the number of ranks is no power of two. One thread at a time. Groups of the host only. */
+ * Where each virtual rank's gradients have the same bits on every rank (the same samples, threads
+ * and kernels), a training is bit for bit the same on 1, 2, 3 or 8 ranks. Nothing is exchanged
+ * while backward runs. It takes memory for some copies of the data: log2 of the number of a rank's
+ * virtual ranks, plus one; at most twice that where the number of ranks is no power of two. One
+ * thread at a time. Groups of the host only. */
 struct ctrun_fixed_sum; /* opaque */
 /* Of count elements, CTRUN_F32 or CTRUN_F64. 1 to 2^20 virtual ranks. Collective, blocks; CTRUN_E_MISMATCH, on
  * every rank, when not all give the same. group is kept; NULL: this process alone. */
@@ -944,22 +970,25 @@ CTRUN_API void ctrun_fixed_sum_destroy(struct ctrun_fixed_sum *sum);
 /* This rank's virtual ranks: *first to *end - 1; none where there are more ranks than virtual ones. */
 CTRUN_API void ctrun_fixed_sum_range(const struct ctrun_fixed_sum *sum, uint64_t *first,
                                      uint64_t *end);
-/* What the next virtual rank of this rank has, in ascending order. Local. CTRUN_E_USAGE behind the last one. */
+/* Adds the data of the next virtual rank of this rank, in ascending order. Local. CTRUN_E_USAGE
+ * after the last one. */
 CTRUN_API int ctrun_fixed_sum_add(struct ctrun_fixed_sum *sum, const void *data,
                                   struct ctrun_error *err);
-/* The sum, bit-equal on all ranks; the next add() begins another one. Collective, blocks (options.work is
- * NULL). CTRUN_E_USAGE, on every rank, when one has not added all: it may, and finish again. After another failure
- * out is undefined. */
+/* The sum, bit-equal on all ranks; the next add() begins another one. Collective, blocks
+ * (options.work is NULL). CTRUN_E_USAGE, on every rank, when one has not added all its data: it
+ * may add the rest, and all call finish() again. After another failure out is undefined. */
 CTRUN_API int ctrun_fixed_sum_finish(struct ctrun_fixed_sum *sum, void *out,
                                      const struct ctrun_call_options *options,
                                      struct ctrun_error *err);
 
 /* ---- DataParallel: replicas of a model in one process ------------------------------------ */
 
-/* What torch.nn.DataParallel does, on the processors of one machine or on its GPUs (ctrun_dp_create_on()): a device
- * is a thread with a replica of the model in memory of its own. Device 0 has the program's parameters; on processors
- * its thread is the caller's. It needs no session and no group. DDP with a rank for each device copies no parameters
- * in a step and exchanges gradients while backward runs: use this where it must be one process.
+/* What torch.nn.DataParallel does, on the processors of one machine or on its GPUs
+ * (ctrun_dp_create_on()): a device is a thread with a replica of the model in memory of its own.
+ * Device 0 has the program's parameters; on processors its thread is the caller's. It needs no
+ * session and no group. DDP with a rank for each device copies no parameters in a step and
+ * exchanges gradients while backward runs: use this only where all replicas must be in one
+ * process.
  *
  *     ctrun_dp_create(&dp, params, count, 4, &err);
  *     in each step:
@@ -969,8 +998,9 @@ CTRUN_API int ctrun_fixed_sum_finish(struct ctrun_fixed_sum *sum, void *out,
  *         ctrun_dp_reduce(dp, replicas, &err);
  *         update(params, grads of device 0); clear(grads of device 0);
  *
- * One call at a time, by any thread, and none but scatter, value and grad out of a replica: CTRUN_E_USAGE. After a
- * fork() the child has none of the threads: it may call none of these. */
+ * One call at a time, by any thread, and from inside a replica only scatter, value and grad: any
+ * other is CTRUN_E_USAGE. After a fork() the child has none of the threads: it may call none of
+ * these. */
 struct ctrun_dp; /* opaque */
 struct ctrun_dp_options {
     size_t size; /* CTRUN_DP_OPTIONS_INIT */
@@ -988,10 +1018,10 @@ struct ctrun_dp_options {
     {                                                                                  \
         sizeof(struct ctrun_dp_options), NULL, NULL, NULL, 600000                      \
     }
-/* Parameters as for ctrun_ddp_create(): copied, what they point to is kept. Those with no_grad are copied to the
- * replicas, too, and get no gradient; what a replica writes to one stays there, but for device 0's. devices: 1
- * to 1024. Every replica takes memory for all parameters and gradients. -EINVAL, -ENOMEM, -EAGAIN: no more
- * threads. Blocks for no longer than that takes. */
+/* Parameters as for ctrun_ddp_create(): copied, what they point to is kept. Those with no_grad are
+ * copied to the replicas, too, and get no gradient; what a replica writes to one stays there, but
+ * for device 0's. devices: 1 to 1024. Every replica takes memory for all parameters and gradients.
+ * -EINVAL, -ENOMEM, -EAGAIN: no more threads. */
 CTRUN_API int ctrun_dp_create(struct ctrun_dp **out, const struct ctrun_param *params,
                               size_t count, int devices, struct ctrun_error *err);
 /* The same with options, which are copied; NULL: the defaults. On GPUs the parameters, and gradients that are the
@@ -1004,9 +1034,9 @@ CTRUN_API int ctrun_dp_create_on(struct ctrun_dp **out,
                                  struct ctrun_error *err);
 /* Accepts NULL. */
 CTRUN_API void ctrun_dp_destroy(struct ctrun_dp *dp);
-/* Where device has parameter p, and the gradient that its replica is to add to; zeroed at first, unless it is the
- * caller's (param.grad, device 0). Borrowed until destroy. NULL: there is no such device or parameter, or it gets no
- * gradient. */
+/* Where the device has parameter p, and the gradient that its replica must add to; zeroed at
+ * first, unless it is the caller's (param.grad, device 0). Borrowed until destroy. NULL: there is
+ * no such device or parameter, or it gets no gradient. */
 CTRUN_API void *ctrun_dp_value(const struct ctrun_dp *dp, int device, size_t p);
 CTRUN_API void *ctrun_dp_grad(const struct ctrun_dp *dp, int device, size_t p);
 /* A batch in pieces of samples / devices, rounded up; the last one is shorter, and of few samples there are fewer
@@ -1019,21 +1049,22 @@ CTRUN_API int ctrun_dp_replicate(struct ctrun_dp *dp, int replicas,
                                  struct ctrun_error *err);
 /* Forward and backward of one piece. Negative: it failed, err says why. */
 typedef int ctrun_dp_fn(void *context, int device, struct ctrun_error *err);
-/* Calls fn for devices 0 to replicas - 1 at the same time, each in its thread, and blocks until all have returned,
- * however long that takes. On GPUs each thread's device is its current one; what a replica puts on its stream runs after
- * replicate and before reduce. When some fail: the code of the lowest, and its error text after "in replica I on
- * device D". */
+/* Calls fn for devices 0 to replicas - 1 at the same time, each in its thread, and blocks until
+ * all have returned, however long that takes. On GPUs each thread's device is its current one;
+ * what a replica puts on its stream runs after replicate and before reduce. When some replicas
+ * fail: the code of the lowest, and its error text after "in replica I on device D". */
 CTRUN_API int ctrun_dp_apply(struct ctrun_dp *dp, int replicas, ctrun_dp_fn *fn,
                              void *context, struct ctrun_error *err);
-/* Gradients of device 0 += those of the other replicas, in their order, so that the bits do not depend on who was
- * first; these are zeroes afterwards. A sum, no average: divide the loss by the samples of the whole batch. Blocks. */
+/* Gradients of device 0 += those of the other replicas, in their order, so that the bits do not
+ * depend on which replica finished first; the gradients of the others are zero afterwards. It is a
+ * sum, not an average: divide the loss by the samples of the whole batch. Blocks. */
 CTRUN_API int ctrun_dp_reduce(struct ctrun_dp *dp, int replicas,
                               struct ctrun_error *err);
 struct ctrun_tensor; /* below */
-/* What replicas have made, one tensor each, as one, one behind the other along the first dimension; those without
- * dimensions become a vector. It is written to `room`, and described in *out (CTRUN_TENSOR_INIT before), whose data
- * is room. -ENOSPC: it needs more than room_bytes. CTRUN_E_MISMATCH: they differ in more than the first size.
- * Any thread. */
+/* Joins the results of replicas, one tensor each, along the first dimension; tensors without
+ * dimensions become a vector. The result is written to `room`, and described in *out
+ * (CTRUN_TENSOR_INIT before), whose data is room. -ENOSPC: it needs more than room_bytes.
+ * CTRUN_E_MISMATCH: they differ in more than the first size. Any thread. */
 CTRUN_API int ctrun_dp_gather(const struct ctrun_tensor *pieces, size_t count,
                               void *room, size_t room_bytes, struct ctrun_tensor *out,
                               struct ctrun_error *err);
@@ -1058,10 +1089,11 @@ CTRUN_API int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *p
  *                    state + piece.state, piece.length);
  *         ctrun_zero_share(zero, NULL, &err);
  *
- * An optimizer that goes element by element (SGD, Adam, Adadelta) makes the bits of one that has all
- * of the state. One thread at a time. On an nccl group parameters and gradients are memory of the device, the
- * updates kernels, and ctrun_zero_share() waits for nothing on the host: it comes behind the
- * stream of its options, or of the group's, and that stream waits for it. */
+ * An optimizer that works element by element (SGD, Adam, Adadelta) gives the same bits as one with
+ * the whole state. One thread at a time. On an nccl group parameters and gradients are memory of
+ * the device, the updates kernels, and ctrun_zero_share() waits for nothing on the host: it runs
+ * after the work of the stream in its options, or of the group's stream, and that stream waits for
+ * it. */
 struct ctrun_zero; /* opaque */
 struct ctrun_zero_options {
     size_t size; /* CTRUN_ZERO_OPTIONS_INIT */
@@ -1073,10 +1105,10 @@ struct ctrun_zero_options {
     {                                                                                  \
         sizeof(struct ctrun_zero_options), false                                       \
     }
-/* Collective, blocks; CTRUN_E_MISMATCH, on every rank, when not all give the same. Those of params
- * that have a gradient have one dtype (CTRUN_E_UNSUPPORTED); the others belong to nobody. params is
- * copied, what it points to and group are kept. Takes as much memory as the parameters, unless they
- * stand one behind the other and may be split. options may be NULL. */
+/* Collective, blocks; CTRUN_E_MISMATCH, on every rank, when not all give the same. The params that
+ * have a gradient must have one dtype (CTRUN_E_UNSUPPORTED); the others belong to no rank. params
+ * is copied, what it points to and group are kept. Takes as much memory as the parameters, unless
+ * they stand one behind the other and may be split. options may be NULL. */
 CTRUN_API int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
                                 const struct ctrun_param *params, size_t count,
                                 const struct ctrun_zero_options *options,
@@ -1102,7 +1134,8 @@ struct ctrun_zero_piece {
  * does not begin with its size. */
 CTRUN_API int ctrun_zero_piece(const struct ctrun_zero *zero, size_t i,
                                struct ctrun_zero_piece *out, struct ctrun_error *err);
-/* All ranks get all values as their owners have them. Collective, blocks, but for nccl (options.work is NULL). */
+/* All ranks get all values as their owners have them. Collective; blocks, except on an nccl group
+ * (options.work is NULL). */
 CTRUN_API int ctrun_zero_share(struct ctrun_zero *zero,
                                const struct ctrun_call_options *options,
                                struct ctrun_error *err);
@@ -1112,7 +1145,7 @@ CTRUN_API int ctrun_zero_share(struct ctrun_zero *zero,
 CTRUN_API int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine,
                                       void *all, enum ctrun_dtype dtype, int root,
                                       struct ctrun_error *err);
-/* The way back, on each rank: what is ours of such a state. Local, blocks. */
+/* The reverse, on each rank: copies this rank's part of such a state. Local, blocks. */
 CTRUN_API int ctrun_zero_pick_state(const struct ctrun_zero *zero, const void *all,
                                     void *mine, enum ctrun_dtype dtype,
                                     struct ctrun_error *err);
@@ -1151,9 +1184,9 @@ CTRUN_API int ctrun_sampler_create(struct ctrun_sampler **out,
                                    struct ctrun_error *err);
 /* Accepts NULL. Call it after closing the loader that uses it. */
 CTRUN_API void ctrun_sampler_destroy(struct ctrun_sampler *sampler);
-/* Deals the permutation of `epoch`, leaving out the first `start` samples of the *global*
- * order (already consumed before a restart, maybe with another world size; 0 normally). At or
- * behind the data set's end the epoch is empty. create() has dealt epoch 0. Fails with -ENOMEM
+/* Deals the permutation of `epoch`, leaving out the first `start` samples of the *global* order
+ * (already consumed before a restart, maybe with another world size; 0 normally). With `start` at
+ * or beyond the data set's end the epoch is empty. create() has dealt epoch 0. Fails with -ENOMEM
  * only; the old epoch stays then. */
 CTRUN_API int ctrun_sampler_set_epoch(struct ctrun_sampler *sampler, uint64_t epoch,
                                       size_t start, struct ctrun_error *err);
@@ -1173,6 +1206,11 @@ CTRUN_API const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *samp
  *         ... samples start to start + count - 1 of the 256: forward, backward ...
  *     }
  *
+ * Use it with a sampler for rank 0 of a world of one, on every rank: such a sampler has the order
+ * of all samples, the k-th sample of a global batch that begins at `first` is
+ * ctrun_sampler_index(sampler, first + k), and the sampler stays valid when the world changes. (A
+ * loader with that sampler would fetch the samples of all ranks.)
+ *
  * Each sample's gradient is divided by the global batch, and DDP adds up (divide_by_caller), so that each sample
  * counts alike however many ranks there are: loss and gradients are those of one rank, but for rounding. */
 struct ctrun_batch_plan {
@@ -1185,8 +1223,8 @@ struct ctrun_batch_plan {
     {                                                                                  \
         sizeof(struct ctrun_batch_plan), 0, 0, 0                                       \
     }
-/* micro_max: samples that fit into memory at once. Pure. -EINVAL for 0 of anything, 2^31 samples
- * or more, or a rank that is none. */
+/* micro_max: samples that fit into memory at once. Pure. -EINVAL when a number is 0, for 2^31
+ * samples or more, or for a rank outside the world. */
 CTRUN_API int ctrun_batch_plan(struct ctrun_batch_plan *out, size_t global_batch,
                                size_t micro_max, int rank, int world_size,
                                struct ctrun_error *err);
@@ -1218,7 +1256,7 @@ typedef int ctrun_loader_fetch_fn(void *context, const uint64_t *indices, size_t
 struct ctrun_loader_options {
     size_t size; /* CTRUN_LOADER_OPTIONS_INIT */
     struct ctrun_sampler *
-        sampler; /* kept; for the loader alone until it is closed: its epoch is what is loaded */
+        sampler; /* kept; used by the loader alone until it is closed; its epoch is loaded */
     size_t
         batch; /* samples of a batch of this rank; the last of an epoch may have fewer */
     size_t batch_bytes; /* of memory for one batch */
@@ -1227,8 +1265,8 @@ struct ctrun_loader_options {
     int threads;   /* 1 to 256; default 1 */
     int depth;     /* batches that are made ahead, at most; 1 to 4096, default 4 */
     void *
-        memory; /* (depth + 1) * batch_bytes that live until the loader is closed, pinned ones for a GPU
-                           * say; NULL: the loader's own */
+        memory; /* (depth + 1) * batch_bytes that live until the loader is closed, such as pinned
+                           * memory; NULL: the loader's own */
     uint64_t timeout_ms; /* deadline of next() and set_epoch(); default 600 000 */
 };
 #define CTRUN_LOADER_OPTIONS_INIT                                                      \
@@ -1240,9 +1278,10 @@ struct ctrun_loader_options {
 CTRUN_API int ctrun_loader_open(struct ctrun_loader **out,
                                 const struct ctrun_loader_options *options,
                                 struct ctrun_error *err);
-/* Waits for fetches that run: they have no deadline here. NULL is fine. */
+/* Waits for running fetches, without a deadline. Accepts NULL. */
 CTRUN_API void ctrun_loader_close(struct ctrun_loader *loader);
-/* ctrun_sampler_set_epoch(), after the fetches that run; what was made of the epoch before is dropped. */
+/* Waits for the running fetches, then calls ctrun_sampler_set_epoch(); batches of the epoch before
+ * are dropped. */
 CTRUN_API int ctrun_loader_set_epoch(struct ctrun_loader *loader, uint64_t epoch,
                                      size_t start, struct ctrun_error *err);
 /* Borrowed from the loader until the next call of ctrun_loader_next(), set_epoch() or close(). */
@@ -1256,13 +1295,14 @@ struct ctrun_batch {
     {                                                                                  \
         sizeof(struct ctrun_batch), NULL, NULL, 0                                      \
     }
-/* The epoch's next batch, in the sampler's order however many threads there are. It is the caller's, to
- * change, too, until the next call. Returns 1; 0 behind the epoch's end; what fetch returned for this batch, the
- * next call continues behind it; or CTRUN_E_TIMEOUT. Blocks while the batch is not made. One thread at a time, also
- * with set_epoch() and close(). */
+/* The epoch's next batch, in the sampler's order however many threads there are. The caller may
+ * change its data until the next call. Returns 1; 0 at the epoch's end; the negative code that
+ * fetch returned for this batch (the next call continues with the batch after it); or
+ * CTRUN_E_TIMEOUT. Blocks while the batch is not made. One thread at a time, also with set_epoch()
+ * and close(). */
 CTRUN_API int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
                                 struct ctrun_error *err);
-/* Since it was opened. */
+/* Counted since the loader was opened. */
 struct ctrun_loader_stats {
     size_t size; /* CTRUN_LOADER_STATS_INIT */
     uint64_t batches;
@@ -1282,14 +1322,14 @@ CTRUN_API int ctrun_loader_get_stats(struct ctrun_loader *loader,
 /* A file of records of one size behind a header, read one by one where they are asked for: data larger than
  * memory, in any order. Any number of threads at once. */
 struct ctrun_records;
-/* Skips header_bytes; copies path; reads no record. CTRUN_E_BAD_DATA: the file is not there, or is not a header and
- * whole records; -EINVAL: record_bytes is 0; -ENOMEM. */
+/* Skips header_bytes; copies path; reads no record. CTRUN_E_BAD_DATA: the file does not exist, or
+ * is not a header and whole records; -EINVAL: record_bytes is 0; -ENOMEM. */
 CTRUN_API int ctrun_records_open(struct ctrun_records **out, const char *path,
                                  uint64_t header_bytes, size_t record_bytes,
                                  struct ctrun_error *err);
 /* Accepts NULL. Call it after closing the loader that reads from them. */
 CTRUN_API void ctrun_records_close(struct ctrun_records *records);
-/* Of the file when it was opened. */
+/* How many records the file had when it was opened. */
 CTRUN_API uint64_t ctrun_records_count(const struct ctrun_records *records);
 /* A ctrun_loader_fetch_fn; context: the records. Writes count * record_bytes to out, record indices[i] at i *
  * record_bytes. Blocks on the disk, without a deadline. CTRUN_E_BAD_DATA: the file cannot be read, or has become
@@ -1297,12 +1337,13 @@ CTRUN_API uint64_t ctrun_records_count(const struct ctrun_records *records);
 CTRUN_API int ctrun_records_fetch(void *context, const uint64_t *indices, size_t count,
                                   void *out, struct ctrun_error *err);
 
-/* Which samples of an epoch were consumed, as sums that no order changes: 24 bytes for any data set. Each
- * rank adds what it trained on. What a checkpoint holds is the total, on all ranks together, beside the
- * sampler's seed, epoch and start: after a restart rank 0 begins with it, in a world of any size, and the
- * others with CTRUN_LEDGER_INIT. So what a failure took back is taken back here, too. Where ranks may be lost
- * (ctrun --survive), what such a rank has added is lost with it: there each rank adds the samples of all ranks,
- * has the ledger in what it gives ctrun_group_catch_up(), and saves it as it is. */
+/* Which samples of an epoch were consumed, as sums that do not depend on the order of the samples:
+ * 24 bytes for any data set. Each rank adds what it trained on. A checkpoint holds the total over
+ * all ranks, beside the sampler's seed, epoch and start: after a restart rank 0 begins with this
+ * total, in a world of any size, and the others with CTRUN_LEDGER_INIT. So samples that a failure
+ * undid are removed here, too. Where ranks may be lost (ctrun --survive), what a lost rank has
+ * added is lost with it: there each rank adds the samples of all ranks, passes the ledger to
+ * ctrun_group_catch_up() as part of its state, and saves it as it is. */
 struct ctrun_ledger {
     size_t size; /* CTRUN_LEDGER_INIT, at the beginning of each epoch */
     uint64_t count;
@@ -1315,28 +1356,30 @@ struct ctrun_ledger {
             0                                                                          \
         }                                                                              \
     }
-/* The functions of ledgers but total() are pure, and fail with -EINVAL where one does not begin with its size.
+/* The functions of ledgers but total() are pure, and fail with -EINVAL when a ledger does not
+ * begin with its size.
  *
- * Adds `count` samples by their indices in the data set. Samples that were added to make the ranks' parts equal are not
- * consumed once more: leave them out. */
+ * Adds `count` samples by their indices in the data set. Leave out the samples with which the
+ * sampler padded the epoch to make the ranks' parts equal. */
 CTRUN_API int ctrun_ledger_add(struct ctrun_ledger *ledger, const uint64_t *indices,
                                size_t count, struct ctrun_error *err);
-/* *total (CTRUN_LEDGER_INIT before): of all members together. Collective, blocks, fails as ctrun_all_reduce() does;
- * group NULL: of this process. total may be mine. */
+/* *total (CTRUN_LEDGER_INIT before): the sum of the ledgers of all members. Collective, blocks,
+ * fails as ctrun_all_reduce() does; group NULL: of this process. total may be mine. */
 CTRUN_API int ctrun_ledger_total(const struct ctrun_ledger *mine,
                                  struct ctrun_group *group, struct ctrun_ledger *total,
                                  struct ctrun_error *err);
-/* 0 when the total is each of 0..count-1 once (but for a chance of 2^-128), else CTRUN_E_MISMATCH, which says
- * what is wrong. Some nanoseconds a sample. */
+/* 0 when the total has each of 0..count-1 once (with an error probability of 2^-128), else
+ * CTRUN_E_MISMATCH, and err says what is wrong. Takes some nanoseconds per sample. */
 CTRUN_API int ctrun_ledger_check(const struct ctrun_ledger *total, uint64_t count,
                                  struct ctrun_error *err);
 enum {
     CTRUN_LEDGER_TEXT_MAX = 64
 };
-/* For the metadata of a checkpoint. -ENAMETOOLONG when text[size] is too small. */
+/* Writes the ledger as text, for the metadata of a checkpoint. -ENAMETOOLONG when text[size] is
+ * too small. */
 CTRUN_API int ctrun_ledger_format(const struct ctrun_ledger *ledger, char *text,
                                   size_t size, struct ctrun_error *err);
-/* CTRUN_E_BAD_CHECKPOINT when it is no such text. */
+/* Reads that text. CTRUN_E_BAD_CHECKPOINT when the text is not a ledger. */
 CTRUN_API int ctrun_ledger_parse(struct ctrun_ledger *ledger, const char *text,
                                  struct ctrun_error *err);
 
@@ -1357,7 +1400,7 @@ enum ctrun_split {
     CTRUN_TRAIN, /* train-*: 60,000 images of MNIST */
     CTRUN_TEST   /* t10k-*: 10,000 */
 };
-/* Where a data set lies when nobody said where: Debian's package dataset-fashion-mnist. Static
+/* The default directory of a data set: that of Debian's package dataset-fashion-mnist. Static
  * text; the directory need not exist. */
 CTRUN_API const char *ctrun_dataset_default_directory(void);
 /* Reads {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz] from directory, or from where
@@ -1412,17 +1455,19 @@ struct ctrun_metadata { /* text about the file; both borrowed */
  *
  * Writes a file without a name, fsync, path.tmp-PID, rename, fsync of the directory: a crash
  * leaves the old file or the new one, and nothing beside it (on NFS it may leave path.tmp-PID).
- * Parent directory must exist. Whole tensors only, `count` of them with different names; metadata_count pairs, NULL and
- * 0 for none. Local; blocks on the disk. -EINVAL, or the errno of the call that failed: then the old file is there. */
+ * Parent directory must exist. Whole tensors only, `count` of them with different names;
+ * metadata_count pairs, NULL and 0 for none. Local; blocks on the disk. -EINVAL, or the errno of
+ * the call that failed: then the old file stays. */
 CTRUN_API int ctrun_checkpoint_save(const char *path,
                                     const struct ctrun_tensor *tensors, size_t count,
                                     const struct ctrun_metadata *metadata,
                                     size_t metadata_count, struct ctrun_error *err);
 struct
     ctrun_checkpoint; /* an open checkpoint, checked: header or manifest, offsets, sizes */
-/* Opens a safetensors file; the folder of one sharded checkpoint (below); or a folder of those, of which it
- * takes the newest that is complete. Local, whatever the world that wrote it. Fails with -ENOENT when there
- * is none, CTRUN_E_BAD_CHECKPOINT when it is damaged: an older one is then opened by its own path. */
+/* Opens a safetensors file; the folder of one sharded checkpoint (below); or a folder of those, of
+ * which it takes the newest that is complete. Local, whatever world has written it. Fails with
+ * -ENOENT when there is none, CTRUN_E_BAD_CHECKPOINT when it is damaged: then open an older one by
+ * its own path. */
 CTRUN_API int ctrun_checkpoint_open(struct ctrun_checkpoint **out, const char *path,
                                     struct ctrun_error *err);
 /* Accepts NULL. */
@@ -1430,62 +1475,67 @@ CTRUN_API void ctrun_checkpoint_close(struct ctrun_checkpoint *checkpoint);
 /* The value of the key in the metadata that was saved; NULL: no such key. Borrowed until close. */
 CTRUN_API const char *
 ctrun_checkpoint_metadata(const struct ctrun_checkpoint *checkpoint, const char *key);
-/* Reads the named tensor, or a piece of it, however it was cut when it was saved; a leading "module." is
- * added or dropped where needed. Name, dtype and sizes must fit, else CTRUN_E_BAD_CHECKPOINT says which
- * differs; so do bytes that changed after they were written (CRC-32C). After a failure data are
- * undefined. Blocks on the disk. */
+/* Reads the named tensor, or a piece of it, however it was cut when it was saved; a leading
+ * "module." is added or dropped where needed. Name, dtype and sizes must fit, else
+ * CTRUN_E_BAD_CHECKPOINT says which differs. Bytes that changed after they were written (CRC-32C)
+ * give the same code. After a failure data are undefined. Blocks on the disk. */
 CTRUN_API int ctrun_checkpoint_load(struct ctrun_checkpoint *checkpoint,
                                     const struct ctrun_tensor *tensor,
                                     struct ctrun_error *err);
 
 /* ---- Sharded checkpoints: every rank writes its part ------------------------------------ */
 
-/* A folder of checkpoints, one a step: DIRECTORY/step-0000000000001000/ has a safetensors file of each rank
- * that wrote something, and manifest.json, which is written last. Without it the checkpoint does not exist:
- * who is killed at any moment leaves the one before. All ranks see the same folder. After a fork() the child has none
- * of the threads: it may call none of these for what its parent has opened. */
+/* A folder of checkpoints, one a step: DIRECTORY/step-0000000000001000/ has a safetensors file of
+ * each rank that wrote something, and manifest.json, which is written last. Without the manifest
+ * the checkpoint does not exist: ranks that are killed at any moment leave the checkpoint before.
+ * All ranks see the same folder. After a fork() the child has none of the threads: it may call
+ * none of these for what its parent has opened. */
 struct ctrun_shards;
 struct ctrun_shards_options {
     size_t size;   /* CTRUN_SHARDS_OPTIONS_INIT */
-    uint64_t keep; /* so many checkpoints stay, the newest; 0: all. Default 3 */
+    uint64_t keep; /* how many of the newest checkpoints stay; 0: all. Default 3 */
     bool async;    /* save() copies, and a thread writes */
 };
 #define CTRUN_SHARDS_OPTIONS_INIT                                                      \
     {                                                                                  \
         sizeof(struct ctrun_shards_options), 3, false                                  \
     }
-/* Makes the directory when only that is missing. Local. The members of `group` save together, each at the
- * same step; NULL: this process alone. It is kept, and with async it is for nothing else, since the thread uses
- * it, too: ctrun_group_split() makes one. options may be NULL. */
+/* Makes the directory; its parent must exist. Local. The members of `group` save together, each at
+ * the same step; NULL: this process alone. The group is kept. With async use it for nothing else,
+ * since the thread uses it: make one by ctrun_group_split(). options may be NULL. */
 CTRUN_API int ctrun_shards_open(struct ctrun_shards **out, const char *directory,
                                 struct ctrun_group *group,
                                 const struct ctrun_shards_options *options,
                                 struct ctrun_error *err);
-/* Waits for the thread. Its error is lost: call ctrun_shards_wait() before. It comes before
- * ctrun_group_close(). NULL is fine. */
+/* Waits for the thread. The error of its save is lost: call ctrun_shards_wait() before. Call it
+ * before ctrun_group_close(). Accepts NULL. */
 CTRUN_API void ctrun_shards_close(struct ctrun_shards *shards);
-/* Saves a checkpoint for `step` (at most 2^53). Collective. tensors are what this rank has: whole ones or
- * pieces, one of a name. What several ranks have alike one of them writes, so that the bytes are spread; what
- * nobody has, or two have in part, is CTRUN_E_MISMATCH. metadata: of rank 0. All are borrowed for the call.
+/* Saves a checkpoint for `step` (at most 2^53). Collective. tensors: what this rank has, whole
+ * tensors or pieces, one for each name. When several ranks have the same piece, one of them writes
+ * it, so that the bytes are spread over the ranks. A part that no rank has, or pieces that overlap
+ * without being equal, are CTRUN_E_MISMATCH. metadata: rank 0's is written. All are borrowed for
+ * the call.
  *
- * Returns the same on every rank: 0 when the checkpoint is on the disk. With async it is 0 when this rank's
- * part is copied: the data may change then. How the writing ends is reported by the next call: save waits for the
- * one before and, when that failed, returns its error and saves nothing; the one after saves again. Fails with
- * -EEXIST when a later step is there, which would be taken for the newest. Blocks, bounded by the group's
- * deadline where it waits for others. */
+ * Returns the same on every rank: 0 when the checkpoint is on the disk. With async it is 0 when
+ * this rank's part is copied: the data may change then. The next call reports how the writing
+ * ended: it waits for the save before and, when that failed, returns its error and saves nothing;
+ * the call after that saves again. Fails with -EEXIST when the folder has a later step, which
+ * would be taken for the newest. Blocks, bounded by the group's deadline where it waits for
+ * others. */
 CTRUN_API int ctrun_shards_save(struct ctrun_shards *shards, uint64_t step,
                                 const struct ctrun_tensor *tensors, size_t count,
                                 const struct ctrun_metadata *metadata,
                                 size_t metadata_count, struct ctrun_error *err);
-/* With async: takes memory for the copy before the first save, which else waits for each page of it. Call it once the
- * tensors are there, with those that will be saved; their data are not read. Collective, as the save, and with its
- * errors of tensors and memory. A thread of the lowest priority uses the pages meanwhile; a save that comes before it is
- * through does the rest itself, and nothing waits for it. Without async it does nothing. */
+/* With async: allocates memory for the copy before the first save, which otherwise waits for the
+ * kernel at each page of it. Call it once the tensors exist, with those that will be saved; their
+ * data are not read. Collective, as the save, with the same errors for tensors and memory. A
+ * thread of the lowest priority touches the pages; a save that comes earlier touches the rest
+ * itself, and nothing waits for the thread. Without async it does nothing. */
 CTRUN_API int ctrun_shards_reserve(struct ctrun_shards *shards,
                                    const struct ctrun_tensor *tensors, size_t count,
                                    struct ctrun_error *err);
-/* Waits until what was saved is on the disk; 0 when nothing is under way. Local. Returns the error of it,
- * once. */
+/* Waits until the last save is on the disk; 0 when none is under way. Local. Returns the error of
+ * that save, once. */
 CTRUN_API int ctrun_shards_wait(struct ctrun_shards *shards, struct ctrun_error *err);
 
 struct ctrun_shards_stats {
@@ -1507,19 +1557,21 @@ CTRUN_API int ctrun_shards_get_stats(struct ctrun_shards *shards,
 
 /* ---- Checkpoints that the agent holds ---------------------------------------------------- */
 
-/* One file, of any format, made in memory that this process and its agent share: the commit takes no time
- * of a disk, and the agent writes the file, also when this process has died by then. It is replaced as by
- * ctrun_checkpoint_save(), whole or not at all, and only by bytes whose CRC-32C is that of the commit.
+/* One file, of any format, made in memory that this process and its agent share: the commit does
+ * not wait for a disk, and the agent writes the file, also when this process has died by then. It
+ * is replaced as by ctrun_checkpoint_save(), whole or not at all, and only by bytes whose CRC-32C
+ * is that of the commit.
  *
  *     ctrun_hold_open(&hold, session, "last.ckpt", NULL, &err);
  *     ctrun_hold_write(hold, data, length, &err);          // as often as it takes
  *     ctrun_hold_commit(hold, &err);
  *     ctrun_hold_close(hold);                              // what is not committed is dropped
  *
- * A rank has one in the making and one behind it: ctrun_hold_open() waits while two that were committed are
- * not on the disk. The workers of a node hold half of its memory at most. Neither the next world nor the
- * end of the run comes before what was committed is on the disk, or lost: a minute after the commit, and
- * so much longer as 10 MB/s take. Without an agent the commit writes the file and waits for the disk. */
+ * A rank may make one file while the agent writes the one before: ctrun_hold_open() waits while
+ * two committed files are not on the disk. The workers of a node hold half of its memory at most.
+ * The next world does not start, and the run does not end, before a committed file is on the disk
+ * or given up as lost: one minute after the commit, plus its bytes at 10 MB/s. Without an agent
+ * the commit writes the file and waits for the disk. */
 struct ctrun_hold;
 struct ctrun_hold_options {
     size_t size;         /* CTRUN_HOLD_OPTIONS_INIT */
@@ -1538,18 +1590,19 @@ CTRUN_API int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *ses
 /* Appends. After a failure the hold can only be closed. CTRUN_E_RESOURCES, CTRUN_E_TIMEOUT, -ENOSPC. */
 CTRUN_API int ctrun_hold_write(struct ctrun_hold *hold, const void *data, size_t length,
                                struct ctrun_error *err);
-/* With 0 it outlives this process. Once. */
+/* After 0 the file will be written even if this process dies. Call it once. */
 CTRUN_API int ctrun_hold_commit(struct ctrun_hold *hold, struct ctrun_error *err);
 /* NULL is fine. */
 CTRUN_API void ctrun_hold_close(struct ctrun_hold *hold);
-/* Waits until what this rank has committed is on the disk: 0; the error by which the last one was lost (-ENOSPC, ...);
- * CTRUN_E_TIMEOUT. Any thread; one at a time is served. */
+/* Waits until all files that this rank has committed are on the disk: 0; the error with which the
+ * last one was lost (-ENOSPC, ...); CTRUN_E_TIMEOUT. Any thread; calls run one after the other. */
 CTRUN_API int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms,
                               struct ctrun_error *err);
-/* The file at path from the agent's memory, which a worker of this node has committed, perhaps in an
- * earlier life: 1, and *out is a descriptor to read it from the beginning, the caller's to close. 0: it is
- * not there, or not what the disk has now; read that. Blocks while it is being written, and then for its
- * sum. CTRUN_E_TIMEOUT, -errno of the folder. */
+/* Finds the file at path in the agent's memory, where a worker of this node has committed it,
+ * perhaps before a restart. 1: *out is a descriptor that reads from its beginning; the caller
+ * closes it. 0: the agent does not have the file, or the disk has another one now: read the file
+ * on the disk. Blocks while the agent writes the file, and then to check its sum. CTRUN_E_TIMEOUT,
+ * -errno of the folder. */
 CTRUN_API int ctrun_hold_find(struct ctrun_session *session, const char *path,
                               uint64_t timeout_ms, int *out, struct ctrun_error *err);
 
