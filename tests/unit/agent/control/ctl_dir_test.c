@@ -11,7 +11,7 @@
 
 #include "tests/lib/test.h"
 
-/* As an agent that is killed leaves it. */
+/* Leaves what a killed agent leaves. */
 static void leave(int dir, const char *run_id, pid_t pid)
 {
     char name[CTL_DIR_NAME_MAX];
@@ -36,9 +36,9 @@ static void a_killed_launcher_of_the_run_is_found_once(void **state)
     dir = ctl_dir_open(path, true, &err);
     assert_true(dir >= 0);
     assert_false(ctl_dir_find_killed("job"));
-    leave(dir, "job-2", 7); /* another run's */
+    leave(dir, "job-2", 7); /* of another run */
     ctl_dir_name(name, "job", 8, CTL_SOCKET_SUFFIX);
-    live = ctl_dir_listen(dir, name, SOCK_STREAM); /* serves still */
+    live = ctl_dir_listen(dir, name, SOCK_STREAM); /* it still listens */
     assert_false(ctl_dir_find_killed("job"));
     leave(dir, "job", 9);
     assert_true(ctl_dir_find_killed("job"));

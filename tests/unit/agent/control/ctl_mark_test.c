@@ -36,9 +36,9 @@ static void who_ended_in_peace_is_found_with_its_time(void **state)
     (void)state;
     assert_int_equal(ctl_mark_find("job", NOW_MS), 0);
     ctl_mark_leave("job", LEFT_MS);
-    ctl_mark_leave("job-2", LEFT_MS + 1); /* another run's */
+    ctl_mark_leave("job-2", LEFT_MS + 1); /* of another run */
     assert_int_equal(ctl_mark_find("job", NOW_MS), LEFT_MS);
-    assert_int_equal(ctl_mark_find("job", NOW_MS), LEFT_MS); /* by whoever looks */
+    assert_int_equal(ctl_mark_find("job", NOW_MS), LEFT_MS); /* every search finds it */
     assert_int_equal(ctl_mark_find("job-2", NOW_MS), LEFT_MS + 1);
 }
 
@@ -81,8 +81,8 @@ static void what_is_none_of_this_boot_is_removed(void **state)
         write_mark(texts[i]);
         assert_int_equal(ctl_mark_find("other", NOW_MS), 0);
     }
-    ctl_mark_leave("job", NOW_MS + 1);       /* not so far */
-    ctl_mark_leave("old", NOW_MS - 3600000); /* nobody lives so long */
+    ctl_mark_leave("job", NOW_MS + 1);       /* in the future */
+    ctl_mark_leave("old", NOW_MS - 3600000); /* too old: no worker lives that long */
     assert_int_equal(ctl_mark_find("job", NOW_MS), 0);
 }
 

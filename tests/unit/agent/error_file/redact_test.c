@@ -10,9 +10,9 @@
 
 static const struct {
     const char *text;
-    const char *shown; /* NULL: as it is */
+    const char *shown; /* NULL: unchanged */
 } lines[] = {
-    /* Names that say it. */
+    /* The name says that it is a secret. */
     {"AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG", "AWS_SECRET_ACCESS_KEY=***"},
     {"WANDB_API_KEY=" HEX32 " python train.py", "WANDB_API_KEY=*** python train.py"},
     {"export HF_TOKEN='swordfish'", "export HF_TOKEN='***'"},
@@ -30,7 +30,7 @@ static const struct {
     {"train.py --password=hunter2", "train.py --password=***"},
     {"client_secret: 's3cr3t', next", "client_secret: '***', next"},
     {"A_TOKEN=aaaa B_TOKEN=bbbb", "A_TOKEN=*** B_TOKEN=***"},
-    /* Shapes that need no name. */
+    /* Secrets that are recognized without a name. */
     {"Authorization: Bearer abcdefgh.ijk", "Authorization: Bearer ***"},
     {"Authorization: Basic dXNlcjpwYXNz", "Authorization: Basic ***"},
     {"id AKIAIOSFODNN7EXAMPLE.", "id ***."},
@@ -72,7 +72,7 @@ static const struct {
     {"npm_" HEX32 "abcd pypi-AgEIcHlwaS5vcmcCJGFi glsa_abcdefghijklmnopqrst_ab",
      "*** *** ***"},
     {"dapi" HEX32 " nvapi-abcdefghijklmnopqrstuv", "*** ***"},
-    /* Ordinary lines. */
+    /* Lines without a secret. */
     {"fit(signature=forward_with_kwargs_x) signature=0.123456789012345", NULL},
     {"OLDPWD=/home/me PWD=/home/me/job", NULL},
     {"cookie: not found", NULL},
@@ -114,7 +114,7 @@ static void secrets_are_masked_and_ordinary_lines_are_not(void **state)
         assert_int_equal(ct_copy(text, sizeof text, lines[i].text), 0);
         assert_int_equal(redact(text) > 0, lines[i].shown != NULL);
         assert_string_equal(text, shown);
-        assert_int_equal(redact(text), 0); /* nothing is left to find */
+        assert_int_equal(redact(text), 0); /* a second pass finds nothing */
         assert_string_equal(text, shown);
     }
 }
@@ -131,8 +131,8 @@ static void all_secrets_of_a_text_are_counted(void **state)
     assert_int_equal(redact(NULL), 0);
 }
 
-/* An error file may have a megabyte, and the agent waits meanwhile: this took minutes when each candidate
- * was compared with all of the rest. */
+/* An error file may have a megabyte, and the agent waits meanwhile. This took minutes when each
+ * candidate was compared with all of the rest. */
 static void
 a_long_word_that_is_one_candidate_after_the_other_is_read_to_its_end(void **state)
 {

@@ -12,7 +12,7 @@
 #include "worker_sdk/base/crc32c.h"
 #include "worker_sdk/base/str.h"
 
-/* A worker: what it was told last. */
+/* A worker, and the last answer that it got. */
 struct peer {
     struct hold_client *client;
     int answers;
@@ -97,11 +97,11 @@ static int teardown(void **state)
     (void)state;
     hold_destroy(here.hold);
     loop_stop(here.loop);
-    loop_run(here.loop); /* what is closed leaves it */
+    loop_run(here.loop); /* the loop closes what was closed */
     assert_int_equal(loop_destroy(here.loop), 0);
     (void)ct_format(path, sizeof path, "%s/c", here.folder);
     (void)unlink(path);
-    assert_int_equal(rmdir(here.folder), 0); /* nothing temporary is left */
+    assert_int_equal(rmdir(here.folder), 0); /* no temporary file is left */
     return 0;
 }
 
@@ -245,7 +245,7 @@ static void a_third_one_waits_for_the_first(void **state)
     assert_int_equal(commit(&peer, "two"), 0);
     assert_int_equal(peer.answers, 4);
     assert_int_equal(begin(&peer, 10), 0);
-    assert_int_equal(peer.answers, 4); /* not yet: nobody has run the loop */
+    assert_int_equal(peer.answers, 4); /* no answer yet: the loop has not run */
     assert_int_equal(begin(&peer, 10), CTRUN_E_PROTOCOL); /* it waits for an answer */
     loop_run(here.loop);
     assert_int_equal(peer.answers, 5);
@@ -276,7 +276,7 @@ static void what_is_cancelled_is_lost_at_once(void **state)
     (void)state;
     join(&peer, 0);
     assert_int_equal(begin(&peer, 10), 0);
-    here.may_write = false; /* or it may be on the disk before */
+    here.may_write = false; /* else it may be on the disk before the cancel */
     assert_int_equal(commit(&peer, "late"), 0);
     hold_cancel(here.hold, "interrupted");
     assert_int_equal(here.lost, 1);
@@ -304,7 +304,8 @@ static void lies_end_the_connection(void **state)
     hold_leave(peer.client);
     join(&peer, 0);
     assert_int_equal(begin(&peer, 2), 0);
-    assert_int_equal(commit(&peer, "more"), CTRUN_E_PROTOCOL); /* than reserved */
+    /* Longer than reserved. */
+    assert_int_equal(commit(&peer, "more"), CTRUN_E_PROTOCOL);
     hold_leave(peer.client);
     join(&peer, 0);
     assert_int_equal(begin(&peer, 9), 0);

@@ -6,7 +6,7 @@
 
 enum {
     L = 5000,
-    DEADLINE = 4750, /* 5 % less, for clocks */
+    DEADLINE = 4750, /* 5 % less, for wrong clocks */
     PATIENCE = 4000, /* a fifth less, to end workers */
     BEAT = 1000
 };
@@ -37,8 +37,8 @@ static void the_deadline_counts_from_when_the_heartbeat_was_sent(void **state)
     assert_int_equal(node_lease_deadline_ms(&lease), 1000 + DEADLINE);
     assert_true(node_lease_ack(&lease, second, 4500));
     assert_int_equal(node_lease_deadline_ms(&lease), 3000 + DEADLINE);
-    assert_true(
-        node_lease_ack(&lease, first, 4600)); /* an older one takes nothing away */
+    /* An older acknowledgement does not shorten it. */
+    assert_true(node_lease_ack(&lease, first, 4600));
     assert_int_equal(node_lease_deadline_ms(&lease), 3000 + DEADLINE);
     assert_false(node_lease_is_over(&lease, 3000 + DEADLINE - 1));
     assert_true(node_lease_is_over(&lease, 3000 + DEADLINE));
@@ -55,7 +55,7 @@ static void a_start_counts_after_an_acknowledgement_of_its_server_only(void **st
     assert_true(node_lease_is_fresh(&lease, 1003));
     assert_false(node_lease_is_fresh(&lease, 1000 + L / 5 * 4)); /* too long ago */
     assert_true(welcome(&lease, 8, 1100, NODE_LEASE_ENDING));
-    assert_false(node_lease_is_fresh(&lease, 1101)); /* the next server's own */
+    assert_false(node_lease_is_fresh(&lease, 1101)); /* the next server's own lease */
 }
 
 static void a_server_that_has_lost_its_lease_is_not_listened_to(void **state)
@@ -109,7 +109,7 @@ static void only_a_single_server_is_waited_for(void **state)
 static void patience_with_a_paused_server_has_an_end(void **state)
 {
     struct node_lease lease = begin(false);
-    const uint64_t end_ms = PATIENCE * CT_PAUSE_LEASES; /* since it answered */
+    const uint64_t end_ms = PATIENCE * CT_PAUSE_LEASES; /* since its last answer */
 
     (void)state;
     assert_true(node_lease_has_patience(&lease, 1000 + end_ms - 1));
@@ -133,7 +133,8 @@ static void silence_counts_from_the_newest_heartbeat_that_was_acknowledged(void 
     assert_true(node_lease_look(&lease, 2000 + PATIENCE));
 }
 
-/* Stopped by somebody, it finds the server silent when it goes on: the server is asked once more. */
+/* After the agent itself was stopped it finds nothing from the server; the server gets one more
+ * heartbeat period. */
 static void who_was_stopped_gives_the_server_one_beat(void **state)
 {
     struct node_lease single = begin(false), elected = begin(true);
@@ -143,9 +144,9 @@ static void who_was_stopped_gives_the_server_one_beat(void **state)
     (void)node_lease_next_look_ms(&single);
     assert_false(node_lease_look(&single, late_ms));
     assert_int_equal(node_lease_next_look_ms(&single), late_ms + BEAT);
-    assert_true(node_lease_look(&single, late_ms + BEAT)); /* and once only */
+    assert_true(node_lease_look(&single, late_ms + BEAT)); /* only once */
     (void)node_lease_next_look_ms(&elected);
-    assert_true(node_lease_look(&elected, late_ms)); /* another one may be there */
+    assert_true(node_lease_look(&elected, late_ms)); /* another one may be elected */
 }
 
 static void it_waits_for_no_answer_beyond_the_deadline(void **state)
@@ -160,7 +161,7 @@ static void it_waits_for_no_answer_beyond_the_deadline(void **state)
     assert_int_equal(node_lease_next_look_ms(&lease), 1000 + DEADLINE);
 }
 
-/* The last tenth of the lease is for the end of the workers that it comes back with. */
+/* The last tenth of the lease is left for the end of the workers that a returning agent has. */
 static void an_elected_server_has_to_answer_before_the_last_tenth(void **state)
 {
     struct node_lease lease = begin(true);
@@ -181,7 +182,7 @@ static void acknowledgements_of_what_was_never_sent_tell_nothing(void **state)
     assert_false(node_lease_ack(&lease, 1, 1001));
     for (int i = 0; i < NODE_LEASE_SLOTS + 1; i++)
         (void)node_lease_beat(&lease, 1001);
-    assert_false(node_lease_ack(&lease, 1, 1002)); /* when that was is forgotten */
+    assert_false(node_lease_ack(&lease, 1, 1002)); /* its time is not kept */
     assert_true(node_lease_ack(&lease, 2, 1002));
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls that come back late, and files that are looked for. */
+/* Blocking calls that return late, and searches for files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -60,7 +60,7 @@ static void without_memory_no_file_is_there(void **state)
     assert_true(files[0].is_there && files[1].is_there);
 }
 
-static sem_t is_answered; /* the file system */
+static sem_t is_answered; /* a file system that hung answers again */
 
 static void hang(void *job)
 {
@@ -80,7 +80,7 @@ static void *answer_elsewhere(void *job)
     return NULL;
 }
 
-/* A short look that was late is no reason to give a longer one up. */
+/* A call with a short limit that is late does not end the next call, which has a longer limit. */
 static void a_call_waits_for_one_that_is_out_as_long_as_for_itself(void **state)
 {
     int *calls = ct_zalloc(sizeof *calls);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of C++ functions: what is shown of them, and that no text leads astray. */
+/* Names of C++ functions: what is printed of them; any text can be parsed. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The C frames of processes of our own: one that sleeps and is not touched, one that runs and is stopped, one that is
- * traced already, one in a handler of a signal. */
+/* The C frames of our own processes: one that sleeps and is not stopped, one that runs and is
+ * stopped, one that is traced already, one in a signal handler. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,10 +21,10 @@ enum {
     WAIT_MS = 20000
 };
 
-static volatile int *ready; /* shared; the child is where it is to be looked at */
+static volatile int *ready; /* shared; the child is where its stack is to be read */
 static volatile uint64_t turns;
 
-/* Calls that are no tail calls, and functions that keep their names. */
+/* No tail calls, and functions that keep their names. */
 static __attribute__((noinline)) int stand_still(int n)
 {
     *ready = 1;
@@ -102,7 +102,7 @@ static pid_t start(void **state, int (*body)(int), bool sleeps)
     return pid;
 }
 
-/* The number of the frame, from the innermost; -1: there is none with that name. */
+/* The number of the frame, from the innermost; -1: no frame has this name. */
 static int find(const struct native_room *room, const char *name)
 {
     const struct native_thread *thread = &room->threads[0];
@@ -116,7 +116,8 @@ static int find(const struct native_room *room, const char *name)
     return -1;
 }
 
-/* Until it could be stopped where that is needed: a busy machine may give it no processor for long. */
+/* Reads again until the process could be stopped, if it must be: on a busy machine it may get no
+ * CPU for long. */
 static struct native_room *read_stack(pid_t pid)
 {
     const uint64_t until_ms = ct_deadline_ms(WAIT_MS);
@@ -128,7 +129,7 @@ static struct native_room *read_stack(pid_t pid)
         room.until_ms = until_ms;
         assert_int_equal(native_stack_read(&room, pid), 0);
     } while (room.threads[0].error == -ETIMEDOUT && ct_left_ms(until_ms) > 0);
-    assert_true(room.count >= 1); /* the thread sanitizer has a thread of its own */
+    assert_true(room.count >= 1); /* the thread sanitizer adds a thread */
     assert_ptr_equal(native_stack_find(&room, pid), &room.threads[0]);
     assert_null(native_stack_find(&room, getpid()));
     return &room;
@@ -153,7 +154,7 @@ static void one_that_sleeps_is_read_to_its_end(void **state)
     native_stack_forget(room);
 }
 
-/* It was given a processor as often as before. */
+/* The process was not scheduled in between. */
 static bool is_same_turn(const char *before, const char *after)
 {
     return strcmp(strstr(before, "voluntary_ctxt_switches"),
@@ -168,7 +169,7 @@ static void one_that_sleeps_is_not_stopped(void **state)
     char path[64], before[4096], after[4096];
 
     (void)ct_format(path, sizeof path, "/proc/%d/status", (int)pid);
-    do { /* it may be on its way to sleep */
+    do { /* it may still be about to sleep */
         assert_true(ct_small_file_read(before, sizeof before, path) > 0);
         assert_int_equal(native_copy_asleep(&copy, pid, pid), 0);
         assert_true(ct_small_file_read(after, sizeof after, path) > 0);

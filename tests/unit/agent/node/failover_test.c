@@ -11,7 +11,7 @@ enum {
 
 static const uint64_t seeks[] = {0, SEEK_MS};
 
-/* Workers that a next world must not meet. */
+/* True if workers live that must end before the next world starts. */
 static bool lives(enum failover_work work)
 {
     return work == FAILOVER_RUNS || work == FAILOVER_ENDS || work == FAILOVER_CLEANS ||
@@ -27,7 +27,7 @@ struct told {
     uint64_t left_ms;
 };
 
-/* The whole table: each event that each state can meet, with each work. */
+/* Calls `look` for the whole table: each event in each state, with each work. */
 static void walk(void (*look)(const struct told *told))
 {
     for (int from = 0; from < FAILOVER_STATES; from++)
@@ -109,7 +109,7 @@ static void look_at_loss(const struct told *told)
     else
         assert_false(told->actions & FAILOVER_END_WORKERS);
     if (told->actions & FAILOVER_CONNECT)
-        assert_false(lives(told->work)); /* it is no member any more */
+        assert_false(lives(told->work)); /* it is not a member any more */
     if (told->actions & FAILOVER_SEEK)
         assert_true(told->may_seek && told->event == FAILOVER_LOST &&
                     told->left_ms == SEEK_MS);
@@ -159,7 +159,7 @@ static void the_time_to_find_the_next_server_counts_from_the_last_one(void **sta
                      FAILOVER_SEEK);
     assert_int_equal(failover_left_ms(&failover, NOW_MS + 4000), SEEK_MS - 4000);
     assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_WAITS, NOW_MS + SEEK_MS),
-                     FAILOVER_FAIL); /* and nothing is looked for after it */
+                     FAILOVER_FAIL); /* and no further search follows */
     assert_int_equal(failover.state, FAILOVER_OVER);
     failover = (struct failover){.state = FAILOVER_SEEKING,
                                  .seek_deadline_ms = NOW_MS + 1};
@@ -170,7 +170,8 @@ static void the_time_to_find_the_next_server_counts_from_the_last_one(void **sta
     assert_int_equal(failover_left_ms(&failover, NOW_MS + 9000), SEEK_MS);
 }
 
-/* It was found while the workers end, and lost again: that it did not know us stays true. */
+/* A server is found while the workers end, and lost again. It stays true that it did not know this
+ * node. */
 static void who_is_found_is_joined_when_the_last_worker_is_gone(void **state)
 {
     static const enum failover_work ends[] = {FAILOVER_ENDS, FAILOVER_CLEANS};
@@ -193,7 +194,7 @@ static void who_is_found_is_joined_when_the_last_worker_is_gone(void **state)
     }
 }
 
-/* The connection broke while the workers ended: JOIN is said once more when it is back. */
+/* The connection breaks while the workers end: JOIN is sent once more when it is back. */
 static void who_is_found_resumes_after_the_last_worker_is_gone(void **state)
 {
     struct failover failover = {.state = FAILOVER_SEEKING,
@@ -211,7 +212,7 @@ static void who_is_found_resumes_after_the_last_worker_is_gone(void **state)
     assert_int_equal(failover.state, FAILOVER_LINKED);
 }
 
-/* The workers end more slowly than the search: what was looked for once is not waited for again. */
+/* The workers end later than the search: there is no second search. */
 static void a_search_in_vain_is_the_end_when_the_last_worker_is_gone(void **state)
 {
     struct failover failover = {.state = FAILOVER_LINKED};

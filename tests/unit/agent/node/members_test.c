@@ -33,7 +33,7 @@ static void a_whole_list_replaces_that_of_before(void **state)
 
     (void)state;
     add(&members, 1, 4, true);
-    add(&members, 1, 5, true); /* another node has taken a lost one's place */
+    add(&members, 1, 5, true); /* another node has replaced a lost one */
     assert_int_equal(members.kept.count, 5);
 }
 

@@ -9,7 +9,7 @@ enum {
 
 static const struct restart_delay_options options = {1000, 9000, SETTLED};
 
-/* The longest that chance can make it. */
+/* The longest random delay. */
 static uint64_t longest(struct restart_delay *delay, int64_t step, uint64_t lasted_ms)
 {
     struct restart_delay copy = *delay;
@@ -57,7 +57,7 @@ static void a_new_step_begins_it_anew(void **state)
 
     (void)state;
     assert_int_equal(longest(&delay, 5, 0), 1000);
-    assert_int_equal(longest(&delay, 5, SETTLED), 2000); /* the same place again */
+    assert_int_equal(longest(&delay, 5, SETTLED), 2000); /* the same step again */
     assert_int_equal(longest(&delay, 3, SETTLED), 4000);
     assert_int_equal(longest(&delay, -1, SETTLED), 8000);
     assert_int_equal(longest(&delay, 6, 0), 1000);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One signal to a run reaches each worker once, in whatever order the nodes hear of it. */
+/* One signal to a run reaches each worker once, in whatever order the nodes receive it. */
 #include "tests/lib/test.h"
 
 #include <stdlib.h>
@@ -45,13 +45,13 @@ static void a_signal_to_one_node_reaches_all(void **state)
     assert_int_equal(b.delivered, 4);
 }
 
-/* srun signals all; each tells all others; nothing is in order. */
+/* srun signals all nodes, and each sends it to all others; nothing arrives in order. */
 static void a_signal_to_all_nodes_is_one(void **state)
 {
     (void)state;
     for (unsigned seed = 1; seed <= 200; seed++) {
         struct node nodes[NODES] = {0};
-        uint32_t told[NODES][NODES] = {{0}}; /* [from][to], 0: not on the way */
+        uint32_t told[NODES][NODES] = {{0}}; /* [from][to]; 0: nothing was sent */
         bool got[NODES] = {false};
         uint64_t now_ms = 1;
         unsigned random = seed;
@@ -90,7 +90,7 @@ static void signals_do_not_count_for_one_another(void **state)
     assert_true(is_new);
     assert_false(signal_once_receive(&once, SIGUSR2, 1, 2));
     assert_true(signal_once_receive(&once, SIGUSR2, 2, 2));
-    assert_true(signal_once_receive(&once, SIGUSR2, 1, 3 + LATE_MS)); /* counted anew */
+    assert_true(signal_once_receive(&once, SIGUSR2, 1, 3 + LATE_MS)); /* a new count */
 }
 
 int main(void)

@@ -8,7 +8,7 @@
 
 enum {
     DELAY = 100,
-    WORKERS = 70 /* more than one word of bits */
+    WORKERS = 70 /* more than one word of a bit set */
 };
 
 static struct line_dedup *dedup;
@@ -34,7 +34,7 @@ static void add(int worker, const char *text, uint64_t now_ms)
     assert_int_equal(line_dedup_add(dedup, worker, 0, text, strlen(text), now_ms), 0);
 }
 
-/* "0-2 text|3 other": all that may go at now_ms. */
+/* "0-2 text|3 other": all lines that may be printed at now_ms. */
 static const char *take(uint64_t now_ms, bool is_all)
 {
     static char out[1024];
@@ -81,7 +81,7 @@ static void lines_come_out_in_the_order_of_their_first(void **state)
     add(0, "a", 0);
     add(0, "b", 0);
     add(1, "b", 1);
-    add(2, "b", 1); /* complete, but "a" is older */
+    add(2, "b", 1); /* complete, but "a" is older and comes first */
     assert_string_equal(take(1, false), "");
     assert_string_equal(take(DELAY, false), "0 a|0-2 b");
 }
@@ -92,7 +92,7 @@ static void each_workers_order_is_kept(void **state)
     add(0, "a", 0);
     add(0, "b", 0);
     add(1, "b", 0);
-    add(1, "a", 0); /* after its "b": not the first "a" */
+    add(1, "a", 0); /* after its own "b", so it does not belong to the first "a" */
     assert_string_equal(take(0, true), "0 a|0-1 b|1 a");
 }
 
@@ -127,7 +127,7 @@ static void what_waits_is_bounded(void **state)
     } while (rc == 0 && count < 1000);
     assert_int_equal(rc, -ENOBUFS);
     assert_int_equal(line_dedup_add(dedup, 1, 0, "line 0", 6, 0),
-                     0); /* takes no room */
+                     0); /* needs no room */
     line_dedup_pop(dedup);
     assert_int_equal(line_dedup_add(dedup, 0, 0, text, strlen(text), 0), 0);
 }

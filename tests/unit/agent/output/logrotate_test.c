@@ -5,7 +5,8 @@
 #include "agent/output/logrotate.h"
 #include "tests/lib/test.h"
 
-/* What of text fits into a file with a cap of 10 bytes; -n: n bytes, and then it is full. */
+/* How much of the text fits into a file with a cap of 10 bytes; -n: n bytes, after which it is
+ * full. */
 static int fit(uint64_t size, bool is_in_line, const char *text)
 {
     const struct logrotate file = {10, size, is_in_line};

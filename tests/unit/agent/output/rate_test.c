@@ -2,7 +2,7 @@
 #include "agent/output/rate.h"
 #include "tests/lib/test.h"
 
-/* Bytes of whole lines that pass in so many seconds, tried every millisecond. */
+/* Bytes of whole lines that pass in this many seconds, with a try every millisecond. */
 static uint64_t pass(struct rate *rate, uint64_t line, uint64_t from_ms,
                      uint64_t until_ms)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which pieces of lines are left out, and that all of it is told. */
+/* Which pieces of lines are left out, and that the output reports all of them. */
 #include "agent/output/throttle.h"
 #include "tests/lib/test.h"
 
@@ -32,7 +32,7 @@ static void what_is_left_out_ends_with_its_line_and_is_told_at_the_end(void **st
     throttle = throttle_open(loop, 1000, tell, &told, 3);
     assert_non_null(throttle);
     assert_true(throttle_takes(throttle, &out, "50%", 3, 10));
-    /* The prefix counts: this is paid for in a quarter of an hour. */
+    /* The prefix counts: the rate needs a quarter of an hour for this. */
     assert_true(throttle_takes(throttle, &out, "\r", 1, 1000000));
     assert_false(throttle_takes(throttle, &out, "60%\r", 4, 10));
     assert_false(throttle_takes(throttle, &out, "70", 2, 10));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is made of a crash record, and of the modules that it names. */
+/* What the agent reads from a crash record and from the modules that it names. */
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ static void fill(struct ct_crash *raw)
     raw->frames[0] = 0x1100;
     raw->frames[1] = 0x7100;
     raw->frames[2] = 0x9100;
-    raw->frames[3] = 0xa000; /* where the walk has lost its way */
+    raw->frames[3] = 0xa000; /* where the walk went wrong */
     raw->frames[4] = 0x1200;
     raw->frame_count = 5;
     memcpy(raw->modules, maps, sizeof maps - 1);
@@ -68,7 +68,7 @@ static void frames_are_told_by_their_modules_until_there_is_none(void **state)
     assert_int_equal(record->modules[0].inode, 77);
     assert_int_equal(crash_record_lookup(record, 0), 0x1100);
     assert_int_equal(crash_record_lookup(record, 1),
-                     0x70ff); /* the call, not what is behind */
+                     0x70ff); /* the call, not the instruction after it */
     crash_record_format_frame(record, 0, text, sizeof text);
     assert_string_equal(text, "0x1100 (my train)");
     record->frames[0].address = 0x4100;
@@ -123,7 +123,7 @@ static void a_fault_is_told_in_words(void **state)
     raw.address = 812;
     expect_description(&raw, "raised by itself; in the main thread");
     raw.signal = SIGFPE;
-    raw.code = 99; /* of a newer kernel */
+    raw.code = 99; /* unknown: of a newer kernel */
     raw.address = 1;
     expect_description(&raw, "address 0x1; in the main thread");
 }
@@ -190,7 +190,7 @@ static void modules_that_do_not_fit_are_left_out(void **state)
     memcpy(line, "2000-3000 r-xp ", 15);
     line[sizeof line - 1] = '\n';
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
-    for (int i = 0; i < 100; i++) /* 20 KB, a pipe takes 64 */
+    for (int i = 0; i < 100; i++) /* 20 KB: a pipe holds 64 */
         assert_int_equal(write(fds[1], line, sizeof line), sizeof line);
     close(fds[1]);
     ct_crash_find_modules(&raw, fds[0]);
@@ -289,19 +289,19 @@ static void a_place_is_in_the_function_that_spans_it(void **state)
     expect_function(&image, 0x1210, "nosize", 0x10);
     expect_function(&image, 0x10ff, "", 0);
     expect_function(&image, 0x900, "", 0); /* in no segment */
-    image.symbols[2].st_value = 0x401120;  /* in the first one: the nearest start */
+    image.symbols[2].st_value = 0x401120;  /* in the first segment: the nearest start */
     expect_function(&image, 0x1130, "second", 0x10);
     image.symbols[1].st_value = 0x401130;
     image.symbols[2].st_value = 0x401100;
     expect_function(&image, 0x1138, "first", 8);
-    image.symbols[1].st_shndx = SHN_UNDEF; /* of another file */
+    image.symbols[1].st_shndx = SHN_UNDEF; /* defined in another file */
     expect_function(&image, 0x1138, "second", 0x38);
     build(&image);
     image.segment.p_filesz = 0x110;
     expect_function(&image, 0x110f, "first", 0xf);
-    expect_function(&image, 0x1110, "", 0); /* behind the segment */
+    expect_function(&image, 0x1110, "", 0); /* beyond the segment */
     build(&image);
-    image.sections[1].sh_type = SHT_DYNSYM; /* stripped: what it exports is left */
+    image.sections[1].sh_type = SHT_DYNSYM; /* stripped: only exported symbols */
     expect_function(&image, 0x1100, "first", 0);
 }
 
@@ -340,7 +340,7 @@ static void files_that_lie_have_no_functions(void **state)
     image.sections[2].sh_type = SHT_PROGBITS;
     expect_function(&image, 0x1100, "", 0);
     build(&image);
-    image.sections[2].sh_size = 4; /* a name is cut where its table ends */
+    image.sections[2].sh_size = 4; /* a name ends where the table ends */
     expect_function(&image, 0x1100, "fir", 0);
     build(&image);
     image.symbols[1].st_name = 1000;
@@ -414,14 +414,14 @@ static void only_memory_in_which_something_crashed_is_a_record(void **state)
     unlink(path);
     fill(&raw);
     assert_true(crash_is_recorded(write_record(memory, &raw)));
-    assert_false(crash_is_recorded(write_record(file, &raw))); /* could make us wait */
+    assert_false(crash_is_recorded(write_record(file, &raw))); /* could block */
     raw.state = CT_CRASH_EMPTY;
     assert_false(crash_is_recorded(write_record(memory, &raw)));
     close(memory);
     close(file);
 }
 
-/* This function, and what of /proc/self/maps says where it is. */
+/* This function, and the lines of /proc/self/maps that say where it is. */
 static void fill_own(struct ct_crash *raw, uint64_t more_inode)
 {
     const uint64_t here = (uint64_t)(uintptr_t)fill_own;
@@ -431,7 +431,7 @@ static void fill_own(struct ct_crash *raw, uint64_t more_inode)
     fill(raw);
     raw->frame_count = 2;
     raw->frames[0] = here;
-    raw->frames[1] = here + 5; /* where a call returns to */
+    raw->frames[1] = here + 5; /* a return address */
     assert_non_null(maps_file);
     while (fgets(line, sizeof line, maps_file)) {
         unsigned long long start, end, offset, inode;

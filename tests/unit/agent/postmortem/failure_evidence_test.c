@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is read from the traces of a dead worker. */
+/* What is read from the files of a dead worker and from the kernel log. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +80,7 @@ static void a_core_file_is_found_or_its_absence_explained(void **state)
                     directory);
     fclose(fopen(path, "we"));
     assert_core(&core, path);
-    core.pattern = "c.%t"; /* only the kernel knows */
+    core.pattern = "c.%t"; /* known only to the kernel */
     assert_core(&core, "named by core_pattern c.%t");
     assert_int_equal(test_remove_tree(directory), 0);
 }

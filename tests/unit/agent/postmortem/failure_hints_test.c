@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an end means: an example for each row of the table, in its order. */
+/* Hints for a failure: an example for each row of the table, in its order. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 struct example {
     uint8_t cause;
     int32_t code;
-    const char *text; /* as programs say it */
+    const char *text; /* the program's output */
     const char *likely;
 };
 
@@ -198,7 +198,7 @@ static void each_row_has_an_example_that_finds_it(void **state)
                      facts_text(&failure.facts));
         if (examples[i].cause != EXEC && !ct_facts_find(&failure.facts, CT_FACT_DO))
             fail_msg("no next step in\n%s", facts_text(&failure.facts));
-        assert_true(failure.facts.used < 400); /* others have something to say, too */
+        assert_true(failure.facts.used < 400); /* leaves room for other facts */
     }
 }
 
@@ -211,9 +211,10 @@ static void what_is_not_in_the_table_is_left_alone(void **state)
         {EXIT, 3, "No module named 'x'", NULL},
         {EXIT, 1, "error while loading shared libraries: libx\n: on another line",
          NULL},
-        {SIGNAL, SIGKILL, "", NULL}, /* failure_evidence.c: what it was takes more */
-        {CT_CAUSE_OOM, SIGKILL, "CUDA out of memory",
-         NULL}, /* proven: nothing to guess */
+        /* The text alone does not say why: see failure_evidence.c. */
+        {SIGNAL, SIGKILL, "", NULL},
+        /* The cause is proven: no guess is needed. */
+        {CT_CAUSE_OOM, SIGKILL, "CUDA out of memory", NULL},
         {CT_CAUSE_STOPPED, SIGTERM, "No space left on device", NULL},
         {EXEC, EIO, "", NULL},
     };
@@ -272,7 +273,7 @@ static void an_exception_says_more_than_what_was_got_over_before(void **state)
     static const struct {
         uint8_t cause;
         int code;
-        const char *exception, *text, *last_lines, *likely; /* NULL: nothing is known */
+        const char *exception, *text, *last_lines, *likely; /* NULL: no hint */
     } rows[] = {
         {EXIT, 2, "", "Connection reset by peer\nusage: t.py [-h]", "",
          "refused arguments (argparse"},

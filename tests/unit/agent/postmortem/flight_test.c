@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a process writes about its calls, and what is made of it when something is wrong. */
+/* The record that a process writes about its calls, and what is printed of it after a failure. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 #include "worker_sdk/client/flight.h"
 #include "worker_sdk/include/ctrun.h"
 
-static struct ct_flight raw;  /* as it was read */
-static struct flight *flight; /* what was made of it */
+static struct ct_flight raw;  /* as read from the process */
+static struct flight *flight; /* decoded */
 
 static int setup(void **state)
 {
@@ -48,7 +48,7 @@ static uint64_t begin(uint32_t group, uint64_t sequence)
     return ct_flight_begin(&call);
 }
 
-/* In a process of its own: the record is one a process. */
+/* In a process of its own, because a process has only one record. */
 static void calls_are_read_as_they_were_written(void **state)
 {
     const uint32_t world = ct_flight_add_group("ctrun/group/1.0.0", 2, 4);
@@ -63,7 +63,7 @@ static void calls_are_read_as_they_were_written(void **state)
         if (sequence < 3000)
             ct_flight_end(number, 0);
     }
-    ct_flight_end(1, -5); /* its entry is another's by now */
+    ct_flight_end(1, -5); /* a later call has its entry */
     read_back(ct_flight_open());
     assert_int_equal(flight->total, 3000);
     assert_int_equal(flight->call_count, CT_FLIGHT_ENTRIES);
@@ -82,10 +82,11 @@ static void calls_are_read_as_they_were_written(void **state)
     read_back(ct_flight_open());
     assert_true(flight_find_place(&place, flight));
     assert_int_equal(place.in.sequence, 0);
-    assert_int_equal(place.left.sequence, 2999); /* a call that failed was not left */
+    /* A failed call does not count as left. */
+    assert_int_equal(place.left.sequence, 2999);
 }
 
-/* Its parent's goes on unharmed. */
+/* The record of its parent does not change. */
 static void a_child_writes_a_record_of_its_own(void **state)
 {
     pid_t child;
@@ -116,7 +117,7 @@ static void what_is_no_record_is_refused_and_what_is_torn_left_out(void **state)
     raw.version = CT_FLIGHT_VERSION;
     assert_int_equal(flight_decode(&raw, sizeof raw - 1, flight), -EBADMSG);
     raw.calls = UINT64_MAX;
-    raw.group[3].id = 5; /* in another's place */
+    raw.group[3].id = 5; /* its number does not belong to this place */
     assert_int_equal(flight_decode(&raw, sizeof raw, flight), 0);
     assert_int_equal(flight->call_count, 0);
     assert_int_equal(flight->group_count, 0);

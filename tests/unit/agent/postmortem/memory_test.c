@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The last minute of a worker's memory, and how it is told. */
+/* The last minute of a worker's memory use, and how it is printed. */
 #include <unistd.h>
 
 #include "agent/postmortem/memory.h"
@@ -20,8 +20,8 @@ static void without_samples_there_is_no_curve(void **state)
 
     (void)state;
     expect(&curve, 4096, 1000, "");
-    memory_add(&curve, -1, 10); /* gone */
-    memory_add(&curve, 0, 10);  /* dead */
+    memory_add(&curve, -1, 10); /* the process is gone */
+    memory_add(&curve, 0, 10);  /* the process is dead */
     assert_int_equal(memory_count(&curve), 0);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The last traceback in some output, and what it says. */
+/* The last traceback in an output, and its exception. */
 #include "agent/postmortem/traceback.h"
 #include "tests/lib/facts_text.h"
 #include "tests/lib/test.h"
@@ -66,7 +66,7 @@ static void the_last_one_is_found_whatever_follows(void **state)
         {SEGV "\nCurrent thread 0x7f (most recent call first):\n  <no Python frame>\n",
          HEAD SEGV},
         {SEGV "\n" THREADS, NULL},
-        {HEAD FRAMES, NULL}, /* it goes on, or was cut */
+        {HEAD FRAMES, NULL}, /* incomplete: it continues, or was cut */
         {NOISE8, NULL},
         {"", NULL},
     };

@@ -40,7 +40,7 @@ static void a_child_runs_beside_us_in_our_memory(void **state)
     (void)state;
     assert_int_equal(start_and_reap(&scene), 7);
     if (raw_call(SYS_clone3, 0, 0, 0, 0) != -EINVAL)
-        skip(); /* an old kernel, or a container's filter: it was a copy */
+        skip(); /* an old kernel or a container's filter: it was a copy */
 #ifdef CHILD_IS_COPY
     assert_int_equal(scene.written, 0);
 #elif defined(__x86_64__) || defined(__aarch64__)
@@ -56,7 +56,7 @@ static void with_the_switch_off_a_child_is_a_copy(void **state)
     setenv(CHILD_ENV_CLONE3, "0", 1);
     assert_int_equal(start_and_reap(&scene), 7);
     assert_int_equal(scene.written, 0);
-    /* which no cgroup is born into: the caller has it enter by itself */
+    /* A copy cannot start in a cgroup: the caller moves it there. */
     assert_int_equal(
         child_start(leave_a_mark, &scene, scene.stack, sizeof scene.stack, 0), -ENOSYS);
     unsetenv(CHILD_ENV_CLONE3);

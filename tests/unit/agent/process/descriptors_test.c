@@ -6,7 +6,7 @@
 #include "agent/process/descriptors.h"
 #include "tests/lib/test.h"
 
-/* Of the kernel's table, as /proc tells it. */
+/* Size of the kernel's table of descriptors, from /proc. */
 static int table_size(void)
 {
     char line[256];

@@ -175,7 +175,8 @@ static void hurrying_shortens_the_grace_and_asks_again(void **state)
     assert_int_equal(policy.grace_deadline_ms, 3000);
 }
 
-/* A node leaves, which stops the others' workers; then the same scancel or Ctrl-C reaches them, too. */
+/* A node leaves, so the workers of the other nodes are stopped; then the same scancel or Ctrl-C
+ * reaches those nodes. */
 static void two_reasons_to_stop_are_one_signal_and_the_longer_time(void **state)
 {
     struct policy policy = {0};
@@ -191,7 +192,7 @@ static void two_reasons_to_stop_are_one_signal_and_the_longer_time(void **state)
     assert_int_equal(policy.grace_deadline_ms, 91000);
     policy_extend(&policy, 10, 1000); /* never shorter */
     assert_int_equal(policy.grace_deadline_ms, 91000);
-    policy_hurry(&policy, SIGTERM, 2000, 1000); /* a third Ctrl-C is in a hurry */
+    policy_hurry(&policy, SIGTERM, 2000, 1000); /* a third Ctrl-C shortens it */
     assert_int_equal(policy.grace_deadline_ms, 3000);
 }
 

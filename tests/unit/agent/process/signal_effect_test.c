@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What /proc/PID/status says about signals, and what follows from it. */
+/* What /proc/PID/status says about signals, and what a signal will do. */
 #include "tests/lib/test.h"
 
 #include <signal.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All of it twice: as this kernel can, and where a container's filter knows no clone3(). */
+/* All tests run twice: with what this kernel can do, and with clone3() refused, as a container's
+ * filter does. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -40,7 +41,7 @@ static struct spawn start(struct spawn_batch *batch, char *const *argv,
     return spawn;
 }
 
-/* The program that sleeps until we kill it runs now. */
+/* Starts a program that sleeps until end_sleeper() kills it. */
 static struct spawn start_sleeper(void)
 {
     struct spawn_batch batch = {.max = 1};
@@ -93,7 +94,7 @@ static void of_many_only_those_without_a_program_fail(void **state)
         assert_int_equal(status, 0);
     }
     spawn_end(&batch);
-    assert_childless(); /* those that failed are reaped */
+    assert_childless(); /* failed children are reaped */
 }
 
 static void cpus_that_do_not_exist_are_told_as_such(void **state)
@@ -113,7 +114,7 @@ static void cpus_that_do_not_exist_are_told_as_such(void **state)
     assert_childless();
 }
 
-/* Both share errno while the child makes its way. */
+/* Parent and child share errno until the child has its program. */
 static void what_fails_in_a_child_leaves_our_errno_alone(void **state)
 {
     struct spawn_batch batch = {.max = 1};
@@ -138,7 +139,7 @@ static void a_program_leads_a_session(void **state)
     end_sleeper(&spawn);
 }
 
-/* A set of signals as /proc tells it: bit 0 is signal 1. */
+/* A set of signals from /proc/PID/status: bit 0 is signal 1. */
 static uint64_t signals_of(pid_t pid, const char *key)
 {
     char status[64];
@@ -186,8 +187,8 @@ static void a_program_has_our_mask_and_none_of_our_handlers(void **state)
     assert_true(signals_of(spawn.pid, "SigIgn") & bit(SIGHUP)); /* nohup */
     assert_false(signals_of(spawn.pid, "SigIgn") & bit(SIGPIPE));
     end_sleeper(&spawn);
-    assert_true(signals_of(getpid(), "SigCgt") &
-                bit(SIGUSR1)); /* ours are as they were */
+    /* our own handlers are unchanged */
+    assert_true(signals_of(getpid(), "SigCgt") & bit(SIGUSR1));
     (void)signal(SIGUSR1, SIG_DFL);
     (void)signal(SIGHUP, SIG_DFL);
     (void)signal(SIGPIPE, SIG_DFL);
@@ -204,7 +205,7 @@ static void a_batch_that_nothing_was_started_of_ends(void **state)
     spawn_end(&batch);
 }
 
-/* From here on clone3() answers ENOSYS. */
+/* From here on clone3() fails with ENOSYS. */
 static bool forbid_clone3(void)
 {
     struct sock_filter filter[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stand-in for the template: what a right one says makes workers, whatever else none. */
+/* A fake template process: correct answers give workers, all other answers none. */
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
@@ -20,8 +20,8 @@ enum {
     FDS = 5,
     MEMORY = 0,
     GATE = 1,
-    RAN = 7,    /* exit codes of a worker */
-    CLOSED = 9, /* the barrier */
+    RAN = 7,    /* exit code of a worker that ran */
+    CLOSED = 9, /* exit code: the barrier was closed */
     WRONG = 11,
 };
 
@@ -34,7 +34,7 @@ static char *const pairs[] = {rank, empty, NULL};
 
 /* ---- The template's side ---------------------------------------------------------------- */
 
-/* False: the end of the batch. */
+/* Receives one worker's request; false at the end of the batch. */
 static bool receive(int socket, int *number, int fds[FDS])
 {
     union {
@@ -109,7 +109,7 @@ static void keeps_its_children(int socket)
     (void)pause();
 }
 
-/* Takes the batch, so that nothing that was sent is lost with the socket. */
+/* Reads the batch, so that no message is lost when the socket closes. */
 static void ignore_batch(int socket)
 {
     int number, fds[FDS];
@@ -241,7 +241,7 @@ static int wait_for(pid_t pid)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Nobody of it is left; none of its workers ran. */
+/* Ends the template. No worker of it ran. */
 static void end(struct scene *scene)
 {
     int status;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A Python's memory made by hand, as the _Py_DebugOffsets of 3.13 and 3.14 describe it (CPython's
- * Include/internal/pycore_debug_offsets.h): one thread in f() at line 7 of a.py, called by a frame of C. */
+/* The memory of a Python process made by hand, as the _Py_DebugOffsets of 3.13 and 3.14 describe it
+ * (CPython's Include/internal/pycore_debug_offsets.h): one thread in f() at line 7 of a.py, called
+ * by a C frame. */
 #include <string.h>
 
 #include "agent/python/python_frames.h"
@@ -21,7 +22,8 @@ enum {
     OWNED_BY_INTERPRETER = 3
 };
 
-/* The numbers of 8 bytes that name a member, and what the image has there. */
+/* Numbers of 8 bytes: the position of a member's offset in each version, and the offset in this
+ * image. */
 struct member {
     int of_13, of_14;
     uint64_t offset;
@@ -71,7 +73,7 @@ static void put_number(struct image *image, int index, uint64_t value)
     put(image, 8 + 8 * (uint64_t)index, value, 8);
 }
 
-/* `tag`: what 3.14 has in the low bits of a reference. */
+/* `tag`: low bits that 3.14 sets in a reference. */
 static struct image *make(int minor, unsigned tag)
 {
     static struct image image;
@@ -90,7 +92,7 @@ static struct image *make(int minor, unsigned tag)
     put(&image, INNER + 0x08, BASE, 8);
     put(&image, INNER + 0x38, CODE + 0xc8 + 4, 8); /* the third instruction */
     put(&image, INNER + 0x46, OWNED_BY_THREAD, 1);
-    put(&image, BASE, CODE | tag, 8); /* whatever it is */
+    put(&image, BASE, CODE | tag, 8); /* its executable does not matter */
     put(&image, BASE + 0x46, OWNED_BY_INTERPRETER, 1);
     put(&image, CODE + 0x70, FILE_NAME, 8);
     put(&image, CODE + 0x80, NAME, 8);
@@ -108,7 +110,7 @@ static void check_thread(void *context, const struct python_thread *thread)
 {
     (*(int *)context)++;
     assert_int_equal(thread->native_id, 812);
-    assert_int_equal(thread->count, 1); /* the frame of C is left out */
+    assert_int_equal(thread->count, 1); /* the C frame is left out */
     assert_string_equal(thread->frames[0].function, "f");
     assert_string_equal(thread->frames[0].file, "a.py");
     assert_int_equal(thread->frames[0].line, 7);
@@ -157,7 +159,7 @@ static void what_does_not_fit_is_refused(void **state)
     assert_true(python_offsets_read(&offsets, image->bytes, IMAGE_BYTES));
     assert_false(
         python_offsets_read(&offsets, image->bytes, PYTHON_DEBUG_OFFSETS_BYTES - 1));
-    put_number(image, 1, 1); /* without a global lock: another layout */
+    put_number(image, 1, 1); /* a build without the global lock has another layout */
     assert_false(python_offsets_read(&offsets, image->bytes, IMAGE_BYTES));
     put_number(image, 1, 0);
     put_number(image, 0, 0x030f00f0);

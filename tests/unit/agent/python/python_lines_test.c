@@ -17,7 +17,7 @@
 #include "agent/python/python_lines.h"
 
 struct place {
-    int at, line; /* up to the next one */
+    int at, line; /* up to the next entry */
 };
 
 static void check(enum python_lines format, const uint8_t *table, size_t length,
@@ -86,7 +86,7 @@ static void locations(void **state)
     CHECK(PYTHON_LOCATIONS, table, places, 112);
     assert_int_equal(python_lines_find(PYTHON_LOCATIONS, table, sizeof table, 4, 112),
                      0);
-    for (size_t length = 0; length < sizeof table; length++) /* cut anywhere */
+    for (size_t length = 0; length < sizeof table; length++) /* cut at any length */
         for (int at = 0; at < 120; at += 2)
             (void)python_lines_find(PYTHON_LOCATIONS, table, length, 4, at);
 }

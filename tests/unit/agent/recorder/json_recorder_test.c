@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What torch's fr_trace_json answers. */
+/* The JSON that torch's fr_trace_json returns. */
 #include "agent/recorder/json_recorder.h"
 
 #include <errno.h>

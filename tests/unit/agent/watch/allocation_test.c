@@ -42,7 +42,7 @@ static void on_time(void *context)
     loop_stop(called->loop);
 }
 
-/* A time that is over, the beginning of all time included, and one that comes. */
+/* An end that is over, at time 0 too, and an end in the future. */
 static void it_is_told_once_and_at_once_when_it_is_over(void **state)
 {
     const int64_t now_s = (int64_t)(ct_wall_ns() / 1000000000);

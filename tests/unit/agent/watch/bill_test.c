@@ -93,7 +93,7 @@ static void what_ends_first_comes_first(void **state)
     expect_text(&bill, "stop 0.010, decide 0.020, meet 0.001");
 }
 
-/* A clock of milliseconds cuts; a worker says when it made its step, and may lie. */
+/* Times are cut to milliseconds, and a worker may report a wrong time of its step. */
 static void no_time_lies_before_the_beginning(void **state)
 {
     struct bill bill;
@@ -127,8 +127,8 @@ static void an_import_ends_no_later_than_the_first_step_of_its_rank(void **state
     bill_end_phase(&bill, BILL_FIRST_STEP, AT + 30, 1);
     bill_end_phase(&bill, BILL_IMPORT, import_ms, 1);
     expect_text(&bill, "import 0.030, init and first step 0.000");
-    assert_int_equal(bill_import_end(AT + 4, 0), AT + 4); /* no step was told */
-    assert_int_equal(bill_import_end(0, AT + 4), 0);      /* no word */
+    assert_int_equal(bill_import_end(AT + 4, 0), AT + 4); /* no step was reported */
+    assert_int_equal(bill_import_end(0, AT + 4), 0);      /* no message came */
 }
 
 static void who_has_imported_was_started(void **state)

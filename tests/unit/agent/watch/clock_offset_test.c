@@ -8,7 +8,7 @@ enum {
 
 static const uint64_t second = 1000 * (uint64_t)MS;
 
-/* Answers that took long, so that there are enough. */
+/* Adds enough answers, all of them slow. */
 static void add_slow(struct clock_offset *offset)
 {
     for (int i = 0; i < CLOCK_OFFSET_SAMPLES_MIN; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who of several workers holds up the others. */
+/* Which of several workers the others wait for. */
 #include "agent/watch/hang.h"
 #include "tests/lib/test.h"
 
@@ -13,7 +13,7 @@ static int find(const struct hang_rank *ranks, int count, uint64_t now_ms,
     uint64_t wake_ms;
     const int found = hang_find(ranks, count, LIMIT_MS, now_ms, report, &wake_ms);
 
-    assert_true(found || wake_ms > now_ms); /* it must come to an end */
+    assert_true(found || wake_ms > now_ms); /* no endless loop */
     return found;
 }
 
@@ -92,7 +92,7 @@ static void who_has_not_entered_the_collective_is_the_suspect(void **state)
     assert_int_equal(report.waiting, 2);
     assert_int_equal(report.doubt, HANG_WAITS);
     ranks[1].waits = true;
-    assert_false(find(ranks, 3, LIMIT_MS, &report)); /* it is on another node */
+    assert_false(find(ranks, 3, LIMIT_MS, &report)); /* on another node: later */
     assert_true(find(ranks, 3, LIMIT_MS * 3 / 2, &report));
     assert_int_equal(report.waiting, 0);
     assert_int_equal(report.doubt, HANG_MEETS);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of three ranks of one node as those of one. */
+/* The calls of three ranks of a node, merged into the calls of the node. */
 #include <errno.h>
 
 #include "agent/watch/node_calls.h"
@@ -83,7 +83,7 @@ static void one_that_a_member_has_not_made_waits_for_it_and_is_told_once(void **
     take(&node, MAX);
     assert_int_equal(node.count, 1);
     check(&node, 0, WORLD, 1, 10);
-    give(&node, 1, both, 2); /* a recorder has the old ones, too */
+    give(&node, 1, both, 2); /* a recorder repeats the old ones */
     take(&node, MAX);
     assert_int_equal(node.count, 1);
     check(&node, 0, WORLD, 2, 30);
@@ -104,7 +104,7 @@ static void who_is_not_in_a_group_is_not_waited_for(void **state)
     give(&node, 2, (struct straggler_call[]){at(WORLD, 1, 9), at(OWN, 4, 15)}, 2);
     take(&node, MAX);
     assert_int_equal(node.count, 2);
-    check(&node, 0, WORLD, 1, 11); /* by time */
+    check(&node, 0, WORLD, 1, 11); /* in order of time */
     check(&node, 1, OWN, 4, 15);
     straggler_destroy(node.given);
 }

@@ -22,7 +22,7 @@ static void no_memory_is_told_and_nobody_is_blamed(void **state)
         assert_int_equal(found.worker, 0);
     }
     ct_alloc_fail_at(0);
-    assert_true(n > 2); /* one has failed at least */
+    assert_true(n > 2); /* at least one allocation has failed */
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In what a rank differs from the others of its machine. */
+/* How the load of a rank differs from that of the others on its machine. */
 #include <string.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ static void what_is_worse_than_the_median_of_the_others_is_told(void **state)
     rates[2].steal = 0.5;
     rates[2].faults = 40;
     rates[2].resent = 12;
-    rates[1].wait = 0.9; /* one of the others alone says nothing */
+    rates[1].wait = 0.9; /* one other rank alone is no evidence */
     rank_load_differs(text, rates, 4, 2);
     assert_string_equal(
         text,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stacks of several nodes, put together as they come. */
+/* Stacks of several nodes, in the order in which they arrive. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,9 +81,9 @@ static void what_was_not_asked_is_not_heard(void **state)
     stacks_gather_destroy(gather);
     gather = stacks_gather_create(TICKET);
     (void)take(gather, CT_STACKS_ASKED, 0, "");
-    (void)take(gather, CT_STACKS_ASKED, 0, ""); /* twice the same */
+    (void)take(gather, CT_STACKS_ASKED, 0, ""); /* a repeated message */
     (void)take(gather, CT_STACKS_ASKED, 2, "");
-    (void)take(gather, CT_STACKS_ASKED, 3, ""); /* more than the two */
+    (void)take(gather, CT_STACKS_ASKED, 3, ""); /* more than the two that were asked */
     assert_false(take(gather, CT_STACKS_END, 3, "other\n"));
     assert_false(take(gather, CT_STACKS_ASK, 0, "no\n"));
     assert_false(take(gather, CT_STACKS_END, 0, "a\n"));

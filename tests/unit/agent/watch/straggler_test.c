@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rank that the others wait for, from the moments at which ranks enter their calls. The jobs are made up: each
- * step takes 100 ms, more or less, of each rank by its own chance, and the next one begins when all are through. */
+/* The rank that the others wait for, found from the times at which ranks enter their calls. The
+ * jobs are simulated: a step takes each rank 100 ms, with random differences, and the next step
+ * starts when all ranks have finished. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,15 +21,15 @@ enum {
 struct job {
     struct straggler *straggler;
     uint64_t random;
-    uint64_t now_ns; /* all begin the next step */
+    uint64_t now_ns; /* when all ranks start the next step */
     int64_t number;
     int slow;      /* rank; -1: none */
-    double slower; /* its steps, in parts of one */
+    double slower; /* how much longer its steps take; 1: twice as long */
     double jitter;
     double step_ns;
-    int buckets; /* calls of a step that nobody waits for before the last */
+    int buckets; /* calls of a step; ranks wait only in the last one */
     int short_calls;
-    int count; /* calls of each rank since the last look */
+    int count; /* calls of each rank in the list */
     struct straggler_call calls[RANKS][CALLS_MAX];
 };
 
@@ -170,7 +171,7 @@ static void nobody_is_named_where_all_differ_by_10_percent_0_of_20(void **state)
     }
 }
 
-/* The same of many, with one look: the two above are no luck. */
+/* The same for many jobs with one look each: the two tests above do not pass by luck. */
 static void of_1000_jobs_990_name_the_slow_one_and_2_a_rank_that_is_none(void **state)
 {
     static struct job job;
@@ -236,7 +237,7 @@ static void buckets_that_nobody_waits_for_and_short_calls_are_one_step(void **st
     end(&job);
 }
 
-/* Each chance of a step is in all of its calls: counted one by one they would be proof. */
+/* The random delay of a step is in all of its calls: if each call counted, they would be proof. */
 static void calls_that_nobody_waits_for_make_nobody_a_straggler(void **state)
 {
     static struct job job;
@@ -252,7 +253,7 @@ static void calls_that_nobody_waits_for_make_nobody_a_straggler(void **state)
     }
 }
 
-/* Rank 0 writes for two seconds, and all wait. */
+/* Rank 0 writes for two seconds, and all others wait. */
 static void a_checkpoint_now_and_then_makes_nobody_a_straggler(void **state)
 {
     static const double writes[RANKS] = {2000.0 * MS};
@@ -338,7 +339,7 @@ static void a_call_counts_once_and_a_gap_is_no_step(void **state)
     end(&job);
 }
 
-/* Calls of two ranks with one another, and one that only some have. */
+/* Calls between two ranks, and calls that only some ranks have. */
 static void the_group_with_the_most_ranks_counts_and_calls_that_all_have(void **state)
 {
     static struct job job;
@@ -376,14 +377,14 @@ static void other_ranks_begin_anew(void **state)
         assert_int_equal(straggler_give(job.straggler, r, job.calls[r], job.count), 0);
     assert_true(straggler_take(job.straggler) > 0);
     (void)straggler_find(job.straggler, &found);
-    assert_in_range(found.steps, 47, 49); /* of what the others had by then */
+    assert_in_range(found.steps, 47, 49); /* as many as the others had by then */
     straggler_forget(job.straggler);
     assert_int_equal(straggler_find(job.straggler, &found), 0);
     assert_int_equal(straggler_take(job.straggler), 0);
     end(&job);
 }
 
-/* Whoever made these numbers may have been anybody. */
+/* Random numbers, which no job makes. */
 static void numbers_of_no_job_do_no_harm(void **state)
 {
     static struct job job;

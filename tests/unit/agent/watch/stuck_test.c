@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which rank others wait for, of ranks that tell no steps. */
+/* Which rank others wait for, when ranks report no steps. */
 #include "agent/watch/stuck.h"
 #include "agent/watch/rank_list.h"
 #include "tests/lib/test.h"
@@ -42,7 +42,7 @@ static void progress_of_any_rank_is_waited_for(void **state)
 
     (void)state;
     assert_int_equal(stuck_due_ms(ranks, 2, LIMIT_MS), 1100);
-    ranks[1].since_ms = 700; /* it has written something */
+    ranks[1].since_ms = 700; /* it has written output */
     assert_int_equal(stuck_due_ms(ranks, 2, LIMIT_MS), 1700);
     ranks[1] = (struct stuck_rank){.state = 'S', IN("0", 8, "a"), .since_ms = 900};
     assert_int_equal(stuck_due_ms(ranks, 2, LIMIT_MS), 1900);
@@ -51,7 +51,7 @@ static void progress_of_any_rank_is_waited_for(void **state)
 static void the_one_that_has_not_entered_is_proven(void **state)
 {
     const struct stuck_rank ranks[] = {{.state = 'S', IN("0", 8, "a")},
-                                       {.state = 'R'}, /* of no group: not proven */
+                                       {.state = 'R'}, /* in no group: not proven */
                                        {.state = 'S'},
                                        {.state = 'S', IN("0", 8, "a")}};
     const int64_t entered[] = {8, -1, 7, 8};

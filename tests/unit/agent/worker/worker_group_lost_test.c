@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who counts as asking when workers go on without a lost one. */
+/* Which workers count as asking when workers continue without a lost one. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include "agent/worker/worker_group_private.h"
 #include "tests/lib/test.h"
 
-/* Leads a session, as workers do, by the time that it is back. */
+/* Starts a process that leads a session, as a worker does; it does when start() returns. */
 static pid_t start(void)
 {
     int ready[2];
@@ -27,7 +27,8 @@ static pid_t start(void)
     return pid;
 }
 
-/* Its question may be on its way when it is ended: nobody is told of one that is about to be gone. */
+/* Its question may arrive while it is being ended: the other nodes must not learn of a worker that
+ * is about to end. */
 static void
 a_new_worker_that_is_ended_for_the_move_of_the_store_cannot_ask(void **state)
 {

@@ -33,7 +33,7 @@ static void what_is_new_is_taken_once_and_again_when_it_is_renewed(void **state)
     assert_int_equal(out.count, 1);
     assert_true(ct_metric_from_bits(out.list[0].bits) == 0.25);
     worker_metrics_renew(metrics);
-    out.count = CT_METRICS_SENT_MAX - 1; /* room for one: the other one waits */
+    out.count = CT_METRICS_SENT_MAX - 1; /* room for one: the other metric waits */
     worker_metrics_take(metrics, 3, &out);
     assert_int_equal(out.count, CT_METRICS_SENT_MAX);
     out.count = 0;
