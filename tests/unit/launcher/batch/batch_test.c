@@ -15,11 +15,11 @@ enum {
 struct recorded {
     const char *what;
     const char *env[VARIABLES_MAX];
-    const char *path; /* of the one file that can be read */
+    const char *path; /* the one file that can be read */
     const char *text;
     const char *host;
     int rc;
-    /* when rc is 1 */
+    /* if rc is 1: */
     const char *system;
     const char *run_id;
     const char *nodes;
@@ -27,7 +27,7 @@ struct recorded {
     int local_id;
     int index;
     int count;
-    /* when it is negative: what the message says */
+    /* if rc is negative: part of the message */
     const char *words;
 };
 
@@ -348,10 +348,10 @@ static void only_a_worker_of_the_same_task_stays_away_from_its_step(void **state
 
     (void)state;
     assert_true(nested_is_in_task(worker, "slurm-4.0"));
-    assert_false(nested_is_in_task(worker, "slurm-4.1")); /* srun inside of a worker */
+    assert_false(nested_is_in_task(worker, "slurm-4.1")); /* srun inside a worker */
     assert_true(nested_is_in_task(torchrun, "slurm-4.0"));
     assert_false(nested_is_in_task(kubeflow, "slurm-4.0"));
-    assert_false(nested_is_in_task(plain, "mpi-5")); /* mpirun inside of a worker */
+    assert_false(nested_is_in_task(plain, "mpi-5")); /* mpirun inside a worker */
     assert_string_equal(nested_format(text, sizeof text, kubeflow), "");
     nested_format(text, sizeof text, worker);
     assert_non_null(

@@ -9,7 +9,7 @@
 
 static void lists_expand_as_scontrol_does(void **state)
 {
-    /* What `scontrol show hostnames` of Slurm 22.05.8 prints, blanks for newlines. */
+    /* What `scontrol show hostnames` of Slurm 22.05.8 prints, with blanks for newlines. */
     static const struct {
         const char *list;
         const char *names;
@@ -117,7 +117,7 @@ static void what_is_written_is_read_back(void **state)
     struct hostlist again;
     static const char *const lists[] = {
         "a[08-11],a[1-3],b,c[5]", "a009,a0010,a011",
-        "n[1-999][1-3]", /* one item of 10 kB once it is written */
+        "n[1-999][1-3]", /* one item, 10 kB when it is expanded */
     };
     static char text[1 << 16];
 

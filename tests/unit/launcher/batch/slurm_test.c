@@ -63,14 +63,14 @@ static void a_step_tells_its_own_nodes_not_the_jobs(void **state)
     batch_place_deinit(&place);
     assert_int_equal(ct_env_set(&env, "SLURM_RESTART_COUNT", "2"), 0);
     assert_int_equal(read_place(&place, &env, NULL), 1);
-    assert_string_equal(place.run_id,
-                        "slurm-4.0.2"); /* a requeued job is another run */
+    assert_string_equal(place.run_id, "slurm-4.0.2"); /* a requeued job is a new run */
     assert_int_equal(place.requeues, 2);
     batch_place_deinit(&place);
     ct_env_deinit(&env);
 }
 
-/* The other tasks wait for this one: it must not take a lack of memory for another batch system's step. */
+/* The other tasks wait for this one, so a lack of memory must not make it look like a step of
+ * another batch system. */
 static void a_step_that_finds_no_memory_says_so(void **state)
 {
     struct batch_place place;
@@ -91,7 +91,8 @@ static void a_step_that_finds_no_memory_says_so(void **state)
     ct_env_deinit(&env);
 }
 
-/* `-m cyclic` or a host file deal the ranks otherwise: the workers of a node stay in a row. */
+/* `-m cyclic` or a host file orders tasks differently; the workers of a node still get consecutive
+ * ranks. */
 static void tasks_are_counted_node_by_node(void **state)
 {
     static const int first[] = {0, 2, 4, 6};
@@ -163,7 +164,7 @@ static void the_kill_wait_is_that_of_slurms_configuration(void **state)
     assert_int_equal(end_s, 1900000000);
     assert_int_equal(ct_env_set(&env, "CTRUN_END_TIME", "-1"), 0);
     assert_int_equal(batch_end(&end_s, &source, NULL), CTRUN_E_BAD_ENVIRONMENT);
-    ct_env_remove(&env, "SLURM_JOB_ID"); /* no job, no kill wait */
+    ct_env_remove(&env, "SLURM_JOB_ID"); /* no job, so no KillWait */
     assert_int_equal(slurm_grace(&source), 0);
     ct_env_deinit(&env);
 }

@@ -347,9 +347,9 @@ static void the_worker_command_is_torchruns(void **state)
         {"-m pkg.mod --a $local_rank", "python3 -u -m pkg.mod --a 1", false},
         {"-m pkg.mod", "/bin/sh -u -m pkg.mod", true},
         {"--no-python sh", "sh", true},
-        {"sh -c ${local_rank}", "sh -c 1", false}, /* ours: a program of PATH */
+        {"sh -c ${local_rank}", "sh -c 1", false}, /* our addition: a program of PATH */
         {"train$local_rank.py ${foo}", "python3 -u train1.py ${foo}", false},
-        {"/etc/passwd", "python3 -u /etc/passwd", false}, /* a file, but no program */
+        {"/etc/passwd", "python3 -u /etc/passwd", false}, /* not an executable */
         {"/bin/sh", "/bin/sh", false},
     };
 
@@ -453,8 +453,7 @@ static void what_the_user_set_is_kept(void **state)
     assert_int_equal(plan_environment(&env, &f.config, &start, 0, NULL), 0);
     assert_env(&env, "OMP_NUM_THREADS", "7");
     assert_env(&env, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "3");
-    assert_env(&env, "CTRUN_ETCD_PASSWORD",
-               NULL); /* but that is the launcher's alone */
+    assert_env(&env, "CTRUN_ETCD_PASSWORD", NULL); /* only for the launcher */
     assert_env(&env, "TORCHELASTIC_ERROR_FILE", "");
     ct_env_deinit(&env);
     done();
@@ -486,10 +485,10 @@ static void omp_threads_come_from_the_switch(void **state)
         const char *line;
         const char *expected;
     } rows[] = {
-        {"--omp-threads=5 sh", "5"}, /* said is said: for one worker as well */
+        {"--omp-threads=5 sh", "5"}, /* an explicit value counts for one worker, too */
         {"--omp-threads=5 --nproc-per-node=2 sh", "5"},
         {"--omp-threads=torchrun sh", NULL},
-        {"--nproc-per-node=4000 sh", "1"}, /* auto: never below one */
+        {"--nproc-per-node=4000 sh", "1"}, /* auto: at least one */
     };
     struct ct_env env = {0};
     char setting[] = "CTRUN_OMP_THREADS=6";
@@ -519,7 +518,7 @@ static void cores_are_divided_among_workers(void **state)
     assert_int_equal(placement_omp_threads(16, 5), 3);
     assert_int_equal(placement_omp_threads(2, 2), 1);
     assert_int_equal(placement_omp_threads(1, 8), 1);
-    assert_int_equal(placement_omp_threads(0, 2), 1); /* a kernel that does not tell */
+    assert_int_equal(placement_omp_threads(0, 2), 1); /* unknown number of cores */
 }
 
 static void virtual_ranks_map_through_the_parents_list(void **state)

@@ -52,7 +52,7 @@ static void shift(int from)
     assert_int_equal(rename(old, new), 0);
 }
 
-/* What is left to read, through all names. */
+/* Reads the rest, through all renamed files. */
 static const char *rest(int *fd)
 {
     static char text[64];

@@ -19,7 +19,7 @@ static void a_name_that_is_loopback_is_a_trap(void **state)
     assert_int_equal(ct_addr_parse("10.0.0.1", 0, &addr), 0);
     doctor_check_name(&doctor, "node1", &addr, 1, 5000);
     assert_int_equal(doctor.list[2].level, DOCTOR_OK);
-    assert_int_equal(doctor.list[3].level, DOCTOR_WARN); /* slow */
+    assert_int_equal(doctor.list[3].level, DOCTOR_WARN); /* 5 s is slow */
 }
 
 static void a_small_shm_warns_and_none_fails(void **state)
@@ -34,7 +34,7 @@ static void a_small_shm_warns_and_none_fails(void **state)
     assert_true(doctor_has_failed(&doctor));
 }
 
-/* Of the newest finding: bad ones come with their fix, good ones without. */
+/* Checks the newest finding. It has a fix unless it is OK. */
 static void assert_newest(const struct doctor *doctor, const char *what,
                           enum doctor_level level, const char *fix)
 {
@@ -85,8 +85,8 @@ static void limits_that_workers_would_hit_come_with_their_fix(void **state)
     (void)state;
     doctor_check_limits(&doctor, &limits);
     for (size_t i = 0; i < doctor.count; i++)
-        assert_int_equal(doctor.list[i].level,
-                         DOCTOR_OK); /* nothing registers memory here */
+        /* There is no device for which memory must be locked. */
+        assert_int_equal(doctor.list[i].level, DOCTOR_OK);
     doctor.count = 0;
     limits.nofile_soft = limits.nofile_hard = 1024;
     limits.has_rdma = true;
@@ -190,7 +190,8 @@ static void what_many_nodes_suffer_from_is_told_once_with_their_names(void **sta
     assert_string_equal(find_with(&all, "open files", "1024")->value, "b, a: 1024");
     assert_int_equal(find_with(&all, "/dev/shm", "b, a: none")->level, DOCTOR_FAIL);
     assert_string_equal(all.list[1].fix, "mount it");
-    doctor_findings_format(text, 40, &own); /* what does not fit is left out whole */
+    /* What does not fit is left out as a whole. */
+    doctor_findings_format(text, 40, &own);
     assert_string_equal(text, "1\topen files\t1024\tulimit -n\n");
 }
 
@@ -208,7 +209,7 @@ static void a_node_reads_what_it_wrote_and_nothing_else(void **state)
     assert_int_equal(node.clock_ms, 999);
     assert_int_equal(node.addr_count, 2);
     assert_string_equal(node.addrs[1], "172.17.0.1");
-    for (size_t i = 0; i < 7; i++) { /* up to its last tab it is no node */
+    for (size_t i = 0; i < 7; i++) { /* only the last field may be missing */
         char *tab = strrchr(text, '\t');
 
         *tab = '\0';

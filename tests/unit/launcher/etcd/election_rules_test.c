@@ -17,8 +17,8 @@ static void a_lease_that_ran_out_is_counted_with_a_clock_that_is_wrong(void **st
 {
     (void)state;
     assert_int_equal(election_served_ms(10000, 3000), 7150);
-    assert_int_equal(election_served_ms(2000, 3000),
-                     0); /* a machine that just started */
+    /* The machine has just started. */
+    assert_int_equal(election_served_ms(2000, 3000), 0);
 }
 
 static void the_last_change_counts_when_all_was_seen(void **state)
@@ -28,7 +28,7 @@ static void the_last_change_counts_when_all_was_seen(void **state)
     (void)state;
     election_see(&sight, 41, 5000);
     election_see(&sight, 42, 5500);
-    election_see(&sight, 42, 6500); /* the same, looked at once more */
+    election_see(&sight, 42, 6500); /* the same revision, read once more */
     sight.end_revision = 43;
     assert_int_equal(served_ms(&sight), 5500);
 }
@@ -48,9 +48,9 @@ static void what_came_after_the_last_change_may_be_unseen(void **state)
     (void)state;
     assert_int_equal(served_ms(&sight), BY_LEASE_MS);
     election_see(&sight, 42, 5500);
-    assert_int_equal(served_ms(&sight), BY_LEASE_MS); /* its end was not seen */
+    assert_int_equal(served_ms(&sight), BY_LEASE_MS); /* the key's end was not seen */
     sight.end_revision = 43;
-    election_see(&sight, 44, 6000); /* another host */
+    election_see(&sight, 44, 6000); /* another server */
     assert_int_equal(served_ms(&sight), BY_LEASE_MS);
 }
 

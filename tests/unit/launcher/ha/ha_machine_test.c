@@ -2,13 +2,13 @@
 #include "launcher/ha/ha_machine.h"
 #include "tests/lib/test.h"
 
-/* Three nodes, nothing done yet. */
+/* Three nodes; nothing is done yet. */
 static struct ha_facts three(void)
 {
     return (struct ha_facts){.wanted = 3, .idle = 3, .nodes = 3, .may_try = true};
 }
 
-/* Three members that run. */
+/* Three members run. */
 static struct ha_facts running(void)
 {
     return (struct ha_facts){
@@ -114,7 +114,7 @@ static void a_lost_member_is_replaced_learner_first(void **unused)
     (void)unused;
     facts.running = 2;
     facts.lost = 1;
-    expect(&state, &facts, HA_DO_NOTHING, HA_ACTIVE); /* nobody to take its place */
+    expect(&state, &facts, HA_DO_NOTHING, HA_ACTIVE); /* no node can replace it */
     facts.idle = 1;
     expect(&state, &facts, HA_DO_REMOVE, HA_REMOVING);
     facts.outcome = HA_DONE;
@@ -152,7 +152,7 @@ static void a_learner_that_is_lost_is_taken_out(void **unused)
     facts.learner = HA_LEARNER_STARTS;
     facts.is_late = true;
     expect(&state, &facts, HA_DO_REMOVE, HA_REMOVING);
-    state = HA_ACTIVE; /* the server that put it in is gone */
+    state = HA_ACTIVE; /* the server that added it is gone */
     facts.is_late = false;
     expect(&state, &facts, HA_DO_SEND, HA_LEARNING);
 }
@@ -170,7 +170,7 @@ static void what_may_be_lost_is_what_a_majority_can_spare(void **unused)
     assert_int_equal(ha_survives(HA_ACTIVE, &facts), 0);
     facts.voters = facts.running = 5;
     assert_int_equal(ha_survives(HA_ACTIVE, &facts), 2);
-    facts.following = 2; /* a node that would not find the next server */
+    facts.following = 2; /* one node would not find the next server */
     assert_int_equal(ha_survives(HA_ACTIVE, &facts), 0);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When the thread of --ha takes its next turn; what it does in one is left out. */
+/* When the thread of --ha takes its next turn. What it does in a turn is not tested here. */
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -12,13 +12,13 @@
 
 enum {
     LIMIT_MS = 60000,
-    SUSPENDED_S = 86400 /* so far is the clock since boot ahead of the monotonic one */
+    SUSPENDED_S = 86400 /* the clock since boot is ahead of the monotonic one by this */
 };
 
-static int changed; /* eventfd: one of these is not what it was */
+static int changed; /* eventfd: one of the next three has changed */
 static atomic_int turns, waits;
-static atomic_ullong found; /* the epoch of the plan that the last turn has found */
-static bool is_long;        /* a wait is a day longer than its deadline */
+static atomic_ullong found; /* the epoch of the plan that the last turn has taken */
+static bool is_long;        /* a wait lasts a day longer than its deadline */
 
 static void tell(void)
 {
@@ -79,7 +79,7 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *at)
     return rc;
 }
 
-/* With the mutex: who takes it after that finds the thread waiting. */
+/* Called with the mutex locked: whoever locks it next finds the thread waiting. */
 int __real_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
                                   const struct timespec *until);
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
@@ -140,7 +140,7 @@ static void turns_go_on_without_news_though_the_machine_was_suspended(void **sta
     end(ha);
 }
 
-/* The end, too: it does not wait a day. */
+/* The end of the thread, too, does not wait for a day. */
 static void news_end_a_wait(void **state)
 {
     const struct ct_ha_plan plan = {.epoch = 7};

@@ -26,11 +26,11 @@ static void visible_devices_choose_and_order(void **state)
         {"", ""},
         {"2,0", "0000:ca:00.0 0000:17:00.0 "},
         {" 1 , 2", "0000:65:00.0 0000:ca:00.0 "},
-        {"0,-1,2", "0000:17:00.0 "}, /* as CUDA: -1 ends the list */
+        {"0,-1,2", "0000:17:00.0 "}, /* as in CUDA, -1 ends the list */
         {"GPU-cccc3333-0000", "0000:ca:00.0 "},
         {"GPU-aab,GPU-c", "0000:65:00.0 0000:ca:00.0 "},
         {"MIG-GPU-cccc3333-0000/1/0,0", "0000:ca:00.0 0000:17:00.0 "},
-        {"GPU-aa", NULL}, /* fits several */
+        {"GPU-aa", NULL}, /* matches several GPUs */
         {"GPU-dddd", NULL},
         {"3", NULL},
         {"gpu0", NULL},
@@ -95,7 +95,7 @@ static void the_drivers_entries_are_read_in_bus_order(void **state)
     assert_string_equal(out.pci[0], "0000:17:00.0");
     assert_string_equal(out.uuid[0], "GPU-1");
     assert_string_equal(out.pci[1], "0000:ca:00.0");
-    assert_int_equal(unlink(path), 0); /* nvidia1: not handed to us */
+    assert_int_equal(unlink(path), 0); /* nvidia1: this process does not have it */
     gpus_read(&out, root, root);
     assert_int_equal(out.count, 1);
     assert_string_equal(out.uuid[0], "GPU-0");

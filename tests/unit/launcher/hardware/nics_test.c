@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which network devices are near a GPU, on made-up machines: sysfs trees in a directory of their
- * own, with the links and files that the kernel has. */
+/* Which network devices are near a GPU, on invented machines: sysfs trees in a temporary folder,
+ * with the links and files that the kernel makes. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,14 +37,14 @@ static void a_device_is_as_far_as_the_bridges_between(void **state)
          PCI_LINK_PIX, 2},
         {"pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:01.0/0000:19:00.0", 0,
          PCI_LINK_PIX, 4},
-        /* A switch behind the switch. */
+        /* A switch behind a switch. */
         {"pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:02.0/0000:1a:00.0/0000:1b:00.0/"
          "0000:1c:00.0",
          0, PCI_LINK_PXB, 6},
         {"pci0000:15/0000:15:02.0/0000:20:00.0", 0, PCI_LINK_PHB, 6},
         {"pci0000:30/0000:30:01.0/0000:31:00.0", 0, PCI_LINK_NODE, 8},
         {"pci0000:30/0000:30:01.0/0000:31:00.0", 1, PCI_LINK_SYS, 8},
-        /* A name that only begins alike is another. */
+        /* A name with the same beginning is another device. */
         {"pci0000:15/0000:15:01.00/0000:16:00.0", 0, PCI_LINK_PHB, 6},
     };
 
@@ -71,7 +71,7 @@ static void a_path_is_cut_out_of_a_link(void **state)
     static const struct {
         const char *link;
         const char *below;
-        const char *path; /* NULL: on no PCI bus */
+        const char *path; /* NULL: not on a PCI bus */
     } rows[] = {
         {"../../devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0",
          "infiniband", "pci0000:15/0000:15:01.0/0000:18:00.0"},
@@ -107,7 +107,7 @@ static void a_path_is_cut_out_of_a_link(void **state)
 
 /* ---- Machines ---------------------------------------------------------------------------- */
 
-/* ROOT/path, its folders made; static. */
+/* The path ROOT/path; makes its folders. Static. */
 __attribute__((format(printf, 1, 2))) static const char *place(const char *format, ...)
 {
     const char *path;
@@ -156,9 +156,9 @@ static void put_hca(const char *pci_path, const char *name, const char *layer,
     put(place("class/infiniband/%s/ports/1/link_layer", name), layer);
 }
 
-/* As an HGX box with eight GPUs has it: four root complexes a socket, each with a switch that a
- * GPU and its HCA are behind, and one more HCA for storage behind the first GPU's root; IPoIB
- * interfaces on the HCAs, Ethernet on board. The HCAs' names are in the order of another bus. */
+/* An HGX machine with eight GPUs: four root complexes a socket, each with a switch for one GPU and
+ * its HCA; another HCA, for storage, at the first GPU's root; IPoIB interfaces of the HCAs;
+ * Ethernet on board. The HCAs' names follow the order of another bus. */
 static void build_hgx(struct gpus *gpus)
 {
     static const int hca_of[] = {0, 3, 4, 5, 6, 9, 10, 11};
@@ -239,11 +239,11 @@ static void each_gpu_of_an_hgx_box_has_an_hca_of_its_own(void **state)
     assert_true(nic_hints_format(text, &hints));
     assert_memory_equal(
         text, "NCCL_IB_HCA: worker 0 mlx5_0 (PIX), worker 1 mlx5_3 (PIX), ", 59);
-    hints.list[0].count = 0; /* its GPU is on no bus that is known */
+    hints.list[0].count = 0; /* the bus of its GPU is not known */
     assert_true(nic_hints_format(text, &hints));
     assert_memory_equal(text, "NCCL_IB_HCA: worker 1 mlx5_3 (PIX), ", 36);
     nic_hints_deinit(&hints);
-    /* A task that is rank 6 of its node. */
+    /* A task with rank 6 on its node. */
     assert_int_equal(nic_hints_fill(&hints, root, &gpus, 6, 1), 0);
     check(&hints.list[0], PCI_LINK_PIX, "mlx5_10");
     nic_hints_deinit(&hints);
@@ -260,7 +260,7 @@ static void the_devices_of_a_machine_are_listed_once_by_kind_and_name(void **sta
     begin();
     build_hgx(&gpus);
     nics_read(nics, root);
-    assert_int_equal(nics->count, 10); /* ib0... are the HCAs; lo is on no bus */
+    assert_int_equal(nics->count, 10); /* ib0... belong to the HCAs; lo is on no bus */
     assert_string_equal(nics->list[1].name, "mlx5_1");
     assert_int_equal(nics->list[1].kind, NIC_ROCE);
     assert_string_equal(nics->list[8].name, "mlx5_11");
@@ -283,7 +283,7 @@ static void a_port_without_a_link_is_passed_over_unless_there_is_no_other(void *
     build_hgx(&gpus);
     put(place("class/infiniband/mlx5_0/ports/1/state"), "1: DOWN");
     assert_int_equal(nic_hints_fill(&hints, root, &gpus, 0, 1), 0);
-    check(&hints.list[0], PCI_LINK_NODE, "mlx5_3 mlx5_4 mlx5_5"); /* RoCE is no help */
+    check(&hints.list[0], PCI_LINK_NODE, "mlx5_3 mlx5_4 mlx5_5"); /* no RoCE */
     nic_hints_deinit(&hints);
     put(place("class/infiniband/mlx5_0/ports/2/state"), "4: ACTIVE");
     assert_int_equal(nic_hints_fill(&hints, root, &gpus, 0, 1), 0);
@@ -300,7 +300,7 @@ static void a_port_without_a_link_is_passed_over_unless_there_is_no_other(void *
     check(&hints.list[0], PCI_LINK_PHB, "irdma0");
     assert_false(hints.list[0].near[0].has_link);
     nic_hints_deinit(&hints);
-    /* As many of each kind: InfiniBand, on every node. */
+    /* As many of each kind: InfiniBand is chosen, on every node. */
     put(place("class/infiniband/irdma0/ports/1/state"), "4: ACTIVE");
     put_function("pci0000:30/0000:30:01.0", "0");
     put_hca("pci0000:30/0000:30:01.0", "mlx5_0", "InfiniBand", "4: ACTIVE");
@@ -318,7 +318,7 @@ static void devices_at_the_same_distance_are_all_named(void **state)
 
     (void)state;
     begin();
-    put_function(gpu_path, "-1"); /* the firmware does not tell */
+    put_function(gpu_path, "-1"); /* the firmware does not report the node */
     memcpy(gpus.pci[0], pci_path_address(gpu_path), 13);
     for (int i = 10; i >= 9; i--) {
         char path[64];
@@ -381,7 +381,7 @@ static void a_box_without_hcas_names_ethernet_and_sets_nothing(void **state)
     assert_int_equal(nic_hints_fill(&hints, root, &gpus, 0, 2), 0);
     assert_int_equal(hints.count, 2);
     check(&hints.list[0], PCI_LINK_PHB, "eth0");
-    assert_true(hints.list[0].near[0].has_link); /* virtio does not tell more */
+    assert_true(hints.list[0].near[0].has_link); /* virtio reports no more */
     check(&hints.list[1], PCI_LINK_PIX, "");     /* a worker without a GPU */
     assert_false(nic_hints_has_hca(&hints));
     assert_false(nic_hints_format(text, &hints));
@@ -393,7 +393,7 @@ static void a_box_without_hcas_names_ethernet_and_sets_nothing(void **state)
     assert_false(hints.list[0].near[0].has_link);
     nic_hints_deinit(&hints);
     end();
-    begin(); /* no PCI at all: a container that hides it */
+    begin(); /* no PCI: a container that hides it */
     assert_int_equal(nic_hints_fill(&hints, root, &gpus, 0, 1), 0);
     check(&hints.list[0], PCI_LINK_PIX, "");
     nic_hints_deinit(&hints);

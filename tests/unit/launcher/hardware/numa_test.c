@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Made-up machines: sysfs trees in a directory of their own. */
+/* Invented machines: sysfs trees in a temporary folder. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,18 +16,18 @@
 
 struct machine {
     const char *nodes[4]; /* CPU lists; NULL: no such node */
-    int packages[4];      /* of each node */
+    int packages[4];      /* of the nodes */
     int cpus;
-    int threads_apart; /* hardware threads of a core: cpu and cpu + this; 0: no SMT */
-    int complex_size;  /* cores behind one last cache */
-    int gpus[8];       /* node of each, -1 unknown; ended by END */
+    int threads_apart; /* distance of the hardware threads of a core; 0: no SMT */
+    int complex_size;  /* cores that share a last-level cache */
+    int gpus[8];       /* node of each GPU, -1: unknown; END ends the list */
 };
 
 enum {
     END = -9
 };
 
-/* Two sockets of two nodes, two threads a core; eight GPUs, unevenly spread. */
+/* Two sockets of two nodes, two threads a core; eight GPUs, not equally many at each node. */
 static const struct machine big = {
     .nodes = {"0-3,16-19", "4-7,20-23", "8-11,24-27", "12-15,28-31"},
     .packages = {0, 0, 1, 1},
@@ -36,7 +36,7 @@ static const struct machine big = {
     .complex_size = 2,
     .gpus = {0, 2, 0, 2, 0, 3, -1, END},
 };
-/* One socket, no SMT, one GPU whose firmware tells no node. */
+/* One socket, no SMT, one GPU whose firmware does not report its node. */
 static const struct machine small = {
     .nodes = {"0-3"}, .cpus = 4, .complex_size = 4, .gpus = {-1, END}};
 
@@ -91,7 +91,7 @@ static void remove_root(void)
     assert_int_equal(test_remove_tree(root), 0);
 }
 
-/* Writes the tree; gpus[] gets the addresses. Returns their number. */
+/* Writes the tree, and the GPUs' addresses into gpus[]. Returns how many GPUs there are. */
 static int build(const struct machine *machine, char (*gpus)[16])
 {
     char text[64];
@@ -123,7 +123,7 @@ struct row {
     const char *allowed;
     enum numa_mode mode;
     int local_rank;
-    const char *cpus; /* NULL: refused, and why */
+    const char *cpus; /* NULL: refused; the next member says why */
     const char *why;
 };
 
@@ -166,7 +166,7 @@ static void node_is_the_gpus_node_within_what_is_allowed(void **state)
         {"0-31", NUMA_NODE, 0, "0-3,16-19", NULL},
         {"0-31", NUMA_NODE, 1, "8-11,24-27", NULL},
         {"0-31", NUMA_NODE, 5, "12-15,28-31", NULL},
-        {"0-31", NUMA_NODE, 6, "0-3,16-19", NULL}, /* the firmware does not tell: 0 */
+        {"0-31", NUMA_NODE, 6, "0-3,16-19", NULL}, /* no node reported: 0 */
         {"1-9", NUMA_NODE, 0, "1-3", NULL},
         {"0-7", NUMA_NODE, 1, NULL, "bound to 0-7"},
         {"0-31", NUMA_NODE, 7, NULL, "worker 7 has no accelerator"},
@@ -191,14 +191,14 @@ static void socket_takes_all_nodes_of_the_socket(void **state)
 static void exclusive_splits_cores_and_keeps_their_threads_together(void **state)
 {
     static const struct row rows[] = {
-        /* Four cores of node 0 for four GPUs (0, 2, 4, 6). */
+        /* Four cores of node 0 for its four GPUs (0, 2, 4, 6). */
         {"0-31", NUMA_EXCLUSIVE, 0, "0,16", NULL},
         {"0-31", NUMA_EXCLUSIVE, 2, "1,17", NULL},
         {"0-31", NUMA_EXCLUSIVE, 6, "3,19", NULL},
-        /* Three of node 2 for two: the first gets one more. */
+        /* Three cores of node 2 for two GPUs: the first gets one more. */
         {"8-10,24-26", NUMA_EXCLUSIVE, 1, "8-9,24-25", NULL},
         {"8-10,24-26", NUMA_EXCLUSIVE, 3, "10,26", NULL},
-        /* A mask that cuts through cores. */
+        /* A mask that has only some threads of a core. */
         {"8-11", NUMA_EXCLUSIVE, 3, "10-11", NULL},
         {"0-31", NUMA_EXCLUSIVE, 5, "12-15,28-31", NULL},
         {"0-2", NUMA_EXCLUSIVE, 0, NULL, "3 usable cores for 4 GPUs"},
@@ -303,7 +303,8 @@ static void every_worker_is_given_its_own_cpus(void **state)
         assert_string_equal(placement.gpus[i], gpus[i]);
     }
     placement_deinit(&placement);
-    assert_true(placement_bind_all(&placement, &here, 8, &err) < 0); /* seven GPUs */
+    /* For seven GPUs. */
+    assert_true(placement_bind_all(&placement, &here, 8, &err) < 0);
     placement_deinit(&placement);
     remove_root();
 }

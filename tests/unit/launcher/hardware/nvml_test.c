@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Over a library of ours, which the dynamic linker finds under the driver's name. Where there are
- * GPUs, the driver's own entries are read instead. */
+/* With a library of ours, which the dynamic linker finds under the driver's name. On a machine with
+ * GPUs the driver's own entries are read instead. */
 #include "launcher/hardware/nvml.h"
 
 #include <errno.h>
@@ -53,7 +53,7 @@ static void a_driver_that_refuses_is_told_in_its_words(void **state)
     assert_int_equal(unsetenv("FAKE_NVML_REFUSES"), 0);
 }
 
-/* `used` MiB on each of two GPUs; who holds all of the second one, 0: nobody. */
+/* `used` MiB on each of two GPUs, and the pid that has all of the second one's; 0: none. */
 static struct gpu_memory memory_of(unsigned first, unsigned second, unsigned pid)
 {
     struct gpu_memory memory = {.count = 2};
@@ -71,14 +71,14 @@ static void memory_that_is_held_is_more_than_before_and_has_a_holder(void **stat
     const struct gpu_memory before = memory_of(1000, 3000, 7);
     const struct {
         struct gpu_memory now;
-        int gpu; /* -1: none is held */
+        int gpu; /* -1: no GPU is in use */
         unsigned pid;
     } rows[] = {
         {memory_of(1000, 3000, 7), -1, 0},
         {memory_of(500, 3000 + GPU_MEMORY_SLACK_MIB, 8), -1, 0}, /* the driver's own */
         {memory_of(1000, 3001 + GPU_MEMORY_SLACK_MIB, 8), 1, 8},
-        {memory_of(1000, 9000, 7), 1, 0}, /* who was there before is not blamed */
-        {memory_of(9000, 4000, 8), 0, 0}, /* the most counts */
+        {memory_of(1000, 9000, 7), 1, 0}, /* it was there before: not reported */
+        {memory_of(9000, 4000, 8), 0, 0}, /* the GPU with the most used memory counts */
     };
     struct gpu_memory_held held;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who serves, who answers at a port, and that log directories never meet. */
+/* Which node has the rendezvous server, who answers at a port, and that no two attempts share a log
+ * directory. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -95,9 +96,9 @@ static void begin(struct peer *peer)
     assert_int_equal(pthread_create(&peer->thread, NULL, answer_once, peer), 0);
 }
 
-static struct peer *late; /* has bound its port; listens when it has been asked once */
+static struct peer *late; /* is bound; listens after the first attempt to connect */
 
-/* In place of the C library's. */
+/* Replaces connect() of the C library. */
 int connect(int fd, const struct sockaddr *addr, socklen_t length)
 {
     const int rc = (int)syscall(SYS_connect, fd, addr, length);
@@ -164,15 +165,15 @@ static void a_repeated_restart_count_gets_a_directory_of_its_own(void **state)
     assert_int_equal(logdir_enter(&dir, 1, 0, 1, NULL), 0);
     (void)snprintf(first, sizeof first, "%s", dir.attempt);
     assert_non_null(strstr(first, "/attempt_0"));
-    assert_int_equal(logdir_enter(&dir, 2, 0, 0, NULL),
-                     0); /* only the membership changed */
+    /* Only the membership changed. */
+    assert_int_equal(logdir_enter(&dir, 2, 0, 0, NULL), 0);
     assert_non_null(strstr(dir.attempt, "/attempt_0.2"));
     assert_int_equal(stat(first, &info), 0);
     assert_int_equal(logdir_enter(&dir, 3, 1, 0, NULL), 0);
     path = logdir_path(&dir, 0, "stdout.log");
     assert_non_null(strstr(path, "/attempt_1/0/stdout.log"));
     free(path);
-    logdir_close(&dir); /* all of it stayed empty */
+    logdir_close(&dir); /* nothing was written, so all is removed */
     assert_int_equal(rmdir(base), 0);
 }
 
@@ -196,7 +197,7 @@ static void what_was_written_stays(void **state)
     assert_int_equal(unlink(path), 0);
     free(path);
     dir.is_open = true;
-    logdir_close(&dir); /* empty now: gone */
+    logdir_close(&dir); /* it is empty now, so it is removed */
     assert_int_equal(rmdir(base), 0);
 }
 
@@ -264,7 +265,7 @@ static void tidying_keeps_what_an_earlier_attempt_wrote(void **state)
     put_file(&dir, 0);
     earlier = dir;
     assert_int_equal(logdir_enter(&dir, 2, 1, 0, NULL), 0);
-    assert_false(logdir_tidy(&dir)); /* of this attempt */
+    assert_false(logdir_tidy(&dir)); /* files of this attempt stay */
     logdir_close(&dir);
     remove_file(&earlier, 0);
     logdir_close(&earlier);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What libraries are told of the interface. */
+/* The variables that name the interface for libraries. */
 #include <string.h>
 
 #include "launcher/net/route.h"

@@ -176,7 +176,7 @@ static void a_schedule_is_in_order_and_within_its_bounds(void **state)
             assert_int_equal(steps[i].at_ms, ++stops * 10000);
     }
     assert_int_equal(stops, 60);
-    assert_int_equal(ranks, 0xff); /* any is any */
+    assert_int_equal(ranks, 0xff); /* "any" chose each of the eight ranks */
     free(steps);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file of options: its grammar, and which of its values win. */
+/* A file of options: its grammar, and which values take precedence. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static void each_line_reads_to_this_name_and_value(void **state)
 {
     static const struct {
         const char *text;
-        const char *name; /* NULL: nothing in it */
+        const char *name; /* NULL: the file is empty */
         const char *value;
         int line;
     } rows[] = {
@@ -88,7 +88,7 @@ static void a_nul_byte_is_no_text(void **state)
     assert_int_equal(config_file_next(&file, &entry, NULL), CTRUN_E_USAGE);
 }
 
-/* Options of a command line and an environment of one name, and the file on top. */
+/* Applies the file to options from a command line and an environment with one name. */
 static int apply(struct options *out, char *typed, char *name, const char *file,
                  char *copy, size_t size, struct ctrun_error *err)
 {
@@ -153,7 +153,7 @@ static void each_wrong_line_is_refused_with_its_place_and_these_words(void **sta
         {"print_config = true", "--print-config is for"},
         {"json = true", "--json is for"},
         {"print-completion = bash", "--print-completion is for"},
-        /* Wrong is wrong, whoever wins. */
+        /* An error counts even if another value takes precedence. */
         {"nnodes = 1\nmax-restarts = y", "f:2: argument"},
     };
 
@@ -183,7 +183,7 @@ static void a_sentence_about_an_option_of_the_file_gets_its_place(void **state)
         {"nnodes=0 is not in format", true},
         {"argument --nnodes: bad", true},
         {"Unsupported nproc_per_node value: x", true},
-        {"--role: too long", false}, /* typed */
+        {"--role: too long", false}, /* from the command line */
         {"--role: too long; see --nnodes", false},
         {"--nnodes-x: no", false},
         {"all nodes play a role", false},

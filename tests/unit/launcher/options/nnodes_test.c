@@ -65,7 +65,7 @@ static void nproc_words_ask_the_machine(void **state)
     static const struct {
         const char *text;
         int gpus;
-        int result; /* < 0: a refusal */
+        int result; /* < 0: refused */
     } rows[] = {
         {"2", 0, 2},
         {" 007 ", 0, 7},
@@ -102,7 +102,7 @@ static void a_list_gives_each_node_its_workers(void **state)
 {
     static const struct {
         const char *text;
-        int count; /* < 0: a refusal */
+        int count; /* < 0: refused */
         int workers[6];
     } rows[] = {
         {"8,2", 2, {8, 2}},

@@ -15,7 +15,7 @@ enum {
 
 static char *no_env[] = {NULL};
 
-/* Words as one text with blanks between them, behind the program's name. */
+/* Parses words that are separated by blanks; the program's name comes first. */
 static int parse_as(struct options *out, char *name, char *line, char **argv,
                     char *const *env, struct ctrun_error *err)
 {
@@ -44,7 +44,7 @@ static void each_row_parses_to_the_expected_value(void **state)
     static const struct {
         const char *line;
         enum option_id id;
-        const char *value; /* NULL: a flag that must be on */
+        const char *value; /* NULL: the option is a flag, and must be on */
         const char *program;
         int count;
     } rows[] = {
@@ -72,8 +72,8 @@ static void each_row_parses_to_the_expected_value(void **state)
         {"--rdzv-conf= x.py", OPTION_RDZV_CONF, "", "x.py", 1},
         {"-5 x", OPTION_NNODES, "1:1", "-5", 2},
         {"--run-path x.py", OPTION_RUN_PATH, NULL, "x.py", 1},
-        {"--duplicate_stdout-filters=a x.py", OPTION_COUNT, NULL, NULL,
-         0}, /* mixed: unknown */
+        /* mixed: unknown */
+        {"--duplicate_stdout-filters=a x.py", OPTION_COUNT, NULL, NULL, 0},
     };
 
     (void)state;
@@ -206,7 +206,7 @@ static void environment_beats_default_and_command_line_beats_environment(void **
 {
     char nodes[] = "PET_NNODES=4";
     char flag[] = "PET_NO_PYTHON=1";
-    char method[] = "PET_START_METHOD=whatever"; /* torchrun's are not checked */
+    char method[] = "PET_START_METHOD=whatever"; /* torchrun does not check these */
     char *env[] = {nodes, flag, method, NULL};
     char line[] = "x.py";
     char line2[] = "--nnodes=2 x.py";
@@ -242,7 +242,7 @@ static void bad_environment_values_have_torchruns_exit_codes(void **state)
     assert_int_equal(parse(&options, line, argv, number_env, NULL), CTRUN_E_USAGE);
 }
 
-/* CTRUN_REDACT=1 would show secrets, CTRUN_AUTH=tokn let everybody in. */
+/* With CTRUN_REDACT=1 secrets would be printed, with CTRUN_AUTH=tokn anybody could join. */
 static void choices_of_our_own_are_checked_in_the_environment_too(void **state)
 {
     char redact[] = "CTRUN_REDACT=1";
@@ -363,8 +363,8 @@ static void names_that_nobody_reads_have_a_nearest_one(void **state)
         if (option_table[id].env)
             assert_true(env_names_is_known(option_table[id].env));
     assert_true(env_names_is_known("CTRUN_TOKEN"));
-    assert_true(env_names_is_known("CTRUN_LIBRARY")); /* of import ctrun */
-    assert_true(env_names_is_known("CTRUN_ROOT"));    /* a module's */
+    assert_true(env_names_is_known("CTRUN_LIBRARY")); /* read by import ctrun */
+    assert_true(env_names_is_known("CTRUN_ROOT"));    /* set by a module file */
 }
 
 int main(void)

@@ -6,7 +6,7 @@
 #include "rendezvous/round/failures.h"
 #include "tests/lib/test.h"
 
-/* As a server decides it. */
+/* A verdict as a server makes it. */
 static struct ct_verdict verdict_of(int outcome, int cause, int code)
 {
     struct ct_verdict v = {.outcome = (uint8_t)outcome, .failure_count = 1};
@@ -23,7 +23,7 @@ static void each_verdict_has_a_status_by_style(void **state)
 {
     static const struct {
         int outcome, cause, code, own, torchrun, class;
-        bool is_workers; /* with the style own */
+        bool is_workers; /* with the style `own` the code is a worker's */
     } rows[] = {
         {CT_OUTCOME_SUCCEEDED, CT_CAUSE_NONE, 0, 0, 0, 0, false},
         {CT_OUTCOME_FAILED, CT_CAUSE_EXIT, 3, 3, 1, 70, true},

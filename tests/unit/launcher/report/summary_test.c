@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The words at the end of a run: our block and torchrun's, and what error files say. */
+/* The text at the end of a run: our block and torchrun's, and what error files say. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -192,8 +192,8 @@ static void facts_of_the_node_and_other_ranks_follow_the_cause(void **state)
         "  after it   : ranks 0-3, 7 stopped by ctrun\n");
     assert_int_equal(block.level, MESSAGES_ERROR);
     summary_torchrun_format(&block, &summary);
-    assert_int_equal(block.level, MESSAGES_TABLE); /* no time stamp in front of it */
-    assert_null(strstr(block.text, "(local_rank: 4)")); /* it did well */
+    assert_int_equal(block.level, MESSAGES_TABLE);      /* no time stamp in front */
+    assert_null(strstr(block.text, "(local_rank: 4)")); /* this worker succeeded */
 }
 
 static void an_unreachable_node_is_advised_by_what_works(void **state)
@@ -349,7 +349,7 @@ static void no_worker_no_torchrun_block(void **state)
                            "ctrun: error[E_JOIN_TIMEOUT]: 1 of 2 nodes joined in 5 s "
                            "(RendezvousTimeoutError)\n  missing    : node2\n"));
     assert_non_null(strstr(block.text, "join_timeout=1200; fewer: --nnodes MIN:MAX\n"));
-    summary.is_static = true; /* which has another key, and waits for all */
+    summary.is_static = true; /* this has another key, and waits for all nodes */
     summary_format(&block, &summary);
     assert_non_null(strstr(block.text, "longer: --rdzv-conf timeout=1200\n"));
 }
@@ -465,7 +465,7 @@ static void broken_error_files_are_told_apart_from_absent_ones(void **state)
     assert_int_equal(json_error_file_read(path, &file), -EFBIG);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(json_error_file_read(path, &file), 0);
-    assert_int_equal(mkfifo(path, 0600), 0); /* must not block */
+    assert_int_equal(mkfifo(path, 0600), 0); /* reading it must not block */
     assert_int_equal(json_error_file_read(path, &file), -EBADMSG);
     assert_int_equal(unlink(path), 0);
 }

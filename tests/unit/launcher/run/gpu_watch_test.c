@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Over a driver's library of ours (tests/lib/fake_nvml.c), which the dynamic linker finds under the driver's name. */
+/* With a driver's library of ours (tests/lib/fake_nvml.c), which the dynamic linker finds under the
+ * driver's name. */
 #include <dlfcn.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -18,7 +19,7 @@ enum {
 
 static char hot[] = "/tmp/ctrun-hot-XXXXXX";
 
-/* What a look that is under way reads in parts would be nothing. */
+/* Renames a complete file, so that a concurrent read never gets a part of it. */
 static void set_xid(int xid)
 {
     char path[sizeof hot + 4];
@@ -39,7 +40,7 @@ static bool has_driver(void)
     return gpus.count > 0;
 }
 
-/* Until a look tells of the first one. */
+/* Looks until the first GPU is reported. */
 static void look(struct gpu_watch *watch, struct rank_gpu *out, int count)
 {
     const uint64_t until_ms = ct_deadline_ms(MANY_MS);
@@ -86,9 +87,9 @@ static void clocks_their_reasons_and_errors_are_told_of_each_gpu(void **state)
     assert_true(gpus[1].mhz == 1200 && gpus[1].max_mhz == 1980);
     assert_int_equal(gpus[1].slow, 0x40);
     assert_int_equal(gpus[1].xid, 63);
-    assert_true(gpus[2].mhz == 0); /* a worker without a GPU of its own */
+    assert_true(gpus[2].mhz == 0); /* this worker has no GPU of its own */
     look(watch, gpus, 2);
-    assert_int_equal(gpus[1].xid, 63); /* it stays */
+    assert_int_equal(gpus[1].xid, 63); /* an error stays */
     gpu_watch_destroy(watch);
 
     watch = gpu_watch_create("1,0", 1); /* another task has the first one */
@@ -96,7 +97,7 @@ static void clocks_their_reasons_and_errors_are_told_of_each_gpu(void **state)
     assert_true(gpus[0].mhz == 1980 && gpus[1].mhz == 0);
     gpu_watch_destroy(watch);
 
-    watch = gpu_watch_create("1", 1); /* each task has one */
+    watch = gpu_watch_create("1", 1); /* each task sees only its own */
     look(watch, gpus, 1);
     assert_true(gpus[0].mhz == 1200);
     gpu_watch_destroy(watch);
@@ -124,13 +125,13 @@ static void an_error_is_still_told_when_the_driver_tells_of_no_more(void **state
     (void)state;
     if (has_driver())
         skip();
-    set_xid(79); /* the GPU has fallen off the bus */
+    set_xid(79); /* "GPU has fallen off the bus" */
     look(watch, gpus, 2);
     assert_true(gpus[0].xid == 0 && gpus[1].xid == 79);
     gpu_watch_destroy(watch);
 }
 
-/* Its thread stays behind, with what it uses. */
+/* Its thread and the memory that it uses are not freed. */
 static void a_driver_that_hangs_is_not_waited_for(void **state)
 {
     struct gpu_watch *watch = gpu_watch_create(NULL, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PMI-2's bytes, and what the serving task tells through them. */
+/* The bytes of PMI-2, and what the serving task tells the others through it. */
 #include "tests/lib/test.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ static void the_first_line_is_answered_by_pmi_2_alone(void **state)
     (void)state;
     assert_int_equal(
         pmi2_check_init("cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"), 0);
-    assert_int_equal(/* hydra's order */
+    assert_int_equal(/* the order of hydra */
                      pmi2_check_init(
                          "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0"),
                      0);
@@ -198,7 +198,7 @@ static void what_is_no_card_is_refused(void **state)
         "-|ctrun 1|node1|1|",
         "-|ctrun 1|node1|1|node1|",
         "|ctrun 1|node1|1|10.0.0.1|",
-        "a5a5|ctrun 1|node1|1|10.0.0.1|", /* a token so short could be guessed */
+        "a5a5|ctrun 1|node1|1|10.0.0.1|", /* a token this short could be guessed */
         "a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a|ctrun 1|node1|1|10.0.0.1|",
         "g5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5|ctrun 1|node1|1|10.0.0.1|",
         "-\n|ctrun 1|node1|1|10.0.0.1|",

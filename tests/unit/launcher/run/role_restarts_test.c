@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a worker that has failed is started again alone. */
+/* Whether a failed worker is started again alone. */
 #include "launcher/run/role_restarts.h"
 #include "tests/lib/test.h"
 
@@ -15,7 +15,7 @@ static enum role_restarts_answer ask(struct role_restarts *restarts, uint32_t li
     const struct role_restarts_request request = {
         .failure = &failure,
         .limit = limit,
-        .role = local_rank == 0 ? 0 : 1, /* workers 1 and 2 have the second one */
+        .role = local_rank == 0 ? 0 : 1, /* workers 1 and 2 have the second role */
         .local_rank = local_rank,
         .workers = WORKERS,
     };
@@ -54,8 +54,8 @@ static void a_worker_that_fails_twice_alike_is_a_loop_where_many_are_left(void *
 
     (void)state;
     assert_int_equal(ask(&restarts, 4, 1, 7), ROLE_RESTARTS_GO);
-    assert_int_equal(ask(&restarts, 4, 2, 7), ROLE_RESTARTS_GO); /* another one */
-    assert_int_equal(ask(&restarts, 4, 1, 8), ROLE_RESTARTS_GO); /* another end */
+    assert_int_equal(ask(&restarts, 4, 2, 7), ROLE_RESTARTS_GO); /* another worker */
+    assert_int_equal(ask(&restarts, 4, 1, 8), ROLE_RESTARTS_GO); /* another end of it */
     assert_int_equal(ask(&restarts, 4, 1, 8), ROLE_RESTARTS_CRASH_LOOP);
     role_restarts_begin_round(&restarts);
     assert_int_equal(ask(&restarts, 4, 2, 7), ROLE_RESTARTS_GO);

@@ -9,7 +9,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
 
-/* A string that may be written to, as those of a program's own. */
+/* A writable string, as in a program's argv. */
 #define T(text) ((char[]){text})
 
 static char *names[] = {T("a"), T("joe@b"), T("c"), T("d"), NULL};
@@ -146,14 +146,15 @@ static void equal_words_of_many_hosts_are_shown_once(void **state)
     assert_true(says(dedup, 1, "ctrun: restart 1/3\n"));
     assert_false(says(dedup, 0, "ctrun: restart 1/3\n"));
     assert_false(says(dedup, 2, "ctrun: restart 1/3\n"));
-    assert_true(says(dedup, 2, "ctrun: restart 1/3\n")); /* it says so again */
+    /* The same host sends it again: printed. */
+    assert_true(says(dedup, 2, "ctrun: restart 1/3\n"));
     assert_false(says(dedup, 1, "ctrun: restart 1/3\n"));
     assert_true(says(dedup, 1, "ctrun: error[E_EXIT]: rank 1\n  log: /tmp/a\n"));
     assert_false(says(dedup, 0, "ctrun: error[E_EXIT]: rank 1\n  log: /tmp/b\n"));
     for (int i = 0; i < 200; i++) {
         char text[] = {(char)('0' + i % 64), (char)('0' + i / 64), '\0'};
 
-        assert_true(says(dedup, 0, text)); /* the oldest are forgotten */
+        assert_true(says(dedup, 0, text)); /* the oldest texts are forgotten */
     }
     ssh_message_dedup_destroy(dedup);
 }

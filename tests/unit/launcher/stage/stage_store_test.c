@@ -25,7 +25,7 @@ enum {
 struct room {
     char dir[64];
     struct stage_manifest manifest;
-    uint8_t *content; /* of data/f */
+    uint8_t *content; /* content of data/f */
     size_t size;
 };
 
@@ -64,7 +64,8 @@ static int open_room(void **state)
     assert_int_equal(mkdir(path_in(room, "data"), 0755), 0);
     write_file(path_in(room, "data/f"), room->content, room->size);
     assert_int_equal(symlink("/nowhere", path_in(room, "data/l")), 0);
-    /* Copies that are there are none of it: this machine's disk may be below the source. */
+    /* Folders of copies do not belong to the source, even below it: this machine's disk may be
+     * there. */
     stage_text_folder(copies, getuid());
     (void)ct_format(list, sizeof list, "%s/data/%s", room->dir, copies);
     assert_int_equal(mkdir(list, 0700), 0);
@@ -134,7 +135,7 @@ static void a_file_is_there_when_its_last_chunk_is_and_not_before(void **state)
     assert_int_equal(stage_store_needs(store)->count, 2);
     assert_int_equal(put(store, room, 0), 0);
     assert_int_not_equal(access(file_of(store), F_OK), 0);
-    stage_store_close(store, false); /* as an end in the middle */
+    stage_store_close(store, false); /* as if the transfer had ended here */
     store = open_store(room);
     assert_int_equal(stage_store_needs(store)->count, 1);
     assert_int_equal(put(store, room, 1), 0);
@@ -175,9 +176,10 @@ static void times_before_1970_rights_and_closed_folders_are_kept(void **state)
     assert_int_equal(info.st_mtim.tv_nsec, 500000000);
     assert_int_equal(info.st_mode & 07777, 0644);
     info = look_at(dirname(file_of(store)));
-    assert_int_equal(info.st_mode & 07777, 0700); /* else the next run could not */
+    /* Else the next run could not write there. */
+    assert_int_equal(info.st_mode & 07777, 0700);
     stage_store_close(store, false);
-    file->mode = 0755; /* chmod leaves the time as it was */
+    file->mode = 0755; /* chmod does not change the time */
     store = open_store(room);
     assert_int_equal(stage_store_needs(store)->count, 0);
     info = look_at(file_of(store));
@@ -185,7 +187,7 @@ static void times_before_1970_rights_and_closed_folders_are_kept(void **state)
     stage_store_close(store, true);
 }
 
-/* Root may write to everything. */
+/* Root may write everywhere. */
 static bool become_nobody(const struct room *room)
 {
     if (getuid() != 0)
@@ -221,7 +223,7 @@ static void what_workers_left_in_a_copy_goes_but_for_bytecode(void **state)
         assert_int_equal(setresuid(0, 0, 0), 0);
 }
 
-/* A disk that was full at the rename, a SIGKILL in front of it. */
+/* As after a disk that was full at the rename, or a SIGKILL before it. */
 static void a_part_that_has_the_rights_of_its_file_already_is_taken_anew(void **state)
 {
     struct room *room = *state;
@@ -278,7 +280,8 @@ static void a_piece_out_of_its_turn_or_too_long_is_refused(void **state)
                      CTRUN_E_STAGE);
     assert_int_equal(stage_store_put(store, 0, 500, room->content, 1, &err),
                      CTRUN_E_STAGE);
-    assert_int_equal(stage_store_put(store, 2, 0, "x", 1, &err), 0); /* there is none */
+    /* There is no such chunk. */
+    assert_int_equal(stage_store_put(store, 2, 0, "x", 1, &err), 0);
     assert_int_equal(stage_store_put(store, UINT32_MAX, UINT32_MAX, "x", 1, &err), 0);
     stage_store_close(store, true);
 }
@@ -298,7 +301,7 @@ static void who_writes_has_a_slot_alone(void **state)
     second = open_store(room); /* the same copy, shared */
     assert_string_equal(stage_store_path(first), stage_store_path(second));
     assert_int_equal(stage_store_needs(second)->count, 0);
-    stage_store_close(first, true); /* not while it is used */
+    stage_store_close(first, true); /* not removed while another one uses it */
     assert_int_equal(access(file_of(second), F_OK), 0);
     stage_store_close(second, true);
     assert_int_equal(rmdir(path_in(room, "data/..")), -1);
@@ -328,8 +331,9 @@ static void a_file_that_changed_meanwhile_is_named(void **state)
     const int fd = stage_scan_open_file(&room->manifest, file, &err);
 
     assert_true(fd >= 0);
+    /* As long as before, perhaps with other bytes. */
     assert_int_equal(futimens(fd, (struct timespec[2]){{.tv_sec = 1}, {.tv_sec = 1}}),
-                     0); /* as long as it was, and other bytes perhaps */
+                     0);
     close(fd);
     assert_int_equal(stage_scan_open_file(&room->manifest, file, &err), CTRUN_E_STAGE);
     write_file(path_in(room, "data/f"), "short", 5);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of --stage is pure: manifests, sets of chunks, names. */
+/* The pure parts of --stage: manifests, sets of chunks, names. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum {
     MB = 1 << 20
 };
 
-/* A path that may be written to, as entries have them. */
+/* A writable path, as entries have it. */
 #define T(text) ((char[]){text})
 
 static int add(struct stage_manifest *manifest, enum stage_kind kind, char *path,
@@ -32,7 +32,7 @@ static int add(struct stage_manifest *manifest, enum stage_kind kind, char *path
     return stage_manifest_add(manifest, &entry);
 }
 
-/* Folder, file of three chunks, empty file, link, file of one. */
+/* A folder, a file of three chunks, an empty file, a link, a file of one chunk. */
 static void fill(struct stage_manifest *manifest)
 {
     *manifest = (struct stage_manifest){.word = 3, .is_removed = true};
@@ -114,7 +114,7 @@ static void a_manifest_survives_every_failed_allocation(void **state)
     ct_buf_deinit(&buf);
 }
 
-/* As a host would get it from one that lies: what it may do with a file is as important as where. */
+/* As from a malicious sender: the rights of a file matter as much as its place. */
 static void a_program_outside_and_the_right_to_be_another_user_are_refused(void **state)
 {
     struct stage_entry entry = {.kind = STAGE_FILE, .mode = 04755, .path = T("x")};
@@ -197,7 +197,8 @@ static void nothing_lies_below_a_link_or_a_file_or_comes_twice(void **state)
     assert_int_equal(add(&manifest, STAGE_LINK, T("d/l"), 0), 0);
     assert_int_equal(add(&manifest, STAGE_FILE, T("d/l/x"), 0), -EINVAL);
     assert_int_equal(add(&manifest, STAGE_FILE, T("d/l"), 0), -EINVAL);
-    assert_int_equal(add(&manifest, STAGE_FILE, T("d/a"), 0), -EINVAL); /* order */
+    /* Wrong order. */
+    assert_int_equal(add(&manifest, STAGE_FILE, T("d/a"), 0), -EINVAL);
     assert_int_equal(add(&manifest, STAGE_FILE, T("d/m"), 0), 0);
     assert_int_equal(add(&manifest, STAGE_FILE, T("d/m/x"), 0), -EINVAL);
     assert_int_equal(add(&manifest, STAGE_FILE, T("d/n/x"), 0), -EINVAL);
@@ -229,7 +230,7 @@ static void a_set_arrives_in_as_many_messages_as_it_takes(void **state)
 {
     struct stage_set set;
     struct stage_set back;
-    uint8_t data[16]; /* two runs */
+    uint8_t data[16]; /* room for two runs */
     uint32_t from = 0;
     int messages = 0;
 
@@ -237,7 +238,7 @@ static void a_set_arrives_in_as_many_messages_as_it_takes(void **state)
     assert_int_equal(stage_set_init(&set, 1000), 0);
     assert_int_equal(stage_set_init(&back, 1000), 0);
     assert_int_equal(stage_set_next(&set, 0), 1000);
-    stage_set_add(&set, 64); /* the first of a word that is looked at as a whole */
+    stage_set_add(&set, 64); /* the first of a word that is scanned as a whole */
     assert_int_equal(stage_set_next(&set, 0), 64);
     stage_set_remove(&set, 64);
     for (uint32_t i = 0; i < 1000; i += i < 500 ? 1 : 7)
@@ -264,11 +265,11 @@ static void a_set_arrives_in_as_many_messages_as_it_takes(void **state)
 static void a_run_outside_of_the_set_is_refused(void **state)
 {
     static const uint8_t bad[][16] = {
-        {9, 0, 0, 0, 2, 0, 0, 0},                         /* over its end */
-        {11, 0, 0, 0, 1, 0, 0, 0},                        /* behind it */
-        {9, 0, 0, 0, 0xff, 0xff, 0xff, 0xff},             /* wraps */
-        {1, 0, 0, 0, 0, 0, 0, 0},                         /* nothing */
-        {5, 0, 0, 0, 2, 0, 0, 0, 6, 0, 0, 0, 1, 0, 0, 0}, /* twice */
+        {9, 0, 0, 0, 2, 0, 0, 0},                         /* ends beyond the set */
+        {11, 0, 0, 0, 1, 0, 0, 0},                        /* begins beyond the set */
+        {9, 0, 0, 0, 0xff, 0xff, 0xff, 0xff},             /* overflows */
+        {1, 0, 0, 0, 0, 0, 0, 0},                         /* an empty run */
+        {5, 0, 0, 0, 2, 0, 0, 0, 6, 0, 0, 0, 1, 0, 0, 0}, /* overlaps the run before */
     };
     struct stage_set set;
 
@@ -396,7 +397,7 @@ static void sizes_are_for_people(void **state)
     }
 }
 
-/* RFC 7693 has no vector of this length; this one is of `b2sum -l 256`. */
+/* RFC 7693 has no vector of this length; this one comes from `b2sum -l 256`. */
 static void parts_of_two_files_have_two_names(void **state)
 {
     char one[STAGE_TEXT_NAME_MAX];
