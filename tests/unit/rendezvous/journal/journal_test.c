@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is written after each step, read again, is the round that wrote it. */
+/* The round that is read from the journal after each step equals the round that wrote it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -381,7 +381,8 @@ static void no_world_starts_before_the_leases_of_the_old_server_are_over(void **
     end(&rig);
 }
 
-/* Most of a lease to come back; but what a lost one may still run counts from what it was told. */
+/* Members get most of a lease to come back. How long a lost one may still run counts from the last
+ * acknowledgement. */
 static void
 the_silence_of_the_old_server_shortens_the_wait_for_a_lost_node(void **state)
 {
@@ -487,7 +488,7 @@ static void a_short_break_costs_nothing_and_a_long_one_the_node(void **state)
     end(&rig);
 }
 
-/* What was said on the old connection counted, and the world may have started by then. */
+/* A JOIN that was sent on the old connection counted, and the world may have started since. */
 static void a_join_that_is_said_again_crosses_the_start(void **state)
 {
     struct rig rig;
@@ -509,7 +510,7 @@ static void a_join_that_is_said_again_crosses_the_start(void **state)
     end(&rig);
 }
 
-/* An elected server holds it back until the journal is kept. */
+/* An elected server holds the verdict back until the journal is written. */
 static void a_verdict_that_was_not_sent_waits_for_those_who_come_back(void **state)
 {
     struct round_command gone = {
@@ -581,8 +582,8 @@ static void batches_without_their_beginning_or_with_bad_bytes_are_refused(void *
     assert_int_equal(
         journal_book_add(&book, ct_buf_data(&whole), ct_buf_length(&whole)), 0);
     assert_int_equal(book.last_id, 3);
-    whole.data[whole.start + 1] =
-        0; /* no WHOLE any more: its members are there already */
+    /* Not WHOLE any more, so its members are in the book already. */
+    whole.data[whole.start + 1] = 0;
     assert_int_equal(
         journal_book_add(&book, ct_buf_data(&whole), ct_buf_length(&whole)), -EBADMSG);
     assert_true(ct_list_is_empty(&book.entries));
@@ -639,7 +640,8 @@ static void who_goes_on_is_kept_and_told_again(void **state)
     end(&rig);
 }
 
-/* A server that begins anew knows it by the world, which is short of a node, and outlives its workers, too. */
+/* A restarted server finds the loss in the world, which lacks a node, and waits until the workers
+ * of that node are dead, too. */
 static void a_lost_node_is_outlived_by_the_next_server(void **state)
 {
     struct rig rig;
@@ -673,7 +675,7 @@ static void a_lost_node_is_outlived_by_the_next_server(void **state)
     end(&rig);
 }
 
-/* Who comes back is told that one waits, until it is in a world. */
+/* A node that comes back is told that a rank waits, until that rank is in a world. */
 static void one_in_the_place_of_a_lost_rank_is_told_to_who_comes_back(void **state)
 {
     const struct ct_grow grow = {.generation = 1, .rank = 3};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all nodes saw of a stuck world, in one line. */
+/* What all nodes report of a stuck world, in one line. */
 #include "rendezvous/report/hang_views.h"
 
 #include <stdio.h>
@@ -19,8 +19,9 @@ static void ranks_of_all_nodes_are_added_up(void **state)
                                                   .furthest = 42,
                                                   .waiting_ranks = "0-1, 3"});
     hang_views_add_fact(&views, &failure);
-    assert_int_equal(failure.facts.count, 0);          /* its node says it all */
-    hang_views_add(&views, &(struct ct_hang_view){0}); /* has not looked */
+    /* Its node's report says it all. */
+    assert_int_equal(failure.facts.count, 0);
+    hang_views_add(&views, &(struct ct_hang_view){0}); /* it has not looked */
     hang_views_add_fact(&views, &failure);
     assert_int_equal(failure.facts.count, 0);
     hang_views_add(&views,
@@ -53,7 +54,7 @@ static void ranks_without_room_are_counted(void **state)
     text = ct_facts_find(&failure.facts, CT_FACT_WORLD);
     assert_non_null(text);
     assert_non_null(strstr(text, "of 9000 ranks on 1000 nodes 8000 wait in"));
-    /* 51 of "000, " fit into 256 bytes */
+    /* 51 times "000, " fits into 256 bytes */
     assert_non_null(strstr(text, ", 050 and 7592 more); last steps 0 to 0"));
 }
 

@@ -5,7 +5,7 @@
 #include "rendezvous/report/poison.h"
 #include "tests/lib/test.h"
 
-/* What rank `rank` works on: `count` ids from `first` on. */
+/* Rank `rank` reports that it works on `count` ids from `first` on. */
 static void tell(struct poison *poison, uint64_t generation, int rank, uint64_t first,
                  int count)
 {
@@ -18,7 +18,7 @@ static void tell(struct poison *poison, uint64_t generation, int rank, uint64_t 
     poison_add(poison, &samples);
 }
 
-/* What is said of a root cause; empty: nothing. */
+/* What is added to a root cause; empty: nothing. */
 static const char *die(struct poison *poison, uint64_t generation, int rank)
 {
     static struct ct_failure failure;
@@ -27,7 +27,7 @@ static const char *die(struct poison *poison, uint64_t generation, int rank)
     failure = (struct ct_failure){.generation = generation, .rank = rank};
     poison_on_root(poison, &failure);
     poison_add_fact(poison, &failure);
-    poison_add_fact(poison, &failure); /* it is said once */
+    poison_add_fact(poison, &failure); /* a second call adds nothing */
     text = ct_facts_find(&failure.facts, CT_FACT_AGAIN);
     assert_int_equal(failure.facts.count, text != NULL);
     return text ? text : "";
@@ -60,11 +60,11 @@ static void other_samples_and_none_are_not_named(void **state)
     assert_string_equal(die(&poison, 1, 0), "");
     tell(&poison, 2, 0, 20, 4);
     assert_string_equal(die(&poison, 2, 0), "");
-    assert_string_equal(die(&poison, 3, 0), ""); /* it has told none in this round */
+    assert_string_equal(die(&poison, 3, 0), ""); /* no report in this round */
     tell(&poison, 4, 1, 10, 4);
     assert_string_equal(die(&poison, 4, 0), ""); /* nor has this rank */
     tell(&poison, 5, 1, 10, 4);
-    assert_string_equal(die(&poison, 5, -1), ""); /* a node has none */
+    assert_string_equal(die(&poison, 5, -1), ""); /* a node has no samples */
 }
 
 static void who_was_killed_by_ctrunctl_chaos_does_not_count(void **state)
@@ -93,7 +93,8 @@ static void what_a_victim_works_on_is_not_that_of_the_root_cause(void **state)
     for (int rank = 0; rank < 2 * POISON_REPORTS_MAX; rank++)
         tell(&poison, 1, rank, 100 * (uint64_t)rank, 4);
     assert_string_equal(die(&poison, 1, 0), "");
-    tell(&poison, 2, 1, 100, 4); /* rank 1 lived in the round before */
+    /* Rank 1 did not fail in the round before. */
+    tell(&poison, 2, 1, 100, 4);
     assert_string_equal(die(&poison, 2, 1), "");
     tell(&poison, 3, 1, 0, 2);
     assert_non_null(strstr(die(&poison, 3, 1), "(0, 1)"));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When a failure is the same one again. */
+/* When two failures are equal. */
 #include <errno.h>
 #include <signal.h>
 
@@ -46,7 +46,7 @@ static void another_end_is_none(void **state)
     (void)state;
     later.step = 7;
     slow.may_loop = 0;
-    assert_false(is_loop(failed(CT_CAUSE_EXIT, 1, "boom"), later)); /* it got further */
+    assert_false(is_loop(failed(CT_CAUSE_EXIT, 1, "boom"), later)); /* more steps */
     assert_false(is_loop(failed(CT_CAUSE_EXIT, 1, "boom"), slow));
     assert_false(is_loop(slow, failed(CT_CAUSE_EXIT, 1, "boom")));
     assert_false(

@@ -56,7 +56,7 @@ static void consequences_stand_behind_causes(void **state)
     failures_add(&failures, &stopped);
     assert_null(failures_get_root(&failures));
     failures_add(&failures, &cause);
-    failures_add(&failures, &cause); /* the same again, in the STOPPED of its node */
+    failures_add(&failures, &cause); /* the same failure, in the STOPPED of its node */
     assert_int_equal(failures_get_root(&failures)->rank, 1);
     assert_int_equal(failures_copy(&failures, out, CT_FAILURES_MAX), 2);
     assert_int_equal(out[0].cause, CT_CAUSE_EXIT);
@@ -115,8 +115,8 @@ static void beyond_the_room_the_first_ones_stay(void **state)
     assert_int_equal(failures_copy(&failures, out, 1), 1);
 }
 
-/* 3 nodes of 100 ranks: 2 failed by themselves on each, and 98 were stopped. What comes in FAILURE comes
- * again at the end of its node. */
+/* 3 nodes of 100 ranks: on each, 2 failed by themselves and 98 were stopped. A failure in FAILURE
+ * is reported again at the end of its node. */
 static void all_that_find_no_room_are_counted_once(void **state)
 {
     static struct failures failures;
@@ -167,16 +167,16 @@ static void a_victim_is_not_the_root_cause_even_when_heard_first(void **state)
         victim.error = CTRUN_E_PEER_LOST;
         failures_add(&failures, &victim);
     }
-    assert_int_equal(failures_get_root(&failures)->rank,
-                     0);            /* nothing better is known */
-    failures_add(&failures, &lost); /* finds room, though there was none */
+    /* No better cause is known. */
+    assert_int_equal(failures_get_root(&failures)->rank, 0);
+    failures_add(&failures, &lost); /* gets room, though the list was full */
     assert_int_equal(failures_copy(&failures, out, CT_FAILURES_MAX), CT_FAILURES_MAX);
     assert_int_equal(out[0].cause, CT_CAUSE_NODE_LOST);
-    assert_int_equal(out[1].rank, 0); /* the victims stay in order */
+    assert_int_equal(out[1].rank, 0); /* the victims keep their order */
     assert_int_equal(out[2].rank, 1);
 }
 
-/* Told at `at_ms` over a link of 10 ms, `age_ms` after it happened. */
+/* Reports a failure at `at_ms` over a link of 10 ms, `age_ms` after it happened. */
 static void tell(struct failures *failures, int32_t rank, uint64_t age_ms,
                  uint64_t at_ms)
 {
@@ -212,7 +212,7 @@ static void who_failed_first_is_the_root_cause_even_when_told_last(void **state)
         assert_int_equal(out[i].rank, ranks[i]);
         assert_int_equal(out[i].later_ms, later_ms[i]);
     }
-    tell(&failures, 2, 4000, 23000); /* the same again, in its STOPPED */
+    tell(&failures, 2, 4000, 23000); /* the same failure, in its STOPPED */
     assert_int_equal(failures.cause_count, 4);
 }
 
@@ -230,11 +230,10 @@ static void what_is_closer_than_the_doubt_stays_as_it_came(void **state)
     assert_int_equal(out[1].later_ms, 0);
     tell(&failures, 2, 1111, 21000);
     assert_int_equal(root_of(&failures), 2);
-    tell(&failures, 3, UINT64_MAX, 21000); /* an age that cannot be is a great one */
+    tell(&failures, 3, UINT64_MAX, 21000); /* a very large age */
     assert_int_equal(root_of(&failures), 3);
 }
 
-/* How long the earlier one was on its way makes it earlier still. */
 static void of_those_that_are_stuck_the_furthest_behind_is_the_one(void **state)
 {
     static struct failures failures;
@@ -245,17 +244,18 @@ static void of_those_that_are_stuck_the_furthest_behind_is_the_one(void **state)
     for (int32_t rank = 0; rank < 3; rank++) {
         struct ct_failure failure = make(CT_CAUSE_HANG, rank, rank);
 
-        failure.step = rank == 0 ? 9 : 4; /* 1 and 2 alike, but for the state */
+        failure.step = rank == 0 ? 9 : 4; /* 1 and 2 are alike except for the state */
         failures_add(&failures, &failure);
     }
     assert_int_equal(failures_copy(&failures, out, CT_FAILURES_MAX), 1);
     assert_int_equal(out[0].rank, 2);
 }
 
+/* The time that the earlier report needed makes its failure earlier, not more uncertain. */
 static void only_the_link_of_the_later_one_makes_doubt(void **state)
 {
     static const struct {
-        uint64_t rtt_ms; /* of the first to tell, and of the second */
+        uint64_t rtt_ms; /* of the first report; the next: of the second */
         uint64_t other_ms;
         int32_t root;
     } rows[] = {{0, 1000, 1}, {1000, 0, 0}};
@@ -347,7 +347,7 @@ static void how_much_later_is_forgotten_with_another_root(void **state)
     (void)state;
     failures_clear(&failures);
     failures_add(&failures, &(struct ct_failure){.cause = CT_CAUSE_EXIT, .code = 1});
-    restored.later_ms = 700; /* of a journal */
+    restored.later_ms = 700; /* from a journal */
     failures_add(&failures, &restored);
     failures_copy(&failures, out, CT_FAILURES_MAX);
     assert_int_equal(out[1].later_ms, 700);

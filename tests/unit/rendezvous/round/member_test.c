@@ -140,7 +140,8 @@ static void a_node_with_several_roles_has_a_place_in_each(void **state)
     add_role(table.list[0], "b", 1);
     add_role(table.list[2], "b", 2);
     add_role(table.list[2], "a", 3);
-    for (int round = 0; round < 2; round++) { /* the second forgets the first */
+    /* The second does not depend on the first. */
+    for (int round = 0; round < 2; round++) {
         assert_int_equal(member_choose(&table, 3, world), 3);
         member_assign_ranks(world, 3);
         assert_int_equal(world[2]->start.rank_base, 4);

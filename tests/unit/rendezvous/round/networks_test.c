@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which network the nodes of a world are told, and whom each of them has to reach on it. */
+/* Which network the nodes of a world get, and which nodes each of them must reach on it. */
 #include "rendezvous/round/networks.h"
 
 #include <stdio.h>
@@ -15,7 +15,8 @@ enum {
 static struct member members[WORLD_MAX];
 static struct member *world[WORLD_MAX];
 
-/* Nodes 1, 2, ...: 10.77.0.n, by which they reach the server, 10.78.0.n and docker0. */
+/* Nodes 1, 2, ... with three addresses: 10.77.0.n, from which they reach the server, 10.78.0.n and
+ * docker0. */
 static void set_world(size_t count)
 {
     memset(members, 0, sizeof members);
@@ -92,6 +93,7 @@ static void without_a_choice_there_is_nothing_to_prove(void **state)
 
     (void)state;
     set_world(3);
+    /* Its user has set this address. */
     (void)ct_copy(members[0].join.local_addr, sizeof members[0].join.local_addr,
                   "10.78.0.1"); /* its user has said it */
     networks_choose(&networks, world, 3);
@@ -132,7 +134,7 @@ static void a_network_that_was_typed_stays_and_the_sample_is_tried_on_it(void **
     assert_int_equal(members[2].start.reach, CT_REACH_FREE);
 }
 
-/* By group rank: true when i is to reach k. */
+/* By group rank: true if node i must reach node k. */
 static bool reaches(int i, int k)
 {
     char addr[CT_ADDR_TEXT_MAX];

@@ -171,7 +171,7 @@ static void unknown_members_and_old_generations_change_nothing(void **state)
         join(round, id, 0);
     assert_int_equal(round->generation, 2);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        /* Each of them begins with the generation. */
+        /* The bodies of all these messages begin with the generation. */
         const struct ct_stopped late = {.generation = 1};
         const struct ct_failure failed = {.generation = 1, .cause = CT_CAUSE_EXIT};
         const bool is_failure = kinds[i] == CT_MESSAGE_FAILURE;
@@ -219,7 +219,7 @@ static void a_join_that_makes_no_sense_is_refused_and_ends_the_member(void **sta
     round_destroy(round);
 }
 
-/* A world that stops for it would look for a cause that is not there. */
+/* A world that stopped because of it would look for a cause that does not exist. */
 static void a_failure_that_tells_of_none_ends_its_member_only(void **state)
 {
     static const uint8_t causes[] = {CT_CAUSE_NONE, CT_CAUSE_STOPPED, CT_CAUSE_EARLY};
@@ -274,7 +274,7 @@ static void two_unlike_jobs_at_one_endpoint_do_not_become_one(void **state)
     static const struct {
         uint32_t max;
         struct ct_job first, second;
-        const char *role; /* of the second; NULL: that of the first */
+        const char *role; /* of the second node; NULL: as the first */
         int code;
     } rows[] = {
         {2, {"a.py", "u", 0, 0}, {"b.py", "u", 0, 0}, NULL, CTRUN_E_OTHER_JOB},
@@ -285,13 +285,9 @@ static void two_unlike_jobs_at_one_endpoint_do_not_become_one(void **state)
          {"", "u", 0, 0},
          {"b.py", "v", 0, 0},
          NULL,
-         0}, /* one run id says that they are */
+         0}, /* equal because of the run id */
         {1, {"a.py", "u", 1, 0}, {"a.py", "u", 1, 0}, NULL, CTRUN_E_OTHER_JOB},
-        {1,
-         {"a.py", "u", 1, 0},
-         {"a.py", "u", 0, 0},
-         NULL,
-         0}, /* a spare, as was said */
+        {1, {"a.py", "u", 1, 0}, {"a.py", "u", 0, 0}, NULL, 0}, /* a spare */
     };
 
     (void)state;
@@ -324,7 +320,7 @@ static void waiting_is_told_at_most_once_a_second(void **state)
         join(round, id, id);
         told += count_actions(round, ROUND_SEND_WAITING);
     }
-    assert_int_equal(told, 1); /* the first, at once */
+    assert_int_equal(told, 1); /* at once after the first JOIN */
     assert_int_equal(round_next_ms(round), 1001);
     tick(round, 1001);
     assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 40);
@@ -407,11 +403,11 @@ static void what_fails_after_a_loss_is_its_consequence_and_costs_nothing(void **
     (void)state;
     gone(round, 2, 100);
     assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
-    report(round, 1, CT_CAUSE_EXIT, 110); /* connection reset by peer */
+    report(round, 1, CT_CAUSE_EXIT, 110); /* as after "connection reset by peer" */
     stopped(round, 1, 200);
     join(round, 1, 300);
     say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, 5000);
-    tick(round, round_outlive_ms(5000) - 1); /* member 2 has been heard at 0 */
+    tick(round, round_outlive_ms(5000) - 1); /* member 2 was last heard at 0 */
     assert_int_equal(round->state, ROUND_FORMING);
     assert_int_equal(round_next_ms(round), round_outlive_ms(5000));
     tick(round, round_outlive_ms(5000));
@@ -437,7 +433,7 @@ static void a_failure_is_decided_when_all_others_have_answered(void **state)
     assert_int_equal(round->stop.reason, CT_STOP_UNDECIDED);
     assert_int_equal(count_actions(round, ROUND_SEND_STOP), 3);
     answer(round, 2, 11);
-    /* On its way since before the STOP: no answer. */
+    /* Sent before the STOP arrived: it is no answer. */
     say(round, 3, CT_MESSAGE_HEARTBEAT, &beat, 11);
     assert_true(round->is_undecided);
     answer(round, 3, 12);
@@ -458,8 +454,8 @@ static void a_member_lost_before_it_answered_is_the_root_cause(void **state)
     stopped(round, 1, 11);
     join(round, 1, 12);
     gone(round, 3, 13);
-    assert_int_equal(count_actions(round, ROUND_SEND_STOP),
-                     2); /* also to who has joined */
+    /* Also to the member that has joined. */
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 2);
     assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
     assert_string_equal(round->stop.cause.host, "n3");
     assert_int_equal(round->stop.is_final, 0);
@@ -480,7 +476,7 @@ static void a_lone_node_needs_no_answer(void **state)
     round_destroy(round);
 }
 
-/* Early failures of member 1, alone in its world, until the run is over. */
+/* Early failures of member 1, which is alone in its world, until the run is over. */
 static uint32_t fail_early(struct round *round, uint8_t cause, int32_t code)
 {
     struct ct_failure message = {0};
@@ -513,7 +509,7 @@ static void the_same_early_failure_twice_ends_the_run(void **state)
     round_destroy(round);
 }
 
-/* Member 2 fails first; all stop and join again. */
+/* Member 2 fails first; all nodes stop, and only node 2 joins again. */
 static void fail_on_second_node(struct round *round, uint64_t now_ms)
 {
     const struct ct_failure message = {.generation = round->generation,
@@ -544,7 +540,7 @@ static void tell(struct round *round, uint64_t id, int32_t code, uint64_t age_ms
     say(round, id, CT_MESSAGE_FAILURE, &message, now_ms);
 }
 
-/* Node 1 tells first, and unlike each time, of what follows from the failure of node 2. */
+/* Node 1 reports first, each time a different failure, which follows from that of node 2. */
 static void fail_on_second_node_late(struct round *round, uint64_t now_ms)
 {
     tell(round, 1, (int32_t)(now_ms / 1000), 1, now_ms);
@@ -591,7 +587,7 @@ static void what_is_told_after_the_decision_changes_it_no_more(void **state)
     round_destroy(round);
 }
 
-/* The server was busy: both messages lay there, and it read them at once. */
+/* The server was busy: both messages had arrived, and it read them one after the other. */
 static void how_long_a_message_lay_unread_counts(void **state)
 {
     struct round *round = start(2, 2, 0);
@@ -678,7 +674,7 @@ static void a_node_that_fails_first_and_tells_late_makes_room_as_well(void **sta
     round_destroy(round);
 }
 
-/* A failure of member `id`, which is node id - 1, with evidence. */
+/* A failure of member `id`, which is node id - 1, with evidence of broken hardware. */
 static void fail_of_hardware(struct round *round, uint64_t id, uint64_t now_ms)
 {
     struct ct_failure message = {.generation = round->generation,
@@ -726,7 +722,7 @@ static void a_node_with_broken_hardware_goes_without_a_spare(void **state)
     assert_int_equal(round->members.count, 2);
     assert_int_equal(round->state, ROUND_RUNNING);
     assert_int_equal(round->restart_count, 2);
-    /* Another agent of that host is not let in, one of another is. */
+    /* Another agent of that host is refused, an agent of another host is not. */
     for (uint64_t id = 4; id <= 5; id++) {
         struct member_link link = {.id = id};
 
@@ -772,7 +768,7 @@ static void faults_are_counted_for_each_node_and_only_where_they_count(void **st
 
     (void)state;
     fail_of_hardware(round, 2, 10);
-    fail_of_hardware(round, 3, 20); /* another one */
+    fail_of_hardware(round, 3, 20); /* another node */
     assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_NONE);
     fail_of_hardware(round, 2, 30);
     assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_BROKEN);
@@ -826,7 +822,7 @@ static void who_ended_early_with_zero_is_told_and_no_cause(void **state)
     round_destroy(round);
 }
 
-/* Two nodes with two addresses each, and ways to prove. */
+/* Two nodes with two addresses each, which must prove that they reach each other. */
 static struct round *start_with_networks(void)
 {
     struct round *round = create(2, 2, 1);
@@ -869,7 +865,7 @@ static void workers_start_once_all_have_proven_their_ways(void **state)
     say_reachability(round, 2, "");
     assert_int_equal(count_actions(round, ROUND_SEND_REACHABILITY), 2);
     assert_int_equal(round->reachability.generation, 1);
-    say_reachability(round, 1, ""); /* it came back, and may have missed it */
+    say_reachability(round, 1, ""); /* sent again: it may have missed the answer */
     assert_int_equal(count_actions(round, ROUND_SEND_REACHABILITY), 2);
     round_destroy(round);
 }
@@ -903,7 +899,7 @@ static void a_cut_of_the_only_network_left_starts_the_workers(void **state)
     round_destroy(round);
 }
 
-/* ---- a rank is lost, and the others go on ---- */
+/* ---- a rank is lost, and the others continue ---- */
 
 static void lose(struct round *round, uint64_t id, int32_t rank)
 {
@@ -913,7 +909,7 @@ static void lose(struct round *round, uint64_t id, int32_t rank)
     say(round, id, CT_MESSAGE_LOSS, &message, 10);
 }
 
-/* Member `id` has rank id - 1. */
+/* Member `id` has rank id - 1, if any. */
 static void stand_still(struct round *round, uint64_t id, uint32_t epoch, bool has_rank)
 {
     struct ct_still message = {.generation = round->generation, .epoch = epoch};
@@ -948,11 +944,11 @@ static void who_goes_on_is_told_once_every_node_stands_still(void **state)
     assert_world(round, 1, 5, 3);
     assert_int_equal(round->world.losses, 1);
     assert_int_equal(round->generation, 1);
-    stand_still(round, 1, 0, true); /* of before */
+    stand_still(round, 1, 0, true); /* of the world before */
     stand_still(round, 2, 1, false);
     stand_still(round, 3, 1, true);
     assert_world(round, 1, 5, 0);
-    stand_still(round, 1, 1, true); /* none is lost: they lost sight of each other */
+    stand_still(round, 1, 1, true); /* no rank is lost: they have lost a connection */
     assert_world(round, 2, 5, 3);
     round_destroy(round);
 }
@@ -1000,7 +996,7 @@ static void a_node_that_has_succeeded_is_not_waited_for(void **state)
     stand_still(round, 3, 0, true);
     assert_world(round, 1, 5, 3);
     stand_still(round, 1, 1, true);
-    say(round, 2, CT_MESSAGE_SUCCEEDED, &succeeded, 10); /* nobody is left there */
+    say(round, 2, CT_MESSAGE_SUCCEEDED, &succeeded, 10); /* no rank of it is left */
     assert_world(round, 1, 5, 0);
     say(round, 3, CT_MESSAGE_SUCCEEDED, &succeeded, 10);
     assert_world(round, 2, 1, 1);
@@ -1014,7 +1010,7 @@ static void grow(struct round *round, uint64_t id, int32_t rank)
     say(round, id, CT_MESSAGE_GROW, &message, 10);
 }
 
-/* Rank 1 of three is lost, and a world without it begins. */
+/* Rank 1 of three is lost, and a world without it starts. */
 static struct round *start_smaller(void)
 {
     struct round *round = start(2, 3, 0);
@@ -1041,9 +1037,9 @@ one_in_the_place_of_a_lost_rank_is_told_and_is_in_the_next_world(void **state)
     assert_world(round, 1, 5, 0);
     stand_still(round, 3, 1, true);
     assert_world(round, 2, 7, 3);
-    grow(round, 2, 1); /* told again after a break */
+    grow(round, 2, 1); /* sent again after a break */
     assert_int_equal(count_actions(round, ROUND_SEND_GROW), 0);
-    lose(round, 2, 1); /* as any */
+    lose(round, 2, 1); /* lost as any other rank */
     assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 3);
     round_destroy(round);
 }
@@ -1111,7 +1107,7 @@ static void a_new_world_knows_of_no_loss(void **state)
     assert_world(round, 0, 0, 0);
     assert_int_equal(round->loss.losses, 0);
     stand_still(round, 1, 0, true);
-    stand_still(round, 2, 0, true); /* the one that was lost */
+    stand_still(round, 2, 0, true); /* the rank that was lost before */
     assert_world(round, 1, 3, 2);
     round_destroy(round);
 }
@@ -1129,7 +1125,7 @@ static void ranks_of_other_nodes_are_refused(void **state)
         assert_int_equal(round->loss.losses, 0);
         round_destroy(round);
     }
-    for (uint64_t id = 1; id <= 2; id++) { /* of another node; lost */
+    for (uint64_t id = 1; id <= 2; id++) { /* a rank of another node; a lost rank */
         const struct ct_still still = {.generation = 1, .ranks = {2}};
 
         round = start(2, 3, 0);
@@ -1141,16 +1137,16 @@ static void ranks_of_other_nodes_are_refused(void **state)
     }
 }
 
-/* ---- a node is lost, and those of the others go on ---- */
+/* ---- a node is lost, and the ranks of the others continue ---- */
 
 enum {
-    DEAD_MS =
-        7350, /* the lease, the time to kill, and wrong clocks: of who was never heard again */
+    /* The lease, the time to kill, and wrong clocks, for a node that was last heard at 0. */
+    DEAD_MS = 7350,
     SURVIVE_MS = 3000, /* --survive-timeout */
     LATER_MS = DEAD_MS + ROUND_NEWCOMER_MS
 };
 
-/* The members 1 to count, with a rank each. */
+/* Members 1 to count, with one rank each. */
 static struct round *start_to_survive(uint32_t min, uint32_t count)
 {
     struct round *round = create(min, count, 0);
@@ -1190,7 +1186,7 @@ static void ranks_of_a_lost_node_are_lost_and_it_is_not_waited_for(void **state)
     round_destroy(round);
 }
 
-/* Whose leases do not end: as above, to the end. */
+/* A heartbeat, so that its lease does not end. */
 static void beat(struct round *round, uint64_t id, uint64_t now_ms)
 {
     const struct ct_heartbeat message = {.generation = round->generation};
@@ -1225,7 +1221,7 @@ static void a_world_after_a_lost_node_is_told_once(void **state)
     beat(round, 2, DEAD_MS + SURVIVE_MS);
     tick(round, DEAD_MS + SURVIVE_MS);
     assert_world(round, 1, 3, 0);
-    add(round, 4, 10400); /* a place is free: all begin anew */
+    add(round, 4, 10400); /* a place is free: all nodes start again */
     join(round, 4, 10400);
     assert_int_equal(round->state, ROUND_STOPPING);
     assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
@@ -1258,13 +1254,13 @@ static void a_lost_node_is_the_cause_of_what_fails_then(void **state)
     assert_ended_by_node(round);
     round_destroy(round);
 
-    round = lose_third(2); /* what it had to do is not done */
+    round = lose_third(2); /* the work of the lost node is not done */
     say(round, 1, CT_MESSAGE_SUCCEEDED, &succeeded, 4100);
     say(round, 2, CT_MESSAGE_SUCCEEDED, &succeeded, 4100);
     assert_ended_by_node(round);
     round_destroy(round);
 
-    round = lose_third(2); /* who has no worker that could ask says so */
+    round = lose_third(2); /* a node without a worker that could ask reports this */
     lose(round, 2, -1);
     assert_ended_by_node(round);
     round_destroy(round);
@@ -1279,7 +1275,7 @@ static void a_lost_node_ends_the_world_at_once_where_nobody_can_go_on(void **sta
     assert_ended_by_node(round);
     round_destroy(round);
 
-    round = start_to_survive(2, 3); /* a spare is there */
+    round = start_to_survive(2, 3); /* there is a spare */
     add(round, 4, 0);
     join_to_survive(round, 4, SURVIVE_MS, 0);
     gone(round, 3, 10);
@@ -1295,7 +1291,8 @@ static void assert_store(const struct round *round, uint32_t node, const char *a
     assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS), 1);
 }
 
-/* To the first node that is left, each time; the loss of a node without it does not move it. */
+/* The store moves to the first node that is left, each time. The loss of a node without the store
+ * does not move it. */
 static void the_worker_store_moves_when_its_node_is_lost(void **state)
 {
     struct round *round = start_to_survive(1, 4);
@@ -1328,7 +1325,8 @@ static void the_worker_store_moves_when_its_node_is_lost(void **state)
     round_destroy(round);
 }
 
-/* The server knows who keeps it; a loss that follows tells of it, too, until it has moved. */
+/* The server knows which node has the store. A later loss reports the lost store, too, until it has
+ * moved. */
 static void a_loss_says_that_the_worker_store_is_lost_until_it_has_moved(void **state)
 {
     struct round *round = start_to_survive(1, 4);
@@ -1356,7 +1354,7 @@ static void a_loss_says_that_the_worker_store_is_lost_until_it_has_moved(void **
     round_destroy(round);
 }
 
-/* It is in no agent then. */
+/* The store is then in no agent. */
 static void a_store_of_the_server_does_not_move(void **state)
 {
     struct round *round = start_to_survive(1, 2);
@@ -1393,7 +1391,7 @@ static void nodes_that_are_lost_at_once_are_told_of_once(void **state)
     round_destroy(round);
 }
 
-/* Its agent has told of the only rank, and has not said that nothing of it lives. */
+/* Its agent has reported the loss of the only rank, but not that all its processes are dead. */
 static void
 leftovers_of_a_lost_node_are_waited_for_though_its_ranks_are_known_to_be_lost(
     void **state)
@@ -1411,12 +1409,13 @@ leftovers_of_a_lost_node_are_waited_for_though_its_ranks_are_known_to_be_lost(
     beat(round, 1, DEAD_MS);
     beat(round, 2, DEAD_MS);
     tick(round, DEAD_MS);
-    assert_world(round, 0, 0, 0); /* LOSS at 10: it was heard of then */
+    /* Its LOSS at 10 was the last message from it. */
+    assert_world(round, 0, 0, 0);
     tick(round, DEAD_MS + 10);
     assert_world(round, 1, 3, 2);
     round_destroy(round);
 
-    round = start_to_survive(2, 3); /* one never asks */
+    round = start_to_survive(2, 3); /* one node never asks */
     lose(round, 3, 2);
     stand_still(round, 1, 0, true);
     gone(round, 3, 10);
@@ -1427,7 +1426,7 @@ leftovers_of_a_lost_node_are_waited_for_though_its_ranks_are_known_to_be_lost(
     round_destroy(round);
 }
 
-/* ---- another node takes the place of a lost one ---- */
+/* ---- another node replaces a lost one ---- */
 
 static void join_to_replace(struct round *round, uint64_t id, uint32_t slots,
                             uint64_t now_ms)
@@ -1441,7 +1440,7 @@ static void join_to_replace(struct round *round, uint64_t id, uint32_t slots,
     say(round, id, CT_MESSAGE_JOIN, &message, now_ms);
 }
 
-/* One rank per node. */
+/* One rank for each node. */
 static struct round *start_to_replace(uint32_t min, uint32_t count)
 {
     struct round *round = create(min, count, 0);
@@ -1522,7 +1521,7 @@ static void it_waits_until_what_was_there_is_dead(void **state)
 
     (void)state;
     add(round, 4, 0);
-    join_to_replace(round, 4, 1, 0); /* a spare ends no world that may go on */
+    join_to_replace(round, 4, 1, 0); /* a spare does not end this world */
     gone(round, 3, 0);
     assert_int_equal(round->state, ROUND_RUNNING);
     stand_still(round, 1, 0, true);
@@ -1561,7 +1560,7 @@ static void resume(struct round *round, uint64_t id, uint64_t now_ms)
     assert_int_equal(round_step(round, &command, now_ms), 0);
 }
 
-/* It would not let the newcomer in. */
+/* That node would refuse the new node's workers. */
 static void nobody_comes_while_a_node_cannot_be_told_of_it(void **state)
 {
     struct round *round = free_place(2);
@@ -1572,8 +1571,8 @@ static void nobody_comes_while_a_node_cannot_be_told_of_it(void **state)
     join_to_replace(round, 4, 1, DEAD_MS);
     assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS), 0);
     resume(round, 1, DEAD_MS + 100);
-    assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS),
-                     3); /* its own, and all */
+    /* Its own list, and one for all. */
+    assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS), 3);
     break_link(round, 3, DEAD_MS + 200);
     tick(round, LATER_MS + 100);
     assert_int_equal(count_actions(round, ROUND_SEND_START), 0);
@@ -1582,7 +1581,7 @@ static void nobody_comes_while_a_node_cannot_be_told_of_it(void **state)
     round_destroy(round);
 }
 
-/* It had the store to open when it was away. */
+/* The store moved to this node while it was away. */
 static void who_may_use_the_worker_store_is_told_again_after_a_break(void **state)
 {
     struct round *round = start_to_replace(2, 3);
@@ -1614,13 +1613,14 @@ static void it_is_told_where_the_worker_store_has_moved(void **state)
     assert_int_equal(start_of(round, 4)->master_port, 102);
     assert_string_equal(start_of(round, 4)->master_host, "n2");
     assert_string_equal(start_of(round, 4)->master_addr, round->world.store_addr);
-    gone(round, 4, DEAD_MS); /* it never had the store */
+    gone(round, 4, DEAD_MS); /* the store was never on it */
     assert_int_equal(round->world.store_node, 1);
     assert_int_equal(round->state, ROUND_RUNNING);
     round_destroy(round);
 }
 
-/* Lost before it asks, then while the others stop for it: they do not wait for it, and another may come. */
+/* It is lost before it asks, then while the others wait for the next world: they do not wait for
+ * it, and another node may replace it. */
 static void it_is_lost_before_the_others_take_it_in(void **state)
 {
     struct round *round = free_place(3);
@@ -1654,7 +1654,7 @@ static void it_is_lost_before_the_others_take_it_in(void **state)
     round_destroy(round);
 }
 
-/* Node 4 has the place of node 2, and its rank is in no world. */
+/* Node 4 has the place of node 2, and its rank is in no world yet. */
 static struct round *start_newcomer(void)
 {
     struct round *round = free_place(2);
@@ -1707,7 +1707,7 @@ static void the_run_does_not_wait_for_one_that_is_in_no_world(void **state)
     assert_succeeded(round);
     round_destroy(round);
 
-    round = start_newcomer(); /* it has ended first: the others go on */
+    round = start_newcomer(); /* it ends first: the others continue */
     succeed(round, 4);
     succeed(round, 1);
     assert_int_equal(round->state, ROUND_RUNNING);
@@ -1716,7 +1716,7 @@ static void the_run_does_not_wait_for_one_that_is_in_no_world(void **state)
     round_destroy(round);
 }
 
-/* It waits for the end of the others, who may take in a node, or be started again. */
+/* It waits until the others end: they may take in a node, or be started again. */
 static void a_node_whose_ranks_are_all_lost_does_not_begin_the_end(void **state)
 {
     struct round *round = start_to_survive(1, 3);
@@ -1772,7 +1772,7 @@ static void what_fails_on_one_that_is_in_no_world_ends_that_one_alone(void **sta
     assert_goes_on_without_fourth(round);
     round_destroy(round);
 
-    round = start_newcomer(); /* the others do not stand still until it is gone */
+    round = start_newcomer(); /* the others wait for the next world until it leaves */
     grow(round, 4, 1);
     stand_still(round, 1, 1, true);
     stand_still(round, 3, 1, true);
@@ -1785,13 +1785,13 @@ static void what_fails_on_one_that_is_in_no_world_ends_that_one_alone(void **sta
     assert_world(round, 3, 5, 3);
     round_destroy(round);
 
-    round = start_newcomer(); /* nothing may take that place */
+    round = start_newcomer(); /* no node may take that place */
     report(round, 4, CT_CAUSE_UNKILLABLE, LATER_MS);
     assert_int_equal(round->state, ROUND_STOPPING);
     round_destroy(round);
 }
 
-/* It has nothing of what they did. */
+/* A new rank has no state of the others' work. */
 static void one_that_is_in_no_world_cannot_go_on_for_the_others(void **state)
 {
     struct round *round = start_newcomer();
@@ -1803,7 +1803,7 @@ static void one_that_is_in_no_world_cannot_go_on_for_the_others(void **state)
     assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
     round_destroy(round);
 
-    round = start_newcomer(); /* all others have lost theirs, and one has ended */
+    round = start_newcomer(); /* all others have lost their ranks, and one has ended */
     succeed(round, 1);
     grow(round, 4, 1);
     lose(round, 3, 2);
@@ -1816,7 +1816,8 @@ static void one_that_is_in_no_world_cannot_go_on_for_the_others(void **state)
     round_destroy(round);
 }
 
-/* It imports for a while, or its agent says nothing: the others do not wait for that, and take it in later. */
+/* It imports for a while, or its agent sends nothing: the others do not wait for it, and take it in
+ * later. */
 static void one_that_is_in_no_world_and_does_not_ask_holds_up_no_decision(void **state)
 {
     struct round *round = start_newcomer();
@@ -1829,21 +1830,21 @@ static void one_that_is_in_no_world_and_does_not_ask_holds_up_no_decision(void *
     grow(round, 4, 1);
     stand_still(round, 1, 2, true);
     stand_still(round, 3, 2, false);
-    assert_world(round, 2, 1, 0); /* it has asked, and its STILL is on its way */
+    assert_world(round, 2, 1, 0); /* it has asked, and its STILL has not arrived */
     say(round, 4, CT_MESSAGE_STILL,
         &(struct ct_still){.generation = 1, .epoch = 2, .ranks = {2}}, LATER_MS);
     assert_world(round, 3, 3, 3);
     round_destroy(round);
 
-    round =
-        start_newcomer(); /* one in a place where another one had asked, and was lost */
+    /* It replaces a node that had asked and was lost. */
+    round = start_newcomer();
     grow(round, 4, 1);
     gone(round, 4, LATER_MS);
     assert_false(~round->lost[0] & 2);
     round_destroy(round);
 }
 
-/* A server that begins again does not know who of the world was in the one before. */
+/* A restarted server does not know which nodes were in the world before. */
 static void after_a_restart_new_ranks_do_not_go_on_for_a_lost_node_either(void **state)
 {
     struct round *round = start_newcomer();
@@ -1874,7 +1875,8 @@ static void after_a_restart_new_ranks_do_not_go_on_for_a_lost_node_either(void *
     }
 }
 
-/* All workers of node 1, which keeps it, are lost first: the others go on, and still need it. */
+/* All workers of node 1, which has the store, are lost first: the others continue, and still need
+ * the store. */
 static void the_worker_store_moves_from_a_node_without_ranks(void **state)
 {
     struct round *round = start_to_replace(2, 3);
@@ -1905,8 +1907,8 @@ static void the_worker_store_moves_from_a_node_without_ranks(void **state)
     tick(round, LATER_MS + 10 + ROUND_NEWCOMER_MS);
     assert_int_equal(start_of(round, 4)->group_rank, 0);
     assert_int_equal(start_of(round, 4)->master_port, 102);
-    gone(round, 2,
-         LATER_MS + 1000); /* the next one has a rank in the world: not node 4 */
+    /* The store moves to a node that has a rank in the world, not to node 4. */
+    gone(round, 2, LATER_MS + 1000);
     stand_still(round, 3, 2, true);
     say(round, 4, CT_MESSAGE_STILL, &(struct ct_still){.generation = 1, .epoch = 2},
         LATER_MS + 1000);
@@ -1916,7 +1918,7 @@ static void the_worker_store_moves_from_a_node_without_ranks(void **state)
     assert_int_equal(round->world.store_node, 2);
     round_destroy(round);
 
-    round = start_to_replace(2, 3); /* nobody asks for another one */
+    round = start_to_replace(2, 3); /* nobody asks for another world */
     lose(round, 1, 0);
     for (uint64_t id = 1; id <= 3; id++)
         stand_still(round, id, 0, id != 1);
@@ -1928,7 +1930,7 @@ static void the_worker_store_moves_from_a_node_without_ranks(void **state)
     round_destroy(round);
 }
 
-/* One rank of the lost node is in the world, and one was to be taken in. */
+/* One rank of the lost node is in the world, and another one waits to be taken in. */
 static void a_node_is_lost_while_a_rank_of_it_waits(void **state)
 {
     struct round *round = create(1, 2, 0);
@@ -1951,14 +1953,15 @@ static void a_node_is_lost_while_a_rank_of_it_waits(void **state)
     assert_int_equal(round->loss.count, 1);
     assert_int_equal(round->loss.losses, 2);
     assert_int_equal(round->grow.generation, 0);
-    assert_world(round, 1, 7, 0); /* the one that was in it may live */
+    assert_world(round, 1, 7, 0); /* the rank that was in the world may live */
     beat(round, 1, 4000);
     tick(round, DEAD_MS + 10);
     assert_world(round, 2, 3, 1);
     round_destroy(round);
 }
 
-/* It becomes the spare of a full run; where more nodes are allowed, all nodes start again with it. */
+/* It becomes a spare if the run is full; if more nodes are allowed, all nodes start again with
+ * it. */
 static void another_one_that_has_waited_for_the_place_does_not_wait_on(void **state)
 {
     for (uint32_t max = 3; max <= 4; max++) {
@@ -2014,7 +2017,7 @@ static void add_at(struct round *round, uint64_t id, const char *addr, uint64_t 
         0);
 }
 
-/* Who is on it uses 127.0.0.1, which is another host there. */
+/* Nodes of this host use 127.0.0.1, which is another host for node 4. */
 static void nobody_elsewhere_gets_a_place_on_the_host_where_all_others_are(void **state)
 {
     struct round *round = free_place(3);
@@ -2023,7 +2026,7 @@ static void nobody_elsewhere_gets_a_place_on_the_host_where_all_others_are(void 
     assert_string_equal(start_of(round, 1)->master_addr, "127.0.0.1");
     add_at(round, 4, "10.0.0.4", DEAD_MS);
     join_to_replace(round, 4, 1, DEAD_MS);
-    assert_int_equal(round->state, ROUND_STOPPING); /* all begin anew, with it */
+    assert_int_equal(round->state, ROUND_STOPPING); /* all nodes start again, with it */
     assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
     round_destroy(round);
 
@@ -2036,7 +2039,7 @@ static void nobody_elsewhere_gets_a_place_on_the_host_where_all_others_are(void 
     round_destroy(round);
 }
 
-/* The store moves to the only node that is left. `last` is its address. */
+/* The store moves to the only node that is left, whose address is `last`. */
 static struct round *leave_one(const char *last)
 {
     struct round *round = create(1, 2, 0);
@@ -2069,7 +2072,8 @@ static void the_last_node_keeps_the_store_where_others_find_it(void **state)
     assert_int_equal(round->state, ROUND_RUNNING);
     round_destroy(round);
 
-    round = leave_one("127.0.0.1"); /* beside the server, and nothing else is known */
+    /* Its only known address is on the server's host. */
+    round = leave_one("127.0.0.1");
     assert_int_equal(round->state, ROUND_STOPPING);
     assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
     round_destroy(round);
@@ -2093,7 +2097,7 @@ static void answer_reload(struct round *round, uint64_t id, uint64_t program)
     say_reload(round, id, CT_RELOAD_ANSWER, round->offer.number, program, "");
 }
 
-/* A world of three, asked by the second. */
+/* A world of three nodes; the second asks for a reload. */
 static struct round *start_with_offer(void)
 {
     struct round *round = start(2, 3, 1);
@@ -2268,7 +2272,7 @@ static void a_restart_that_is_asked_for_stops_all_and_costs_none(void **state)
     assert_int_equal(round->stop.cause.cause, CT_CAUSE_NONE);
     assert_string_equal(round->stop.cause.host, "n2");
     assert_string_equal(round->stop.cause.text, "new data");
-    report(round, 1, CT_CAUSE_EXIT, 11); /* it did not like to be stopped */
+    report(round, 1, CT_CAUSE_EXIT, 11); /* it fails because it was stopped */
     for (uint64_t id = 1; id <= 2; id++) {
         stopped(round, id, 12);
         join(round, id, 12);
@@ -2328,7 +2332,7 @@ static void a_node_that_stopped_by_itself_brings_a_new_round(void **state)
     (void)state;
     stopped(round, 1, 10);
     assert_int_equal(round->state, ROUND_STOPPING);
-    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 2); /* itself as well */
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 2); /* itself, too */
     stopped(round, 2, 20);
     assert_int_equal(round->state, ROUND_FORMING);
     join(round, 1, 30);
@@ -2445,8 +2449,8 @@ static void survivors_of_a_loss_have_the_whole_grace(void **state)
     stopping = (struct ct_stopping){.generation = round->generation,
                                     .grace_ms = 100000};
     for (; now_ms < 160000; now_ms += 1000) { /* join_timeout_ms is 60000 */
-        say(round, 1, CT_MESSAGE_STOPPING, &stopping,
-            now_ms); /* again and again is no longer */
+        /* A second call does not make it longer. */
+        say(round, 1, CT_MESSAGE_STOPPING, &stopping, now_ms);
         say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
         tick(round, now_ms);
         assert_int_equal(round->state, ROUND_STOPPING);
@@ -2491,7 +2495,7 @@ a_server_that_knows_nothing_listens_before_it_founds_a_small_world(void **state)
     round_destroy(full);
 }
 
-/* With --ha a world may go on elsewhere, however many nodes are new here. */
+/* With --ha a world may live elsewhere, however many new nodes are here. */
 static void a_founder_waits_before_any_world_if_it_has_to(void **state)
 {
     struct round *round = create(1, 1, 0);
@@ -2508,7 +2512,7 @@ static void a_founder_waits_before_any_world_if_it_has_to(void **state)
     round_destroy(round);
 }
 
-/* Workers of another founding are heard of when all are here. */
+/* The server learns of workers of another run after all nodes have joined. */
 static void who_waits_for_workers_elsewhere_is_told(void **state)
 {
     struct round *round = create(2, 2, 0);
@@ -2528,7 +2532,7 @@ static void who_waits_for_workers_elsewhere_is_told(void **state)
     tick(round, 2500);
     assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 2);
     assert_int_equal(round->waiting.held_ms, outlive_ms);
-    round_hold(round, 2600); /* again and again: it is no news */
+    round_hold(round, 2600); /* the same again: nothing new to send */
     tick(round, 2600);
     assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 0);
     assert_int_equal(round->state, ROUND_FORMING);
@@ -2561,7 +2565,7 @@ static void it_is_known_until_when_workers_may_live(void **state)
     round_destroy(round);
 }
 
-/* The agent's clock is 5 % slow and ours 5 % fast: (60000 + 2000) * 1.05. */
+/* The agent's clock is 5 % slow and the server's 5 % fast: (60000 + 2000) * 1.05. */
 static void a_lease_is_waited_for_by_two_wrong_clocks(void **state)
 {
     (void)state;
@@ -2569,7 +2573,7 @@ static void a_lease_is_waited_for_by_two_wrong_clocks(void **state)
     assert_int_equal(round_outlive_ms(UINT64_MAX), UINT64_MAX);
 }
 
-/* The second one keeps it: other servers have its journal. */
+/* The next round keeps it, because other servers have its journal. */
 static void a_run_that_lost_all_its_members_goes_on(void **state)
 {
     const struct round_settings settings = {.min_nodes = 1,
@@ -2610,7 +2614,7 @@ static void a_thousand_members_lost_at_once_end_in_one_tick(void **state)
     (void)state;
     tick(round, 5000);
     assert_int_equal(count_actions(round, ROUND_DROP), 1000);
-    tick(round, round_outlive_ms(5000)); /* no worker of it lives any more */
+    tick(round, round_outlive_ms(5000)); /* no worker of the run lives any more */
     assert_int_equal(count_actions(round, ROUND_FORGET), 1);
     round_destroy(round);
 }
@@ -2644,9 +2648,9 @@ static void only_what_others_told_in_this_round_counts_as_their_progress(void **
     (void)state;
     say(round, 2, CT_MESSAGE_HEARTBEAT, &beat, 10000); /* of an old round */
     beat = (struct ct_heartbeat){.generation = round->generation};
-    say(round, 2, CT_MESSAGE_HEARTBEAT, &beat, 10000); /* nobody looks there */
+    say(round, 2, CT_MESSAGE_HEARTBEAT, &beat, 10000); /* not watched */
     beat.quiet_ms = 1;
-    say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, 10000); /* it knows that itself */
+    say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, 10000); /* the node itself knows this */
     say(round, 1, CT_MESSAGE_FAILURE, &waits, 10000);
     assert_int_equal(round->state, ROUND_STOPPING);
     round_destroy(round);

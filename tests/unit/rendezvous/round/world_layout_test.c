@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the first node says about all of them. */
+/* What the first node is told about all nodes. */
 #include "tests/lib/test.h"
 
 #include <string.h>
@@ -73,8 +73,8 @@ static void nodes_with_another_program_are_named(void **state)
     members[1].join.program = 2;
     members[3].join.program = 0; /* unknown */
     members[4].join.program = 2;
-    (void)ct_copy(members[4].join.role, sizeof members[4].join.role,
-                  "ps"); /* its own */
+    /* A role of its own. */
+    (void)ct_copy(members[4].join.role, sizeof members[4].join.role, "ps");
     members[5].join.program = 3;
     world_layout_describe(world, 6);
     assert_string_equal(unlike, "node2, node6");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server as ctrun embeds it: one run, a thread of its own, calls from others. What goes
- * over the wire of ctrund is tested in tests/server. */
+/* The server as ctrun embeds it: one run, a thread of its own, calls from other threads. What
+ * ctrund sends and receives is tested in tests/server. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/time.h>
@@ -214,7 +214,7 @@ static void the_static_endpoint_is_a_new_empty_store_for_every_world(void **stat
     join(agent);
     expect(agent, CT_MESSAGE_START, &message);
     assert_int_equal(message.start->generation, 2);
-    assert_true(recv(old, &byte, 1, 0) <= 0); /* its store is gone */
+    assert_true(recv(old, &byte, 1, 0) <= 0); /* its store was closed */
     new = dial_store(port);
     assert_int_equal(check_key(new), 1);
     close(agent);
@@ -245,11 +245,11 @@ static void worker_stores_are_apart_and_end_when_closed(void **state)
     assert_true(recv(a, &byte, 1, 0) <= 0);
     assert_int_equal(check_key(b), 1);
     close(a);
-    a = dial_store(endpoint); /* an embedded endpoint serves its run only */
+    a = dial_store(endpoint); /* an embedded endpoint serves only its run */
     assert_true(recv(a, &byte, 1, 0) <= 0);
     close(a);
     close(b);
-    server_destroy(server); /* with a client still connected to a store */
+    server_destroy(server); /* a client is still connected to a store */
 }
 
 static void *open_and_close(void *context)

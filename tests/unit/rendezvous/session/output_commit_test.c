@@ -7,7 +7,7 @@
 
 struct rig {
     struct output_commit commit;
-    struct conn conn; /* closing: what is released to it goes nowhere */
+    struct conn conn; /* closing, so that output that is released is not sent */
     struct outbox outbox;
 };
 
@@ -63,7 +63,7 @@ static void what_comes_while_something_is_held_waits_behind_it(void **state)
     begin(&rig);
     assert_true(output_commit_hold(&rig.commit, &rig.outbox, &message));
     one = ct_buf_length(&rig.outbox.held);
-    let_send(&rig.commit); /* but nobody has released it yet */
+    let_send(&rig.commit); /* not released yet */
     assert_true(output_commit_hold(&rig.commit, &rig.outbox, &message));
     assert_int_equal(ct_buf_length(&rig.outbox.held), 2 * one);
     output_commit_release(&rig.commit);

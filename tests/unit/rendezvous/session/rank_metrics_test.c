@@ -31,8 +31,8 @@ static void the_last_value_of_a_rank_s_own_names_stays(void **state)
     tell(9, "loss", 1);
     tell(8, "loss", 2);
     tell(9, "rate", 3);
-    tell(7, "loss", 4);  /* another node's */
-    tell(10, "loss", 5); /* another node's */
+    tell(7, "loss", 4);  /* of another node */
+    tell(10, "loss", 5); /* of another node */
     tell(-1, "loss", 5);
     tell(9, "no name", 6);
     assert_int_equal(rank_metrics_on_metrics(&metrics, &message, 8, 2, false), 4);
@@ -127,7 +127,7 @@ static void there_is_room_for_so_many_and_those_that_are_here_still_change(void 
     rank_metrics_clear(&metrics);
 }
 
-/* From the agent of group rank 0: no metric of a program gets the label of a node. */
+/* From the agent of group rank 0. A metric of a program never gets the label of a node. */
 static void those_of_nodes_have_one_name(void **state)
 {
     size_t all = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may use a worker store, where the list comes from, and what is said about the others. */
+/* Who may use a worker store, where the list comes from, and what is printed about the others. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static void members_and_this_machine_are_let_in_and_nobody_else(void **state)
     add(&list, "10.0.0.2");
     add(&list, "fd00::2");
     add(&list, "10.0.0.1");
-    assert_false(has(&list, "10.0.0.2", "10.0.0.1")); /* not sealed yet */
+    assert_false(has(&list, "10.0.0.2", "10.0.0.1")); /* the list is not sealed yet */
     allow_list_seal(&list);
     assert_true(has(&list, "10.0.0.2", "10.0.0.1"));
     assert_true(has(&list, "::ffff:10.0.0.2", "::ffff:10.0.0.1"));
@@ -50,8 +50,8 @@ static void members_and_this_machine_are_let_in_and_nobody_else(void **state)
     assert_false(has(&list, "10.0.0.3", "10.0.0.1"));
     assert_false(has(&list, "fd00::3", "fd00::1"));
     assert_true(has(&list, "127.0.0.1", "127.0.0.1"));
-    assert_true(has(&list, "10.0.0.9", "10.0.0.9")); /* from one address to the same */
-    add(&list, "10.0.0.3");                          /* the next round's list */
+    assert_true(has(&list, "10.0.0.9", "10.0.0.9")); /* from the store's own address */
+    add(&list, "10.0.0.3");                          /* the list of the next round */
     allow_list_seal(&list);
     assert_true(has(&list, "10.0.0.3", "10.0.0.1"));
     assert_false(has(&list, "10.0.0.2", "10.0.0.1"));
@@ -154,8 +154,8 @@ static void a_roster_of_a_huge_world_keeps_the_address_of_each(void **state)
     (void)state;
     (void)collect(&list, round);
     assert_true(list.count <= ALLOW_LIST_MAX);
-    assert_true(
-        has(&list, "10.1.58.151", "10.9.9.9")); /* the last one, as it was seen */
+    /* The last node, by the address that the server saw. */
+    assert_true(has(&list, "10.1.58.151", "10.9.9.9"));
     allow_list_deinit(&list);
     round_destroy(round);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Byte streams of a store: who speaks what, caps, back-pressure, budgets, lack of memory. */
+/* Byte streams of a store: dialects, limits, back-pressure, budgets, lack of memory. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -40,7 +40,7 @@ static void unknown_clients_are_refused_at_their_first_bytes(void **state)
         size_t length;
     } rejects[] = {
         {"\x00\x3c\x85\xf7\xce", 5}, /* big-endian magic */
-        {"\x00\xff\xff\xff\xff", 5}, /* no magic, no length of a key */
+        {"\x00\xff\xff\xff\xff", 5}, /* neither the magic nor the length of a key */
         {"GET / HTTP/1.1\r\n", 16},
         {"\xce\xf7\x85\x3c", 4},
         {"\xc7\x52", 2},
@@ -101,7 +101,7 @@ static void hundred_requests_in_one_segment_are_answered_in_order(void **state)
 
 /* ---- Caps ------------------------------------------------------------------------------- */
 
-/* What the server says to `op` and the little-endian numbers that follow it. */
+/* How the store answers `op` followed by these little-endian numbers. */
 static int say(uint8_t op, const uint64_t *numbers, size_t count, size_t *memory)
 {
     uint8_t bytes[64] = {0x00, 0xce, 0xf7, 0x85, 0x3c, op};
@@ -148,7 +148,7 @@ static void lengths_are_refused_before_their_bytes_come(void **state)
 
         assert_int_equal(say(cases[i].op, cases[i].numbers, cases[i].count, &memory),
                          cases[i].rc);
-        assert_true(memory < 1024); /* what was announced costs nothing */
+        assert_true(memory < 1024); /* an announced length uses no memory */
     }
 }
 
@@ -366,8 +366,8 @@ static void large_replies_share_a_budget(void **state)
     rig_deinit(&rig);
 }
 
-/* Each request is tried with each of its allocations failing: that closes its connection, and
- * the same request works on the next one. */
+/* Each request is tried with each of its allocations failing. This closes the connection, and the
+ * same request succeeds on the next one. */
 static void a_multi_set_that_finds_no_memory_changes_nothing(void **state)
 {
     const struct ct_tcpstore_blob pairs[] = {
@@ -432,7 +432,7 @@ static void lack_of_memory_ends_one_connection_and_nothing_else(void **state)
     rig_expect_value(&rig, "f", "xand many more bytes");
     rig_expect_value(&rig, "99", "99");
     rig_expect_nothing(&rig, 'c');
-    rig_deinit(&rig); /* asserts that the accounts are even */
+    rig_deinit(&rig); /* asserts that all memory was given back */
 }
 
 static void a_store_that_cannot_be_made_says_so(void **state)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each query does to the store. Who is woken by what: store_wait_test.c. */
+/* What each query does to the store. Which query releases which waiter: store_wait_test.c. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -187,7 +187,7 @@ ranks_that_count_themselves_in_are_counted_and_looks_are_no_questions(void **sta
         (void)rig_ask(&rig, name, &add, NULL);
         rig_expect_i64(&rig, name, name - 'a' + 1);
     }
-    (void)rig_ask(&rig, 'a', &other, NULL); /* a program's own key */
+    (void)rig_ask(&rig, 'a', &other, NULL); /* a key of a program */
     rig_expect_i64(&rig, 'a', 1);
     store_get_stats(rig.store, &stats);
     assert_int_equal(stats.ranks, 3);
@@ -219,7 +219,7 @@ static void append_extends_up_to_its_cap(void **state)
     assert_int_equal(rig_ask(&rig, 'a', &append, NULL), -EMSGSIZE);
     (void)rig_query(&rig, 'b', CT_TCPSTORE_DELETE_KEY, "k", "");
     store_get_stats(rig.store, &stats);
-    assert_true(stats.data_bytes < 1 << 20); /* all of it came back */
+    assert_true(stats.data_bytes < 1 << 20); /* all memory was given back */
     rig_deinit(&rig);
     free(piece);
 }
@@ -295,7 +295,7 @@ static void list_keys_is_in_order_of_creation(void **state)
     rig_deinit(&rig);
 }
 
-/* The table grows, and closes its gaps, under names that come and go. */
+/* Sets the state key of a run, as torchrun's agents do first. */
 static int begin_run(struct rig *rig, char client, const char *state)
 {
     int rc = rig_compare_set(rig, client, state, "", "new");
@@ -304,7 +304,7 @@ static int begin_run(struct rig *rig, char client, const char *state)
     return rc;
 }
 
-/* A daemon outlives the runs whose agents meet there. */
+/* A daemon runs longer than the runs that use it. */
 static void the_keys_of_a_torchrun_run_go_with_its_last_agent(void **state)
 {
     struct store_stats empty, now;
@@ -365,7 +365,8 @@ static void names_of_runs_that_look_like_keys_of_others(void **state)
     rig_deinit(&rig);
 }
 
-/* A run ends while others wait for a key of it: they wait on, and the next run wakes them. */
+/* A run ends while a client of another one waits for its key: the client waits on, and the next run
+ * releases it. */
 static void who_waits_outlives_the_run(void **state)
 {
     struct rig rig;

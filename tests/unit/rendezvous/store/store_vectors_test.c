@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes that torch 1.13, 2.14 and 2.15 and their servers exchanged, replayed on our engine.
- * Numbers are those of the collection the bytes come from. */
+/* Bytes that torch 1.13, 2.14 and 2.15 exchanged with their servers, replayed on our store. The
+ * numbers are those of the collection that has these bytes. */
 #include "tests/lib/store_rig.h"
 
 static const char *const d0_session[] = {
@@ -162,7 +162,7 @@ static const char *const d2_session[] = {
     "a>0a0000000000000000",
     /* 51: multi_set([],[]) */
     "a>0b0000000000000000",
-    /* 52: list_keys; ours come in order of creation */
+    /* 52: list_keys; ours are in the order of creation */
     "a>11",
     "a<"
     "070000000000000003000000000000002f6b3004000000000000002f62696e02000000000000002f63"
@@ -193,7 +193,7 @@ static const char *const d2_session[] = {
     "0a030000000000000003000000000000002f763105000000000000002f6e6f6e650300000000000000"
     "2f7632",
     "a<0100000000000000310000000000000000010000000000000032",
-    /* 59: failed compare on a missing key; unlike libuv we release nobody */
+    /* 59: failed compare on a missing key; unlike libuv's server we release no waiter */
     "b>00cef7853c06010000000000000003000000000000002f7a7a",
     "a>0203000000000000002f7a7a030000000000000065787003000000000000006e6577",
     "a<0300000000000000657870",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who waits, who is released, with exactly how many bytes, and in which order. */
+/* Who waits, who is released, with exactly which bytes, and in which order. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -67,7 +67,7 @@ static void everything_that_sets_a_name_releases_its_waiters(void **state)
         setters[i](&rig);
         assert_int_equal(rig.notices[1], 1);
         rig_expect_u8(&rig, 'b', 0);
-        setters[0](&rig); /* once only */
+        setters[0](&rig); /* releases only once */
         rig_expect_nothing(&rig, 'b');
         rig_deinit(&rig);
     }
