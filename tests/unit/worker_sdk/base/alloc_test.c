@@ -43,7 +43,7 @@ static void a_secret_is_wiped_where_it_was_used(void **state)
     resident = dirty = 0;
     ct_secret_free(secret);
     assert_int_equal(dirty, 0);
-    assert_int_equal(resident, 3); /* its head, and those two */
+    assert_int_equal(resident, 3); /* its header, and the two used */
 }
 
 int main(void)

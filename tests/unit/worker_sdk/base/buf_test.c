@@ -11,7 +11,7 @@ static void bytes_come_out_in_order(void **state)
 
     (void)state;
     ct_buf_init(&buf, 1000);
-    for (int i = 0; i < 100; i++) { /* wraps over the first allocation often */
+    for (int i = 0; i < 100; i++) { /* wraps in the first allocation many times */
         assert_int_equal(ct_buf_append(&buf, "abcdefg", 7), 0);
         assert_memory_equal(ct_buf_data(&buf), "abcdefg", 7);
         ct_buf_consume(&buf, 7);

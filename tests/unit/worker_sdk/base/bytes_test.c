@@ -51,7 +51,7 @@ static void reader_goes_bad_and_stays_bad(void **state)
 
     (void)state;
     ct_reader_init(&in, data, sizeof data);
-    ct_read_str(&in, text, sizeof text); /* claims 9, has 4 */
+    ct_read_str(&in, text, sizeof text); /* says 9 bytes, but 4 are left */
     assert_string_equal(text, "");
     assert_int_equal(ct_read_u8(&in), 0);
     assert_int_equal(ct_read_end(&in), -EBADMSG);
@@ -96,7 +96,7 @@ static void writer_stores_nothing_after_the_end(void **state)
     assert_int_equal(data[0], 0);
 }
 
-/* What is written, and what is read of it. */
+/* How `foreign` is read: as a line, as lines, and as a name, which is not changed. */
 static void assert_plain(const char *foreign, const char *line, const char *lines)
 {
     typedef void read_fn(struct ct_reader *, char *, size_t);
@@ -129,13 +129,15 @@ static void text_of_a_peer_is_made_plain(void **state)
     assert_plain("a\nctrun: error: b\r\tc\x7f", "a?ctrun: error: b??c?",
                  "a\nctrun: error: b?\tc?");
     assert_plain("\xc2\x9b"
+                 /* CSI of C1. */
                  "31m",
-                 "??31m", "??31m"); /* CSI of C1 */
+                 "??31m", "??31m");
     assert_plain("\xe2\x80\xae"
+                 /* Characters that set the direction of text. */
                  "x\xe2\x81\xa6",
-                 "???x???", "???x???"); /* directions */
-    assert_plain("\xff\xc0\xaf\xed\xa0\x80\xe4\xba", "????????",
-                 "????????"); /* no UTF-8 */
+                 "???x???", "???x???");
+    /* Not UTF-8. */
+    assert_plain("\xff\xc0\xaf\xed\xa0\x80\xe4\xba", "????????", "????????");
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CRC-32C: the values of RFC 3720, appendix B.4, and one sum by every way. */
+/* CRC-32C: the values of RFC 3720, appendix B.4, and the same sum by each implementation. */
 #include <string.h>
 
 #include "tests/lib/test.h"

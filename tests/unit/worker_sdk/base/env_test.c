@@ -43,10 +43,11 @@ static void grows_past_its_first_size(void **state)
     assert_string_equal(ct_env_get(&env, "N199"), "199");
     assert_null(env.list[200]);
     ct_env_deinit(&env);
-    ct_env_deinit(&env); /* twice is harmless */
+    ct_env_deinit(&env); /* a second call does no harm */
 }
 
-/* A launcher makes one for each worker: its cost must not grow with the names. */
+/* A launcher makes an environment for each worker: the cost must not grow with the number of
+ * names. */
 static void takes_few_allocations(void **state)
 {
     char base_entry[] = "SOME_NAME=some value";
@@ -57,7 +58,7 @@ static void takes_few_allocations(void **state)
     (void)state;
     for (int i = 0; i < 100; i++)
         base[i] = base_entry;
-    ct_alloc_fail_at(3); /* a third one is too many */
+    ct_alloc_fail_at(3); /* a third allocation fails */
     assert_int_equal(ct_env_init(&env, base), 0);
     for (int i = 0; i < 30; i++) {
         ct_format(name, sizeof name, "N%d", i);
@@ -69,7 +70,7 @@ static void takes_few_allocations(void **state)
     ct_env_deinit(&env);
 }
 
-/* Below and above what is kept for what is added. */
+/* Values shorter and longer than the space that is reserved for added ones. */
 static void long_values_are_replaced_and_removed(void **state)
 {
     static char value[5000];

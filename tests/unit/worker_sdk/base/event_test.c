@@ -70,8 +70,8 @@ a_json_string_grows_with_what_is_escaped_and_is_whole_or_not_there(void **state)
     assert_int_equal(ct_json_append_str(&buf, "a\"\n"), 0);
     assert_int_equal(ct_buf_length(&buf), 11);
     assert_memory_equal(ct_buf_data(&buf), "\"a\\\"\\u000a\"", 11);
-    assert_int_equal(ct_json_append_str(&buf, text),
-                     -ENOBUFS); /* two bytes are missing */
+    /* Two bytes too many. */
+    assert_int_equal(ct_json_append_str(&buf, text), -ENOBUFS);
     assert_int_equal(ct_buf_length(&buf), 11);
     ct_buf_consume(&buf, 2);
     assert_int_equal(ct_json_append_str(&buf, text), 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What base/kernel.h and base/signal_name.h say by themselves, beside what this system's headers say. */
+/* The numbers and names in base/kernel.h and base/signal_name.h equal those of this system's
+ * headers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs and libraries of different age: the public structs, older and newer than ours. */
+/* Programs that were built with an older or a newer ctrun.h: the public structs are shorter or
+ * longer. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/include/ctrun.h"
 
-/* What an older and a newer library had of this struct. */
+/* This struct as an older and as a newer library had it. */
 struct now {
     size_t size;
     int a;
@@ -153,7 +154,8 @@ static void the_library_takes_an_older_programs_structs(void **state)
     ctrun_sampler_destroy(sampler);
 }
 
-/* The same, by a program whose structs, in an array too, have members that we do not know. */
+/* The same for a program whose structs, also in an array, have members that this library does not
+ * know. */
 struct newer_tensor {
     struct ctrun_tensor known;
     uint64_t unknown[3];

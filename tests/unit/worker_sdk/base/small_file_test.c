@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which process is gone: who believes that too early kills what is alive. */
+/* Whether a process has ended. A wrong "yes" would kill a live one. */
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -16,8 +16,8 @@ static void a_process_is_known_by_pid_and_start(void **state)
     (void)state;
     assert_true(started > 0);
     assert_false(ct_small_file_has_ended(getpid(), started));
-    assert_true(
-        ct_small_file_has_ended(getpid(), started + 1)); /* the pid was used again */
+    /* The pid was used again. */
+    assert_true(ct_small_file_has_ended(getpid(), started + 1));
 }
 
 static void a_process_that_was_reaped_has_ended(void **state)
@@ -31,7 +31,7 @@ static void a_process_that_was_reaped_has_ended(void **state)
     assert_true(ct_small_file_has_ended(pid, 1));
 }
 
-/* Without a free descriptor nothing can be read in /proc. */
+/* Without a free descriptor no file in /proc can be read. */
 static void a_process_of_which_nothing_can_be_read_has_not_ended(void **state)
 {
     struct rlimit before, none;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints: what was saved comes back, and every way of being damaged has its sentence. */
+/* Checkpoints: saved values can be loaded, and each kind of damage has its message. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -237,7 +237,7 @@ static void data_are_aligned_for_every_type(void **state)
     assert_int_equal(header % 64, 0);
     assert_int_equal(bytes[8], '{');
     assert_int_equal(length - header, 8 + 24 + 5);
-    assert_memory_equal(bytes + header, &step, 8); /* the largest elements lie first */
+    assert_memory_equal(bytes + header, &step, 8); /* the largest elements come first */
 }
 
 static void every_truncation_is_noticed(void **state)
@@ -324,7 +324,8 @@ static void damaged_headers_are_refused(void **state)
         expect_bad(folder, cases[i].why);
     }
     spill_header(folder->file, "{" A("[0,8]") "," B("[8,12]") "}   ",
-                 12); /* the good one */
+                 /* A good header. */
+                 12);
     {
         struct ctrun_checkpoint *checkpoint;
 
@@ -346,7 +347,7 @@ static void other_files_are_recognised(void **state)
     spill(folder->file, "\xff\xff\xff\xff\xff\xff\xff\xff{}", 10);
     expect_bad(folder, "not a safetensors file");
     assert_int_equal(unlink(folder->file), 0);
-    assert_int_equal(mkfifo(folder->file, 0600), 0); /* must not block */
+    assert_int_equal(mkfifo(folder->file, 0600), 0); /* opening it must not block */
     expect_bad(folder, "not a regular file");
 }
 
@@ -400,8 +401,8 @@ static void saving_again_replaces_the_file(void **state)
     assert_int_equal(ctrun_checkpoint_load(checkpoint, &to, NULL), 0);
     assert_int_equal(loaded, 43);
     ctrun_checkpoint_close(checkpoint);
-    assert_int_equal(ctrun_checkpoint_load(old, &to, NULL),
-                     0); /* who reads, reads on */
+    /* An open checkpoint can still be read. */
+    assert_int_equal(ctrun_checkpoint_load(old, &to, NULL), 0);
     assert_int_equal(loaded, 42);
     ctrun_checkpoint_close(old);
 }
@@ -449,7 +450,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
     assert_memory_equal(after, before, length);
 }
 
-/* The limit's signal comes in the middle of the data, and kills. */
+/* The limit's signal arrives in the middle of the data, and kills. */
 static void death_while_saving_leaves_nothing(void **state)
 {
     struct folder *folder = *state;
@@ -462,7 +463,7 @@ static void death_while_saving_leaves_nothing(void **state)
     close(fd);
     save(folder);
     assert_int_equal(WTERMSIG(save_beyond_limit(folder, SIG_DFL)), SIGXFSZ);
-    /* that the old file is the only one is what the end of every story asserts */
+    /* teardown asserts that no other file is left */
 }
 
 #define story(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

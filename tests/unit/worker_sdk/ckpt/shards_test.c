@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sharded checkpoints: what one world saved any other loads, and whoever dies, stops or fails at whichever
- * system call, in the call or in its thread, the newest complete checkpoint is whole, and the others are told who.
+/* Sharded checkpoints. What one world saved any other can load. If a rank dies, stops or gets an error
+ * at any system call, in the call or in its thread, the newest complete checkpoint is whole, and the other
+ * ranks get an error that names the rank.
  *
- * CTRUN_TEST_STRIKES=1 strikes at every call of the thread and of a load, too, not at some. */
+ * With CTRUN_TEST_STRIKES=1 the fault is tried at every call of the thread and of a load, not only at some. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,12 +27,12 @@
 /* ---- The system calls that change a disk, each of which may be the last ------------------- */
 
 static struct {
-    unsigned at; /* the n-th from now; 0: none */
-    int error;   /* it fails with that; 0: a signal in front of it */
+    unsigned at; /* the fault comes at the n-th call from now; 0: never */
+    int error;   /* the call fails with this; 0: a signal before the call */
     int signal;  /* 0: SIGKILL */
-    bool reads;  /* those are counted that read a file, not those that change one */
+    bool reads;  /* count the calls that read a file, not those that change one */
     unsigned count;
-    char trace[8192]; /* "write fsync ...", and the file's name after a rename */
+    char trace[8192]; /* "write fsync ..."; NAME is the rename of the manifest */
 } fault;
 
 static bool is_struck(const char *name)
@@ -44,7 +45,7 @@ static bool is_struck(const char *name)
     if (!fault.error)
         (void)kill(getpid(), fault.signal ? fault.signal : SIGKILL);
     errno = fault.error;
-    return fault.error != 0; /* who was stopped goes on */
+    return fault.error != 0; /* after a stop the call is made */
 }
 
 static bool is_file(int fd)
@@ -61,7 +62,7 @@ ssize_t __wrap_write(int fd, const void *data, size_t length)
     if (fault.reads || !is_file(fd))
         return __real_write(fd, data, length);
     if (length > 1 && fault.at == fault.count + 1 && !fault.error && !fault.signal)
-        (void)__real_write(fd, data, length / 2); /* in the middle of it */
+        (void)__real_write(fd, data, length / 2); /* dies in the middle of a write */
     return is_struck("write") ? -1 : __real_write(fd, data, length);
 }
 
@@ -120,11 +121,11 @@ struct part {
     } data[TENSORS];
 };
 
-/* The tensors: one that every rank has, rows, columns, and a list that is longer than most. */
+/* The tensors: one that every rank has, one cut by rows, one cut by columns, and a long list. */
 static const struct {
     const char *name;
     enum ctrun_dtype dtype;
-    int dims, split; /* the dimension that is cut; -1: none */
+    int dims, split; /* the dimension that is cut; -1: not cut */
     int64_t whole[2];
 } model[TENSORS] = {{"bias", CTRUN_F32, 1, -1, {5}},
                     {"rows", CTRUN_F32, 2, 0, {7, 4}},
@@ -159,7 +160,8 @@ static void cut(struct part *part, int rank, int size)
     }
 }
 
-/* Calls for each element of the part: where it is in data, and its number in the tensor. */
+/* For each element of the part: writes or checks the value that belongs to its number in the
+ * tensor. */
 static bool visit(struct part *part, uint64_t step, bool write)
 {
     bool is_right = true;
@@ -236,14 +238,14 @@ static int save(struct ctrun_shards *shards, struct part *part, uint64_t step,
 struct job {
     uint64_t first, last; /* steps */
     struct ctrun_shards_options options;
-    int victim; /* the rank that `at` is for; -1: none */
+    int victim; /* the rank that gets the fault `at`; -1: none */
     unsigned at;
     int error, signal;
 };
 
 static struct ctrun_error told; /* of the last save in this process */
 
-/* In a rank of `size`. */
+/* A rank of `size` saves its part of the steps. */
 static int run_job(struct ctrun_group *group, int rank, int size, const struct job *job)
 {
     struct ctrun_shards *shards;
@@ -277,7 +279,7 @@ static int body(int rank, void *context)
     return rc != 0;
 }
 
-/* The newest checkpoint, as each rank of a world of `size` loads it. Returns its step. */
+/* Each rank of a world of `size` loads the newest checkpoint. Returns its step. */
 static uint64_t load_all(int size)
 {
     struct ctrun_checkpoint *checkpoint;
@@ -385,7 +387,7 @@ static void what_all_ranks_have_is_spread_over_them(void **state)
     assert_int_equal(ranks_run(2, share_body, NULL), 0);
 }
 
-/* Two ranks, each with rows [starts, starts + sizes) of "w"; `why` is what both are told. */
+/* Two ranks, each with rows [starts, starts + sizes) of "w"; `why` is the error on both. */
 struct wrong {
     int64_t starts[2], sizes[2], whole[2];
     int code;
@@ -450,7 +452,7 @@ static void a_process_killed_at_any_call_leaves_the_newest_complete_one(void **s
         if (status != 0)
             assert_int_equal(WTERMSIG(status), SIGKILL);
         assert_in_range(load_all(1), status ? 2 : 3, 3);
-        save_alone(4, 4); /* and the next one sweeps up what was left */
+        save_alone(4, 4); /* the next save removes what was left */
         assert_int_equal(load_all(2), 4);
         assert_in_range(count_entries(directory), 2, 3);
         start_anew();
@@ -459,14 +461,14 @@ static void a_process_killed_at_any_call_leaves_the_newest_complete_one(void **s
     assert_true(calls > 10);
 }
 
-/* ---- A rank of two is struck: the other one is told, and what there was stays ------------- */
+/* ---- One rank of two gets a fault: the other gets an error, the old checkpoint stays ------ */
 
 enum {
-    STOP_MS =
-        1000, /* the deadline of who waits for the stopped rank, and for nobody else */
-    UNHARMED = 10, /* exit codes of ranks, beside 0: it was told who */
+    /* Only for ranks that wait for the stopped rank. */
+    STOP_MS = 1000,
+    UNHARMED = 10, /* exit codes of ranks, besides 0 (the error named the victim) */
     STRUCK = 11,
-    SAVE_CALLS = 20, /* more than there are: the last strikes find nobody */
+    SAVE_CALLS = 20, /* more than a save makes: the last faults never come */
     LOAD_CALLS = 24,
     STRIKES_MAX = 4 * LOAD_CALLS
 };
@@ -478,14 +480,14 @@ struct strike {
     struct ranks *ranks;
 };
 
-/* What a rank exits with. */
+/* The exit code of a rank. */
 static int judge(const struct job *job, int rank, int rc)
 {
     const int expected = job->signal == SIGSTOP ? CTRUN_E_TIMEOUT : CTRUN_E_PEER_LOST;
     const char *name = job->victim ? "rank 1 (" : "rank 0 (";
 
     if (rank == job->victim)
-        return STRUCK; /* it was stopped, and has gone on */
+        return STRUCK; /* it was stopped, and has run on */
     if (rc == expected && strstr(told.text, name))
         return 0;
     if (rc < 0)
@@ -498,7 +500,7 @@ static struct ctrun_group *open_two(int rank)
     return ranks_open(rank, "a", NULL);
 }
 
-/* From here on. */
+/* From here on a rank that waits for the stopped one has a short deadline. */
 static void expect_a_strike(struct ctrun_group *group, int rank, const struct job *job)
 {
     if (rank != job->victim && job->signal == SIGSTOP)
@@ -520,7 +522,7 @@ static int save_and_judge(int rank, void *context)
     return judge(job, rank, rc);
 }
 
-/* Each rank of two loads its part of what three have saved, and meets the other after each tensor. */
+/* Each rank of two loads its part of what three have saved, with a barrier after each tensor. */
 static int load_and_judge(int rank, void *context)
 {
     const struct job *job = context;
@@ -602,7 +604,8 @@ static struct {
     unsigned count;
 } strikes;
 
-/* At the calls 1, 1 + stride and so on, of one rank and of the other. */
+/* Starts a world for each fault: at the calls 1, 1 + stride and so on, of one rank and of the
+ * other. */
 static void add_strikes(int number, bool is_async, ranks_fn *strike_body,
                         unsigned stride)
 {
@@ -624,7 +627,7 @@ static void add_strikes(int number, bool is_async, ranks_fn *strike_body,
     }
 }
 
-/* They went on at the same time: mostly they wait. */
+/* All these worlds run at the same time, because they mostly wait. */
 static void finish_strikes(void)
 {
     unsigned struck = 0, last = 0;
@@ -639,7 +642,8 @@ static void finish_strikes(void)
             last = strikes.list[i].job.at;
     }
     assert_true(struck >= strikes.count / 4);
-    assert_true(last < strikes.list[strikes.count - 1].job.at); /* none is left out */
+    /* No call was left out. */
+    assert_true(last < strikes.list[strikes.count - 1].job.at);
     strikes.count = 0;
     (void)ct_copy(directory, sizeof directory, fresh);
 }
@@ -678,7 +682,7 @@ static void a_rank_killed_or_stopped_while_it_loads_is_named(void **state)
     finish_strikes();
 }
 
-/* Every call may fail: either the save says so on all ranks, or it did not matter. */
+/* Any call may fail: either the save returns the error, or the checkpoint is complete. */
 static void a_failing_call_is_told_and_harms_nothing(void **state)
 {
     unsigned failed = 0;
@@ -712,8 +716,8 @@ static void the_manifest_is_named_after_everything_is_on_the_disk(void **state)
     memset(&fault, 0, sizeof fault);
     save_alone(1, 1);
     at = strstr(fault.trace, "write ");
-    assert_non_null(
-        at); /* the shard: synced, named, its folder synced; then the outer folder */
+    /* The shard is synced and named, its folder is synced, then the outer folder. */
+    assert_non_null(at);
     at = strstr(at,
                 "fsync unlink linkat rename fsync fsync write fsync unlink linkat NAME "
                 "fsync ");
@@ -832,7 +836,7 @@ static void spill(const char *path, const void *data, size_t length)
     close(fd);
 }
 
-/* Opens and loads everything: 0, or the first error. */
+/* Opens and loads all tensors. 0, or the first error. */
 static int load_code(struct ctrun_error *err)
 {
     struct ctrun_checkpoint *checkpoint;
@@ -929,7 +933,7 @@ static void a_folder_without_a_checkpoint_is_like_no_file(void **state)
     assert_null(checkpoint);
 }
 
-/* Pages of `data` that the kernel has given. */
+/* Pages of `data` that are in memory. */
 static size_t count_pages(const uint8_t *data, size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -1000,7 +1004,8 @@ static void a_save_or_a_close_need_not_wait_for_reserved_memory(void **state)
     assert_int_equal(ctrun_shards_open(&shards, directory, NULL, &options, &err), 0);
     assert_int_equal(ctrun_shards_reserve(shards, &tensor, 1, &err), 0);
     assert_int_equal(ctrun_shards_wait(shards, &err), 0);
-    assert_true(shards->copy.has_thread); /* nor does who ends without a save */
+    /* Nor does a close without a save. */
+    assert_true(shards->copy.has_thread);
     assert_int_equal(save(shards, &part, 1, &err), 0);
     assert_int_equal(ctrun_shards_reserve(shards, &tensor, 1, &err), 0);
     ctrun_shards_close(shards);
@@ -1019,7 +1024,7 @@ static int reserve_body(int rank, void *context)
     options.async = true;
     CHECK_OK(ctrun_shards_open(&shards, directory, group, &options, &err));
     CHECK_OK(ctrun_shards_reserve(shards, &tensor, 1, &err));
-    /* one of the two writes what both have */
+    /* One of the two ranks writes the part that both have. */
     CHECK((shards->copy.bytes > LARGE) == (rank == 0));
     tensor.sizes[0] += rank;
     CHECK(ctrun_shards_reserve(shards, &tensor, 1, &err) == CTRUN_E_MISMATCH);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that run freely, in every order, agree at which call all of them stop. */
+/* Ranks that run independently, in any order, stop at the same call. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ enum {
     RANKS = 4
 };
 
-static char held[CT_STOP_VALUE_MAX]; /* what the key holds */
+static char held[CT_STOP_VALUE_MAX]; /* the value of the key */
 static int swaps;
 
 static int swap(void *context, const char *expected, const char *desired,
@@ -36,7 +36,7 @@ static int begin(void **state)
     return 0;
 }
 
-/* Lets one rank do one call; true when it stopped there. */
+/* One rank makes one call; true if it stops there. */
 static bool call(struct ct_stop_point *rank, bool is_asked, uint64_t now_ms)
 {
     struct ctrun_error err;
@@ -47,8 +47,8 @@ static bool call(struct ct_stop_point *rank, bool is_asked, uint64_t now_ms)
     return rc > 0;
 }
 
-/* No rank waits for another: they may be any number of calls apart. Only rank `asked` hears the
- * wish, after `after` calls of all. */
+/* No rank waits for another: they may be any number of calls apart. Only rank `asked` gets the
+ * request to stop, after `after` calls of all. */
 static void run_world(unsigned seed, int asked, uint64_t after, uint64_t calls_per_ms)
 {
     struct ct_stop_point ranks[RANKS] = {{0}};
@@ -89,7 +89,7 @@ static void whoever_is_asked_before_anybody_looked_stops_all_at_once(void **stat
     (void)state;
     assert_true(call(&one, true, 1));
     assert_true(call(&other, false, 1));
-    assert_true(call(&other, false, 2)); /* and for ever */
+    assert_true(call(&other, false, 2)); /* and at every later call */
 }
 
 static void the_store_is_asked_seldom(void **state)

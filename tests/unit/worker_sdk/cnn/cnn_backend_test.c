@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every back end of this build against the plain one: log-probabilities, loss and gradients. */
+/* Compares each back end of this build with the plain one: log-probabilities, loss and
+ * gradients. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ struct fixture {
     uint64_t indices[BATCH];
     enum cnn_param order[CNN_PARAMS];
     int ready;
-    bool no_dropout; /* of engines to come */
+    bool no_dropout; /* for the engines that are made next */
 };
 
 static int setup(void **state)
@@ -84,7 +85,7 @@ static struct cnn_engine *open_engine(struct fixture *f, const char *name, int t
     return engine;
 }
 
-/* One forward and backward of `count` samples; returns the sums. */
+/* Runs forward and backward of `count` samples; returns the sums. */
 static struct cnn_sums run(struct fixture *f, struct cnn_engine *engine, size_t count,
                            struct cnn_tensors *grads, float *log_probs)
 {
@@ -173,7 +174,7 @@ static void without_dropout_all_units_are_kept(void **state)
     engine = open_engine(f, "plain", 1);
     run(f, engine, BATCH, &f->want, without);
     cnn_engine_close(engine);
-    assert_memory_equal(without, test, sizeof test); /* as in a test pass */
+    assert_memory_equal(without, test, sizeof test); /* as without training */
     assert_memory_not_equal(without, with, sizeof with);
     every_back_end_computes_what_plain_c_does(state);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plain layers against finite differences, in double precision.
+/* Compares the plain layers with finite differences, in double precision.
  *
- * For random x and a random direction g, f(x) = sum(g * layer(x)); backward(g) must be f's
- * gradient, which central differences give to some 1e-9. */
+ * For random x and a random direction g, f(x) = sum(g * layer(x)); backward(g) must be f's gradient,
+ * which central differences give with an error of about 1e-9. */
 #include <math.h>
 #include <stdint.h>
 

@@ -61,7 +61,7 @@ static void dropout_keeps_three_quarters_and_one_half(void **state)
         kept1 += ones(keep1, CNN_KEEP1_WORDS);
         kept2 += ones(keep2, CNN_KEEP2_WORDS);
     }
-    /* Six standard deviations: the draws are fixed, so this cannot flicker. */
+    /* Six standard deviations. The draws are fixed, so the result is always the same. */
     assert_true(fabs((double)kept1 / (200 * 9216) - 0.75) <
                 6 * 0.433 / sqrt(200 * 9216));
     assert_true(fabs((double)kept2 / (200 * 128) - 0.5) < 6 * 0.5 / sqrt(200 * 128));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives from one buffer into another, those of parts, and messages in the background: in
- * groups of 1 to 5 processes, over each kind of wire. */
+/* Collectives from one buffer into another, collectives with parts of any length, and messages in
+ * the background, in groups of 1 to 5 processes, over each kind of wire. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include "tests/lib/worlds.h"
 
 enum {
-    MOST = 70001 /* elements: several chunks, the last one short */
+    MOST = 70001 /* elements: several chunks, the last one not full */
 };
 
 /* Values whose sum depends on the order of the ranks. */
@@ -27,7 +27,7 @@ static void fill(float *data, int rank, size_t count)
         data[i] = rough_value(rank, i);
 }
 
-/* What every reduction must give: the sum in rank order. */
+/* The result of every reduction: the sum in rank order. */
 static void check_sums(const float *data, int size, size_t first, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -113,7 +113,7 @@ static void a_broadcast_may_be_read_elsewhere(void **state)
     worlds_run(4, broadcasts);
 }
 
-/* Signed bytes are not those without a sign, and one operation is not the other. */
+/* Signed bytes differ from unsigned ones, and operations differ from each other. */
 static void small_types(struct ctrun_group *group, void *context)
 {
     int rank = ctrun_group_rank(group);
@@ -139,7 +139,7 @@ static void signed_bytes_have_a_sign(void **state)
 
 /* ---- Parts ------------------------------------------------------------------------------ */
 
-/* What `from` has for `to` at place i. */
+/* The element that `from` sends to `to` at place i. */
 static int32_t part_value(int from, int to, size_t i)
 {
     return (int32_t)(i * 101 + (size_t)from * 7 + (size_t)to);
@@ -197,7 +197,7 @@ static void equal_parts_go_where_they_belong(void **state)
     worlds_run(5, equal_parts);
 }
 
-/* Between each two another number of elements, sometimes none, with gaps in front. */
+/* A different number of elements for each pair, sometimes none, with gaps in front. */
 static size_t part_count(int from, int to)
 {
     return (size_t)((from * 3 + to * 5) % 4) * 9001;
@@ -249,7 +249,7 @@ static void unequal_parts_go_where_they_belong(void **state)
     worlds_run(5, unequal_parts);
 }
 
-/* Member 2 expects more of member 0: what 0 and 1 give each other is as they expect. */
+/* Member 2 expects a different count from member 0; members 0 and 1 agree. */
 static void one_differs(struct ctrun_group *group, void *context)
 {
     struct ctrun_parts parts = CTRUN_PARTS_INIT;
@@ -281,7 +281,7 @@ static void different_counts_are_told_on_all_ranks(void **state)
 
 /* ---- Messages --------------------------------------------------------------------------- */
 
-/* Everybody receives first, from everybody, and sends after that. */
+/* Each rank starts to receive from every other, and then sends. */
 static void receive_first(struct ctrun_group *group, void *context)
 {
     int rank = ctrun_group_rank(group);
@@ -323,7 +323,7 @@ static void messages_in_the_background_go_on_at_the_same_time(void **state)
     worlds_run(5, receive_first);
 }
 
-/* Two messages to each, the second a short one, in the order that is worst for a queue. */
+/* Two messages to each rank, the second a short one, in the worst order for a queue. */
 static void batches(struct ctrun_group *group, void *context)
 {
     int rank = ctrun_group_rank(group);
@@ -412,7 +412,7 @@ static void a_message_of_another_type_is_a_mismatch(void **state)
 
 /* ---- Waiting ---------------------------------------------------------------------------- */
 
-/* Rank 1 comes when rank 0 has given up once. */
+/* Rank 1 calls after rank 0 has given up once. */
 static void wait_twice(struct ctrun_group *group, void *context)
 {
     int rank = ctrun_group_rank(group);
@@ -440,7 +440,7 @@ static void who_gives_up_may_wait_again(void **state)
     worlds_run_with(2, wait_twice, NULL);
 }
 
-/* Rank 1 does not come at all; the group itself would wait for half a minute. */
+/* Rank 1 never calls; the group's own timeout would be half a minute. */
 static void be_in_a_hurry(struct ctrun_group *group, void *context)
 {
     int rank = ctrun_group_rank(group);
@@ -498,7 +498,7 @@ static void a_rank_that_dies_among_messages_is_named(void **state)
 
 /* ---- Splitting -------------------------------------------------------------------------- */
 
-/* Even and odd, then the even ones among themselves; the last rank stays out. */
+/* Splits into even and odd, then the even ranks once more; the last rank is in no part. */
 static int split(int rank, void *context)
 {
     const struct world *world = context;
@@ -511,7 +511,7 @@ static int split(int rank, void *context)
 
     CHECK(ct_group_split(&part, &place, all, -2, NULL, &err) == -EINVAL && !part);
     CHECK_OK(ct_group_split(&part, &place, all, color, NULL, &err));
-    ctrun_group_close(all); /* the parts live on */
+    ctrun_group_close(all); /* the parts stay usable */
     if (color < 0)
         return part ? 1 : 0;
     CHECK(ctrun_group_rank(part) == rank / 2);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How groups fail: ranks that differ, die, leave, come late, or never. Each failure reaches all
- * ranks, with the same code, and names the rank that caused it. */
+/* How groups fail: ranks that differ, die, leave, come late, or never come. Each failure reaches
+ * all ranks, with the same code, and names the rank that caused it. */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -21,9 +21,9 @@ enum {
     SIZE = 4,
     VICTIM = 2,
     LARGE = 100000,
-    MET = 7, /* counter of ranks: all have opened */
+    MET = 7, /* counter: ranks that have opened the group */
     LONG_MS = 30000,
-    SHORT_MS = 700 /* of what cannot be done */
+    SHORT_MS = 700 /* deadline of calls that cannot succeed */
 };
 
 struct scene {
@@ -43,7 +43,7 @@ static struct ctrun_group_options options_of(const struct scene *scene,
 
 static const char *host_of(const struct scene *scene, int rank)
 {
-    /* The victim, rank 2, is no leader: ranks 0 and 1 are. */
+    /* The victim, rank 2, does not lead its host: ranks 0 and 1 do. */
     return scene->wire == WIRE_MIXED ? (rank % 2 ? "odd" : "even") : NULL;
 }
 
@@ -55,8 +55,8 @@ static struct ctrun_group *open_scene(int rank, const struct scene *scene,
     return ranks_open(rank, host_of(scene, rank), &options);
 }
 
-/* For ranks that fail next: nobody is still opening, or in a barrier that others have left. A
- * failure may reach those too, and would be right to end what they do. */
+/* For tests in which a rank fails next: all ranks have opened the group and left its barrier.
+ * Without this the failure could end these calls, too. */
 static struct ctrun_group *open_together(int rank, const struct scene *scene)
 {
     struct ctrun_group *group = open_scene(rank, scene, LONG_MS);
@@ -126,7 +126,7 @@ static int differ(int rank, void *context)
                  : ctrun_broadcast(group, data, data, 100, CTRUN_F32, 1, NULL, &err);
         break;
     }
-    /* The root's host may have its broadcast done before it hears from the others. */
+    /* The root's host may end its broadcast before the message of the others arrives. */
     if (rc < 0 || scene->variant != 5 || scene->wire != WIRE_MIXED)
         check_failure(rc, CTRUN_E_MISMATCH, &err, "calls");
     check_failure(ctrun_barrier(group, NULL, &err), CTRUN_E_MISMATCH, &err, "calls");
@@ -147,8 +147,8 @@ static int different_lengths(int rank, void *context)
     struct ctrun_error err;
 
     if (rank == 1)
-        (void)ctrun_send(group, data, 10, CTRUN_U8, 3, NULL,
-                         &err); /* may be gone before it is refused */
+        /* It may be sent before it is refused. */
+        (void)ctrun_send(group, data, 10, CTRUN_U8, 3, NULL, &err);
     if (rank == 3)
         check_failure(ctrun_recv(group, data, 20, CTRUN_U8, 1, NULL, &err),
                       CTRUN_E_MISMATCH, &err, "rank 1");
@@ -206,7 +206,7 @@ static int one_does_not_call(int rank, void *context)
     CHECK(rank == VICTIM || scene->variant == 2 || rc < 0);
     ranks_signal(0);
     ranks_await(0, SIZE);
-    if (rank == VICTIM) /* comes when it is too late */
+    if (rank == VICTIM) /* it calls too late */
         check_failure(ctrun_barrier(slow, NULL, &err), CTRUN_E_TIMEOUT, &err, "rank 2");
     ctrun_group_close(slow);
     ctrun_group_close(group);
@@ -264,8 +264,8 @@ static void a_late_rank_is_waited_for(void **state)
     on_every_wire(late, 1);
 }
 
-/* Of variant 0 the victim gives one member less, of variant 1 member 0 does, of variant 2 the victim gives other ones,
- * and calls itself member 0. */
+/* Variant 0: the victim gives one member less. Variant 1: member 0 does. Variant 2: the victim
+ * gives other members, among which it is member 0. */
 static int one_gives_other_members(int rank, void *context)
 {
     static const int members[][SIZE] = {{0, 1, 2}, {0, 1, 2}, {2, 3}};
@@ -311,7 +311,8 @@ static void a_rank_that_left_is_not_waited_for(void **state)
     on_every_wire(one_closes, 1);
 }
 
-/* Rank 1 waits for the victim and rank 0 for rank 1, which tells it why it closes. */
+/* Rank 1 waits for the victim and rank 0 for rank 1, which sends rank 0 the reason when it
+ * closes. */
 static int one_tells_and_closes(int rank, void *context)
 {
     struct ctrun_group *group = open_together(rank, context);
@@ -352,10 +353,10 @@ static int one_aborts(int rank, void *context)
     pthread_t thread;
     int rc = 0;
 
-    if (rank == VICTIM) /* this thread may be inside by then */
+    if (rank == VICTIM) /* the main thread may be in a call then */
         CHECK(pthread_create(&thread, NULL, abort_group, group) == 0);
-    if (rank ==
-        0) /* comes when it is over: the others' calls could not end otherwise */
+    /* Calls after the abort: before it, the calls of the others could not end. */
+    if (rank == 0)
         ranks_await(0, SIZE - 1);
     if (scene->variant == 0) {
         rc = ctrun_barrier(group, NULL, &err);
@@ -373,7 +374,7 @@ static int one_aborts(int rank, void *context)
     ranks_signal(0);
     if (rank == VICTIM)
         pthread_join(thread, NULL);
-    ctrun_group_abort(group); /* again is harmless */
+    ctrun_group_abort(group); /* a second call does no harm */
     ctrun_group_close(group);
     return 0;
 }
@@ -395,7 +396,7 @@ static int closes_with_works(int rank, void *context)
         for (int i = 0; i < 2; i++)
             CHECK_OK(ctrun_all_reduce(group, data[i], data[i], LARGE, CTRUN_F32,
                                       CTRUN_SUM, IN_BACKGROUND(&works[i]), &err));
-        ctrun_group_close(group); /* nobody else called: they cannot be done */
+        ctrun_group_close(group); /* no other rank calls: they cannot end */
         for (int i = 0; i < 2; i++)
             CHECK(ctrun_work_wait(works[i], &err) == CTRUN_E_ABORTED);
         ranks_signal(0);
@@ -428,10 +429,10 @@ static int live_and_die(int rank, void *context)
     int rc;
 
     if (rank == VICTIM)
-        ranks_await(1, 1); /* the parent holds our strings */
+        ranks_await(1, 1); /* until the parent traces this process */
     rc = ct_group_open(&group, &place, &options, &err);
     if (rc == 0) {
-        group->timeout_ms = LONG_MS; /* from now on a death is heard of */
+        group->timeout_ms = LONG_MS; /* from here on a death is noticed */
         rc = ctrun_group_alloc(group, sizeof data, &block, &err);
     }
     for (int i = 0; i < 3 && rc == 0; i++) {
@@ -446,7 +447,7 @@ static int live_and_die(int rank, void *context)
     }
     if (rank == VICTIM)
         _exit(rc < 0);
-    if (rc < 0 && group) { /* dead for good */
+    if (rc < 0 && group) { /* the group stays dead */
         struct ctrun_error again;
         CHECK(ctrun_barrier(group, NULL, &again) == rc);
     }
@@ -466,7 +467,7 @@ static int live_and_die(int rank, void *context)
 enum end {
     KILLED,
     DONE,   /* it had made all its calls */
-    GAVE_UP /* SHORT_MS were over: the machine is busy, and no rank died */
+    GAVE_UP /* SHORT_MS may have passed before it died: the machine is busy */
 };
 
 /* Lets the victim make `count` system calls, then kills it, unless it has ended before. */
@@ -541,7 +542,7 @@ static int node_is_lost(void *context, uint32_t losses, bool leaves_node,
                : ct_fail(err, CTRUN_E_PEER_LOST, "node odd is lost");
 }
 
-/* Rank 1 stands for the lost node: it never calls. Rank 0 and 2 are on this one. */
+/* Rank 1 plays the lost node: it never calls. Ranks 0 and 2 are on this node. */
 static int waits_for_a_lost_node(int rank, void *context)
 {
     const int members[] = {0, 2};
@@ -554,13 +555,13 @@ static int waits_for_a_lost_node(int rank, void *context)
     int looks = 0;
 
     place.losses = (struct ct_loss_watch){.check = node_is_lost, .context = &looks};
-    place.local_count = 3; /* as if rank 1 were only then found elsewhere */
+    place.local_count = 3; /* as if rank 1 were on this node */
     options.ranks = members;
     options.rank_count = 2;
     CHECK_OK(ct_group_open(&local, &place, &options, &err));
     place.local_count = 1;
     options.ranks = NULL;
-    looks = -1000000; /* all are there while it is opened */
+    looks = -1000000; /* no node is lost while the group is opened */
     CHECK_OK(ct_group_open(&world, &place, &options, &err));
     CHECK_OK(ctrun_barrier(world, NULL, &err));
     looks = 0;
@@ -593,8 +594,8 @@ static void a_death_is_told_to_those_who_wait(void **state)
     (void)state;
     for (int wire = 0; wire < WIRES; wire++) {
         struct scene scene = {(enum wire)wire, 0};
-        assert_int_equal(ranks_run(SIZE, dies_while_others_wait, &scene),
-                         1); /* the victim */
+        /* The victim. */
+        assert_int_equal(ranks_run(SIZE, dies_while_others_wait, &scene), 1);
     }
 }
 
@@ -612,7 +613,7 @@ static int with_an_unknown_client(int rank, void *context)
     char junk[300];
     int fds[3] = {-1, -1, -1};
 
-    if (rank == SIZE - 1) { /* member 0 listens before it says hello */
+    if (rank == SIZE - 1) { /* member 0 listens before it publishes its hello */
         CHECK_OK(place.bootstrap.get(NULL, "ctrun/group/7.0.0/hello/0", &hello, &length,
                                      ct_deadline_ms(LONG_MS), &err));
         CHECK(ct_peer_decode(&peer, hello, length) == 0);
@@ -644,7 +645,7 @@ static void unknown_clients_do_not_get_into_the_mesh(void **state)
 }
 
 enum {
-    SILENT_CLIENTS = 700, /* several times as many as may wait to greet */
+    SILENT_CLIENTS = 700, /* several times the number that may wait to greet */
 };
 
 static int behind_silent_clients(int rank, void *context)
@@ -657,7 +658,7 @@ static int behind_silent_clients(int rank, void *context)
     size_t length;
     void *hello;
 
-    if (rank == SIZE - 1) { /* closed with this process */
+    if (rank == SIZE - 1) { /* the sockets are closed with this process */
         CHECK_OK(place.bootstrap.get(NULL, "ctrun/group/7.0.0/hello/0", &hello, &length,
                                      ct_deadline_ms(LONG_MS), &err));
         CHECK(ct_peer_decode(&peer, hello, length) == 0);
@@ -696,7 +697,7 @@ static int count_fds(void)
     return count;
 }
 
-/* How many mappings of this process are of a file whose path has the word; -1: not known. */
+/* The number of this process's mappings of files whose path contains the word; -1: not known. */
 static int count_mappings(const char *word)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -725,8 +726,8 @@ static int open_and_close(int rank, void *context)
         ctrun_group_close(group);
         if (i > 0)
             continue;
-        fds =
-            count_fds(); /* the record of calls stays until the process ends: flight.h */
+        /* The record of calls stays until the process ends: flight.h. */
+        fds = count_fds();
         mappings = count_mappings("memfd:ctrun");
     }
     CHECK(count_fds() == fds);
@@ -758,7 +759,7 @@ static void damaged_hellos_are_refused(void **state)
     assert_true(ct_addr_is_same_host(&back.addrs[1], &peer.addrs[1]));
     for (int cut = 0; cut < length; cut++)
         assert_int_equal(ct_peer_decode(&back, bytes, (size_t)cut), -EBADMSG);
-    bytes[0] = 99; /* a version to come */
+    bytes[0] = 99; /* of a future version */
     assert_int_equal(ct_peer_decode(&back, bytes, (size_t)length), -EBADMSG);
 }
 

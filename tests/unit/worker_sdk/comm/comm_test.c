@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What groups compute: every call, in groups of 1 to 8 processes, over each kind of wire. */
+/* The results of groups: every call, in groups of 1 to 8 processes, over each kind of wire. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -47,9 +47,9 @@ static void sums(struct ctrun_group *group, void *context)
     CHECK_OK(ctrun_group_alloc(group, 200003 * sizeof *data + 8, &shared, &err));
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         check_sum(group, rank, shared, counts[c]);
-        check_sum(group, rank, (float *)shared + 1,
-                  counts[c]); /* unaligned for vectors */
-        /* One rank elsewhere: all must take the way round. */
+        /* Not aligned for vectors. */
+        check_sum(group, rank, (float *)shared + 1, counts[c]);
+        /* One rank has its data in other memory, so all must copy. */
         check_sum(group, rank, rank == 0 ? data : shared, counts[c]);
     }
     free(data);
@@ -61,7 +61,7 @@ static void all_reduce_sums_in_every_world(void **state)
     worlds_run(8, sums);
 }
 
-/* Each rank frees when it likes, and in another order; what is left goes on to be reduced in place. */
+/* Each rank frees in its own order; memory that is left can still be reduced in place. */
 static void frees(struct ctrun_group *group, void *context)
 {
     const int rank = ctrun_group_rank(group);
@@ -80,7 +80,7 @@ static void frees(struct ctrun_group *group, void *context)
         check_sum(group, rank, blocks[2], 70001);
     }
     CHECK(ctrun_group_free(group, blocks[0], &err) == -EINVAL);
-    if (rank == 0) /* the others still have the last one */
+    if (rank == 0) /* the others keep the last one */
         CHECK_OK(ctrun_group_free(group, blocks[3], &err));
     check_sum(group, rank, rank == 0 ? blocks[2] : blocks[3], 70001);
     CHECK_OK(ctrun_group_alloc(group, 70001 * sizeof(float), &blocks[0], &err));
@@ -160,7 +160,7 @@ static void sums_are_made_in_rank_order_on_every_wire(void **state)
     worlds_run(6, same_bits);
 }
 
-/* 40000 from everybody: the sum does not fit into an f16, the average does. */
+/* Each rank gives 40000: the sum does not fit into an f16, the average does. */
 static void half_averages(struct ctrun_group *group, void *context)
 {
     const size_t most = 50001;
@@ -251,7 +251,7 @@ static void all_gather_puts_the_parts_in_rank_order(void **state)
     worlds_run(6, gathers);
 }
 
-/* Nobody leaves a barrier before all have entered it. */
+/* No rank leaves a barrier before all have entered it. */
 static void barriers(struct ctrun_group *group, void *context)
 {
     int size = ctrun_group_size(group);
@@ -261,7 +261,7 @@ static void barriers(struct ctrun_group *group, void *context)
     for (int i = 1; i <= 20; i++) {
         ranks_signal(0);
         CHECK_OK(ctrun_barrier(group, NULL, &err));
-        ranks_await(0, (unsigned)(i * size)); /* true at once, or the barrier leaks */
+        ranks_await(0, (unsigned)(i * size)); /* true at once */
         CHECK_OK(ctrun_barrier(group, NULL, &err));
     }
 }
@@ -293,7 +293,7 @@ static void around_the_ring(struct ctrun_group *group, void *context)
             CHECK(data[i] == 0); /* of rank 0 */
         if (rank != 0)
             CHECK_OK(ctrun_send(group, data, bytes, CTRUN_U8, right, NULL, &err));
-        CHECK_OK(ctrun_barrier(group, NULL, &err)); /* mixes with collectives */
+        CHECK_OK(ctrun_barrier(group, NULL, &err)); /* together with collectives */
     }
 }
 
@@ -303,7 +303,7 @@ static void a_message_goes_round_all_ranks(void **state)
     worlds_run(6, around_the_ring);
 }
 
-/* All send before any of them receives: much more than a queue or a socket holds. */
+/* All ranks send before any of them receives, and more than a queue or a socket holds. */
 static void exchange(struct ctrun_group *group, void *context)
 {
     int rank = ctrun_group_rank(group);
@@ -357,11 +357,11 @@ static void background(struct ctrun_group *group, void *context)
         CHECK_OK(ctrun_all_reduce(group, data[i], data[i], sizes[i], CTRUN_F32,
                                   CTRUN_SUM, IN_BACKGROUND(&works[i]), &err));
     }
-    /* A blocking call comes after them, on every rank. */
+    /* A blocking call after them, on every rank. */
     CHECK_OK(
         ctrun_all_reduce(group, &tail, &tail, 1, CTRUN_F32, CTRUN_SUM, NULL, &err));
     CHECK(tail == (float)size);
-    for (int i = 4; i >= 0; i--) { /* waiting in any order */
+    for (int i = 4; i >= 0; i--) { /* in reverse order */
         CHECK_OK(ctrun_work_wait(works[i], &err));
         for (size_t k = 0; k < sizes[i]; k++)
             CHECK(data[i][k] == (float)(size * (size - 1) / 2 + size * i));
@@ -375,11 +375,11 @@ static void background_works_run_in_order(void **state)
     worlds_run(6, background);
 }
 
-/* The last rank gives its data and goes away; the others get the result without it. */
+/* The last rank gives its data and leaves; the others get the result without it. */
 static int goes_away(int rank, void *context)
 {
-    const size_t count =
-        300001; /* several pieces a slice, the last ones short or empty */
+    /* Several pieces a slice, the last ones short or empty. */
+    const size_t count = 300001;
     struct ctrun_group *group = ranks_open(rank, NULL, NULL);
     int size = ctrun_group_size(group);
     struct ctrun_work *work = NULL;
@@ -436,7 +436,7 @@ static int sub_groups(int rank, void *context)
         CHECK(!groups[g] == (rank % 2 != g));
     }
     groups[2] = worlds_open(rank, world);
-    for (int i = 0; i < 50; i++) { /* two groups of a rank, taken in turn */
+    for (int i = 0; i < 50; i++) { /* two groups of a rank in turn */
         int64_t own = rank;
         int64_t all = rank;
         CHECK_OK(ctrun_all_reduce(groups[rank % 2], &own, &own, 1, CTRUN_I64, CTRUN_SUM,
@@ -499,7 +499,7 @@ static void wrong_arguments_are_refused(void **state)
     assert_null(group);
 }
 
-/* Rank 0 is wrong once, and meets the others with its next try. */
+/* The first try of rank 0 is wrong; the second one meets the others. */
 static int wrong_once(int rank, void *context)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
@@ -531,13 +531,13 @@ static void *enter_barrier(void *group)
 
     ranks_signal(0);
     while ((rc = ctrun_barrier(group, NULL, &err)) == CTRUN_E_USAGE)
-        sched_yield(); /* rank 0's other thread was just being refused */
+        sched_yield(); /* the call of rank 0's other thread is being refused */
     CHECK(rc == 0);
     return NULL;
 }
 
-/* Rank 0 has a thread in the barrier, and calls from another one until that is refused; rank 1
- * comes to the barrier only then. */
+/* Rank 0 has a thread in the barrier, and calls from another thread until that is refused; rank 1
+ * calls the barrier only then. */
 static void two_threads(struct ctrun_group *group, void *context)
 {
     int rank = ctrun_group_rank(group);
@@ -549,7 +549,7 @@ static void two_threads(struct ctrun_group *group, void *context)
     if (rank == 0) {
         CHECK(pthread_create(&thread, NULL, enter_barrier, group) == 0);
         ranks_await(0, 1);
-        /* -EINVAL until the other thread is inside: the arguments are looked at later. */
+        /* -EINVAL until the other thread is inside: the arguments are checked later. */
         while (ctrun_send(group, &x, 1, CTRUN_U8, 99, NULL, &err) == -EINVAL)
             sched_yield();
         CHECK(err.code == CTRUN_E_USAGE);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank is killed, or stopped, somewhere in a stream of calls of one kind: all others get an error that names it.
+/* A rank is killed or stopped in a stream of calls of one kind. All other ranks get an error that names it.
  *
  * CTRUN_TEST_TIMES=1 tells how long after the death each rank knew of it, in ms.
  * CTRUN_TEST_STOPS=1 stops one in calls of every kind, not of all_reduce alone: each waits for its deadline. */
@@ -18,14 +18,14 @@
 enum {
     SIZE = 4,
     VICTIM = 2,
-    MANY = 1000000, /* for each rank, in a call that is always somewhere on its ring */
+    MANY = 1000000, /* for each rank, so that the call is always under way */
     LONG_GATHER = CALL_KINDS,
     CALLS = 1,      /* counter: those that rank 0 has made */
     FAILED = 2,     /* ... of ranks that had an error */
     STOP_MS = 3000, /* the others are not to be late on a busy machine */
 };
 
-static _Atomic uint64_t *death_ns; /* shared */
+static _Atomic uint64_t *death_ns; /* of each wire; shared */
 
 struct scene {
     enum wire wire;
@@ -43,7 +43,8 @@ static int make_call(struct ctrun_group *group, const struct scene *scene,
     return call_make(group, scene->kind, VICTIM, err);
 }
 
-/* The first that gives up a call in vain is not the cause, but may be gone before others see why: so all stay. */
+/* A rank whose call failed must not end before all others have their error: they would name it, not
+ * the cause. So all stay. */
 static int call_on(int rank, void *context)
 {
     const struct scene *scene = context;
@@ -103,6 +104,7 @@ static void a_rank_that_is_killed_in_any_call_is_named(void **state)
         }
 }
 
+/* The worlds of the different wires wait for their deadlines at the same time. */
 static void a_rank_that_is_stopped_in_any_call_is_named(void **state)
 {
     const bool has_all = getenv("CTRUN_TEST_STOPS") != NULL;
@@ -116,7 +118,7 @@ static void a_rank_that_is_stopped_in_any_call_is_named(void **state)
         }
 }
 
-/* Two of the others wait for each other's data, which are with the one that is stopped. */
+/* Two of the other ranks wait for each other's data, which the stopped rank has. */
 static void a_rank_that_is_stopped_is_named_by_all_who_wait_in_a_row(void **state)
 {
     struct scene scene = {WIRE_TCP, (enum call_kind)LONG_GATHER, true};

@@ -48,8 +48,8 @@ static void a_library_that_is_not_nccl_is_refused(void **state)
 #ifdef NCCL_FOLDER
     setenv("CTRUN_PLUGIN_DIR", NCCL_FOLDER, 1);
     setenv("CTRUN_NCCL_LIBRARY", "libm.so.6", 1);
-    expect_unsupported(
-        "nccl: "); /* a function or the CUDA runtime, whichever lacks first */
+    /* A function or the CUDA runtime, whichever is missing first. */
+    expect_unsupported("nccl: ");
 #else
     skip();
 #endif

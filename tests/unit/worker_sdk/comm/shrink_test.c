@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups of those that are left, and what they give each other before they go on. */
+/* Groups of the ranks that are left, and the state that they exchange before they continue. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -11,9 +11,9 @@
 #include "worker_sdk/base/error.h"
 
 enum {
-    LEFT = 3, /* of the four ranks; rank 1 is lost */
+    LEFT = 3, /* ranks that are left of four; rank 1 is lost */
     LOST = 1,
-    GONE = 3, /* counter: rank 1 is */
+    GONE = 3, /* counter: rank 1 is about to end */
 };
 
 static const int left[LEFT] = {0, 2, 3};
@@ -28,7 +28,8 @@ static struct ct_group_place place_of(int rank, enum wire wire)
     return place;
 }
 
-/* Rank 1 ends without a word; the others shrink the world, and what they had split from it. */
+/* Rank 1 ends without closing its groups; the others shrink the world and a group that was split
+ * from it. */
 static int goes_on(int rank, void *context)
 {
     const struct world world = {4, *(enum wire *)context};
@@ -53,7 +54,7 @@ static int goes_on(int rank, void *context)
     CHECK(sum == (1 | 4 | 8));
     CHECK_OK(ct_group_shrink(&half, &place, odd, NULL, &err));
     CHECK(ctrun_group_size(half) == (rank % 2 ? 1 : 2));
-    CHECK_OK(ct_group_open(&fresh, &place, NULL, &err)); /* what is left of the world */
+    CHECK_OK(ct_group_open(&fresh, &place, NULL, &err)); /* of those that are left */
     CHECK(ctrun_group_size(fresh) == LEFT);
     CHECK_OK(ctrun_barrier(fresh, NULL, &err));
     ctrun_group_close(fresh);
@@ -102,7 +103,7 @@ static int one_is_lost(void *context, uint32_t losses, bool leaves_node,
     return losses < losses_seen ? ct_fail(err, CTRUN_E_PEER_LOST, "rank 9 is lost") : 0;
 }
 
-/* Nobody of this group died, but its ranks must come to ctrun_group_shrink(), too. */
+/* No rank of this group died, but its ranks must call ctrun_group_shrink(), too. */
 static int receives_loss_of_a_non_member(int rank, void *context)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
@@ -111,7 +112,7 @@ static int receives_loss_of_a_non_member(int rank, void *context)
     struct ctrun_error err = {.text = ""};
 
     options.shm = *(enum wire *)context != WIRE_TCP;
-    place.local_count = 2; /* one node: a lost node would be of no concern */
+    place.local_count = 2; /* one node: the loss of a node would not matter */
     place.losses = (struct ct_loss_watch){.check = one_is_lost, .sees_ranks = true};
     CHECK_OK(ct_group_open(&before, &place, &options, &err));
     place.losses.losses = 1;
@@ -121,7 +122,7 @@ static int receives_loss_of_a_non_member(int rank, void *context)
         CHECK(ctrun_barrier(before, NULL, &err) == CTRUN_E_PEER_LOST);
         CHECK(strstr(err.text, "rank 9 is lost"));
     }
-    CHECK_OK(ctrun_barrier(after, NULL, &err)); /* opened when that was known */
+    CHECK_OK(ctrun_barrier(after, NULL, &err)); /* it was opened later */
     ctrun_group_close(before);
     ctrun_group_close(after);
     return 0;
@@ -157,7 +158,7 @@ static void give_ranks_their_state(struct ctrun_tensor *state, double *values,
     state[1].data = count;
 }
 
-/* Ranks 1 and 2 are one step ahead: rank 1, the lower one, gives. */
+/* Ranks 1 and 2 are one step ahead: rank 1, the lower one, sends its state. */
 static void some_are_ahead(struct ctrun_group *group, void *context)
 {
     struct ctrun_tensor state[2];
@@ -173,7 +174,7 @@ static void some_are_ahead(struct ctrun_group *group, void *context)
     CHECK(steps == 8 && values[0] == 1 && values[1] == 1.5 && count == 101);
     values[0] = rank;
     CHECK_OK(ctrun_group_catch_up(group, &steps, state, 2, &err));
-    CHECK(steps == 8 && values[0] == rank); /* all are as far: nothing is sent */
+    CHECK(steps == 8 && values[0] == rank); /* equal steps: nothing is sent */
 }
 
 static void who_is_behind_gets_the_state_of_who_is_ahead(void **state)
@@ -206,7 +207,7 @@ static void different_states_are_told_on_all_ranks(void **state)
 
 /* ---- Those who are new ------------------------------------------------------------------ */
 
-/* Rank 1 leaves, the others shrink, and it joins them: by what it says it is further than they are. */
+/* Rank 1 leaves, the others shrink, and it joins them with a larger number of steps. */
 static int comes_again(int rank, void *context)
 {
     static const int all[] = {0, 1, 2}, others[] = {0, 2};
@@ -241,13 +242,13 @@ static int comes_again(int rank, void *context)
         CHECK_OK(ct_group_join(&again, &place, ct_group_root(first), NULL, &err));
     CHECK(ctrun_group_size(again) == 3 && ctrun_group_rank(again) == rank);
     place.takes_all = false;
-    if (rank != LOST) { /* another group of those that were left: of them alone */
+    if (rank != LOST) { /* another group: only of the ranks that were left */
         CHECK_OK(ct_group_shrink(&half, &place, other, NULL, &err));
         CHECK(ctrun_group_size(half) == 2);
     }
     CHECK_OK(ctrun_group_catch_up(again, &steps, state, 2, &err));
-    CHECK(steps == 7 && count == 100 && values[0] == 0); /* rank 0's, the lowest */
-    CHECK_OK(ctrun_group_catch_up(again, &steps, state, 2, &err)); /* nobody is new */
+    CHECK(steps == 7 && count == 100 && values[0] == 0); /* from rank 0, the lowest */
+    CHECK_OK(ctrun_group_catch_up(again, &steps, state, 2, &err)); /* no rank is new */
     ctrun_group_close(half);
     ctrun_group_close(again);
     ctrun_group_close(other);
@@ -257,7 +258,7 @@ static int comes_again(int rank, void *context)
     return 0;
 }
 
-/* Several pieces, and an empty tensor between two others. */
+/* A tensor of several pieces, and an empty one before the last. */
 static void state_is_large(struct ctrun_group *group, void *context)
 {
     enum {
@@ -303,7 +304,7 @@ static void a_new_rank_joins_and_gets_the_state(void **state)
     }
 }
 
-/* On rank 1 two pages of the tensor are one: what came first is not there any more. */
+/* On rank 1 two pages of the tensor are the same memory: the second one overwrites the first. */
 static void keeps_one_of_two(struct ctrun_group *group, void *context)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -338,7 +339,8 @@ static void a_state_that_does_not_arrive_as_it_was_is_told(void **state)
     worlds_run_with(2, keeps_one_of_two, NULL);
 }
 
-/* Rank 0 is ahead, and dies while it gives its second tensor: the others have half of each step. */
+/* Rank 0 is ahead, and dies while it sends its second tensor: the others have a part of its
+ * state. */
 static int giver_dies(int rank, void *context)
 {
     static const int others[] = {1, 2};
@@ -353,9 +355,9 @@ static int giver_dies(int rank, void *context)
     int64_t count;
 
     give_ranks_their_state(state, values, &count, rank);
-    (void)signal(SIGSEGV, SIG_DFL); /* cmocka's would go on with the next test */
+    (void)signal(SIGSEGV, SIG_DFL); /* cmocka's handler would run the next test */
     if (rank == 0)
-        state[1].data = (void *)8; /* it dies of it */
+        state[1].data = (void *)8; /* it dies when it reads this */
     CHECK(ctrun_group_catch_up(first, &steps, state, 2, &err) < 0);
     place.ranks = others;
     place.rank_count = 2;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A global batch in any world: each sample once, in micro-batches that fit, as many on each rank. */
+/* A global batch in any world: each sample once, in micro-batches of limited size, equally many on
+ * each rank. */
 #include <errno.h>
 #include <string.h>
 
@@ -35,7 +36,7 @@ static void check(size_t batch, size_t at_once, int world)
     }
     for (size_t k = 0; k < batch; k++)
         assert_int_equal(seen[k], 1);
-    /* No more of them than the largest share needs. */
+    /* Not more micro-batches than the largest share needs. */
     assert_true((micros - 1) * at_once * (size_t)world < batch);
 }
 

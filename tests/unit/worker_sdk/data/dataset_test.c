@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data sets from disk: good ones, and one story for every way in which a file can be bad. */
+/* Data sets from disk: good ones, and one test for each way in which a file can be bad. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ enum {
     PIXELS = ROWS * COLUMNS
 };
 
-/* A directory with a small, good data set (plain images, gzip labels) that a test may spoil. */
+/* A directory with a small good data set (plain images, gzip labels), which a test may damage. */
 struct folder {
     char path[64];
     uint8_t images[16 + COUNT * PIXELS];
@@ -61,7 +61,7 @@ static void remove_file(const struct folder *folder, const char *name)
     char path[256];
 
     file_name(folder, name, path, sizeof path);
-    (void)unlink(path); /* may not be there */
+    (void)unlink(path); /* it may not exist */
 }
 
 static int setup(void **state)
@@ -178,7 +178,7 @@ static void other_kinds_of_file_are_refused(void **state)
     assert_int_equal(mkdir(path, 0700), 0);
     expect_bad(folder, "train-images-idx3-ubyte", "not a regular file");
     assert_int_equal(rmdir(path), 0);
-    assert_int_equal(mkfifo(path, 0600), 0); /* must not block either */
+    assert_int_equal(mkfifo(path, 0600), 0); /* opening it must not block either */
     expect_bad(folder, "train-images-idx3-ubyte", "not a regular file");
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loader, records and ledger: whatever the threads do, each sample comes once, in the sampler's order. */
+/* Loader, records and ledger. For any order of the threads, each sample comes once, in the
+ * sampler's order. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -25,12 +26,12 @@ enum {
     BATCH = 10
 };
 
-/* A source whose samples are ten times their index. */
+/* A source; each sample is ten times its index. */
 struct source {
     _Atomic unsigned fetched; /* batches */
     uint64_t bad;             /* this sample cannot be fetched */
-    pthread_mutex_t gate;     /* held: no fetch ends */
-    _Atomic int policy;       /* of the thread that fetched last */
+    pthread_mutex_t gate;     /* while it is locked no fetch ends */
+    _Atomic int policy;       /* scheduling policy of the thread that fetched last */
 };
 
 static int fetch(void *context, const uint64_t *indices, size_t count, void *out,
@@ -99,7 +100,7 @@ static void open_loader(struct rig *rig)
         fail_msg("%s", err.text);
 }
 
-/* The rest of the epoch, from sample `at` of its order; returns how many samples. */
+/* Reads the rest of the epoch, from sample `at` of its order on; returns the position after it. */
 static size_t drain(struct rig *rig, size_t at)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
@@ -126,7 +127,7 @@ static void batches_come_in_order_from_any_number_of_threads(void **state)
         struct ctrun_loader_stats stats = CTRUN_LOADER_STATS_INIT;
         open_loader(rig);
         assert_int_equal(drain(rig, 0), COUNT);
-        assert_int_equal(drain(rig, COUNT), COUNT); /* and the end stays the end */
+        assert_int_equal(drain(rig, COUNT), COUNT); /* it stays at the end */
         assert_int_equal(ctrun_loader_get_stats(rig->loader, &stats, NULL), 0);
         assert_int_equal(stats.batches, (COUNT + BATCH - 1) / BATCH);
         ctrun_loader_close(rig->loader);
@@ -158,7 +159,7 @@ static void await_fetched(struct rig *rig, unsigned count)
     }
 }
 
-/* Threads that sleep are woken while batches are left, not first when one is lacking. */
+/* Sleeping threads are woken while batches are left, not only when one is missing. */
 static void threads_go_on_before_all_is_used_up(void **state)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
@@ -174,7 +175,7 @@ static void threads_go_on_before_all_is_used_up(void **state)
     }
 }
 
-/* One that is woken would take the processor from the step. */
+/* A woken thread must not take the processor from the step. */
 static void threads_do_not_take_the_processor_from_the_step(void **state)
 {
     struct rig *rig = *state;
@@ -184,7 +185,7 @@ static void threads_do_not_take_the_processor_from_the_step(void **state)
     assert_int_equal(rig->source.policy, SCHED_BATCH);
 }
 
-/* What an agent would read after this process' death. */
+/* What an agent reads after the death of this process. */
 static void what_is_worked_on_is_on_the_page_of_the_process(void **state)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
@@ -213,7 +214,7 @@ static void an_epoch_begins_anew_or_where_it_was_left(void **state)
     rig->options.threads = 3;
     open_loader(rig);
     for (uint64_t epoch = 0; epoch < 20; epoch++) {
-        for (uint64_t i = 0; i < epoch; i++) /* left in the middle */
+        for (uint64_t i = 0; i < epoch; i++) /* the epoch is left in the middle */
             assert_int_equal(ctrun_loader_next(rig->loader, &batch, NULL), 1);
         assert_int_equal(ctrun_loader_set_epoch(rig->loader, epoch, 500, NULL), 0);
         assert_int_equal(drain(rig, 0), COUNT - 500);
@@ -223,7 +224,7 @@ static void an_epoch_begins_anew_or_where_it_was_left(void **state)
     assert_int_equal(drain(rig, 0), 0);
 }
 
-/* Nobody takes a batch: as many as `depth`, and the one that is the caller's, are made and not one more. */
+/* Not more batches are made than `depth`, plus the one that the caller has. */
 static void no_more_than_depth_batches_are_made_ahead(void **state)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
@@ -409,10 +410,10 @@ static void a_ledger_goes_through_a_text(void **state)
                          CTRUN_E_BAD_CHECKPOINT);
 }
 
-/* One world's part of an epoch: from `start`, as many global batches as it can until `end`. */
+/* One world's part of an epoch: as many global batches as fit from `start` to `end`. */
 struct shift {
     size_t start, end;
-    char text[CTRUN_LEDGER_TEXT_MAX]; /* the ledger before; rank 0 has it */
+    char text[CTRUN_LEDGER_TEXT_MAX]; /* the ledger so far; rank 0 has it */
     char *after;                      /* shared with the ranks */
 };
 

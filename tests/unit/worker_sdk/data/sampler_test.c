@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values are torch's own (1.13, DistributedSampler and randperm). */
+/* The values are torch's (1.13, DistributedSampler and randperm). */
 #include <errno.h>
 #include <stdbool.h>
 
@@ -145,7 +145,7 @@ static void padding_repeats_what_is_left(void **state)
 
     (void)state;
     assert_int_equal(ctrun_sampler_set_epoch(s, 0, 7, NULL), 0);
-    assert_int_equal(ctrun_sampler_length(s), 2); /* 3 are left for two ranks */
+    assert_int_equal(ctrun_sampler_length(s), 2); /* 3 samples are left for two ranks */
     assert_int_equal(ctrun_sampler_indices(s)[0], ctrun_sampler_indices(whole)[8]);
     assert_int_equal(ctrun_sampler_indices(s)[1], ctrun_sampler_indices(whole)[7]);
     ctrun_sampler_destroy(s);
@@ -164,7 +164,7 @@ static void start_behind_the_end_is_an_empty_epoch(void **state)
     ctrun_sampler_destroy(s);
 }
 
-/* As torch's, which deals nothing. */
+/* As torch's sampler. */
 static void an_empty_data_set_has_empty_epochs(void **state)
 {
     struct ctrun_sampler *s = sampler(0, 1, 2, 0);
@@ -215,7 +215,7 @@ static void any_order_is_a_permutation_of_every_size(void **state)
     }
 }
 
-/* 40 samples of the epoch were consumed by another world; three ranks deal the rest. */
+/* Another world consumed 40 samples of the epoch; three ranks get the rest. */
 static void any_order_does_not_depend_on_the_world(void **state)
 {
     struct ctrun_sampler *whole = any_order(1000003, 0, 1, 4, 0);
@@ -231,7 +231,7 @@ static void any_order_does_not_depend_on_the_world(void **state)
     ctrun_sampler_destroy(whole);
 }
 
-/* How many of 10,000 samples stand where they stood before: about one in a shuffled order. */
+/* How many of 10,000 samples keep their position: about one in a shuffled order. */
 static void any_order_changes_with_the_epoch(void **state)
 {
     struct ctrun_sampler *a = any_order(10000, 0, 1, 1, 0);
@@ -249,7 +249,7 @@ static void any_order_changes_with_the_epoch(void **state)
     ctrun_sampler_destroy(b);
 }
 
-/* Indices alone would take a terabyte. */
+/* Their indices would need a terabyte. */
 static void any_order_takes_no_memory_for_the_samples(void **state)
 {
     struct ctrun_sampler *s = any_order((size_t)1 << 37, 3, 8, 0, 12345678901u);

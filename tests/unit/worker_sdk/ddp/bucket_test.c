@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bucket assignment: the values are those of torch's _compute_bucket_assignment_by_size. */
+/* Bucket assignment. The values are those of torch's _compute_bucket_assignment_by_size. */
 #include <errno.h>
 
 #include "tests/lib/test.h"
@@ -186,7 +186,7 @@ static void buckets_are_those_of_torch(void **state)
         check(&vectors[v]);
 }
 
-/* Tensors of 200 bytes, all of one type or of two in turn. */
+/* Tensors of 200 bytes, of one type or of two types in turn. */
 static void of_limits(size_t count, bool is_mixed, uint64_t first, uint64_t then,
                       const struct vector *want)
 {

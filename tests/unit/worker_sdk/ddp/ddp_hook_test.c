@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What DDP does beside averages: halves, hooks, clipping, buffers; over real groups of forked ranks. */
+/* What DDP does besides averages: halves, hooks, clipping, buffers; in groups of forked ranks. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -33,9 +33,9 @@ static int make(struct ctrun_ddp **out, struct ctrun_group *group,
     return ctrun_ddp_create(out, group, params, 3, options, err);
 }
 
-static int bad_at = -1; /* an element of `wide` that overflows */
+static int bad_at = -1; /* the element of `wide` that overflows; -1: none */
 
-/* A step in which every gradient is `value`; `one` is left out where it is not wanted. */
+/* A step in which every gradient is `value`. `one` gets a gradient only if `all`. */
 static int step(struct ctrun_ddp *ddp, float value, bool all, struct ctrun_error *err)
 {
     float *grad;
@@ -105,7 +105,7 @@ struct seen {
     size_t started, done, elements;
 };
 
-/* The gradients are where the slices say, and each is what step() made it. */
+/* Checks that the gradients are where the slices say, with the value that step() wrote. */
 static void check_slices(const struct ctrun_bucket *bucket)
 {
     static const size_t lengths[] = {WIDE, 1};
@@ -172,7 +172,8 @@ static void hook_body(struct ctrun_group *group, void *context)
         check_grads(ddp, -(float)ctrun_group_size(group) - 1);
     }
     CHECK(seen.started == 3 && seen.done == 3 && seen.elements >= 3 * (WIDE + 1));
-    if (ctrun_group_size(group) > 1) { /* what is forgotten is told in spite of it */
+    /* A missing gradient is reported with a hook, too. */
+    if (ctrun_group_size(group) > 1) {
         CHECK(step(ddp, 1, ctrun_group_rank(group) == 0, &err) == CTRUN_E_USAGE);
         CHECK(strstr(err.text, "one"));
     }
@@ -232,10 +233,10 @@ static void clip_body(struct ctrun_group *group, void *context)
 
     (void)context;
     CHECK_OK(make(&ddp, group, NULL, &err));
-    CHECK_OK(step(ddp, rank + 1.5f, true, &err)); /* 2 everywhere */
+    CHECK_OK(step(ddp, rank + 1.5f, true, &err)); /* the average is 2 */
     CHECK_OK(ctrun_ddp_clip_grad_norm(ddp, 100, &norm, &err));
     CHECK(fabs(norm - 2 * sqrt(WIDE + 1)) < 1e-9);
-    check_grads(ddp, 2); /* short enough */
+    check_grads(ddp, 2); /* below the limit */
     CHECK_OK(ctrun_ddp_clip_grad_norm(ddp, 1, NULL, &err));
     check_grads(ddp, (float)(2.0 * (1.0 / (norm + 1e-6))));
     CHECK_OK(step(ddp, rank == 0 ? NAN : 1, true, &err));
@@ -281,7 +282,7 @@ static void finite_body(struct ctrun_group *group, void *context)
         bad_at = -1;
         CHECK(step(ddp, is_last ? INFINITY : 1, true, &err) == CTRUN_E_DIVERGED);
         CHECK(strstr(err.text, on_one)); /* the first that was ready */
-        /* A gradient that is missing as well: the first reason of the first rank. */
+        /* If a gradient is missing, too, the first reason of the first rank counts. */
         CHECK(step(ddp, is_last ? NAN : 1, !is_last, &err) == CTRUN_E_DIVERGED);
     }
     ctrun_ddp_destroy(ddp);
@@ -311,7 +312,7 @@ static void replica_body(struct ctrun_group *group, void *context)
     statistic[0] = (float)rank;
     CHECK_OK(ctrun_ddp_check_replicas(ddp, &err)); /* buffers may differ */
     memcpy(&flipped, (char *)wide + 4 * 17, 1);
-    flipped ^= rank == 1; /* one bit */
+    flipped ^= rank == 1; /* one bit differs */
     memcpy((char *)wide + 4 * 17, &flipped, 1);
     if (ranks > 1) {
         CHECK(ctrun_ddp_check_replicas(ddp, &err) == CTRUN_E_MISMATCH);
@@ -319,7 +320,7 @@ static void replica_body(struct ctrun_group *group, void *context)
         CHECK(strstr(err.text, "is 0 'wide'"));
     }
     wide[17] = 3;
-    one[0] = rank == 2 ? 0.0f : -0.0f; /* equal, but for a bit */
+    one[0] = rank == 2 ? 0.0f : -0.0f; /* equal numbers, but one bit differs */
     if (ranks > 3) {
         one[0] = rank < 2 ? 5 : (float)(6 + rank / 3);
         CHECK(ctrun_ddp_check_replicas(ddp, &err) == CTRUN_E_MISMATCH);
@@ -332,7 +333,7 @@ static void replica_body(struct ctrun_group *group, void *context)
         CHECK(ctrun_ddp_check_replicas(ddp, &err) == CTRUN_E_MISMATCH);
         CHECK(strstr(err.text, "rank 2: "));
     }
-    CHECK_OK(step(ddp, 1, true, &err)); /* the object lives */
+    CHECK_OK(step(ddp, 1, true, &err)); /* the object can still be used */
     ctrun_ddp_destroy(ddp);
 }
 
@@ -355,15 +356,16 @@ static void buffers_body(struct ctrun_group *group, void *context)
     CHECK_OK(make(&ddp, group, NULL, &err));
     statistic[0] = 5 + rank;
     CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
-    CHECK(statistic[0] == 5); /* of rank 0 */
+    CHECK(statistic[0] == 5); /* from rank 0 */
     ctrun_ddp_no_sync(ddp, true);
     statistic[0] = 7 + rank;
-    CHECK_OK(step(ddp, 1, true, &err)); /* the forward before it was to synchronise */
+    /* Synchronised, because of the forward before. */
+    CHECK_OK(step(ddp, 1, true, &err));
     CHECK(statistic[0] == 7);
     statistic[0] = 8 + rank;
     ctrun_ddp_no_sync(ddp, false);
     CHECK_OK(step(ddp, 1, true, &err));
-    CHECK(statistic[0] == 8 + rank); /* this one was not */
+    CHECK(statistic[0] == 8 + rank); /* not synchronised */
     CHECK_OK(step(ddp, 1, true, &err));
     CHECK(statistic[0] == 8);
     ctrun_ddp_destroy(ddp);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Uneven inputs. Where torch 1.13 has numbers for the same story they are its numbers: the model is
- * y = a x + b x^2 with scalars a and b, so a's gradient is x and b's x^2. */
+/* Uneven inputs. Where torch 1.13 has numbers for the same story, they are torch's. The model is y
+ * = a x + b x^2 with scalars a and b, so a's gradient is x and b's x^2. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -90,7 +90,7 @@ static void vectors_body(struct ctrun_group *group, void *context)
         CHECK(grad(ddp, B) == (options.divide_by_active ? 4 : 2));
     }
     CHECK_OK(ctrun_ddp_join_end(ddp, &err));
-    step(ddp, is_first ? 1 : 3); /* as without it again */
+    step(ddp, is_first ? 1 : 3); /* as without a join */
     CHECK(grad(ddp, A) == 2 && grad(ddp, B) == 5);
     ctrun_ddp_destroy(ddp);
 }
@@ -123,7 +123,7 @@ static void throw_body(struct ctrun_group *group, void *context)
                                "Throwing across all ranks.") == err.text);
         CHECK(strstr(err.text, "rank 1"));
     }
-    step(ddp, 2); /* the object lives */
+    step(ddp, 2); /* the object can still be used */
     CHECK(grad(ddp, A) == 2);
     ctrun_ddp_destroy(ddp);
 }
@@ -185,7 +185,7 @@ static void story_body(struct ctrun_group *group, void *context)
             longest = story->steps[r] >= story->steps[longest] ? r : longest;
         for (int i = 0; i < story->steps[longest]; i++)
             want -= mean(story, ranks, i);
-        CHECK(values[A] == want); /* on all ranks, whoever made the last step */
+        CHECK(values[A] == want); /* on all ranks, no matter which made the last step */
         CHECK(values[MEAN] == (float)(story->steps[longest]
                                           ? 100 * longest + story->steps[longest] - 1
                                           : 0));
@@ -223,11 +223,11 @@ static void local_body(struct ctrun_group *group, void *context)
     ctrun_ddp_no_sync(ddp, true);
     step(ddp, is_first ? 10 : 50);
     if (is_first) {
-        step(ddp, 20); /* alone, and nobody else's business */
+        step(ddp, 20); /* alone, and without synchronisation */
         CHECK(grad(ddp, A) == 20);
         ctrun_ddp_no_sync(ddp, false);
         step(ddp, 30);
-        CHECK(grad(ddp, A) == 15); /* what the other kept of its own is not in it */
+        CHECK(grad(ddp, A) == 15); /* without the other's own gradient */
     }
     CHECK_OK(ctrun_ddp_join_end(ddp, &err));
     ctrun_ddp_no_sync(ddp, false);
@@ -266,7 +266,7 @@ static void on_step_body(struct ctrun_group *group, void *context)
     if (ctrun_group_rank(group) == 0) {
         for (int i = 0; i < 3; i++)
             step(ddp, 1);
-        /* Its peer gave up, and left. */
+        /* The other rank gave up, and left. */
         CHECK(forward(ddp, &err) == CTRUN_E_PEER_LOST);
         CHECK(ctrun_ddp_join_end(ddp, &err) == CTRUN_E_ABORTED);
     } else {
@@ -298,7 +298,7 @@ static void misuse_body(struct ctrun_group *group, void *context)
     CHECK_OK(forward(ddp, &err));
     CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
     CHECK(ctrun_ddp_join_end(ddp, &err) == CTRUN_E_USAGE);
-    /* A gradient that one rank forgets: told to those with data, the others go on. */
+    /* A missing gradient on a rank: the ranks with data get an error, the others continue. */
     CHECK(ctrun_ddp_backward_end(ddp, NULL, &err) == CTRUN_E_USAGE);
     if (ctrun_group_rank(group) == 0) {
         CHECK_OK(forward(ddp, &err));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PowerSGD: what comes of a gradient that travels as two thin matrices. */
+/* PowerSGD: gradients that are sent as two thin matrices. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -37,7 +37,8 @@ static int make(struct ctrun_ddp **out, struct ctrun_group *group,
     params[2].dims = 2;
     params[2].sizes[0] = params[2].sizes[1] = 2;
     options.powersgd = powersgd;
-    options.first_bucket_bytes = 64; /* the vector and the small one, then the matrix */
+    /* The vector and the small matrix; the large one. */
+    options.first_bucket_bytes = 64;
     return ctrun_ddp_create(out, group, params, PARAMS, &options, err);
 }
 
@@ -50,7 +51,7 @@ static struct ctrun_powersgd_options settings(int rank)
     return options;
 }
 
-/* A number that belongs to (seed, i), about -1 to 1. */
+/* A fixed number from about -1 to 1 for each (seed, i). */
 static float noise(unsigned seed, size_t i)
 {
     uint32_t x = (uint32_t)(seed * 2654435761u + i * 40503u + 12345u);
@@ -63,7 +64,7 @@ static float noise(unsigned seed, size_t i)
     return (float)((double)x / 2147483648.0 - 1.0);
 }
 
-/* Gradients of a rank: of full rank, or u v' with v the same on all. */
+/* A rank's gradient: of full rank, or u v' with the same v on all ranks. */
 static float gradient(int rank, size_t p, size_t i, bool is_thin)
 {
     const unsigned seed = 10 * (unsigned)rank + (unsigned)p;
@@ -102,7 +103,7 @@ static int step(struct ctrun_ddp *ddp, int rank, bool is_thin, bool forgets,
     return rc < 0 ? rc : ctrun_ddp_backward_end(ddp, NULL, err);
 }
 
-/* The largest difference from the average. */
+/* The largest difference from the true average. */
 static double error_of(struct ctrun_ddp *ddp, size_t p, int ranks, bool is_thin)
 {
     const float *grad = ctrun_ddp_grad(ddp, p);
@@ -173,7 +174,8 @@ static void as_many_columns_as_rows_lose_nothing(void **state)
     worlds_run_with(2, full_body, NULL);
 }
 
-/* How far the mean of the steps' results is from the average, and the first compressed one. */
+/* How far the mean of the results of all steps is from the average, compared with the first
+ * compressed result. */
 static void feedback_body(struct ctrun_group *group, void *context)
 {
     enum {
@@ -189,7 +191,7 @@ static void feedback_body(struct ctrun_group *group, void *context)
     CHECK_OK(make(&ddp, group, &options, &err));
     for (int i = 0; i < 2 + STEPS; i++) {
         CHECK_OK(step(ddp, rank, false, false, &err));
-        CHECK(i >= 2 || error_of(ddp, 0, ranks, false) < 1e-6); /* plain so far */
+        CHECK(i >= 2 || error_of(ddp, 0, ranks, false) < 1e-6); /* not compressed yet */
         first = i == 2 ? error_of(ddp, 0, ranks, false) : first;
         for (size_t k = 0; i >= 2 && k < (size_t)N * M; k++)
             sum[k] += (double)((float *)ctrun_ddp_grad(ddp, 0))[k] / STEPS;

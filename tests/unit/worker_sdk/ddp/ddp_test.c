@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reducer over real groups of forked ranks. Values are those that torch 1.13 gives for the
- * same story: the model is y = a x + b x^2 with scalars a and b, so a's gradient is x and b's
- * x^2. */
+/* The reducer in groups of forked ranks. The values are those of torch 1.13 for the same story: the
+ * model is y = a x + b x^2 with scalars a and b, so a's gradient is x and b's x^2. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -112,7 +111,7 @@ static void no_sync_body(struct ctrun_group *group, void *context)
     step(ddp, 10 * x, "ab", false);
     CHECK(grad(ddp, A) == 16.5f);
     CHECK(grad(ddp, B) == 252.5f);
-    step(ddp, 1, "ab", false); /* rebuilds: what was accumulated moves along */
+    step(ddp, 1, "ab", false); /* the rebuild moves the accumulated gradients */
     CHECK(grad(ddp, A) == 17.5f);
     CHECK(grad(ddp, B) == 253.5f);
     ctrun_ddp_destroy(ddp);
@@ -189,15 +188,15 @@ static void untouched_body(struct ctrun_group *group, void *context)
     (void)context;
     options.find_unused = true;
     ddp = scalar_model(group, &options);
-    for (int i = 0; i < 50;
-         i++) { /* of some values the average of seven copies differs */
+    /* For some values the average of seven copies differs from the value. */
+    for (int i = 0; i < 50; i++) {
         float before;
 
         ctrun_ddp_zero_grad(ddp, NULL, NULL);
         step(ddp, 1 + (float)i * 0.037f, "b", true);
         before = grad(ddp, B);
-        step(ddp, 1, "a",
-             true); /* nobody uses b: not a bit of its old gradient changes */
+        /* No rank uses b, so no bit of its old gradient changes. */
+        step(ddp, 1, "a", true);
         CHECK(grad(ddp, B) == before);
         CHECK(!ctrun_ddp_grad_is_used(ddp, B));
         CHECK(grad(ddp, A) == 1);
@@ -211,7 +210,7 @@ static void globally_unused_gradients_stay_as_they_were(void **state)
     worlds_run_with(7, untouched_body, NULL);
 }
 
-/* Used in a micro-step of an accumulation counts as used. */
+/* A parameter that is used in one micro-step of an accumulation counts as used. */
 static void unused_no_sync_body(struct ctrun_group *group, void *context)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
@@ -230,7 +229,7 @@ static void unused_no_sync_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-/* torch's numbers: b is never used; and then it is. */
+/* torch's numbers. b is never used, and is used at the end. */
 static void static_graph_body(struct ctrun_group *group, void *context)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
@@ -259,9 +258,9 @@ static void static_graph_body(struct ctrun_group *group, void *context)
           err.text);
     CHECK(strstr(err.text, "name b"));
     ctrun_ddp_zero_grad(ddp, NULL, NULL);
-    CHECK_OK(backward(ddp, x, "a", &err)); /* the step can go on */
+    CHECK_OK(backward(ddp, x, "a", &err)); /* the step can continue */
     CHECK(grad(ddp, A) == want);
-    /* Used at first, and not any more. */
+    /* a was used at first, and is not used now. */
     CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
     CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
     CHECK(ctrun_ddp_backward_end(ddp, NULL, &err) == CTRUN_E_USAGE);
@@ -276,7 +275,7 @@ static void static_graph_leaves_unused_parameters_alone(void **state)
     worlds_run_with(1, static_graph_body, NULL);
 }
 
-/* a is used twice a step, b on the first rank alone. */
+/* a is used twice a step, b only on the first rank. */
 static void static_uses_body(struct ctrun_group *group, void *context)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
@@ -367,7 +366,7 @@ static void misuse_body(struct ctrun_group *group, void *context)
         ": 0 (a)");
     CHECK_OK(ctrun_ddp_grad_ready(ddp, A, NULL, &err));
     CHECK_OK(ctrun_ddp_backward_end(ddp, NULL, &err));
-    step(ddp, 1, "ab", false); /* and it goes on */
+    step(ddp, 1, "ab", false); /* the object can still be used */
     CHECK_OK(ctrun_all_reduce(group, &one, &one, 1, CTRUN_F32, CTRUN_SUM,
                               IN_BACKGROUND(&work), &err));
     expect(ctrun_work_wait_on(work, NULL, &err), CTRUN_E_USAGE, &err,
@@ -507,7 +506,7 @@ static void a_model_without_gradients_needs_no_ddp(void **state)
     worlds_run_with(2, no_gradient_body, NULL);
 }
 
-/* Three element types, so three buckets; the last one launched carries the flag. */
+/* Three element types, so three buckets; the last one that is launched carries the flag. */
 static void mixed_body(struct ctrun_group *group, void *context)
 {
     static const enum ctrun_dtype types[] = {CTRUN_F64, CTRUN_F16, CTRUN_BF16};
@@ -533,7 +532,7 @@ static void mixed_body(struct ctrun_group *group, void *context)
     struct ctrun_error err = {.text = ""};
     struct ctrun_ddp *ddp;
 
-    data[1] = rank; /* broadcast, but never reduced */
+    data[1] = rank; /* broadcast, but not reduced */
     CHECK_OK(ctrun_ddp_create(&ddp, group, params, 3, NULL, &err));
     CHECK(data[1] == 0);
     CHECK(ctrun_ddp_grad(ddp, 1) == NULL && ctrun_ddp_grad(ddp, 3) == NULL);
@@ -572,7 +571,7 @@ static void lost_body(struct ctrun_group *group, void *context)
     (void)context;
     step(ddp, 1, "ab", false);
     if (ctrun_group_rank(group) == 1)
-        _exit(0); /* dies between two steps; the others are told, not left to wait */
+        _exit(0); /* dies between two steps: the other ranks must get an error */
     if ((rc = ctrun_ddp_forward_begin(ddp, &err)) == 0 &&
         (rc = ctrun_ddp_backward_begin(ddp, NULL, &err)) == 0)
         rc = backward(ddp, 1, "ab", &err);
@@ -713,13 +712,13 @@ static void mnist_body(struct ctrun_group *group, void *context)
     (void)context;
     CHECK(mnist_params(params, rank) == 1199882);
     CHECK_OK(ctrun_ddp_create(&ddp, group, params, MNIST_PARAMS, NULL, &err));
-    for (size_t p = 0; p < MNIST_PARAMS; p++) /* rank 0's values are everyone's */
+    for (size_t p = 0; p < MNIST_PARAMS; p++) /* all ranks have rank 0's values */
         CHECK(((float *)params[p].data)[numel(&params[p]) - 1] == (float)(p + 1));
     for (int i = 0; i < 3; i++) {
         CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
         CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
         for (size_t k = 0; k < MNIST_PARAMS; k++) {
-            /* Rank 0's order wins, whatever order the others have. */
+            /* The order of rank 0 counts. */
             size_t p = rank == 0 ? mnist_order[k] : mnist_order[MNIST_PARAMS - 1 - k];
             float *g = ctrun_ddp_grad(ddp, p);
 
@@ -755,7 +754,7 @@ static void mnist_buckets_are_rebuilt_in_rank_0s_order(void **state)
     worlds_run_with(4, mnist_body, NULL);
 }
 
-/* With find_unused the caps hold from the start, and nothing is ever rebuilt. */
+/* With find_unused the limits hold from the start, and buckets are not rebuilt. */
 static void mnist_find_unused_body(struct ctrun_group *group, void *context)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
@@ -789,7 +788,7 @@ static void find_unused_keeps_its_first_buckets(void **state)
     worlds_run_with(2, mnist_find_unused_body, NULL);
 }
 
-/* Linear regression: W ranks with batch b do what one rank with batch W b does. */
+/* Linear regression: W ranks with batch b give the same as one rank with batch W b. */
 enum {
     FEATURES = 37,
     BATCH = 12,
@@ -847,7 +846,7 @@ static void regression_body(struct ctrun_group *group, void *context)
     struct ctrun_ddp *ddp;
 
     for (int f = 0; f < FEATURES; f++)
-        w[f] = (float)(rank == 0) * 0.1f; /* the others learn it from rank 0 */
+        w[f] = (float)(rank == 0) * 0.1f; /* the others get it from rank 0 */
     CHECK_OK(ctrun_ddp_create(&ddp, group, params, 2, NULL, &err));
     for (int s = 0; s < STEPS; s++) {
         CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
@@ -873,7 +872,7 @@ static void many_ranks_train_as_one_with_the_whole_batch(void **state)
     memcpy(one, shared->weights[0], sizeof one);
     for (int ranks = 2; ranks <= 4; ranks++) {
         worlds_run_with(ranks, regression_body, shared);
-        for (int r = 1; r < ranks; r++) /* every rank ends with the same bits */
+        for (int r = 1; r < ranks; r++) /* all ranks have the same bits */
             assert_memory_equal(shared->weights[r], shared->weights[0], sizeof one);
         for (int f = 0; f <= FEATURES; f++)
             if (fabsf(shared->weights[0][f] - one[f]) > 1e-6f)

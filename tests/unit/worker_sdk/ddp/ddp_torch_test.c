@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stories that torch's tests of DDP tell, where no other test of ours tells them. The model is y = a x + b x^2
- * with scalars a and b, so a's gradient is x and b's x^2. */
+/* Stories from torch's tests of DDP that no other test here has. The model is y = a x + b x^2 with
+ * scalars a and b, so a's gradient is x and b's x^2. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,7 +71,7 @@ static void step(struct ctrun_ddp *ddp, float x)
 
 /* ---- Buckets ----------------------------------------------------------------------------- */
 
-/* However much a bucket may hold, it holds one type. */
+/* A bucket has only one type, however large it may be. */
 static void types_body(struct ctrun_group *group, void *context)
 {
     struct ctrun_param params[] = {CTRUN_PARAM_INIT, CTRUN_PARAM_INIT,
@@ -216,7 +216,8 @@ static void no_grad_body(struct ctrun_group *group, void *context)
 
     (void)context;
     for (int i = 0; i < 3; i++) {
-        if (i == ctrun_group_rank(group)) /* local as long as nothing is due */
+        /* No communication while nothing must be synchronised. */
+        if (i == ctrun_group_rank(group))
             CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
         ctrun_ddp_zero_grad(ddp, NULL, NULL);
         step(ddp, (float)ctrun_group_rank(group) + 1);
@@ -233,7 +234,7 @@ static void a_forward_needs_no_backward(void **state)
     worlds_run_with(2, no_grad_body, NULL);
 }
 
-/* Two outputs, each with a backward of its own; one order on the one rank, the other on the other. */
+/* Two outputs, each with its own backward, in different orders on the two ranks. */
 static void outputs_body(struct ctrun_group *group, void *context)
 {
     struct ctrun_ddp *ddp = make(group, NULL);
@@ -321,7 +322,7 @@ static void broadcast_body(struct ctrun_group *group, void *context)
                               ctrun_dtype_size(params[p].dtype);
         const unsigned char *bytes = (const unsigned char *)memory[p];
 
-        for (size_t i = 0; i < sizeof memory[p]; i++) /* and not a byte behind it */
+        for (size_t i = 0; i < sizeof memory[p]; i++) /* no byte after it changes */
             CHECK(bytes[i] == 10 * (i < length ? 1 : mine + 1) + p % 7);
     }
     ctrun_ddp_destroy(ddp);
@@ -333,7 +334,7 @@ static void tensors_of_all_types_and_lengths_are_broadcast(void **state)
     worlds_run_with(3, broadcast_body, NULL);
 }
 
-/* What is not in the list is nobody's business. */
+/* A parameter that is not listed is not synchronised. */
 static void ignore_body(struct ctrun_group *group, void *context)
 {
     const float mine = (float)ctrun_group_rank(group);
@@ -389,8 +390,8 @@ static int touch(struct ctrun_group *group, const char *path, bool is_save)
         CHECK_OK(ctrun_checkpoint_save(path, tensors, BOTH, NULL, 0, &err));
     CHECK_OK(ctrun_barrier(group, NULL, &err));
     if (!is_save) {
-        tensors[A].name =
-            "a"; /* torch's DDP writes the prefix, its inner module none */
+        /* torch's DDP writes the prefix, its inner module does not. */
+        tensors[A].name = "a";
         CHECK_OK(ctrun_checkpoint_open(&file, path, &err));
         for (int p = 0; p < BOTH; p++)
             CHECK_OK(ctrun_checkpoint_load(file, &tensors[p], &err));

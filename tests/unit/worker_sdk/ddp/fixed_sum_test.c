@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One sum, bit by bit, in worlds of every size. */
+/* The same sum, bit by bit, in worlds of every size. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,8 @@ enum {
     VIRTUAL_MAX = 13,
 };
 
-/* What virtual rank v has: of very different sizes, so that each order of adding has its own bits. */
+/* The value of virtual rank v. Sizes differ much, so that each order of additions gives different
+ * bits. */
 static double value(uint64_t v, size_t i)
 {
     return sin((double)(v * 131 + i * 17)) * pow(10, (double)((v * 5 + i) % 9));
@@ -31,7 +32,7 @@ static void fill(void *out, enum ctrun_dtype dtype, size_t count, uint64_t v)
     }
 }
 
-/* The tree by its definition. */
+/* The sum by its definition as a tree. */
 static float sum_of(uint64_t begin, uint64_t size, uint64_t all, size_t i)
 {
     float left;
@@ -47,7 +48,7 @@ struct story {
     uint64_t all;
     size_t count;
     enum ctrun_dtype dtype;
-    void *want; /* shared: what a world of one had */
+    void *want; /* shared: the result of a world of one */
 };
 
 static void story_body(struct ctrun_group *group, void *context)
@@ -67,7 +68,7 @@ static void story_body(struct ctrun_group *group, void *context)
         for (uint64_t v = first; v < end; v++) {
             fill(data, story->dtype, story->count, v);
             CHECK_OK(ctrun_fixed_sum_add(sum, data, &err));
-            memset(data, 0, sizeof data); /* it was copied */
+            memset(data, 0, sizeof data); /* the data was copied */
         }
         CHECK_OK(ctrun_fixed_sum_finish(sum, out, NULL, &err));
         CHECK(((unsigned char *)out)[bytes] == 0xee);

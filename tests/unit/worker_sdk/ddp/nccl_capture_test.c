@@ -31,7 +31,7 @@ static int begin(void **state)
     return 0;
 }
 
-/* ---- A trainer all of whose work is kernels ------------------------------------------------ */
+/* ---- A trainer that works only by kernels -------------------------------------------------- */
 
 struct how {
     struct ctrun_ddp_options ddp;
@@ -46,7 +46,7 @@ struct trainer {
     struct ctrun_ddp *ddp;
     cudaStream_t stream, other; /* of the gradients; of the group's options */
     float *values[PARAMS], *grads[PARAMS];
-    float *poison; /* what it holds is added to the gradients of parameter 1 */
+    float *poison; /* its value is added to the gradients of parameter 1 */
 };
 
 struct kernel {
@@ -152,7 +152,7 @@ static void close_trainer(struct trainer *t)
     CHECK(fake_nccl.blocks == 0);
 }
 
-/* Bit p of `forgotten`: this rank has no gradient of p. */
+/* Bit p of `forgotten`: this rank gives no gradient of p. */
 static int make_step_without(struct trainer *t, unsigned forgotten,
                              struct ctrun_error *err)
 {
@@ -219,7 +219,7 @@ static int replay(struct trainer *t, cudaGraphExec_t graph, struct ctrun_error *
 
 /* ---- The same bits ------------------------------------------------------------------------- */
 
-/* Two steps, the others from a graph, but for the last. */
+/* Two plain steps, then steps from a graph if `in_graph`; the last step is plain again. */
 static void train(int rank, const struct how *how, bool in_graph, float *out)
 {
     cudaGraphExec_t graph = NULL;
@@ -251,7 +251,7 @@ static int compare(int rank, void *context)
     train(rank, context, false, plain);
     train(rank, context, true, graphed);
     CHECK(memcmp(plain, graphed, sizeof plain) == 0);
-    CHECK(plain[0] > 0 && plain[0] < 1.5f); /* it went somewhere */
+    CHECK(plain[0] > 0 && plain[0] < 1.5f); /* the training had an effect */
     return 0;
 }
 
@@ -331,7 +331,7 @@ static int ask_too_much(int rank, void *context)
     CHECK_OK(ctrun_all_reduce(t.group, t.poison, t.poison, 1, CTRUN_F32, CTRUN_SUM,
                               &options, &err));
     CHECK_OK(ctrun_work_wait_on(work, t.stream, &err));
-    graph = end_capture(&t); /* nothing of it was invalid */
+    graph = end_capture(&t); /* no refused call has made the capture invalid */
     for (int i = 0; i < 3; i++)
         CHECK_OK(replay(&t, graph, &err));
     CHECK_OK(make_step(&t, &err));
@@ -375,7 +375,7 @@ static void options_that_need_the_host_are_named(void **state)
     assert_int_equal(ranks_run(RANKS, refuse_options, NULL), 0);
 }
 
-/* The program does what CUDA does not permit, or leaves the step half done. */
+/* The program makes a call that CUDA does not permit, or does not finish the step. */
 static int spoil(int rank, void *context)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
@@ -450,7 +450,7 @@ static int diverge(int rank, void *context)
         copy(&t, t.values[1], values, sizeof values);
         CHECK(replay(&t, graph, &err) == CTRUN_E_DIVERGED);
         CHECK(strcmp(err.text, wants[i]) == 0);
-        CHECK_OK(replay(&t, graph, &err)); /* it is told once */
+        CHECK_OK(replay(&t, graph, &err)); /* reported only once */
     }
     CHECK_OK(make_step(&t, &err));
     CHECK_OK(make_step(&t, &err));
@@ -510,14 +510,15 @@ static int launch_twice(struct trainer *t, cudaGraphExec_t graph,
     int rc = 0;
 
     for (int i = 0; rc == 0 && i < 2; i++) {
-        if (cudaGraphLaunch(graph, t->stream) != cudaSuccess) /* the program's own */
+        /* The program's own call. */
+        if (cudaGraphLaunch(graph, t->stream) != cudaSuccess)
             return err->code = -EIO;
         rc = ctrun_ddp_replayed(t->ddp, t->stream, err);
     }
     return rc;
 }
 
-/* Captures a step and launches it, in spite of a fault of any call. */
+/* Captures a step and launches it; any call may fail. */
 static int go_through(struct trainer *t, struct ctrun_error *err)
 {
     struct ctrun_error ended;
@@ -546,10 +547,10 @@ static int go_through(struct trainer *t, struct ctrun_error *err)
 
 struct fault {
     struct how how;
-    int at; /* the n-th call of rank 0 */
+    int at; /* the n-th call of rank 0 fails */
 };
 
-/* 2: there were fewer calls. */
+/* Returns 2 if there were fewer calls and none failed. */
 static int live_with_fault(int rank, void *context)
 {
     const struct fault *fault = context;
@@ -600,7 +601,8 @@ static void run_gate(void *context)
         sched_yield();
 }
 
-/* A call is on its way that the thread asks about again and again, while a stream is captured. */
+/* While a stream is captured, another call is under way, which the group's thread queries several
+ * times. */
 static int watch_meanwhile(int rank, void *context)
 {
     const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};

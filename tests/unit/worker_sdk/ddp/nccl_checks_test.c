@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What DDP asks of gradients and parameters that only a device can read, over the fakes of tests/lib: is one not
- * finite, how long are they together, are they those of the other ranks. Each story is told over shared memory, too. */
+/* Checks of gradients and parameters that only a device can read, over the fakes of tests/lib:
+ * whether all are finite, their norm, and whether all ranks have the same parameters. Each story
+ * also runs on the host back end. */
 #include <errno.h>
 #include <float.h>
 #include <math.h>
@@ -20,7 +21,7 @@ enum {
     BRAIN,
     WIDE, /* ELEMENTS_MAX in some stories */
     TWICE,
-    GRADS,          /* so many have a gradient */
+    GRADS,          /* the number of parameters with a gradient */
     FROZEN = GRADS, /* bytes */
     MEAN,           /* a buffer */
     PARAMS,
@@ -153,11 +154,11 @@ static void close_trainer(struct trainer *t)
 
 /* ---- A step ------------------------------------------------------------------------------ */
 
-/* What a step does: gradients are small numbers but for one. */
+/* A step: all gradients are small numbers, except one. */
 struct step {
-    size_t bad, at; /* parameter; GRADS: none. On the last rank */
+    size_t bad, at; /* parameter (GRADS: none) and element, on the last rank */
     double value;
-    bool forgets; /* rank 0 forgets `brain` */
+    bool forgets; /* rank 0 gives no gradient of `brain` */
 };
 
 static double number(int rank, size_t p, size_t i)
@@ -191,7 +192,7 @@ static const struct step good = {.bad = GRADS};
 
 /* ---- Finite? ----------------------------------------------------------------------------- */
 
-/* The step's end, which a device tells with the next. */
+/* Returns the error of a step. A device reports it in the next step. */
 static int end_of(struct trainer *t, const struct step *step, bool is_late,
                   struct ctrun_error *err)
 {
@@ -252,7 +253,7 @@ static void a_gradient_that_is_not_finite_names_rank_and_parameter(void **state)
     options.first_bucket_bytes = 64;
     assert_int_equal(ranks_run(RANKS, find_bad, &options), 0);
     assert_int_equal(ranks_run(1, find_bad, &options), 0);
-    options.reduce_dtype = CTRUN_BF16; /* the flag travels so, too */
+    options.reduce_dtype = CTRUN_BF16; /* the flag is sent in this type, too */
     assert_int_equal(ranks_run(RANKS, find_bad, &options), 0);
     options.reduce_dtype = CTRUN_F32;
     options.find_unused = true; /* backward_end() waits for the device */
@@ -261,7 +262,7 @@ static void a_gradient_that_is_not_finite_names_rank_and_parameter(void **state)
 
 /* ---- How long? --------------------------------------------------------------------------- */
 
-static double averages[2][GRADS][ELEMENTS_MAX]; /* of the host and of the device */
+static double averages[2][GRADS][ELEMENTS_MAX]; /* on the host and on the device */
 
 static void fetch_grads(struct trainer *t)
 {
@@ -274,7 +275,8 @@ static void fetch_grads(struct trainer *t)
     }
 }
 
-/* Norms differ in their last bits, by the order of the sums; so a gradient may be rounded to its neighbour. */
+/* Norms differ in their last bits, because of the order of the sums, so a gradient may be rounded
+ * to the next number. */
 static void compare_averages(void)
 {
     static const double eps[GRADS] = {0x1p-10, 0x1p-7, 0x1p-23, 1e-12};
@@ -287,7 +289,7 @@ static void compare_averages(void)
         }
 }
 
-/* The same bits on all ranks. */
+/* All ranks have the same bits. */
 static void check_alike(struct trainer *t, double norm)
 {
     double all[RANKS];
@@ -334,7 +336,7 @@ static int clip_both(int rank, void *context)
         CHECK(strcmp(err.text,
                      "ddp: the gradient of parameter 2 'wide' is not finite") == 0);
         fetch_grads(&t[d]);
-        CHECK_OK(make_step(&t[d], &good, &err)); /* it is told once */
+        CHECK_OK(make_step(&t[d], &good, &err)); /* reported only once */
         close_trainer(&t[d]);
     }
     averages[0][WIDE][70000] = averages[1][WIDE][70000] = 0; /* NaN */
@@ -370,7 +372,7 @@ static int clip_ahead(int rank, void *context)
     CHECK_OK(make_step(&t, &good, &err));
     fake_launch(t.stream, run_gate, NULL);
     CHECK_OK(ctrun_ddp_clip_grad_norm(t.ddp, 0.25, NULL, &err));
-    gate = true; /* whoever waited for the device would still be waiting */
+    gate = true; /* a call that waited for the device would never return */
     CHECK_OK(ctrun_ddp_clip_grad_norm(t.ddp, 9, &norm, &err));
     CHECK(fabs(norm - 0.25) < 1e-3);
     CHECK_OK(make_step(&t, &bad, &err));
@@ -391,7 +393,7 @@ static void a_clipping_without_a_norm_waits_for_nothing(void **state)
 
 /* ---- Those of the others? ---------------------------------------------------------------- */
 
-/* In the last element. */
+/* Of the last element. */
 static void flip_bit(struct trainer *t, size_t p)
 {
     static char value[BYTES_MAX];

@@ -92,7 +92,7 @@ static size_t bytes_of(enum cnn_param p)
     return cnn_params[p].count * sizeof(float);
 }
 
-/* Where the trainer's values live, and back to the host's model. */
+/* Copies the values to where the trainer has them, and back to the host's model. */
 static void place_values(struct trainer *t)
 {
     if (t->is_device)
@@ -130,7 +130,7 @@ static void open_ddp(struct trainer *t)
         params[p].dims = cnn_params[p].dims;
         memcpy(params[p].sizes, cnn_params[p].sizes, sizeof params[p].sizes[0] * 4);
     }
-    options.first_bucket_bytes = 4096; /* several of them */
+    options.first_bucket_bytes = 4096; /* several buckets */
     options.bucket_cap_bytes = 65536;
     CHECK_OK(ctrun_ddp_create(&t->ddp, t->group, params, CNN_PARAMS, &options, &err));
 }
@@ -140,7 +140,7 @@ static int on_ready(void *context, enum cnn_param p, struct ctrun_error *err)
     struct trainer *t = context;
     void *grad = ctrun_ddp_grad(t->ddp, (size_t)p);
 
-    if (t->is_device) /* in place of a kernel that makes it there */
+    if (t->is_device) /* instead of a kernel that makes it there */
         copy(grad, t->grads.of[p], bytes_of(p), t->stream);
     else
         memcpy(grad, t->grads.of[p], bytes_of(p));
@@ -210,7 +210,7 @@ static uint64_t train(int rank, bool is_device)
 
     make_images(&data);
     CHECK(cnn_model_init(&t.model) == 0 && cnn_tensors_init(&t.grads) == 0);
-    cnn_model_reset(&t.model, (uint64_t)rank); /* rank 0's become everyone's */
+    cnn_model_reset(&t.model, (uint64_t)rank); /* all ranks get those of rank 0 */
     CHECK_OK(cnn_engine_open(&t.engine, "simd", &options, &err));
     t.group = is_device ? open_nccl(rank) : ranks_open(rank, NULL, NULL);
     place_values(&t);
@@ -257,7 +257,7 @@ struct pair {
     cudaStream_t stream;
 };
 
-/* A kernel that begins when the gate is open, and adds to a float. */
+/* A kernel that waits for the gate and adds to a float. */
 struct add {
     float *to;
     float value;
@@ -297,9 +297,9 @@ static float grad(const struct pair *pair, size_t p)
     return fetch(pair, ctrun_ddp_grad(pair->ddp, p));
 }
 
-static bool with_static_graph; /* in objects to come */
+static bool with_static_graph; /* for objects that are made next */
 
-/* Goes as far as it can; its error is that of the first call that failed. */
+/* Makes all calls until one fails. Returns the error of that call. */
 static int open_pair(struct pair *pair, int rank, bool find_unused,
                      struct ctrun_error *err)
 {
@@ -360,11 +360,11 @@ static int run_ahead(int rank, void *context)
 
     (void)context;
     CHECK_OK(open_pair(&pair, rank, false, &err));
-    for (int i = 0; i < 4; i++) { /* through the rebuild */
+    for (int i = 0; i < 4; i++) { /* also after the rebuild */
         CHECK_OK(ctrun_ddp_zero_grad(pair.ddp, pair.stream, &err));
         gate = false;
         CHECK_OK(step(&pair, (float)rank + 1, "ab", &gate, &err));
-        gate = true; /* whoever waited for the device would still be waiting */
+        gate = true; /* a call that waited for the device would never return */
         const float a = grad(&pair, A), b = grad(&pair, B);
         if (a != 1.5f || b != 1.5f)
             fprintf(stderr, "step %d: %g and %g; the group: %d %s\n", i, (double)a,
@@ -396,8 +396,8 @@ static int accumulate(int rank, void *context)
     CHECK(grad(&pair, A) == x);
     CHECK_OK(step(&pair, 10 * x, "ab", NULL, &err));
     CHECK(grad(&pair, A) == 16.5f);
-    CHECK_OK(
-        step(&pair, 1, "ab", NULL, &err)); /* rebuilds: what was there moves along */
+    /* The rebuild moves the old gradients. */
+    CHECK_OK(step(&pair, 1, "ab", NULL, &err));
     CHECK(grad(&pair, A) == 17.5f && grad(&pair, B) == 17.5f);
     close_pair(&pair);
     return 0;
@@ -431,7 +431,7 @@ static int use_some(int rank, void *context)
     CHECK_OK(ctrun_ddp_grad_ready(pair.ddp, A, pair.stream, &err));
     CHECK_OK(ctrun_ddp_backward_end(pair.ddp, pair.stream, &err));
     CHECK(!ctrun_ddp_grad_is_used(pair.ddp, B));
-    CHECK(grad(&pair, A) == 3 && grad(&pair, B) == 2); /* b is as it was */
+    CHECK(grad(&pair, A) == 3 && grad(&pair, B) == 2); /* b is unchanged */
     close_pair(&pair);
     return 0;
 }
@@ -442,7 +442,7 @@ static void unused_parameters_average_over_all_ranks(void **state)
     run_ranks(use_some);
 }
 
-/* b gets a gradient on rank 0 alone. */
+/* b gets a gradient only on rank 0. */
 static int keep_graph(int rank, void *context)
 {
     struct ctrun_error err;
@@ -451,14 +451,14 @@ static int keep_graph(int rank, void *context)
     (void)context;
     with_static_graph = true;
     CHECK_OK(open_pair(&pair, rank, false, &err));
-    for (int i = 0; i < 5; i++) { /* the first waits for the device, others do not */
+    for (int i = 0; i < 5; i++) { /* only the first step waits for the device */
         CHECK_OK(ctrun_ddp_zero_grad(pair.ddp, pair.stream, &err));
         CHECK_OK(step(&pair, (float)rank + 1, rank ? "a" : "ab", NULL, &err));
         CHECK(grad(&pair, A) == 1.5f && grad(&pair, B) == 0.5f);
         CHECK(ctrun_ddp_grad_is_used(pair.ddp, B));
     }
     CHECK_OK(step(&pair, 1, rank ? "a" : "b", NULL, &err));
-    CHECK(ctrun_ddp_forward_begin(pair.ddp, &err) == 0); /* told by the backward */
+    CHECK(ctrun_ddp_forward_begin(pair.ddp, &err) == 0); /* backward reports it */
     CHECK(ctrun_ddp_backward_begin(pair.ddp, NULL, &err) == CTRUN_E_USAGE);
     CHECK(strstr(err.text, "for rank 0: 0 (a)"));
     close_pair(&pair);
@@ -521,8 +521,8 @@ static void a_lost_rank_ends_the_kernels_that_wait_for_it(void **state)
 
 /* ---- Faults at each call ----------------------------------------------------------------- */
 
-/* A whole life in which the n-th call of rank 0 fails: an error or none, no hang, nothing left.
- * Returns 2 when there were fewer calls. */
+/* A training in which the n-th call of rank 0 fails: it returns an error or not, does not hang, and
+ * leaves nothing. Returns 2 if there were fewer calls. */
 static int live(int rank, void *context)
 {
     const int *n = context;
@@ -534,7 +534,7 @@ static int live(int rank, void *context)
     (void)fake_fail_at(0);
     rc = open_pair(&pair, rank, false, &err);
     for (int i = 0; rc == 0 && i < 3; i++) {
-        if (i == 1 && rank == 0) /* opening is another test's */
+        if (i == 1 && rank == 0) /* another test has faults while the group is opened */
             (void)fake_fail_at(*n);
         if ((rc = ctrun_ddp_zero_grad(pair.ddp, pair.stream, &err)) == 0)
             rc = step(&pair, 1, "ab", NULL, &err);
@@ -554,7 +554,7 @@ static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
 
     (void)state;
     do {
-        n += 2; /* they are much alike, and each costs two processes */
+        n += 2; /* neighbours are alike, and each try needs two processes */
         (void)ranks_finish(ranks_start(RANKS, live, &n), statuses);
         if (statuses[1] != 0 || (statuses[0] != 0 && statuses[0] != 2 << 8))
             fail_msg("fault %d: %x %x", n, (unsigned)statuses[0],
@@ -591,8 +591,9 @@ static int use_host_memory(int rank, void *context)
     if (rank == 1)
         CHECK_OK(ctrun_recv(group, all, sizeof all, CTRUN_U8, 0, NULL, &err));
     CHECK(all[5] == (rank ? 21 : 0));
-    CHECK_OK(ctrun_reduce_scatter(group, mine, all, 1, CTRUN_I32, CTRUN_MAX, NULL,
-                                  &err)); /* of the first two */
+    /* Only the first two elements. */
+    CHECK_OK(
+        ctrun_reduce_scatter(group, mine, all, 1, CTRUN_I32, CTRUN_MAX, NULL, &err));
     CHECK(all[0] == (rank ? 11 : 1));
     all[1] = -1;
     CHECK_OK(ctrun_reduce(group, mine, rank ? all : NULL, 3, CTRUN_I32, CTRUN_SUM, 1,
@@ -614,7 +615,7 @@ static void calls_take_memory_of_the_host_too(void **state)
 
 /* ---- Messages between devices -------------------------------------------------------------- */
 
-/* More than a chunk of the fake for each, so that a send needs its receive. */
+/* More than a chunk of the fake for each rank, so that a send needs its receive. */
 enum {
     PART = 40000
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What DDP does beside averages, and ZeRO-1, on an NCCL group over the fakes of tests/lib: each story is played over
- * shared memory, too, and has the same bits there. */
+/* What DDP does besides averages, and ZeRO-1, on an NCCL group over the fakes of tests/lib. Each
+ * story also runs on the host back end, and gives the same bits there. */
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
@@ -19,11 +19,11 @@ enum {
     M = 20,
     PARAMS = 3, /* a matrix, a vector, and a matrix that is too small to compress */
     ALL = N * M + N + 4,
-    BUFFER = PARAMS, /* one number more, behind the values */
+    BUFFER = PARAMS, /* one number more, after the values */
     RANKS = 2,
     STEPS = 6,
     TIMEOUT_MS = 30000,
-    COPY_MS = 20, /* at most: yields are long pauses on a busy machine */
+    COPY_MS = 20, /* at most, because a yield takes long on a busy machine */
 };
 
 static const size_t lengths[PARAMS] = {N * M, N, 4};
@@ -39,21 +39,21 @@ static int begin(void **state)
 
 enum layout {
     IN_BUCKETS,
-    IN_ONE_ARRAY, /* gradients in the caller's memory, as the parameters stand */
+    IN_ONE_ARRAY, /* gradients in the caller's memory, in the order of the parameters */
     APART,        /* with gaps, in another order */
     LAYOUTS
 };
 
-/* How a story is told. */
+/* The settings of a story. */
 struct how {
     struct ctrun_ddp_options ddp;
     struct ctrun_powersgd_options powersgd;
     enum layout layout;
-    int nan_step;        /* at which the matrix has a NaN on the last rank; 0: never */
-    bool use_hook;       /* the largest of all ranks, negated */
+    int nan_step;        /* the step with a NaN in the last rank's matrix; 0: none */
+    bool use_hook;       /* the result is the largest of all ranks, negated */
     bool by_active;      /* a join that divides by the ranks with data */
-    int forget_step;     /* at which rank 0 forgets the vector; 0: never */
-    int fail_at;         /* the n-th call of rank 0's fakes; 0: none */
+    int forget_step;     /* the step without the vector's gradient on rank 0; 0: none */
+    int fail_at;         /* the n-th call of rank 0's fakes fails; 0: none */
     uint64_t timeout_ms; /* 0: TIMEOUT_MS */
 };
 
@@ -68,15 +68,15 @@ struct trainer {
     struct how how;
 };
 
-/* A copy as a kernel makes it: it is no call of CUDA's, so that no fault hits the test itself. */
+/* A copy as a kernel makes it. It is not a call of CUDA, so a fault never hits it. */
 struct copy {
     void *to;
     const void *from;
     size_t bytes;
 };
 
-static int
-    copy_yields; /* how slow it is: what does not wait for it is through before */
+/* How slow a copy is: what does not wait for it reads old values. */
+static int copy_yields;
 
 static void run_copy(void *context)
 {
@@ -128,7 +128,7 @@ static float *room(const struct trainer *t, size_t count)
     return out;
 }
 
-/* Where gradient p begins in an own block of 2 * ALL. */
+/* Where gradient p begins in a block of 2 * ALL. */
 static size_t own_place(enum layout layout, size_t p)
 {
     static const size_t dense[PARAMS] = {0, N * M, N * M + N};
@@ -213,7 +213,7 @@ static void close_trainer(struct trainer *t)
     CHECK(fake_nccl.blocks == 0);
 }
 
-/* A number that belongs to (seed, i), about -1 to 1. */
+/* A fixed number from about -1 to 1 for each (seed, i). */
 static float noise(unsigned seed, size_t i)
 {
     uint32_t x = (uint32_t)(seed * 2654435761u + i * 40503u + 12345u);
@@ -226,7 +226,7 @@ static float noise(unsigned seed, size_t i)
     return (float)((double)x / 2147483648.0 - 1.0);
 }
 
-/* Kernels write into memory that is not read before they ran, so it lives as long as the trainer. */
+/* Kernels read `made` later, so it is static. */
 static int backward(struct trainer *t, int rank, int step, struct ctrun_error *err)
 {
     static float made[STEPS + 1][PARAMS][N * M];
@@ -315,7 +315,7 @@ static int negate(void *context, const struct ctrun_bucket *bucket,
     return 0;
 }
 
-/* Gradients of all steps, one step behind the other. */
+/* Writes the gradients of all steps, one after the other. */
 static void tell(int rank, bool is_device, const struct how *story, float *out)
 {
     static float mean[STEPS + 1];
@@ -337,7 +337,7 @@ static void tell(int rank, bool is_device, const struct how *story, float *out)
         CHECK_OK(make_step(&t, rank, step, &err));
         fetch_grads(&t, out);
         fetch(&t, &buffer, t.values + ALL, sizeof buffer);
-        CHECK(buffer == (float)step); /* of rank 0, from what its stream had */
+        CHECK(buffer == (float)step); /* from rank 0, in the order of its stream */
     }
     close_trainer(&t);
 }
@@ -360,7 +360,7 @@ static int compare(int rank, void *context)
     return 0;
 }
 
-/* In each layout of the gradients. */
+/* Runs the story with each layout of the gradients. */
 static void play(struct how how)
 {
     for (enum layout layout = IN_BUCKETS; layout < LAYOUTS; layout++) {
@@ -411,10 +411,11 @@ static void powersgd_has_the_bits_of_the_host(void **state)
     how.powersgd.rank = 3;
     play(how);
     how.layout = IN_BUCKETS;
-    how.nan_step = 4; /* is forgotten after its step */
+    how.nan_step = 4; /* the NaN must not stay after its step */
     how.powersgd.epsilon = 1e-3;
     assert_int_equal(ranks_run(RANKS, compare, &how), 0);
-    how.powersgd.no_error_feedback = true; /* the NaN is in what starts the next step */
+    /* The NaN is in the start of the next step. */
+    how.powersgd.no_error_feedback = true;
     assert_int_equal(ranks_run(RANKS, compare, &how), 0);
     how.powersgd.no_warm_start = true;
     how.nan_step = 0;
@@ -472,7 +473,8 @@ static int misplace(int rank, void *context)
     CHECK(strstr(err.text, "params[1] 'bias' has no memory for its gradient"));
     t.how.layout = rank ? APART : IN_ONE_ARRAY;
     describe(&t);
-    /* neighbours on rank 0 only, as an allocator may have it by chance: each travels alone */
+    /* Only on rank 0 they are adjacent, as an allocator may place them by chance: each is sent
+     * alone. */
     CHECK_OK(make_ddp(&t, &err));
     for (int step = 1; step <= 3; step++)
         CHECK_OK(make_step(&t, rank, step, &err));
@@ -494,7 +496,7 @@ static void memory_for_gradients_that_does_not_fit_is_refused(void **state)
     assert_int_equal(ranks_run(RANKS, misplace, NULL), 0);
 }
 
-/* Rank 0 forgets one; a device tells it a call later. */
+/* Rank 0 gives no gradient of one parameter. A device reports this in the next step. */
 static int forget(int rank, void *context)
 {
     for (int is_device = 0; is_device < 2; is_device++) {
@@ -530,7 +532,7 @@ static void a_forgotten_gradient_is_told_beside_hooks_and_own_memory(void **stat
     assert_int_equal(ranks_run(RANKS, forget, &how), 0);
 }
 
-/* The fake has room for 256 pieces of memory, 200 of which are others'. */
+/* The fake has 256 pieces of memory; 200 of them are used by others. */
 static int make_many(int rank, void *context)
 {
     const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
@@ -567,7 +569,7 @@ static void an_object_frees_the_memory_that_it_took(void **state)
 
 /* ---- Uneven inputs, and ZeRO-1 ------------------------------------------------------------ */
 
-/* value -= grad / 8, by what stands in for kernels; all of the values, or our pieces of them. */
+/* value -= grad / 8, of all values or of our share of them. */
 static int update(void *context, struct ctrun_error *err)
 {
     struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
@@ -590,7 +592,7 @@ static int update(void *context, struct ctrun_error *err)
     return t->zero ? ctrun_zero_share(t->zero, &options, err) : 0;
 }
 
-/* Rank r makes 1 + 2 r steps. `out`: the values in the end. */
+/* Rank r makes 1 + 2 r steps. `out`: the values at the end. */
 static int live(int rank, bool is_device, const struct how *how, float *out,
                 struct ctrun_error *err)
 {
@@ -604,7 +606,8 @@ static int live(int rank, bool is_device, const struct how *how, float *out,
     join.divide_by_active = how->by_active;
     join.on_step = update;
     join.context = &t;
-    if (how->fail_at && rank == 0 && is_device) /* opening is another test's */
+    /* Another test has faults while the group is opened. */
+    if (how->fail_at && rank == 0 && is_device)
         (void)fake_fail_at(how->fail_at);
     if (rc == 0 && with_zero)
         rc = ctrun_zero_create(&t.zero, t.group, t.params, PARAMS, &options, err);
@@ -631,7 +634,7 @@ static int join_both(int rank, void *context)
     CHECK_OK(live(rank, false, how, on_host, &err));
     CHECK_OK(live(rank, true, how, on_device, &err));
     CHECK(memcmp(on_host, on_device, sizeof on_host) == 0);
-    /* Step 1 has two ranks, the others one. */
+    /* Step 1 has two ranks with data, the others have one. */
     first = 0 - (noise(100, 0) + noise(110, 0)) / 2 / 8;
     for (int step = 2; step <= 3; step++)
         first -= noise((unsigned)(100 * step + 10), 0) / (how->by_active ? 1 : 2) / 8;
@@ -645,15 +648,16 @@ static void ranks_without_data_join_in_the_steps_of_the_others(void **state)
 
     (void)state;
     for (enum layout layout = IN_BUCKETS; layout < LAYOUTS; layout++) {
-        how.layout = layout; /* the last two with ZeRO: equal shares, and whole ones */
+        /* The last two with ZeRO: equal shares, then whole parameters. */
+        how.layout = layout;
         how.by_active = layout != IN_ONE_ARRAY;
         how.ddp.find_unused = layout == APART;
         assert_int_equal(ranks_run(RANKS, join_both, &how), 0);
     }
 }
 
-/* Rank 1 makes the steps, rank 0 only joins; then rank 1 forgets a gradient, which a device tells one step
- * later. */
+/* Rank 1 makes steps, rank 0 only joins. Then rank 1 has no gradient of a parameter, which a device
+ * reports one step later. */
 static int forget_while_joined(int rank, void *context)
 {
     const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
@@ -675,7 +679,7 @@ static int forget_while_joined(int rank, void *context)
         CHECK_OK(make_step(&t, rank, 3, &err));
     }
     CHECK_OK(ctrun_ddp_join_end(t.ddp, &err));
-    CHECK_OK(make_step(&t, rank, 4, &err)); /* the object lives */
+    CHECK_OK(make_step(&t, rank, 4, &err)); /* the object can still be used */
     close_trainer(&t);
     return 0;
 }
@@ -686,7 +690,7 @@ static void a_forgotten_gradient_in_a_join_is_told_by_the_next_forward(void **st
     assert_int_equal(ranks_run(RANKS, forget_while_joined, NULL), 0);
 }
 
-/* What a stream gets behind a share sees the values of the others. */
+/* What runs on the stream after a share sees the values of the other ranks. */
 static int share(int rank, void *context)
 {
     const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
@@ -757,7 +761,8 @@ static void the_state_of_zero_moves_between_host_and_device(void **state)
 
 /* ---- Faults ------------------------------------------------------------------------------ */
 
-/* A life with everything in it, in which the n-th call of rank 0 fails. 2: there were fewer calls. */
+/* A training with all of this, in which the n-th call of rank 0 fails. Returns 2 if there were
+ * fewer calls. */
 static int live_with_fault(int rank, void *context)
 {
     const struct how *how = context;
@@ -782,7 +787,7 @@ static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
         print_message("every 41st call only; CTRUN_TEST_EVERY_FAULT=1: each\n");
     how.ddp.reduce_dtype = CTRUN_BF16;
     how.by_active = true;
-    how.timeout_ms = 3000; /* of a rank whose peer has left without a word */
+    how.timeout_ms = 3000; /* for a rank whose peer has left */
     do {
         how.fail_at += every ? 1 : 41;
         (void)ranks_finish(ranks_start(RANKS, live_with_fault, &how), statuses);
@@ -799,7 +804,7 @@ enum {
     GONE = 3 /* counter: rank 1 is */
 };
 
-/* Rank 1 dies in a collective; the others shrink the group, and train on. */
+/* Rank 1 dies; the others shrink the group and train on. */
 static int go_on(int rank, void *context)
 {
     static const int left[] = {0, 2};
@@ -882,7 +887,7 @@ static void many_ranks_meet_at_several_roots(void **state)
         {0, "2", 3, "xx.x."},
         {0, "4", 2, "x.x.."},
         {0, "5", 1, "x...."},
-        {22200, "2", 1, "x...."} /* an older one */
+        {22200, "2", 1, "x...."} /* an older NCCL */
     };
 
     (void)state;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DDP on an NCCL group that loses a rank, over the fake of tests/lib/fake_nccl.h: who is left goes on with a
- * communicator that NCCL has made of the old one, or with a new one, and with the bits of the host back end. */
+/* DDP on an NCCL group that loses a rank, over the fake of tests/lib/fake_nccl.h. The other ranks
+ * continue with a communicator that NCCL has made of the old one, or with a new one, and get the
+ * bits of the host back end. */
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,11 +15,11 @@
 
 enum {
     RANKS = 3,
-    LOST = 1,  /* the rank */
-    THERE = 2, /* counter: ranks that are where it dies */
-    TOLD = 3,  /* counter: its death is known */
+    LOST = 1,  /* the rank that dies */
+    THERE = 2, /* counter: ranks that have reached the place of the death */
+    TOLD = 3,  /* counter: the death was reported */
     PARAMS = 2,
-    COUNT = 20000, /* floats of each: the group's memory is NCCL's own */
+    COUNT = 20000, /* floats of each parameter: large enough for memory of NCCL */
     BYTES = COUNT * sizeof(float),
     STEPS = 5,
     DEATH = 2, /* the step in which it dies */
@@ -28,11 +29,11 @@ enum {
 
 static const int left[] = {0, 2};
 
-/* For all ranks and the parent: what the agent would tell, and a rank that gives up. */
+/* Shared by all ranks and the parent: the number of losses that an agent would report. */
 static struct {
     _Atomic uint32_t losses;
-    float values[2][PARAMS]
-                [COUNT]; /* that rank 0 had in the end: on the host, on the device */
+    /* Of rank 0 at the end: on the host, on the device. */
+    float values[2][PARAMS][COUNT];
 } * shared;
 
 static int look(void *context, uint32_t losses, bool leaves_node,
@@ -72,7 +73,7 @@ struct job {
     float grads[PARAMS][COUNT];
 };
 
-/* Again, if that was the call that is to fail. */
+/* A second try, if the first one was the call that must fail. */
 static void copy(const struct job *job, void *to, const void *from)
 {
     cudaError_t code = cudaErrorUnknown;
@@ -155,7 +156,7 @@ static void make_gradient(struct job *job, int p, int step)
     copy(job, ctrun_ddp_grad(job->ddp, (size_t)p), job->grads[p]);
 }
 
-/* From here on no step of the world's can end well: what this one has on its way waits for the lost rank. */
+/* From here on no step can succeed: the calls of this rank wait for the lost one. */
 static void tell_there(struct job *job)
 {
     if (!job->is_there)
@@ -170,7 +171,7 @@ static _Noreturn void await_death(struct job *job)
         pause();
 }
 
-/* The values are as they were where it fails. */
+/* If it fails, the values are unchanged. */
 static int train(struct job *job, int step, bool one_dies, struct ctrun_error *err)
 {
     int rc;
@@ -180,7 +181,7 @@ static int train(struct job *job, int step, bool one_dies, struct ctrun_error *e
         return rc;
     for (int p = PARAMS - 1; p >= 0; p--) {
         if (one_dies && p == 0 && job->rank == LOST)
-            await_death(job); /* the others are in the sum of this one */
+            await_death(job); /* the others wait for the sum of this parameter */
         make_gradient(job, p, step);
         if ((rc = ctrun_ddp_grad_ready(job->ddp, (size_t)p, job->stream, err)) < 0)
             return rc;
@@ -191,7 +192,7 @@ static int train(struct job *job, int step, bool one_dies, struct ctrun_error *e
         return rc;
     for (int p = 0; p < PARAMS; p++)
         copy(job, job->grads[p], ctrun_ddp_grad(job->ddp, (size_t)p));
-    finish(job); /* on the device a step that fails ends, too */
+    finish(job); /* on the device a failed step ends, too */
     if ((rc = ctrun_barrier(job->group, NULL, err)) < 0)
         return rc;
     for (int p = 0; p < PARAMS; p++) {
@@ -209,8 +210,8 @@ static int shrink(struct job *job, struct ctrun_error *err)
     struct ctrun_group *next;
     int rc;
 
-    ctrun_ddp_destroy(
-        job->ddp); /* its memory is registered with a communicator that is stopped */
+    /* Its memory is registered with a communicator that is stopped. */
+    ctrun_ddp_destroy(job->ddp);
     job->ddp = NULL;
     job->place.ranks = left;
     job->place.rank_count = RANKS - 1;
@@ -221,7 +222,7 @@ static int shrink(struct job *job, struct ctrun_error *err)
     return rc < 0 ? rc : open_ddp(job, err);
 }
 
-/* Whose step failed makes it again, with those who are left. */
+/* Ranks whose step failed make it again, with those that are left. */
 static void train_on(int rank, bool is_device)
 {
     struct job *job = open_job(rank, is_device);
@@ -246,7 +247,7 @@ static void train_on(int rank, bool is_device)
 struct way {
     bool is_device;
     int version;
-    bool has_one; /* a rank that cannot revoke, `who` */
+    bool has_one; /* the rank `who` cannot revoke */
     int who;
     int shrinks, revokes;
 };
@@ -265,7 +266,7 @@ static int lives_on(int rank, void *context)
     return 0;
 }
 
-/* Kills the rank as soon as all are there; the agent tells it, later. */
+/* Kills the rank when all are there. The loss is reported after that. */
 static void lose_one(ranks_fn *body, void *context, int statuses[RANKS])
 {
     struct ranks *ranks;
@@ -301,7 +302,7 @@ static void an_older_nccl_makes_a_new_communicator(void **state)
 {
     (void)state;
     live_on((struct way){.is_device = true, .version = 22602});
-    /* What has to be aborted at once does not shrink. */
+    /* An older version that must abort at once does not shrink. */
     live_on((struct way){.is_device = true, .version = SHRINK_NCCL});
 }
 
@@ -346,11 +347,12 @@ static void between_steps_it_shrinks_where_nothing_can_be_revoked(void **state)
     assert_int_equal(statuses[2], 0);
 }
 
-/* ---- The loss is told within a call ------------------------------------------------------- */
+/* ---- The loss is reported within a call --------------------------------------------------- */
 
 static struct {
     struct ctrun_group *group;
-    int records, at; /* calls of cudaEventRecord(), and the one that it comes with */
+    /* Calls of cudaEventRecord(), and the one in which the loss is reported. */
+    int records, at;
 } told;
 
 static void send_loss(void)
@@ -359,7 +361,7 @@ static void send_loss(void)
         ct_group_end(told.group, CTRUN_E_PEER_LOST, "rank 1 is lost");
 }
 
-/* Nobody else makes the call: what was put on the stream ends by an abort alone. */
+/* No other rank makes the call: only an abort ends what is on the stream. */
 static int hears_within_a_call(int rank, void *context)
 {
     const int *at = context;
@@ -368,7 +370,7 @@ static int hears_within_a_call(int rank, void *context)
 
     fake_nccl.version = SHRINK_NCCL;
     job = open_job(rank, true);
-    CHECK_OK(train(job, 0, false, &err)); /* events that have fired before */
+    CHECK_OK(train(job, 0, false, &err)); /* so that old events have fired */
     told.group = job->group;
     told.at = *at;
     if (rank == 0) {
@@ -399,7 +401,8 @@ static void a_call_that_hears_of_the_loss_before_or_behind_its_launch_ends(void 
 
 /* ---- Faults at each call ----------------------------------------------------------------- */
 
-/* The n-th call of rank 0 fails, from the death of the other on. 2: there were fewer. */
+/* The n-th call of rank 0 fails, counted from before the death. Returns 2 if there were fewer
+ * calls. */
 static int falters(int rank, void *context)
 {
     const int *n = context;
@@ -417,7 +420,7 @@ static int falters(int rank, void *context)
     calls = fake_fail_at(0);
     CHECK(rc == 0 || (rc < 0 && err.code == rc && err.text[0]));
     if (rank == 0 && rc < 0)
-        shared->losses = 2; /* it ends, and the other hears of it */
+        shared->losses = 2; /* this rank ends, which the other one sees here */
     close_job(job);
     return rank == 0 && calls < *n ? 2 : 0;
 }
@@ -433,7 +436,7 @@ static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
         if (statuses[2] != 0 || (statuses[0] != 0 && statuses[0] != 2 << 8))
             fail_msg("fault %d: %x %x", n, (unsigned)statuses[0],
                      (unsigned)statuses[2]);
-        n += 13; /* they are much alike, and each costs three processes */
+        n += 13; /* neighbours are alike, and each try needs three processes */
     } while (statuses[0] == 0);
     assert_in_range(n, 60, 1000);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ZeRO-1: who owns what, and a training that ends with the bits of one that shares nothing. */
+/* ZeRO-1: which rank owns what, and a training that gives the same bits as one without shares. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static const size_t mnist[] = {288, 32, 18432, 64, 1179648, 128, 1280, 10};
 
 static void whole_parameters_are_dealt_as_torch_deals_them(void **state)
 {
-    /* With 3 ranks: 1179648 | 18432 | 1280, then the rest to whoever has least. */
+    /* With 3 ranks: 1179648 | 18432 | 1280, then each of the rest to the rank with the least. */
     static const size_t owners[] = {2, 2, 1, 2, 0, 2, 2, 2};
     struct ct_shares shares;
 
@@ -135,7 +135,7 @@ static void make_model(struct model *model, enum way way)
         float *values = way == IN_ONE_ARRAY ? next : model->values[p];
 
         if (way == IN_ONE_ARRAY && p == 2)
-            continue; /* what has no gradient would be in between */
+            continue; /* it has no gradient */
         *param = (struct ctrun_param)CTRUN_PARAM_INIT;
         param->name = names[p];
         param->data = values;
@@ -149,7 +149,7 @@ static void make_model(struct model *model, enum way way)
     }
 }
 
-/* Adam's update of a piece: element by element. m and v: the state. */
+/* Adam's update of a piece, element by element. m and v are the state. */
 static void update(float *value, const float *grad, float *m, float *v, size_t length)
 {
     for (size_t k = 0; k < length; k++) {
@@ -162,7 +162,7 @@ static void update(float *value, const float *grad, float *m, float *v, size_t l
 struct trainer {
     struct model model;
     struct ctrun_ddp *ddp;
-    struct ctrun_zero *zero; /* NULL: plain */
+    struct ctrun_zero *zero; /* NULL: without ZeRO */
     float *m, *v;
 };
 
@@ -205,7 +205,7 @@ static uint64_t close_trainer(struct trainer *t)
     return digest;
 }
 
-/* After backward_end: also what a rank without data does, in a join. */
+/* After backward_end. A rank without data calls it, too, in a join. */
 static int optimize(void *context, struct ctrun_error *err)
 {
     struct ctrun_zero_piece piece = CTRUN_ZERO_PIECE_INIT;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DataParallel: batches in pieces, replicas in threads, gradients added up. */
+/* DataParallel: batches are split, replicas run in threads, gradients are added up. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum {
 };
 
 static float weights[COUNT], mean;
-static uint16_t half = 0x3c00; /* 1 */
+static uint16_t half = 0x3c00; /* the number 1 */
 
 static struct ctrun_dp *make(int devices)
 {
@@ -116,7 +116,7 @@ static void gradients_are_the_sum_that_one_device_would_make(void **state)
     for (int d = 1; d < DEVICES; d++)
         for (int i = 0; i < COUNT; i++)
             assert_true(((float *)ctrun_dp_grad(some, d, 0))[i] == 0);
-    step(some); /* they accumulate on device 0 */
+    step(some); /* gradients accumulate on device 0 */
     for (int i = 0; i < COUNT; i++)
         assert_float_equal(b[i], 2 * a[i], 4e-6f * a[i]);
     assert_null(ctrun_dp_grad(some, 0, 1));
@@ -149,10 +149,10 @@ static int fail_but_on_0(void *context, int device, struct ctrun_error *err)
     struct ctrun_error inner = {.text = ""};
 
     calls++;
-    if (device == 0) /* nobody calls out of a replica */
+    if (device == 0) /* a replica must not call the object */
         assert_int_equal(ctrun_dp_reduce(context, 1, &inner), CTRUN_E_USAGE);
     if (device == 2)
-        return -EIO; /* without a word */
+        return -EIO; /* without an error text */
     return device ? ct_fail(err, -EDOM, "no luck") : 0;
 }
 
@@ -169,7 +169,7 @@ static void the_first_replica_that_fails_is_named(void **state)
     assert_int_equal(ctrun_dp_apply(dp, 5, fail_but_on_0, dp, &err), -EINVAL);
     assert_non_null(strstr(err.text, "5 replicas on 4 devices"));
     assert_int_equal(ctrun_dp_apply(dp, 0, fail_but_on_0, dp, &err), 0);
-    step(dp); /* it lives */
+    step(dp); /* the object can still be used */
     ctrun_dp_destroy(dp);
 }
 
@@ -186,7 +186,7 @@ static void pieces_become_one_tensor(void **state)
     pieces[0].data = a;
     pieces[1].data = b;
     assert_int_equal(ctrun_dp_gather(pieces, 2, room, sizeof room, &out, &err), 0);
-    assert_true(out.dims == 1 && out.sizes[0] == 2); /* a vector */
+    assert_true(out.dims == 1 && out.sizes[0] == 2); /* the result is a vector */
     assert_true(room[0] == 1 && room[1] == 5 && out.data == room);
     pieces[0].dims = pieces[1].dims = 2;
     pieces[0].sizes[0] = pieces[0].sizes[1] = 2;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DataParallel on GPUs, over the fake of tests/lib/fake_nccl.h: several devices in this process, each with memory
- * that neither the host nor another device's kernels can touch. */
+/* DataParallel on GPUs, over the fake of tests/lib/fake_nccl.h: several devices in this process,
+ * each with memory that neither the host nor a kernel of another device can access. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ struct model {
     struct ctrun_param params[3];
     bool is_on_gpus;
     cudaStream_t streams[DEVICES];
-    void *own_grad; /* of the weights; NULL: dp's */
+    void *own_grad; /* memory for the gradient of the weights; NULL: that of dp */
 };
 
 static float start_of(int i)
@@ -52,7 +52,7 @@ static void *memory_of(const struct model *model, size_t bytes)
     return at;
 }
 
-/* The host may touch this. */
+/* The address at which the host can access it. */
 static void *seen(const struct model *model, void *at)
 {
     return model->is_on_gpus ? fake_device(at) : at;
@@ -119,7 +119,7 @@ static struct model make(bool is_on_gpus)
     return model;
 }
 
-/* Nothing of it may be left. */
+/* Frees all. Nothing may be left. */
 static void end(struct model *model)
 {
     ctrun_dp_destroy(model->dp);
@@ -221,7 +221,7 @@ static void gradients_are_those_of_the_host_to_the_bit(void **state)
     fake_nccl.late_us = LATE_US / 10;
     gpus = make(true);
     got = seen(&gpus, ctrun_dp_grad(gpus.dp, 0, 0));
-    for (int i = 0; i < 3; i++) { /* they accumulate on device 0 */
+    for (int i = 0; i < 3; i++) { /* gradients accumulate on device 0 */
         step(&host);
         step(&gpus);
         assert_memory_equal(got, want, COUNT * sizeof *want);
@@ -254,7 +254,7 @@ static void double_weights(void *context)
         weights[i] *= 2;
 }
 
-/* An update that is still on its way when replicate() is called. */
+/* An update is still running when replicate() is called. */
 static void replicas_get_what_comes_before_on_the_first_stream(void **state)
 {
     struct model model = make(true);
@@ -350,7 +350,7 @@ static void a_replica_that_fails_is_named_and_the_others_live(void **state)
     end(&model);
 }
 
-/* The others do not wait until their deadline. */
+/* The other devices do not wait until their deadline. */
 static void a_device_that_is_not_there_is_told_at_once(void **state)
 {
     static const int ids[DEVICES] = {0, 7, 1};
@@ -387,11 +387,12 @@ static void a_device_that_hangs_is_given_up_after_the_time_out(void **state)
     fake_nccl.hangs = true;
     assert_int_equal(ctrun_dp_replicate(model.dp, DEVICES, &err), CTRUN_E_TIMEOUT);
     assert_non_null(strstr(err.text, "broadcast"));
-    assert_true(ctrun_dp_reduce(model.dp, DEVICES, &err) < 0); /* it is dead */
+    assert_true(ctrun_dp_reduce(model.dp, DEVICES, &err) < 0); /* it stays dead */
     end(&model);
 }
 
-/* Each call of CUDA and NCCL fails once: there is an error text, nothing is left, and no device waits forever. */
+/* Each call of CUDA and NCCL fails once: there is an error text, nothing is left, and no device
+ * waits forever. */
 static void every_call_that_fails_is_told_and_leaves_nothing(void **state)
 {
     int n = 0, calls;
@@ -438,7 +439,7 @@ static void too_little_memory_is_told_and_leaves_nothing(void **state)
         failed += rc < 0;
         end(&model);
     }
-    assert_in_range(failed, 20, ALLOCATIONS - 1); /* fewer are made */
+    assert_in_range(failed, 20, ALLOCATIONS - 1); /* less than ALLOCATIONS are made */
 }
 
 int main(void)

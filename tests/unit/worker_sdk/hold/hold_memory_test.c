@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory of held checkpoints: written by the kernel at first, by ourselves when it is used again. */
+/* The memory of held checkpoints: written by write() at first, through a mapping when it is used
+ * again. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,7 +16,8 @@ enum {
 
 static uint8_t data[MOST], back[MOST + 1];
 
-/* One checkpoint of `length` bytes in writes of `step`; what the file has then is that. */
+/* Writes a checkpoint of `length` bytes in writes of `step`; the file then has these bytes and no
+ * more. */
 static void save(struct ct_hold_memory *memory, size_t length, size_t step)
 {
     uint32_t crc = 0;
@@ -49,7 +51,7 @@ static void whatever_its_length_it_has_the_bytes_and_their_sum(void **state)
             data[k] = (uint8_t)(k * k >> 3 ^ k >> 7 ^ i);
         if (i > 0)
             ct_hold_memory_map(&memory);
-        /* What was used before is there, to the last whole page, and no byte more. */
+        /* What was used before is mapped, up to the last whole page, and not more. */
         assert_int_equal(memory.mapped, before / page * page);
         assert_true(!memory.map == (memory.mapped == 0));
         save(&memory, lengths[i], i % 2 ? 1000 : MOST);
@@ -73,9 +75,9 @@ static void mapped_memory_is_that_of_the_descriptor(void **state)
     map = memory.map;
     data[4100] ^= 255;
     save(&memory, MOST, MOST);
-    other = dup(memory.fd); /* the agent's */
+    other = dup(memory.fd); /* as the agent has it */
     ct_hold_memory_map(&memory);
-    assert_ptr_equal(memory.map, map); /* as long as the length stays */
+    assert_ptr_equal(memory.map, map); /* while the length is the same */
     ct_hold_memory_close(&memory);
     assert_int_equal(pread(other, back, MOST, 0), MOST);
     assert_memory_equal(back, data, MOST);

@@ -50,7 +50,7 @@ static void loopback_is_mine_and_documentation_addresses_are_not(void **state)
     assert_true(ct_addr_parse("node1", 1, &addr) < 0);
 }
 
-/* What inet_aton(3) would take for 0.0.116.192, 10.0.0.1 and 8.0.0.1. */
+/* Texts that inet_aton(3) would read as 0.0.116.192, 10.0.0.1 and 8.0.0.1. */
 static void a_number_that_is_no_whole_address_is_refused(void **state)
 {
     static const char *const bad[] = {"29888", "10.1", "010.0.0.1", "0x7f000001",

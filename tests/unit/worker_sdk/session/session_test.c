@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's place from its environment, its line to the agent, and its last words. */
+/* A worker's place from its environment, its connection to the agent, and its error file. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ static const char *const names[] = {
     CT_ENV_MAY_GROW,
 };
 
-/* Every story begins with an environment that says nothing. */
+/* Every test starts with an empty environment. */
 static int setup(void **state)
 {
     (void)state;
@@ -56,7 +56,7 @@ static void set_good_environment(void)
     setenv(CT_ENV_GENERATION, "18446744073709551615", 1);
 }
 
-/* A world of one asks no store. */
+/* A world of one needs no store. */
 static void set_lone_environment(void)
 {
     set_good_environment();
@@ -78,7 +78,7 @@ static void nothing_set_is_a_run_of_one(void **state)
     assert_int_equal(ctrun_world_size(session), 1);
     assert_int_equal(ctrun_local_world_size(session), 1);
     assert_int_equal(ctrun_generation(session), 0);
-    ctrun_step(session, 1); /* no agent: nothing happens */
+    ctrun_step(session, 1); /* without an agent it does nothing */
     assert_int_equal(ctrun_metric(session, "loss", 1, NULL), 0);
     assert_int_equal(ctrun_metric(session, "the loss", 1, NULL), -EINVAL);
     assert_false(ctrun_should_stop(session));
@@ -107,7 +107,7 @@ static void every_wrong_variable_is_named(void **state)
 {
     static const struct {
         const char *name;
-        const char *value; /* NULL: not set */
+        const char *value; /* NULL: unset */
     } cases[] = {
         {CT_ENV_RANK, NULL},           {CT_ENV_RANK, "4"},
         {CT_ENV_RANK, "-1"},           {CT_ENV_RANK, "1x"},
@@ -145,7 +145,7 @@ static void a_lone_variable_is_no_run_of_one(void **state)
     assert_non_null(strstr(err.text, "WORLD_SIZE is not set"));
 }
 
-/* An agent's end of the socket, at an abstract name of the kernel's choice. */
+/* Listens as an agent does, at an abstract name that the kernel chooses. */
 static int listen_as_agent(char *name, size_t size)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -162,7 +162,7 @@ static int listen_as_agent(char *name, size_t size)
     return fd;
 }
 
-/* What an agent reads; the last message that came. */
+/* The last message that the agent received. */
 static union {
     struct ct_worker_hello hello;
     struct ct_worker_step step;
@@ -170,7 +170,7 @@ static union {
     struct ct_worker_progress progress;
 } message;
 
-/* Reads the next frame, which is one of `kind`; the socket has a time limit. */
+/* Reads the next frame, which must be of `kind`. The socket has a time limit. */
 static void expect_message(int fd, struct ct_buf *in, enum ct_message_kind kind)
 {
     struct ct_message out;
@@ -222,11 +222,11 @@ static void steps_go_up_and_the_wish_to_stop_comes_down(void **state)
         ctrun_step(session, step);
     expect_message(fd, &in, CT_MESSAGE_WORKER_PROGRESS);
     expect_message(fd, &in, CT_MESSAGE_WORKER_STEP);
-    assert_int_equal(message.step.step, 1); /* the first is told at once */
+    assert_int_equal(message.step.step, 1); /* the first step is sent at once */
 
     assert_false(ctrun_should_stop(session));
     assert_int_equal(ct_message_encode(&out, &stop), 0);
-    for (size_t i = 0; i < ct_buf_length(&out); i++) { /* in as many pieces as can be */
+    for (size_t i = 0; i < ct_buf_length(&out); i++) { /* one byte at a time */
         assert_false(ctrun_should_stop(session));
         assert_int_equal(send(fd, ct_buf_data(&out) + i, 1, 0), 1);
     }
@@ -236,7 +236,7 @@ static void steps_go_up_and_the_wish_to_stop_comes_down(void **state)
     ctrun_close(session);
     do
         expect_message(fd, &in, CT_MESSAGE_WORKER_STEP);
-    while (message.step.step != 1000000); /* the last one is told when we end */
+    while (message.step.step != 1000000); /* the last one is sent by the close */
     ct_buf_deinit(&in);
     ct_buf_deinit(&out);
     close(fd);
@@ -283,7 +283,8 @@ static void the_loss_of_a_node_comes_down_and_stays(void **state)
     close(listener);
 }
 
-/* The descriptor that comes with the next bytes, which are appended to `in`; -1: none came. */
+/* Receives bytes, which are appended to `in`, and the descriptor that came with them; -1: none
+ * came. */
 static int receive_descriptor(int fd, struct ct_buf *in)
 {
     union {
@@ -432,7 +433,7 @@ static void what_a_rank_measures_can_be_read_and_names_are_checked(void **state)
     ct_buf_deinit(&in);
 }
 
-/* A daemon closes all that it has inherited, and opens something else there. */
+/* As a daemon that closes all inherited descriptors, and opens another file with that number. */
 static void a_child_leaves_the_number_of_its_parent_s_record_alone(void **state)
 {
     const int record = ct_crash_arm();
@@ -480,7 +481,7 @@ static void an_agent_that_dies_or_talks_nonsense_is_ignored(void **state)
     ctrun_close(session);
 
     close(listener);
-    assert_int_equal(ctrun_open(&session, NULL, NULL), 0); /* nobody listens any more */
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0); /* nobody listens now */
     ctrun_step(session, 1);
     ctrun_close(session);
 }
@@ -511,7 +512,7 @@ static void last_words_are_in_torchruns_form(void **state)
     assert_string_equal(text + strspn(text + sizeof begin - 1, "0123456789") +
                             sizeof begin - 1,
                         "\", \"ctrun_error\": -20008}}}\n");
-    memset(err.text, 1, sizeof err.text - 1); /* the longest that escaping can make */
+    memset(err.text, 1, sizeof err.text - 1); /* the longest text after escaping */
     err.text[sizeof err.text - 1] = '\0';
     assert_int_equal(ctrun_fail_worker(&err), 1);
     assert_int_equal(ctrun_fail_worker(NULL), 1);
@@ -533,7 +534,8 @@ static void a_store_needs_an_address(void **state)
     ctrun_close(session);
 }
 
-/* What no other try mends ends at once, and the time-out is not what it took. */
+/* An error that no retry can help ends the wait at once, and the message does not report the whole
+ * timeout as waited. */
 static void a_store_that_cannot_be_asked_tells_the_time_that_was_tried(void **state)
 {
     struct ctrun_store *store = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank makes of its agent's word on who goes on. The agent is a thread of the test. */
+/* What a rank does with its agent's message who continues. The agent is a thread of the test. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -16,17 +16,17 @@
 #include "worker_sdk/client/agent_socket.h"
 #include "worker_sdk/wire/contract.h"
 
-/* What the agent does once a worker has said hello; its answers come when it is asked. */
+/* What the agent does after a worker's hello. It answers when it is asked. */
 struct agent {
     pthread_t thread;
     int listener;
     char name[108];
-    uint32_t losses;              /* told at once; 0: none */
-    struct ct_worker_world world; /* the answer; epoch 0: it goes away instead */
-    bool is_early;                /* the answer comes before the question */
-    bool grows;                   /* one waits to be taken in behind world 0 */
-    void *(*begin)(void *);       /* another one; NULL: as above */
-    int store;                    /* the listener of a worker store */
+    uint32_t losses;              /* sent at once; 0: no loss */
+    struct ct_worker_world world; /* the answer; epoch 0: it closes instead */
+    bool is_early;                /* the answer is sent before the question */
+    bool grows;                   /* a rank waits to be taken in after world 0 */
+    void *(*begin)(void *);       /* another function; NULL: be_agent() */
+    int store;                    /* listening socket of a worker store */
 };
 
 static void say(int fd, const struct ct_message *message)
@@ -40,7 +40,7 @@ static void say(int fd, const struct ct_message *message)
     ct_buf_deinit(&out);
 }
 
-/* True when such a message came; false at the end of the connection. */
+/* True when a message of this kind came; false at the end of the connection. */
 static bool hears(int fd, struct ct_buf *in, int kind)
 {
     struct ct_frame frame;
@@ -86,7 +86,7 @@ static void *be_agent(void *context)
     else if (hears(fd, &in, CT_MESSAGE_WORKER_SHRINK) && agent->world.epoch)
         say(fd, &answer);
     if (agent->world.epoch)
-        (void)hears(fd, &in, 0); /* until it is closed */
+        (void)hears(fd, &in, 0); /* until the connection ends */
     ct_buf_deinit(&in);
     close(fd);
     return NULL;
@@ -135,7 +135,7 @@ static int shrink_on(const char *backend, struct agent *agent,
     assert_int_equal(ctrun_group_open(&old, session, &options, err), 0);
     rc = ctrun_group_shrink(next, session, old, NULL, err);
     dead = ctrun_barrier(old, NULL, NULL);
-    assert_true(dead == CTRUN_E_ABORTED || /* it did not know of the loss yet */
+    assert_true(dead == CTRUN_E_ABORTED || /* the loss was not known yet */
                 (agent->losses && dead == CTRUN_E_PEER_LOST));
     ctrun_group_close(old);
     ctrun_group_close(*next);
@@ -160,7 +160,7 @@ static void an_nccl_group_goes_on_too(void **state)
     fake_nccl_use((struct fake_nccl){0});
     assert_int_equal(shrink_on("nccl", &agent, &next, &err), 0);
     assert_non_null(next);
-    assert_int_equal(fake_nccl.aborts, 1); /* which ends the kernels of the old one */
+    assert_int_equal(fake_nccl.aborts, 1); /* ends the kernels of the old group */
     assert_int_equal(fake_nccl.destroys, 1);
     assert_int_equal(fake_nccl.blocks, 0);
 }
@@ -214,7 +214,7 @@ static void an_agent_that_goes_away_decides_nothing(void **state)
     assert_null(next);
 }
 
-/* For groups that are another library's. */
+/* For groups of another library. */
 static int next_world(struct agent *agent, int ranks[8], int max, uint32_t *epoch,
                       struct ctrun_error *err)
 {
@@ -224,7 +224,7 @@ static int next_world(struct agent *agent, int ranks[8], int max, uint32_t *epoc
     begin_agent(agent);
     assert_int_equal(ctrun_open(&session, NULL, err), 0);
     rc = ctrun_world_next(session, 60000, ranks, max, epoch, err);
-    assert_false(ctrun_world_changes(session)); /* it was told of no other loss */
+    assert_false(ctrun_world_changes(session)); /* no other loss was reported */
     ctrun_close(session);
     end_agent(agent);
     return rc;
@@ -290,7 +290,7 @@ static void where_the_store_is_comes_with_the_answer(void **state)
         unsetenv(names[i][0]);
 }
 
-/* Says who goes on. Returns the worker's connection; the caller ends `in`. */
+/* Answers who continues. Returns the worker's connection; the caller frees `in`. */
 static int answer_first(const struct agent *agent, struct ct_buf *in)
 {
     const int fd = accept4(agent->listener, NULL, NULL, SOCK_CLOEXEC);
@@ -310,8 +310,8 @@ static void say_lost(int fd)
         &(struct ct_message){CT_MESSAGE_WORKER_RANK_LOST, .worker_rank_lost = &lost});
 }
 
-/* It says who goes on, where the store is that is lost with the next one, and that it is; and leaves when it is asked
- * again. */
+/* Answers who continues and where the store is, then reports the loss of that store, and leaves at
+ * the next question. */
 static void *be_agent_whose_store_is_lost(void *context)
 {
     struct agent *agent = context;
@@ -331,7 +331,7 @@ static const char *const new_rank[][2] = {
     {CT_ENV_MASTER_PORT, "1"}, {CT_ENV_MASTER_ADDR, "127.0.0.1"},
     {CT_ENV_MAY_GROW, "new"},  {CT_ENV_MAY_SHRINK, "1"}};
 
-/* A new rank does not get in, for that reason. */
+/* A new rank fails to join with this error. */
 static void assert_fails_to_join(struct agent *agent, int code)
 {
     struct ctrun_session *session;
@@ -349,7 +349,7 @@ static void assert_fails_to_join(struct agent *agent, int code)
         unsetenv(new_rank[i][0]);
 }
 
-/* Nobody listens at port 2; the agent leaves at the second question. */
+/* Nothing listens at port 2. The agent leaves at the second question. */
 static void a_store_that_is_lost_before_it_is_reached_makes_it_ask_again(void **state)
 {
     struct agent agent = {.begin = be_agent_whose_store_is_lost,
@@ -375,7 +375,8 @@ static void greet_and_end(int listener, ssize_t requests)
     close(fd);
 }
 
-/* The loss is known only when the worker has come to the store once more; or never, and the store lives. */
+/* The loss is reported after the worker has connected to the store once more; or never, and the
+ * store lives. */
 static void *be_agent_whose_store_ends(void *context)
 {
     struct agent *agent = context;
@@ -473,12 +474,12 @@ static void without_survive_it_is_refused_at_once(void **state)
                      CTRUN_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "--survive=sdk"));
     assert_null(next);
-    assert_int_equal(ctrun_barrier(old, NULL, &err), 0); /* it lives */
+    assert_int_equal(ctrun_barrier(old, NULL, &err), 0); /* it can still be used */
     ctrun_group_close(old);
     ctrun_close(session);
 }
 
-/* An agent that says nothing, and one thread that waits while another tells its steps. */
+/* One that answers late: the first wait ends at its deadline, the next one finds the answer. */
 static void the_wait_for_the_answer_has_an_end(void **state)
 {
     struct agent agent = {.world = {.epoch = 1}};
@@ -490,8 +491,9 @@ static void the_wait_for_the_answer_has_an_end(void **state)
     begin_agent(&agent);
     ct_agent_socket_init(&ours, agent.name, 0, 0);
     assert_int_equal(
+        /* The answer is for epoch 0. */
         ct_agent_socket_ask_world(&ours, 1, ct_deadline_ms(30), &world, &err),
-        CTRUN_E_TIMEOUT); /* the answer was to an earlier question */
+        CTRUN_E_TIMEOUT);
     assert_int_equal(
         ct_agent_socket_ask_world(&ours, 0, ct_deadline_ms(30000), &world, &err), 0);
     assert_int_equal(world.epoch, 1);

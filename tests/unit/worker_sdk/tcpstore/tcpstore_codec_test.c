@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a client writes is what a server reads, in every dialect and in any pieces. */
+/* A server reads what a client writes, in every dialect and with any division into pieces. */
 #include <errno.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static bool is_counted(enum ct_tcpstore_query query)
            query == CT_TCPSTORE_MULTI_GET || query == CT_TCPSTORE_MULTI_SET;
 }
 
-/* Scans one byte more at a time and decodes. */
+/* Scans with one byte more each time, then decodes. */
 static void read_back(enum ct_tcpstore_dialect dialect, const struct ct_buf *buf,
                       struct ct_tcpstore_request *out)
 {
@@ -34,8 +34,8 @@ static void read_back(enum ct_tcpstore_dialect dialect, const struct ct_buf *buf
 
     for (size_t n = 0; n < length; n++) {
         assert_int_equal(ct_tcpstore_scan_request(&scan, dialect, data, n), 0);
-        assert_in_range(scan.need, n + 1,
-                        length); /* never asks for more than there will be */
+        /* It never asks for more bytes than there will be. */
+        assert_in_range(scan.need, n + 1, length);
     }
     assert_int_equal(ct_tcpstore_scan_request(&scan, dialect, data, length), length);
     ct_tcpstore_decode_request(&scan, data, out);
@@ -222,7 +222,7 @@ static void what_is_too_large_is_not_sent(void **state)
                      -EMSGSIZE);
     assert_int_equal(ct_tcpstore_encode_request(&buf, CT_TCPSTORE_D2, &wait, list),
                      -EMSGSIZE);
-    assert_int_equal(ct_buf_length(&buf), 0); /* nothing was begun */
+    assert_int_equal(ct_buf_length(&buf), 0); /* nothing was written */
     ct_buf_deinit(&buf);
 }
 

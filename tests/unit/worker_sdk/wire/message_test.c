@@ -6,7 +6,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/wire/message.h"
 
-/* A macro: clang takes no constant object as an initializer. */
+/* A macro, because clang takes no constant object as an initializer. */
 #define FAILURE                                                                        \
     {                                                                                  \
         .generation = 7, .cause = CT_CAUSE_SIGNAL, .code = 9, .rank = 3,               \
@@ -56,9 +56,9 @@
     ZEROS_50 ZEROS_50 ZEROS_50 ZEROS_50 ZEROS_50 ZEROS_50 ZEROS_50 ZEROS_50 ZEROS_50   \
         ZEROS_50 ZEROS_10
 
-static union ct_message_room room; /* of what was decoded last */
+static union ct_message_room room; /* of the message that was decoded last */
 
-/* Every kind once, with the bytes that it has in this version. */
+/* Each kind once, with its bytes in this version. */
 static const struct {
     struct ct_message message;
     const char *hex; /* of the body */
@@ -706,7 +706,7 @@ static void decode_frame(const struct ct_buf *buf, struct ct_frame *frame)
     assert_int_equal(frame->version, CT_FRAME_VERSION);
 }
 
-/* The message says in bytes what it was decoded from. */
+/* The message encodes to the body it was decoded from. */
 static void assert_encodes_to(const struct ct_message *message,
                               const struct ct_buf *expected)
 {
@@ -718,7 +718,7 @@ static void assert_encodes_to(const struct ct_message *message,
     ct_buf_deinit(&buf);
 }
 
-/* `tail` bytes at the end may be missing all together; any other cut is refused. */
+/* The last `tail` bytes may be missing together; any other cut is refused. */
 static void assert_only_the_tail_may_lack(struct ct_frame frame, size_t tail)
 {
     struct ct_message back;
@@ -810,7 +810,8 @@ static void a_body_cut_or_lengthened_anywhere_is_refused(void **state)
     }
 }
 
-/* The list at the end of JOIN, HELLO, START and CTL_REQUEST is left out when empty, so its own end is no cut. */
+/* The list at the end of JOIN, HELLO, START and CTL_REQUEST is left out when empty, so a message
+ * without it is complete. */
 static void what_was_added_is_a_tail_of_join_hello_start_and_requests(void **state)
 {
     const struct {
@@ -874,7 +875,7 @@ static void what_was_added_is_a_tail_of_join_hello_start_and_requests(void **sta
     }
 }
 
-/* Behind the command, left out without one. */
+/* After the command; left out without one. */
 static void a_fault_is_the_tail_of_a_request(void **state)
 {
     const struct ct_message message = {.kind = CT_MESSAGE_CTL_REQUEST,
@@ -906,7 +907,7 @@ static void a_fault_is_the_tail_of_a_request(void **state)
     ct_buf_deinit(&buf);
 }
 
-/* Left out when all are 0, as before there were any. */
+/* Left out when all are 0, as in older versions. */
 static void ages_are_a_tail_of_failures(void **state)
 {
     static const struct ct_failure failure = {.age_ms = 0x0201};
@@ -940,14 +941,14 @@ static void ages_are_a_tail_of_failures(void **state)
         assert_int_equal(frame.body[frame.length - 8], 1);
         assert_int_equal(frame.body[frame.length - 7], 2);
         last = buf.data + buf.start + CT_FRAME_HEADER_BYTES + frame.length - 8;
-        memset(last, 0, 8); /* what is not known is not told */
+        memset(last, 0, 8); /* an unknown age is not sent */
         assert_int_equal(ct_message_decode(&frame, &back, &room, sizeof room),
                          -EBADMSG);
         ct_buf_deinit(&buf);
     }
 }
 
-/* Behind the job, which must be there then. */
+/* After the job, which must be there then. */
 static void exclude_after_is_a_tail_of_hello(void **state)
 {
     static const struct ct_hello hello = {.job_count = 1, .exclude_after = 0x0201};
@@ -995,7 +996,7 @@ static void more_roles_than_there_is_room_for_are_refused(void **state)
     assert_non_null(count);
     *count = CT_ROLES_MAX + 1;
     assert_int_equal(ct_message_decode(&frame, &message, &room, sizeof room), -EBADMSG);
-    *count = 0; /* what has no roles has no list */
+    *count = 0; /* without roles there is no list */
     assert_int_equal(ct_message_decode(&frame, &message, &room, sizeof room), -EBADMSG);
     ct_buf_deinit(&buf);
 }
@@ -1015,7 +1016,8 @@ static void unknown_kinds_are_told_apart_from_bad_bodies(void **state)
 
         for (int i = 0; i < GOLDEN_COUNT; i++)
             is_known = is_known || (int)golden[i].message.kind == kind;
-        assert_false(is_known && is_retired); /* its number is never used again */
+        /* The number of a retired kind is never used again. */
+        assert_false(is_known && is_retired);
         frame.kind = (uint8_t)kind;
         assert_int_equal(ct_message_decode(&frame, &message, &room, sizeof room),
                          is_known || is_retired ? -EBADMSG : -ENOSYS);
@@ -1044,8 +1046,8 @@ static void text_longer_than_its_field_is_refused(void **state)
     encode(&buf, &message);
     decode_frame(&buf, &frame);
     assert_int_equal(ct_message_decode(&frame, &back, &room, sizeof room), 0);
-    assert_int_equal(ct_buf_append(&buf, "x", 1),
-                     0); /* a 128th letter: no room for its NUL */
+    /* A 128th letter leaves no room for the NUL. */
+    assert_int_equal(ct_buf_append(&buf, "x", 1), 0);
     length = buf.data + buf.start + CT_FRAME_HEADER_BYTES;
     *length = 128;
     frame.body = length;
@@ -1102,7 +1104,7 @@ static void the_largest_verdict_fits_a_frame(void **state)
     ct_buf_deinit(&buf);
 }
 
-/* A worker may not make its agent read what only a server sends. */
+/* A worker must not make its agent read a message that only a server sends. */
 static void a_body_that_its_reader_has_no_room_for_is_refused(void **state)
 {
     struct ct_message back;
@@ -1118,7 +1120,7 @@ static void a_body_that_its_reader_has_no_room_for_is_refused(void **state)
         memset(&room, 0xa5, sizeof room);
         while (ct_message_decode(&frame, &back, &room, size) == -EBADMSG &&
                size < sizeof room)
-            assert_int_equal(((const uint8_t *)&room)[size++], 0xa5); /* untouched */
+            assert_int_equal(((const uint8_t *)&room)[size++], 0xa5); /* not written */
         assert_int_equal(ct_message_decode(&frame, &back, &room, size), 0);
         assert_ptr_equal(back.body, &room);
         ct_buf_deinit(&buf);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A sealed link: what one end seals only the other one opens, once and in order. */
+/* A sealed link: only the other end can open what one end sealed, once and in order. */
 #include <errno.h>
 #include <string.h>
 
@@ -108,7 +108,7 @@ static void a_repeated_left_out_or_reflected_frame_is_refused(void **state)
     seal(&agent, &first, 1);
     seal(&agent, &second, 2);
     seal(&agent, &third, 3);
-    assert_int_equal(unseal(&agent, &first, &number), -EBADMSG); /* our own */
+    assert_int_equal(unseal(&agent, &first, &number), -EBADMSG); /* our own message */
     assert_int_equal(unseal(&server, &second, &number), -EBADMSG);
     assert_int_equal(unseal(&server, &first, &number), 0);
     assert_int_equal(unseal(&server, &first, &number), -EBADMSG);
@@ -136,7 +136,7 @@ static void every_changed_bit_is_found(void **state)
         *byte ^= 0x10;
     }
     assert_true(ct_frame_decode(ct_buf_data(&buf), ct_buf_length(&buf), &frame) > 0);
-    frame.version++; /* the header counts, too */
+    frame.version++; /* the header is authenticated, too */
     assert_int_equal(ct_seal_decode(&server, &frame, plain, &inner), -EBADMSG);
     frame.version--;
     for (frame.length = 0; frame.length < 17; frame.length++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reduction loops against one-element-at-a-time arithmetic, for every type, operation,
+/* Compares the reduction loops with arithmetic on one element at a time, for every type, operation,
  * length and instruction set. */
 #include <math.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static uint64_t read_int(enum ctrun_dtype dtype, const void *at)
     return (uint64_t)(int64_t)word;
 }
 
-/* The oracle: f16 and bf16 in float, the others in their own type. */
+/* The expected result: f16 and bf16 are computed in float, others in their own type. */
 static void expect(void *out, enum ctrun_dtype dtype, enum ctrun_op op, int divisor,
                    const unsigned char (*src)[LONGEST * 8 + GUARD], int n, size_t i)
 {

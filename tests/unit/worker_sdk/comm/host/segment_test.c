@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Posting and waiting in shared memory, with threads as members, so that the thread sanitizer
- * sees every access. The patience is varied so that members spin, give way, and sleep. */
+/* Posts and waits in shared memory, with threads as members, so that the thread sanitizer sees
+ * every access. The numbers of spins and yields vary, so that members spin, yield and sleep. */
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -24,7 +24,7 @@ struct shared {
     void *body;
     struct ct_peer peers[MEMBERS];
     const struct ct_peer *by_index[MEMBERS];
-    int spins, yields; /* of all members; -1: as the segment chose */
+    int spins, yields; /* of all members; -1: as the segment chooses */
     int values[MEMBERS];
     _Atomic int failures;
 };
@@ -56,8 +56,8 @@ static void join(struct ct_segment *segment, const struct member *member)
         segment->yields = segment->yields_now = shared->yields;
 }
 
-/* Plain memory, written before a barrier and read behind it: a barrier that leaks shows as a
- * wrong value, or as a data race. */
+/* Plain memory, written before a barrier and read after it: a broken barrier gives a wrong value or
+ * a data race. */
 static void *stress(void *context)
 {
     const struct member *member = context;
@@ -74,14 +74,14 @@ static void *stress(void *context)
         expect_true(shared, ct_segment_wait_posts(&segment, number, &call, NULL) == 0);
         for (int m = 0; m < MEMBERS; m++)
             expect_true(shared, shared->values[m] == i);
-        ct_segment_post(&segment, ++number); /* nobody writes before all have read */
+        ct_segment_post(&segment, ++number); /* no member writes before all have read */
         expect_true(shared, ct_segment_wait_posts(&segment, number, &call, NULL) == 0);
     }
     ct_segment_close(&segment);
     return NULL;
 }
 
-/* 0 with 1, and 2 with 3: both send, both receive. */
+/* 0 with 1, and 2 with 3: both send and receive. */
 static void swap_with_neighbour(struct shared *shared, struct ct_host_shm *shm,
                                 int index, float *data, size_t count)
 {
@@ -116,7 +116,7 @@ static void swap_with_neighbour(struct shared *shared, struct ct_host_shm *shm,
     free(theirs);
 }
 
-/* All kinds of calls, on one mapping. */
+/* All kinds of calls on one mapping. */
 static void *collectives(void *context)
 {
     enum {
@@ -211,7 +211,7 @@ static void collectives_have_no_data_race(void **state)
     run_members(collectives, 0, 0);
 }
 
-/* Member 1, as member 0 sees it in mid-look: it fails, says why, and leaves. */
+/* Called while member 0 looks: member 1 fails, sets the reason, and leaves. */
 static int fail_and_leave(void *context, struct ctrun_error *err)
 {
     struct ct_segment *segment = context;
@@ -252,7 +252,8 @@ static void who_leaves_with_a_reason_is_not_taken_for_lost(void **state)
     free(shared.body);
 }
 
-/* What rank 0 told is closed, and its number given to a directory, a short file, a file on disk. */
+/* The descriptor that rank 0 sent is closed, and its number belongs to a directory, a short file, a
+ * device or a file on disk now. */
 static void a_number_that_is_something_else_by_now_is_a_rank_that_left(void **state)
 {
     struct ct_peer peer = {.rank = 0, .pid = getpid(), .name = "node1"};
@@ -298,7 +299,7 @@ static bool nobody(const struct ct_segment *segment, const struct ct_wait *wait,
     return false;
 }
 
-/* The number of looks of a wait that is met at look `look`, or ends before it sleeps. */
+/* The number of looks of a wait that succeeds at look `look`, or stops before it sleeps. */
 static long wait_until_look(struct ct_segment *segment, long look)
 {
     const struct ct_wait wait = {.is_met = is_met_by_now, .is_awaited = nobody};
@@ -309,7 +310,8 @@ static long wait_until_look(struct ct_segment *segment, long look)
     return looks;
 }
 
-/* Two members on one processor, or beside other programs: a member that spins keeps the other from posting. */
+/* On one processor, or beside other programs, a member that spins keeps the other one from
+ * posting. */
 static void spins_and_yields_that_do_not_pay_become_fewer(void **state)
 {
     enum {
@@ -328,10 +330,10 @@ static void spins_and_yields_that_do_not_pay_become_fewer(void **state)
     for (int i = 0; i < OFTEN; i++)
         (void)wait_until_look(&segment, LONG_MAX);
     assert_true(wait_until_look(&segment, LONG_MAX) < YIELDS);
-    for (int i = 0; i < OFTEN; i++) /* its first spin ends a wait: more of them */
+    for (int i = 0; i < OFTEN; i++) /* a wait that ends at its first spin: more spins */
         assert_int_equal(wait_until_look(&segment, 2), 2);
     assert_true(wait_until_look(&segment, LONG_MAX) > SPINS);
-    segment.spins = segment.spins_now = 0; /* more members than processors: none */
+    segment.spins = segment.spins_now = 0; /* more members than processors: no spins */
     (void)wait_until_look(&segment, 2);
     assert_int_equal(segment.spins_now, 0);
 }

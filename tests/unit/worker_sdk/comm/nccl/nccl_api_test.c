@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What nccl_api.h declares is what NVIDIA's headers declare. */
+/* nccl_api.h declares the same as NVIDIA's headers. */
 #include <string.h>
 
 #include "tests/lib/test.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVIDIA's assembler takes our kernels. */
+/* NVIDIA's assembler accepts our kernels. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The NCCL plug-in over a scripted libnccl (tests/lib/fake_nccl.h): what it waits for, what it
- * gives up, and that nothing is left when it did. */
+/* The NCCL plug-in over a scripted libnccl (tests/lib/fake_nccl.h): what it waits for, when it
+ * gives up, and that nothing is left then. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/comm/group_private.h"
 
-/* Codes of nccl.h that the script uses. */
+/* Codes of nccl.h that the script returns. */
 enum {
     NCCL_SYSTEM_ERROR = 2,
     NCCL_INVALID_USAGE = 5,
@@ -165,7 +165,8 @@ static void calls_wait_for_communicator_and_device(void **state)
     expect_nothing_left(0, 1);
 }
 
-/* After a failure the group is dead: the same reason for ever, one abort, no more calls. */
+/* After a failure the group stays dead: it always returns the same error, has aborted once, and
+ * makes no more calls. */
 static void expect_dead(struct ctrun_group *group, int code, const char *word)
 {
     struct ctrun_error err;
@@ -288,7 +289,7 @@ static void memory_may_be_freed_before(void **state)
     assert_int_equal(ctrun_group_free(group, first, &err), 0);
     assert_int_equal(fake_nccl.blocks, before + 1);
     assert_int_equal(ctrun_group_free(group, first, &err), -EINVAL);
-    fake_nccl.hangs = true; /* also where the group has failed */
+    fake_nccl.hangs = true; /* also after the group has failed */
     fake_nccl.refuse_call = NCCL_SYSTEM_ERROR;
     assert_int_equal(reduce(group, &err), -EIO);
     assert_int_equal(ctrun_group_free(group, second, &err), 0);
@@ -318,7 +319,7 @@ static void large_memory_is_nccls_and_registered(void **state)
     assert_int_equal(fake_nccl.registered, 1);
     fake_nccl.refuse_register = NCCL_SYSTEM_ERROR;
     expect(ctrun_group_alloc(group, LARGE, &large, &err), -EIO, &err, "register");
-    assert_int_equal(reduce(group, &err), 0); /* the group lives */
+    assert_int_equal(reduce(group, &err), 0); /* the group still works */
     ctrun_group_close(group);
     assert_int_equal(fake_nccl.registered, 0);
     expect_nothing_left(0, 1);
@@ -345,7 +346,7 @@ enum {
     HALVES = 1 << 16
 };
 
-/* Numbers at which rounding is decided, and others. */
+/* Numbers at the limits of rounding, and others. */
 static float strange(uint32_t i)
 {
     static const uint32_t bits[] = {0x477fefff, 0x477ff000, 0x38800000, 0x387fffff,
@@ -368,7 +369,8 @@ static void run(struct ctrun_group *group, enum ct_device_kernel kernel, void *a
 
 static void kernels_convert_as_the_host_does(void **state)
 {
-    struct ctrun_group *group = open_good(300000); /* they are interpreted */
+    /* They are interpreted, which is slow. */
+    struct ctrun_group *group = open_good(300000);
     struct ctrun_error err;
     void *a, *b;
     uint16_t *halves;
@@ -398,7 +400,7 @@ static void kernels_convert_as_the_host_does(void **state)
         floats[i] = strange(i);
     run(group, CT_DEVICE_SCALE_F32, a, NULL, 1.0 / 3);
     for (uint32_t i = 0; i < HALVES; i++)
-        assert_true(floats[i] == (float)((double)strange(i) / 3) || /* of NaN neither */
+        assert_true(floats[i] == (float)((double)strange(i) / 3) || /* NaN: any */
                     !(strange(i) == strange(i)) ||
                     floats[i] == (float)((double)strange(i) * (1.0 / 3)));
     ctrun_group_close(group);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers and layouts of the headers that were included before, as a table: one file includes ours,
+/* Numbers and layouts of the headers that were included before, as a table. One file includes ours,
  * one NVIDIA's. */
 #pragma once
 
 #include <stddef.h>
 
-/* A value with its name, for the loop of the test. */
+/* A value and its name, which the test prints. */
 #define VALUE(x) ((struct nccl_value){#x, (long long)(x)})
 
 struct nccl_value {

@@ -3,7 +3,7 @@
 #include <nccl.h>
 #include <string.h>
 
-/* Of newer headers. */
+/* Only in newer headers. */
 #ifndef NCCL_SHRINK_ABORT
 #define NCCL_SHRINK_ABORT 1
 #endif
