@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What carries a group: one call, one table of functions.
+/* A back end does the calls of a group: struct ct_call, and a table of functions.
  *
- * comm.c checks the arguments, numbers the calls and hands them to a back end one after the
- * other; only abort() comes from other threads. A host back end has one call at a time; one of a
- * device (enqueue is there) has as many on their way as there are. A back end that cannot
- * finish a call kills the whole group: all members get the same code and sentence. */
+ * work.c checks the arguments, numbers the calls and hands them to a back end one after the other;
+ * only abort() and nudge() are called by other threads. A host back end runs one call at a time; a
+ * device back end (enqueue is not NULL) has any number of calls in flight. A back end that cannot
+ * finish a call ends the whole group: all members get the same code and text. */
 #pragma once
 
 #include <stdbool.h>
@@ -27,17 +27,17 @@ enum ct_call_kind {
     CT_CALL_ALL_GATHER_V,
     CT_CALL_GATHER,
     CT_CALL_SCATTER,
-    /* Messages that only their two ends know of. */
+    /* Messages that only sender and receiver know of. */
     CT_CALL_SEND,
     CT_CALL_RECV,
     CT_CALL_BATCH,
-    /* Of this rank alone, in order with the calls of its group; device back ends only. */
+    /* Calls of this rank alone, in order with the calls of its group; device back ends only. */
     CT_CALL_COPY,
     CT_CALL_CLEAR,
     CT_CALL_COMPUTE,
 };
 
-/* One message, and how far it is. What a member sends to itself is two of them, the send first. */
+/* One message and its progress. A member that sends to itself has two messages, the send first. */
 enum {
     CT_HEADER_BYTES = 32
 };
@@ -48,33 +48,31 @@ struct ct_comm_message {
     void *to;         /* of a receive */
     size_t bytes;
     enum ctrun_dtype dtype;
-    size_t done; /* bytes of the header and of the data */
+    size_t done; /* bytes moved, of header and data */
     unsigned char header[CT_HEADER_BYTES];
 };
 
 struct ct_call {
     enum ct_call_kind kind;
-    const void *in; /* what this rank gives: count elements; borrowed */
-    void *out;      /* what it gets; the same pointer where the call works in place */
-    size_t count;   /* REDUCE_SCATTER: of one member's part */
+    const void *in; /* this rank's input: count elements; borrowed */
+    void *out;      /* the result; equal to `in` if the call works in place */
+    size_t count;   /* REDUCE_SCATTER: elements of one member's part */
     size_t bytes;   /* count elements of dtype */
     enum ctrun_dtype dtype;
     enum ctrun_op op;
-    int divisor;          /* of an AVG: the size of the group; else 1 */
+    int divisor;          /* AVG: the size of the group; else 1 */
     int peer;             /* root, receiver or sender, as index in the group */
     uint64_t flight;      /* its number in the record of calls; 0: it has none */
     uint64_t number;      /* counts the collectives of the group from 1; for people */
     uint64_t deadline_ms; /* monotonic */
-    struct ct_comm_message
-        *messages; /* in their order; owned by whoever has the call */
+    struct ct_comm_message *messages; /* in their order; owned by the call's owner */
     size_t message_count;
-    uint64_t
-        parts; /* ALL_GATHER_V: a hash of the counts, which all give alike; else 0 */
+    uint64_t parts; /* ALL_GATHER_V: a hash of the counts, equal on all ranks; else 0 */
     enum ct_device_kernel kernel; /* COMPUTE */
     struct ct_device_args args;   /* of the kernel */
-    bool is_awaited;              /* the host waits for it at once */
-    bool is_complete;             /* all messages are through */
-    struct ct_call *next;         /* which runs at the same time; see move() */
+    bool is_awaited;              /* the host waits for the call at once */
+    bool is_complete;             /* all messages have been moved */
+    struct ct_call *next;         /* runs at the same time; see move() */
 };
 
 static inline bool ct_call_has_messages(const struct ct_call *call)
@@ -87,7 +85,7 @@ static inline bool ct_call_is_p2p(const struct ct_call *call)
     return call->kind >= CT_CALL_SEND && call->kind <= CT_CALL_BATCH;
 }
 
-/* Bytes of `in` on a rank that gives something. */
+/* Bytes of `in` on a rank that has input. */
 static inline size_t ct_call_in_bytes(const struct ct_call *call, int size)
 {
     return call->kind == CT_CALL_REDUCE_SCATTER ? call->bytes * (size_t)size
@@ -112,9 +110,10 @@ struct ct_backend_setup {
     const char *key;  /* prefix of this group's keys in the store */
     uint64_t deadline_ms;
     struct ct_loss_watch
-        losses; /* kept; of use while it waits; no check: none is needed */
-    /* Of ct_group_shrink(): what the group was before, if that was of this back end, whose it is to take from; its
-     * calls fail. Else NULL. All that had it know it by the same key. */
+        losses; /* kept; asked during waits; check NULL: no rank can be lost */
+    /* Only of ct_group_shrink(): the previous group, if it had the same back end; else NULL. The
+     * new group may take resources from it; calls of the old group fail. All its members know it by
+     * old_key. */
     void *old;
     const char *old_key;
     const int *old_ranks;
@@ -122,41 +121,43 @@ struct ct_backend_setup {
 };
 
 struct ct_backend_ops {
-    uint32_t version; /* CT_BACKEND_VERSION; first, so that a plug-in can be refused */
+    uint32_t version; /* CT_BACKEND_VERSION; first, to recognize other plug-ins */
     const char *name;
     int (*open)(void **self, const struct ct_backend_setup *setup,
                 struct ctrun_error *err);
     /* Does a collective; blocks until this rank's part is done, at most until its deadline. */
     int (*run)(void *self, const struct ct_call *call, struct ctrun_error *err);
-    /* In the background without a thread, where is_inline() says so: begin() starts the call (a
-     * copy is kept) and never blocks; advance() takes it further, waiting if told to: 1 done, 0
-     * not yet. Otherwise comm.c runs background calls on a thread. */
+    /* If is_inline(), background calls need no thread: begin() starts the call (a copy is kept) and
+     * never blocks; advance() continues it and waits only if `wait`: 1 done, 0 not yet. Otherwise
+     * work.c runs background calls on a thread. */
     bool (*is_inline)(const void *self);
     int (*begin)(void *self, const struct ct_call *call, struct ctrun_error *err);
     int (*advance)(void *self, bool wait, struct ctrun_error *err);
-    /* Moves the messages of `first` and those linked behind it on, all at the same time. 1: one more
-     * of them is complete; 0: none (with `wait` only after a nudge). Host back ends only. */
+    /* Continues the messages of `first` and of the calls linked behind it, all at the same time. 1:
+     * one more of these calls is complete; 0: none (with `wait` only after a nudge). Host back ends
+     * only. */
     int (*move)(void *self, struct ct_call *first, bool wait, struct ctrun_error *err);
-    /* Makes a thread that waits in move() return, to come back with more. Any thread. */
+    /* Makes a thread that waits in move() return, so that it can call move() again with more
+     * messages. Any thread. */
     void (*nudge)(void *self);
-    /* Device back ends have these three instead of begin and advance, and run is NULL. A call is put
-     * behind what `stream` has by now and behind the calls before it; nothing waits. in and out are
-     * memory of the device or of the host. A stream that is being captured into a graph takes the group's along:
-     * then the call is recorded, and nothing can wait for it but a stream. What cannot be recorded fails, and the group
-     * lives. */
+    /* Device back ends have these three instead of begin and advance, and run is NULL. A call is
+     * enqueued behind the work that is on `stream` now and behind earlier calls; nothing waits. in
+     * and out are memory of the device or of the host. If `stream` is being captured into a graph,
+     * the group's stream joins the capture: then the call is recorded, and only a stream can wait
+     * for it. A call that cannot be recorded fails, and the group stays usable. */
     int (*enqueue)(void *self, const struct ct_call *call, void *stream, void **ticket,
                    struct ctrun_error *err);
-    /* 1 done, and what goes to the host is there; 0 not yet; with `wait` until the call's deadline.
-     * Done or failed, the ticket is spent. */
+    /* 1 done, and results for the host have been copied; 0 not yet; with `wait` until the call's
+     * deadline. After success and after failure the ticket is spent. */
     int (*poll)(void *self, void *ticket, bool wait, struct ctrun_error *err);
-    /* Nobody will ask for the call any more: the back end itself sees to it that it ends in time. What
-     * *stream gets from now on, if stream is not NULL, runs after it. The ticket is spent, also on
-     * failure. */
+    /* Called when nobody will poll the call any more: the back end itself then makes sure that the
+     * call ends by its deadline. Work put on *stream from now on, if stream is not NULL, runs
+     * after the call. The ticket is spent, also on failure. */
     int (*release)(void *self, void *ticket, void *const *stream,
                    struct ctrun_error *err);
     int (*alloc)(void *self, size_t bytes, uint64_t deadline_ms, void **out,
                  struct ctrun_error *err);
-    /* Takes back what alloc() gave; local, and of use when the group is dead, too. 0, or -ENOENT. */
+    /* Frees memory of alloc(). Local; also possible when the group has failed. 0, or -ENOENT. */
     int (*free)(void *self, void *at);
     /* Ends the group everywhere with this code and text. Any thread; may be called again. */
     void (*abort)(void *self, int code, const char *text);
@@ -169,6 +170,6 @@ enum {
 /* plugin.c: finds libctrun-nccl.so. Fails with CTRUN_E_UNSUPPORTED, saying what is missing. */
 int ct_plugin_load(const struct ct_backend_ops **out, const char *name,
                    struct ctrun_error *err);
-/* What a plug-in exports under CT_PLUGIN_SYMBOL. */
+/* The function that a plug-in exports as CT_PLUGIN_SYMBOL. */
 typedef const struct ct_backend_ops *ct_plugin_fn(void);
 #define CT_PLUGIN_SYMBOL "ctrun_backend_plugin"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls in words; for messages. */
+/* Describes calls in messages. */
 #include "worker_sdk/base/dtype.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/backend/backend.h"
@@ -25,7 +25,7 @@ const char *ct_call_name(enum ct_call_kind kind)
     case CT_CALL_CLEAR: return "clear";
     case CT_CALL_COMPUTE: return "compute";
     }
-    return "unknown call"; /* it came from another process */
+    return "unknown call"; /* a value from another process */
 }
 
 void ct_call_format(char *dst, const struct ct_call *call)
@@ -45,11 +45,11 @@ void ct_call_format(char *dst, const struct ct_call *call)
         n = ct_format(dst, CT_CALL_TEXT_MAX, "%s of %zu %s%s%s", name, call->count,
                       dtype, reduces ? ", " : "", reduces ? op : "");
     if (n < 0)
-        return; /* longer than any call's text */
+        return; /* never: dst has room for every call */
     if (call->kind == CT_CALL_BROADCAST || call->kind == CT_CALL_SCATTER)
         (void)ct_format(dst + n, CT_CALL_TEXT_MAX - (size_t)n, " from member %d",
                         call->peer);
-    if (call->kind == CT_CALL_ALL_GATHER_V && call->count) /* of what all agree on */
+    if (call->kind == CT_CALL_ALL_GATHER_V && call->count) /* of the agreement */
         (void)ct_format(dst + n, CT_CALL_TEXT_MAX - (size_t)n, ", counts %016zx",
                         call->count);
     if (call->kind == CT_CALL_REDUCE || call->kind == CT_CALL_GATHER)

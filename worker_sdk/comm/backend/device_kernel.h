@@ -1,30 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a device computes for DDP beside the collectives. Matrices stand row by row, in f32. */
+/* The kernels that DDP needs on a device besides the collectives. Matrices are stored row by row,
+ * in f32. */
 #pragma once
 
 #include <stdint.h>
 
 /* Their names, and how many elements each makes. A word is a uint32_t.
  *
- *     TO_, FROM_           b (n) = a (n), converted between f32 and halves, to nearest even
- *     SCALE_               a (n) *= by, in f64, rounded at the end; where there is a c, by the f64 there instead, and
- *                          only if it is less than 1
- *     MARK_                the word c becomes k if it is 0, and any of a (n) is NaN or infinite
+ *     TO_, FROM_           b (n) = a (n), converted between f32 and 16-bit floats, to nearest even
+ *     SCALE_               a (n) *= by, in f64, rounded at the end; if c is not NULL, the f64 at c
+ *                          replaces `by`, and only if it is less than 1
+ *     MARK_                the word c becomes k if it is 0 and any of a (n) is NaN or infinite
  *     RAISE                b, of k bytes, becomes m unless the word a is 0
- *     SQUARES_             the squares of a (n), added up in f64: b has as many parts as ct_device_parts() says
+ *     SQUARES_             the squares of a (n), added in f64: b gets ct_device_parts() parts
  *     ADD_UP               the f64 c = the sum of a (n), in f64, one after the other
- *     CLIP                 a (n) are sums of squares in f64. The two f64 at b become the norm of all of them, and by
- *                          what to multiply, so that it is `by` at most. The word c becomes the number, from 1 on, of
- *                          the first sum that is not finite, and then the factor is 1; else 0
- *     DIGEST_              adds to the u64 b a hash of a (n), of which each element has so many bits
+ *     CLIP                 a (n) are sums of squares in f64. The first f64 at b becomes the norm of
+ *                          all of them, the second the factor that limits the norm to `by`. The
+ *                          word c becomes the number, from 1 on, of the first sum that is not
+ *                          finite, and then the factor is 1; else 0
+ *     DIGEST_              adds to the u64 b a hash of a (n); the name tells the bits of an element
  *     DIVIDE               a (n) /= by; from here on all is f32
  *     ADD_BOTH, SUBTRACT   a (n) += b (n), and b becomes the same; a (n) -= b (n)
- *     CLEAR_IF, DRAW_IF    unless the word c is 0: a (n) becomes 0, or nearly normal numbers from the state m
+ *     CLEAR_IF, DRAW_IF    unless the word c is 0: a (n) becomes 0, or nearly normal random numbers
+ *                          from the state m
  *     MULTIPLY             c (n, k) = a (n, m) b (m, k)
  *     MULTIPLY_TRANSPOSED  c (m, k) = a' b, with a (n, m) and b (n, k)
  *     DECOMPRESS           a (n, m) = b (n, k) c', with c (m, k)
- *     MAKE_ORTHONORMAL     Gram-Schmidt over the columns of a (n, k); `by` is added to the norms, unless
- *                          there is a word c that is not 0 */
+ *     MAKE_ORTHONORMAL     Gram-Schmidt over the columns of a (n, k); `by` is added to the norms,
+ *                          unless c is not NULL and the word c is not 0 */
 #define CT_DEVICE_KERNELS(X)                                                           \
     X(TO_F16, args->n)                                                                 \
     X(TO_BF16, args->n)                                                                \
@@ -67,11 +70,11 @@ enum ct_device_kernel {
 };
 
 enum {
-    CT_DEVICE_BLOCK = 256, /* threads; sums over a column are made of as many parts */
-    CT_DEVICE_PARTS_MAX = 256, /* of one sum: blocks */
+    CT_DEVICE_BLOCK = 256, /* threads of a block; also parts of a sum over a column */
+    CT_DEVICE_PARTS_MAX = 256, /* blocks of one sum */
 };
 
-/* Threads that make a sum of n elements: the same on every device, so that its bits are, too. */
+/* Threads that add up n elements: the same on every device, so that the sum has the same bits. */
 static inline uint64_t ct_device_spread(uint64_t n)
 {
     const uint64_t most = (uint64_t)CT_DEVICE_PARTS_MAX * CT_DEVICE_BLOCK;
@@ -79,13 +82,13 @@ static inline uint64_t ct_device_spread(uint64_t n)
     return n < most ? n : most;
 }
 
-/* Blocks of them. */
+/* Blocks of those threads. */
 static inline uint64_t ct_device_parts(uint64_t n)
 {
     return (ct_device_spread(n) + CT_DEVICE_BLOCK - 1) / CT_DEVICE_BLOCK;
 }
 
-/* Pointers are memory of the device. */
+/* Pointers point to memory of the device. */
 struct ct_device_args {
     const void *a, *b, *c;
     uint64_t n, m, k;

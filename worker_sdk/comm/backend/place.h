@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a process stands when a group is opened, and what the group needs of a store. */
+/* The place of a process in the world when a group is opened, and the store functions that a group
+ * needs. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,9 +14,9 @@ enum {
     CT_BOOTSTRAP_KEY_MAX = 128,  /* bytes of a key, NUL included */
 };
 
-/* What a group needs of a store that all ranks share. Every call blocks until deadline_ms
- * (monotonic, base/clock.h) at most and returns 0, CTRUN_E_TIMEOUT (the store stays usable),
- * or another negative code. */
+/* The functions of a store, shared by all ranks, that a group needs. Every call blocks until
+ * deadline_ms (monotonic, base/clock.h) at most and returns 0, CTRUN_E_TIMEOUT (the store stays
+ * usable), or another negative code. */
 struct ct_bootstrap {
     void *context; /* first argument of each call */
     int (*set)(void *context, const char *key, const void *value, size_t length,
@@ -28,7 +29,7 @@ struct ct_bootstrap {
                 struct ctrun_error *err);
 };
 
-/* Asked about every CT_SLICE_MS of a wait: may end it with a negative code. Never blocks. */
+/* Called every CT_SLICE_MS of a wait; a negative code ends the wait. Never blocks. */
 enum {
     CT_SLICE_MS = 20
 };
@@ -37,16 +38,17 @@ struct ct_watch {
     void *context;
 };
 
-/* Whether others of the world are lost; asked as a watch is. `losses` ranks were lost when the group was
- * opened: it fails of one that was lost since, whoever its members are, so that all ranks come to
- * ctrun_group_shrink(). A lost node is of no concern to a group that keeps to its own. */
+/* Whether ranks of the world are lost; called as a watch is. `losses` ranks were lost when the
+ * group was opened: the group fails when another rank is lost, even if that rank is no member, so
+ * that all ranks come to ctrun_group_shrink(). The loss of another node does not end a group whose
+ * members are all on this node. */
 struct ct_loss_watch {
     int (*check)(void *context, uint32_t losses, bool leaves_node,
                  struct ctrun_error *err);
     void *context;
     uint32_t losses;
-    bool leaves_node; /* the group's; comm.c fills it in */
-    bool sees_ranks;  /* not nodes alone */
+    bool leaves_node; /* the group has members on other nodes; set by comm.c */
+    bool sees_ranks;  /* also told of single ranks, not of nodes only */
 };
 
 static inline int ct_loss_check(const struct ct_loss_watch *watch,
@@ -61,29 +63,31 @@ static inline int ct_loss_check(const struct ct_loss_watch *watch,
 struct ct_group_place {
     int rank;
     int world_size;
-    /* The ranks that are left of it, ascending; NULL: all. epoch counts the times that this changed. */
+    /* The ranks that are left in the world, ascending; NULL: all. epoch counts the changes. */
     const int *ranks;
     int rank_count;
     uint32_t epoch;
-    bool is_new; /* this one joins others, or was to, and has nothing of their state */
-    bool takes_all;                /* ct_group_shrink() takes in those who do so, too */
-    const struct ctrun_group *old; /* ct_group_shrink() fills it in */
-    /* These three and epoch name the group: the same on all ranks, and never used before in this store.
-     * sequence counts the groups that this session has set out to open, failed ones included:
-     * ct_group_open() raises it once the arguments are right, so that a call that is refused
-     * at once may be repeated. Kept for the call. */
+    bool is_new;    /* this rank joins others and does not have their state yet */
+    bool takes_all; /* ct_group_shrink() takes in new ranks, too */
+    const struct ctrun_group *old; /* set by ct_group_shrink() */
+    /* These three and epoch make the group's name: the same on all ranks, and never used before in
+     * this store. sequence counts the groups that this session began to open, failed ones included:
+     * ct_group_open() increments it once the arguments are valid, so that a call that is refused at
+     * once may be repeated. Kept for the call. */
     uint64_t generation;
     uint64_t restart_count;
     uint64_t *sequence;
     const char *key;               /* a name instead of these three; NULL: none */
     struct ct_bootstrap bootstrap; /* borrowed for the call; unused in a world of one */
-    /* Any thread. No check: nobody tells. The ranks of this node are `local_count` from `local_first` on. */
+    /* Any thread. check NULL: nobody reports losses. This node has the ranks local_first to
+     * local_first + local_count - 1. */
     struct ct_loss_watch losses;
     int local_first;
     int local_count;
-    /* NULL: find out which ranks share memory. Else ranks with equal text do (tests; or to cut
-     * a host in parts). */
+    /* NULL: find out which ranks share memory. Otherwise ranks with equal text share memory (for
+     * tests, or to divide a host). */
     const char *host_id;
-    /* nccl: 1 + the number of the device, which is made current in this thread; 0: the current device. */
+    /* nccl: 1 + the number of the device, which becomes the current one in this thread; 0: the
+     * current device. */
     int device;
 };

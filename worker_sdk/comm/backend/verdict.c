@@ -12,9 +12,10 @@ enum {
 };
 enum {
     WRITER_PATIENCE = 1000
-}; /* yields until we think that the writer died in mid-word */
+}; /* yields before we assume that the writer died while writing */
 
-/* One caller gets to write. Code and text are stored before THERE and read only after it, in whichever process. */
+/* Only one caller writes. Code and text are stored before THERE and read only after it, in every
+ * process. */
 bool ct_verdict_set(struct ct_verdict *verdict, int code, const char *text)
 {
     uint32_t nothing = NOTHING;
@@ -27,8 +28,8 @@ bool ct_verdict_set(struct ct_verdict *verdict, int code, const char *text)
     return true;
 }
 
-/* A writer that was killed in mid-word leaves BEING_WRITTEN for ever: the wait for it has an end, and the group is over in
- * any case. */
+/* A writer that was killed while it wrote leaves BEING_WRITTEN for ever: the wait is limited, and
+ * the group counts as failed in any case. */
 int ct_verdict_get(const struct ct_verdict *verdict, struct ctrun_error *err)
 {
     uint32_t state = atomic_load_explicit(&verdict->state, memory_order_acquire);
@@ -44,6 +45,6 @@ int ct_verdict_get(const struct ct_verdict *verdict, struct ctrun_error *err)
         return ct_fail(err, CTRUN_E_PEER_LOST,
                        "a rank died while it reported why it failed");
     (void)ct_copy(text, sizeof text,
-                  verdict->text); /* shared memory: cut it for sure */
+                  verdict->text); /* in shared memory: may lack its end */
     return ct_fail(err, verdict->code, "%s", text);
 }
