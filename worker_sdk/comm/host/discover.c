@@ -11,10 +11,10 @@
 
 enum {
     TABLE_GRACE_MS =
-        3000,      /* member 0 has our deadline and still must tell who is missing */
-    PROBE_MS = 20, /* a store answers a question about one key well within */
+        3000, /* member 0 has our deadline and then must still report missing ranks */
+    PROBE_MS = 20, /* longer than a store needs to answer a question about one key */
     PROBE_ALL_MS = 1000,
-    NAMES_MAX = 8, /* missing ranks named in a message; the rest are counted */
+    NAMES_MAX = 8, /* missing ranks named in an error; the rest are only counted */
 };
 
 static int key_format(char *key, const struct ct_backend_setup *setup, const char *what,
@@ -25,7 +25,7 @@ static int key_format(char *key, const struct ct_backend_setup *setup, const cha
                                 rank);
 }
 
-/* Whether that member knows the same ones as `self`. */
+/* Whether that member was given the same members as `self`. */
 static int check_members(const struct ct_peer *peer, const struct ct_peer *self,
                          struct ctrun_error *err)
 {
@@ -62,7 +62,7 @@ static int fail_missing(const struct ct_backend_setup *setup, struct ctrun_error
                    missing > NAMES_MAX ? ", ..." : "");
 }
 
-/* Member 0: reads all hellos as they come, into the body of the table. */
+/* Member 0: writes all hellos into the body of the table, in the order of the members. */
 static int gather(struct ct_writer *out, const struct ct_peer *self,
                   const struct ct_backend_setup *setup, struct ctrun_error *err)
 {
@@ -92,9 +92,8 @@ static int gather(struct ct_writer *out, const struct ct_peer *self,
     return 0;
 }
 
-/* Member 0: publishes the table, or why there is none.
- * All wait for the table: a failure is published in its place, so that they hear of it at once,
- * in the same words, and not after their deadline. */
+/* Member 0: publishes the table, or the error instead. All members wait for the table, so they get
+ * the error at once and with the same text, not after their deadline. */
 static int publish(const struct ct_peer *self, const struct ct_backend_setup *setup,
                    struct ctrun_error *err)
 {
@@ -128,8 +127,8 @@ static int publish(const struct ct_peer *self, const struct ct_backend_setup *se
     return rc;
 }
 
-/* The store may have been written to by anybody who reached it: each hello is decoded with its
- * limits and has to be of the rank that belongs to its place. */
+/* Any program that can reach the store may have written to it: each hello is decoded with limits
+ * and must be of the rank whose place it has. */
 static int read_table(struct ct_peer *peers, unsigned char *cookie, const void *table,
                       size_t length, const struct ct_backend_setup *setup,
                       struct ctrun_error *err)
@@ -166,8 +165,8 @@ static int read_table(struct ct_peer *peers, unsigned char *cookie, const void *
     return 0;
 }
 
-/* The order is the same everywhere: own hello, then the table. Member 0 needs no more of the others
- * than that they have said hello, so nobody waits for somebody who waits for him. */
+/* The order is the same on all members: write the own hello, then read the table. Member 0 only
+ * needs the hellos of the others, so no two members wait for each other. */
 int ct_discover(struct ct_peer *peers, unsigned char *cookie,
                 const struct ct_backend_setup *setup, struct ctrun_error *err)
 {

@@ -15,7 +15,7 @@
 #include "worker_sdk/comm/host/ring.h"
 
 enum {
-    BOTH_SLICE_MS = 1 /* of a sleep in poll() while shared memory may have news, too */
+    BOTH_SLICE_MS = 1 /* longest sleep in poll() while shared memory may change, too */
 };
 
 int ct_exchange_init(struct ct_exchange *exchange)
@@ -36,7 +36,7 @@ void ct_exchange_deinit(struct ct_exchange *exchange)
     free(exchange->rounds);
 }
 
-/* The flag comes before both bells: whoever wakes finds it. */
+/* The flag is set before both bells ring, so that a thread that wakes up sees it. */
 void ct_exchange_nudge(struct ct_exchange *exchange)
 {
     atomic_store(&exchange->is_nudged, true);
@@ -46,8 +46,8 @@ void ct_exchange_nudge(struct ct_exchange *exchange)
         ct_segment_ring(exchange->segment, exchange->segment->me);
 }
 
-/* After is_nudged was taken back: a nudge that comes in between sets the flag again, so that at worst its bell is lost
- * and the next look at the flag finds it. */
+/* Called after is_nudged was reset. A nudge in between sets the flag again: its bell may be lost,
+ * but the next look at the flag finds it. */
 static void forget_nudge(struct ct_exchange *exchange)
 {
     eventfd_t count;
@@ -86,7 +86,7 @@ static enum ct_moved pull(struct ct_exchange *exchange, int peer, void *data,
     return n ? CT_MOVED_SOME : CT_MOVED_NOTHING;
 }
 
-/* Both ends mean the same. */
+/* Fails if sender and receiver disagree about the message. */
 static int check_header(struct ct_exchange *exchange, const struct ct_call *call,
                         const struct ct_comm_message *message, struct ctrun_error *err)
 {
@@ -100,7 +100,8 @@ static int check_header(struct ct_exchange *exchange, const struct ct_call *call
     ct_header_write_message(own, message);
     if (memcmp(own, message->header, sizeof own) == 0)
         return 0;
-    if (exchange->local_of[message->peer] < 0) /* it may have failed, and told us why */
+    /* the peer may have failed and reported why */
+    if (exchange->local_of[message->peer] < 0)
         rc = ct_mesh_check(exchange->tcp->mesh, 0, err);
     return rc < 0 ? rc
                   : ct_header_fail(ct_call_is_p2p(call) ? &ours : call,
@@ -108,13 +109,14 @@ static int check_header(struct ct_exchange *exchange, const struct ct_call *call
                                    peer->rank, err);
 }
 
-/* `done` counts the header, too: nothing else says how far a message is, so it can be continued from any round. */
+/* `done` counts the header, too. It alone tells the progress of a message, so any round can
+ * continue it. */
 static bool is_through(const struct ct_comm_message *message)
 {
     return message->done == CT_HEADER_BYTES + message->bytes;
 }
 
-/* As far as it goes. 1: something moved; 0: nothing; negative: why it cannot. */
+/* Moves as much as possible. 1: something moved; 0: nothing; negative: the error. */
 static int move_message(struct ct_exchange *exchange, const struct ct_call *call,
                         struct ct_comm_message *message, struct ctrun_error *err)
 {
@@ -146,7 +148,7 @@ static int move_message(struct ct_exchange *exchange, const struct ct_call *call
     return head == CT_MOVED_SOME || body == CT_MOVED_SOME;
 }
 
-/* What a member has for itself: a send, and the receive behind it. */
+/* A message of a member to itself: a send, and the receive behind it. */
 static void copy_own(struct ct_comm_message *send)
 {
     struct ct_comm_message *recv = send + 1;
@@ -158,7 +160,7 @@ static void copy_own(struct ct_comm_message *send)
 
 /* ---- All of them ------------------------------------------------------------------------ */
 
-/* The lane that a message goes through: one in and one out for each member. */
+/* The lane of a message: each member has one in and one out. */
 static uint64_t *lane_of(const struct ct_exchange *exchange, int peer, bool is_send)
 {
     return &exchange->rounds[2 * (size_t)peer + is_send];
@@ -169,8 +171,8 @@ static bool waits(const struct ct_exchange *exchange, int peer, bool is_send)
     return *lane_of(exchange, peer, is_send) == exchange->round;
 }
 
-/* A message that is not through closes its lane for the rest of the round: those
- * behind it must not overtake, for both ends count on their order. */
+/* An unfinished message closes its lane for the rest of the round: later messages must not overtake
+ * it, because both ends rely on their order. */
 static int move_call(struct ct_exchange *exchange, struct ct_call *call, bool *moved,
                      struct ctrun_error *err)
 {
@@ -199,7 +201,7 @@ static int move_call(struct ct_exchange *exchange, struct ct_call *call, bool *m
     return 0;
 }
 
-/* One round over all calls. 1: one more is complete. */
+/* One round over all calls. 1: one more call is complete. */
 static int move_some(struct ct_exchange *exchange, struct ct_call *first, bool *moved,
                      struct ctrun_error *err)
 {
@@ -221,10 +223,10 @@ static int move_some(struct ct_exchange *exchange, struct ct_call *first, bool *
 struct exchange_wait {
     struct ct_wait wait;
     struct ct_exchange *exchange;
-    bool sends, is_remote; /* some message goes out; some by TCP */
+    bool sends, is_remote; /* some message is sent; some goes by TCP */
 };
 
-/* Of a local member: this is asked only where nobody is awaited over TCP (wait_some()). */
+/* Of a local member: called only if no message waits on TCP (wait_some()). */
 static bool can_move(const struct ct_exchange *exchange, int peer, bool is_send)
 {
     int local = exchange->local_of[peer];
@@ -233,8 +235,8 @@ static bool can_move(const struct ct_exchange *exchange, int peer, bool is_send)
                    : ct_ring_has_bytes(exchange->segment, local);
 }
 
-/* Mail counts while we send: a peer that sends to us, and takes nothing before it is through, waits for room that only
- * we can make. */
+/* Also true when data have arrived while we send: a peer that sends to us, and receives nothing
+ * before its send is done, waits for room that only we can make. */
 static bool is_met(const struct ct_segment *segment, const struct ct_wait *wait)
 {
     const struct exchange_wait *self = (const void *)wait;
@@ -262,7 +264,7 @@ static bool is_awaited(const struct ct_segment *segment, const struct ct_wait *w
     return false;
 }
 
-/* What the round before has left to wait for. */
+/* Collects what the last round still waits for. */
 static struct exchange_wait find_wait(struct ct_exchange *exchange,
                                       const struct ct_call *first)
 {
@@ -286,7 +288,7 @@ static struct exchange_wait find_wait(struct ct_exchange *exchange,
     return self;
 }
 
-/* idle() has set mesh->awaited to a member with a message that is not through. */
+/* idle() has set mesh->awaited to a member with an unfinished message. */
 static int fail_late(const struct exchange_wait *self, struct ctrun_error *err)
 {
     const struct ct_exchange *exchange = self->exchange;
@@ -296,7 +298,7 @@ static int fail_late(const struct exchange_wait *self, struct ctrun_error *err)
                                  self->wait.call, err);
 }
 
-/* Sleeps in poll(), unless something came for us while we send. */
+/* Sleeps in poll(), unless data arrived while we send. */
 static int idle(struct exchange_wait *self, struct ctrun_error *err)
 {
     struct ct_exchange *exchange = self->exchange;
@@ -326,7 +328,7 @@ static int idle(struct exchange_wait *self, struct ctrun_error *err)
                             is_local ? BOTH_SLICE_MS : CT_SLICE_MS, err);
 }
 
-/* Until something may move. 0, or the reason to stop. */
+/* Waits until something may move. 0, or the error that ends the wait. */
 static int wait_some(struct ct_exchange *exchange, const struct ct_call *first,
                      struct ctrun_error *err)
 {
@@ -344,8 +346,8 @@ static int wait_some(struct ct_exchange *exchange, const struct ct_call *first,
     return rc;
 }
 
-/* After a wait that failed (`bad`) all are looked at once more: data that came in
- * front of the bad news count. */
+/* After a failed wait (`bad`) all calls are tried once more: data that arrived before the failure
+ * still count. */
 int ct_exchange_move(struct ct_exchange *exchange, struct ct_call *first, bool wait,
                      struct ctrun_error *err)
 {
@@ -369,7 +371,7 @@ int ct_exchange_move(struct ct_exchange *exchange, struct ct_call *first, bool w
         if (!wait)
             return 0;
         if (bad < 0)
-            return bad; /* nothing more has come since */
+            return bad; /* no data have arrived since */
         bad = wait_some(exchange, first, err);
     }
 }

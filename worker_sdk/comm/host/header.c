@@ -8,8 +8,8 @@ enum {
     HEADER_MAGIC = 0x31746d63 /* "cmt1" */
 };
 
-/* Of a collective the header is the same on all members, bit for bit, or they do not call the
- * same: they are compared as bytes. */
+/* The header of a collective must be equal, bit for bit, on all members that make the same call:
+ * headers are compared as bytes. */
 void ct_header_write(unsigned char *dst, const struct ct_call *call)
 {
     struct ct_writer out;

@@ -3,12 +3,12 @@
  *
  *     one host           everything in shared memory; no socket stays open
  *     one rank a host    everything over TCP
- *     mixed              messages inside a host in shared memory, all else over TCP,
- *                        loopback inside a host: each rank meets each other one in every
- *                        collective, so that a difference is found and the order of a reduction
- *                        is that of the ranks
+ *     mixed              messages inside a host in shared memory, all else over TCP
+ *                        (loopback inside a host): in every collective each rank exchanges
+ *                        headers with each other rank, so that a mismatch is found, and
+ *                        reductions are in rank order
  *
- * Whatever fails on one member is told to all: by the verdict in the segment, by a note on each
+ * A failure on one member is reported to all: by the verdict in the segment and by a note on each
  * control connection. The first reason stays. */
 #include "worker_sdk/comm/host/host.h"
 
@@ -42,12 +42,12 @@ struct host {
     int *local_of;
     int local_size, local_me;
     struct ct_host_shm *shm; /* NULL: alone on the host */
-    /* The others. */
+    /* TCP connections to the other members. */
     struct ct_mesh mesh;
     struct ct_host_tcp *tcp; /* NULL: all members are on one host */
     struct ct_exchange exchange;
-    /* In the background: what runs, once all have agreed on it. A copy; its messages are those of the work (work.c),
-     * which outlives the call. */
+    /* The call that runs in the background after its agreement. A copy; its messages belong to the
+     * work (work.c), which outlives the call. */
     struct ct_call call;
     bool is_agreed;
     struct block *blocks;
@@ -93,7 +93,7 @@ static int check_verdict(struct host *host, struct ctrun_error *err)
     return rc == 0 && host->shm ? ct_host_shm_get_verdict(host->shm, err) : rc;
 }
 
-/* While waiting in shared memory: what the network says. */
+/* Called during waits in shared memory: checks for failures that come by network. */
 static int check_from_shm(void *context, struct ctrun_error *err)
 {
     struct host *host = context;
@@ -104,7 +104,7 @@ static int check_from_shm(void *context, struct ctrun_error *err)
     return rc == 0 ? ct_loss_check(&host->losses, err) : rc;
 }
 
-/* While waiting for the network: what the host says. */
+/* Called during waits for the network: checks for failures of this host. */
 static int check_from_tcp(void *context, struct ctrun_error *err)
 {
     struct host *host = context;
@@ -129,7 +129,7 @@ static int open_shm(struct host *host, int segment_fd, uint64_t deadline_ms,
         return ct_host_shm_create(&host->shm, &segment, err);
     if (segment.verdict && err)
         (void)ct_verdict_set(segment.verdict, rc,
-                             err->text); /* the others need not wait */
+                             err->text); /* so that the others fail at once */
     ct_segment_close(&segment);
     return rc;
 }
@@ -178,7 +178,7 @@ static int open_links(struct host *host, int segment_fd, int listener,
     return rc;
 }
 
-/* Borrows everything; host_close() therefore ends it first. */
+/* Keeps pointers that `host` owns; host_close() therefore ends the exchange first. */
 static int open_exchange(struct host *host, struct ctrun_error *err)
 {
     int rc;
@@ -275,8 +275,9 @@ static void run_alone(const struct ct_call *call)
         memcpy(call->out, call->in, call->bytes);
 }
 
-/* What all members do of a call: that of messages, or the agreement on them. Where all know all lengths they agree
- * on those, too: else two that give each other what they expect would not hear of a third that does not. */
+/* The part of a call in which all members take part: the call itself, or, for messages, only the
+ * agreement. If all members know all lengths, they agree on those, too: otherwise two members whose
+ * lengths match would not notice a third member with other lengths. */
 static struct ct_call shared_part(const struct ct_call *call)
 {
     struct ct_call shared = *call;
@@ -312,7 +313,8 @@ static int dispatch(struct host *host, const struct ct_call *call,
     return rc == 0 && ct_call_has_messages(call) ? move_all(host, &moved, err) : rc;
 }
 
-/* Tells everybody why a call failed, and returns what became the group's reason. */
+/* Reports to all members why a call failed, and returns the group's reason, which may be an earlier
+ * one. */
 static int host_fail(struct host *host, int code, const struct ctrun_error *why,
                      struct ctrun_error *err)
 {
@@ -326,7 +328,7 @@ static int host_run(void *self, const struct ct_call *call, struct ctrun_error *
     struct ctrun_error why = {.text = ""};
     int rc = check_verdict(host, &why);
 
-    if (rc == 0 && host->tcp) /* somebody failed while we computed */
+    if (rc == 0 && host->tcp) /* another member failed while we computed */
         rc = ct_mesh_check(&host->mesh, 0, &why);
     if (rc == 0)
         rc = dispatch(host, call, &why);
@@ -340,7 +342,7 @@ static bool host_is_inline(const void *self)
     return !host->tcp;
 }
 
-/* Only where is_inline(): there is no TCP then, so that beginning and advancing never block in a socket. */
+/* Only if is_inline(): then there is no TCP, so beginning and advancing never block in a socket. */
 static int host_begin(void *self, const struct ct_call *call, struct ctrun_error *err)
 {
     struct host *host = self;
@@ -392,7 +394,8 @@ static void host_nudge(void *self)
     ct_exchange_nudge(&((struct host *)self)->exchange);
 }
 
-/* In whole pages and zeroed, as shared memory is: programs do not see whether they are alone. */
+/* Whole zeroed pages, like shared memory, so that programs see no difference when they are
+ * alone. */
 static int alloc_alone(struct host *host, size_t bytes, void **out,
                        struct ctrun_error *err)
 {

@@ -10,8 +10,8 @@
 #include "worker_sdk/comm/host/region.h"
 
 enum {
-    SLICE_ALIGN = 64,    /* bytes: members do not write to one cache line */
-    PIECE_BYTES = 65536, /* claimed at once in a direct all-reduce */
+    SLICE_ALIGN = 64,    /* bytes: no two members write to one cache line */
+    PIECE_BYTES = 65536, /* bytes claimed at once in a direct all-reduce */
 };
 
 enum plan {
@@ -20,7 +20,7 @@ enum plan {
     PLAN_STAGED
 };
 
-/* Used by one thread; shared with the other members is only what `segment` and `regions` map. */
+/* Used by one thread; only what `segment` and `regions` map is shared with the other members. */
 struct ct_host_shm {
     struct ct_segment segment;
     uint64_t number; /* of the last post */
@@ -32,7 +32,7 @@ struct ct_host_shm {
     size_t chunk_bytes; /* the last one may be shorter */
     size_t chunks;
     uint64_t
-        pieces; /* of each slice that all direct calls so far ever had; this one's end */
+        pieces; /* pieces of each slice in all direct calls so far, this one included */
 };
 
 /* The part of `bytes` that member works on. */
@@ -41,7 +41,8 @@ struct slice {
     size_t bytes;
 };
 
-/* Cut alike by all members, who know nothing of each other's slices but this. The last ones may be short or empty. */
+/* All members cut alike, since they share no other information about slices. The last slices may be
+ * short or empty. */
 static struct slice slice_of(const struct ct_host_shm *shm, size_t bytes, int member)
 {
     size_t size = (size_t)shm->segment.size;
@@ -51,7 +52,7 @@ static struct slice slice_of(const struct ct_host_shm *shm, size_t bytes, int me
     return (struct slice){start, bytes - start < each ? bytes - start : each};
 }
 
-/* Takes the segment: it is ours, and closed here, whether this succeeds or not. */
+/* Takes ownership of the segment: it is closed here, whether this succeeds or not. */
 int ct_host_shm_create(struct ct_host_shm **out, struct ct_segment *segment,
                        struct ctrun_error *err)
 {
@@ -87,7 +88,7 @@ void ct_host_shm_abort(struct ct_host_shm *shm, int code, const char *text)
     (void)ct_verdict_set(shm->segment.verdict, code, text); /* the first reason stays */
     for (int i = 0; i < shm->segment.size; i++)
         ct_segment_wake(&shm->segment, i);
-    /* Our own thread may be the one that sleeps: it looks around within a slice. */
+    /* Our own thread may be the one that sleeps: it checks the verdict within CT_SLICE_MS. */
 }
 
 int ct_host_shm_get_verdict(const struct ct_host_shm *shm, struct ctrun_error *err)
@@ -97,7 +98,8 @@ int ct_host_shm_get_verdict(const struct ct_host_shm *shm, struct ctrun_error *e
 
 /* ---- What the members agree on ---------------------------------------------------------- */
 
-/* Kind, type, operation and peer in one word, so that members compare calls with one look. */
+/* Kind, type, operation, pass and peer in one word, so that members compare calls in one
+ * comparison. */
 static uint64_t what_of(const struct ct_call *call)
 {
     return (uint64_t)call->kind | (uint64_t)call->dtype << 8 |
@@ -120,7 +122,7 @@ static void format_post(char *dst, const struct ct_post *post)
     ct_call_format(dst, &call);
 }
 
-/* Each member compares each with the first: all find the same difference. */
+/* Each member compares all posts with the first one, so all find the same difference. */
 static int check_agreement(struct ct_host_shm *shm, struct ctrun_error *err)
 {
     const struct ct_post *first = post_of(shm, 0);
@@ -141,7 +143,7 @@ static int check_agreement(struct ct_host_shm *shm, struct ctrun_error *err)
                        (unsigned long long)shm->call.number,
                        shm->segment.peers[0]->rank, a, shm->segment.peers[i]->rank, b);
     }
-    /* All members see the same posts and so choose the same plan, without another round. */
+    /* All members see the same posts and so choose the same plan without another barrier. */
     if (ct_call_in_bytes(&shm->call, shm->segment.size) <= CT_POST_BYTES)
         shm->plan = PLAN_TINY;
     else if (same_place && first->where != 0)
@@ -153,15 +155,15 @@ static int check_agreement(struct ct_host_shm *shm, struct ctrun_error *err)
 
 /* ---- The steps -------------------------------------------------------------------------- */
 
-/* A post is a barrier: nobody takes step k + 1 before everybody has posted k + 1, that is, has done
- * step k. Posts alternate between two pages (ct_segment_get_post), so one that is still read is
- * not overwritten: its owner is a step ahead at most. */
+/* A post is a barrier: no member takes step k + 1 before every member has posted k + 1, that is,
+ * has done step k. Posts alternate between two pages (ct_segment_get_post), so a post that is still
+ * read is not overwritten: its owner is one step ahead at most. */
 static void next_post(struct ct_host_shm *shm)
 {
     ct_segment_post(&shm->segment, ++shm->number);
 }
 
-/* `skip` bytes into everybody's data. */
+/* Reduces the posts' data from byte `skip` on. */
 static void reduce_tiny(struct ct_host_shm *shm, size_t skip)
 {
     const struct ct_call *call = &shm->call;
@@ -173,7 +175,7 @@ static void reduce_tiny(struct ct_host_shm *shm, size_t skip)
     ct_reduce(&how, &call->out, 1, src, shm->segment.size, call->count);
 }
 
-/* Reads all posts: nobody overwrites one before we have posted again. */
+/* Reads all posts: no member overwrites its post before we have posted again. */
 static void finish_tiny(struct ct_host_shm *shm)
 {
     const struct ct_call *call = &shm->call;
@@ -191,16 +193,18 @@ static void finish_tiny(struct ct_host_shm *shm)
                    post_of(shm, i)->data, call->bytes);
 }
 
-/* A direct all-reduce cuts each member's slice into pieces that are claimed one by one. Each
- * member takes its own; who waits then takes what is left of the others', so that a member that
- * lost its processor holds up one piece at most. Who reduces a piece changes no bit of it. The
- * counters only grow, by the same number of pieces for each slice and call: nothing to reset. */
+/* A direct all-reduce cuts each member's slice into pieces that are claimed one by one. Each member
+ * takes its own pieces first and then unclaimed pieces of the others, so that a member that lost
+ * its processor delays one piece at most. The result of a piece does not depend on the member that
+ * reduces it. The counters only grow, by the same number of pieces for each slice and call, so
+ * nothing is reset. */
 static uint64_t piece_count(const struct ct_host_shm *shm)
 {
     return (slice_of(shm, shm->call.bytes, 0).bytes + PIECE_BYTES - 1) / PIECE_BYTES;
 }
 
-/* Each piece is taken by exactly one member: the counter moves on only for who has seen its last value. */
+/* Each piece is taken by exactly one member: only the member that saw the counter's last value can
+ * increment it. */
 static bool claim_piece(struct ct_shm_member *owner, uint64_t end, uint64_t *piece)
 {
     *piece = atomic_load(&owner->claimed);
@@ -210,7 +214,8 @@ static bool claim_piece(struct ct_shm_member *owner, uint64_t end, uint64_t *pie
     return false;
 }
 
-/* The k-th piece of the slice of `owner`, for all members; empty where the slice ends early. */
+/* Reduces the k-th piece of the slice of `owner`, for all members; empty if the slice ends before
+ * it. */
 static void reduce_piece(const struct ct_host_shm *shm, int owner, uint64_t k)
 {
     const struct ct_call *call = &shm->call;
@@ -229,8 +234,8 @@ static void reduce_piece(const struct ct_host_shm *shm, int owner, uint64_t k)
                   ctrun_dtype_size(call->dtype));
 }
 
-/* `finished` is added to after the stores of the piece (sequentially consistent): who sees the count sees the
- * result. */
+/* `finished` is incremented after the stores of the piece (sequentially consistent): a member that
+ * sees the count sees the result. */
 static bool pieces_are_done(const struct ct_segment *segment,
                             const struct ct_wait *wait)
 {
@@ -240,8 +245,8 @@ static bool pieces_are_done(const struct ct_segment *segment,
     return true;
 }
 
-/* Who dies while it claims pieces ends the call, for its piece is never finished. Who dies before is
- * not needed: the others do its slice. */
+/* A member that dies while it claims pieces ends the call, because its piece is never finished. A
+ * member that dies before that is not needed: the others reduce its slice. */
 static bool is_claiming(const struct ct_segment *segment, const struct ct_wait *wait,
                         int member)
 {
@@ -258,7 +263,7 @@ static struct ct_wait pieces_wait(const struct ct_host_shm *shm)
                             .deadline_ms = shm->call.deadline_ms};
 }
 
-/* Reduces what nobody has claimed yet of the slices of `count` members, ours first. */
+/* Reduces the unclaimed pieces of the slices of `count` members, our slice first. */
 static void reduce_unclaimed(struct ct_host_shm *shm, int count)
 {
     struct ct_segment *segment = &shm->segment;
@@ -280,9 +285,9 @@ static void reduce_unclaimed(struct ct_host_shm *shm, int count)
         ct_segment_wake(segment, i);
 }
 
-/* Two buffers each, by the parity of the chunk: while chunk k is staged, k - 1 is reduced and
- * k - 2 taken out; the barrier between the steps keeps a buffer from being written before all
- * have read it. */
+/* Each member has two buffers, chosen by the parity of the chunk: while chunk k is staged, k - 1 is
+ * reduced and k - 2 copied out. The barrier between the steps prevents a buffer from being written
+ * before all have read it. */
 static unsigned char *stage_of(const struct ct_host_shm *shm, int member, size_t chunk)
 {
     return shm->segment.stage + ((size_t)member * 2 + (chunk & 1)) * CT_CHUNK_BYTES;
@@ -300,7 +305,7 @@ static size_t chunk_bytes(const struct ct_host_shm *shm, size_t chunk)
     return left < shm->chunk_bytes ? left : shm->chunk_bytes;
 }
 
-/* Copies all of a chunk except our own slice, which needs no way around. */
+/* Copies a chunk without our own slice, which needs no staging. */
 static void copy_others(const struct ct_host_shm *shm, unsigned char *dst,
                         const unsigned char *src, size_t bytes)
 {
@@ -330,13 +335,13 @@ static void reduce_chunk(struct ct_host_shm *shm, size_t chunk)
 
     for (int i = 0; i < shm->segment.size; i++)
         src[i] = stage_of(shm, i, chunk) + own.start;
-    /* our own slice was not staged: it is read where it lies */
+    /* Our own slice was not staged: it is read from the caller's memory. */
     src[shm->segment.me] = (const unsigned char *)call->in + at;
     ct_reduce(&how, dst, dst[1] ? 2 : 1, src, shm->segment.size,
               own.bytes / ctrun_dtype_size(call->dtype));
 }
 
-/* Stages chunk k, reduces k-1, takes k-2 out. True after the last. Also of reduce. */
+/* Stages chunk k, reduces k-1, copies k-2 out. True after the last step. Used by reduce as well. */
 static bool step_all_reduce(struct ct_host_shm *shm, size_t k)
 {
     const unsigned char *in = shm->call.in;
@@ -353,7 +358,7 @@ static bool step_all_reduce(struct ct_host_shm *shm, size_t k)
     return k == shm->chunks + 1;
 }
 
-/* A chunk is a piece of each member's part: stages k, reduces our own of k-1. */
+/* A chunk is a piece of each member's part: stages chunk k, reduces our own part of k-1. */
 static bool step_reduce_scatter(struct ct_host_shm *shm, size_t k)
 {
     const struct ct_call *call = &shm->call;
@@ -418,8 +423,8 @@ static bool step_all_gather(struct ct_host_shm *shm, size_t k)
     return k == shm->chunks;
 }
 
-/* The data lie in memory that all have mapped: nothing is staged. After the last step nobody reads
- * another's block any more, so that its owner may write to it. */
+/* The data are in memory that all members have mapped, so nothing is staged. After the last step no
+ * member reads another's block any more, so that its owner may write to it. */
 static bool step_direct(struct ct_host_shm *shm, size_t k)
 {
     const struct ct_call *call = &shm->call;
@@ -436,7 +441,7 @@ static bool step_direct(struct ct_host_shm *shm, size_t k)
     return false;
 }
 
-/* Everybody has come to the current barrier: do what comes next. True after the last step. */
+/* All members have reached the current barrier: takes the next step. True after the last step. */
 static bool take_step(struct ct_host_shm *shm)
 {
     size_t k = shm->step++;
@@ -453,11 +458,12 @@ static bool take_step(struct ct_host_shm *shm)
     case CT_CALL_REDUCE_SCATTER: return step_reduce_scatter(shm, k);
     case CT_CALL_BROADCAST: return step_broadcast(shm, k);
     case CT_CALL_ALL_GATHER: return step_all_gather(shm, k);
-    default: return true; /* nothing else has data here */
+    default: return true; /* other kinds have no data here */
     }
 }
 
-/* The same in all members: data that lie so are not staged. */
+/* The place of the data if input and output allow a call without staging. All members must find the
+ * same place. */
 static uint64_t find_place(const struct ct_host_shm *shm, const struct ct_call *call)
 {
     bool gives = call->kind == CT_CALL_ALL_REDUCE ||
@@ -469,7 +475,7 @@ static uint64_t find_place(const struct ct_host_shm *shm, const struct ct_call *
     return ct_regions_find(&shm->regions, call->out, call->bytes);
 }
 
-/* The post is filled in before its number is stored, which publishes it. */
+/* The post is complete before its number is stored, which publishes it. */
 int ct_host_shm_begin(struct ct_host_shm *shm, const struct ct_call *call,
                       struct ctrun_error *err)
 {
@@ -491,13 +497,13 @@ int ct_host_shm_begin(struct ct_host_shm *shm, const struct ct_call *call,
     post->count = call->count;
     post->where = find_place(shm, call);
     if (bytes && bytes <= CT_POST_BYTES &&
-        call->in) /* a broadcast's root alone has some */
+        call->in) /* in a broadcast only the root has data */
         memcpy(post->data, call->in, bytes);
     next_post(shm);
     return 0;
 }
 
-/* After our part of a direct all-reduce: what counts are the pieces, not another barrier. */
+/* After our part of a direct all-reduce: waits for the pieces, not for another barrier. */
 static bool awaits_pieces(const struct ct_host_shm *shm)
 {
     return shm->plan == PLAN_DIRECT && shm->call.kind == CT_CALL_ALL_REDUCE &&
@@ -555,7 +561,7 @@ int ct_host_shm_run(struct ct_host_shm *shm, const struct ct_call *call,
 
 /* ---- Memory ----------------------------------------------------------------------------- */
 
-/* A collective of our own: `count` numbers in place. */
+/* A collective for our own use: `count` numbers in place. */
 static int share(struct ct_host_shm *shm, enum ct_call_kind kind, int64_t *numbers,
                  size_t count, uint64_t deadline_ms, struct ctrun_error *err)
 {
@@ -573,7 +579,8 @@ static int share(struct ct_host_shm *shm, enum ct_call_kind kind, int64_t *numbe
     return ct_host_shm_run(shm, &call, err);
 }
 
-/* The lowest member's descriptor and stride in `offer`: maps it here. 0 or a negative code. */
+/* Maps the memory that the lowest member offers: its descriptor and stride. 0 or a negative
+ * code. */
 static int take_offer(struct ct_host_shm *shm, const int64_t *offer, size_t stride,
                       int own_fd)
 {
@@ -595,7 +602,8 @@ static int take_offer(struct ct_host_shm *shm, const int64_t *offer, size_t stri
     return rc;
 }
 
-/* A collective: all members call it with equal sizes. What it maps stays until it is freed, or destroy(). */
+/* A collective: all members call it with equal sizes. The map stays until it is freed, or until
+ * destroy(). */
 int ct_host_shm_alloc(struct ct_host_shm *shm, size_t bytes, uint64_t deadline_ms,
                       void **out, struct ctrun_error *err)
 {
@@ -614,7 +622,8 @@ int ct_host_shm_alloc(struct ct_host_shm *shm, size_t bytes, uint64_t deadline_m
         offer[0] = own_fd = ct_segment_new_memory(stride * (size_t)shm->segment.size);
     rc = share(shm, CT_CALL_BROADCAST, offer, 2, deadline_ms, err);
     own_status = status = rc < 0 ? rc : take_offer(shm, offer, stride, own_fd);
-    /* All have it or none; and the lowest keeps its descriptor until all have opened it. */
+    /* Either all members get the memory or none; the lowest keeps its descriptor until all have
+     * opened it. */
     if (rc == 0)
         rc = share(shm, CT_CALL_ALL_REDUCE, &status, 1, deadline_ms, err);
     if (own_fd >= 0)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives in shared memory, between the members on one host. Of one that is made of messages
+/* Collectives in shared memory, between the members on one host. For a collective made of messages
  * only the agreement is here: exchange.h has the rest.
  *
- * Every call begins with a post that says what the member wants to do; all compare all posts.
- * Then, by size and place of the data:
+ * Every call begins with a post that says what the member wants to do; each member compares all
+ * posts. The plan then depends on size and place of the data:
  *
  *     tiny     (<= CT_POST_BYTES) the data came with the post: nothing more to wait for
  *     direct   data in memory of ct_host_shm_alloc() at the same offset everywhere: each member
@@ -11,15 +11,16 @@
  *     staged   other memory: chunk k is staged while k-1 is reduced, each member its slice, and
  *              k-2 is copied out; one barrier a step, everything stays in L2
  *
- * Calls run step by step between barriers, so that ct_host_shm_advance() can continue with one
- * whenever the program comes by. One call at a time. */
+ * A call runs step by step between barriers, so that ct_host_shm_advance() can continue it whenever
+ * the program calls. One call at a time. */
 #pragma once
 
 #include "worker_sdk/comm/host/segment.h"
 
 struct ct_host_shm;
 
-/* Takes over an open segment, also on failure. Members are named by local index below. */
+/* Takes ownership of an open segment, also on failure. Functions below name members by local
+ * index. */
 int ct_host_shm_create(struct ct_host_shm **out, struct ct_segment *segment,
                        struct ctrun_error *err);
 /* For messages; borrowed. */
@@ -28,7 +29,7 @@ void ct_host_shm_destroy(struct ct_host_shm *shm);
 
 int ct_host_shm_begin(struct ct_host_shm *shm, const struct ct_call *call,
                       struct ctrun_error *err);
-/* 1 done, 0 not yet (never when `wait`), or the reason why it failed. */
+/* 1 done, 0 not yet (never if `wait`), or the error. */
 int ct_host_shm_advance(struct ct_host_shm *shm, bool wait, struct ctrun_error *err);
 /* begin and advance in one. */
 int ct_host_shm_run(struct ct_host_shm *shm, const struct ct_call *call,

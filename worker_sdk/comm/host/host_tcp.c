@@ -12,11 +12,11 @@
 #include "worker_sdk/comm/host/reduce.h"
 
 enum {
-    SPINS = 60, /* tries, half a µs each, before poll(): a wake-up costs 30 µs */
+    SPINS = 60, /* attempts, half a µs each, before poll(): a wake-up costs 30 µs */
 };
 
-/* Spins only where each member of this network namespace may have a processor; members on other hosts do not compete
- * for ours. */
+/* Spins only if each member in this network namespace may have a processor; members on other hosts
+ * do not compete for ours. */
 int ct_host_tcp_create(struct ct_host_tcp **out, struct ct_mesh *mesh,
                        struct ct_watch watch, struct ctrun_error *err)
 {
@@ -66,10 +66,10 @@ void ct_host_tcp_destroy(struct ct_host_tcp *tcp)
     free(tcp);
 }
 
-/* ---- Each to each: the header, and small data ------------------------------------------- */
+/* ---- Headers and small data, between every two members ------------------------------------ */
 
-/* Names the members whose message is not there yet. None needs to be asked whom it waits for: each sends at the start
- * of its call, so these have not come to it. */
+/* Names the members whose message has not arrived. No member needs to be asked whom it waits for:
+ * each sends at the start of its call, so these have not begun the call. */
 static int fail_swap_timeout(const struct ct_host_tcp *tcp, const struct ct_call *call,
                              size_t total, struct ctrun_error *err)
 {
@@ -92,8 +92,8 @@ static int fail_swap_timeout(const struct ct_host_tcp *tcp, const struct ct_call
     return ct_fail(err, CTRUN_E_TIMEOUT, "%s: no answer in time from: %s", text, names);
 }
 
-/* Sends member i its slice of large data right behind our header. Member i compares the headers before it uses the
- * slice, and neither side waits for the other's header first. */
+/* Sends its slice of large data to member i right behind our header. Member i compares the headers
+ * before it uses the slice, and neither side waits for the other's header first. */
 static enum ct_moved send_ahead(struct ct_host_tcp *tcp, int i, enum ct_moved before)
 {
     const enum ct_moved moved = ct_host_tcp_push(
@@ -123,7 +123,7 @@ static int swap_some(struct ct_host_tcp *tcp, const struct ct_call *call, size_t
         if (in == CT_MOVED_SOME && swap->got >= CT_HEADER_BYTES &&
             memcmp(swap->bytes, own, CT_HEADER_BYTES) != 0) {
             int rc = ct_mesh_check(tcp->mesh, 0,
-                                   err); /* it may have failed, and told us why */
+                                   err); /* the peer may have failed and reported why */
             return rc < 0 ? rc
                           : ct_header_fail(call, tcp->mesh->peers[tcp->mesh->me].rank,
                                            swap->bytes, tcp->mesh->peers[i].rank, err);
@@ -136,7 +136,7 @@ static int swap_some(struct ct_host_tcp *tcp, const struct ct_call *call, size_t
     return 0;
 }
 
-/* Also names one of the members that lack something, for those who ask whom we wait for. */
+/* Also sets mesh->awaited to one of the unfinished members, for peers that ask whom we wait for. */
 static int collect_swaps(struct ct_host_tcp *tcp, size_t total)
 {
     int n = 0;
@@ -153,10 +153,10 @@ static int collect_swaps(struct ct_host_tcp *tcp, size_t total)
     return n;
 }
 
-/* Sends header and `bytes` of data to all, receives theirs into swaps.
+/* Sends header and `bytes` of data to all members, receives theirs into swaps.
  *
- * After a failure that was found by looking around (`bad`), one more round over the sockets
- * decides: a peer may have sent all that we need, and then failed in its next call. */
+ * After a failure that a check found (`bad`), one more round over the sockets decides: a peer may
+ * have sent all that we need and then failed in its next call. */
 static int swap_all(struct ct_host_tcp *tcp, const struct ct_call *call,
                     const void *data, size_t bytes, struct ctrun_error *err)
 {
@@ -168,7 +168,7 @@ static int swap_all(struct ct_host_tcp *tcp, const struct ct_call *call,
     int rc;
 
     ct_header_write(own->bytes, call);
-    if (bytes && data) /* a broadcast has data at its root only */
+    if (bytes && data) /* in a broadcast only the root has data */
         memcpy(own->bytes + CT_HEADER_BYTES, data, bytes);
     for (int i = 0; i < tcp->mesh->size; i++)
         tcp->swaps[i].sent = tcp->swaps[i].got = tcp->swaps[i].ahead = 0;
@@ -182,7 +182,7 @@ static int swap_all(struct ct_host_tcp *tcp, const struct ct_call *call,
         if (quiet <= tcp->spins)
             continue;
         if (bad < 0)
-            return bad; /* nothing more has come since */
+            return bad; /* no data have arrived since */
         if ((bad = ct_host_tcp_idle(tcp, collect_swaps(tcp, total), call, CT_SLICE_MS,
                                     err)) == 0 &&
             ct_now_ms() >= call->deadline_ms)
@@ -190,7 +190,7 @@ static int swap_all(struct ct_host_tcp *tcp, const struct ct_call *call,
     }
 }
 
-/* `skip` bytes into everybody's data. */
+/* Reduces the swaps' data from byte `skip` on. */
 static void reduce_swaps(struct ct_host_tcp *tcp, const struct ct_call *call,
                          size_t skip)
 {
@@ -203,7 +203,8 @@ static void reduce_swaps(struct ct_host_tcp *tcp, const struct ct_call *call,
 
 /* ---- Calls ------------------------------------------------------------------------------ */
 
-/* The data came with the headers. Each member reduces all of them, in rank order: so all have the same bits. */
+/* The data came with the headers. Each member reduces all parts, in rank order, so all get the same
+ * bits. */
 static void finish_small(struct ct_host_tcp *tcp, const struct ct_call *call)
 {
     int me = tcp->mesh->me;
@@ -221,7 +222,7 @@ static void finish_small(struct ct_host_tcp *tcp, const struct ct_call *call)
                    tcp->swaps[i].bytes + CT_HEADER_BYTES, call->bytes);
 }
 
-/* All headers are there and equal: a stream behind them may be read without one of its own. */
+/* All headers have arrived and are equal: a stream that follows needs no header of its own. */
 static int run_large(struct ct_host_tcp *tcp, const struct ct_call *call,
                      struct ctrun_error *err)
 {
@@ -237,7 +238,7 @@ static int run_large(struct ct_host_tcp *tcp, const struct ct_call *call,
         if (call->peer == tcp->mesh->me && call->in != call->out)
             memcpy(call->out, call->in, call->bytes);
         return ct_host_tcp_stream_broadcast(tcp, call, err);
-    default: break; /* ALL_GATHER: nothing else has data here */
+    default: break; /* ALL_GATHER: other kinds have no data here */
     }
     if (own != call->in)
         memcpy(own, call->in, call->bytes);
@@ -254,8 +255,9 @@ int ct_host_tcp_run(struct ct_host_tcp *tcp, const struct ct_call *call,
                       call->kind == CT_CALL_REDUCE_SCATTER;
     int rc;
 
-    /* Only what is reduced has its slices cut before all have agreed: they are cut from our own call, and a member
-     * whose call differs compares the headers before it uses any. */
+    /* Only slices of a reduction are cut and sent before all members have agreed: they are cut as
+     * our own call says, and a member whose call differs compares the headers before it uses any
+     * slice. */
     tcp->ahead = is_reduced && !is_small ? call->in : NULL;
     if (tcp->ahead)
         ct_host_tcp_cut_slices(tcp, call);

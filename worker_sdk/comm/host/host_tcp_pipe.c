@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes to and from one member, and the wait for some. */
+/* Sends bytes to one member, receives bytes from it, and waits for sockets. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "worker_sdk/comm/host/host_tcp_private.h"
 
 enum {
-    ANSWER_MS = 1000, /* for those who are alive to say so, on a busy machine */
+    ANSWER_MS = 1000, /* for live members to answer, on a busy machine */
 };
 
 static size_t at_most_a_block(size_t bytes)
@@ -18,9 +18,8 @@ static size_t at_most_a_block(size_t bytes)
     return bytes < CT_BLOCK_BYTES ? bytes : CT_BLOCK_BYTES;
 }
 
-/* Neither push nor pull ever waits: sockets are tried, and who has nothing to do sleeps in
- * ct_host_tcp_idle() alone, where the death of a peer, a failure elsewhere and the deadline are
- * seen, too. */
+/* Push and pull never wait: they try the socket. Only ct_host_tcp_idle() sleeps; it also notices
+ * the death of a peer, a failure of another member and the deadline. */
 enum ct_moved ct_host_tcp_push(int fd, const void *data, size_t end, size_t *done)
 {
     ssize_t n;
@@ -35,7 +34,7 @@ enum ct_moved ct_host_tcp_push(int fd, const void *data, size_t end, size_t *don
     return CT_MOVED_SOME;
 }
 
-/* The inbox first, for it holds what was in front of the socket's bytes. */
+/* Reads from the inbox first, because its bytes came before those in the socket. */
 enum ct_moved ct_host_tcp_pull(struct ct_host_tcp *tcp, int member, void *data,
                                size_t end, size_t *done)
 {
@@ -60,8 +59,8 @@ enum ct_moved ct_host_tcp_pull(struct ct_host_tcp *tcp, int member, void *data,
     return n == 0 ? CT_MOVED_BROKEN : CT_MOVED_SOME;
 }
 
-/* A block from `member` into its inbox. 1: there may be more; 0: nothing; -ENOMEM. Beyond
- * CT_INBOX_BYTES nothing is taken, and the peer has to wait. */
+/* Reads a block from `member` into its inbox. 1: there may be more; 0: nothing; -ENOMEM. Beyond
+ * CT_INBOX_BYTES nothing is read, and the peer has to wait. */
 static int take_block(struct ct_host_tcp *tcp, int member)
 {
     struct ct_buf *inbox = &tcp->inboxes[member];
@@ -78,7 +77,8 @@ static int take_block(struct ct_host_tcp *tcp, int member)
     return n > 0;
 }
 
-/* Asks before take_block() makes room for a block: most inboxes stay empty, and take no memory. */
+/* Checks for data before take_block() allocates a block: most inboxes stay empty and use no
+ * memory. */
 static bool may_take(int fd, struct pollfd *entry)
 {
     *entry = (struct pollfd){.fd = fd, .events = POLLIN};
@@ -96,7 +96,7 @@ int ct_host_tcp_take_mail(struct ct_host_tcp *tcp, int n, bool *moved)
         if (may_take(tcp->mesh->data[i], &entry) && (rc = take_block(tcp, i)) < 0)
             return rc;
         *moved = *moved || rc > 0;
-        if (!entry.revents) /* nothing there now: a sleeper wants to know */
+        if (!entry.revents) /* nothing now: poll it during a sleep */
             tcp->polls[n++] = entry;
     }
     return n;
@@ -113,8 +113,9 @@ int ct_host_tcp_fail_broken(struct ct_host_tcp *tcp, int member,
                                                               : rc;
 }
 
-/* Of those who wait in a row only the first is to blame, and a process that is stopped answers nobody.
- * 0: *silent is that member, -1 where all answer; or why the group is over. */
+/* In a chain of members that wait for each other only the first is the cause, and a stopped process
+ * does not answer. 0: *silent is that member, -1 if all answer; or the code why the group has
+ * ended. */
 static int find_silent(struct ct_host_tcp *tcp, int *silent, struct ctrun_error *err)
 {
     const uint64_t end_ms = ct_deadline_ms(ANSWER_MS);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first half of a large all-reduce: each member receives everybody's part of its own slice
- * and reduces the parts in rank order, as small calls and shared memory do. So the
- * bits of a result depend on the data and the size of the group alone, and halves are added up
- * in f32. Each member sends (size - 1) / size of its data, as around a ring.
+/* The first half of a large all-reduce: each member receives all parts of its own slice and reduces
+ * them in rank order, as small calls and shared memory do. So the bits of a result depend only on
+ * the data and the size of the group. Halves are added in f32. Each member sends (size - 1) / size
+ * of its data, as around a ring.
  *
- * A slice is reduced block by block; whoever is ahead waits in the buffers of its socket. */
+ * A slice is reduced block by block; data of a member that is ahead wait in the buffers of its
+ * socket. */
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/host/host_tcp_private.h"
@@ -20,7 +21,8 @@ struct scatter {
     struct ctrun_error *err;
 };
 
-/* Slices of equal length, the first ones one element longer; in a reduce-scatter the parts of the members. */
+/* Slices of equal length; the first ones may be one element longer. In a reduce-scatter the slices
+ * are the members' parts. */
 void ct_host_tcp_cut_slices(struct ct_host_tcp *tcp, const struct ct_call *call)
 {
     size_t element = ctrun_dtype_size(call->dtype);
@@ -45,13 +47,14 @@ static size_t block_bytes(const struct scatter *scatter)
     return left < scatter->block ? left : scatter->block;
 }
 
-/* Where a block of that member waits to be reduced. Ours stays unused: our own part is read where it lies. */
+/* The buffer for a block of that member. Ours stays unused: our own part is read from the caller's
+ * memory. */
 static unsigned char *part_of(const struct scatter *scatter, int member)
 {
     return scatter->tcp->scratch + (size_t)member * scatter->block;
 }
 
-/* What is left to do with `member`: POLLIN, POLLOUT. */
+/* The events that `member` still needs: POLLIN, POLLOUT. */
 static short events_of(const struct scatter *scatter, int member)
 {
     const struct ct_swap *swap = &scatter->tcp->swaps[member];
@@ -62,8 +65,9 @@ static short events_of(const struct scatter *scatter, int member)
                    (swap->got < block_bytes(scatter) ? POLLIN : 0));
 }
 
-/* All parts of the block are there. `out` may be our part of `in`: the kernels load an element of every source before
- * they store it. Slices of others are only sent, never written, so that what is still on its way stays as it was. */
+/* All parts of the block have arrived. `out` may be our part of `in`: the kernels load an element
+ * of every source before they store it. Slices of others are only sent, never written, so unsent
+ * data stay unchanged. */
 static void reduce_block(struct scatter *scatter)
 {
     const struct ct_call *call = scatter->call;
@@ -125,7 +129,7 @@ static int fail_timeout(const struct scatter *scatter)
                                  scatter->call, scatter->err);
 }
 
-/* Backwards, so that the lowest member that lacks something is the one that is named. */
+/* Goes backwards, so that the lowest unfinished member is the one that is named. */
 static int idle(struct scatter *scatter)
 {
     struct ct_host_tcp *tcp = scatter->tcp;
@@ -173,7 +177,7 @@ int ct_host_tcp_reduce_scatter(struct ct_host_tcp *tcp, const struct ct_call *ca
         if (quiet <= tcp->spins || is_done(&scatter))
             continue;
         if (bad < 0)
-            return bad; /* nothing more has come since */
+            return bad; /* no data have arrived since */
         if ((bad = idle(&scatter)) == 0 && ct_now_ms() >= call->deadline_ms)
             return fail_timeout(&scatter);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams: from one neighbour, to the other, both ways at the same time. */
+/* Streams: receive from one neighbour and send to the other at the same time. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -8,13 +8,13 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/host/host_tcp_private.h"
 
-/* What goes in and out at the same time; advance() moves a block each way. */
+/* A transfer in and a transfer out at the same time; advance() moves a block each way. */
 struct stream {
     struct ct_host_tcp *tcp;
     const struct ct_call *call;
     int from, to; /* members */
     bool (*is_done)(const struct stream *stream);
-    /* These two say which system call they made did something. */
+    /* Both return how their system call ended. */
     enum ct_moved (*send_some)(struct stream *stream);
     enum ct_moved (*recv_some)(struct stream *stream);
     bool (*may_send)(const struct stream *stream);
@@ -27,7 +27,7 @@ static int fail_stream_timeout(const struct stream *stream, struct ctrun_error *
                                  err);
 }
 
-/* What may move now, for poll(). */
+/* Fills tcp->polls with the transfers that may move now. */
 static int collect_stream(const struct stream *stream)
 {
     struct ct_host_tcp *tcp = stream->tcp;
@@ -43,8 +43,9 @@ static int collect_stream(const struct stream *stream)
     return n;
 }
 
-/* Sends and receives in turns, whatever is possible: in a ring each one's receiver is another's
- * sender, and one that only sent until it was done would wait forever once all buffers are full. */
+/* Sends and receives alternately, as far as possible: in a ring each member's receiver is another
+ * member's sender, and a member that only sent until it was done would wait forever once all
+ * buffers are full. */
 static int stream_run(struct stream *stream, struct ctrun_error *err)
 {
     struct ct_host_tcp *tcp = stream->tcp;
@@ -65,7 +66,7 @@ static int stream_run(struct stream *stream, struct ctrun_error *err)
         if (quiet <= tcp->spins)
             continue;
         if (bad < 0)
-            return bad; /* nothing more has come since */
+            return bad; /* no data have arrived since */
         if ((bad = ct_host_tcp_idle(tcp, collect_stream(stream), stream->call,
                                     CT_SLICE_MS, err)) == 0 &&
             ct_now_ms() >= stream->call->deadline_ms)
@@ -74,12 +75,12 @@ static int stream_run(struct stream *stream, struct ctrun_error *err)
     return 0;
 }
 
-/* The ring of an all-gather. In step t a place sends slice (me - t), its own first, and receives
+/* The ring of an all-gather. In step t a member sends slice (me - t), its own first, and receives
  * slice (me - t - 1), which it sends on in step t + 1. */
 struct ring {
     struct stream stream;
     unsigned char *base;
-    const size_t *offsets; /* of the slices, and the end */
+    const size_t *offsets; /* beginnings of the slices, and the end */
     int size, me;
     int steps;
     int send_step, recv_step;
@@ -96,7 +97,7 @@ static size_t ring_slice_bytes(const struct ring *ring, int slice)
     return ring->offsets[slice + 1] - ring->offsets[slice];
 }
 
-/* How far the slice of send_step is ready to go out. */
+/* Bytes of the slice of send_step that can be sent now. */
 static size_t ring_ready(const struct ring *ring)
 {
     size_t all = ring_slice_bytes(ring, ring_slice(ring, ring->send_step));
@@ -106,7 +107,7 @@ static size_t ring_ready(const struct ring *ring)
     return ring->recv_step == ring->send_step - 1 ? ring->recv_at : 0;
 }
 
-/* send_at <= ring_ready(): nothing goes out that has not come in. */
+/* send_at <= ring_ready(): only received bytes are sent on. */
 static bool ring_may_send(const struct stream *stream)
 {
     const struct ring *ring = (const void *)stream;
@@ -128,7 +129,7 @@ static bool ring_is_done(const struct stream *stream)
     return ring->send_step >= ring->steps && ring->recv_step >= ring->steps;
 }
 
-/* Steps over slices that are complete, empty ones included. */
+/* Skips slices that are complete, empty ones included. */
 static void ring_settle(struct ring *ring)
 {
     while (ring->recv_step < ring->steps &&
@@ -170,8 +171,9 @@ static enum ct_moved ring_recv_some(struct stream *stream)
     return moved;
 }
 
-/* Our slice of call->out is complete, and the others are overwritten as they come. In an all-reduce this is safe,
- * although they held our input: a member sends its result only when it has all parts of it, ours included. */
+/* Our slice of call->out is complete; the other slices are overwritten as they arrive. In an
+ * all-reduce this is safe, although they held our input: a member sends its result only when it has
+ * all parts of it, ours included. */
 static int ring_run(struct ct_host_tcp *tcp, const struct ct_call *call,
                     struct ctrun_error *err)
 {
@@ -215,8 +217,8 @@ int ct_host_tcp_stream_all_gather(struct ct_host_tcp *tcp, const struct ct_call 
     return ring_run(tcp, call, err);
 }
 
-/* The chain of a broadcast: the root sends to the next place, which sends on what it has. A slice
- * that moves is a chain of two. */
+/* The chain of a broadcast: each member from the root on sends what it has to the next one. A
+ * single slice is moved by a chain of two. */
 struct chain {
     struct stream stream;
     unsigned char *data;
@@ -225,7 +227,7 @@ struct chain {
     size_t sent, got;
 };
 
-/* A place in the middle sends on only what it has got: sent <= got, at any time. */
+/* A member in the middle sends on only what it has received: sent <= got at any time. */
 static bool chain_may_send(const struct stream *stream)
 {
     const struct chain *chain = (const void *)stream;
@@ -292,7 +294,8 @@ int ct_host_tcp_stream_broadcast(struct ct_host_tcp *tcp, const struct ct_call *
     return chain_run(&chain, err);
 }
 
-/* One slice, to or from `peer`. In a chain of two a member does one of both, so from and to may be equal. */
+/* Moves one slice, to or from `peer`. In a chain of two a member either sends or receives, so from
+ * and to may be equal. */
 static int move_slice(struct ct_host_tcp *tcp, const struct ct_call *call, int peer,
                       void *data, size_t bytes, bool is_send, struct ctrun_error *err)
 {
@@ -318,8 +321,8 @@ int ct_host_tcp_stream_reduce(struct ct_host_tcp *tcp, const struct ct_call *cal
     int rc;
 
     bytes = tcp->offsets[me + 1] - tcp->offsets[me];
-    /* Only the root's `out` may be written: the others reduce their slice beside it. One byte more: a slice may
-     * be empty. */
+    /* Only the root's `out` may be written: the others reduce their slice in a separate buffer. One
+     * byte more, because a slice may be empty. */
     if (!(slice = is_root ? out + tcp->offsets[me] : ct_zalloc(bytes + 1)))
         return ct_fail(err, -ENOMEM, "reduce: no memory for %zu bytes", bytes);
     rc = ct_host_tcp_reduce_scatter(tcp, call, slice, err);

@@ -14,28 +14,30 @@
 #include "worker_sdk/comm/host/mesh_links.h"
 
 enum {
-    ANSWER_MS = 100, /* for a reason to arrive on control after data ended */
+    /* for a reason to arrive on control after the data connection ended */
+    ANSWER_MS = 100,
     NOTE_BYTES = 512,
 };
 
-/* A control message: code, then text. A failure's code is negative. */
+/* A control message: code, then text. The code of a failure is negative. */
 enum {
-    NOTE_LEFT = 0, /* the goodbye of an orderly close */
-    NOTE_ASK = 1, /* whom do you wait for? We wait for the member in the text's place */
-    NOTE_ANSWER = 2, /* for the member in the text's place */
+    NOTE_LEFT = 0,   /* sent at an orderly close */
+    NOTE_ASK = 1,    /* asks whom the peer waits for; the text tells whom we wait for */
+    NOTE_ANSWER = 2, /* the text tells whom this member waits for */
 };
 
-/* Filled by the thread that is in a call; ct_mesh_send_code() of another thread reads none of it. */
+/* Filled by the thread that is in a call; ct_mesh_send_code() on another thread reads none of
+ * it. */
 struct mesh_note {
     unsigned char bytes[NOTE_BYTES];
     size_t length;
     bool has_left;
     bool has_answered;
-    int awaited; /* by that member: -1: none */
+    int awaited; /* the member that this one waits for; -1: none */
 };
 
-/* Our own place has the bell, so that one epoll_wait() sees an abort as well. Nobody reads the bell: once it has rung
- * the group is over, and every later wait ends at once. */
+/* Our own place in the epoll is the bell, so that one epoll_wait() sees an abort as well. The bell
+ * is never read: once it has rung the group has ended, and every later wait ends at once. */
 static int watch_controls(struct ct_mesh *mesh, struct ctrun_error *err)
 {
     mesh->watch = epoll_create1(EPOLL_CLOEXEC);
@@ -51,7 +53,7 @@ static int watch_controls(struct ct_mesh *mesh, struct ctrun_error *err)
     return 0;
 }
 
-/* On failure what is open stays in *mesh, for ct_mesh_close(). */
+/* On failure the open sockets stay in *mesh, for ct_mesh_close(). */
 int ct_mesh_open(struct ct_mesh *mesh, const struct ct_mesh_setup *setup,
                  struct ctrun_error *err)
 {
@@ -76,7 +78,8 @@ int ct_mesh_open(struct ct_mesh *mesh, const struct ct_mesh_setup *setup,
     return rc < 0 ? rc : watch_controls(mesh, err);
 }
 
-/* The goodbye goes before the sockets: who reads their end without one takes us for dead. */
+/* Sends NOTE_LEFT before it closes the sockets: a member that sees an end without it takes us for
+ * dead. */
 void ct_mesh_close(struct ct_mesh *mesh)
 {
     if (!mesh->peers)
@@ -100,7 +103,7 @@ void ct_mesh_close(struct ct_mesh *mesh)
 
 /* ---- Control ---------------------------------------------------------------------------- */
 
-/* One send(), of a fixed size, so that notes of two threads never mix. */
+/* One send() of a fixed size, so that notes of two threads never mix. */
 static void send_note(const struct ct_mesh *mesh, int member,
                       const unsigned char bytes[NOTE_BYTES])
 {
@@ -139,7 +142,7 @@ void ct_mesh_wake(struct ct_mesh *mesh)
     uint64_t one = 1;
 
     if (mesh->wake >= 0 && write(mesh->wake, &one, sizeof one) < 0)
-        return; /* full: it is readable already */
+        return; /* full: already readable */
 }
 
 /* The first reason stays. */
@@ -153,7 +156,8 @@ static void keep_reason(struct ct_mesh *mesh, const struct ctrun_error *reason,
     mesh->is_received = is_received;
 }
 
-/* Out of the epoll in any case: an end stays readable, and would wake every wait. */
+/* Removed from the epoll in any case: an ended connection stays readable and would wake every
+ * wait. */
 static void on_control_end(struct ct_mesh *mesh, int member, int failure)
 {
     char who[CT_PEER_TEXT_MAX];
@@ -168,7 +172,7 @@ static void on_control_end(struct ct_mesh *mesh, int member, int failure)
     keep_reason(mesh, &reason, false);
 }
 
-/* A note may come in pieces; nothing in it is believed before all of it is there. */
+/* A note may arrive in pieces; it is used only when it is complete. */
 static void read_note(struct ct_mesh *mesh, int member)
 {
     struct mesh_note *note = &mesh->notes[member];
@@ -216,7 +220,8 @@ int ct_mesh_check(struct ct_mesh *mesh, uint64_t grace_ms, struct ctrun_error *e
     return 0;
 }
 
-/* Data connections end before the reason arrives on control: it is waited for, ANSWER_MS at most. */
+/* A data connection may end before the reason arrives on control: waits for the reason, ANSWER_MS
+ * at most. */
 int ct_mesh_explain(struct ct_mesh *mesh, int member, struct ctrun_error *err)
 {
     uint64_t end_ms = ct_deadline_ms(ANSWER_MS);
@@ -242,7 +247,7 @@ void ct_mesh_ask(struct ct_mesh *mesh)
         send_awaited(mesh, i, NOTE_ASK);
 }
 
-/* At most as many steps as there are members: answers that were given at different times may form a circle. */
+/* At most as many steps as there are members: answers given at different times may form a cycle. */
 int ct_mesh_find_silent(const struct ct_mesh *mesh)
 {
     int member = mesh->awaited;

@@ -13,7 +13,7 @@
 
 static bool is_useful(const struct ct_addr *addr)
 {
-    /* A link-local address means nothing without an interface of ours. */
+    /* A link-local address is useless without the interface, which differs on each machine. */
     return addr->any.sa_family != AF_INET6 ||
            !IN6_IS_ADDR_LINKLOCAL(&addr->v6.sin6_addr);
 }
@@ -29,7 +29,8 @@ static int listen_on(int family, uint16_t port)
     any.length = family == AF_INET6 ? sizeof any.v6 : sizeof any.v4;
     ct_addr_set_port(&any, port);
     if (family == AF_INET6)
-        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off); /* comfort */
+        /* on failure the kernel's default applies */
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     if (bind(fd, &any.any, any.length) < 0 || listen(fd, SOMAXCONN) < 0) {
         int rc = -errno;
         close(fd);
@@ -38,7 +39,7 @@ static int listen_on(int family, uint16_t port)
     return fd;
 }
 
-/* --net and --port-range of the launcher, or of whoever set them for a program of ours. */
+/* Reads --net and --port-range of the launcher from the environment. */
 static int read_limits(struct ct_net *net, struct ct_port_range *ports,
                        struct ctrun_error *err)
 {
@@ -52,8 +53,8 @@ static int read_limits(struct ct_net *net, struct ct_port_range *ports,
     return 0;
 }
 
-/* Ranks of one host begin at different ports of the range (their pids), so that they do not all
- * try the same ones. */
+/* Ranks of one host begin at different ports of the range (by pid), so that they do not all try the
+ * same ports. */
 static int listen_in(const struct ct_port_range *ports, bool *has_v6)
 {
     const uint32_t seed = (uint32_t)getpid();
@@ -63,7 +64,7 @@ static int listen_in(const struct ct_port_range *ports, bool *has_v6)
         const uint16_t port = ct_port_range_at(ports, seed, i);
 
         *has_v6 = true;
-        /* One socket for both families, as long as the kernel has IPv6. */
+        /* One socket for both families, if the kernel has IPv6. */
         if ((fd = listen_on(AF_INET6, port)) >= 0 || fd == -EADDRINUSE)
             continue;
         *has_v6 = false; /* a kernel without IPv6 */
@@ -82,7 +83,7 @@ static void announce(struct ct_peer *self, const struct ct_nic *nic, int port,
     ct_addr_set_port(&self->addrs[self->addr_count++], port);
 }
 
-/* Loopback in any case and first, whatever --net says: for the ranks beside us. */
+/* Announces loopback first, whatever --net says, for the ranks on this host. */
 static void announce_all(struct ct_peer *self, const struct ct_net *net, int port,
                          bool has_v6)
 {
@@ -153,21 +154,21 @@ static bool in_network(const struct ct_addr *addr, const struct ifaddrs *it)
     return true;
 }
 
-/* 0 loopback that we share, 1 a network of ours, 2 elsewhere, -1 not theirs to reach. */
+/* 0: shared loopback; 1: in a network of ours; 2: elsewhere; -1: does not lead to the peer. */
 static int preference(const struct ct_addr *addr, bool same_net,
                       const struct ifaddrs *local)
 {
     if (ct_addr_is_loopback(addr))
         return same_net ? 0 : -1;
     if (!same_net && ct_nic_is_mine(addr))
-        return -1; /* a bridge that every machine has (172.17.0.1): it would lead to us */
+        return -1; /* an address that we have, too (a bridge, 172.17.0.1) */
     for (const struct ifaddrs *it = local; it; it = it->ifa_next)
         if (in_network(addr, it))
             return 1;
     return 2;
 }
 
-/* Of each kind in the order in which the peer announced them. */
+/* Within each preference the peer's order is kept. */
 int ct_mesh_addr_order(int *order, const struct ct_peer *self,
                        const struct ct_peer *peer, const struct ifaddrs *local)
 {

@@ -36,16 +36,16 @@ enum link_state {
     LINK_UP
 };
 
-/* One connection that we make, or expect: index 2 * member + (is it control). */
+/* A connection that we make or expect: index 2 * member + (1 if control). */
 struct link {
     enum link_state state;
     int fd;
-    int candidate; /* index into order */
+    int candidate; /* index into order: the address being tried */
     int order[CT_ADDRS_MAX];
     int order_count;
-    bool all_refused; /* in this pass */
-    int refusals;     /* passes */
-    uint64_t due_ms;  /* give up this candidate, or begin the next pass */
+    bool all_refused; /* all addresses so far in this pass */
+    int refusals;     /* passes in which all refused */
+    uint64_t due_ms;  /* end of this attempt, or start of the next pass */
 };
 
 struct guest {
@@ -55,8 +55,8 @@ struct guest {
     uint64_t due_ms;
 };
 
-/* Lives while the group is opened, on one thread. A descriptor belongs to a link or to a guest,
- * never to both; settle() gives those of links to the mesh, also half-open ones after a failure,
+/* Exists while the group is opened, on one thread. A descriptor belongs to a link or to an arrival,
+ * never to both; settle() moves those of links to the mesh, also half-open ones after a failure,
  * and ct_mesh_close() closes them. */
 struct opening {
     const struct ct_mesh_setup *setup;
@@ -64,18 +64,17 @@ struct opening {
     struct guest guests[GUESTS_MAX];
     int guest_count;
     struct pollfd *polls;
-    int last_errno; /* of a failed candidate; for the message */
+    int last_errno; /* of the last failed attempt; for the message */
 };
 
 static void set_int(int fd, int level, int name, int value)
 {
-    (void)setsockopt(fd, level, name, &value,
-                     sizeof value); /* comfort, not correctness */
+    (void)setsockopt(fd, level, name, &value, sizeof value); /* works without it, too */
 }
 
 /* ---- Greetings -------------------------------------------------------------------------- */
 
-/* half 0 is said by the side that connects, 1 by the side that accepts. */
+/* half: 0 is sent by the connecting side, 1 by the accepting side. */
 static void write_greeting(unsigned char *dst, const unsigned char *cookie, int half,
                            int from, int to, int kind)
 {
@@ -89,7 +88,7 @@ static void write_greeting(unsigned char *dst, const unsigned char *cookie, int 
     ct_write_u32(&out, (uint32_t)kind);
 }
 
-/* All bytes are compared, so that the time taken does not tell another program how much of the cookie
+/* Compares all bytes, so that the time taken does not tell another program how much of the cookie
  * it has guessed. */
 static bool is_greeting(const unsigned char *got, const unsigned char *want)
 {
@@ -111,7 +110,7 @@ static void tune(int fd, bool is_control)
     set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
 }
 
-/* Only now the connection counts: both greetings were right. */
+/* The connection counts from now on: both greetings were right. */
 static void link_up(struct opening *opening, int index)
 {
     struct link *link = &opening->links[index];
@@ -147,7 +146,8 @@ static void link_greet(struct opening *opening, int index)
 
     write_greeting(greeting, setup->cookie, 0, setup->me, index / LINKS_A_MEMBER,
                    index % LINKS_A_MEMBER);
-    /* 24 bytes fit into the empty buffer of a new connection: less is a broken connection. */
+    /* 24 bytes fit into the empty buffer of a new connection: fewer sent bytes mean a broken
+     * connection. */
     if (send(link->fd, greeting, sizeof greeting, MSG_NOSIGNAL) != sizeof greeting) {
         link_retry(link, opening->last_errno = errno);
         return;
@@ -192,7 +192,7 @@ static void link_on_ready(struct opening *opening, int index)
             link_greet(opening, index);
         return;
     }
-    /* Peeked at until it is whole: bytes behind the greeting are the first data of the group and
+    /* Peeked at until the greeting is complete: bytes behind it are the first data of the group and
      * stay in the socket. */
     n = recv(link->fd, got, sizeof got, MSG_PEEK);
     if (n < 0 && errno == EAGAIN)
@@ -202,7 +202,7 @@ static void link_on_ready(struct opening *opening, int index)
         return;
     }
     if (n < GREETING_BYTES)
-        return; /* wait for the rest; the candidate's time limit holds */
+        return; /* wait for the rest, at most until due_ms */
     write_greeting(want, setup->cookie, 1, index / LINKS_A_MEMBER, setup->me,
                    index % LINKS_A_MEMBER);
     if (recv(link->fd, got, sizeof got, 0) == sizeof got && is_greeting(got, want))
@@ -219,7 +219,7 @@ static void drop_guest(struct opening *opening, int i)
     opening->guests[i] = opening->guests[--opening->guest_count];
 }
 
-/* The link a complete greeting belongs to, or -1 if it belongs to none. */
+/* The link that a complete greeting belongs to, or -1. */
 static int link_of_greeting(const struct opening *opening,
                             const unsigned char *greeting)
 {
@@ -233,7 +233,8 @@ static int link_of_greeting(const struct opening *opening,
     from = ct_read_u32(&in);
     (void)ct_read_u32(&in);
     kind = ct_read_u32(&in);
-    /* Lower members are connected to and never connect; the index is checked before it is used. */
+    /* We connect to lower members, so they never connect to us; the index is checked before it is
+     * used. */
     if (from >= (uint32_t)setup->size || (int)from <= setup->me ||
         kind >= LINKS_A_MEMBER)
         return -1;
@@ -269,12 +270,12 @@ static bool guest_on_ready(struct opening *opening, struct guest *guest)
     write_greeting(answer, setup->cookie, 1, setup->me, index / LINKS_A_MEMBER,
                    index % LINKS_A_MEMBER);
     (void)send(link->fd, answer, sizeof answer,
-               MSG_NOSIGNAL); /* failure: it comes again */
+               MSG_NOSIGNAL); /* on failure the peer connects again */
     link_up(opening, index);
     return true;
 }
 
-/* The oldest has had the most time to greet: a peer does so at once. */
+/* Drops the oldest arrival: it had the most time to greet, and a peer greets at once. */
 static void make_room(struct opening *opening)
 {
     int oldest = 0;
@@ -346,7 +347,7 @@ static int fail_opening(const struct opening *opening, struct ctrun_error *err)
                    opening->last_errno ? strerror(opening->last_errno) : "");
 }
 
-/* Moves on all links whose time has come. */
+/* Continues all links whose due_ms has passed. */
 static int start_due_links(struct opening *opening, struct ctrun_error *err)
 {
     uint64_t now_ms = ct_now_ms();
@@ -369,8 +370,7 @@ static int start_due_links(struct opening *opening, struct ctrun_error *err)
     return 0;
 }
 
-/* Every link has its place, as -1 where nothing is awaited, so that serve() finds by index what
- * belongs to whom. */
+/* Every link has its entry, -1 if nothing is awaited, so that serve() finds each by index. */
 static int collect_polls(struct opening *opening)
 {
     int n = 0;
@@ -390,8 +390,8 @@ static int collect_polls(struct opening *opening)
     return n;
 }
 
-/* Guests before the listener: accept_guests() adds to the list, and polls[] has no entries for
- * those. */
+/* Serves arrivals before the listener, because accept_arrivals() adds arrivals that have no entry
+ * in polls[]. */
 static void serve(struct opening *opening)
 {
     int guests_at = 1 + link_count(opening);
@@ -424,7 +424,7 @@ static int connect_all(struct opening *opening, struct ctrun_error *err)
         if ((rc = start_due_links(opening, err)) < 0)
             break;
         n = collect_polls(opening);
-        /* In slices: the watch (a lost node) and the deadline are looked at in between. */
+        /* Waits in slices: in between, the watch (a lost node) and the deadline are checked. */
         if (poll(opening->polls, (nfds_t)n, CT_SLICE_MS) < 0 && errno != EINTR)
             return ct_fail(err, -errno, "open group: poll: %s", strerror(errno));
         serve(opening);
@@ -436,7 +436,7 @@ static int connect_all(struct opening *opening, struct ctrun_error *err)
     return rc;
 }
 
-/* Prepares the links: whom to connect to, and where first. */
+/* Prepares the links: which members to connect to, and the order of their addresses. */
 static int plan_links(struct opening *opening, struct ctrun_error *err)
 {
     const struct ct_mesh_setup *setup = opening->setup;
@@ -465,7 +465,7 @@ static int plan_links(struct opening *opening, struct ctrun_error *err)
     return rc;
 }
 
-/* The links that are up become the mesh's; the rest of the opening is closed. */
+/* Moves the sockets of links to the mesh; closes the rest of the opening. */
 static void settle(struct ct_mesh *mesh, struct opening *opening)
 {
     for (int i = 0; opening->links && i < link_count(opening); i++) {

@@ -28,8 +28,8 @@ static uint64_t namespace_id(const char *path)
     return stat(path, &st) < 0 ? 0 : (uint64_t)st.st_ino;
 }
 
-/* Part of the host's name: the kernel lets a process into another's /proc/PID/fd only where it has all capabilities that
- * the other one has. */
+/* Part of the host's id: the kernel lets a process open another's /proc/PID/fd only if it has all
+ * capabilities that the other one has. */
 static uint64_t permitted_capabilities(void)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -40,14 +40,14 @@ static uint64_t permitted_capabilities(void)
     return (uint64_t)data[1].permitted << 32 | data[0].permitted;
 }
 
-/* Names this start of this kernel; empty when it cannot be read. */
+/* Identifies this boot of the kernel; empty when it cannot be read. */
 static void read_boot_id(char dst[BOOT_ID_MAX])
 {
     (void)ct_small_file_line(dst, BOOT_ID_MAX, "/proc/sys/kernel/random/boot_id");
 }
 
-/* The number of a namespace is unique on one kernel only (the first has the same everywhere):
- * mix in the kernel's. */
+/* The number of a namespace is unique on one kernel only (the first namespace has the same number
+ * everywhere): so the kernel's boot id is mixed in. */
 static uint64_t find_net_id(void)
 {
     char boot_id[BOOT_ID_MAX];
@@ -57,9 +57,9 @@ static uint64_t find_net_id(void)
                        strlen(boot_id));
 }
 
-/* Two processes share memory when one may open the other's /proc/PID/fd: same kernel, pid and
- * user namespace, user and capabilities. /dev/shm is the sign by which containers are told to
- * share memory or not, so it must be the same, too. */
+/* Two processes share memory when each may open the other's /proc/PID/fd: same kernel, pid and user
+ * namespace, user and capabilities. /dev/shm must be the same, too, because containers use it to
+ * show that they share memory. */
 static void find_host_id(char *dst, size_t size, int rank)
 {
     char boot_id[BOOT_ID_MAX];
@@ -72,8 +72,7 @@ static void find_host_id(char *dst, size_t size, int rank)
                     (unsigned long)namespace_id("/proc/self/ns/pid"),
                     (unsigned long)namespace_id("/proc/self/ns/user"), geteuid(),
                     (unsigned long)permitted_capabilities());
-    if (!*boot_id ||
-        prctl(PR_GET_DUMPABLE) != 1) /* nobody may look into us: be alone */
+    if (!*boot_id || prctl(PR_GET_DUMPABLE) != 1) /* others may not open our memory */
         (void)ct_format(dst, size, "alone/%d", rank);
 }
 

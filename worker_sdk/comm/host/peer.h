@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A member of a group: who it is, and whether it shares memory or a loopback with another. */
+/* A member of a group: its identity, and whether it shares memory or loopback with another
+ * member. */
 #pragma once
 
 #include <stdint.h>
@@ -19,15 +20,15 @@ enum {
 struct ct_peer {
     int rank; /* in the world */
     pid_t pid;
-    uint64_t
-        start_ticks; /* when the process started: tells it from a later one of this pid */
-    uint64_t net_id;  /* network namespace: equal means that loopback is shared */
-    uint64_t members; /* a hash of the ranks that it was given: all give the same */
-    char host_id[CT_HOST_ID_MAX]; /* equal: these can share memory */
-    char name[CT_PEER_NAME_MAX];  /* host name, for people */
-    int segment_fd; /* of its first shared-memory segment, in its process */
+    /* start time of the process: distinguishes a later process with this pid */
+    uint64_t start_ticks;
+    uint64_t net_id;  /* network namespace: members with equal ids share loopback */
+    uint64_t members; /* a hash of the ranks given to it: equal on all members */
+    char host_id[CT_HOST_ID_MAX]; /* members with equal ids can share memory */
+    char name[CT_PEER_NAME_MAX];  /* host name, for messages */
+    int segment_fd;               /* descriptor of its shared-memory segment */
     int addr_count;
-    struct ct_addr addrs[CT_ADDRS_MAX]; /* where it listens, ports included */
+    struct ct_addr addrs[CT_ADDRS_MAX]; /* addresses where it listens, with ports */
 };
 
 /* Fills in what this process knows about itself; not segment_fd and addrs. */
@@ -36,7 +37,7 @@ void ct_peer_describe_self(struct ct_peer *peer, const struct ct_backend_setup *
 void ct_peer_format(char *dst, const struct ct_peer *peer);
 /* Field 22 of /proc/PID/stat; 0 when there is no such process. */
 
-/* The hello: what of a peer the others are told, as bytes. Length, or -EMSGSIZE; 0 or
- * -EBADMSG. */
+/* The hello: the part of a peer that the others get, as bytes. encode: length, or -EMSGSIZE;
+ * decode: 0 or -EBADMSG. */
 int ct_peer_encode(const struct ct_peer *peer, void *data, size_t size);
 int ct_peer_decode(struct ct_peer *peer, const void *data, size_t length);

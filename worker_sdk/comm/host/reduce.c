@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chooses the loop: by element type, operation and what this processor can do. */
+/* Chooses the loop by element type, operation and the features of this processor. */
 #include <assert.h>
 #include <stdatomic.h>
 
@@ -15,8 +15,7 @@
 static const ct_reduce_table *best_table(void)
 {
 #if defined(__x86_64__)
-    static atomic_int
-        has_avx2; /* 0 not asked yet, 1 yes, -1 no: the question costs µs */
+    static atomic_int has_avx2; /* 0 unknown, 1 yes, -1 no: asking takes some µs */
     int known = atomic_load_explicit(&has_avx2, memory_order_relaxed);
 
     if (known == 0) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loops of reduce.c, compiled once per instruction set by the file that includes this and
- * defines KERNEL_TABLE. Four vectors are folded over all sources in registers and
- * stored to all destinations: every byte is loaded once and stored once. No include guard: it
- * is a template. */
+ * defines KERNEL_TABLE. Four vectors at a time are reduced over all sources in registers and stored
+ * to all destinations: every byte is loaded once and stored once. No include guard: it is a
+ * template. */
 #include <stdint.h>
 
 #include "worker_sdk/base/half.h"
@@ -35,7 +35,7 @@ typedef VECTOR(int64_t) i64_vec;
 typedef VECTOR(float) f32_vec;
 typedef VECTOR(double) f64_vec;
 
-/* A comparison of vectors is all ones where it holds: pick bits by it. */
+/* A vector comparison has all bits set where it is true: selects bits by that mask. */
 #define PICK(M, mask, b, a) (((M)(b) & (mask)) | ((M)(a) & ~(mask)))
 
 #define VSUM(V, M, a, b)  ((a) + (b))
@@ -47,7 +47,8 @@ typedef VECTOR(double) f64_vec;
 #define SMIN(T, a, b)     ((b) < (a) || (b) != (b) ? (b) : (a))
 #define SMAX(T, a, b)     ((b) > (a) || (b) != (b) ? (b) : (a))
 #define NO_DIVISION(T, a) ((void)0)
-/* A power of two is divided by as fast as it is multiplied by, and to the same bits. */
+/* Multiplying by the reciprocal of a power of two gives the same bits as dividing, and is
+ * faster. */
 #define DIVISION(T, a)                                                                 \
     (divisor == 1.0f            ? (void)0                                              \
      : is_power_of_two(divisor) ? (void)((a) = (a) * (1 / (T)divisor))                 \

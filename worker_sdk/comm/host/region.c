@@ -12,9 +12,9 @@ enum {
     OFFSET_BITS = 44
 };
 
-/* A region is one block of memory with a part of `stride` bytes for each member, mapped whole by
- * all of them. A place in it is told to others as (number of the region + 1, offset within a part):
- * their maps begin at other addresses. */
+/* A region is one block of memory with a part of `stride` bytes for each member, mapped as a whole
+ * by all members. A place in a region is sent to others as (number of the region + 1, offset within
+ * a part), because their maps begin at other addresses. */
 static void unmap(const struct ct_regions *regions, const struct ct_region *region)
 {
     if (region->base)
@@ -41,8 +41,8 @@ int ct_regions_map(struct ct_regions *regions, int fd, size_t stride)
     base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
         return -errno;
-    /* Take the pages now: memory that is short must be an error here, not a bus error later.
-     * Kernels before 5.14 cannot; there it is found out on first use. */
+    /* Allocates the pages now: a lack of memory must be an error here, not a bus error later.
+     * Kernels before 5.14 cannot do this; there the lack shows on first use. */
     if (madvise(base + (size_t)regions->me * stride, stride, CT_MADV_POPULATE_WRITE) <
             0 &&
         errno != EINVAL) {
@@ -53,7 +53,7 @@ int ct_regions_map(struct ct_regions *regions, int fd, size_t stride)
     return 0;
 }
 
-/* For a block that not all members could map: its number is given to the next one on all of them. */
+/* For a block that not all members could map: the next block gets its number on all members. */
 void ct_regions_unmap_last(struct ct_regions *regions)
 {
     unmap(regions, &regions->list[--regions->count]);
@@ -64,8 +64,8 @@ static unsigned char *part_of(const struct ct_region *region, int member)
     return region->base + (size_t)member * region->stride;
 }
 
-/* The entry stays: numbers are told to others, and each member frees when it likes. A map ends here alone; another
- * member that still reads our part has a map of its own. */
+/* The entry stays, because others know its number and each member frees when it likes. Only our map
+ * ends; another member that still reads our part has its own map. */
 int ct_regions_unmap(struct ct_regions *regions, const void *data)
 {
     for (size_t i = 0; i < regions->count; i++) {
@@ -85,7 +85,7 @@ void *ct_regions_last(const struct ct_regions *regions)
     return part_of(&regions->list[regions->count - 1], regions->me);
 }
 
-/* 0: `data` is not in a region as a whole, so it has to be copied. */
+/* 0: `data` is not completely inside a region, so it has to be copied. */
 uint64_t ct_regions_find(const struct ct_regions *regions, const void *data,
                          size_t bytes)
 {
@@ -102,7 +102,8 @@ uint64_t ct_regions_find(const struct ct_regions *regions, const void *data,
     return 0;
 }
 
-/* `place` was agreed on by all members, each of whom found its own data in the region: so it is mapped here. */
+/* All members have agreed on `place`, and each found its own data in that region: so it is mapped
+ * here. */
 unsigned char *ct_regions_at(const struct ct_regions *regions, uint64_t place,
                              int member)
 {

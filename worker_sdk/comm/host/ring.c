@@ -5,9 +5,9 @@
 #include <string.h>
 
 /* One ring for each pair and direction, in shared memory. `written` is stored by the sender alone
- * and `taken` by the receiver alone; both only grow, so that their difference is what lies in
- * the ring, and neither side needs a lock. The bytes are copied before the counter is stored
- * (sequentially consistent), so who sees the counter sees the bytes. */
+ * and `taken` by the receiver alone; both only grow, so that their difference is the number of
+ * bytes in the ring, and neither side needs a lock. The bytes are copied before the counter is
+ * stored (sequentially consistent), so a side that sees the counter sees the bytes. */
 static struct ct_ring *ring_between(const struct ct_segment *segment, int from, int to)
 {
     return &segment->rings[from * segment->size + to];
@@ -32,8 +32,9 @@ bool ct_ring_has_bytes(const struct ct_segment *segment, int member)
     return ct_buf_length(&segment->inboxes[member]) || is_filled(segment, member);
 }
 
-/* Mail that is taken early is kept within CT_INBOX_BYTES: a peer that sends without end fills its
- * ring, and waits, before it fills our memory. */
+/* Whether bytes have arrived from that member and its inbox has room. The inbox is limited to
+ * CT_INBOX_BYTES: a peer that sends without end fills its ring and waits before it fills our
+ * memory. */
 static bool has_mail_from(const struct ct_segment *segment, int member)
 {
     return member != segment->me && is_filled(segment, member) &&
@@ -48,7 +49,7 @@ bool ct_ring_has_mail(const struct ct_segment *segment)
     return false;
 }
 
-/* Bytes that can be moved at once: to the end of the ring, of the data, of what is there. */
+/* Bytes that can be moved at once: limited by the end of the ring, the data, and `available`. */
 static size_t ring_piece(uint64_t position, uint64_t available, size_t left)
 {
     size_t piece = CT_RING_BYTES - (size_t)(position % CT_RING_BYTES);
@@ -57,13 +58,13 @@ static size_t ring_piece(uint64_t position, uint64_t available, size_t left)
     return piece < left ? piece : left;
 }
 
-/* What is in the ring from `member`, into its inbox. 0 or -ENOMEM. */
+/* Moves all bytes in the ring from `member` to its inbox. 0 or -ENOMEM. */
 static int take_all(struct ct_segment *segment, int member)
 {
     struct ct_ring *ring = ring_between(segment, member, segment->me);
     uint64_t at = atomic_load(&ring->taken);
     uint64_t end = atomic_load(
-        &ring->written); /* once: who continues sending ends no loop */
+        &ring->written); /* read once: a busy sender must not keep us here */
 
     while (at < end) {
         size_t piece = ring_piece(at, end - at, CT_RING_BYTES);
@@ -102,7 +103,7 @@ size_t ct_ring_put(struct ct_segment *segment, int member, const void *data,
                                   bytes - done);
         if (piece == 0)
             break;
-        /* before `written`: the receiver may read as soon as that is stored */
+        /* Before `written` is stored: the receiver may read right after that. */
         memcpy(ring->data + at % CT_RING_BYTES, (const unsigned char *)data + done,
                piece);
         atomic_store(&ring->written, at + piece);
@@ -118,7 +119,7 @@ size_t ct_ring_take(struct ct_segment *segment, int member, void *data, size_t b
     struct ct_buf *inbox = &segment->inboxes[member];
     size_t done = ct_buf_length(inbox) < bytes ? ct_buf_length(inbox) : bytes;
 
-    if (done) { /* it came before the rest */
+    if (done) { /* the inbox came first */
         memcpy(data, ct_buf_data(inbox), done);
         ct_buf_consume(inbox, done);
     }
@@ -127,7 +128,7 @@ size_t ct_ring_take(struct ct_segment *segment, int member, void *data, size_t b
         size_t piece = ring_piece(at, atomic_load(&ring->written) - at, bytes - done);
         if (piece == 0)
             break;
-        /* before `taken`: the sender may write there as soon as that is stored */
+        /* Before `taken` is stored: the sender may overwrite right after that. */
         memcpy((unsigned char *)data + done, ring->data + at % CT_RING_BYTES, piece);
         atomic_store(&ring->taken, at + piece);
         ct_segment_wake(segment, member);

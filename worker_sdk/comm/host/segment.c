@@ -24,8 +24,8 @@ enum {
 
 struct segment_head {
     uint32_t magic;
-    uint32_t size;             /* members, set before ready */
-    _Atomic uint32_t is_ready; /* the body has its size */
+    uint32_t size;             /* members; set before is_ready */
+    _Atomic uint32_t is_ready; /* the memory has its full size */
     struct ct_verdict verdict;
 };
 _Static_assert(sizeof(struct segment_head) <= PAGE, "the head is one page");
@@ -57,7 +57,7 @@ size_t ct_segment_bytes(int size)
            ((size_t)size + 1) * 2 * CT_CHUNK_BYTES;
 }
 
-/* Memory without a name: nothing is left in /dev/shm when all of its ranks are killed. */
+/* Memory without a name: nothing is left in /dev/shm when all ranks are killed. */
 int ct_segment_new_memory(size_t bytes)
 {
     int fd = memfd_create("ctrun", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -88,7 +88,8 @@ int ct_segment_create(int *out, struct ctrun_error *err)
     return 0;
 }
 
-/* Its owner may have closed it, and opened something else under its number, since it was reported. */
+/* Checked because the owner may have closed it since, and opened something else with the same
+ * number. */
 static bool is_memory(int fd, size_t bytes)
 {
     struct stat status;
@@ -108,8 +109,8 @@ int ct_segment_open_peer_fd(const struct ct_peer *peer, int fd, size_t bytes,
     int error = 0;
 
     (void)ct_format(path, sizeof path, "/proc/%d/fd/%d", (int)peer->pid, fd);
-    /* Looked at before it is opened: what has this number now may be a FIFO or a device, where open() does
-     * something or waits. */
+    /* Checked before it is opened: the number may now be a FIFO or a device, where open() has an
+     * effect or waits. */
     if (readlink(path, target, sizeof target - 1) < 0)
         error = errno;
     else if (strcmp(target, memory) != 0)
@@ -132,7 +133,7 @@ int ct_segment_open_peer_fd(const struct ct_peer *peer, int fd, size_t bytes,
         who, path, strerror(error));
 }
 
-/* The map outlives the descriptor: callers close that at once. */
+/* The map outlives the descriptor: callers close the descriptor at once. */
 static int map_file(void **out, int fd, off_t offset, size_t bytes,
                     struct ctrun_error *err)
 {
@@ -145,7 +146,7 @@ static int map_file(void **out, int fd, off_t offset, size_t bytes,
     return 0;
 }
 
-/* pidfds tell a death at once; a pid that was given to another process since is a death. */
+/* A pidfd reports a death at once; if the pid belongs to a newer process, the member is dead. */
 static int watch_peers(struct ct_segment *segment, struct ctrun_error *err)
 {
     char who[CT_PEER_TEXT_MAX];
@@ -163,8 +164,8 @@ static int watch_peers(struct ct_segment *segment, struct ctrun_error *err)
         /* A member that is a thread of this process cannot die alone. */
         if (i == segment->me || peer->pid == getpid())
             continue;
-        /* In this order: what the pidfd holds keeps its pid, so a start time that is right afterwards is that
-         * of the process that we watch. */
+        /* In this order: if the start time is right afterwards, the member still has its pid, so
+         * the pidfd is that of the member. */
         segment->pidfds[i] = ct_pidfd_open(peer->pid);
         ct_peer_format(who, peer);
         if (segment->pidfds[i] < 0 && errno != ESRCH && errno != EINVAL)
@@ -178,7 +179,8 @@ static int watch_peers(struct ct_segment *segment, struct ctrun_error *err)
     return 0;
 }
 
-/* Members, a ring for each pair, two stages for each member, two results; each begins at a page. */
+/* In this order: members, a ring for each pair, two stages for each member, two results; each
+ * begins at a page. */
 static void lay_out(struct ct_segment *segment, struct segment_head *head, void *body)
 {
     unsigned char *at = body;
@@ -190,7 +192,8 @@ static void lay_out(struct ct_segment *segment, struct segment_head *head, void 
     segment->result = segment->stage + (size_t)segment->size * 2 * CT_CHUNK_BYTES;
 }
 
-/* Without a body there are no bells yet: members sleep on this word of the head, and size_segment() wakes all. */
+/* Without a body there are no bells yet: members sleep on this word of the head, and size_segment()
+ * wakes all of them. */
 static bool is_ready(const struct ct_segment *segment, const struct ct_wait *wait)
 {
     (void)wait;
@@ -221,7 +224,7 @@ static bool is_absent(const struct ct_segment *segment, const struct ct_wait *wa
     return !atomic_load(&segment->members[member].has_joined);
 }
 
-/* Spinning pays when each member has a core of its own in the masks that they run under. */
+/* Spinning is useful if each member has a core of its own in the affinity masks. */
 static void choose_patience(struct ct_segment *segment)
 {
     int cores = 0;
@@ -238,7 +241,7 @@ static void choose_patience(struct ct_segment *segment)
                                                                   : YIELDS;
 }
 
-/* Its CPUs are stored before has_joined: who sees all as joined sees all masks. */
+/* The CPU mask is stored before has_joined: a member that sees all as joined sees all masks. */
 static int join(struct ct_segment *segment, uint64_t deadline_ms,
                 struct ctrun_error *err)
 {
@@ -272,7 +275,7 @@ int ct_segment_open_at(struct ct_segment *segment, void *head, void *body,
     return join(segment, setup->deadline_ms, err);
 }
 
-/* The lowest member gives the memory its size; the others wait for that. */
+/* The lowest member sets the size of the memory; the others wait for that. */
 static int size_segment(struct ct_segment *segment, int fd,
                         const struct ct_segment_setup *setup, struct ctrun_error *err)
 {
@@ -314,8 +317,8 @@ int ct_segment_open(struct ct_segment *segment, const struct ct_segment_setup *s
     if (setup->me != 0 &&
         (fd = ct_segment_open_peer_fd(lowest, lowest->segment_fd, PAGE, err)) < 0)
         return fd;
-    /* The head by itself, first: it is there in any memfd of a hello. The body has no pages before the lowest
-     * member has given the memory its size; who touched it earlier would get SIGBUS. */
+    /* Maps the head alone first: any memfd of a hello has one. The body has no pages before the
+     * lowest member has set the size; an earlier access would cause SIGBUS. */
     segment->head_bytes = PAGE;
     rc = map_file(&segment->head, fd, 0, PAGE, err);
     if (rc == 0) {
@@ -333,8 +336,8 @@ int ct_segment_open(struct ct_segment *segment, const struct ct_segment_setup *s
     return join(segment, setup->deadline_ms, err);
 }
 
-/* Says that we leave before anything is unmapped: others must find has_left, not a death. The memory
- * itself goes with the last of its maps. Zeroed and half-open ones are fine. */
+/* Sets has_left before anything is unmapped, so that others see that we left, not a death. The
+ * memory is freed with its last map. Accepts a zeroed or half-open segment. */
 void ct_segment_close(struct ct_segment *segment)
 {
     if (segment->members) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory that the members of a host share, and waiting in it.
+/* The memory that the members of a host share, and waits in it.
  *
- * It is a memfd of the lowest member on the host, which the others open as
- * /proc/PID/fd/FD: it has no name, so that whatever is killed whenever, nothing is left behind,
- * and the size of /dev/shm (64 MiB in a container) does not matter.
+ * It is a memfd of the lowest member on the host, which the others open as /proc/PID/fd/FD: it has
+ * no name, so that nothing is left behind when processes are killed, and the size of /dev/shm (64
+ * MiB in a container) does not matter.
  *
  * Layout, for n members:
  *
@@ -13,18 +13,18 @@
  *     stage[n]   two chunks each of a member's data on their way to the others
  *     result     two chunks of results
  *
- * Posting and waiting. Each barrier has the next number s. A member posts s in post[s & 1],
- * with up to CT_POST_BYTES of data, and waits until every member has posted s. It can
- * overwrite post[s & 1] only with s + 2, and gets there only when all have posted s + 1, which
- * they do after they have read s: two posts a member are enough, and there is nothing to reset.
+ * Posting and waiting. Each barrier has the next number s. A member posts s in post[s & 1], with up
+ * to CT_POST_BYTES of data, and waits until every member has posted s. It can overwrite post[s & 1]
+ * only with s + 2, and gets there only when all have posted s + 1, which they do after they have
+ * read s: two posts for each member are enough, and nothing is reset.
  *
- * A member that waits spins briefly, then yields, then sleeps on its own bell. Spins pay when each member has a
- * processor, yields when members share one. When neither has ended a wait of late, as on a machine that is busy with
- * other programs, there are fewer of them. The bell cannot be
- * missed: a sleeper reads its bell, raises its flag, and only then looks again whether it must
- * sleep; a waker publishes, and only then looks at the flags; all four are sequentially
- * consistent, so one of the two sees the other. Of the members that post the same number at
- * least one, the last in that order, sees all posts: it alone rings. */
+ * A member that waits spins briefly, then yields, then sleeps on its own bell. Spins are useful
+ * when each member has a processor, yields when members share one. If neither has ended recent
+ * waits, as on a machine that is busy with other programs, their number is reduced. A sleeper
+ * cannot miss its bell: it reads the bell, sets its flag, and only then checks again whether it
+ * must sleep; a waker publishes, and only then reads the flags. All four accesses are sequentially
+ * consistent, so one side sees the other. Of the members that post the same number at least one,
+ * the last in that order, sees all posts: it alone rings. */
 #pragma once
 
 #include <stdatomic.h>
@@ -36,21 +36,20 @@
 #include "worker_sdk/comm/host/discover.h"
 
 enum {
-    CT_LOCAL_MAX =
-        512, /* members that share one segment; Linux hosts end about there */
+    CT_LOCAL_MAX = 512, /* members of one segment; larger hosts are rare */
     CT_POST_BYTES = 4096 - 32,
-    CT_RING_BYTES = 32768,    /* a power of two; half an L1 cache */
-    CT_INBOX_BYTES = 1 << 28, /* of one peer's messages that nobody has asked for yet */
-    CT_CHUNK_BYTES = 131072,  /* four such chunks stay in a 1 MiB L2 cache */
-    CT_LINE = 128,            /* two cache lines: neighbours are fetched together */
+    CT_RING_BYTES = 32768, /* a power of two; half an L1 cache */
+    /* of a peer's messages that were received before a call asked for them */
+    CT_INBOX_BYTES = 1 << 28,
+    CT_CHUNK_BYTES = 131072, /* four such chunks stay in a 1 MiB L2 cache */
+    CT_LINE = 128, /* two cache lines, because a fetch brings the neighbour, too */
 };
 
 struct ct_post {
     _Atomic uint64_t number;
-    uint64_t what;  /* kind, dtype, op, root of the call: must be equal on all */
-    uint64_t count; /* likewise */
-    uint64_t
-        where; /* 0, or region and offset of the data: equal on all means no copy */
+    uint64_t what;  /* kind, dtype, op, root of the call: equal on all members */
+    uint64_t count; /* equal on all members, too */
+    uint64_t where; /* 0, or region and offset of the data: if equal on all, no copy */
     unsigned char data[CT_POST_BYTES];
 };
 
@@ -61,15 +60,15 @@ struct ct_shm_member {
     _Atomic uint32_t has_joined;
     _Atomic uint32_t has_left;
     uint64_t cpus[16]; /* its affinity mask: 1024 processors */
-    /* Pieces of its slice that were ever taken on, and done, by whomever: see host_shm.c. */
+    /* Pieces of its slice that were ever claimed, and finished, by any member: see host_shm.c. */
     _Alignas(CT_LINE) _Atomic uint64_t claimed;
     _Alignas(CT_LINE) _Atomic uint64_t finished;
-    _Atomic uint32_t is_claiming; /* it may be at work on a piece */
+    _Atomic uint32_t is_claiming; /* it may be reducing a piece */
 };
 
 struct ct_ring {
-    _Alignas(CT_LINE) _Atomic uint64_t written; /* bytes ever put in */
-    _Alignas(CT_LINE) _Atomic uint64_t taken;   /* bytes ever taken out */
+    _Alignas(CT_LINE) _Atomic uint64_t written; /* bytes put in since the start */
+    _Alignas(CT_LINE) _Atomic uint64_t taken;   /* bytes taken out since the start */
     _Alignas(CT_LINE) unsigned char data[CT_RING_BYTES];
 };
 
@@ -84,19 +83,20 @@ struct ct_segment {
     const struct ct_peer *const *peers; /* kept; by local index */
     struct ct_watch watch;
     int *pidfds;
-    struct ct_buf *inboxes; /* by member: what came while we were sending, see ring.h */
-    int spins;              /* looks before the first sched_yield(), at most */
-    int spins_now;  /* as many as have paid of late (adapt() in segment_wait.c) */
-    int yields;     /* and before the first sleep, at most */
-    int yields_now; /* likewise */
-    _Atomic uint32_t *ready; /* in the head: slept on before there are bells */
+    struct ct_buf *inboxes; /* by member: data that arrived while we sent, see ring.h */
+    int spins;              /* most checks before the first sched_yield() */
+    int spins_now;          /* current limit, set by adapt() in segment_wait.c */
+    int yields;             /* most yields before the first sleep */
+    int yields_now;         /* likewise */
+    /* in the head: members sleep on it while there are no bells */
+    _Atomic uint32_t *ready;
     void *head;
     size_t head_bytes;
     void *body;
     size_t body_bytes;
 };
 
-/* A fresh memfd with the head in it, for the hello: any member may become the lowest. */
+/* Makes a new memfd with the head in it, for the hello: any member may become the lowest. */
 int ct_segment_create(int *out, struct ctrun_error *err);
 
 struct ct_segment_setup {
@@ -107,8 +107,8 @@ struct ct_segment_setup {
     struct ct_watch watch;
     uint64_t deadline_ms;
 };
-/* Maps the lowest member's segment and waits until all have done so. CTRUN_E_SHM says why it
- * cannot be shared, CTRUN_E_PEER_LOST who died, CTRUN_E_TIMEOUT who did not come. */
+/* Maps the lowest member's segment and waits until all have done so. CTRUN_E_SHM: it cannot be
+ * shared; CTRUN_E_PEER_LOST: a member died; CTRUN_E_TIMEOUT: a member did not come. */
 int ct_segment_open(struct ct_segment *segment, const struct ct_segment_setup *setup,
                     struct ctrun_error *err);
 /* The same on memory that all members have mapped at one place: threads as members, for tests
@@ -117,18 +117,19 @@ int ct_segment_open_at(struct ct_segment *segment, void *head, void *body,
                        const struct ct_segment_setup *setup, struct ctrun_error *err);
 size_t ct_segment_head_bytes(void);
 size_t ct_segment_bytes(int size);
-/* Tells the others that we are gone, and unmaps. Zeroed and half-open ones are fine. */
+/* Sets has_left for the others, and unmaps. Accepts a zeroed or half-open segment. */
 void ct_segment_close(struct ct_segment *segment);
 
 /* A memfd of `bytes` bytes, sealed against shrinking; -errno on failure. */
 int ct_segment_new_memory(size_t bytes);
-/* Opens the memory of at least `bytes` bytes that descriptor `fd` of that member's process is: a
- * new descriptor. CTRUN_E_PEER_LOST when the process has ended or closed it, CTRUN_E_SHM when the
+/* Opens memory of at least `bytes` bytes that is descriptor `fd` of that member's process. Returns
+ * a new descriptor. CTRUN_E_PEER_LOST when the process has ended or closed it, CTRUN_E_SHM when the
  * kernel refuses. `err` may be NULL. */
 int ct_segment_open_peer_fd(const struct ct_peer *peer, int fd, size_t bytes,
                             struct ctrun_error *err);
 
-/* What a wait is for. is_met must be cheap; is_awaited tells whether member's death matters. */
+/* The condition of a wait. is_met must be cheap; is_awaited tells whether the wait still needs
+ * something of that member. */
 struct ct_wait {
     bool (*is_met)(const struct ct_segment *segment, const struct ct_wait *wait);
     bool (*is_awaited)(const struct ct_segment *segment, const struct ct_wait *wait,
@@ -138,11 +139,13 @@ struct ct_wait {
     const struct ct_call *call; /* for the message */
     uint64_t deadline_ms;
 };
-/* 0, or the reason: a member died or left, the watch or the verdict says so, the deadline. */
+/* 0, or the error that ends the wait: a member died or left, the watch or the verdict reports a
+ * failure, the deadline passed. */
 int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
                     struct ctrun_error *err);
 
-/* Posts `number` (what, count, where and data are filled in before) and rings if we are last. */
+/* Posts `number` (what, count, where and data are filled in before); the last member to post wakes
+ * the others. */
 void ct_segment_post(struct ct_segment *segment, uint64_t number);
 static inline struct ct_post *ct_segment_get_post(const struct ct_segment *segment,
                                                   int member, uint64_t number)
@@ -153,9 +156,9 @@ bool ct_segment_all_posted(const struct ct_segment *segment, uint64_t number);
 /* Waits until every member has posted `number`. */
 int ct_segment_wait_posts(struct ct_segment *segment, uint64_t number,
                           const struct ct_call *call, struct ctrun_error *err);
-/* Wakes member if it sleeps; after publishing something it may wait for. */
+/* Wakes `member` if it sleeps; called after a change that it may wait for. */
 void ct_segment_wake(struct ct_segment *segment, int member);
-/* The same without asking whether it sleeps; ourselves, too. */
+/* Wakes without checking whether the member sleeps; `member` may be ourselves. */
 void ct_segment_ring(struct ct_segment *segment, int member);
 /* Wakes all that sleep on this word. */
 void ct_segment_wake_all(_Atomic uint32_t *word);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Posts, bells, and waiting in the memory of segment.c; who dies or leaves meanwhile. */
+/* Posts, bells and waits in the memory of segment.c; notices members that die or leave. */
 #include <linux/futex.h>
 #include <limits.h>
 #include <poll.h>
@@ -13,7 +13,7 @@
 #include "worker_sdk/comm/host/segment.h"
 
 enum {
-    SWITCH_NS = 1500,      /* less than a switch to another thread and back takes */
+    SWITCH_NS = 1500,      /* shorter than a switch to another thread and back */
     LONG_YIELD_NS = 200000 /* longer than a member takes to post */
 };
 
@@ -52,16 +52,17 @@ void ct_segment_ring(struct ct_segment *segment, int member)
     ct_segment_wake_all(&segment->members[member].bell);
 }
 
-/* Called after the change that a sleeper waits for. is_asleep is stored before the sleeper looks a
- * last time (ct_segment_wait), and read here after the change: either it sees the change, or we see
- * that it sleeps. A bell that rings in between changes the value that the futex compares. */
+/* Called after the change that a sleeper waits for. is_asleep is stored before the sleeper checks
+ * for the last time (ct_segment_wait), and read here after the change: either the sleeper sees the
+ * change, or we see that it sleeps. A bell that rings in between changes the value that the futex
+ * compares. */
 void ct_segment_wake(struct ct_segment *segment, int member)
 {
     if (member != segment->me && atomic_load(&segment->members[member].is_asleep))
         ct_segment_ring(segment, member);
 }
 
-/* Names those whom the wait still lacks: "rank 1 (pid 12 on a), rank 3 (...)". */
+/* Names the members that the wait still needs: "rank 1 (pid 12 on a), rank 3 (...)". */
 static void format_missing(char *dst, size_t size, const struct ct_segment *segment,
                            const struct ct_wait *wait)
 {
@@ -75,7 +76,7 @@ static void format_missing(char *dst, size_t size, const struct ct_segment *segm
         ct_peer_format(who, segment->peers[i]);
         int n = ct_format(dst + used, size - used, "%s%s", used ? ", " : "", who);
         if (n < 0)
-            return; /* the rest of the names is cut */
+            return; /* further names are left out */
         used += (size_t)n;
     }
 }
@@ -92,7 +93,7 @@ static int fail_waiting(const struct ct_segment *segment, const struct ct_wait *
     return ct_fail(err, code, "%s: %s: %s", call, why, names);
 }
 
-/* The first member that will not do what the wait lacks, or -1. */
+/* The first member that is gone although the wait still needs it, or -1. */
 static int find_gone(const struct ct_segment *segment, const struct ct_wait *wait)
 {
     for (int i = 0; i < segment->size; i++) {
@@ -100,7 +101,7 @@ static int find_gone(const struct ct_segment *segment, const struct ct_wait *wai
                        ((segment->members &&
                          atomic_load(&segment->members[i].has_left)) ||
                         has_died(segment, i));
-        /* Asked last: what it published before it went counts. */
+        /* Checked last: what the member published before it went still counts. */
         if (is_gone && wait->is_awaited(segment, wait, i))
             return i;
     }
@@ -121,8 +122,8 @@ static int fail_gone(const struct ct_segment *segment, const struct ct_wait *wai
                    has_left ? "has left the group" : "died");
 }
 
-/* The slow part of a wait, before each sleep. Who is gone comes first, then the verdict: a
- * member that fails says why before it goes. */
+/* The slow checks of a wait, before each sleep. Members that are gone are checked before the
+ * verdict is read: a member that fails sets the verdict before it goes. */
 static int look_around(struct ct_segment *segment, const struct ct_wait *wait,
                        struct ctrun_error *err)
 {
@@ -139,7 +140,7 @@ static int look_around(struct ct_segment *segment, const struct ct_wait *wait,
     return rc;
 }
 
-/* Sleeps until the bell rings or a slice is over. Before there are bells, on the ready word. */
+/* Sleeps until the bell rings or a slice is over; on the ready word while there are no bells. */
 static void sleep_a_slice(struct ct_segment *segment, const struct ct_wait *wait,
                           uint32_t bell)
 {
@@ -152,8 +153,8 @@ static void sleep_a_slice(struct ct_segment *segment, const struct ct_wait *wait
         (void)futex_wait(segment->ready, 0, slice_ms);
 }
 
-/* Doubles the number of looks when the last ones have ended a wait, else halves it; at least 1, to find out when they
- * pay again. `most` 0: always 0. */
+/* Doubles the limit if the last checks have ended a wait, else halves it; at least 1, to notice
+ * when they are useful again. `most` 0: always 0. */
 static void adapt(int *now, int most, bool has_paid)
 {
     const int next = has_paid ? *now * 2 : *now / 2;
@@ -175,8 +176,9 @@ static bool spin(struct ct_segment *segment, const struct ct_wait *wait)
     return false;
 }
 
-/* Likewise. *alone: no other thread has used the processor meanwhile. A long yield has given it to another program,
- * perhaps for a whole time slice: then stop and sleep, because a sleeper is woken ahead of such a program. */
+/* True: the condition is met. *alone: no other thread has used the processor meanwhile. A long
+ * yield has given it to another program, perhaps for a whole time slice: then stop and sleep,
+ * because a sleeper is woken ahead of such a program. */
 static bool yield(struct ct_segment *segment, const struct ct_wait *wait, bool *alone)
 {
     uint64_t now_ns = ct_now_ns();
@@ -199,8 +201,9 @@ static bool yield(struct ct_segment *segment, const struct ct_wait *wait, bool *
     return wait->is_met(segment, wait);
 }
 
-/* Waits without sleeping. Spins pay when they end the wait, and also when they were too few: yields then end it
- * although no other thread ran. Two members may share one processor while the other one is busy. */
+/* Waits without sleeping. Spins count as useful when they end the wait, and also when they were too
+ * few: then yields end it although no other thread ran. Two members may share one processor while
+ * the other one is busy. */
 static bool wait_awake(struct ct_segment *segment, const struct ct_wait *wait)
 {
     bool is_met, alone;
@@ -212,7 +215,8 @@ static bool wait_awake(struct ct_segment *segment, const struct ct_wait *wait)
     return is_met;
 }
 
-/* Spins, then yields, then sleeps in slices of CT_SLICE_MS, since the death of a peer rings no bell. */
+/* Spins, then yields, then sleeps in slices of CT_SLICE_MS, because the death of a peer rings no
+ * bell. */
 int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
                     struct ctrun_error *err)
 {
@@ -231,7 +235,7 @@ int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
         if ((rc = look_around(segment, wait, err)) == 0) {
             sleep_a_slice(segment, wait, bell);
         } else if (wait->is_met(segment, wait)) {
-            rc = 0; /* a peer that is through with this may have failed in the next */
+            rc = 0; /* a peer that finished this call may have failed in its next */
             break;
         }
     }
@@ -248,12 +252,13 @@ bool ct_segment_all_posted(const struct ct_segment *segment, uint64_t number)
     return true;
 }
 
-/* Only the last one wakes the others: a wake-up for each post would cost size squared of them. */
+/* Only the last member to post wakes the others: a wake-up for each post would need size squared of
+ * them. */
 void ct_segment_post(struct ct_segment *segment, uint64_t number)
 {
     atomic_store(&ct_segment_get_post(segment, segment->me, number)->number, number);
     if (!ct_segment_all_posted(segment, number))
-        return; /* whoever is last rings */
+        return; /* the last member wakes the others */
     for (int i = 0; i < segment->size; i++)
         ct_segment_wake(segment, i);
 }
