@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The NCCL back end: a plug-in, so that a machine without CUDA never sees it. libnccl and the
+/* The NCCL back end: a plug-in, so that a machine without CUDA does not need it. libnccl and the
  * CUDA runtime are themselves opened at run time, and the error names what is missing.
  *
  *     caller's stream ──event──> the group's stream: calls in their order ──event each──> the host
  *                                                                          or a caller's stream
  *
  * The communicator is non-blocking: every wait is a poll of an event or of the communicator's
- * state, with a deadline, and ends when the group is aborted. `lock` is held around each NCCL
- * call and not while waiting, so that no thread is inside one when the communicator is aborted.
- * A call that no thread of the program waits for is watched by a thread of ours, because
+ * state, with a deadline, and ends when the group is aborted. `lock` is held during each NCCL call
+ * and not while waiting, so that no thread is inside NCCL when the communicator is aborted. A call
+ * that no thread of the program waits for is watched by a thread of ours, because
  * cudaStreamSynchronize() may wait for it.
  *
- * A stream that is being captured includes the group's stream in the capture, by the event that joins the two: a call
- * is then recorded, and its ticket is not watched. Only the caller knows when the graph runs: DDP puts a call of its
- * own behind each launch (ctrun_ddp_replayed()).
+ * If the caller's stream is being captured, the event that joins the two streams includes the
+ * group's stream in the capture: a call is then recorded, and its ticket is not watched. Only the
+ * caller knows when the graph runs: DDP enqueues a call of its own behind each launch
+ * (ctrun_ddp_replayed()).
  *
- * Device memory is that of the device that is current when the group is opened. Memory of the
- * host goes through a pinned buffer and one of the device. An abort is local: NCCL itself notifies
- * the peers, when it can; else their own deadline ends their calls. */
+ * The group uses the device that is current when the group is opened. Data in host memory are
+ * copied through a pinned buffer and a buffer on the device. An abort is local: NCCL itself
+ * notifies the peers, when it can; else their own deadline ends their calls. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -26,8 +27,9 @@
 #include "worker_sdk/base/cond.h"
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
-/* Also closes a half-open group. The thread is stopped first, since it takes tickets out; then the device must have
- * finished, or the group is aborted: after that nothing uses the memory that is freed. */
+/* Also closes a half-open group. The thread is stopped first, because it takes tickets out of
+ * lists. Then the device must have finished, or the group is aborted: after that nothing uses the
+ * memory that is freed. */
 static void nccl_close(void *self)
 {
     enum {
@@ -39,7 +41,7 @@ static void nccl_close(void *self)
     ct_nccl_stop_watch(nccl);
     ct_nccl_finish_running(nccl);
     ct_nccl_end_stopped(nccl);
-    while (nccl->blocks) /* registered memory is given back before NCCL ends */
+    while (nccl->blocks) /* registered memory is freed before the communicator ends */
         (void)ct_nccl_free(nccl, nccl->blocks->data);
     begun = nccl->comm ? ct_nccl_api.ncclCommFinalize(nccl->comm) : ncclSuccess;
 

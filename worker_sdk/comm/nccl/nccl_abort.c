@@ -15,15 +15,15 @@ static bool is_idle(struct nccl *nccl)
             (last->is_placed && ct_nccl_api.cudaEventQuery(last->done) == cudaSuccess));
 }
 
-/* Ends what runs on the communicator, so that ncclCommShrink() can follow. False: it must be aborted. Lock held. */
+/* Ends the running calls of the communicator, so that ncclCommShrink() can follow. False: it must
+ * be aborted instead. Lock held. */
 static bool stop_comm(struct nccl *nccl)
 {
     ncclResult_t begun;
 
     if (!nccl->is_kept || !ct_nccl_api.ncclCommShrink)
         return false;
-    if (!ct_nccl_api
-             .ncclCommRevoke) /* kernels would spin until then: the program may wait */
+    if (!ct_nccl_api.ncclCommRevoke) /* without it running kernels spin on */
         return is_idle(nccl);
     begun = ct_nccl_api.ncclCommRevoke(nccl->comm, NCCL_REVOKE_DEFAULT);
     return begun == ncclSuccess || begun == ncclInProgress;
@@ -36,8 +36,7 @@ void ct_nccl_abort(void *self, int code, const char *text)
     (void)ct_verdict_set(&nccl->verdict, code, text); /* the first reason stays */
     pthread_mutex_lock(&nccl->lock);
     if (nccl->comm && !nccl->is_stopped && !(nccl->is_stopped = stop_comm(nccl))) {
-        (void)ct_nccl_api.ncclCommAbort(
-            nccl->comm); /* nothing is left to do if it fails */
+        (void)ct_nccl_api.ncclCommAbort(nccl->comm); /* a failure cannot be handled */
         nccl->comm = NULL;
     }
     pthread_mutex_unlock(&nccl->lock);
@@ -57,7 +56,7 @@ void ct_nccl_finish_running(struct nccl *nccl)
     int rc = 0;
 
     while (rc == 0) {
-        pthread_mutex_lock(&nccl->lock); /* the watching thread takes tickets out */
+        pthread_mutex_lock(&nccl->lock); /* the watching thread changes the list */
         if (ct_list_is_empty(&nccl->running)) {
             rc = 1;
         } else {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the NCCL back end uses of NCCL 2.18 and the CUDA runtime 12, declared here so that the plug-in is built
- * where neither is installed: names, numbers and layouts are those of their headers, and stay so, as
- * programs built long ago must run with them. nccl_api_test compares them where the headers are
- * there. Nothing is linked: nccl_library.c opens the libraries at run time. */
+/* The parts of NCCL 2.18 and the CUDA runtime 12 that the NCCL back end uses, declared here so that
+ * the plug-in can be built where neither is installed. Names, numbers and layouts are those of
+ * their headers; they stay the same, because programs built long ago must run with them.
+ * nccl_api_test compares them if the headers are installed. Nothing is linked: nccl_library.c opens
+ * the libraries at run time. */
 #pragma once
 
 #include <limits.h>
@@ -92,7 +93,7 @@ cudaError_t cudaFreeHost(void *data);
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *at);
 const char *cudaGetErrorString(cudaError_t code);
 
-/* Of CUDA 12 and newer, for tests: nccl.c has no use for graphs. */
+/* Of CUDA 12 and newer, for tests: the back end uses no graphs itself. */
 typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
@@ -159,7 +160,7 @@ typedef struct {
     char internal[128];
 } ncclUniqueId;
 
-/* As 2.18 has it; later members stand behind these, and `size` says that ours ends here. */
+/* As in 2.18; newer versions add members behind these, and `size` tells that ours ends here. */
 typedef struct {
     size_t size;
     unsigned magic;
@@ -181,16 +182,18 @@ ncclResult_t ncclGetVersion(int *version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id,
                                     int rank, ncclConfig_t *config);
-/* Since 2.27. *out is there once `comm` is not in progress any more. `excluded` are ranks of comm: one or more. */
+/* Since 2.27. *out is valid once `comm` is no longer in progress. `excluded` are ranks of comm: one
+ * or more. */
 enum {
-    NCCL_SHRINK_ABORT = 1, /* first ends what runs on comm */
+    NCCL_SHRINK_ABORT = 1, /* ends the running calls of comm first */
     NCCL_REVOKE_DEFAULT = 0
 };
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int count, ncclComm_t *out,
                             ncclConfig_t *config, int flags);
-/* Since 2.28.7: ends what runs on comm, which is then of use for ncclCommShrink() and to be aborted. */
+/* Since 2.28.7: ends the running calls of comm. After that comm can only be shrunk
+ * (ncclCommShrink()) or aborted. */
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags);
-/* Since 2.23: size / ids members meet at each. */
+/* Since 2.23: with id_count ids, so that only size / id_count members connect to each root. */
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int size, int rank, int id_count,
                                       ncclUniqueId *ids, ncclConfig_t *config);
 /* These four since 2.19. */

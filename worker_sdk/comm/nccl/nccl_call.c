@@ -14,7 +14,7 @@ static const ncclRedOp_t ops[] = {[CTRUN_SUM] = ncclSum,
                                   [CTRUN_MAX] = ncclMax,
                                   [CTRUN_PROD] = ncclProd};
 
-/* Starts all messages at the same time, those to oneself like others. Lock held. */
+/* Starts all messages at the same time, those to oneself included. Lock held. */
 static ncclResult_t launch_messages(struct nccl *nccl, const struct ct_call *call)
 {
     ncclResult_t rc = ct_nccl_api.ncclGroupStart();
@@ -88,13 +88,13 @@ static cudaError_t run_copy(struct nccl *nccl, struct ticket *ticket, const void
         return cudaSuccess;
     if (call->kind == CT_CALL_CLEAR)
         return ct_nccl_api.cudaMemsetAsync(out, 0, call->bytes, nccl->stream);
-    if (in == out) /* the buffer of the device, between memory of the host */
+    if (in == out) /* same buffer: host to host */
         return cudaSuccess;
     return ct_nccl_api.cudaMemcpyAsync(out, in, call->bytes, cudaMemcpyDeviceToDevice,
                                        nccl->stream);
 }
 
-/* Makes the group's stream wait for what is on `stream` by now. */
+/* Makes the group's stream wait for the work that is on `stream` now. */
 static cudaError_t join(struct nccl *nccl, cudaStream_t stream)
 {
     cudaError_t rc = ct_nccl_api.cudaEventRecord(nccl->joined, stream);
@@ -104,9 +104,9 @@ static cudaError_t join(struct nccl *nccl, cudaStream_t stream)
                : rc;
 }
 
-/* Puts on the group's stream, in this order: the wait for the caller's stream, the copy to the device, the call, the
- * copy to the host, the event. Holds the lock for NCCL alone. Sets is_placed last: before that `done` is the event of
- * an earlier call, which has fired. */
+/* Enqueues on the group's stream, in this order: the wait for the caller's stream, the copy to the
+ * device, the call, the copy to the host, the event. Holds the lock only during NCCL calls. Sets
+ * is_placed last: before that `done` is the event of an earlier call, which has fired. */
 static int put_on_stream(struct nccl *nccl, struct ticket *ticket, cudaStream_t stream,
                          struct ctrun_error *err)
 {
@@ -169,7 +169,7 @@ int ct_nccl_enqueue(void *self, const struct ct_call *call, void *stream, void *
     if (rc < 0)
         return rc;
     (void)ct_nccl_api.cudaSetDevice(
-        nccl->device); /* of this thread; a failure shows below */
+        nccl->device); /* for this thread; later calls report a failure */
     if ((rc = ct_nccl_check_messages(call, err)) < 0 ||
         (rc = ct_nccl_find_capture(nccl, call, stream, &is_captured, err)) < 0)
         return rc;
@@ -179,7 +179,8 @@ int ct_nccl_enqueue(void *self, const struct ct_call *call, void *stream, void *
     ticket->is_placed = ticket->is_released = ticket->is_done = false;
     ticket->is_captured = is_captured;
     ticket->fetched = 0;
-    pthread_mutex_lock(&nccl->lock); /* before it runs: its buffers are in use then */
+    /* before the call runs: it uses the ticket's buffers */
+    pthread_mutex_lock(&nccl->lock);
     ct_list_add(is_captured ? &nccl->recorded : &nccl->running, &ticket->node);
     nccl->has_recorded = nccl->has_recorded || is_captured;
     pthread_mutex_unlock(&nccl->lock);
@@ -194,7 +195,8 @@ int ct_nccl_enqueue(void *self, const struct ct_call *call, void *stream, void *
     return 0;
 }
 
-/* Holds the lock for one look at a time, so that the watching thread and an abort come in between. */
+/* Holds the lock only for each check, so that the watching thread and an abort can take it in
+ * between. */
 static int wait_for_device(struct nccl *nccl, struct ticket *ticket, bool wait,
                            struct ctrun_error *err)
 {
@@ -213,7 +215,8 @@ static int wait_for_device(struct nccl *nccl, struct ticket *ticket, bool wait,
     }
 }
 
-/* The caller's memory is written to here, on its own thread: the device fills the pinned buffer, at any time. */
+/* The result is copied to the caller's memory here, on the caller's thread: the device writes only
+ * to the pinned buffer, at any time. */
 int ct_nccl_poll(void *self, void *opaque, bool wait, struct ctrun_error *err)
 {
     struct ticket *ticket = opaque;
@@ -232,7 +235,7 @@ int ct_nccl_poll(void *self, void *opaque, bool wait, struct ctrun_error *err)
     pthread_mutex_lock(&nccl->lock);
     if (rc > 0 || ticket->is_captured)
         ct_nccl_spend(nccl,
-                      ticket); /* else close frees it: the device may still use it */
+                      ticket); /* else ct_nccl_free_tickets(): the device may use it */
     pthread_mutex_unlock(&nccl->lock);
     return rc;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
-/* Refuses what a graph cannot have; ct_nccl_check_messages() has checked messages. */
+/* Refuses calls that a graph cannot contain; ct_nccl_check_messages() has checked messages. */
 static int check_captured(struct nccl *nccl, const struct ct_call *call,
                           struct ctrun_error *err)
 {
@@ -28,8 +28,9 @@ static int check_captured(struct nccl *nccl, const struct ct_call *call,
     return 0;
 }
 
-/* The group's stream becomes part of a capture by waiting for a stream that is captured, and leaves it with that: in
- * between a call that comes from elsewhere would be recorded, too, and is refused. */
+/* The group's stream joins a capture by waiting for a stream that is captured, and leaves it when
+ * the capture ends. In between, a call from a stream outside the capture would be recorded, too, so
+ * it is refused. */
 int ct_nccl_find_capture(struct nccl *nccl, const struct ct_call *call,
                          cudaStream_t stream, bool *is_captured,
                          struct ctrun_error *err)

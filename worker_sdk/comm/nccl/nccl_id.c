@@ -8,8 +8,8 @@
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
 enum {
-    ID_SLICE_MS = 200,    /* between checks whether a rank is lost */
-    RANKS_PER_ROOT = 128, /* CTRUN_NCCL_RANKS_PER_ROOT; torch's, too */
+    ID_SLICE_MS = 200,    /* between two checks for a lost rank */
+    RANKS_PER_ROOT = 128, /* CTRUN_NCCL_RANKS_PER_ROOT; the same default as torch */
 };
 
 int ct_nccl_get_value(const struct ct_backend_setup *setup, const char *key,
@@ -31,8 +31,8 @@ int ct_nccl_get_value(const struct ct_backend_setup *setup, const char *key,
     }
 }
 
-/* One of RANKS_PER_ROOT members makes an id, so that not all connect to the same one. All ranks have the same NCCL and,
- * as the manual says, the same environment. */
+/* One of RANKS_PER_ROOT members makes an id, so that not all members connect to the same root. All
+ * ranks must have the same NCCL and, as the manual says, the same environment. */
 static int count_roots(int size)
 {
     const char *given = getenv("CTRUN_NCCL_RANKS_PER_ROOT");
@@ -43,7 +43,8 @@ static int count_roots(int size)
     return (int)((size + ranks - 1) / ranks);
 }
 
-/* Roots are `size / count` members apart, the first is member 0. They make the ids, the store carries them. */
+/* Roots are `size / count` members apart, beginning with member 0. They make the ids and store them
+ * for the others. */
 static int share_id(ncclUniqueId *id, int i, int count,
                     const struct ct_backend_setup *setup, struct ctrun_error *err)
 {

@@ -9,8 +9,9 @@
 
 /* ---- PTX --------------------------------------------------------------------------------- */
 
-/* All take the same: a, b, c; the elements to make; n, m, k; by. Then %x0 to %x2 are the pointers, %x3 the
- * elements, %x4 to %x6 n, m and k, %d0 is by; %x7 is this thread's first element, %x8 how far its next is. */
+/* All kernels take the same parameters: a, b, c; the number of elements; n, m, k; by. BEGIN loads
+ * the pointers into %x0 to %x2, the number of elements into %x3, n, m and k into %x4 to %x6, `by`
+ * into %d0. %x7 is this thread's first element, %x8 the distance to its next one. */
 #define BEGIN(name)                                                                    \
     ".visible .entry " name "(.param .u64 pa, .param .u64 pb, .param .u64 pc,\n"       \
     ".param .u64 pi, .param .u64 pn, .param .u64 pm, .param .u64 pk, .param .f64 "     \
@@ -27,11 +28,12 @@
     "add.u64 %x7, %x7, %x8;\nmul.wide.u32 %x8, %r3, %r1;\n"
 #define EACH "each:\nsetp.ge.u64 %p0, %x7, %x3;\n@%p0 bra done;\n"
 #define END  "add.u64 %x7, %x7, %x8;\nbra each;\ndone:\nret;\n}\n"
-/* Where element %x7 of `base` is; elements are 2^shift bytes. */
+/* Address of element %x7 of `base`; elements have 2^shift bytes. */
 #define AT(to, base, shift)                                                            \
     "shl.b64 " to ", %x7, " shift ";\nadd.u64 " to ", " to ", " base ";\n"
 
-/* Between f32 and the halves. bf16 by its bits, for devices that have no instruction for it. */
+/* Conversions between f32 and 16-bit floats. bf16 by its bits, for devices without an instruction
+ * for it. */
 #define F32_OF_F16  "cvt.f32.f16 %f0, %h0;\n"
 #define F16_OF_F32  "cvt.rn.f16.f32 %h0, %f0;\n"
 #define F32_OF_BF16 "cvt.u32.u16 %r4, %h0;\nshl.b32 %r4, %r4, 16;\nmov.b32 %f0, %r4;\n"
@@ -55,8 +57,8 @@
     BEGIN(name) EACH AT("%x9", "%x0", shift)                                           \
     body END
 
-/* The sum of the rest of a row times the rest of a column: `length` products from [%x12] and [%x13], %x14 and
- * %x15 bytes apart. */
+/* Adds up `length` products of a row and a column, from the addresses [%x12] and [%x13], which
+ * advance by %x14 and %x15 bytes. */
 #define SUM_PRODUCTS(length)                                                           \
     "mov.f32 %f0, 0f00000000;\nmov.u64 %x11, 0;\n"                                     \
     "more:\nsetp.ge.u64 %p1, %x11, " length ";\n@%p1 bra made;\n"                      \
@@ -64,14 +66,15 @@
     "mul.rn.f32 %f1, %f1, %f2;\nadd.rn.f32 %f0, %f0, %f1;\n"                           \
     "add.u64 %x12, %x12, %x14;\nadd.u64 %x13, %x13, %x15;\n"                           \
     "add.u64 %x11, %x11, 1;\nbra more;\nmade:\n"
-/* Element (%x9, %x10) of rows of `columns`. */
+/* Row %x9 and column %x10 of element %x7 of a matrix with `columns` columns. */
 #define ROW_AND_COLUMN(columns)                                                        \
     "div.u64 %x9, %x7, " columns ";\nrem.u64 %x10, %x7, " columns ";\n"
 /* to = base + element * 4 */
 #define FLOAT_AT(to, base, element)                                                    \
     "shl.b64 " to ", " element ", 2;\nadd.u64 " to ", " to ", " base ";\n"
 
-/* %f0: columns %x10 and %x11 of a, multiplied and added up: 256 parts, then pairs of them. All threads get it. */
+/* %f0 = the dot product of columns %x10 and %x11 of a: 256 partial sums, then sums of pairs. All
+ * threads get it. */
 #define DOT(name)                                                                      \
     "mov.f32 %f0, 0f00000000;\nmov.u64 %x12, %x9;\n"                                   \
     "part_" name ":\nsetp.ge.u64 %p2, %x12, %x4;\n@%p2 bra parts_" name ";\n"          \
@@ -115,22 +118,22 @@
                                                                ";\nld.shared.f32 "     \
                                                                "%f0, "                 \
                                                                "[%r5];\nbar.sync 0;\n"
-/* For each row of this thread: body, with the row in %x12 and its beginning in %x13. */
+/* For each row of this thread: body, with the row in %x12 and its address in %x13. */
 #define OWN_ROWS(name, body)                                                           \
     "mov.u64 %x12, %x9;\n"                                                             \
     "row_" name ":\nsetp.ge.u64 %p2, %x12, %x4;\n@%p2 bra rows_" name ";\n"            \
     "mul.lo.u64 %x13, %x12, %x6;\n" body "add.u64 %x12, %x12, 256;\nbra row_" name     \
     ";\nrows_" name ":\n"
 
-/* Multiplies by %d0, or by what stands at %x2. */
+/* Multiplies by %d0, or by the f64 at %x2. */
 #define SCALED(name, shift, body)                                                      \
     BEGIN(name)                                                                        \
     "setp.eq.u64 %p1, %x2, 0;\n@%p1 bra by;\nld.global.f64 %d0, [%x2];\n"              \
     "setp.ge.f64 %p1, %d0, 0d3FF0000000000000;\n@%p1 bra done;\nby:\n" EACH AT(        \
         "%x9", "%x0", shift)                                                           \
     body END
-/* load: the bits with the exponent in %r4; all of `exponent` are set in NaN and infinity. Threads that find one
- * store the same. */
+/* load: the bits with the exponent in %r4. In NaN and infinity all bits of `exponent` are set.
+ * Threads that find such an element all store the same value. */
 #define MARK(name, shift, load, exponent)                                              \
     IN_PLACE(name, shift,                                                              \
              load "and.b32 %r4, %r4, " exponent ";\nsetp.ne.u32 %p1, %r4, " exponent   \
@@ -138,7 +141,8 @@
                   "ld.global.u32 %r4, [%x2];\nsetp.ne.u32 %p1, %r4, 0;\n"              \
                   "@%p1 bra finite;\ncvt.u32.u64 %r4, %x6;\n"                          \
                   "st.global.u32 [%x2], %r4;\nfinite:\n")
-/* Each thread every so many elements, then pairs of a block's 256 parts. load: the next in %d2, from %x9. */
+/* Each thread adds every %x8-th element, then pairs of a block's 256 partial sums are added. load:
+ * the next element in %d2, from %x9. */
 #define SQUARES(name, shift, load)                                                     \
     BEGIN(name)                                                                        \
     ".shared .align 8 .b8 parts[2048];\n"                                              \
@@ -156,7 +160,7 @@
         "@%p2 bra half;\nsetp.ne.u32 %p2, %r2, 0;\n@%p2 bra done;\n"                   \
         "cvt.u64.u32 %x9, %r0;\nshl.b64 %x9, %x9, 3;\nadd.u64 %x9, %x9, %x1;\n"        \
         "st.global.f64 [%x9], %d1;\ndone:\nret;\n}\n"
-/* splitmix64, by Sebastiano Vigna: %x10 of the state %x9. */
+/* splitmix64, by Sebastiano Vigna: the number %x10 from the state %x9. */
 #define SPLITMIX_NUMBERS                                                               \
     "mov.u64 %x16, 0x9e3779b97f4a7c15;\nmov.u64 %x17, 0xbf58476d1ce4e5b9;\n"           \
     "mov.u64 %x18, 0x94d049bb133111eb;\n"
@@ -165,8 +169,8 @@
     "shr.u64 %x11, %x10, 27;\nxor.b64 %x10, %x10, %x11;\n"                             \
     "mul.lo.u64 %x10, %x10, %x18;\nshr.u64 %x11, %x10, 31;\nxor.b64 %x10, %x10, "      \
     "%x11;\n"
-/* The sum of a number for each element and its place: in whatever order it is added up, it is the same. One bit
- * changes it for certain. */
+/* The sum of a number for each element and its place: the order of addition does not matter. A
+ * change of one bit always changes the sum. */
 #define DIGEST(name, shift, bits)                                                      \
     BEGIN(name)                                                                        \
     SPLITMIX_NUMBERS                                                                   \
@@ -221,7 +225,7 @@ static const char ptx[] =
     "ld.global.f64 %d2, [%x12];\nadd.rn.f64 %d1, %d1, %d2;\n"
     "add.u64 %x12, %x12, 8;\nadd.u64 %x11, %x11, 1;\nbra more;\n"
     "made:\nst.global.f64 [%x2], %d1;\n" END
-    /* As clip.c has it: %d1 is the norm, %d2 the factor. */
+    /* As in clip.c: %d1 is the norm, %d2 the factor. */
     BEGIN("CLIP")
     EACH
     "mov.f64 %d1, 0d0000000000000000;\nmov.u64 %x11, 0;\nmov.u64 %x12, %x0;\n"
@@ -259,7 +263,7 @@ static const char ptx[] =
     "mov.f32 %f0, 0f00000000;\n"
     EACH AT("%x9", "%x0", "2") "st.global.f32 [%x9], %f0;\n" END
 
-    /* Twelve numbers an element: as powersgd.c draws on a host. */
+    /* Twelve random numbers for each element, as powersgd.c does on a host. */
     BEGIN("DRAW_IF")
     "ld.global.u32 %r4, [%x2];\nsetp.eq.u32 %p1, %r4, 0;\n@%p1 bra done;\n"
     SPLITMIX_NUMBERS
@@ -273,13 +277,14 @@ static const char ptx[] =
     "@%p1 bra again;\ncvt.rn.f32.f64 %f0, %d1;\n"
     AT("%x10", "%x0", "2") STORE_F32 END
 
-    /* Matrices: an element is added up in the order in which powersgd.c does it. */
+    /* Matrices: the products of an element are added in the same order as in powersgd.c. */
     BEGIN("MULTIPLY")
     EACH ROW_AND_COLUMN("%x6")
     "mul.lo.u64 %x12, %x9, %x5;\n" FLOAT_AT("%x12", "%x0", "%x12")
     FLOAT_AT("%x13", "%x1", "%x10") "mov.u64 %x14, 4;\nshl.b64 %x15, %x6, 2;\n"
     SUM_PRODUCTS("%x5") AT("%x10", "%x2", "2") STORE_F32 END
-    /* Here neighbouring threads have neighbouring columns of a, to read them together. */
+    /* Here neighbouring threads have neighbouring columns of a, so that they read adjacent
+     * memory. */
     BEGIN("MULTIPLY_TRANSPOSED")
     EACH ROW_AND_COLUMN("%x5")
     FLOAT_AT("%x12", "%x0", "%x10") FLOAT_AT("%x13", "%x1", "%x9")
@@ -294,7 +299,8 @@ static const char ptx[] =
     "mov.u64 %x14, 4;\nmov.u64 %x15, 4;\n"
     SUM_PRODUCTS("%x6") AT("%x10", "%x0", "2") STORE_F32 END
 
-    /* One block; a thread has every 256th row. %f1: what is added to norms; %r5: the parts of sums, %r6: ours */
+    /* One block; a thread has every 256th row. %f1: added to the norms; %r5: address of the partial
+     * sums, %r6: of ours. */
     BEGIN("MAKE_ORTHONORMAL")
     ".shared .align 4 .b8 parts[1024];\n"
     "mov.u32 %r5, parts;\nshl.b32 %r6, %r2, 2;\nadd.u32 %r6, %r6, %r5;\n"
@@ -342,7 +348,7 @@ static struct {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the table above */
 static bool is_open;
 
-/* The driver stays open as long as the process lives: the CUDA runtime has it open, too. */
+/* The driver library stays open until the process ends: the CUDA runtime has it open, too. */
 static int open_driver(struct ctrun_error *err)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels of device_kernel.h as PTX, which the driver compiles for whatever device there is: so the plug-in
- * needs no compiler for it, and no header. */
+/* The kernels of device_kernel.h as PTX, which the driver compiles for the device: so the plug-in
+ * needs neither a CUDA compiler nor CUDA headers. */
 #pragma once
 
 #include "worker_sdk/base/error.h"
@@ -8,12 +8,13 @@
 #include "worker_sdk/comm/nccl/nccl_api.h"
 
 struct ct_nccl_kernels {
-    CUmodule module; /* NULL: none of them was wanted yet */
+    CUmodule module; /* NULL: no kernel was launched yet */
     CUfunction of[CT_DEVICE_KERNEL_COUNT];
 };
 
-/* Puts one on the stream, and loads them all before the first. The device is current, and one of its runtime's
- * calls has been made. CTRUN_E_UNSUPPORTED where the driver does not take them. */
+/* Puts a kernel on the stream; the first call loads all kernels. The device is current, and a
+ * runtime call has been made on it. CTRUN_E_UNSUPPORTED if the driver does not accept the
+ * kernels. */
 int ct_nccl_kernels_launch(struct ct_nccl_kernels *kernels, enum ct_device_kernel which,
                            const struct ct_device_args *args, cudaStream_t stream,
                            struct ctrun_error *err);

@@ -7,7 +7,7 @@
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
 enum {
-    OLDEST_NCCL = 21800 /* non-blocking communicators as we use them */
+    OLDEST_NCCL = 21800 /* first version whose non-blocking communicators we can use */
 };
 
 struct ct_nccl_functions ct_nccl_api;
@@ -57,10 +57,11 @@ static int find_all(struct ct_nccl_functions *out, struct ctrun_error *err)
     found = version >= (since) ? dlsym(nccl, #name) : NULL;                            \
     memcpy(&out->name, &found, sizeof found);
     CT_NEWER_FUNCTIONS(FIND_NEWER)
-    return 0; /* the libraries stay open as long as the process lives */
+    return 0; /* the libraries stay open until the process ends */
 }
 
-/* Written once, as threads of other groups read it. (Tests change the library, while there is no group.) */
+/* Written once, because threads of other groups read it. (Tests change the library while there is
+ * no group.) */
 int ct_nccl_load(struct ctrun_error *err)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

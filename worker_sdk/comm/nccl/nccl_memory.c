@@ -6,11 +6,12 @@
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
 enum {
-    NCCL_MEMORY_MIN = 64 << 10 /* NCCL gives 2 MiB at least */
+    /* bytes; smaller blocks are CUDA's memory, because NCCL allocates 2 MiB at least */
+    NCCL_MEMORY_MIN = 64 << 10
 };
 
-/* Registers the block, so that NCCL sends from it and receives into it without a copy. All ranks register the same,
- * because they allocate the same. */
+/* Registers the block, so that NCCL sends from it and receives into it without a copy. All ranks
+ * register equal blocks, because they allocate equal blocks. */
 static int register_block(struct nccl *nccl, struct block *block, size_t bytes,
                           uint64_t deadline_ms, struct ctrun_error *err)
 {
@@ -80,8 +81,8 @@ int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
     return 0;
 }
 
-/* Waits first until no call and no kernel of the caller uses it. What a stopped communicator has registered stays until
- * that is aborted (ct_nccl_end_stopped()). */
+/* Waits first until no call and no kernel of the caller uses the block. A block that is registered
+ * with a stopped communicator stays until that communicator is aborted (ct_nccl_end_stopped()). */
 int ct_nccl_free(void *self, void *at)
 {
     struct nccl *nccl = self;

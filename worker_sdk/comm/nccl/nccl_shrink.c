@@ -8,11 +8,12 @@
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
 enum {
-    REVOKE_MS = 5000 /* for running calls to end; else a new communicator is made */
+    REVOKE_MS =
+        5000 /* for running calls to end; if too late, a new communicator is made */
 };
 
-/* Whether the old one can be made smaller. Waits until what ran on it has ended. Holds the old group's lock for each
- * look, because an abort may be under way in another thread. */
+/* Whether the old communicator can be shrunk. Waits until its running calls have ended. Holds the
+ * old group's lock only during each check, because another thread may be aborting the group. */
 static bool may_shrink(struct nccl *nccl, const struct ct_backend_setup *setup)
 {
     struct nccl *old = setup->old;
@@ -37,7 +38,7 @@ static bool may_shrink(struct nccl *nccl, const struct ct_backend_setup *setup)
     }
 }
 
-/* What member i has put under the key `what`. */
+/* Reads the value that member i has stored under the key `what`. */
 static int get_word(const struct ct_backend_setup *setup, const char *what, int i,
                     char text[CT_BOOTSTRAP_KEY_MAX], struct ctrun_error *err)
 {
@@ -66,7 +67,8 @@ static int put_word(const struct ct_backend_setup *setup, const char *what,
     return store->set(store->context, key, text, strlen(text), setup->deadline_ms, err);
 }
 
-/* The old one is made smaller if all members still have it and it is the same; else all make a new one. */
+/* The old communicator is shrunk if all members still have it and it is the same; otherwise all
+ * make a new one. */
 static int agree(bool *shrinks, const struct ct_backend_setup *setup, bool is_able,
                  struct ctrun_error *err)
 {
@@ -90,7 +92,7 @@ static int agree(bool *shrinks, const struct ct_backend_setup *setup, bool is_ab
     return rc < 0 ? rc : put_word(setup, "way", *shrinks ? "shrink" : "new", err);
 }
 
-/* Members of the old group that are not in ours, by their numbers there. */
+/* Lists the members of the old group that are not in ours, by their numbers in the old group. */
 static int list_excluded(int *excluded, const struct ct_backend_setup *setup)
 {
     int count = 0;
@@ -103,7 +105,7 @@ static int list_excluded(int *excluded, const struct ct_backend_setup *setup)
     return count;
 }
 
-/* Asks whether the new communicator is there. 1: it is; 0: not yet. */
+/* Asks whether the new communicator is ready. 1: ready; 0: not yet. */
 static int ask_shrunk(struct nccl *nccl, struct nccl *old, struct ctrun_error *err)
 {
     ncclResult_t state = ncclSystemError;
@@ -120,7 +122,8 @@ static int ask_shrunk(struct nccl *nccl, struct nccl *old, struct ctrun_error *e
     return state == ncclSuccess && nccl->comm ? 1 : ct_nccl_fail(err, "shrink", state);
 }
 
-/* nccl->comm is NCCL's to fill until ask_shrunk() says so. It needs no lock: nobody else knows this group yet. */
+/* NCCL writes nccl->comm until ask_shrunk() returns 1. No lock is needed: no other thread knows
+ * this group yet. */
 static int shrink_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                        struct ctrun_error *err)
 {

@@ -7,7 +7,7 @@ enum {
     STAGE_MIN_BYTES = 4096
 };
 
-/* Memory that CUDA has not seen is the host's: then a buffer of the ticket stands in for it. */
+/* Memory that CUDA does not know is host memory: then a buffer of the ticket is used instead. */
 static cudaError_t find_place(const void *data, bool *is_on_device)
 {
     struct cudaPointerAttributes found = {.type = cudaMemoryTypeUnregistered};
@@ -39,7 +39,7 @@ size_t ct_nccl_out_bytes(const struct nccl *nccl, const struct ct_call *call)
     return gets ? call->bytes * each : 0;
 }
 
-/* Called before the call is on the stream: no call uses the buffers that are replaced. */
+/* Called before the call is on the stream: no call uses the buffers that are replaced here. */
 static cudaError_t reserve(struct ticket *ticket, size_t bytes)
 {
     size_t room = STAGE_MIN_BYTES;
@@ -47,7 +47,8 @@ static cudaError_t reserve(struct ticket *ticket, size_t bytes)
 
     if (bytes <= ticket->room)
         return cudaSuccess;
-    while (room < bytes) /* grows seldom: cudaFree() waits for the whole device */
+    /* grows seldom, because cudaFree() waits for the whole device */
+    while (room < bytes)
         room *= 2;
     if (ticket->pinned)
         (void)ct_nccl_api.cudaFreeHost(ticket->pinned);
@@ -63,8 +64,9 @@ static cudaError_t reserve(struct ticket *ticket, size_t bytes)
     return cudaSuccess;
 }
 
-/* The caller's bytes are read here, not when the stream comes to them: they are borrowed for the call alone. After
- * stage_out(): `fetched` tells whether the result comes into the same buffer. */
+/* The caller's bytes are read here, not when the stream reaches the copy: the caller may change
+ * them after the call. After stage_out(), because `fetched` tells whether the result comes into the
+ * same buffer. */
 cudaError_t ct_nccl_stage_in(struct nccl *nccl, struct ticket *ticket, const void **in)
 {
     const struct ct_call *call = &ticket->call;
@@ -90,7 +92,8 @@ cudaError_t ct_nccl_stage_in(struct nccl *nccl, struct ticket *ticket, const voi
                                        cudaMemcpyHostToDevice, nccl->stream);
 }
 
-/* Before stage_in(), with room for both: *out points into the buffer, which may not be replaced any more. */
+/* Before stage_in(), with room for input and result: *out points into the buffer, which must not be
+ * replaced afterwards. */
 cudaError_t ct_nccl_stage_out(struct nccl *nccl, struct ticket *ticket, void **out)
 {
     const struct ct_call *call = &ticket->call;

@@ -5,7 +5,8 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
-/* A spare one keeps its event and its buffers. It is in no list while it is taken: only its caller knows it. */
+/* A spare ticket keeps its event and its buffers. A taken ticket is in no list: only its caller
+ * knows it. */
 struct ticket *ct_nccl_take_ticket(struct nccl *nccl, struct ctrun_error *err)
 {
     struct ticket *ticket = NULL;
@@ -37,7 +38,7 @@ void ct_nccl_spend(struct nccl *nccl, struct ticket *ticket)
     ct_list_add(&nccl->spare, &ticket->node);
 }
 
-/* Only when the communicator has ended: buffers and events may be in use until then. */
+/* Only after the communicator has ended: buffers and events may be in use until then. */
 void ct_nccl_free_tickets(struct ct_list *list)
 {
     while (!ct_list_is_empty(list)) {

@@ -12,7 +12,7 @@ void ct_nccl_nap(long *ns)
 {
     struct timespec time = {.tv_nsec = *ns};
 
-    (void)nanosleep(&time, NULL); /* shorter is fine */
+    (void)nanosleep(&time, NULL); /* a shorter sleep is fine */
     *ns = *ns * 2 < NAP_MAX_NS ? *ns * 2 : NAP_MAX_NS;
 }
 
@@ -53,8 +53,8 @@ int ct_nccl_settle(struct nccl *nccl, const char *what, uint64_t deadline_ms,
     }
 }
 
-/* An abort ends the kernel, so the event of a call that failed fires, too: therefore the group is always asked, and
- * after the event. */
+/* An abort ends the kernel, so the event of a failed call fires, too: therefore the group's state
+ * is always checked, after the event. */
 int ct_nccl_ask_device(struct nccl *nccl, struct ticket *ticket,
                        struct ctrun_error *err)
 {

@@ -7,10 +7,10 @@
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
 enum {
-    WATCH_MS = 50 /* between looks */
+    WATCH_MS = 50 /* between two checks */
 };
 
-/* 0, or why the group must end. Lock held. */
+/* Checks the running calls: 0, or the code why the group must end. Lock held. */
 static int look_after(struct nccl *nccl, struct ctrun_error *err)
 {
     struct ct_list *it, *keep;
@@ -28,12 +28,12 @@ static int look_after(struct nccl *nccl, struct ctrun_error *err)
         else if (ct_now_ms() >= ticket->call.deadline_ms)
             return ct_nccl_fail_late(ticket, err);
         else
-            return 0; /* those behind it are not done either */
+            return 0; /* later calls are not done either */
     }
     return 0;
 }
 
-/* Lock held. */
+/* Whether a running call is released. Lock held. */
 static bool has_released(struct nccl *nccl)
 {
     struct ct_list *it;
@@ -44,12 +44,12 @@ static bool has_released(struct nccl *nccl)
     return false;
 }
 
-/* Sleeps while no call is released. Aborts after it has released the lock. */
+/* Sleeps while no call is released. Releases the lock before it aborts. */
 static void *watch(void *context)
 {
     struct nccl *nccl = context;
     struct ctrun_error why = {.text = ""};
-    /* Queries of this thread must not invalidate a capture of another one. */
+    /* Event queries of this thread must not invalidate a capture of another thread. */
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     int rc = 0;
 
@@ -68,7 +68,6 @@ static void *watch(void *context)
     return NULL;
 }
 
-/* The thread takes no signals: they are the program's. */
 static int start_watch(struct nccl *nccl, struct ctrun_error *err)
 {
     sigset_t all, before;
@@ -95,8 +94,8 @@ void ct_nccl_stop_watch(struct nccl *nccl)
     (void)pthread_join(nccl->thread, NULL);
 }
 
-/* `stream` is told to wait before is_released is set: after that the watching thread may spend the ticket, and the next
- * call records the event anew. */
+/* `stream` is made to wait before is_released is set: after that the watching thread may spend the
+ * ticket, and the next call records the event again. */
 int ct_nccl_release(void *self, void *opaque, void *const *stream,
                     struct ctrun_error *err)
 {
