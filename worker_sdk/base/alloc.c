@@ -11,14 +11,14 @@
 #include <unistd.h>
 
 enum {
-    WIPE_PAGES = 64 /* at a time */
+    WIPE_PAGES = 64 /* wiped in pieces of this size */
 };
 
-/* 0: none is to fail; n: the n-th from now. Of threads that allocate at once each takes one number, so
+/* 0: no allocation fails; n: the n-th from now fails. Concurrent threads each take one number, so
  * exactly one fails. */
 static atomic_size_t fail_countdown;
 
-/* True when this very allocation is the one that a test wants to fail. */
+/* True if this allocation is the one that must fail in a test. */
 static int fails_now(void)
 {
     if (atomic_load_explicit(&fail_countdown, memory_order_relaxed) == 0)
@@ -50,7 +50,7 @@ void *ct_realloc_array(void *old, size_t count, size_t size)
     return reallocarray(old, count ? count : 1, size ? size : 1);
 }
 
-/* What pages of our own point to is no leak, and the sanitizer must be told where they are. */
+/* Memory referenced from secret pages is no leak: the sanitizer must be told about these pages. */
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>
 #define register_root(what, memory, size) __lsan_##what##_root_region(memory, size)
@@ -58,7 +58,7 @@ void *ct_realloc_array(void *old, size_t count, size_t size)
 #define register_root(what, memory, size) ((void)0)
 #endif
 
-/* Before the memory: its size, in a place that leaves it aligned. */
+/* The header in front of the memory: its size, padded so that the memory stays aligned. */
 union secret_head {
     size_t size;
     max_align_t align;
@@ -74,13 +74,13 @@ void *ct_secret_zalloc(size_t size)
     head = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (head == MAP_FAILED)
         return NULL;
-    (void)madvise(head, size, MADV_DONTDUMP); /* every kernel that we start on has it */
+    (void)madvise(head, size, MADV_DONTDUMP); /* every supported kernel has it */
     head->size = size;
     register_root(register, head, size);
     return head + 1;
 }
 
-/* Only pages that were used hold anything; wiping the others would allocate them. */
+/* Wipes only pages that were used; wiping the others would allocate them. */
 static void wipe(void *memory, size_t size)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Heap memory: zeroed, overflow-checked, and failing on demand in tests.
  *
- * Everything that our code allocates goes through here; free() gives it back, but for secrets. */
+ * All memory of our code is allocated here and freed with free(), except secrets. */
 #pragma once
 
 #include <stddef.h>
@@ -16,8 +16,8 @@ void *ct_realloc_array(void *old, size_t count, size_t size);
 char *ct_strdup(const char *text);
 char *ct_strndup(const char *text, size_t length);
 
-/* As ct_zalloc(), for what holds a secret: no core file has it. ct_secret_free() wipes it; NULL is
- * fine. Costs a page and some system calls. */
+/* As ct_zalloc(), for secrets: not in core files. ct_secret_free() wipes and frees it and accepts
+ * NULL. Costs a page and some system calls. */
 void *ct_secret_zalloc(size_t size);
 void ct_secret_free(void *memory);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A byte queue that grows up to a maximum set at birth: append at the end, consume in front.
+/* A byte queue that grows up to a maximum set by ct_buf_init(): append at the end, consume at the
+ * front.
  *
  * A zeroed buf is valid and empty but has maximum 0; ct_buf_init() gives it one. */
 #pragma once
@@ -10,7 +11,7 @@
 struct ct_buf {
     uint8_t *data;   /* owned */
     size_t start;    /* first byte not consumed */
-    size_t end;      /* one behind the last byte */
+    size_t end;      /* one after the last byte */
     size_t capacity; /* allocated */
     size_t max;      /* never more bytes than this are held */
 };
@@ -26,8 +27,8 @@ static inline size_t ct_buf_length(const struct ct_buf *buf)
 {
     return buf->end - buf->start;
 }
-/* Room for `length` more bytes; *at is where to put them, ct_buf_commit() makes them part.
- * 0, -ENOBUFS above the maximum, -ENOMEM. */
+/* Reserves room for `length` more bytes; write them to *at, then ct_buf_commit() appends them. 0,
+ * -ENOBUFS above the maximum, -ENOMEM. */
 int ct_buf_reserve(struct ct_buf *buf, size_t length, uint8_t **at);
 void ct_buf_commit(struct ct_buf *buf, size_t length);
 int ct_buf_append(struct ct_buf *buf, const void *data, size_t length);

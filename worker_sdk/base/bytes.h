@@ -29,8 +29,8 @@ uint32_t ct_read_u32(struct ct_reader *in);
 uint64_t ct_read_u64(struct ct_reader *in);
 int64_t ct_read_i64(struct ct_reader *in);
 /* Terminated text into dst[size]; bad when it does not fit or holds a NUL. It is made plain
- * (plain.h): one line; ct_read_text() keeps several; ct_read_name() keeps every byte, for what is
- * put together, or opened, before anybody reads it. */
+ * (plain.h): one line; ct_read_text() keeps several; ct_read_name() keeps every byte, for file
+ * names, and for texts that are joined before they are printed. */
 void ct_read_text(struct ct_reader *in, char *dst, size_t size);
 void ct_read_name(struct ct_reader *in, char *dst, size_t size);
 void ct_read_str(struct ct_reader *in, char *dst, size_t size);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time: since boot inside, wall clock for people only. Deadlines travel, timeouts do not.
+/* Time: since boot for all computations, wall clock only for display. Functions pass deadlines, not
+ * timeouts.
  *
- * The clock inside continues while the machine is suspended (CLOCK_BOOTTIME): a lease ends then, too.
- * Timers of libuv and of pthread conditions stand still meanwhile, and come late by that. */
+ * The time since boot continues while the machine is suspended (CLOCK_BOOTTIME): leases can end
+ * then, too. Timers of libuv and of pthread conditions stop meanwhile, and fire late by that
+ * time. */
 #pragma once
 
 #include <stddef.h>
@@ -14,11 +16,12 @@ enum {
 
 uint64_t ct_now_ms(void); /* since boot */
 uint64_t ct_now_ns(void); /* since boot */
-/* How much of that time the machine was suspended, of which the kernel's log knows nothing. */
+/* How much of the time since boot the machine was suspended; time stamps of the kernel's log do not
+ * count it. */
 uint64_t ct_suspended_ms(void);
 /* now + timeout_ms, saturating: UINT64_MAX stays "never". */
 uint64_t ct_deadline_ms(uint64_t timeout_ms);
-/* The same where the time is known. Pure. */
+/* The same with a given time. Pure. */
 static inline uint64_t ct_deadline_after(uint64_t now_ms, uint64_t timeout_ms)
 {
     return timeout_ms > UINT64_MAX - now_ms ? UINT64_MAX : now_ms + timeout_ms;

@@ -21,7 +21,7 @@ bool ct_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t deadlin
     struct timespec until;
 
     (void)clock_gettime(CLOCK_MONOTONIC,
-                        &until); /* conditions know no clock since boot */
+                        &until); /* conditions do not support CLOCK_BOOTTIME */
     until.tv_nsec += left_ms % 1000 * 1000000L;
     until.tv_sec += left_ms / 1000 + until.tv_nsec / 1000000000L;
     until.tv_nsec %= 1000000000L;

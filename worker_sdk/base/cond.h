@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Condition variables that are waited for until a deadline of clock.h. */
+/* Waits for condition variables with a deadline of clock.h. */
 #pragma once
 
 #include <pthread.h>

@@ -13,7 +13,7 @@ enum {
     POLYNOMIAL = 0x82f63b78, /* bits in reverse */
 };
 
-/* Half a byte at a time: 16 words, that everybody can check. */
+/* Half a byte at a time, with a table of 16 words that can be checked by hand. */
 uint32_t ct_crc32c_plain(uint32_t crc, const void *data, size_t length)
 {
     const uint8_t *at = data;
@@ -34,14 +34,15 @@ uint32_t ct_crc32c_plain(uint32_t crc, const void *data, size_t length)
 }
 
 #ifdef __x86_64__
-/* The instruction takes three cycles, and the next one can begin after one: three stretches of this length
- * are summed up side by side. The sum of two stretches is that of the first, moved on by as many zeros as
- * the second has bytes, xor that of the second: the sum is linear. */
+/* The instruction takes three cycles, and the next one can begin after one cycle: so three
+ * stretches of this length are summed in parallel. As the sum is linear, the sum of two stretches
+ * is the sum of the first, shifted by as many zero bytes as the second has, xor the sum of the
+ * second. */
 enum {
     STRETCH = 8192
 };
 
-/* By their names: compilers disagree on which of their options the built-in functions need. */
+/* Instructions by name: compilers differ in the options that their built-in functions need. */
 static uint64_t add_word(uint64_t sum, uint64_t word)
 {
     __asm__("crc32q %1, %0" : "+r"(sum) : "rm"(word));
@@ -54,7 +55,7 @@ static uint32_t add_byte(uint32_t sum, uint8_t byte)
     return sum;
 }
 
-static uint32_t moved[4][256]; /* each byte of a sum, STRETCH zeros later */
+static uint32_t moved[4][256]; /* each byte of a sum, shifted by STRETCH zero bytes */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static uint64_t load(const uint8_t *at)
@@ -91,7 +92,7 @@ static uint32_t move(uint32_t sum)
            moved[3][sum >> 24];
 }
 
-/* Around the caches. `to` is a multiple of 8; NULL: nothing is stored. */
+/* Stores past the caches. `to` is aligned to 8 bytes; NULL: nothing is stored. */
 static inline void store(uint8_t *to, uint64_t word)
 {
     if (to)
@@ -181,7 +182,7 @@ uint32_t ct_crc32c_copy(uint32_t crc, void *restrict to, const void *restrict da
     __asm__ volatile("sfence"
                      :
                      :
-                     : "memory"); /* such stores have no order by themselves */
+                     : "memory"); /* non-temporal stores are not ordered otherwise */
     return crc;
 }
 #else

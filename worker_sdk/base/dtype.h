@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What element types are; their sizes are public. */
+/* Properties of element types; their sizes are in the public header. */
 #pragma once
 
 #include <stdbool.h>

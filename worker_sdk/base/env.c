@@ -12,12 +12,12 @@
 #include "worker_sdk/base/alloc.h"
 
 enum {
-    ADDED_ENTRIES = 32, /* what a launcher adds */
+    ADDED_ENTRIES = 32, /* room for the names that a launcher adds */
     ADDED_BYTES = 2048
 };
 
-/* Room for an entry, in one piece with the others while there is some: a launcher makes one
- * environment for each of many workers. */
+/* Memory for an entry, from one block while it has room: a launcher makes an environment for each
+ * of many workers. */
 static char *take(struct ct_env *env, size_t size)
 {
     if (size > env->room_bytes - env->room_used)
@@ -65,7 +65,7 @@ void ct_env_deinit(struct ct_env *env)
     *env = (struct ct_env){0};
 }
 
-/* NAME=value; most are distinguished by their first letter, without a call. */
+/* True if the entry is NAME=value; most entries differ in the first letter, which needs no call. */
 static bool is_entry(const char *entry, const char *name, size_t length)
 {
     return entry[0] == name[0] && strncmp(entry, name, length) == 0 &&

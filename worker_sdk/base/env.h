@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An environment being built: a copy of one, with names set and removed, for execve().
+/* A copy of an environment in which names can be set and removed, for execve().
  *
  * Names keep the order of the original; new ones come at the end. Each name appears once. */
 #pragma once

@@ -18,7 +18,7 @@ static const struct {
 #undef CT_ERROR_NAME
 };
 
-/* What people and programs are told in place of an errno: a name with an entry in ctrun-errors(7). */
+/* The code that is shown in place of an errno: it has an entry in ctrun-errors(7). */
 static int own_code(int rc)
 {
     switch (-rc) {
@@ -102,5 +102,5 @@ const char *ctrun_strerror(int code)
 #undef CT_ERROR_TEXT
     }
     return code >= -EHWPOISON ? strerror(-code)
-                              : "unknown error"; /* EHWPOISON is the last */
+                              : "unknown error"; /* EHWPOISON is the last errno */
 }

@@ -13,13 +13,15 @@
 #include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 
-/* Any thread writes, each event by one write() to a file opened with O_APPEND: lines never mix, and no lock is
- * needed. Nobody replaces or closes it while another thread may write: the number could be another file's. */
+/* Any thread writes each event with one write() to a file opened with O_APPEND: lines never mix,
+ * and no lock is needed. The descriptor must not be replaced or closed while another thread may
+ * write: the number could then be another file's. */
 static atomic_int event_fd = -1;
 
 int ct_event_open(const char *path)
 {
-    /* A pipe without a reader is refused with ENXIO, and a full one never holds up the run. */
+    /* With O_NONBLOCK a pipe without a reader fails with ENXIO, and a full pipe never blocks the
+     * run. */
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0600);
 
     if (fd < 0)

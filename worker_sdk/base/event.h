@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events: one JSON object a line (NDJSON), what tests and tools rely on.
+/* Events: one JSON object a line (NDJSON), for tests and tools.
  *
- *     struct ct_event event;
- *     ct_event_begin(&event, "worker_ended");
- *     ct_event_int(&event, "rank", rank);
- *     ct_event_str(&event, "cause", "signal");
- *     ct_event_end(&event);
+ *     ct_event_emit("worker_ended", CT_INT("rank", rank), CT_STR("cause", "signal"));
  *
- * Every line has "event", "version", "time_ns" (since 1970) and "pid". The destination is a file opened
- * for appending (CTRUN_EVENTS names it); each event is one write(), so that several processes
- * may share it. Without a destination the calls do nothing. An event that outgrows
+ * Every line has "event", "version", "time_ns" (since 1970) and "pid". The destination is a file
+ * opened for appending (CTRUN_EVENTS names it); each event is one write(), so that several
+ * processes may share it. Without a destination the calls do nothing. An event longer than
  * CT_EVENT_MAX_BYTES is dropped and counted. Any thread may emit. */
 #pragma once
 
@@ -25,7 +21,7 @@ enum {
 };
 
 struct ct_event {
-    bool is_wanted; /* there was a destination when it began */
+    bool is_wanted; /* the destination was open at the begin */
     struct ct_writer out;
     uint8_t line[CT_EVENT_MAX_BYTES];
 };
@@ -39,11 +35,11 @@ void ct_event_begin(struct ct_event *event, const char *name);
 void ct_event_int(struct ct_event *event, const char *key, int64_t value);
 /* Any bytes: control characters and quotes are escaped, bytes that are no UTF-8 replaced. */
 void ct_event_str(struct ct_event *event, const char *key, const char *text);
-/* `json` is taken as it is: the caller vouches for it. */
+/* `json` is copied unchanged: the caller must pass valid JSON. */
 void ct_event_raw(struct ct_event *event, const char *key, const char *json);
 void ct_event_end(struct ct_event *event);
 
-/* Appends text as a JSON string, quotes included, to out: for others who write JSON. */
+/* Appends text as a JSON string, quotes included, to out: for other writers of JSON. */
 void ct_json_write_str(struct ct_writer *out, const char *text);
 /* The same for a buf. 0; -ENOBUFS, -ENOMEM: it is unchanged. */
 int ct_json_append_str(struct ct_buf *out, const char *text);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* IEEE half and bfloat16 to float and back, to nearest even, as x86's F16C does it. Pure. */
+/* Converts IEEE half and bfloat16 to float and back, rounding to nearest even as x86's F16C does.
+ * Pure. */
 #pragma once
 
 #include <stdint.h>
@@ -48,7 +49,7 @@ static inline uint16_t ct_f16_of_float(float value)
         return (uint16_t)(sign | 0x7e00u | ((rest >> 13) & 0x3ffu));
     if (rest >= 0x477ff000u) /* 65520 and more round to infinity */
         return (uint16_t)(sign | 0x7c00u);
-    if (rest < 0x38800000u) { /* subnormal: the adder rounds at 2^-24 for us */
+    if (rest < 0x38800000u) { /* subnormal: the addition rounds at 2^-24 */
         float shifted = ct_float_of_bits(rest) + 0.5f;
         return (uint16_t)(sign | (ct_bits_of_float(shifted) - 0x3f000000u));
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* FNV-1a with 64 bits: finds differences that happen by mistake, resists nobody. Pure. */
+/* FNV-1a with 64 bits: detects accidental differences, but no attack. Pure. */
 #pragma once
 
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #define CT_HASH_START UINT64_C(0xcbf29ce484222325)
 #define CT_HASH_PRIME UINT64_C(0x100000001b3)
 
-/* The hash of what `hash` stands for, and of these bytes behind it. */
+/* The hash of the bytes that `hash` covers, followed by these bytes. */
 static inline uint64_t ct_hash_add(uint64_t hash, const void *data, size_t length)
 {
     const uint8_t *at = (const uint8_t *)data;
@@ -23,7 +23,8 @@ static inline uint64_t ct_hash(const void *data, size_t length)
     return ct_hash_add(CT_HASH_START, data, length);
 }
 
-/* The finaliser of splitmix64: each bit of x changes each bit of it with a chance of one half. */
+/* The finaliser of splitmix64: each bit of x changes each bit of the result with a chance of one
+ * half. */
 static inline uint64_t ct_hash_mix(uint64_t x)
 {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Linux has that the headers of older systems have not: ctrun compiles with those of Linux
- * 4.18 (RHEL 8), glibc 2.28 and musl, and asks the kernel that it runs on. An older kernel answers
- * ENOSYS or EINVAL. All system calls since Linux 5.0 have one number on every processor. */
+/* Linux features that older headers lack: ctrun compiles with the headers of Linux 4.18 (RHEL 8),
+ * glibc 2.28 and musl, and tries the features at run time. An older kernel returns ENOSYS or
+ * EINVAL. All system calls since Linux 5.0 have the same number on every processor. */
 #pragma once
 
 #include <stdint.h>
@@ -40,7 +40,7 @@ struct ct_clone_args {
     uint64_t cgroup;
 };
 
-/* struct statx, as far as we read it. */
+/* The members of struct statx that we read. */
 struct ct_statx {
     uint32_t mask;
     uint32_t before[19];
@@ -55,7 +55,7 @@ static inline int ct_pidfd_open(pid_t pid)
     return (int)syscall(CT_SYS_pidfd_open, pid, 0u);
 }
 
-/* A copy of the descriptor `fd` of the process, closed by exec. */
+/* A close-on-exec copy of the descriptor `fd` of the process. */
 static inline int ct_pidfd_getfd(int pidfd, int fd)
 {
     return (int)syscall(CT_SYS_pidfd_getfd, pidfd, fd, 0u);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Leases: who has been heard of lately, by the server's clock alone.
+/* Leases: which members were heard from lately, by the server's clock alone.
  *
  * All leases of a queue last equally long, so the renewed one moves to the end and the first
  * is always the next to expire: every call is O(1), however many there are. Pure. */
@@ -10,7 +10,7 @@
 #include "worker_sdk/base/list.h"
 
 struct ct_lease {
-    struct ct_list node; /* embedded in what is leased */
+    struct ct_list node; /* embedded in the leased struct */
     uint64_t renewed_ms;
 };
 
@@ -24,10 +24,10 @@ void ct_lease_start(struct ct_lease_queue *queue, struct ct_lease *lease,
                     uint64_t now_ms);
 void ct_lease_renew(struct ct_lease_queue *queue, struct ct_lease *lease,
                     uint64_t now_ms);
-/* Twice is harmless. */
+/* May be called twice. */
 void ct_lease_end(struct ct_lease *lease);
-/* When the next one runs out; UINT64_MAX: there is none. */
+/* When the next lease ends; UINT64_MAX: the queue is empty. */
 uint64_t ct_lease_next_ms(const struct ct_lease_queue *queue);
-/* The first lease that has run out, or NULL. It stays in the queue until ct_lease_end(). */
+/* The first lease that has ended, or NULL. It stays in the queue until ct_lease_end(). */
 struct ct_lease *ct_lease_find_expired(const struct ct_lease_queue *queue,
                                        uint64_t now_ms);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Intrusive ring list: the node lives inside what it links; nothing is allocated. */
+/* Intrusive ring list: the node is part of the linked struct; nothing is allocated. */
 #pragma once
 
 #include <stdbool.h>
@@ -29,7 +29,7 @@ static inline void ct_list_add(struct ct_list *head, struct ct_list *node)
     head->prev = node;
 }
 
-/* Takes node out of its list; the node is a ring of its own then, so twice is harmless. */
+/* Removes node from its list; the node is then a ring of its own, so this may be called twice. */
 static inline void ct_list_remove(struct ct_list *node)
 {
     node->prev->next = node->next;

@@ -11,10 +11,10 @@
 
 enum {
     LOG_LINE_MAX = 1024
-}; /* longer lines are cut: a log line is for people */
+}; /* longer lines are cut */
 
-/* The lock is held while the sink runs: lines of several threads come one after the other, and a sink
- * that was replaced is not called again. A sink that logs itself would wait for ever. */
+/* The lock is held while the sink runs: lines of several threads do not mix, and a replaced sink is
+ * not called again. A sink that logs would deadlock. */
 static struct {
     pthread_mutex_t lock;
     ctrun_log_fn *sink;

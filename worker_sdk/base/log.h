@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log lines: constant text first, then key=value, one line an event.
+/* Log lines: constant text first, then key=value; one line for each event.
  *
  *     ct_info("worker ended rank=%d pid=%d signal=%s", rank, pid, name);
  *
- * err: a person must act. warn: we carried on, worse. info: the life of the job. debug: all.
- * The library is silent until its user gives it a sink. Any thread may log. */
+ * err: a user must act. warn: ctrun continues, but with a problem. info: the main steps of the job.
+ * debug: all. The library prints nothing until its user sets a sink. Any thread may log. */
 #pragma once
 
 #include "worker_sdk/include/ctrun.h"

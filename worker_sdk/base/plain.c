@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Bytes of a character that begins with this byte; 0: none does. */
+/* Length in bytes of a character that begins with this byte; 0: no character does. */
 static size_t length_of(uint8_t first)
 {
     if (first < 0x80)
@@ -15,7 +15,7 @@ static size_t length_of(uint8_t first)
     return first >= 0xf0 && first <= 0xf4 ? 4 : 0;
 }
 
-/* The NUL at the end of the text is no continuation, so nothing behind it is read. */
+/* The NUL at the end of the text is no continuation byte, so nothing after it is read. */
 uint32_t ct_utf8_decode(const uint8_t *at, size_t *length)
 {
     static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};

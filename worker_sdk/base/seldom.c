@@ -7,7 +7,7 @@
 #include "worker_sdk/base/clock.h"
 
 enum {
-    SELDOM_LINE_MAX = 960 /* with the count behind it, it fits a log line */
+    SELDOM_LINE_MAX = 960 /* with the count after it, the text fits a log line */
 };
 
 bool ct_seldom_is_due(struct ct_seldom *seldom, uint64_t now_ms, uint64_t *more)

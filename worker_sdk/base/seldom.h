@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log lines that somebody else can cause as often as he likes: one in ten seconds, which says how
- * many were left out. Who fills a log must not hide what else is in it, and must still be found.
+/* Log lines that another machine or user can cause at any rate: one line in ten seconds, with the
+ * number of lines that were left out. A flood must not hide other lines, but its source must be in
+ * the log.
  *
  *     ct_log_seldom(&server->refused, CTRUN_LOG_WARN, "refused %s: no token", address);
  *     warning: refused 10.1.2.3: no token (and 41 more like it before)
- */
+ * */
 #pragma once
 
 #include <stdbool.h>
@@ -19,17 +20,17 @@ enum {
 /* One kind of line. Zeroed at first; one thread at a time. */
 struct ct_seldom {
     uint64_t suppressed; /* since the last line */
-    uint64_t printed_ms; /* when that was; 0: never */
+    uint64_t printed_ms; /* when the last line was; 0: never */
 };
 
 enum {
-    CT_OFTEN_LINES = 256 /* in CT_SELDOM_MS: what many honest ones may cause at once */
+    CT_OFTEN_LINES = 256 /* in CT_SELDOM_MS: legitimate clients may cause as many */
 };
 
-/* The same for lines that are news, each of them, unless there are too many. */
+/* The same for lines that are all logged, unless there are too many. */
 struct ct_often {
     uint64_t suppressed;
-    uint64_t since_ms; /* of the lines that are counted; 0: none */
+    uint64_t since_ms; /* begin of the counted period; 0: none */
     uint32_t count;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of signals without SIG, as signal(7) has them. glibc has them since 2.32, musl has not. */
+/* Names of signals without SIG, as in signal(7). glibc has these since 2.32, musl does not. */
 #pragma once
 
 /* "TERM" for SIGTERM; NULL for a number without a name, as those of real-time signals are. */

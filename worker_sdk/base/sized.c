@@ -17,7 +17,7 @@ static int read_size(size_t *out, const void *from, const char *what,
     return ct_fail(err, -EINVAL, "a struct of size %zu: begin with %s", *out, what);
 }
 
-/* All but the size at the beginning. */
+/* Copies all except the size at the beginning. */
 static void copy_members(void *dst, const void *src, size_t bytes)
 {
     memcpy((char *)dst + sizeof bytes, (const char *)src + sizeof bytes,

@@ -100,7 +100,7 @@ void ct_small_file_wait(char *dst, size_t size, pid_t pid, pid_t thread)
         *dst = '\0';
 }
 
-/* A field of proc(5) and those behind it; NULL: there is no such process. */
+/* A field of proc(5) and those after it; NULL: there is no such process. */
 static const char *find_field(char stat[STAT_MAX_BYTES], pid_t pid, int number)
 {
     const char *at = ct_small_file_stat(stat, STAT_MAX_BYTES, pid, 0);

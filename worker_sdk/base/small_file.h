@@ -12,19 +12,21 @@
 ssize_t ct_small_file_read(char *dst, size_t size, const char *path);
 /* The same, of the first line, without its newline. */
 ssize_t ct_small_file_line(char *dst, size_t size, const char *path);
-/* The first of /proc/PID/NAME, or of /proc/PID/task/THREAD/NAME where `thread` is not 0. */
+/* As ct_small_file_read(), for /proc/PID/NAME, or /proc/PID/task/THREAD/NAME if `thread` is not
+ * 0. */
 ssize_t ct_small_file_of(char *dst, size_t size, pid_t pid, pid_t thread,
                          const char *name);
-/* What stands behind `label`, which begins a line of the text, up to its end. NULL: no line begins so. Pure. */
+/* The text after `label` in the line that begins with it; not terminated. NULL: no such line.
+ * Pure. */
 const char *ct_small_file_find(const char *text, const char *label);
-/* What /proc/PID/stat, or that of its thread where `thread` is not 0, has after the name, which may hold anything: the
- * state (field 3 of proc(5)) comes first. Written to dst; NULL: there is no such process or thread.
- * Async-signal-safe. */
+/* Reads /proc/PID/stat, or that of the thread if `thread` is not 0, into dst. Returns the fields
+ * after the name, as a name may have any bytes: the state (field 3 of proc(5)) comes first. NULL:
+ * no such process or thread. Async-signal-safe. */
 const char *ct_small_file_stat(char *dst, size_t size, pid_t pid, pid_t thread);
-/* The kernel function that a thread waits in; "": none, or it is not shown to us. */
+/* The kernel function that a thread waits in; "": none, or no permission. */
 void ct_small_file_wait(char *dst, size_t size, pid_t pid, pid_t thread);
-/* When process `pid` was started, in clock ticks since boot; with the pid it names a process for
- * ever. 0: there is none, or nobody knows. */
+/* When process `pid` was started, in clock ticks since boot; pid and start time together identify a
+ * process. 0: no such process, or not known. */
 uint64_t ct_small_file_started(pid_t pid);
 /* The processor time of a process without its children, in clock ticks, also of one that has ended and was not reaped.
  * 0: there is none. */
@@ -32,5 +34,5 @@ uint64_t ct_small_file_ticks(pid_t pid);
 /* Whether the process with this pid and start is certainly gone: no process has the pid, or one
  * that was started at another time. False also where that could not be read. */
 bool ct_small_file_has_ended(pid_t pid, uint64_t started);
-/* The number of our pid namespace: a pid of another container means nothing here. 0: /proc is not there. */
+/* The number of our pid namespace: pids of another namespace are not valid here. 0: no /proc. */
 uint64_t ct_small_file_pid_namespace(void);

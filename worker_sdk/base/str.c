@@ -53,7 +53,7 @@ int ct_append_item(char *dst, size_t size, const char *separator, const char *fm
 
     if (*dst)
         (void)ct_append(dst, size, "%s",
-                        separator); /* what comes does not fit, either */
+                        separator); /* else the item does not fit, either */
     va_start(args, fmt);
     length = append(dst, size, fmt, args);
     va_end(args);

@@ -19,11 +19,12 @@ __attribute__((format(printf, 3, 4))) int ct_format(char *dst, size_t size,
 /* Copies text into dst[size]; 0, or -ENAMETOOLONG (dst then holds the beginning). */
 int ct_copy(char *dst, size_t size, const char *text);
 
-/* printf behind the text that dst[size] holds. The length of both, or -ENAMETOOLONG when it did not fit (dst then
- * holds what does). */
+/* printf after the text in dst[size]. Returns the total length, or -ENAMETOOLONG if it did not fit
+ * (dst then has the beginning). */
 __attribute__((format(printf, 3, 4))) int ct_append(char *dst, size_t size,
                                                     const char *fmt, ...);
-/* The same for one more item of a list: the separator stands in front of all but the first. */
+/* The same for one more item of a list: the separator is added before all items except the
+ * first. */
 __attribute__((format(printf, 4, 5))) int
 ct_append_item(char *dst, size_t size, const char *separator, const char *fmt, ...);
 
@@ -35,14 +36,15 @@ int ct_parse_i64(const char *text, int64_t min, int64_t max, int64_t *out);
 int ct_parse_python_int(const char *text, int64_t *out);
 
 bool ct_starts_with(const char *text, const char *prefix);
-/* What stands behind the last '/' of the path. Borrowed from it. */
+/* The part of the path after the last '/'. Borrowed from it. */
 const char *ct_base_name(const char *path);
 
-/* The text without blanks around it: where it begins; *length, its length, shrinks. Borrowed. */
+/* Trims blanks at both ends: returns the new begin and updates *length. Borrowed. */
 const char *ct_trim(const char *text, size_t *length);
 
-/* One field of a list: returns the bytes up to the next `separator` and moves *cursor behind
- * it; NULL when the list is used up. Not terminated: *length tells. Borrowed from *cursor. */
+/* The next field of a list: returns the bytes up to the next `separator` and moves *cursor after
+ * it; NULL at the end of the list. Not terminated: *length has the length. Borrowed from
+ * *cursor. */
 const char *ct_next_field(const char **cursor, char separator, size_t *length);
 
 /* Banned: no bound, no error, or no re-entrance. */
