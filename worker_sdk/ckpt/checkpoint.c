@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A checkpoint that is read: one file, or the shards of a folder with a manifest. Both are pieces of
- * tensors, and what is wanted may be cut in others. */
+/* Reads a checkpoint: one file, or the shards of a folder with a manifest. Both have pieces of
+ * tensors; the caller may want different pieces. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The caller's mistakes, before anything is written. */
+/* Checks the caller's arguments before anything is written. */
 static int tensors_check(const struct ctrun_tensor *tensors, size_t count,
                          struct ctrun_error *err)
 {
@@ -83,7 +83,7 @@ int ctrun_checkpoint_save(const char *path, const struct ctrun_tensor *given,
 
 /* ---- Opening ---- */
 
-/* Every shard is there, with all its bytes. */
+/* Checks that every shard exists, with all its bytes. */
 static int check_shards(const struct ctrun_checkpoint *checkpoint,
                         struct ctrun_error *err)
 {
@@ -196,7 +196,7 @@ static int open_shard(struct ctrun_checkpoint *checkpoint, size_t i,
                       struct ct_tensor_file **out, struct ctrun_error *err)
 {
     const struct ct_manifest_shard *shard = &checkpoint->manifest.shards[i];
-    /* A failed open leaves the slot NULL, so that its number is not believed the next time. */
+    /* A failed open leaves the slot NULL, so that the slot's number is ignored the next time. */
     struct ct_tensor_file **slot = &checkpoint->open[i % FILES_OPEN_MAX];
     char path[PATH_MAX];
     int rc;
@@ -295,9 +295,8 @@ static int load_piece(struct ctrun_checkpoint *checkpoint,
         err);
 }
 
-/* Every piece that has elements of the wanted box is read whole and summed: CRC-32C is of all of
- * its bytes. That no two pieces overlap was checked when they were saved; `left` finds what none
- * of them has. */
+/* Every piece that has elements of the wanted box is read whole, since its CRC-32C is over all of
+ * its bytes. The save checked that no two pieces overlap; `left` finds elements that no piece has. */
 static int load_from_shards(struct ctrun_checkpoint *checkpoint, const char *name,
                             const struct ct_piece *target, void *data,
                             struct ctrun_error *err)
@@ -332,7 +331,8 @@ static int load_from_shards(struct ctrun_checkpoint *checkpoint, const char *nam
         err);
 }
 
-/* By its name, or by it with "module." (as DistributedDataParallel saves) added or dropped. */
+/* Finds the tensor by its name, or by the name with "module." (as DistributedDataParallel saves)
+ * added or dropped. */
 static int load_named(struct ctrun_checkpoint *checkpoint,
                       const struct ct_piece *target, void *data,
                       struct ctrun_error *err)

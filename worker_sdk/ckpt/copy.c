@@ -40,7 +40,6 @@ static void *touch(void *context)
     return NULL;
 }
 
-/* The thread takes no signals: they are the program's. */
 void ct_copy_touch(struct ct_copy *copy)
 {
     sigset_t all, before;

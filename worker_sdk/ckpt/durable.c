@@ -51,7 +51,8 @@ static void directory_of(char directory[PATH_MAX], const char *path)
                     slash ? path : ".");
 }
 
-/* A file that dies with us until it is named; -1 where there is no such thing. */
+/* Opens a file without a name, which disappears when we die before naming it; -1 where the file
+ * system has none. */
 static int open_nameless(const char *path)
 {
     char directory[PATH_MAX];
@@ -86,7 +87,7 @@ static bool may_go_on(const struct ct_durable_source *source)
     return !source->may_go_on || source->may_go_on(source->context);
 }
 
-/* One piece at `at`, through `room`. The bytes, or -errno. */
+/* Copies one piece at `at`, through `room`. Returns its bytes, or -errno. */
 static ssize_t copy_piece(int fd, const struct ct_durable_source *source, uint64_t at,
                           void *room)
 {
@@ -102,7 +103,7 @@ static ssize_t copy_piece(int fd, const struct ct_durable_source *source, uint64
     return rc < 0 ? rc : n;
 }
 
-/* What is summed up is what is written. */
+/* Sums exactly the bytes that it writes. */
 static int fill_copy(int fd, const void *from)
 {
     const struct ct_durable_source *source = from;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that are there whole or not at all, after a crash of the process or of the machine.
+/* Files that are complete or absent after a crash of the process or of the machine.
  *
  * The bytes go into a file without a name in the same directory, fsync, a temporary name, rename, fsync
  * of the directory. A failure at any step leaves the old file and no temporary one, and so does SIGKILL
@@ -16,18 +16,19 @@
 /* Replaces the file at path by these parts, one behind the other. 0 or a negative errno. */
 int ct_durable_write(const char *path, const struct iovec *parts, size_t count,
                      struct ctrun_error *err);
-/* Bytes that somebody else may still change: what differs from their sum is never named. */
+/* Bytes that another process may still change: a copy that does not match their sum is never
+ * named. */
 struct ct_durable_source {
     int fd; /* read from its beginning by pread() */
     uint64_t length;
     uint32_t crc; /* CRC-32C */
-    /* Asked about every MiB and right before the file is named: false ends it, with -ECANCELED. NULL: it
-     * may. */
+    /* Called about every MiB and right before the file is named; false ends the copy with
+     * -ECANCELED. NULL: always true. */
     bool (*may_go_on)(void *context);
     void *context;
 };
 /* The same with one part. -EBADMSG: the source is shorter, or its sum is another. */
 int ct_durable_copy(const char *path, const struct ct_durable_source *source,
                     struct ctrun_error *err);
-/* What was named in the directory stays named. 0 or -errno. */
+/* Fsyncs the directory, so that new names in it survive a crash. 0 or -errno. */
 int ct_durable_sync_directory(const char *directory);

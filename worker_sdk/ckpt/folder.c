@@ -22,8 +22,8 @@ int ct_folder_path(char *path, const char *directory, uint64_t step, const char 
                : 0;
 }
 
-/* The name alone: what is in the manifest is checked by who opens it. It gets its name by a
- * rename when it is whole. */
+/* Looks for the manifest's name only: the one who opens the checkpoint checks its contents. A
+ * manifest gets its name by a rename when it is complete. */
 static bool is_complete(const char *directory, uint64_t step)
 {
     char path[PATH_MAX];
@@ -105,9 +105,9 @@ static bool has_file(const struct ct_manifest *manifest, const char *file)
     return strcmp(file, CT_MANIFEST_FILE) == 0;
 }
 
-/* Removes the files of a step that a save made; keep, which may be NULL, has those that stay.
- * Files of a save that was given up have the tag of that save, and so another name than those of
- * `keep`. */
+/* Removes the files of a step that a save made; keep, which may be NULL, lists the files that
+ * stay. Files of a save that was given up have the tag of that save in their names, so `keep` does
+ * not list them. */
 static void sweep(const char *directory, uint64_t step, const struct ct_manifest *keep)
 {
     char path[PATH_MAX];
@@ -134,7 +134,7 @@ static void remove_step(const char *directory, uint64_t step)
         return;
     sweep(directory, step, NULL);
     if (ct_folder_path(path, directory, step, "") == 0)
-        (void)rmdir(path); /* it stays when somebody else put something there */
+        (void)rmdir(path); /* fails and stays when it has other files */
 }
 
 void ct_folder_prune(const char *directory, const struct ct_manifest *manifest,
@@ -148,8 +148,8 @@ void ct_folder_prune(const char *directory, const struct ct_manifest *manifest,
     for (size_t i = 0; i < count; i++) {
         if (steps[i] == manifest->step)
             sweep(directory, steps[i], manifest);
-        /* An incomplete folder can be no save under way: rank 0 of the only group that writes
-         * here is in this call. */
+        /* An incomplete folder cannot be a running save: rank 0 of the only group that writes here
+         * is in this call. */
         if (!is_complete(directory, steps[i]) || (keep && complete == keep))
             remove_step(directory, steps[i]);
         else

@@ -33,8 +33,8 @@ static const cJSON *member(const cJSON *object, const char *name)
     return cJSON_GetObjectItemCaseSensitive(object, name);
 }
 
-/* The sum stands at the very end and is of all bytes before it, so that it is checked before
- * anything is parsed. */
+/* The sum is at the very end and covers all bytes before it, so that it is checked before anything
+ * is parsed. */
 static int check_crc(const char *json, size_t length, struct ctrun_error *err)
 {
     char end[CRC_BYTES + 1];
@@ -73,8 +73,8 @@ static int read_shards(struct ct_manifest *out, struct ctrun_error *err)
         struct ct_manifest_shard *shard = &out->shards[out->shard_count++];
         const char *file = cJSON_GetStringValue(member(item, "file"));
 
-        /* a name in this folder and nothing else: a manifest from elsewhere must not lead us to
-         * other files */
+        /* a name in this folder and nothing else: a foreign manifest must not make us open other
+         * files */
         if (!file || !*file || *file == '.' || strchr(file, '/') ||
             ct_copy(shard->file, sizeof shard->file, file) < 0)
             return bad(err, "shards", "a file name that is none");

@@ -11,10 +11,10 @@
  *                                            ...]}, ...},
  *      "crc32c": "0badcafe"}
  *
- * Each shard is a safetensors file in the same folder and has its pieces under the names of their tensors;
- * header_crc32c is of all in front of its data, where the sum of every piece stands. The sum at the end is
- * of all bytes in front of `,"crc32c"`. Decoding trusts nothing: names stay in the folder, boxes in their
- * tensors, indices in their tables. */
+ * Each shard is a safetensors file in the same folder and has its pieces under the names of their
+ * tensors; header_crc32c covers all bytes before its data, among them the sum of every piece. The
+ * sum at the end covers all bytes before `,"crc32c"`. Decoding trusts nothing: it checks that
+ * names stay in the folder, boxes in their tensors, indices in their tables. */
 #pragma once
 
 #include "worker_sdk/ckpt/piece.h"

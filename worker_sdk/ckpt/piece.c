@@ -109,7 +109,7 @@ static bool intersect(const struct ct_piece *a, const struct ct_piece *b, int i,
     return *size > 0;
 }
 
-/* Of the same tensor. Without dimensions there is one element, which both have. */
+/* For two pieces of the same tensor. Without dimensions there is one element, which both have. */
 bool ct_piece_overlaps(const struct ct_piece *a, const struct ct_piece *b)
 {
     int64_t start, size;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A piece: a box of a tensor, row-major and contiguous by itself; a whole tensor is one, too. Pure.
  *
- * What one world wrote in its pieces another one reads in others: the overlap of two boxes is a number
- * of runs, each contiguous in both, which ct_runs_next() gives in the order of the piece that is read. */
+ * One world may read other pieces than another world wrote. The overlap of two boxes consists of
+ * runs, each contiguous in both; ct_runs_next() gives them in the order of the piece that is read. */
 #pragma once
 
 #include "worker_sdk/include/ctrun.h"
@@ -17,7 +17,7 @@ struct ct_piece {
     uint32_t owner; /* who has it: a rank, or the index of a file */
 };
 
-/* Of a tensor that a caller gave, which is checked. 0, -EINVAL. */
+/* Makes the piece of a caller's tensor, which is checked. 0, -EINVAL. */
 int ct_piece_of_tensor(struct ct_piece *out, const struct ctrun_tensor *tensor,
                        struct ctrun_error *err);
 /* True when dims are possible, nothing is negative, the box lies in the whole and that has fewer than

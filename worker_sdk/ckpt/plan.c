@@ -45,8 +45,8 @@ int ct_plan_encode(uint8_t **out, size_t *length, const struct ct_piece *pieces,
     return 0;
 }
 
-/* Bytes of another rank: the type must be one that we know, and the box must lie in its tensor,
- * or sizes computed from it later could overflow. */
+/* Reads bytes of another rank: the type must be known, and the box must be inside its tensor, or
+ * sizes computed from it later could overflow. */
 static int read_piece(struct ct_piece *piece, struct ct_reader *in, const char **name,
                       size_t *length, struct ctrun_error *err)
 {
@@ -134,7 +134,7 @@ static int rank_of(const struct ct_plan_entry *entry)
     return entry->rank < 0 ? 0 : entry->rank;
 }
 
-/* Two that follow each other, of one name: it is the same tensor on both ranks. */
+/* Checks two neighbours with one name: type and shape must be the same on both ranks. */
 static int check_pair(const struct ct_plan_entry *a, const struct ct_plan_entry *b,
                       struct ctrun_error *err)
 {
@@ -152,7 +152,8 @@ static int check_pair(const struct ct_plan_entry *a, const struct ct_plan_entry 
                    shape[0], rank_of(a), shape[1], rank_of(b));
 }
 
-/* The boxes of one tensor, each once: they do not overlap, and are all of it. */
+/* Checks the boxes of one tensor, each given once: they do not overlap, and together they cover
+ * the tensor. */
 static int check_cover(const struct ct_plan_entry *first, size_t count,
                        struct ctrun_error *err)
 {
@@ -213,8 +214,8 @@ static const struct ct_plan_entry *choose(const struct ct_plan *plan, size_t fir
     const struct ct_plan_entry *best = &plan->entries[first];
 
     *owner = (uint32_t)rank_of(best);
-    /* An entry of everybody has no equals: that list comes alone, and each name is in it once.
-     * So no rank below is negative. */
+    /* An entry of CT_PLAN_EVERYBODY has no equals: that list is the only one, and has each name
+     * once. So no rank below is negative. */
     for (int r = 1; best->rank == CT_PLAN_EVERYBODY && r < plan->size; r++)
         if (loads[r] < loads[*owner])
             *owner = (uint32_t)r;

@@ -15,7 +15,7 @@
 static const char metadata_key[] = "__metadata__";
 static const double json_exact_max = 9007199254740992.0; /* 2^53: cJSON keeps doubles */
 
-/* Every type of the format: one that we cannot load may still stand beside those we can. */
+/* Every type of the format: a file may also have tensors that we cannot load. */
 static const struct {
     const char *name;
     uint64_t size;
@@ -112,8 +112,8 @@ static int read_shape(struct ct_safetensors_entry *entry, const cJSON *shape,
     return 0;
 }
 
-/* Nothing in the header is believed: offsets, shape and type have to agree with each other and
- * with the file's length. */
+/* The header is not trusted: offsets, shape and type must agree with each other and with the
+ * file's length. */
 static int read_entry(struct ct_safetensors_entry *entry, const cJSON *item,
                       uint64_t data_bytes, struct ctrun_error *err)
 {
@@ -306,7 +306,7 @@ static bool add_number(cJSON *array, uint64_t value)
     return false;
 }
 
-/* Adds one tensor at *offset and moves that behind it. */
+/* Adds one tensor at *offset and moves *offset to its end. */
 static bool add_tensor(cJSON *tree, const struct ctrun_tensor *tensor, uint64_t *offset)
 {
     cJSON *object = cJSON_AddObjectToObject(tree, tensor->name);

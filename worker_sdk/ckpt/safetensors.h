@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The safetensors format: what stands in a file's header. Pure functions of bytes.
+/* The safetensors format: the header of a file. Pure functions of bytes.
  *
  *     0..7        8..8+N                                      8+N..
  *     N, u64 LE   {"__metadata__": {"k": "v", ...},           the tensors' bytes, little-endian,
@@ -63,7 +63,7 @@ const char *ct_safetensors_dtype_name(enum ctrun_dtype dtype);
 const char *ct_safetensors_dtype_of(const char *name);
 /* Bytes of one element of the format's type "F32"; 0 when it has no such type. */
 uint64_t ct_safetensors_dtype_size(const char *name);
-/* A whole number from 0 to 2^53: beyond that a double has no units. */
+/* A whole number from 0 to 2^53: above that a double does not have every whole number. */
 bool ct_json_read_number(const struct cJSON *item, uint64_t *out);
 /* "F32 (128, 9216)", for messages. */
 void ct_safetensors_format_shape(char dst[CT_SAFETENSORS_SHAPE_TEXT_MAX],

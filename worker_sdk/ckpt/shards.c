@@ -81,8 +81,8 @@ void ctrun_shards_close(struct ctrun_shards *shards)
 
 /* ---- Writing: in the call or in the thread ---- */
 
-/* The folder is made by whichever rank comes first. A rank with nothing to write makes it as
- * well: rank 0 may be one, and writes the manifest there. */
+/* The first rank here makes the folder. A rank with nothing to write makes it as well: it may be
+ * rank 0, which writes the manifest there. */
 static int write_shard(struct ctrun_shards *shards, uint64_t *values,
                        struct ctrun_error *err)
 {
@@ -108,8 +108,8 @@ static int write_shard(struct ctrun_shards *shards, uint64_t *values,
     return rc;
 }
 
-/* Of what all ranks said of their shards: those with bytes, which rank 0 must see. shard_of: the index of each
- * rank's. */
+/* Lists the shards with bytes, from the words of all ranks; rank 0 must see each file. shard_of:
+ * the index of each rank's shard. */
 static int list_shards(const struct ctrun_shards *shards, struct ct_manifest *manifest,
                        uint32_t *shard_of, struct ctrun_error *err)
 {
@@ -153,7 +153,7 @@ static int write_manifest(const struct ctrun_shards *shards,
     if (rc < 0)
         return ct_fail(err, rc, "out of memory");
     part.iov_base = text;
-    /* The folder's own name first: a manifest that lasts in a folder that does not is none. */
+    /* Sync the folder's name first: without the folder a crash would lose the manifest. */
     if (ct_folder_path(path, shards->directory, save->step, CT_MANIFEST_FILE) < 0)
         rc = ct_fail(err, -ENAMETOOLONG, "the name is too long");
     else if ((rc = ct_durable_sync_directory(shards->directory)) < 0)
@@ -164,9 +164,9 @@ static int write_manifest(const struct ctrun_shards *shards,
     return rc;
 }
 
-/* Rank 0, when all shards are on the disk.
- * The manifest is what makes the folder a checkpoint: written last, by rename, when every shard
- * is synced. Old checkpoints go only after that, so that at no time there is none. */
+/* Called on rank 0 when all shards are on the disk. The manifest makes the folder a checkpoint: it
+ * is written last, by rename, when every shard is synced. Old checkpoints are removed only after
+ * that, so that there always is one. */
 static int commit(const struct ctrun_shards *shards, struct ctrun_error *err)
 {
     const struct ct_plan *plan = &shards->save.plan;
@@ -191,9 +191,9 @@ static int commit(const struct ctrun_shards *shards, struct ctrun_error *err)
     return rc;
 }
 
-/* On the thread, or in the call where there is none. It alone uses save, words and group until
- * it is joined. Each rank meets the others after its shard, failed or not; and, if none failed,
- * after rank 0's manifest. */
+/* Runs on the thread, or in the call where there is none. Until it is joined only it uses save,
+ * words and group. The ranks agree after the shards, failed or not; and, if none failed, after
+ * rank 0's manifest. */
 static void *write_all(void *context)
 {
     struct ctrun_shards *shards = context;
@@ -216,7 +216,7 @@ static void *write_all(void *context)
 
 /* ---- The call ---- */
 
-/* Where the next `bytes` of the copy go; with a NULL copy it only counts. */
+/* Returns the place of the next `bytes` of the copy; with a NULL copy it only counts. */
 static void *take(uint8_t *copy, size_t *used, size_t bytes)
 {
     void *at = copy ? copy + *used : NULL;
@@ -255,8 +255,8 @@ static size_t tensor_bytes(const struct ctrun_tensor *tensor)
     return bytes;
 }
 
-/* Everything that the save borrows. Returns how many bytes that takes; with a NULL copy nothing is moved.
- * Called twice with the same list: to count, then to copy; both passes go the same way, so that
+/* Copies everything that the save borrows and returns its bytes; with a NULL copy it only counts.
+ * Called twice with the same list: to count, then to copy; both passes run the same code, so that
  * the sizes agree. */
 static size_t copy_save(struct ct_shards_save *save, uint8_t *copy)
 {
@@ -293,9 +293,9 @@ static int copy_all(struct ctrun_shards *shards, struct ctrun_error *err)
     return rc;
 }
 
-/* What this rank writes of what it has, and the metadata.
- * Borrows names and data of `tensors` where the call itself writes. `whole` is zeroed: in its
- * shard a piece is a tensor of its own size, and the manifest knows where it belongs. */
+/* Takes the tensors that this rank writes, and the metadata. Borrows names and data of `tensors`
+ * where the call itself writes. `whole` is zeroed: in its shard a piece is a tensor of its own
+ * size, and the manifest knows where it belongs. */
 static int take_part(struct ctrun_shards *shards, const uint8_t *flags,
                      const struct ctrun_tensor *tensors, size_t count,
                      const struct ctrun_metadata *metadata, size_t metadata_count,
@@ -330,8 +330,8 @@ static int start_thread(struct ctrun_shards *shards)
     return -rc;
 }
 
-/* Takes over how the save that was written ended.
- * Only when no thread writes: from here on save and copy are this thread's again. */
+/* Returns how the last save ended. Call it only when no thread writes: from here on save and copy
+ * belong to this thread again. */
 static int finish(struct ctrun_shards *shards, struct ctrun_error *err)
 {
     struct ct_shards_save *save = &shards->save;
@@ -348,7 +348,7 @@ static int finish(struct ctrun_shards *shards, struct ctrun_error *err)
     return rc;
 }
 
-/* Reserved memory is for who saves: nobody waits for it here. */
+/* Does not wait for reserved memory: the save does that. */
 int ctrun_shards_wait(struct ctrun_shards *shards, struct ctrun_error *err)
 {
     if (!shards->is_writing)
@@ -358,7 +358,8 @@ int ctrun_shards_wait(struct ctrun_shards *shards, struct ctrun_error *err)
     return finish(shards, err);
 }
 
-/* Until the data may change; or, of a reservation, until there is room for the copy. */
+/* A save up to the point where the data may change; for a reservation, up to the point where there
+ * is room for the copy. */
 static int save_begin(struct ctrun_shards *shards, const struct ctrun_tensor *given,
                       size_t count, const struct ctrun_metadata *metadata,
                       size_t metadata_count, bool reserves, struct ctrun_error *err)
@@ -385,7 +386,7 @@ static int save_begin(struct ctrun_shards *shards, const struct ctrun_tensor *gi
     return rc;
 }
 
-/* Plans as the save will, so that the size is what that takes. step_max: any step may be there already. */
+/* Plans as the save will, so that the size is the same. step_max: any step may exist already. */
 int ctrun_shards_reserve(struct ctrun_shards *shards,
                          const struct ctrun_tensor *tensors, size_t count,
                          struct ctrun_error *err)
@@ -428,7 +429,7 @@ int ctrun_shards_save(struct ctrun_shards *shards, uint64_t step,
                rc;
     }
     shards->save.begin_ns = shards->options.async ? ct_now_ns() : begin_ns;
-    /* Without a thread the call writes: all ranks meet in it the same. */
+    /* Without a thread the call itself writes, with the same collectives. */
     if (!shards->options.async || start_thread(shards) < 0) {
         (void)write_all(shards);
         rc = finish(shards, err);

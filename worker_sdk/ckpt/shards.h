@@ -4,9 +4,9 @@
  *     shards_plan.c   the call: the ranks tell each other what they have, rank 0 says who writes what
  *     shards.c        the call, or a thread: the shard, then (rank 0) the manifest, then the old ones go
  *
- * After every step in which a rank may fail all ranks meet and have the same outcome, so that none waits
- * for one that gave up. The group is used by one thread at a time: the call waits for the thread of the
- * save before. */
+ * After every step in which a rank may fail all ranks agree on one outcome, so that no rank waits
+ * for one that gave up. The group is used by one thread at a time: the call waits for the thread
+ * of the save before. */
 #pragma once
 
 #include <pthread.h>
@@ -19,7 +19,7 @@ enum {
     CT_SHARDS_VALUES = 3
 };
 
-/* What every rank tells all: how it went, and numbers whose meaning the step knows. */
+/* What every rank tells all ranks: its result, and numbers whose meaning depends on the step. */
 struct ct_shards_word {
     int64_t code; /* 0, or what failed */
     uint64_t values[CT_SHARDS_VALUES];
@@ -54,7 +54,8 @@ struct ctrun_shards {
     struct ct_copy copy; /* what the thread writes */
 };
 
-/* All ranks get the first failure of any, by its rank; else 0, and words has everybody's values. */
+/* All ranks get the failure of the lowest rank that failed; else 0, and words has the values of
+ * all ranks. */
 int ct_shards_agree(struct ctrun_shards *shards, int rc, const uint64_t *values,
                     struct ctrun_error *err);
 /* *flags, allocated (free() it): one for each of `tensors`, 1 where this rank writes it. Fills save.tag and, on

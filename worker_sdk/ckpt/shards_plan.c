@@ -12,7 +12,7 @@
 #include "worker_sdk/ckpt/folder.h"
 #include "worker_sdk/ckpt/shards.h"
 
-/* What the ranks have, while it is planned. */
+/* The lists of the ranks, during the planning. */
 struct exchange {
     uint8_t *list; /* of this rank */
     size_t length;

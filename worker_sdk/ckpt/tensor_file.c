@@ -194,9 +194,9 @@ static int stream_read(struct stream *in, void *to, size_t length,
     return 0;
 }
 
-/* Moves the next `length` bytes to `to`; NULL: to nowhere.
- * A long run is read straight to its place; what is short or left out goes through `chunk`. All
- * of it is summed once, in the order of the file. */
+/* Moves the next `length` bytes to `to`; NULL: to nowhere. A long run is read straight to its
+ * place; what is short or left out goes through `chunk`. All bytes are summed once, in the order
+ * of the file. */
 static int stream_take(struct stream *in, uint8_t *to, uint64_t length,
                        struct ctrun_error *err)
 {

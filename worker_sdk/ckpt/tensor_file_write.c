@@ -20,8 +20,8 @@ static size_t tensor_bytes(const struct ctrun_tensor *tensor)
     return bytes;
 }
 
-/* Larger elements first, so that each tensor is aligned; else in the caller's order. Empty
- * tensors come first of all: only so does the order follow from the offsets. */
+/* Larger elements first, so that each tensor is aligned; else in the caller's order. Empty tensors
+ * come first of all: otherwise the order would not follow from the offsets. */
 static void tensors_order(const struct ctrun_tensor **out,
                           const struct ctrun_tensor *tensors, size_t count)
 {
