@@ -19,14 +19,16 @@
 #include "worker_sdk/wire/progress.h"
 
 enum {
-    AGENT_BUFFER_MAX_BYTES = 4096, /* the largest message of this socket has 530 */
-    WAIT_SLICE_MS = 100            /* another thread may have read what we wait for */
+    /* the largest message on this socket has 530 bytes */
+    AGENT_BUFFER_MAX_BYTES = 4096,
+    WAIT_SLICE_MS = 100 /* another thread may read what we wait for */
 };
 
-/* Every static function here is called with agent->lock held, or by init and deinit, beside which no other
- * thread calls. Nothing here waits, so the lock is never held for long. */
+/* Every static function here is called with agent->lock held, or by init and deinit, while no other
+ * thread uses the socket. None of them waits, so the lock is never held for long. */
 
-/* The connection is over, for good: a new one would be to the agent of another life. */
+/* Closes the connection for good: a new connection could reach a restarted agent, which does not
+ * know this process. */
 static void give_up(struct ct_agent_socket *agent, const char *why)
 {
     ct_warn("agent socket closed why=%s", why);
@@ -73,7 +75,8 @@ int ct_agent_socket_connect(const char *name)
     return fd;
 }
 
-/* The descriptor goes with the first byte of the frame. False: not now, the next call may do better. */
+/* The descriptor is sent with the first byte of the frame. False: not sent; the caller tries again
+ * at its next call. */
 static bool send_descriptor(struct ct_agent_socket *agent,
                             const struct ct_message *message, int fd)
 {
@@ -86,7 +89,7 @@ static bool send_descriptor(struct ct_agent_socket *agent,
     n = ct_send_with_fd(agent->fd, ct_buf_data(&agent->out), ct_buf_length(&agent->out),
                         fd);
     ct_buf_consume(&agent->out, n < 0 ? ct_buf_length(&agent->out) : (size_t)n);
-    return n >= 0; /* else it is full */
+    return n >= 0; /* else the socket is full */
 }
 
 static void send_crash_record(struct ct_agent_socket *agent)
@@ -146,7 +149,7 @@ void ct_agent_socket_share_flight(struct ct_agent_socket *agent, int fd)
     pthread_mutex_unlock(&agent->lock);
 }
 
-/* Connects and says hello, unless there is nobody to connect to or we are connected. */
+/* Connects and sends the hello, unless there is no agent or a connection exists. */
 static void greet(struct ct_agent_socket *agent)
 {
     const struct ct_worker_hello hello = {.rank = agent->rank,
@@ -156,14 +159,15 @@ static void greet(struct ct_agent_socket *agent)
     if (agent->fd >= 0 || !agent->name[0])
         return;
     agent->fd = ct_agent_socket_connect(agent->name);
-    if (agent->fd == -EAGAIN) { /* its queue is full: many of us start at once */
+    /* the agent's accept queue is full: many workers start at once */
+    if (agent->fd == -EAGAIN) {
         agent->fd = -1;
         return;
     }
     if (agent->fd < 0)
         ct_warn("agent socket unreachable name=%s why=%s", agent->name,
                 strerror(-agent->fd));
-    agent->name[0] = '\0'; /* once is enough, either way */
+    agent->name[0] = '\0'; /* one attempt is enough, whether it succeeded or not */
     if (agent->fd < 0) {
         agent->fd = -1;
         return;
@@ -189,7 +193,7 @@ void ct_agent_socket_init(struct ct_agent_socket *agent, const char *name, int r
     if (!name || (name[0] != '@' && name[0] != '/'))
         return;
     if (ct_copy(agent->name, sizeof agent->name, name) < 0)
-        agent->name[0] = '\0'; /* no socket can have so long a name */
+        agent->name[0] = '\0'; /* no socket name is that long */
     greet(agent);
 }
 
@@ -202,13 +206,13 @@ static void send_step(struct ct_agent_socket *agent)
     if (agent->fd < 0 || ct_buf_length(&agent->out) > 0)
         return;
     if (ct_message_encode(&agent->out, &message) < 0)
-        return; /* out of memory: the next step may do better */
+        return; /* out of memory: the next step tries again */
     agent->sent_step = agent->step;
     agent->has_sent = true;
     flush(agent);
 }
 
-/* What the agent has not got yet, at most four times a second. */
+/* Sends what the agent has not received yet. Called at most four times a second. */
 static void hand_over(struct ct_agent_socket *agent, uint64_t now_ms)
 {
     greet(agent);
@@ -223,7 +227,7 @@ static void hand_over(struct ct_agent_socket *agent, uint64_t now_ms)
 static void publish_step(struct ct_agent_socket *agent, uint64_t now_ms)
 {
     if (!agent->has_progress && ct_progress_open() >= 0)
-        ct_progress_step(agent->step, now_ms); /* before the agent may look */
+        ct_progress_step(agent->step, now_ms); /* before the agent can read it */
     hand_over(agent, now_ms);
     send_step(agent);
 }
@@ -245,7 +249,7 @@ void ct_agent_socket_step(struct ct_agent_socket *agent, uint64_t step)
     pthread_mutex_unlock(&agent->lock);
 }
 
-/* Makes sure that the agent has the page. With the lock held. */
+/* Makes sure that the agent has the page. Lock held. */
 static void show_page(struct ct_agent_socket *agent)
 {
     const uint64_t now = ct_now_ms();
@@ -254,7 +258,7 @@ static void show_page(struct ct_agent_socket *agent)
         hand_over(agent, now);
 }
 
-/* Before a value is written: it stays on that page. */
+/* Called before a value is written, so that the value goes to the page that the agent gets. */
 static bool opens_page(const struct ct_agent_socket *agent)
 {
     if (agent->has_progress || (agent->fd < 0 && !agent->name[0]))
@@ -315,7 +319,7 @@ static void on_loss(struct ct_agent_socket *agent, const struct ct_frame *frame)
         (void)ct_copy(agent->loss, sizeof agent->loss, lost.text);
 }
 
-/* An older one may come behind: a worker that connects late is told again. */
+/* Ignores an older loss: a worker that connects late gets earlier losses again. */
 static void on_rank_loss(struct ct_agent_socket *agent, const struct ct_frame *frame)
 {
     struct ct_worker_rank_lost lost;
@@ -351,7 +355,8 @@ static void on_grow(struct ct_agent_socket *agent, const struct ct_frame *frame)
     agent->has_grow = true;
 }
 
-/* Takes whole frames out of what came in; kinds that a newer agent may send are skipped. */
+/* Handles the complete frames in the input buffer. Skips unknown kinds, which a newer agent may
+ * send. */
 static void read_frames(struct ct_agent_socket *agent)
 {
     struct ct_frame frame;
@@ -375,7 +380,7 @@ static void read_frames(struct ct_agent_socket *agent)
         give_up(agent, "it sent no frame of ours");
 }
 
-/* Takes what has come by now. */
+/* Reads what has arrived, without waiting. */
 static void receive(struct ct_agent_socket *agent)
 {
     greet(agent);
@@ -464,7 +469,7 @@ static void send_shrink(struct ct_agent_socket *agent, uint32_t epoch)
     flush(agent);
 }
 
-/* Lock held. The lock is free while we wait, so that another thread may tell its steps. */
+/* Lock held. The lock is released while this waits, so that another thread can report its steps. */
 static void wait_a_slice(struct ct_agent_socket *agent, uint64_t deadline_ms)
 {
     struct pollfd item = {.fd = agent->fd, .events = POLLIN};

@@ -10,8 +10,8 @@
 #include "worker_sdk/base/clock.h"
 
 enum {
-    /* One address gets no longer while there are others or tries left: a host that is down
-     * does not answer at all. */
+    /* Limit of one attempt while other addresses or attempts are left: a host that is down does not
+     * answer at all. */
     DIAL_MAX_MS = 10000,
 };
 
@@ -27,7 +27,7 @@ bool ct_client_is_passing(int rc)
     case EHOSTDOWN:
     case ENETUNREACH:
     case ENETDOWN:
-    case EADDRNOTAVAIL: /* no free port to dial from; v6 not up yet */
+    case EADDRNOTAVAIL: /* no free local port; IPv6 not up yet */
     case EAGAIN:
     case -CTRUN_E_DNS: return true;
     default: return false;
@@ -52,7 +52,7 @@ int ct_client_poll(int fd, short events, uint64_t deadline_ms)
     }
 }
 
-/* Dialling a free port of this very machine can meet itself (a simultaneous open). */
+/* A connection to a free port of this machine can connect to itself (simultaneous open). */
 static bool is_own_mirror(int fd)
 {
     struct ct_addr local = {.length = sizeof local.v6};

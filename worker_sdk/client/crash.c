@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The handler does what can go wrong last and behind a net: a crash of its own, or one that hangs
- * for RESCUE_MS (a timer sends the same signal again), comes back to where it began, and the
- * process ends with what is in the record by then. Threads that crash while another one's crash
- * is written wait for it, RESCUE_MS each at most.
+/* The handler does the risky part last and can recover from it: if the handler itself crashes, or
+ * hangs for RESCUE_MS (a timer then sends the same signal again), siglongjmp() returns to
+ * write_record(), and the process ends with what the record holds by then. A thread that crashes
+ * while another one writes the record waits, RESCUE_MS at most.
  *
- * The signal is sent again to this thread with all that the kernel said about it, and acts when
- * the handler returns: the core file shows the registers of the crash, not ours. */
+ * The signal is sent again to this thread with its original siginfo and takes effect when the
+ * handler returns: the core file shows the registers of the crash, not ours. */
 #include "worker_sdk/client/crash.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@
 #include "worker_sdk/wire/crash.h"
 
 enum {
-    STACK_BYTES = 64 * 1024, /* the unwinder takes some 10 KiB */
+    STACK_BYTES = 64 * 1024, /* the unwinder needs about 10 KiB */
     RESCUE_MS = 2000
 };
 
@@ -38,14 +38,14 @@ enum {
     SIGNAL_COUNT = sizeof signals / sizeof *signals
 };
 
-/* What the handler needs; set up before it is installed. */
+/* State of the handler; set up before the handler is installed. */
 static struct {
     struct ct_crash *record;
     int fd;
     int users;
-    pid_t pid;            /* whose it is */
+    pid_t pid;            /* the process that owns the record */
     _Atomic pid_t writer; /* the thread that crashed first; 0: none */
-    sigjmp_buf net;       /* of the writer */
+    sigjmp_buf net;       /* where the writer resumes after a crash of its own */
     _Atomic bool has_net;
 } armed = {.fd = -1};
 
@@ -68,12 +68,12 @@ static void fill_crash_set(sigset_t *set)
         sigaddset(set, signals[i]);
 }
 
-/* Should what follows hang, this thread gets `signal` again. */
+/* If the code that follows hangs, this thread gets `signal` again. */
 static void set_rescue(int signal)
 {
     struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = signal};
     const struct itimerspec once = {.it_value = {.tv_sec = RESCUE_MS / 1000}};
-    int timer; /* as the kernel has it */
+    int timer; /* the kernel's timer id */
 
     event.sigev_notify_thread_id = thread_id();
     if (syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) == 0)
@@ -111,7 +111,8 @@ static void write_record(int signal, const siginfo_t *info, void *context)
     if (sigsetjmp(armed.net, 1) == 0) {
         armed.has_net = true;
         set_rescue(signal);
-        (void)pthread_sigmask(SIG_UNBLOCK, &crashes, NULL); /* else the net is none */
+        /* else no second signal arrives */
+        (void)pthread_sigmask(SIG_UNBLOCK, &crashes, NULL);
         ct_crash_walk(armed.record, armed.fd, context);
     }
     armed.has_net = false;
@@ -128,7 +129,7 @@ static void wait_for_writer(void)
         (void)nanosleep(&pause, NULL);
 }
 
-/* From here on `signal` does what it does by default, and it is on its way. */
+/* Restores the default action of `signal` and sends the signal again. */
 static void pass_on(int signal, siginfo_t *info)
 {
     struct sigaction by_default = {.sa_handler = SIG_DFL};
@@ -163,8 +164,8 @@ static size_t page_bytes(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* At the end of a thread, which is on its own stack now. One that somebody has put in the place
- * of ours (faulthandler) stays. */
+/* At the end of a thread, which runs on its normal stack now. An alternate stack that replaced ours
+ * (faulthandler) stays. */
 static void free_stack(void *memory)
 {
     const stack_t none = {.ss_flags = SS_DISABLE};
@@ -180,7 +181,7 @@ static void make_key(void)
     has_key = pthread_key_create(&stack_key, free_stack) == 0;
 }
 
-/* Below it is a page that nobody may touch: the handler's own overflow is a crash, too. */
+/* Below the stack is a guard page: an overflow of the handler itself is a crash, too. */
 int ct_crash_give_stack(void)
 {
     stack_t stack;
@@ -190,7 +191,7 @@ int ct_crash_give_stack(void)
     if (!has_key || sigaltstack(NULL, &stack) < 0)
         return -EAGAIN;
     if (!(stack.ss_flags & SS_DISABLE))
-        return 0; /* it has one, ours or its own */
+        return 0; /* the thread has an alternate stack, ours or another */
     memory = mmap(NULL, STACK_BYTES + page_bytes(), PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     if (memory == MAP_FAILED)
@@ -234,7 +235,7 @@ static int make_record(void)
     return 0;
 }
 
-/* In a child the descriptor may be something else's by now: it stays. */
+/* In a child the number may belong to another descriptor by now, so it is not closed. */
 static void free_record(void)
 {
     if (armed.record)
@@ -275,7 +276,7 @@ int ct_crash_arm(void)
 
     pthread_mutex_lock(&mutex);
     if (armed.record && armed.pid != getpid())
-        free_record(); /* our parent's */
+        free_record(); /* inherited from our parent */
     if (!armed.record && (rc = make_record()) == 0) {
         ct_crash_warm_up();
         install();

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tells the agent where this process crashed: on SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT a
- * handler writes signal, address, thread, frames and their modules into memory that the agent
- * holds, too (wire/crash.h). Then the signal does what it does by default: exit status and core
- * file are as without us.
+/* Tells the agent where this process crashed. On SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT a
+ * handler writes signal, address, thread, frames and their modules into memory that it shares with
+ * the agent (wire/crash.h). Then the default action of the signal follows: exit status and core
+ * file are the same as without us.
  *
- * A signal that somebody handles or ignores is left alone. One record a process; a child that it
- * forks keeps the handler, but its end is nobody's record. Any thread. */
+ * A signal that the program handles or ignores is left alone. One record for each process. A forked
+ * child keeps the handler, but nobody records its crash. Any thread. */
 #pragma once
 
-/* Makes the record and installs the handler, if this process has not yet. The record's
+/* Makes the record and installs the handler, unless this process has done so. Returns the record's
  * descriptor, which stays ours, or a negative errno. */
 int ct_crash_arm(void);
-/* Called as often as ct_crash_arm() did well: takes record and handler back, and the alternate
+/* Called once for each successful ct_crash_arm(): frees the record, the handler and the alternate
  * stack of this thread. */
 void ct_crash_disarm(void);
-/* Gives the calling thread an alternate stack, if it has none: an overflow of its own stack is
- * told then, too. The thread's end takes it back. 0, or a negative errno. */
+/* Gives the calling thread an alternate stack if it has none, so that an overflow of its own stack
+ * is reported, too. Freed at the thread's end. 0, or a negative errno. */
 int ct_crash_give_stack(void);
 
 /* ---- Its parts; async-signal-safe --------------------------------------------------------- */
 
-/* Return addresses from `context` (a ucontext_t) on, the place of the crash first. Sets *count
- * behind each, so that what is there stays if this fails on the way. */
+/* Stores return addresses from `context` (a ucontext_t), the place of the crash first. Sets *count
+ * after each address, so that the addresses found so far stay if this crashes. */
 struct ct_crash;
 void ct_crash_walk(struct ct_crash *crash, int record, const void *context);
-/* Has the unwinder found and bound beforehand; not for the handler. */
+/* Loads and binds the unwinder before it is needed; not for the handler. */
 void ct_crash_warm_up(void);
-/* Copies from `maps`, a descriptor of /proc/self/maps, the lines of executable mappings that
- * the record's frames are in. */
+/* Copies from `maps`, a descriptor of /proc/self/maps, the lines of the executable mappings that
+ * contain the record's frames. */
 void ct_crash_find_modules(struct ct_crash *crash, int maps);

@@ -11,7 +11,8 @@
 #include "worker_sdk/wire/crash.h"
 
 enum {
-    LINE_MAX_BYTES = 512, /* a longer path is cut: its module is named, but not found */
+    /* a longer path is cut: the module is named, but its file is not found */
+    LINE_MAX_BYTES = 512,
     READ_BYTES = 2048
 };
 
@@ -20,7 +21,7 @@ struct line {
     size_t length;
 };
 
-/* Digits up to `end`, which is passed over; NULL when it is not there. */
+/* Reads digits up to `end` and skips it; NULL when `end` does not follow. */
 static const char *read_hex(const char *at, char end, uint64_t *out)
 {
     *out = 0;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libgcc's unwinder reads the tables that every program has (.eh_frame), not frame pointers, and
- * goes through the handler's own frame to where the signal came. It takes no lock since glibc 2.35
- * and gcc 12, and it may well crash on a stack that is torn: its caller survives that.
+ * continues through the handler's own frame to the interrupted code. It takes no lock since glibc
+ * 2.35 and gcc 12. It may crash on a damaged stack: its caller survives that.
  *
- * Where there is no code, a call has jumped to a wrong place: the return address is on the stack
- * (x86) or in a register (arm), and the frame pointers, if those are any, continue from there. */
+ * Where there is no code, a call has jumped to a wrong address: the return address is on the stack
+ * (x86) or in a register (arm), and the frame pointers, if the program has any, continue from
+ * there. */
 #include <stdbool.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -16,8 +17,8 @@
 struct place {
     uintptr_t pc;
     uintptr_t stack;
-    uintptr_t frame; /* the frame pointer, or whatever that register is used for */
-    uintptr_t link;  /* the return address where it is in a register; else 0 */
+    uintptr_t frame; /* the frame pointer, or another use of that register */
+    uintptr_t link;  /* the return address if it is in a register; else 0 */
 };
 
 static void read_place(struct place *place, const ucontext_t *context)
@@ -32,7 +33,7 @@ static void read_place(struct place *place, const ucontext_t *context)
     place->frame = (uintptr_t)context->uc_mcontext.regs[29];
     place->link = (uintptr_t)context->uc_mcontext.regs[30];
 #else
-    (void)place; /* the handler's own frames come first then */
+    (void)place; /* the handler's own frames are listed first then */
     (void)context;
 #endif
 }
@@ -50,7 +51,7 @@ static void add_frame(struct ct_crash *crash, uintptr_t pc)
 struct walk {
     struct ct_crash *crash;
     uintptr_t pc;
-    bool is_behind; /* the handler's own frames */
+    bool is_behind; /* past the handler's own frames */
 };
 
 static _Unwind_Reason_Code on_frame(struct _Unwind_Context *context, void *data)
@@ -79,7 +80,8 @@ void ct_crash_warm_up(void)
 
 /* ---- By frame pointers --------------------------------------------------------------- */
 
-/* Two words from memory that may not be there: the kernel finds out as it copies them. */
+/* Copies two words from memory that may not be mapped: the kernel reports that as it copies
+ * them. */
 static bool read_words(struct ct_crash *crash, int record, uintptr_t from)
 {
     const off_t at = (off_t)((char *)crash->scratch - (char *)crash);
@@ -113,8 +115,7 @@ void ct_crash_walk(struct ct_crash *crash, int record, const void *context)
     read_place(&place, context);
     crash->stack = place.stack;
     walk.pc = place.pc;
-    walk.is_behind = place.pc == 0 &&
-                     place.stack == 0; /* unknown: show what there is */
+    walk.is_behind = place.pc == 0 && place.stack == 0; /* unknown: list all frames */
     if (!walk.is_behind)
         add_frame(crash, place.pc);
     (void)_Unwind_Backtrace(on_frame, &walk);

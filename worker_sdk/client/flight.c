@@ -10,9 +10,9 @@
 #include "worker_sdk/client/shared.h"
 #include "worker_sdk/wire/flight.h"
 
-static struct ct_flight *_Atomic record; /* NULL until somebody asks for it */
-/* The mutex is for making it, and for these two; those who write calls take `record` alone. A child of
- * fork finds its parent's here, which `owner` tells. */
+static struct ct_flight *_Atomic record; /* NULL until ct_flight_open() */
+/* The mutex guards the making of the record, record_fd and owner; threads that write calls use only
+ * `record`. A child of fork inherits its parent's record, which `owner` tells. */
 static int record_fd = -1;
 static pid_t owner;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -29,13 +29,13 @@ static int make_record(void)
     made->magic = CT_FLIGHT_MAGIC;
     made->version = CT_FLIGHT_VERSION;
     made->pid = getpid();
-    record = made; /* another thread may still be at a parent's: it is never unmapped */
+    record = made; /* never unmapped: a thread may still use a parent's */
     record_fd = fd;
     owner = getpid();
     return 0;
 }
 
-/* A child writes a record of its own: its parent's is not about it. */
+/* A child makes a record of its own: its parent's does not describe it. */
 int ct_flight_open(void)
 {
     int rc = 0;
@@ -63,12 +63,12 @@ uint32_t ct_flight_add_group(const char *name, int me, int size)
     atomic_store(&group->id, 0);
     group->me = me;
     group->size = size;
-    (void)ct_copy(group->name, sizeof group->name, name); /* cut is fine */
+    (void)ct_copy(group->name, sizeof group->name, name); /* may be cut */
     atomic_store(&group->id, id);
     return id;
 }
 
-/* A slot is written by the thread that has its number, which is 0 meanwhile. */
+/* Only the thread that got the slot's number writes to the slot; the number is 0 while it does. */
 uint64_t ct_flight_begin(const struct ct_flight_call *call)
 {
     struct ct_flight *to = atomic_load_explicit(&record, memory_order_acquire);
@@ -89,7 +89,7 @@ uint64_t ct_flight_begin(const struct ct_flight_call *call)
     entry->peer = call->peer;
     entry->result = 0;
     entry->dtype = call->dtype;
-    (void)ct_copy(entry->name, sizeof entry->name, call->name); /* cut is fine */
+    (void)ct_copy(entry->name, sizeof entry->name, call->name); /* may be cut */
     atomic_store_explicit(&entry->number, number, memory_order_release);
     return number;
 }
@@ -103,7 +103,7 @@ void ct_flight_end(uint64_t number, int result)
         return;
     entry = &to->entry[(number - 1) % CT_FLIGHT_ENTRIES];
     if (atomic_load_explicit(&entry->number, memory_order_relaxed) != number)
-        return; /* so many came since, or it was a parent's */
+        return; /* overwritten by later calls, or a parent's */
     entry->result = result;
     atomic_store_explicit(&entry->end_ns, ct_now_ns(), memory_order_release);
 }

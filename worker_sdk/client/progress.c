@@ -9,15 +9,15 @@
 #include "worker_sdk/client/shared.h"
 #include "worker_sdk/wire/progress.h"
 
-/* The mutex is for what takes several stores: the page's making, a new name, samples. A step, a wait and a new value
- * of a known name are one atomic store each, and take no lock. */
-static struct ct_progress unshared; /* until somebody asks for the page */
+/* The mutex guards what takes several stores: making the page, a new name, samples. A step, a wait
+ * and a new value of a known name are one atomic store each, and take no lock. */
+static struct ct_progress unshared; /* used until ct_progress_open() */
 static struct ct_progress *_Atomic page = &unshared;
 static int page_fd = -1;
 static pid_t owner;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* A reader takes nothing while the number is odd, or when it has changed meanwhile. */
+/* A reader discards the samples when the number is odd or has changed meanwhile. */
 static void write_samples(struct ct_progress_samples *to, const uint64_t *ids,
                           size_t count, uint64_t total)
 {
@@ -42,13 +42,13 @@ static int make_page(void)
     made->waits = atomic_load(&page->waits);
     write_samples(&made->samples, page->samples.ids, page->samples.count,
                   page->samples.total);
-    page = made; /* another thread may still be at the old one: it is never unmapped */
+    page = made; /* never unmapped: another thread may still use the old page */
     page_fd = fd;
     owner = getpid();
     return 0;
 }
 
-/* A child writes on a page of its own: its parent's is not about it. */
+/* A child makes a page of its own: its parent's does not describe it. */
 int ct_progress_open(void)
 {
     int rc = 0;
@@ -66,12 +66,12 @@ void ct_progress_step(uint64_t step, uint64_t now_ms)
 {
     struct ct_progress *to = page;
 
-    /* The time comes last: it is what says that there is a step. */
+    /* The time is stored last: it tells that there is a step. */
     atomic_store_explicit(&to->step, step, memory_order_relaxed);
     atomic_store_explicit(&to->step_ms, now_ms, memory_order_release);
 }
 
-/* The one of this name among the first `count`; NULL: there is none. */
+/* Finds `name` among the first `count` metrics; NULL: not found. */
 static struct ct_progress_metric *find_metric(struct ct_progress *in, uint64_t count,
                                               const char *name)
 {
@@ -90,10 +90,11 @@ static int add_metric(struct ct_progress *to, const char *name, uint64_t bits)
         return -ENOSPC;
     if (!metric) {
         metric = &to->metrics[count];
-        memcpy(metric->name, name, strlen(name)); /* behind it there are zeros */
+        memcpy(metric->name, name, strlen(name)); /* zeros follow */
     }
     metric->bits = bits;
-    /* The name is whole before it is counted: readers, and find_metric() without the lock, see no half of it. */
+    /* The name is complete before it is counted, so that readers, and find_metric() without the
+     * lock, never see half of it. */
     if (metric == &to->metrics[count])
         atomic_store_explicit(&to->metric_count, count + 1, memory_order_release);
     return 0;

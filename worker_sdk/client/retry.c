@@ -17,7 +17,8 @@ void ct_retry_init(struct ct_retry *retry, uint64_t deadline_ms)
 
 bool ct_retry_pause(struct ct_retry *retry)
 {
-    uint64_t spread = ct_now_ns() / 64 % (retry->pause_ms + 1); /* any number will do */
+    /* any varying number will do */
+    uint64_t spread = ct_now_ns() / 64 % (retry->pause_ms + 1);
     uint64_t pause = retry->pause_ms / 2 + spread;
     uint64_t wake = ct_deadline_ms(pause);
     int left = ct_left_ms(retry->deadline_ms);
@@ -25,7 +26,7 @@ bool ct_retry_pause(struct ct_retry *retry)
     if ((uint64_t)left <= pause)
         return false;
     while ((left = ct_left_ms(wake)) > 0)
-        (void)poll(NULL, 0, left); /* EINTR: the loop sleeps on */
+        (void)poll(NULL, 0, left); /* EINTR: the loop continues the sleep */
     retry->pause_ms = 2 * retry->pause_ms < RETRY_LAST_MS ? 2 * retry->pause_ms
                                                           : RETRY_LAST_MS;
     return true;

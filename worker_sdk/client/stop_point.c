@@ -9,8 +9,9 @@ static void format(char value[CT_STOP_VALUE_MAX], const char *verb, uint64_t cal
                     (unsigned long long)call);
 }
 
-/* Where to look again: after as many calls as took CT_STOP_LOOK_EVERY_MS, but at most twice as
- * many as last time, so that one quick step says little. */
+/* Chooses the call at which to read the key again: after as many calls as took
+ * CT_STOP_LOOK_EVERY_MS, but at most twice as many as last time, because one fast step is no proof
+ * of the pace. */
 static uint64_t choose_next(const struct ct_stop_point *point, uint64_t now_ms)
 {
     uint64_t calls = point->call - point->looked;
@@ -24,7 +25,7 @@ static uint64_t choose_next(const struct ct_stop_point *point, uint64_t now_ms)
     return point->call + (span ? span : 1);
 }
 
-/* Takes over what another rank wrote. */
+/* Adopts the value that another rank wrote. */
 static int adopt(struct ct_stop_point *point, const char *value, const char *name,
                  struct ctrun_error *err)
 {
@@ -57,7 +58,7 @@ int ct_stop_point_check(struct ct_stop_point *point, bool is_asked, uint64_t now
 
     point->call++;
     while (!point->is_stop && (is_asked || point->call >= point->next)) {
-        /* Asked before anybody looked: at the call that is now. */
+        /* If no rank has read the key yet: stop at the current call. */
         const uint64_t stop = point->next ? point->next : point->call;
         const uint64_t next = is_asked ? stop : choose_next(point, now_ms);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store's connection: reach the server, find out what it speaks, exchange messages. */
+/* The connection to a store: connects, finds out the server's protocol, exchanges messages. */
 #include "worker_sdk/client/store.h"
 
 #include <errno.h>
@@ -17,16 +17,17 @@
 #include "worker_sdk/client/store_private.h"
 
 enum {
-    /* More than any request: several small ones may be pipelined. */
+    /* More than any single request: several small requests may be pipelined. */
     OUT_MAX_BYTES = CT_TCPSTORE_REQUEST_MAX_BYTES + (8 << 20),
-    /* No reply of a sane server is longer; a length above it is an error, not an allocation. */
+    /* No reply of a correct server is longer; a length above this is an error, not an
+     * allocation. */
     REPLY_MAX_BYTES = 128 << 20,
     KEYS_MAX_BYTES = CT_TCPSTORE_REQUEST_MAX_BYTES,
     READ_BYTES = 64 << 10,
-    /* A libuv server of PyTorch that closed the first greeting for a reason of its own (it was
-     * just ending, say) never answers the others. */
+    /* PyTorch's libuv server never answers the second greeting if it closed the first one for
+     * another reason (the server was just ending, for example). */
     FALLBACK_MS = 3000,
-    KEEP_BYTES = 1 << 20, /* larger buffers are given back after use */
+    KEEP_BYTES = 1 << 20, /* larger buffers are freed after use */
 };
 
 /* ---- Life ------------------------------------------------------------------------------- */
@@ -34,7 +35,7 @@ enum {
 int ct_store_kill(struct ctrun_store *store, int rc)
 {
     if (store->fd >= 0)
-        (void)close(store->fd); /* nothing to lose: the server has it or not */
+        (void)close(store->fd); /* nothing to flush: the server has it or not */
     store->fd = -1;
     ct_buf_consume(&store->in, ct_buf_length(&store->in));
     ct_buf_consume(&store->out, ct_buf_length(&store->out));
@@ -51,7 +52,7 @@ static struct ctrun_store *create(const char *host, int port, uint64_t timeout_m
     store->port = port;
     store->timeout_ms = timeout_ms;
     (void)ct_copy(store->host, sizeof store->host,
-                  host); /* too long: the resolver says so */
+                  host); /* if too long, the resolver fails */
     ct_buf_init(&store->out, OUT_MAX_BYTES);
     ct_buf_init(&store->in, REPLY_MAX_BYTES);
     ct_buf_init(&store->keys, KEYS_MAX_BYTES);
@@ -116,7 +117,7 @@ int ct_store_request(struct ctrun_store *store,
     return rc < 0 ? fail(store, rc, name, err) : 0;
 }
 
-/* Reads what is there into store->in. 0, or a negative errno; -ECONNRESET at the end. */
+/* Reads what has arrived into store->in. 0, or a negative errno; -ECONNRESET at the end. */
 static int read_some(struct ctrun_store *store)
 {
     uint8_t *at;
@@ -147,7 +148,7 @@ static int send_out(struct ctrun_store *store, uint64_t deadline_ms)
             return (int)n;
         if ((rc = ct_client_poll(store->fd, POLLIN | POLLOUT, deadline_ms)) < 0)
             return rc;
-        /* A server that blocks while it writes to us takes nothing until we read. */
+        /* A server that blocks while it writes to us reads nothing until we read. */
         if ((rc & ~POLLOUT) && (rc = read_some(store)) < 0)
             return rc;
     }
@@ -166,7 +167,7 @@ int ct_store_flush(struct ctrun_store *store, uint64_t deadline_ms,
     return rc < 0 ? ct_store_kill(store, fail(store, rc, "send", err)) : 0;
 }
 
-/* The server's only way to say no is to close. */
+/* The server can refuse a request only by closing the connection. */
 static int explain_close(const struct ctrun_store *store, enum ct_tcpstore_query query,
                          struct ctrun_error *err)
 {
@@ -225,13 +226,13 @@ int ct_store_ask(struct ctrun_store *store, const struct ct_tcpstore_request *re
 
 /* ---- Who is there? ---------------------------------------------------------------------- */
 
-/* What a server may speak, in the order in which it is tried. A server that does not know a
- * greeting closes the connection. */
+/* The protocols that a server may speak, in the order in which they are tried. A server that does
+ * not know a greeting closes the connection. */
 static const struct greeting {
     enum ct_tcpstore_dialect dialect;
     bool has_ping;
 } greetings[] = {
-    {CT_TCPSTORE_D2, true},  /* torch >= 2.5 and ours: VALIDATE, PING in one write */
+    {CT_TCPSTORE_D2, true},  /* torch >= 2.5 and ctrun: VALIDATE, PING in one write */
     {CT_TCPSTORE_D0, false}, /* torch <= 2.0: GETNUMKEYS */
     {CT_TCPSTORE_D2, false}, /* torch 2.2 to 2.4: VALIDATE, GETNUMKEYS */
 };
@@ -239,8 +240,8 @@ enum {
     GREETINGS = sizeof greetings / sizeof *greetings
 };
 
-/* The top bit of the third byte: a torch 1.13 server takes VALIDATE and PING for a SET whose
- * key has a length of 2^63 and more, which it refuses instead of trying to allocate it. */
+/* The top bit of the third byte is set: a torch 1.13 server reads VALIDATE and PING as a SET whose
+ * key has a length of 2^63 or more, and refuses that instead of trying to allocate it. */
 static uint32_t nonce(void)
 {
     return (uint32_t)getpid() | 0x00800000u;
@@ -274,8 +275,8 @@ static int greet(struct ctrun_store *store, const struct greeting *greeting,
     return 0;
 }
 
-/* Dials and greets once for each way the server may speak. CTRUN_E_PROTOCOL: somebody is
- * there, but no store that we know. */
+/* Connects and greets once for each protocol. CTRUN_E_PROTOCOL: a server answers, but it is no
+ * store that we know. */
 static int meet(struct ctrun_store *store, uint64_t deadline_ms,
                 struct ctrun_error *err)
 {
@@ -295,7 +296,7 @@ static int meet(struct ctrun_store *store, uint64_t deadline_ms,
             return 0;
         (void)ct_store_kill(store, rc);
         if (i == 0 && rc == CTRUN_E_TIMEOUT)
-            return rc; /* silent, not unwilling */
+            return rc; /* the server was silent: it has not refused */
         if (rc != CTRUN_E_PROTOCOL && rc != CTRUN_E_TIMEOUT && rc != -ECONNRESET &&
             rc != -EPIPE)
             return rc;

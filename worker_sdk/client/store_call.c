@@ -11,17 +11,17 @@
 #include "worker_sdk/client/store_private.h"
 
 enum {
-    /* After a time-out: for the answer to CANCEL_WAIT, or for a new connection. */
+    /* Time limit after a time-out: for the answer to CANCEL_WAIT, or for a new connection. */
     CANCEL_MS = 2000,
     /* Small requests in flight at once. */
     PIPELINE = 256,
-    MISSING_NAMED = 5,      /* keys that a time-out names */
-    MISSING_CHECKED = 4096, /* keys that it looks at to find them */
+    MISSING_NAMED = 5,      /* keys named in a time-out message */
+    MISSING_CHECKED = 4096, /* keys checked to find those */
 };
 
 /* ---- Keys: '/' in front, as PyTorch's clients do ----------------------------------------- */
 
-/* Fills blobs with the wire form of the keys, which lives until the next call. */
+/* Fills blobs with the wire form of the keys, which stays valid until the next call. */
 static int wire_keys(struct ctrun_store *store, const char *const *keys, size_t count,
                      struct ct_tcpstore_blob *blobs, struct ctrun_error *err)
 {
@@ -52,7 +52,8 @@ static int wire_key(struct ctrun_store *store, const char *key,
     return wire_keys(store, &key, 1, blob, err);
 }
 
-/* Keys of a counted query in memory of the call; caller frees. NULL on failure, *rc says why. */
+/* The keys of a counted query, allocated for this call; the caller frees them. NULL on failure,
+ * with the code in *rc. */
 static struct ct_tcpstore_blob *wire_list(struct ctrun_store *store,
                                           const char *const *keys, size_t count,
                                           int *rc, struct ctrun_error *err)
@@ -91,7 +92,7 @@ static uint8_t take_u8(struct ctrun_store *store)
     return value;
 }
 
-/* The blob in the caller's own memory, with a NUL behind. */
+/* Copies the blob into new memory, with a NUL behind; the caller frees it. */
 static int take_blob(struct ctrun_store *store, int reply, void **value, size_t *length,
                      struct ctrun_error *err)
 {
@@ -122,7 +123,7 @@ int ctrun_store_set(struct ctrun_store *store, const char *key, const void *valu
     return ct_store_flush(store, ct_deadline_ms(store->timeout_ms), err);
 }
 
-/* Asks about one key for a number. */
+/* A request about one key whose reply is a number. */
 static int ask_number(struct ctrun_store *store, struct ct_tcpstore_request *request,
                       const char *key, int64_t *value, struct ctrun_error *err)
 {
@@ -174,7 +175,7 @@ int ctrun_store_delete(struct ctrun_store *store, const char *key,
 
 /* ---- Waiting ---------------------------------------------------------------------------- */
 
-/* A byte of CHECK's or WAIT's reply that is not in the protocol ends the connection. */
+/* Ends the connection: a byte of CHECK's or WAIT's reply is not in the protocol. */
 static int bad_reply(struct ctrun_store *store, uint8_t value, struct ctrun_error *err)
 {
     return ct_store_kill(store, ct_fail(err, CTRUN_E_PROTOCOL,
@@ -182,8 +183,8 @@ static int bad_reply(struct ctrun_store *store, uint8_t value, struct ctrun_erro
                                         store->host, store->port, value));
 }
 
-/* Takes back a WAIT that timed out. 0 when it was released after all, else CTRUN_E_TIMEOUT,
- * with a usable store, or what killed it. */
+/* Cancels a WAIT that timed out. 0 when the key was set after all, else CTRUN_E_TIMEOUT, with a
+ * usable store, or the error that ended the store. */
 static int cancel_wait(struct ctrun_store *store, struct ctrun_error *err)
 {
     const struct ct_tcpstore_request request = {.query = CT_TCPSTORE_CANCEL_WAIT};
@@ -192,8 +193,7 @@ static int cancel_wait(struct ctrun_store *store, struct ctrun_error *err)
     uint8_t value;
     int rc;
 
-    if (!ct_store_is_modern(
-            store)) /* cannot cancel: leave the late byte to a dead socket */
+    if (!ct_store_is_modern(store)) /* no CANCEL_WAIT: replace the connection */
         return (rc = ct_store_reconnect(store, deadline, err)) < 0 ? rc
                                                                    : CTRUN_E_TIMEOUT;
     if ((rc = ct_store_request(store, &request, NULL, err)) < 0)
@@ -229,7 +229,7 @@ static int wait_for(struct ctrun_store *store, const struct ct_tcpstore_blob *ke
                                                          : bad_reply(store, value, err);
 }
 
-/* Asks for each of the keys by itself and takes the replies in order. */
+/* Asks for each key separately and reads the replies in order. */
 static int check_some(struct ctrun_store *store, const struct ct_tcpstore_blob *blobs,
                       size_t count, bool *present)
 {
@@ -247,7 +247,7 @@ static int check_some(struct ctrun_store *store, const struct ct_tcpstore_blob *
     return rc < 0 ? ct_store_kill(store, rc) : 0;
 }
 
-/* Which of the keys exist; in portions, so that little is under way at once. */
+/* Which of the keys exist; asked in portions, to limit the requests in flight. */
 static int check_each(struct ctrun_store *store, const char *const *keys, size_t count,
                       bool *present)
 {
@@ -277,7 +277,8 @@ static void name_missing(char *text, size_t size, const char *const *keys,
         (void)ct_append(text, size, " and %zu more", missing - MISSING_NAMED);
 }
 
-/* Turns a time-out into a sentence that says which keys nobody set. */
+/* Makes an error text of a time-out that names the keys that are missing now. The store is closed
+ * where the server did not answer. */
 static int explain_timeout(struct ctrun_store *store, const char *const *keys,
                            size_t count, uint64_t waited_ms, struct ctrun_error *err)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keys of a store, which only people ask for. */
+/* Lists the keys of a store; only ctrunctl needs this. */
 #include <errno.h>
 #include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/client/store_private.h"
 
-/* The reply was scanned: counts and lengths are sound. */
+/* The reply has been validated: counts and lengths are correct. */
 static uint64_t read_u64(const uint8_t *at)
 {
     uint64_t value = 0;
@@ -16,7 +16,7 @@ static uint64_t read_u64(const uint8_t *at)
     return value;
 }
 
-/* Keys without the '/' that clients put in front. */
+/* Copies the keys without the leading '/' that clients add. */
 static char **copy_keys(const uint8_t *reply, size_t length, size_t count)
 {
     char **keys = ct_zalloc(count * sizeof *keys + length);
@@ -30,7 +30,7 @@ static char **copy_keys(const uint8_t *reply, size_t length, size_t count)
         keys[i] = text;
         memcpy(text, key.data + slash, key.length - slash);
         text += key.length - slash;
-        *text++ = '\0'; /* its length took eight bytes */
+        *text++ = '\0'; /* fits: the length took eight bytes */
     }
     return keys;
 }

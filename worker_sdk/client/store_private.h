@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the store client share: store.c connects and exchanges, store_call.c
- * knows the operations. */
+/* What the files of the store client share: store.c connects and exchanges messages, store_call.c
+ * has the operations. */
 #pragma once
 
 #include "worker_sdk/net/addr.h"
@@ -13,7 +13,7 @@ struct ctrun_store {
     enum ct_tcpstore_dialect dialect;
     bool has_ping; /* torch 2.2 to 2.4 does not know it */
     uint64_t timeout_ms;
-    struct ct_addr addr; /* the one that answered */
+    struct ct_addr addr; /* the server's address that answered */
     char host[CT_HOST_MAX];
     int port;
     struct ct_buf out;
@@ -21,11 +21,11 @@ struct ctrun_store {
     struct ct_buf keys; /* wire form of the keys of the current call */
 };
 
-/* Appends the request to what will be sent. On failure the error names the key. */
+/* Appends the request to the output buffer. On failure the error names the key. */
 int ct_store_request(struct ctrun_store *store,
                      const struct ct_tcpstore_request *request,
                      const struct ct_tcpstore_blob *lists, struct ctrun_error *err);
-/* Sends what was queued. While the server does not take it, its replies are read. */
+/* Sends the output buffer. Reads replies while the server accepts no data. */
 int ct_store_flush(struct ctrun_store *store, uint64_t deadline_ms,
                    struct ctrun_error *err);
 /* Flushes and reads until the reply to `query` is complete at the front of store->in; returns
@@ -33,10 +33,11 @@ int ct_store_flush(struct ctrun_store *store, uint64_t deadline_ms,
  * other failure the store is dead. */
 int ct_store_await(struct ctrun_store *store, enum ct_tcpstore_query query,
                    uint64_t deadline_ms, struct ctrun_error *err);
-/* Both; at most one reply may be outstanding. A time-out kills the store too. */
+/* ct_store_request() and ct_store_await(); no other reply may be outstanding. A time-out ends the
+ * store, too. */
 int ct_store_ask(struct ctrun_store *store, const struct ct_tcpstore_request *request,
                  const struct ct_tcpstore_blob *lists, struct ctrun_error *err);
-/* Replaces the connection: a server that cannot cancel a wait may answer it at any time. */
+/* Replaces the connection, because a server that cannot cancel a wait may answer it at any time. */
 int ct_store_reconnect(struct ctrun_store *store, uint64_t deadline_ms,
                        struct ctrun_error *err);
 /* Closes the connection for good and returns rc. */
