@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Choosing a back end, and calling what not every back end has. */
+/* Chooses a back end, and calls functions that not every back end has. */
 #include "worker_sdk/cnn/backend.h"
 
 #include <string.h>

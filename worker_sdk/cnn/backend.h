@@ -7,10 +7,11 @@
  *     backward(grads, on_ready)            // overwrites grads, tells each one that is complete
  *     update(grads, lr)                    // Adadelta on the model
  *
- * and a test pass is forward() alone. When nobody exchanges gradients (options.exchange is false)
- * a device keeps them to itself: grads are undefined then. grads are eight arrays in the layout of net.h, in the
- * order of `enum cnn_param`; on_ready is called in the order in which PyTorch's autograd
- * completes them: 7 6 5 4 2 3 0 1. An engine is used by one thread; it has a team of its own. */
+ * and a test pass is forward() alone. When gradients are not exchanged (options.exchange is false)
+ * a device does not write them to grads: grads are undefined then. grads are eight arrays in the
+ * layout of net.h, in the order of `enum cnn_param`; on_ready is called in the order in which
+ * PyTorch's autograd completes them: 7 6 5 4 2 3 0 1. An engine is used by one thread; it has a
+ * team of its own. */
 #pragma once
 
 #include "worker_sdk/cnn/net.h"
@@ -50,7 +51,7 @@ struct cnn_engine_options {
 
 struct cnn_backend;
 
-/* Every engine begins with this. */
+/* The first member of every engine. */
 struct cnn_engine {
     const struct cnn_backend *backend;
     struct cnn_model *model;

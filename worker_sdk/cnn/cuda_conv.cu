@@ -30,7 +30,7 @@ void cuda_conv_close(struct conv *conv)
         cudnnDestroyConvolutionDescriptor(conv->op);
 }
 
-/* The fastest deterministic algorithm, by cuDNN's own estimate, whose workspace we have. */
+/* The fastest deterministic algorithm, by cuDNN's own estimate, that fits into our workspace. */
 template <typename Result>
 static int choose(struct cuda *self, const Result *found, int count, const char *what)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the CUDA back end share; nobody else includes it.
+/* Shared by the files of the CUDA back end; no other file includes it.
  *
  *     layers_cuda.cu    the table of cnn/backend.h
  *     cuda_step.cu      a step: forward, backward, update, and the graphs that hold it
@@ -7,7 +7,7 @@
  *     cuda_kernels.cu   everything between
  *     cuda_memory.cu    errors, arrays, the data set's copy
  *
- * No function here returns a status: the first failure of any call sticks in self->failed, and
+ * No function here returns a status: the first failure of any call stays in self->failed, and
  * the calls after it do nothing. All work is queued on self->stream. */
 #ifndef CNN_CUDA_ENGINE_CUH
 #define CNN_CUDA_ENGINE_CUH
@@ -34,7 +34,7 @@ enum {
     WORKSPACE_BYTES = 64 << 20,
 };
 
-/* What the host tells a step; indices follow. */
+/* The host's input to a step; indices follow. */
 struct stage {
     uint32_t epoch;
     float scale;
@@ -120,9 +120,9 @@ float *cuda_alloc_floats(struct cuda *self, size_t n);
 /* The arrays of a batch hold n samples from now on. */
 void cuda_reserve_batch(struct cuda *self, size_t n);
 void cuda_release_batch(struct cuda *self);
-/* They hold addresses of arrays. */
+/* Drops the graphs, which hold addresses of arrays. */
 void cuda_forget_graphs(struct cuda *self);
-/* The data set's copy on the device, brought there when it is first seen. */
+/* The data set's copy on the device, copied there at its first use. */
 const struct device_data *cuda_find_data(struct cuda *self,
                                          const struct ctrun_dataset *key);
 
@@ -143,14 +143,14 @@ void cuda_conv_backward_x(struct cuda *self, const struct conv *conv, const floa
 
 /* The gradient of one parameter, on the device. */
 float *cuda_grad(const struct cuda *self, enum cnn_param p);
-/* Copies what the host says into the next pinned slot and from there to the device; waits only
+/* Copies the host's input into the next pinned slot and from there to the device; waits only
  * when the host is SLOTS steps ahead. */
 void cuda_stage_step(struct cuda *self, const struct cnn_batch *batch, float lr);
 /* Queues a step on self->batch. */
 void cuda_launch(struct cuda *self, enum graph_kind kind, float lr);
 /* Queues the update alone, with the gradients that are on the device. */
 void cuda_run_update(struct cuda *self);
-/* Waits, when the batch wants them. */
+/* Waits, when the batch asks for them. */
 void cuda_copy_log_probs(struct cuda *self);
 /* As the table of cnn/backend.h has it: waits for the sums. */
 int cuda_settle(struct cnn_engine *engine, struct ctrun_error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Everything of a step that is neither a convolution nor a matrix product. The comments say which
- * grid and block a kernel wants; where none is named, one thread a value. */
+ * grid and block a kernel needs; where none is named, one thread per value. */
 #ifndef CNN_CUDA_KERNELS_CUH
 #define CNN_CUDA_KERNELS_CUH
 

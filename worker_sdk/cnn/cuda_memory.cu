@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What went wrong, and what lies on the device. */
+/* Errors, and memory of the device. */
 #include <errno.h>
 
 #include "worker_sdk/cnn/cuda_engine.cuh"

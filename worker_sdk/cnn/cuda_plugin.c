@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The door to the CUDA back end, a module of its own: the program starts without cuBLAS and
- * cuDNN (a gigabyte of libraries) and runs on machines that have neither them nor a driver. */
+/* Loads the CUDA back end, a module of its own: so the program starts without cuBLAS and cuDNN (a
+ * gigabyte of libraries) and runs on machines without these libraries or a driver. */
 #include <dlfcn.h>
 #include <string.h>
 
@@ -48,7 +48,7 @@ static bool cuda_is_usable(char *why, size_t size)
     return backend && backend->is_usable(why, size);
 }
 
-/* The engine that comes back has the module's own table. */
+/* The returned engine has the module's own table. */
 static int cuda_open(struct cnn_engine **out, const struct cnn_engine_options *options,
                      struct ctrun_error *err)
 {

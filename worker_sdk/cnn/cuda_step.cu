@@ -121,12 +121,12 @@ int cuda_settle(struct cnn_engine *engine, struct ctrun_error *err)
 }
 
 /* Runs forward and backward once on sample 0 with weight 0: libraries load their kernels and
- * allocate what they need at the first call, which must not happen while a step is recorded.
- * The sums that wait on the device are fetched first, those of this run are thrown away. */
+ * allocate what they need at the first call, which must not happen while a step is recorded. The
+ * sums on the device are fetched first; the sums of this run are thrown away. */
 static void warm_up(struct cuda *self, const struct conv *conv1,
                     const struct conv *conv2, const struct device_data *data, size_t n)
 {
-    (void)cuda_settle(&self->engine, NULL); /* a failure sticks in self->failed */
+    (void)cuda_settle(&self->engine, NULL); /* a failure stays in self->failed */
     if (!cuda_is_fine(self))
         return;
     cuda_check(self,

@@ -49,7 +49,7 @@ struct cnn_dnnl_api {
     void (*set_threads)(int); /* libgomp's omp_set_num_threads, or NULL */
 };
 
-/* Loads the library on the first call; the table stays valid. NULL: why says what is missing.
- * Sets GOMP_SPINCOUNT unless the user chose a policy: libgomp reads it while it is loaded, and
- * its default spins for so long that a rank starves its neighbour on a shared core. */
+/* Loads the library on the first call; the table stays valid. NULL: why says what is missing. Sets
+ * GOMP_SPINCOUNT unless the user chose a policy: libgomp reads it while it is loaded, and by
+ * default it spins for so long that a rank blocks another rank on a shared core. */
 const struct cnn_dnnl_api *cnn_dnnl_load(char *why, size_t size);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every engine begins with, and the optimizer of those that compute on the host. */
+/* The common part of all engines, and the optimizer of engines that compute on the host. */
 #include <string.h>
 
 #include "worker_sdk/base/str.h"

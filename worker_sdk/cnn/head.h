@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The last layers, the same for every CPU back end: what comes after fc1's sum.
+/* The last layers, the same for every CPU back end: everything after fc1's sum.
  *
  *     hidden -> ReLU -> dropout 0.5 -> fc2 -> log-softmax -> negative log likelihood
  *
- * They are 0.01 % of the work: plain C does. */
+ * They are 0.01 % of the work: plain C is fast enough. */
 #pragma once
 
 #include "worker_sdk/cnn/backend.h"

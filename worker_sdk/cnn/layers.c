@@ -188,8 +188,8 @@ void cnn_linear_backward_w(const struct cnn_linear *s, const cnn_real *x,
     }
 }
 
-/* The largest is subtracted first: exp() of what is left is at most 1, and the sum at least 1,
- * so that neither overflows. */
+/* The largest value is subtracted first: then each exp() is at most 1, and the sum at least 1, so
+ * that neither overflows. */
 void cnn_log_softmax(size_t batch, size_t classes, cnn_real *x)
 {
     for (size_t n = 0; n < batch; n++, x += classes) {

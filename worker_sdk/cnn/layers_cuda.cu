@@ -4,13 +4,14 @@
  *
  * A step is one captured graph per batch size: gather, forward, backward and, when no other rank
  * has to see the gradients, the update. The host only stages indices, epoch, scale and learning
- * rate, through a ring of pinned slots, and never waits: settle() does, when somebody wants to
- * know the loss. With exchange the graph ends after backward, gradients go where the reducer wants
- * them, memory of the host or the device, in the order in which they are reported ready, and
- * update() brings the averages back.
+ * rate, through a ring of pinned slots, and does not wait for the step: settle() waits when the
+ * loss is needed. With exchange the graph ends after backward, gradients are copied to the
+ * reducer's memory, of the host or the device, in the order in which they are reported ready, and
+ * update() copies the averages back.
  *
  * Convolutions may use TF32, like PyTorch's; NVIDIA_TF32_OVERRIDE=0 turns that off. The first
- * failure of any call sticks in self->failed and is reported by the entry point it happened in. */
+ * failure of any call stays in self->failed and is reported by the entry point in which it
+ * happened. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,12 +88,12 @@ static int cuda_update(struct cnn_engine *engine, float *const grads[CNN_PARAMS]
     cuda_stage_step(self, &self->batch, lr);
     if (cuda_is_fine(self))
         cuda_run_update(self);
-    /* grads are the reducer's again when we return. */
+    /* The reducer may write to grads again when we return. */
     cuda_check(self, cudaStreamSynchronize(self->stream), "wait");
     return cuda_finish(self, err);
 }
 
-/* The model between host and device, parameter by parameter: the two pad differently. */
+/* Copies the model between host and device, parameter by parameter: the two pad differently. */
 static int move_model(struct cuda *self, enum cudaMemcpyKind kind,
                       struct ctrun_error *err)
 {

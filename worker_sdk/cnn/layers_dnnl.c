@@ -3,8 +3,8 @@
  * conv1's output to conv2's gradient, fc1 by its sgemm, ReLU fused into the convolutions; the
  * ReLU behind conv2 is undone on the pooled gradient, a quarter of the size.
  *
- * Primitives are bound to a batch size, so an engine keeps a plan for each size it has met: the
- * training batch, the last one of an epoch, the test batch. */
+ * Primitives are bound to a batch size, so an engine keeps a plan for each size it has used: the
+ * training batch, the last batch of an epoch, the test batch. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ struct onednn {
 
 static const dnnl_dims_t ONE = {1, 1}, NONE = {0, 0}, TWO = {2, 2};
 
-/* ---- Building a plan: the first failure sticks in `failed` ------------------------------ */
+/* ---- Building a plan: the first failure stays in `failed` ------------------------------ */
 
 struct builder {
     struct onednn *self;
@@ -179,7 +179,7 @@ static dnnl_primitive_attr_t fuse_relu(struct builder *b)
     return attr;
 }
 
-/* y = relu(conv(x)); the weights are brought into the kernel's layout in every step. */
+/* y = relu(conv(x)); every step copies the weights into the kernel's layout. */
 static void build_conv_forward(struct builder *b, struct conv *conv,
                                const dnnl_memory_desc_t *x_md, enum cnn_param weight)
 {
@@ -394,7 +394,7 @@ static int plan_create(struct plan **out, struct onednn *self, size_t n,
     return 0;
 }
 
-/* The plan for n samples; the oldest one makes room when there are too many. */
+/* The plan for n samples; when there are too many, the oldest plan is freed. */
 static int find_plan(struct onednn *self, size_t n, struct ctrun_error *err)
 {
     int rc;
@@ -500,7 +500,7 @@ static void drop_part(void *context, int index, int count)
     }
 }
 
-/* Back through dropout 1 and conv2's ReLU: both left a zero where nothing may pass. */
+/* Backward through dropout 1 and conv2's ReLU: both left a zero where no gradient passes. */
 static void undrop_part(void *context, int index, int count)
 {
     const struct part *part = context;

@@ -53,7 +53,7 @@ static void plain_free(struct plain *self)
 }
 
 /* Arrays only grow: batches of training and of testing take turns. After -ENOMEM capacity is 0,
- * and what was had is freed by the next call or by close. */
+ * and the next call or close frees the arrays that exist. */
 static int plain_reserve(struct plain *self, size_t n)
 {
     n = n ? n : 1; /* an empty batch has arrays too */
@@ -116,7 +116,7 @@ static int plain_forward(struct cnn_engine *engine, const struct cnn_batch *batc
 
     if (cnn_head_reserve(&self->head, n) < 0 || plain_reserve(self, n) < 0)
         return ct_fail(err, -ENOMEM, "a batch of %zu: out of memory", n);
-    /* kept for backward; what it points to is the caller's, and the same until then */
+    /* kept for backward; the caller owns what it points to, and does not change it until then */
     self->batch = *batch;
     conv1.batch = conv2.batch = fc1.batch = n;
     ctrun_dataset_gather(batch->data, batch->indices, n, CNN_MEAN, CNN_STD, self->x,

@@ -4,7 +4,7 @@
  *     forward    transform weights | images: conv1, conv2, lists; fc1 | head
  *     backward   head | fc1 by windows: no two threads meet | images: convolutions | sum
  *
- * A bar is a meeting of the team. */
+ * At each | all threads of the team wait for each other. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static const struct cnn_simd_kernels *const all_kernels[] = {
     &cnn_simd_base,
 };
 
-/* CTRUN_MNIST_ISA=base|avx2|avx512 holds it down: for tests and for measuring. */
+/* CTRUN_MNIST_ISA=base|avx2|avx512 limits the instruction set: for tests and benchmarks. */
 static const struct cnn_simd_kernels *choose_kernels(void)
 {
     const char *wanted = getenv("CTRUN_MNIST_ISA");
@@ -205,8 +205,8 @@ static void conv_part(void *context, int index, int count)
                                      scratch);
 }
 
-/* Adds up what the threads found, into PyTorch's order. Each member takes some of conv2's
- * output channels; the first one also conv1. */
+/* Adds up the gradients of all threads, in PyTorch's order. Each member takes some of conv2's
+ * output channels; the first member also conv1. */
 static void sum_part(void *context, int index, int count)
 {
     struct simd *self = context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters of the network: table, memory, first values, layouts. */
+/* Parameters of the network: table, memory, initial values, layouts. */
 #include "worker_sdk/cnn/net.h"
 
 #include <errno.h>

@@ -5,9 +5,10 @@
  *     fc1 9216->128, ReLU, dropout 0.5, fc2 128->10, log-softmax
  *
  * Names, order and shapes are those of PyTorch's state_dict. In memory the linear layers are
- * input-major, so that what one input touches is one contiguous row: fc1.weight is (pooling
- * window, channel, unit) = (144, 64, 128), fc2.weight (unit, class) = (128, 10). cnn_to_torch() and cnn_from_torch() translate; every back end
- * uses the same layout, so ranks with different processors train together. */
+ * input-major, so that the weights of one input are one contiguous row: fc1.weight is (pooling
+ * window, channel, unit) = (144, 64, 128), fc2.weight (unit, class) = (128, 10). cnn_to_torch()
+ * and cnn_from_torch() translate; every back end uses the same layout, so ranks with different
+ * processors train together. */
 #pragma once
 
 #include <stdbool.h>
@@ -56,13 +57,13 @@ struct cnn_tensors {
     float *of[CNN_PARAMS]; /* 64-byte aligned, all in `block` */
     float *block;
 };
-/* Elements of `block`: of all arrays, and of what is between them, which stays 0. */
+/* Elements of `block`: of all arrays, and of the padding between them, which stays 0. */
 size_t cnn_tensors_length(void);
 /* Zeroed. 0 or -ENOMEM. deinit accepts a zeroed one. */
 int cnn_tensors_init(struct cnn_tensors *tensors);
 void cnn_tensors_deinit(struct cnn_tensors *tensors);
 
-/* What is trained; saved and restored as a whole. */
+/* The trained state; saved and restored as a whole. */
 struct cnn_model {
     struct cnn_tensors values;
     struct cnn_tensors square_avg; /* Adadelta */

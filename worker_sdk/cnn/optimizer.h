@@ -15,8 +15,8 @@
  *     acc_delta  = rho * acc_delta + (1 - rho) * delta^2
  *     value      = value - lr * delta
  *
- * Compiled without contraction into fused operations: every processor computes the same bits,
- * so that ranks on unlike machines stay equal without ever exchanging parameters. */
+ * Compiled without contraction into fused operations: every processor computes the same bits, so
+ * that ranks on different machines keep equal parameters without exchanging them. */
 struct cnn_adadelta {
     float *value;
     const float *grad;

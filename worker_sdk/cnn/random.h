@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random numbers by counter: the same (seed, purpose, epoch, sample, block) gives the same bits
- * on every rank, thread and device, whatever was drawn before. Philox 4x32-10 (Salmon et al.,
+/* Random numbers by counter: the same (seed, purpose, epoch, sample, block) gives the same bits on
+ * every rank, thread and device, independent of earlier draws. Philox 4x32-10 (Salmon et al.,
  * "Parallel random numbers: as easy as 1, 2, 3", SC 2011). */
 #pragma once
 
 #include <stdint.h>
 
-/* What a draw is for; keeps streams apart. Values are forever: masks depend on them. */
+/* What a draw is for; keeps streams separate. The values never change: masks depend on them. */
 enum cnn_purpose {
     CNN_DRAW_INIT = 1,
     CNN_DRAW_DROPOUT1 = 2,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a person or a script sees of the training: a bar on a terminal, lines elsewhere, JSON
- * lines on request. Only rank 0 has a report; with a NULL `out` everything is silent.
+/* Output of the training for people and scripts: a progress bar on a terminal, lines elsewhere,
+ * JSON lines on request. Only rank 0 has a report; with a NULL `out` everything is silent.
  *
- * Answers (epochs) go to standard output; the bar goes to standard error. */
+ * Results (epochs) go to standard output; the bar goes to standard error. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 struct cnn_report {
-    FILE *out; /* NULL: not this rank's business */
+    FILE *out; /* NULL: this rank prints nothing */
     bool json;
     bool bar;              /* draw on standard error */
     uint64_t log_interval; /* steps between lines; 0: none */
@@ -45,6 +45,6 @@ void cnn_report_epoch(struct cnn_report *report, const struct cnn_epoch_result *
 /* The training ends before its last epoch is done; why is a few words. */
 void cnn_report_stop(struct cnn_report *report, const char *why, uint64_t step,
                      uint64_t digest);
-/* A line about what happens, for people only. */
+/* Prints a note, for people only. */
 __attribute__((format(printf, 2, 3))) void cnn_report_note(struct cnn_report *report,
                                                            const char *fmt, ...);

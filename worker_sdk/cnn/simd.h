@@ -3,9 +3,9 @@
  *
  * Forward, one image at a time: conv1, conv2 by Winograd's F(2x2, 3x3), whose output tiles are
  * exactly the pooling windows, so that pooling, bias, ReLU and dropout happen in registers and
- * conv2's output is never stored. What is left (in training some 10 % of fc1's inputs) becomes a
- * list of (window, channel, which of the four, value). Everything behind works on these lists:
- * fc1's sum and gradients, conv2's gradients. That is exact: only zeros are left out. */
+ * conv2's output is never stored. The remaining values (in training some 10 % of fc1's inputs)
+ * become a list of (window, channel, which of the four, value). All later steps work on these
+ * lists: fc1's sum and gradients, conv2's gradients. This is exact: only zeros are left out. */
 #pragma once
 
 #include "worker_sdk/cnn/net.h"
@@ -29,7 +29,7 @@ struct cnn_simd_list {
     float grad[CNN_FLAT];   /* at conv2's output, after backward through fc1 */
 };
 
-/* What one thread works with. */
+/* The memory of one thread. */
 struct cnn_simd_scratch {
     float v[16][CNN_POOLED][CNN_C1]; /* a row of tiles, input transformed */
     float m[16][CNN_POOLED][CNN_C2]; /* and multiplied */

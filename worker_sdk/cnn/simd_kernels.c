@@ -44,7 +44,7 @@ enum {
     HIDDEN_STEP = HIDDEN_VECTORS * LANES,
 };
 
-/* Any alignment: DDP's buckets put gradients where they like. */
+/* Any alignment: DDP's buckets may put gradients at any address. */
 typedef float vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
@@ -347,8 +347,8 @@ static void fc1_backward(const float *weight, const float *dhidden, float scale,
                         dot += g[v] * load(weight + row + v * LANES);
                         store(dw, load(dw) + value * g[v]);
                     }
-                    /* the first part of the units overwrites: the field holds what the step
-                     * before left */
+                    /* the first part of the units overwrites: the field has the value of the step
+                     * before */
                     list->grad[e] = (h ? list->grad[e] : 0) + scale * total(dot);
                 }
             }

@@ -14,7 +14,7 @@ enum {
     TENSORS = SECTIONS * CNN_PARAMS,
     NAME_MAX_BYTES = 64,
     TEXT_MAX_BYTES = 32,
-    /* A position beyond these is no training run but a damaged file. */
+    /* A larger position means a damaged file. */
     EPOCH_MAX = 1000000,
 };
 
@@ -34,8 +34,8 @@ static void image_deinit(struct image *image)
         cnn_tensors_deinit(&image->sections[s]);
 }
 
-/* The model is kept in the order that our kernels read; the file has PyTorch's. An image is a
- * copy of all of it in that order, as large as the model. */
+/* The model is in memory in the order that our kernels read; the file has PyTorch's order. An
+ * image is a copy of all of it in that order, as large as the model. */
 static int image_init(struct image *image)
 {
     memset(image, 0, sizeof *image);
@@ -170,7 +170,7 @@ int cnn_state_load(const char *path, struct cnn_model *model,
     if ((rc = ctrun_checkpoint_open(&file, path, err)) < 0 ||
         (rc = read_position(file, path, position, err)) < 0)
         goto close;
-    /* All tensors before the model is touched: a damaged file leaves it as it was. */
+    /* Reads all tensors before the model is changed: a damaged file leaves the model as it was. */
     for (int i = 0; i < TENSORS; i++)
         if ((rc = ctrun_checkpoint_load(file, &image.tensors[i], err)) < 0)
             goto close;

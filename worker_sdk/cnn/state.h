@@ -29,13 +29,14 @@ struct cnn_state_info { /* written for readers; resume does not need it */
 int cnn_state_save(const char *path, struct ctrun_shards *shards,
                    const struct cnn_model *model, const struct cnn_position *position,
                    const struct cnn_state_info *info, struct ctrun_error *err);
-/* Memory for the copies that these saves make (ctrun_shards_reserve()). */
+/* Allocates memory for the copies that these saves make (ctrun_shards_reserve()). */
 int cnn_state_reserve(struct ctrun_shards *shards, struct ctrun_error *err);
-/* Reads it back, or the newest of a folder. -ENOENT when there is none, CTRUN_E_BAD_CHECKPOINT when it is damaged
- * or of another network; model and position are undefined then. */
+/* Reads such a file, or the newest checkpoint of a folder. -ENOENT when there is none,
+ * CTRUN_E_BAD_CHECKPOINT when it is damaged or of another network; model and position are
+ * undefined then. */
 int cnn_state_load(const char *path, struct cnn_model *model,
                    struct cnn_position *position, struct ctrun_error *err);
-/* Reads the parameters alone, of any file that has them, as PyTorch's. */
+/* Reads only the parameters, of any file that has them, such as one of PyTorch. */
 int cnn_state_load_values(const char *path, struct cnn_tensors *values,
                           struct ctrun_error *err);
 /* Writes gradients under their parameters' names, and the step as metadata. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads with a brief spin and then a futex; no lock, two counters. */
+/* Threads that spin briefly, then sleep on a futex; no lock, two counters. */
 #include "worker_sdk/cnn/team.h"
 
 #include <errno.h>
@@ -72,9 +72,9 @@ static void wake_all(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* No member misses a round: run() returns only when `active` is 0, and begins no other one
- * before. fn and context are written before `round` is raised (release) and read after it was
- * seen to change (acquire). */
+/* No member misses a round: run() returns only when `active` is 0, so the next round starts after
+ * that. fn and context are written before `round` is raised (release) and read after it was seen
+ * to change (acquire). */
 static void *run_member(void *argument)
 {
     struct member *member = argument;
@@ -87,8 +87,8 @@ static void *run_member(void *argument)
         if (!team->fn)
             return NULL;
         team->fn(team->context, index, team->count);
-        /* Only the last one wakes the caller. Release: what this member has computed is seen by
-         * who reads 0. */
+        /* Only the last member wakes the caller. Release: a thread that reads 0 sees what this
+         * member has computed. */
         if (atomic_fetch_sub_explicit(&team->active, 1, memory_order_acq_rel) == 1)
             wake_all(&team->active);
     }

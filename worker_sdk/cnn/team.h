@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A team of threads that do one thing together, many times a second.
+/* A team of threads that run one function together, many times a second.
  *
- * Members wait by spinning for some microseconds and then sleep: a training step hands over
- * work a dozen times within milliseconds, but a thread that spins for long steals the core from
- * the rank that it waits for. One thread calls run(); the calling thread is member 0. */
+ * Members wait by spinning for some microseconds and then sleep: a training step hands over work a
+ * dozen times within milliseconds, but a thread that spins for long takes the core from the rank
+ * that it waits for. One thread calls run(); the calling thread is member 0. */
 #pragma once
 
 #include "worker_sdk/include/ctrun.h"

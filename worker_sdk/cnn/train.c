@@ -14,7 +14,8 @@
 #include "worker_sdk/cnn/backends.h"
 #include "worker_sdk/cnn/optimizer.h"
 
-/* What all ranks add up after every step: one small message tells the loss and who stops. */
+/* The numbers that all ranks add up after every step: one small message has the loss and the
+ * requests to stop. */
 enum {
     SUM_LOSS,
     SUM_COUNT,
@@ -35,7 +36,7 @@ static enum cnn_param find_broken(const struct cnn_tensors *tensors)
     return CNN_PARAMS;
 }
 
-/* Which layer made that of finite parameters, by a forward in plain C. */
+/* Finds the layer that makes NaN or infinity of finite parameters, by a forward in plain C. */
 static const char *find_layer(struct trainer *t)
 {
     const struct cnn_engine_options options = {.model = &t->model,
@@ -85,7 +86,8 @@ static int check_loss(struct trainer *t, double loss, struct ctrun_error *err)
     return isfinite(loss) ? 0 : fail_diverged(t, "the loss", err);
 }
 
-/* Of the next n samples of all ranks those of one part of so many: every parts-th, beginning with that one. */
+/* Makes the batch of part `part` of `parts`: every parts-th of the next n samples of all ranks,
+ * from index `part` on. */
 static void deal(struct trainer *t, const uint64_t *order, uint64_t n, uint64_t part,
                  uint64_t parts)
 {
@@ -109,7 +111,7 @@ static int begin_ddp(struct trainer *t, struct ctrun_error *err)
 {
     int rc = ctrun_ddp_forward_begin(t->ddp, err);
 
-    /* asked for anew in each step: DDP moves the gradients when it rebuilds its buckets */
+    /* asked for in each step again: DDP moves the gradients when it rebuilds its buckets */
     for (enum cnn_param p = 0; p < CNN_PARAMS && rc >= 0; p++)
         t->grads[p] = ctrun_ddp_grad(t->ddp, (size_t)p);
     return rc;
@@ -120,7 +122,7 @@ static int forward(struct trainer *t, struct ctrun_error *err)
     const struct cnn_backend *backend = t->engine->backend;
     const int rc = backend->forward(t->engine, &t->batch, err);
 
-    /* One that runs ahead does not know its loss yet: agree() asks. */
+    /* A back end that runs ahead does not know its loss yet: agree() asks for it. */
     return rc < 0 || backend->settle ? rc : check_loss(t, t->engine->sums.loss, err);
 }
 
@@ -172,14 +174,14 @@ static int run_step(struct trainer *t, const uint64_t *order, uint64_t n, float 
                    : t->engine->backend->update(t->engine, t->grads, lr, err);
 }
 
-/* Adds up loss and wishes to stop over all ranks. Returns an outcome: CNN_DONE is "continue". */
+/* Adds up loss and requests to stop over all ranks. Returns an outcome: CNN_DONE is "continue". */
 static int agree(struct trainer *t, uint64_t step, struct ctrun_error *err)
 {
     double sums[SUMS] = {0};
     struct cnn_sums local = {0};
     int rc;
 
-    /* A back end that runs ahead (a GPU) is only asked when somebody wants to know. */
+    /* A back end that runs ahead (a GPU) is only asked when the loss is needed. */
     if ((t->world || !t->engine->backend->settle ||
          cnn_report_is_due(&t->report, step)) &&
         ((rc = cnn_engine_take_sums(t->engine, &local, err)) < 0 ||
@@ -187,8 +189,8 @@ static int agree(struct trainer *t, uint64_t step, struct ctrun_error *err)
         return rc;
     sums[SUM_LOSS] = local.loss;
     sums[SUM_COUNT] = (double)local.count;
-    /* A signal may have reached some ranks only. What counts is the sum, which is the same on
-     * all: so all save at the same step. */
+    /* A signal may have reached some ranks only. The sum decides, which is the same on all ranks:
+     * so all save at the same step. */
     sums[SUM_ASKED] = ctrun_should_stop(t->session) || *t->terminated == SIGUSR1;
     sums[SUM_TERMINATED] = *t->terminated == SIGTERM;
     if (t->world && (rc = ctrun_all_reduce(t->world, sums, sums, SUMS, CTRUN_F64,
@@ -261,7 +263,7 @@ static int digest(struct trainer *t, uint64_t *out, struct ctrun_error *err)
     return rc;
 }
 
-/* The share of the test set that is recognised; each rank tests its own range. */
+/* The accuracy on the test set; each rank tests its own range. */
 static int test(struct trainer *t, double *accuracy, struct ctrun_error *err)
 {
     const size_t n = t->test.count, room = t->options->test_batch_size;
@@ -347,7 +349,8 @@ static int finish_epoch(struct trainer *t, struct ctrun_error *err)
     t->position.epoch++;
     t->position.start = 0;
     t->position.loss = 0;
-    /* save() writes although the step is that of the last checkpoint: the position is another one */
+    /* makes save() write although the step is that of the last checkpoint: the position has
+     * changed */
     t->has_moved = true;
     if ((rc = save(t, err)) < 0)
         return rc;
@@ -370,7 +373,7 @@ static int stop(struct trainer *t, int outcome, struct ctrun_error *err)
     return outcome;
 }
 
-/* Those that the last step used: averages over all ranks. */
+/* Writes the gradients that the last step used: averages over all ranks. */
 static int dump_gradients(struct trainer *t, struct ctrun_error *err)
 {
     const char *path = t->options->dump_gradients;
@@ -422,8 +425,8 @@ int cnn_train(const struct cnn_train_options *options,
             rc = after;
     }
     if (rc < 0 && *terminated && is_running && !t.shards && !t.zero) {
-        /* Our peers were stopped a moment before us: the last whole step is still good. Shards, and a
-         * state in shares, need all of them. */
+        /* Our peers were stopped a moment before us: the state after the last whole step is still
+         * valid. Shards, and an optimizer state in shares, need all ranks. */
         struct ctrun_error ignored;
 
         rc = save(&t, &ignored) < 0 ? rc : CNN_TERMINATED;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The training run: epochs of steps, a test after each, checkpoints, one rank or many.
  *
- * Every rank deals itself every W-th sample of each global batch, so that for a seed and a
- * global batch size the samples, the dropout masks and, up to rounding, the losses are the same
- * whatever the number of ranks. With virtual workers each of these, not each rank, has its samples and its gradients,
- * and the model's bits are the same, too. Ranks agree in every step on whether to stop, so none is left
- * waiting for one that has gone. */
+ * Every rank takes every W-th sample of each global batch, so that for a seed and a global batch
+ * size the samples, the dropout masks and, up to rounding, the losses are the same whatever the
+ * number of ranks. With virtual workers each virtual worker, not each rank, has its samples and
+ * its gradients, and the model's bits are the same, too. Ranks agree in every step on whether to
+ * stop, so no rank waits for a rank that has ended. */
 #pragma once
 
 #include <signal.h>
@@ -48,8 +48,8 @@ enum cnn_outcome {
     CNN_TERMINATED, /* *terminated was set, here or on another rank; saved */
 };
 
-/* Runs to the end. on_set_up is called when there are peers, data and a model, once, before the
- * first step. terminated: set by a signal handler, read between steps. Returns an outcome, or
+/* Runs the whole training. on_set_up is called once, before the first step, when group, data and
+ * model are ready. terminated: set by a signal handler, read between steps. Returns an outcome, or
  * a negative code. */
 int cnn_train(const struct cnn_train_options *options,
               const volatile sig_atomic_t *terminated, void (*on_set_up)(void),

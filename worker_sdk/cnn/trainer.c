@@ -29,7 +29,7 @@ static int load_data(struct trainer *t, enum ctrun_split split,
 
 static int set_up_engine(struct trainer *t, struct ctrun_error *err)
 {
-    /* How threads share the work may show in the bits, and so must not follow from the world. */
+    /* How threads share the work may change the bits, so it must not depend on the world. */
     const int cores = t->options->virtual_workers
                           ? 1
                           : cnn_team_usable_cores() /
@@ -76,8 +76,8 @@ static int set_up_batches(struct trainer *t, struct ctrun_error *err)
     return ctrun_sampler_create(&t->sampler, &options, err);
 }
 
-/* *from: the rank that has come furthest, the lowest among equals; -1: none has a state. Nodes
- * need not share a file system: only one of them may have the file. */
+/* *from: the rank with the most steps, the lowest among equals; -1: no rank has a state. Nodes
+ * need not share a file system: perhaps only one node has the file. */
 static int find_furthest(struct trainer *t, int64_t mine, int *from,
                          struct ctrun_error *err)
 {
@@ -132,7 +132,8 @@ static int check_position(const struct trainer *t, struct ctrun_error *err)
     return 0;
 }
 
-/* Gradients are averages over a step's samples: with more of them the same rate learns otherwise. */
+/* Warns when the global batch changed: gradients are averages over a step's samples, so the same
+ * learning rate has another effect. */
 static void note_batch(struct trainer *t)
 {
     const uint64_t before = t->position.global_batch;
@@ -154,8 +155,7 @@ static int resume(struct trainer *t, struct ctrun_error *err)
     if (rc < 0 && rc != -ENOENT)
         return rc;
     if (t->world) {
-        /* A step of a damaged file may be anything; a negative one would mean that this rank has
-         * none. */
+        /* A damaged file may have any step; a negative one would mean: no state on this rank. */
         const int64_t mine = rc == 0 ? (int64_t)(t->position.step & INT64_MAX) : -1;
 
         if ((rc = find_furthest(t, mine, &from, err)) < 0 ||
@@ -190,7 +190,8 @@ static void describe(const struct trainer *t, struct ctrun_param *params)
     }
 }
 
-/* DDP compares the ranks' parameters and gives them rank 0's, also where a fixed sum takes its place then. */
+/* DDP compares the ranks' parameters and sends rank 0's to all, also where a fixed sum replaces
+ * DDP afterwards. */
 static int set_up_exchange(struct trainer *t, struct ctrun_error *err)
 {
     const struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
@@ -228,8 +229,8 @@ static void set_up_report(struct trainer *t)
                                     .epochs = options->epochs};
 }
 
-/* A group of its own: the thread that writes meets the other ranks while this one is in the
- * collectives of a step. */
+/* Shards get a group of their own: the writing thread calls collectives while this thread is in
+ * those of a step. */
 static int set_up_shards(struct trainer *t, struct ctrun_error *err)
 {
     struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
@@ -246,8 +247,8 @@ static int set_up_shards(struct trainer *t, struct ctrun_error *err)
     return rc < 0 ? rc : cnn_state_reserve(t->shards, err);
 }
 
-/* Data and engine before the group: what is wrong on this rank alone is reported as that, and not as
- * a lost peer. The state is shared before DDP is created, which compares shapes and options alone. */
+/* Data and engine before the group: an error of this rank alone is reported as such, and not as a
+ * lost peer. The state is shared before DDP is created, which compares shapes and options alone. */
 int cnn_trainer_set_up(struct trainer *t, struct ctrun_error *err)
 {
     struct ctrun_group_options group = CTRUN_GROUP_OPTIONS_INIT;

@@ -7,8 +7,8 @@
 #include "worker_sdk/cnn/train.h"
 #include "worker_sdk/cnn/zero.h"
 
-/* Of one thread. cnn_trainer_tear_down() takes back whatever
- * cnn_trainer_set_up() came to. */
+/* Used by one thread. cnn_trainer_tear_down() undoes all that cnn_trainer_set_up() did, also in
+ * part. */
 struct trainer {
     const struct cnn_train_options *options;
     const volatile sig_atomic_t *terminated;

@@ -25,7 +25,7 @@ static struct cnn_tensors *state_of(const struct cnn_zero *zero, int s)
     return s == 0 ? &zero->model->square_avg : &zero->model->acc_delta;
 }
 
-/* All parameters' elements, one behind the other, from the model or to it. */
+/* Copies the elements of all parameters, one after the other, from the model or to it. */
 static void copy_flat(struct cnn_tensors *tensors, float *flat, bool is_back)
 {
     for (enum cnn_param p = 0; p < CNN_PARAMS; flat += cnn_params[p++].count)

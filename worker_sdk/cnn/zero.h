@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizer's state in equal shares, one a rank (ZeRO-1). Each rank updates what its share belongs to and gets
- * the rest: the bits are those of ranks that have all of it. For engines that compute on the host's model. */
+/* The optimizer's state in equal shares, one per rank (ZeRO-1). Each rank updates the parameters
+ * of its share and receives the rest: the bits are the same as with the whole state on each rank.
+ * For engines that compute on the host's model. */
 #pragma once
 
 #include "worker_sdk/cnn/backend.h"
