@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public collectives, as calls of a back end; those of unequal parts, as messages. */
+/* The public collectives, as calls of a back end; collectives with unequal parts, as messages. */
 #include "worker_sdk/comm/calls.h"
 
 #include <errno.h>
@@ -112,7 +112,8 @@ int ctrun_recv(struct ctrun_group *group, void *data, size_t count,
     return ct_group_call(group, &call, options, err);
 }
 
-/* The messages of a batch start at the same time, so that two members that send to each other need no order. */
+/* The messages of a batch start at the same time, so two members that send to each other need no
+ * order. */
 int ctrun_batch_end(struct ctrun_group *group, const struct ctrun_call_options *options,
                     struct ctrun_error *err)
 {
@@ -126,10 +127,10 @@ int ctrun_batch_end(struct ctrun_group *group, const struct ctrun_call_options *
 
 /* ---- Collectives that are made of messages ---------------------------------------------- */
 
-/* What this rank has for the members, or gets of them: a part for each, of `count` elements or as
- * `parts` says. */
+/* What this rank sends to the members, or receives from them: a part for each, of `count` elements
+ * or as `parts` says. */
 struct side {
-    const void *data; /* of a side that goes out */
+    const void *data; /* of a side that is sent */
     void *to;
     size_t count;
     struct ctrun_parts parts;
@@ -141,9 +142,8 @@ static size_t count_of(const struct side *side, int member)
     return side->parts.counts ? side->parts.counts[member] : side->count;
 }
 
-/* Elements before the part of `member`.
- * Without `starts` this adds up all counts before, for each member: quadratic, and a group has
- * thousands of members at most. */
+/* Elements before the part of `member`. Without `starts` this adds up all counts before it, for
+ * each member: quadratic, but a group has a few thousand members at most. */
 static size_t start_of(const struct side *side, int member)
 {
     size_t start = 0;
@@ -159,9 +159,9 @@ static size_t start_of(const struct side *side, int member)
     return start;
 }
 
-/* A message between us and `member`; none of nothing.
- * A NULL buffer is kept as NULL, and ct_group_call() refuses it with the sentence of every
- * collective, unless the part is empty. */
+/* Adds a message between us and `member`, unless it is empty. A NULL buffer stays NULL;
+ * ct_group_call() then fails with the same error as for any collective, unless the part is
+ * empty. */
 static void add_message(struct ct_call *call, const struct side *side, int member,
                         bool is_send)
 {
@@ -179,14 +179,14 @@ static void add_message(struct ct_call *call, const struct side *side, int membe
         message->to = (unsigned char *)side->to + at;
 }
 
-/* give, get: one member, or all: -1, or nobody: -2. */
+/* give, get: one member, ALL (-1) or NOBODY (-2). */
 enum {
     ALL = -1,
     NOBODY = -2
 };
 
-/* ct_group_call() takes the messages: it frees them when the call is over, which may be after
- * this returns. */
+/* ct_group_call() takes ownership of the messages and frees them when the call is over, perhaps
+ * after this returns. */
 static int exchange(struct ctrun_group *group, struct ct_call *call,
                     const struct side *in, int give, const struct side *out, int get,
                     const struct ctrun_call_options *options, struct ctrun_error *err)
@@ -195,7 +195,7 @@ static int exchange(struct ctrun_group *group, struct ct_call *call,
     int me = ctrun_group_rank(group);
 
     if (ctrun_dtype_size(call->dtype) == 0)
-        return ct_group_call(group, call, options, err); /* which says so */
+        return ct_group_call(group, call, options, err); /* it reports the bad type */
     call->messages = ct_zalloc_array(2 * (size_t)size, sizeof *call->messages);
     if (!call->messages)
         return ct_fail(err, -ENOMEM, "%s: no memory", ct_call_name(call->kind));
@@ -204,7 +204,7 @@ static int exchange(struct ctrun_group *group, struct ct_call *call,
         add_message(call, in, me, true);
         add_message(call, out, me, false);
     }
-    for (int step = 1; step < size; step++) { /* not all to the same one at first */
+    for (int step = 1; step < size; step++) { /* not all start with the same member */
         int to = (me + step) % size;
         int from = (me - step + size) % size;
         if (give == ALL || give == to)
@@ -254,7 +254,7 @@ int ctrun_scatter(struct ctrun_group *group, const void *in, void *out, size_t c
                     &to, root, options, err);
 }
 
-/* `counts` and `starts` are the caller's: nothing reads them after ct_group_call() returns. */
+/* `counts` and `starts` belong to the caller: nothing reads them after ct_group_call() returns. */
 static int take_parts(struct side *side, const struct ctrun_parts *parts, int size,
                       enum ct_call_kind kind, struct ctrun_error *err)
 {

@@ -23,7 +23,7 @@ static int rank_at(const struct ct_backend_setup *setup, int i)
     return place->ranks ? place->ranks[i] : i;
 }
 
-/* A rank that is lost is refused here, and not waited for: nobody would answer for it. */
+/* A lost rank is refused here at once: it would never answer. */
 static bool is_left(const struct ct_group_place *place, int rank)
 {
     for (int i = 0; place->ranks && i < place->rank_count; i++)
@@ -46,7 +46,8 @@ static int find_members(struct ct_backend_setup *setup, int *ranks,
                                  : place->world_size;
     for (int i = 0; i < setup->size; i++) {
         ranks[i] = rank_at(setup, i);
-        /* Rising: so all members number each other alike, and agree who is the lowest, without a word. */
+        /* Ascending, so that all members number each other alike and agree on the lowest without
+         * communication. */
         if (ranks[i] < 0 || ranks[i] >= place->world_size ||
             (i && ranks[i] <= ranks[i - 1]))
             return ct_fail(
@@ -62,7 +63,7 @@ static int find_members(struct ct_backend_setup *setup, int *ranks,
     return 0;
 }
 
-/* Those who join have no group before, so that nothing can be made of it. */
+/* A new rank has no previous group, so a group with new ranks takes nothing from the old one. */
 static void find_old(struct ct_backend_setup *setup,
                      const struct ct_backend_ops *backend)
 {
@@ -76,7 +77,8 @@ static void find_old(struct ct_backend_setup *setup,
     setup->old_size = old->size;
 }
 
-/* A lost node is no concern of a group that keeps to this one. */
+/* Whether a member is on another node: only then does the loss of another node matter to the
+ * group. */
 static bool leaves_node(const struct ct_backend_setup *setup)
 {
     const struct ct_group_place *place = setup->place;
@@ -130,8 +132,8 @@ static void name_group(struct ctrun_group *group, const struct ct_group_place *p
     (void)ct_copy(group->root, sizeof group->root, group->key);
 }
 
-/* The group takes `ranks` in the end; the back end borrows `setup` and what it points to for its open(). The lock and
- * the condition come last, as free_all() does not undo them. */
+/* On success the group owns `ranks`; the back end borrows `setup` and what it points to during
+ * open(). The lock and the condition come last, because free_all() does not undo them. */
 int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
                   const struct ctrun_group_options *options, struct ctrun_error *err)
 {
@@ -155,11 +157,11 @@ int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
     if ((rc = find_members(&setup, ranks, err)) < 0 ||
         (rc = find_backend(&group->backend, setup.options->backend, err)) < 0)
         goto free_all;
-    /* Before those leave that are no members: they count the group, too, so that the next one has the same key
+    /* Before non-members return: they count the group, too, so that the next group has the same key
      * on all ranks. */
     name_group(group, place);
     if (setup.me < 0)
-        goto free_all; /* not one of them */
+        goto free_all; /* this rank is no member */
     setup.key = group->key;
     find_old(&setup, group->backend);
     if (leaves_node(&setup) || place->losses.sees_ranks)
@@ -191,7 +193,7 @@ free_all:
     return rc;
 }
 
-/* The thread is joined before the back end goes that it may be using. */
+/* The thread is joined before the back end is closed, because it may be using the back end. */
 void ctrun_group_close(struct ctrun_group *group)
 {
     if (!group)
@@ -215,8 +217,8 @@ int ctrun_group_size(const struct ctrun_group *group)
     return group->size;
 }
 
-/* The only call that another thread may make while this group is in use. It does not enter the group: that would wait
- * for the call that it is to end. */
+/* The only call that another thread may make while this group is in use. It does not enter the
+ * group: it would then wait for the call that it is to end. */
 void ctrun_group_abort(struct ctrun_group *group)
 {
     char text[64];
@@ -235,7 +237,7 @@ int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **out,
         return ct_fail(err, -EINVAL, "group alloc: 0 bytes");
     if ((rc = ct_group_enter(group, "group alloc", err)) < 0)
         return rc;
-    ct_group_drain(group); /* it is a collective, in order with those before */
+    ct_group_drain(group); /* alloc is a collective, in order with earlier calls */
     return ct_group_leave(
         group, group->backend->alloc(group->self, bytes,
                                      ct_deadline_ms(group->timeout_ms), out, err));
@@ -249,7 +251,7 @@ int ctrun_group_free(struct ctrun_group *group, void *at, struct ctrun_error *er
         return 0;
     if ((rc = ct_group_enter(group, "group free", err)) < 0)
         return rc;
-    ct_group_drain(group); /* what runs may be at it */
+    ct_group_drain(group); /* running calls may use the memory */
     if ((rc = group->backend->free(group->self, at)) < 0)
         rc = ct_fail(err, -EINVAL,
                      "group free: %p is not the beginning of memory of this group", at);
@@ -258,7 +260,8 @@ int ctrun_group_free(struct ctrun_group *group, void *at, struct ctrun_error *er
 
 /* ---- Splitting -------------------------------------------------------------------------- */
 
-/* The name is the parent's with a number that all its members have alike, and the color. */
+/* The name consists of the parent's name, a number that is the same on all members, and the
+ * color. */
 static int open_part(struct ctrun_group **out, const struct ct_group_place *place,
                      struct ctrun_group *parent, const int *colors,
                      const struct ctrun_group_options *given, struct ctrun_error *err)

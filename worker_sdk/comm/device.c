@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What DDP asks of a group, whether its memory is the host's or a device's.
+/* What DDP needs of a group, whether the group's memory is on the host or on a device.
  *
- * On a device only ct_group_copy() waits. A work that is not returned to the caller is released at once: the back end
- * then ends it in time, and its failure is the group's, which the next call returns. */
+ * On a device only ct_group_copy() waits. A work that is not returned to the caller is released at
+ * once: the back end then makes sure that it ends in time. If it fails, the group fails, and the
+ * next call returns the failure. */
 #include <string.h>
 
 #include "worker_sdk/comm/group_private.h"
@@ -107,7 +108,8 @@ int ct_work_wait_behind(struct ctrun_work *work, void *stream, struct ctrun_erro
                            : ctrun_work_wait(work, err);
 }
 
-/* A work of no bytes, which marks a place in the order: after all that is on the group's stream. */
+/* Enqueues a work of 0 bytes to mark a place in the order: after all that is on the group's
+ * stream. */
 int ct_group_hold_back(struct ctrun_group *group, void *stream, struct ctrun_error *err)
 {
     struct ctrun_work *work;

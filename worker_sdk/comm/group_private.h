@@ -10,12 +10,12 @@
 #include "worker_sdk/comm/comm.h"
 
 enum {
-    CT_GROUP_KEY_MAX = CT_BOOTSTRAP_KEY_MAX - 24 /* the meeting adds "/hello/4095" */
+    CT_GROUP_KEY_MAX = CT_BOOTSTRAP_KEY_MAX - 24 /* discovery appends "/hello/4095" */
 };
 
 struct ctrun_group {
     const struct ct_backend_ops *backend;
-    void *self; /* of the back end */
+    void *self; /* the back end's own data */
     int size, me;
     int rank;     /* in the world */
     void *stream; /* of the options */
@@ -26,17 +26,18 @@ struct ctrun_group {
     uint32_t epoch;              /* of the world at the opening */
     int shm;                     /* of the options */
     int *ranks;                  /* owned; world rank of each member */
-    bool is_whole;               /* of all ranks that there were at the opening */
-    bool
-        lacks_state; /* this rank is new, or got its state in part: it has to catch up */
+    bool is_whole;               /* of all ranks that were left at the opening */
+    /* this rank is new, or got only part of its state: it must catch up */
+    bool lacks_state;
     int split_count;
     uint32_t flight;      /* its id in the record of calls */
     _Atomic bool is_used; /* a thread is inside a call */
-    /* What ctrun_batch_end() will do; owned. */
+    /* Messages for ctrun_batch_end(); owned. */
     bool is_batching;
     struct ct_comm_message *batch;
     size_t batch_count;
-    /* Works, owned by their callers: each is in here until it is done. The head runs. */
+    /* Works, owned by their callers: each stays here until it is done. The head is the one that
+     * runs. */
     struct ct_list queue;
     /* Threaded groups only; lock guards queue, works and is_closing. */
     bool has_thread;
@@ -50,30 +51,29 @@ struct ctrun_work {
     struct ct_list node; /* in the queue until it is done */
     struct ctrun_group *group;
     struct ct_call call;
-    void
-        *ticket; /* of a device back end, which needs no queue; NULL once it is spent */
+    void *ticket; /* of a device back end, which has no queue; NULL once spent */
     bool is_device;
     bool has_begun;
-    _Atomic bool is_done; /* result and err are there; the group may be gone */
+    _Atomic bool is_done; /* result and err are set; the group may be closed */
     int result;
     struct ctrun_error err;
 };
 
-/* A group belongs to one thread at a time, from enter to leave, which returns rc. */
+/* Between enter and leave a group belongs to one thread. leave returns rc. */
 int ct_group_enter(struct ctrun_group *group, const char *name,
                    struct ctrun_error *err);
 int ct_group_leave(struct ctrun_group *group, int rc);
 /* Waits until all works are done, so that a blocking call comes after them. */
 void ct_group_drain(struct ctrun_group *group);
-/* The works that are left end with CTRUN_E_ABORTED, and the thread is gone. */
+/* Ends the remaining works with CTRUN_E_ABORTED, and joins the thread. */
 void ct_group_stop(struct ctrun_group *group);
 
-/* Begins a call in the background on a stream of a device; messages are taken. */
+/* Starts a background call on a stream of a device; takes ownership of the messages. */
 int ct_group_start(struct ctrun_group *group, const struct ct_call *call, void *stream,
                    struct ctrun_work **out, struct ctrun_error *err);
-/* Does a call; those of a device come behind `stream`. messages stay the caller's. */
+/* Runs a call; on a device it is enqueued behind `stream`. The caller keeps the messages. */
 int ct_group_run(struct ctrun_group *group, struct ct_call *call, void *stream,
                  struct ctrun_error *err);
-/* Nobody will ask for it any more. `stream`, if not NULL, waits for it. */
+/* Gives up a work that nobody will wait for. `stream`, if not NULL, waits for it. */
 int ct_work_release(struct ctrun_work *work, void *const *stream,
                     struct ctrun_error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Back ends that are found at run time, so that a machine without their libraries never sees
- * them: libctrun-NAME.so beside this library, or wherever the linker looks. */
+/* Back ends that are loaded at run time, so that a machine without their libraries does not need
+ * them: libctrun-NAME.so beside this library, or where the dynamic linker searches. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -26,8 +26,8 @@ static void own_folder(char *dst, size_t size)
     dst[slash ? slash - dst + 1 : 0] = '\0';
 }
 
-/* CTRUN_PLUGIN_DIR is binding: no other folder is searched. The dynamic linker loads a library once, so each group may
- * call this, on any thread. */
+/* With CTRUN_PLUGIN_DIR no other folder is searched. The dynamic linker loads a library once, so
+ * each group may call this, on any thread. */
 int ct_plugin_load(const struct ct_backend_ops **out, const char *name,
                    struct ctrun_error *err)
 {
@@ -59,6 +59,7 @@ int ct_plugin_load(const struct ct_backend_ops **out, const char *name,
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
                        "back end '%s': %s is not of this version of ctrun", name, path);
     }
-    *out = ops; /* the library stays: a group may use it as long as the process lives */
+    /* the library stays loaded: a group may use it until the process ends */
+    *out = ops;
     return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups that continue without ranks that are lost, and with others that were started in their place. */
+/* Groups that continue without lost ranks, and with new ranks that were started in their place. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ const char *ct_group_root(const struct ctrun_group *group)
     return group->root;
 }
 
-/* At its opening: ranks that join later do not change it. */
+/* Of the time when the group was opened: ranks that join later do not change it. */
 bool ct_group_is_whole(const struct ctrun_group *group)
 {
     return group->is_whole;
@@ -37,7 +37,7 @@ void ct_group_end(struct ctrun_group *group, int code, const char *text)
     group->backend->abort(group->self, code, text);
 }
 
-/* Members of `old` that are left, ascending as both lists are; returns how many. */
+/* Lists the members of `old` that are left, ascending as both lists are; returns how many. */
 static size_t list_left(int *left, const struct ctrun_group *old,
                         const struct ct_group_place *place)
 {
@@ -53,8 +53,8 @@ static size_t list_left(int *left, const struct ctrun_group *old,
     return count;
 }
 
-/* The key is that of the group before any loss, with the epoch: so it is the same on a rank that has
- * seen all the groups in between, and on one that some of them never reached. */
+/* The key is the name of the group before any loss, with the epoch: so it is the same on a rank
+ * that was in all groups in between and on a rank that missed some of them. */
 static int open_next(struct ctrun_group **out, const struct ct_group_place *place,
                      const char *root, const struct ctrun_group_options *options,
                      struct ctrun_error *err)
@@ -83,7 +83,8 @@ int ct_group_join(struct ctrun_group **out, const struct ct_group_place *place,
     return open_next(out, &there, root, options, err);
 }
 
-/* `old` is read only, and the caller closes it; its back end may take from it what the next one needs. */
+/* `old` is only read, and the caller closes it; the new group's back end may take resources from
+ * the old one's. */
 int ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place,
                     const struct ctrun_group *old,
                     const struct ctrun_group_options *given, struct ctrun_error *err)
@@ -113,11 +114,11 @@ int ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place
 
 /* ---- Catching up ------------------------------------------------------------------------ */
 
-/* What a member says of itself: words on the wire. */
+/* What each member tells the others, as words on the wire. */
 struct progress {
     int64_t steps;
     int64_t tensors;
-    int64_t lacks_state; /* whatever it has made counts for nothing */
+    int64_t lacks_state; /* its steps do not count */
 };
 enum {
     PROGRESS_WORDS = sizeof(struct progress) / sizeof(int64_t)
@@ -155,8 +156,8 @@ static size_t count_elements(const struct ctrun_tensor *tensor)
     return count;
 }
 
-/* The lowest of those that are furthest; -1: all are equally far. All ranks have the same list, so they choose the same
- * one without a word. */
+/* The lowest member of those that are furthest; -1: all are equally far. All ranks have the same
+ * list, so they choose the same member without communication. */
 static int find_furthest(const struct progress *all, int size)
 {
     bool differs = all[0].lacks_state;
@@ -172,24 +173,24 @@ static int find_furthest(const struct progress *all, int size)
     return differs ? best : -1;
 }
 
-/* ---- The state on its way --------------------------------------------------------------- */
+/* ---- Sending the state -------------------------------------------------------------------- */
 
 enum {
     PIECE_BYTES = 8 << 20
 };
 
-/* A piece is summed up while the next one is on its way: a sum of all at the end would take as long again on a
- * fast network. */
+/* A piece is added to the checksum while the next one is sent: a checksum over everything at the
+ * end would take as long again on a fast network. */
 struct giving {
     struct ctrun_group *group;
     int from;
-    struct ctrun_work *work; /* on its way; NULL: nothing is */
+    struct ctrun_work *work; /* in flight; NULL: none */
     const void *data;
     size_t bytes;
-    uint32_t sum; /* of what has come */
+    uint32_t sum; /* checksum of what has arrived */
 };
 
-/* The sum leaves out a piece that failed. */
+/* The checksum leaves out a piece that failed. */
 static int await_piece(struct giving *giving, struct ctrun_error *err)
 {
     const int rc = giving->work ? ctrun_work_wait(giving->work, err) : 0;
@@ -200,7 +201,7 @@ static int await_piece(struct giving *giving, struct ctrun_error *err)
     return rc;
 }
 
-/* Starts the next piece before it waits for the last: at most two are on their way. */
+/* Starts the next piece before it waits for the previous one: at most two are in flight. */
 static int give_piece(struct giving *giving, void *data, size_t count,
                       enum ctrun_dtype dtype, struct ctrun_error *err)
 {
@@ -236,7 +237,8 @@ static int give_tensor(struct giving *giving, const struct ctrun_tensor *tensor,
     return rc < 0 ? (void)ct_wrap(err, "catch up: '%s'", tensor->name), rc : 0;
 }
 
-/* Each rank sums up what is in its own memory, the giver as well: so a wrong copy anywhere between is found. */
+/* Each rank computes the checksum over its own memory, the sender as well: so a wrong copy anywhere
+ * in between is found. */
 static int check_sums(struct giving *giving, struct ctrun_error *err)
 {
     struct ctrun_group *group = giving->group;
@@ -287,7 +289,7 @@ static int catch_up(struct ctrun_group *group, uint64_t *steps,
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = give_tensor(&giving, &state[i], err);
     last = await_piece(&giving,
-                       rc < 0 ? NULL : err); /* in any case: its data are ours */
+                       rc < 0 ? NULL : err); /* even on failure: it uses our data */
     if (rc == 0 && (rc = last) == 0)
         rc = check_sums(&giving, err);
     if (rc == 0)

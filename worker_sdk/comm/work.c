@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of a group: checks what it is asked, numbers the calls, and hands them to the back end
- * in order.
+/* The calls of a group: checks the arguments, numbers the calls, and hands them to the back end in
+ * order.
  *
- * Background calls wait in a queue; messages at its head continue at the same time. With an in-line
- * back end (shared memory) the caller's own
- * thread moves the head of the queue on, whenever it starts or waits for something: while all
- * cores compute, another thread would only steal from them, and what there is to hide, the time
- * until the slowest rank has posted, passes by itself. Where the network is involved a thread
- * runs the queue and sleeps in poll() most of the time. */
+ * Background calls wait in a queue; the messages at its head continue at the same time. With an
+ * in-line back end (shared memory) the caller's own thread continues the head of the queue whenever
+ * it starts a call or waits: while all cores compute, another thread would only take time from
+ * them, and the time that is worth hiding, until the slowest rank has posted, passes without any
+ * work. Over the network a thread runs the queue and sleeps in poll() most of the time. */
 #include <errno.h>
 #include <signal.h>
 #include <time.h>
@@ -24,7 +23,7 @@
 
 /* ---- The queue -------------------------------------------------------------------------- */
 
-/* is_done is stored last: who sees it may free the work at once. */
+/* is_done is stored last: a reader that sees it may free the work at once. */
 static void finish_work(struct ctrun_work *work, int rc)
 {
     ct_list_remove(&work->node);
@@ -39,7 +38,7 @@ static struct ctrun_work *head_of(struct ctrun_group *group)
     return ct_list_entry(group->queue.next, struct ctrun_work, node);
 }
 
-/* Links the works at the head that are messages: they continue at the same time. */
+/* Links the messages at the head of the queue: they continue at the same time. */
 static struct ct_call *link_messages(struct ctrun_group *group)
 {
     struct ct_call *first = NULL;
@@ -57,8 +56,8 @@ static struct ct_call *link_messages(struct ctrun_group *group)
     return first;
 }
 
-/* After a move of the messages at the head: those that are complete; with a failure the head,
- * and the others when their turn comes: the group is dead. */
+/* Finishes works after a move of the messages at the head: the complete ones; after a failure only
+ * the head. The others fail when their turn comes, because the group has failed. */
 static void finish_messages(struct ctrun_group *group, int rc)
 {
     struct ct_list *it, *keep;
@@ -76,7 +75,7 @@ static void finish_messages(struct ctrun_group *group, int rc)
     }
 }
 
-/* In-line: moves the head on. With `wait` something is done afterwards. */
+/* In-line: continues the head. With `wait` it waits until a work is done. */
 static void advance_head(struct ctrun_group *group, bool wait)
 {
     struct ctrun_work *work = head_of(group);
@@ -96,8 +95,8 @@ static void advance_head(struct ctrun_group *group, bool wait)
         finish_work(work, rc);
 }
 
-/* In-line: goes as far as it can without waiting, until the head stays. `head` is compared, not dereferenced: it may be
- * done, and freed by its owner. */
+/* In-line: continues the queue without waiting, until the head does not change. `head` is compared,
+ * not dereferenced: that work may be done and freed by its owner. */
 static void advance_queue(struct ctrun_group *group)
 {
     const struct ct_list *head;
@@ -110,8 +109,8 @@ static void advance_queue(struct ctrun_group *group)
     } while (group->queue.next != head);
 }
 
-/* Lock held, but not while a call runs, so that works can be added meanwhile; the head stays in
- * the queue until it is done, so nobody sees the queue as empty before. */
+/* Lock held, but not while a call runs, so that works can be added meanwhile. The head stays in the
+ * queue until it is done, so that the queue does not look empty before. */
 static void run_head(struct ctrun_group *group)
 {
     struct ctrun_work *work = head_of(group);
@@ -131,7 +130,7 @@ static void run_head(struct ctrun_group *group)
     pthread_cond_broadcast(&group->changed);
 }
 
-/* Ends between two works, never in one: ct_group_stop() aborts the one that runs. */
+/* Ends between two works, never inside one: ct_group_stop() aborts the work that runs. */
 static void *run_queue(void *context)
 {
     struct ctrun_group *group = context;
@@ -147,7 +146,6 @@ static void *run_queue(void *context)
     return NULL;
 }
 
-/* The thread takes no signals: they are the program's. */
 static int start_thread(struct ctrun_group *group)
 {
     sigset_t all, before;
@@ -161,7 +159,7 @@ static int start_thread(struct ctrun_group *group)
     return -rc;
 }
 
-/* With a thread the queue is the thread's: only it takes works out. */
+/* With a thread, only the thread takes works out of the queue. */
 void ct_group_drain(struct ctrun_group *group)
 {
     if (!group->has_thread) {
@@ -175,8 +173,8 @@ void ct_group_drain(struct ctrun_group *group)
     pthread_mutex_unlock(&group->lock);
 }
 
-/* Works in the queue fail with E_ABORTED; they stay their owner's to wait for, and need no group for
- * it any more. */
+/* Works in the queue fail with CTRUN_E_ABORTED; their owners still wait for them, and need the
+ * group no more for that. */
 void ct_group_stop(struct ctrun_group *group)
 {
     if (group->has_thread) {
@@ -198,8 +196,8 @@ void ct_group_stop(struct ctrun_group *group)
 
 /* ---- Calls ------------------------------------------------------------------------------ */
 
-/* Two threads at once would mix their calls up, and the sums with them. This is no lock: the second one is told, because
- * calls whose order depends on a race have another order on other ranks. */
+/* Two threads at once would mix their calls, and so the sums. This is no lock: the second thread
+ * gets an error, because calls whose order depends on a race have another order on other ranks. */
 int ct_group_enter(struct ctrun_group *group, const char *name, struct ctrun_error *err)
 {
     if (atomic_exchange(&group->is_used, true))
@@ -228,7 +226,7 @@ static bool reduces(const struct ct_call *call)
            call->kind == CT_CALL_REDUCE_SCATTER;
 }
 
-/* Whether there is something where data are to come from or to go to. */
+/* Whether the call has its buffers: those to read from and those to write to. */
 static bool has_data(const struct ctrun_group *group, const struct ct_call *call)
 {
     bool is_root = call->peer == group->me;
@@ -246,8 +244,8 @@ static bool has_data(const struct ctrun_group *group, const struct ct_call *call
     return (call->in || !gives) && (call->out || !gets);
 }
 
-/* Refuses arguments that are wrong by themselves, before the call gets a number, so that the calls of other ranks still
- * match ours. Where ranks differ the back end finds out (CTRUN_E_MISMATCH). */
+/* Refuses wrong arguments before the call gets a number, so that the calls of other ranks still
+ * match ours. Differences between ranks are found by the back end (CTRUN_E_MISMATCH). */
 static int check_call(const struct ctrun_group *group, const struct ct_call *call,
                       struct ctrun_error *err)
 {
@@ -276,7 +274,7 @@ static int check_call(const struct ctrun_group *group, const struct ct_call *cal
     return 0;
 }
 
-/* A send or receive as a message; on a device it is a call like others. */
+/* Makes a message of a send or receive; on a device it is an ordinary call. */
 static int add_message(struct ct_call *call, struct ct_comm_message **list,
                        size_t *count, struct ctrun_error *err)
 {
@@ -295,7 +293,8 @@ static int add_message(struct ct_call *call, struct ct_comm_message **list,
     return 0;
 }
 
-/* Written before the call, into memory that the agent reads when this process hangs or has died. */
+/* Records the call before it starts, in memory that the agent reads when this process hangs or has
+ * died. */
 static void write_down(const struct ctrun_group *group, struct ct_call *call,
                        uint64_t now_ns)
 {
@@ -309,8 +308,8 @@ static void write_down(const struct ctrun_group *group, struct ct_call *call,
                                  .peer = call->peer});
 }
 
-/* Fixes the deadline before the call waits for those in front of it. Messages get no number: only two ranks know of
- * each. */
+/* Sets the deadline before the call waits for earlier calls. Messages get no number, because only
+ * two ranks know of each. */
 static int prepare(struct ctrun_group *group, struct ct_call *call, uint64_t timeout_ms,
                    struct ctrun_error *err)
 {
@@ -390,8 +389,8 @@ bool ct_group_is_device(const struct ctrun_group *group)
 
 /* ---- In the background ------------------------------------------------------------------ */
 
-/* The call is prepared. With a thread the work may be done before this returns; the caller that waits for it frees it,
- * never the thread. */
+/* The call is prepared. With a thread the work may be done before this returns; the waiting caller
+ * frees it, never the thread. */
 static int enqueue(struct ctrun_group *group, struct ctrun_work *work, void *stream,
                    struct ctrun_error *err)
 {
@@ -406,7 +405,8 @@ static int enqueue(struct ctrun_group *group, struct ctrun_work *work, void *str
                        strerror(-rc));
     pthread_mutex_lock(&group->lock);
     ct_list_add(&group->queue, &work->node);
-    if (!is_inline && ct_call_is_p2p(&work->call)) /* the thread takes it along */
+    /* the thread adds it to its messages */
+    if (!is_inline && ct_call_is_p2p(&work->call))
         group->backend->nudge(group->self);
     pthread_cond_broadcast(&group->changed);
     pthread_mutex_unlock(&group->lock);
@@ -415,7 +415,7 @@ static int enqueue(struct ctrun_group *group, struct ctrun_work *work, void *str
     return 0;
 }
 
-/* Inside the group. Takes call->messages, also on failure. */
+/* Inside the group. Takes ownership of call->messages, also on failure. */
 static int start_prepared(struct ctrun_group *group, const struct ct_call *call,
                           void *stream, struct ctrun_work **out,
                           struct ctrun_error *err)
@@ -455,7 +455,7 @@ int ct_group_start(struct ctrun_group *group, const struct ct_call *call, void *
     return ct_group_leave(group, rc);
 }
 
-/* Until it is done. Inside the group. */
+/* Waits until the work is done. Inside the group. */
 static void finish(struct ctrun_group *group, struct ctrun_work *work)
 {
     if (group->has_thread) {
@@ -482,7 +482,8 @@ static int take_result(struct ctrun_work *work, struct ctrun_error *err)
     return rc;
 }
 
-/* After any result but "not yet" the ticket is spent: the back end may use it for the next call. */
+/* After any result except "not yet" the ticket is spent: the back end may reuse it for the next
+ * call. */
 static void poll_ticket(struct ctrun_work *work, bool wait)
 {
     struct ctrun_group *group = work->group;
@@ -496,7 +497,8 @@ static void poll_ticket(struct ctrun_work *work, bool wait)
     work->is_done = true;
 }
 
-/* A work that is done needs no group, which may have been closed: so is_done is checked first. */
+/* A work that is done needs no group, and the group may have been closed: so is_done is checked
+ * first. */
 int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err)
 {
     int rc;
@@ -530,7 +532,7 @@ int ctrun_work_test(struct ctrun_work *work, struct ctrun_error *err)
     return ct_group_leave(work->group, work->is_done);
 }
 
-/* Polls: a back end waits until a call's own deadline, and knows no other. */
+/* Polls, because a back end can only wait until a call's own deadline. */
 int ctrun_work_wait_for(struct ctrun_work *work, uint64_t timeout_ms,
                         struct ctrun_error *err)
 {
@@ -549,14 +551,15 @@ int ctrun_work_wait_for(struct ctrun_work *work, uint64_t timeout_ms,
             return ct_fail(err, CTRUN_E_TIMEOUT, "%s: not done after %llu ms", text,
                            (unsigned long long)timeout_ms);
         }
-        (void)nanosleep(&nap, NULL); /* shorter is fine */
+        (void)nanosleep(&nap, NULL); /* a shorter sleep is fine */
         if (nap.tv_nsec < NAP_MAX_NS)
             nap.tv_nsec *= 2;
     }
     return rc < 0 ? rc : ctrun_work_wait(work, err);
 }
 
-/* On a device only. The record of calls ends here, because no thread of ours sees when the device has finished. */
+/* On a device only. The call's record ends here, because no thread of ours sees when the device has
+ * finished. */
 int ct_work_release(struct ctrun_work *work, void *const *stream,
                     struct ctrun_error *err)
 {
@@ -584,9 +587,9 @@ int ctrun_work_wait_on(struct ctrun_work *work, void *stream, struct ctrun_error
     return ct_work_release(work, &stream, err);
 }
 
-/* ---- As options say --------------------------------------------------------------------- */
+/* ---- Blocking or in the background, as options say ---------------------------------------- */
 
-/* The thread may empty it meanwhile, but only a caller inside the group adds to it. */
+/* The thread may empty the queue meanwhile, but only a caller inside the group adds to it. */
 static bool is_queue_empty(struct ctrun_group *group)
 {
     bool is_empty;
@@ -597,7 +600,7 @@ static bool is_queue_empty(struct ctrun_group *group)
     return is_empty;
 }
 
-/* A blocking message continues at the same time as those in the background. */
+/* A blocking message continues at the same time as the messages in the background. */
 static int run_beside(struct ctrun_group *group, const struct ct_call *call,
                       struct ctrun_error *err)
 {
@@ -612,7 +615,7 @@ static int run_beside(struct ctrun_group *group, const struct ct_call *call,
     return take_result(work, err);
 }
 
-/* Inside the group; call->messages are taken. */
+/* Inside the group; takes ownership of call->messages. */
 static int call_prepared(struct ctrun_group *group, struct ct_call *call,
                          const struct ctrun_call_options *options,
                          struct ctrun_error *err)
@@ -684,7 +687,8 @@ int ctrun_batch_begin(struct ctrun_group *group, struct ctrun_error *err)
     return ct_group_leave(group, rc);
 }
 
-/* The call, and with it ct_group_call(), takes the messages: the batch is over, however that ends. */
+/* The call, and with it ct_group_call(), takes ownership of the messages: the batch ends, whatever
+ * the result. */
 bool ct_group_take_batch(struct ctrun_group *group, struct ct_call *call)
 {
     bool is_batching = group->is_batching;
