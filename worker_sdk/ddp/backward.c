@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A step: gradients become ready, buckets travel, and what comes of them. */
+/* A step: gradients become ready, buckets are reduced, and the step ends. */
 #include <errno.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "worker_sdk/ddp/clip.h"
 #include "worker_sdk/ddp/reducer.h"
 
-/* What hooks have left to do, once all works are done. */
+/* The second half of the hooks, once all works are done. */
 static int finish_hooks(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
 {
     int rc = 0;
@@ -24,11 +24,11 @@ static int finish_hooks(struct ctrun_ddp *ddp, void *stream, struct ctrun_error 
     return rc;
 }
 
-/* A collective failed: takes back what runs, so that memory is ours again. */
+/* A collective failed: waits for all running works, so that the memory is ours again. */
 static int break_down(struct ctrun_ddp *ddp, int rc)
 {
     (void)ct_ddp_wait(ddp, NULL); /* the first failure is known already */
-    /* What was only recorded has left nothing half done. */
+    /* A recorded step has run nothing, so the reducer stays usable. */
     ddp->state = ddp->is_capturing ? DDP_IDLE : DDP_BROKEN;
     return rc;
 }
@@ -84,7 +84,7 @@ int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
     return 0;
 }
 
-/* The flag, beside a user's hook or gradients in the caller's memory. */
+/* Reduces the flag by itself: beside a user's hook, or gradients in the caller's memory. */
 static int launch_flag(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     const struct ct_layout *layout = &ddp->layout;
@@ -164,13 +164,13 @@ static int launch_bucket(struct ctrun_ddp *ddp, size_t b, struct ctrun_error *er
     return rc;
 }
 
-/* Whether the ranks tell each other in this step who used what. */
+/* Whether the ranks tell each other in this step which parameters they used. */
 static bool has_map(const struct ctrun_ddp *ddp)
 {
     return ddp->options.static_graph ? !ddp->has_graph : ddp->options.find_unused;
 }
 
-/* Starts every bucket that is complete and whose turn it is, then the map of who used what. */
+/* Starts every complete bucket whose turn it is, then the map of used parameters. */
 static int launch(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     struct ct_layout *layout = &ddp->layout;
@@ -208,8 +208,8 @@ int ct_ddp_mark_ready(struct ctrun_ddp *ddp, struct ct_slot *slot,
     return launch(ddp, err);
 }
 
-/* Parameters without gradient in this step take part with what they hold, zero if nothing. Its
- * old value is kept: it comes back when no rank used the parameter. */
+/* A parameter without gradient in this step takes part with the gradient that it holds, zero if
+ * none. The old value is kept: it comes back when no rank used the parameter. */
 static int mark_unused(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     int rc;
@@ -257,8 +257,8 @@ static int fail_twice(const struct ctrun_ddp *ddp, size_t p, struct ctrun_error 
         p, ddp->params[p].name);
 }
 
-/* From now on gradients come on `stream`: the group waits for the one before, and for this one when a
- * bucket is launched. */
+/* From now on gradients come on `stream`: the group waits for the stream before now, and for this
+ * one when a bucket is launched. */
 static int take_stream(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
 {
     void *before = ddp->stream;
@@ -298,7 +298,7 @@ static int count_firing(struct ctrun_ddp *ddp, struct ct_slot *slot,
     return --slot->left == 0;
 }
 
-/* A device remembers which it was; ct_ddp_check_flag() asks it. */
+/* A device remembers the slot; ct_ddp_check_flag() asks the device for it. */
 static int look_at_gradient(struct ctrun_ddp *ddp, size_t s, struct ctrun_error *err)
 {
     int rc = 0;
@@ -367,7 +367,7 @@ static int finish_graph(struct ctrun_ddp *ddp, struct ctrun_error *err)
     return 0;
 }
 
-/* Completes the buckets in spite of missing gradients, with the flag up: nobody hangs, and all
+/* Completes the buckets in spite of missing gradients, with the flag up: no rank hangs, and all
  * ranks learn that this step is wrong. */
 static int complete(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
@@ -389,7 +389,7 @@ static int complete(struct ctrun_ddp *ddp, struct ctrun_error *err)
     return 0;
 }
 
-/* After the reductions: what nobody used is as it was, everything else is present. */
+/* After the reductions: restores the gradients that no rank used, and marks all others as present. */
 static int settle(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     int rc = 0;

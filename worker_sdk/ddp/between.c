@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What can be asked of a reducer between steps. */
+/* The calls on a reducer between steps. */
 #include <errno.h>
 
 #include "worker_sdk/base/error.h"
@@ -22,7 +22,7 @@ int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream, struct ctrun_error 
     return rc < 0 ? rc : ct_group_hold_back(ddp->group, stream, err);
 }
 
-/* With `norm` the host waits for it; else nobody does, and the next backward is told of NaN. */
+/* With `norm` the host waits for the norm; else it does not, and the next backward reports NaN. */
 static int clip_on_device(struct ctrun_ddp *ddp, double max_norm, double *norm,
                           struct ctrun_error *err)
 {

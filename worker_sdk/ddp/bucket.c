@@ -43,7 +43,7 @@ void ct_bucket_plan_deinit(struct ct_bucket_plan *plan)
     *plan = (struct ct_bucket_plan){.count = 0};
 }
 
-/* The heap of this key, a new one when it is the key's first tensor; NULL: out of memory. */
+/* The heap of this key, a new one for the key's first tensor; NULL: out of memory. */
 static struct heap *heap_of(struct assignment *to, int key, size_t tensors)
 {
     struct heap *heap;
@@ -75,9 +75,9 @@ static void close_bucket(struct assignment *to, const size_t *members, size_t le
     plan->starts[plan->count] = to->placed;
 }
 
-/* Sorts by smallest member; members of one bucket ascend, so that is the first.
- * Quadratic in the number of buckets, which is some dozens. `plan` and `from` are two plans of
- * the same tensors; no bucket is empty. */
+/* Sorts by smallest member, which is the first, since the members of a bucket ascend. Quadratic in
+ * the number of buckets, which is some dozens. `plan` and `from` are two plans of the same
+ * tensors; no bucket is empty. */
 static void sort_buckets(struct ct_bucket_plan *plan, const struct ct_bucket_plan *from)
 {
     size_t placed = 0;
@@ -178,8 +178,8 @@ int ct_bucket_plan_reverse(struct ct_bucket_plan *plan)
     return 0;
 }
 
-/* The numbers come from rank 0 through the group. They are indices of our arrays, so each is
- * checked, and that all are there. */
+/* The numbers come from rank 0 through the group. They are indices of our arrays: checks that each
+ * index is valid and present once. */
 static int import(struct ct_bucket_plan *out, const int32_t *members, size_t count,
                   const int32_t *sizes, size_t bucket_count)
 {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A step in a CUDA graph: recorded once, and launched by the caller as often as there are steps.
  *
- * What a step puts on streams is the same in each, once the buckets are final and nothing of it needs a word of the
- * host's. How a launch ended, the flag of layout.h included, is fetched behind it by ctrun_ddp_replayed(), which also
- * puts a call there that the group watches: a rank that is lost in a graph ends it as it ends a step. */
+ * Every step puts the same work on streams, once the buckets are final and no part of a step needs
+ * the host. ctrun_ddp_replayed() fetches after each launch how it ended, the flag of layout.h
+ * included. This fetch is a call that the group watches: so a rank that is lost in a graph ends
+ * the graph as it ends a step. */
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/reducer.h"
 
-/* What makes each step another one, or asks the host. */
+/* Refuses options that make steps differ, or that need the host in a step. */
 static int check_options(const struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     const struct ctrun_ddp_options *options = &ddp->options;
@@ -66,7 +67,8 @@ int ctrun_ddp_capture_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
                               "ctrun_ddp_backward_end() first");
 }
 
-/* The group's stream is behind `stream` here; its calls are watched, which a graph's are not. */
+/* The group's stream is behind `stream` here; the group watches these calls, but not those in a
+ * graph. */
 static int fetch_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     int rc = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clipping of gradients by their global norm, as torch.nn.utils.clip_grad_norm_ does it. Every rank
- * has the same averages, and so finds the same norm by itself. Memory of the host. */
+/* Clipping of gradients by their global norm, as torch.nn.utils.clip_grad_norm_ does it. Every
+ * rank has the same averages, and so computes the same norm by itself. For memory of the host. */
 #pragma once
 
 #include "worker_sdk/ddp/layout.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A reducer is made, and ended. */
+/* Creates and destroys a reducer. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 #include "worker_sdk/ddp/reducer.h"
 #include "worker_sdk/ddp/sync.h"
 
-/* Each gradient of the caller's memory once, or sums of other gradients would be in it. */
+/* The gradients in the caller's memory must not overlap, or one would get the sums of another. */
 static int grads_check(const struct ctrun_param *params, size_t count,
                        struct ctrun_error *err)
 {
@@ -105,10 +105,9 @@ static int cut_callers(struct ctrun_ddp *ddp, const uint64_t *limits,
     return rc;
 }
 
-/* The buckets of the first step: one a dtype unless find_unused, the last layers in front.
- * As PyTorch has it: a rebuild follows after the first step, in the order in which gradients
- * were ready, unless find_unused. Reversed, because backward makes the gradients of the last
- * layers first. */
+/* The buckets of the first step: one per dtype unless find_unused, the last layers first. As in
+ * PyTorch, a rebuild follows after the first step, in the order in which gradients were ready,
+ * unless find_unused. Reversed, because backward makes the gradients of the last layers first. */
 static int first_buckets(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     const uint64_t limits[] = {ddp->options.first_bucket_bytes,
@@ -129,8 +128,8 @@ static int first_buckets(struct ctrun_ddp *ddp, struct ctrun_error *err)
                   : ct_layout_place(&ddp->layout, &plan, ddp->stream, err);
 }
 
-/* All ranks come here with equal parameters and options (ct_ddp_verify), so the collectives
- * below are the same on all. */
+/* All ranks call this with equal parameters and options (ct_ddp_verify), so the collectives below
+ * are the same on all. */
 static int build(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     void *arena;
@@ -164,7 +163,7 @@ static int build(struct ctrun_ddp *ddp, struct ctrun_error *err)
                : 0;
 }
 
-/* What the caller gave, in structs of our own size. */
+/* Copies the caller's structs into structs of our own size. */
 static int take_arguments(struct ctrun_ddp *ddp, const struct ctrun_param *params,
                           size_t count, const struct ctrun_ddp_options *options,
                           struct ctrun_error *err)

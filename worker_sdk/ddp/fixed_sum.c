@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A sum along one tree over virtual ranks, wherever those are. Node i of level l holds the sum of virtual ranks
- * i * 2^l and on, 2^l of them or as many as there are: its left child and its right one, where it has a right one.
- * Each rank makes the nodes whose virtual ranks are all its own; where these are not the whole tree, every rank
- * gets one slice of all ranks' nodes, makes the rest of the tree for it, and all get all slices.
+/* A sum along one tree over virtual ranks, on whatever ranks these are. Node i of level l holds
+ * the sum of 2^l virtual ranks (or as many as there are) from i * 2^l on: the sum of its left
+ * child and, where it has one, its right child. Each rank makes the nodes whose virtual ranks are
+ * all its own. Where these are not the whole tree, every rank gets one slice of the nodes of all
+ * ranks, makes the rest of the tree for this slice, and all ranks gather all slices.
  *
  * Memory is by slices, so that what goes to one rank is contiguous: slice s of a rank's node k is `width`
  * nodes' slices behind the beginning of slice s. */
@@ -48,7 +49,7 @@ struct ctrun_fixed_sum {
 /* Adds the node of slot `from` to that of slot `to`. */
 typedef void merge_fn(void *context, size_t to, size_t from);
 
-/* Makes of the last nodes what can be made of them. */
+/* Merges the last nodes of the row into their parents as far as possible. */
 static void fold(struct row *row, uint64_t all, merge_fn *merge, void *context)
 {
     while (row->count > 0) {
@@ -79,7 +80,8 @@ static uint64_t begin_of(const struct ctrun_fixed_sum *sum, size_t rank)
     return sum->all * rank / sum->ranks;
 }
 
-/* What a rank has when all is added; the most that it has at one time. */
+/* Fills `row` with the nodes that a rank has when all is added; returns the most nodes that it has
+ * at one time. */
 static size_t plan_row(const struct ctrun_fixed_sum *sum, size_t rank, struct row *row)
 {
     const uint64_t end = begin_of(sum, rank + 1);
@@ -113,7 +115,7 @@ static uint8_t *slot(const struct ctrun_fixed_sum *sum, size_t s, size_t k)
            sum->element * (sum->width * slice_start(sum, s) + k * slice_length(sum, s));
 }
 
-/* Always left + right: which NaN comes through depends on that, too. */
+/* Always left + right: which NaN is the result depends on the order, too. */
 static void add(enum ctrun_dtype dtype, void *to, const void *from, size_t n)
 {
     if (dtype == CTRUN_F32) {
@@ -141,7 +143,7 @@ static void merge_own(void *context, size_t to, size_t from)
 
 /* ---- Making ------------------------------------------------------------------------------ */
 
-/* All ranks give the same, or all fail. */
+/* Checks that all ranks passed the same arguments; if not, all fail. */
 static int compare(const struct ctrun_fixed_sum *sum, int rc, struct ctrun_error *err)
 {
     const int64_t mine[] = {rc, (int64_t)sum->all, (int64_t)sum->length,
@@ -187,7 +189,7 @@ static int check(const struct ctrun_fixed_sum *sum, struct ctrun_error *err)
     return 0;
 }
 
-/* Memory for our nodes, and for one slice of everybody's. */
+/* Memory for our nodes, and for one slice of all ranks' nodes. */
 static int build(struct ctrun_fixed_sum *sum, struct ctrun_error *err)
 {
     struct row row;
@@ -282,7 +284,8 @@ int ctrun_fixed_sum_add(struct ctrun_fixed_sum *sum, const void *data,
     return 0;
 }
 
-/* Whether all have added all; the first rank that has not is named everywhere. */
+/* Whether all ranks have added all their data; every rank's error names the first one that has
+ * not. */
 static int check_complete(struct ctrun_fixed_sum *sum,
                           const struct ctrun_call_options *options,
                           struct ctrun_error *err)
@@ -315,7 +318,7 @@ static void merge_slice(void *context, size_t to, size_t from)
         at->sum->arrived + at->slots[from] * bytes, n);
 }
 
-/* The rest of the tree, for our slice. Its root is where the first node was. */
+/* Makes the rest of the tree for our slice. The root takes the place of the first node. */
 static void finish_slice(const struct ctrun_fixed_sum *sum)
 {
     size_t slots[NODES_MAX], arrived = 0;
@@ -332,7 +335,7 @@ static void finish_slice(const struct ctrun_fixed_sum *sum)
     }
 }
 
-/* Every rank's nodes of our slice. */
+/* Sends the slices of our nodes to their ranks, and receives our slice of every rank's nodes. */
 static int exchange(struct ctrun_fixed_sum *sum,
                     const struct ctrun_call_options *options, struct ctrun_error *err)
 {

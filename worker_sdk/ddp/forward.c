@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes before a step, and what every part of it asks. */
+/* The forward of a step, and helpers that all parts of a step call. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "worker_sdk/ddp/reducer.h"
 #include "worker_sdk/ddp/sync.h"
 
-/* Takes back every running reduction; the first failure is the result. */
+/* Waits for every running reduction; the first failure is the result. */
 int ct_ddp_wait(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     struct ctrun_work **const works[] = {&ddp->used_work, &ddp->hooked_flag_work,
@@ -42,7 +42,7 @@ void *ctrun_ddp_grad(struct ctrun_ddp *ddp, size_t p)
     return ddp->layout.slots[ddp->slot_of[p]].grad;
 }
 
-/* The slots without gradient so far: "1 (b), 4 (fc.bias)". */
+/* Lists the slots without gradient so far: "1 (b), 4 (fc.bias)". */
 void ct_ddp_list_missing(const struct ctrun_ddp *ddp, char *text, size_t size)
 {
     int used = 0;
@@ -78,7 +78,7 @@ int ct_ddp_fail_broken(struct ctrun_error *err)
         "ddp: a reduction failed before: destroy this object and close its group");
 }
 
-/* Rank 0's assignment for everyone: members, number of buckets, sizes, as int32. */
+/* Sends rank 0's assignment to all ranks: members, number of buckets, sizes, as int32. */
 static int share_plan(struct ctrun_ddp *ddp, struct ct_bucket_plan *plan,
                       struct ctrun_error *err)
 {
@@ -106,7 +106,7 @@ static int share_plan(struct ctrun_ddp *ddp, struct ct_bucket_plan *plan,
     return 0;
 }
 
-/* How the last step ended, where backward_end() did not wait for it. */
+/* Returns how the last step ended, if backward_end() did not wait for it. */
 int ct_ddp_look_back(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     int rc = ct_ddp_wait(ddp, err);
@@ -151,7 +151,7 @@ static int announce(struct ctrun_ddp *ddp, enum ct_turn turn, struct ctrun_error
     return rc;
 }
 
-/* What all ranks do together before a forward, those that have no data left as well. */
+/* The collective part of a forward, which ranks without data in a join call, too. */
 int ct_ddp_begin_forward(struct ctrun_ddp *ddp, enum ct_turn turn,
                          struct ctrun_error *err)
 {
@@ -164,8 +164,8 @@ int ct_ddp_begin_forward(struct ctrun_ddp *ddp, enum ct_turn turn,
         ddp->state = DDP_FORWARD;
         return 0;
     }
-    /* In a join before the others are told what comes: a rank without data has no backward_begin() of its own
-     * to be told by that a gradient was forgotten, and all ranks are told together. */
+    /* In a join this comes before the ranks announce what they do next: a rank without data has no
+     * backward_begin() that could report a forgotten gradient, and all ranks report it together. */
     if ((may_rebuild || ddp->join.is_on) && (rc = ct_ddp_look_back(ddp, err)) < 0)
         return rc;
     if (ddp->join.is_on) {

@@ -144,7 +144,7 @@ static int run_halves(struct ct_hook *hook, const struct ct_bucket *bucket,
 
 /* ---- All --------------------------------------------------------------------------------- */
 
-/* What the user sees of a bucket: all but the flag. */
+/* The part of a bucket that the user sees: all but the flag. */
 static struct ctrun_bucket
 describe(struct ct_hook *hook, const struct ct_layout *layout, size_t b, void *stream)
 {
@@ -172,7 +172,7 @@ describe(struct ct_hook *hook, const struct ct_layout *layout, size_t b, void *s
                                  .stream = stream};
 }
 
-/* `public` and its slices are valid for the call alone: another bucket overwrites them. */
+/* `public` and its slices are valid during this call only: the next bucket overwrites them. */
 static int start_users(struct ct_hook *hook, struct ct_layout *layout, size_t b,
                        void *stream, struct ctrun_error *err)
 {

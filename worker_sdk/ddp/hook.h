@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a bucket travels where its plain average would not do: as halves, as PowerSGD, or as the user's
- * hook does it.
- * On a device all of it is put on the group's stream at the start, but for the second half of a user's hook. */
+/* Ways to reduce a bucket other than a plain average: in F16 or BF16, by PowerSGD, or by the
+ * user's hook. On a device all work is put on the group's stream at the start, but for the second
+ * half of a user's hook. */
 #pragma once
 
 #include "worker_sdk/ddp/powersgd.h"
@@ -18,16 +18,16 @@ struct ct_hook {
     struct ct_powersgd powersgd;
 };
 
-/* Takes from options what concerns it, and memory of the group. Collective. params: those of the
+/* Reads its part of the options, and takes memory of the group. Collective. params: those of the
  * layout. deinit accepts a zeroed one. */
 int ct_hook_init(struct ct_hook *hook, struct ctrun_group *group,
                  const struct ct_layout *layout, const struct ctrun_param *params,
                  const struct ctrun_ddp_options *options, struct ctrun_error *err);
 void ct_hook_deinit(struct ct_hook *hook);
-/* Whether that bucket is its concern. */
+/* Whether the hook reduces that bucket. */
 bool ct_hook_takes(const struct ct_hook *hook, const struct ct_bucket *bucket);
-/* Starts bucket b, whose gradients come on `stream`; what it leaves in bucket->work is waited for, and
- * bucket->is_hooked says whether ct_hook_finish() comes then. The user's hook does not get the flag, which
+/* Starts bucket b, whose gradients come on `stream`; the caller waits for bucket->work, and calls
+ * ct_hook_finish() after it where bucket->is_hooked. The user's hook does not get the flag, which
  * stays as it is. */
 int ct_hook_start(struct ct_hook *hook, struct ct_layout *layout, size_t b,
                   enum ctrun_op op, void *stream, struct ctrun_error *err);

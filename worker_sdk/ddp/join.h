@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Uneven inputs: who still makes steps, agreed before each forward by one byte of each rank. */
+/* Uneven inputs: which ranks still have data. Before each forward each rank tells this in one
+ * byte. */
 #pragma once
 
 #include "worker_sdk/include/ctrun.h"
@@ -28,6 +29,7 @@ int ct_join_begin(struct ct_join *join, const struct ctrun_group *group,
                   const struct ctrun_join_options *options, struct ctrun_error *err);
 /* Accepts a zeroed one. */
 void ct_join_end(struct ct_join *join);
-/* Collective: what all do next. CTRUN_E_MISMATCH, on every rank: not all ranks can continue together. */
+/* Collective: tells all ranks what each does in the next forward. CTRUN_E_MISMATCH, on every rank:
+ * not all ranks can continue together. */
 int ct_join_announce(struct ct_join *join, struct ctrun_group *group, enum ct_turn mine,
                      struct ctrun_error *err);

@@ -95,9 +95,9 @@ static size_t place_bucket(struct ct_layout *layout, size_t b, size_t at)
     return at;
 }
 
-/* What the slots held, from `before`, to where they are now.
- * Old and new places overlap, so the gradients go through `before`, a copy of the whole arena.
- * Only slots that hold a gradient are written back; the rest, pads and flag are zero. */
+/* Copies the gradients from `before` to the new places of their slots. Old and new places overlap,
+ * so the gradients go through `before`, a copy of the whole arena. Only slots that hold a gradient
+ * are written back; the rest, pads and flag are zero. */
 static int move_gradients(struct ct_layout *layout, uint8_t *before, void *stream,
                           struct ctrun_error *err)
 {
@@ -111,7 +111,7 @@ static int move_gradients(struct ct_layout *layout, uint8_t *before, void *strea
             rc = ct_group_copy(layout->group, slot->grad, before + slot->old,
                                slot->bytes, stream, err);
     }
-    if (rc == 0) /* a kernel may be on any stream next: wait for the zeroes */
+    if (rc == 0) /* the next kernel may be on any stream: wait for the zeroes */
         rc = ct_group_copy(layout->group, before, layout->arena, 1, stream, err);
     return rc;
 }

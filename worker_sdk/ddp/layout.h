@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where gradients lie: slots, one a parameter, in the buckets they travel in, each at a multiple of
- * CT_LAYOUT_ALIGN, as kernels like it.
+/* Where gradients are in memory: one slot per parameter, in buckets that are reduced together,
+ * each at a multiple of CT_LAYOUT_ALIGN, for fast kernels.
  *
  *     arena  | bucket 0: slot pad slot pad | bucket 1: slot pad slot flag |
  *
- * The arena is memory of the group, maybe of a device: only the group touches it (comm.h). It is
- * there so that nothing is copied to communicate; its size is enough for every assignment of the same
- * parameters, so that a rebuild needs no more of it.
- * Where the caller has its own memory for gradients (ctrun_param.grad) the slots are there and stay; a bucket is a
- * run of them without a gap, where all ranks have the same runs: an allocator may set two gradients side by side
- * on one rank by chance. The arena has the flag alone, which travels by itself.
+ * The arena is memory of the group, maybe of a device: only the group reads and writes it
+ * (comm.h). With it no copy is needed to communicate; its size is enough for every assignment of
+ * the same parameters, so that a rebuild needs no more memory. Where the caller has its own memory
+ * for gradients (ctrun_param.grad) the slots are there and never move; a bucket is a run of slots
+ * without a gap, and only where all ranks have the same runs: on one rank an allocator may put two
+ * gradients side by side by chance. The arena then has only the flag, which is reduced by itself.
  *
- * Behind the slots of the last bucket stands one element more, the flag: a rank that missed a
- * gradient adds 1 there, and so all ranks learn of it from the reduction that they do anyway. */
+ * After the slots of the last bucket comes one more element, the flag: a rank that missed a
+ * gradient adds 1 to it, and so all ranks learn of that from the reduction that they do anyway. */
 #pragma once
 
 #include "worker_sdk/ddp/bucket.h"
@@ -72,17 +72,18 @@ size_t ct_layout_arena_bytes(const struct ct_layout *layout);
 /* Assigns slots to buckets: order as for ct_bucket_assign(). */
 int ct_layout_assign(const struct ct_layout *layout, struct ct_bucket_plan *out,
                      const size_t *order, const uint64_t *limits, size_t limit_count);
-/* Which gradients are neighbours in the caller's memory: equal on two ranks whose buckets can be equal. */
+/* A digest of which gradients are neighbours in the caller's memory: ranks with equal digests can
+ * have equal buckets. */
 uint64_t ct_layout_neighbours(const struct ct_layout *layout);
 /* Cuts the caller's memory into buckets, the last parameters first; one a gradient, unless `joins`.
  * 0, -ENOMEM. */
 int ct_layout_cut(struct ct_layout *layout, const uint64_t *limits, size_t limit_count,
                   bool joins);
-/* Lays the slots out by `plan` (taken, also on failure), gradients moving with them: waits, also for
- * what `stream` has. 0, or a negative code; with -ENOMEM the old layout stands. */
+/* Lays the slots out by `plan` (taken, also on failure) and moves the gradients with them. Waits,
+ * also for the work of `stream`. 0, or a negative code; with -ENOMEM the old layout stands. */
 int ct_layout_place(struct ct_layout *layout, struct ct_bucket_plan *plan, void *stream,
                     struct ctrun_error *err);
-/* Before the last bucket travels. */
+/* Sets the flag, before the reduction of the last bucket. */
 int ct_layout_set_flag(struct ct_layout *layout, bool is_up, void *stream,
                        struct ctrun_error *err);
 /* Bytes of the flag, at most CT_FLAG_BYTES; when it is up, one of them is not 0. */
@@ -90,5 +91,5 @@ enum {
     CT_FLAG_BYTES = 8
 };
 size_t ct_layout_flag_bytes(const struct ct_layout *layout);
-/* What they are then, the lowest first. */
+/* The bytes of the flag when it is up, the lowest first. */
 uint64_t ct_layout_flag_up(const struct ct_layout *layout);

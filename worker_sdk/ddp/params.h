@@ -3,7 +3,7 @@
 
 #include "worker_sdk/include/ctrun.h"
 
-/* Refuses what cannot be a parameter, by its place and name. Pure. */
+/* Refuses a struct that cannot be a parameter; the error has its index and name. Pure. */
 int ct_ddp_param_check(const struct ctrun_param *param, size_t p,
                        struct ctrun_error *err);
 /* Bytes of one that was checked. */

@@ -55,8 +55,8 @@ static void decompress(const struct ct_low_rank *shape, const float *p, const fl
     }
 }
 
-/* The sum of columns c and d of x, multiplied: as many parts as a device has threads for it, then pairs of them,
- * as the threads do it. */
+/* The dot product of columns c and d of x. It is summed in as many parts as a device has threads
+ * for it, then in pairs of parts, in the same order as on the device. */
 static float multiply_columns(const float *x, size_t rows, size_t k, size_t c, size_t d)
 {
     float parts[CT_DEVICE_BLOCK] = {0};
@@ -69,7 +69,7 @@ static float multiply_columns(const float *x, size_t rows, size_t k, size_t c, s
     return parts[0];
 }
 
-/* Gram-Schmidt over the columns of x (rows, k). One that is 0 stays so. */
+/* Gram-Schmidt over the columns of x (rows, k). A column of zeros stays zero. */
 static void make_orthonormal(float *x, size_t rows, size_t k, float epsilon)
 {
     for (size_t c = 0; c < k; c++) {
@@ -215,7 +215,8 @@ void ct_powersgd_deinit(struct ct_powersgd *powersgd)
 
 /* ---- A bucket ---------------------------------------------------------------------------- */
 
-/* Where a bucket's members stand is where they stay: one all-reduce takes them all. */
+/* Gives the members of each bucket their final places, side by side: one all-reduce takes a whole
+ * bucket. */
 static void place(struct ct_powersgd *powersgd, const struct ct_layout *layout)
 {
     size_t p = 0, q = 0;
@@ -231,8 +232,8 @@ static void place(struct ct_powersgd *powersgd, const struct ct_layout *layout)
     powersgd->is_placed = true;
 }
 
-/* The same numbers on all ranks without a message: from what they have in common, another stream for each slot
- * and step. */
+/* The same numbers on all ranks without a message: made from the seed, slot and step, which all
+ * ranks have in common. */
 uint64_t ct_powersgd_seed(const struct ct_powersgd *powersgd, size_t s)
 {
     return powersgd->options.seed + 0x100000001b3u * (s + 1) + (powersgd->step << 40);
@@ -257,7 +258,7 @@ static bool are_finite(const float *x, size_t count)
     return true;
 }
 
-/* Without this a NaN of one step would be in all that follow. */
+/* Without this a NaN of one step would be in all steps after it. */
 static bool forget_nan(struct ct_low_rank *shape, const float *q)
 {
     if (shape->error && !are_finite(shape->error, shape->n * shape->m))
@@ -265,7 +266,7 @@ static bool forget_nan(struct ct_low_rank *shape, const float *q)
     return !are_finite(q, ct_low_rank_q(shape)); /* the same on all ranks */
 }
 
-/* Into p: the gradient's first part, or all of it. */
+/* Writes to p the gradient's P, or the whole gradient. */
 static void compress(struct ct_powersgd *powersgd, struct ct_slot *slot, size_t s)
 {
     struct ct_low_rank *shape = &powersgd->slots[s];
@@ -290,7 +291,7 @@ static void compress(struct ct_powersgd *powersgd, struct ct_slot *slot, size_t 
 bool ct_powersgd_begin(struct ct_powersgd *powersgd, const struct ct_layout *layout,
                        size_t b, enum ctrun_op op)
 {
-    /* buckets start in ascending order: one that is not behind the last one begins a step */
+    /* buckets start in ascending order: a bucket not after the last one begins a step */
     powersgd->step += b <= powersgd->bucket;
     powersgd->bucket = b;
     powersgd->is_sum = op == CTRUN_SUM;

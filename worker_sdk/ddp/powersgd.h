@@ -5,9 +5,10 @@
  *     Q = M' P, averaged over all ranks     the gradient becomes P Q', what it lacks is kept
  *
  * Vogels, Karimireddy, Jaggi, "PowerSGD: practical low-rank gradient compression for distributed
- * optimization", NeurIPS 2019, as torch's powerSGD_hook has it. What is not worth compressing
- * travels whole beside P, so that a bucket takes two all-reduces. F32. On a device the same is done by its
- * kernels (powersgd_device.c), to the same bits, and nothing waits for them. */
+ * optimization", NeurIPS 2019, as torch's powerSGD_hook does it. A gradient that is not worth
+ * compressing travels whole beside P, so that a bucket takes two all-reduces. F32 only. On a
+ * device its kernels do the same (powersgd_device.c), with the same bits, and the host does not
+ * wait for them. */
 #pragma once
 
 #include "worker_sdk/ddp/layout.h"
@@ -41,14 +42,14 @@ int ct_powersgd_init(struct ct_powersgd *powersgd, struct ctrun_group *group,
                      const struct ctrun_powersgd_options *options,
                      struct ctrun_error *err);
 void ct_powersgd_deinit(struct ct_powersgd *powersgd);
-/* Before bucket b, one of F32, starts: whether it is compressed, or takes the plain way still. op: CTRUN_AVG or
- * CTRUN_SUM. */
+/* Called before bucket b, one of F32, starts. Returns whether it is compressed, or still averaged
+ * plainly. op: CTRUN_AVG or CTRUN_SUM. */
 bool ct_powersgd_begin(struct ct_powersgd *powersgd, const struct ct_layout *layout,
                        size_t b, enum ctrun_op op);
-/* Starts it: the flag goes along. */
+/* Starts bucket b, the flag included. */
 int ct_powersgd_start(struct ct_powersgd *powersgd, struct ct_layout *layout, size_t b,
                       struct ctrun_error *err);
-/* After bucket->work, where bucket->is_hooked: the rest, which waits for the other ranks. */
+/* The rest of bucket b, after bucket->work, where bucket->is_hooked. Waits for the other ranks. */
 int ct_powersgd_finish(struct ct_powersgd *powersgd, const struct ct_layout *layout,
                        size_t b, struct ctrun_error *err);
 
@@ -63,7 +64,7 @@ enum {
 
 /* Memory for what only a device needs. */
 int ct_powersgd_device_init(struct ct_powersgd *powersgd, struct ctrun_error *err);
-/* Bucket b, from its gradients to what becomes of them. */
+/* Reduces bucket b: all of the steps above. */
 int ct_powersgd_device_run(struct ct_powersgd *powersgd, struct ct_layout *layout,
                            size_t b, void *stream, struct ctrun_error *err);
 /* Elements of a slot in P and in Q. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What powersgd.c does with a bucket, by kernels of a device, in the order of the group's stream. */
+/* Does with a bucket what powersgd.c does, by kernels of a device, in the order of the group's
+ * stream. */
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/powersgd.h"
 
@@ -48,7 +49,7 @@ int ct_powersgd_device_init(struct ct_powersgd *powersgd, struct ctrun_error *er
     return 0;
 }
 
-/* The gradient gets what was left out before, which is forgotten where there is a NaN in it. */
+/* Adds to the gradient what was left out before; drops that where it has a NaN. */
 static int add_error(const struct run *run, const struct ct_low_rank *shape,
                      const void *grad, struct ctrun_error *err)
 {

@@ -4,16 +4,16 @@
  *     IDLE ──forward_begin──> FORWARD ──backward_begin──> BACKWARD ──backward_end──> IDLE
  *       any ──a collective failed──> BROKEN: the group is dead, destroy both
  *
- * A gradient that is ready counts down its bucket; buckets whose gradients are all there are
- * launched in order, 0, 1, 2, ..., so that all ranks reduce the same things whatever the order
- * in which theirs were ready. The reductions run while backward continues.
+ * A gradient that is ready counts down its bucket; buckets whose gradients are all ready are
+ * launched in order, 0, 1, 2, ..., so that all ranks reduce the same buckets in the same order,
+ * whatever the order in which their gradients were ready. The reductions run while backward
+ * continues.
  *
- * On a group of a device nothing waits for the device in a step: the reductions come behind the
- * kernels that make the gradients, and the caller's stream behind the reductions. How a step ended,
- * the flag of layout.h included, is looked at when the next backward begins: the device has that
- * step's forward to do meanwhile. After the first
- * backward that synchronised, the buckets are rebuilt once, in the order in which rank 0's
- * gradients were ready. */
+ * On a group of a device the host does not wait for the device in a step: the reductions run after
+ * the kernels that make the gradients, and the caller's stream waits for the reductions. The next
+ * backward_begin() looks how the step ended, the flag of layout.h included: meanwhile the device
+ * has that step's forward to do. After the first backward that synchronised, the buckets are
+ * rebuilt once, in the order in which rank 0's gradients were ready. */
 #pragma once
 
 #include "worker_sdk/ddp/device_checks.h"
@@ -54,7 +54,8 @@ struct ctrun_ddp {
     bool has_seen_grad; /* in this backward */
     bool has_rebuilt;
     bool has_graph; /* static graph: the first step has shown it */
-    /* A step that is recorded into a CUDA graph (capture.c): nothing of it runs, nothing can be waited for. */
+    /* A step is being recorded into a CUDA graph (capture.c): none of its work runs, so nothing
+     * can be waited for. */
     bool is_capturing;
     bool has_capture;   /* one was recorded to its end */
     bool has_clip;      /* with a clipping */
@@ -76,16 +77,17 @@ struct ctrun_ddp {
     struct ct_stats stats;
 };
 
-/* Takes back every running reduction; the first failure is the result. */
+/* Waits for every running reduction; the first failure is the result. */
 int ct_ddp_wait(struct ctrun_ddp *ddp, struct ctrun_error *err);
-/* The slots without gradient so far: "1 (b), 4 (fc.bias)". */
+/* Lists the slots without gradient so far: "1 (b), 4 (fc.bias)". */
 void ct_ddp_list_missing(const struct ctrun_ddp *ddp, char *text, size_t size);
 /* The sentences of calls that come too early, and too late. */
 int ct_ddp_fail_unfinished(const struct ctrun_ddp *ddp, struct ctrun_error *err);
 int ct_ddp_fail_broken(struct ctrun_error *err);
 /* After the reductions of a step: collective when something was wrong anywhere. */
 int ct_ddp_check_flag(struct ctrun_ddp *ddp, struct ctrun_error *err);
-/* Lets the last bucket tell all ranks that this step is wrong here, and why: the first reason counts. */
+/* Raises the flag, by which all ranks learn that this step is wrong here, and notes why: the first
+ * reason counts. */
 void ct_ddp_raise_flag(struct ctrun_ddp *ddp, int code, const char *text);
 /* Lets all ranks know, by the flag and the report, that the gradient of a slot is not finite here. */
 void ct_ddp_note_not_finite(struct ctrun_ddp *ddp, size_t s);
@@ -93,13 +95,14 @@ void ct_ddp_note_not_finite(struct ctrun_ddp *ddp, size_t s);
 int ct_ddp_ask_device(struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* CTRUN_E_DIVERGED of a clipping that met slot s. */
 int ct_ddp_fail_clip(const struct ctrun_ddp *ddp, size_t s, struct ctrun_error *err);
-/* The clipping that was not waited for: 0, or its CTRUN_E_DIVERGED. Its work is done. */
+/* The result of a clipping whose work is done by now: 0, or CTRUN_E_DIVERGED. */
 int ct_ddp_check_clip(struct ctrun_ddp *ddp, struct ctrun_error *err);
-/* How the last step ended, where backward_end() did not wait for it. */
+/* Returns how the last step ended, if backward_end() did not wait for it. */
 int ct_ddp_look_back(struct ctrun_ddp *ddp, struct ctrun_error *err);
-/* What all ranks do together before a forward, those that have no data left as well. */
+/* The collective part of a forward, which ranks without data in a join call, too. */
 int ct_ddp_begin_forward(struct ctrun_ddp *ddp, enum ct_turn turn,
                          struct ctrun_error *err);
-/* The slot's gradient is complete, or zero where it holds none: starts what waited for it. */
+/* The slot's gradient is complete, or zero where it holds none: starts the buckets that waited for
+ * it. */
 int ct_ddp_mark_ready(struct ctrun_ddp *ddp, struct ct_slot *slot,
                       struct ctrun_error *err);

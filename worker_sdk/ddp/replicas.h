@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether all ranks still have the same parameters, bit by bit: they are never sent again, so that a
- * flipped bit or an update that went another way stays, unseen. */
+/* Whether all ranks still have the same parameters, bit by bit: parameters are never sent again,
+ * so a flipped bit or a different update on one rank would stay unseen. */
 #pragma once
 
 #include "worker_sdk/ddp/device_checks.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who owns which piece of the parameters under ZeRO-1. Pure: each rank computes it for all. */
+/* Who owns which piece of the parameters under ZeRO-1. Pure: each rank computes the shares of all
+ * ranks. */
 #pragma once
 
 #include "worker_sdk/include/ctrun.h"

@@ -11,7 +11,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 
-/* Text that continues; bad once something did not fit. */
+/* A text to append to; bad once something did not fit. */
 struct text {
     char *at;
     size_t size, used;
@@ -79,8 +79,8 @@ static uint64_t span(uint64_t from, uint64_t to)
     return from && to > from ? to - from : 0;
 }
 
-/* The two arrays of ready gradients change places, so that the step that runs never writes what
- * was told of the last one. The average is of whole numbers and rounds down at each step. */
+/* Swaps the two arrays of ready gradients, so that the running step never writes to the order of
+ * the last one. The average is of whole numbers and rounds down at each step. */
 void ct_stats_end_step(struct ct_stats *stats, bool is_waited)
 {
     size_t *ready = stats->ready;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When things happened in a step, and what the buckets were at first. */
+/* The times of a step, and the buckets of the first step. */
 #pragma once
 
 #include "worker_sdk/ddp/layout.h"
@@ -35,7 +35,7 @@ void ct_stats_on_ready(struct ct_stats *stats, const struct ct_layout *layout,
 /* The step is over; is_waited: its reductions, too. */
 void ct_stats_end_step(struct ct_stats *stats, bool is_waited);
 
-/* What the JSON tells beside the times. */
+/* The contents of the JSON besides the times. */
 struct ct_stats_facts {
     int rank, world_size;
     const struct ctrun_param *params;
@@ -44,6 +44,7 @@ struct ct_stats_facts {
     const struct ctrun_ddp_options *options;
     bool has_rebuilt, is_joining, is_device;
 };
-/* One line under torch's names. Its length; -ENOSPC when that is not less than size. */
+/* Writes one line of JSON with torch's names. Returns its length; -ENOSPC when that is not less
+ * than size. */
 int ct_stats_format(const struct ct_stats *stats, const struct ct_stats_facts *facts,
                     char *out, size_t size);

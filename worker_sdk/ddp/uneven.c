@@ -22,7 +22,7 @@ int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
     return ct_join_begin(&ddp->join, ddp->group, options, err);
 }
 
-/* A step of those who have data, with zeros. */
+/* Takes part, with zeros, in a step of the ranks that have data. */
 static int shadow_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     int rc = 0;
@@ -43,7 +43,7 @@ static int shadow_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
     }
     if (rc == 0)
         rc = ctrun_ddp_backward_end(ddp, ddp->stream, err);
-    /* Who forgot a gradient may continue: so do we. */
+    /* A rank that forgot a gradient may continue: so do we. */
     if (rc == CTRUN_E_USAGE)
         return 0;
     if (rc == 0 && ddp->join.options.on_step)

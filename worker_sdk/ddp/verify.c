@@ -110,7 +110,8 @@ static void list_differing(char *text, size_t text_size, const void *items, size
             (void)ct_append_item(text, text_size, ", ", "%d", r);
 }
 
-/* Finds the first parameter that differs, by one digest of each, then its descriptions. */
+/* Finds the first parameter that differs, by one digest per parameter, then exchanges its
+ * descriptions. */
 static int explain_params(struct ctrun_group *group, const struct ctrun_param *params,
                           size_t count, struct ctrun_error *err)
 {

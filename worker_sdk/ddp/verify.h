@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Do all ranks train the same model? One small collective when they do; when not, every rank
- * fails with the same sentence, which names the first parameter that differs and the ranks. */
+/* Checks that all ranks train the same model. One small collective when they do; when not, every
+ * rank fails with the same sentence, which names the first parameter that differs and the ranks. */
 #pragma once
 
 #include "worker_sdk/include/ctrun.h"
 
-/* Collective, in spite of what is wrong here: `local` is this rank's own verdict on its
- * arguments (0, or a negative code whose sentence is in err) and makes all ranks fail.
+/* Collective, also on a rank with wrong arguments: `local` is this rank's own result of checking
+ * its arguments (0, or a negative code whose sentence is in err) and makes all ranks fail.
  * CTRUN_E_MISMATCH when they differ, `local` where it is negative, or the group's failure. */
 int ct_ddp_verify(struct ctrun_group *group, const struct ctrun_param *params,
                   size_t count, const struct ctrun_ddp_options *options, int local,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was wrong with a step: it is noted, raised for all ranks, and told. */
+/* Errors of a step: noted on their rank, told to all ranks by the flag, and reported. */
 #include <string.h>
 
 #include "worker_sdk/base/error.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ZeRO-1: what each rank has updated goes to all, and the optimizer's state comes together for a
- * checkpoint. Both travel rank by rank, each rank's pieces one behind the other. */
+/* ZeRO-1: sends what each rank has updated to all, and gathers the optimizer's state for a
+ * checkpoint. Both are sent in the order of ranks, each rank's pieces one after the other. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,9 +53,8 @@ static int check_params(struct ctrun_zero *zero, struct ctrun_error *err)
     return 0;
 }
 
-/* Whether each parameter begins where the one before ends.
- * Then the ranks' parts of the parameters are contiguous in memory, and share() needs neither a
- * copy of the model nor of a part. */
+/* Whether each parameter begins where the one before ends. Then each rank's part of the parameters
+ * is contiguous in memory, and share() needs no copies. */
 static bool are_one_array(const struct ctrun_zero *zero, const size_t *lengths)
 {
     const uint8_t *end = zero->params[0].data;
@@ -115,7 +114,7 @@ fail:
     return ct_fail(err, -ENOMEM, "zero: out of memory");
 }
 
-/* What the caller gave, in structs of our own size. */
+/* Copies the caller's structs into structs of our own size. */
 static int take_arguments(struct ctrun_zero *zero, struct ctrun_zero_options *own,
                           const struct ctrun_param *params, size_t count,
                           const struct ctrun_zero_options *options,
@@ -256,8 +255,8 @@ static int copy_pieces(const struct ctrun_zero *zero, size_t r, uint8_t *flat,
     return rc;
 }
 
-/* `mine` is this rank's part of `flat`: the gather leaves it where it is. A device does all of it behind the
- * caller's stream, which waits for it. */
+/* `mine` is this rank's part of `flat`: the gather leaves it where it is. A device does the gather
+ * after the work of the caller's stream, which waits for the gather. */
 static int gather(struct ctrun_zero *zero, uint8_t *mine,
                   struct ctrun_call_options *options, struct ctrun_error *err)
 {
