@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replicas of a model in one process: torch.nn.DataParallel on the processors of one machine, or on its GPUs
- * (device.c). The caller is device 0, the others are threads that wait for a job:
+/* Replicas of a model in one process: torch.nn.DataParallel on the processors of one machine, or on
+ * its GPUs (device.c). The caller is device 0, the others are threads that wait for a job:
  *
  *     caller:   job, replicas, round + 1 ──> its own part ──> waits until `left` is 0
  *     thread i: sees the new round ──> its part, if i < replicas ──> left - 1
  *
- * On GPUs device 0 has a thread, too, because the current GPU is a property of a thread; the caller only waits.
+ * On GPUs device 0 has a thread, too, because the current GPU is a property of a thread; the caller
+ * only waits.
  *
- * The lock is not held while a job runs. What a job writes is its device's, or, in a sum, its share of the
- * elements, so that no two write the same memory. */
+ * The lock is not held while a job runs. A job writes only memory of its device, or, in a sum, the
+ * device's share of the elements, so that no two jobs write the same memory. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -23,7 +24,7 @@
 
 enum {
     DEVICES_MAX = 1024,
-    LINE = 64, /* of a cache; no two devices write one */
+    LINE = 64, /* bytes of a cache line; no two devices write one */
 };
 
 /* ---- Threads ---------------------------------------------------------------------------- */
@@ -43,15 +44,15 @@ static void run_part(struct ctrun_dp *dp, int device)
     own->err = (struct ctrun_error){.text = ""};
     own->result = dp->job(dp, device, &own->err);
     if (own->result < 0 && is_collective(dp)) {
-        int none = 0; /* the first failure is the reason of the others */
+        int none = 0; /* the first failure is the cause of the others */
 
         (void)atomic_compare_exchange_strong(&dp->failed, &none, 1 + device);
         ct_dp_meeting_end(dp->meeting);
     }
 }
 
-/* A thread that wakes up late misses no round that needs it: the next one begins only when `left` is 0. It may miss one
- * that does not. */
+/* A thread that wakes up late misses no round that needs it: the next round begins only when `left`
+ * is 0. It may miss a round that does not need it. */
 static void *wait_for_jobs(void *context)
 {
     struct ct_dp_device *own = context;
@@ -78,7 +79,6 @@ static void *wait_for_jobs(void *context)
     return NULL;
 }
 
-/* They take no signals: these are the program's. */
 static int start_threads(struct ctrun_dp *dp, struct ctrun_error *err)
 {
     sigset_t all, before;
@@ -95,7 +95,8 @@ static int start_threads(struct ctrun_dp *dp, struct ctrun_error *err)
               : 0;
 }
 
-/* The error is that of the lowest device that failed; of a collective job, of the first that did. */
+/* Returns the error of the lowest device that failed; in a collective job, of the device that
+ * failed first. */
 static int take_result(const struct ctrun_dp *dp, int replicas, struct ctrun_error *err)
 {
     int rc = 0;
@@ -112,8 +113,8 @@ static int take_result(const struct ctrun_dp *dp, int replicas, struct ctrun_err
     return rc;
 }
 
-/* Runs `job` on the first `replicas` devices at the same time; a collective job on all of them. Does not wait for
- * is_busy: a call from inside a replica would wait for itself. */
+/* Runs `job` on the first `replicas` devices at the same time; a collective job on all of them. Does
+ * not wait until is_busy is false: a call from inside a replica would wait for itself. */
 static int run_job(struct ctrun_dp *dp, const char *name, ct_dp_job_fn *job,
                    int replicas, struct ct_dp_call call, struct ctrun_error *err)
 {
@@ -150,7 +151,8 @@ static int run_job(struct ctrun_dp *dp, const char *name, ct_dp_job_fn *job,
 
 /* ---- Memory ----------------------------------------------------------------------------- */
 
-/* Places on a block, each at the beginning of a line of the cache; block NULL: counts only. Returns the bytes. */
+/* Places a device's values and gradients in a block, each at the start of a cache line; block NULL:
+ * only counts. Returns the bytes. */
 static size_t place(struct ctrun_dp *dp, int device, unsigned char *block)
 {
     size_t used = 0;
@@ -267,7 +269,7 @@ static int fill(struct ctrun_dp *dp, struct ctrun_error *err)
     return rc;
 }
 
-/* The options over the defaults. */
+/* Sets the defaults and then the given options. */
 static int read_options(struct ctrun_dp_options *out,
                         const struct ctrun_dp_options *given, struct ctrun_error *err)
 {
@@ -368,7 +370,7 @@ int ctrun_dp_scatter(const struct ctrun_dp *dp, size_t samples, int device,
     return (int)replicas;
 }
 
-/* Reads device 0's values, which nobody writes meanwhile: device 0 has no part in this. */
+/* Copies device 0's values, which no device writes meanwhile: device 0 has no part in this. */
 static int take_values(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 {
     (void)err;
@@ -388,7 +390,7 @@ int ctrun_dp_replicate(struct ctrun_dp *dp, int replicas, struct ctrun_error *er
                    (struct ct_dp_call){.fn = NULL}, err);
 }
 
-/* On the thread of `device`; err is its own. */
+/* Runs on the thread of `device`; err belongs to that device. */
 static int call_fn(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 {
     const int rc = dp->call.fn(dp->call.context, device, err);
@@ -408,8 +410,9 @@ int ctrun_dp_apply(struct ctrun_dp *dp, int replicas, ctrun_dp_fn *fn, void *con
                    (struct ct_dp_call){.fn = fn, .context = context}, err);
 }
 
-/* g[e] of device 0 = g0[e] + g1[e] + ... + g(R-1)[e], for this device's share of the elements e of each gradient; those
- * of the replicas are zero then. In the order of the replicas, so that the bits do not depend on the threads. */
+/* g[e] of device 0 = g0[e] + g1[e] + ... + g(R-1)[e], for this device's share of the elements e of
+ * each gradient; the gradients of the replicas become zero. Added in the order of the replicas, so
+ * that the bits do not depend on the threads. */
 static int add_part(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 {
     const void *from[DEVICES_MAX];

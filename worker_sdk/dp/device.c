@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replicas on GPUs: the thread of each device is a member of a group of the NCCL back end, which they open in this
- * process.
+/* Replicas on GPUs: the thread of each device is a member of a group of the NCCL back end, which
+ * the threads open inside this process.
  *
- *     replicate   device 0 packs its values into one block, which is broadcast: one call, whatever the parameters
- *     reduce      gradients that lie side by side are one reduction to device 0; then the others' are cleared
+ *     replicate   device 0 packs its values into one block, which is broadcast: one call for all
+ *                 parameters
+ *     reduce      adjacent gradients are reduced to device 0 in one call; then the gradients of
+ *                 the other devices are cleared
  *
- * Collectives wait until the device has finished them, so that what follows may use any stream. A failure of one device
- * ends the waits of all: their groups ask did_fail(), as groups of other programs ask the agent. */
+ * Each call waits until the device has finished the collective, so that later work may use any
+ * stream. A failure of one device ends the waits of all: their groups ask did_fail(), as groups of
+ * other programs ask the agent. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,7 +172,7 @@ static size_t room_of(const struct ctrun_param *param)
            CT_LAYOUT_ALIGN;
 }
 
-/* Whether the gradient is in the block of each device, right behind the one before it. */
+/* Whether each device has the gradient in its block, right behind the gradient before it. */
 static bool is_packed(const struct ctrun_param *param)
 {
     return !param->no_grad && !param->grad;
@@ -229,7 +232,7 @@ int ct_dp_open_device(struct ctrun_dp *dp, int device, struct ctrun_error *err)
     return rc;
 }
 
-/* Frees its memory, too. */
+/* Also frees the device's memory. */
 int ct_dp_close_device(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 {
     (void)err;
@@ -265,7 +268,8 @@ int ct_dp_replicate_on_device(struct ctrun_dp *dp, int device, struct ctrun_erro
                            err);
 }
 
-/* One reduction for the gradient of p and those behind it that may go with it; *next is the first that may not. */
+/* One reduction for the gradient of p and the gradients behind it that can be part of the same
+ * call; *next is the first that cannot. */
 static int reduce_some(struct ctrun_dp *dp, int device, size_t p, size_t *next,
                        struct ctrun_error *err)
 {
@@ -303,7 +307,7 @@ int ct_dp_reduce_on_device(struct ctrun_dp *dp, int device, struct ctrun_error *
     return rc < 0 ? rc : ct_group_hold_back(own->group, stream_of(dp, device), err);
 }
 
-/* Device 0 receives from one after the other. */
+/* Device 0 receives from the others, one after the other. */
 int ct_dp_collect_on_device(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 {
     const struct ct_dp_call *call = &dp->call;

@@ -3,7 +3,7 @@
  *
  *     data_parallel.c  threads and their jobs; replicas in memory of the host
  *     device.c         replicas on GPUs: each device's thread is a member of a group
- *     gather.c         what replicas give, as one tensor */
+ *     gather.c         joins the outputs of replicas into one tensor */
 #pragma once
 
 #include <pthread.h>
@@ -14,7 +14,8 @@
 
 #include "worker_sdk/include/ctrun.h"
 
-/* Its thread writes result and err in a job; the caller reads them when `left` is 0, under the lock. */
+/* In a job the device's thread writes result and err; the caller reads them under the lock when
+ * `left` is 0. */
 struct ct_dp_device {
     struct ctrun_dp *dp;
     pthread_t thread;
@@ -22,7 +23,7 @@ struct ct_dp_device {
     void **values, **grads;
     int result;
     struct ctrun_error err;
-    /* On a GPU: the thread's own group, and memory of it. */
+    /* On a GPU: the thread's own group, and memory allocated from it. */
     struct ctrun_group *group;
     unsigned char *sent;   /* all values; on device 0 a copy that is broadcast */
     unsigned char *summed; /* all gradients, except the caller's own */
@@ -34,7 +35,7 @@ typedef int ct_dp_job_fn(struct ctrun_dp *dp, int device, struct ctrun_error *er
 struct ct_dp_call {
     ctrun_dp_fn *fn; /* of apply() */
     void *context;
-    const struct ctrun_tensor *pieces; /* of collect(), one of each device */
+    const struct ctrun_tensor *pieces; /* of collect(), one for each device */
     size_t piece_count;
     unsigned char *room;
 };
@@ -46,9 +47,9 @@ struct ctrun_dp {
     size_t count;
     int devices;
     int first_thread; /* 1: device 0 is the caller; 0: it has a thread, too */
-    int threads;      /* that were started, from first_thread on */
+    int threads;      /* threads that were started, from first_thread on */
     struct ct_dp_device *of;
-    /* On GPUs; is_on_gpus is false else. */
+    /* On GPUs; otherwise is_on_gpus is false. */
     bool is_on_gpus;
     struct ctrun_dp_options options;
     int *ids;       /* owned; NULL: 0, 1, ... */
@@ -56,7 +57,7 @@ struct ctrun_dp {
     struct ct_dp_meeting *meeting;
     _Atomic int failed; /* 1 + the first device whose part of a collective job failed */
     _Atomic bool is_busy;
-    pthread_mutex_t lock; /* of all that follows */
+    pthread_mutex_t lock; /* guards all that follows */
     pthread_cond_t changed;
     ct_dp_job_fn *job;
     struct ct_dp_call call;
@@ -65,21 +66,23 @@ struct ctrun_dp {
     bool is_over;
 };
 
-/* The jobs on GPUs. Collective: all devices take part. They block for timeout_ms of the options at most; once one has
- * failed on a device it fails on the others, too, and so do all later ones. */
+/* The jobs on GPUs. Collective: all devices take part. A job blocks for timeout_ms of the options
+ * at most; once it has failed on a device, it fails on the others, too, and so do all later
+ * jobs. */
 ct_dp_job_fn ct_dp_open_device, ct_dp_close_device, ct_dp_replicate_on_device,
     ct_dp_reduce_on_device, ct_dp_collect_on_device;
 
-/* Where devices meet that open groups; one for each dp. NULL: no memory. */
+/* Where the devices that open a group meet; one for each dp. NULL: no memory. */
 struct ct_dp_meeting *ct_dp_meeting_create(void);
-/* Ends the waits of devices that are still to meet. Any thread. */
+/* Ends the waits of devices that have not met yet. Any thread. */
 void ct_dp_meeting_end(struct ct_dp_meeting *meeting);
 /* Accepts NULL. */
 void ct_dp_meeting_destroy(struct ct_dp_meeting *meeting);
 
-/* gather.c: checks copies of the pieces, describes in *out what becomes of them in `room`, and counts its bytes. */
+/* gather.c: checks copies of the pieces, describes the joined tensor, which will lie in `room`, in
+ * *out, and counts its bytes. */
 int ct_dp_describe_whole(const struct ctrun_tensor *pieces, size_t count, void *room,
                          size_t room_bytes, struct ctrun_tensor *out,
                          struct ctrun_error *err);
-/* Of a piece that was checked. */
+/* Bytes of a piece that was checked. */
 size_t ct_dp_piece_bytes(const struct ctrun_tensor *piece);

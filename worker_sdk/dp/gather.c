@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What replicas give, as one tensor. */
+/* Joins the outputs of replicas into one tensor. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/dp/dp.h"
 
-/* Bytes of one that may be gathered; -1: it cannot be one. */
+/* Bytes of a piece; -1: it cannot be gathered. */
 static int64_t bytes_of(const struct ctrun_tensor *piece)
 {
     int64_t bytes = (int64_t)ctrun_dtype_size(piece->dtype);
@@ -22,7 +22,7 @@ static int64_t bytes_of(const struct ctrun_tensor *piece)
     return bytes && !piece->data ? -1 : bytes;
 }
 
-/* They differ in the first size at most. */
+/* Whether the shapes differ in the first size at most. */
 static bool fits(const struct ctrun_tensor *a, const struct ctrun_tensor *b)
 {
     return a->dtype == b->dtype && a->dims == b->dims &&
@@ -83,7 +83,8 @@ int ct_dp_describe_whole(const struct ctrun_tensor *pieces, size_t count, void *
     return ct_sized_write(out, &whole, sizeof whole, "CTRUN_TENSOR_INIT", err);
 }
 
-/* All is checked before a byte is written to `room`. (B0, ...), (B1, ...), ... become (B0 + B1 + ..., ...). */
+/* Checks everything before it writes a byte to `room`. (B0, ...), (B1, ...), ... become (B0 + B1 +
+ * ..., ...). */
 int ctrun_dp_gather(const struct ctrun_tensor *pieces, size_t count, void *room,
                     size_t room_bytes, struct ctrun_tensor *out,
                     struct ctrun_error *err)
