@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A checkpoint file that is made in memory. With the commit the agent has that memory too, and writes it
- * to the disk, whatever becomes of this process; without an agent the commit writes it.
+/* A checkpoint file that is made in memory. From the commit on the agent has that memory, too, and
+ * writes it to the disk, even if this process dies; without an agent the commit writes it.
  *
  *     agent has        in use here
  *     -                A                 open, write
@@ -35,7 +35,7 @@ enum {
 };
 
 struct ctrun_hold {
-    struct ct_worker_hold request; /* with the place of the file */
+    struct ct_worker_hold request; /* has the folder and name of the file */
     uint64_t timeout_ms;
     int folder;
     struct ct_hold_memory memory;
@@ -45,12 +45,13 @@ struct ctrun_hold {
     uint32_t crc;
 };
 
-/* Guards all that follows, and the connection to the agent (hold_link.h), of which a process has one: a request holds
- * it until its reply is there. A struct ctrun_hold needs no lock: one thread uses it at a time. */
+/* Guards all that follows, and the connection to the agent (hold_link.h), of which a process has
+ * one: a request holds the mutex until its reply has come. A struct ctrun_hold needs no lock: one
+ * thread uses it at a time. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pid_t owner;
-static struct ct_hold_memory last = CT_HOLD_MEMORY_NONE;  /* what the agent has of us */
-static struct ct_hold_memory spare = CT_HOLD_MEMORY_NONE; /* and what it has no more */
+static struct ct_hold_memory last = CT_HOLD_MEMORY_NONE;  /* the agent has it */
+static struct ct_hold_memory spare = CT_HOLD_MEMORY_NONE; /* the agent had it */
 static uint64_t last_bytes; /* what the next one will have, too, most likely */
 
 static void close_fd(int *fd)
@@ -60,7 +61,7 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* The memory of a parent of fork() is its own: it may be writing to it. */
+/* After fork() the memory belongs to the parent, which may be writing to it: the child drops it. */
 static void become_owner(void)
 {
     if (owner != getpid()) {
@@ -81,7 +82,8 @@ static int ask(const struct ctrun_hold *hold, struct ct_worker_hold *request, in
 
 /* ---- The file --------------------------------------------------------------------------- */
 
-/* Its folder by a descriptor, so that the agent finds the same one from another namespace. */
+/* Opens the folder of the file: by its descriptor the agent finds the same folder from another
+ * namespace. */
 static int find_place(struct ct_worker_hold *request, int *folder, const char *path,
                       struct ctrun_error *err)
 {
@@ -119,8 +121,8 @@ static int take_memory(struct ctrun_hold *hold, struct ctrun_error *err)
     return 0;
 }
 
-/* Holds the mutex. The agent answers when the memory before the last is on the disk: then the spare one may be written
- * to. */
+/* Holds the mutex. The agent replies when the memory before the last one is on the disk: then the
+ * spare memory may be written to. */
 static int begin(struct ctrun_hold *hold, struct ctrun_session *session,
                  struct ctrun_error *err)
 {
@@ -134,7 +136,7 @@ static int begin(struct ctrun_hold *hold, struct ctrun_session *session,
     hold->request.bytes = hold->reserved = last_bytes;
     if ((rc = ask(hold, &hold->request, hold->folder, err)) < 0)
         return rc;
-    return take_memory(hold, err); /* the spare one is nobody's any more */
+    return take_memory(hold, err); /* nobody else has the spare memory any more */
 }
 
 int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
@@ -170,8 +172,8 @@ int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
     return 0;
 }
 
-/* The agent counts what it may hold before we fill it: a save that does not fit ends with its error and not with the
- * kernel's choice of a process to kill. In steps, because each is a round trip. */
+/* Asks the agent for room before the memory is filled: a save that does not fit then ends with an
+ * error, and not with an OOM kill. In large steps, because each is a round trip. */
 static int reserve(struct ctrun_hold *hold, uint64_t bytes, struct ctrun_error *err)
 {
     struct ct_worker_hold request = {.verb = CT_HOLD_RESERVE};
@@ -211,7 +213,8 @@ int ctrun_hold_write(struct ctrun_hold *hold, const void *data, size_t length,
     return rc;
 }
 
-/* Its memory is the agent's from now on, and what that had before is ours once it is on the disk. */
+/* The memory of this hold is the agent's from now on; the memory that the agent had before is ours
+ * again once it is on the disk. */
 static int hand_over(struct ctrun_hold *hold, struct ctrun_error *err)
 {
     int rc;
@@ -240,8 +243,8 @@ static int write_now(struct ctrun_hold *hold, struct ctrun_error *err)
     return ct_durable_copy(hold->request.path, &source, err);
 }
 
-/* Cuts the memory first: memory that was used before may be longer, and the agent takes only memory of the length in
- * the request. */
+/* Cuts the memory first: reused memory may be longer, and the agent accepts only memory of the
+ * length in the request. */
 int ctrun_hold_commit(struct ctrun_hold *hold, struct ctrun_error *err)
 {
     int rc;
@@ -299,8 +302,8 @@ int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms,
     return rc < 0 ? (ct_wrap(err, "held checkpoint"), rc) : 0;
 }
 
-/* The file of that name is still the one that was written from this memory: another node may have
- * replaced it. */
+/* Whether the file of that name is still the one that was written from this memory: another node
+ * may have replaced it. */
 static bool is_current(const struct ct_worker_hold *request, int folder,
                        const struct ct_worker_hold_reply *reply)
 {
@@ -312,7 +315,7 @@ static bool is_current(const struct ct_worker_hold *request, int folder,
                reply->mtime_ns;
 }
 
-/* Compares its sum, as the agent does: other processes have this memory, too. */
+/* Checks the sum of the memory, as the agent does: other processes have this memory, too. */
 static bool is_whole(int fd, const struct ct_worker_hold_reply *reply)
 {
     void *room = malloc(HOLD_SUM_BYTES);
@@ -329,7 +332,7 @@ static bool is_whole(int fd, const struct ct_worker_hold_reply *reply)
     return room && at == reply->bytes && crc == reply->crc;
 }
 
-/* A descriptor with a position of its own, for reading alone. */
+/* Returns a read-only descriptor with a position of its own. */
 static int reopen(int fd)
 {
     char path[40];

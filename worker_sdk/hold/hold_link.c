@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One request, one reply. A connection that failed in between is closed: it is not known which reply comes next, and
- * the agent drops what was not committed on it. */
+/* One request, one reply. A connection that fails in between is closed, since the next reply could
+ * belong to the old request. The agent drops what was not committed on it. */
 #include "worker_sdk/hold/hold_link.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ static void disconnect(void)
     ct_buf_init(&hold_link.in, LINK_BUFFER_MAX_BYTES);
 }
 
-/* All of it before deadline_ms; the descriptor goes with the first byte. */
+/* Sends all of `out` before deadline_ms; the descriptor goes with the first byte. */
 static int send_all(struct ct_buf *out, int fd, uint64_t deadline_ms)
 {
     while (ct_buf_length(out) > 0) {
@@ -73,7 +73,8 @@ static int send_message(const struct ct_message *message, int fd, uint64_t deadl
     return rc;
 }
 
-/* Some more bytes, and perhaps a descriptor: *passed is the caller's then, also when what follows fails. */
+/* Receives some more bytes, and perhaps a descriptor: then *passed is the caller's, even if a
+ * later step fails. */
 static int receive(int *passed, uint64_t deadline_ms)
 {
     uint8_t bytes[1024];
@@ -88,7 +89,7 @@ static int receive(int *passed, uint64_t deadline_ms)
     return n == 0 ? -EPIPE : ct_buf_append(&hold_link.in, bytes, (size_t)n);
 }
 
-/* 1: it is there. What is for other connections of ours (a wish to stop) is passed over. */
+/* 1: a reply is complete. Skips messages meant for our other connections (a request to stop). */
 static int decode(struct ct_worker_hold_reply *reply)
 {
     struct ct_message message;
@@ -128,7 +129,7 @@ int ct_hold_link_ask(const struct ct_worker_hold *request, int fd, uint64_t dead
                               : exchange(&message, fd, deadline_ms, reply, &came);
 
     if (rc < 0)
-        disconnect(); /* an answer that comes late would be taken for the next one */
+        disconnect(); /* a late reply would be taken for the next one */
     if (passed)
         *passed = came;
     else if (came >= 0)
@@ -151,8 +152,8 @@ static int dial(const char *name, uint64_t deadline_ms)
     return rc;
 }
 
-/* A child of fork() has its parent's descriptor. It closes its copy and connects itself: else their requests would
- * mix. */
+/* A child of fork() has its parent's descriptor. It closes its copy and opens its own connection:
+ * else the requests of both would mix. */
 int ct_hold_link_open(struct ctrun_session *session, uint64_t deadline_ms,
                       struct ctrun_error *err)
 {

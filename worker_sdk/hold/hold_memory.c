@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Only whole pages of the file are mapped, because a store behind the end of a file is SIGBUS. The rest is written by
- * write calls. */
+/* Only whole pages of the file are mapped, because a store past the end of the file raises SIGBUS.
+ * The rest is written by system calls. */
 #include "worker_sdk/hold/hold_memory.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ int ct_hold_memory_open(struct ct_hold_memory *memory, struct ctrun_error *err)
     return memory->fd < 0 ? ct_fail(err, -errno, "memory: %s", strerror(errno)) : 0;
 }
 
-/* Writes behind the map go by the descriptor, so that without one everything still works. */
+/* Writes past the map use the descriptor, so that without a map everything still works. */
 static void unmap(struct ct_hold_memory *memory)
 {
     if (memory->map)
@@ -32,8 +32,8 @@ static void unmap(struct ct_hold_memory *memory)
     memory->mapped = 0;
 }
 
-/* The agent may have the file, too, but only reads it: nobody makes it shorter under the map. The tail that is no whole
- * page is left to write_piece(). */
+/* The agent may have the file, too, but only reads it: nobody cuts it while it is mapped.
+ * write_piece() handles the last part that is not a whole page. */
 void ct_hold_memory_map(struct ct_hold_memory *memory)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -71,8 +71,8 @@ static int write_piece(const struct ct_hold_memory *memory, uint64_t at,
     return 0;
 }
 
-/* One pass: each byte is summed up while it is in the cache, on its way into the copy. A piece that failed leaves *crc
- * and the memory undefined, and the caller gives up (ctrun_hold.is_over). */
+/* One pass: each byte is summed while it is in the cache, and copied. After a failure *crc and the
+ * memory are undefined, and the caller gives up (ctrun_hold.is_over). */
 int ct_hold_memory_write(struct ct_hold_memory *memory, uint64_t at, const void *data,
                          size_t length, uint32_t *crc, struct ctrun_error *err)
 {
@@ -99,7 +99,8 @@ int ct_hold_memory_write(struct ct_hold_memory *memory, uint64_t at, const void 
     return 0;
 }
 
-/* The map may reach behind the end now: nothing may be written to it before ct_hold_memory_map() has looked again. */
+/* The map may reach past the end now: nothing may be written to it before the next
+ * ct_hold_memory_map(). */
 int ct_hold_memory_cut(struct ct_hold_memory *memory, uint64_t bytes,
                        struct ctrun_error *err)
 {

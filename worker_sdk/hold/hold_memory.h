@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory for one checkpoint: a file without a name, so that the agent can have it too. Pages that are new are
- * written by the kernel, which need not clear them first. From the second use on they are mapped, as long as the
- * memory goes from save to save: then a save is one pass that copies and sums up, past the caches, as fast as
- * memcpy(). */
+/* Memory for one checkpoint: a file without a name, so that the agent can have it too. New pages
+ * are written by system calls, because then the kernel need not clear them first. From the second
+ * use on, when the next save reuses the memory, its pages are mapped: then a save is one pass that
+ * copies and sums, past the caches, as fast as memcpy(). */
 #pragma once
 
 #include <stdint.h>
@@ -13,7 +13,7 @@ struct ct_hold_memory {
     int fd; /* -1: none */
     uint8_t *map;
     size_t
-        mapped; /* whole pages, all of which the file has: no copy there can end in SIGBUS */
+        mapped; /* whole pages, all of them inside the file: no copy to them raises SIGBUS */
 };
 #define CT_HOLD_MEMORY_NONE                                                            \
     {                                                                                  \
@@ -22,13 +22,15 @@ struct ct_hold_memory {
 
 /* Empty. -errno. */
 int ct_hold_memory_open(struct ct_hold_memory *memory, struct ctrun_error *err);
-/* Before it is used again: maps what the file has. Where that cannot be, all is written by the kernel. */
+/* Call it before the memory is used again: maps the pages of the file. If that fails, all is
+ * written by system calls. */
 void ct_hold_memory_map(struct ct_hold_memory *memory);
-/* Bytes from `at` on; *crc continues with them. -errno. */
+/* Writes bytes from `at` on and adds them to *crc. -errno. */
 int ct_hold_memory_write(struct ct_hold_memory *memory, uint64_t at, const void *data,
                          size_t length, uint32_t *crc, struct ctrun_error *err);
-/* The file ends after `bytes`; what was behind them is free. -errno. */
+/* Cuts the file to `bytes` and frees the memory after them. -errno. */
 int ct_hold_memory_cut(struct ct_hold_memory *memory, uint64_t bytes,
                        struct ctrun_error *err);
-/* In this process; whoever has the descriptor keeps it. None is fine. */
+/* Closes the memory in this process; other processes with the descriptor keep it. Accepts an empty
+ * one. */
 void ct_hold_memory_close(struct ct_hold_memory *memory);
