@@ -56,8 +56,8 @@ static int split(char *text, char **host, const char **port)
     return 0;
 }
 
-/* getaddrinfo() reads 29888 as 0.0.116.192 and 10.1 as 10.0.0.1, which nobody means. No name of a
- * host looks like that: it could never be looked up. */
+/* getaddrinfo() reads 29888 as 0.0.116.192 and 10.1 as 10.0.0.1, which is never intended. No host
+ * name has this form. */
 static bool is_odd_number(const char *host)
 {
     struct in_addr v4;

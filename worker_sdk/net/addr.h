@@ -14,11 +14,11 @@
 enum {
     CT_HOST_MAX = 256,     /* a DNS name, NUL included (RFC 1035) */
     CT_ADDR_TEXT_MAX = 80, /* "[fe80::1%interface]:65535" */
-    CT_ADDRS_MAX = 16,     /* addresses of one name or one machine that we look at */
+    CT_ADDRS_MAX = 16,     /* addresses of one name or machine: more are ignored */
 };
 
 struct ct_endpoint {
-    char host[CT_HOST_MAX]; /* as typed, brackets taken off; empty: none was given */
+    char host[CT_HOST_MAX]; /* as given, without brackets; empty: none was given */
     int port;               /* -1: none was given */
 };
 
@@ -40,9 +40,9 @@ int ct_endpoint_parse(const char *text, struct ct_endpoint *out,
 int ct_addr_parse(const char *host, int port, struct ct_addr *out);
 /* True for localhost and the names below it, which mean loopback on every machine (RFC 6761). */
 bool ct_addr_is_localhost(const char *host);
-/* Resolves a name or number, blocking as getaddrinfo() does. Numbers, and localhost, which is
- * 127.0.0.1 and ::1 whatever /etc/hosts says, ask nobody.
- * Returns the number of addresses (at most max), or a CTRUN_E_* code. */
+/* Resolves a name or number, blocking as getaddrinfo() does. Numbers need no resolver, nor does
+ * localhost, which is always 127.0.0.1 and ::1, whatever /etc/hosts has. Returns the number of
+ * addresses (at most max), or a CTRUN_E_* code. */
 int ct_addr_resolve(const char *host, int port, struct ct_addr *out, int max,
                     struct ctrun_error *err);
 
@@ -59,5 +59,5 @@ bool ct_addr_is_link_local(const struct ct_addr *addr); /* v6 only */
 /* True when both begin with the same `prefix` bits; v4-mapped is v4. */
 bool ct_addr_in_network(const struct ct_addr *addr, const struct ct_addr *network,
                         unsigned prefix);
-/* The address as 16 bytes, v4 mapped into v6, without scope and port: for tables. */
+/* The address as 16 bytes, v4 mapped into v6, without scope and port: a key for tables. */
 void ct_addr_key(uint8_t key[16], const struct ct_addr *addr);

@@ -3,7 +3,7 @@
  *
  *     eth0                    all addresses of that interface
  *     10.77.0.0/16, fd77::/64 those in the network; without /BITS the one address
- *     ib0,eth0                either: nodes need not have the same interfaces
+ *     ib0,eth0                either: nodes may have different interfaces
  *
  * Pure but for ct_net_list(). */
 #pragma once
@@ -28,6 +28,7 @@ struct ct_net {
 /* 0, or -EINVAL. An empty text is "everything". */
 int ct_net_parse(const char *text, struct ct_net *out, struct ctrun_error *err);
 bool ct_net_has(const struct ct_net *net, const struct ct_nic *nic);
-/* ct_nic_list(), but only what is in `net`; loopback only when `net` names it. In the order of
- * the items, and within one as ct_nic_list() has it. `net` of count 0: the same as that. */
+/* As ct_nic_list(), but only addresses in `net`; loopback only if `net` names it. In the order of
+ * the items of `net`, and within an item in the order of ct_nic_list(). If `net` has count 0: all
+ * of ct_nic_list(). */
 int ct_net_list(const struct ct_net *net, struct ct_nic *out, int max);

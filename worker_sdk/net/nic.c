@@ -29,7 +29,7 @@ static uint8_t count_bits(const struct sockaddr *mask)
     return bits;
 }
 
-/* False for what is no address, or of an interface that is down. */
+/* False if the entry has no IP address, or its interface is down. */
 static bool take_entry(struct ct_nic *out, const struct ifaddrs *it)
 {
     const sa_family_t family = it->ifa_addr ? it->ifa_addr->sa_family : AF_UNSPEC;
@@ -47,7 +47,7 @@ static bool take_entry(struct ct_nic *out, const struct ifaddrs *it)
     return true;
 }
 
-/* Smaller is better to announce. */
+/* The order for announcing addresses: smaller first. */
 static int class_of(const struct ct_nic *nic)
 {
     if (nic->is_loopback)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses of this machine with the interfaces that have them: what a name or a default route
- * cannot tell.
+/* Addresses of this machine with their interfaces, which a host name or a default route does not
+ * tell.
  *
- * One entry an address. Interfaces that are down are left out; those without a carrier (the
- * cable is out) are distinguished, because their addresses lead nowhere. */
+ * One entry for each address. Interfaces that are down are left out; those without a carrier (no
+ * cable) are marked, because other hosts cannot reach their addresses. */
 #pragma once
 
 #include <net/if.h>
@@ -11,7 +11,7 @@
 #include "worker_sdk/net/addr.h"
 
 enum {
-    CT_NICS_MAX = 64 /* addresses of one machine that we look at: bridges may be many */
+    CT_NICS_MAX = 64 /* more are ignored; a machine may have many bridges */
 };
 
 struct ct_nic {
@@ -25,7 +25,7 @@ struct ct_nic {
 /* Up to `max` addresses, best to announce first: those with a carrier before those without,
  * global before link-local ones, loopback last; else as the kernel lists them. Count or -errno. */
 int ct_nic_list(struct ct_nic *out, int max);
-/* The entry of an address of ours, port ignored; false when it is not ours. */
+/* The entry for an address of this machine, port ignored; false: not of this machine. */
 bool ct_nic_find(struct ct_nic *out, const struct ct_addr *addr);
-/* True for every loopback address, too. */
+/* True for an address of this machine, and for every loopback address. */
 bool ct_nic_is_mine(const struct ct_addr *addr);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --port-range A-B: the ports that a firewall lets through. Pure. */
+/* --port-range A-B: the ports that a firewall allows. Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,6 +17,6 @@ int ct_port_range_parse(const char *text, struct ct_port_range *out,
                         struct ctrun_error *err);
 bool ct_port_range_has(const struct ct_port_range *range, int port);
 int ct_port_range_count(const struct ct_port_range *range); /* 1 for "any": port 0 */
-/* The i-th port to try, i from 0 to count - 1. Each `seed` has an order of its own, so that
- * processes that start together do not all begin at the same one. */
+/* The i-th port to try, i from 0 to count - 1. The order depends on `seed`, so that processes that
+ * start together do not all begin with the same port. */
 uint16_t ct_port_range_at(const struct ct_port_range *range, uint32_t seed, int i);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel knows of a TCP connection's other end, whatever the programs there do. */
+/* What the kernel knows about the other end of a TCP connection, even if the program there is
+ * stopped. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,13 +8,13 @@
 
 struct ct_tcp_view {
     bool is_open;         /* neither end has closed or reset it */
-    bool is_acknowledged; /* the other kernel has all that was sent */
-    bool has_unread;      /* bytes have come that nobody has read */
+    bool is_acknowledged; /* the other kernel has acknowledged all that was sent */
+    bool has_unread;      /* received bytes are still unread */
     uint64_t quiet_ms;    /* since the last bytes came */
-    uint64_t rtt_ms; /* a round trip takes no longer, as far as the kernel has seen */
+    uint64_t rtt_ms;      /* upper limit of a round trip, as the kernel has measured */
 };
 
 /* 0 or a negative errno (no TCP socket). */
 int ct_tcp_look(int fd, struct ct_tcp_view *out);
-/* True when both ends have the same address: it leads back to this machine. */
+/* True if both ends have the same address: the connection is within this machine. */
 bool ct_tcp_is_same_host(int fd);
