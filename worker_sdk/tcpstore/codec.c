@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One table says how each query and its reply are laid out; scan, decode and encode follow it. */
+/* One table has the layout of each query and its reply; scan, decode and encode use it. */
 #include "worker_sdk/tcpstore/codec.h"
 
 #include <endian.h>
@@ -22,14 +22,14 @@ enum reply_kind {
     REPLY_NONE,
     REPLY_FIXED, /* `reply_bytes` */
     REPLY_BLOB,
-    REPLY_BLOBS, /* as many as were asked for, no count before them */
+    REPLY_BLOBS, /* as many blobs as were requested, without a count */
     REPLY_POP,   /* i64; a blob when it is > 0 */
     REPLY_LIST,  /* count, blobs */
 };
 
 static const struct query {
     const char *name;
-    struct layout request; /* behind the query byte */
+    struct layout request; /* after the query byte */
     enum reply_kind reply;
     uint8_t reply_bytes;
 } queries[CT_TCPSTORE_QUERIES] = {
@@ -114,7 +114,7 @@ static uint8_t *store_blob(uint8_t *at, struct ct_tcpstore_blob blob)
 
 /* ---- Query bytes ------------------------------------------------------------------------ */
 
-/* The query that `byte` means in this dialect, or -EPROTO. A second VALIDATE is unknown. */
+/* The query for `byte` in this dialect, or -EPROTO. A second VALIDATE is an error. */
 static int query_of(enum ct_tcpstore_dialect dialect, uint8_t byte)
 {
     switch (dialect) {
@@ -176,7 +176,7 @@ struct caps {
         is_paired; /* key, value, key, value ...; otherwise only the first blob is a key */
 };
 
-/* Walks over the blobs that are there. The length of the message, 0, or -EMSGSIZE. */
+/* Walks over the blobs that have arrived. The length of the message; 0: not complete; -EMSGSIZE. */
 static int walk_blobs(struct ct_tcpstore_scan *scan, const struct caps *caps,
                       size_t tail, const uint8_t *data, size_t length)
 {
@@ -199,7 +199,7 @@ static int walk_blobs(struct ct_tcpstore_scan *scan, const struct caps *caps,
     return length < scan->need ? 0 : (int)scan->need;
 }
 
-/* Reads the count of a counted message. 1 when it was read, 0, or -EMSGSIZE. */
+/* Reads the count of a counted message. 1: done; 0: not complete; -EMSGSIZE. */
 static int walk_count(struct ct_tcpstore_scan *scan, uint64_t max, unsigned int blobs,
                       const uint8_t *data, size_t length)
 {
@@ -265,7 +265,7 @@ int ct_tcpstore_scan_reply(struct ct_tcpstore_scan *scan, enum ct_tcpstore_query
         case REPLY_FIXED: scan->offset = form->reply_bytes; break;
         case REPLY_BLOB: scan->left = 1; break;
         case REPLY_BLOBS: scan->left = count; break;
-        case REPLY_POP: /* how many there were: any positive number means one blob */
+        case REPLY_POP: /* the old length of the queue: any positive number means one blob */
             if ((scan->need = LENGTH_BYTES) > length)
                 return 0;
             scan->left = (int64_t)load_u64(data) > 0;

@@ -23,7 +23,7 @@
 #include "worker_sdk/base/buf.h"
 
 enum ct_tcpstore_dialect {
-    CT_TCPSTORE_UNKNOWN, /* nothing decisive has arrived */
+    CT_TCPSTORE_UNKNOWN, /* not enough bytes to decide */
     CT_TCPSTORE_D0,
     CT_TCPSTORE_D2,
 };
@@ -75,7 +75,7 @@ struct ct_tcpstore_blob {
 /* A walk over one message that may still be arriving. Zero it before each message. */
 struct ct_tcpstore_scan {
     size_t
-        need; /* bytes that must be there before the next step, counted from the start */
+        need; /* bytes that must be there for the next step, counted from the start */
     size_t offset; /* of the next field */
     uint64_t left; /* blobs still to come */
     uint32_t seen; /* blobs that came */
@@ -86,15 +86,15 @@ struct ct_tcpstore_scan {
 
 /* ---- Requests, as a server reads them --------------------------------------------------- */
 
-/* Looks at the first bytes of a connection. D2 takes 5 bytes (VALIDATE), the others none.
- * Returns the bytes taken and sets *out, which stays UNKNOWN while more must come; -EPROTO
- * when no dialect begins like this. */
+/* Detects the dialect from the first bytes of a connection. D2 consumes 5 bytes (VALIDATE), the
+ * others none. Returns the bytes consumed and sets *out, which stays UNKNOWN while more bytes are
+ * needed; -EPROTO: no dialect begins like this. */
 int ct_tcpstore_sniff(const uint8_t *data, size_t length,
                       enum ct_tcpstore_dialect *out);
 
-/* Returns the length of the request that begins at data once all of it is there, 0 while it is
- * not (scan->need says how much would help; the next call gets the same bytes and more behind
- * them), -EPROTO for an unknown query, -EMSGSIZE above a cap. */
+/* Returns the length of the request at data once all of it has arrived; 0: not complete (scan->need
+ * is how many bytes are needed; the next call gets the same bytes and more after them); -EPROTO:
+ * unknown query; -EMSGSIZE above a cap. */
 int ct_tcpstore_scan_request(struct ct_tcpstore_scan *scan,
                              enum ct_tcpstore_dialect dialect, const uint8_t *data,
                              size_t length);
@@ -114,7 +114,7 @@ struct ct_tcpstore_request {
 /* The fields of a request that was scanned to its end, borrowed from data. */
 void ct_tcpstore_decode_request(const struct ct_tcpstore_scan *scan,
                                 const uint8_t *data, struct ct_tcpstore_request *out);
-/* The blob at *cursor, which moves behind it; only over scanned bytes. */
+/* The blob at *cursor, which moves past it; only over scanned bytes. */
 struct ct_tcpstore_blob ct_tcpstore_next(const uint8_t **cursor);
 
 /* ---- Requests, as a client writes them -------------------------------------------------- */
@@ -128,8 +128,8 @@ int ct_tcpstore_encode_request(struct ct_buf *out, enum ct_tcpstore_dialect dial
 
 /* ---- Replies ---------------------------------------------------------------------------- */
 
-/* Like ct_tcpstore_scan_request() for the reply to a query that has one; `count` is what
- * MULTI_GET asked for. No reply may be longer than `max`. */
+/* Like ct_tcpstore_scan_request(), for the reply to a query that has a reply; `count` is the number
+ * of keys in MULTI_GET. No reply may be longer than `max`. */
 int ct_tcpstore_scan_reply(struct ct_tcpstore_scan *scan, enum ct_tcpstore_query query,
                            size_t count, size_t max, const uint8_t *data,
                            size_t length);
