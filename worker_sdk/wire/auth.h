@@ -2,7 +2,7 @@
 /* Proof of a shared token, both ways, without ever sending it.
  *
  *   agent                               server
- *     HELLO + nonce ────────────────────▶        zero: I have no token
+ *     HELLO + nonce ────────────────────▶        zero: the agent has no token
  *            ◀─────────────────────── CHALLENGE  the server's nonce; or REFUSE E_AUTH
  *     PROOF  ───────────────────────────▶        of the agent, over both nonces
  *            ◀─────────────────────── SERVER_PROOF, then WELCOME; or REFUSE E_AUTH
@@ -14,9 +14,9 @@
  *     for a link that is to be sealed (seal.h) also agent's key, server's key;
  *     SHA-256 of the agent's RESUME, if it sent one, and HELLO, as on the wire
  *
- * so that it is worth nothing on another connection, for another run, or sent back to who made
- * it. It says who was there when the connection began; what follows is encrypted and signed only
- * when the link is sealed. A side with a token never continues with one that has none, or another.
+ * so that it is useless on another connection, for another run, or sent back to its sender. A proof
+ * covers only the begin of the connection; later messages are encrypted and authenticated only if
+ * the link is sealed. A side with a token never continues with a side that has none or another one.
  *
  * Not part of libctrun: only the executables link it, and libsodium with it. */
 #pragma once
@@ -25,7 +25,7 @@
 #include "worker_sdk/wire/message.h"
 
 enum {
-    /* Who hears a proof may try tokens at home: none that can be guessed. */
+    /* An eavesdropper of a proof can test tokens offline: they must not be guessable. */
     CT_AUTH_TOKEN_MIN_BYTES = 16,
     CT_AUTH_TOKEN_MAX_BYTES = 256,
 };
@@ -43,7 +43,7 @@ enum ct_auth_side {
     CT_AUTH_SERVER,
 };
 
-/* What one connection's proofs are about. All borrowed. */
+/* The data that the proofs of one connection cover. All borrowed. */
 struct ct_auth_scope {
     const char *run_id;
     const uint8_t *agent_nonce; /* CT_NONCE_BYTES each */
@@ -56,17 +56,18 @@ struct ct_auth_scope {
 
 /* ---- Tokens ---- */
 
-/* Takes `text` as it is. -EINVAL: too short or too long; the sentence has no part of it. */
+/* Sets the token to `text` unchanged. -EINVAL: too short or too long; the message has no part of
+ * the token. */
 int ct_auth_token_set(struct ct_auth_token *token, const char *text,
                       struct ctrun_error *err);
-/* Reads a file; white space at its end does not count. CTRUN_E_USAGE when it cannot be read, or
- * when others than owner and group have any right to it. */
+/* Reads the token from a file, without white space at the end. CTRUN_E_USAGE: the file cannot be
+ * read, or other users than owner and group have any permission. */
 int ct_auth_token_read(struct ct_auth_token *token, const char *path,
                        struct ctrun_error *err);
-/* Takes CTRUN_TOKEN out of this process's environment, for its children and for
- * /proc/PID/environ. 1, or 0 when it is not set or empty; CTRUN_E_USAGE. One thread only. */
+/* Reads CTRUN_TOKEN and removes it from this process's environment, so that neither children nor
+ * /proc/PID/environ have it. 1; 0: not set or empty; CTRUN_E_USAGE. One thread only. */
 int ct_auth_token_take_env(struct ct_auth_token *token, struct ctrun_error *err);
-/* A random one. */
+/* Makes a random token. */
 int ct_auth_token_generate(struct ct_auth_token *token, struct ctrun_error *err);
 void ct_auth_token_wipe(struct ct_auth_token *token);
 
@@ -75,18 +76,18 @@ void ct_auth_token_wipe(struct ct_auth_token *token);
 /* Fresh for each connection, and never zero. 0 or a negative errno. */
 int ct_auth_make_nonce(uint8_t nonce[CT_NONCE_BYTES]);
 bool ct_auth_nonce_is_zero(const uint8_t nonce[CT_NONCE_BYTES]);
-/* What the agent said before anybody had proven anything: nobody may have changed it on the way.
- * `resume`: its key is 0 when there was none. 0, -ENOMEM. */
+/* A hash of the agent's messages before any proof, so that a change on the way is detected.
+ * `resume`: key 0 if none was sent. 0, -ENOMEM. */
 int ct_auth_hash_opening(uint8_t out[CT_PROOF_BYTES], const struct ct_resume *resume,
                          const struct ct_hello *hello);
-/* HMAC-SHA256 with the token as key over a label, the scope and `extra`: what proofs and keys are
- * made of. */
+/* HMAC-SHA256 with the token as key over a label, the scope and `extra`: the base of proofs and
+ * keys. */
 void ct_auth_mac(uint8_t out[CT_PROOF_BYTES], const struct ct_auth_token *token,
                  const char *name, const struct ct_auth_scope *scope,
                  const uint8_t *extra, size_t extra_length);
 void ct_auth_prove(uint8_t proof[CT_PROOF_BYTES], const struct ct_auth_token *token,
                    enum ct_auth_side side, const struct ct_auth_scope *scope);
-/* In constant time. An empty token proves nothing. */
+/* Compares in constant time. False for an empty token. */
 bool ct_auth_check(const uint8_t proof[CT_PROOF_BYTES],
                    const struct ct_auth_token *token, enum ct_auth_side side,
                    const struct ct_auth_scope *scope);

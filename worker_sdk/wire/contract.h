@@ -26,28 +26,28 @@
 #define CT_ENV_OMP_THREADS      "OMP_NUM_THREADS"
 #define CT_ENV_FAULTHANDLER     "PYTHONFAULTHANDLER"
 #define CT_ENV_TIMER_FILE       "TORCHELASTIC_TIMER_FILE"
-/* Read by the launcher, "1": nobody serves at MASTER_PORT, worker 0 may. */
+/* Read by the launcher, "1": the agent has no store at MASTER_PORT, worker 0 may open one. */
 #define CT_ENV_NO_SHARED_STORE "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 /* Ours. */
 /* Unix socket of the agent (a path, or "@..." for an abstract name), and the number of the world,
  * decimal. */
 #define CT_ENV_AGENT_SOCKET "CTRUN_AGENT_SOCKET"
 #define CT_ENV_GENERATION   "CTRUN_GENERATION"
-/* How often this worker was started again alone in this round; only where its role may be. */
+/* How often this worker alone was restarted in this round; set only if its role allows this. */
 #define CT_ENV_ROLE_RESTART_COUNT "CTRUN_ROLE_RESTART_COUNT"
 /* "1": tell the agent where this process crashed, "0": do not; ctrun sets it unless it is set. */
 #define CT_ENV_CRASH_REPORT "CTRUN_CRASH_REPORT"
 /* "1": when a rank is lost the others may continue (--survive=sdk); else not set. */
 #define CT_ENV_MAY_SHRINK "CTRUN_MAY_SHRINK"
-/* With it, "1": lost ranks are started again (--survive-replace); "new": this process is such a one, of a world
- * that runs; else not set. */
+/* With CTRUN_MAY_SHRINK: "1": lost ranks are started again (--survive-replace); "new": this process
+ * replaces a lost rank of a running world; else not set. */
 #define CT_ENV_MAY_GROW "CTRUN_MAY_GROW"
 /* "1": with CTRUN_MAY_SHRINK, where ranks are freed from each other's collectives (--survive=torch); else not set. */
 #define CT_ENV_MAY_REFORM "CTRUN_MAY_REFORM"
-/* --net and --port-range, as given: the SDK's own listeners keep to them. */
+/* --net and --port-range, as given: the SDK's own listeners use only these. */
 #define CT_ENV_NET        "CTRUN_NET"
 #define CT_ENV_PORT_RANGE "CTRUN_PORT_RANGE"
-/* Under a batch system: the task's run id, so that a ctrun inside a worker knows its own step. */
+/* Under a batch system: the task's run id, by which a ctrun inside a worker finds its own step. */
 #define CT_ENV_BATCH_TASK "CTRUN_BATCH_TASK"
 /* --hang-timeout: the folder of agent/recorder, and PYTHONPATH as it is without that; a worker's program
  * sees neither. */
@@ -69,7 +69,7 @@ enum ct_exit {
     CT_EXIT_CLASS_OOM = 72,
     CT_EXIT_CLASS_HANG = 73,
     CT_EXIT_CLASS_LOOP = 74,
-    CT_EXIT_RETRY = 75, /* the nodes did not meet, or too many are lost: try again */
+    CT_EXIT_RETRY = 75,      /* too few nodes joined, or too many are lost: try again */
     CT_EXIT_UNKILLABLE = 76, /* E_UNKILLABLE, E_EXCLUDED: do not reuse this node */
     CT_EXIT_REFUSED = 77,    /* E_PORT_BUSY, E_AUTH, ...: this start can never work */
     CT_EXIT_BUDGET = 78, /* all went well, but a restart took longer than --budget */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a worker that crashes tells about it: memory of its own (a memfd) that it has sent to its
- * agent before, as the descriptor that comes with WORKER_CRASH_RECORD. It outlives the worker.
+/* The crash record of a worker: a memfd that the worker has sent to its agent at its start, as the
+ * descriptor with WORKER_CRASH_RECORD. It outlives the worker.
  *
- *     EMPTY ──a signal──> BEGUN ──all that was to be found──> COMPLETE
+ *     EMPTY ──a signal──> BEGUN ──all is written──> COMPLETE
  *
- * Written by a signal handler, in the order of the fields; what is BEGUN is of use already: count
- * and length are set behind what they count. The reader believes nothing of it. Both are of the
- * same machine: native numbers, and no layout but the compiler's. */
+ * Written by a signal handler, in the order of the fields. A record in state BEGUN is useful
+ * already: count and length are set after the data that they count. The reader must not trust the
+ * record. Writer and reader are on the same machine: native numbers, in the compiler's layout. */
 #pragma once
 
 #include <stdatomic.h>
@@ -16,7 +16,7 @@ enum {
     CT_CRASH_MAGIC = 0x43545243, /* "CTRC" */
     CT_CRASH_VERSION = 1,
     CT_CRASH_FRAMES_MAX = 32,
-    CT_CRASH_THREAD_MAX = 16, /* as the kernel has it */
+    CT_CRASH_THREAD_MAX = 16, /* as in the kernel */
     CT_CRASH_MODULES_MAX = 12 * 1024,
 };
 
@@ -32,19 +32,19 @@ struct ct_crash {
     _Atomic uint32_t state; /* enum ct_crash_state */
     int32_t signal;
     int32_t code;     /* si_code */
-    int32_t pid;      /* as the process knows itself */
-    int32_t tid;      /* its thread */
-    uint32_t unused;  /* what comes is aligned */
+    int32_t pid;      /* as seen by the process */
+    int32_t tid;      /* of the thread */
+    uint32_t unused;  /* aligns the next member */
     uint64_t address; /* si_addr; for a signal that was sent (code <= 0): si_pid */
     uint64_t stack;   /* the stack pointer; 0: unknown */
-    char thread[CT_CRASH_THREAD_MAX]; /* its name */
-    /* Each is raised after the frame or the line is there: a handler that crashes or is killed in the
-     * middle leaves what it had. */
+    char thread[CT_CRASH_THREAD_MAX]; /* name of the thread */
+    /* Each is raised after its frame or line is written: if the handler crashes or is killed, the
+     * data so far stays valid. */
     _Atomic uint32_t frame_count;
     _Atomic uint32_t modules_length;
-    uint64_t frames[CT_CRASH_FRAMES_MAX]; /* where it was, then return addresses */
-    uint64_t
-        scratch[2]; /* of the handler: memory that may not be there is copied here */
+    uint64_t frames[CT_CRASH_FRAMES_MAX]; /* where it crashed, then return addresses */
+    /* Of the handler: it copies memory here that may not be mapped. */
+    uint64_t scratch[2];
     /* Lines of /proc/PID/maps: the executable mappings that the frames are in. */
     char modules[CT_CRASH_MODULES_MAX];
 };

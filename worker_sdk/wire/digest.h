@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checksums of what is carried from host to host: BLAKE2b with 256 bits (RFC 7693; what
- * `b2sum -l 256` prints). As strong as SHA-256 and four times as fast in libsodium, which keeps
- * up with a network of 10 Gbit/s on one core.
+/* Checksums of data sent from host to host: BLAKE2b with 256 bits (RFC 7693; as `b2sum -l 256`
+ * prints). As strong as SHA-256 and four times as fast in libsodium: one core is enough for a
+ * network of 10 Gbit/s.
  *
  * Not part of libctrun: see auth.h. Pure. */
 #pragma once

@@ -6,7 +6,7 @@
 
 #include "worker_sdk/base/bytes.h"
 
-/* True while what has arrived can still be the beginning of a frame. */
+/* Whether the bytes that have arrived can be the beginning of a frame. */
 static int begins_frame(const uint8_t *data, size_t length)
 {
     return (length < 1 || data[0] == CT_FRAME_MAGIC_0) &&

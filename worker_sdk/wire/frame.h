@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames: how every message of ctrun's own protocol lies on a byte stream.
+/* Frames: the format of each message of ctrun's own protocol in a byte stream.
  *
  *     0      1      2        3     4..7             8..
  *     0xC7   0x52   version  kind  length (u32 LE)  body
  *
- * The first byte is no TCPStore query of any dialect and no letter of HTTP, so that one port
- * can serve all of them. `version` is the sender's; a receiver that does not know it answers
- * CT_MESSAGE_REFUSE, which names both, and closes. Pure functions of bytes. */
+ * The first byte is no TCPStore query of any dialect and no letter of HTTP, so that one port can
+ * serve all protocols. `version` is the sender's; a receiver that does not know this version
+ * answers CT_MESSAGE_REFUSE, which names both versions, and closes. Pure functions of bytes. */
 #pragma once
 
 #include <stddef.h>
@@ -29,9 +29,9 @@ struct ct_frame {
     size_t length;
 };
 
-/* Looks at the beginning of a stream. Returns the bytes that the first frame takes (header and
- * body), 0 when more are needed, -EPROTO when this is no frame, -EMSGSIZE when it is too long.
- * A frame of another version is returned as it is: the caller refuses it. */
+/* Decodes the first frame of a stream. Returns its length (header and body); 0: more bytes are
+ * needed; -EPROTO: no frame; -EMSGSIZE: too long. A frame of another version is returned unchanged:
+ * the caller refuses it. */
 int ct_frame_decode(const uint8_t *data, size_t length, struct ct_frame *out);
 /* The header of a body of `length` bytes, at most CT_FRAME_BODY_MAX_BYTES. */
 void ct_frame_write_header(uint8_t out[CT_FRAME_HEADER_BYTES], uint8_t kind,

@@ -7,7 +7,7 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    RUN_MIN = 4 /* as many alike in a row are multiplied, not added up */
+    RUN_MIN = 4 /* so many equal numbers in a row are multiplied, not added up */
 };
 
 static void append(struct ct_layout *layout, uint32_t slots, uint32_t times)

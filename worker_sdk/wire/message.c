@@ -15,7 +15,7 @@ static const struct layout *find_layout(int kind)
 
 /* ---- Encode ------------------------------------------------------------------------------ */
 
-/* No message: more room would not help. */
+/* Marks the message as invalid: more room would not help. */
 static void refuse(struct ct_writer *out)
 {
     out->bad = true;
@@ -109,7 +109,8 @@ static void encode_fields(struct ct_writer *out, const struct field *fields, siz
     }
 }
 
-/* Into `out` itself, where there is room for a body of so many bytes. -EMSGSIZE: it is longer. */
+/* Encodes directly into `out`, with space for a body of `room` bytes. -EMSGSIZE: the body is
+ * longer. */
 static int encode_within(struct ct_buf *out, const struct layout *layout,
                          const struct ct_message *message, size_t room)
 {
@@ -170,7 +171,7 @@ static void decode_bytes(struct ct_reader *in, uint8_t *at, size_t size)
 {
     const uint8_t *bytes = ct_read_raw(in, size);
 
-    if (bytes) /* else the reader has gone bad */
+    if (bytes) /* NULL: the reader is invalid */
         memcpy(at, bytes, size);
 }
 
@@ -201,7 +202,7 @@ static void decode_tail(struct ct_reader *in, const struct field *field, uint8_t
         any |= value;
     }
     if (any == 0)
-        in->bad = true; /* then it is left out */
+        in->bad = true; /* it would have been left out */
 }
 
 static void decode_fields(struct ct_reader *in, const struct field *fields, size_t n,

@@ -2,71 +2,71 @@
 /* Messages between an agent and the rendezvous server, and between a worker and its agent.
  *
  *   agent                               server
- *     HELLO  ───────────────────────────▶        who I am, which run
+ *     HELLO  ───────────────────────────▶        this node, and which run
  *            ◀──── CHALLENGE, PROOF, SERVER_PROOF ────▶   with a token only: see auth.h
  *            ◀─────────────────────── WELCOME    limits; or REFUSE and close
  *     JOIN   ───────────────────────────▶        ready for the next round
- *            ◀─────────────────────── WAITING    who is missing, when it changes, for people
+ *            ◀─────────────────────── WAITING    which nodes are missing, when it changes
  *            ◀─────────────────────── MEMBERS    to group rank 0: who may use its store
  *            ◀─────────────────────── START      the round is complete: ranks, store, count
- *     REACHABILITY ─────────────────────▶        I reach the sample of nodes in START; or not, and why
- *            ◀────────────── REACHABILITY        all do: begin. Or STOP, and a START on another network
+ *     REACHABILITY ─────────────────────▶        the node reaches the sample of nodes in START; or not, and why
+ *            ◀────────────── REACHABILITY        all nodes do: start the workers. Or STOP, and a START on another network
  *     HEARTBEAT ────────────────────────▶        each second; HEARTBEAT_ACK comes back
- *     METRICS ──────────────────────────▶        what workers told of themselves, where it changed
- *     STACKS ───────────────────────────▶        somebody asks where all workers are; passed on, and the answers
+ *     METRICS ──────────────────────────▶        changed values that workers have reported
+ *     STACKS ───────────────────────────▶        a request for the stacks of all workers, and the answers; passed on
  *     CLOCK  ◀──────────────────────────▶        --stragglers: the agent's clock; it comes back with the server's
- *     CALLS  ───────────────────────────▶        --stragglers: when my ranks made which call; passed on to group rank 0
- *     FAILURE ──────────────────────────▶        a worker failed on its own account
- *            ◀─────────────────────── STOP       to all: end your workers, here is why
- *     STOPPING ─────────────────────────▶        at once: I live, and have your STOP
- *     STOPPED ──────────────────────────▶        all my workers are gone; then JOIN again
- *     SAMPLES ──────────────────────────▶        what a worker that failed was working on, in front of FAILURE
- *     SUCCEEDED ────────────────────────▶        all my workers ended with 0
+ *     CALLS  ───────────────────────────▶        --stragglers: when its ranks made which call; passed on to group rank 0
+ *     FAILURE ──────────────────────────▶        a worker failed by itself
+ *            ◀─────────────────────── STOP       to all: end the workers, and why
+ *     STOPPING ─────────────────────────▶        at once: the agent is alive and has STOP
+ *     STOPPED ──────────────────────────▶        all its workers have ended; then JOIN again
+ *     SAMPLES ──────────────────────────▶        the samples in work of a failed worker, before FAILURE
+ *     SUCCEEDED ────────────────────────▶        all its workers ended with 0
  *            ◀─────────────────────── VERDICT    the run is over: outcome, cause, exit code
- *     LEAVE  ───────────────────────────▶        I go (signal, drain); the run need not end
- *     CLOSE  ───────────────────────────▶        end the run for everyone
- *     RELOAD ◀──────────────────────────▶        other words for the workers: see ct_reload
- *     LOSS   ◀──────────────────────────▶        --survive: a rank is lost, the others may go on; to all
- *     STILL  ───────────────────────────▶        my ranks that live do nothing until they know who goes on
- *            ◀─────────────────────── WORLD      to all, when all have said so: these ranks do
- *     GROW   ◀──────────────────────────▶        --survive-replace: one in the place of a lost rank waits; to all
+ *     LEAVE  ───────────────────────────▶        the node leaves (signal, drain); the run need not end
+ *     RELOAD ◀──────────────────────────▶        another command line for the workers: see ct_reload
+ *     LOSS   ◀──────────────────────────▶        --survive: a rank is lost, the others may continue; to all
+ *     STILL  ───────────────────────────▶        its live ranks do nothing until they get WORLD
+ *            ◀─────────────────────── WORLD      to all, when all have sent STILL: these ranks continue
+ *     GROW   ◀──────────────────────────▶        --survive-replace: a rank that replaces a lost one waits; to all
  *
- * A connection may break and the membership go on: with WELCOME comes a TICKET, and an agent that
- * connects again sends RESUME, which names it, in front of its HELLO.
+ * A membership may continue after its connection breaks: with WELCOME comes a TICKET, and an agent
+ * that connects again sends RESUME, with the key of the TICKET, before its HELLO.
  *
- *     RESUME, HELLO ────────────────────▶        the member that I was; also to a restarted server
+ *     RESUME, HELLO ────────────────────▶        the member that it was; also to a restarted server
  *            ◀─────────────────────── WELCOME, RESUMED, then what was missed: START, STOP, VERDICT;
  *                                     or REFUSE E_LEADER_LOST: this membership has ended
  *
- * The agent then says again what may have been lost: FAILURE, STOPPING, STOPPED, SUCCEEDED, JOIN, LOSS, GROW, STILL;
- * each counts once however often it comes. Who has not resumed when its lease ends is lost.
+ * The agent then sends again what may have been lost: FAILURE, STOPPING, STOPPED, SUCCEEDED, JOIN,
+ * LOSS, GROW, STILL; each counts once, even if it comes several times. An agent that has not
+ * resumed when its lease ends is lost.
  *
- * HEARTBEAT goes out from WELCOME on, in every state: an agent that sends nothing at all for
- * lost_after_ms is gone for the server. The other way round, lost_after_ms after it sent the
- * last HEARTBEAT that was acknowledged an agent has no living worker any more: before that the
- * server starts no world without it, so that two never live at once. A member that gets STOP
- * answers STOPPED even when it has no worker left (it SUCCEEDED before), then JOINs again
- * unless STOP was final. A STOP that is UNDECIDED is followed by a second one with the decision,
- * also to those who have joined again by then: whether the failure that it names is the cause, or
- * the consequence of a lost node, is known when every member has answered STOPPING or is lost.
- * After LEAVE it still sends STOPPED once its workers are gone; a connection that ends without it
- * counts as broken. VERDICT may come at any time, also while waiting for START.
+ * An agent sends HEARTBEAT from WELCOME on, in every state: an agent that sends nothing at all for
+ * lost_after_ms is lost. In return, an agent has no live worker any more lost_after_ms after it
+ * sent the last HEARTBEAT that was acknowledged: until then the server starts no world without it,
+ * so two worlds never live at once. A member that gets STOP answers STOPPED even if it has no
+ * worker left (it SUCCEEDED before), then JOINs again unless STOP was final. An UNDECIDED STOP is
+ * followed by a second one with the decision, also to members that have joined again by then:
+ * whether its failure is the cause, or the consequence of a lost node, is known when every member
+ * has answered STOPPING or is lost. After LEAVE an agent still sends STOPPED once its workers are
+ * gone; a connection that ends without STOPPED counts as broken. VERDICT may come at any time, also
+ * while an agent waits for START.
  *
- * Paused is not dead. After WELCOME an agent says PEER with the port of its end of the
- * connection. When the server sees the same port, nothing stands between the two kernels, and
- * what one acknowledges the other one's host has got; it answers with the port of its own end
- * seen from there. From then on a member that is silent for four fifths of lost_after_ms gets
- * another PEER. If its host has not acknowledged that by the end of lost_after_ms, it is lost; if
- * it has, the host lives and the agent is paused (SIGSTOP, a full disk, a debugger): it gets
- * another PEER every fifth, for CT_PAUSE_LEASES leases at most. Its guard ends the workers when
- * nothing came in for two fifths of a lease (agent/guard/fence.h), so no world starts before half a
- * lease has passed since the last PEER. The other way round, a server whose host acknowledges
- * every heartbeat is paused too: it reads them before it counts anybody as lost, so an agent
- * keeps its workers for four fifths of that time.
+ * Paused is not dead. After WELCOME an agent sends PEER with the port of its end of the connection.
+ * If the server sees the same port, there is no proxy between the two kernels, so an
+ * acknowledgement comes from the other host itself; the server answers with the port that it sees.
+ * From then on a member that is silent for four fifths of lost_after_ms gets another PEER. If its
+ * host has not acknowledged this PEER by the end of lost_after_ms, the member is lost; if it has,
+ * the host lives and the agent is paused (SIGSTOP, a full disk, a debugger): it gets another PEER
+ * every fifth, for CT_PAUSE_LEASES leases at most. Its guard ends the workers when nothing was
+ * received for two fifths of a lease (agent/guard/fence.h), so no world starts before half a lease
+ * has passed since the last PEER. In the other direction, a server whose host acknowledges every
+ * heartbeat is paused too: it reads these before it counts a member as lost, so an agent keeps its
+ * workers for four fifths of that time.
  *
  * Every message of a round carries its generation; one of another generation is ignored. One
  * struct a kind, fields in wire order, fixed capacities: nothing is allocated. struct ct_message
-* only points at one: 16 bytes on a stack. Kinds and field orders are numbered for ever
+ * only points at one: 16 bytes on a stack. Kinds and field orders are numbered for ever
  * (tests/unit/worker_sdk/wire/message_test.c holds golden bytes). */
 #pragma once
 
@@ -98,7 +98,7 @@ enum ct_message_kind {
     CT_MESSAGE_SUCCEEDED = 16,
     CT_MESSAGE_VERDICT = 17,
     CT_MESSAGE_LEAVE = 18,
-    /* 19 ended a run for all of its nodes; whoever knew the run id could. Never again in use. */
+    /* 19 let any client that knew the run id end the run for all nodes. Never use it again. */
     CT_MESSAGE_STOPPING = 20,
     CT_MESSAGE_RESUME = 21,
     CT_MESSAGE_RESUMED = 22,
@@ -106,44 +106,46 @@ enum ct_message_kind {
     CT_MESSAGE_MEMBERS = 28,
     CT_MESSAGE_OFFER = 29,  /* beside HELLO and CHALLENGE, see auth.h */
     CT_MESSAGE_SEALED = 30, /* its body is ciphertext, see seal.h: not for this codec */
-    CT_MESSAGE_PEER = 25,   /* both ways: see "Paused" */
-    CT_MESSAGE_RESIZE = 26, /* both ways: asked by one, told to all */
-    CT_MESSAGE_DRAIN = 27,  /* both ways: asked by one, told to whom it is for */
+    CT_MESSAGE_PEER = 25,   /* both ways: see "Paused is not dead" */
+    CT_MESSAGE_RESIZE = 26, /* both ways: a request, which goes to all agents */
+    /* Both ways: a request, which goes to the agents that it names. */
+    CT_MESSAGE_DRAIN = 27,
     CT_MESSAGE_SIGNAL =
-        40, /* either way: the run was sent a signal, all nodes pass it on */
+        40, /* both ways: the run got a signal, which all nodes send to their workers */
     CT_MESSAGE_RESTART =
-        44, /* both ways: asked by one, who gets an answer; all get a STOP */
-    CT_MESSAGE_REACHABILITY = 45, /* both ways: see "START" */
+        44, /* both ways: a request and its answer; then all agents get a STOP */
+    CT_MESSAGE_REACHABILITY = 45, /* both ways: see above */
     CT_MESSAGE_METRICS = 47,
-    CT_MESSAGE_LOSS = 56, /* 56 to 58: see "LOSS" */
+    CT_MESSAGE_LOSS = 56, /* 56 to 58: see LOSS above */
     CT_MESSAGE_STILL = 57,
     CT_MESSAGE_WORLD = 58,
-    CT_MESSAGE_GROW = 69,   /* both ways: see "GROW" */
-    CT_MESSAGE_STACKS = 60, /* both ways: where the workers of other nodes are */
+    CT_MESSAGE_GROW = 69,   /* both ways: see GROW above */
+    CT_MESSAGE_STACKS = 60, /* both ways: see ct_stacks */
     CT_MESSAGE_SAMPLES = 65,
-    CT_MESSAGE_CHAOS = 66, /* both ways: a fault, and what became of it; see ct_chaos */
-    CT_MESSAGE_CLOCK = 67, /* both ways: see ct_clock */
-    CT_MESSAGE_CALLS = 68, /* both ways: see ct_calls */
+    CT_MESSAGE_CHAOS = 66,  /* both ways: a fault, and its result; see ct_chaos */
+    CT_MESSAGE_CLOCK = 67,  /* both ways: see ct_clock */
+    CT_MESSAGE_CALLS = 68,  /* both ways: see ct_calls */
     CT_MESSAGE_RELOAD = 64, /* both ways: see ct_reload */
-    /* worker to agent and back, over the agent's Unix socket */
+    /* between worker and agent, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
     CT_MESSAGE_WORKER_STEP = 33,
     CT_MESSAGE_WORKER_SHOULD_STOP = 34,
     CT_MESSAGE_WORKER_CRASH_RECORD = 35, /* with a descriptor: see crash.h */
     CT_MESSAGE_WORKER_NODE_LOST = 36,
     CT_MESSAGE_WORKER_PROGRESS = 37, /* with a descriptor: see progress.h */
-    /* --survive=sdk: a rank is lost, who is left asks who goes on, and hears it; GROW: another one waits */
+    /* --survive=sdk: a rank is lost; the others ask who continues, and get the answer. GROW: a new
+     * rank waits */
     CT_MESSAGE_WORKER_RANK_LOST = 38,
     CT_MESSAGE_WORKER_SHRINK = 39,
     CT_MESSAGE_WORKER_WORLD = 46,
     CT_MESSAGE_WORKER_GROW = 55,
     CT_MESSAGE_WORKER_FLIGHT = 54, /* with a descriptor: see flight.h */
-    CT_MESSAGE_WORKER_HOLD = 52,   /* a connection of its own: agent/hold/hold.h */
+    CT_MESSAGE_WORKER_HOLD = 52,   /* on a connection of its own: agent/hold/hold.h */
     CT_MESSAGE_WORKER_HOLD_REPLY = 53,
-    /* ctrunctl to agent and back, over the agent's other Unix socket */
+    /* between ctrunctl and agent, over the agent's other Unix socket */
     CT_MESSAGE_CTL_REQUEST = 48,
     CT_MESSAGE_CTL_REPLY = 49,
-    /* the run's own etcd (--ha): what a node has to offer, and who its members are */
+    /* the run's own etcd (--ha): what a node can offer, and which nodes are members */
     CT_MESSAGE_HA_REPORT =
         50, /* agent to server, after WELCOME and whenever it changes */
     CT_MESSAGE_HA_PLAN = 51, /* server to each agent that has reported */
@@ -173,45 +175,46 @@ enum {
     CT_PROOF_BYTES = 32,
     CT_HA_MEMBERS_MAX = 8,
     CT_METRICS_SENT_MAX = 255, /* in one message */
-    CT_SAMPLES_MAX = 64,       /* of a batch that are told */
+    CT_SAMPLES_MAX = 64,       /* of a batch, that are reported */
     CT_CALLS_MAX = 255,        /* in one message */
     CT_HA_SEED_BYTES = 32,
-    CT_STACKS_NODES_MAX = 256, /* are asked at once */
+    CT_STACKS_NODES_MAX = 256, /* that are asked at once */
     CT_STACKS_TEXT_MAX = 16384,
     CT_STACKS_ALL_MAX_BYTES = 2 << 20, /* of all of them together */
     CT_STACKS_NODE_MAX_BYTES = 192 << 10,
     CT_COMMAND_MAX = 4096, /* a command line, as a shell would read it */
-    CT_PAUSE_LEASES = 6,   /* how long the paused are waited for, in lost_after_ms */
+    CT_PAUSE_LEASES = 6,   /* how long a paused agent is waited for, in lost_after_ms */
 };
 
 /* Why a worker ended; on the wire as u8. */
 enum ct_cause {
-    CT_CAUSE_NONE = 0,      /* ended with 0, or still running */
-    CT_CAUSE_EXIT = 1,      /* a code of its own: `code` */
-    CT_CAUSE_SIGNAL = 2,    /* `code` is the signal */
-    CT_CAUSE_OOM = 3,       /* SIGKILL by the kernel for memory, proven */
-    CT_CAUSE_EXEC = 4,      /* never ran: `code` is the errno of execve or chdir */
-    CT_CAUSE_STOPPED = 5,   /* we ended it: a consequence, no cause; `code` as SIGNAL */
-    CT_CAUSE_NODE_LOST = 6, /* the node is silent or its connection broke */
+    CT_CAUSE_NONE = 0,   /* ended with 0, or still running */
+    CT_CAUSE_EXIT = 1,   /* it exited with `code` */
+    CT_CAUSE_SIGNAL = 2, /* `code` is the signal */
+    CT_CAUSE_OOM = 3,    /* SIGKILL by the kernel for lack of memory, proven */
+    CT_CAUSE_EXEC = 4,   /* never ran: `code` is the errno of execve or chdir */
+    /* It was ended by ctrun: a consequence, no cause; `code` as SIGNAL. */
+    CT_CAUSE_STOPPED = 5,
+    CT_CAUSE_NODE_LOST = 6,  /* the node is silent or its connection broke */
     CT_CAUSE_UNKILLABLE = 7, /* survived SIGKILL */
     CT_CAUSE_JOIN_TIMEOUT = 8,
-    CT_CAUSE_AGENT = 9,  /* the agent itself could not go on; `text` says why */
-    CT_CAUSE_HANG = 10,  /* stuck: no step for too long; `code` says how sure that is */
-    CT_CAUSE_EARLY = 11, /* ended with 0 while others still ran: no failure, but told */
+    CT_CAUSE_AGENT = 9, /* the agent itself could not continue; `text` says why */
+    CT_CAUSE_HANG = 10, /* stuck: no step for too long; `code` says how sure that is */
+    /* Ended with 0 while others still ran: no failure, but reported. */
+    CT_CAUSE_EARLY = 11,
     CT_CAUSE_UNREACHABLE =
         12, /* this node does not reach group rank 0: agent/link/reachability.h */
-    CT_CAUSE_RAISED =
-        13, /* has written its error file, and was still ending when told */
+    CT_CAUSE_RAISED = 13, /* has written its error file, and had not ended yet */
     CT_CAUSE_LAST = CT_CAUSE_RAISED,
 };
 
-/* One thing that went wrong, as every node shows it. */
+/* One failure, as every node prints it. */
 struct ct_failure {
     uint64_t generation;
     uint8_t cause; /* enum ct_cause */
     int32_t code;  /* exit code, signal or errno */
-    /* The status of its process as waitpid() told it: exit code, or minus the signal; 0: it has
-     * not been seen to end. */
+    /* The status of its process from waitpid(): exit code, or minus the signal; 0: its end has not
+     * been seen. */
     int32_t end_code;
     int32_t rank; /* global; -1: the node as a whole */
     int32_t local_rank;
@@ -220,35 +223,35 @@ struct ct_failure {
     uint32_t restart_count;
     uint64_t wall_ns;   /* the node's clock, for people */
     uint64_t uptime_ms; /* how long the worker ran */
-    int64_t step;       /* last one told to the agent; -1: none */
+    int64_t step;       /* last one reported to the agent; -1: none */
     char host[CT_HOST_MAX];
     char error_file[512];     /* path on that host; empty: none was written */
     char text[CT_REASON_MAX]; /* of the error file, or the last lines of output */
     char exception
         [CT_EXCEPTION_MAX]; /* "ValueError: boom", then text is its traceback; or empty */
-    uint8_t may_loop;       /* an equal one after it is a crash loop */
-    struct ct_facts facts; /* what its node found out */
-    int32_t
-        error; /* CTRUN_E_*: what a worker that used the SDK failed of; 0: not told */
-    /* FAILURE, STOPPED: how long ago it happened when this was sent; 0: not known. VERDICT has none.
-     * Of a CT_CAUSE_HANG: it only counts if no node has made progress (ct_heartbeat) since. */
+    uint8_t may_loop;       /* an equal failure after it is a crash loop */
+    struct ct_facts facts; /* that its node found */
+    /* CTRUN_E_* of the SDK with which the worker failed; 0: not reported. */
+    int32_t error;
+    /* FAILURE, STOPPED: how long ago it happened when this was sent; 0: not known. VERDICT has
+     * none. A CT_CAUSE_HANG only counts if no node has made progress (ct_heartbeat) since. */
     uint64_t age_ms;
-    /* VERDICT: how much later than the root cause it happened, for certain; else 0. */
+    /* VERDICT: it happened at least this much later than the root cause; 0: not known. */
     uint64_t later_ms;
-    /* Not on the wire: when it happened at the latest, by the monotonic clock of who holds
-     * this, and how much earlier it may have been; 0: not known. */
+    /* Not on the wire: the latest time at which it happened, by the holder's own clock, and by how
+     * much it may have been earlier; 0: not known. */
     uint64_t happened_ms;
     uint64_t doubt_ms;
-    bool is_end; /* nor this: its node has told it at the end of the round */
+    bool is_end; /* not on the wire: reported at the end of the round */
 };
 
-/* What a node was started for, so that two jobs at one endpoint do not become one. */
+/* What a node was started for, so that two jobs at one endpoint are not mixed. */
 struct ct_job {
-    char program
-        [64]; /* name of its program; empty: an --rdzv-id says what belongs together */
+    /* Name of its program; empty: the job is identified by --rdzv-id. */
+    char program[64];
     char user[32];
-    uint8_t is_alone;       /* no number of nodes was given: a job of one */
-    uint8_t wants_launcher; /* a node of its own serves it, no server of many runs */
+    uint8_t is_alone;       /* no number of nodes was given: a job of one node */
+    uint8_t wants_launcher; /* one of its nodes serves it, not a server of many runs */
 };
 
 /* agent -> server */
@@ -264,13 +267,14 @@ struct ct_hello {
     uint64_t heartbeat_ms;         /* period */
     uint64_t lost_after_ms;        /* silence that makes a node lost */
     uint8_t nonce[CT_NONCE_BYTES]; /* zero: this agent has no token */
-    uint32_t node_unit;  /* worlds of a multiple of so many nodes; 0 or 1: any number */
-    uint64_t instance;   /* of the run that this agent had a START of; 0: none */
-    uint64_t generation; /* ... of that START */
-    uint8_t job_count;   /* 1; 0: not told, left out on the wire */
+    /* Worlds have a multiple of this many nodes; 0 or 1: any number. */
+    uint32_t node_unit;
+    uint64_t instance;   /* of the run of the last START; 0: there was no START */
+    uint64_t generation; /* of that START */
+    uint8_t job_count;   /* 1; 0: no job, left out on the wire */
     struct ct_job job[1];
-    uint64_t
-        exclude_after; /* hardware faults of a node; 0: never, left out on the wire */
+    /* After how many hardware faults a node is excluded; 0: never, left out on the wire. */
+    uint64_t exclude_after;
 };
 
 /* server -> agent */
@@ -287,11 +291,13 @@ struct ct_proof {
 struct ct_welcome {
     uint64_t heartbeat_ms;
     uint64_t lost_after_ms;
-    char seen_as[CT_ADDR_TEXT_MAX]; /* where the server sees the agent, no port */
-    uint64_t wall_ns;               /* the server's clock, for people */
-    char host[CT_HOST_MAX];         /* the server's machine, for people */
-    uint64_t instance;              /* random, of this founding of the run */
-    uint64_t term; /* grows with each server that is elected for it; 0: none ever is */
+    /* The agent's address that the server sees, no port. */
+    char seen_as[CT_ADDR_TEXT_MAX];
+    uint64_t wall_ns;       /* the server's clock, for people */
+    char host[CT_HOST_MAX]; /* the server's machine, for people */
+    /* Random; tells this run from others of the same id. */
+    uint64_t instance;
+    uint64_t term; /* grows with each server that is elected; 0: there is no election */
 };
 
 struct ct_refuse {
@@ -300,18 +306,18 @@ struct ct_refuse {
     char text[CT_REASON_MAX];
 };
 
-/* Some of a node's workers; by local rank they follow one another in the order of the list. */
+/* Some of a node's workers: local ranks are in the order of the list of roles. */
 struct ct_role {
     char name[CT_ROLE_MAX];
     uint32_t slots;
 };
 
 struct ct_role_list {
-    uint8_t count; /* 0: all workers have the same one, which has another place */
+    uint8_t count; /* 0: all workers have one role, which another member names */
     struct ct_role list[CT_ROLES_MAX];
 };
 
-/* Where the role of one node is among those of that name on all nodes. */
+/* The place of a node's role among the ranks of this role on all nodes. */
 struct ct_role_place {
     uint32_t rank_base;
     uint32_t world_size;
@@ -320,49 +326,55 @@ struct ct_role_place {
 struct ct_join {
     uint32_t slots;         /* workers this node will run */
     int32_t node_rank_hint; /* SLURM_NODEID or --node-rank; -1: none */
-    uint8_t is_endpoint;    /* owns the endpoint's address: first, unless hinted */
-    uint16_t store_port;    /* a worker-store listener, bound already and empty */
+    uint8_t is_endpoint;    /* it has the endpoint's address: first, unless hinted */
+    uint16_t store_port;    /* of a worker store that is bound already and empty */
     uint64_t
         fingerprint; /* of what all nodes must share: launcher/config/fingerprint.h */
     char role[CT_ROLE_MAX];
-    char local_addr[CT_HOST_MAX]; /* --local-addr; empty: choose among what follows */
+    /* --local-addr; empty: one of those below is chosen. */
+    char local_addr[CT_HOST_MAX];
     uint8_t addr_count;
     char addrs[CT_MESSAGE_ADDRS_MAX][CT_ADDR_TEXT_MAX]; /* numeric, no port */
     uint64_t program; /* a hash of what the workers execute; 0: it could not be read */
-    uint8_t knows_gloo_scale; /* its PyTorch does, and its user has nothing against it:
-                                 launcher/config/gloo_scale.h */
-    uint64_t
-        survive_ms; /* --survive: the others may go on without this node, when all of them ask who does within
-                            this time; 0: they may not */
-    uint8_t replaces; /* --survive-replace: it may take a lost node's place */
-    struct ct_role_list
-        roles; /* none: `role` is that of all; left out on the wire then */
+    /* Its PyTorch supports it, and the user has set none of its variables:
+     * launcher/config/gloo_scale.h. */
+    uint8_t knows_gloo_scale;
+    /* --survive: the others may continue without this node if all of them ask who does within this
+     * time; 0: they may not. */
+    uint64_t survive_ms;
+    uint8_t replaces; /* --survive-replace: it may replace a lost node */
+    /* Empty: all workers have `role`; left out on the wire then. */
+    struct ct_role_list roles;
 };
 
 struct ct_waiting {
     uint32_t joined;
-    uint32_t min_nodes;
+    uint32_t min_nodes; /* both are multiples of --node-unit */
     uint32_t max_nodes;
-    uint64_t left_ms; /* until the join deadline */
-    uint64_t held_ms; /* no world before: another server's workers may live; 0: none */
-    uint8_t is_spare; /* the run is full; our place in the reserve, from 1 */
-    char missing[CT_MISSING_MAX]; /* names that were seen before and are not here now */
+    uint64_t left_ms; /* until the join deadline, or the start if that is earlier */
+    /* No world starts before: workers of another server, or from before a restart of this one, may
+     * live; 0: none do. */
+    uint64_t held_ms;
+    /* The run is full: the place among the spares, from 1; 0: no spare. */
+    uint8_t is_spare;
+    /* Names of nodes that were there before and are not now. */
+    char missing[CT_MISSING_MAX];
 };
 
-/* What a node has to do before its workers start. */
+/* What a node must do before its workers start. */
 enum ct_reach {
-    CT_REACH_FREE = 0, /* find an address of group rank 0, on whatever network */
+    CT_REACH_FREE = 0, /* find an address of group rank 0, on any network */
     CT_REACH_PROVE =
         1, /* reach master_addr itself and all peers, send REACHABILITY, and wait for it */
-    CT_REACH_NONE_REACHES_ALL = 2, /* as FREE: each network has been found cut */
-    CT_REACH_WARN =
-        3, /* as FREE: the network was typed; warn when a peer is not reached */
+    CT_REACH_NONE_REACHES_ALL = 2, /* as FREE: every network has been found cut */
+    /* As FREE: the user gave the network; warn when a peer is not reached. */
+    CT_REACH_WARN = 3,
 };
 
 struct ct_start_peer {
     char host[64]; /* for people */
     char addr[CT_ADDR_TEXT_MAX];
-    uint16_t port; /* a connection that is refused proves it, too */
+    uint16_t port; /* a refused connection proves it, too */
 };
 
 struct ct_start {
@@ -377,42 +389,43 @@ struct ct_start {
     uint16_t master_port;
     char master_addr[CT_HOST_MAX];
     char master_host[CT_HOST_MAX]; /* group rank 0's node, for people */
-    uint8_t addr_count; /* its other addresses: where master_addr is not reached */
+    uint8_t addr_count; /* its other addresses, if master_addr is not reached */
     char addrs[CT_MESSAGE_ADDRS_MAX][CT_ADDR_TEXT_MAX];
     char layout[CT_LAYOUT_MAX]; /* "8+8+7": workers of each node; for people */
     uint8_t reach;              /* enum ct_reach */
     uint8_t peer_count;
     struct ct_start_peer peers[CT_START_PEERS_MAX];
-    char unlike[256]; /* to group rank 0: nodes with another program; for people */
-    uint8_t uses_gloo_scale; /* all nodes know it */
-    /* It has the place of a lost node, and the other nodes run; the WORLD that follows names their ranks. */
+    char unlike[256]; /* to group rank 0: the nodes with another program; for people */
+    uint8_t uses_gloo_scale; /* all nodes support it */
+    /* This node has the place of a lost node, and the other nodes run; the WORLD that follows has
+     * their ranks. */
     uint8_t is_new;
     uint8_t role_count; /* as in JOIN, and in its order; left out on the wire when 0 */
     struct ct_role_place roles[CT_ROLES_MAX];
 };
 
 /* server -> group rank 0's agent, before its START: the addresses that the workers of this round
- * come from, as ct_addr_key() has them, in as many pieces as it takes */
+ * come from, as ct_addr_key() has them, in several messages if needed */
 struct ct_members {
     uint64_t generation;
-    uint8_t is_last; /* nothing follows */
+    uint8_t is_last; /* it is the last message */
     uint8_t count;
     uint8_t keys[CT_MEMBER_KEYS_MAX][CT_MEMBER_KEY_BYTES];
 };
 
-/* agent -> server before HELLO, server -> agent before CHALLENGE; without needs it is left out */
+/* agent -> server before HELLO, server -> agent before CHALLENGE; left out if not needed */
 struct ct_offer {
-    uint8_t key[CT_OFFER_KEY_BYTES];    /* for a sealed link; zero: none is asked for */
-    uint8_t has_munge;                  /* agent: I can read a credential */
-    char credential[CT_CREDENTIAL_MAX]; /* server: this is the one */
+    uint8_t key[CT_OFFER_KEY_BYTES];    /* for a sealed link; zero: no sealed link */
+    uint8_t has_munge;                  /* agent: it can read a credential */
+    char credential[CT_CREDENTIAL_MAX]; /* server: the credential */
 };
 
 struct ct_heartbeat { /* and its acknowledgement: the same fields come back */
     uint64_t generation;
     uint64_t sequence;
     int64_t step; /* smallest step of the node's workers; -1: none */
-    /* How long none of the node's workers has made progress, as far as can be seen from outside, 1 at
-     * least; 0: nobody looks, left out on the wire. */
+    /* How long none of the node's workers has made progress, as seen from outside, at least 1; 0:
+     * not watched, left out on the wire. */
     uint64_t quiet_ms;
 };
 
@@ -429,13 +442,13 @@ struct ct_metrics {
     struct ct_metric_sent list[CT_METRICS_SENT_MAX];
 };
 
-/* What the agent's monotonic clock says; the server sends it back with its own. */
+/* The time of the agent's monotonic clock; the server sends it back with its own. */
 struct ct_clock {
     uint64_t agent_ns;
     uint64_t server_ns;
 };
 
-/* A collective call that all ranks of a node have made which are in its group. */
+/* A collective call that all ranks of the node in this group have made. */
 struct ct_call {
     uint64_t group;      /* a hash of its name */
     int64_t number;      /* in the group; grows */
@@ -443,56 +456,58 @@ struct ct_call {
     uint64_t shape;      /* a hash of what is called, and on how much */
 };
 
-/* agent -> server -> agent of group rank 0: who compares the nodes */
+/* agent -> server -> agent of group rank 0, which compares the nodes */
 struct ct_calls {
     uint64_t generation;
-    uint32_t node; /* its rank; filled in by the server, as is */
+    uint32_t node; /* rank of the node; the server fills in this and `host` */
     char host[CT_HOST_MAX];
-    int32_t rank;      /* global: who was the last one most often */
-    uint64_t doubt_ns; /* entered_ns may be wrong by so much */
-    /* What that rank is up to: ready to run without a CPU, its CPU taken by the hypervisor, pages a second from
-     * the disk, its clock; 0: not known. */
+    int32_t rank;      /* global: the rank that was last most often */
+    uint64_t doubt_ns; /* entered_ns may be wrong by this much */
+    /* The load of that rank: time ready to run without a CPU, time of its CPU taken by the
+     * hypervisor, pages read from the disk a second, clock of its CPU; 0: not known. */
     uint32_t wait_permille, steal_permille, faults, mhz;
-    uint32_t resent; /* TCP segments that its machine sends again, a second */
+    uint32_t resent; /* TCP segments that its machine sends again, per second */
     uint32_t gpu_mhz, gpu_max_mhz, gpu_slow; /* its GPU: agent/watch/rank_load.h */
     int32_t gpu_xid;
     uint8_t count;
-    struct ct_call list[CT_CALLS_MAX]; /* of one group the earliest first */
+    struct ct_call list[CT_CALLS_MAX]; /* those of one group in the order of time */
 };
 
 struct ct_sample {
     uint64_t id;
 };
 
-/* agent -> server, in front of the FAILURE of that rank: what it was working on, as it told by itself */
+/* agent -> server, before the FAILURE of that rank: the samples that it was working on, as it
+ * reported */
 struct ct_samples {
     uint64_t generation;
     int32_t rank;   /* global */
     uint64_t total; /* of its batch */
-    uint8_t count;  /* of them the first ones */
+    uint8_t count;  /* of `list`: its first ones */
     struct ct_sample list[CT_SAMPLES_MAX];
 };
 
 enum ct_stop_reason {
-    CT_STOP_FAILURE = 1, /* somewhere a worker failed */
+    CT_STOP_FAILURE = 1, /* a worker failed somewhere */
     CT_STOP_NODE_LOST = 2,
-    CT_STOP_MEMBERSHIP = 3, /* a newcomer, or a member left */
-    /* 4 went with message 19 */
+    CT_STOP_MEMBERSHIP = 3, /* a new node, or a member left */
+    /* 4 belonged to message 19 */
     CT_STOP_UNDECIDED = 5, /* a worker failed; a second STOP tells what follows */
-    CT_STOP_ASKED = 6,     /* for a new round, by RESTART; costs nothing */
-    CT_STOP_NETWORK =
-        7, /* it does not reach all nodes, see REACHABILITY; costs nothing */
+    CT_STOP_ASKED = 6,     /* for a new round, by RESTART; costs no restart */
+    /* A node does not reach all nodes, see REACHABILITY; costs no restart. */
+    CT_STOP_NETWORK = 7,
 };
 
-/* What becomes of a node that failed first in two rounds running, or again and again of its hardware. */
+/* What happens to a node that failed first in two rounds in a row, or several times by its
+ * hardware. */
 enum ct_culprit_fate {
     CT_CULPRIT_NONE = 0,     /* there is no such node */
     CT_CULPRIT_EXCLUDED = 1, /* a spare takes its place */
-    CT_CULPRIT_KEPT = 2,     /* it serves the rendezvous */
-    /* Of one whose hardware failed so often, with evidence. */
+    CT_CULPRIT_KEPT = 2,     /* not excluded: it serves the rendezvous */
+    /* A node whose hardware failed exclude_after times. */
     CT_CULPRIT_BROKEN = 3,        /* excluded */
-    CT_CULPRIT_BROKEN_KEPT = 4,   /* it serves the rendezvous */
-    CT_CULPRIT_BROKEN_NEEDED = 5, /* without it fewer than min nodes would be left */
+    CT_CULPRIT_BROKEN_KEPT = 4,   /* not excluded: it serves the rendezvous */
+    CT_CULPRIT_BROKEN_NEEDED = 5, /* not excluded: fewer than min nodes would be left */
 };
 
 struct ct_stop {
@@ -501,22 +516,22 @@ struct ct_stop {
     uint8_t is_final; /* no further round: VERDICT will follow, do not join again */
     uint32_t restart_count; /* of the next round */
     uint32_t max_restarts;
-    struct ct_failure
-        cause; /* cause == CT_CAUSE_NONE when nothing failed; `host` and `text`
-                                then say who left or asked and why, if anybody did */
+    /* If nothing failed, cause == CT_CAUSE_NONE, and `host` and `text` say who left or asked, and
+     * why, if anybody did. */
+    struct ct_failure cause;
     uint8_t culprit_fate;      /* enum ct_culprit_fate */
     char culprit[CT_HOST_MAX]; /* its host */
 };
 
-/* Of failures that found no room in a list of CT_FAILURES_MAX. */
+/* The number of failures without room in a list of CT_FAILURES_MAX. */
 struct ct_more {
-    uint32_t failed;  /* on their own account */
-    uint32_t stopped; /* by us; not those that had ended with 0 */
+    uint32_t failed;  /* by themselves */
+    uint32_t stopped; /* by ctrun; not those that had ended with 0 */
 };
 
-/* How far a node's ranks were when it heard of a stuck one. */
+/* How far a node's ranks were when the node got the report of a stuck rank. */
 struct ct_hang_view {
-    uint32_t ranks;   /* that ran; 0: nobody looked */
+    uint32_t ranks;   /* that ran; 0: the node did not look */
     uint32_t waiting; /* for other ranks, in a collective */
     int64_t lowest;   /* last steps; -1: none */
     int64_t furthest;
@@ -527,7 +542,7 @@ struct ct_stopped {
     uint64_t generation;
     struct ct_more more;
     struct ct_hang_view hang;
-    uint8_t failure_count; /* workers that ended badly, those we stopped included */
+    uint8_t failure_count; /* workers that failed or were stopped */
     struct ct_failure failures[CT_FAILURES_MAX];
 };
 
@@ -537,25 +552,25 @@ struct ct_succeeded {
 
 struct ct_stopping {
     uint64_t generation;
-    uint64_t grace_ms; /* that its workers have */
+    uint64_t grace_ms; /* that its workers get */
 };
 
-/* The limits of the run, for the next rounds; a world that is too large or may grow ends. */
+/* The limits of the run, for the next rounds; a world ends if it is too large or may grow. */
 struct ct_resize {
     uint32_t min_nodes;
     uint32_t max_nodes;
     char by[CT_HOST_MAX]; /* who asked, for people; the server fills it in */
 };
 
-/* Save, end your workers, leave. Who asked gets an answer of the same kind, before anything that is
- * for itself. */
+/* Save, end your workers, leave. The agent that asked gets an answer of the same kind, before a
+ * DRAIN for itself. */
 struct ct_drain {
     char host[CT_HOST_MAX]; /* whose agents; empty: all of the run */
     char reason[128];
     uint32_t ticket; /* of the request, comes back with its answer; 0: none is wanted */
     uint8_t is_answer;
-    uint32_t sent_to;           /* answer: so many agents hear it */
-    char hosts[CT_MISSING_MAX]; /* answer, when nobody does: those that there are */
+    uint32_t sent_to;           /* answer: how many agents get it */
+    char hosts[CT_MISSING_MAX]; /* answer, if none does: the hosts of the run */
 };
 
 /* A new round, on the same nodes. */
@@ -563,12 +578,12 @@ struct ct_restart {
     char reason[128];
     uint32_t ticket; /* of the request, comes back with its answer; 0: none is wanted */
     uint8_t is_answer;
-    uint64_t generation; /* answer: of the world that stops for it; 0: none does, */
-    char refusal[128];   /* and why */
+    uint64_t generation; /* answer: of the world that stops; 0: none does */
+    char refusal[128];   /* answer: why none stops */
 };
 
-/* Where the workers are. An agent ASKs; the server passes that on, tells who is ASKED, one message a node, and
- * passes on what those answer: TEXT, and the last of it END. */
+/* The stacks of workers. An agent sends ASK; the server passes it on, lists the nodes in ASKED, one
+ * message a node, and passes on their answers: TEXT, and END as the last one. */
 enum ct_stacks_what {
     CT_STACKS_ASK = 1,
     CT_STACKS_ASKED = 2,
@@ -579,26 +594,26 @@ enum ct_stacks_what {
 struct ct_stacks {
     uint8_t what;      /* enum ct_stacks_what */
     uint32_t ticket;   /* of the request at its agent */
-    uint64_t asker;    /* the server's name for that agent; comes back with answers */
+    uint64_t asker;    /* the server's id of that agent; comes back with answers */
     int32_t rank;      /* ASK: -1: all */
-    uint32_t most;     /* ASK: so many bytes are wanted of a node at most */
-    uint32_t nodes;    /* ASKED: how many are; 0: none, and `node` says nothing */
-    uint32_t left_out; /* ASKED: how many more there are */
-    uint32_t
-        node; /* rank of the node of ASKED, TEXT, END; filled in by the server, as is */
+    uint32_t most;     /* ASK: the most bytes that a node may send */
+    uint32_t nodes;    /* ASKED: how many nodes; 0: none, and `node` has no meaning */
+    uint32_t left_out; /* ASKED: how many nodes are not asked */
+    /* Rank of the node of ASKED, TEXT, END; the server fills in this and `host`. */
+    uint32_t node;
     char host[CT_HOST_MAX];
     char text[CT_STACKS_TEXT_MAX];
 };
 
 /* What ctrunctl chaos asks for; on the wire as u8. */
 enum ct_fault_kind {
-    CT_FAULT_KILL = 1, /* `signal` to the process of a rank */
-    CT_FAULT_STOP = 2, /* the process of a rank does not run, for_ms long */
-    CT_FAULT_CUT =
-        3, /* a node's agent has no connection to the rendezvous, for_ms long */
-    CT_FAULT_SLOW = 4, /* what it says there leaves by_ms late, for_ms long */
-    CT_FAULT_FULL = 5, /* it can write no log file of a worker, for_ms long */
-    CT_FAULT_END = 6,  /* all that lasts ends now, on all nodes */
+    CT_FAULT_KILL = 1, /* sends `signal` to the process of a rank */
+    CT_FAULT_STOP = 2, /* stops the process of a rank for for_ms */
+    /* For for_ms a node's agent has no connection to the rendezvous. */
+    CT_FAULT_CUT = 3,
+    CT_FAULT_SLOW = 4, /* for for_ms, what it sends there leaves by_ms late */
+    CT_FAULT_FULL = 5, /* for for_ms it can write no log file of a worker */
+    CT_FAULT_END = 6,  /* ends all faults that still last, on all nodes */
 };
 
 enum {
@@ -615,31 +630,32 @@ struct ct_fault {
     uint32_t line; /* of the plan */
 };
 
-/* An agent asks for its ctrunctl; the server passes that on to the node that has the target, and its answer
- * back. END goes to all others, and nobody answers. */
+/* An agent sends the request of its ctrunctl; the server passes it on to the node that has the
+ * target, and the answer back. END is sent to all others, without an answer. */
 struct ct_chaos {
     uint8_t is_answer;
     uint32_t ticket; /* of the request at its agent */
-    uint64_t asker;  /* the server's name for that agent; comes back with the answer */
+    uint64_t asker;  /* the server's id of that agent; comes back with the answer */
     struct ct_fault fault;
-    char host[CT_HOST_MAX]; /* who says it; filled in by the server */
-    char text[192]; /* what the plan says; answer: why not, empty: it was done */
+    char host[CT_HOST_MAX]; /* the node that sends it; filled in by the server */
+    char text[192];         /* the line of the plan; answer: what failed, empty: done */
 };
 
 enum ct_reload_step {
-    CT_RELOAD_ASK = 1,    /* agent -> server: `command` is wanted, by its ctrunctl */
-    CT_RELOAD_OFFER = 2,  /* server -> every agent: could you? */
+    CT_RELOAD_ASK = 1,    /* agent -> server: its ctrunctl asks for `command` */
+    CT_RELOAD_OFFER = 2,  /* server -> every agent: can this node run it? */
     CT_RELOAD_ANSWER = 3, /* agent -> server: `program`, or `text`: why not */
-    /* server -> every agent: `number` is agreed on, and counts from your next START on.
-     * agent -> server, after WELCOME and RESUMED: this is the last one that I took */
+    /* server -> every agent: `number` is accepted, and is used from the next START on. agent ->
+     * server, after WELCOME and RESUMED: the last one that this agent got. */
     CT_RELOAD_TAKE = 4,
-    CT_RELOAD_REPLY = 5, /* server -> who asked: it is taken, or `text`: why not */
+    CT_RELOAD_REPLY = 5, /* server -> who asked: accepted, or `text`: why not */
 };
 
-/* Another program or other arguments for the workers of all nodes, from the next round on. The server
- * keeps the last one for who comes later; one that has forgotten it learns it from its agents. */
+/* Another program or other arguments for the workers of all nodes, from the next round on. The
+ * server keeps the last one for nodes that join later; a restarted server gets it from its
+ * agents. */
 struct ct_reload {
-    uint64_t number; /* counts them, from 1; ASK: 0 */
+    uint64_t number; /* number of the reload, from 1; ASK: 0 */
     uint8_t step;    /* enum ct_reload_step */
     uint32_t ticket; /* ASK, REPLY: of the request */
     uint64_t
@@ -649,7 +665,8 @@ struct ct_reload {
     char command[CT_COMMAND_MAX];
 };
 
-/* agent -> server: what START asks for is proven, or what is cut; server -> agent: begin */
+/* agent -> server: this node reaches what START asks for, or what it does not reach; server ->
+ * agent: start the workers */
 struct ct_reachability {
     uint64_t generation;
     char cut[256]; /* "cannot reach node3 on ..."; empty: nothing */
@@ -666,7 +683,7 @@ enum ct_outcome {
     CT_OUTCOME_FAILED = 2, /* a worker failed and no restart was left */
     CT_OUTCOME_JOIN_TIMEOUT = 3,
     CT_OUTCOME_NODES_LOST = 4, /* fewer than min nodes are left and none came in time */
-    CT_OUTCOME_CLOSED = 5,     /* no server's: this node left by itself */
+    CT_OUTCOME_CLOSED = 5,     /* not from a server: this node left by itself */
     CT_OUTCOME_CRASH_LOOP = 6, /* failed twice in the same way right after the start */
 };
 
@@ -695,8 +712,8 @@ struct ct_ticket {
 enum ct_resume_state {
     CT_RESUME_JOINING = 1,   /* no worker; JOIN was sent, or is about to be */
     CT_RESUME_RUNNING = 2,   /* workers of `generation` are alive */
-    CT_RESUME_STOPPING = 3,  /* they are being ended */
-    CT_RESUME_STOPPED = 4,   /* all of them are gone; the server's word is missing */
+    CT_RESUME_STOPPING = 3,  /* workers of `generation` are being ended */
+    CT_RESUME_STOPPED = 4,   /* all workers have ended; no decision has come yet */
     CT_RESUME_SUCCEEDED = 5, /* they ended with 0 */
 };
 
@@ -706,15 +723,14 @@ struct ct_resume {
     uint64_t key;
     uint64_t generation; /* of the last START that this agent got; 0: none */
     uint8_t state;       /* enum ct_resume_state */
-    uint64_t
-        attempt; /* counts this agent's connections: what an earlier one says may arrive later, and is not so any
-                       * more */
+    /* Counts this agent's connections: a message of an earlier one may arrive later. */
+    uint64_t attempt;
 };
 
 /* server -> agent, behind WELCOME */
 struct ct_resumed {
-    uint64_t
-        generation; /* of the last START it was sent; above the agent's: it comes again */
+    /* Of the last START sent to it; if above the agent's, START is sent again. */
+    uint64_t generation;
     uint8_t is_in_world; /* workers of it count as alive: STOPPED has not arrived */
 };
 
@@ -723,7 +739,7 @@ struct ct_signal {
     uint64_t generation;
     int32_t signal;         /* SIGUSR1 or SIGUSR2 */
     uint32_t count;         /* agent/node/signal_once.h */
-    char host[CT_HOST_MAX]; /* whose agent got it; the server knows better */
+    char host[CT_HOST_MAX]; /* whose agent got it; filled in by the server */
 };
 
 /* worker -> agent; the agent knows the peer's pid from the socket */
@@ -735,25 +751,25 @@ struct ct_worker_step {
     uint64_t step;
 };
 struct ct_worker_crash_record {
-    uint32_t size; /* of struct ct_crash, as the worker knows it */
+    uint32_t size; /* of struct ct_crash, in the worker's version */
 };
 struct ct_worker_progress {
-    uint32_t size; /* of struct ct_progress, as the worker knows it */
+    uint32_t size; /* of struct ct_progress, in the worker's version */
 };
 struct ct_worker_flight {
-    uint32_t size; /* of struct ct_flight, as the worker knows it */
+    uint32_t size; /* of struct ct_flight, in the worker's version */
 };
-/* worker -> agent: a checkpoint in memory that the agent holds, too. Each gets one reply, perhaps late;
- * after it comes the next. */
+/* worker -> agent: a checkpoint in memory that the agent also holds. Each request gets one reply,
+ * perhaps late; the next request follows it. */
 enum ct_hold_verb {
-    CT_HOLD_BEGIN =
-        1, /* `bytes` of memory are wanted first; `name`, `path`; with the folder's descriptor */
+    /* Begins with `bytes` of memory; `name`, `path`; with the folder's descriptor. */
+    CT_HOLD_BEGIN = 1,
     CT_HOLD_RESERVE = 2, /* `bytes` more */
-    CT_HOLD_COMMIT =
-        3,            /* `bytes`, `crc` are what it has; with the memory's descriptor */
-    CT_HOLD_DROP = 4, /* what was begun is not to be */
-    CT_HOLD_WAIT = 5, /* until what this rank has committed is on the disk, or lost */
-    CT_HOLD_FIND = 6, /* the file `name` */
+    /* It has `bytes` with this `crc`; with the memory's descriptor. */
+    CT_HOLD_COMMIT = 3,
+    CT_HOLD_DROP = 4, /* gives up what was begun */
+    CT_HOLD_WAIT = 5, /* waits until what this rank committed is on disk, or lost */
+    CT_HOLD_FIND = 6, /* asks for the file `name` */
 };
 
 struct ct_worker_hold {
@@ -769,8 +785,8 @@ struct ct_worker_hold {
 /* agent -> worker */
 struct ct_worker_hold_reply {
     int32_t code; /* 0, or what was wrong: `text` */
-    uint64_t
-        bytes; /* FIND: what it has, with its descriptor; code -ENOENT: it is not held */
+    /* FIND: its length, with its descriptor; code -ENOENT: it is not held. */
+    uint64_t bytes;
     uint32_t crc;
     uint64_t inode; /* of the file that was written */
     uint64_t mtime_ns;
@@ -781,64 +797,67 @@ struct ct_worker_hold_reply {
 struct ct_worker_should_stop {
     char reason[128];
 };
-/* agent -> worker: a node of its round is lost; who waits for a rank there waits in vain */
+/* agent -> worker: a node of its round is lost; its ranks will not answer any more */
 struct ct_worker_node_lost {
     char text[192];
 };
-/* agent -> worker: a rank is lost, and the others may go on without it */
+/* agent -> worker: a rank is lost, and the others may continue without it */
 struct ct_worker_rank_lost {
-    uint32_t losses; /* of this round so far, this one included */
+    uint32_t losses; /* of this round so far, with this one */
     char text[192];
 };
-/* worker -> agent: this rank does nothing any more until it knows who goes on */
+/* worker -> agent: this rank does nothing until it gets the next world */
 struct ct_worker_shrink {
-    uint32_t epoch; /* of the last WORKER_WORLD that it had; 0: none */
+    uint32_t epoch; /* of the last WORKER_WORLD that it got; 0: none */
 };
-/* agent -> worker, once all that live have asked: these ranks go on, and no others */
+/* agent -> worker, once all live ranks have asked: only these ranks continue */
 enum {
     CT_WORLD_BYTES = 512
 };
-/* agent -> worker: one that was started in the place of a lost one waits for the world behind that of `epoch` */
+/* agent -> worker: a rank that replaces a lost one waits for the world after that of `epoch` */
 struct ct_worker_grow {
     uint32_t epoch;
 };
 struct ct_worker_world {
-    uint32_t epoch;                /* counts them, from 1 */
-    uint32_t losses;               /* that it takes account of */
+    uint32_t epoch;                /* number of the world, from 1 */
+    uint32_t losses;               /* losses that it takes into account */
     uint8_t ranks[CT_WORLD_BYTES]; /* a bit each, the lowest first */
-    uint16_t store_port;           /* of the worker store; 0: it is where it was */
+    uint16_t store_port;           /* of the worker store; 0: it has not moved */
     char store_addr[CT_HOST_MAX];
 };
 
-/* --survive over several nodes: the generation stays, an epoch counts who goes on in it.
- * agent -> server: a rank of this node is lost; server -> agents of the world: the same, counted */
+/* --survive over several nodes: the generation stays, an epoch counts its worlds. agent -> server:
+ * a rank of this node is lost; server -> agents of the world: the same, counted */
 struct ct_loss {
     uint64_t generation;
-    uint32_t
-        losses;     /* of this generation so far, this one included; to the server: 0 */
-    int32_t rank;   /* -1: those of a node */
-    uint32_t count; /* ranks that this one tells of; to the server: 1 */
+    /* Of this generation so far, with this one; to the server: 0. */
+    uint32_t losses;
+    int32_t rank;      /* -1: all ranks of a node */
+    uint32_t count;    /* ranks that this message reports; to the server: 1 */
     uint8_t has_store; /* no node keeps the worker store; the server sets it */
     char text[192];
 };
-/* agent -> server: all ranks of this node that live have asked who goes on, and nothing of a lost one lives */
+/* agent -> server: all live ranks of this node have asked for the next world, and no process of a
+ * lost rank lives */
 struct ct_still {
     uint64_t generation;
-    uint32_t epoch; /* of the last WORLD that they had; 0: none */
+    uint32_t epoch; /* of the last WORLD that they got; 0: none */
     uint8_t ranks[CT_WORLD_BYTES];
 };
-/* server -> agents of the world, once each has said STILL: these ranks go on, and no others; none: nobody does */
+/* server -> agents of the world, once each has sent STILL: only these ranks continue; no rank: none
+ * does */
 struct ct_world {
     uint64_t generation;
-    uint32_t epoch;  /* counts them, from 1 */
-    uint32_t losses; /* that it takes account of */
+    uint32_t epoch;  /* number of the world, from 1 */
+    uint32_t losses; /* losses that it takes into account */
     uint8_t ranks[CT_WORLD_BYTES];
     uint32_t store_node; /* group rank of the node whose agent has the worker store */
-    uint16_t store_port; /* where that is; 0: where START says */
+    uint16_t store_port; /* its port; 0: the one of START */
     char store_addr[CT_HOST_MAX];
 };
 
-/* A worker in the place of a lost rank does nothing until it is in the next world: a STILL of its node names it. */
+/* A worker that replaces a lost rank does nothing until it is in a world: the STILL of its node has
+ * its rank. */
 struct ct_grow {
     uint64_t generation;
     int32_t rank; /* global */
@@ -851,14 +870,14 @@ struct ct_ha_report {
     uint16_t client_port;        /* free and reserved */
     uint16_t peer_port;
     uint8_t is_running; /* the member answers */
-    uint64_t
-        follows; /* epoch of the etcd that tells this node where the rendezvous is; 0 */
+    /* Epoch of the etcd from which this node learns where the rendezvous is; 0: none. */
+    uint64_t follows;
 };
 
 enum ct_ha_phase {
-    CT_HA_OFF = 0,      /* there are no members: those that run end */
+    CT_HA_OFF = 0,      /* there are no members: running ones end */
     CT_HA_STARTING = 1, /* the members start; the rendezvous has not moved yet */
-    CT_HA_ACTIVE = 2,   /* it has: etcd decides who serves */
+    CT_HA_ACTIVE = 2,   /* the rendezvous has moved: etcd decides who serves */
 };
 
 struct ct_ha_member {
@@ -869,12 +888,12 @@ struct ct_ha_member {
     uint8_t is_learner;
 };
 
-/* server -> agent: all there is to know of it; a later one replaces it */
+/* server -> agent: the complete plan; a later one replaces it */
 struct ct_ha_plan {
-    uint64_t epoch;   /* another one for each etcd that is begun; never 0 */
+    uint64_t epoch;   /* a different one for each etcd that is started; never 0 */
     uint8_t phase;    /* enum ct_ha_phase */
     uint8_t nodes;    /* members that are wanted */
-    uint8_t survives; /* so many of them may be lost, now */
+    uint8_t survives; /* how many of them may be lost, now */
     uint8_t seed[CT_HA_SEED_BYTES]; /* its secrets are made of it and the token */
     uint8_t count;
     struct ct_ha_member members[CT_HA_MEMBERS_MAX];
@@ -883,17 +902,17 @@ struct ct_ha_plan {
 /* ctrunctl -> agent; on the wire as u8 */
 enum ct_ctl_verb {
     CT_CTL_STATUS = 1,
-    CT_CTL_SIGNAL = 2, /* to the workers, if they survive it: `signal`, `rank` */
-    CT_CTL_SIGNAL_FORCED =
-        10,          /* the same, and workers may die of it that were not made for it */
-    CT_CTL_STOP = 3, /* save and end: `reason` */
-    CT_CTL_RESIZE = 5,  /* `signal` to `rank` nodes */
+    CT_CTL_SIGNAL = 2, /* `signal` to the workers of `rank`, if none dies of it */
+    /* The same, also if workers may die of it. */
+    CT_CTL_SIGNAL_FORCED = 10,
+    CT_CTL_STOP = 3,    /* save and end: `reason` */
+    CT_CTL_RESIZE = 5,  /* `signal`: min nodes, `rank`: max nodes */
     CT_CTL_DRAIN = 6,   /* `reason`: HOST, a blank, why; no host: all nodes */
     CT_CTL_WHY = 8,     /* the first cause of the last stop */
     CT_CTL_RESTART = 9, /* a new round: `reason` */
     CT_CTL_STACKS = 11, /* where the workers are: `rank` */
     CT_CTL_RELOAD = 12, /* another command line for the workers: `command` */
-    CT_CTL_CHAOS = 13,  /* a `fault`; `command` is what the plan says */
+    CT_CTL_CHAOS = 13,  /* a `fault`; `command` is its line of the plan */
 };
 
 struct ct_command {
@@ -907,18 +926,18 @@ struct ct_ctl_request {
     char reason[128];
     uint8_t command_count; /* 1; 0: none, left out on the wire */
     struct ct_command command[1];
-    uint8_t fault_count; /* the same; not without a command */
+    uint8_t fault_count; /* 1; 0: none, left out on the wire; needs a command */
     struct ct_fault fault[1];
 };
 
-/* agent -> ctrunctl; a long text comes in pieces, which belong together up to is_last */
+/* agent -> ctrunctl; a long text comes in several messages, up to is_last */
 struct ct_ctl_reply {
     int32_t code;    /* 0: text is JSON; negative: text says what was wrong */
-    uint8_t is_last; /* nothing follows */
+    uint8_t is_last; /* it is the last message */
     char text[16384];
 };
 
-/* A kind and the struct of that kind, borrowed: small, so that it can be made where it is sent. */
+/* A kind and a pointer to its struct, borrowed: small, so that it can be on the sender's stack. */
 struct ct_message {
     enum ct_message_kind kind;
     union {
@@ -981,8 +1000,8 @@ struct ct_message {
     };
 };
 
-/* Room for the body of any message: these are the largest. One for each reader of a connection,
- * on the heap; the next message overwrites it. */
+/* Room for the body of any message: these structs are the largest. One for each reader of a
+ * connection, on the heap; the next message overwrites it. */
 union ct_message_room {
     struct ct_stopped stopped;
     struct ct_verdict verdict;
@@ -995,8 +1014,8 @@ union ct_message_room {
 int ct_message_encode(struct ct_buf *out, const struct ct_message *message);
 /* Decodes the body of a frame of our version into `room`, which is a ct_message_room or a union of
  * the structs that may come here; *out points at it. 0, -EBADMSG (malformed, of a retired kind, or
- * its struct is longer than `room`: nobody sends such a body here), -ENOSYS (kind unknown: a newer
- * peer; skip it). */
+ * its struct is longer than `room`: not valid here), -ENOSYS (unknown kind of a newer sender; skip
+ * it). */
 int ct_message_decode(const struct ct_frame *frame, struct ct_message *out, void *room,
                       size_t size);
 /* "JOIN", for logs. Static. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tables (message_table.c) and codec (message.c) share: a message is a list of fields in wire order, so that
- * encoding and decoding cannot disagree. Text is u32 length and bytes, a list is a u8 count and its elements, numbers
- * are little-endian. */
+/* Shared by the tables (message_table.c) and the codec (message.c): a message is a list of fields
+ * in wire order, used for both encoding and decoding. Text is u32 length and bytes, a list is a u8
+ * count and its elements, numbers are little-endian. */
 #pragma once
 
 #include "worker_sdk/wire/message.h"
@@ -17,12 +17,14 @@ enum field_type {
     FIELD_FACTS, /* struct ct_facts: u8 count; each a u8 key and one plain line */
     FIELD_BYTES, /* uint8_t[size], all of them, no length on the wire */
     FIELD_STRUCT,
-    FIELD_COUNT, /* u8; the list that it counts is the next field */
-    FIELD_TAIL, /* the same for a list that ends the message, and is left out when empty:
-                    messages without one are as they were before it was invented */
+    FIELD_COUNT, /* u8; the next field is the list that it counts */
+    /* As COUNT, for a list that ends the message, and is left out when empty: messages without one
+     * are as they were before this list existed. */
+    FIELD_TAIL,
     FIELD_LIST, /* `max` elements of `size` bytes, as many as the count before says */
-    FIELD_TAIL_U64, /* one more number of each of those elements (max 1: of the message itself)
-                       at its end; all are left out when all are 0, as with TAIL */
+    /* One more number of each of those elements (max 1: of the message itself), at the end of the
+     * message; all are left out when all are 0, as with TAIL. */
+    FIELD_TAIL_U64,
 };
 
 struct field {
@@ -43,5 +45,5 @@ struct layout {
     size_t field_count;
 };
 
-/* By kind; without a name: there is no such kind. */
+/* By kind; an entry without a name: no such kind. */
 extern const struct layout ct_message_layouts[UINT8_MAX + 1];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fields of each message in wire order, and the messages by their kind. Both are for ever (message.h). */
+/* The fields of each message in wire order, and the messages by kind. Both must never change
+ * (message.h). */
 #include "worker_sdk/wire/message_private.h"
 
 #include <stddef.h>
@@ -59,7 +60,7 @@ static const struct field part_failure_fields[] = {
     I32(ct_failure, error),
 };
 
-/* The message, which says more than a failure that is a part of another one. */
+/* FAILURE as a message, which has more fields than a failure inside another message. */
 static const struct field failure_fields[] = {
     {.type = FIELD_STRUCT,
      .size = sizeof(struct ct_failure),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers that a rank tells of itself, by name: gauges, as Prometheus has them. Pure. */
+/* Numbers that a rank reports, by name: gauges, as in Prometheus. Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@ enum {
     CT_METRIC_VALUE_MAX = 32, /* of its text, with the NUL */
 };
 
-/* The one that an agent tells of a rank: --stragglers. */
+/* The metric that an agent reports for a rank: --stragglers. */
 #define CT_METRIC_LATE "ctrun_rank_late_seconds"
 /* The agent of group rank 0 reports this one, of nodes: the node takes the place of the rank. */
 #define CT_METRIC_NODE_LATE "ctrun_node_late_seconds"

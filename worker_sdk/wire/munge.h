@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* MUNGE: a token for the processes of one user on the machines of one cluster, without a file.
  *
- * The server makes a random token and puts it into a credential that munged encrypts for its own
- * uid and no other; whoever of that uid has it decoded by the munged of his machine has the
- * token, and proves it as any other (auth.h). Both sides know by this that the other has the same
- * uid: the agent because the credential says who made it, the server because nobody else could
- * read it. A credential that was heard or decoded before is worth nothing without its token, so
- * a replay is no harm, and one credential serves all agents of a minute.
+ * The server makes a random token and puts it into a credential that munged encrypts for the
+ * server's uid only. An agent with this uid has it decoded by the munged of its machine, gets the
+ * token and proves it like any other token (auth.h). So both sides know that the other has the same
+ * uid: the agent because the credential names its maker, the server because no other user can
+ * decode it. A credential is useless without its token, so a replay does no harm, and one
+ * credential serves all agents of a minute.
  *
- * libmunge is loaded when it is needed; munge_none.c stands in where its header is missing.
- * Calls block for a fraction of a millisecond. Any thread. */
+ * libmunge is loaded when needed; munge_none.c replaces this file if its header is missing. Calls
+ * block for a fraction of a millisecond. Any thread. */
 #pragma once
 
 #include "worker_sdk/wire/auth.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The roles of a node's workers: one for all, or, where a job has several programs, a list of
- * which each takes the next local ranks. Role ranks count over all nodes, in the order of the
+/* The roles of a node's workers: one role for all, or, if a job has several programs, a list in
+ * which each role gets the next local ranks. Role ranks count over all nodes, in the order of the
  * nodes. Pure. */
 #pragma once
 
@@ -15,8 +15,8 @@ struct ct_role_at {
     uint32_t world_size; /* how many they are */
 };
 
-/* False: the list is none that a node with so many workers can have: names differ and are not
- * empty, each role has a worker, and together they have them all. */
+/* True if a node with `slots` workers can have this list: names differ and are not empty, each role
+ * has a worker, and together the roles have all workers. */
 bool ct_role_list_is_sound(const struct ct_role_list *roles, uint32_t slots);
 /* `sole` is the role where the list is empty; local_rank is below the sum of the slots; `start`
  * answers a JOIN with that list. */

@@ -34,7 +34,7 @@ int ct_seal_begin(struct ct_seal *seal, struct ct_seal_pair *pair,
     const uint8_t *theirs = is_agent ? scope->server_key : scope->agent_key;
     uint8_t shared[crypto_scalarmult_BYTES];
     uint8_t master[CT_PROOF_BYTES];
-    /* It fails for the few keys whose result everybody knows. */
+    /* Fails for the few weak keys with a known result. */
     const int rc = crypto_scalarmult(shared, pair->secret_key, theirs) == 0 ? 0
                                                                             : -EPROTO;
 
@@ -81,7 +81,7 @@ static void make_header(uint8_t header[CT_FRAME_HEADER_BYTES], uint8_t version,
     ct_write_u32(&out, (uint32_t)length);
 }
 
-/* `text` begins with the kind and body of a frame, `length` in all; the tag is put behind. */
+/* `text` begins with the kind and body of a frame, `length` bytes in all; the tag is appended. */
 static int append_sealed(struct ct_seal *seal, struct ct_buf *out, uint8_t *text,
                          size_t length)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An encrypted link between agent and server, for those who share a token (auth.h).
+/* An encrypted link between an agent and a server that share a token (auth.h).
  *
  *   agent                               server
  *     OFFER: key  ──────────────────────▶        X25519, made for this connection alone
@@ -17,10 +17,10 @@
  *     body of SEALED = ChaCha20-Poly1305 (IETF) of the kind and body of a frame;
  *                      nonce: a counter of this direction; additional data: the frame's header
  *
- * So who listens learns nothing but sizes and times, also when the token becomes known later; what
- * is changed, left out, repeated or put in another order is found at once, and ends the
- * connection. RESUME and HELLO are readable (run id, host name, pid, limits; the
- * member's key, which is of no use without the token), but the proofs cover them too. Pure but for the random key.
+ * So an eavesdropper learns only sizes and times, also if the token becomes known later. A frame
+ * that is changed, left out, repeated or reordered is detected at once and ends the connection.
+ * RESUME and HELLO are readable (run id, host name, pid, limits; the member's key, which is useless
+ * without the token), but the proofs cover them too. Pure except for the random key.
  *
  * Not part of libctrun: see auth.h. */
 #pragma once
