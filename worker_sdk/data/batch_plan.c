@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A global batch in equal shares, and each share in micro-batches: by rounding down at the borders, so that no
- * two differ by more than one sample. */
+/* Divides a global batch into equal shares, and each share into micro-batches. Borders are rounded
+ * down, so that no two parts differ by more than one sample. */
 #include <errno.h>
 
 #include "worker_sdk/base/error.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A data set of images in memory: the pair of IDX files, and batches out of it.
  *
- * A batch of 64 MNIST images costs some 50 microseconds, a thousandth of a training step,
- * so there is no thread that prefetches: handing a batch over would cost as much. */
+ * A batch of 64 MNIST images costs some 50 microseconds, a thousandth of a training step, so no
+ * thread prefetches: handing a batch over would cost as much. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -27,7 +27,7 @@ const char *ctrun_dataset_default_directory(void)
     return "/usr/share/datasets/fashion-mnist"; /* Debian: dataset-fashion-mnist */
 }
 
-/* Opens the file called `stem` in any of its places; its path goes into path. */
+/* Opens the file `stem` in the first subfolder that has it, and writes its path to path. */
 static int dataset_open(const char *directory, const char *stem, char *path,
                         size_t size, struct ctrun_error *err)
 {
@@ -131,7 +131,7 @@ void ctrun_dataset_gather(const struct ctrun_dataset *dataset, const uint64_t *i
 {
     size_t pixels = (size_t)dataset->rows * (size_t)dataset->columns;
     float table
-        [256]; /* there are only so many values: the division is done once for each */
+        [256]; /* a pixel has only 256 values: the division is done once for each value */
 
     for (int i = 0; i < 256; i++)
         table[i] = ((float)i / 255.0f - mean) / std;

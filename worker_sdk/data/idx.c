@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Header, bounds, bytes, end: every step that goes wrong says which file, where and why. */
+/* Reads header, sizes, bytes and end: every error says which file, where and why. */
 #include "worker_sdk/data/idx.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ enum {
 };
 static const char idx_remedy[] = "fetch the data set again";
 
-/* An open file on its way in. */
+/* A file that is being read. */
 struct idx_file {
     gzFile gz;
     const char *name;
@@ -48,7 +48,7 @@ static int file_open(struct idx_file *file, int fd)
     return 0;
 }
 
-/* What zlib has to say, without the "<fd:7>: " it puts in front. */
+/* zlib's error text, without the "<fd:7>: " it puts in front. */
 static const char *zlib_reason(gzFile gz, int *code)
 {
     const char *text = gzerror(gz, code);
@@ -67,8 +67,8 @@ static int file_read(struct idx_file *file, void *to, size_t length, const char 
     while (length > 0) {
         unsigned want = length < IDX_READ_CHUNK ? (unsigned)length : IDX_READ_CHUNK;
         int got = gzread(file->gz, at, want);
-        /* zlib's own code tells a file that ends early from one that is damaged: gzread()
-         * returns what it had in both cases. */
+        /* zlib's error code tells a file that ends early from a damaged one: gzread() returns a
+         * short count in both cases. */
         int zerr = Z_OK;
         const char *why = zlib_reason(file->gz, &zerr);
 
@@ -132,7 +132,7 @@ static int read_sizes(struct idx_file *file, struct ct_idx *out)
             return ct_fail(file->err, CTRUN_E_BAD_DATA,
                            "%s: byte %zu: dimension %d is 0; %s", file->name, at, i,
                            idx_remedy);
-        /* Before anything is allocated: a file of some bytes must not make us ask for terabytes.
+        /* Checked before anything is allocated: a small file must not make us allocate terabytes.
          * By division, since the product could overflow. */
         if (out->sizes[i] > limit / length)
             return ct_fail(file->err, CTRUN_E_BAD_DATA,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was consumed of an epoch, as sums that no order changes: how many samples, and two sums of 64 bits
- * over a hash of each index. A sample that is missing, or there twice, changes them; that several of those
- * cancel out happens by chance once in 2^128. */
+/* Which samples of an epoch were consumed, as sums that do not depend on the order: the number of
+ * samples, and two sums of 64 bits over a hash of each index. A sample that is missing, or counted
+ * twice, changes the sums; several such errors cancel out with a probability of 2^-128. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

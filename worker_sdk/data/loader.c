@@ -5,13 +5,15 @@
  *       given ─────────────────────────> of the next one that next() gives
  *         free_from ─────────────────> of the oldest one whose memory is in use
  *
- * Batch n lies in slot n % slots. A thread takes up batch `begun` when that is less than free_from + slots,
- * so that memory is bounded; next() waits until slot `given` is made. What a thread failed of is reported when
- * its batch is due: the order of all that next() gives does not depend on the threads.
+ * Batch n is in slot n % slots. A thread takes up batch `begun` when that is less than free_from +
+ * slots, so that memory is bounded; next() waits until slot `given` is made. The failure of a
+ * batch is reported when the batch is due: the order of what next() returns does not depend on the
+ * threads.
  *
- * next() takes the lock only to wait, or to wake: where a batch is made it costs no system call but one to wake
- * the threads each time that half of the slots have become free. The threads are SCHED_BATCH, so that one that is
- * woken does not take the processor from the step at once: it has until the made batches are used up. */
+ * next() takes the lock only to wait, or to wake: when the next batch is ready, next() makes no
+ * system call, except one to wake the threads each time that half of the slots have become free.
+ * The threads are SCHED_BATCH, so that a woken thread does not take the processor from the
+ * training step at once: it has time until the ready batches are used up. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -35,7 +37,8 @@ struct slot {
     uint64_t *indices; /* borrowed from the loader's */
     uint8_t *data;     /* likewise, or the caller's */
     size_t count;
-    /* Stored by its thread under the lock when all else of the slot is there, and loaded by next() without it. */
+    /* Stored by the slot's thread under the lock after all else of the slot, and loaded by next()
+     * without the lock. */
     atomic_bool is_made;
     int rc;
     struct ctrun_error err;
@@ -52,13 +55,14 @@ struct ctrun_loader {
     uint64_t given;             /* the caller's alone */
     _Atomic uint64_t free_from; /* stored by the caller alone */
     _Atomic uint64_t total;     /* stored under the lock */
-    /* Threads that sleep, or are about to. They add themselves before they look at free_from for the last time,
-     * and next() looks here after it has stored free_from: one of the two sees the other. */
+    /* Threads that sleep, or are about to. They add themselves before they look at free_from for
+     * the last time, and next() looks here after it has stored free_from: at least one of the two
+     * sees the other. */
     atomic_int sleepers;
     _Atomic uint64_t batches, waits, wait_ns; /* statistics of next() */
     pthread_mutex_t lock;                     /* of all below */
     pthread_cond_t room;                      /* a thread may continue */
-    pthread_cond_t made; /* a batch is there, or a thread has nothing in hand */
+    pthread_cond_t made; /* a batch is ready, or a thread has become idle */
     uint64_t begun, fetch_ns;
     int busy; /* threads that make a batch */
     bool is_closing;
@@ -91,7 +95,7 @@ static bool has_work(struct ctrun_loader *loader)
            loader->begun < atomic_load(&loader->free_from) + loader->slot_count;
 }
 
-/* Holds the lock, but for the making. */
+/* Holds the lock, except while it makes the batch. */
 static void make_next(struct ctrun_loader *loader)
 {
     const uint64_t number = loader->begun++;
@@ -120,13 +124,14 @@ static void sleep_until_room(struct ctrun_loader *loader)
 }
 
 /* A slot belongs to the thread that took its number until is_made is set; from then on to next(),
- * and from the call after that to whoever takes up number + slots. So make() needs no lock. */
+ * and from the call of next() after that to the thread that takes up number + slots. So make()
+ * needs no lock. */
 static void *run_thread(void *context)
 {
     const struct sched_param none = {.sched_priority = 0};
     struct ctrun_loader *loader = context;
 
-    /* Where it is refused, threads are as any other. */
+    /* A refusal is harmless: the thread keeps the normal policy. */
     (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
     pthread_mutex_lock(&loader->lock);
     while (!loader->is_closing)
@@ -197,7 +202,7 @@ static int start_threads(struct ctrun_loader *loader)
     return -rc;
 }
 
-/* Of the epoch that the sampler has. Holds the lock, or is alone. */
+/* Starts the epoch that the sampler has. The caller holds the lock, or no thread runs yet. */
 static void begin(struct ctrun_loader *loader)
 {
     const size_t length = ctrun_sampler_length(loader->options.sampler);
@@ -247,8 +252,9 @@ fail:
     return rc;
 }
 
-/* Also for one whose threads or memory could not all be had: thread_count is of those that run.
- * A fetch that hangs hangs this call, too; to free its buffer under it would be worse. */
+/* Also called when open() could not get all threads or memory: thread_count counts the threads
+ * that run. A fetch that hangs makes this call hang, too; freeing the buffer that the fetch uses
+ * would be worse. */
 void ctrun_loader_close(struct ctrun_loader *loader)
 {
     if (!loader)
@@ -314,8 +320,9 @@ static int wait_for(struct ctrun_loader *loader, struct slot *slot,
     return rc;
 }
 
-/* The batch before is given back. To wake threads once for some slots is cheaper than for each; what they have
- * made lasts until then, or else they are woken for this one. */
+/* Frees the slot of the batch before. It is cheaper to wake the threads once for several slots
+ * than for each slot; the ready batches last until then, or else the threads are woken for this
+ * slot. */
 static void give_back(struct ctrun_loader *loader, const struct slot *next)
 {
     const bool is_due = loader->given % ((loader->slot_count + 1) / 2) == 0 ||
@@ -324,7 +331,7 @@ static void give_back(struct ctrun_loader *loader, const struct slot *next)
     atomic_store(&loader->free_from, loader->given);
     if (!is_due || atomic_load(&loader->sleepers) == 0)
         return;
-    pthread_mutex_lock(&loader->lock); /* who is about to sleep has it until it does */
+    pthread_mutex_lock(&loader->lock); /* a thread holds it until it sleeps */
     pthread_mutex_unlock(&loader->lock);
     pthread_cond_broadcast(&loader->room);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file of records of one size, of which any is read at any time: data sets larger than memory. What is
- * read stays in the kernel's cache as long as that has room; nothing is kept here. */
+/* A file of records of one size, read in any order: for data sets larger than memory. The kernel
+ * caches what was read as long as it has room; nothing is cached here. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -37,7 +37,8 @@ static int look_at(struct ctrun_records *records, struct ctrun_error *err)
                        records->record_bytes);
     records->count = ((uint64_t)st.st_size - records->header_bytes) /
                      records->record_bytes;
-    /* Neighbours of a record are not what is read next. It is advice: failing changes nothing. */
+    /* The neighbours of a record are not read next: no read-ahead. It is only advice, so errors
+     * are ignored. */
     (void)posix_fadvise(records->fd, 0, 0, POSIX_FADV_RANDOM);
     return 0;
 }
@@ -114,8 +115,8 @@ int ctrun_records_fetch(void *context, const uint64_t *indices, size_t count, vo
     const struct ctrun_records *records = context;
     int rc = 0;
 
-    /* The disk gets all of them at once, not one behind the other. Advice again; of what is cached it costs
-     * a microsecond. */
+    /* Asks the disk for all records at once, not one after the other. Only advice again; for a
+     * cached record it costs a microsecond. */
     for (size_t i = 0; i < count && count > 1; i++)
         if (indices[i] < records->count)
             (void)posix_fadvise(

@@ -3,8 +3,8 @@
  *
  * The permutation is MT19937 (classic initialiser, seed modulo 2^32) driving a forward swap.
  * Dealing is round-robin: rank r gets positions r, r + W, ... of the padded or cut order, so the
- * global batches depend on W * batch only. What torch lacks: an epoch may begin behind samples
- * that were consumed before a restart, with another world size than before. */
+ * global batches depend on W * batch only. In addition to torch: an epoch may begin after the
+ * samples that were consumed before a restart, with another world size than before. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -173,8 +173,8 @@ static size_t share(const struct ctrun_sampler_options *options, size_t left)
     return left / world + (!options->drop_last && left % world != 0);
 }
 
-/* Where in the epoch's order this rank finds its i-th sample. Behind the end the order begins
- * again at `start`: padding repeats what is left. */
+/* The position of this rank's i-th sample in the epoch's order. After the end the order begins
+ * again at `start`: padding repeats the samples of this epoch. */
 static size_t place_of(const struct ctrun_sampler *sampler, size_t start, size_t i)
 {
     const struct ctrun_sampler_options *options = &sampler->options;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's last words, where torchrun and ctrun look for them.
+/* Writes a worker's error file, where torchrun and ctrun look for it.
  *
  * The form is that of torch's @record, so that every launcher shows it:
  *   {"message": {"message": TEXT, "extraInfo": {"py_callstack": TEXT, "timestamp": "SECONDS",
- *    "ctrun_error": CODE}}}, where CODE is what ctrun decides by: 0 when none was given.
+ *    "ctrun_error": CODE}}}, where ctrun uses CODE to decide what to do; 0 when none was given.
  * An empty or half-written file would crash torchrun's agent: hence the rename. */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 #include "worker_sdk/base/whole_file.h"
 #include "worker_sdk/wire/contract.h"
 
-/* Both texts, each byte as \u00XX at worst, and what stands between them. */
+/* Both texts, each byte as \u00XX in the worst case, and the JSON around them. */
 enum {
     FAIL_JSON_MAX_BYTES = 2 * 6 * (CTRUN_ERROR_TEXT_MAX + 64) + 256
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This process in the run: who am I, where is the store, who is my agent.
+/* This process in the run: its rank, its store, its agent.
  *
- * All of it comes from the environment (wire/contract.h). Either nothing is set and we are a run
- * of one process, or RANK and WORLD_SIZE are, and then everything that is there must be right:
- * a rank that trains alone because of a misspelt variable costs days. */
+ * All of it comes from the environment (wire/contract.h). Either nothing is set and we are a run of
+ * one process, or RANK and WORLD_SIZE are set, and then every variable must be valid: a rank that
+ * trains alone because of a misspelt variable costs days. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,8 +38,8 @@ static const char *variable(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* A whole number into *out; `fallback` when it is not set, unless that is negative: then it
- * must be set. */
+/* Reads a whole number into *out. If the variable is not set: uses `fallback`, or fails when that
+ * is negative. */
 static int read_int(const char *name, int min, int max, int fallback, int *out,
                     struct ctrun_error *err)
 {
@@ -77,7 +77,7 @@ static int read_master(struct ctrun_session *session, struct ctrun_error *err)
     int rc;
 
     if (session->world_size == 1 && !host && !variable(CT_ENV_MASTER_PORT))
-        return 0; /* nobody to meet */
+        return 0; /* no other rank to meet */
     if ((rc = read_int(CT_ENV_MASTER_PORT, 1, 65535, -1, &session->master_port, err)) <
         0)
         return rc;
@@ -104,8 +104,8 @@ static bool nothing_is_set(void)
     return true;
 }
 
-/* WORLD_SIZE first: it bounds all that follows. Where LOCAL_WORLD_SIZE is not set (a launcher
- * that has none), a local rank may be anything below the world. */
+/* WORLD_SIZE first: it limits all other values. If LOCAL_WORLD_SIZE is not set (some launchers do
+ * not set it), a local rank may be anything below the world size. */
 static int read_environment(struct ctrun_session *session, struct ctrun_error *err)
 {
     int rc;
@@ -139,8 +139,8 @@ int ctrun_crash_report(struct ctrun_session *session, struct ctrun_error *err)
     int rc;
 
     if (!ct_agent_socket_is_there(&session->agent))
-        return 0; /* nobody to tell */
-    /* The agent gets a descriptor of the same memory; what a handler writes there outlives this
+        return 0; /* no agent that reads the report */
+    /* The agent gets a descriptor of the same memory: what the handler writes there outlives this
      * process. */
     if (!session->has_armed) {
         if ((rc = ct_crash_arm()) < 0)
@@ -153,7 +153,7 @@ int ctrun_crash_report(struct ctrun_session *session, struct ctrun_error *err)
     return 0;
 }
 
-/* As the environment asks for it. Not having it is no reason not to train. */
+/* As the environment asks for it. A failure does not stop the training. */
 static int read_crash_report(struct ctrun_session *session, struct ctrun_error *err)
 {
     const char *text = variable(CT_ENV_CRASH_REPORT);
@@ -191,11 +191,11 @@ int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
         free(session);
         return rc;
     }
-    /* Connects at once, so that a worker can be asked to stop that has reported no step yet. Without
-     * an agent this socket does nothing. */
+    /* Connects at once, so that a worker can be asked to stop before it reports its first step.
+     * Without an agent this socket does nothing. */
     ct_agent_socket_init(&session->agent, variable(CT_ENV_AGENT_SOCKET), session->rank,
                          session->generation);
-    /* Without an agent no rank is asked to stop: then nobody looks at the store. */
+    /* Without an agent no rank is asked to stop, so the key in the store is not read. */
     session->agrees_on_stop = session->world_size > 1 && variable(CT_ENV_AGENT_SOCKET);
     session->survives = variable(CT_ENV_MAY_SHRINK) && variable(CT_ENV_AGENT_SOCKET) &&
                         strcmp(variable(CT_ENV_MAY_SHRINK), "1") == 0;
@@ -214,7 +214,8 @@ void ctrun_close(struct ctrun_session *session)
 {
     if (!session)
         return;
-    /* The handler first: after that nothing writes into memory that the socket has shared. */
+    /* Removes the handler first: after that nothing writes into memory that the socket has
+     * shared. */
     if (session->has_armed)
         ct_crash_disarm();
     ct_agent_socket_deinit(&session->agent);
@@ -320,13 +321,14 @@ int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
 
 /* ---- When all ranks stop, or take another one in ---- */
 
-/* A key of the store that ranks agree by. */
+/* A key of the store through which the ranks agree. */
 struct meeting {
     struct ctrun_session *session;
     const char *word;
 };
 
-/* A loss that is not decided is why the store does not answer, or will not: it may be on the lost node. */
+/* If a rank is lost and no decision accounts for it yet, that loss is the reason why the store does
+ * not answer: the store may be on the lost node. */
 static int explain_store(struct ctrun_session *session, int rc, struct ctrun_error *err)
 {
     return rc < 0 && session->survives &&
@@ -336,7 +338,8 @@ static int explain_store(struct ctrun_session *session, int rc, struct ctrun_err
                : rc;
 }
 
-/* In slices where ranks may be lost. They grow, so that a store that is slow, since many connect, can answer. */
+/* Tries in slices if ranks may be lost. The slices grow, so that a store that is slow because many
+ * ranks connect can answer. */
 int ct_session_open_store(struct ctrun_session *session, uint64_t deadline_ms,
                           struct ctrun_error *err)
 {
@@ -391,20 +394,21 @@ static int swap_key(void *context, const char *expected, const char *desired,
     if (rc < 0)
         return rc;
     ct_store_set_timeout(session->store, session->options.timeout_ms);
-    /* A key for each round: the static backend and torchrun keep one store over restarts, and
-     * the wish of the round before must not stop this one. */
+    /* A key for each round: the static backend and torchrun keep one store over restarts, and the
+     * request of the previous round must not stop this one. */
     (void)ct_format(key, sizeof key, "ctrun/%s/%llu.%d.%u", meeting->word,
                     (unsigned long long)session->generation, session->restart_count,
                     session->epoch);
     if ((rc = ct_store_compare_set(session->store, key, expected, desired, &value,
                                    &length, err)) < 0)
         return rc;
-    (void)ct_copy(actual, CT_STOP_VALUE_MAX, value); /* too long: no value of ours */
+    /* too long: not a value that we write */
+    (void)ct_copy(actual, CT_STOP_VALUE_MAX, value);
     free(value);
     return 0;
 }
 
-/* Whether this is the call at which all ranks do what some were asked for. */
+/* Whether all ranks do at this call what some ranks were asked to do (stop, grow). */
 static bool agree(struct ctrun_session *session, struct ct_stop_point *point,
                   const char *word, const char *name, bool is_asked, bool *agrees)
 {
@@ -415,10 +419,11 @@ static bool agree(struct ctrun_session *session, struct ct_stop_point *point,
 
     if (rc >= 0)
         return rc > 0;
-    /* The store may be lost with its node; the next world names the next one. */
+    /* The store may be lost with its node; the next world tells where the next store is. */
     if (session->survives)
         return is_asked;
-    /* For good: the other ranks may have agreed and done it without this one. */
+    /* From now on without the store: the other ranks may have agreed and stopped or grown without
+     * this one. */
     ct_warn("ranks may %s at different steps why=%s", word, why.text);
     *agrees = false;
     return is_asked;
@@ -444,8 +449,8 @@ bool ctrun_should_grow(struct ctrun_session *session)
 
 /* ---- Groups meet through the store ---- */
 
-/* A request of the store is limited by what is left of the caller's deadline, so that several in
- * a row keep to it together. */
+/* Limits a request of the store by the time left to the caller's deadline, so that several requests
+ * in a row keep that deadline together. */
 static struct ctrun_store *store_until(void *context, uint64_t deadline_ms)
 {
     struct ctrun_session *session = context;
@@ -454,9 +459,9 @@ static struct ctrun_store *store_until(void *context, uint64_t deadline_ms)
     return session->store;
 }
 
-/* The same where the connection broke, or the server closed it: if the store is lost with its node, that waits until the
- * agent tells of it. A server that answers on a new connection lives, and has refused the request, or one before: it
- * does not confirm each. */
+/* As explain_store(), for a connection that broke or that the server closed. If the store is lost
+ * with its node, this waits until the agent reports that. A server that accepts a new connection is
+ * alive, and has refused this request or an earlier one: it does not confirm each request. */
 static int explain_end(struct ctrun_session *session, uint64_t deadline_ms, int rc,
                        struct ctrun_error *err)
 {
@@ -485,7 +490,7 @@ static int meet_set(void *context, const char *key, const void *value, size_t le
     return explain_end(context, deadline_ms, rc, err);
 }
 
-/* In slices where ranks may be lost: nobody waits for the word of one that is. */
+/* Waits in slices if ranks may be lost, so that nobody waits for a key of a lost rank. */
 static int await_key(struct ctrun_session *session, const char *key,
                      uint64_t deadline_ms, struct ctrun_error *err)
 {

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The groups of a session. Who is left continues in the same process, and who was started in the place of a lost one joins them.
+/* The groups of a session. The ranks that are left continue in the same process, and new ranks,
+ * started in place of lost ones, join them.
  *
- * Who that is the agent decides, once all of its ranks that live have asked: so there is one answer, and by the
- * time it comes nobody is in a collective of the world before. Each decision has a number, and
- * groups have it in their names; nothing of an earlier one is ever met by a later one. A rank that dies on
- * the way makes the meeting fail, and all that live ask again.
+ * The agent decides which ranks continue, once all of its live ranks have asked: so there is one
+ * answer, and by then no rank is in a collective of the previous world. Each decision has a number
+ * (epoch), which is part of the names of groups, so that groups of different epochs never meet. If
+ * a rank dies meanwhile, opening the group fails, and all live ranks ask again.
  *
  *     survivor   ── should_grow() at the same call of all, or a loss ──> asks ─┐
  *                                                                              ├─> one answer: the group of all,
  *     new rank   ── group_open(): asks, and waits ─────────────────────────────┘   named by the old one's name
  *
- * A new rank does not know that name: survivors leave it in the store, under the number of the decision. */
+ * A new rank does not know the old group's name: survivors put it into the store, under the number
+ * of the decision. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +71,7 @@ static int ask_agent(struct ctrun_session *session, uint64_t deadline_ms,
     return ct_session_open_store(session, deadline_ms, err);
 }
 
-/* Members that are still in a call of it get out, with the reason that we know. */
+/* Ends the old group with the reason that we know, so that members still in a call of it return. */
 static void end_old(struct ctrun_session *session, struct ctrun_group *old)
 {
     struct ctrun_error why;
@@ -104,7 +106,7 @@ bool ctrun_may_shrink(const struct ctrun_session *session)
     return session->survives;
 }
 
-/* ---- Where those who are new find the others -------------------------------------------- */
+/* ---- Where new ranks find the others ------------------------------------------------------ */
 
 static void name_root(char key[CT_BOOTSTRAP_KEY_MAX],
                       const struct ctrun_session *session)
@@ -114,7 +116,8 @@ static void name_root(char key[CT_BOOTSTRAP_KEY_MAX],
                     session->epoch);
 }
 
-/* The first group of all ranks in this epoch, whoever comes first to say it. */
+/* Stores the name of the first group of all ranks in this epoch; any of its members may write it
+ * first. */
 static int publish_root(struct ctrun_session *session, const struct ctrun_group *old,
                         struct ct_group_place *place, uint64_t deadline_ms,
                         struct ctrun_error *err)
@@ -192,7 +195,7 @@ static int join(struct ctrun_group **out, struct ctrun_session *session,
 
 /* ---- Groups ----------------------------------------------------------------------------- */
 
-/* Once; the record is made by the first group. */
+/* Sends the record of calls once; the first group makes it. */
 static void share_flight(struct ctrun_session *session)
 {
     const int fd = session->has_flight ? -1 : ct_flight_open();
@@ -254,7 +257,7 @@ static int regroup(struct ctrun_group **out, struct ctrun_session *session,
         if ((rc != CTRUN_E_PEER_LOST && rc != CTRUN_E_ABORTED) ||
             ct_now_ms() >= deadline_ms)
             return rc;
-        must_ask = true; /* somebody has died since, or has met one who did */
+        must_ask = true; /* another rank has died since, or a peer met one that died */
     }
 }
 
@@ -266,7 +269,7 @@ int ctrun_group_shrink(struct ctrun_group **out, struct ctrun_session *session,
     return regroup(out, session, old, options, err);
 }
 
-/* The same for the agent: who is left, and who waits. */
+/* The same as ctrun_group_shrink(): the agent decides which ranks are left and which are new. */
 int ctrun_group_grow(struct ctrun_group **out, struct ctrun_session *session,
                      struct ctrun_group *old, const struct ctrun_group_options *options,
                      struct ctrun_error *err)

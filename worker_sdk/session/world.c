@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who continues, for libraries whose groups are not ours: the agent's word (shrink.c), and nothing else. */
+/* For libraries that have their own groups: returns the agent's decision which ranks continue
+ * (shrink.c), and does nothing else. */
 #include <errno.h>
 
 #include "worker_sdk/base/clock.h"
@@ -19,7 +20,8 @@ const char *ctrun_world_store(const struct ctrun_session *session, int *port)
     return session->master_addr;
 }
 
-/* How many; -1: more than there is room for. *is_in: this rank is one of them. */
+/* Returns how many ranks continue; -1: more than there is room for. *is_in: this rank is one of
+ * them. */
 static int list_ranks(const struct ct_worker_world *world, int own, int *ranks, int max,
                       bool *is_in)
 {
@@ -54,7 +56,8 @@ int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms, int *ra
     session->epoch = *epoch = world.epoch;
     session->losses = world.losses;
     ct_session_move_store(session, &world);
-    session->stop_point = (struct ct_stop_point){0}; /* they count from here together */
+    /* all ranks count from zero again */
+    session->stop_point = (struct ct_stop_point){0};
     count = list_ranks(&world, session->rank, ranks, max, &is_in);
     if (count < 0)
         return ct_fail(err, -EINVAL, "next world: room for %d ranks, and more continue",
