@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who am I? The smallest worker: it opens the session, says its place, and leaves.
+/* Who am I? The smallest worker: it opens the session, prints its rank, and ends.
  *
  *     cc 01_hello.c -o hello $(pkg-config --cflags --libs ctrun)
  *     ctrun --standalone --nproc-per-node=2 ./hello

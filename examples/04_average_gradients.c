@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data parallelism by hand: each rank sees its own part of the samples, the gradients are
- * averaged, so that all ranks make the same step and keep the same parameters. The model is a
- * line, y = slope * x + offset; 05_ddp.c does the same with the library's reducer.
+/* Data parallelism by hand: each rank has its own part of the samples. The gradients are averaged,
+ * so that all ranks make the same step and keep the same parameters. The model is a line, y =
+ * slope * x + offset; 05_ddp.c does the same with the library's reducer.
  *
  *     cc 04_average_gradients.c -o average_gradients $(pkg-config --cflags --libs ctrun) -lm
  *     ctrun --standalone --nproc-per-node=2 ./average_gradients */

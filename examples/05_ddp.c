@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gradient reducer: as 04_average_gradients.c, but the gradients are written straight into
- * the library's buckets, and each bucket travels as soon as it is full, while the rest of the
+/* The gradient reducer: as 04_average_gradients.c, but the gradients are written straight into the
+ * library's buckets, and each bucket is reduced as soon as it is full, while the rest of the
  * backward pass still computes.
  *
  *     cc 05_ddp.c -o ddp $(pkg-config --cflags --libs ctrun) -lm

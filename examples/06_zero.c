@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ZeRO-1: as 05_ddp.c, but the optimizer has momentum, and each rank keeps that of its share of the
- * parameters only. All parameters stand in one array, so that nothing is copied to share them.
+/* ZeRO-1: as 05_ddp.c, but the optimizer has momentum, and each rank keeps the momentum of its
+ * share of the parameters only. All parameters are in one array, so that sharing them needs no
+ * copy.
  *
  *     cc 06_zero.c -o zero $(pkg-config --cflags --libs ctrun) -lm
  *     ctrun --standalone --nproc-per-node=2 ./zero */
@@ -58,7 +59,8 @@ static int backward(struct ctrun_ddp *ddp, int rank, int size, struct ctrun_erro
     return ctrun_ddp_backward_end(ddp, NULL, err);
 }
 
-/* Updates what is ours, and gets the rest. momentum: ctrun_zero_length() elements. */
+/* Updates our pieces, and receives the other ranks' pieces. momentum: ctrun_zero_length()
+ * elements. */
 static int update(struct ctrun_zero *zero, struct ctrun_ddp *ddp, float *momentum,
                   struct ctrun_error *err)
 {

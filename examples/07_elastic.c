@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are lost, and others that continue without them, in their processes: as 05_ddp.c, with a global batch
- * that is dealt to as many ranks as there are. Kill some of them with SIGKILL while it runs: no step is lost but
- * the one in flight, which is made again.
+/* Ranks are lost, and the others continue without them, in the same processes: as 05_ddp.c, with a
+ * global batch that is divided among the ranks that are left. Kill some of them with SIGKILL while
+ * it runs: only the step in flight is lost, and it is made again.
  *
  *     cc 07_elastic.c -o elastic $(pkg-config --cflags --libs ctrun) -lm
  *     ctrun --standalone --nproc-per-node=4 --survive=sdk ./elastic 100000
  *
- * With --survive-replace=3 killed ranks are started again meanwhile; the others take them in at a step, and give
- * them what they have made. A second
- * number is what a step takes at least, in µs, as if there was more to do. */
+ * With --survive-replace=3 killed ranks are started again meanwhile; the others take them in
+ * between two steps, and send them their state. A second number is the minimum time of a step, in
+ * µs, as if there was more to compute. */
 #define _POSIX_C_SOURCE 200809L /* nanosleep() */
 #include <ctrun.h>
 #include <math.h>
@@ -34,7 +34,7 @@ static double values[PARAMS], momentum[PARAMS];
 static const struct ctrun_param params[] = {PARAM("slope", SLOPE),
                                             PARAM("offset", OFFSET)};
 
-/* All that a rank would have to know to continue: what it has made, and the optimizer's. */
+/* Everything that a rank needs to continue: the parameters, and the optimizer's state. */
 #define TENSOR(NAME, array)                                                            \
     {                                                                                  \
         .size = sizeof(struct ctrun_tensor), .name = (NAME), .data = (array),          \
@@ -85,7 +85,7 @@ static int backward(struct ctrun_ddp *ddp, size_t start, size_t count, int is_fi
     return ctrun_ddp_backward_end(ddp, NULL, err);
 }
 
-/* One step. Nothing of it stays when it fails. */
+/* One step. A step that fails changes nothing. */
 static int train(struct job *job, struct ctrun_error *err)
 {
     struct ctrun_batch_plan plan = CTRUN_BATCH_PLAN_INIT;
@@ -124,7 +124,7 @@ static int is_loss(const struct job *job, int rc)
            ctrun_may_shrink(job->session);
 }
 
-/* What belongs to a group, once it stands. A rank that is new to it gets what the others have made. */
+/* Creates what belongs to a new group. A rank that is new gets the state of the others. */
 static int begin(struct job *job, struct ctrun_error *err)
 {
     const int rc = ctrun_group_catch_up(job->world, &job->steps, state, 2, err);
@@ -132,7 +132,7 @@ static int begin(struct job *job, struct ctrun_error *err)
     return rc < 0 ? rc : create_ddp(job, err);
 }
 
-/* Without those that are lost, with those that are new; more may be lost on the way. */
+/* Continues without the lost ranks and with the new ones; more may be lost meanwhile. */
 static int go_on(struct job *job, int has_lost, struct ctrun_error *err)
 {
     struct ctrun_group *next;
@@ -154,7 +154,7 @@ static int go_on(struct job *job, int has_lost, struct ctrun_error *err)
     return rc;
 }
 
-/* One step, or what has to be done instead; *is_over: all are through. */
+/* One step, or the change of the group; *is_over: all steps are made, or the run must stop. */
 static int proceed(struct job *job, int *is_over, struct ctrun_error *err)
 {
     *is_over = job->steps >= job->last || ctrun_should_stop(job->session);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pipeline parallelism: each rank has one layer of the model. Activations go to the next rank and gradients
- * come back, and while one micro-batch is with a rank, others are with the rest ("one forward, one backward").
+/* Pipeline parallelism: each rank has one layer of the model. Activations go to the next rank and
+ * gradients come back, and while one rank computes a micro-batch, the other ranks compute others
+ * ("one forward, one backward").
  *
  *     cc 08_pipeline.c -o pipeline $(pkg-config --cflags --libs ctrun)
  *     ctrun --standalone --nproc-per-node=3 ./pipeline */
@@ -56,8 +57,8 @@ static int backward(int batch, struct ctrun_error *err)
     return rc;
 }
 
-/* First as many forwards as there are ranks behind us, then one of each in turn: no rank keeps more
- * micro-batches than that. */
+/* First as many forwards as there are ranks after us, then one forward and one backward in turn:
+ * so no rank stores more micro-batches than necessary. */
 static int step(struct ctrun_error *err)
 {
     const int ahead = last - rank < MICRO_BATCHES ? last - rank : MICRO_BATCHES;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that starts its own workers: run plainly, it becomes `ctrun` with itself as the program. Run by ctrun,
- * torchrun or srun, it is a worker.
+/* A program that starts its own workers: started by hand, it executes `ctrun` with itself as the
+ * program. Started by ctrun, torchrun or srun, it is a worker.
  *
  *     cc 09_spawn.c -o spawn $(pkg-config --cflags --libs ctrun)
  *     ./spawn 4 */

@@ -16,7 +16,7 @@ enum {
 static struct ctrun_dp *dp;
 static float weight, offset, weight_grad, offset_grad;
 
-/* y = weight * x + offset learns y = 3 x - 1 of the samples that are the device's. */
+/* y = weight * x + offset learns y = 3 x - 1 from the samples of this device. */
 static int forward_and_backward(void *context, int device, struct ctrun_error *err)
 {
     const float *x = context;

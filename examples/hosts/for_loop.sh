@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # One node after the other by hand, as written for torch.distributed.launch: only the program's
-# name is another. hosts.sh does the same in one command.
+# name differs. hosts.sh does the same in one command.
 #
 #     for_loop.sh HOST... -- PROGRAM [ARGUMENT...]
 #

@@ -16,7 +16,7 @@ enum {
     F = GPT_HIDDEN
 };
 
-/* What a forward leaves for its backward: of one sequence at a time. */
+/* What a forward keeps for its backward, for one sequence at a time. */
 static struct layer {
     float x[T * C], norm1[T * C], qkv[T * 3 * C], weights[H * T * T], mixed[T * C];
     float middle[T * C], norm2[T * C], up[T * F], hidden[T * F];
@@ -87,7 +87,7 @@ static void linear(float *out, const float *in, const float *w, int outs, int in
         }
 }
 
-/* Adds to din and dw what dout is worth to them. */
+/* Adds to din and dw their gradients for the gradient dout. */
 static void linear_back(float *din, float *dw, const float *dout, const float *in,
                         const float *w, int outs, int ins)
 {
@@ -136,7 +136,7 @@ static void norm_back(float *dx, const float *dy, const float *y, const float *x
     }
 }
 
-/* Turns the first `count` of x into chances that add up to 1. */
+/* Turns the first `count` of x into probabilities that add up to 1. */
 static void softmax(float *x, int count)
 {
     float top = x[0], sum = 0;
@@ -158,7 +158,7 @@ static float dot(const float *a, const float *b)
     return sum;
 }
 
-/* Each position looks at itself and those before it. */
+/* Causal attention: each position attends to itself and the positions before it. */
 static void attend(struct layer *layer)
 {
     memset(layer->mixed, 0, sizeof layer->mixed);
@@ -201,7 +201,7 @@ static void attend_back(float *dqkv, const float *dmixed, const struct layer *la
         }
 }
 
-/* x goes in and comes out as what the next layer gets. */
+/* x: the input of the layer, replaced by its output. */
 static void forward_layer(struct layer *layer, float *const *values, float *x)
 {
     memcpy(layer->x, x, sizeof layer->x);
@@ -238,7 +238,7 @@ float gpt_forward(const struct gpt *gpt, const unsigned char *tokens)
     return loss / T;
 }
 
-/* dx goes in as the gradient of what the layer gave, and comes out as that of what it got. */
+/* dx: the gradient of the layer's output, replaced by the gradient of its input. */
 static int backward_layer(const struct layer *layer, float *const *values,
                           float *const *grads, float *dx, int first,
                           int (*ready)(void *, int), void *context)

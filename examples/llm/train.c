@@ -274,7 +274,7 @@ static int train(struct trainer *trainer, uint64_t steps, struct ctrun_error *er
     return rc;
 }
 
-/* The text's beginning, gone on with by the model. */
+/* Prints the beginning of the text and how the model continues it. */
 static void write_some(const struct trainer *trainer)
 {
     unsigned char tokens[GPT_CONTEXT + 1];

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def load(path, model, optimizer):
-    """The step to go on with: 0 without a checkpoint."""
+    """Loads the checkpoint; returns the step to continue with, 0 without a checkpoint."""
     if not path or not os.path.exists(path):
         return 0
     state = torch.load(path)
