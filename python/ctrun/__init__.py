@@ -11,10 +11,10 @@
             save()
             break
 
-ctrun.run() tells who we are, ctrun.store() opens the store that all ranks see. ctrun.lightning and
-ctrun.transformers have callbacks. A process that nobody launched is a run of one rank: step() and
-metric() do nothing, should_stop() is False. Under torchrun the facts and the store work, and
-should_stop() is False.
+ctrun.run() returns rank and world size, ctrun.store() opens the store that all ranks see.
+ctrun.lightning and ctrun.transformers have callbacks. A process without a launcher is a run of one
+rank: step() and metric() do nothing, should_stop() is False. Under torchrun run() and store() work,
+and should_stop() is False.
 
 Any thread may call anything; calls on one object wait for each other. After fork() a child has a
 session of its own: let only the process that ctrun started call should_stop()."""
@@ -34,14 +34,14 @@ __version__ = "0.1.0"
 
 
 class Run(NamedTuple):
-    """Who this process is; constant while it lives."""
+    """The place of this process in the run; constant."""
     rank: int
     world_size: int
     local_rank: int
     local_world_size: int
     node_rank: int
     restart_count: int  # of the whole group; the same on every rank
-    generation: int     # number of the world we are part of; 0 when ctrun has not started us
+    generation: int     # number of the world we are part of; 0 when not started by ctrun
 
 
 _lock = threading.Lock()  # of the session
@@ -59,7 +59,7 @@ def _open() -> ctypes.c_void_p:
 
 
 def _forget() -> None:
-    """In a child of fork(): its parent's session is not ours, nor is a lock somebody held."""
+    """In a child of fork(): drops the parent's session, and a lock that another thread held."""
     global _session, _lock
     _session, _lock = None, threading.Lock()
 
@@ -68,7 +68,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def library_version() -> str:
-    """Of the libctrun that was found, for example "0.1.0"."""
+    """The version of the libctrun that was found, for example "0.1.0"."""
     text: bytes = library().ctrun_version()
     return text.decode()
 
@@ -90,18 +90,19 @@ def step(number: int) -> None:
 
 
 def metric(name: str, value: SupportsFloat) -> None:
-    """Keeps the last value of a gauge of this rank where the agent reads it: the /metrics of the
-    rendezvous shows it, `ctrunctl status --json` and, once this process has ended, its event
-    worker_ended. Names are as Prometheus has them, 63 characters at most, 32 a process; those that
-    begin with "ctrun" or "__" are others'. Raises Error for any other. Never blocks."""
+    """Sets a gauge of this rank. The last value is shown at /metrics of the rendezvous server, by
+    `ctrunctl status --json` and, once this process has ended, in its event worker_ended. Names are
+    Prometheus names of at most 63 characters, 32 per process; those that begin with "ctrun" or "__"
+    are reserved. Raises Error for a wrong name. Never blocks."""
     with _lock:
         call("ctrun_metric", _open(), _encode(name), float(value))
 
 
 def batch(ids: Iterable[SupportsInt]) -> None:
-    """Tells the agent which samples this rank works on from now on: ids that a later try uses as well,
-    from 0 to 2^64 - 1; a tensor of them does. When this rank fails, and some of them were in work at an
-    earlier failure of this run, too, that is said, with the ids. The first 64 are kept. Never blocks."""
+    """Tells the agent which samples this rank works on from now on, by ids that stay the same after a
+    restart, from 0 to 2^64 - 1, in a sequence or a tensor. When this rank fails, and it worked on some of
+    them at an earlier failure of this run, too, the failure report names these. The first 64 are kept.
+    Never blocks."""
     first = [int(i) for i in itertools.islice(ids, 65)]
     if any(not 0 <= i < 1 << 64 for i in first):
         raise ValueError("batch: a sample's id is not from 0 to 2^64 - 1")
@@ -110,13 +111,13 @@ def batch(ids: Iterable[SupportsInt]) -> None:
 
 
 def hold(path: Union[str, "os.PathLike[str]"]) -> Hold:
-    """A checkpoint file in memory that the agent holds, too, and writes to the disk, also when this
-    process has died by then:
+    """A checkpoint file in memory. The agent has that memory, too, and writes it to the disk, even if
+    this process dies:
 
         with ctrun.hold("last.pt") as f:
             torch.save(state, f)
 
-    Waits while two that were committed before are not on the disk. Without an agent the end of the
+    Waits while two committed files are not on the disk yet. Without an agent the end of the
     `with` writes the file. Raises Error when the workers of the node hold half of its memory."""
     with _lock:
         session = _open()
@@ -124,15 +125,15 @@ def hold(path: Union[str, "os.PathLike[str]"]) -> Hold:
 
 
 def hold_wait(timeout: float = 300.0) -> None:
-    """Waits until what this rank has committed is on the disk; raises Error when it is lost."""
+    """Waits until all files that this rank committed are on the disk; raises Error if the last is lost."""
     with _lock:
         session = _open()
     call("ctrun_hold_wait", session, max(0, int(timeout * 1000)))
 
 
 def held(path: Union[str, "os.PathLike[str]"], timeout: float = 300.0) -> Optional[io.BufferedReader]:
-    """The file at path from the agent's memory, which is faster than a disk; None when it is not
-    there, or not what the disk has now:
+    """Opens the file at path from the agent's memory, which is faster than a disk. None when the agent
+    does not have the file, or the disk has another one now:
 
         with ctrun.held("last.pt") or open("last.pt", "rb") as f:
             state = torch.load(f)"""
@@ -152,8 +153,8 @@ def should_stop() -> bool:
 
 class Store:
     """A client of the TCPStore at MASTER_ADDR:MASTER_PORT. Keys are text of at most 8 KiB, values
-    bytes of at most 8 MiB. Every call has a deadline, 300 s where none is given; it raises Error
-    then, and when the network fails."""
+    bytes of at most 8 MiB. Every call has a deadline, 300 s where none is given; after the deadline,
+    and when the network fails, it raises Error."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -195,12 +196,12 @@ class Store:
             call("ctrun_store_wait", self._live(), names, len(keys), max(0, int(timeout * 1000)))
 
     def delete(self, key: str) -> bool:
-        """Whether the key was there."""
+        """Deletes the key; returns whether it existed."""
         with self._lock:
             return call("ctrun_store_delete", self._live(), _encode(key)) == 1
 
     def close(self) -> None:
-        """Twice is fine."""
+        """May be called twice."""
         with self._lock:
             handle, self._handle = self._handle, None
             if handle is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints in memory that the agent holds, too: the Hold of ctrun.hold()."""
+"""Checkpoints in memory that the agent has, too: the Hold of ctrun.hold()."""
 import ctypes
 import io
 import os
@@ -27,8 +27,8 @@ _release_buffer.restype = None
 
 
 class Hold(io.RawIOBase):
-    """A file to write, front to back. At the end of its `with` it is committed, or dropped when that
-    ends by an exception."""
+    """A file that is written from front to back. At the end of the `with` block the file is committed,
+    or dropped when the block ends by an exception."""
 
     def __init__(self, session: ctypes.c_void_p, path: bytes) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Hold(io.RawIOBase):
         return self._length
 
     def write(self, data: Any) -> int:
-        """All of any object with a contiguous buffer."""
+        """Writes all bytes of any object with a contiguous buffer."""
         buffer = _Buffer()
         _get_buffer(data, ctypes.byref(buffer), 0)
         try:
@@ -63,7 +63,7 @@ class Hold(io.RawIOBase):
             _release_buffer(ctypes.byref(buffer))
 
     def commit(self) -> None:
-        """From here on it outlives this process. Nothing can be written any more."""
+        """From here on the agent writes the file even if this process dies. No more writes."""
         with self._lock:
             try:
                 call("ctrun_hold_commit", self._live())
@@ -71,8 +71,8 @@ class Hold(io.RawIOBase):
                 self.close()
 
     def close(self) -> None:
-        """Drops what is not committed. Twice is fine."""
-        if os.getpid() == self._owner:  # a child of fork() has no part in it, and a lock that nobody gives back
+        """Drops the file if it is not committed. May be called twice."""
+        if os.getpid() == self._owner:  # a child of fork() does not own the hold; its lock may stay locked
             with self._lock:
                 handle, self._handle = self._handle, None
                 if handle is not None:

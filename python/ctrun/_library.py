@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds libctrun and declares the functions of <ctrun.h> that this package calls.
 
-Looked for, in this order: the file that CTRUN_LIBRARY names; this package's own lib/, which the
-wheel has (one for glibc, one for musl); lib/ of Python's environment, where conda has it; what the
-system's loader finds."""
+It is looked for in this order: the file that CTRUN_LIBRARY names; lib/ of this package, which the
+wheel has (one library for glibc, one for musl); lib/ of Python's environment, as with conda; what
+the system's loader finds."""
 import ctypes
 import os
 import pathlib
@@ -15,7 +15,7 @@ OWN = pathlib.Path(__file__).parent / "lib"
 
 
 class ErrorText(ctypes.Structure):
-    """struct ctrun_error, which stays as it is."""
+    """struct ctrun_error, which never changes."""
     _fields_ = [("code", ctypes.c_int), ("text", ctypes.c_char * 1024)]
 
 
@@ -77,7 +77,7 @@ def _load() -> ctypes.CDLL:
     for place in places:
         try:
             return ctypes.CDLL(place)
-        except OSError as error:  # of another libc, or not there
+        except OSError as error:  # for another libc, or missing
             reasons.append(str(error))
     raise ImportError(f"ctrun: cannot load libctrun: {'; '.join(reasons)}; install it, or name "
                       "the file in CTRUN_LIBRARY")
@@ -92,13 +92,13 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 _library: Optional[ctypes.CDLL] = None
-_free = ctypes.CDLL(None).free  # of the libc that libctrun allocates with
+_free = ctypes.CDLL(None).free  # free() of the libc that libctrun uses
 _free.argtypes = [_p]
 _free.restype = None
 
 
 def library() -> ctypes.CDLL:
-    """Loaded at the first call. ImportError says why it cannot be."""
+    """Loads libctrun at the first call. Raises ImportError with the reason when that fails."""
     global _library
     if _library is None:
         _library = _declare(_load())
@@ -106,7 +106,7 @@ def library() -> ctypes.CDLL:
 
 
 def call(name: str, *arguments: Any) -> int:
-    """Calls a function that can fail; raises Error with what it said."""
+    """Calls a function that can fail; raises Error with its code and text."""
     error = ErrorText()
     code: int = getattr(library(), name)(*arguments, ctypes.byref(error))
     if code < 0:
@@ -115,7 +115,7 @@ def call(name: str, *arguments: Any) -> int:
 
 
 def take_bytes(value: ctypes.c_void_p, length: int) -> bytes:
-    """Copies memory that the library gave away, and frees it."""
+    """Copies memory that the library allocated for us, and frees it."""
     try:
         return ctypes.string_at(value, length)
     finally:

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch goes on when a rank dies, and takes another one in. Two lines in a script that trains on Gloo:
+"""PyTorch continues when a rank dies, and takes in a new rank. Two lines in a script that trains on Gloo:
 
     import ctrun.elastic                                  # before init_process_group
     ...
     dist.init_process_group("gloo")
     model = DistributedDataParallel(net)
     optimizer = torch.optim.AdamW(model.parameters())
-    first = ctrun.elastic.attach(model, optimizer)        # optimizer steps that are made: 0, or more where it joins
+    first = ctrun.elastic.attach(model, optimizer)        # optimizer steps made so far: 0, or more in a new rank
     for step in range(first, steps):
         ...
 
-and `ctrun --survive=torch --survive-replace=N train.py`. When a rank dies the others form a group again and average
-the gradients of the step that they are in once more, without it: no step is lost, and none is made twice. A worker
+and `ctrun --survive=torch --survive-replace=N train.py`. When a rank dies the others form a new group and average
+the gradients of the current step again, without the lost rank: no step is lost, and none is made twice. A worker
 that takes its place gets parameters, buffers and the state of the optimizer from the memory of another rank.
 
-Gradients are averaged here when backward() ends, over the ranks that there are then; DDP's own sum is off. Between
-two backward() there is an optimizer.step(). Collectives of the script's own are not made again: they raise, as
-without this module. RANK and WORLD_SIZE stay; dist.get_rank() and get_world_size() are those of today, and of a group
-of one in a worker that has not come to attach() yet.
+Gradients are averaged here when backward() ends, over the ranks that are in the group then; DDP's own sum is
+off. The script must call optimizer.step() between two backward(). Collectives of the script's own are not repeated:
+they raise, as without this module. RANK and WORLD_SIZE do not change; dist.get_rank() and get_world_size() are those of
+the current group, which has one rank in a new worker until it calls attach().
 
 It needs PyTorch 2.15 with its experimental enable_reconfigure, and ctrun's option. Where one is missing attach() is 0
 and nothing is changed: a rank that dies ends the round, as ever."""
@@ -42,10 +42,10 @@ from ._library import call, library
 __all__ = ["attach"]
 
 MEET = timedelta(seconds=3)       # to connect to the ranks that the agent has named, or to the worker store
-MEET_ALL = 10.0                   # for all of these ranks, in seconds: they have asked at the same time
-PATIENCE = 1800.0                 # for the others to ask, in seconds: one may be writing a checkpoint
-TRIES = 5                         # of one step by the same ranks: then it is not the others
-LOOK = timedelta(seconds=1)       # between looks whether a rank is lost, in a collective
+MEET_ALL = 10.0                   # seconds to wait for all of these ranks: they have asked at the same time
+PATIENCE = 1800.0                 # seconds until the others ask or have their state: one may write a checkpoint
+TRIES = 5                         # of one step by the same ranks: after that no lost rank is the cause
+LOOK = timedelta(seconds=1)       # in a collective: between two checks whether the world has changed
 _original: Any = getattr(dist, "init_process_group", None)
 _world: Optional["_World"] = None
 
@@ -55,8 +55,8 @@ class _Changed(RuntimeError):
 
 
 class _Store(dist.Store):  # type: ignore[misc, unused-ignore] # torch may be missing where types are checked
-    """The worker store, which may move: groups keep this object when it does. It has the methods of Store that Gloo
-    and c10d call."""
+    """The worker store, which may move to another node: groups keep this object then. It has the methods of Store that
+    Gloo and c10d call."""
 
     def __init__(self, timeout: timedelta) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class _Store(dist.Store):  # type: ignore[misc, unused-ignore] # torch may be mi
 
 
 class _World:
-    """The default group, and who is in it."""
+    """The default group, and its ranks."""
 
     def __init__(self, group: Any, store: Any) -> None:
         self.group, self.store = group, store
@@ -133,7 +133,7 @@ class _World:
         return answer
 
     def begin(self) -> None:
-        """All that were started meet; who is new is alone until the others take it in."""
+        """All ranks of the start form a group; a new rank is alone until the others take it in."""
         if self.is_new:
             self._form(int.from_bytes(os.urandom(7), "big"), [dist._get_reconfigure_handle()])
         else:
@@ -200,7 +200,7 @@ class _World:
 
 
 class _Flat:
-    """Tensors of one type as one, twice: what this step sums, and what the one before came to."""
+    """The tensors of one type as one flat tensor, twice: for the sum of this step, and the sum of the step before."""
 
     def __init__(self, tensors: List[torch.Tensor]) -> None:
         self.tensors = tensors
@@ -208,7 +208,7 @@ class _Flat:
         self.sides = [torch.zeros(count, dtype=tensors[0].dtype) for _ in (0, 1)]
 
     def give_up(self, side: int) -> None:
-        """A collective that does not end keeps what it has."""
+        """Leaves the memory to a collective that does not end, and takes new memory."""
         self.sides[side] = torch.zeros_like(self.sides[side])
 
     def pieces(self, side: int) -> Any:
@@ -218,9 +218,9 @@ class _Flat:
 class _Trainer:
     """A model and its optimizer in a world that changes.
 
-    A step is done once its gradients are averaged, and counted then; parameters change in optimizer.step() alone. So
-    when ranks meet again they are in the same step, or some are one behind: those that had not got the sum, which one
-    of the others still has."""
+    A step is done, and counted, once its gradients are averaged; parameters change only in optimizer.step(). So when
+    ranks form a new group they are in the same step, or some are one step behind: those that did not get the sum,
+    which another rank still has."""
 
     def __init__(self, world: _World, model: torch.nn.Module, optimizer: Any, others: Any) -> None:
         self.world, self.optimizer, self.others = world, optimizer, others
@@ -271,7 +271,7 @@ class _Trainer:
         return self.gradients + self.buffers
 
     def _sum(self, side: int) -> None:
-        """Of what this rank has, which stays as it is: so it may be summed again."""
+        """Sums over all ranks. The gradients and buffers of this rank stay unchanged, so that they can be summed again."""
         if self.world.has_changed():
             raise _Changed("a rank is lost, or waits to join")
         for flat in self.gradients:
@@ -297,7 +297,7 @@ class _Trainer:
                 return
             except RuntimeError:
                 if work.is_completed():
-                    work.wait()  # its own error, or it has just ended
+                    work.wait()  # raises its own error, or has just ended
                     return
             if has_changed:
                 break
@@ -310,8 +310,8 @@ class _Trainer:
         raise _Changed("a rank is lost, and the collective does not end")
 
     def _exchange(self, work: Any) -> None:
-        """The same for what is sent or received, which no thread of Gloo waits for. A limit shuts the connections at its end:
-        so there is none until a rank is lost."""
+        """The same for send and receive, for which no thread of Gloo waits. When a timeout ends, Gloo shuts the connections:
+        so the timeout here is long (the default is that of _form()), and the loop ends the wait when a rank is lost."""
         errors: List[RuntimeError] = []
 
         def wait() -> None:
@@ -357,7 +357,7 @@ class _Trainer:
                     break
             except ctrun.Error:
                 raise
-            except RuntimeError:  # of Gloo: a rank is gone, or left
+            except RuntimeError:  # from Gloo: a rank is lost, or has left
                 if self.meet():
                     break
                 tries = tries + 1 if self.world.ranks == ranks else 0
@@ -368,7 +368,7 @@ class _Trainer:
     # ---- When the world changes ------------------------------------------------------------
 
     def meet(self) -> bool:
-        """True when this rank was behind the others, and has now what they had."""
+        """Forms a group of the ranks that continue. True when this rank was a step behind and has received the sum."""
         tries = 0
         while True:
             ranks = self.world.ranks
@@ -432,7 +432,7 @@ class _Trainer:
         self.done, self.world.is_new = most, False
 
 
-# ---- Whether it can ------------------------------------------------------------------------------
+# ---- Whether this PyTorch can reconfigure --------------------------------------------------------
 
 
 def _tell(text: str) -> None:
@@ -441,7 +441,7 @@ def _tell(text: str) -> None:
 
 
 def _refuse() -> Optional[str]:
-    """Why this PyTorch cannot; None: it can."""
+    """The reason why this PyTorch cannot form a group again; None: it can."""
     names = "_reconfigure", "_get_reconfigure_handle"
     if all(hasattr(dist, name) for name in names) and "enable_reconfigure" in inspect.signature(_original).parameters:
         return None
@@ -454,7 +454,7 @@ def _init_process_group(backend: Optional[str] = None, *arguments: Any, **option
         _tell(f"backend {backend}: only gloo forms a group again")
         _original(backend, *arguments, **options)
         return
-    os.environ["TORCH_GLOO_LAZY_INIT"] = "0"  # 2.15: with it nobody reads the connections of a group formed again
+    os.environ["TORCH_GLOO_LAZY_INIT"] = "0"  # 2.15: with it, a group that is formed again does not read
     given = inspect.signature(_original).bind(backend, *arguments, **options).arguments
     store = _open_store(given)
     _original(**{**given, "enable_reconfigure": True})
@@ -475,7 +475,7 @@ def _open_store(given: Dict[str, Any]) -> Optional[_Store]:
 
 
 def _begin() -> None:
-    """ctrun sets the first where the agent frees who is in a collective."""
+    """ctrun sets CTRUN_MAY_REFORM where the agent ends the collectives of the other ranks when one is lost."""
     if os.environ.get("CTRUN_MAY_REFORM") != "1" or "CTRUN_AGENT_SOCKET" not in os.environ:
         return
     why = _refuse()
@@ -487,9 +487,9 @@ def _begin() -> None:
 
 
 def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *others: Any) -> int:
-    """Called once, when model and optimizer are made and before the first step. Returns how many steps are made: 0,
-    or, in a worker that took a lost one's place, what the others have made; it waits for them to come to the end of
-    a backward(). others: what else has state_dict() and load_state_dict(), a scheduler of the learning rate say."""
+    """Call it once, after model and optimizer are made and before the first step. Returns how many steps are made: 0, or,
+    in a worker that took the place of a lost one, the steps of the others; it waits until they end a backward().
+    others: more objects with state_dict() and load_state_dict(), such as a learning-rate scheduler."""
     if _world is None:
         return 0
     trainer = _Trainer(_world, model, optimizer, others)

@@ -16,8 +16,8 @@ __all__ = ["Progress"]
 
 
 class Progress(Callback):  # type: ignore[misc] # Lightning may be missing where types are checked
-    """checkpoint: where all ranks save when the run is to end; None: somebody else saves. The
-    Trainer still trains as far as min_epochs and min_steps demand."""
+    """checkpoint: where all ranks save when the run is to end; None: this callback does not save. The
+    Trainer still trains until min_epochs and min_steps are reached."""
 
     def __init__(self, checkpoint: Optional[str] = None) -> None:
         super().__init__()
