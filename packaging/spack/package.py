@@ -38,7 +38,7 @@ class Ctrun(CMakePackage):
             self.define("CTRUN_TESTS", "OFF"),
             self.define_from_variant("CTRUN_STATIC", "static"),
         ]
-        # What is missing here must not be found in the system.
+        # A library that is no dependency must not be found in the system.
         if self.spec.satisfies("~munge"):
             arguments.append(self.define("MUNGE_INCLUDE_DIR", ""))
         if self.spec.satisfies("~onednn"):

@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 VERSION = re.search(r"project\(ctrun VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
 STEM = f"ctrun-{VERSION}"
 PROGRAMS = ["ctrun", "ctrunctl", "ctrund"]
-LIBC = re.compile(r"lib(c|m|dl|rt|pthread)\.so|ld-linux")  # what manylinux lets a file need
+LIBC = re.compile(r"lib(c|m|dl|rt|pthread)\.so|ld-linux")  # what manylinux permits a file to need
 LEFT_OUT = ("tests/", ".ci/")  # of the sdist
 
 # A wheel has no symbolic links, and a second copy of ctrun would be more than a megabyte.
@@ -49,7 +49,7 @@ def metadata():
 
 
 def date():
-    """Of all files: the commit's where SOURCE_DATE_EPOCH says so, never before 1980 (zip)."""
+    """The date of all files: SOURCE_DATE_EPOCH, if it is set; never before 1980 (zip)."""
     return max(315532800, int(os.environ.get("SOURCE_DATE_EPOCH", "315532800")))
 
 
@@ -62,7 +62,7 @@ def needs(path):
 
 
 def glibc_of(path):
-    """(2, 17): the newest version that it has a symbol of."""
+    """The newest version of glibc that it has a symbol of, as (2, 17)."""
     text = subprocess.run(["readelf", "-V", path], check=True, capture_output=True, text=True).stdout
     return max((tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_(\d[\d.]*)", text)),
                default=(2, 5))
@@ -169,7 +169,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def sources():
-    """What is tracked, or, in an unpacked sdist, what is there."""
+    """The tracked files, or all files of an unpacked sdist."""
     if (ROOT / ".git").exists():
         names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True,
                                text=True).stdout.split("\0")[:-1]

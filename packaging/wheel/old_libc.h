@@ -39,7 +39,7 @@ static inline ssize_t ctrun_old_getrandom(void *out, size_t bytes, unsigned flag
 }
 #define getrandom ctrun_old_getrandom
 
-/* The compiler must believe that somebody reads the zeros. */
+/* The asm reads the zeros, so that the compiler does not remove memset(). */
 static inline void ctrun_old_bzero(void *data, size_t bytes)
 {
     memset(data, 0, bytes);
