@@ -18,14 +18,14 @@ target_compile_options(ctrun_compile INTERFACE
     $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wconversion -Wformat=2 -Wundef -Wvla
     -Wcast-qual -Wwrite-strings -Wstrict-prototypes -Wmissing-prototypes
     -Wold-style-definition>)
-# Nothing large lies on a stack: the SDK runs in threads of others. The most is a longest path with every
-# byte escaped. Other compilers and sanitizers lay out frames in their own way.
+# No large object is on a stack: the SDK runs in threads of other programs. The largest is a path of
+# the greatest length with every byte escaped. Other compilers and sanitizers have other frames.
 set(CTRUN_FRAME_MAX_BYTES 32768)
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND NOT CTRUN_SANITIZE)
     add_compile_options($<$<COMPILE_LANGUAGE:C>:-Wframe-larger-than=${CTRUN_FRAME_MAX_BYTES}>)
 endif()
-# Code that waits for most of its time: its size is what a node pays for. In a release nobody unwinds its stack but
-# debuggers, which have tables of their own.
+# Code that waits for most of its time is compiled for size. In a release only debuggers unwind its
+# stack, and these have tables of their own.
 set(CTRUN_SMALL $<$<NOT:$<CONFIG:Debug>>:-Os> $<$<CONFIG:Release>:-fno-asynchronous-unwind-tables>)
 if(CTRUN_SANITIZE)
     add_compile_options(-fsanitize=${CTRUN_SANITIZE} -fno-omit-frame-pointer

@@ -1,12 +1,12 @@
-# Libraries: what must be there, what may be missing, and the summary that says so.
+# Libraries: the required ones, the optional ones, and a summary of both.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 pkg_check_modules(libuv REQUIRED IMPORTED_TARGET libuv)
 pkg_check_modules(cjson REQUIRED IMPORTED_TARGET libcjson)
 pkg_check_modules(zlib REQUIRED IMPORTED_TARGET zlib)
-# For hosts and images with another libc: ctrun, ctrunctl and ctrund out of archives alone. What is
-# loaded at run time (NVML, MUNGE) is not for them: that needs this very libc.
-# One program in fact: ctrunctl and ctrund start the ctrun that lies beside them.
+# For hosts and images with another libc: ctrun, ctrunctl and ctrund out of archives only. They
+# cannot load libraries at run time (NVML, MUNGE), which need the same libc. ctrunctl and ctrund
+# start the ctrun that is beside them.
 option(CTRUN_STATIC "ctrun, ctrunctl and ctrund without shared libraries" OFF)
 set(CURL_ARCHIVES "" CACHE STRING "CTRUN_STATIC: libcurl.a and Mbed TLS of packaging/wheel/libraries; none: no backend etcd")
 add_library(ctrun_uv INTERFACE)
@@ -31,7 +31,8 @@ else()
     target_link_libraries(ctrun_cjson INTERFACE PkgConfig::cjson)
     target_link_libraries(ctrun_zlib INTERFACE PkgConfig::zlib)
 endif()
-# HMAC out of the archive when there is one: a shared library would cost each start 0.3 ms.
+# HMAC is linked from the archive when there is one: a shared library would cost 0.3 ms at each
+# start.
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
 find_library(SODIUM_ARCHIVE libsodium.a HINTS ${sodium_LIBRARY_DIRS})
 add_library(ctrun_sodium INTERFACE)
@@ -42,13 +43,14 @@ else()
     target_link_libraries(ctrun_sodium INTERFACE PkgConfig::sodium)
 endif()
 
-# Only its header: the library is loaded when a run asks for it.
+# Only its header: the library is loaded when a run needs it.
 find_path(MUNGE_INCLUDE_DIR munge.h)
-# Loaded when an etcd is asked for; only its headers are needed here, of 7.68 or newer (curl_multi_wakeup).
+# Loaded when a run needs an etcd; only its headers are needed here, of 7.68 or newer
+# (curl_multi_wakeup).
 pkg_check_modules(curl QUIET IMPORTED_TARGET libcurl>=7.68)
 if(CTRUN_STATIC)
     set(MUNGE_INCLUDE_DIR "")
-    add_compile_options(-ffunction-sections -fdata-sections) # what nobody calls is left out
+    add_compile_options(-ffunction-sections -fdata-sections) # unused functions are left out
     if(NOT CURL_ARCHIVES)
         set(curl_FOUND OFF)
     endif()
