@@ -4,7 +4,7 @@
  *     join_ms       first connection to the last START
  *     failure_ms    one agent's FAILURE to the last STOP
  *     rejoin_ms     that FAILURE to the last START of the next round
- *     loss_ms       a connection cut without a word to the last START of the N - 1 others
+ *     loss_ms       a connection closed without a message to the last START of the N - 1 others
  *     messages      that all agents got, without those that come by the clock: acknowledgements and
  *                   WAITING
  *     ranks         different group ranks in the first round

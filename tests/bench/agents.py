@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The rendezvous at scale: agents that join ctrund, a failure that all of them learn of, a node
+"""The rendezvous at scale: agents that join ctrund, a failure that is sent to all, a node
 that is lost, and store clients in a barrier; beside torch's c10d rendezvous and its store server.
 
 usage: agents.py [SAMPLES]     default 5; torch gets one sample of each. CTRUN_TEST_TORCH names

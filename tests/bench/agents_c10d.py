@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """N agents that meet through torch's c10d rendezvous, threads of one process, every one with a
 store connection of its own (as processes they would need 200 MB each): milliseconds from the
-first to the last that knows its rank. Ends with 1 when that takes more than 90 s.
+first to the last that has its rank. Ends with 1 when that takes more than 90 s.
 
 usage: agents_c10d.py N"""
 import os
@@ -31,7 +31,7 @@ def main():
                 "job", store, c10d.C10dRendezvousBackend(store, "job"), count, count)
             met = handler.next_rendezvous()
             ranks.append(met.rank if hasattr(met, "rank") else met[1])
-        except Exception as error:  # told by the main thread
+        except Exception as error:  # the main thread prints it
             errors.append(error)
 
     threads = [threading.Thread(target=agent, daemon=True) for _ in range(count)]
@@ -43,7 +43,7 @@ def main():
     took = time.monotonic() - began
     if errors or sorted(ranks) != list(range(count)):
         print(f"{len(ranks)} of {count} met: {errors[:1]}", file=sys.stderr, flush=True)
-        os._exit(1)  # its threads would go on
+        os._exit(1)  # its threads would continue
     print(f"{took * 1e3:.3f}", flush=True)
 
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a new rank waits for: its state from a peer's memory (ctrun_group_catch_up(), sums included), beside the same
- * bytes through a bare TCP connection over loopback, in turn.
+/* How fast a new rank gets its state from a peer's memory (ctrun_group_catch_up(), checksums
+ * included), beside the same bytes through a bare TCP connection over loopback, in turn.
  *
  * usage: catch_up MIB TURNS
  * Prints "KIND GIGABYTES_PER_SECOND" of each turn, on rank 0: tcp and shm, link, and broadcast: tcp without the
- * sums. */
+ * checksums. */
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static void send_bare(struct ctrun_group *group, char *data, const struct plan *
     tell(ctrun_group_rank(group), "broadcast", plan->bytes, start_ns);
 }
 
-/* The receiver says when it has all. */
+/* The receiver sends a byte when it has all. */
 static void pass(struct ctrun_group *group, int fd, char *data, const struct plan *plan)
 {
     const int rank = ctrun_group_rank(group);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What it costs to write a call down (client/flight.h): begin and end, COUNT times, in ns each; beside it the one look
- * at the clock that is a part of it (that of the begin is the deadline's).
+/* What it costs to record a call (client/flight.h): begin and end, COUNT times, in ns each; beside
+ * it the one read of the clock that is a part of it (the begin uses the deadline's).
  *
  *     flight 10000000 */
 #include <stdio.h>

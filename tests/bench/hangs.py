@@ -4,11 +4,12 @@
 
 usage: hangs.py [-n HANGS] [-f FAULT-FREE] [-s FIRST] [-t SECONDS] [-w] [-p PYTHON]... [-k KIND]...
 
-Three ranks on gloo; rank 1 comes to a stop in one of several ways, in turn; skip, leave and shape (calls that do not
-match) need a torch with a recorder. Right is: E_HANG, rank 1, and the line of the script where it is known. Late is from
-the last sign of progress, which the script leaves, to the decision; then the evidence is saved, a debugger has five
-seconds for it, and then it is printed. A line a run; -s goes on with case FIRST, of which the first is 1; with -w ranks are
-forked (--warm=torch), and a run takes a third of the time. Without -p: CTRUN_TEST_TORCH, else Debian's."""
+Three ranks on gloo; rank 1 hangs in one of several ways, in turn; skip, leave and shape (calls that
+do not match) need a torch with a recorder. Right is: E_HANG, rank 1, and the line of the script
+where it is known. Late is the time from the last sign of progress, which the script writes, to the
+decision; then the evidence is saved, for which a debugger has five seconds, and printed. A line a
+run; -s begins with case FIRST, counted from 1; with -w ranks are forked (--warm=torch), and a run
+takes a third of the time. Without -p: CTRUN_TEST_TORCH, else Debian's."""
 import argparse
 import json
 import os
@@ -23,13 +24,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
 import ctrun  # noqa: E402  (tests/lib)
 from hang_bodies import FINE, HANGS, SCRIPT, line_of  # noqa: E402
 
-# The culprit says when; the others are in the call by then, or shortly after.
+# The culprit marks the time; the others are in the call by then, or shortly after.
 FAULT = "    if rank == CULPRIT and i == AT"
 MARK = f"{FAULT}: pathlib.Path(sys.argv[3], 'hung').touch()\n{FAULT}"
 
 
 def run(words, python, kind, limit):
-    """(right, seconds late, text)"""
+    """(is right, seconds late, text)"""
     seconds = {"first": limit / 2, "quiet": limit / 2, "evaluation": 2.5 * limit, "checkpoint": 2.5 * limit}.get(kind, 0)
     with tempfile.TemporaryDirectory(prefix="ctrun-hangs-") as folder:
         script, events = f"{folder}/train.py", f"{folder}/events"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """How long a checkpoint that the agent holds keeps its worker from training, beside a memcpy() of as many bytes:
-of the first two saves, which make the memory, and of those after them, which use it again.
+of the first two saves, which allocate the memory, and of those after them, which use it again.
 
 usage: hold.py [MIB [SAVES]]     default 1024 and 8; takes six times that memory"""
 import json

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A stock DDP script on Gloo, 64 ranks on 8 hosts of a lab, under `ctrun --warm`: from the launchers' start to the
-first step of all, what each kind of process has of the memory then (Pss), and, as often as told, from a fault to the
-next step of all: kill -9 of a rank, of an agent, the power of a host cut (it boots, and its launcher is started again),
-a host cut off for some seconds, all by a seed. Each incarnation that makes a step has all ranks, and no rank of an
-older one makes a step behind it.
+first step of all, what memory each kind of process has then (Pss), and, for each of FAULTS faults,
+from the fault to the next step of all: kill -9 of a rank, of an agent, the power of a host cut (it
+boots, and its launcher is started again), a host cut off for some seconds, all by a seed. Each
+incarnation that makes a step has all ranks, and no rank of an older one makes a step behind it.
 
 usage: hosts64.py [PYTHON [FAULTS [SEED [HOSTS [RANKS-A-HOST]]]]]
                   a Python that has torch; default CTRUN_TEST_TORCH, 0 faults, seed 1, 8 hosts of 8 ranks"""
@@ -22,7 +22,8 @@ from launchers import ctrun
 import lab
 
 LIMIT_S = 150
-# A step is told of each incarnation; of the time of the last one it tells in a file of fixed size.
+# In each incarnation a rank writes a file of fixed size: the times of its first and last step, the
+# size of the world.
 SCRIPT = """
 import mmap, os, struct, sys, time
 import torch, torch.distributed as dist
@@ -83,7 +84,8 @@ class Job:
                                 lambda: f"{what}: a step of all {self.ranks}\n" + "\n".join(map(str, self.runs.values())), LIMIT_S)
 
     def check(self):
-        """Complaints: two incarnations that made steps at one time, one with other ranks than all."""
+        """Complaints: two incarnations that made steps at the same time, or one without all
+        ranks."""
         spans = {}
         for path in self.steps.iterdir():
             if path.suffix != ".new":
@@ -98,7 +100,7 @@ class Job:
             before = max(before, max(last for _, last, _ in lives))
         return bad
 
-    # ---- What happens to it
+    # ---- Faults
 
     def kill_rank(self, dice, name):
         mine = kinds(self.box)["workers"]
@@ -194,7 +196,7 @@ def main():
 
 
 def is_whole(job, generation):
-    """It was cut off too shortly to count: all step on."""
+    """True when the host was cut off too briefly: all ranks continue."""
     now = time.monotonic()
     paths = [job.steps / f"{generation}.{rank}" for rank in range(job.ranks)]
 

@@ -25,7 +25,7 @@ def busy_ns(pids):
 
 def sample(command, seconds):
     with waiting(command, WORKERS) as own:
-        time.sleep(1)  # what a start has left to do is no idling
+        time.sleep(1)  # the start may still have work to do
         began, before = time.monotonic_ns(), busy_ns(own)
         time.sleep(seconds)
         return (busy_ns(own) - before) / (time.monotonic_ns() - began) * 1000

@@ -47,14 +47,14 @@ def launchers(workers, *options):
 
 
 def box():
-    """A room for one sample: as a user's, without an event file."""
+    """A box for one sample: as for a user, without an event file."""
     room = ctrun.Box()
     room.env["CTRUN_EVENTS"] = ""
     return room
 
 
 def run_before_others():
-    """Where we may, whatever is started from here on runs before all other processes of the
+    """Where it is permitted, all that is started from now on runs before all other processes of the
     machine, so that their load is not measured."""
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -93,7 +93,7 @@ def stamps(text, word="first"):
 
 def table(title, unit, samples):
     """Prints median, best and worst of each launcher, and how many times ctrun's median and best
-    they are: the best is what others disturb least."""
+    they are: other programs disturb the best least."""
     print(f"{title} [{unit}], median of {len(samples['ctrun'])}")
     ours = statistics.median(samples["ctrun"]), min(samples["ctrun"])
     for name, values in samples.items():

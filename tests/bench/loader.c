@@ -3,8 +3,8 @@
  *
  * usage: loader FILE RECORD_BYTES BATCH STEPS COMPUTE_US THREADS     THREADS 0: the step itself reads
  *
- * A step computes for COMPUTE_US of processor time, with the batch that is there. Prints JSON: what share of
- * the time the steps waited for data. */
+ * A step computes for COMPUTE_US of processor time, with the batch that it got. Prints JSON: what
+ * share of the time the steps waited for data. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What steps wait for data: records of 12 KiB in a shuffled order, batches of 64, 5 ms of computing a step.
+"""How long steps wait for data: records of 12 KiB in a shuffled order, batches of 64, 5 ms of
+computing a step.
 
 usage: loader.py [TURNS]     default 3
 

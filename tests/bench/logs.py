@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Log throughput: one worker writes lines of 80 bytes as fast as they are taken, each launcher
+"""Log throughput: one worker writes lines of 80 bytes as fast as they are read, each launcher
 puts a prefix in front of them; its own output goes to /dev/null. With a file beside it (tee) and,
 for those that know no files, without. The plain prefixer is sed, once with tee(1).
 

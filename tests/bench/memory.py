@@ -15,8 +15,8 @@ def megabytes(pid, key):
 
 
 def sample(command):
-    """(RSS, PSS) of all processes of the launcher: the least of half a second, for some make themselves
-    small only when the workers have started."""
+    """(RSS, PSS) of all processes of the launcher: the least of half a second, as some give memory
+    back only when the workers have started."""
     with waiting(command, WORKERS) as own:
         least, end = [float("inf")] * 2, time.monotonic() + 0.5
         while time.monotonic() < end:

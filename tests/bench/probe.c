@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker of the launch benchmarks: says when its first instruction ran. Static, so that the
+/* The worker of the launch benchmarks: prints when its first instruction ran. Static, so that the
  * dynamic linker is not measured.
  *
  *   probe              prints "first NANOSECONDS" (CLOCK_MONOTONIC) and ends

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""From the moment when the agent knows that a rank is gone (its state changes to stopping) to the error
-in each survivor that waits for another survivor: rank 2 of 3 is killed again and again, ranks 0 and 1
-wait. One story reads from plain sockets; with a PYTHON that has torch, another sits in a Gloo recv. In a third one, where
-there can be a lab, each rank is on a host of its own, and the cable of the third is cut.
+"""From the time when the state of the agent changes to stopping, as a rank has ended, to the error
+in each survivor that waits for another survivor: rank 2 of 3 is killed again and again, ranks 0 and
+1 wait. First they read from plain sockets; then, with a PYTHON that has torch, they wait in a Gloo
+recv. Then, where there can be a lab, each rank is on a host of its own, and the cable of the third
+is cut.
 
 usage: survivors.py [KILLS [CUTS [PYTHON]]]     default 100 and 100; Gloo gets a fifth of the kills"""
 import json
@@ -66,7 +67,7 @@ def measure(kills, python, text):
 
 
 def stopping_ns(path):
-    """When the agent that writes there knew; None: not yet."""
+    """When the agent that writes there began to stop; None: not yet."""
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return next((event["time_ns"] for event in map(json.loads, lines)
                  if event["event"] == "agent_state" and event["to"] == "stopping"), None)

@@ -16,7 +16,7 @@ struct swarm {
     int count;
     int epoll;
     struct ct_buf out; /* of one send */
-    /* The connection is there. */
+    /* The connection is open. */
     void (*on_open)(struct swarm *swarm, struct swarm_conn *conn);
     /* Something was appended to conn->in. */
     void (*on_bytes)(struct swarm *swarm, struct swarm_conn *conn);
@@ -31,6 +31,6 @@ void swarm_send(struct swarm *swarm, struct swarm_conn *conn);
 void swarm_run(struct swarm *swarm, const int *left, int deadline_ms, const char *what);
 /* Serves until *left is 0, or for `ms`. */
 void swarm_idle(struct swarm *swarm, const int *left, int ms);
-/* Leaves without a word of the protocol. */
+/* Closes the connection without a message. */
 void swarm_drop(struct swarm_conn *conn);
 void swarm_close(struct swarm *swarm);

@@ -28,7 +28,7 @@ import ctrun  # noqa: E402
 import fake_agent as wire  # noqa: E402
 
 HALF = wire.MAGIC + struct.pack("<BBI", wire.VERSION, wire.HELLO, 60000) + bytes(53000)
-# Of the right run and with a token: who sends it is asked to prove it, and does not.
+# Of the right run and with a token: the server asks for a proof, which does not come.
 UNPROVEN = wire.frame(wire.HELLO, wire.text("job") + wire.text("x")
                       + struct.pack("<iIIIQQQQ", 1, 1, 2, 0, 60000, 30000, 200, 60000) + b"n" * 32 + bytes(20))
 # ... and on an encrypted link: the server makes a pair of keys for each.
@@ -45,7 +45,7 @@ def dial(port):
 
 
 def keep(port, data, count, again=False):
-    """`count` connections that say `data`, once or as often as it is taken, and read nothing."""
+    """`count` connections that send `data`, once or as often as possible, and read nothing."""
     socks = []
     for round_ in itertools.count():
         if len(socks) < count:
@@ -72,7 +72,7 @@ def come_and_go(port, data):
 
 
 def replace(port, data):
-    """As many open ones as the system lets us have; the oldest makes room for the next."""
+    """As many open ones as the system permits; the oldest is closed for the next."""
     socks = []
     for count in itertools.count(1):
         socks.append(dial(port))
@@ -87,7 +87,8 @@ def replace(port, data):
 
 
 def runs(port):
-    """Each makes a run with a world, of a lease that does not end, and is gone."""
+    """Each makes a run with a world, and with a lease that does not end, and closes its
+    connection."""
     join = wire.frame(wire.JOIN, wire.join())
     for count in itertools.count(1):
         hello = wire.text(f"r{count}") + wire.text("x") + struct.pack("<iIIIQQQQ", 1, 1, 1, 0, 60000, 0, 200, 10**15)
@@ -121,8 +122,8 @@ FLOODS = {
 
 
 def stock_agents(port, runs, own_keys, keys):
-    """Stock torchrun agents, each the only one of its run, come and leave; the store is full of keys,
-    theirs or others'."""
+    """Stock torchrun agents, each the only one of its run, come and leave; the store has many keys,
+    theirs or those of others."""
     def request(kind, *words):
         return bytes([kind]) + b"".join(struct.pack("<Q", len(word)) + word for word in words)
 
