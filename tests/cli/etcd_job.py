@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job whose nodes are launchers on this machine, and whose host an etcd elects."""
+"""A job whose nodes are launchers on this machine, which elect their rendezvous server in etcd."""
 import os
 import signal
 
@@ -7,7 +7,7 @@ import ctrun
 import pytest
 
 WORK = ["sh", "-c", "while [ ! -e done ]; do sleep 0.05; done"]
-# The same, but that rank 0 fails once with 3 whenever there is a file `fail`.
+# The same, but rank 0 exits with 3 when there is a file `fail`, which it removes first.
 FAILS = ["sh", "-c", "while [ ! -e fail ] && [ ! -e done ]; do sleep 0.05; done; "
          "if [ -e fail ] && [ $RANK = 0 ]; then rm fail; exit 3; fi; "
          "while [ ! -e done ]; do sleep 0.05; done"]
@@ -32,8 +32,8 @@ class Job:
         return next(node for node in self.nodes if ctrun.guards_of(pid)[1] == node.pid), pid
 
     def kill_host(self):
-        """As a node dies, but that its connections are reset. Workers that are adopted by the
-        guard's parent end by themselves, so the guard goes last."""
+        """Kills the agent of that node and waits until its guard has ended. Unlike on a machine
+        that is lost, its connections are reset."""
         node, pid = self.host()
         os.kill(pid, signal.SIGKILL)
         node.wait()

@@ -29,12 +29,13 @@ class Job(etcd_job.Job):
             self.nodes.append(self.box.start_ctrun(*self.words, env=self.env))
 
     def wait_survives(self, loss=1, count=1, seconds=40):
-        """Waits until the node that serves has said so for the count-th time."""
+        """Waits until the node that serves has emitted for the count-th time that the run survives
+        this."""
         return self.box.wait_event("ha_state", count=count, seconds=seconds, to="active",
                                    survives=loss)
 
     def kill(self, node):
-        """Agent and guards at once; the keeper then ends etcd, as when a machine is lost."""
+        """Kills agent and guards at once; the keeper then ends etcd, as when a machine is lost."""
         ctrun.kill_at_once(node.pid, *ctrun.below(node.pid))
         node.wait()
         self.nodes.remove(node)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of the command line tests: workers that write down what they see."""
+"""Helpers of the command line tests: workers that write their environment and arguments to
+files."""
 import json
 
 import ctrun
@@ -17,7 +18,7 @@ mv "$name.env.new" "$name.env"
 
 
 class Dump:
-    """A program that every worker runs, and what it saw."""
+    """A program for all workers, and the files that it wrote."""
 
     def __init__(self, box, folder="dump"):
         self.dir = box.path(folder)
@@ -39,7 +40,7 @@ class Dump:
 
 
 def plan(box, *arguments, env=None):
-    """What --dry-run --json says, as its schema wants it."""
+    """The output of --dry-run --json, checked against its schema."""
     run = box.ctrun("--dry-run", "--json", *arguments, env=env)
     assert run.code == 0, run
     found = json.loads(run.out)

@@ -29,7 +29,7 @@ class Terminal:
 
     def _read(self):
         if select.select([self.master], [], [], 0)[0]:
-            with contextlib.suppress(OSError):  # EIO: the last one has closed it
+            with contextlib.suppress(OSError):  # EIO: no process has it open any more
                 self.text += os.read(self.master, 4096).decode(errors="replace")
                 return True
         return False

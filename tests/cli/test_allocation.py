@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of the allocation: what is done before it, and what is said when it is not known."""
+"""The end of the allocation: what ctrun does before it, and what it prints when the end is
+unknown."""
 import signal
 import time
 
@@ -14,7 +15,8 @@ FAR = 3600
 
 
 def end(**more):
-    """The allocation ends in an hour; what is done FAR - SOON seconds before is done soon."""
+    """The allocation ends in FAR seconds: what happens FAR - SOON seconds before happens in SOON
+    seconds."""
     return {"CTRUN_END_TIME": str(int(time.time()) + FAR), **more}
 
 
@@ -43,7 +45,7 @@ def test_workers_save_before_the_end_and_the_job_asks_for_a_requeue(box):
     assert (told["signal"], told["exit_code"]) == (signal.SIGTERM, 75)
     [event] = box.events("allocation_ends")
     assert (event["is_ending"], event["signal"]) == (1, signal.SIGTERM)
-    # Nearly all of the time is the workers', and they are gone before it is over.
+    # The workers get nearly all of the time, and end before it is over.
     assert 0.8 * event["left_ms"] < event["grace_ms"] < event["left_ms"] <= FAR * 1000
     check_schema(box)
     why = box.run(ctrun.program("ctrunctl"), "why", "logs")
@@ -62,8 +64,8 @@ def test_usr1_is_passed_on_to_each_worker_of_all_nodes_once(box):
     box.env["CTRUN_END_TIME"] = at
     runs = signals.start_nodes(box, 2, before(",USR1"), "--requeue-exit=75")
     signals.wait_all_got(box, 4, "USR1")
-    box.wait_event("signal_received", count=2)  # each has told the other
-    runs[0].signal(signal.SIGUSR2)  # what comes after it has come after all of it
+    box.wait_event("signal_received", count=2)  # each node has received that of the other
+    runs[0].signal(signal.SIGUSR2)  # whoever has received it has received USR1 before
     signals.wait_all_got(box, 4, "USR2")
     assert [signals.got(box, rank) for rank in range(4)] == [["USR1", "USR2"]] * 4
     signals.leave(box, runs, 75)

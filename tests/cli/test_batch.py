@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a batch system has given is shown before anything starts, with where it comes from."""
+"""What comes from a batch system, and how it is shown before anything starts."""
 import json
 import os
 import shutil
@@ -127,7 +127,7 @@ def start_merged(box):
 
 def test_a_task_that_sleeps_leaves_signals_to_its_agent_and_ends_with_its_code(box):
     agent, sleeper = start_merged(box)
-    sleeper.signal(signal.SIGUSR1)  # it would end with 138
+    sleeper.signal(signal.SIGUSR1)  # by default it would end with 138
     sleeper.signal(signal.SIGTERM)  # a scheduler signals all tasks
     agent.signal(signal.SIGTERM)
     assert (agent.wait(), sleeper.wait()) == (143, 143)

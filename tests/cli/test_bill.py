@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first start and each restart cost, in parts that add up."""
+"""How long the first start and each restart took, in parts that add up."""
 import json
 import os
 import re
@@ -15,7 +15,7 @@ from test_nodes import meeting, start_in_order  # noqa: F401 (a fixture)
 VICTIM = ["--no-python", ctrun.program("victim")]
 PHASES = ["detect", "decide", "stop", "meet", "start", "import", "init", "first step"]
 ROUND_MS = 2  # both ends of a bill are whole milliseconds
-# As torch's TCPStore counts itself in when it is made: ADD "init/" 1.
+# What torch's TCPStore sends when it is made: ADD "init/" 1.
 COUNT_IN = """import os, socket
 store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
 store.sendall(bytes.fromhex("030500000000000000696e69742f0100000000000000"))
@@ -44,7 +44,8 @@ def lines(run, word=": restart took "):
 
 
 def end_after(box, run, of="restart", count=1, code=0):
-    """The workers stay until their bill is told: who ends at once has said nothing that is waited for."""
+    """Ends the workers when there are that many bills: a worker that ends before may have no
+    bill."""
     box.wait_event("bill", count, of=of)
     box.write("end", "")
     assert run.wait() == code, run
@@ -72,7 +73,8 @@ def test_a_restart_is_billed_up_to_its_first_step(box):
     assert bill["lost_steps"] == 4  # 7 to 10
     [line] = lines(run)
     assert re.fullmatch(r"ctrun: restart took \d+\.\d{3} s: .*first step \d+\.\d{3}; 4 steps lost; not known: detect", line)
-    # It begins between the touch of `told` and the event of the worker's end, and ends between `go` and its own event.
+    # It starts between the touch of `told` and the event of the worker's end, and ends between `go`
+    # and the event of the bill.
     failed = next(e for e in box.events("worker_ended", rank=1) if e["cause"] == "exit")
     told_ns, go_ns = (box.path(name).stat().st_mtime_ns for name in ("told", "go"))
     least_ms, most_ms = (go_ns - failed["time_ns"]) / 1e6, (bill["time_ns"] - told_ns) / 1e6

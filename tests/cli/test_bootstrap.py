@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks of `srun --mpi=pmi2` learn through its PMI where they meet. tests/hosts has a real Slurm."""
+"""Tasks of `srun --mpi=pmi2` get their endpoint through its PMI. tests/hosts has a real Slurm."""
 import json
 import os
 import socket
@@ -8,7 +8,7 @@ import ctrun
 import pmi
 import pytest
 
-# No such host anywhere: who looks it up does not get far.
+# A host that does not exist: its name can not be looked up.
 STEP = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "nohost[1-2]",
         "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_LOCALID": "0"}
 SHOW = 'echo "$RANK/$WORLD_SIZE $(env | grep -c -e ^PMI_ -e ^CTRUN_TOKEN=) $PMI_FD"'
@@ -16,7 +16,7 @@ SHOW = 'echo "$RANK/$WORLD_SIZE $(env | grep -c -e ^PMI_ -e ^CTRUN_TOKEN=) $PMI_
 
 @pytest.fixture
 def server():
-    """server(N, ...): a PMI of N tasks, which goes with the test."""
+    """server(N, ...): a PMI of N tasks, closed after the test."""
     made = []
 
     def make(*how, **more):
@@ -29,7 +29,7 @@ def server():
 
 
 def start(box, found, task, *options, show=SHOW, **env):
-    """The task-th of a step with a task a node, unless `env` has it otherwise."""
+    """Starts this task of a step that has one task on each node, unless `env` has another step."""
     return box.start_ctrun(*options, "--no-python", "sh", "-c", show, fds=found.fds(task),
                            env={**STEP, **found.env(task), "SLURM_NODEID": str(task), **env})
 
@@ -126,7 +126,7 @@ def test_several_tasks_a_node_come_all(box, server):
     assert all("kvs-fence" in heard for heard in found.heard)
 
 
-# As MPICH does first; what the server says is read by ctrun's worker.
+# As MPICH does first. The worker itself reads the answer.
 SPEAK = '''
 import os, socket
 with socket.socket(fileno=int(os.environ["PMI_FD"])) as pmi:

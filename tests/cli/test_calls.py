@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each rank stands in its collectives is a part of what is told when one is stuck or has died."""
+"""The report of a rank that is stuck or has died has the last collective of each rank."""
 import json
 import os
 import re
@@ -19,7 +19,7 @@ def start(box, *options):
 
 
 def calls(run):
-    """rank -> (what it is in or has left, number)"""
+    """rank -> ("in" or "left", number of the collective)"""
     found = {}
     for ranks, verb, number in re.findall(
             r"^ *(?:calls *)?: ranks? ([\d, ]+): (in|left) all_reduce (\d+) ", run.err, re.M):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For which host a certificate is, in the programs that have libcurl and Mbed TLS in them: RFC 9525,
-section 6, and RFC 5280, 4.2.1.6. OpenSSL says the same of each address."""
+"""For which hosts a certificate is valid, in the programs that contain libcurl and Mbed TLS: RFC
+9525, section 6, and RFC 5280, 4.2.1.6. OpenSSL gives the same answer for each address."""
 import ipaddress
 import subprocess
 
@@ -8,7 +8,7 @@ import ctrun
 import pytest
 
 PROGRAM = ctrun.BUILD / "tests" / "lib" / "cert_host"
-# what it is: (subject, subjectAltName or none, {host: whether it is for it})
+# description: (subject, subjectAltName or None, {host: whether the certificate is valid for it})
 CASES = {
     "an IPv4 address": ("/CN=x", "IP:10.0.0.1", {
         "10.0.0.1": 1, "10.0.0.2": 0, "010.0.0.1": 0, "10.0.0.1.": 0, "::ffff:10.0.0.1": 0, "x": 0}),
@@ -44,7 +44,7 @@ def test_a_certificate_is_for(box, what):
                            *extension], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     said = box.run(PROGRAM, box.path("cert"), *hosts).out.split()
-    if said != ["unreadable"]:  # then it is for nobody
+    if said != ["unreadable"]:  # then it is valid for no host
         assert dict(zip(hosts, said)) == {host: "yes" if is_for else "no" for host, is_for in hosts.items()}
     else:
         assert not any(hosts.values())

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ctrunctl chaos: what a plan does to a live run, what is told of it, and that nothing stays stopped."""
+"""ctrunctl chaos: what a plan does to a live run, how it is reported, and that no process stays
+stopped."""
 import json
 import os
 import re
@@ -21,7 +22,7 @@ def start(box, *words, program=HOLD, ranks=2):
 
 
 def start_two(box, second=("--allow-chaos",), program=HOLD):
-    """Two nodes of a rank each; the first one hosts."""
+    """Two nodes of one rank each; the first one serves the rendezvous."""
     words = ["--nnodes=2", f"--rdzv-endpoint=localhost:{launch.free_port()}", "--rdzv-id=c", "--shutdown-timeout=1"]
     runs = []
     for own in (("--allow-chaos",), second):
@@ -75,7 +76,7 @@ def test_the_same_seed_and_world_print_the_same_schedule_and_nothing_is_done(box
     assert chaos(box, *lines, words=[*words, "--seed=8"]).out != first.out
     told = [json.loads(line) for line in chaos(box, *lines, words=[*words, "--json"]).out.splitlines()]
     assert [round(one["at_ms"] / 1000, 3) for one in told] == times
-    assert box.run(CTL, "chaos", "--dry-run", plan(box, *lines)).code == 1  # of which world?
+    assert box.run(CTL, "chaos", "--dry-run", plan(box, *lines)).code == 1  # without the size of the world
 
 
 @pytest.mark.parametrize("lines, why", [
@@ -100,7 +101,7 @@ def test_what_cannot_be_read_or_is_not_there_is_told(box):
     assert chaos(box, "at 0s kill rank=0").code == 1  # no run
 
 
-# ---- Who may ----------------------------------------------------------------------------------
+# ---- Runs without --allow-chaos ---------------------------------------------------------------
 
 
 def test_a_run_without_the_option_refuses(box):
@@ -161,7 +162,7 @@ def test_a_stopped_worker_goes_on_when_its_time_is_up(box):
     schema.check(over, "events")
     [begun] = box.events("chaos")
     assert (over["fault"], over["target"], over["line"]) == ("stop", 1, 1)
-    assert over["time_ns"] - begun["time_ns"] >= 150e6  # clocks differ by their ticks
+    assert over["time_ns"] - begun["time_ns"] >= 150e6  # two clocks, which differ by a tick
     wait_stopped(pid_of(box, 1), False)
     end(run)
 
@@ -214,7 +215,7 @@ def test_what_a_slow_node_says_arrives_late(box):
     box.wait_event("chaos_over", fault="stop")
     [asked] = [e for e in box.events("control_request", verb="chaos") if e["rank"] == 0]
     [done] = box.events("chaos", fault="stop")
-    assert done["time_ns"] - asked["time_ns"] >= 900e6, (asked, done)  # the least, however busy the machine is
+    assert done["time_ns"] - asked["time_ns"] >= 900e6, (asked, done)  # at least, and more on a busy machine
     found.signal(signal.SIGINT)
     assert found.wait() == 128 + signal.SIGINT, found
     end(*runs)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bash, zsh and fish offer behind a line, asked of the shells themselves."""
+"""What bash, zsh and fish offer after a line: the shells themselves run the scripts."""
 import shutil
 
 import pytest
 
 import ctrun
 
-# An interactive zsh on a terminal of its own; each match that it would show is a line "hit MATCH".
+# An interactive zsh on its own terminal, which prints each match as a line "hit MATCH".
 ZSH = r"""
 zmodload zsh/zpty
 zpty shell zsh -f -i
@@ -29,7 +29,7 @@ print -r -- "$out"
 
 
 def bash(box, name, line):
-    words = line.replace("=", " = ").split(" ")  # as readline breaks them
+    words = line.replace("=", " = ").split(" ")  # as readline splits them
     quoted = " ".join(f"'{word}'" for word in words)
     return box.run("bash", "-c", f"source ./script; COMP_WORDS=({quoted});"
                    f"COMP_CWORD={len(words) - 1}; _{name}; printf '%s\\n' \"${{COMPREPLY[@]}}\""

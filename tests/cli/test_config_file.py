@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--config: options from a file, who wins, and what --print-config and refusals tell of it."""
+"""--config: options from a file, which value counts, and how --print-config and errors name the
+file."""
 import json
 import os
 

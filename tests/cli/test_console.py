@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a run whose surroundings fail it: no temporary directory, a console that nobody
-reads or that is full, a pipe for events without a reader."""
+"""Runs without a temporary directory, with a console that nobody reads or that is full, or with a
+pipe for events that nobody reads."""
 import json
 import os
 import re
@@ -33,7 +33,7 @@ def test_a_reader_of_events_that_goes_away_ends_nothing(box):
 
 @pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
 def test_without_standard_streams_no_other_file_gets_what_is_printed(box, closed):
-    """The events are the next file that is opened: it would have the number of a stream that is missing."""
+    """The file of the events is opened next: it would get the number of the closed stream."""
     run = box.run("sh", "-c", f'exec "$@" {closed}', "sh", ctrun.program("ctrun"), "--nproc-per-node=2",
                   "sh", "-c", "echo out; echo err >&2; exit 3")
     assert run.code == 3 and box.events("verdict"), run
@@ -104,7 +104,8 @@ TWO_NODES = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-id=exp"]
 
 
 def two_nodes(box, *words):
-    """Both ends of a run of two nodes on this machine, the first one first."""
+    """Runs two nodes on this machine; returns them when they have ended, first the one that named
+    the run."""
     meet = [*TWO_NODES, f"--rdzv-endpoint=127.0.0.1:{launch.free_port()}", *words]
     runs = [box.start_ctrun(*meet) for _ in range(2)]
     for run in runs:

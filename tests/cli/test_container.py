@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ctrun outside, each worker in a container that knows nothing of it: another root file system and,
-as in Docker, PIDs of its own. What stands in for apptainer, enroot and docker is unshare(1) and
-chroot(1); like the first two it keeps the host's network, environment and the folder it was
-started in. ctrun itself is not to be seen from inside.
+"""ctrun runs outside, and each worker in a container: another root file system and, as in Docker,
+its own PIDs. unshare(1) and chroot(1) stand in for apptainer, enroot and docker; like the first two
+they keep the host's network, the environment and the working directory. The files of ctrun are not
+visible inside.
 
-Who is pid 1 and has no handler ignores SIGTERM: hence the short grace time of some tests."""
+A process with pid 1 and no handler ignores SIGTERM: so some tests have a short grace time."""
 import os
 import shutil
 import signal
@@ -13,7 +13,7 @@ import ctrun
 import pytest
 from torch_job import has_torch
 
-# container.sh [-p] PROGRAM...: in a root of its own; -p: as pid 1 of its own, too.
+# container.sh [-p] PROGRAM...: with its own root; -p: also as pid 1 of its own PIDs.
 CONTAINER = """#!/bin/sh
 set -e
 if [ "$1" = -p ]; then
@@ -66,8 +66,8 @@ def container(box, request):
 
 @pytest.fixture
 def inside(box, container):
-    """inside(OPTION..., "--", PROGRAM...) starts two workers in containers, in the folder that is
-    the same on both sides; files of programs are put there by copy()."""
+    """inside(OPTION..., "--", PROGRAM...) starts two workers in containers, in a folder that is the
+    same on both sides; the programs named by `copy` are copied there."""
     def start(*words, copy=(), env=None):
         at = words.index("--")
         for name in copy:
@@ -138,7 +138,7 @@ def test_a_crash_in_a_container_is_told_by_its_signal(box, inside):
 
 
 def test_steps_of_a_worker_in_a_container_reach_its_agent(box, inside):
-    """In a folder that both see."""
+    """The control folder is visible on both sides."""
     run = inside("--", "./victim", "step", "7", "touch", "ready.%r", "stopped", copy=["victim"],
                  env={"CTRUN_CONTROL_DIR": str(box.path("shared/ctl"))})
     for rank in (0, 1):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program of the SDK crashed: the frames in the first cause, without a core file or a debugger,
-and nothing about its end that is not as it would be without."""
+"""Where a program of the SDK crashed: the report has the frames, without a core file or a debugger.
+The program ends as it does without the report."""
 import json
 import os
 import re
@@ -90,7 +90,7 @@ def test_the_thread_that_crashed_is_the_one_that_is_told(box, how, function, why
 
 @pytest.mark.parametrize("how, function", [("torn", "tear"), ("lost", "lose")])
 def test_a_stack_that_nobody_can_follow_leaves_the_place_itself(box, how, function):
-    # On the second one the unwinder crashes; what comes behind it in the handler is still done.
+    # With "lost" the unwinder crashes; the handler still does what comes after it.
     run = crash(box, how)
     assert run.code == 139
     assert re.match(rf"{function}\+0x[0-9a-f]+ \(crasher\)$", frames(run)[0]), run
@@ -110,13 +110,13 @@ def test_a_stripped_program_has_addresses_that_addr2line_understands(box):
         pytest.skip("no nm here")
     places = {name: int(value, 16) for value, _, name in
               (line.split() for line in symbols.stdout.splitlines() if len(line.split()) == 3)}
-    # The same link but for the names: the same addresses.
+    # Both programs differ only in their symbols: the addresses are the same.
     assert places["place"] <= int(found.group(1), 16) < places["outer"]
 
 
 def test_a_child_of_a_worker_may_crash_and_is_nobodys_record(box):
     run = crash(box, "child")
-    assert run.code == 5  # as the worker says
+    assert run.code == 5  # the worker's own exit code
     assert not frames(run)
 
 
@@ -147,7 +147,8 @@ def test_a_wrong_value_is_refused_with_the_right_ones(box):
 
 def test_a_worker_below_a_shell_is_told_too(box):
     run = box.start_ctrun("--no-python", "sh", "-c", f"{ctrun.program('crasher')} segv go; exit $?")
-    # Who was reaped by the shell before the agent saw its connection cannot be told from a process outside the run.
+    # When the shell reaps a process before the agent sees its connection, the agent can not tell it
+    # from a process outside of the run.
     ctrun.wait_until(lambda: '"step":1,' in box.run(ctrun.program("ctrunctl"), "status", "--json").out,
                      "the agent has heard of it")
     box.write("go", "")
@@ -157,7 +158,7 @@ def test_a_worker_below_a_shell_is_told_too(box):
 
 
 def crash_records(pid):
-    """How many the agent holds."""
+    """How many crash records this process has open."""
     found = 0
     for fd in os.listdir(f"/proc/{pid}/fd"):
         try:

@@ -34,7 +34,7 @@ def start(box, *options):
     run = box.start_ctrun("--nproc-per-node=2", "--rdzv-id=j1", "--max-restarts=2", *options,
                           "loop.sh")
     wait_up(box, run)
-    box.wait_event("worker_started", 2)  # the agent writes it when they may run already
+    box.wait_event("worker_started", 2)  # workers may run before the agent writes it
     return run
 
 
@@ -77,7 +77,7 @@ def test_a_signal_reaches_one_rank_or_all(box):
 
 
 def test_a_signal_that_workers_would_die_of_is_refused_and_forced(box):
-    """A handler in one of them does not help the other."""
+    """One worker has a handler, the other has none."""
     box.write("w.py", "import os, signal, time\n"
               "if os.environ['RANK'] == '0':\n"
               "    signal.signal(signal.SIGUSR1, lambda *_: print('got it', flush=True))\n"
@@ -92,7 +92,7 @@ def test_a_signal_that_workers_would_die_of_is_refused_and_forced(box):
     assert ctl(box, "signal", "USR1", "--rank=0").code == 0
     ctrun.wait_until(lambda: "got it" in run.out, lambda: f"the handler\n{run}")
     assert not box.events("worker_ended"), run
-    assert len(box.events("control_request")) == 1  # a refused one is none
+    assert len(box.events("control_request")) == 1  # the refused ones emit none
     assert ctl(box, "signal", "USR1", "--rank=1", "--force").code == 0
     assert run.wait(30) == 128 + signal.SIGUSR1, run
 
@@ -213,7 +213,7 @@ def test_kv_reads_writes_lists_and_waits_in_the_store_of_the_workers(box):
     assert ctl(box, "kv", "get", "saw").out == "it's me\n"
     assert ctl(box, "kv", "add", "n", "41").out == "41\n"
     assert ctl(box, "kv", "add", "n", "1").out == "42\n"
-    keys = ctl(box, "kv", "list").out.split()  # torch 1.13 has one of its own
+    keys = ctl(box, "kv", "list").out.split()  # torch 1.13 has its own key
     assert sorted(key for key in keys if key != "init/") == ["from/torch", "go", "n", "saw"]
     assert json.loads(ctl(box, "kv", "list", "fr", "--json").out) == {"keys": ["from/torch"]}
     assert ctl(box, "kv", "delete", "n").code == 0 and ctl(box, "kv", "delete", "n").code == 1
@@ -310,7 +310,7 @@ def test_a_stale_socket_is_removed(box):
 
 
 def test_containers_with_the_same_pids_and_one_folder_have_a_socket_each(box):
-    """Each has pids of its own, so that both agents have the same."""
+    """Each has its own PIDs, so that both agents have the same pid."""
     unshare = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"]
     if box.run(*unshare, "true").code != 0:
         pytest.skip("no PID namespace can be made here")
@@ -322,7 +322,7 @@ def test_containers_with_the_same_pids_and_one_folder_have_a_socket_each(box):
                      lambda: f"two runs\n{runs}")
     there = json.loads(ctl(box, "status", "--json").out)["runs"]
     assert [run["run_id"] for run in there] == ["j", "j"] and there[0]["pid"] == there[1]["pid"], there
-    refused = ctl(box, "stop", "--run=j")  # by the host, which is neither
+    refused = ctl(box, "stop", "--run=j")  # from outside of both containers
     names = re.findall(r"j-\d+\.\d+", refused.err)
     assert refused.code == 2 and len(set(names)) == 2, refused
     for index, name in enumerate("ab"):
@@ -412,7 +412,7 @@ def test_a_verb_of_other_programs_is_answered_by_ours_in_one_line(box, word, mea
 
 def test_install_copies_what_a_job_needs(box):
     there = box.path("there")
-    for _ in range(2):  # the second time over what is there
+    for _ in range(2):  # the second time the files exist
         answer = ctl(box, "install", "--shared", there)
         assert answer.code == 0, answer
         assert answer.out.split() == [f"{there}/{name}" for name in ("ctrun", "ctrunctl", "ctrund", "ctrun-launch")]
@@ -479,7 +479,7 @@ def test_doctor_names_cudnn_or_that_it_is_missing(box, number, told):
 
 
 def test_doctor_says_why_it_cannot_listen(box):
-    """4 descriptors: the store takes the last one."""
+    """With 4 descriptors the store takes the last one."""
     run = box.ctrun("--no-python", "sh", "-c", f"ulimit -n 4; exec {ctrun.program('ctrunctl')} doctor --net")
     assert run.code == 1 and re.search(r"fail +listen +listen: Too many open files", run.out), run
 

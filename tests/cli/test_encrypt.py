@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links to the rendezvous that are encrypted, and secrets that show nowhere."""
+"""Encrypted links to the rendezvous server, and secrets that must appear nowhere."""
 import os
 import pathlib
 
@@ -74,7 +74,7 @@ def test_a_link_without_encryption_is_refused_where_it_is_asked_for(box, daemon)
 
 
 def test_who_takes_the_key_out_of_the_answer_is_found_out(box, daemon, proxy):
-    """Without the server's OFFER the agent must not go on in the clear."""
+    """Without the server's OFFER the agent must not continue without encryption."""
     wire = proxy(daemon()[1])
 
     def without_offer(data):
@@ -103,7 +103,7 @@ def test_a_key_that_was_exchanged_on_the_way_is_found_out(box, daemon, proxy):
 
 
 def test_a_changed_frame_ends_the_link(box, daemon, proxy):
-    """The agents end their workers; nothing that was changed is believed."""
+    """The agents refuse the changed frame and end their workers."""
     wire = proxy(daemon()[1])
     runs = agents(box, wire.port, "--encrypt", program="exec sleep 600")
     box.wait_workers(2)
@@ -113,7 +113,7 @@ def test_a_changed_frame_ends_the_link(box, daemon, proxy):
 
 
 def test_encrypted_links_are_made_anew_when_ctrund_was_killed(box):
-    """With a journal: the workers never notice, and the new links are encrypted too."""
+    """With a journal the workers keep running; the new links are encrypted too."""
     journal, go = box.path("journal"), box.path("go")
     journal.mkdir()
 
@@ -187,7 +187,7 @@ def test_the_token_is_in_no_output_event_log_file_or_process(box, daemon, option
 
 
 def test_the_search_for_secrets_finds_them(box):
-    """Else the test above could not fail."""
+    """Otherwise the test above could not fail."""
     box.start("sleep", "600", env={"X": TOKEN})
     run = box.run("echo", TOKEN)
     assert run.code == 0

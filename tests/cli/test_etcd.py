@@ -20,7 +20,7 @@ def only_line(run):
     return lines[0]
 
 
-# ---- What cannot work is said in one line
+# ---- What can not work is an error of one line
 
 
 def test_an_etcd_that_nobody_serves_is_one_line_and_a_retry(box):
@@ -95,7 +95,7 @@ def test_what_is_missing_or_dangerous_is_refused(box, words, says):
     assert run.code == USAGE and says in run.err, run
 
 
-# ---- Nodes that meet
+# ---- Nodes that form a world
 
 
 def start_nodes(box, server, count, *words, program, nnodes=None, run_id="job", **how):
@@ -109,13 +109,13 @@ def test_nodes_meet_through_etcd_with_tls_and_a_user_and_leave_nothing_there(box
     runs = start_nodes(box, server, 3, "--nproc-per-node=2", program=[dump.program], env=dump.env)
     assert [run.wait() for run in runs] == [0, 0, 0], runs
     assert sorted(dump.environments()) == [0, 1, 2, 3, 4, 5]
-    [ended, *_] = box.events("agent_state", to="ended")  # from then on the one that leads may resign before others have left
+    [ended, *_] = box.events("agent_state", to="ended")  # after this the server may resign before other nodes have left
     assert len([e for e in box.events("election", to="leading") if e["time_ns"] < ended["time_ns"]]) == 1
     ctrun.wait_until(lambda: server.keys() == {}, lambda: f"no key is left: {server.keys()}")
 
 
 def test_an_etcd_that_answers_late_is_given_more_time(box, etcd):
-    """Every connection is mute for longer than a member gets at first."""
+    """Each connection answers later than the first limit for a member."""
     server = etcd()
     wire = Proxy(server.ports[0])
     wire.mute_s = 1.5
@@ -142,7 +142,7 @@ def test_two_jobs_share_an_etcd(box, etcd):
     assert "".join(run.out for run in runs).count("of a") == 2
 
 
-# ---- An etcd that goes away
+# ---- An etcd that does not answer for a while
 
 
 def test_an_etcd_that_is_away_for_long_stops_the_workers_until_it_is_back(box, job):
@@ -157,7 +157,8 @@ def test_an_etcd_that_is_away_for_long_stops_the_workers_until_it_is_back(box, j
 
 
 def test_workers_that_end_while_etcd_is_away_have_succeeded(box, job):
-    """What the host may not say without etcd waits for nodes that lose their link meanwhile."""
+    """Without etcd the server may not report the end; nodes that lose their link meanwhile get it
+    later."""
     run = job("2", 2)
     run.etcd.freeze(0)
     box.write("done", "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--rdzv-backend=etcd: hosts that end or are killed."""
+"""--rdzv-backend=etcd: rendezvous servers that end or are killed."""
 import os
 import signal
 import time
@@ -12,7 +12,7 @@ KILLS = int(os.environ.get("CTRUN_TEST_HOST_KILLS", "2"))  # in a row
 
 
 def test_the_run_goes_on_each_time_its_host_is_killed(job):
-    """CTRUN_TEST_HOST_KILLS=20 is what the acceptance list asks for."""
+    """The acceptance list requires CTRUN_TEST_HOST_KILLS=20."""
     run = job("1:3", 3)
     for kill in range(KILLS):
         before = run.wait_world(3)
@@ -37,7 +37,7 @@ def test_a_host_that_is_told_to_end_hands_the_run_over_at_once(box, job):
 
 
 def test_failures_count_over_hosts(box, job):
-    """One restart is used up under the first host; the second one knows."""
+    """The first server uses the one restart; the second server knows that."""
     run = job("1:3", 3, "--max-restarts=1", program=etcd_job.FAILS)
     box.write("fail", "")
     run.wait_world(3, after=1)

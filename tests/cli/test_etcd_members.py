@@ -22,7 +22,7 @@ def test_an_etcd_member_that_dies_and_a_change_of_its_leader_cost_nothing(box, j
 
 
 def test_an_etcd_member_that_hangs_costs_a_second(box, job):
-    """What a restart has to write goes to the next member."""
+    """The server writes the restart to the next member."""
     run = job("2", 2, "--max-restarts=1", members=3, program=etcd_job.FAILS)
     run.etcd.freeze(0)
     box.write("fail", "")
@@ -33,10 +33,10 @@ def test_an_etcd_member_that_hangs_costs_a_second(box, job):
 
 
 def test_a_watch_that_is_cut_goes_on_from_the_revision_that_was_seen(box, job):
-    """The lease is long, so that the watch is: it is the one that is cut."""
+    """With a long lease there is a long watch, which the kill cuts."""
     run = job("1:2", 2, members=3, conf={"lease_ttl": 20})
     box.wait_event("election_watch", what="began")
-    run.etcd.kill(0)  # all ask the first member first
+    run.etcd.kill(0)  # all nodes use the first member first
     cut = box.wait_event("election_watch", what="cut")[0]
     box.wait_event("election_watch", what="began", revision=cut["revision"], count=1)
     assert {event["generation"] for event in box.events("round_started")} == {1}

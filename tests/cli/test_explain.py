@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ctrunctl explain, and rules of one's own (--failure-rules)."""
+"""ctrunctl explain, and the user's own rules (--failure-rules)."""
 import json
 
 import ctrun

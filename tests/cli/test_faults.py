@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole programs in which one call fails: an allocation, or one that opens, reads, writes or makes
-a socket. Whatever fails, a program ends by itself, says why when it is not 0, crashes never, never
-calls a failed run a success and leaves no process behind.
+"""Whole programs in which one call fails: an allocation, or a call that opens, reads, writes or
+makes a socket. Whatever fails, the program ends by itself, prints why when its exit code is not 0,
+never crashes, never reports a failed run as a success and leaves no process behind.
 
 The scripts of tests/lib/fault_bodies.py use every unit of ctrun and ctrunctl. A first run of each
-lists its calls with their callers; then each function of agent, launcher and server that makes
-such a call, itself or through the floor below, sees each kind fail once, in the first script that
+lists its calls with their callers. Then for each function of agent, launcher and server that makes
+such a call, itself or through a lower layer, each kind of call fails once, in the first script that
 gets there.
-CTRUN_TEST_FAULTS=paths lets each call fail on each way that leads to it over three callers more (a
-quarter of an hour on two cores), CTRUN_TEST_FAULTS=all each call of each script, one after the other
-(some 22,000: hours); under the address sanitizer, which looks for leaks too, CTRUN_TEST_FAULTS=each
-does what is done without."""
+
+With CTRUN_TEST_FAULTS=paths each call fails once for each path of three more callers (a quarter of
+an hour on two cores). With CTRUN_TEST_FAULTS=all each call of each script fails, one after the
+other (some 22,000: hours). Under the address sanitizer, which also looks for leaks,
+CTRUN_TEST_FAULTS=each does what is the default without it."""
 import concurrent.futures
 import os
 import pathlib
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.skipif(ctrun.SLOW > 1 and not ASKED, reason="the addres
                                 "slow: CTRUN_TEST_FAULTS=each looks for leaks")
 KINDS = ["memory", "open", "read", "write", "socket"]
 LIBRARY = ctrun.BUILD / "tests" / "lib" / "libfault.so"
-FOLDERS = ("agent", "launcher", "rendezvous")  # whose lines are to cope with a failure
+FOLDERS = ("agent", "launcher", "rendezvous")  # whose code has to handle a failure
 
 # Units whose failing calls no script can reach on every machine, and the unit test that does.
 ELSEWHERE = {
@@ -99,7 +100,7 @@ class Bench:
 
 
 class Case:
-    """A script in a box of its own, with a fault or, as `list`, none."""
+    """One run of a script in its own box, with a fault; `list` is none."""
 
     def __init__(self, bench, name, fault, stack=None):
         self.stack = stack
@@ -140,7 +141,7 @@ class Case:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def _is_of_message(self):
-        """The message itself could not be written."""
+        """Whether the call that failed was to write the message."""
         return bool(self.stacks) and self.stacks[0].kind == "write" and "messages_print" in self.stacks[0].describe()
 
     def complaint(self):
@@ -171,8 +172,8 @@ class Stack:
         return [(self.program, offset) for offset in self.offsets]
 
     def fault(self, count):
-        """FAULT for the calls with the innermost `count` callers: who called those may differ from
-        run to run."""
+        """FAULT for the calls with these innermost `count` callers: the callers above may differ
+        from run to run."""
         return ":".join(["at", self.kind, self.program, *self.offsets[:count]])
 
     def describe(self):
@@ -181,7 +182,8 @@ class Stack:
 
 
 def in_tree(path):
-    """A compiler's cache may name the file of another checkout."""
+    """The path inside of the repository: a compiler's cache may name the file of another
+    checkout."""
     at = max(path.rfind(f"/{folder}/") for folder in (*FOLDERS, "worker_sdk"))
     return path[at + 1:]
 
@@ -203,8 +205,8 @@ class Lines:
                 self.of[program, offset] = (in_tree(path), function, number)
 
     def owner(self, stack):
-        """The innermost unit and function that are not of the floor below, and the fault that lets
-        just its call fail; None: there are none."""
+        """The innermost unit and function of FOLDERS, and the fault that lets only its call fail;
+        None if there is none."""
         for count, key in enumerate(stack.key(), 1):
             unit, function, _ = self.of[key]
             if unit.split("/")[0] in FOLDERS:
@@ -220,8 +222,9 @@ class Choice:
         self.owners = {stack: lines.owner(stack) for stack in stacks}
 
     def first(self):
-        """One stack for each function that makes a failing call, and each kind: of the first script
-        that gets there; in the long scripts only for units that no other uses."""
+        """One stack for each function that makes a failing call and each kind of call, from the
+        first script that gets there; from the long scripts only for units that no other script
+        uses."""
         found, units = {}, set()
         for is_long in (False, True):
             for stack, owner in self.owners.items():
@@ -237,7 +240,7 @@ class Choice:
         return {self.owners[case.stack][0] for case in cases if case.stacks}
 
     def rest(self, units, tried):
-        """All others of these units: what a script did in its first run it may not do in the next."""
+        """All other stacks of these units: a script may not make the same calls in each run."""
         tried = {self.fault(stack) for stack in tried}
         left = {self.fault(stack): stack for stack, owner in self.owners.items()
                 if owner and owner[0] in units}
@@ -269,7 +272,7 @@ def output(*command):
 
 
 def calls(paths):
-    """{(object, function): names that it calls}, the functions of the same object as pairs."""
+    """{(object, function): names that it calls}"""
     found, function, unit = {}, None, None
     for line in output("objdump", "-dr", "--no-show-raw-insn", *paths):
         path = re.match(r"(\S+):\s+file format", line)
@@ -291,7 +294,7 @@ def objects(folder):
 
 
 def failing_of_floor():
-    """Names of the SDK's lower floors that end in a call which can fail."""
+    """Names of functions of the SDK's lower layers that make a call which can fail."""
     graph = calls([path for path in objects("worker_sdk")
                    if path.parts[-2].endswith((".ctrun_floor.dir", ".ctrun_auth.dir"))])
     own = {}
@@ -350,7 +353,7 @@ def test_each_function_that_makes_a_call_may_fail(bench):
     complaints = [text for case in cases if (text := case.complaint())]
     assert not complaints, f"{len(complaints)}:\n" + "\n".join(complaints)
     if ctrun.SLOW > 1:
-        return  # a sanitizer's code calls more than is written: the units are counted without
+        return  # sanitizers add calls of their own: units are counted only without them
     untouched = {unit: needed[unit] for unit in needed.keys() - choice.units(cases)}
     assert not untouched, f"no call of these has failed: {untouched}"
 
@@ -369,7 +372,7 @@ def test_each_call_may_fail_on_each_way_that_leads_to_it(bench):
         cases = list(threads.map(lambda path: Case(bench, path[0].script, path[1], path[0]), paths))
     complaints = [text for case in cases if (text := case.complaint())]
     assert not complaints, f"{len(complaints)} of {len(cases)}:\n" + "\n".join(complaints)
-    assert sum(bool(case.stacks) for case in cases) > 0.9 * len(cases)  # others: not called that way again
+    assert sum(bool(case.stacks) for case in cases) > 0.9 * len(cases)  # the others were not called on that path again
 
 
 @pytest.mark.skipif(not ALL, reason="hours: CTRUN_TEST_FAULTS=all")

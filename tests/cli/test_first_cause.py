@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a worker ended, with the proof: memory, signals, crashes, what never really started, and
-what is not worth a restart. T01 to T03 and T24 are the fault tests of those numbers."""
+"""Why a worker ended, with the proof: memory, signals, crashes, programs that never really started,
+and failures that are not worth a restart. T01 to T03 and T24 are the numbers of fault tests."""
 import json
 import os
 import pathlib
@@ -30,7 +30,7 @@ CRASHES = {
 
 
 def fact(run, label):
-    """The text behind a label of our block."""
+    """The text after a label of our report."""
     found = re.search(rf"^  {label} *: (.*)$", run.err, re.M)
     assert found, f"no '{label}' in\n{run}"
     return found.group(1)
@@ -118,7 +118,8 @@ def test_a_kill_by_the_limit_of_processor_time_is_told_as_such(box):
 
 
 def test_the_processor_time_of_children_is_not_taken_for_a_worker_s_own(box):
-    """The limit counts each process alone: one has reached it, and another kill ends the worker."""
+    """The limit is for each process alone: a child reaches it, and another SIGKILL ends the
+    worker."""
     run = box.run("sh", "-c", 'ulimit -t 1; exec "$@"', "sh", ctrun.program("ctrun"), "--no-python",
                   "sh", "-c", "(while :; do :; done); kill -KILL $$$$")
     assert run.code == 137 and "ulimit -t" not in run.err and "unknown" in fact(run, "because"), run
@@ -225,7 +226,7 @@ def test_a_script_for_env_with_crlf_is_told_as_such(box):
 
 
 def test_a_script_that_python_cannot_open_is_not_told_as_refused_arguments(box):
-    """One worker writes to the console by itself: ctrun sees the exit code alone."""
+    """A single worker writes to the console directly: ctrun sees only the exit code."""
     run = box.ctrun("--no-python", ctrun.DEBIAN_PYTHON, "nosuch.py")
     assert run.code == 2
     assert "or a script that Python cannot open" in fact(run, "likely"), run
@@ -453,7 +454,7 @@ def test_t24_c_a_node_that_fails_twice_makes_room_for_a_spare(box):
 
 
 def test_t24_d_the_node_that_serves_makes_room_for_nobody(box):
-    """With it the run would end, and the same command could begin a second world at once."""
+    """Without it the run would end, and the same command could start a second world at once."""
     port = launch.free_port()
     command = "while [ ! -e go ]; do sleep 0.01; done; [ $SICK = 1 ] && exit 3; exec sleep 60"
     runs = []
@@ -492,7 +493,7 @@ def test_a_broken_node_that_is_needed_stays_and_every_fault_has_its_evidence(box
     assert re.search("  hardware *: CUDA error: uncorrectable ECC error encountered\n", run.err), run
     told = (f"{host} {BROKEN}, but is not excluded: without it fewer nodes than the minimum of "
             "--nnodes would be left; the last one: CUDA error: uncorrectable ECC error encountered")
-    assert run.err.count(told) == 2, run  # at the second and the third
+    assert run.err.count(told) == 2, run  # at the second and the third fault
     assert box.ctrun("--exclude-node-after=-1", "true").code == 2
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0
@@ -506,7 +507,7 @@ def test_faults_of_programs_and_option_0_exclude_nobody(box):
 
 
 def test_a_node_with_broken_hardware_leaves_the_others(box):
-    """Hosts are told apart by name: each node has one of its own."""
+    """Hosts are told apart by name: each node has its own."""
     if box.run("unshare", "--uts", "hostname", "probe").code:
         pytest.skip("no UTS namespace can be made here")
     daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")

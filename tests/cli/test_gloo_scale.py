@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables that start Gloo at scale: on all nodes or on none, where PyTorch is new enough."""
+"""The variables with which Gloo starts many ranks: on all nodes or on none, and only where PyTorch
+is new enough."""
 import sys
 
 import ctrun
@@ -10,7 +11,7 @@ TELL = f"import os; print('told', *[os.environ.get(name, '-') for name in {NAMES
 
 
 def make_python(box, version, name="py"):
-    """An interpreter beside whose libraries a torch of that version lies."""
+    """An interpreter that has a torch of that version among its libraries."""
     torch = box.path(f"{name}/lib/python3.11/site-packages/torch")
     torch.mkdir(parents=True)
     if version is not None:

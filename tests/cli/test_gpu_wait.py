@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--gpu-wait: a restart waits until the memory of the GPUs is free, over a driver's library of ours."""
+"""--gpu-wait: a restart waits until the memory of the GPUs is free. With our own library of the
+driver."""
 import os
 import re
 import signal
@@ -11,7 +12,7 @@ import schema
 FAKE = ctrun.BUILD / "tests" / "unit" / "fake_nvml"
 pytestmark = pytest.mark.skipif(os.path.exists("/proc/driver/nvidia/gpus"), reason="there is a driver here")
 
-# Rounds end by files; in the second one this process takes GPU memory that it does not give back.
+# A file ends the first round; in the second one the agent gets GPU memory, which it does not free.
 SCRIPT = """
 [ $TORCHELASTIC_RESTART_COUNT = 0 ] && while [ ! -e asked ]; do sleep 0.02; done
 [ $TORCHELASTIC_RESTART_COUNT = 1 ] && { echo "$PPID 20480" >held.new; mv held.new held; }
@@ -32,7 +33,7 @@ def test_a_restart_waits_for_gpu_memory_and_names_its_holder(box):
     assert re.fullmatch(r"pid \d+ \(ctrun-agent\) still holds 20\.0 GiB of GPU 0000:17:00\.0", held["text"]), held
     assert (held["generation"], held["is_over"]) == (2, 0), held
     told = f"waiting up to 5 min 0 s for GPU memory (--gpu-wait): {held['text']}\n"
-    ctrun.wait_until(lambda: told in run.err, lambda: f"{told}{run}")  # behind the event
+    ctrun.wait_until(lambda: told in run.err, lambda: f"{told}{run}")  # printed after the event
     assert len(box.events("round_started")) == 2
     box.path("held").unlink()
     assert run.wait() == 0, run

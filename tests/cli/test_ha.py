@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--ha: an etcd of the run's own, on its first nodes."""
+"""--ha: the run's own etcd, on its first nodes."""
 import json
 import os
 import pathlib
@@ -19,7 +19,7 @@ KILLS = int(os.environ.get("CTRUN_TEST_HA_KILLS", "1"))
 MEET = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:29400", "true"]
 
 
-# ---- What cannot be, before anything starts
+# ---- What can not be done is refused before anything starts
 
 @pytest.mark.parametrize("words, says", [
     (["--ha", "--nnodes=2"], "3 nodes at least are needed"),
@@ -49,7 +49,7 @@ def test_a_program_that_is_missing_is_named_with_its_package(box, program, packa
     assert not ha.folders(box)
 
 
-# ---- The way there
+# ---- The founder and its loss
 
 def test_the_founder_dies_and_the_run_goes_on(box, ha_job):
     job = ha_job("1:3", 3)
@@ -76,7 +76,7 @@ def test_status_says_what_is_so_and_no_more(box, ha_job):
 
 
 def test_workers_do_not_wait_for_it_and_its_loss_before_is_explained(box, ha_job):
-    """An etcd that never answers: the run is as one without --ha, and says so when it ends."""
+    """etcd never answers: the run is as one without --ha, and its error says so."""
     box.write("etcd", "#!/bin/sh\nexec sleep 1000\n", 0o755)
     job = ha_job("3", 3, env={"CTRUN_HA_ETCD": str(box.path("etcd"))})
     box.wait_event("ha_member", count=3, what="started")
@@ -111,12 +111,12 @@ def test_a_lost_member_is_replaced_by_another_node(box, ha_job):
     job.kill(node)
     box.wait_event("ha_state", seconds=60, **{"from": "promoting", "to": "active"})
     job.wait_survives(count=2, seconds=60)
-    ctrun.wait_until(lambda: len(ha.etcds(box)) == 3, lambda: f"three of etcd: {ha.etcds(box)}")  # the lost node's has ended
+    ctrun.wait_until(lambda: len(ha.etcds(box)) == 3, lambda: f"three of etcd: {ha.etcds(box)}")  # that of the lost node has ended
     job.finish()
 
 
 def test_a_node_that_was_stopped_finds_the_founder_where_it_listens(box, ha_job):
-    """At the endpoint alone, which is loopback here: what etcd is told of the founder is no other address."""
+    """The endpoint, which is loopback here, is the only address of the founder that etcd has."""
     job = ha_job("1:3", 3)
     job.wait_survives()
     host = job.host()[1]
@@ -135,7 +135,7 @@ def test_a_member_that_dies_comes_back_as_another(box, ha_job):
     os.kill(ha.etcds(box)[0], signal.SIGKILL)
     box.wait_event("ha_member", what="died")
     job.wait_survives(count=2, seconds=60)
-    assert job.wait_world(3) == 1  # the workers have not noticed
+    assert job.wait_world(3) == 1  # the workers keep running
     job.finish()
 
 
@@ -154,7 +154,7 @@ def test_without_more_than_half_of_the_members_nothing_lives_on(box, ha_job):
 
 @pytest.mark.parametrize("token", [None, "sixteen bytes at least"])
 def test_a_node_that_starts_anew_at_the_endpoint_finds_the_run(box, ha_job, token):
-    """It founds nothing; and it tells those who come later where the run is."""
+    """It founds no second run, and tells later nodes where the run is."""
     job = ha_job("1:4", 3, "--rdzv-conf=last_call_timeout=1", *(["--encrypt"] if token else []),
                  env={"CTRUN_TOKEN": token} if token else None)
     job.wait_survives()
@@ -195,7 +195,8 @@ def test_as_many_new_nodes_as_a_world_needs_found_none_beside_the_one_that_lives
 
 
 def test_a_founder_that_returns_before_another_is_elected_joins_the_run_that_lives(box, ha_job):
-    """As in a container, without a trace of its death. It may be elected itself: the others reach it."""
+    """It has a new control folder, as in a new container. It may be elected itself: the others
+    reach it."""
     job = ha_job("1:3", 3)
     job.wait_survives()
     founder, _ = job.host()
@@ -211,7 +212,7 @@ def test_a_founder_that_returns_before_another_is_elected_joins_the_run_that_liv
     job.finish()
 
 
-# ---- Nothing is left, nobody else gets in
+# ---- No process is left, no other client gets in
 
 @pytest.mark.parametrize("victim", ["guard", "agent"])
 def test_whoever_is_killed_nothing_is_left(box, ha_job, victim):
@@ -249,7 +250,7 @@ def test_etcd_listens_to_this_run_alone(box, ha_job):
         with pytest.raises((ssl.SSLError, OSError)), socket.create_connection(("127.0.0.1", port)) as plain, \
                 context.wrap_socket(plain) as tls:
             tls.sendall(b"GET /version HTTP/1.0\r\n\r\n")
-            assert not tls.recv(1000)  # without our certificate it ends before an answer
+            assert not tls.recv(1000)  # without our certificate there is no answer
             raise OSError("closed")
         folder = pathlib.Path(f"/proc/{pid}/cwd")
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -260,5 +261,5 @@ def test_etcd_listens_to_this_run_alone(box, ha_job):
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"{at}/v3/kv/range", b'{"key":"AA==","range_end":"AA=="}',
                                    context=context)
-        assert refused.value.code in (400, 403)  # a certificate alone reads nothing
+        assert refused.value.code in (400, 403)  # a certificate alone is not enough to read
     job.finish()

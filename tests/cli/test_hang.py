@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T21: a rank that makes no more steps is named, with its state and everybody's stacks."""
+"""T21: a rank that makes no more steps is named, with its state and the stacks of all ranks."""
 import json
 import os
 import platform
@@ -79,7 +79,7 @@ def test_the_node_of_the_rank_that_is_missing_is_asked(box):
                                     ctrun.program("victim"), "step", "7", ("meet", "hang")[n]))
         box.wait_event("agent_state", n + 1, to="joining")
     assert [run.wait(30) for run in runs] == [1, 1], runs
-    for run in runs:  # the timer of rank 0's node ran out, the other's never would have
+    for run in runs:  # the timer of rank 0's node has expired; that of the other node never does
         assert "E_HANG" in head(run) and "rank 1 (" in head(run), run
         assert "also failed" not in run.err, run
     assert [run.err.count("  world      : of 2 ranks on 2 nodes 1 waits in a collective (0); "

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--hang-timeout for programs that tell no steps: what they are in is read from outside. With a stand-in for
-torch (tests/lib/fake_torch.py); real ones: tests/interop/test_hang_torch.py."""
+"""--hang-timeout for programs that report no steps: ctrun reads from outside what each is doing.
+With a stand-in for torch (tests/lib/fake_torch.py); with torch itself:
+tests/interop/test_hang_torch.py."""
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import ctrun
 import fake_torch
 import pytest
 
-# Rank R runs the words of line R: wait N, pass N, rest, spin, write, or a Python expression.
+# Rank R executes argument R, which is Python.
 SCRIPT = """import os, pathlib, sys, time
 from torch.distributed.distributed_c10d import call
 rank = int(os.environ["RANK"])
@@ -141,7 +142,8 @@ def test_while_nobody_waits_nothing_is_told(box):
 
 
 def test_a_program_that_could_be_read_so_far_is_not_said_to_be_unwatched(box):
-    """A Python that ends cannot be read for a while; sleep stands in for it."""
+    """For a while ctrun can not read a Python that ends; here the process becomes `sleep`
+    instead."""
     ended = run(box, "time.sleep(11); os.execlp('sleep', 'sleep', '3')")
     assert ended.code == 0 and ended.err == "", ended
 

@@ -128,8 +128,8 @@ def test_the_first_cause_is_told_once_and_its_code_is_the_runs(box):
     done = run(box, "--hosts=a,b,c", "--max-restarts=1", *shell(script))
     assert done.code == 7, done
     own = [line for line in done.err.splitlines() if line.startswith("ctrun: ")
-           and "cgroup=" not in line]  # what tests that kill everything have left
-    # Two nodes say these: a's line may come after b's.
+           and "cgroup=" not in line]  # what tests that kill all processes have left
+    # Two nodes print these: the line of a may come after that of b.
     assert any(line.startswith("ctrun: error[E_EXIT]: rank 1 (") for line in own), done
     assert any("3 nodes, 1+1+1 = 3 workers" in line for line in own), done
     assert any(line.startswith("ctrun: restart 1/1: rank 1 on ") for line in own), done
@@ -164,7 +164,7 @@ def test_a_long_list_is_a_tree_and_the_rest_of_a_dead_branch_is_called_from_abov
     done = run(box, "--hosts=n[1-4],bad,n[5-7]", "--nnodes=7:8", "--rdzv-conf=last_call_timeout=1",
                *shell('echo "$RANK/$WORLD_SIZE"'), env={"CTRUN_HOSTS_FANOUT": "2"})
     assert done.code == 0, done
-    # The halves begin with n1 and bad; what bad would have called is called in two halves.
+    # The halves begin with n1 and bad. The hosts after bad are then called in two halves.
     assert sorted(fake_ssh.calls(box)) == sorted(["bad"] + [f"n{i}" for i in range(1, 8)])
     assert sorted(line.split()[1] for line in done.out.splitlines()) == [
         f"{rank}/7" for rank in range(7)], done
@@ -211,7 +211,7 @@ def test_t23_signals_reach_the_workers_of_all_hosts_and_are_told_once(box):
     for rank, host in enumerate("abc"):
         first, second = [line for line in host_lines(started.out, host) if "got" in line]
         assert first == f"{host}: {rank} got USR1", started
-        # A host that hears of another one's leaving first has its workers end by SIGTERM.
+        # A host that learns first that another one leaves ends its workers with SIGTERM.
         assert second in (f"{host}: {rank} got INT", f"{host}: {rank} got TERM"), started
     own = [line for line in started.err.splitlines() if line.startswith("ctrun: SIG")]
     assert re.fullmatch(r"ctrun: SIGUSR1 from pid \d+ \(.*\): passed on to the workers", own[0])

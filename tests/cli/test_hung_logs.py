@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log directory whose file system stops to answer: it costs seconds and a sentence."""
+"""A log directory whose file system stops answering delays the run by seconds and gives one
+message."""
 import os
 
 import ctrun

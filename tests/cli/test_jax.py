@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--jax: what jax.distributed.initialize() without arguments reads, worker by worker. tests/interop and
-tests/hosts ask JAX itself."""
+"""--jax: what jax.distributed.initialize() without arguments reads in each worker. tests/interop
+and tests/hosts use JAX itself."""
 import contextlib
 import json
 import os
@@ -92,7 +92,7 @@ if os.environ["RANK"] == "0":
 
 
 def take_ports(stack, *after):
-    """A port, below those of connections, behind which some are taken."""
+    """A port below those of connections; binds the ports that are so far after it."""
     for base in random.Random(os.getpid()).sample(range(20000, 29000, 10), 100):
         with contextlib.ExitStack() as tried, contextlib.suppress(OSError):
             for n in after:

@@ -40,8 +40,8 @@ def test_a_loop_over_nodes_runs_when_the_name_is_replaced(box, option, local_ran
         for rank in range(4)]
 
 
-# Shapes that scripts have grown since: the arguments in one variable, a wrapper with defaults, an
-# installed entry point, a batch system's ranks in a subshell, hosts out of a file.
+# Other forms of such scripts: the arguments in one variable, a wrapper with defaults, an installed
+# entry point, a batch system's ranks in a subshell, hosts from a file.
 SCRIPTS = {
     "arguments in a variable": """
 DISTRIBUTED_ARGS="--nproc_per_node $GPUS --nnodes 2 --node_rank $NODE --master_addr 127.0.0.1 \\

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manual pages, --help and completion scripts against each other: whoever adds an option to one
-table is told what else must name it."""
+"""Manual pages, --help and completion scripts must name the same options: an option that is added
+in one table and missing elsewhere makes a test fail."""
 import re
 import shutil
 import subprocess
@@ -28,7 +28,7 @@ def page_options(name):
 
 
 def verbs(box):
-    """As the program itself lists them."""
+    """The verbs that --help lists."""
     found = re.findall(r"^  (\w+) ", box.run(ctrun.program("ctrunctl"), "--help").out, re.M)
     assert "status" in found
     return found
@@ -57,7 +57,7 @@ def help_options(box, name):
 @pytest.mark.parametrize("name", PAGES)
 def test_each_option_is_in_the_manual_with_its_letter_and_value_and_no_other(box, name):
     told, written = help_options(box, name), page_options(name)
-    if name == "ctrunctl":  # not of a verb
+    if name == "ctrunctl":  # options of no verb
         for word in ("print-completion", "version"):
             assert written.pop(word, None) is not None, word
     assert set(told) == set(written), set(told) ^ set(written)
@@ -95,7 +95,7 @@ def test_the_manual_lists_what_is_set_for_a_worker(box):
     run = box.run("env", "-i", f"TMPDIR={box.dir}", ctrun.program("ctrun"), "--nproc-per-node=2", "--jax",
                   "--port-range=20000-30000", "--net=lo", "--survive=sdk", "--survive-replace=1", "/usr/bin/env")
     names = set(re.findall(r"^(\w+)=", run.out, re.M)) - {"TMPDIR", "PWD", "SHLVL", "_"}
-    jax = {name for name in names if name.startswith(("JAX_", "SLURM_"))}  # as described with the option
+    jax = {name for name in names if name.startswith(("JAX_", "SLURM_"))}  # the page has these at --jax
     assert run.code == 0 and {"RANK", "CTRUN_NET", "CTRUN_MAY_GROW"} <= names and jax, run
     assert not [name for name in names - jax if not re.search(rf"\b{name}\b", page)]
 

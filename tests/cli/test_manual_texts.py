@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the manual pages quote is what the programs print, and their examples, as a reader sees them,
-do what the text says."""
+"""The programs print what the manual pages quote, and accept the examples as a reader sees them."""
 import html
 import os
 import pathlib
@@ -14,7 +13,7 @@ import pytest
 MAN = ctrun.ROOT / "man"
 PAGES = sorted(path.name for path in MAN.glob("*.[1-8]"))
 DIAGRAMS = ("FORMING ->", "launcher ->", "waiting ->")
-STUBS = {  # what a cluster would have
+STUBS = {  # stand-ins for programs of a cluster
     "srun": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
     "squeue": "echo 2030-01-01T00:00:00",
     "scontrol": 'echo "$@" >>scontrol.log',
@@ -59,7 +58,7 @@ def test_every_page_with_examples_shows_them():
 
 @pytest.mark.parametrize("page, text", examples(), ids=lambda value: value[:40])
 def test_an_example_is_accepted_as_it_is_shown(box, cluster, page, text):
-    """Mostly a plan, that starts nothing; ctrunctl finds no run."""
+    """Most run as --dry-run, which starts nothing; ctrunctl finds no run."""
     if text.startswith(DIAGRAMS):
         return
     if text.startswith("struct"):
@@ -86,14 +85,14 @@ def test_an_example_is_accepted_as_it_is_shown(box, cluster, page, text):
     if text.startswith("import "):
         compile(text, page, "exec")
         return
-    text = text.replace("--stage=/nfs/venv,", "--stage=")  # is not here
+    text = text.replace("--stage=/nfs/venv,", "--stage=")  # does not exist here
     script = box.write("x.sh", text + "\n")
     assert box.run("bash", "-n", script).code == 0
     command = text.split()[0]
     if command in ("cmake", "ctrund") or ("jq" in text and not shutil.which("jq")):
         return
     env = {**cluster, "CTRUN_CONTROL_DIR": str(box.path("control"))}
-    if "jq" not in text:  # that looks at what a run has written
+    if "jq" not in text:  # jq reads what a run has written
         env["CTRUN_DRY_RUN"] = "1"
     run = box.run("bash", script, env=env)
     if command == "ctrunctl":
@@ -118,7 +117,7 @@ VALUE = r"\S*\d\S*(?: (?:s|GB)\b)?|'[^']*'\S*|SIG[A-Z]+\S*|/\S+|no-such-program:
 
 
 def printed():
-    """All strings of the sources; what a format puts in is left out."""
+    """All strings of the sources, without what formats insert."""
     texts = []
     for folder in ("agent", "launcher", "rendezvous", "worker_sdk"):
         for path in sorted((ctrun.ROOT / folder).rglob("*.[ch]")):

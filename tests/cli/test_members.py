@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The size of a live run: resize, drain and units; and a new round that is asked for."""
+"""The size of a live run: resize, drain and units; new rounds on demand: restart and reload."""
 import json
 import os
 import re
@@ -21,7 +21,7 @@ def cluster(box):
         runs = []
 
         def start(self, count, nnodes, *words, program=HOLD, last_call=60):
-            """last_call: of a world that is to begin before it is full."""
+            """last_call: how long a world waits for more nodes than the minimum."""
             self.words = [f"--rdzv-endpoint=localhost:{self.port}", f"--nnodes={nnodes}",
                           "--shutdown-timeout=1", "--rdzv-id=members", f"--rdzv-conf=last_call_timeout={last_call}",
                           *words, *program]
@@ -33,7 +33,7 @@ def cluster(box):
 
         def add(self):
             self.runs.append(box.start_ctrun(*self.words))
-            # The first one hosts, and who is in the world is then a matter of order.
+            # The first one serves; the order of the others decides who is in the world.
             box.wait_event("link_state", to="up", count=len(self.runs))
 
         def world(self, generation, size, seconds=20):
@@ -72,7 +72,7 @@ def test_resize_shrinks_and_grows_a_live_run(box, cluster):
     assert '"max_nodes":2' in status.out.replace(" ", ""), status
     assert ctl(box, "resize", "3", run=cluster.runs[0]).code == 0
     events = cluster.world(3, 3)
-    assert {e["restart_count"] for e in events} == {0}  # none of it costs a restart
+    assert {e["restart_count"] for e in events} == {0}  # none of it uses a restart
 
 
 @pytest.mark.parametrize("words", [["resize"], ["resize", "0"], ["resize", "3:2"],
@@ -204,7 +204,7 @@ def test_restart_is_refused_when_nothing_runs_or_the_run_ends(box, cluster):
 # ---- reload ----
 
 def loops(box, name, word):
-    """A program that writes what it is called with into a file of its generation, and waits."""
+    """A program that writes its arguments to a file of its generation and rank, and waits."""
     return box.write(name, "#!/bin/sh\n"
                      f"echo {word} \"$@\" > {box.path('ran')}.$CTRUN_GENERATION.$RANK\n"
                      "exec sleep 600\n", 0o755)
@@ -229,7 +229,7 @@ def test_a_reload_counts_from_the_next_round_on_for_all_nodes(box, cluster):
     shown = ctl(box, "status", run=cluster.runs[0]).out
     assert f"reloaded, from the next round on: {new} --lr=2" in shown, shown
     assert not box.events("round_stopped")  # workers keep running
-    # A failure is what begins the next round: the decision to restart keeps the new words.
+    # A failure starts the next round, which has the new command line.
     [first] = [w["worker_pid"] for w in box.wait_event("worker_started", rank=0)]
     os.kill(first, signal.SIGKILL)
     cluster.world(2, 2)

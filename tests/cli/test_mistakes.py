@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people type by mistake, and machines that lack something: one clear line with a code before anything
-starts, and nothing is left."""
+"""Mistakes in the command line, and machines that lack something: one clear line and an exit code
+before anything starts, and no process is left."""
 import contextlib
 import os
 import resource
@@ -15,7 +15,7 @@ SCRIPT = "import os\nprint('rank', os.environ['RANK'])\n"
 
 
 def one_line(run, code, name, *words):
-    """The only line begins with that error, or is followed by how to use ctrun."""
+    """Checks that the only line, except the usage, begins with that error."""
     lines = [line for line in run.err.splitlines() if not line.startswith("ctrun: usage")]
     assert run.code == code and len(lines) == 1 and not run.out, run
     assert lines[0].startswith(f"ctrun: error[{name}]: "), run
@@ -179,7 +179,8 @@ def test_a_worker_that_finds_no_open_file_is_told_with_the_remedy(box):
 @pytest.mark.skipif(ctrun.SLOW > 1, reason="a sanitizer needs a process of its own to look for leaks")
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_too_few_processes_are_told(box, processes):
-    """Guard, second guard, agent with the thread of the rendezvous."""
+    """A run needs four: guard, second guard, agent, and the agent's thread of the rendezvous
+    server."""
     as_user = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]
     if box.run(*as_user, "test", "-x", ctrun.program("ctrun"), cwd="/").code:
         pytest.skip("the build is in a folder that is closed to other users")
@@ -189,7 +190,7 @@ def test_too_few_processes_are_told(box, processes):
 
 
 def test_loopback_that_is_down_is_told(box):
-    """Of one node, and of several that meet at it: the wait would have no end."""
+    """With one node, and with several nodes at a loopback endpoint, which would wait for ever."""
     if box.run("unshare", "--net", "true").code:
         pytest.skip("no network namespace can be made here")
     for words in ([], ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:29500"]):
@@ -202,7 +203,7 @@ def test_a_grace_of_centuries_is_refused_for_what_it_is(box):
 
 
 def test_files_that_may_not_grow_cost_the_log_and_not_the_run(box):
-    """The signal would end the agent. A worker has it as it was."""
+    """SIGXFSZ would end the agent, so the agent ignores it. Workers do not."""
     box.write("w.sh", "#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' '\\n'\ngrep SigIgn /proc/self/status >&2\nexit 3\n",
               0o755)
     run = box.run(*limited(resource.RLIMIT_FSIZE, 65536, ctrun.program("ctrun"), "--log-dir=L", "-r1", "./w.sh"))

@@ -57,7 +57,7 @@ def start_in_order(box, meeting, numbers, nnodes, *words, env=None):
     return runs
 
 
-# In the first round: notes what it sees, and waits to be stopped. Later: a collective over all.
+# First round: writes its environment, and waits to be stopped. Later rounds: a collective of all.
 ROUNDS = """#!/bin/sh
 env > "$DIR/$CTRUN_GENERATION.$RANK.new"
 mv "$DIR/$CTRUN_GENERATION.$RANK.new" "$DIR/$CTRUN_GENERATION.$RANK"
@@ -121,8 +121,8 @@ def test_torchrun_144_a_newcomer_moves_the_store_for_everybody(box, meeting, rou
 
 
 def test_torchrun_099_149_nodes_end_at_different_times(box, meeting):
-    """The first one lives on by its heartbeats, while the second trains: more of them than a node
-    may miss."""
+    """The first node sends heartbeats while the second one trains: more of them than a node may
+    miss."""
     wire = Proxy(int(meeting.endpoint.rpartition(":")[2]))
     direct, meeting.endpoint = meeting.endpoint, f"127.0.0.1:{wire.port}"
     train = ["sh", "-c", '[ "$RANK" = 0 ] || while [ ! -e go ]; do sleep 0.01; done']
@@ -140,7 +140,7 @@ def test_torchrun_099_149_nodes_end_at_different_times(box, meeting):
 
 
 def test_torchrun_074_a_run_that_is_over_takes_nobody_in(box, meeting):
-    """A spare that is not quick to leave keeps the run's name taken."""
+    """While a spare has not left yet, the server still knows the run."""
     first = meeting.start(2, "1:1", "sh", "-c", "while [ ! -e go ]; do sleep 0.01; done",
                           conf="is_host=0,keep_alive_interval=20")
     box.wait_event("worker_started")

@@ -124,7 +124,7 @@ def test_torchrun_016_no_python_and_module_exclude_each_other(box):
     assert not box.events("worker_started")
 
 
-# Item of the checklist, words, exit code, and what is said.
+# Item of the checklist, words, exit code, and text of the error.
 BAD_VALUES = [
     (17, ["--nnodes=1:2:3"], 1, 'nnodes=1:2:3 is not in "MIN:MAX" format'),
     (18, ["--nnodes=0"], 1, "min_nodes must be > 0"),
@@ -264,7 +264,7 @@ def test_version_is_one_line(box):
 
 
 def test_help_manual_and_parser_name_the_same_options(box):
-    """The parser's table makes --help; the manual is written by hand and must keep up."""
+    """--help is made from the parser's table; the manual is written by hand."""
     page = (ctrun.ROOT / "man" / "ctrun.1").read_text()
     rendered = subprocess.run(["mandoc", "-T", "utf8", "-O", "width=200",
                                str(ctrun.ROOT / "man" / "ctrun.1")],

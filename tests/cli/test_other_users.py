@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What another user of the same machine can do to a run: nothing."""
+"""Another user of the same machine can do nothing to a run."""
 import json
 import os
 import shutil
@@ -28,7 +28,7 @@ ulimit -Sn
 
 @pytest.mark.parametrize("text", ["", "GET /status HTTP/1.1\r\n\r\n"])
 def test_idle_connections_do_not_keep_workers_from_starting_again(box, text):
-    """Each is a descriptor, and the limit is low: ulimit -n 200."""
+    """Each uses a descriptor, and the limit is low: ulimit -n 200."""
     port = launch.free_port()
     run = box.start("prlimit", "--nofile=150:200", ctrun.program("ctrun"),
                     *c10d(port, "--nproc-per-node=4", "--max-restarts=1", "--open-files=keep",
@@ -83,7 +83,7 @@ kill $!; wait
 
 
 def test_a_squatter_of_the_folder_below_tmp_costs_another_folder(box):
-    """In a /tmp of its own. ctrunctl finds the run all the same, and the worker its agent."""
+    """In a /tmp of its own. ctrunctl still finds the run, and the worker its agent."""
     ctrun.needs_mounts()
     run = box.run("unshare", "-m", "sh", "-c", IN_A_SQUATTED_TMP, "sh", str(other_user.UID),
                   os.path.dirname(ctrun.program("ctrun")), "/var/tmp",
@@ -130,7 +130,7 @@ def test_the_workers_store_takes_no_other_user_of_this_machine(box, is_static, a
 
 
 def test_who_looks_whether_the_store_is_open_is_called_no_other_user(box):
-    """A connection that is closed before it is accepted: whose it was is not known."""
+    """When a connection is closed before it is accepted, its user is not known."""
     run = box.start_ctrun("--standalone", "--nproc-per-node=2", "sleep", "600")
     worker = next(iter(box.wait_workers(2).values()))
     port = int(ctrun.environment(worker)["MASTER_PORT"])
@@ -183,7 +183,8 @@ exit $code
 
 
 def ask_as_root(box, what, text, *verb):
-    """ctrunctl about another user, whose agent answers so, or is a link."""
+    """Runs ctrunctl as root for another user, whose socket answers with this code and text, or is a
+    link."""
     ctrun.needs_mounts()
     return box.run("unshare", "-m", "sh", "-c", AS_ROOT, "sh", str(other_user.UID), what, text, sys.executable,
                    LIAR, ctrun.program("ctrunctl"), *verb, f"--user={other_user.UID}")
@@ -243,7 +244,7 @@ for path in sys.argv[1:]:
 
 
 def test_other_users_read_neither_logs_nor_events(box):
-    """Whatever the umask is."""
+    """With umask 0 too."""
     box.dir.chmod(0o755)
     logs = box.path("logs")
     run = box.run("sh", "-c", 'umask 0; exec "$@"', "sh", ctrun.program("ctrun"), "--standalone",
@@ -260,7 +261,7 @@ TOKEN = "0f3a-a-token-that-must-not-be-in-a-core-file-77b1"
 
 
 def cores(box, pids):
-    """What gdb writes of them: as the kernel would, and as a user sends it to somebody."""
+    """Their core files, written by gdb with the same content as the kernel's."""
     for pid in pids:
         made = box.run("gcore", "-o", str(box.path("core")), str(pid), seconds=120)
         assert made.code == 0, made
@@ -270,7 +271,7 @@ def cores(box, pids):
 @pytest.mark.skipif(not shutil.which("gcore"), reason="gdb is not installed")
 @pytest.mark.skipif(ctrun.SLOW > 1, reason="a core file with the shadow memory of a sanitizer fills the disk")
 def test_core_files_do_not_have_the_token(box):
-    """Of guard, agent and a ctrund, in the midst of a run."""
+    """The core files of guard, agent and a ctrund, during a run."""
     secret = {"CTRUN_TOKEN": TOKEN}
     daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0", env=secret)
     line = ctrun.wait_until(lambda: daemon.out if "\n" in daemon.out else None, f"a port: {daemon}")

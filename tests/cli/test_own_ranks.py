@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that start ranks of their own, and wait: the launcher names them after 10 s (item by item what
-is told of them is in tests/proc/test_own_ranks.py)."""
+"""Programs that start their own ranks, and wait: ctrun names them after 10 s. The details are in
+tests/proc/test_own_ranks.py."""
 import signal
 
 import ctrun
 
-# As `accelerate launch train.py`: a launcher that knows nothing of ours, and gives its ranks a port of its own.
+# As `accelerate launch train.py`: a launcher that ignores ctrun, and gives its ranks another port.
 ACCELERATE = """#!/usr/bin/env python3
 import os, subprocess, sys
 assert sys.argv[1] == "launch"

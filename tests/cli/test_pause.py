@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paused is not dead: a stopped agent or server costs no node, as long as its host answers."""
+"""An agent or server that is stopped is paused, not lost, as long as its host answers."""
 import os
 import signal
 
@@ -13,7 +13,7 @@ SHORT = "keep_alive_interval=1,keep_alive_max_attempt=1,last_call_timeout=60"  #
 
 @pytest.fixture
 def pair(box):
-    """Two nodes of 1:2 on this machine; the first hosts the rendezvous."""
+    """Two nodes of 1:2 on this machine; the first one serves the rendezvous."""
     def start(conf):
         words = [f"--rdzv-endpoint=localhost:{launch.free_port()}", "--nnodes=1:2",
                  "--shutdown-timeout=1", f"--rdzv-conf={conf}"]
@@ -31,7 +31,7 @@ def agent_of(run, workers):
 
 
 def clock(box, seconds):
-    """A condition that is true when the agents' own clocks have gone on: no sleep of ours."""
+    """Waits so many seconds, in a process that sleeps."""
     run = box.start("sleep", str(seconds))
     run.wait(seconds + 30)
 
@@ -52,7 +52,7 @@ def test_an_agent_that_is_stopped_for_five_seconds_costs_no_node(box, pair, whic
     os.kill(agent, signal.SIGSTOP)
     clock(box, 5.2)
     os.kill(agent, signal.SIGCONT)
-    clock(box, 2)  # whatever was decided meanwhile is told by now
+    clock(box, 2)  # what was decided meanwhile has arrived by now
     assert box.workers() == before, runs
     assert not box.events("round_stopped") and not box.events("guard_fenced"), runs
     if which == 1:
@@ -86,8 +86,9 @@ def test_a_process_that_dies_while_paused_nodes_are_waited_for_is_lost_at_once(b
 
 
 def test_who_serves_anew_waits_for_workers_that_the_last_server_has_left_on_other_nodes(box):
-    """The first server ends in peace; the stopped agent of the other node says nothing of its worker, which
-    its guards end with its lease. Meanwhile the same command comes, with as many nodes as a world may have."""
+    """The first server ends normally. The stopped agent of the other node reports nothing of its
+    worker; its guards kill the worker when the lease ends. Before that, the same command starts on
+    as many nodes as a world may have."""
     words = [f"--rdzv-endpoint=localhost:{launch.free_port()}", "--rdzv-id=job", "--nnodes=1:2",
              "--rdzv-conf=last_call_timeout=60", *HOLD]
     host = box.start_ctrun(*words)

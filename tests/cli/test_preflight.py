@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of this machine will hurt a run, told before its workers start. T29: a container's small
-/dev/shm, segments that dead processes left, few open files, a clock that is wrong."""
+"""Problems of this machine are reported before workers start. T29: a container's small /dev/shm,
+segments that dead processes left, few open files, a clock that is wrong."""
 import os
 import pathlib
 import re
@@ -16,7 +16,7 @@ OLD = 1000  # seconds since 1970
 
 @pytest.fixture
 def segments():
-    """segments(NAME, ...) makes old files in /dev/shm; what is left of them goes away."""
+    """segments(NAME, ...) makes old files in /dev/shm, which are removed after the test."""
     made = []
 
     def make(name, age=OLD, size=1 << 20):
@@ -82,15 +82,15 @@ time.sleep(600)
 def test_t29_what_the_workers_of_this_run_leave_is_removed_and_nothing_else(box, segments):
     mark = box.mark[:8]
     names = [f"nccl-{mark}a", f"torch_{mark}b", f"nccl-{mark}c", f"nccl-{mark}d", f"mine-{mark}e"]
-    nobodys = segments(f"nccl-{mark}f")  # old, of this user, held by nobody
+    nobodys = segments(f"nccl-{mark}f")  # old, of this user, used by no process
     python = segments(f"psm_{mark}g", age=None)
-    before = segments(names[2], age=None)  # the worker holds it, and did not make it
+    before = segments(names[2], age=None)  # the worker uses it, but did not make it
     run = box.start_ctrun("--nproc-per-node=2", box.write("leave.py", LEAVE), str(box.path("go")),
                           str(box.path("ready")), *names)
     ctrun.wait_until(box.path("ready").exists, lambda: f"the worker holds them: {run}")
-    after = segments(f"nccl-{mark}h", age=None)  # made meanwhile, by somebody else
+    after = segments(f"nccl-{mark}h", age=None)  # made meanwhile by another process
     for name in names:
-        segments(name, age=None, size=4096)  # only so that it goes away
+        segments(name, age=None, size=4096)  # only so that it is removed
     with open(f"/dev/shm/{names[3]}", "rb"):  # another process of this user uses it
         box.write("go", "")
         assert run.wait() == 3, run
@@ -171,7 +171,7 @@ WITHOUT_PROC = 'mount -t tmpfs none /proc && exec "$@"'
 
 @pytest.mark.skipif(ctrun.SLOW > 1, reason="the sanitizers read /proc themselves")
 def test_a_machine_without_proc_runs_and_says_what_it_lacks(box):
-    """/proc/net/unix tells whose socket is alive, and /proc/PID/fd whose process has it."""
+    """/proc/net/unix shows which sockets are alive, and /proc/PID/fd which process has one."""
     ctrun.needs_mounts()
     run = box.run("unshare", "-m", "sh", "-c", WITHOUT_PROC, "sh", ctrun.program("ctrun"), "--nproc-per-node=2",
                   "--no-python", "sh", "-c", "echo rank $RANK")

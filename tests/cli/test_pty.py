@@ -46,7 +46,7 @@ def test_workers_have_the_size_of_the_terminal_and_hear_of_another(box):
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 60000])
 def test_what_a_rank_wrote_before_it_was_killed_is_shown(box, size):
-    """To the last byte, although another process of it keeps the terminal open."""
+    """To the last byte, although another process of the rank keeps the terminal open."""
     run = Terminal(box, "--nproc-per-node=2", "-q", "python3", "-c", f"""
 import os, signal, subprocess
 if os.environ["RANK"] == "1":

@@ -76,7 +76,7 @@ def test_a_port_that_another_run_of_the_same_name_has_is_not_reported_as_another
 
 
 def test_two_nodes_of_one_rank_are_told_of_their_option(box, endpoint):
-    """Typed alike on both, as it is right without the static backend."""
+    """Both nodes have the same command line, which is right without the static backend."""
     words = ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={endpoint.split(':')[-1]}"]
     first = box.start_ctrun(*words, "true")
     box.wait_event("agent_state", to="joining")
@@ -111,7 +111,8 @@ def test_who_was_refused_and_who_never_came_is_a_table(box, endpoint):
 
 
 def test_a_host_that_is_lost_and_soon_back_is_named(box, endpoint):
-    """A power cut and a quick start of the same command: nothing but its return would be seen."""
+    """After a power cut the same command starts soon: without the name one would see only its
+    return."""
     words = ["--nnodes=2:2", "--nproc-per-node=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=r"]
     script = f"touch {box.path('up')}$RANK; while :; do sleep 0.01; done"
     host = box.start_ctrun(*words, "sh", "-c", script)
@@ -426,7 +427,7 @@ def test_localhost_is_loopback_where_no_file_and_no_server_says_so(box, endpoint
 
 @pytest.mark.parametrize("code", [77, None])
 def test_a_server_of_another_version_is_told_apart(box, code):
-    """It refuses our HELLO in a frame of its own version, which is read; nothing else of it is."""
+    """It refuses HELLO in a frame of its own version. The agent reads this frame and no other."""
     text = b"this server has protocol version 2, this node version 5: install the same ctrun"
     refuse = struct.pack("<iBI", -20020, 2, len(text)) + text
     welcome = struct.pack("<QQIQIQQ", 1000, 5000, 0, 0, 0, 1, 0)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """--survive-replace: a lost rank is started again, and the others take it in at a step.
 
-CTRUN_TEST_KILLS=50 kills as many ranks, at random, in the last test, which is left out without it."""
+With CTRUN_TEST_KILLS=50 the last test kills 50 ranks, at random; without it that test is
+skipped."""
 import contextlib
 import os
 import random
@@ -26,7 +27,7 @@ def start(box, world, replace, *program, steps=STEPS):
 
 
 def waiting(box):
-    """The program; a new rank begins when it is let()."""
+    """The program; a new rank waits until let() is called."""
     os.mkfifo(box.path("fifo"))
     return box.write("waiting", f'#!/bin/sh\n[ "$CTRUN_MAY_GROW" = new ] && read _ < {box.path("fifo")}\n'
                               f'exec {ELASTIC} "$@"\n', 0o755)
@@ -38,7 +39,8 @@ def let(box):
 
 
 def lose(box, rank):
-    """The others stand still before the new one begins; returns their pids."""
+    """Kills a rank, and stops the others before the new one begins; returns the pids of the
+    others."""
     of = pids(box)
     os.kill(of[rank], signal.SIGKILL)
     box.wait_event("rank_replacing")
@@ -120,7 +122,7 @@ def test_the_limit_is_kept(box, undisturbed):
     others = lose(box, 1)
     let(box)
     box.wait_event("rank_ready")
-    os.kill(pids(box)[1], signal.SIGSTOP)  # the others wait for it, once it is one of them
+    os.kill(pids(box)[1], signal.SIGSTOP)  # the others wait for it when it is a member
     go_on(others)
     box.wait_event("world_grown")
     os.kill(pids(box)[1], signal.SIGKILL)
@@ -130,7 +132,7 @@ def test_the_limit_is_kept(box, undisturbed):
 
 
 def test_a_run_that_ends_waits_for_nobody(box, undisturbed):
-    """The new one never asks."""
+    """The new rank never asks."""
     shell = box.write("shell", f'#!/bin/sh\n[ "$CTRUN_MAY_GROW" = new ] && exec sleep 1000\nexec {ELASTIC} "$@"\n',
                       0o755)
     run = start(box, 3, 1, shell)
@@ -141,11 +143,11 @@ def test_a_run_that_ends_waits_for_nobody(box, undisturbed):
 
 
 def test_all_are_started_again_where_none_of_the_world_is_left(box):
-    """The new one alone is no world."""
+    """The new rank alone is no world."""
     run = box.start_ctrun("--standalone", "--nproc-per-node=2", "--survive=sdk", "--survive-replace=1",
                           "--max-restarts=1", waiting(box), STEPS, PACE)
     wait_step(run, 1000)
-    lose(box, 1)  # rank 0 stands still
+    lose(box, 1)  # rank 0 is stopped
     let(box)
     box.wait_event("rank_ready")
     os.kill(pids(box)[0], signal.SIGKILL)
@@ -155,7 +157,8 @@ def test_all_are_started_again_where_none_of_the_world_is_left(box):
 
 
 def test_one_that_dies_while_the_others_save_is_nobodys_loss(box):
-    """The run is asked to stop, the others stand still, and the new one is killed: that is not what the run ends of."""
+    """The run is asked to stop while the others are stopped, and the new rank is killed: that is
+    not the cause of the run's end."""
     run = start(box, 3, 1, waiting(box))
     wait_step(run, 1000)
     others = lose(box, 1)
@@ -168,7 +171,7 @@ def test_one_that_dies_while_the_others_save_is_nobodys_loss(box):
     go_on(others)
     assert run.wait(60) == 128 + signal.SIGTERM, run
     assert "stopped as asked" in run.err and "error[" not in run.err, run
-    end = END.search(run.out)  # none where the stop, which wakes them, let them begin to take the new one in
+    end = END.search(run.out)  # none if the stop continued them and they began to take in the new rank
     assert not end or int(end[1]) < STEPS, run
 
 
@@ -183,7 +186,8 @@ def test_what_it_cannot_do_is_refused(box, words, text):
 
 @pytest.mark.skipif(not KILLS, reason="random kills: CTRUN_TEST_KILLS=50 has as many")
 def test_random_kills_cost_no_step(box):
-    """Wherever they are, and while the one before is on its way; then all come to what one rank comes to."""
+    """At any step, also while an earlier rank is still being replaced; the result is that of one
+    rank."""
     steps = 2000 * (KILLS + 2)
     want = box.ctrun("--standalone", ELASTIC, steps)
     before = {kind: len(box.events(kind)) for kind in ("worker_started", "round_started")}
@@ -196,7 +200,7 @@ def test_random_kills_cost_no_step(box):
         victim = draw.choice([rank for rank in range(4) if rank != victim])
         os.kill(pids(box)[victim], signal.SIGKILL)
         box.wait_event("worker_started", before["worker_started"] + 4 + count)
-        joined = count - draw.randrange(2)  # the last one may be on its way
+        joined = count - draw.randrange(2)  # the last one may not have joined yet
         ctrun.wait_until(lambda n=joined: sum(e["joined"] for e in box.events("world_grown")) >= n,
                          lambda: f"{joined} joined, seed {seed}\n{run}", 60)
     assert run.wait(60 + (steps - last_step(run)) // 200) == 0, (seed, run)

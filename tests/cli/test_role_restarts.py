@@ -12,7 +12,8 @@ import launch
 import schema
 from test_logs import ranks_of
 
-# A zombie is dead and has an empty command line. What a server does is told by the number of its start: "1 0" fails once and ends well then.
+# A zombie has an empty command line. Start number N ends with word N: "1 0" fails once and then
+# succeeds.
 SERVER = r"""#!/bin/sh
 n=$CTRUN_ROLE_RESTART_COUNT
 echo "start $n rank $RANK/$WORLD_SIZE $ROLE_NAME$ROLE_RANK job $TORCHELASTIC_RESTART_COUNT"
@@ -199,7 +200,7 @@ os._exit(1)
     [started] = box.wait_event("worker_started")
     dead = started["worker_pid"]
     ctrun.wait_until(lambda: not ctrun.is_alive(dead), "its end")
-    os.kill(started["pid"], signal.SIGCONT)  # what it has told is read by and by
+    os.kill(started["pid"], signal.SIGCONT)  # the agent now reads what the worker sent
     assert run.wait() == 0, run
     first, second = box.events("worker_ended")
     assert first["code"] == 1 and second["step"] == -1, (first, second)

@@ -19,7 +19,7 @@ def dump(box):
 
 
 def places(dump):
-    """{rank: what NAMES are}, as one text each."""
+    """{rank: the values of NAMES as one text}"""
     return {rank: " ".join(env[name] for name in NAMES)
             for rank, env in dump.environments().items()}
 
@@ -99,7 +99,7 @@ def test_a_template_knows_all_names(box):
 def test_equal_lines_of_several_roles_are_one(box):
     run = box.ctrun("--standalone", "--tee=3", "--collapse", "--role", "a=2:echo same",
                     "--role", "b=1:echo same")
-    shown = [line.removesuffix("same") for line in run.out.splitlines()]  # who comes late has a line of its own
+    shown = [line.removesuffix("same") for line in run.out.splitlines()]  # a late line is printed alone
     assert sorted(rank for prefix in shown for rank in ranks_of(prefix)) == [0, 1, 2], run
 
 

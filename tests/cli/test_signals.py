@@ -109,7 +109,7 @@ def test_torchrun_103_the_grace_time_ends_in_a_kill(box, words, env):
 def test_torchrun_104_105_each_process_of_a_worker_gets_the_signal_once(box):
     run = start(box, count=1, script=FAMILY)
     run.signal(signal.SIGTERM)
-    # The other group is last, and has the highest pid: who got a copy has it by now.
+    # The other group has the highest pid and is signalled last: each copy has arrived by now.
     ctrun.wait_until(lambda: "other group" in run.out, lambda: f"all were signalled\n{run}")
     box.write("go", "")
     assert run.wait() == 143
@@ -143,7 +143,7 @@ def test_torchrun_107_154_a_signal_while_waiting_for_nodes_ends_promptly(box):
 
 
 def own_lines(run):
-    """What is said about signals; not the size of a team, nor what other tests have left."""
+    """The lines about signals, without those about the run or about what other tests have left."""
     return [line for line in run.err.splitlines()
             if line.startswith(("ctrun: SIG", "ctrun: stopp"))]
 
@@ -198,7 +198,7 @@ def test_t23_nohup_keeps_sighup_ignored_in_the_launcher_and_its_workers(box):
     for pid in box.workers().values():
         os.kill(pid, signal.SIGHUP)
     run.signal(signal.SIGHUP)
-    run.signal(signal.SIGUSR1)  # behind it
+    run.signal(signal.SIGUSR1)  # after SIGHUP
     ctrun.wait_until(lambda: "got USR1" in run.out, lambda: str(run))
     run.signal(signal.SIGTERM)
     assert run.wait() == 143 and "SIGHUP" not in run.err, run

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals in a run of several nodes: passed on to all workers, once; what the others hear of a
-node that is told to end; the exit code that asks for a requeue."""
+"""Signals in a run of several nodes: each worker gets each one once; what the other nodes print of a
+node that a signal ends; the exit code that asks for a requeue."""
 import json
 import os
 import signal
@@ -56,7 +56,7 @@ def test_a_signal_to_one_node_reaches_every_worker_once(box):
     runs = start_nodes(box, 3)
     runs[1].signal(signal.SIGUSR1)
     wait_all_got(box, 6, "USR1")
-    runs[2].signal(signal.SIGUSR2)  # what comes after it has come after all of it
+    runs[2].signal(signal.SIGUSR2)  # whoever has received it has received USR1 before
     wait_all_got(box, 6, "USR2")
     assert [got(box, rank) for rank in range(6)] == [["USR1", "USR2"]] * 6
     assert f"SIGUSR1 from " in runs[1].err and "all nodes" in runs[1].err, runs[1]
@@ -68,7 +68,7 @@ def test_a_signal_to_every_node_is_one_signal(box):
     runs = start_nodes(box, 3)
     for run in runs:  # as srun does
         run.signal(signal.SIGUSR1)
-    box.wait_event("signal_received", count=6)  # each of three told the two others
+    box.wait_event("signal_received", count=6)  # each of three sends it to the two others
     passed_on = box.events("signal_passed_on")
     assert sorted(event["group_rank"] for event in passed_on) == [0, 1, 2]
     wait_all_got(box, 6, "USR1")
@@ -126,7 +126,7 @@ def test_signals_that_come_while_the_end_is_written_change_nothing_of_it(box):
     ctrun.wait_until(box.path("up.0").exists, lambda: f"up\n{run}")
     agent = ctrun.parent_of(box.workers()[0])
     [folder] = box.path("logs").iterdir()
-    slow = folder / "summary.json.new"  # where it writes first: it waits for a reader
+    slow = folder / "summary.json.new"  # the agent writes here first, and the FIFO makes it wait for a reader
     os.mkfifo(slow)
     run.signal(signal.SIGTERM)
     wait_all_got(box, 1, "TERM")
@@ -144,7 +144,7 @@ def test_signals_that_come_while_the_end_is_written_change_nothing_of_it(box):
 def test_a_signal_behind_the_end_of_the_agent_leaves_the_exit_code_as_it_is(box):
     run = box.start_ctrun("--no-python", "sh", "-c", "until [ -e leave ]; do sleep 0.02; done; exit 3")
     agent = ctrun.parent_of(box.wait_workers(1)[0])
-    run.signal(signal.SIGSTOP)  # the guard, which hears of both at once: SIGCHLD comes first
+    run.signal(signal.SIGSTOP)  # the guard: both signals are pending when it continues, and SIGCHLD comes first
     box.write("leave", "")
     ctrun.wait_until(lambda: not ctrun.is_alive(agent), "the agent ended")
     run.signal(signal.SIGXCPU)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ctrunctl stacks: where live workers are, with the lines of the script and the C frames above them.
 
-Each CPython is read that is here: python3.9 to python3.14 in PATH, and those in the folders of
+With each CPython that is installed: python3.9 to python3.14 in PATH, and in the folders of
 CTRUN_TEST_PYTHONS (separated by colons)."""
 import json
 import os
@@ -136,7 +136,7 @@ RUNS = "import sys\nopen(sys.argv[1] + '.0', 'w').close()\nsum(iter(int, 1))\n"
 
 
 def shown(box, *patterns):
-    """The text that has a line of each; what is read meanwhile may be of a moment before."""
+    """Waits until the output matches each pattern, and returns it."""
     def have():
         text = stacks(box).out
         return text if all(re.search(p, text, re.M) for p in patterns) else None
@@ -255,7 +255,7 @@ def two_nodes(box, *command):
 
 
 def control(box, node):
-    """As on a machine of its own: ctrunctl asks every agent of its machine how it is."""
+    """Its own control folder, as on its own machine: ctrunctl asks every agent of a machine."""
     return {"CTRUN_CONTROL_DIR": str(box.path(f"ctl{node}"))}
 
 
@@ -266,7 +266,7 @@ def told(box, node, *words):
 
 
 def answered(box, node, count, *words):
-    """So many lines: a node of a busy machine may take too long once."""
+    """Asks until there are so many lines: a node may not answer in time on a busy machine."""
     def have():
         lines = told(box, node, *words)
         return lines if len(lines) == count else None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--stage: files go down the tree of a --hosts run to a disk of each host. Every "host" of the
-stand-in ssh has a TMPDIR of its own here."""
+"""--stage: files are sent along the tree of a --hosts run to a disk of each host. Every "host" of
+the stand-in ssh has its own TMPDIR here."""
 import contextlib
 import hashlib
 import os
@@ -14,7 +14,7 @@ import pytest
 import other_user
 
 MEGABYTE = 1 << 20
-# dd(1) would count a read that brings less as a whole one.
+# Not dd(1), which counts a short read as a whole block.
 PASS = """import os
 left = 20 << 20
 while left and (data := os.read(0, min(left, 65536))):
@@ -29,8 +29,8 @@ def disk(box, host):
 
 @pytest.fixture
 def ssh(box):
-    """A stand-in ssh whose hosts have folders of their own: disk/HOST, made beforehand. To those
-    called `slow` 20 MB go through, and then nothing more."""
+    """A stand-in ssh whose hosts have their own folders: disk/HOST, made beforehand. The
+    connections to hosts named slow... pass 20 MB, and then nothing more."""
     path = fake_ssh.local(box)
     text = open(path, encoding="utf-8").read()
     own = f"TMPDIR={box.path('disk')}/$host FAKE_HOST="
@@ -166,13 +166,13 @@ def test_a_copy_that_was_damaged_is_mended(box, ssh):
 
 
 def test_a_host_may_need_more_than_one_message_can_name(box, ssh):
-    """4096 runs of chunks go into one."""
+    """One message holds 4096 runs of chunks."""
     source = box.path("data")
     fill(source, {"0000": b"x"})
     words = ["--hosts=a", f"--stage={source}", *SHOW]
     assert run(box, ssh, *words).code == 0
     place = copy(box, "a")
-    for i in range(1, 8200):  # one file: most of a disk's work is to make them
+    for i in range(1, 8200):  # links to one file: new files take longer
         os.link(source / "0000", source / f"{i:04}")
         if i % 2:
             os.link(place / "0000", place / f"{i:04}")
@@ -189,7 +189,7 @@ def test_a_file_that_came_half_over_goes_on_where_it_stopped(box, ssh):
     place = copy(box, "b")
     parts = place.parent.with_name(place.parent.name + ".parts")
     parts.mkdir(0o700)
-    # As an end in the middle leaves it: the first chunk of three is there, the file is not.
+    # As an interrupted copy leaves it: the first chunk of three exists, the file does not.
     whole = (place / "big").read_bytes()
     name = ctrun_part_name("data/big")
     (parts / name).write_bytes(whole[:4 * MEGABYTE] + bytes(len(whole) - 4 * MEGABYTE))
@@ -257,7 +257,7 @@ def test_the_program_runs_from_its_copy_and_the_usual_variables_name_it(box, ssh
     assert done.code == 0, done
     assert sorted(done.out.splitlines()) == [
         f"{host}: {copy(box, host)}/bin/run /x:{copy(box, host)}/lib data/bin" for host in "ab"]
-    box.path("other").symlink_to(source / "bin")  # a name that leads into it
+    box.path("other").symlink_to(source / "bin")  # a link into the folder
     done = run(box, ssh, "--hosts=a", "--stage=data", "other/run", "x", cwd=box.dir)
     assert done.out == f"{copy(box, 'a')}/bin/run  x\n", done
 
@@ -315,7 +315,7 @@ def test_stage_remove_leaves_nothing(box, ssh):
 
 
 def start_user(box, ssh, source):
-    """A run that uses the copy until its file `go` is there."""
+    """A run that uses the copy until the test writes to the FIFO `go`."""
     script = 'cd "$CTRUN_STAGE_DIR"; echo up; read x < "$0"; cat data/a/b/c/deep'
     os.mkfifo(box.path("go"))
     started = start(box, ssh, "--hosts=b", f"--stage={source}", "--no-python", "sh", "-c", script,
@@ -358,7 +358,7 @@ def test_a_signal_while_staging_ends_it_and_the_next_run_goes_on(box, ssh):
     started.signal(signal.SIGINT)
     assert started.wait() == 130 and not copy(box, "slow1").joinpath("large").exists(), started
     box.wait_gone()
-    # The same disk, and a way that lets everything through.
+    # The same disk, and a connection that passes everything.
     disk(box, "slow1").rename(disk(box, "c2"))
     done = run(box, ssh, "--hosts=c2", f"--stage={source}", *SHOW)
     assert done.code == 0 and seen(copy(box, "c2")) == seen(source), done
@@ -386,7 +386,7 @@ def test_the_only_host_may_be_lost_when_it_has_almost_everything(box, ssh):
     ctrun.wait_until(has_much, lambda: str(started))
 
     def is_over():
-        for pid in box.pids():  # all of that host, and what holds its connection open then
+        for pid in box.pids():  # all of that host, and what keeps its connection open
             if (ctrun.environment(pid).get("FAKE_HOST") == "slow1"
                     or ctrun.cmdline(pid) == ["sleep", "600"]):
                 with contextlib.suppress(ProcessLookupError):
@@ -471,8 +471,8 @@ def is_ours(folder):
                                    "touch %s", "ln -s /etc %s"])
 @other_user.needed
 def test_a_squatter_of_the_folder_costs_another_folder(box, ssh, squat):
-    """Its name can be guessed. The other one is found again, so that a second run sends nothing; those that
-    only look like it are not used."""
+    """Its name can be guessed. The second run finds the other folder again and sends nothing;
+    folders of other users with such a name are not used."""
     source, place = tree(box), disk(box, "b")
     name = place / f"ctrun-stage-{os.getuid()}"
     box.dir.chmod(0o755)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that is stopped in the middle of a call, of each kind and over each wire, is found by --hang-timeout: long
-before the deadline of the call, which is ten minutes.
+"""--hang-timeout finds a rank that is stopped in the middle of a call, of each kind and over each
+transport, long before the deadline of the call, which is ten minutes.
 
-CTRUN_TEST_STOPS=1 has each kind over both wires, not over one of them in turn."""
+With CTRUN_TEST_STOPS=1 each kind runs over both transports, without it over one of them in turn."""
 import os
 import re
 import signal

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--stragglers: the rank that the others of its node wait for, and the node that the other nodes wait for, in ctrunctl
-status, events and metrics.
+"""--stragglers: the rank that the others of its node wait for, and the node that the other nodes
+wait for, in ctrunctl status, events and metrics.
 
-Of torch with a stand-in (tests/lib/fake_torch.py) whose recorder has calls of made-up times; of the SDK with real
-ones. How sure it is of whom: tests/unit/agent/watch/straggler_test.c. A real torch: tests/interop/test_stragglers_torch.py."""
+The stand-in for torch (tests/lib/fake_torch.py) has a recorder with made-up times; programs of the
+SDK have real times. When a rank is named is tested in tests/unit/agent/watch/straggler_test.c,
+torch itself in tests/interop/test_stragglers_torch.py."""
 import json
 import os
 import re
@@ -16,7 +17,8 @@ import ctrun
 import fake_torch
 import pytest
 
-# steps of 100 ms; each rank differs by up to 10 % from one to the next, and each of ranks SLOW is later by LATE ms.
+# Steps of 100 ms. The time of each rank varies by up to 10 %; each rank of SLOW is later by LATE
+# ms.
 TORCH = """import os, random, sys
 from torch._C import _distributed_c10d
 import torch.distributed.distributed_c10d
@@ -41,7 +43,7 @@ def start_torch(box, slow, late, *options, recorder="", alone="--standalone"):
 
 @pytest.fixture
 def job(box):
-    """Starts one with start_torch() or box.start_ctrun(); ended after the test."""
+    """job(run) ends the run after the test."""
     runs = []
 
     def start(run):
@@ -110,7 +112,7 @@ def test_a_recorder_that_answers_nonsense_costs_nothing_but_the_name(box, job):
 
 
 def test_a_program_of_the_sdk_is_seen_without_a_recorder(box, job):
-    """Rank 1 is late by 20 ms; that makes it the one that the others wait for on any machine."""
+    """Rank 1 is late by 20 ms, so that the others wait for it on any machine."""
     job(box.start_ctrun("--standalone", "--nproc-per-node=3", "--stragglers", "--no-python", ctrun.program("stopper"),
                         box.path("up"), "1", "20"))
     event = box.wait_event("straggler", seconds=60, rank=1)[0]
@@ -119,7 +121,7 @@ def test_a_program_of_the_sdk_is_seen_without_a_recorder(box, job):
 
 @pytest.mark.skipif(os.path.exists("/proc/driver/nvidia/gpus"), reason="there is a driver here")
 def test_a_gpu_that_is_slower_than_the_others_is_told(box, job):
-    """Over a driver's library of ours."""
+    """With our own library of the driver."""
     job(box.start_ctrun("--standalone", "--nproc-per-node=2", "--stragglers", "--no-python", ctrun.program("stopper"),
                         box.path("up"), "1", "20", env={
                             "LD_LIBRARY_PATH": str(ctrun.BUILD / "tests" / "unit" / "fake_nvml"), "FAKE_NVML_HOT": str(box.write("xid", "63"))}))
@@ -128,7 +130,8 @@ def test_a_gpu_that_is_slower_than_the_others_is_told(box, job):
 
 
 def start_nodes(box, job, per_node, late, slow, *options):
-    """Each a launcher of its own, with a clock of its own as far as it knows: group rank 0 is the first."""
+    """Starts a launcher for each node, the first as group rank 0. None knows that they have the
+    same clock."""
     env = {"PYTHON_EXEC": sys.executable, "PYTHONPATH": fake_torch.install(box.dir)}
     daemon = job(box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0"))
     where = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
@@ -147,7 +150,7 @@ def start_nodes(box, job, per_node, late, slow, *options):
 @pytest.mark.parametrize("per_node, slow", [((3, 3), (3, 4, 5)), ((1, 1), (1,))],
                          ids=["all_ranks_of_one", "one_rank_each"])
 def test_a_node_that_the_others_wait_for_is_named_at_group_rank_0(box, job, per_node, slow):
-    """No rank of it is later than the others there."""
+    """No rank of it is later than the other ranks of that node."""
     runs, where = start_nodes(box, job, per_node, 20, slow)
     event = box.wait_event("straggler_node", seconds=60)[0]
     assert event["node"] == 1 and event["rank"] in slow and 15000 < event["late_us"] < 30000 and event["steps"] >= 30, event

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker in uninterruptible sleep: posix_spawn() is a vfork, whose parent sleeps so (state D)
-until the child has executed; the child never does, it opens a pipe that nobody writes."""
+until the child has called exec; the child never does, because it opens a pipe that nobody
+writes."""
 import os
 
 import ctrun
@@ -44,9 +45,9 @@ def test_torchrun_142_no_limit_no_check_no_word(box, value):
 
 def test_torchrun_142_a_worker_that_sleeps_as_usual_is_not_stuck(box):
     os.mkfifo(box.path("go"))
-    run = box.start_ctrun("sh", "-c", "read _ < go", env={LIMIT: "0.1"})  # a shell that starts programs waits for each in D
+    run = box.start_ctrun("sh", "-c", "read _ < go", env={LIMIT: "0.1"})  # a shell that starts a program waits in D
     box.wait_event("worker_started")
-    for number in range(100):  # a while in which it is looked at
+    for number in range(100):  # time in which ctrun looks at the worker
         box.run("true")
     box.path("go").write_text("\n")
     assert run.wait() == 0

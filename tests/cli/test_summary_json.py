@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs are told: summary.json and the events, as their schemas say."""
+"""What programs read: summary.json and the events match their schemas."""
 import json
 import re
 import signal

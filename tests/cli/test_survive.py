@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--survive=sdk: a rank is lost, and the others go on in their processes without a step lost."""
+"""--survive: a rank is lost, and the others continue in their processes and lose no step."""
 import os
 import random
 import re
@@ -58,7 +58,7 @@ def test_two_die_at_once(box, undisturbed):
 
 
 def test_a_worker_that_dies_while_the_others_ask_is_left_out_too(box, undisturbed):
-    """Rank 2 is stopped, so that nothing can be decided; then it dies."""
+    """Rank 2 is stopped, so that no world can be decided; then it dies."""
     run = start(box, 4, "--survive=sdk")
     wait_step(run, 1000)
     of = pids(box)
@@ -98,7 +98,7 @@ def test_a_loss_that_was_survived_is_not_the_cause_of_a_later_restart(box):
 
 
 def test_it_starts_again_where_nobody_asks(box):
-    """A program without the SDK: as without the option, and at once."""
+    """A program without the SDK restarts at once, as without the option."""
     program = box.write("p", "#!/bin/sh\n[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0\n"
                              "[ $RANK = 1 ] && exit 7\nexec sleep 1000\n", 0o755)
     run = box.ctrun("--standalone", "--nproc-per-node=2", "--survive=sdk", "--max-restarts=1",
@@ -116,7 +116,7 @@ def test_without_it_a_loss_ends_all(box):
 
 
 def test_what_a_lost_rank_left_behind_is_gone_before_the_others_go_on(box):
-    """The worker is a shell; what it started has its rank, and the agent's socket."""
+    """The worker is a shell; its child has its rank and the agent's socket."""
     shell = box.write("shell", f"#!/bin/sh\n{ELASTIC} {STEPS} &\necho $! > pid.$RANK\nwait $!\n", 0o755)
     run = box.start_ctrun("--standalone", "--nproc-per-node=2", "--survive=sdk", shell)
     wait_step(run, 1000)
@@ -161,7 +161,8 @@ print(f"kind {said[3]} epoch {epoch} losses {losses} ranks {[i for i in range(40
 
 @pytest.mark.parametrize("how, ranks", [("worker", "[0, 1]"), ("liar", "[]"), ("child", "[]")])
 def test_only_a_worker_itself_may_go_on(box, how, ranks):
-    """What has left the worker's session, or says another rank than its own, hears that it does not."""
+    """A process outside of the worker's session, or one that sends another rank than its own, gets
+    a world without ranks."""
     script = box.write("asks.py", ASKS)
     run = box.ctrun("--standalone", "--nproc-per-node=2", "--survive=sdk", script, how,
                     env={"PYTHON_EXEC": sys.executable})
@@ -207,7 +208,7 @@ print(f"rank {rank} goes on with {world()}")
 
 
 def test_ranks_that_wait_for_each_other_are_freed(box):
-    """--survive=torch: two that no SDK tells of the loss sit in a read of each other's socket."""
+    """--survive=torch: two ranks without the SDK each read from a socket of the other."""
     run = box.start_ctrun("--standalone", "--nproc-per-node=3", "--survive=torch", box.write("held.py", HELD), box.dir,
                           env={"PYTHON_EXEC": sys.executable})
     for rank in (0, 1):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--survive=sdk over several nodes: a rank of one is lost, or a whole node, and those of all go on in their processes."""
+"""--survive over several nodes: a rank or a whole node is lost, and all other ranks continue in
+their processes."""
 import os
 import re
 import signal
@@ -49,7 +50,7 @@ class Nodes:
         return self.runs
 
     def add(self, number, least, most, per_node, *options):
-        """One more, later."""
+        """Starts one more node."""
         self.runs.append(self.box.start_ctrun(
             f"--nnodes={least}:{most}", f"--nproc-per-node={per_node}", "--rdzv-backend=c10d",
             f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=J", f"--local-addr=127.0.0.{number}",
@@ -62,7 +63,8 @@ class Nodes:
 
 
     def lose(self, node):
-        """All of it at once, as when its power fails; but its kernel ends its connections."""
+        """Kills all of a node at once, as when its power fails, except that the kernel closes its
+        connections."""
         launcher = self.runs[node].process.pid
         workers = [pid for rank, pid in pids(self.box).items()
                    if ctrun.parent_of(pid) == ctrun.below(launcher)[1]]
@@ -84,7 +86,8 @@ def check_result(run, undisturbed):
 
 
 def test_ranks_of_both_nodes_go_on_and_come_to_the_same(box, nodes, undisturbed):
-    """One of the other node; then both of that with the worker store, which its agent keeps."""
+    """A rank of the second node is lost, then both ranks of the first one, whose agent keeps the
+    worker store."""
     runs = nodes.start(2, 2)
     nodes.kill(3)
     told = box.wait_event("world_shrunk", 2)
@@ -132,7 +135,7 @@ def test_one_that_waits_and_is_killed_is_replaced_once_more(box, nodes, undistur
 
 
 def test_a_new_one_whose_mates_have_all_ended_is_stopped(box, nodes, undisturbed):
-    """It is alone on its node, and has not come so far that it asks."""
+    """It is alone on its node, and has not asked yet."""
     program = box.write("program", f'#!/bin/sh\n[ "$CTRUN_MAY_GROW" = new ] && exec sleep 1000\nexec {ELASTIC} "$@"\n', 0o755)
     runs = nodes.start(2, 1, "--survive-replace=1", program=program)
     nodes.kill(1)
@@ -148,7 +151,7 @@ def test_the_last_rank_of_all_is_a_failure(box, nodes):
 
 
 def test_a_rank_that_does_not_ask_ends_it_as_without(box, nodes):
-    """It is on another node than the one that is lost."""
+    """It is on another node than the lost rank."""
     runs = nodes.start(2, 1, "--survive-timeout=1")
     nodes.kill(0, how=signal.SIGSTOP)
     nodes.kill(1)
@@ -176,7 +179,8 @@ def test_a_server_that_begins_again_meanwhile_decides(box, nodes, undisturbed):
 
 
 def test_ranks_of_other_nodes_go_on_when_a_node_is_lost(box, nodes, undisturbed):
-    """Once its ranks must be dead, whatever has become of it; and later a single rank of another node is lost."""
+    """They continue when the ranks of that node must have ended; later a rank of another node is
+    lost."""
     runs = nodes.start(3, 2, least=1)
     nodes.lose(1)
     told = box.wait_event("ranks_lost", 2)
@@ -254,7 +258,7 @@ def test_a_node_whose_workers_fail_before_they_are_taken_in_leaves_the_others_al
 
 
 def test_a_node_whose_program_cannot_be_started_leaves_the_others_alone(box, nodes, undisturbed):
-    """Nothing of it runs that could fail, and nobody has met it."""
+    """No worker of it runs, so none can fail, and no other node has a connection to one."""
     program = box.write("program", f'#!/bin/sh\nexec {ELASTIC} "$@"\n', 0o755)
     runs = nodes.start(2, 1, "--survive-replace=1", least=1, program=program, pace_us=3000)
     nodes.add(3, 1, 2, 1, "--survive-replace=1", program, STEPS)
@@ -284,7 +288,8 @@ def test_a_lost_node_starts_all_again_where_too_few_are_left(box, nodes, undistu
 
 @pytest.mark.parametrize("who, own", [("sdk", False), ("torch", False), ("sdk", True)])
 def test_a_lost_node_starts_all_again_where_no_rank_can_ask(box, nodes, who, own):
-    """At once, and not after the time that ranks have to ask; nor are they told to where worker 0 has the worker store."""
+    """At once, not after --survive-timeout. Where worker 0 has the worker store, ranks are not
+    asked to continue."""
     marks = box.path("marks")
     marks.mkdir()
     script = box.write("worker.py", "import os, pathlib, sys, time\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank is gone, and another waits for one that lives: it has an error at once and can save."""
+"""A rank has died, and another one waits for a third: it gets an error at once and can save."""
 import os
 import signal
 import socket
@@ -26,7 +26,7 @@ def kill_last(box, world, restarts=0, gone=None):
 
 
 def raised(box, rank):
-    """The connections that were alive when it had its error."""
+    """The connections that were open when the rank got its error."""
     return (box.path("0") / f"raised.{rank}").read_text().split()[1:]
 
 
@@ -38,7 +38,7 @@ def test_survivors_raise_and_save_before_they_are_asked_to_end(box, world):
     assert [raised(box, rank) for rank in range(world - 1)] == [["store"]] * (world - 1)
     ends = {e["rank"]: e for e in box.events("worker_ended")}
     assert [ends[rank]["cause"] for rank in range(world)] == ["stopped"] * (world - 1) + ["signal"], ends
-    for event in box.events("survivors_freed"):  # none where a lone one has ended before
+    for event in box.events("survivors_freed"):  # none if the only survivor has ended before
         assert (event["grace_ms"], event["refused"]) == (100000, ""), event
     assert world == 2 or box.events("survivors_freed")[0]["connections"] > 0
     assert f"rank {world - 1} (" in run.err.splitlines()[0] and "E_SIGNAL" in run.err.splitlines()[0]
@@ -96,7 +96,7 @@ def test_a_second_interrupt_does_not_wait_for_survivors(box):
     assert box.events("worker_ended", rank=0), run
 
 
-# Takes the system call away, as a container's profile does.
+# Forbids the system call, as a container's profile does.
 FORBID = """
 import ctypes, os, struct, sys
 rules = b"".join(struct.pack("HBBI", *rule) for rule in (

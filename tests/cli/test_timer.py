@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file timer: workers that want to be killed unless they say in time that they got through."""
+"""The file timer: a worker is killed unless it releases its timer in time."""
 import stat
 
 import ctrun
@@ -51,7 +51,7 @@ def test_torchrun_120_no_pipe_unless_it_is_asked_for(box, value):
 
 
 def test_torchrun_121_a_released_timer_is_off_and_a_new_line_replaces_the_old(box):
-    # In one write, so that all of it is there before the first of them is looked at.
+    # In one write, so that the agent reads all lines before it looks at the first timer.
     worker = script(box, 'lines="$(format $$ a 1 9; format $$ b 1 9; format $$ c 9e9 9;\n'
                          'format $$ a -1 0; format $$ b 9e9 9; format $$ c 1 10)"\n'
                          "printf '%s\\n' \"$lines\" >\"$TORCHELASTIC_TIMER_FILE\"\nsleep 60\n")

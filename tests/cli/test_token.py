@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run whose nodes prove a token to each other, and who is kept out of it."""
+"""A run whose nodes prove a token to each other, and clients that are kept out of it."""
 import socket
 import struct
 
@@ -132,7 +132,7 @@ def test_a_server_cannot_have_its_own_question_answered_for_it(box, token_file):
 
 
 def test_a_run_of_one_node_lets_no_unknown_client_in(box):
-    """Nobody asked for a token: the run has one of its own."""
+    """Without a token of the user the run has its own one."""
     run = box.start_ctrun("--standalone", "sh", "-c", "while [ ! -e go ]; do sleep 0.01; done",
                           env={"LOGLEVEL": "INFO"})
     box.wait_event("worker_started")

@@ -91,9 +91,9 @@ def test_several_tasks_of_a_node_become_one_agent_with_its_number(box):
     (["--nproc-per-node=8,2", "--nnodes=2"], {**STEP, "SLURM_NODEID": "2"},
      "is for 2 nodes, and this is node 2, counted from 0"),
     (["--nproc-per-node=8,2", "--hosts=a,b,c", "--dry-run"], {}, "and the run has 3"),
-    # Before any host is asked.
+    # Before any host is called.
     (["--nproc-per-node=8,2", "--hosts=a,b,c"], {"CTRUN_SSH": "false"}, "and the run has 3"),
-    # The third would be a spare that could not stand in.
+    # The third one would be a spare without a number of workers.
     (["--nproc-per-node=8,2", "--hosts=a,b,c", "--nnodes=2"], {"CTRUN_SSH": "false"},
      "is for 2 nodes, and the run has 3"),
 ])

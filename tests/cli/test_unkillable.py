@@ -55,7 +55,7 @@ def test_t10_a_frozen_worker_is_given_up_with_76_and_other_nodes_are_free(box, f
     assert re.search(rf'^  do         : drain (\S+): scontrol update nodename=\1 state=drain '
                      rf'reason="ctrun unkillable {frozen}"$', run.err, re.M), run
     assert "also failed: rank 1" in run.err
-    assert runs[1].wait(10) == 5, runs[1]  # the root cause's; it did not wait for the frozen one
+    assert runs[1].wait(10) == 5, runs[1]  # of the root cause; it did not wait for the frozen worker
     assert "rank 1 (" in runs[1].err, runs[1]
     assert len(box.events("round_started")) == 2  # on two nodes
     (freezer / "freezer.state").write_text("THAWED")

@@ -13,7 +13,7 @@ import ctrun
 import pytest
 import schema
 
-# Writes down who imports it.
+# Writes the pid of each process that imports it.
 MODULE = "import os\nwith open({!r}, 'a') as file:\n    file.write(f'{{os.getpid()}}\\n')\n"
 ONCE = "os.environ['TORCHELASTIC_RESTART_COUNT'] == '0'"
 
@@ -46,7 +46,7 @@ def states(box):
 
 
 def refused(box, started, why):
-    """One line that says why, and workers by exec."""
+    """Checks that one line says why, and that the workers were started by exec."""
     lines = [line for line in started.err.splitlines() if "--warm" in line]
     assert len(lines) == 1 and lines[0].startswith("ctrun: warning: --warm: workers are started by exec: "), started
     assert why in lines[0], started
@@ -55,7 +55,7 @@ def refused(box, started, why):
 
 
 def resident_kib(pid, library):
-    """What is mapped of a library's code, in a process."""
+    """How many KiB of a library's code a process has in memory."""
     total, is_code = 0, False
     with open(f"/proc/{pid}/smaps", encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -68,7 +68,7 @@ def resident_kib(pid, library):
 
 
 def test_a_template_holds_no_pages_of_libraries_and_its_workers_have_those_that_they_use(box):
-    """A program that has imported the same has some in memory."""
+    """A worker that uses the library has some of its pages."""
     text = ("import signal, ssl\nassert ssl.create_default_context()\nprint('has', ssl.OPENSSL_VERSION_INFO > (0,), flush=True)\n"
             "signal.pause()\n")
     started = start(box, "--nproc-per-node=1", box.write("script.py", text), modules="ssl")
@@ -83,7 +83,7 @@ def test_a_template_holds_no_pages_of_libraries_and_its_workers_have_those_that_
 
 # ---- What a program sees --------------------------------------------------------------------
 
-# All that a program can see of how it was started, but for what differs from process to process.
+# All that a program can see of how it was started, except what differs in each process.
 LOOK = """
 import __main__, gc, inspect, json, os, pickle, resource, signal, sys
 class Thing: pass
@@ -121,7 +121,7 @@ def look(box, words, modules):
     assert set(starts(box)) == {"fork" if modules else "exec"}, warm
     box.events_path.unlink()
     seen = [json.loads(box.path(f"seen.{rank}").read_text()) for rank in range(2)]
-    for each in seen:  # a new one each time
+    for each in seen:  # each run has another cgroup
         each["cgroup"] = "ctrun-" in each["cgroup"]
     return seen
 
@@ -186,9 +186,9 @@ def test_a_program_ends_as_after_an_exec(box, end, as_module):
         box.events_path.unlink()
         for log in box.path("logs").rglob("std*.log"):
             log.unlink()
-    if end == "bad hook":  # Python shows the frames of its own start where a hook fails
+    if end == "bad hook":  # when a hook fails, Python also shows the frames of its own start
         found = [(*each[:3], each[3][1].splitlines()[-1]) for each in found]
-    if end == "abort":  # faulthandler lists the frames that are
+    if end == "abort":  # faulthandler lists all frames, also those of the template
         found = [(*each[:3], re.sub("0x[0-9a-f]+", "", each[3][1]).splitlines()[:4]) for each in found]
     assert found[0] == found[1]
 
@@ -285,7 +285,7 @@ HUGE_PAGE, MADV_COLLAPSE = 2 << 20, 25
 
 
 def knows_collapse():
-    """Linux 6.1 and later, built with huge pages."""
+    """Whether the kernel makes huge pages on demand: Linux 6.1 and later, built with them."""
     room = mmap.mmap(-1, 2 * HUGE_PAGE, mmap.MAP_PRIVATE)
     start = ctypes.addressof(ctypes.c_char.from_buffer(room))
     libc = ctypes.CDLL(None)
@@ -317,7 +317,7 @@ def test_what_a_module_prints_is_no_output_of_a_worker(box):
     assert ended.out == "worker\n" and "hello" in ended.err, ended
 
 
-# ---- How long it lasts ----------------------------------------------------------------------
+# ---- How long the template lives ------------------------------------------------------------
 
 WAIT = """
 import os, signal, sys, time
@@ -465,7 +465,7 @@ sys.exit({ONCE} and os.environ["RANK"] == "1")
     assert len(importers(box)) == 2 and starts(box) == ["fork"] * 8
 
 
-# ---- Where there is none --------------------------------------------------------------------
+# ---- Where there is no template -------------------------------------------------------------
 
 OBSTACLES = {
     "no module": (None, "import of absent: ModuleNotFoundError: No module named 'absent'"),
@@ -541,7 +541,8 @@ def test_a_program_that_python_does_not_run_has_none(box, words):
 
 @pytest.mark.parametrize("first", [2, 3], ids=["starter", "worker"])
 def test_no_processes_left_to_make_is_told(box, first):
-    """The limit counts all processes of a user, so the call fails by itself: the second makes the starter."""
+    """A limit would count all processes of the user, so the test makes fork() fail: its second call
+    makes the starter."""
     box.write("module.py", f"""import os
 real, calls = os.fork, []
 def fork():

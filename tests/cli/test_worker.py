@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker is started with: program, arguments, environment, standing."""
+"""What a worker is started with: program, arguments, environment, session and limits."""
 import json
 import os
 import pathlib
@@ -267,7 +267,7 @@ def test_torchrun_147_the_error_file_path_is_absolute(box, dump):
     assert path.is_absolute() and path.parent.is_dir() and path.name == "error.json"
 
 
-# ---- Ours: what runs directly without --no-python -------------------------------------------
+# ---- Not as torchrun: what runs directly without --no-python --------------------------------
 
 def test_an_executable_script_with_a_shebang_runs_directly(box, dump):
     assert box.ctrun("./dump.sh", "a", env=dump.env).code == 0
@@ -324,7 +324,7 @@ def test_launching_eight_workers_takes_less_than_6_mb(box):
     workers = {event["worker_pid"] for event in box.wait_event("worker_started", count=8)}
     own = set(box.pids()) - workers
 
-    def enough():  # the guards unmap their code beside the agent: perhaps after the workers' start
+    def enough():  # the guards unmap their code perhaps after the workers' start
         return sum(resident_bytes(pid) for pid in own) < 6e6
 
     ctrun.wait_until(enough, lambda: {pid: resident_bytes(pid) for pid in own}, 10)
