@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An environment that says anything at all, and a file that its variables name: "NAME=value"
- * lines, an empty line, the file. What is found fits together. */
+/* Any environment, and any file that its variables name. The input is lines "NAME=value", an empty
+ * line, then the file. A place that is found is consistent. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ enum {
 
 struct input {
     const char *text;
-    char value[32][VALUE_MAX]; /* of names in the order in which they are asked for */
+    char value[32][VALUE_MAX]; /* in the order in which get() was called */
     unsigned next;
 };
 
@@ -71,7 +71,7 @@ static void check(const struct batch_place *place)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct input space; /* 128 KiB: not from the heap for every input */
+    static struct input space; /* 128 KiB: allocated once, not for each input */
     struct input *input = &space;
     char *text = ct_strndup((const char *)data, size);
     const struct batch_source source = {get, read_file, &input, "node1", 77};

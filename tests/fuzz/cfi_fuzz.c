@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any bytes as an ELF file whose call frame information leads through a stack that is these bytes, too; and
- * as the instructions of an expression and the name of a C++ function. */
+/* libFuzzer: any bytes as an ELF file with call frame information and as the stack that this
+ * unwinds; and as the name of a C++ function. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static bool read_stack(void *context, uint64_t address, uint64_t *word)
     return read_bytes(context, address - STACK_ADDRESS, word, sizeof *word);
 }
 
-/* From the place that the file begins to be run at, and from each function that it names first. */
+/* Walks the stack from the address `place`. */
 static void walk(const struct cfi_file *file, uint64_t place, struct bytes *bytes)
 {
     static struct cfi_room room;

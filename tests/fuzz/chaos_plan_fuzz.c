@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any bytes as a plan of ctrunctl chaos; what parses makes a schedule whose faults are of the world, in
- * order, and can be read again. */
+/* libFuzzer: any bytes as a plan of ctrunctl chaos. A plan that parses gives a schedule whose
+ * targets exist, whose times are in order, and whose faults can be parsed again. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any bytes as a file of options. Each value, written in quotes, reads back to the
- * same, and what the options take of it, they take without harm. */
+/* libFuzzer: any bytes as a file of options. Each value, written in quotes, parses to the same
+ * value; applying the options does not crash. */
 #include <stdlib.h>
 
 #include "launcher/options/config_file.h"

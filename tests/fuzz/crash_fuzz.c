@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any bytes as a worker's crash record: what is read of it is told in words. */
+/* libFuzzer: any bytes as a worker's crash record, which is decoded and described in words. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any bytes as the file of a module, in which functions and a variable are looked for. */
+/* libFuzzer: any bytes as an ELF file in which functions and a variable are looked up. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any bytes as an answer of etcd's, and as what a host wrote about itself. */
+/* libFuzzer: any bytes as an answer of etcd, and as the record that a server wrote about itself. */
 #include <stdlib.h>
 
 #include "launcher/etcd/json_etcd.h"

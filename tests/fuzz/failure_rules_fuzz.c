@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any text as a file of --failure-rules; what parses is whole, and is used. */
+/* libFuzzer: any text as a file of --failure-rules. Each rule that is parsed has all its parts and
+ * is found by its own words. */
 #include <stdlib.h>
 #include <string.h>
 

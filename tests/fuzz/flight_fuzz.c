@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any bytes as a worker's record of its calls: what is read of it is told in words and as JSON. */
+/* libFuzzer: any bytes as a worker's record of its calls, which is printed in words and as JSON. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Short inputs reach the entries: the numbers of the first ones are in place. */
+/* The header and the first entries get valid numbers, so that short inputs reach the entries. */
 static void place(struct ct_flight *raw, const uint8_t *data, size_t size)
 {
     const size_t head = offsetof(struct ct_flight, entry);
@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < ct_buf_length(&text); i++)
         if (ct_buf_data(&text)[i] != '\n' &&
             (ct_buf_data(&text)[i] < ' ' || ct_buf_data(&text)[i] > '~'))
-            abort(); /* it is shown on terminals */
+            abort(); /* terminals show this text */
     if (flight_find_place(&at, flight) &&
         flight_format_places(lines, &at, 1, 1000) != 1)
         abort();

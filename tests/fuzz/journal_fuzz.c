@@ -7,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Its invariants are assertions. */
+/* The round checks its invariants by assertions. */
 static void outlive(struct round *round)
 {
     uint64_t now_ms = 1000;

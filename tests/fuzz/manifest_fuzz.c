@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any bytes as the manifest of a sharded checkpoint. Its sum is put behind them, so that what
- * is in front of it is read. */
+/* libFuzzer: any bytes as the manifest of a sharded checkpoint. The right checksum is appended, so
+ * that the decoder reads the rest. */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>

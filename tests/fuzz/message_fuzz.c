@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes through the frame and message decoders; what decodes can be encoded,
- * and decodes to the same. */
+/* Any bytes through the frame and message decoders. A message that decodes can be encoded, and
+ * decodes to the same message. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,8 @@ static void encode(struct ct_buf *buf, const struct ct_message *message)
         abort();
 }
 
-/* Decoding makes text plain, so the bytes may differ once, and never again. */
+/* Decoding makes text plain, so the first encoding may differ from the input; the second equals the
+ * first. */
 static void check_round_trip(const struct ct_message *message)
 {
     static union ct_message_room room;

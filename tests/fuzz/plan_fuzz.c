@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any bytes as what two ranks say they have; the first byte is where the second one begins. */
+/* libFuzzer: any bytes as the lists of pieces of two ranks; the first byte says where the second
+ * list begins. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any bytes as a PMI-2 server's answers, and as what another task has told through it;
- * a card that is read is written and reads back to the same. The first byte chooses. */
+/* libFuzzer: any bytes as a PMI-2 server's answers, and as the card of another task. A card that
+ * parses can be written, and parses to the same card. The first byte chooses. */
 #include <stdlib.h>
 #include <string.h>
 

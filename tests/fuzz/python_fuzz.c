@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any bytes as the memory of a Python of each version, from _PyRuntime at 0 on. */
+/* libFuzzer: any bytes as the memory of a Python process of each version; _PyRuntime is at 0. */
 #include <stdlib.h>
 #include <string.h>
 

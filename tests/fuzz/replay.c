@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Feeds every file of a folder to a fuzz target: the kept corpus as a plain test, with any
- * compiler. Also tries each input cut short at every length, since short input is where cursors
- * go wrong. */
+/* Feeds every file of a folder to a fuzz target: runs the stored corpus as a plain test, with any
+ * compiler. Also feeds each input cut at every length, because short input is where cursors go
+ * wrong. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ enum {
     CUT_MAX_BYTES = 4096
 };
 
-/* In memory of exactly this size, so that a sanitizer sees the first byte read too far. */
+/* In a block of exactly this size, so that a sanitizer detects the first byte read too far. */
 static void feed(const uint8_t *data, size_t size)
 {
     uint8_t *copy = malloc(size ? size : 1);
@@ -23,8 +23,8 @@ static void feed(const uint8_t *data, size_t size)
     if (!copy)
         abort();
     memcpy(copy, data, size);
-    (void)LLVMFuzzerTestOneInput(
-        copy, size); /* always 0: the interface has no other answer */
+    (void)LLVMFuzzerTestOneInput(copy,
+                                 size); /* always 0: libFuzzer reserves other values */
     free(copy);
 }
 
@@ -73,5 +73,5 @@ int main(int argc, char **argv)
     }
     closedir(folder);
     printf("%d inputs replayed\n", replayed);
-    return replayed > 0 ? 0 : 1; /* an empty corpus proves nothing */
+    return replayed > 0 ? 0 : 1; /* an empty corpus tests nothing */
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libFuzzer: any text as --role and --role-restarts; a command, cut into words, has no more than its
- * bytes, and only roles that are there get a number. */
+/* libFuzzer: any text as --role and --role-restarts. The words of a command are together no longer
+ * than the command, and only roles that exist get a number. */
 #include <stdlib.h>
 #include <string.h>
 

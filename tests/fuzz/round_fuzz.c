@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members that say anything that can be said on the wire, in any order: the round's invariants, its
- * assertions, hold, and what the journal has of it can be restored. After the settings an input is
- * steps: u8 kind of command, u8 member, u16 ms that pass; with MESSAGE and RESUME u8 kind of message,
- * u16 length, body. */
+/* Members that send any message that the wire allows, in any order. The invariants of the round
+ * (its assertions) hold, and the round can be restored from the journal. After the settings an
+ * input is steps: u8 kind of command, u8 member, u16 milliseconds that pass; for MESSAGE and RESUME
+ * also u8 kind of message, u16 length, body. */
 #include <stdlib.h>
 
 #include "rendezvous/journal/journal.h"
@@ -24,7 +24,7 @@ struct rig {
     uint64_t last_id;
 };
 
-/* Returns whether the round is still there. */
+/* Returns false once the round is forgotten. */
 static bool step(struct rig *rig, const struct round_command *command)
 {
     const struct journal_run run = {"run", 1000, rig->round};
@@ -69,8 +69,8 @@ static bool has_connection(const struct rig *rig, uint64_t id)
     return member && !member->is_away;
 }
 
-/* As the server would: an agent without a connection says nothing, and only one that resumes says
- * RESUME. */
+/* Commands that the server would give: a member without a connection sends nothing, and only one
+ * that resumes sends RESUME. */
 static bool is_possible(const struct rig *rig, const struct round_command *command)
 {
     switch (command->kind) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two inputs in one: the bytes as what an unknown client sends to an end of a sealed link, which must
- * take none of it, and as messages between an agent and the admission of a server. */
+/* Two inputs in one: the bytes as frames of an unknown client to an end of a sealed link, which
+ * must accept none of them, and as messages between an agent and the admission of a server. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static void open_strange(struct ct_seal *seal, const struct ct_frame *frame)
     struct ct_frame inner;
 
     if (ct_seal_decode(seal, frame, plain, &inner) == 0 && seal->is_on)
-        abort(); /* it was sealed by nobody */
+        abort(); /* no other end has sealed it */
 }
 
 static void admit(struct admission_rules *rules, const struct ct_message *messages,

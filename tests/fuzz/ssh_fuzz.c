@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as what the ctruns of a --hosts run say to each other, and as a job; what decodes
- * must encode to the same. */
+/* Any bytes as messages between the ctruns of a --hosts run, and as a job. What decodes must encode
+ * to the same bytes. */
 #include <stdlib.h>
 #include <string.h>
 

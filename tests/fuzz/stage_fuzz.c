@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as what --stage sends: a manifest, a list of needs, a piece of a file. A manifest that
- * decodes is safe to be written below a folder, and encodes to the same; needs decode to what
- * encodes and decodes to the same set. */
+ * decodes has only paths that are safe below a folder, and encodes to the same bytes; a list of
+ * needs that decodes can be encoded, and decodes to the same set. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static void must(bool is_true)
         abort();
 }
 
-/* Its folder is an entry of its own, and a folder. */
+/* The manifest has an entry for the folder of this path, and that entry is a folder. */
 static void check_place(const struct stage_manifest *manifest, const char *path)
 {
     char above[STAGE_PATH_MAX + 1];

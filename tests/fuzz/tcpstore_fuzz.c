@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Four hostile connections on one store. The input is a script: a byte says whose turn it is
- * (2 bits), what happens (1 bit: send or read, and close) and how many of the following bytes
- * are sent (5 bits; 31 means 255). */
+/* Four hostile connections to one store. The input is a script. A byte of it says which client acts
+ * (2 bits), what it does (1 bit: send, or read and close) and how many of the following bytes are
+ * sent (5 bits; 31 means 255). */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void on_output(void *context)
     struct store_client **client = context;
 
     if (!ct_buf_length(store_output(*client)))
-        abort(); /* told of output that is not there */
+        abort(); /* called without output */
 }
 
 static void drop(struct fuzz *fuzz, int i)
