@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which worlds live, by the workers' own words: each appends a line to a file of its own as long as
-it lives, with the monotonic clock, which all hosts of the lab share. No two worlds may overlap."""
+"""Which worlds run: each worker appends lines with the time to a file of its own while it lives.
+All hosts of the lab share the monotonic clock. No two worlds may overlap."""
 import collections
 
 import ctrun
 
-# A worker: "<monotonic s> <generation> <rank> <world> <host> <restart count>", five times a second,
-# and a first line at once. It ends by TERM like any shell script.
+# A worker: it writes "<monotonic s> <generation> <rank> <world> <host> <restart count> <group
+# rank>" at once and then five times a second. SIGTERM ends it.
 SCRIPT = r"""#!/bin/sh
 host=$(hostname)
 out="$1/$host.$CTRUN_GENERATION.$RANK.$$"
@@ -37,14 +37,14 @@ class Beacon:
         return sorted(found)
 
     def now(self):
-        """The generation, host -> ranks, of the workers whose file grew in the last second."""
+        """{(generation, host, rank, world)} of the workers that wrote a line in the last second."""
         with open("/proc/uptime", encoding="ascii") as file:
             latest = float(file.read().split()[0])
         return {(line.generation, line.host, line.rank, line.world)
                 for line in self.lines() if line.at > latest - ctrun.SLOW}
 
     def is_world(self, hosts, world=None):
-        """True when all that live now are one world on exactly these hosts."""
+        """True when all live workers are one world on exactly these hosts."""
         live = self.now()
         return (len({entry[0] for entry in live}) == 1
                 and sorted({entry[1] for entry in live}) == sorted(hosts)
@@ -52,7 +52,7 @@ class Beacon:
                 and len(live) == (world or len(hosts)))
 
     def spans(self):
-        """generation -> (first, last) word of any of its workers."""
+        """generation -> times of the first and the last line of its workers."""
         spans = {}
         for line in self.lines():
             first, last = spans.get(line.generation, (line.at, line.at))
@@ -60,7 +60,8 @@ class Beacon:
         return spans
 
     def check(self):
-        """Never two live worlds: generations follow one another. (The clock has 10 ms steps.)"""
+        """Fails if a generation begins before the one before it ended. (The clock has 10 ms
+        steps.)"""
         before = None
         for generation, (first, last) in sorted(self.spans().items()):
             assert before is None or first >= before - 0.02, (

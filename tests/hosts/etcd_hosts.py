@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job with a launcher on each of some hosts, whose host an etcd elects."""
+"""A job with one launcher per host; an etcd elects the rendezvous server."""
 import time
 
 import ctrun
@@ -8,8 +8,6 @@ WORK = ["sh", "-c", "while [ ! -e done ]; do sleep 0.05; done"]
 
 
 class Job:
-    """One launcher on each of some hosts."""
-
     def __init__(self, box, lab, nnodes, *options):
         self.box = box
         self.lab = lab
@@ -23,7 +21,7 @@ class Job:
                                              env={"CTRUN_EVENTS": str(self.events_of(host))})
 
     def events_of(self, host):
-        """Pids are the host's own, so each host has its own stream."""
+        """Each host has its own event file: a pid may be the same on two hosts."""
         return self.box.path(f"events.{host}")
 
     def events(self, host, name, **match):
@@ -31,7 +29,7 @@ class Job:
         return self.box.events(name, **match)
 
     def host(self):
-        """Who was elected last."""
+        """The host that was elected last."""
         found = [(event["time_ns"], host) for host in self.runs
                  for event in self.events(host, "election", to="leading")]
         return max(found)[1]
@@ -64,7 +62,8 @@ class Job:
 
 
 def cut_power_of_the_host(job, nodes, generation, seconds=30):
-    """Returns who it was, and the generation that runs without it within so many seconds."""
+    """Cuts the power of the host that serves the rendezvous. Returns that host, and the generation
+    that the others start within `seconds`."""
     host = job.host()
     job.lab.cut_power(host)
     job.runs.pop(host).wait()

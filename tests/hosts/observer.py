@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which workers lived when, seen from outside of all hosts: each is a `life` (tests/lib/life.c), which writes
-that down by CLOCK_BOOTTIME. No two worlds may live at one time."""
+"""When each worker lived, read from outside the hosts: each is a `life` (tests/lib/life.c), which
+writes the times by CLOCK_BOOTTIME. No two worlds may run at the same time."""
 import collections
 import time
 
@@ -9,7 +9,7 @@ import ctrun
 # host, world (generation, port of its store), rank, size of the world, stretches of life [(first, last)], in ns
 Worker = collections.namedtuple("Worker", "host world rank size stretches")
 
-# A host that was frozen lets its workers run until its guards have killed them.
+# When a host is thawed, its workers run for less than this until its guards have killed them.
 THAWED_NS = 1e9
 
 
@@ -37,7 +37,7 @@ class Observer:
                 for worker in self.workers() if worker.stretches[-1][1] > since}
 
     def is_world(self, hosts):
-        """True when all that live now are one world, one worker on each of these hosts."""
+        """True when all live workers are one world, with one worker on each of these hosts."""
         live = self.now()
         return (len({entry[0] for entry in live}) == 1 and len(live) == len(hosts)
                 and sorted(entry[1] for entry in live) == sorted(hosts)
@@ -50,7 +50,8 @@ class Observer:
                       for i, (first, last) in enumerate(worker.stretches))
 
     def check(self):
-        """Never two worlds; returns for how long a thawed host's workers ran beside others, in s."""
+        """Fails if two worlds ran at the same time. Returns for how many seconds workers of a
+        thawed host ran beside others."""
         thawed = 0
         latest = {}  # world -> the stretch of it that ends last so far
         for one in self.stretches():
@@ -67,7 +68,7 @@ class Observer:
         return thawed / 1e9
 
     def tell(self):
-        """All lives, for people."""
+        """When each worker lived, as text."""
         lives = self.stretches()
         began = lives[0][0] if lives else 0
         return "\n".join(f"{(first - began) / 1e9:8.3f} to {(last - began) / 1e9:8.3f} s: generation "

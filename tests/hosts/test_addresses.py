@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes find each other whatever names and address families they have (T15, T16, T18): what
-workers are told is a number that works from their node."""
+"""Nodes find each other whatever names and address families they have (T15, T16, T18):
+workers get a numeric address that works from their node."""
 import ctrun
 import pytest
 from pair import names, run_both, start, told
@@ -31,7 +31,7 @@ def test_t15_a_numeric_endpoint_asks_no_name_server(box, lab):
 
 
 def test_t15_the_counter_counts(lab):
-    """Who asks for a name is seen: else the test above could not fail."""
+    """A query is counted: otherwise the test above could not fail."""
     hosts = lab(1)
     hosts.sh("node1", BLACK_HOLE + "getent -s dns hosts somebody || true")
     assert "packets 0 " not in hosts.sh("node1", "nft list counter inet dns asked")
@@ -39,7 +39,7 @@ def test_t15_the_counter_counts(lab):
 
 @pytest.mark.parametrize("endpoint", ["10.77.0.11", "10.78.0.11", "node1"])
 def test_t16_own_names_that_are_loopback_mislead_nobody(box, lab, endpoint):
-    """As Debian has it: each machine's own name is 127.0.1.1 in its /etc/hosts."""
+    """As on Debian: each machine's own name is 127.0.1.1 in its /etc/hosts."""
     hosts = lab(2, nics=2)
     names(hosts, "node1", "127.0.1.1 node1", "10.77.0.12 node2")
     names(hosts, "node2", "127.0.1.1 node2", "10.77.0.11 node1")

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes leave, return, die, freeze, boot and are cut off at random. An observer outside sees all workers:
-never two worlds at one time; and when all is healed every node gets into the world.
+"""Random faults: nodes leave, return, die, freeze, boot and lose the network. An observer sees all
+workers: two worlds never run at the same time, and after the faults every node joins the world.
 
-One script of each kind with a fixed seed; CTRUN_CHAOS=200 runs so many random ones. Each prints its seed and kind,
-CTRUN_TEST_SEED and CTRUN_CHAOS_KIND repeat one, CTRUN_CHAOS_KIND alone chooses the kind of all."""
+One script of each kind runs with a fixed seed; CTRUN_CHAOS=200 runs 200 with random seeds. Each
+prints its seed and kind: CTRUN_TEST_SEED and CTRUN_CHAOS_KIND repeat it. CTRUN_CHAOS_KIND alone
+chooses the kind of all."""
 import collections
 import os
 import random
@@ -14,12 +15,13 @@ import ctrun
 import observer
 
 NODES = ["node1", "node2", "node3", "node4"]
-ETCD = "node5"  # nothing happens to it
+ETCD = "node5"  # it has no faults
 STEPS = 8
-# How long some scripts stop the processes of one node: beyond every lease, and beyond the patience
-# (CT_PAUSE_LEASES) with a process that is only paused.
+# For how long some scripts stop the processes of one node: longer than each lease, and than the
+# time for which a paused node is waited for (CT_PAUSE_LEASES).
 PAUSE_S = (15, 20)
-# What may be stopped or killed together; all three at once is what nobody can answer for.
+# Processes that are stopped or killed together; never all three, for which ctrun guarantees
+# nothing.
 THREE = ["guard", "second", "agent"]
 GROUPS = [["agent"], ["guard"], ["second"], ["agent", "guard"], ["agent", "second"],
           ["guard", "second"]]
@@ -42,7 +44,7 @@ class Script:
         self.box, self.lab, self.kind, self.seed, self.id = box, lab, kind, seed, f"{kind}{seed}"
         self.dice = random.Random(f"{kind}{seed}")
         self.observer = observer.Observer(box, f"lives.{self.id}")
-        self.paused_node = None  # for long: nothing else happens to it
+        self.paused_node = None  # for long: it gets no other fault
         self.nodes = f"{self.dice.choice([1, 2, 3])}:{len(NODES)}"
         conf = f"keep_alive_interval=1,keep_alive_max_attempt={KINDS[kind].lease},last_call_timeout=1"
         self.words = [ctrun.program("ctrun"), *(o.format(port=port) for o in KINDS[kind].options),
@@ -62,13 +64,14 @@ class Script:
         return self.box.path(f"events.{self.id}.{name}")
 
     def check_end(self, name):
-        """Who was not told to end does so only when there is no run to be in."""
+        """A launcher that was not asked to end may have ended with 75 only."""
         run = self.runs.get(name)
         assert run is None or name in self.ended or run.code == 75, f"{run}\n{self}"
         self.ended.discard(name)
 
     def processes(self, name):
-        """{guard, second, agent: pid}, as seen from here; empty when it is not so far."""
+        """{guard, second, agent: pid} as seen from outside the host, without those that have
+        ended; empty while it has no agent."""
         for pid in self.lab.agents(name):
             second, guard = ctrun.guards_of(pid)
             return dict(zip(THREE, (guard, second, pid)))
@@ -112,8 +115,9 @@ class Script:
                 pass
 
     def pause_long(self):
-        """The agent of a node stops with one of those who watch it, for longer than any lease, while
-        things happen to the others. In half of the scripts it is the node that serves the rendezvous."""
+        """Stops the agent of a node, alone or with one of its guards, for longer than any lease.
+        The other nodes get faults meanwhile. In half of the scripts the node serves the
+        rendezvous."""
         up = [name for name in NODES
               if name not in self.off | self.frozen and self.runs[name].code is None]
         server = [name for name in up if name == self.server()]
@@ -135,7 +139,8 @@ class Script:
         self.paused_node = None
 
     def server(self):
-        """The node that serves the rendezvous: who was elected last, else the one at the endpoint."""
+        """The node that serves the rendezvous: the one elected last, else the one at the
+        endpoint."""
         found = [(0, NODES[0])]
         for name in NODES:
             self.box.events_path = self.events_of(name)
@@ -167,7 +172,7 @@ class Script:
         self.is_cut = False
 
     def power(self, name):
-        """Off; it boots when it comes, and the same command is started."""
+        """Cuts the power; come() boots the node and starts the same command."""
         self.lab.cut_power(name)
         self.off.add(name)
         self.ended.add(name)
@@ -181,7 +186,7 @@ class Script:
             self.start(name)
 
     def wait(self, _=None, seconds=6):
-        """Until the set of live workers has changed, or for a while."""
+        """Waits until the set of live workers has changed, or for a random time."""
         before = self.observer.now()
         try:
             ctrun.wait_until(lambda: self.observer.now() != before, "",
@@ -219,8 +224,8 @@ class Script:
                 + "\n".join(f"{n}: {r}" for n, r in self.runs.items()))
 
     def finish(self):
-        """All is healed; launchers that have ended are started again, as a scheduler does. Returns for
-        how long a thawed host's workers ran beside others, in seconds."""
+        """Ends all faults, starts launchers again that have ended, as a scheduler does, and waits
+        for one world. Returns for how many seconds workers of a thawed host ran beside others."""
         self.heal()
         self.thaw()
         self.wake()
@@ -247,7 +252,7 @@ class Script:
 def test_random_scripts_never_make_two_worlds_nor_leave_a_node_out(box, etcd_lab):
     count = int(os.environ.get("CTRUN_CHAOS", len(KINDS)))
     given, kind = os.environ.get("CTRUN_TEST_SEED"), os.environ.get("CTRUN_CHAOS_KIND")
-    is_search = "CTRUN_CHAOS" in os.environ  # whether a change may land does not depend on luck
+    is_search = "CTRUN_CHAOS" in os.environ  # without it the result does not depend on chance
     lab = etcd_lab(5, [ETCD])
     for i in range(1 if given else count):
         name = kind or list(KINDS)[i % len(KINDS)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes come, go, fail and return on several hosts (user-pains.md T13, T19, T20, T26)."""
+"""Nodes come, go, fail and return on several hosts (T13, T19, T20, T26)."""
 import os
 import random
 import signal
@@ -95,7 +95,7 @@ def test_t20_leaving_and_rejoining_at_random_never_closes_the_run(box, lab, worl
             run.wait(20)
         elif name not in runs:
             runs[name] = start(hosts, name, *words)
-        if dice.random() < 0.5:  # else the next one comes in the middle of a restart
+        if dice.random() < 0.5:  # else the next one comes during a restart
             wait_world(worlds, runs, *runs)
         assert runs["node1"].code is None, runs
     wait_world(worlds, runs, *runs)
@@ -122,7 +122,7 @@ def test_t26_one_budget_one_count_and_a_stable_order_on_all_nodes(box, lab):
     runs = [start(hosts, f"node{n}", "--nnodes=3", "--nproc-per-node=2", "--max-restarts=3",
                   "--rdzv-id=t26", program, folder) for n in (1, 2, 3)]
     for run in runs:
-        assert run.wait(60) == 10, run  # the fourth failure's own code, everywhere
+        assert run.wait(60) == 10, run  # the code of the fourth failure, on every node
         for count in (1, 2, 3):
             assert f"restart {count}/3" in run.err, run
     seen = {}
@@ -133,4 +133,4 @@ def test_t26_one_budget_one_count_and_a_stable_order_on_all_nodes(box, lab):
     assert sorted(seen) == [0, 1, 2, 3]
     for count, ranks in seen.items():
         assert sorted(ranks) == list(range(6)), (count, ranks)
-        assert ranks == seen[0], seen  # nobody changed places
+        assert ranks == seen[0], seen  # no rank moved

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--rdzv-backend=etcd on several hosts: the host of the run leads the etcd too; a host that is cut off
-never has workers beside those of the next one."""
+"""--rdzv-backend=etcd on several hosts: the host of the rendezvous server leads the etcd, too; a
+server's host that is cut off never has workers beside those of the next world."""
 import ctrun
 import etcd_hosts
 
@@ -36,5 +36,5 @@ def test_a_host_that_is_cut_off_has_no_worker_when_the_next_world_starts(box, et
                for event in job.events(node, "round_started", generation=after)]
     assert ended and max(ended) < min(started), (ended, started)
     job.lab.heal()
-    job.wait_world(*nodes, after=after, seconds=30)  # it comes back as a member like any other
+    job.wait_world(*nodes, after=after, seconds=30)  # it joins again as a member
     job.finish()

@@ -9,15 +9,15 @@ import ctrun
 import etcd_hosts
 import pytest
 
-# So many losses, over all kinds; their limit of time is told and checked when the count is given, on
-# a machine that has nothing else to do.
+# How many losses, over all kinds. How long each takes is checked only when this is set: the machine
+# must be idle then.
 LOSSES = os.environ.get("CTRUN_TEST_HA_LOSSES")
 LEASE_S = 5  # keep_alive_interval times keep_alive_max_attempt
 LIMIT_S = LEASE_S + 3
 
 
 class Job(etcd_hosts.Job):
-    """The first host serves; nobody has an etcd but the run."""
+    """The first host serves the rendezvous; the only etcd is the one that the run starts."""
 
     def __init__(self, box, lab, nnodes, members):
         self.box = box
@@ -55,14 +55,14 @@ def start(box, ha_lab, members):
 
 
 def last_s(job, hosts, began_ns, name, **match):
-    """When the last such event came, in seconds from began_ns on."""
+    """Seconds from began_ns to the last such event."""
     return max((event["time_ns"] - began_ns) / 1e9
                for host in hosts for event in job.events(host, name, **match))
 
 
 def lose(job, nodes, generation, host, how):
-    """how() loses the host; returns the generation of the world without it, and how long it took until
-    another node was elected, and until the last worker was there."""
+    """Calls how(), which loses the host. Returns the generation of the world without it, and the
+    seconds until another node was elected and until the last worker had started."""
     others = [node for node in nodes if node != host]
     began_ns = time.time_ns()
     how()
@@ -82,20 +82,20 @@ def freeze(job, host):
 
 
 def stop_agent(job, host):
-    """Its etcd goes on, and so does the kernel that has its connections."""
+    """Its etcd continues, and the kernel keeps its connections."""
     [agent] = job.lab.agents(host)
     return lambda: os.kill(agent, signal.SIGSTOP)
 
 
 def release(job):
-    """Ends the job with its hosts, however the loss has left them."""
+    """Ends the job by ending its hosts."""
     job.lab.down()
     for run in job.runs.values():
         run.wait()
 
 
 def test_the_rendezvous_host_is_lost(box, ha_lab):
-    """Its power is cut, it is frozen, its agent is stopped; of three nodes and of five."""
+    """Its power is cut, it is frozen, or its agent is stopped; with three nodes and with five."""
     kinds = [(how, members) for how in (cut_power, freeze, stop_agent) for members in (3, 5)]
     late = []
     for i in range(int(LOSSES or 1)):

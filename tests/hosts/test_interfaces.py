@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes with many interfaces: the one that works is found, told to the libraries, or chosen by the
-user; a blocked port is named on every node (T17)."""
+"""Nodes with many interfaces: ctrun finds the one that works and sets it for the libraries, or the
+user chooses one; every node names a blocked port (T17)."""
 import re
 
 import ctrun
@@ -24,7 +24,7 @@ nft add rule inet wall in {} tcp dport 29611 {}
 
 @pytest.fixture
 def traps(lab):
-    """Two nodes with one good interface among those that lead nowhere."""
+    """Two nodes with one interface that works and others that lead nowhere."""
     hosts = lab(2)
     for node, last in (("node1", 11), ("node2", 12)):
         hosts.sh(node, DOCKER + f"""
@@ -87,7 +87,7 @@ def run_three(box, hosts):
 
 
 def test_a_cut_between_two_other_nodes_moves_all_to_another_network(box, lab):
-    """Each of them reaches rank 0 on the first network, so that alone proves nothing."""
+    """Both reach rank 0 on the first network: to check that alone is not enough."""
     hosts = lab(3, nics=2)
     hosts.sh("node2", CUT.format("eth0", "10.77.0.13"))
     for run in run_three(box, hosts):
@@ -112,7 +112,7 @@ def test_where_no_network_reaches_all_the_first_is_used_and_told(box, lab):
 
 @pytest.mark.parametrize("address", ["10.77.0.11", "node1"])
 def test_a_cut_on_a_network_that_was_typed_is_told_while_the_workers_run(box, lab, address):
-    """MASTER_ADDR stays what was typed: no other network is tried."""
+    """MASTER_ADDR stays as it was typed: no other network is tried."""
     hosts = lab(3, nics=2)
     hosts.sh("node2", CUT.format("eth0", "10.77.0.13"))
     runs = [hosts.start(f"node{rank + 1}", ctrun.program("ctrun"), "--nnodes=3", f"--node-rank={rank}",
@@ -161,7 +161,7 @@ def test_t17_net_and_port_range_are_kept_to(box, lab, net):
 
 
 def test_a_local_addr_by_name_becomes_the_number_that_others_need(box, lab):
-    """Names of other networks (node1-hsn0) are known on the node alone, perhaps."""
+    """Only the node itself may know its names on other networks (node1-hsn0)."""
     hosts = lab(2, nics=2)
     hosts.sh("node2", "echo '127.0.0.1 localhost' >/etc/hosts")
     runs = [start(box, hosts, node, "10.77.0.11:29400", f"--local-addr={address}")
@@ -191,7 +191,8 @@ print("reduced", flush=True)
 
 
 def test_t17_gloo_of_stock_pytorch_meets_in_spite_of_the_traps(box, traps):
-    """Names are 127.0.1.1, docker0 is everywhere: by itself gloo would take the one or the other."""
+    """Own names are 127.0.1.1, and both nodes have docker0: by itself gloo would use one of
+    these."""
     if not has_torch(ctrun.DEBIAN_PYTHON):
         pytest.skip("no torch for " + ctrun.DEBIAN_PYTHON)
     for node in ("node1", "node2"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host is lost, or its cable cut: the ranks of the others that wait for it, or for one another, have
-an error at once and can save."""
+"""A host is lost, or its cable is cut: ranks of other hosts that wait for it, or for each other,
+get an error at once and can save."""
 import signal
 import sys
 

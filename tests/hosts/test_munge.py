@@ -36,7 +36,7 @@ def test_nodes_of_one_user_meet_by_munge(box, cluster):
 def test_another_user_and_who_proves_nothing_are_refused(box, cluster):
     first = start(box, cluster, "node1", "--auth=munge")
     box.wait_event("link_state", to="up")
-    # munged itself gives the credential to nobody else: what bob's ctrun would look at is no matter.
+    # munged decodes the credential for no other user: what bob's ctrun checks does not matter.
     for options, user, words in ((["--auth=munge"], "bob", ("MUNGE", "Unauthorized credential")),
                                  (["--auth=none"], "alice", ("asks for proof by MUNGE",))):
         other = start(box, cluster, "node2", *options, user=user)
@@ -47,7 +47,7 @@ def test_another_user_and_who_proves_nothing_are_refused(box, cluster):
 
 
 def test_a_server_of_another_user_is_refused(box, cluster):
-    """bob was quicker to serve at alice's endpoint: her node tells him nothing."""
+    """bob serves at alice's endpoint first: her node refuses his server."""
     server = start(box, cluster, "node1", "--auth=munge", user="bob")
     box.wait_event("link_state", to="up")
     mine = start(box, cluster, "node2", "--auth=munge")
@@ -58,7 +58,7 @@ def test_a_server_of_another_user_is_refused(box, cluster):
 
 
 def test_srun_alone_uses_munge(box, cluster):
-    """Who knows endpoint and run id, but is not of the job's user, is not let in."""
+    """A node that knows endpoint and run id, but proves nothing by MUNGE, is refused."""
     go = box.path("go")
     script = 'echo "$MASTER_PORT $TORCHELASTIC_RUN_ID"; while [ ! -e "$GO" ]; do sleep 0.01; done'
     run = cluster.start("login1", "srun", "-N2", "--ntasks-per-node=1", ctrun.program("ctrun"),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Endpoints that are not there: a name that appears late (T14), an address that no node owns (E01), a
-host where nobody listens."""
+"""Endpoints that do not exist: a name that appears late (T14), an address that no node owns (E01),
+a host where nobody listens."""
 import re
 
 import ctrun
@@ -18,7 +18,7 @@ def test_t14_a_name_that_appears_late_is_asked_for_again(box, lab):
 
 
 def test_an_address_that_no_node_owns_is_said_so_on_every_node(box, lab):
-    """E01: what was asked for, and what each node has; at first while they wait."""
+    """E01: each node prints the address that was asked for and its own, first while it waits."""
     hosts = lab(2)
     runs = [start(box, hosts, node, "10.77.0.99:29400", "--rdzv-conf=read_timeout=8")
             for node in ("node1", "node2")]

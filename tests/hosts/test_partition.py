@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cables that are cut, hosts that are cut off and hosts whose rendezvous is killed: who goes on, who
-stops, who comes back, and never two live worlds (user-pains.md T05, T06, T07)."""
+"""Cut cables, hosts without a network and a killed rendezvous server: which nodes continue, which
+stop and which join again; two worlds never run at the same time (T05, T06, T07)."""
 import contextlib
 import os
 import re
@@ -13,7 +13,8 @@ import pytest
 
 @pytest.fixture
 def cluster(box, lab):
-    """start(N, nnodes, ...) boots N hosts and a node of the run on each; node1 hosts it."""
+    """boot(N, OPTION...) boots N hosts with a node of the run on each; node1 serves the
+    rendezvous."""
     class Cluster:
         def boot(self, count, *words):
             self.lab = lab(count)
@@ -75,7 +76,7 @@ def test_t06_a_minority_stops_the_majority_goes_on_and_all_meet_after_the_heal(c
 
 
 def test_t06_nodes_that_are_cut_off_from_the_rendezvous_wait_for_it(cluster):
-    """Nobody goes on without the server, and all meet after the heal."""
+    """No node continues without the server, and all join again after the heal."""
     cluster.boot(3, "--nnodes=2:3",
                  "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2")
     cluster.lab.partition("node1")
@@ -95,7 +96,7 @@ def test_t07_without_the_node_of_the_rendezvous_the_others_end_cleanly(box, clus
     workers = {pid: ctrun.environment(pid)["GROUP_RANK"] for pid in box.workers().values()}
     agent = next(ctrun.parent_of(pid) for pid, node in workers.items() if node == "0")
     os.kill(ctrun.guards_of(agent)[1], signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):  # it goes with its guard, and may be gone
+    with contextlib.suppress(ProcessLookupError):  # it ends with its guard, perhaps before this
         os.kill(agent, signal.SIGKILL)
     for name in ("node2", "node3"):
         run = cluster.runs[name]

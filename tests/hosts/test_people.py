@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people do to a cluster by hand: --nnodes forgotten on one host or both, a node drained."""
+"""What users do by hand: they forget --nnodes on two hosts, or drain a node."""
 import json
 import signal
 
@@ -15,7 +15,7 @@ def start(hosts, node, *words):
 
 
 def test_nnodes_forgotten_on_two_hosts_is_refused_on_the_second(box, lab):
-    """Each alone would be a green job of one node, and half of the cluster idle."""
+    """Otherwise two jobs of one node each would succeed: not what the user wanted."""
     hosts = lab(2)
     first = start(hosts, "node1", *HOLD)
     box.wait_event("worker_started")

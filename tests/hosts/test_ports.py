@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Behind a firewall that lets a few ports through everything keeps to them; without being told to, the
-run ends with the pair that is blocked (T17, --port-range)."""
+"""With --port-range ctrun uses only the ports that a firewall opens; without it the run ends and
+names the pair of nodes that is blocked (T17)."""
 import ctrun
 from pair import start
 

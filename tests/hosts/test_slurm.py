@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Under a real Slurm nothing has to be said about nodes, order, endpoint or run id."""
+"""Under a real Slurm no option for nodes, order, endpoint or run id is needed."""
 import ctrun
 import jax_job
 

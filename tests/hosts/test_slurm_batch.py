@@ -26,13 +26,13 @@ def test_a_preempted_job_saves_is_queued_again_and_goes_on(box, slurm):
     assert high.wait(60) == 0, high
     requeued = "has requeued this job 1 time"
     ctrun.wait_until(lambda: requeued in jobs.text(box), lambda: f"the second start\n{jobs.text(box)}", 90)
-    assert min(jobs.wait_steps(box, requeued)) > (1, 5), jobs.text(box)  # it had saved, and goes on
+    assert min(jobs.wait_steps(box, requeued)) > (1, 5), jobs.text(box)  # it continues
     cluster.start("login1", "scancel", job).wait(60)
     jobs.wait_job_gone(box, cluster, job)
 
 
 def test_a_batch_script_of_torchrun_runs_with_one_word_changed(box, slurm):
-    """The endpoint, rank, id and port that it makes by hand stay."""
+    """The endpoint, id and port that the script makes are used."""
     cluster = slurm(2)
     box.write("train.py", scripts.SHOW)
     script = box.write("job.sbatch", scripts.for_ctrun(scripts.STEP))

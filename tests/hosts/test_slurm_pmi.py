@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""srun's own PMI-2 server tells the nodes where they meet (tests/cli has one that misbehaves)."""
+"""Nodes get their endpoint through srun's own PMI-2 server (tests/cli has one that misbehaves)."""
 import shutil
 import subprocess
 
@@ -7,7 +7,7 @@ import ctrun
 import pytest
 
 WORLD = 'echo "$RANK/$WORLD_SIZE $(env | grep -c ^PMI_)"'
-# Takes the port that would be derived, on every node, then becomes what ctrun's parent would be.
+# On every node: takes the port that ctrun would derive, then runs ctrun.
 SQUATTER = """
 import json, os, socket, subprocess, sys
 plan = [*sys.argv[1:3], "--dry-run", "--json", "--bootstrap=port", "--no-python", "true"]
@@ -59,9 +59,9 @@ def test_a_second_ctrun_of_the_same_tasks_meets_at_the_derived_port(box, slurm):
     assert run.err.count("srun's PMI cannot be used (it has closed the connection)") == 2, run
 
 
-# A sum over all ranks: a program that takes itself for a world of one has another. In Debian 12's
-# MPICH (4.0.2, UCX) some runs of srun, without ctrun as with it, wait forever in MPI_Finalize for
-# ranks that have left it: it is given five seconds.
+# A sum over all ranks: it differs in a world of one rank. In Debian 12's MPICH (4.0.2, UCX) some
+# runs of srun, with and without ctrun, wait for ever in MPI_Finalize for ranks that have left it:
+# it gets five seconds.
 MPI = """
 #include <mpi.h>
 #include <signal.h>

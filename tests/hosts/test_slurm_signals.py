@@ -12,7 +12,7 @@ def test_t23_usr1_of_the_time_limit_saves_and_requeues(box, slurm):
     job = jobs.sbatch(box, cluster, jobs.EXAMPLES / "requeue.sbatch", "--",
                       f"--data={mnist.make_data(box)}", "--json", *jobs.LONG)
     jobs.wait_steps(box)
-    # What `#SBATCH --signal=USR1@120` does two minutes before the end: to all tasks.
+    # As `#SBATCH --signal=USR1@120` does two minutes before the end, to all tasks.
     cluster.start("login1", "scancel", "-s", "USR1", job).wait(60)
     box.wait_event("guard_ended", count=2, agent_exit_code=75)
     ended = box.events("worker_ended")
@@ -56,9 +56,9 @@ def test_t22_scancel_gives_the_workers_one_sigterm_and_slurms_time(box, slurm):
 def test_a_run_ends_before_its_allocation_as_slurm_has_told(box, slurm):
     cluster = slurm(2)
     box.write("saver.sh", SAVER, 0o755)
-    box.write("saved", "")  # SIGTERM is all that is waited for
-    # As ctrun(1) has it for a Slurm that does not set SLURM_JOB_END_TIME. A minute is the least that
-    # it gives; what is left of it is not waited for.
+    box.write("saved", "")  # the script waits for SIGTERM only
+    # As in ctrun(1), for a Slurm that does not set SLURM_JOB_END_TIME. The shortest time limit is a
+    # minute; the test does not wait for its end.
     end = 'CTRUN_END_TIME=$(date -d "$(squeue -h -j $SLURM_JOB_ID -o %e)" +%s)'
     run = cluster.start("login1", "srun", "-N2", "--ntasks-per-node=1", "--time=1", "-D", box.dir,
                         "sh", "-c", f'export {end}; exec "$@"', "-", ctrun.program("ctrun"),

@@ -21,7 +21,7 @@ def test_without_nproc_each_task_is_one_rank(box, slurm):
     run = srun(cluster, "-N2", "--ntasks-per-node=2", ctrun.program("ctrun"),
                "--no-python", "sh", "-c", WORLD)
     assert run.code == 0 and lines(run) == FOUR, run
-    # Dealt out in turn by Slurm: the ranks of a node stay in a row.
+    # Slurm deals the tasks out in turn: the ranks of a node still follow each other.
     run = srun(cluster, "-N2", "--ntasks-per-node=2", "-m", "cyclic",
                ctrun.program("ctrun"), "--no-python", "sh", "-c", WORLD)
     assert run.code == 0 and lines(run) == FOUR, run
@@ -61,11 +61,11 @@ def test_tasks_with_a_gpu_each_are_ranks_with_their_own(box, slurm):
         assert run.code == 0, run
         assert lines(run) == ["0/4 0 0 node1", "1/4 0 1 node1", "2/4 0 0 node2",
                               "3/4 0 1 node2"], run
-    # Others than that many would share the GPU of the first task.
+    # Any other number of workers would share the GPU of the first task.
     run = srun(cluster, "-N2", "--ntasks-per-node=2", "--gpus-per-task=1", ctrun.program("ctrun"),
                "--nproc-per-node=4", "true")
     assert run.code == 2 and "each with 1 GPU that the others do not see" in run.err, run
-    # All tasks see all GPUs: one agent a node, as ever.
+    # All tasks see all GPUs: one agent a node.
     run = srun(cluster, "-N2", "--ntasks-per-node=2", "--gpus-per-node=2", ctrun.program("ctrun"),
                "--nproc-per-node=gpu", "--no-python", "sh", "-c", GPU)
     assert run.code == 0 and lines(run) == ["0/4 0 0,1 node1", "1/4 1 0,1 node1",
@@ -93,7 +93,7 @@ def test_a_merged_node_outlives_a_signal_to_all_of_its_tasks(box, slurm):
                         "on", "USR1", "9", "touch", box.path("ready%r"), "hang")
     ctrun.wait_until(lambda: box.path("ready0").exists() and box.path("ready1").exists(),
                      "both workers wait")
-    run.signal(10)  # srun passes it on to both tasks; one is the agent, the other sleeps
+    run.signal(10)  # srun sends it to both tasks; one is the agent, the other sleeps
     assert run.wait(60) == 9, run
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--hosts over hosts of their own, with a stand-in ssh that enters them: one command typed outside
-of the cluster, or on one of its hosts."""
+"""--hosts on several hosts, with a stand-in for ssh: one command, typed outside of the cluster or
+on one of its hosts."""
 import os
 import signal
 
@@ -13,7 +13,7 @@ SHOW = ["--no-python", "sh", "-c", 'echo "$(hostname) $RANK/$WORLD_SIZE $GROUP_R
 
 @pytest.fixture
 def cluster(box, lab):
-    """cluster(N) boots N hosts; .start() types ctrun on one of them."""
+    """cluster(N) boots N hosts and returns the ssh between them."""
     opened = []
 
     def boot(nodes):
@@ -55,7 +55,7 @@ def test_files_that_only_the_login_host_has_go_down_a_chain(box, cluster):
     assert run.wait(60) == 0, run
     assert sorted(run.out.splitlines()) == [f"node{n}: node{n}" for n in (1, 2, 3)]
     (event,) = box.events("staged")
-    # They are on one disk: three copies, and one of them left this host.
+    # All hosts have one disk: it has three copies, and only one was sent from this host.
     assert len(list(box.dir.glob("ctrun-stage-*/*/data"))) == 3
     assert event["sent_bytes"] == event["bytes"] > 5 << 20
 
@@ -76,7 +76,7 @@ def start_sleepers(box, ssh, *words):
 
 
 def first_of(box):
-    """The process that --hosts was typed at: the guard above everything."""
+    """The ctrun that was started with --hosts: the topmost process."""
     ours = [pid for pid in box.pids()
             if ctrun.cmdline(pid)[:1] == [ctrun.program("ctrun")]
             and "--relay" not in ctrun.cmdline(pid)

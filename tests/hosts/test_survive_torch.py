@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--survive=torch on two hosts: ranks of both are freed from each other, and step on with PyTorch 2.15 without the one
-that is lost."""
+"""--survive=torch on two hosts: ranks that wait for each other are freed, and with PyTorch 2.15
+they continue without the one that is lost."""
 import signal
 import sys
 
 import ctrun
 import torch_job
 
-# Ranks that no library tells of a loss. `free` ones sit in a read of each other's socket.
+# Ranks without a library that reports a loss. With "lost" ranks 0 and 1 read from each other's
+# socket, with "asks" only rank 1 does.
 HELD = r"""
 import os, socket, struct, sys, time
 rank, folder, how = int(os.environ["RANK"]), sys.argv[1], sys.argv[2]
@@ -46,7 +47,7 @@ RANKS, STEPS = 4, 150
 
 
 def start_one(box, hosts, host, count, *words, env):
-    """Each host has its own files here, as it would have: pids of two hosts may be the same."""
+    """Each host has its own folder: a pid may be the same on two hosts."""
     own = box.path(host)
     own.mkdir(exist_ok=True)
     return hosts.start(host, ctrun.program("ctrun"), f"--nproc-per-node={count}", "--rdzv-id=J", "--survive=torch", *words,
@@ -54,7 +55,7 @@ def start_one(box, hosts, host, count, *words, env):
 
 
 def start_all(box, hosts, per_node, *words, env):
-    """Ranks in the order of the hosts."""
+    """The ranks follow the order of the hosts."""
     runs = []
     for number, count in enumerate(per_node, 1):
         runs.append(start_one(box, hosts, f"node{number}", count, *words, env=env))
@@ -68,7 +69,7 @@ def start(box, lab, per_node, *words, env):
 
 
 def kill(box, hosts, host, rank):
-    """What a template has forked has its pid in the event alone."""
+    """The pid comes from the event: a worker that a template has forked has it nowhere else."""
     pids = [event["worker_pid"] for event in box.events("worker_started") if event["rank"] == rank]
     hosts.sh(host, f"kill -9 {pids[-1]}")
 
@@ -93,7 +94,8 @@ def test_ranks_that_wait_for_each_other_are_freed_when_one_of_another_host_is_lo
 
 
 def test_one_that_asks_by_itself_frees_one_of_another_host(box, lab):
-    """All that is waited for is there, where nobody knows of it."""
+    """No rank is lost: rank 0 asks for the next world, and rank 1, which waits for rank 0, is
+    freed."""
     _, runs = start(box, lab, (1, 1), box.write("held.py", HELD), box.dir, "asks", env={"PYTHON_EXEC": sys.executable})
     assert [run.wait(60) for run in runs] == [0, 0], runs
     assert said(runs) == ["rank 0 goes on with [0, 1]", "rank 1 goes on with [0, 1]"], runs
@@ -101,7 +103,7 @@ def test_one_that_asks_by_itself_frees_one_of_another_host(box, lab):
 
 
 def has_made(box, runs, ranks, step):
-    """All of them, in any of their processes."""
+    """Waits until each of these ranks has made that step, in any of its processes."""
     def look():
         made = {rank for (rank, _), lines in torch_job.logs(box).items() for s, *_ in lines if s >= step}
         return set(ranks) <= made or any(run.process.poll() is not None for run in runs)
@@ -109,7 +111,7 @@ def has_made(box, runs, ranks, step):
 
 
 def test_no_step_is_lost_when_ranks_of_two_hosts_are_killed(box, lab):
-    """One on the second; then rank 0, whose host has the store."""
+    """A rank of the second host; then rank 0, whose host has the worker store."""
     torch_job.allow(box, 50)
     hosts, runs = start(box, lab, (2, 2), "--warm", box.write("train.py", torch_job.SCRIPT), box.dir, STEPS,
                  env={**torch_job.PACKAGE, "PYTHON_EXEC": torch_job.interpreter("newer")})
@@ -127,7 +129,8 @@ def test_no_step_is_lost_when_ranks_of_two_hosts_are_killed(box, lab):
 
 
 def test_killed_ranks_of_two_hosts_are_replaced_and_all_come_to_the_same_bits(box, lab):
-    """One on the second, all of the first, whose host has the store: the new ones get what they need from the others."""
+    """A rank of the second host, then all of the first, which has the worker store: the new ranks
+    get their state from the others."""
     torch_job.allow(box, 50)
     hosts, runs = start(box, lab, (1, 2), "--warm", "--survive-replace=2", box.write("train.py", torch_job.SCRIPT), box.dir,
                         STEPS, env={**torch_job.PACKAGE, "PYTHON_EXEC": torch_job.interpreter("newer")})
@@ -158,7 +161,7 @@ def begin_training(box, hosts, per_node, *words):
 
 
 def check_end(box, runs, lost, sizes):
-    """Lost workers, by rank and pid, do not reach the end."""
+    """Every worker makes each step to the end; only those of the `lost` ranks may end before."""
     torch_job.allow(box, STEPS)
     assert [run.wait(200) for run in runs] == [0] * len(runs), runs
     made = torch_job.logs(box)
@@ -167,7 +170,8 @@ def check_end(box, runs, lost, sizes):
 
 
 def test_rank_0_s_host_is_lost_and_then_the_next_one(box, lab):
-    """The worker store is lost with the first host, and again with the second one, which has it then."""
+    """The worker store is lost with the first host, then again with the second one, which has it
+    then."""
     hosts = lab(4)
     server = hosts.start("node4", ctrun.program("ctrund"), f"--listen={hosts.ip('node4')}:29400")
     runs, _ = begin_training(box, hosts, (1, 1, 2), "--rdzv-backend=c10d", "--rdzv-endpoint=node4:29400",
@@ -188,8 +192,8 @@ def test_rank_0_s_host_is_lost_and_then_the_next_one(box, lab):
 
 
 def test_a_spare_host_takes_the_place_of_rank_0_s(box, lab):
-    """It gets parameters and state from the ranks of the other one, which step on meanwhile; then that one is lost, too,
-    and comes back."""
+    """It gets parameters and state from the rank of the other host, which continues meanwhile; then
+    that host is lost, too, and comes back."""
     hosts = lab(4)
     server = hosts.start("node4", ctrun.program("ctrund"), f"--listen={hosts.ip('node4')}:29400")
     runs, (words, env) = begin_training(box, hosts, (1, 1), "--rdzv-backend=c10d", "--rdzv-endpoint=node4:29400",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine that was suspended for longer than the lease of its workers: others have gone on without it. What
-the kernel does when it wakes up, the test does: it fires the timer of the guards, which counts that time."""
+"""A machine that was suspended for longer than the lease of its workers: others have continued
+without it. At wake-up the kernel fires the timer of the guards, which counts the time of the
+suspension; here the test sends the timer's signal."""
 import os
 import signal
 
@@ -9,12 +10,12 @@ import observer
 from clock import Clock
 
 CONF = "keep_alive_interval=1,keep_alive_max_attempt=6,last_call_timeout=1,is_host=0"
-OWN_CLOCK = ["env", "-u", "LD_PRELOAD"]  # the workers': what they write down is compared
+OWN_CLOCK = ["env", "-u", "LD_PRELOAD"]  # the workers have the real clock: their times are compared
 FENCE_SIGNAL = signal.SIGRTMAX - 4
 
 
 class Pair:
-    """A ctrund on node1; node1 and node2 train, and node2 has the clock."""
+    """A ctrund on node1; node1 and node2 have workers, and the test sets the clock of node2."""
 
     def __init__(self, box, lab):
         self.hosts, self.observer, self.clock = lab(2), observer.Observer(box, "lives"), Clock(box)
@@ -25,7 +26,7 @@ class Pair:
         self.generation = self.generation_of("node2")
 
     def start(self, host, env=None):
-        names = [f"{name}={value}" for name, value in (env or {}).items()]  # for it, and not for what boots it
+        names = [f"{name}={value}" for name, value in (env or {}).items()]  # for ctrun alone
         return self.hosts.start(host, "env", *names, ctrun.program("ctrun"), "--nnodes=1:2", "--rdzv-endpoint=10.77.0.11:29400",
                                 f"--rdzv-conf={CONF}", "--shutdown-timeout=1", *OWN_CLOCK, *self.observer.program)
 
@@ -33,7 +34,7 @@ class Pair:
         return max((world[0] for world, at, _, _ in self.observer.now() if at == host), default=0)
 
     def below(self, host):
-        """Second guard, guard and agent of it."""
+        """[second guard, guard, agent] of the host."""
         [agent] = self.hosts.agents(host)
         return [*ctrun.guards_of(agent), agent]
 
@@ -52,7 +53,8 @@ class Pair:
 
 
 def test_guards_end_the_workers_when_a_machine_wakes_up(box, lab):
-    """Before the agent runs: TCP's clock stood still, and says that the server was heard just now."""
+    """Before the agent runs: TCP's clock stood still, by which the server has just sent
+    something."""
     pair = Pair(box, lab)
     pids = pair.below("node2")
     os.kill(pids[2], signal.SIGSTOP)

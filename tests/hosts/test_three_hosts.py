@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""T04: a rank on the second of three hosts fails, one on the first has ended early, and nobody else
-obeys SIGTERM: every host tells the same, and all are gone after the grace time."""
+"""T04: a rank on the second of three hosts fails, one on the first has ended before, and the others
+ignore SIGTERM: every host prints the same, and all have ended after the grace time."""
 import ctrun
 
 WORKER = r"""#!/bin/sh
@@ -14,7 +14,7 @@ esac
 
 
 def block(run):
-    """From our first line to torchrun's, which names the node's own files."""
+    """The lines from ctrun's error to torchrun's block, which names the node's own files."""
     lines = run.err.splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith("ctrun: error["))
     end = next(i for i, line in enumerate(lines) if line.startswith("torch.distributed"))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workers' store is for the nodes of the run: who comes from elsewhere gets nothing (T25)."""
+"""Only the nodes of the run may use the worker store: other clients are refused (T25)."""
 import time
 
 import ctrun
 
-# Says how a TCPStore of torch >= 2.2 answers: "pong", or "refused".
+# Prints how a TCPStore of torch >= 2.2 answers: "pong", or "refused".
 CLIENT = r"""
 import socket, struct, sys
 try:
@@ -14,7 +14,7 @@ try:
 except ConnectionError:
     print("refused")
 """
-# A worker that holds its place until it is told to go.
+# A worker that runs until the file GO exists.
 WORKER = """
 import os, time
 while not os.path.exists(os.environ["GO"]):
@@ -23,7 +23,7 @@ while not os.path.exists(os.environ["GO"]):
 
 
 class World:
-    """node1 and node2 train; node3 is a host of somebody else."""
+    """node1 and node2 have workers; node3 is not in the run."""
 
     def __init__(self, box, hosts, *options):
         self.box, self.hosts = box, hosts
@@ -83,7 +83,8 @@ def test_store_access_any_lets_everybody_in(box, lab):
 
 
 def test_t25_listeners_are_bound_to_what_the_run_uses(box, lab):
-    """The worker store to the chosen network, the rendezvous to its endpoint, nothing to all."""
+    """The worker store to the chosen network, the rendezvous to its endpoint, none to all
+    addresses."""
     hosts = lab(2, nics=2)
     world = World(box, hosts, "--net=10.78.0.0/24")
     found = {line.split()[3] for line in hosts.sh("node1", "ss -Hltn").split("\n") if line}
