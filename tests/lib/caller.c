@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* caller READY KIND shm|tcp: a call of that kind (its number in calls.h) in each step, for ever. Each rank makes
- * the file READY.RANK after some steps. A call that fails is printed. */
+/* caller READY KIND shm|tcp: makes a call of that kind (its number in calls.h) in each step, for
+ * ever. Each rank makes the file READY.RANK after some steps. It prints the error of a call that
+ * fails. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 enum {
     SOURCE = 1,
     READY_STEPS = 20,
-    PAUSE_MS = 1 /* the machine is shared with others of these */
+    PAUSE_MS = 1 /* leaves processor time to the other ranks */
 };
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One call of each kind that a group has, for what happens to ranks in the middle of them. */
+/* One call of each kind that a group has, for tests in which something happens during a call. */
 #pragma once
 
 #include "worker_sdk/include/ctrun.h"
@@ -24,6 +24,6 @@ enum {
     CALL_RANKS_MAX = 4
 };
 
-/* source: the rank that broadcasts and scatters; rank 0 gathers and reduces. One thread of the process. */
+/* source: the rank that broadcasts and scatters; rank 0 gathers and reduces. Not thread-safe. */
 int call_make(struct ctrun_group *group, enum call_kind kind, int source,
               struct ctrun_error *err);

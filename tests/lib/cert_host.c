@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cert_host CERTIFICATE HOST...: says of each host whether that self-signed certificate is for it, or that
- * it cannot be read. */
+/* cert_host CERTIFICATE HOST...: prints for each host whether that self-signed certificate is for
+ * it, or that the certificate cannot be read. */
 #include <mbedtls/x509_crt.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A clock that a test sets, for LD_PRELOAD: CTRUN_TEST_CLOCK names a file of 16 bytes, the
- * nanoseconds by which the clocks that count from the boot are ahead, and for how long the machine was
- * suspended: by that one of them is ahead of the other. tests/lib/clock.py. */
+/* A clock that a test sets, for LD_PRELOAD. CTRUN_TEST_CLOCK names a file of two numbers of 8
+ * bytes, in nanoseconds: how far CLOCK_MONOTONIC and CLOCK_BOOTTIME are ahead, and for how long the
+ * machine was suspended, which only CLOCK_BOOTTIME counts. tests/lib/clock.py writes it. */
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stddef.h>

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock of programs under test, set by the test in place of a sleep.
+"""A clock of programs under test that the test sets, in place of a sleep.
 
     clock = Clock(box)
     run = box.start_ctrun(..., env=clock.env)
-    clock.advance(2)    # two seconds have gone by for them, at once
-    clock.suspend(60)   # they wake up in a machine that was suspended for a minute
+    clock.advance(2)    # for them two seconds pass at once
+    clock.suspend(60)   # for them the machine was suspended for a minute
 
-What a program waits for in the kernel (epoll, a timer) takes as long as before: it looks at the
-clock when something wakes it."""
+A wait in the kernel (epoll, a timer) takes as long as before: a program reads the clock when it
+wakes up."""
 import os
 import struct
 
@@ -28,10 +28,10 @@ class Clock:
         self._write()
 
     def suspend(self, seconds):
-        """CLOCK_MONOTONIC stands still meanwhile, and with it libuv's timers."""
+        """CLOCK_MONOTONIC stands still meanwhile, and so do libuv's timers."""
         self.suspended_ns += int(seconds * 10**9)
         self._write()
 
     def _write(self):
-        with open(self.path, "r+b") as file:  # one write: no half of a number is seen
+        with open(self.path, "r+b") as file:  # one write: nobody reads half a number
             file.write(struct.pack("<qq", self.ahead_ns, self.suspended_ns))

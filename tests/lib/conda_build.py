@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by a Python that has rattler-build: builds a conda recipe and runs the tests in it, with stand-ins for the
-packages of conda-forge, whose work the system's own tools and libraries do.
+"""Builds a conda recipe and runs its tests, in a Python that has rattler-build. The packages of
+conda-forge are stand-ins: the tools and libraries of the system do their work.
 
 usage: conda_build.py RECIPE FOLDER CMAKE     CMAKE: what `cmake` does, in sh"""
 import pathlib
@@ -13,7 +13,7 @@ SYSTEM = "/usr/bin/python3"
 
 
 class Printer:
-    """What rattler-build tells while it builds."""
+    """Prints the log of rattler-build."""
 
     def on_log(self, event):
         print(event.message)
@@ -37,7 +37,7 @@ def main(recipe, folder, cmake):
     (files / "cmake/bin/cmake").write_text(f"#!/bin/sh\n{cmake}\n")
     (files / "cmake/bin/cmake").chmod(0o755)
     stand_in(channel, files / "cmake", "cmake", "3.25")
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"  # of the system's, too: it has made our environment
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"  # also of the system's Python, which made this environment
     (files / "python/bin").mkdir(parents=True)
     (files / "python/bin/python").symlink_to(SYSTEM)
     (files / "python/pyvenv.cfg").write_text(f"home = {SYSTEM.rpartition('/')[0]}\n")

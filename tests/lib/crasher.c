@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker of our SDK that crashes as its one argument says, inside place() < outer() < main():
+/* A worker with the SDK that crashes as its first argument says, in place(), called by outer():
  *
  *   segv, bus, fpe, ill, abort   the signals themselves
- *   null       calls a function that is not there
- *   sent       gets SIGSEGV from itself by kill()
+ *   null       calls a null pointer
+ *   sent       sends SIGSEGV to itself by kill()
  *   overflow   uses up its stack
- *   thread, thread_overflow   the same in a thread called "loader"
+ *   thread, thread_overflow   segv and overflow in a thread called "loader"
  *   both       two threads crash at once
- *   torn       overwrites its stack before
- *   lost       loses its frame pointer before: who follows it crashes, too
- *   child      a child that it forked crashes; then it does well
+ *   torn       overwrites its stack, then crashes
+ *   lost       sets a wrong frame pointer, then crashes: code that follows it would crash, too
+ *   child      a child that it has forked crashes; then it exits with 5
  *   handled    has a handler of its own, which ends it with 7
  *   later      installs one after ctrun_open()
  *   closed     crashes after ctrun_close()
  *   replaced   uses up its stack after ctrun_close(); handler and alternate stack are its own
  *
- * With a second argument it tells step 1 first and waits for the file of that name. */
+ * With a second argument it first reports step 1 and waits for the file of that name. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the system tests share: where the build is, runs with a deadline, conditions instead of
-sleeps, the event stream, and proof that nothing is left behind.
+"""What the system tests share: paths of the build, runs with a deadline, waits for a condition
+instead of sleeps, the event stream, and a check that nothing is left behind.
 
 A test asks for the fixture `box` (tests/conftest.py), a Box:
 
@@ -9,15 +9,15 @@ A test asks for the fixture `box` (tests/conftest.py), a Box:
         assert run.code == 3
         assert box.events("worker_ended")[0]["code"] == 3
 
-or, for what has to be watched while it runs:
+or, to act while it runs:
 
         run = box.start(ctrun.program("ctrun"), "--standalone", ...)
         box.wait_event("worker_started", count=2)
         os.kill(run.pid, signal.SIGKILL)
         box.wait_gone()
 
-When the test ends, the fixture fails it if a process or a shared memory file of it survives, and
-takes the folder away. Deadlines are multiplied by BUSY (a machine with much else to do) and by CTRUN_TEST_SLOW (sanitizers).
+When the test ends, the fixture fails it if a process or a shared memory file of it is left, and
+removes the folder. Deadlines are multiplied by BUSY and by CTRUN_TEST_SLOW (sanitizers).
 """
 import contextlib
 import json
@@ -37,7 +37,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CTRUN_BUILD", ROOT / "build" / "dev")).resolve()
 SLOW = float(os.environ.get("CTRUN_TEST_SLOW", "1"))
-BUSY = 4  # by so much a machine with much else to do may be slower; only a test that fails takes as long
+BUSY = 4  # a busy machine may be so many times slower; only a test that fails waits so long
 MARK = "CTRUN_TEST_MARK"  # in the environment of everything that a test starts
 DEBIAN_PYTHON = "/usr/bin/python3"  # the interpreter that has Debian's torch 1.13
 
@@ -53,9 +53,9 @@ def program(name):
 
 
 def wait_until(condition, what, seconds=20):
-    """Calls condition() until it is true, and returns what it returned. Fails after `seconds`
-    (times BUSY and SLOW), saying what did not happen. `what` may be a function. The last look begins behind
-    the deadline: on a busy machine one may take long, or none be made for long."""
+    """Calls condition() until it returns a true value, and returns that. Fails after `seconds`
+    (times BUSY and SLOW) with the text `what`, which may be a function. The last call begins after
+    the deadline: on a busy machine a call may take long, and so may the time between two."""
     limit = seconds * BUSY * SLOW
     deadline = time.monotonic() + limit
     while True:
@@ -67,7 +67,7 @@ def wait_until(condition, what, seconds=20):
         if is_last:
             text = what() if callable(what) else what
             raise AssertionError(f"not within {limit:g} s: {text}")
-        # A look that costs much is taken less often: the processors are for what is waited for.
+        # A condition that costs much is called less often, to leave the processors to the programs.
         time.sleep(max(0.005, 5 * (time.thread_time() - worked)))
 
 
@@ -75,11 +75,11 @@ def _read(path):
     try:
         return pathlib.Path(path).read_bytes()
     except OSError:
-        return b""  # ended meanwhile, or of somebody else
+        return b""  # it has ended, or belongs to another user
 
 
 def is_alive(pid):
-    """A zombie is dead: what is left of it waits for its parent, not for us."""
+    """A zombie is not alive."""
     stat = _read(f"/proc/{pid}/stat")
     return bool(stat) and stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
 
@@ -91,9 +91,9 @@ def processes():
 
 
 def pids_marked(mark, others=None):
-    """Every live process that was started with this mark, whatever session, parent or name it
-    has, in PID namespaces below ours too. `others`, of processes(), are known to have none or
-    another; those that are seen to have another are added."""
+    """Every live process that was started with this mark, in any session, and in PID namespaces
+    below ours, too. `others`, as of processes(), are skipped; processes with another mark are added
+    to it."""
     needle, any_mark = f"{MARK}={mark}\0".encode(), f"{MARK}=".encode()
     others = set() if others is None else others
     found = []
@@ -121,6 +121,7 @@ def cmdline(pid):
 
 
 def parent_of(pid):
+    """None when the process has ended: unlike 0, that is nothing that os.kill() accepts."""
     stat = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     return int(stat[1]) if stat else 0
 
@@ -159,14 +160,14 @@ def why_no_mounts():
 
 
 def needs_mounts():
-    """Skips the test where there can be none."""
+    """Skips the test where there can be no mount namespace."""
     if why := why_no_mounts():
         pytest.skip(why)
 
 
 def free_port(address="127.0.0.1"):
-    """A port that was free a moment ago, for endpoints that several programs must agree on. Below
-    the range from which the kernel takes those of connections: other tests make many of them."""
+    """A port that was free a moment ago, for endpoints that several programs must agree on. It is
+    below the range that the kernel uses for connections, of which other tests make many."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     while True:
         with socket.socket(family) as probe, contextlib.suppress(OSError):
@@ -175,7 +176,7 @@ def free_port(address="127.0.0.1"):
 
 
 def kill_at_once(*pids):
-    """None of them can act in between. What dies with the first needs no signal of its own."""
+    """Stops all of them first, so that none acts on the death of another."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     for pid in pids:
@@ -199,7 +200,7 @@ def describe(pids):
 
 
 def _shm_orphans(shm, before):
-    """Files of ours in shared memory that came since `before` and that no live process holds."""
+    """Files of ctrun in shared memory that are not in `before` and that no live process maps."""
     new = {n for n in os.listdir(shm) if "ctrun" in n and not n.startswith("ctrun-test-")} - before
     for entry in os.listdir("/proc") if new else ():
         if entry.isdigit():
@@ -211,7 +212,7 @@ def _shm_orphans(shm, before):
 
 
 class Run:
-    """One started program. stdout and stderr go to files, so that nothing can block on them."""
+    """One started program. stdout and stderr go to files, so that it cannot block on them."""
 
     def __init__(self, box, argv, env, cwd, new_session, stdin, fds):
         self.argv = [str(word) for word in argv]
@@ -260,14 +261,15 @@ class Run:
 
 
 class Box:
-    """The room of one test: a folder, an environment, an event stream, and all its processes."""
+    """What belongs to one test: a folder, an environment, an event stream, and all its
+    processes."""
 
     def __init__(self, shm="/dev/shm"):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ctrun-test-"))
         self.mark = uuid.uuid4().hex
         self.events_path = self.dir / "events.ndjson"
         self.runs = []
-        self._others = processes()  # were there before
+        self._others = processes()  # existed before
         self.shm = shm
         self._shm_before = set(os.listdir(shm))
         self.env = {key: value for key, value in os.environ.items() if not self._is_foreign(key)}
@@ -277,7 +279,7 @@ class Box:
 
     @staticmethod
     def _is_foreign(key):
-        """What a surrounding launcher or scheduler may have set, and would change the test."""
+        """Variables of a surrounding launcher or scheduler, which would change the test."""
         return (key.startswith(("PET_", "TORCHELASTIC_", "SLURM_", "CTRUN_", "PYTEST_", "PBS_",
                                 "LSB_", "FLUX_", "OMPI_", "PMI_", "KUBERNETES_"))
                 or key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT",
@@ -287,8 +289,8 @@ class Box:
         return self.dir / name
 
     def write(self, name, text, mode=0o644):
-        """A file in the box, with the text; returns its path as a string. It is there all at once: a worker that
-        waits for it may take it away."""
+        """Writes a file into the box; returns its path as a string. The file appears with its whole
+        text: a worker that waits for it may remove it."""
         path = self.path(name)
         new = path.with_name(path.name + ".new")
         new.write_text(text)
@@ -345,8 +347,8 @@ class Box:
 
     def workers(self, restart=None):
         """Live workers, rank -> pid; only those of the given restart count when one is given.
-        A worker is what has a RANK, whose parent has none of the same run, and that leads its
-        process group: an orphan of a worker, which its agent has adopted, does not."""
+        A worker has a RANK, its parent has none, and it leads its process group: an orphan of a
+        worker, which the agent has adopted, does not lead one."""
         found = {}
         for pid in self.pids():
             env = environment(pid)
@@ -373,7 +375,7 @@ class Box:
         wait_until(lambda: not self.pids(), lambda: f"all gone: {describe(self.pids())}", seconds)
 
     def close(self):
-        """Ends what is left, removes the folder, and returns complaints, one a line."""
+        """Kills what is left, removes the folder, and returns a list of complaints."""
         complaints = []
         try:
             self.wait_gone(3)
@@ -390,7 +392,7 @@ class Box:
         for run in self.runs:
             run.process.wait()
             run.close()
-        # A neighbour's file is no orphan for longer than its start takes.
+        # A file of another test looks like an orphan until a process has mapped it.
         try:
             wait_until(lambda: not _shm_orphans(self.shm, self._shm_before), "no orphan", 2)
         except AssertionError:

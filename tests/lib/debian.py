@@ -13,7 +13,8 @@ SUITE = "bookworm"
 
 
 class Root:
-    """A system in a folder, with its own /proc for each command. It may be written to through `folder`."""
+    """A system in a folder, with its own /proc for each command. Tests write files into it through
+    `folder`."""
     mounts = ""
 
     def __init__(self, box, folder):
@@ -31,7 +32,7 @@ class Root:
 
 
 class Overlay(Root):
-    """What is below stays as it is; what is written lands in `folder`."""
+    """`below` is not changed: what is written goes to `folder`."""
 
     def __init__(self, box, below="/"):
         for name in ("root", "work"):
@@ -50,8 +51,9 @@ def needs_root():
 
 
 def bare():
-    """A bare Debian 12 with python3-venv, not to be written to. Made at the first use (half a minute, and
-    a mirror) and kept in the build folder; CTRUN_TEST_DEBIAN_ROOT names another."""
+    """A bare Debian 12 with python3-venv; nothing may write into it. The first use makes it, in
+    half a minute, from a mirror; it is kept in the build folder. CTRUN_TEST_DEBIAN_ROOT names
+    another."""
     there = pathlib.Path(os.environ.get("CTRUN_TEST_DEBIAN_ROOT", ctrun.BUILD / "bare-debian"))
     if there.exists():
         return there

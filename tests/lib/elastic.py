@@ -24,12 +24,12 @@ def wait_step(run, step):
 
 
 def pids(box):
-    """Of each rank the last one."""
+    """{rank: pid of its last worker}"""
     return {e["rank"]: e["worker_pid"] for e in box.events("worker_started")}
 
 
 def undisturbed(steps):
-    """What one rank comes to."""
+    """The result of one rank without faults."""
     box = ctrun.Box()
     run = box.ctrun("--standalone", PROGRAM, str(steps))
     assert run.code == 0, run

@@ -102,7 +102,7 @@ class Etcd:
         self._runs[index].wait()
 
     def freeze(self, index):
-        """It stays connected and says nothing more."""
+        """It stays connected and sends nothing more."""
         self._runs[index].signal(signal.SIGSTOP)
 
     def thaw(self, index):
@@ -117,7 +117,7 @@ class Etcd:
     # ---- Calls
 
     def call(self, path, body, index=None):
-        """The answer of a member, the first that lives; None when it has none."""
+        """The answer of that member, or of the first that answers; None when there is none."""
         for at in range(len(self.ports)) if index is None else [index]:
             request = urllib.request.Request(
                 f"{'https' if self.tls else 'http'}://127.0.0.1:{self.ports[at]}/v3/{path}",
@@ -178,7 +178,7 @@ class Etcd:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def options(self, run_id="job", **conf):
-        """What ctrun's command line needs to use it; the password is in the environment."""
+        """ctrun's options to use it; the password is in a file."""
         if self.tls:
             conf = {"protocol": "https", "cacert": self.dir / "ca.pem",
                     "cert": self.dir / "client.pem", "key": self.dir / "client.key", **conf}

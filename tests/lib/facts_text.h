@@ -7,7 +7,7 @@
 
 #include "worker_sdk/wire/facts.h"
 
-/* Borrowed until the next call. */
+/* Valid until the next call. */
 static inline const char *facts_text(const struct ct_facts *facts)
 {
     static char text[CT_FACTS_MAX + 8 * CT_FACTS_COUNT_MAX];

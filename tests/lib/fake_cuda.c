@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A CUDA driver that runs PTX on the host, one thread of a block after the other, from barrier to barrier: what
- * kernels of ours do is what is written in them. It knows the instructions that they use and no others.
+/* A CUDA driver that runs the PTX of our kernels on the host: the threads of a block run one after
+ * the other, from barrier to barrier. It has only the instructions that these kernels use.
  *
  * The library has the driver's name, as fake_nccl.c has the runtime's. */
 #include <ctype.h>
@@ -71,7 +71,7 @@ struct CUmod_st {
 
 static const char classes[] = "phrfdx"; /* %p0, %h0, ... */
 
-/* A register's place among all of them: 8 of the first five kinds (16 of %r), 24 of %x. */
+/* A register's index among all of them: 8 of the first five kinds (16 of %r), 24 of %x. */
 static int register_of(const char *text)
 {
     static const int first[] = {0, 8, 16, 32, 40, 48};
@@ -103,7 +103,7 @@ static struct operand operand_of(const char *word)
     return operand; /* the name of shared memory is its address, 0 */
 }
 
-/* The operation and its types, which dots part. */
+/* The operation and its types, separated by dots. */
 static void split_op(struct statement *statement, const char *word)
 {
     char parts[4][WORD] = {{0}};
@@ -158,7 +158,7 @@ static void parse(struct statement *out, const char *text)
         out->of[i] = operand_of(words[at + i]);
 }
 
-/* One entry: from behind its name to its last brace. */
+/* One entry: from after its name to its last brace. */
 static void parse_function(struct CUfunc_st *out, const char *text, const char *end)
 {
     char labels[32][WORD];
@@ -176,7 +176,7 @@ static void parse_function(struct CUfunc_st *out, const char *text, const char *
         if (at[length] == ':') {
             (void)snprintf(labels[label_count], WORD, "%.23s", one);
             places[label_count++] = out->count;
-        } else if (one[0] != '.') { /* no declaration */
+        } else if (one[0] != '.') { /* not a declaration */
             parse(&out->statements[out->count++], one);
         }
         if (out->count == STATEMENTS || label_count == 32)
@@ -245,7 +245,7 @@ static size_t size_of(const char *type)
 
 static bool is(const char *a, const char *b)
 {
-    return a[0] == b[0] && strcmp(a, b) == 0; /* most differ there */
+    return a[0] == b[0] && strcmp(a, b) == 0; /* a quick test */
 }
 
 static uint64_t count_f32(const char *op, float a, float b)
@@ -404,7 +404,7 @@ static void run_block(const struct launch *launch, unsigned number)
 
     memset(shared, 0xaa, sizeof shared);
     for (unsigned t = 0; t < launch->block; t++) {
-        memset(&threads[t], 0x77, sizeof *threads); /* nobody has set them */
+        memset(&threads[t], 0x77, sizeof *threads); /* not set yet */
         threads[t].at = 0;
         threads[t].is_over = false;
         threads[t].registers[SPECIAL] = number;

@@ -31,7 +31,7 @@ enum {
 
 static _Thread_local int current; /* the thread's device */
 static _Thread_local bool
-    is_kernel; /* it is a stream's: `current` is the stream's device */
+    is_kernel; /* it runs a stream: `current` is the stream's device */
 
 /* Guards all that follows, and fake_nccl.blocks. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -96,8 +96,8 @@ enum {
 };
 
 struct step;
-/* What the streams of a capture got, in the order of the calls, which is one that their events allow. Played by one
- * stream. */
+/* The steps that the streams of a capture got, in the order of the calls, which their events allow.
+ * One stream plays them. */
 struct graph {
     int users;
     struct step *first, **last;
@@ -109,13 +109,12 @@ static struct capture {
     pthread_t thread;
     bool is_invalid;
     struct graph *graph;
-    struct CUstream_st
-        *streams[CAPTURED_STREAMS]; /* the first one is what it began with */
+    struct CUstream_st *streams[CAPTURED_STREAMS]; /* the first one began the capture */
 } captures[CAPTURES];
 
 static _Thread_local enum cudaStreamCaptureMode thread_mode;
 
-/* Whether a call that might concern any stream is not permitted, by the mode of this thread. Lock held. */
+/* Whether the mode of this thread forbids a call that may concern any stream. Lock held. */
 static bool spoils(struct capture *capture)
 {
     const bool is_own = pthread_equal(capture->thread, pthread_self());
@@ -168,7 +167,7 @@ static struct memory *find_memory(const void *at)
     return NULL;
 }
 
-/* Of any device, and which one. */
+/* Finds memory of any device, and which device. */
 static void *find_device(void *at, int *on)
 {
     const struct memory *found;
@@ -302,7 +301,7 @@ EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out,
 
 /* ---- Streams and events ----------------------------------------------------------------- */
 
-/* One record of an event: who waits for it keeps it when the event is recorded anew. */
+/* One record of an event: a stream that waits for it keeps it when the event is recorded again. */
 struct record {
     int users;
     bool has_fired;
@@ -573,7 +572,7 @@ static void await(struct step *step)
     pthread_mutex_unlock(&lock);
 }
 
-/* In a capture: what the event stands for. False: the stream is not captured. */
+/* In a capture: notes which steps come before the event. False: the stream is not captured. */
 static bool capture_record(cudaEvent_t event, cudaStream_t stream)
 {
     bool is_captured;
@@ -603,8 +602,8 @@ static void join_capture(struct CUstream_st *stream, struct capture *capture)
     memset(stream->seen, 0, sizeof stream->seen);
 }
 
-/* A stream that waits for an event of a capture becomes part of it; one that is part of it waits for no other
- * event. 0, 1: nothing to do with captures, or what is wrong. */
+/* A stream that waits for an event of a capture becomes part of it; one that is part of it may wait
+ * for no other event. 0, 1 when there is no capture, or the error. */
 static int capture_wait(struct CUstream_st *stream, cudaEvent_t event)
 {
     struct capture *capture = stream ? stream->capture : NULL;
@@ -885,7 +884,7 @@ EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph,
     return cudaSuccess;
 }
 
-/* What a step frees when it has run is its own. */
+/* Runs a copy of the step, which may free what it has. */
 static void play_step(const struct step *step)
 {
     struct step own = *step;
@@ -966,11 +965,11 @@ EXPORT const char *cudaGetErrorString(cudaError_t code)
 /* ---- The ranks of a communicator, in memory that they share ------------------------------ */
 
 struct world {
-    ncclUniqueId ids[RANKS][RANKS]; /* by rank: what it was given */
+    ncclUniqueId ids[RANKS][RANKS]; /* by rank: the ids that it got */
     _Atomic int with_ids;
     _Atomic int attached;
     _Atomic int pids[RANKS];
-    _Atomic bool has_left[RANKS];         /* as it should: by ncclCommDestroy() */
+    _Atomic bool has_left[RANKS];         /* by ncclCommDestroy() */
     _Atomic unsigned long arrived[RANKS]; /* at the n-th barrier */
     struct {
         int kind, root;
@@ -984,9 +983,9 @@ struct world {
         unsigned char data[CHUNK];
     } lines[RANKS][RANKS]; /* from, to */
     struct {
-        ncclUniqueId id;      /* of what becomes of it */
+        ncclUniqueId id;      /* of the shrunk communicator */
         _Atomic bool is_made; /* by the first rank that is left */
-        unsigned excluded;    /* that one's: a bit for each rank */
+        unsigned excluded;    /* by that rank: a bit for each rank */
     } next;
 };
 
@@ -994,16 +993,16 @@ struct ncclComm {
     struct world *world;
     int on; /* its device */
     int size, rank;
-    int polls; /* answers "in progress" to come; -1: no other */
+    int polls; /* how many answers are "in progress" now; -1: all */
     int registered;
     unsigned long barriers;
     int pidfds[RANKS];
     _Atomic int users; /* the owner, and steps on streams */
     _Atomic bool is_aborted;
     _Atomic bool is_revoked;
-    _Atomic bool is_stopping; /* kernels are to end */
-    unsigned excluded;        /* of a shrink that goes on */
-    ncclComm_t *next;         /* where what it makes goes; NULL: there is none */
+    _Atomic bool is_stopping; /* kernels must end */
+    unsigned excluded;        /* of a shrink in progress */
+    ncclComm_t *next;         /* where its communicator goes; NULL: no shrink */
     _Atomic int lost;         /* a rank is dead */
     atomic_flag is_inside;
 };
@@ -1042,7 +1041,7 @@ static bool is_ended(ncclComm_t comm)
     return comm->is_aborted || comm->is_stopping;
 }
 
-/* A short rest in a kernel that spins; looks whether the others live. False: it was aborted. */
+/* A short pause in a kernel that spins; checks if the others live. False: the kernel must end. */
 static bool spin(ncclComm_t comm)
 {
     for (int i = 0; i < comm->size; i++) {
@@ -1120,7 +1119,7 @@ static void finish_chunk(const struct step *step, const unsigned char *in,
     }
 }
 
-/* All ranks mean the same, or nobody goes on. */
+/* All ranks make the same call, or no rank continues. */
 static bool agree(const struct step *step)
 {
     ncclComm_t comm = step->comm;
@@ -1174,7 +1173,7 @@ static void collect(const struct step *step, const unsigned char *in,
         collect_part(&part, in + (size_t)part.root * step->bytes, out);
 }
 
-/* The next chunk of a message, if the other end is ready. */
+/* Moves the next chunk of a message, if the other end is ready. */
 static bool move_chunk(struct step *step)
 {
     ncclComm_t comm = step->comm;
@@ -1198,7 +1197,7 @@ static bool move_chunk(struct step *step)
     return true;
 }
 
-/* Messages that move at the same time; those to one peer in their order. */
+/* Moves messages at the same time; those to one peer in their order. */
 static void move(struct step *first)
 {
     bool is_over = false;
@@ -1274,7 +1273,7 @@ EXPORT ncclResult_t ncclGetVersion(int *version)
     return ncclSuccess;
 }
 
-/* The id names the memory, which lives as long as somebody has it. */
+/* The id names the memory, which exists as long as a process has it open. */
 EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     int fd;
@@ -1334,7 +1333,7 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUnique
     return init(out, size, rank, attach(&id, rank));
 }
 
-/* All ids must be there, and be the same on all ranks. */
+/* All ids must exist, and be the same on all ranks. */
 EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int size, int rank,
                                              int id_count, ncclUniqueId *ids,
                                              ncclConfig_t *config)
@@ -1356,7 +1355,7 @@ EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int size, int rank
     return init(out, size, rank, world);
 }
 
-/* The first rank that is left makes it, the others find it. */
+/* The first rank that is left makes the new communicator, the others attach to it. */
 static ncclResult_t go_on_shrinking(ncclComm_t comm)
 {
     struct world *world = comm->world;
@@ -1398,7 +1397,7 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
     if (comm->lost && !comm->is_revoked)
         *state = ncclRemoteError;
     if (comm->is_revoked && comm->users > 1)
-        *state = ncclInProgress; /* kernels are still at it */
+        *state = ncclInProgress; /* kernels still run */
     if (comm->next && *state == ncclSuccess)
         *state = go_on_shrinking(comm);
     if (fake_nccl.async_error)
@@ -1431,7 +1430,7 @@ EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
     return end(comm, &fake_nccl.aborts);
 }
 
-/* What it leaves has forgotten that a rank is dead, and is for a shrink alone. */
+/* After it the communicator reports no dead rank, and can only be shrunk. */
 EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
 {
     ENTER_NCCL();
@@ -1459,7 +1458,7 @@ EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int count,
     comm->is_stopping = true;
     while (comm->users > 1)
         usleep(20);
-    comm->is_stopping = comm->is_revoked; /* it lets nothing run again */
+    comm->is_stopping = comm->is_revoked; /* a revoked one runs nothing again */
     comm->excluded = 0;
     for (int i = 0; i < count; i++)
         comm->excluded |= 1u << excluded[i];

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A libnccl and a CUDA runtime in one, without a GPU, which behave as the real ones where it hurts:
+/* A libnccl and a CUDA runtime in one, without a GPU. They behave as the real ones in this:
  *
- *   - device memory cannot be touched by the host (SIGSEGV); copies and kernels see it elsewhere
- *   - a stream is a queue with a thread; everything on it happens later, `late_us` each
+ *   - the host cannot touch device memory (SIGSEGV); copies and kernels have it at another address
+ *   - a stream is a queue with a thread; everything on it happens later, each step after `late_us`
  *   - collectives carry data between the processes of a test, added up in rank order; one that
- *     waits for a rank that does not come, or that is not alike on all ranks, spins for ever
+ *     waits for a rank that does not come, or that is not the same on all ranks, spins for ever
  *   - a dead rank is an asynchronous error of the communicator, the kernel spins on; an abort ends
- *     it, its event fires and the stream goes on
- *   - a revoked communicator is in progress until its kernels have ended; then it is of use to shrink, in which all
- *     that are left must mean the same ranks, and the new one is there when the old one is not in progress any more
+ *     it, its event fires and the stream continues
+ *   - a revoked communicator is in progress until its kernels have ended; then it can only be
+ *     shrunk. All ranks that are left must exclude the same ranks, and the new one exists when the
+ *     old one is no longer in progress
  *   - memory of the host given to NCCL is an illegal address: every later CUDA call fails
- *   - a stream that is captured runs nothing: what it gets is a list, which a graph plays as often as it is launched.
- *     What CUDA does not permit meanwhile fails so, and invalidates the capture
- *   - a thread has a current device, which is that of what it makes; a kernel on one that is given memory of another is
- *     an illegal address, and an event is recorded on streams of its own device
+ *   - a stream that is captured runs nothing: its steps become a list, which a graph plays at each
+ *     launch. A call that CUDA does not permit meanwhile fails, and invalidates the capture
+ *   - a thread has a current device, on which it makes things; memory of another device is an
+ *     illegal address for a kernel, and an event is recorded only on streams of its own device
  *   - two threads inside NCCL with one communicator, or a call with one that was aborted: abort()
  *
  * The library has the CUDA runtime's name, so that a program that links it has it loaded already
@@ -50,7 +51,7 @@ struct fake_nccl {
     _Atomic int queries;    /* calls of cudaEventQuery() */
     _Atomic int ids;        /* that were made */
     _Atomic int roots;      /* ids that the last communicator was made of */
-    _Atomic int registered; /* blocks that are */
+    _Atomic int registered; /* blocks that are registered */
     _Atomic int
         blocks; /* memory, events, streams and communicators that were not freed */
 };
@@ -67,8 +68,8 @@ static inline void fake_nccl_use(struct fake_nccl how)
 }
 #endif
 
-/* From now on the n-th call that can fail does so, counted from 1; 0: none. Returns how many there
- * were since the last time. */
+/* From now on the n-th call that can fail does fail, counted from 1; 0: none. Returns how many such
+ * calls there were since the last time. */
 int fake_fail_at(int n);
 /* Where a kernel finds memory of the device; NULL when `at` is none. */
 void *fake_device(void *at);
@@ -78,8 +79,8 @@ void fake_launch(void *stream, fake_kernel *kernel, void *context);
 /* The same for one that may be captured: `context`, of malloc(), is the kernel's to free; each run gets a copy. */
 void fake_launch_copy(void *stream, fake_kernel *kernel, void *context, size_t bytes);
 
-/* For fake_cuda.c. Every call that can fail begins with the first: true, and it fails. */
+/* For fake_cuda.c. Every call that can fail begins with the first; true: it must fail. */
 bool fake_enter(void);
-/* A call that a capture does not permit: true, and it is invalid. */
+/* For a call that captures do not permit; true: there is one, and now it is invalid. */
 bool fake_spoils_capture(void);
 void fake_count_blocks(int change);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A driver's library with two GPUs, which refuses while FAKE_NVML_REFUSES is set. What the file FAKE_NVML_HELD says, "PID
- * MIB", is in use on the second one; without it nothing but the driver's own. With the file FAKE_NVML_HOT
- * the second one on the bus is too hot and has had the error of the number in there, of which neither tells where it is 0; where
- * it is -2 clocks are never told, and behind a 79 all events fail. */
+/* A driver's library with two GPUs. While FAKE_NVML_REFUSES is set, it does not start. The file
+ * FAKE_NVML_HELD has "PID MIB": memory in use on the second GPU; without it only the driver's own
+ * memory is in use. With the file FAKE_NVML_HOT the second GPU on the bus is too hot and has had
+ * the error of the number in the file. 0: there is no error, and events are not supported; -2:
+ * calls for a clock do not return; 79: later events fail. */
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -105,7 +106,7 @@ int nvmlDeviceGetMemoryInfo(void *device, struct nvml_memory *memory)
     return 0;
 }
 
-/* The file FAKE_NVML_ASKED is there from the first time on. */
+/* Makes the file FAKE_NVML_ASKED. */
 static void note_asked(void)
 {
     const char *path = getenv("FAKE_NVML_ASKED");
@@ -139,7 +140,7 @@ int nvmlDeviceGetUUID(void *device, char *text, unsigned size)
     return snprintf(text, size, "%s", ((struct gpu *)device)->uuid) > 0 ? 0 : 1;
 }
 
-/* Of the hot one alone; -1: there is none. */
+/* The number in FAKE_NVML_HOT for the hot GPU; -1: none. */
 static int read_xid(const void *device)
 {
     const char *path = getenv("FAKE_NVML_HOT");

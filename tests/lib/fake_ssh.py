@@ -3,7 +3,8 @@
 
 As sshd does, they give it a fresh environment, the home folder and a shell; $FAKE_HOST tells
 which host it is on. Names that begin with `bad` cannot be reached, `evil` greet with an escape
-sequence, `mute` never answer, `noisy` have a login script that talks."""
+sequence, `mute` never answer, `shut` close their output and do not end, `noisy` have a login script that
+talks."""
 import os
 import select
 import socket
@@ -28,7 +29,8 @@ exec env -i HOME=/ PATH=/usr/bin:/bin ${{FAKE_SSH_ENV:-}} {mark} FAKE_HOST="$hos
 
 
 def local(box):
-    """Writes one into the box; returns its path. It notes each call in the file `calls`."""
+    """Writes one into the box; returns its path. It adds the host of each call to the file
+    `calls`."""
     return box.write("ssh", LOCAL.format(calls=box.path("calls"),
                                          mark=f"CTRUN_TEST_MARK={box.mark}"), 0o755)
 

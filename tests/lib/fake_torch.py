@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ctrun sees of torch.distributed from outside, without torch: calls that wait in a file of its name, and a
-server with the answer of a flight recorder. install() writes it as packages that a script of the test imports."""
+"""A stand-in for what ctrun sees of torch.distributed from outside: calls that wait in a file of
+the same name, and a server with the answers of a flight recorder. install() writes the packages
+that a test's script imports."""
 import pathlib
 
 C10D = '''import os
@@ -75,7 +76,7 @@ if mode != "none":
 
 
 def install(folder):
-    """Returns what PYTHONPATH has to be."""
+    """Writes the packages; returns the PYTHONPATH for them."""
     for name, text in (("torch/__init__.py", ""), ("torch/_C/__init__.py", ""), ("torch/distributed/__init__.py", ""),
                        ("torch/_C/_distributed_c10d.py", SERVER), ("torch/distributed/distributed_c10d.py", C10D)):
         path = pathlib.Path(folder, "site-packages", name)

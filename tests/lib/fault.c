@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loaded in front of a program (LD_PRELOAD), lets one of its calls fail:
+/* A library for LD_PRELOAD that makes one call of a program fail:
  *
  *     FAULT=KIND:N   the N-th call of KIND; KIND is memory, open, read, write or socket
  *     FAULT=at:KIND:PROGRAM:OFFSET...  the first call of KIND whose innermost callers these are
+ *     FAULT=signal:N the agent gets SIGTERM before its N-th call of open; nothing fails
  *     FAULT=list     none: the file lists each group of callers once: KIND PROGRAM OFFSET...
  *     FAULT_FILE     that list, or a file that is made when the call fails, with its callers;
  *                    FAULT_FILE.crash is made when a process of the program crashes
  *
- * Only calls that ctrun or ctrunctl makes itself count, and those of processes it forks; what
- * libraries call among themselves does not, nor do programs that it starts. */
+ * Only calls from the program's own code count, in it and in processes that it forks; calls of
+ * libraries do not, nor do programs that it starts. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -54,7 +55,7 @@ enum {
 static const char *const names[KINDS] = {"memory", "open", "read", "write", "socket"};
 static const int errors[KINDS] = {ENOMEM, EMFILE, EIO, ENOSPC, ENOBUFS};
 
-/* Of all processes that the program forks. */
+/* Shared by all processes that the program forks. */
 struct shared {
     atomic_long left; /* calls until the one that fails */
     atomic_ullong seen[SEEN_MAX];
@@ -73,13 +74,13 @@ static struct shared *shared;
 static char file[4096];
 static uintptr_t load, text_begin, text_end; /* of the program */
 
-/* One that starts a ctrun: the library is for that one, too. */
+/* It starts a ctrun, which loads this library, too. */
 static bool is_relay(int argc, char **argv)
 {
     return argc == 2 && strcmp(argv[1], "--relay") == 0;
 }
 
-/* calloc() may be asked for by dlsym() itself. The first is there under a sanitizer. */
+/* dlsym() itself may call calloc(). The first exists under a sanitizer. */
 __attribute__((weak)) void *__interceptor_calloc(size_t count, size_t size);
 void *__libc_calloc(size_t count, size_t size);
 
@@ -95,7 +96,7 @@ static void on_crash(int signal)
 
         backtrace_symbols_fd(callers, backtrace(callers, CALLERS_MAX), fd);
     }
-    (void)raise(signal); /* as it would have been, when this ends */
+    (void)raise(signal); /* the default action follows when this returns */
 }
 
 static void watch_crashes(void)
@@ -133,7 +134,7 @@ static enum kind kind_of(const char *words)
     return kind;
 }
 
-/* KIND:PROGRAM:OFFSET:... False when it is about another program. */
+/* KIND:PROGRAM:OFFSET:... False when PROGRAM is another one. */
 static bool choose_callers(const char *words)
 {
     const char *program = strchrnul(words, ':') + 1;
@@ -156,7 +157,7 @@ __attribute__((constructor)) static void begin(int argc, char **argv)
     const char *path = getenv("FAULT_FILE");
     void *callers[CALLERS_MAX];
 
-    /* A shell that starts ctrun passes all this on. */
+    /* A shell that starts ctrun must leave the environment as it is. */
     if (!fault || !path || strncmp(program_invocation_short_name, "ctrun", 5) != 0)
         return;
     (void)snprintf(file, sizeof file, "%s", path);
@@ -212,7 +213,7 @@ static struct callers callers_get(enum kind kind)
     return callers;
 }
 
-/* False when the file was to be made and another process has done so before. */
+/* False when the file must be new and another process has made it. */
 static bool tell(enum kind kind, const struct callers *callers, int flags)
 {
     char line[64 + 20 * CALLERS_MAX];
@@ -281,7 +282,7 @@ static bool fails(enum kind kind, const void *caller)
     return yes;
 }
 
-/* No kernel lets these fail in this way. */
+/* A pipe does not fail with these errors. */
 static bool is_pipe(int fd)
 {
     struct stat info;
@@ -335,8 +336,7 @@ int open(const char *path, int flags, ...)
     mode_t mode_bits;
 
     va_start(args, flags);
-    mode_bits = va_arg(args,
-                       mode_t); /* rubbish where there is none, and not looked at */
+    mode_bits = va_arg(args, mode_t); /* undefined without O_CREAT, and not used then */
     va_end(args);
     return FAILS(OPEN) ? -1
                        : (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode_bits);

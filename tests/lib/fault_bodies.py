@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runs of cli/faults do: shell scripts that use every unit of ctrun and ctrunctl.
+"""The shell scripts of cli/faults: together they use every unit of ctrun and ctrunctl.
 
-Each has a folder of its own, $PORT, $TESTS (the programs of the tests), $SLOW, $LIMIT (so many seconds does
-one wait for another: few where a call fails), the functions of PRELUDE and files `options`, `secret` and
-`staged`. Whatever a call's failure changes, a script ends: it waits for a file only while the run lives that
+Each has a folder of its own, $PORT, $TESTS (the programs of the tests), $SLOW, $LIMIT (how many
+seconds one process waits for another; few where a call fails), $STEPS (of 07_elastic, more than it
+makes before its rank 1 is killed), the functions of PRELUDE and the files `options`, `secret` and
+`staged`. A script ends whichever call fails: it waits for a file only while the run lives that
 makes it."""
 
 PRELUDE = r"""
@@ -56,7 +57,7 @@ SLURM_PROCID=0 SLURM_LOCALID=0"""
 
 TWO = "ctrun --nproc-per-node=2 --no-python"
 
-# name: (script, what it ends with when nothing fails; None: either)
+# name: (script, its exit code when no call fails; None: any)
 BODIES = {
     "run": (f"{TWO} true", 0),
     "orphans": ("ctrun --shutdown-timeout=1 --no-python sh -c 'setsid sleep 60 & exit 3'", 3),
@@ -206,10 +207,10 @@ BODIES = {
            "done' & done; c=0; wait $! || c=$?; wait || c=$?; exit $c", 0),
 }
 
-# These take seconds: a unit that no other script uses fails here once.
+# These take seconds: here calls fail only in units that no other script uses.
 LONG = {"allocation", "hang", "hang-outside", "late-name", "wrapper", "ha", "oom", "etcd"}
 
-# Units that only such scripts use, which not every machine can run.
+# Units that only these scripts use; not every machine can run them.
 ONLY = {
     "agent/postmortem/kmsg.c": {"oom"},
     "agent/postmortem/failure_evidence.c": {"oom"},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An environment without room: each further variable needs memory. */
+/* A full environment: each further variable needs memory. */
 #pragma once
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stock PyTorch script that comes to a stop in one of several ways, or does what only looks like it.
+"""A stock PyTorch script that hangs in one of several ways, or only takes long.
 
-tests/interop/test_hang_torch.py and tests/bench/hangs.py give it to ctrun. It knows nothing of ctrun."""
+tests/interop/test_hang_torch.py and tests/bench/hangs.py run it. It does not use ctrun."""
 
 # Rank 1 is the one that the others wait for.
 SCRIPT = '''import os, signal, sys, threading, time
@@ -98,7 +98,7 @@ FINE = ("none", "first", "quiet", "evaluation", "checkpoint")
 
 
 def line_of(function):
-    """The line of the last statement of a function of the script, which it is stuck in."""
+    """The line of the last statement of a function of the script, in which it is stuck."""
     lines = SCRIPT.splitlines()
     at = lines.index(f"def {function}():")
     while lines[at + 1]:

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A file system that does not answer, for LD_PRELOAD: calls with a path below the folder that
- * CTRUN_TEST_HUNG names do not return while the file "hung" lies in it, nor does fsync() of a file there. */
+ * CTRUN_TEST_HUNG names do not return while the file "hung" is in it, nor does fsync() of a file
+ * there. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>

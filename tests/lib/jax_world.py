@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meets by jax.distributed.initialize() without arguments, and sums the process numbers over all devices.
+"""Calls jax.distributed.initialize() without arguments, and sums the process numbers of all
+processes.
 
-usage: jax_world.py [hang]    hang: the first round stays until it is stopped"""
+usage: jax_world.py [hang]    hang: the processes of the first round do not end by themselves"""
 import os
 import signal
 import sys

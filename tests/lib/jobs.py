@@ -10,7 +10,7 @@ LONG = ("--epochs=1000", "--global-batch=32", "--save-steps=5", "--log-interval=
 
 
 def sbatch(box, cluster, script, *words):
-    """The job's number, once it is queued."""
+    """Queues a job; returns its number."""
     run = cluster.start("login1", "sbatch", "--parsable", "-D", box.dir, "-o", box.path("out"),
                         *words[:words.index("--")], script, *words[words.index("--") + 1:])
     assert run.wait(60) == 0, run
@@ -23,7 +23,7 @@ def text(box):
 
 
 def steps(box, after=""):
-    """(epoch, step in it) of each step that was printed, and printed after these words."""
+    """(epoch, step of the epoch) of each step that was printed after the text `after`."""
     printed = text(box).partition(after)[2] if after else text(box)
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     return [(line["epoch"], line["step"]) for line in lines if "step" in line and "loss" in line]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several hosts on one machine: a wrapper of the script `lab` (network, PID and IPC namespaces
-with names, addresses and power switches), which lies beside the repository where there is one."""
+with names, addresses and power switches), which may be beside the repository."""
 import os
 import pathlib
 import subprocess
@@ -26,7 +26,7 @@ class Lab:
         self.box = box
         self.name = f"t{os.getpid()}"
         kept = [box.dir, ctrun.BUILD]
-        if "CTRUN_TEST_TORCH" in os.environ:  # of a virtual environment, both
+        if "CTRUN_TEST_TORCH" in os.environ:  # a virtual environment
             kept += pathlib.Path(os.environ["CTRUN_TEST_TORCH"]).parents[1:2]
         self._call("up", "-n", str(nodes), "--nics", str(nics), *(w for path in kept for w in ("--keep", str(path))))
 
@@ -37,7 +37,7 @@ class Lab:
         return done.stdout
 
     def start(self, host, *argv, **how):
-        """Starts a program on a host; the Run is that of `lab exec`, which passes signals on."""
+        """Starts a program on a host; the Run is that of `lab exec`, which sends its signals on."""
         return self.box.start(SCRIPT, "-L", self.name, "exec", host, *argv, **how)
 
     def sh(self, host, script):
@@ -48,7 +48,7 @@ class Lab:
         return self._call("ip", host).strip()
 
     def cut_power(self, host):
-        """Its peers see silence, then every process on it is gone."""
+        """Its peers receive nothing more, then every process on it is killed."""
         self._call("kill", host)
 
     def boot(self, host):
@@ -56,7 +56,7 @@ class Lab:
         self._call("boot", host)
 
     def freeze(self, host):
-        """Every process on it stops; its kernel goes on."""
+        """Every process on it stops; its kernel continues."""
         self._call("freeze", host)
 
     def thaw(self, host):
@@ -69,7 +69,7 @@ class Lab:
         self._call("heal")
 
     def agents(self, host):
-        """The agents of the box on a host that answers: their pids as seen from here."""
+        """The pids, as seen from here, of the box's agents on a host that is not frozen."""
         uts = self.sh(host, "readlink /proc/self/ns/uts").strip()
         return [pid for pid in self.box.pids()
                 if b"(ctrun-agent)" in ctrun._read(f"/proc/{pid}/stat")
@@ -85,7 +85,7 @@ class Slurm(Lab):
     def __init__(self, box, nodes, *options):
         super().__init__(box, nodes)
         try:
-            self._slurm("up", *options, tries=10)  # it may miss a host that is there; up is idempotent
+            self._slurm("up", *options, tries=10)  # it may miss a host that is up
         except AssertionError:
             self.down()
             raise
@@ -120,7 +120,7 @@ class EtcdLab(Lab):
         return done.stdout.strip()
 
     def file(self, name):
-        """The path of a TLS file: ca.pem, client.pem, client.key; good on all hosts."""
+        """The path of a TLS file: ca.pem, client.pem, client.key; valid on all hosts."""
         return os.path.join(self._call("path").strip(), "etcd", "tls", name)
 
     @property

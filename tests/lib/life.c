@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker that writes down for as long as it lives when it did, for an observer of all hosts:
+/* A worker that writes down when it runs, for an observer of all hosts:
  *
  *     life FOLDER      FOLDER/HOST.GENERATION.RANK.WORLD.MASTER.PORT.PID
  *
- * A line "<first ns> <last ns>" each time that it has been let run, by CLOCK_BOOTTIME, 100 times a
- * second. A line ends when it was not let run for half a second; the last one is written anew. */
+ * A line "<first ns> <last ns>" for each time in which it ran without a gap of half a second, by
+ * CLOCK_BOOTTIME. The last line is written again 100 times a second. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

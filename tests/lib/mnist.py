@@ -8,7 +8,7 @@ import struct
 
 import ctrun
 
-# Real MNIST, where somebody has put it: CTRUN_TEST_MNIST, or shared/data beside the checkout.
+# Real MNIST, if it is there: in CTRUN_TEST_MNIST, or in shared/data beside the checkout.
 REAL = pathlib.Path(os.environ.get("CTRUN_TEST_MNIST", ctrun.ROOT.parent / "shared/data/mnist"))
 
 
@@ -18,7 +18,7 @@ def write_idx(path, sizes, data):
 
 
 def image(label, noise):
-    """28 x 28: faint noise, and a bright bar whose place tells the label."""
+    """28 x 28: faint noise, and a bright bar whose place depends on the label."""
     pixels = bytearray(byte // 4 for byte in noise.randbytes(784))
     for row in range(4, 24):
         at = row * 28 + 2 + 2 * label
@@ -27,7 +27,7 @@ def image(label, noise):
 
 
 def make_data(box, train=320, test=100):
-    """A data set that trains in milliseconds; returns its directory."""
+    """Makes a data set that trains in milliseconds; returns its directory."""
     noise = random.Random(7)
     folder = box.path("data")
     folder.mkdir(exist_ok=True)
@@ -52,7 +52,7 @@ def start(box, workers, data, *options, launcher=(), **how):
 
 
 def train(box, workers, data, *options, seconds=120, **how):
-    """Trains to the end, which must be a good one; returns the JSON lines."""
+    """Trains to the end; the exit code must be 0. Returns the JSON lines."""
     run = start(box, workers, data, *options, **how)
     assert run.wait(seconds) == 0, run
     return lines(run)

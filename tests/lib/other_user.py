@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another user of this machine, for real: a process with the uid of nobody."""
+"""Another user of this machine: processes with the uid of nobody."""
 import os
 import pwd
 import shutil
@@ -20,7 +20,7 @@ def start(box, code, *arguments, **how):
 
 
 def run(box, code, *arguments, **how):
-    """Runs it to its end; what it printed."""
+    """Runs it to its end; returns what it printed."""
     it = start(box, code, *arguments, **how)
     assert it.wait() == 0, it
     return it.out
@@ -41,7 +41,8 @@ time.sleep(600)
 
 
 def hold(box, port, count, text=""):
-    """`count` connections to the port that say `text` and then nothing; call .signal(9) to end it."""
+    """Opens `count` connections to the port; each sends `text`, then nothing. .signal(9) ends
+    it."""
     it = start(box, HOLD, port, count, text)
     ctrun.wait_until(lambda: "held" in it.out, lambda: f"{count} connections: {it}")
     return it

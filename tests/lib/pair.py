@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two nodes of one run, and workers that show what they were told."""
+"""Two nodes of one run, and workers that print the addresses that they got."""
 import ctrun
 
-# A worker that shows what it was told, and proves it: it reaches MASTER_ADDR:MASTER_PORT.
+# A worker that connects to MASTER_ADDR:MASTER_PORT, and prints these and its interfaces.
 WORKER = """
 import os, socket
 e = os.environ
@@ -50,7 +50,8 @@ def run_both(box, hosts, endpoint, *options, **how):
 
 
 def told(run):
-    """What each worker of a node said: rank, master address, port, NCCL's and gloo's interface."""
+    """What each worker of a node printed: rank, master address, port, NCCL's and gloo's
+    interface."""
     found = [line.split()[1:] for line in run.out.splitlines() if line.startswith("told ")]
     assert found, run
     return found

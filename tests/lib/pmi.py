@@ -12,8 +12,8 @@ import ctrun
 
 
 class Pmi:
-    """Speaks as Slurm 22.05 does. `reply`: what to answer the first line with; no bytes: it hangs
-    up, None: it is silent. `tamper`: what is put is changed so before it is told."""
+    """Answers as Slurm 22.05 does. `reply`: the answer to the first line; empty: it closes the
+    connection, None: it sends nothing. `tamper` changes each value before other tasks get it."""
 
     def __init__(self, size, reply=b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n",
                  tamper=None):
@@ -40,7 +40,7 @@ class Pmi:
         return (self._theirs[rank].fileno(),)
 
     def wait_told(self):
-        """What was put before the first fence, as it was put."""
+        """The values that were put before the first fence, as they were put."""
         return ctrun.wait_until(lambda: list(self.kvs.values()), "the tasks have met at a fence")
 
     def close(self):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pmi_job.py TASKS COMMAND...: runs it as all tasks of a step of two nodes with so many tasks
-each, with a PMI; ends with the code of the first that fails. The others are then killed, as by
-srun --kill-on-bad-exit."""
+"""pmi_job.py TASKS COMMAND...: runs COMMAND as all tasks of a step with a PMI, of two nodes with
+TASKS tasks each. Exits with the code of the first task that fails; then the others are killed, as
+by srun --kill-on-bad-exit."""
 import os
 import subprocess
 import sys

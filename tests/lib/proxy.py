@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wire between a client and a server of this machine: keeps what goes over it, and changes it
-when the test says so."""
+"""A proxy between a client and a server of this machine: it keeps what passes, and changes it when
+the test wants that."""
 import socket
 import threading
 

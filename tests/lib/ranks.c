@@ -48,7 +48,7 @@ struct ranks {
 };
 
 static struct store *store;
-static __thread uint64_t sequence; /* groups that this rank set out to open */
+static __thread uint64_t sequence; /* groups that this rank began to open */
 
 static void changed(void)
 {

@@ -4,7 +4,7 @@
  *     static int body(int rank, void *context) { ... CHECK(...) ...; return 0; }
  *     assert_int_equal(ranks_run(4, body, NULL), 0);
  *
- * The store is memory that all ranks share; a rank that is killed cannot spoil it. */
+ * The store is memory that all ranks share; a rank that is killed does not damage it. */
 #pragma once
 
 #include <stdio.h>
@@ -45,7 +45,7 @@ typedef int ranks_fn(int rank, void *context);
 
 /* Forks, waits for all (SIGKILL at the deadline). 0 when all returned 0. */
 int ranks_run(int n, ranks_fn *body, void *context);
-/* The halves of it. statuses: n wait() statuses. The caller may kill ranks in between. */
+/* The halves of ranks_run(). statuses: n wait() statuses. The caller may kill ranks in between. */
 struct ranks *ranks_start(int n, ranks_fn *body, void *context);
 pid_t ranks_pid(const struct ranks *ranks, int rank);
 int ranks_finish(struct ranks *ranks, int *statuses);
@@ -53,7 +53,7 @@ int ranks_finish(struct ranks *ranks, int *statuses);
 void ranks_signal(int counter);
 void ranks_await(int counter, unsigned value);
 
-/* In a rank: where it stands. Counts the groups it opens. host_id as in ct_group_place. */
+/* In a rank: its place. Counts the groups that it opens. host_id as in ct_group_place. */
 struct ct_group_place ranks_place(int rank, const char *host_id);
 /* Opens a group of all ranks; exits on failure. options may be NULL. */
 struct ctrun_group *ranks_open(int rank, const char *host_id,

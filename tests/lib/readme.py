@@ -21,7 +21,7 @@ def samples():
 
 
 def shape(lines):
-    """Of what differs between machines and runs, only that it is there."""
+    """The lines, with replacements for what differs between machines and runs."""
     text = "\n".join(lines)
     text = re.sub(r"\(\S+, pid \d+\) exited with (\d+), [\d.]+ s", r"(HOST, pid N) exited with \1, N s", text)
     return sorted(re.sub(r"/\S*/(\w+\.py)", r"/DIR/\1", text).splitlines())

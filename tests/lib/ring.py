@@ -2,9 +2,9 @@
 """ring.py FOLDER ADDRESS [handle]: a rank of a stand-in for a collective library. Each rank reads from
 the next one of a ring, for ever; when that fails, it writes FOLDER/raised.RANK: the time in ns, and
 which of its other connections (the worker store's, one to another program where FOLDER/other has its port)
-are alive. It ends only when all ranks but those in FOLDER/gone have written theirs: whoever waits for
-another survivor has no help from that one's end. ADDRESS is this host's; handle: has a handler for
-SIGTERM, which Python runs only when a system call is over for good."""
+are alive. It ends only when all ranks but those in FOLDER/gone have written theirs: so the end of
+one survivor does not free another. ADDRESS is this host's; handle: it has a handler for SIGTERM,
+which Python runs only when a system call has ended."""
 import os
 import pathlib
 import select
@@ -24,7 +24,7 @@ def write(name, text):
 
 
 def wait_read(name):
-    """What ends with a line feed is whole."""
+    """A text that ends with a line feed is whole."""
     path = FOLDER / name
     while not (path.exists() and path.read_text().endswith("\n")):
         select.select([], [], [], 0.002)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Validates against a JSON schema: with python3-jsonschema where it is, and always with the few
-words of it that our own schemas use, so that the test says something everywhere."""
+"""Validates against a JSON schema: always by the few keywords that our schemas use, so that the
+tests work everywhere, and by python3-jsonschema, too, where it is installed."""
 import functools
 import json
 import re

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts that start torchrun, as people have them, the same with one word changed, and a room to
-run them in."""
+"""Scripts that start torchrun, as users write them, the same with one word changed, and what they
+need to run."""
 import os
 import subprocess
 
@@ -98,7 +98,7 @@ srun --label torchrun \\
 """
 
 def for_ctrun(script):
-    """The table of ctrun-torchrun(7)."""
+    """As the table of ctrun-torchrun(7) says."""
     return (script.replace("python -m torch.distributed.launch", "ctrun-launch")
             .replace("torchrun", "ctrun"))
 
@@ -108,7 +108,8 @@ def port():
 
 
 def stage(box):
-    """The worker, both launchers of Debian's torch, and an ssh that stays here."""
+    """Writes the worker, both launchers of Debian's torch, and an ssh that runs the command
+    here."""
     box.write("show.py", SHOW)
     box.path("bin").mkdir()
     torchrun = ctrun.ROOT / "tests" / "interop" / "torchrun_113.py"
@@ -128,7 +129,7 @@ def has_torch():
 
 
 def ranks(box, script):
-    """Runs it; what its workers said of their ranks, and the words that they got."""
+    """Runs it. Returns what its workers printed of their ranks, their arguments, and the Run."""
     env = {"PATH": f"{box.path('bin')}:{box.env['PATH']}", "PORT": port()}
     shell = "bash" if "bash" in script.splitlines()[0] else "sh"
     run = box.run(*ALONE, shell, box.write("now.sh", script), env=env)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stopper READY [RANK MS]: the loop at the top of ctrun.h, for ever: a collective a step until the run is to
- * end. That rank comes so much later to each step. Each rank makes the file READY.RANK after some steps, and prints after how many it stopped. */
+/* stopper READY [RANK MS]: the loop at the top of ctrun.h: one collective a step until the run is
+ * to end. RANK begins each step MS later. Each rank makes the file READY.RANK after some steps, and
+ * prints after how many it stopped. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,7 @@ int main(int argc, char **argv)
     printf("stopped after %llu\n", (unsigned long long)step);
     (void)fflush(stdout);
     (void)ctrun_barrier(world, NULL,
-                        &err); /* whose node is through first ends the others' */
+                        &err); /* else the end of one node would end the others */
     ctrun_group_close(world);
     ctrun_close(session);
     return 0;

@@ -17,11 +17,11 @@ enum {
 struct rig {
     struct store *store;
     struct store_client *clients[RIG_CLIENTS]; /* added when first used */
-    int results[RIG_CLIENTS];                  /* what the last store_receive() said */
+    int results[RIG_CLIENTS];                  /* of the last store_receive() */
     size_t notices[RIG_CLIENTS];               /* calls of on_output */
     size_t step; /* bytes per segment; 0: whole requests */
     /* Requests are tried with their first allocation failing, their second, and so on, each
-     * time on a new connection, until one goes through. */
+     * time on a new connection, until one succeeds. */
     bool is_starved;
     size_t starved; /* tries that failed */
 };
@@ -125,7 +125,7 @@ static inline void rig_play(struct rig *rig, const char *const *lines)
 
 /* ---- Requests of dialect D2 -------------------------------------------------------------- */
 
-/* Sends the request, on a connection that has said VALIDATE when it has to. */
+/* Sends the request; a new connection sends VALIDATE first. */
 static inline int rig_send_d2(struct rig *rig, char name, const struct ct_buf *request,
                               size_t fail_at)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every unit test includes: cmocka with the headers that it wants in front. */
+/* What every unit test includes: cmocka, after the headers that it needs. */
 #pragma once
 
 #include <setjmp.h>
@@ -13,8 +13,8 @@
 #define IN_BACKGROUND(where)                                                           \
     (&(struct ctrun_call_options){sizeof(struct ctrun_call_options), 0, where, NULL})
 
-/* A test that is also those of `names`, "one; another": torch's names of DDP's tests, and vectors that torch's
- * DDP gave. tests/self/test_torch_names.py has the list of them. */
+/* A test that is also the tests `names`, "one; another": torch's names of its DDP tests, and
+ * vectors that torch's DDP gave. tests/self/test_torch_names.py has the list of all. */
 #define TORCH_TEST(test, names)                                                        \
     {                                                                                  \
 #test " = " names, test, NULL, NULL, NULL                                      \

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stock DDP script with the two lines of ctrun.elastic, which tells each step that it makes, and how far it may go."""
+"""A stock DDP script with the two lines of ctrun.elastic. It writes a line for each step, and makes
+only steps that the test has allowed."""
 import os
 import subprocess
 
@@ -72,7 +73,8 @@ def allow(box, step):
 
 
 def logs(box):
-    """{(rank, pid): [(step, world size, digest)]} of whole lines; the pid is what the process takes for its own."""
+    """{(rank, pid): [(step, world size, digest)]} of whole lines; the pid is that of the process on
+    its host."""
     found = {}
     for path in box.path(".").glob("steps.*"):
         lines = path.read_text().split("\n")[:-1]
@@ -82,8 +84,9 @@ def logs(box):
 
 
 def check_steps(made, steps, killed):
-    """Each step is made once by each process, and comes to the same bits on all; newcomers begin where it stands. The
-    sizes of the world that there were."""
+    """Each process makes each step once, with the same bits as all others; new ranks begin at the
+    current step. The last step of a killed process is not compared: without its sum the others make
+    the step again. Returns the sizes that the world had."""
     seen = {}
     for who, lines in made.items():
         own = [step for step, *_ in lines]

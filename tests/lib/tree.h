@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Directories of a test: those above a path are made; one is removed with all that is in it. */
+/* Makes the folders above a path, and removes a folder with all that is in it. */
 #pragma once
 
 #include <ftw.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ROOT/path, the folders above it made; static. */
+/* Returns ROOT/path, in static memory; makes the folders above it. */
 __attribute__((format(printf, 2, 0))) static inline const char *
 test_place(const char *root, const char *format, va_list args)
 {

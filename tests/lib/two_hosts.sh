@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# two_hosts.sh - two nodes, each in a network of its own: started by `unshare --net`, needs root
+# two_hosts.sh - two nodes, each in a network of its own: started by `unshare --net`, needs root;
+# LIMIT: see fault_bodies.py
 ip link set lo up
 unshare --net sh -c 'ip link set lo up; touch far; while [ ! -e over ]; do sleep 0.02; done' &
 far=$!

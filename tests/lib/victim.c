@@ -25,8 +25,8 @@
  *   env NAME           writes NAME=value and a newline to stdout; `fds` the open descriptors
  *   ask                reads a line from stdin and writes it to stdout
  *   meet               waits for ever, as in a collective that the others do not enter
- *   step N, stopped    tells the agent the step; waits until the agent asks to stop
- *   metric NAME VALUE  tells the agent a number */
+ *   step N, stopped    reports the step to the agent; waits until the agent asks to stop
+ *   metric NAME VALUE  reports a number to the agent */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -216,7 +216,7 @@ static void fork_orphan(bool is_daemon)
     hang();
 }
 
-/* Its pid has changed before anybody could read it; a minute at most. */
+/* Its pid changes before another process can use it; for a minute at most. */
 static void fork_hydra(void)
 {
     const uint64_t end_ms = ct_now_ms() + 60000;
