@@ -15,7 +15,7 @@ import xml.etree.ElementTree as tree
 
 
 def describe(source, library):
-    """Of libabigail, without places and blanks, by which it would change with every comment."""
+    """libabigail's description, without places and blanks, which change with every comment."""
     text = subprocess.run(
         ["abidw", "--exported-interfaces-only", "--drop-private-types", "--headers-dir", f"{source}/worker_sdk/include",
          "--no-show-locs", "--no-corpus-path", "--no-comp-dir-path", "--no-elf-needed", library],
@@ -27,7 +27,7 @@ def describe(source, library):
 
 
 def structs(corpus):
-    """Those that begin with their size, by name; of one that stands in several places all of them."""
+    """{name: [declarations]} of the structs that begin with their size."""
     found = {}
     for struct in corpus.iter("class-decl"):
         members = struct.findall("data-member")
@@ -37,7 +37,8 @@ def structs(corpus):
 
 
 def shorten(now, known):
-    """Takes away what structs have beyond the size that they had: an older program says that size with them."""
+    """Removes what structs have beyond the size that they had: an older program passes that
+    size."""
     before = structs(known)
     for name, places in structs(now).items():
         size = before[name][0].get("size-in-bits") if name in before else None

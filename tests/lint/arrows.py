@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which folder may use which: by its include lines, and by the symbols of its object files.
+"""A folder uses only the folders that it may use: by its include lines and the symbols of its
+object files.
 
 usage: arrows.py [SOURCE_DIRECTORY [BUILD_DIRECTORY]]
 
@@ -9,7 +10,7 @@ headers of the folders that those use (cmake/ctrun_folders.cmake). With BUILD_DI
 nothing needs is a mistake, too. Tests may use everything, examples only <ctrun.h>; the folders below tests/unit
 are those of the product.
 
-Inside a folder no units need each other in a ring, by their symbols."""
+Inside a folder no units may need each other in a ring, by their symbols."""
 import collections
 import os
 import pathlib
@@ -38,7 +39,8 @@ PLACES = ("worker_sdk", "rendezvous", "agent", "launcher", "examples")
 
 
 def read_table(complaints):
-    """{folder: its folders, in order}; complains of a line that names what is not above it."""
+    """{folder: its folders, in order}; complains about a line that names a folder that is not above
+    it."""
     table = {}
     for line in TABLE.read_text(encoding="utf-8").splitlines():
         if not line or line.startswith("#"):
@@ -52,7 +54,7 @@ def read_table(complaints):
 
 
 def list_sources():
-    """Tracked files; an exported tree has only ours."""
+    """Tracked files; without git all files."""
     git = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True)
     names = git.stdout.splitlines() if git.returncode == 0 else [
         os.path.relpath(os.path.join(root, name), ".") for root, _, found in os.walk(".") for name in found]

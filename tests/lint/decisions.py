@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No decision reads a sentence: what a program does depends on codes and fields, never on the words of
-an error or of a message, which may be changed by whoever finds better ones.
+"""No decision depends on a sentence: programs decide by codes and fields, never by the words of an
+error or of a message, which may change at any time.
 
 usage: decisions.py [SOURCE_DIRECTORY]
 
-Refused is a call of strstr() and its like with an argument that is such a text: a member `text`,
-`message`, `exception`, `reason` or `why`, a variable of those names but `text`, `facts`, or a literal
-that begins one ("error[", "warning", "E_...", "ctrun: "). ALLOWED are those who have to: text of others,
-where no code comes with it. One that nothing needs is a mistake, too."""
+A call of strstr() and its like is refused when an argument is such a text: a member `text`,
+`message`, `exception`, `reason` or `why`, a variable of those names but `text`, `facts`, or a
+literal that begins one ("error[", "warning", "E_...", "ctrun: "). ALLOWED are functions that must
+read text of others, which comes without a code. An entry that nothing needs is a mistake, too."""
 import os
 import re
 import sys
@@ -38,7 +38,7 @@ def arguments_of(text, at):
 
 
 def find_calls(path):
-    """(line, function, call) of each call that looks at a sentence."""
+    """(line, function, call) of each call that reads a sentence."""
     with open(path, encoding="utf-8") as file:
         text = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), file.read(), flags=re.S)
     names, function = [], "?"

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# foreign.sh - text of a peer comes in plain: by ct_read_str() or ct_read_text()
+# foreign.sh - text of a peer is made plain: it is read by ct_read_str() or ct_read_text()
 #
 # usage: foreign.sh [SOURCE_DIRECTORY]
 #
-# ct_read_name(), and what makes text of bytes by itself, stand only where somebody has looked:
+# ct_read_name() and fields of any bytes are allowed only here:
 #   launcher/stage/stage_manifest.c   names of the user's own files, which are opened as they are
 #   worker_sdk/wire/message.c   FIELD_NAME, of CTL_REPLY: JSON in pieces, which ctl_run.c makes plain when all are there; of
 #                               WORKER_HOLD: the name of a worker's file, which is opened as it is

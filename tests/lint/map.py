@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The map in CONTRIBUTING.md leads somewhere: each file is there and holds the name beside it, and
-the list of folders is that of the folders with sources.
+"""The map in CONTRIBUTING.md is right: each file exists and holds the name beside it, and the list
+of folders is that of the folders with sources.
 
 usage: map.py [SOURCE_DIRECTORY]"""
 import pathlib

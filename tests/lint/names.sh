@@ -29,7 +29,7 @@ complain 'paths or hosts of one machine' <<EOF
 $(list | grep -v '^tests/fuzz/corpus/' | xargs grep -nIE "$places" | cut -c1-160 || true)
 EOF
 
-# NVIDIA's names are NVIDIA's.
+# nccl_api.h has NVIDIA's names.
 complain 'typedef of a struct (style: struct x, never typedef)' <<EOF
 $(list '*.c' '*.h' | grep -v '^worker_sdk/comm/nccl/nccl_api.h' | xargs grep -nE '^[[:space:]]*typedef[[:space:]]+struct' || true)
 EOF

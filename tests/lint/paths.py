@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The two ways through the code that everybody has to read once: how long they are, and that they are so.
+"""The two paths through the code that every developer reads once are right, and not too long.
 
 usage: paths.py [SOURCE_DIRECTORY]
 
-A line is a file and the function by which the way enters it; a line above in the same part calls that function,
-or the member that it is assigned to. So no file between two lines is left out. "=" begins another part: it
-gets a message of the part before, or is called with its result. "<" is a return: to the caller that the
-next part calls, or to a file of the part before, which calls this function next.
-The ground floor (worker_sdk: bytes, frames, the codec) is not counted, and what only adds words for people
-is beside the way. A limit may become smaller."""
+A line is a file and the function by which the path enters it; a line above in the same part calls
+that function, or the member that it is assigned to. So no file between two lines is left out. "="
+begins another part: it gets a message of the part before, or is called with its result. "<" is a
+return: to the caller that the next part calls, or to a file of the part before, which calls this
+function next. The lowest layer (worker_sdk: bytes, frames, the codec) is not counted, nor is what
+only adds text for users. A limit may become smaller, not larger."""
 import pathlib
 import re
 import sys

@@ -6,8 +6,9 @@
 # usage: portable.sh [SOURCE_DIRECTORY]
 #
 # musl: each file of ours, by musl-gcc where there is one (musl-tools), with the libraries' headers of
-# this machine. Older systems: by name; what they lack stands in worker_sdk/base/kernel.h alone. gcc 8: what C2x
-# brought is a warning of newer ones; attributes and builtins by name, from lists of what gcc 8's manual has.
+# this machine. Older systems: by name; only worker_sdk/base/kernel.h may have what they lack. gcc
+# 8: what C2x brought is a warning of newer ones; attributes and builtins by name, from lists of
+# what gcc 8's manual has.
 set -eu
 cd "${1:-$(dirname "$0")/../..}"
 bad=0
@@ -49,7 +50,7 @@ for name in uv.h uv cjson zlib.h zconf.h sodium.h sodium munge.h curl linux asm 
         [ ! -e "$folder/$name" ] || ln -sfn "$folder/$name" "$headers/$name"
     done
 done
-# Left out: oneDNN's door, and what only static programs have: glibc's own part and libcurl inside.
+# Left out: the files for oneDNN, and those of static programs, which need glibc or libcurl.
 find agent launcher rendezvous worker_sdk examples -name '*.c' ! -name '*dnnl*' ! -name static_dl.c \
     ! -name http_linked.c ! -name cert_host.c -print0 |
     xargs -0 -n 30 -P "$(nproc)" musl-gcc -std=gnu17 -D_GNU_SOURCE -DCNN_SIMD_ISA='"any"' -DSTUB_NAME='"any"' -DCTRUN_HAS_CURL=1 \

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """No test sleeps: it waits for a condition (tests/lib/ctrun.py: wait_until) or sets the clock
-(tests/lib/clock.py). What a worker or a stand-in program does, as text in a test, is not looked at.
+(tests/lib/clock.py). Workers and stand-ins that are text in a test are not checked.
 
 usage: sleeps.py [SOURCE_DIRECTORY]"""
 import ast

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Retired words: one thing has one name, and it is the field's. In code, comments, manuals, tests and
-messages. Names of the tests' own stories are not touched.
+"""Retired words in code, comments, manuals, tests and messages: one thing has one name, which is
+the field's.
 
 usage: words.py [SOURCE_DIRECTORY]"""
 import os
