@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stories of whole runs; what holds in all of them is checked inside sim.c. */
+/* Stories of whole runs. sim.c checks what must hold in every story. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -57,7 +57,7 @@ static void a_full_world_starts_at_once_and_succeeds(void **state)
     join_all(&sim);
     succeed_after(&sim, 5000);
     sim_run(&sim, 100000);
-    assert_true(sim.first_start_ms < 1000); /* no last call */
+    assert_true(sim.first_start_ms < 1000); /* no last call is needed */
     for (size_t i = 0; i < 4; i++) {
         assert_verdict(&sim, i, CT_OUTCOME_SUCCEEDED, 0);
         assert_int_equal(sim.nodes[i].starts, 1);
@@ -177,7 +177,7 @@ static void what_happens_while_the_server_is_away_is_told_to_the_next_one(void *
     assert_int_equal(sim.nodes[2].start.restart_count, 1);
     assert_int_equal(sim.nodes[2].stop.reason, CT_STOP_FAILURE);
     sim_fault_at(&sim, sim.last_start_ms + 29900, 0, SIM_CRASH, 2000);
-    sim_run(&sim, 200000); /* all succeed while nobody listens */
+    sim_run(&sim, 200000); /* all workers succeed while the server is down */
     for (size_t i = 0; i < 3; i++) {
         assert_verdict(&sim, i, CT_OUTCOME_SUCCEEDED, 0);
         assert_int_equal(sim.nodes[i].starts, 2);
@@ -202,7 +202,8 @@ static void a_node_that_dies_with_the_server_is_found_by_the_next_one(void **sta
     sim_deinit(&sim);
 }
 
-/* Their leases end before it is back: no worker is alive then, and they come as new ones. */
+/* The leases end before the server is back: no worker lives then, and the agents join as new
+ * members. */
 static void a_server_that_is_away_for_too_long_finds_no_worker(void **state)
 {
     struct sim sim;
@@ -355,7 +356,7 @@ static void without_an_age_the_first_to_tell_is_the_root_cause(void **state)
     }
 }
 
-/* What a server that begins again knows of the order comes from the journal. */
+/* A restarted server reads the order of the failures from the journal. */
 static void the_order_of_failures_outlives_the_server(void **state)
 {
     struct sim sim;
@@ -375,13 +376,13 @@ static void the_order_of_failures_outlives_the_server(void **state)
     sim_deinit(&sim);
 }
 
-/* Nodes fail in any order and tell it with any delay. */
+/* Nodes fail in any order and report this with any delay. */
 static void random_delays_never_hide_the_first_cause(void **state)
 {
     enum {
         NODES = 5,
         DOUBT_MS = 100 + 3 * 40
-    }; /* limits.h, a round trip, a way */
+    }; /* limits.h; a round trip and one way of messages */
 
     (void)state;
     for (uint64_t seed = 1; seed <= 500; seed++) {
@@ -416,7 +417,7 @@ static void a_failure_before_the_silence_of_its_cause_is_free(void **state)
     begin(&sim, settings(1, 2, 0), 2);
     join_all(&sim);
     sim_fault_at(&sim, 20000, 1, SIM_POWER_OFF, 0);
-    sim_fault_at(&sim, 20005, 0, SIM_FAIL, 1); /* connection reset by peer */
+    sim_fault_at(&sim, 20005, 0, SIM_FAIL, 1); /* as after "connection reset by peer" */
     sim_run(&sim, 40000);
     assert_int_equal(sim.nodes[0].start.generation, 2);
     assert_int_equal(sim.nodes[0].start.group_world_size, 1);
@@ -426,8 +427,8 @@ static void a_failure_before_the_silence_of_its_cause_is_free(void **state)
     sim_deinit(&sim);
 }
 
-/* The restart costs what it must, as soon as all have answered: nobody waits for the slow one
- * to hear that the run is over. */
+/* The failure is decided as soon as all nodes have answered: nobody waits until the slow node has
+ * ended its workers, neither for the restart count nor for the final STOP. */
 static void a_genuine_failure_is_decided_before_slow_workers_end(void **state)
 {
     struct sim sim;
@@ -451,7 +452,7 @@ static void a_genuine_failure_is_decided_before_slow_workers_end(void **state)
     sim_deinit(&sim);
 }
 
-/* A node that answered and died then has not made the others fail. */
+/* A node that answered STOP and died after that is not the cause of the failure. */
 static void a_loss_after_the_answer_does_not_excuse_the_failure(void **state)
 {
     struct sim sim;
@@ -470,7 +471,7 @@ static void a_loss_after_the_answer_does_not_excuse_the_failure(void **state)
     sim_deinit(&sim);
 }
 
-/* One node dies, those who talked to it fail, and another one is slow to end. */
+/* One node dies, the workers connected to it fail, and another node ends its workers slowly. */
 static void many_failures_of_one_loss_are_free_and_the_loss_is_the_root(void **state)
 {
     struct sim sim;
@@ -485,7 +486,7 @@ static void many_failures_of_one_loss_are_free_and_the_loss_is_the_root(void **s
     sim_run(&sim, 28000);
     assert_int_equal(sim.nodes[3].stop.reason, CT_STOP_NODE_LOST);
     assert_string_equal(sim.nodes[3].stop.cause.host, "n1");
-    sim_run(&sim, 200000); /* no replacement comes */
+    sim_run(&sim, 200000); /* no replacement joins */
     for (size_t i = 0; i < 4; i += 2) {
         assert_verdict(&sim, i, CT_OUTCOME_NODES_LOST, 75);
         assert_int_equal(sim.nodes[i].verdict.failures[0].cause, CT_CAUSE_NODE_LOST);
@@ -599,7 +600,7 @@ static void one_to_a_thousand_nodes_cost_a_few_messages_each(void **state)
         sim_run(&sim, 900);
         assert_verdict(&sim, count - 1, CT_OUTCOME_SUCCEEDED, 0);
         assert_int_equal(sim.messages_up, 2 * count); /* JOIN, SUCCEEDED */
-        /* START, VERDICT, and at most one WAITING for those who were early */
+        /* START, VERDICT, and at most one WAITING for nodes that joined early */
         assert_true(sim.messages_down >= 2 * count && sim.messages_down <= 3 * count);
         sim_deinit(&sim);
     }
@@ -647,7 +648,7 @@ static void a_resize_that_changes_nothing_disturbs_nobody(void **state)
     begin(&sim, settings(1, 3, 0), 3);
     join_all(&sim);
     sim_fault_at(&sim, 10000, 0, SIM_RESIZE, 2 * 1000 + 5);
-    sim_fault_at(&sim, 11000, 0, SIM_RESIZE, 4 * 1000 + 2); /* nonsense */
+    sim_fault_at(&sim, 11000, 0, SIM_RESIZE, 4 * 1000 + 2); /* min above max: refused */
     sim_run(&sim, 20000);
     assert_int_equal(sim.nodes[0].starts, 1);
     assert_int_equal(sim.round->settings.max_nodes, 5);
@@ -706,7 +707,7 @@ static void a_restart_that_is_asked_for_keeps_ranks_and_budget(void **state)
     sim_deinit(&sim);
 }
 
-/* The server is killed when only it, and perhaps a node or two, knows what was asked. */
+/* The server is killed when only the server, and perhaps a node or two, has the request. */
 static void a_restart_that_was_asked_for_outlives_the_server(void **state)
 {
     (void)state;
@@ -720,7 +721,7 @@ static void a_restart_that_was_asked_for_outlives_the_server(void **state)
         sim_fault_at(&sim, 10000, 1, SIM_RESTART, 0);
         for (uint64_t ms = 10000; ms == 10000 || sim.round->state == ROUND_RUNNING;
              ms++)
-            sim_run(&sim, ms); /* until it has been heard */
+            sim_run(&sim, ms); /* until the server has got the request */
         sim_fault_at(&sim, sim.now_ms + after_ms, 0, SIM_CRASH, 500);
         sim_run(&sim, 30000);
         for (size_t i = 0; i < 3; i++) {
@@ -746,13 +747,13 @@ static void worlds_have_whole_units_only(void **state)
     sim_join_at(&sim, 50000, 3);
     sim_join_at(&sim, 60000, 4);
     sim_run(&sim, 45000);
-    assert_int_equal(sim.nodes[0].start.group_world_size, 2); /* of three */
+    assert_int_equal(sim.nodes[0].start.group_world_size, 2); /* of three nodes */
     assert_true(sim.nodes[2].is_spare);
     sim_run(&sim, 59000);
     assert_int_equal(sim.nodes[3].start.group_world_size, 4);
     sim_run(&sim, 65000);
     assert_int_equal(sim.nodes[0].start.group_world_size, 4);
-    assert_int_equal(sim.nodes[0].starts, 2); /* the fifth disturbs nobody */
+    assert_int_equal(sim.nodes[0].starts, 2); /* the fifth node causes no new round */
     sim_fault_at(&sim, 70000, 1, SIM_POWER_OFF, 0);
     sim_run(&sim, 90000);
     assert_int_equal(sim.nodes[4].start.group_world_size, 4); /* and takes over */
@@ -802,11 +803,11 @@ static void a_node_that_stays_paused_is_lost_in_the_end(void **state)
     join_all(&sim);
     sim_fault_at(&sim, 10000, 1, SIM_PAUSE, 200000);
     sim_run(&sim, 39000);
-    assert_int_equal(sim.nodes[0].starts, 1); /* patience */
+    assert_int_equal(sim.nodes[0].starts, 1); /* the server still waits for it */
     sim_run(&sim, 60000);
     assert_int_equal(sim.nodes[0].starts, 2);
     assert_int_equal(sim.nodes[0].start.group_world_size, 2);
-    assert_int_equal(sim.nodes[1].alive, 0); /* its guard has seen to it */
+    assert_int_equal(sim.nodes[1].alive, 0); /* its guard has ended the workers */
     sim_run(&sim, 230000);
     assert_int_equal(sim.nodes[1].start.group_world_size, 3); /* awake and back */
     sim_deinit(&sim);
@@ -826,7 +827,8 @@ static void a_cut_cable_is_found_in_a_lease_in_spite_of_the_patience(void **stat
     sim_deinit(&sim);
 }
 
-/* The agent cannot end its workers, and the server cannot know: the guard can. */
+/* The paused agent cannot end its workers, and the server cannot know whether they live; the guard
+ * ends them. */
 static void a_paused_node_whose_cable_is_cut_is_fenced_by_its_guard(void **state)
 {
     struct sim sim;
@@ -913,7 +915,7 @@ static void a_sick_node_makes_room_for_a_spare(void **state)
     sim_deinit(&sim);
 }
 
-/* One run with whatever the seed says; it must come to an end, the same one for everyone. */
+/* One run with random settings and faults; it must end, and in the same way for every node. */
 static void run_random(uint64_t seed)
 {
     struct round_settings s = settings(1, 1, 0);
@@ -959,7 +961,7 @@ static void run_random(uint64_t seed)
 static void random_faults_never_break_an_invariant(void **state)
 {
     const char *given = getenv("CTRUN_SIM_SEED");
-    const char *many = getenv("CTRUN_SIM_SEEDS"); /* how many instead of 5000 */
+    const char *many = getenv("CTRUN_SIM_SEEDS"); /* how many, not 5000 */
     uint64_t seed, count = 5000;
 
     (void)state;

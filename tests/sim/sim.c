@@ -10,11 +10,11 @@ enum {
     BEAT_MS = 1000,
     FENCE_BEFORE_MS = 1000, /* agents give up this long before their lease ends */
     DELAY_MAX_MS = 40,      /* of one message */
-    STOP_MAX_MS = 800,      /* to end workers */
-    BACK_MS = 700,          /* to connect again */
+    STOP_MAX_MS = 800,      /* until workers have ended */
+    BACK_MS = 700,          /* until a node connects again */
     RESUME_MS = 250,        /* between attempts to resume, at most */
-    DOWN_MS = 300,          /* between attempts to reach a server that is not there */
-    GAP_MAX = 4,            /* batches that a power cut takes */
+    DOWN_MS = 300,          /* between attempts to connect while the server is down */
+    GAP_MAX = 4,            /* batches of the journal that a power cut loses */
 };
 
 enum event_kind {
@@ -22,30 +22,30 @@ enum event_kind {
     EVENT_FAULT,
     EVENT_UP,   /* a message reaches the server */
     EVENT_DOWN, /* a message reaches the node */
-    EVENT_GONE, /* the server sees the connection end */
+    EVENT_GONE, /* the server sees that the connection has ended */
     EVENT_TICK,
     EVENT_BEAT,
     EVENT_SUCCESS,
-    EVENT_STOPPED, /* the node's workers are gone */
-    EVENT_VOICE,   /* a silence is over */
-    EVENT_CUT_OFF, /* the workers of a node without a server are gone */
-    EVENT_GUARD,   /* the guard of a paused agent looks */
+    EVENT_STOPPED, /* the node's workers have ended */
+    EVENT_VOICE,   /* a silence (SIM_SILENCE) ends */
+    EVENT_CUT_OFF, /* the workers of a node without a server have ended */
+    EVENT_GUARD,   /* the guard of a paused agent checks the page */
     EVENT_RESUME,
     EVENT_TRY,     /* a node tries to resume its membership */
-    EVENT_RESTART, /* the server begins again */
+    EVENT_RESTART, /* the server starts again */
 };
 
-/* Instead of a message: the server closes the link. */
+/* In place of a kind: the server closes the connection. */
 #define NOTE_END ((enum ct_message_kind)0)
 
-/* The part of a message that agents look at; the rest is never looked at here. */
+/* The members of a message that agents read here. */
 struct note {
     enum ct_message_kind kind;
     uint64_t generation;
     int64_t code;
     uint64_t
         happened_ms; /* FAILURE, and a fault that a paused agent has not seen yet */
-    uint64_t age_ms; /* FAILURE: when it was sent; 0: not told */
+    uint64_t age_ms; /* FAILURE: its age when it was sent; 0: not known */
     struct ct_start start;
     struct ct_resumed resumed;
     uint64_t world;
@@ -59,16 +59,16 @@ struct sim_event {
     uint64_t sequence;
     enum event_kind kind;
     size_t node;
-    uint64_t id;     /* of the connection it belongs to */
-    bool is_at_host; /* DOWN, UP: it waits there for who is paused */
+    uint64_t id;     /* of its connection */
+    bool is_at_host; /* DOWN, UP: the host of a paused receiver has it */
     struct note note;
 };
 
-/* The server's side of a connection; what a member's link points to. */
+/* The server's end of a connection; a member's link points to it. */
 struct sim_conn {
     struct sim_node *node;
     uint64_t id;
-    uint64_t member; /* 0: of none any more */
+    uint64_t member; /* 0: of no member any more */
 };
 
 static void die(const struct sim *sim, const char *what)
@@ -158,7 +158,7 @@ static uint64_t arrival(struct sim *sim, uint64_t *last_ms)
     return *last_ms;
 }
 
-/* As agents of both forms say it. */
+/* What an agent sends as the age of its failure; an older agent sends none. */
 static uint64_t age_of(const struct sim *sim, const struct sim_node *node)
 {
     const uint64_t age_ms = sim->now_ms - node->failed_ms;
@@ -188,7 +188,7 @@ static void close_link(struct sim *sim, struct sim_node *node)
     node->id = 0;
 }
 
-/* Members' links point to it: they are numbers, for the array moves. */
+/* Members' links hold numbers of connections, not pointers, because the array may move. */
 static struct sim_conn *open_conn(struct sim *sim, struct sim_node *node,
                                   uint64_t member)
 {
@@ -217,7 +217,7 @@ static void *peer_of(const struct sim_conn *conn)
 
 /* ---- Server ------------------------------------------------------------------------------ */
 
-/* All STARTs of one step are one world: dense, equal, new. */
+/* All STARTs of one step are of one world: ranks without gaps, equal settings, a new generation. */
 static void check_world(struct sim *sim)
 {
     const struct round *round = sim->round;
@@ -317,10 +317,10 @@ static struct note describe(struct sim *sim, const struct round_action *action)
         note.kind = CT_MESSAGE_REFUSE;
         note.code = round->refuse.code;
         break;
-    case ROUND_DROP: note.kind = NOTE_END; break; /* the link ends, see receive() */
+    case ROUND_DROP: note.kind = NOTE_END; break; /* see receive() */
     case ROUND_SEND_RESIZE: note.kind = CT_MESSAGE_RESIZE; break;
     case ROUND_SEND_DRAIN: note.kind = CT_MESSAGE_DRAIN; break;
-    case ROUND_SEND_LOSS: /* no rank is survived */
+    case ROUND_SEND_LOSS: /* no story here has --survive */
     case ROUND_SEND_WORLD:
     case ROUND_SEND_GROW:
     case ROUND_SEND_MEMBERS:
@@ -329,7 +329,7 @@ static struct note describe(struct sim *sim, const struct round_action *action)
     case ROUND_SEND_RELOAD:
     case ROUND_SEND_RELOADED:
     case ROUND_SEND_RESTART:
-    case ROUND_SEND_DRAINED: break; /* nobody asks here */
+    case ROUND_SEND_DRAINED: break; /* no story here asks for the answer */
     case ROUND_SEND_RESUMED:
         note.kind = CT_MESSAGE_RESUMED;
         note.resumed = round->resumed;
@@ -475,7 +475,7 @@ static const struct sim_node *node_of(const struct sim *sim,
     return &sim->nodes[strtoul(member->link.host + 1, NULL, 10)];
 }
 
-/* What the kernel would say; an acknowledgement may be lost too. */
+/* Whether the member's kernel has acknowledged the PEER; the acknowledgement may be lost, too. */
 static bool is_acknowledged(struct sim *sim, const struct member *member)
 {
     const struct sim_node *node = node_of(sim, member);
@@ -521,7 +521,7 @@ static void join(struct sim *sim, struct sim_node *node)
     send_up(sim, node, (struct note){.kind = CT_MESSAGE_JOIN});
 }
 
-/* As dispatch.c does: a new run where there is none, or where all are gone. */
+/* As dispatch.c does: creates a run if there is none or all members of it are gone. */
 static void begin_run(struct sim *sim)
 {
     struct round *before = sim->round;
@@ -537,7 +537,7 @@ static void begin_run(struct sim *sim)
         round_hold(sim->round, sim->restarted_ms);
     round_destroy(before);
     sim->mark.generation = 0;
-    sim->last_generation = 0; /* a new run counts anew */
+    sim->last_generation = 0; /* a new run counts from 1 again */
     sim->free_generation = 0;
     sim->restart_count = 0;
 }
@@ -554,7 +554,7 @@ static struct member_link link_of(const struct sim_node *node,
     return link;
 }
 
-/* On a new connection everything begins anew, and was heard just now. */
+/* A new connection starts with fresh state, as if the server had answered just now. */
 static void begin_conn(struct sim *sim, struct sim_node *node, uint64_t id)
 {
     node->id = id;
@@ -597,7 +597,7 @@ static void connect_node(struct sim *sim, struct sim_node *node)
     later(sim, BEAT_MS, node, EVENT_BEAT, 0);
 }
 
-/* Cut off: the workers may need all the time that the lease leaves them. */
+/* The node has no server. Its workers may need all the time that is left of the lease. */
 static void cut_off(struct sim *sim, struct sim_node *node)
 {
     uint64_t end_ms = node->acked_ms + sim->settings.lost_after_ms - FENCE_BEFORE_MS;
@@ -626,7 +626,7 @@ static void resume_later(struct sim *sim, struct sim_node *node)
     later(sim, 1 + sim_random(sim, RESUME_MS), node, EVENT_TRY, 0);
 }
 
-/* The connection is gone, and maybe not the membership. */
+/* The connection is gone; the membership may continue. */
 static void begin_resume(struct sim *sim, struct sim_node *node)
 {
     if (node->is_leaving) {
@@ -639,7 +639,7 @@ static void begin_resume(struct sim *sim, struct sim_node *node)
     resume_later(sim, node);
 }
 
-/* Its workers end then, whatever the server does. */
+/* When the workers end if no server answers. */
 static uint64_t lease_end_ms(const struct sim *sim, const struct sim_node *node)
 {
     return node->answered_ms + sim->settings.lost_after_ms - FENCE_BEFORE_MS;
@@ -670,7 +670,7 @@ static void try_resume(struct sim *sim, struct sim_node *node)
                                 .key = node->ticket.key,
                                 .generation = node->start.generation,
                                 .state = resume_state(node)};
-    node->id = conn->id; /* what it is told arrives there */
+    node->id = conn->id; /* messages to this node go to this connection */
     node->unacknowledged = 0;
     if (step(sim, &(struct round_command){.kind = ROUND_RESUME,
                                           .id = node->ticket.id,
@@ -701,7 +701,7 @@ static void send_again(struct sim *sim, struct sim_node *node,
         break;
     case CT_RESUME_JOINING:
         if (resumed->generation > generation)
-            break; /* START comes */
+            break; /* START follows */
         if (resumed->is_in_world)
             send_up(
                 sim, node,
@@ -738,7 +738,7 @@ static void come_back(struct sim *sim, struct sim_node *node)
         later(sim, BACK_MS, node, EVENT_CONNECT, 0);
 }
 
-/* Its host acknowledges what we send: it will read it before it counts us as lost. */
+/* Its host acknowledges what we send, so the server will read it before it counts us as lost. */
 static bool is_server_paused(const struct sim *sim, const struct sim_node *node)
 {
     const uint64_t pause_ms = sim->settings.pause_ms;
@@ -752,8 +752,8 @@ static void beat(struct sim *sim, struct sim_node *node)
 {
     if (!is_server_paused(sim, node) &&
         sim->now_ms - node->acked_ms + FENCE_BEFORE_MS >= sim->settings.lost_after_ms) {
-        set_alive(sim, node, 0,
-                  0); /* nobody answers: no worker may live beyond the lease */
+        /* nobody answers: no worker may live beyond the lease */
+        set_alive(sim, node, 0, 0);
         if (!node->is_silent) {
             close_link(sim, node);
             cut_off(sim, node);
@@ -807,7 +807,7 @@ static void start(struct sim *sim, struct sim_node *node, const struct ct_start 
               start->generation);
 }
 
-/* A START that waited for us while we were paused may be of a world that is no more. */
+/* A START that arrived while we were paused may be of a world that has ended. */
 static bool is_fresh(const struct sim *sim, const struct sim_node *node)
 {
     return sim->now_ms - node->answered_ms + FENCE_BEFORE_MS <
@@ -848,7 +848,7 @@ static void leave(struct sim *sim, struct sim_node *node)
 static void receive(struct sim *sim, struct sim_node *node, struct note *note)
 {
     if (node->has_held && note->kind == CT_MESSAGE_STOP) {
-        node->has_held = false; /* it is over before we were sure of its beginning */
+        node->has_held = false; /* the world has ended before we could start in it */
         close_link(sim, node);
         begin_resume(sim, node);
         free(note->stop);
@@ -857,7 +857,8 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
     switch ((int)note->kind) {
     case CT_MESSAGE_START: on_start(sim, node, note); break;
     case CT_MESSAGE_STOP:
-        if (node->stop.generation == note->stop->generation) { /* the decision */
+        /* The second STOP, with the decision. */
+        if (node->stop.generation == note->stop->generation) {
             if (node->stop.reason != CT_STOP_UNDECIDED && node->resumes == 0)
                 die(sim, "two STOPs for one world");
             if (node->stop.reason == CT_STOP_UNDECIDED)
@@ -865,7 +866,7 @@ static void receive(struct sim *sim, struct sim_node *node, struct note *note)
             break;
         }
         if (note->stop->generation != node->start.generation)
-            break; /* of one that it has left */
+            break; /* of a world that it has left */
         node->stop = *note->stop;
         send_up(sim, node,
                 (struct note){.kind = CT_MESSAGE_STOPPING,
@@ -923,7 +924,8 @@ static void pause_node(struct sim *sim, struct sim_node *node, uint64_t for_ms)
     later(sim, 0, node, EVENT_GUARD, 0);
 }
 
-/* The server has one beat to answer; what has come meanwhile is read first. */
+/* After a pause the server gets one heartbeat period to answer, so that messages that arrived
+ * meanwhile are read first. */
 static void resume(struct sim *sim, struct sim_node *node)
 {
     const uint64_t patience_ms = sim->settings.lost_after_ms - FENCE_BEFORE_MS;
@@ -935,7 +937,7 @@ static void resume(struct sim *sim, struct sim_node *node)
     node->is_fenced = false;
 }
 
-/* As agent/guard/fence.c does. */
+/* Does what agent/guard/fence.c does. */
 static void guard(struct sim *sim, struct sim_node *node)
 {
     const uint64_t lost_after_ms = sim->settings.lost_after_ms;
@@ -944,7 +946,7 @@ static void guard(struct sim *sim, struct sim_node *node)
 
     if (!node->alive || sim->now_ms < until_ms ||
         (!is_paused && is_server_paused(sim, node))) {
-        if (is_paused) /* else it is renewed in time */
+        if (is_paused) /* else the agent renews it in time */
             later(sim, sim->now_ms < until_ms ? until_ms - sim->now_ms : BEAT_MS, node,
                   EVENT_GUARD, 0);
         return;
@@ -957,7 +959,7 @@ static void guard(struct sim *sim, struct sim_node *node)
     set_alive(sim, node, 0, 0);
     node->is_fenced = true;
     if (!is_paused)
-        resume(sim, node); /* it sees its workers end */
+        resume(sim, node); /* the agent sees its workers end */
 }
 
 static void suffer(struct sim *sim, struct sim_node *node, const struct note *note)
@@ -993,7 +995,7 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
             sim->server_paused_until_ms = sim->now_ms + (uint64_t)note->code;
         break;
     case SIM_CRASH:
-    case SIM_GAP: break; /* the server's */
+    case SIM_GAP: break; /* of the server, not of a node */
     case SIM_RESIZE:
         send_up(sim, node,
                 (struct note){.kind = CT_MESSAGE_RESIZE, .code = note->code});
@@ -1009,7 +1011,7 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
 
 /* ---- Events ------------------------------------------------------------------------------ */
 
-/* What no server can know, and we do: is a node of this world dead by now? */
+/* Only the simulation knows this: whether another node of this world is dead by now. */
 static bool has_dead(const struct sim *sim, const struct sim_node *reporter,
                      uint64_t generation)
 {
@@ -1042,7 +1044,7 @@ static void arrive(struct sim *sim, struct sim_node *node,
     const struct sim_conn *conn = &sim->conns[event->id - 1];
 
     if (conn->member == 0)
-        return; /* closed by the server, or by its death */
+        return; /* the server has closed it, or was killed */
     memset(&body, 0, sizeof body);
     switch ((int)note->kind) {
     case CT_MESSAGE_JOIN:
@@ -1103,7 +1105,7 @@ static void succeed(struct sim *sim, struct sim_node *node, uint64_t generation)
             (struct note){.kind = CT_MESSAGE_SUCCEEDED, .generation = generation});
 }
 
-/* What has reached the host, whether or not its agent looks. */
+/* An event has reached the host, whether or not its agent reads it. */
 static void reach_host(struct sim *sim, struct sim_node *node, struct sim_event *event)
 {
     if (event->is_at_host || event->id != node->id || node->is_silent)
@@ -1114,7 +1116,7 @@ static void reach_host(struct sim *sim, struct sim_node *node, struct sim_event 
     node->is_shut |= event->note.kind == NOTE_END;
 }
 
-/* True when the event has to wait: whom it is for is paused. */
+/* True when the event must wait because its receiver is paused. */
 static bool defer(struct sim *sim, struct sim_node *node, const struct sim_event *event)
 {
     struct sim_event again = *event;
@@ -1124,11 +1126,11 @@ static bool defer(struct sim *sim, struct sim_node *node, const struct sim_event
     case EVENT_UP:
     case EVENT_GONE:
         again.at_ms = sim->server_paused_until_ms;
-        if (!again.is_at_host) /* else it lies there already */
+        if (!again.is_at_host) /* else it was put there before */
             again.note.happened_ms = sim->now_ms;
         again.is_at_host = true;
         break;
-    case EVENT_TICK: /* what waits to be read is read first */
+    case EVENT_TICK: /* messages are read before timers run */
         again.at_ms = sim->server_paused_until_ms + 1;
         if (again.at_ms <= sim->now_ms + 1)
             return false;
@@ -1214,7 +1216,7 @@ static void crash(struct sim *sim, bool has_gap, uint64_t down_ms)
     sim->round = NULL;
     sim->tick_ms = UINT64_MAX;
     sim->is_down = true;
-    sim->server_paused_until_ms = 0; /* killed all the same */
+    sim->server_paused_until_ms = 0; /* a paused server is killed, too */
     later(sim, down_ms, &sim->nodes[0], EVENT_RESTART, 0);
 }
 
@@ -1250,7 +1252,7 @@ static void happen(struct sim *sim, struct sim_event *event)
     switch (event->kind) {
     case EVENT_CONNECT:
         if (!node->id && !node->alive &&
-            !node->is_resuming) /* else it is coming back already */
+            !node->is_resuming) /* else it connects again already */
             connect_node(sim, node);
         break;
     case EVENT_FAULT:
@@ -1286,9 +1288,9 @@ static void happen(struct sim *sim, struct sim_event *event)
         break;
     case EVENT_VOICE:
         if (node->is_done)
-            break; /* powered off meanwhile */
+            break; /* it was powered off meanwhile */
         node->is_silent = false;
-        close_link(sim, node); /* it could not connect, or finds its link broken */
+        close_link(sim, node); /* it could not connect, or its connection is broken */
         begin_resume(sim, node);
         break;
     case EVENT_CUT_OFF: come_back(sim, node); break;

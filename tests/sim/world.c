@@ -29,7 +29,7 @@ struct world world;
 
 /* ---- Memory ------------------------------------------------------------------------------ */
 
-/* Pieces that are used again by the next story. */
+/* Memory that the next story uses again. */
 static uint8_t *arena[ARENA_PIECES];
 static size_t arena_piece, arena_used;
 
@@ -43,7 +43,7 @@ void *world_alloc(size_t size)
         arena_used = 0;
     }
     if (arena_piece == ARENA_PIECES || size > ARENA_BYTES)
-        abort(); /* a story that does not end */
+        abort(); /* the story does not end */
     if (!arena[arena_piece] && !(arena[arena_piece] = malloc(ARENA_BYTES)))
         abort();
     memory = arena[arena_piece] + arena_used;
@@ -103,7 +103,7 @@ static void push_ordered(struct world_event event)
     world.events[i] = event;
 }
 
-/* What is due now, in the order in which it came: half of all. */
+/* Events that are due now, in the order in which they were pushed: half of all events. */
 static struct world_event soon[256];
 static size_t soon_first, soon_count;
 
@@ -170,7 +170,7 @@ void world_call(struct world_node *node, uint64_t after_us, void (*function)(voi
 
 /* ---- Clocks ------------------------------------------------------------------------------ */
 
-/* How long a machine was suspended so far. */
+/* How long the machine was suspended so far. */
 static uint64_t asleep_us(const struct world_node *node)
 {
     return node->asleep_us + (node->stopped_us[PART_HOST]
@@ -181,16 +181,16 @@ static uint64_t asleep_us(const struct world_node *node)
 static uint64_t scale(const struct world_node *node, uint64_t true_us)
 {
     return true_us * (uint64_t)node->rate /
-           1000000000; /* hours before it is too large */
+           1000000000; /* no overflow for hours of time */
 }
 
-/* Only who comes back has just booted. */
+/* A small value only after a restart of the machine. */
 static uint64_t base_ms(const struct world_node *node)
 {
     return node->boots > 1 ? CLOCK_REBOOT_MS : CLOCK_BASE_MS;
 }
 
-/* CLOCK_MONOTONIC, by which libuv's timers go. */
+/* CLOCK_MONOTONIC, which libuv's timers use. */
 static uint64_t awake_ms(const struct world_node *node)
 {
     return base_ms(node) +
@@ -204,7 +204,7 @@ uint64_t world_clock_ms(const struct world_node *node)
     return base_ms(node) + scale(node, world.now_us - node->booted_us);
 }
 
-/* The time after which a clock of that rate has gone on by so much. */
+/* How long (true time) a clock of that rate takes to advance by this. */
 static uint64_t wait_us(const struct world_node *node, uint64_t ms)
 {
     return ms > 1000000000
@@ -283,10 +283,11 @@ struct loop_timer {
     loop_timer_fn *fn;
     void *context;
     uint64_t due_ms;    /* 0: not set */
-    uint64_t queued_us; /* the event that is under way for it; 0: none */
+    uint64_t queued_us; /* time of its queued event; 0: none */
 };
 
-/* One that is set to a later time, as most are again and again, is queued anew when its event comes. */
+/* If a timer is set to a later time, which is the usual case, it is queued again when its event is
+ * due. */
 static void queue_timer(struct loop_timer *timer)
 {
     const uint64_t now_ms = awake_ms(timer->node);
@@ -336,7 +337,7 @@ static void on_timer(const struct world_event *event)
     struct loop_timer *timer = event->subject;
 
     if (timer->queued_us != event->number)
-        return; /* it was set to an earlier time */
+        return; /* the timer was set to an earlier time */
     timer->queued_us = 0;
     if (timer->due_ms == 0)
         return; /* stopped */
@@ -442,7 +443,7 @@ static void await(struct world_node *node, const struct world_event *event)
     node->waiting[node->waiting_count++] = *event;
 }
 
-/* Timers first, as libuv does. */
+/* Runs timers first, as libuv does. */
 static void resume(struct world_node *node, enum world_part part)
 {
     const size_t count = node->waiting_count;
@@ -457,7 +458,7 @@ static void resume(struct world_node *node, enum world_part part)
         node->asleep_us += world.now_us - node->stopped_us[PART_HOST];
         if (node->live_generation && node->live_deadline_ms &&
             world_clock_ms(node) >= node->live_deadline_ms)
-            node->is_excepted = true; /* they run until the guard's timer */
+            node->is_excepted = true; /* they live until the guard's timer */
     }
     node->stopped_us[part] = 0;
     if (part == PART_HOST)
@@ -496,7 +497,7 @@ struct loop_watch {
 
 /* The server's end. */
 struct world_peer {
-    struct conn conn; /* first: uv_fileno() gets its tcp */
+    struct conn conn; /* first, so that uv_fileno() finds its tcp */
     struct world_conn *world_conn;
     struct world_node *node;
 };
@@ -545,7 +546,7 @@ static void push_conn(enum world_event_kind kind, struct world_conn *conn, int e
                                     .number = (uint64_t)end});
 }
 
-/* The program at that end has something to read. */
+/* The program at this end has something to read. */
 static void make_ready(struct world_conn *conn, int end)
 {
     world_push((struct world_event){.at_us = world.now_us,
@@ -597,7 +598,7 @@ static void transmit(struct world_conn *conn, int to, const void *data, size_t l
     }
 }
 
-/* The machine there knows the connection. */
+/* The kernel at this end knows the connection. */
 static bool has_kernel(const struct world_conn *conn, int end)
 {
     const struct world_node *node = &world.nodes[conn->ends[end]];
@@ -619,7 +620,7 @@ static void acknowledge(struct world_conn *conn, int to, uint64_t until)
         flow->acked = until;
 }
 
-/* Nobody is there: what is sent back makes it known. */
+/* No program has this end open: the kernel answers with a reset. */
 static void send_reset(struct world_conn *conn, int to)
 {
     if (!is_cut(conn->ends[to], conn->ends[1 - to]) && has_kernel(conn, 1 - to))
@@ -654,7 +655,7 @@ static void on_arrive(struct world_conn *conn, int to)
 
     flow->is_moving = false;
     if (!bytes || !has_kernel(conn, 1 - to))
-        return; /* the sender is gone without a word */
+        return; /* the sender's machine is off or was restarted */
     if (is_lost) {
         if (to == SERVER && world.now_us - bytes->sent_us > world.lease_ms * WORLD_MS) {
             fail_end(conn, 1 - to, ETIMEDOUT); /* TCP_USER_TIMEOUT */
@@ -725,7 +726,7 @@ int __wrap_connect(int fd, const struct sockaddr *address, socklen_t length)
     return -1;
 }
 
-/* The kernel there answers for a program that listens, whatever that does. */
+/* The kernel at the other end answers for a listening program, even if that is stopped. */
 static void on_connect(struct world_conn *conn)
 {
     const struct world_node *node = &world.nodes[conn->ends[SERVER]];
@@ -917,7 +918,7 @@ static struct world_peer *peer_of(struct conn *conn)
     return (struct world_peer *)conn;
 }
 
-/* As endpoint.c does with the first bytes. */
+/* Reads the first bytes as endpoint.c does. */
 static void accept_conn(struct world_conn *conn)
 {
     struct world_node *node = &world.nodes[conn->ends[SERVER]];
@@ -1108,7 +1109,7 @@ static enum world_part part_of(enum world_event_kind kind)
                                 : PART_AGENT;
 }
 
-/* What a program reads as the answer to a heartbeat that it sent long ago. */
+/* What a mutant changes before the program reads a message. */
 static void mutate_before(struct world_node *node)
 {
     struct link *link = node->agent.link;

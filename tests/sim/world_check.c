@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What must hold, by the true time: the numbers are those of ctrun-architecture(7). */
+/* What must hold, by the true time. The numbers are those of ctrun-architecture(7). */
 #include <string.h>
 
 #include "agent/worker/worker_group_private.h"
@@ -20,13 +20,13 @@ struct arrival {
     uint64_t sequence, at_us;
 };
 
-/* The last world of a run that agents were told of. */
+/* The last world of a run that was sent to agents. */
 struct told {
     uint64_t instance, generation;
     uint32_t restarts;
     bool has_verdict;
     uint8_t outcome;
-    uint64_t resized; /* the instance of which this was told; 0: none */
+    uint64_t resized; /* the instance whose resize was sent; 0: none */
     uint32_t min_nodes, max_nodes;
 };
 
@@ -54,7 +54,7 @@ void world_note_exception(struct world_node *node)
     if (node->stopped_us[PART_GUARD] &&
         (node->stopped_us[PART_AGENT] || node->has_slept) &&
         world_clock_ms(node) >= node->live_deadline_ms)
-        node->is_excepted = true; /* nobody is there to kill them */
+        node->is_excepted = true; /* nobody can kill them */
 }
 
 static bool is_excepted(struct world_node *node)
@@ -92,7 +92,7 @@ void world_check_start(struct world_node *node)
     world_check_live(node);
 }
 
-/* ---- 9: one world of a generation: who goes on when a rank is lost ------------------------ */
+/* ---- 9: one world of a generation: who continues when a rank is lost ---------------------- */
 
 void world_check_rank(struct world_node *node, int local_rank)
 {
@@ -129,7 +129,8 @@ static void check_ranks(const struct world_node *node)
 
 /* ---- 2: deadlines ------------------------------------------------------------------------ */
 
-/* A single server may be patient beyond the deadline, and waits as long. */
+/* Only with etcd: a single server may wait longer for a paused member, and starts no world before
+ * that. */
 void world_check_dead(struct world_node *node)
 {
     const uint64_t most_ms = ROUND_KILL_MS + ROUND_KILL_MS / 20 + 1;
@@ -159,7 +160,7 @@ void world_check_arrived(const struct world_node *server, const void *conn,
                                                                   world.now_us};
 }
 
-/* Others may be elected in its place. */
+/* True if another server may be elected in its place. */
 static bool is_bound(const struct world_node *node)
 {
     return world.has_ha ? leader_candidate_leads(node->candidate) : world.has_etcd;
@@ -177,9 +178,9 @@ static void check_ack(const struct world_node *node, const void *conn,
 
 /* ---- 4: what leaves a server ------------------------------------------------------------- */
 
-/* It has told that this run lives, and its node had a way to the other one, for as long as that listens (by
- * the slowest clock): what began later is told too late, as ctrun-architecture(7) says. Three messages go
- * there. */
+/* It has sent messages that this run lives, and its node had a path to the other node, for as long as
+ * the other node waits for them (by the slowest clock). What began later comes too late, as
+ * ctrun-architecture(7) says. Three messages go that way. */
 static bool has_reported(const struct world_node *node, uint64_t instance)
 {
     const uint64_t for_us = (uint64_t)(LISTENS_MS + 3 * world.slow_ms) * WORLD_MS;
@@ -189,7 +190,7 @@ static bool has_reported(const struct world_node *node, uint64_t instance)
            node->woke_us < since_us && world.opened_us < since_us;
 }
 
-/* One that tells, and whose node has a way to this one and back. */
+/* Another node sends that the run lives, and there is a path between both nodes, each way. */
 static bool is_beside_one_that_tells(const struct world_node *node, uint64_t instance)
 {
     for (int i = 0; i < world.node_count; i++) {
@@ -228,8 +229,8 @@ static void check_start(const struct world_node *node, struct told *told,
         (world.has_ha ? is_beside_one_that_tells(node, told->instance)
                       : world.has_etcd))
         world_break("7: a run is founded beside one that lives");
-    /* Nobody could tell it: ctrun-architecture(7) says that this is not covered. A START to the
-     * next node comes in the same step, before the story ends. */
+    /* No node could send that the run lives: ctrun-architecture(7) says that this is not covered. A
+     * START to the next node comes in the same step, before the story ends. */
     world.is_excused |= is_new && told->instance && !told->has_verdict &&
                         world.has_ha && has_workers(told->instance);
     if (is_new) {
@@ -278,7 +279,7 @@ void world_check_sent(struct world_node *node, const struct world_node *client,
     }
 }
 
-/* All its nodes had left without a word: the limits are those of who comes now. */
+/* All nodes had left and sent nothing: the limits are those of the nodes that join now. */
 static void forget_resize(const char *run_id)
 {
     for (int i = 0; i < RUNS; i++)
@@ -298,7 +299,8 @@ struct run *__wrap_run_create(struct runs *runs, const struct ct_hello *hello, i
 struct run *__real_run_create(struct runs *runs, const struct ct_hello *hello, int *rc);
 struct run *__wrap_run_create(struct runs *runs, const struct ct_hello *hello, int *rc)
 {
-    if (!runs->is_elected) /* else it is in the journal, until the run is over */
+    /* Else the limits are in the journal until the run is over. */
+    if (!runs->is_elected)
         forget_resize(hello->run_id);
     return __real_run_create(runs, hello, rc);
 }
@@ -316,7 +318,7 @@ static bool has_agent(const struct world_node *node)
     return node->is_up && !node->has_ended && node->agent.link;
 }
 
-/* The round that is served now; NULL: none. */
+/* The round of the server that serves now; NULL: none. */
 static const struct round *served_round(int id)
 {
     for (int i = 0; i < world.node_count; i++) {
@@ -355,10 +357,10 @@ static void trace_round(const struct world_node *node, const struct round *round
           (long long)(round->fence_ms - world_clock_ms(node)));
 }
 
-/* Who lives and who runs, of the run with that number. */
+/* Nodes that live and nodes with workers, of the run with that number. */
 struct count {
     uint32_t live, running;
-    bool has_old, is_strange; /* one that looks for another instance */
+    bool has_old, is_strange; /* is_strange: a node looks for another instance */
 };
 
 static struct count count_nodes(int run, uint64_t instance)
@@ -382,7 +384,7 @@ static struct count count_nodes(int run, uint64_t instance)
         } else if (node->own_instance && node->own_instance != instance) {
             count.has_old = count.is_strange = true;
         } else if (world_etcd_is_orphan(node)) {
-            count.has_old = true; /* a spare, which ends like the members */
+            count.has_old = true; /* a spare, which ends as the members do */
         } else {
             count.live++;
             count.running += node->agent.state == AGENT_RUNNING &&
@@ -411,7 +413,8 @@ static void check_run(int run)
             run_find(&world.nodes[i].dispatch->runs, "job"))
             trace_round(&world.nodes[i],
                         run_find(&world.nodes[i].dispatch->runs, "job")->round);
-    /* It has not been moved; its etcd was lost, and what is left ends; nobody is at the endpoint. */
+    /* With --ha: the etcd was lost, or nodes of the old run have still to end, or nobody serves at
+     * the endpoint. */
     if (world.has_ha &&
         (!world_etcd_has_quorum() || count.has_old || !world_serves(&world.nodes[0])))
         return;
@@ -454,8 +457,8 @@ unsigned __wrap_failover_next(struct failover *failover, enum failover_event eve
     return actions;
 }
 
-/* Needs a signal, workers that succeed, or a second search that ends before they do: unit/failover_test has
- * these. */
+/* These transitions need a signal, workers that succeed, or a second search that ends before the
+ * workers do: unit/failover_test has them. */
 static bool is_unplayed(enum failover_state from, enum failover_state to)
 {
     return (to == FAILOVER_OVER && from != FAILOVER_FIRST && from != FAILOVER_SEEKING &&

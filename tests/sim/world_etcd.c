@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Etcd: a store that is linearizable, and silent without a majority of its members, whose leader renews leases
- * without asking the others; and election.h as the thread that calls it. */
+/* A simulated etcd: linearizable, and without answers when a majority of its members is missing;
+ * its leader renews leases without asking the others. And election.h as the thread that calls
+ * it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,17 +14,17 @@ enum {
     SLOW_MAX_US = 1500 * WORLD_MS,
     AGAIN_US = 50 * WORLD_MS,
     PAUSE_MS = 200,
-    PATIENCE_US = 1000 * WORLD_MS, /* with one member */
+    PATIENCE_US = 1000 * WORLD_MS, /* for the answer of one member */
     ELECTION_MIN_MS = 1000,
-    MEMBERS = 3, /* of one that is elsewhere */
+    MEMBERS = 3, /* of an etcd on other machines */
 };
 
 enum request {
     REQUEST_LOOK,
     REQUEST_CREATE, /* the key, with a new lease */
-    REQUEST_READ,   /* the journal, and whether the lease before has run out */
+    REQUEST_READ,   /* the journal, and whether the previous lease has expired */
     REQUEST_KEEP,   /* the lease */
-    REQUEST_CHECK,  /* the key; with the run's own etcd it is written once more */
+    REQUEST_CHECK,  /* the key; with the run's own etcd also a write of it */
     REQUEST_WRITE,
 };
 
@@ -32,23 +33,23 @@ struct world_etcd {
     uint64_t down_until_us;
     struct {
         int node;
-        uint32_t life;          /* of the program that keeps it; 0: none does */
-        uint64_t lost_until_us; /* it is lost, or stopped */
-        uint64_t
-            stuck_until_us; /* its disk hangs: it answers what it asks nobody for */
-        int64_t stuck_term; /* in which it leads, as it believes; 0: it does not */
-        uint64_t stuck_key; /* the key's term that it knows */
+        uint32_t life;          /* of the program that runs it; 0: no program does */
+        uint64_t lost_until_us; /* until then it is lost or stopped */
+        /* Until then its disk hangs: it answers only what it asks no other member for. */
+        uint64_t stuck_until_us;
+        int64_t stuck_term; /* its term as the leader; 0: it did not lead */
+        uint64_t stuck_key; /* the term of the key that it has */
     } members[WORLD_NODES_MAX];
     int leader;
     int64_t raft_term;
-    bool has_balancer; /* each call reaches any member */
-    uint32_t epoch;    /* another one for each etcd that a run begins */
+    bool has_balancer; /* each call goes to any member */
+    uint32_t epoch;    /* a different one for each etcd that a run starts */
     uint64_t revision;
     bool has_key;
     int owner;
     uint64_t term, lease, expires_us, asked_us;
     struct ct_buf journal;
-    bool has_resigned;            /* who wrote it */
+    bool has_resigned;            /* the server that wrote the journal */
     uint64_t generation, written; /* the revision of the last write */
     int64_t changed;              /* of the last write of the key */
 };
@@ -58,15 +59,15 @@ struct call {
     uint64_t number; /* 0: none */
     uint64_t asked_us, deadline_ms;
     bool is_there, is_answered, is_lost;
-    int64_t raft_term; /* of who has answered */
-    /* What is sent, what comes back. */
+    int64_t raft_term; /* of the member that answered */
+    /* The request and its answer. */
     uint64_t term, lease, leader_lease, sequence, generation, revision;
     bool is_over, has_key, is_ours, is_stale, is_gone, has_resigned;
     uint64_t written; /* the revision of the journal */
     int64_t changed;  /* of the key */
     int owner;
     struct ct_buf journal;
-    struct call *next; /* of those that are late */
+    struct call *next; /* of late calls */
 };
 
 struct election {
@@ -79,14 +80,14 @@ struct election {
     } state;
     struct call call;
     struct loop_timer *timer;
-    uint32_t epoch; /* of the etcd that it knows */
-    int member;     /* that it asks */
+    uint32_t epoch; /* of the etcd that it calls */
+    int member;     /* that it calls */
     int64_t kept_term;
-    uint64_t kept_ms; /* when it began to renew, by its clock */
+    uint64_t kept_ms; /* start of the renewal, by its clock */
     uint64_t number;
     uint64_t ttl_ms, lease, leader_lease, term;
     struct election_sight sight;
-    int host; /* that was told; -1: none */
+    int host; /* node of the server that was reported last; -1: none */
     uint64_t renewed_ms, renew_ms;
     struct ct_buf journal;
     bool has_journal, is_over, is_hurried;
@@ -108,7 +109,7 @@ static int count_members(void)
     return world.etcd_members ? world.etcd_members : MEMBERS;
 }
 
-/* Those of one that is elsewhere reach each other. */
+/* Members on other machines always reach each other. */
 static bool is_cut(int from, int to)
 {
     return world.etcd_members && world.cut[from][to];
@@ -126,7 +127,7 @@ static bool is_member_up(int member)
                                    (life == 0 || (node->is_up && node->life == life)));
 }
 
-/* It reaches more than half of them, itself included. */
+/* It reaches more than half of the members, itself included. */
 static bool has_quorum(int member)
 {
     const int from = the_etcd.members[member].node;
@@ -147,7 +148,7 @@ static bool is_way_to(int node, int member, bool is_to_etcd)
     return at == node || !(is_to_etcd ? world.cut[node][at] : world.cut[at][node]);
 }
 
-/* A member that answers is there, and the way to it, or from it. */
+/* There is a path from the node to a member that answers, or back. */
 static bool is_way_open(int node, bool is_to_etcd)
 {
     if (is_to_etcd ? world.cut[node][WORLD_ETCD] : world.cut[WORLD_ETCD][node])
@@ -158,7 +159,7 @@ static bool is_way_open(int node, bool is_to_etcd)
     return false;
 }
 
-/* One of the others leads when the leader is lost, after a while. */
+/* When the leader is lost, another member leads after a while. */
 static bool has_leader(void)
 {
     int next = 0;
@@ -280,7 +281,7 @@ void world_etcd_end(void)
     ct_buf_deinit(&the_etcd.journal);
 }
 
-/* Its next leader begins all leases anew. */
+/* The next leader starts all leases anew. */
 void world_etcd_stop(uint64_t for_us)
 {
     the_etcd.down_until_us = world.now_us + for_us;
@@ -290,7 +291,7 @@ void world_etcd_stop(uint64_t for_us)
     }
 }
 
-/* What does not get through now comes with the next change that does. */
+/* A change that does not reach the node is sent with the next change that does. */
 static void tell_watch(struct election *election, int64_t end_revision)
 {
     const struct world_node *node = election->node;
@@ -302,7 +303,7 @@ static void tell_watch(struct election *election, int64_t end_revision)
     election->sight.end_revision = end_revision;
 }
 
-/* The key has changed; or is deleted, in that revision. */
+/* The key has changed, or is deleted in this revision. */
 static void tell_watches(uint64_t end_revision)
 {
     for (int i = 0; i < world.node_count; i++) {
@@ -464,7 +465,7 @@ static void push_call(struct election *election, uint64_t after_us)
                                     .number = election->call.number});
 }
 
-/* One that hangs is not found out. */
+/* The balancer does not notice a member that hangs. */
 static int balance(void)
 {
     const int member = (int)world_draw((uint64_t)count_members());
@@ -494,7 +495,7 @@ static struct call *begin_call(struct election *election, enum request request,
     return call;
 }
 
-/* Given up by its sender, it may still arrive, in the term of another. */
+/* The sender has given the request up; it still arrives, perhaps in a later term. */
 static void send_late(struct call *call)
 {
     struct call *copy = world_alloc(sizeof *copy);
@@ -518,7 +519,8 @@ static int member_of(const struct election *election)
     return election->member % count_members();
 }
 
-/* It does so for real when nobody has led since. */
+/* A hanging member that led renews the lease itself. The renewal counts only if no other member has
+ * led since. */
 static bool is_renewed_by_old_leader(const struct call *call, int member)
 {
     return call->request == REQUEST_KEEP &&
@@ -527,7 +529,7 @@ static bool is_renewed_by_old_leader(const struct call *call, int member)
            the_etcd.members[member].stuck_key == call->term;
 }
 
-/* The next one is asked when this one refuses, or has not answered for a while. */
+/* Asks the next member when this one refuses, or has not answered for a while. */
 static void ask_next(struct election *election)
 {
     const int member = member_of(election);
@@ -548,7 +550,7 @@ static void send_request(struct election *election)
     const bool is_serving = is_up();
 
     if (call->is_lost)
-        return; /* its time runs out */
+        return; /* the call ends at its time limit */
     if (world.cut[i][WORLD_ETCD] || !is_way_to(i, member, true)) {
         ask_next(election);
     } else if (is_renewed_by_old_leader(call, member)) {
@@ -571,7 +573,7 @@ static void send_request(struct election *election)
     }
 }
 
-/* A request gets there also when its sender is stopped meanwhile. */
+/* A request arrives even if its sender is stopped meanwhile. */
 void world_on_etcd(struct world_event *event)
 {
     const struct world_node *node = &world.nodes[event->node < 0 ? 0 : event->node];
@@ -587,7 +589,7 @@ void world_on_etcd(struct world_event *event)
         return;
     call = &election->call;
     if (election->epoch != the_etcd.epoch)
-        return; /* that one has lost its members */
+        return; /* those members are gone */
     if (!call->is_there) {
         send_request(election);
     } else if (!world.cut[WORLD_ETCD][node->index] &&
@@ -624,11 +626,11 @@ static void step_down(struct election *election)
     election->state = LOOKING;
 }
 
-/* The predecessor's last renewal began then at the latest. */
+/* When the predecessor's last renewal began at the latest. */
 static uint64_t served_ms(const struct election *election)
 {
     const struct call *call = &election->call;
-    const uint64_t asked_ms = call->deadline_ms - CALL_MS; /* once it had the key */
+    const uint64_t asked_ms = call->deadline_ms - CALL_MS; /* when it had the key */
     uint64_t by_lease_ms = asked_ms;
 
     if (call->has_resigned)
@@ -683,7 +685,7 @@ static void take_check(struct election *election)
         election_speaks_until_ms(election->renewed_ms, election->ttl_ms));
 }
 
-/* What came back; false: nothing did. */
+/* Handles an answer. */
 static void take_answer(struct election *election)
 {
     struct call *call = &election->call;
@@ -776,14 +778,14 @@ static void lead_on(struct election *election)
         loop_timer_set(election->timer, (uint64_t)ct_left_ms(election->renew_ms));
 }
 
-/* Something has happened that it may wait for. */
+/* Something has happened that the thread may wait for. */
 static void go_on(void *context)
 {
     struct election *election = context;
     struct call *call = &election->call;
 
     if (election->node->election != election)
-        return; /* it has ended */
+        return; /* the thread has ended */
     if (call->number != 0) {
         const bool is_late = ct_left_ms(call->deadline_ms) == 0;
 
@@ -804,8 +806,8 @@ static void go_on(void *context)
         lead_on(election);
     } else if (election->state == WATCHING && the_etcd.has_key &&
                is_way_open(election->node->index, false) && call->is_answered) {
-        call->is_answered =
-            false; /* an open watch tells of the key's end; and for so long */
+        /* an open watch reports the end of the key; wait that long for it */
+        call->is_answered = false;
         loop_timer_set(election->timer, election->ttl_ms / 2);
     } else {
         (void)begin_call(election, REQUEST_LOOK, CALL_MS);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --ha: the thread of launcher/ha/ on each node, over the product's candidate, relay and agents.
+/* --ha: the thread of launcher/ha/ on each node, with the product's candidate, relay and agents.
  *
  *     the founder serves ── three nodes have reported ── their members run ── it is elected there and
- *     its journal is written ── all are told ── etcd decides; a lost member is replaced
+ *     its journal is written ── all nodes get the plan ── etcd decides; a lost member is replaced
  *
- * The way up to the members' start is shortened; what a node may do when, and what it tells, is as
+ * The steps before the members start are shortened. What a node may do when, and what it sends, is as
  * in ha_lead.c, ha_member.c and ha_messenger.c. */
 #include <string.h>
 #include <sys/socket.h>
@@ -46,7 +46,7 @@ struct world_ha {
     uint64_t since_ms, running_ms, messenger_ms, instance, generation;
     uint64_t absent_ms[MEMBERS];
     uint64_t
-        tells_us; /* since when it tells at the endpoint that the run lives; 0: not */
+        tells_us; /* since when it sends to the endpoint that the run lives; 0: never */
     struct ct_ha_plan plan, made, found;
     struct reporter nodes[NODES];
     size_t count;
@@ -54,7 +54,7 @@ struct world_ha {
 
 static struct world_ha has[WORLD_NODES_MAX];
 
-/* A node's number and its program's. */
+/* Made of the node's number and its program's. */
 static uint64_t key_of(const struct world_node *node)
 {
     return (uint64_t)node->life << 8 | (uint64_t)(node->index + 1);
@@ -73,7 +73,7 @@ static int find_member(const struct ct_ha_plan *plan, uint64_t key)
     return -1;
 }
 
-/* ---- What the server and the agent say --------------------------------------------------- */
+/* ---- What the server and the agent report ------------------------------------------------ */
 
 static struct reporter *find_reporter(struct world_ha *ha, uint64_t peer)
 {
@@ -267,7 +267,7 @@ static void commit(struct world_ha *ha)
     set_step(ha, STEP_ACTIVE);
 }
 
-/* One that is not heard of for five seconds, by a node that is here; in one step. */
+/* Replaces a member that has not reported for five seconds by a node that has; in one step. */
 static void replace(struct world_ha *ha)
 {
     for (int i = 0; i < ha->made.count; i++) {
@@ -310,7 +310,7 @@ static void lead(struct world_ha *ha)
         replace(ha);
 }
 
-/* ---- For who founds the run anew --------------------------------------------------------- */
+/* ---- For a founder that starts the run anew ---------------------------------------------- */
 
 struct messenger {
     struct loop_watch *watch;
@@ -332,7 +332,7 @@ static void tell_founder(void *context, unsigned events)
 
     (void)events;
     if (messenger->has_reported) {
-        loop_watch_close(messenger->watch); /* it has answered, or hung up */
+        loop_watch_close(messenger->watch); /* it has answered, or closed */
         return;
     }
     messenger->has_reported = true;
@@ -378,7 +378,7 @@ static void send_messenger(struct world_ha *ha)
     loop_watch_for(messenger->watch, LOOP_READ);
 }
 
-/* Another node has told this one that it founds what lives. */
+/* Another node has sent that the run lives there, while this node starts it anew. */
 static void take_found(struct world_ha *ha)
 {
     const struct ct_ha_plan found = ha->found;

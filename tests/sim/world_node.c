@@ -15,7 +15,7 @@ enum {
     GRACE_MS = 400,
     HEARTBEATS = 4, /* of a lease */
     DRAIN_MS = 1000,
-    LOOK_MS = 100, /* the guard's, at a socket */
+    LOOK_MS = 100, /* interval at which the guard looks at a socket */
 };
 
 /* ---- Workers ----------------------------------------------------------------------------- */
@@ -31,7 +31,7 @@ static void reap_workers(struct world_node *node)
     node->is_excepted = false;
 }
 
-/* They are told, or SIGKILL is sent: in the first case they obey within the grace or not. */
+/* The workers die within this time: after a signal that they obey in time or not, or by SIGKILL. */
 void world_kill_workers(struct world_node *node, uint64_t within_ms)
 {
     const uint64_t at_us = world.now_us + world_draw(within_ms * WORLD_MS + 1);
@@ -116,13 +116,13 @@ void worker_group_stop(struct worker_group *group, int signal, uint64_t grace_ms
     }
     TRACE("node%d: workers are stopped within %llu ms", node->index,
           (unsigned long long)grace_ms);
-    /* SIGKILL after the grace; what it takes then belongs to K. */
+    /* SIGKILL after the grace; the time that it takes belongs to K. */
     world_kill_workers(node, signal == SIGKILL || world_draw(4) == 0
                                  ? grace_ms + WORLD_DIE_MAX_MS
                                  : grace_ms);
 }
 
-/* As far as time goes: who is freed may use all of the grace. */
+/* Only the time is simulated: ranks that are freed may use all of the grace. */
 void worker_group_stop_survivors(struct worker_group *group, int signal,
                                  uint64_t grace_ms,
                                  const struct worker_group_loss *loss)
@@ -159,7 +159,7 @@ int worker_group_get_failures(const struct worker_group *group, struct ct_failur
     return 0;
 }
 
-/* Workers of this simulation tell no numbers and commit no checkpoints. */
+/* Workers of this simulation report no numbers and commit no checkpoints. */
 bool worker_group_get_samples(const struct worker_group *group,
                               const struct ct_failure *failure, struct ct_samples *out)
 {
@@ -307,7 +307,7 @@ const char *world_run_id(int run)
     return run == 0 ? "job" : "other";
 }
 
-/* leader_candidate.h calls these for one server, that of the node. */
+/* leader_candidate.h calls these for one server: that of the node. */
 static struct world_node *node_of(struct server *server)
 {
     return (struct world_node *)(void *)server;
@@ -318,7 +318,7 @@ struct server *world_server(struct world_node *node)
     return (struct server *)(void *)node;
 }
 
-/* As if workers lived for half as long as they may. */
+/* A mutant: the server waits half as long for workers as it must. */
 static void halve_wait(struct run *run)
 {
     if (!run)
@@ -457,7 +457,7 @@ static void close_link(void *context)
     node->agent.link = NULL;
 }
 
-/* Who has its verdict is given time to let the others read theirs. */
+/* An agent with its verdict gives the others time to read theirs. */
 void loop_stop(struct loop *loop)
 {
     struct world_node *node = world.current;
@@ -578,7 +578,8 @@ void world_resize(struct world_node *node, uint32_t min_nodes, uint32_t max_node
 void world_boot(struct world_node *node)
 {
     if (node->is_on && (node->is_up || node->live_generation))
-        return; /* the command runs; or the guard is not through with the last one */
+        /* The command runs, or the guard has not ended the workers of the last one. */
+        return;
     if (!node->is_on) {
         node->is_on = true;
         node->boots++;
@@ -591,7 +592,7 @@ void world_boot(struct world_node *node)
     start_program(node);
 }
 
-/* Its memory, without a word to anybody. */
+/* Frees its memory; nothing is sent. */
 static void free_program(struct world_node *node)
 {
     struct world_node *before = world.current;
@@ -861,7 +862,7 @@ void worker_socket_send_loss(struct worker_socket *control, const char *text)
     (void)control, (void)text;
 }
 
-/* What a proof covers; nobody has a token here. */
+/* What a proof covers. No node has a token here. */
 int __wrap_ct_auth_hash_opening(uint8_t out[CT_PROOF_BYTES],
                                 const struct ct_resume *resume,
                                 const struct ct_hello *hello)

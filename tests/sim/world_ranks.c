@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --survive: ranks that are lost, others in their place, and those of all nodes that ask who continues. What an agent
- * knows of its workers is as in the product (worker_group_lost.c, agent_survive.c, agent_world.c); here is what the
- * workers do. */
+/* --survive: ranks that are lost, ranks that replace them, and those of all nodes, which ask who
+ * continues. The agent's side is real code (worker_group_lost.c, agent_survive.c, agent_world.c);
+ * the behaviour of the workers is here. */
 #include <string.h>
 #include <unistd.h>
 
@@ -11,10 +11,10 @@
 #include "worker_sdk/base/alloc.h"
 
 enum {
-    SIGHT_MS = 1500,  /* until a rank finds that one that it works with is gone */
-    ASKS_MS = 200,    /* from word of a loss to the question */
-    REMAINS_MS = 500, /* until what a lost one has left behind is gone */
-    HEARS_MS = 30,    /* what an agent tells its workers */
+    SIGHT_MS = 1500,  /* until a rank notices that a rank of its world is gone */
+    ASKS_MS = 200,    /* from the message of a loss to the question */
+    REMAINS_MS = 500, /* until processes that a lost rank left behind are gone */
+    HEARS_MS = 30,    /* until a message from its agent reaches a worker */
     IMPORTS_MS = 900, /* from the start of a new rank until it asks */
 };
 
@@ -23,11 +23,12 @@ struct moment {
     struct world_node *node;
     int local_rank;
     uint64_t generation;
-    struct ct_worker_world world; /* that it hears of */
-    uint32_t losses;              /* ... */
-    uint64_t sees;                /* the rank that it finds gone, as a bit; 0: none */
-    uint32_t seen_epoch;   /* ... its last epoch; another has its place in later ones */
-    uint32_t grows_behind; /* 1 + the epoch after which a new one waits; 0: none */
+    struct ct_worker_world world; /* that it receives */
+    uint32_t losses;              /* that it receives */
+    uint64_t sees;                /* the rank that it finds lost, as a bit; 0: none */
+    /* The last epoch of that rank; later epochs have another rank in its place. */
+    uint32_t seen_epoch;
+    uint32_t grows_behind; /* 1 + the epoch after which a new rank waits; 0: none */
 };
 
 static struct moment *make_moment(struct world_node *node, int local_rank)
@@ -60,7 +61,7 @@ static void on_ask(void *context)
         (rank->losses >= moment->losses && !(rank->ranks & moment->sees) &&
          rank->epoch + 1 != moment->grows_behind) ||
         (moment->sees && rank->epoch > moment->seen_epoch))
-        return; /* it goes on without that one already */
+        return; /* it continues without that rank already */
     TRACE("node%d: rank %d asks, epoch %u", node->index, worker->rank, rank->epoch);
     rank->works = false;
     (void)agent_on_ask(&node->agent, worker->rank, moment->generation, getpid());
@@ -103,7 +104,7 @@ void worker_socket_send_grow(struct worker_socket *control)
         tell_grow(node, i);
 }
 
-/* A new rank works with no other before this. */
+/* A new rank works with no other rank before this question. */
 static void on_new_asks(void *context)
 {
     struct moment *moment = context;
@@ -170,7 +171,7 @@ static void on_world(void *context)
           node->group->workers[moment->local_rank].rank, (unsigned long long)ranks,
           rank->epoch);
     world_check_rank(node, moment->local_rank);
-    if (node->grows_behind == rank->epoch + 1) /* a GROW came before this world */
+    if (node->grows_behind == rank->epoch + 1) /* a GROW arrived before this world */
         tell_grow(node, moment->local_rank);
 }
 
@@ -191,7 +192,7 @@ void worker_socket_send_world(struct worker_socket *control,
     replace_lost(node);
 }
 
-/* Ranks find out by themselves here. */
+/* Ranks notice a loss by themselves here. */
 void worker_group_cut(struct worker_group *group, const struct worker_group_loss *loss)
 {
     (void)group, (void)loss;
@@ -200,7 +201,7 @@ void worker_group_cut(struct worker_group *group, const struct worker_group_loss
 int worker_pass_signal(struct worker *worker, int signal)
 {
     (void)worker, (void)signal;
-    return 0; /* of --survive=torch, and its ranks are not here */
+    return 0; /* only for --survive=torch, which is not simulated */
 }
 
 bool worker_socket_was_used(const struct worker_socket *control)
@@ -220,7 +221,7 @@ const struct worker *worker_group_worker(const struct worker_group *group,
     return &group->workers[local_rank];
 }
 
-/* Nobody's last rank is lost here: nothing follows. */
+/* No node loses its last rank here, so there is nothing to do. */
 static void on_look(void *context)
 {
     (void)context;
@@ -278,7 +279,7 @@ static void on_gone(void *context)
     replace_lost(node);
 }
 
-/* All that work with it find out, sooner or later, whatever they are told. */
+/* All ranks that work with the lost one notice its loss within SIGHT_MS, even without a message. */
 static void show(const struct world_node *lost, int rank, uint32_t epoch)
 {
     for (int i = 0; i < world.node_count; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stories of world.h: some with a name, thousands by their seed. CTRUN_SIM_SEED is the first one,
- * CTRUN_SIM_SEEDS how many, CTRUN_SIM_TRACE tells what happens. */
+/* Stories of world.h: some with a name, thousands by their seed. CTRUN_SIM_SEED is the first seed,
+ * CTRUN_SIM_SEEDS the number of seeds; CTRUN_SIM_TRACE prints what happens. */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +111,7 @@ static void break_something(void)
         break;
     default:
         if (!node->is_up)
-            world_boot(node); /* a spare, or one that comes late */
+            world_boot(node); /* a spare, or a node that starts late */
         break;
     }
 }
@@ -128,7 +128,7 @@ static void on_fault(void *context)
                                         .function = on_fault});
 }
 
-/* All that may still be stopped goes on. */
+/* Ends all faults; everything that is stopped runs again. */
 static void make_whole(void)
 {
     heal();
@@ -149,7 +149,7 @@ static void make_whole(void)
     }
 }
 
-/* Nobody serves, or nobody will: all end. */
+/* No server runs, or none will: all nodes must end. */
 static void fall_silent(uint64_t seed)
 {
     if (world.has_etcd ? seed % 16 != 2 : seed % 8 || world_check_is_served())
@@ -163,7 +163,7 @@ static void fall_silent(uint64_t seed)
         world_check_silent();
 }
 
-/* NULL, or what does not hold. */
+/* Returns what was wrong, or NULL. */
 static const char *play(uint64_t seed, enum world_mutant mutant)
 {
     static const uint64_t leases[] = {2000, 3000, 5000, 5000, 15000};
@@ -228,7 +228,7 @@ static void no_seed_makes_two_worlds(void **state)
         (unsigned long long)count, (unsigned long long)worlds,
         (unsigned long long)elections, (unsigned long long)exceptions,
         (unsigned long long)shrinks, (unsigned long long)grows);
-    assert_true(from || worlds > 2 * count); /* there was something to see */
+    assert_true(from || worlds > 2 * count); /* the stories did start worlds */
     assert_true(from || shrinks > count / 5);
     assert_true(from || grows > 0);
     assert_true(world_check_failovers() || from || many);
@@ -236,7 +236,7 @@ static void no_seed_makes_two_worlds(void **state)
 
 /* ---- With a name ------------------------------------------------------------------------- */
 
-/* count nodes that start a world; the first one hosts. */
+/* Starts `count` nodes that form a world; the first one has the server. */
 static void go(int count, uint32_t min, uint32_t max, uint64_t lease_ms)
 {
     set(min, max, lease_ms);
@@ -250,7 +250,7 @@ static void go(int count, uint32_t min, uint32_t max, uint64_t lease_ms)
 static void begin(enum world_mutant mutant, bool has_etcd, int count, uint32_t min,
                   uint64_t lease_ms)
 {
-    world_begin(1, mutant, has_etcd, count + 1); /* the last one comes later */
+    world_begin(1, mutant, has_etcd, count + 1); /* the last node starts later */
     go(count, min, (uint32_t)count + 1, lease_ms);
 }
 
@@ -265,7 +265,7 @@ static void cut_off(int i, bool is_cut)
         world.cut[i][k] = world.cut[k][i] = is_cut && k != i;
 }
 
-/* How many run, in one world. */
+/* How many nodes run workers. */
 static int count_running(void)
 {
     int count = 0;
@@ -291,14 +291,14 @@ static void end(void)
         fail_msg("%s at %.3f s", broken, (double)world.now_us / 1e6);
 }
 
-/* Each plays to its end or to what does not hold; `assert` only without a mutant. */
+/* Each story plays to its end or until something is wrong. It asserts only without a mutant. */
 static void the_founders_node_comes_back(enum world_mutant mutant)
 {
     begin(mutant, false, 3, 2, 5000);
     assert_int_equal(count_running(), 3);
     world_power_off(&world.nodes[0]);
     pass(1.5);
-    world_boot(&world.nodes[0]); /* with the same command, and one more */
+    world_boot(&world.nodes[0]); /* by the same command; and one more node */
     world_boot(&world.nodes[3]);
     pass(3);
     cut_off(2, true);
@@ -307,10 +307,10 @@ static void the_founders_node_comes_back(enum world_mutant mutant)
     pass(10);
     if (mutant)
         return;
-    assert_ended(1); /* theirs is gone for good */
+    assert_ended(1); /* their run has ended */
     assert_ended(2);
     pass(3);
-    assert_int_equal(count_running(), 2); /* now, and not before, a run begins */
+    assert_int_equal(count_running(), 2); /* now, and not before, a new run starts */
 }
 
 static void the_hosts_agent_is_stopped(enum world_mutant mutant)
@@ -318,7 +318,7 @@ static void the_hosts_agent_is_stopped(enum world_mutant mutant)
     begin(mutant, true, 3, 2, 5000);
     world_stop(&world.nodes[0], PART_AGENT, lease_us(3.5));
     pass(0.2);
-    world.cut[1][0] = true; /* one way */
+    world.cut[1][0] = true; /* one direction only */
     pass(2.8);
     if (!mutant)
         assert_int_equal(count_running(), 2);
@@ -350,23 +350,25 @@ static void agent_and_guard_are_both_stopped(enum world_mutant mutant)
     begin(mutant, true, 3, 2, 5000);
     world_stop(&world.nodes[2], PART_AGENT, lease_us(10));
     world_stop(&world.nodes[2], PART_GUARD, lease_us(10));
-    pass(9); /* the server is patient with a paused member */
+    pass(9); /* the server waits longer for a paused member */
     if (!mutant)
-        assert_true(world.exceptions >
-                    0); /* the worker still lives; told in the manual */
+        /* the worker still lives, as the manual says */
+        assert_true(world.exceptions > 0);
     pass(6);
     if (!mutant)
         assert_int_equal(count_running(), 3);
 }
 
-/* Cut off, and its agent stopped: only the guard ends its workers, as late as it may. */
+/* The node is cut off and its agent is stopped: only its guard ends the workers, as late as it
+ * may. */
 static void forget(int i)
 {
     cut_off(i, true);
     world_stop(&world.nodes[i], PART_AGENT, lease_us(3));
 }
 
-/* With as many new nodes as it wants, while one that it had is not heard of. */
+/* The server starts again, with as many new nodes as it wants, while a node of the old run sends
+ * nothing. */
 static void start_again(enum world_mutant mutant, uint32_t max, bool is_power,
                         bool has_mark)
 {
@@ -377,13 +379,14 @@ static void start_again(enum world_mutant mutant, uint32_t max, bool is_power,
         (is_power ? world_power_off : world_kill)(&world.nodes[i]);
     world.nodes[0].has_mark &= has_mark;
     world_boot(&world.nodes[3]);
-    pass(0.2); /* its own workers are dead: it may start again */
+    pass(0.2); /* its own workers are dead */
     world_boot(&world.nodes[0]);
     world_boot(&world.nodes[1]);
     pass(2);
     if (mutant)
         return;
-    assert_int_equal(count_running(), 3); /* but not before those of node2 were dead */
+    /* not before those of node2 were dead */
+    assert_int_equal(count_running(), 3);
     assert_int_equal(world.instances, 2);
 }
 
@@ -430,18 +433,19 @@ static void clocks_go_wrong_while_a_long_lease_lasts(enum world_mutant mutant)
         assert_int_equal(count_running(), 2);
 }
 
-/* Before the agent has given it up; then only the guard goes by it. */
+/* An answer arrives before the agent has given it up; after that only the guard uses it. */
 static void an_answer_comes_late(enum world_mutant mutant)
 {
     for (int i = 0; i < 6; i++) {
         if (i > 0)
             world_end();
         begin(mutant, true, 3, 2, 15000);
-        world.cut[0][2] = true; /* one way: it is heard, and answered */
+        /* One direction: the node's messages arrive and are answered. */
+        world.cut[0][2] = true;
         pass(0.25);
         cut_off(2, true);
         pass(0.1 + 0.05 * i);
-        world.cut[0][2] = false; /* the answers, for a moment */
+        world.cut[0][2] = false; /* the answers arrive, for a moment */
         pass(0.15);
         forget(2);
         pass(2);
@@ -464,7 +468,8 @@ static void a_machine_is_suspended(enum world_mutant mutant)
         assert_int_equal(count_running(), 3);
 }
 
-/* The host is elected late, and all others have come to it but one that hears nobody. */
+/* The next server is elected late, and all other nodes have reached it except one that is cut
+ * off. */
 static void the_host_dies_while_a_member_is_cut_off(enum world_mutant mutant)
 {
     begin(mutant, true, 3, 2, 15000);
@@ -481,7 +486,7 @@ static void a_write_of_the_last_term_comes_late(enum world_mutant mutant)
 {
     begin(mutant, true, 3, 2, 5000);
     world.late_us = lease_us(4);
-    world_fail(&world.nodes[1]); /* something to write */
+    world_fail(&world.nodes[1]); /* so that the journal is written */
     pass(0.2);
     world_power_off(&world.nodes[0]);
     pass(8);
@@ -531,7 +536,7 @@ static void nobody_serves_any_more(enum world_mutant mutant)
     assert_int_equal(count_running(), 0);
 }
 
-/* No server is elected for as long as the others look for one, and no one comes back. */
+/* No server is elected for as long as the others look for one, and no server comes back. */
 static void none_is_elected_any_more(enum world_mutant mutant)
 {
     begin(mutant, true, 3, 2, 2000);
@@ -544,7 +549,8 @@ static void none_is_elected_any_more(enum world_mutant mutant)
     assert_ended(2);
 }
 
-/* Their workers take longer to end than the next server is looked for; nobody waits for it again. */
+/* The workers need longer to end than the agents look for the next server; the agents do not look
+ * again. */
 static void a_search_ends_before_the_workers_do(enum world_mutant mutant)
 {
     begin(mutant, true, 3, 2, 15000);
@@ -552,7 +558,7 @@ static void a_search_ends_before_the_workers_do(enum world_mutant mutant)
         world.nodes[i].options.connect_timeout_ms = 20;
     world_etcd_stop(lease_us(100));
     world_power_off(&world.nodes[0]);
-    pass(1.5); /* the lease, and what SIGKILL takes */
+    pass(1.5); /* the lease, and the time that SIGKILL takes */
     if (mutant)
         return;
     assert_ended(1);
@@ -567,8 +573,9 @@ static void run_until(int i, enum failover_state state)
         world_run(world.now_us + WORLD_MS);
 }
 
-/* After a suspension it is welcomed as a new node while its workers end, which is a matter of luck; then its agent
- * sleeps, and when it wakes up the connection is lost and the workers are gone. */
+/* After a suspension a server accepts the node as a new one while its workers end, which depends on
+ * chance. Then its agent is stopped, and when it runs again the connection is lost and the workers
+ * are gone. */
 static void a_server_is_found_and_lost_again(enum world_mutant mutant)
 {
     int found = 0;
@@ -633,7 +640,7 @@ static void a_member_of_etcd_is_lost_with_its_node(enum world_mutant mutant)
     pass(4);
     if (!mutant)
         assert_int_equal(count_running(), 2);
-    world_power_off(&world.nodes[1]); /* one of three is not enough */
+    world_power_off(&world.nodes[1]); /* one member of three is no majority */
     pass(3);
     if (!mutant)
         assert_int_equal(count_running(), 0);
@@ -656,11 +663,12 @@ static void a_resize_outlives_the_host(enum world_mutant mutant)
     world_boot(&world.nodes[3]);
     pass(5);
     if (!mutant)
-        assert_int_equal(count_running(), 2); /* of three that are there */
+        assert_int_equal(count_running(), 2); /* of three nodes that run */
     world_check_whole();
 }
 
-/* One of each run is new, one tells of the old world, one is silent: the daemon waits for both. */
+/* Of each run one node is new, one reports the old world, and one is cut off: the daemon waits for
+ * both. */
 static void a_daemon_comes_back_without_its_journal(enum world_mutant mutant)
 {
     world_begin(1, mutant, false, 6);
@@ -683,7 +691,7 @@ static void a_daemon_comes_back_without_its_journal(enum world_mutant mutant)
         return;
     assert_int_equal(count_running(), 2);
     assert_int_equal(world.instances, 4);
-    assert_true(world.nodes[3].live_generation > 1); /* node5 has told */
+    assert_true(world.nodes[3].live_generation > 1); /* node5 has reported */
     pass(15);
     assert_ended(5);
 }
@@ -697,7 +705,7 @@ static void begin_ha(int count, uint32_t max)
     assert_int_equal(count_running(), count < (int)max ? count : (int)max);
 }
 
-/* Of no use to the mutants. */
+/* Mutants do not need this story. */
 static void a_run_with_an_etcd_of_its_own_loses_its_founder(enum world_mutant mutant)
 {
     (void)mutant;
@@ -705,7 +713,7 @@ static void a_run_with_an_etcd_of_its_own_loses_its_founder(enum world_mutant mu
     world_power_off(&world.nodes[0]);
     pass(4);
     assert_int_equal(count_running(), 2);
-    world_boot(&world.nodes[0]); /* with as many as a world needs */
+    world_boot(&world.nodes[0]); /* together with as many nodes as a world needs */
     world_boot(&world.nodes[3]);
     world_boot(&world.nodes[4]);
     pass(6);
@@ -732,12 +740,12 @@ static void more_than_half_of_its_own_etcd_is_lost(enum world_mutant mutant)
     begin_ha(3, 3);
     world_power_off(&world.nodes[0]);
     world_power_off(&world.nodes[1]);
-    pass(15); /* a minute, and until they know that the server is lost */
+    pass(15); /* a minute, and until they notice that the server is lost */
     assert_int_equal(count_running(), 0);
     assert_ended(2);
 }
 
-/* All others were told where the rendezvous is to be found from now on; then the founder dies. */
+/* All other nodes were sent where the rendezvous is from now on; then the founder dies. */
 static void a_node_that_was_not_told_asks_at_the_endpoint(enum world_mutant mutant)
 {
     (void)mutant;
@@ -760,7 +768,7 @@ static void a_node_that_was_not_told_asks_at_the_endpoint(enum world_mutant muta
     assert_int_equal(world.instances, 1);
 }
 
-/* In a container, which leaves no trace; with as many new nodes as a world may have. */
+/* In a container, which leaves no mark; with as many new nodes as a world may have. */
 static void the_founder_returns_before_another_is_elected(enum world_mutant mutant)
 {
     (void)mutant;
@@ -779,7 +787,7 @@ static void the_founder_returns_before_another_is_elected(enum world_mutant muta
     assert_int_equal(world.instances, 1);
 }
 
-/* It has had no workers, and whoever founds the run anew welcomes it as a new node. */
+/* The spare has no workers, and the founder's new server accepts it as a new node. */
 static void a_spare_tells_that_the_run_lives(enum world_mutant mutant)
 {
     (void)mutant;
@@ -787,14 +795,14 @@ static void a_spare_tells_that_the_run_lives(enum world_mutant mutant)
     world_stop(&world.nodes[world.nodes[1].live_generation ? 1 : 2], PART_AGENT,
                lease_us(4));
     world_power_off(&world.nodes[0]);
-    pass(0.8); /* etcd still says that it serves */
+    pass(0.8); /* etcd still has the old server as leader */
     world_boot(&world.nodes[0]);
     pass(8);
     assert_int_equal(count_running(), 2);
     assert_int_equal(world.instances, 1);
 }
 
-/* Who founds the run anew plans an etcd, too, with a spare of the run that lives. */
+/* The founder's new server plans an etcd, too, with a spare of the run that lives. */
 static void a_plan_that_came_to_nothing_is_not_followed(enum world_mutant mutant)
 {
     (void)mutant;
@@ -816,7 +824,7 @@ static void a_plan_that_came_to_nothing_is_not_followed(enum world_mutant mutant
     assert_int_equal(world.instances, 1);
 }
 
-/* It leads from the beginning, and nobody was elected before it. */
+/* The founder's server leads from the start, and no other was elected before it. */
 static void a_founder_keeps_a_run_that_all_have_left(enum world_mutant mutant)
 {
     (void)mutant;
@@ -824,10 +832,11 @@ static void a_founder_keeps_a_run_that_all_have_left(enum world_mutant mutant)
     world_etcd_stop(lease_us(1.5)); /* no heartbeat is acknowledged */
     cut_off(1, true);
     cut_off(2, true);
-    world.slow_ms = 5000; /* its own agent waits for no connection so long */
-    pass(7);              /* the server is patient with paused members */
+    /* longer than its own agent waits for a connection */
+    world.slow_ms = 5000;
+    pass(7); /* the server waits longer for paused members */
     assert_int_equal(count_running(), 0);
-    world_boot(&world.nodes[3]); /* a new node is the first that comes */
+    world_boot(&world.nodes[3]); /* a new node joins first */
     pass(3);
     heal();
     pass(8);
@@ -881,7 +890,7 @@ static void a_rank_is_lost_while_its_node_is_cut_off(enum world_mutant mutant)
     assert_shrunk(mutant, 8);
 }
 
-/* In each moment of it: whoever leads next knows what was told. */
+/* At each moment of the decision: the next server knows what was sent. */
 static void the_host_dies_while_it_is_decided_who_goes_on(enum world_mutant mutant)
 {
     for (uint64_t ms = 20; ms < 2000 && !world.broken; ms += 60) {
@@ -899,7 +908,8 @@ static void the_host_dies_while_it_is_decided_who_goes_on(enum world_mutant muta
     }
 }
 
-/* Its ranks may live until its deadline: the others go on after that. When it is back, all begin anew. */
+/* Its ranks may live until its deadline; the others continue after that. When it is back, all start
+ * again. */
 static void a_node_is_lost_and_those_of_others_go_on(enum world_mutant mutant)
 {
     begin_ranks_of(mutant, 2);
@@ -946,7 +956,7 @@ static void assert_grown(enum world_mutant mutant, uint32_t grows)
     world_check_whole();
 }
 
-/* Another node does, then the lost one itself; no other node starts again. */
+/* Another node takes its place, then the lost node itself; no other node starts again. */
 static void a_node_takes_the_place_of_a_lost_one(enum world_mutant mutant)
 {
     begin_ranks_to_replace(mutant);
@@ -964,7 +974,8 @@ static void a_node_takes_the_place_of_a_lost_one(enum world_mutant mutant)
     assert_grown(mutant, 6);
 }
 
-/* At every stage, in some cases with the node of the server: its ranks are in no world, or may be. */
+/* At every stage, in some cases together with the node of the server. Its ranks are in no world, or
+ * may be in one. */
 static void it_is_lost_while_it_takes_the_place(enum world_mutant mutant)
 {
     for (uint64_t ms = 20; ms < 2000 && !world.broken; ms += 90) {
@@ -987,7 +998,7 @@ static void it_is_lost_while_it_takes_the_place(enum world_mutant mutant)
     }
 }
 
-/* As without --survive: the others wait for it, or another one. */
+/* As without --survive: the others wait for this node or another one. */
 static void too_few_nodes_are_left_to_go_on(enum world_mutant mutant)
 {
     begin_ranks(mutant);
@@ -1060,7 +1071,7 @@ static void play_story(void **state)
     end();
 }
 
-/* The first story that tells, or else the first seed. */
+/* Plays the stories in order, then seeds, until one of them detects the mutant. */
 static void each_mutant_is_found(void **state)
 {
     (void)state;
@@ -1143,7 +1154,8 @@ int main(void)
 
     if (getenv("CTRUN_SIM_LOG"))
         ct_log_set_sink(log_line, NULL, CTRUN_LOG_DEBUG);
-    (void)mallopt(M_MMAP_THRESHOLD, 16 << 20); /* rounds are large, and many */
+    /* Rounds are large, and there are many. */
+    (void)mallopt(M_MMAP_THRESHOLD, 16 << 20);
     (void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
     return getenv("CTRUN_SIM_SEED") ? cmocka_run_group_tests(by_seed, NULL, NULL)
                                     : cmocka_run_group_tests(tests, NULL, NULL);
