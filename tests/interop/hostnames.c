@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hostnames LIST...: what `scontrol show hostnames LIST` prints, one list after the other, a line
- * "." behind each, "!" where the list is refused. */
+/* hostnames LIST...: prints for each list what `scontrol show hostnames LIST` prints, and then a
+ * line ".", or "!" when the list is refused. */
 #include <stdio.h>
 
 #include "launcher/batch/hostlist.h"

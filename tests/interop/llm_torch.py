@@ -20,7 +20,7 @@ def initial_values():
         values = []
         for _ in range(math.prod(shape)):
             seed = (seed * 1664525 + 1013904223) % 2**32
-            values.append((seed >> 8) / 16777216 - 0.5)  # no float32 rounds it
+            values.append((seed >> 8) / 16777216 - 0.5)  # a float32 holds it exactly
         yield torch.nn.Parameter(torch.tensor(values, dtype=torch.float32).reshape(shape) * 0.2)
 
 

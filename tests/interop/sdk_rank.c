@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One worker that uses the store and two groups through <ctrun.h> alone, whoever started it and
- * whosever store is at MASTER_ADDR:MASTER_PORT. Prints what it saw, or fails as a worker. */
+/* A worker that uses the store and groups through <ctrun.h> only, with any launcher and with any
+ * store at MASTER_ADDR:MASTER_PORT. Prints what it got, or fails as a worker. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "worker_sdk/include/ctrun.h"
 
-/* Counter, value and wait: what each rank sees of the others through the store. */
+/* Counter, value and wait: what each rank gets from the others through the store. */
 static int use_store(struct ctrun_session *session, struct ctrun_error *err)
 {
     static const char *const done[] = {"sdk/done"};

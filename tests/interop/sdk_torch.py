@@ -101,7 +101,7 @@ def save(lib, path, tensors, metadata):
 
 
 def read(path):
-    """A reader of the safetensors format that knows nothing of ours."""
+    """A reader of the safetensors format without any code of ours."""
     raw = open(path, "rb").read()
     length, = struct.unpack_from("<Q", raw)
     header = json.loads(raw[8:8 + length])
@@ -118,7 +118,7 @@ def read(path):
 
 
 def write(path, tensors):
-    """A writer that knows nothing of ours: no metadata, no padding, sorted names."""
+    """A writer without any code of ours: no metadata, no padding, sorted names."""
     header, blob = {}, b""
     for name, value in sorted(tensors.items()):
         data = value.contiguous().numpy().tobytes()

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every operation of our store client against the server at HOST PORT, which must be empty.
+/* Tries every operation of our store client with the server at HOST PORT, which must be empty.
  *
  *     store_client HOST PORT           prints "modern" or "legacy" and "ok"
  *     store_client HOST PORT open TIMEOUT_MS
+ *     store_client HOST PORT wait      waits for a key that is not there
  *
  * Exit 0; 1 with a line for what differs; 3 and the error's text when a call failed. */
 #include <errno.h>

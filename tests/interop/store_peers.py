@@ -31,7 +31,7 @@ def _server(box, *argv):
 
 
 def our_server(box):
-    """The engine behind a small loop of its own."""
+    """The store's engine in a small server of the tests."""
     return _server(box, ctrun.program("store_server"))
 
 

@@ -22,7 +22,7 @@ enum {
 };
 
 struct conn {
-    struct ct_list link; /* in server.dirty while it has output that nobody sent yet */
+    struct ct_list link; /* in server.dirty while it has output to be sent */
     struct store_client *client;
     struct server *server;
     int fd;

@@ -76,7 +76,7 @@ def timeouts(port, store):
     keys = store.num_keys()
     late = connect(port)
     late.set("never", "x")
-    late.get("never")  # SET has no reply: this one says that it was done
+    late.get("never")  # SET has no reply; this one comes after it was done
     same(store.num_keys(), keys + 1)
     same(store.get("never"), b"x")
 

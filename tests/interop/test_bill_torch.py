@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bill of a restart of PyTorch: its ranks end the import by init_process_group, and init by what they ask the
-store last before their first step."""
+"""The bill of a restart of PyTorch: the import ends with init_process_group, and init with the last
+request to the store before the first step."""
 import os
 import signal
 
@@ -45,7 +45,7 @@ def test_a_restart_is_billed(box, python, tells):
     assert sum(part["ms"] for part in bill["parts"]) == bill["total_ms"]
     assert {"start", "import"} <= set(phases) and bill["is_whole"] == 1, bill
     imported = next(part for part in bill["parts"] if "import" in part["phases"])
-    assert imported["phases"] == ["import"] and imported["rank"] in (0, 1) and imported["ms"] > bill["total_ms"] / 4, bill  # torch takes its time
+    assert imported["phases"] == ["import"] and imported["rank"] in (0, 1) and imported["ms"] > bill["total_ms"] / 4, bill  # to import torch takes long
     if tells:
         assert bill["unknown"] == ["detect"] and bill["lost_steps"] == 2, bill
         assert [part["phases"] for part in bill["parts"]][-2:] == [["init"], ["first step"]], bill

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same command line under a real torchrun and under `ctrun --exit-code=torchrun`: the same exit
 code, the same workers with the same arguments, the same lines and the same log files. Debian's torch
-1.13 always, and the torch of the interpreter that CTRUN_TEST_TORCH names. tests/cli holds every item
-of the contract; here are those that can be asked of both."""
+1.13 always, and the torch of the interpreter that CTRUN_TEST_TORCH names. tests/cli tests every
+item of the contract; here are those that can be compared."""
 import itertools
 import json
 import re
@@ -19,7 +19,7 @@ names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "
          "ROLE_RANK", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"]
 os.write(1, (json.dumps([sys.argv[1:]] + [os.environ[name] for name in names]) + "\\n").encode())
 """
-# The rank that fails waits until all have said their line: the launcher ends the others at once.
+# The rank that fails waits until all have printed: the launcher ends the others at once.
 FAIL = SHOW + """
 import time
 open(f"said.{os.environ['RANK']}", "w").close()

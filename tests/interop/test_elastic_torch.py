@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ctrun.elastic: a stock DDP script with two more lines. Ranks are killed, the others step on in their processes, and
-another worker gets their state. With the PyTorch of CTRUN_TEST_TORCH; what an older one says is asked of Debian's."""
+"""ctrun.elastic: a stock DDP script with two more lines. Ranks are killed, the others continue in
+their processes, and another worker gets their state. With the PyTorch of CTRUN_TEST_TORCH; Debian's
+shows what an older one prints."""
 import os
 import signal
 
@@ -17,7 +18,7 @@ def start(box, python, *options, script=SCRIPT):
 
 
 def wait_step(box, run, rank, step):
-    """The pid of the worker that is the rank now."""
+    """Waits until the rank has made that step; returns the pid of its worker."""
     box.wait_event("worker_started", RANKS, seconds=200)
     pid = [e["worker_pid"] for e in box.events("worker_started") if e["rank"] == rank][-1]
     ctrun.wait_until(lambda: any(s >= step for s, *_ in logs(box).get((rank, pid), [])) or run.process.poll() is not None,
@@ -35,8 +36,8 @@ def check(box, run, killed, replaced):
 
 
 def test_ranks_are_killed_and_no_step_is_lost(box):
-    """Rank 0, too; the others are in a step, or wait for the next, as it comes. Then two at once, for whom there is
-    no other: the last one steps on."""
+    """Rank 0, too, while the others are in a step or wait for the next one. Then two at once, which
+    are not replaced: the last rank continues."""
     run, killed = start(box, interpreter("newer"), "--survive-replace=2", "--warm"), []
     for kill, rank in enumerate((2, 0)):
         allow(box, 150 * (kill + 1))
@@ -56,7 +57,7 @@ def test_ranks_are_killed_and_no_step_is_lost(box):
     assert [e["start"] for e in box.events("worker_started")] == ["fork"] * 5 and len(box.events("round_started")) == 1
 
 
-# Gloo does not notice in rank 0 that a connection is shut down, as now and then it does not.
+# In rank 0 Gloo does not notice that a connection is shut down, as sometimes happens.
 DEAF = """import threading
 import torch.distributed as real
 class Deaf:
@@ -81,7 +82,7 @@ DEAF_SUM = DEAF + """
 if __import__("os").environ["RANK"] == "0":
     real.all_reduce = all_reduce
 """
-# A new rank receives nothing.
+# A new rank receives nothing. A send with a long limit fails only after one with a short limit.
 DEAF_SEND = DEAF + """
 import os, sys
 def say(what):

@@ -43,7 +43,7 @@ def has(python, package):
 
 
 def reports(box, python, name, *command):
-    """What the ranks told, in their order."""
+    """What the ranks printed, in their order."""
     folder = box.path(name)
     folder.mkdir()
     run = box.run(*command, cwd=folder, seconds=COMPILES, env=environment(python))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables that ctrun sets to start Gloo at scale are read by the PyTorch that it sets them for."""
+"""PyTorch reads the variables that ctrun sets for it to start Gloo at scale."""
 import mmap
 
 from test_ddp_gloo import interpreter

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--hang-timeout on stock PyTorch: the rank that the others wait for is named, and nobody who only takes long."""
+"""--hang-timeout on stock PyTorch: it names the rank that the others wait for, and no rank that
+only takes long."""
 import json
 import re
 import signal
@@ -22,7 +23,8 @@ def has_recorder(python):
 
 
 def run(box, python, kind, *options, world=3, seconds=0.0, words=()):
-    """With --warm=torch PyTorch is imported once, and not by each rank: that is what takes the time of these tests."""
+    """With --warm=torch PyTorch is imported once, and not by each rank: most of the time goes into
+    imports."""
     script = box.write("train.py", SCRIPT)
     return box.ctrun("--standalone", f"--nproc-per-node={world}", f"--hang-timeout={LIMIT}", "--log-dir=logs",
                      "--shutdown-timeout=2", *options, script, kind, str(seconds), *words,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our hostlists beside Slurm's own: thousands of random ones, valid and not."""
+"""Our hostlists compared with Slurm's own: thousands of random ones, valid and not."""
 import os
 import random
 import shutil

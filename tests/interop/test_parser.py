@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every option of torchrun's own parser, asked of ctrun: names, values, defaults, abbreviations and
-PET_ variables. The parser is Debian's torch 1.13's, and that of the interpreter that CTRUN_TEST_TORCH
-names; so an option of a coming release that is missing here fails by its name."""
+"""Every option of torchrun's own parser, tried with ctrun: names, values, defaults, abbreviations
+and PET_ variables. The parser is Debian's torch 1.13's, and that of the interpreter that
+CTRUN_TEST_TORCH names; so the test names an option of a later release that ctrun does not have."""
 import json
 import subprocess
 
 import pytest
 from test_torchrun import HERE, interpreter
 
-# Words that are valid and no default; other options take "7" or "word" by their type.
+# Values that are valid and not the default; other options take "7" or "word" by their type.
 VALUES = {"nnodes": "3:3", "nproc_per_node": "3", "rdzv_backend": "c10d", "redirects": "1", "tee": "2",
           "rdzv_conf": "a=b", "event_log_handler": "console", "start_method": "fork",
           "local_ranks_filter": "0", "signals_to_handle": "SIGTERM", "node_rank": "0",
           "rdzv_endpoint": "h:1", "local_addr": "127.0.0.1"}
 # Refused in one line that names them, as ctrun-torchrun(7) says.
 REFUSED = {"logs_specs", "numa_binding"}
-# What ctrun shows is what the value came to.
+# ctrun shows what the value means.
 SHOWN = {"rdzv_endpoint": "h port 1", "shutdown_timeout": "7 s"}
 # Defaults that ctrun resolves for a run of one node, and defaults of 1.13 that later ones changed.
 RESOLVED = {"rdzv_backend", "rdzv_endpoint", "rdzv_id", "log_line_prefix_template", "shutdown_timeout"}
 CHANGED_SINCE_113 = {"monitor_interval", "master_port"}
-TWO_NODES = {"master_port", "node_rank", "rdzv_endpoint"}  # words that one node has no use for
+TWO_NODES = {"master_port", "node_rank", "rdzv_endpoint"}  # options that need two nodes
 
 
 @pytest.fixture(scope="module", params=["debian", "newer"])
@@ -31,7 +31,7 @@ def parser(request):
 
 
 def settings(box, *words, env=None):
-    box.write("true", "")  # a script for --run-path, which has no program of PATH
+    box.write("true", "")  # --run-path needs a script, and does not search PATH
     run = box.ctrun("--print-config", "--json", *words, "true", env=env)
     return json.loads(run.out)["settings"] if run.code == 0 else run
 
@@ -90,7 +90,8 @@ def test_every_variable_of_torchruns_parser_is_read(box, parser):
 
 
 def test_every_beginning_of_a_name_means_what_it_means_to_torchrun(box, parser):
-    """One that is more than one option to torchrun is refused; no option of ours takes one over."""
+    """A beginning of several options of torchrun is refused; options that only ctrun has change
+    nothing."""
     if parser["kind"] == "debian":
         pytest.skip("torch 1.13 had one spelling of each, and fewer options")
     options = {option["dest"]: option for option in parser["options"]}

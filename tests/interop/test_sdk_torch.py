@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libctrun deals samples and writes checkpoints as PyTorch does: compared with it live."""
+"""libctrun deals samples and writes checkpoints as PyTorch does: compared with PyTorch itself."""
 import os
 import pathlib
 
@@ -39,7 +39,7 @@ def test_checkpoints_are_read_by_others_and_read_others(story):
 
 @pytest.mark.parametrize("python", ["debian", "newer"])
 def test_torch_loads_what_the_ranks_of_a_world_saved(box, python):
-    """The example of it, with a reader of the format in place of the package safetensors."""
+    """By the example, with a reader of the format in place of the package safetensors."""
     run = box.ctrun("--standalone", "--nproc-per-node=3", ctrun.program("10_checkpoint"), box.path("shards"))
     assert run.code == 0, run
     box.path("reader/safetensors").mkdir(parents=True)

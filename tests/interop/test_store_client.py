@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our store client against our server and against PyTorch's: that of Debian's torch 1.13, and both
+"""Our store client with our server and with PyTorch's: that of Debian's torch 1.13, and both
 kinds of the torch that CTRUN_TEST_TORCH names."""
 import contextlib
 import socket
@@ -73,11 +73,11 @@ def test_open_says_when_the_server_is_no_store(box):
 
 def test_a_length_above_the_cap_is_an_error_not_an_allocation(box):
     def answer(connection):
-        # A length of 2^62 and more, whichever message asks, alone or together with others; its
-        # first byte, 0, is also the yes that WAIT wants.
+        # The reply to each request is a length of 2^62 or more; its first byte, 0, is also the
+        # reply that WAIT expects.
         huge = (1 << 62).to_bytes(8, "little") * 2
         while data := connection.recv(4096):
-            connection.sendall(data[6:10] if data[:1] == b"\0" else huge)  # PING wants its bytes
+            connection.sendall(data[6:10] if data[:1] == b"\0" else huge)  # PING expects its own bytes
 
     with strange_server(answer) as port:
         run = box.run(ctrun.program("store_client"), "127.0.0.1", port)

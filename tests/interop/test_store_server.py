@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's unmodified clients against our store, by itself and in ctrund: Debian's torch 1.13
+"""PyTorch's unmodified clients with our store, by itself and in ctrund: Debian's torch 1.13
 always, and the torch of the interpreter that CTRUN_TEST_TORCH names."""
 import store_peers
 import pytest

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--stragglers on stock PyTorch: the rank that the others wait for is named from torch's own flight recorder, and the
-hang watch beside it still takes no look of it for progress."""
+"""--stragglers on stock PyTorch: it finds the rank that the others wait for in torch's own flight
+recorder. The hang watch does not take a read of the recorder for progress."""
 import re
 import signal
 
@@ -8,7 +8,8 @@ import ctrun
 import pytest
 from test_ddp_gloo import interpreter
 
-# A DDP model: gradients go in two buckets that nobody waits for one by one. Rank 1 of 3 is late by 15 ms a step.
+# A DDP model whose gradients go in two buckets; no rank waits for each of them. Rank 1 of 3 is 15
+# ms late in each step.
 SCRIPT = """import os, sys, time, torch
 import torch.distributed as dist
 dist.init_process_group("gloo")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same command under a real torchrun and under ctrun: workers get the same environment, byte
-for byte, but for the names listed here. Debian's torch 1.13 always, and the torch of the
+for byte, except for the names listed here. Debian's torch 1.13 always, and the torch of the
 interpreter that CTRUN_TEST_TORCH names."""
 import os
 import pathlib

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stock torchrun agents that meet at a ctrund: the c10d backend with an endpoint that none of them
-hosts. Debian's torch 1.13 always, and the torch of the interpreter that CTRUN_TEST_TORCH names."""
+serves. Debian's torch 1.13 always, and the torch of the interpreter that CTRUN_TEST_TORCH names."""
 import pathlib
 import re
 import urllib.request
@@ -34,7 +34,7 @@ def keys(port):
 
 
 def trained(box, kind, port, *more, env=()):
-    """The last lines of both ranks, in order, of a pair that has ended well."""
+    """Runs a pair, which must end with 0; returns the last lines of both ranks, in order."""
     agents = [agent(box, kind, port, "job", SCRIPT, *more, env=env) for _ in range(2)]
     assert [run.wait(200) for run in agents] == [0, 0], agents
     # Under torchrun workers share a stream: what two print at once may stand in one line.
@@ -85,7 +85,7 @@ def test_a_restarted_worker_has_the_store_of_its_agent_whoever_serves_the_rendez
 def test_two_runs_of_torchrun_at_one_ctrund_do_not_meet_and_an_id_may_be_used_again(box, kind):
     say = ["--nproc_per_node=1", "--no_python", "sh", "-c", "echo $RANK of $TORCHELASTIC_RUN_ID"]
     with store_peers.ctrund(box) as port:
-        for ids in ("a", "a", "a.1", "a.1"), ("a", "a"):  # a store of torchrun's own is used up
+        for ids in ("a", "a", "a.1", "a.1"), ("a", "a"):  # with torchrun's own store an id can be used once
             agents = [agent(box, kind, port, run_id, *say) for run_id in ids]
             assert [run.wait(200) for run in agents] == [0] * len(ids), agents
             said = sorted(line for run in agents for line in run.out.splitlines())

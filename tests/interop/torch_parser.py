@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchrun's own argument parser, told as JSON: its options, and what each beginning of a name means
-to it (the option, or null for more than one)."""
+"""Prints torchrun's own argument parser as JSON: its options, and what each beginning of a name
+means to it (the option, or null for more than one)."""
 import json
 
 from torch.distributed.run import get_args_parser

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's ZeRO on the CPU, over gloo. The launcher is found in the environment, not by MPI. The
+"""DeepSpeed's ZeRO on the CPU, over gloo. It finds the launcher in the environment, not by MPI. The
 first run on a machine compiles an operator, which takes a minute and more."""
 import os
 

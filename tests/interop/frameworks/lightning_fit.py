@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lightning: it must see that it was launched, and start no processes of its own."""
+"""Lightning: it must detect that it was launched, and start no processes of its own."""
 import os
 
 import lightning

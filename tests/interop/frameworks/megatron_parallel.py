@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Megatron's entry: rank, size and local rank out of the environment as its argument parser reads
-them, one process group, and the groups that megatron-core cuts out of it. Its kernels want a GPU;
+them, one process group, and the groups that megatron-core makes in it. Its kernels need a GPU;
 its groups do not."""
 import os
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scripts of this folder share: a line of each rank that two launchers must agree on."""
+"""What the scripts of this folder share: a line of each rank that must be equal under both
+launchers."""
 import json
 import os
 
@@ -18,7 +19,7 @@ def batches(rank, steps=4):
 
 
 def samples(count=64):
-    """A data set that a framework deals out by itself."""
+    """A data set that a framework distributes by itself."""
     x = torch.randn(count, 4, generator=torch.Generator().manual_seed(7))
     return torch.utils.data.TensorDataset(x, x.sum(dim=1, keepdim=True))
 
@@ -29,7 +30,7 @@ def net():
 
 
 def report(rank, world, local_rank, parameters, **more):
-    """One write, so that lines of ranks cannot run into each other."""
+    """One write, so that lines of ranks do not mix."""
     total = sum(float(p.detach().double().abs().sum()) for p in parameters)
     line = json.dumps({"rank": rank, "world": world, "local_rank": local_rank,
                        "sum": f"{total:.6f}", **more})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainer of Hugging Face's Transformers, with a model that is made here: nothing is fetched."""
+"""Trainer of Hugging Face's Transformers, with a model that is made here: nothing is downloaded."""
 import os
 
 import torch
