@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Guard and agent without a launcher: the tests' rendezvous (rendezvous.py) tells them what to
- * do, and what agent_run() returns comes out as event "harness_result".
+/* Guard and agent without a launcher. The rendezvous of the tests (rendezvous.py) controls them,
+ * and the event "harness_result" has the result of agent_run().
  *
  *     agent_harness [--option value]... -- PROGRAM [WORD]... */
 #include <signal.h>

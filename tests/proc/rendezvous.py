@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rendezvous that does what the test says: one agent, rounds as a real server would lead them,
-and on demand silence, refusal, stale messages or a broken connection. It speaks
-worker_sdk/wire/message.h with a codec of its own, so that the agent's is checked by another."""
+"""A rendezvous server that a test controls: one agent, rounds as of a real server, and on demand
+silence, refusal, stale messages or a broken connection. It has its own codec of
+worker_sdk/wire/message.h, so that a mistake in the codec of the agent makes a test fail."""
 import socket
 import struct
 import threading
@@ -110,9 +110,10 @@ def decode_fields(fields, data, at):
 
 
 def take_tail(name, fields, tail):
-    """How long ago each failure was, and how long nobody of the node has made progress; left out when not known."""
+    """The optional end of a message: how long ago each failure was, or how long no worker of the
+    node has made progress."""
     if name == "HELLO":
-        return  # the job of a whole ctrun, which these tests do not look at
+        return  # the job that a whole ctrun sends: not used here
     if name == "HEARTBEAT" and tail:
         (fields["quiet_ms"],) = struct.unpack("<Q", tail)
         assert fields["quiet_ms"] > 0
@@ -135,12 +136,12 @@ class Rendezvous:
 
     def __init__(self, workers=2, max_restarts=0, heartbeat_ms=1000, lost_after_ms=5000,
                  is_direct=False):
-        self.is_direct = is_direct  # answers PEER: nothing stands between us
+        self.is_direct = is_direct  # answers PEER: the connection is direct
         self.workers = workers
         self.max_restarts = max_restarts
         self.heartbeat_ms = heartbeat_ms
         self.lost_after_ms = lost_after_ms
-        self.is_silent = False   # takes everything, answers nothing
+        self.is_silent = False   # reads everything, answers nothing
         self.starts_rounds = True
         self.refuse = None       # (code, text) instead of WELCOME
         self.instance = 1
@@ -150,7 +151,7 @@ class Rendezvous:
         self.restarts = 0
         self.messages = []       # (name, fields), in order of arrival
         self.failures = []
-        self.is_over = None      # (outcome, exit code) once a final STOP went out
+        self.is_over = None      # (outcome, exit code) once a final STOP was sent
         self.connection = None
         self.connections = 0
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -224,7 +225,7 @@ class Rendezvous:
                 self._converse(connection)
             except OSError:
                 pass
-            except Exception:  # a message that is not as described above: nobody waits for an answer
+            except Exception:  # a malformed message: accept no further connection
                 self.listener.close()
                 raise
             finally:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever is killed, nobody is left, long before the grace is over."""
+"""Whichever process is killed, all others end, long before the grace time is over."""
 import os
 import pathlib
 import re
@@ -20,7 +20,7 @@ def test_kill_9_of_the_guard_leaves_nobody(node):
 
 
 def test_workers_that_end_with_the_guard_are_not_reported_as_failed(node):
-    """The node is lost, which costs no restart; a failed worker would end the job on all nodes."""
+    """A lost node uses no restart; a failed worker would end the job on all nodes."""
     for _ in range(10):
         run = start_hanging(node)
         os.kill(run.pid, signal.SIGKILL)
@@ -59,8 +59,8 @@ def three(node, run):
 
 @pytest.mark.parametrize("alone", ["guard", "second", "agent"])
 def test_kill_9_of_any_two_at_once_leaves_nobody(node, alone):
-    """Whatever their children have put into sessions of their own, in a cgroup of the run or not."""
-    run = start_hanging(node, *FAMILY, env={"SLURM_STEP_ID": "0"})  # none, as in a Slurm step
+    """Also processes that workers put into sessions of their own."""
+    run = start_hanging(node, *FAMILY, env={"SLURM_STEP_ID": "0"})  # no cgroup, as in a Slurm step
     pids = three(node, run)
     ctrun.kill_at_once(*(pid for name, pid in pids.items() if name != alone))
     node.box.wait_gone()
@@ -81,7 +81,7 @@ def test_kill_9_of_all_three_at_once_leaves_no_worker(node):
 
 
 def needs_a_cgroup():
-    """Where the kernel and our rights give a run a cgroup of its own, and the path above it."""
+    """The folder in which a run makes its cgroup; skips the test where it can not make one."""
     mounts = [line.split() for line in open("/proc/mounts")]
     roots = [fields[1] for fields in mounts if fields[2] == "cgroup2"]
     [own] = [line.rstrip()[3:] for line in open("/proc/self/cgroup") if line.startswith("0::")] or [None]
@@ -111,7 +111,7 @@ def test_what_outlived_all_three_ends_when_the_next_run_starts(node):
     run = start_hanging(node, *FAMILY)
     ctrun.kill_at_once(*three(node, run).values())
     ctrun.wait_until(lambda: run.code is not None, "the guard is gone")
-    assert node.run("exit", "0").code == 0  # or a run of somebody else here came first
+    assert node.run("exit", "0").code == 0  # or another run on this machine came first
     node.box.wait_gone()
     ctrun.wait_until(lambda: not list(folder.glob(f"ctrun-*-{run.pid}-*")), "its cgroup is gone")
 
@@ -129,7 +129,7 @@ def test_cgroups_of_runs_in_workers_go_with_that_of_the_killed_run(node):
 
 
 def test_workers_are_in_the_runs_cgroup_in_every_round(node):
-    """Also in the one after it was killed, when nobody can be born there any more."""
+    """Also in the round after the cgroup was killed, when no process can start in it any more."""
     needs_a_cgroup()
     ready = node.box.path("ready")
     script = node.box.write("member", f"""#!/bin/sh
@@ -157,10 +157,10 @@ def test_kill_9_of_the_guard_at_the_start_leaves_nobody(node, moment):
 
 def test_the_guard_reports_the_agents_death(node):
     run = start_hanging(node, "orphan")
-    os.kill(node.agent_pid(), signal.SIGALRM)  # nobody handles it, sanitizers neither
+    os.kill(node.agent_pid(), signal.SIGALRM)  # neither agent nor sanitizers handle it
     assert run.wait(20) == 142
     assert "error[E_SIGNAL]: the agent died of SIGALRM" in run.err
-    # Workers end by themselves then, and may be there still.
+    # Workers end by themselves then, but some may still be alive.
     assert re.search(r"^  killed     : pid \d+ \(victim\), pid \d+ \(victim\)", run.err, re.M), run
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent and its rendezvous: reached, lost, silent, refusing."""
+"""The agent's link to a rendezvous server that can be reached, is lost, is silent or refuses."""
 import os
 import signal
 import socket
@@ -78,8 +78,8 @@ def test_a_silent_server_stops_the_workers_before_it_counts_us_lost(node):
     server.is_silent = True
     last = server.received("HEARTBEAT")[-1]
     node.box.wait_event("worker_ended", 2)
-    # Had the server waited for a heartbeat since the last one that it answered, it would have
-    # seen at most lost_after_ms / heartbeat_ms more of them.
+    # In lost_after_ms after the last heartbeat that was answered the agent sends at most
+    # lost_after_ms / heartbeat_ms more.
     assert len(server.received("HEARTBEAT")) - last["sequence"] <= 20
     assert run.wait(20) == 75
     assert node.result()["error"] == "E_LEADER_LOST"
@@ -142,7 +142,7 @@ def test_an_agent_that_was_stopped_carries_on(node):
     until = time.monotonic() + 1.2  # longer than the agent's patience, on the kernel's clock
 
     def is_over():
-        server.send("PEER", port=port)  # a patient server
+        server.send("PEER", port=port)  # the server still waits for the node
         return time.monotonic() > until
 
     ctrun.wait_until(is_over, "its patience is over")
@@ -163,7 +163,7 @@ def test_a_start_that_waited_while_the_agent_was_stopped_begins_nothing_before_a
     [agent] = [event["pid"] for event in node.box.wait_event("agent_state", to="joining")]
     beats, began, acknowledge = [], [], server._on_heartbeat
 
-    def answer_the_second(beat):  # one was due, the other asks
+    def answer_the_second(beat):  # the first was due, the second asks for an answer
         beats.append(beat)
         if len(beats) > 1:
             began.append(node.box.events("round_started"))
@@ -195,7 +195,7 @@ def test_the_workers_of_an_agent_that_was_stopped_die_when_the_server_is_silent(
     node.box.wait_event("guard_fenced")
     ctrun.wait_until(lambda: not [pid for pid in workers.values() if ctrun.is_alive(pid)],
                      "no worker lives", 5)
-    assert ctrun._read(f"/proc/{agent}/stat").split()[2] == b"T"  # it finds out when it wakes
+    assert ctrun._read(f"/proc/{agent}/stat").split()[2] == b"T"  # still stopped
     for pid in [*guards.values(), agent]:
         os.kill(pid, signal.SIGCONT)
     [stopped] = server.wait_for("STOPPED")
@@ -240,6 +240,6 @@ def test_an_undecided_stop_is_answered_at_once_and_its_decision_obeyed(node):
     server._on_failure, server._on_stopping = leave_undecided, decide
     run = node.run("exit", "3", server=server)
     assert run.code == 3, run
-    # The last one is on its way beside the end of the run.
+    # The last one may arrive after the end of the run.
     assert [answer["generation"] for answer in server.wait_for("STOPPING", 2)] == [1, 2]
     assert len(server.received("JOIN")) == 2

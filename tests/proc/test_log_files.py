@@ -51,12 +51,12 @@ def test_a_file_system_that_does_not_answer_holds_up_nobody_else(node):
     run = node.start("@0", "flood", "20000000", "@1", "write", "quiet\\n", "touch", "quiet",
                      server=server, options=tee(node))
     ctrun.wait_until(node.box.path("quiet").exists, "the quiet rank is done")
-    server.wait_for("HEARTBEAT", len(server.received("HEARTBEAT")) + 20)  # the loop lives
+    server.wait_for("HEARTBEAT", len(server.received("HEARTBEAT")) + 20)  # the event loop runs
     data = b""
 
     def is_read():
         nonlocal data
-        is_over = run.code is not None  # before the last look
+        is_over = run.code is not None  # asked before the last read
         more = read_some(reader)
         data += more
         return is_over and not more
@@ -101,4 +101,4 @@ def test_no_more_files_are_kept_than_asked_for(node):
     assert run.code == 0
     files = rotated(node.box, "0.out")
     assert len(files) == 3 and files[-1].endswith("end\n")
-    assert run.out.count("[p0]:") == 20001  # the console has it all
+    assert run.out.count("[p0]:") == 20001  # the console has all lines

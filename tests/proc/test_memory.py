@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's OOM killer, for real: needs a memory cgroup that we may make."""
+"""The real OOM killer of the kernel: needs permission to make a memory cgroup."""
 import pathlib
 import uuid
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What workers write arrives: whole, complete, and where it should."""
+"""The output of workers arrives complete, in whole lines and at the right place."""
 import os
 import re
 import signal
@@ -122,7 +122,7 @@ def test_a_grandchild_that_holds_the_pipe_does_not_block_the_end(node):
 
 
 def test_a_reader_that_goes_away_ends_who_writes_and_not_the_agent(node):
-    """As it would without an agent between them: SIGPIPE."""
+    """Workers get SIGPIPE, as without an agent between them and the reader."""
     server = node.serve()
     reader, writer = os.pipe()
     process = subprocess.Popen(
@@ -148,9 +148,9 @@ def test_a_slow_console_holds_back_only_the_rank_that_floods(node):
     os.close(writer)
     ctrun.wait_until(node.box.path("quiet").exists, "the quiet rank is done")
     seen = len(server.received("HEARTBEAT"))
-    server.wait_for("HEARTBEAT", seen + 20)  # the loop lives, though nobody reads
+    server.wait_for("HEARTBEAT", seen + 20)  # the event loop runs, although nobody reads
     assert process.poll() is None
-    assert node.box.path("0.out").stat().st_size < 4 << 20  # it waits
+    assert node.box.path("0.out").stat().st_size < 4 << 20  # rank 0 waits
     total, tail = 0, b""
     while data := os.read(reader, 1 << 16):
         total += len(data)
@@ -167,7 +167,7 @@ def test_a_flood_does_not_delay_heartbeats(node):
             [ctrun.program("agent_harness"), "--server", server.address, "--workers", "2",
              "--out", "tee", "--prefix", "p", "--log-dir", str(node.box.dir), "--",
              ctrun.program("victim"), "flood", "50000000"], stdout=null, env=node.box.env)
-        # Silence of two seconds would have ended the run with E_LEADER_LOST.
+        # Six seconds without an answer to a heartbeat end the run with E_LEADER_LOST.
         assert process.wait(60 * ctrun.SLOW) == 0
     assert node.box.path("1.out").stat().st_size == 50000000
 
@@ -218,7 +218,7 @@ def test_t30_a_flood_tears_no_line_and_last_bytes_survive_sigkill(node):
         ctrun.wait_until(node.box.path(name).exists, name, 60)
     ctrun.wait_until(lambda: node.box.path("0.out").stat().st_size == size, "rank 0's file")
     os.kill(node.box.events("worker_started", rank=1)[0]["worker_pid"], signal.SIGKILL)
-    assert run.wait() == 137  # not the end of who was silent for long
+    assert run.wait() == 137  # of rank 1's SIGKILL
 
     files = [node.box.path(f"{rank}.out").read_bytes() for rank in range(3)]
     assert len(files[0]) == size and set(map(len, files[0].split(b"\n"))) == {79, 0}

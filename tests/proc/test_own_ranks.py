@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A script that starts ranks of its own, which wait: what was seen of them is told."""
+"""A script starts its own ranks, which wait: the event own_ranks describes them."""
 import pytest
 from rendezvous import Rendezvous  # noqa: F401
 

@@ -11,7 +11,7 @@ from clock import Clock
 
 
 def start_hanging(node, *words, **how):
-    """Two workers that are known to have said all their words and hang."""
+    """Starts workers, and waits until each has done all its words and hangs."""
     run = node.start(*words, "touch", str(node.box.path("ready%r")), "hang", **how)
     for rank in range(how.get("workers", 2)):
         ctrun.wait_until(node.box.path(f"ready{rank}").exists,
@@ -65,7 +65,7 @@ def test_a_second_interrupt_asks_with_sigterm(node):
     run = start_hanging(node, "on", "INT", f"touch:{node.box.path('int%r')}", env=clock.env)
     run.signal(signal.SIGINT)
     ctrun.wait_until(node.box.path("int0").exists, "the first one arrived")
-    clock.advance(0.25)  # closer ones count as one: the guard and a scheduler both deliver
+    clock.advance(0.25)  # two within 0.2 s count as one
     run.signal(signal.SIGINT)
     assert run.wait(20) == 130
     assert {e["code"] for e in node.box.events("worker_ended")} == {signal.SIGTERM}
@@ -114,7 +114,7 @@ def test_usr1_reaches_the_workers_and_nothing_ends(node):
 
 
 def test_a_signal_to_guard_and_agent_is_one(node):
-    """As a scheduler does it that signals every process of a step."""
+    """A scheduler may signal every process of a step."""
     clock = Clock(node.box)
     run = start_hanging(node, "on", "USR1", f"touch:{node.box.path('usr1')}",
                         "on", "USR2", f"touch:{node.box.path('usr2')}", env=clock.env)
@@ -124,7 +124,7 @@ def test_a_signal_to_guard_and_agent_is_one(node):
         run.signal(signal.SIGUSR1)
         node.box.wait_event("signal", before + 1)
         os.kill(agent, signal.SIGUSR1)
-        os.kill(agent, signal.SIGUSR2)  # heard after it
+        os.kill(agent, signal.SIGUSR2)  # delivered after SIGUSR1
         node.box.wait_event("signal", 1 + pairs, signal=signal.SIGUSR2)
         heard = [e for e in node.box.events("signal")[before:] if e["signal"] == signal.SIGUSR1]
         if len(heard) > 1 and heard[1]["time_ns"] - heard[0]["time_ns"] >= 200 * 10**6:
@@ -156,8 +156,8 @@ def test_a_stop_reaches_process_groups_inside_the_session(node):
     assert run.wait(20) == 143
 
 
-# Where the kernel lets us, a run has a cgroup, and that kills whatever is in it. Elsewhere, and in
-# a step of Slurm, the agent has to find everybody: both ways must do alone.
+# Where the kernel permits it, a run has a cgroup, and the agent kills all processes in it.
+# Elsewhere, and in a step of Slurm, the agent has to find each process: each way must work alone.
 @pytest.fixture(params=[{}, {"SLURM_STEP_ID": "0"}], ids=["", "without_cgroup"])
 def way(request):
     return request.param
@@ -169,7 +169,7 @@ def test_what_a_failed_worker_leaves_behind_is_killed(node, kind, way):
                    env=way)
     assert run.code == 5
     node.box.wait_gone()
-    for event in node.box.events("orphans_killed"):  # none that ended with its worker
+    for event in node.box.events("orphans_killed"):  # no process that ended with its worker
         assert re.fullmatch(r"pid \d+ \(victim\)(, pid \d+ \(victim\))*", event["processes"]), event
     if kind == "orphan":  # it has a session of its own
         assert [event["count"] for event in node.box.events("orphans_killed")] == [1]
@@ -183,7 +183,8 @@ def test_what_a_successful_worker_leaves_behind_is_killed(node, kind, way):
 
 
 def test_an_orphan_is_gone_before_the_next_round_starts(node, way):
-    """The first round's worker leaves one that has closed nothing; the second one's looks for it."""
+    """The worker of the first round leaves an orphan that keeps its files open; that of the second
+    looks for it."""
     script = node.box.write("worker.sh", "#!/bin/sh\n"
                             "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then\n"
                             "  (trap '' TERM HUP INT; setsid sleep 600 & echo $! > orphan)\n"
@@ -241,7 +242,7 @@ def test_a_stop_of_another_generation_is_ignored(node):
     server = node.serve(heartbeat_ms=50)
     run = start_hanging(node, "on", "TERM", "0", server=server)
     server.stop_round(generation=7)
-    server.wait_for("HEARTBEAT", len(server.received("HEARTBEAT")) + 3)  # the answer would be there
+    server.wait_for("HEARTBEAT", len(server.received("HEARTBEAT")) + 3)  # an answer would be there by now
     assert server.received("STOPPING") == [] and not node.box.events("worker_ended")
     server.stop_round(generation=1, reason=3)
     run.server.wait_for("STOPPED")
@@ -271,7 +272,7 @@ def test_a_round_that_succeeded_here_may_start_again(node):
 
 
 def test_workers_have_the_whole_grace_when_another_node_is_lost(node):
-    """A save that takes 3 s, as they do; and the next round waits for it."""
+    """Each worker saves for 3 s, and the next round waits for that."""
     save = f"sleep 3; echo $LOCAL_RANK >> {node.box.path('saved')}; exit 0"
     run = start_hanging(node, program=["sh", "-c", f"[ $TORCHELASTIC_RESTART_COUNT = 0 ] && "
                                        f"[ ! -e {node.box.path('saved')} ] || exit 0;"
@@ -285,7 +286,8 @@ def test_workers_have_the_whole_grace_when_another_node_is_lost(node):
 
 
 def test_words_that_a_running_node_cannot_take_end_it_behind_its_workers(node):
-    """Its file is another one than when it was asked: it leaves before the next round, as if it were drained."""
+    """The node can not run the new command line: it leaves before the next round, as when it is
+    drained."""
     run = node.start("hang")
     node.box.wait_event("worker_started", 2)
     run.server.send("RELOAD", number=1, step=4, ticket=0, program=0, by="n1", text="", command="true")

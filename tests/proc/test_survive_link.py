@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--survive=sdk over several nodes: what an agent says to its rendezvous, and hears from it."""
+"""--survive over several nodes: what an agent and its rendezvous server send each other."""
 import os
 import signal
 import socket
@@ -8,7 +8,7 @@ import sys
 import ctrun
 import rendezvous
 
-# How a worker begins to talk to its agent.
+# A worker connects to its agent.
 AGENT = r"""
 import os, signal, socket, struct, time
 name = os.environ["CTRUN_AGENT_SOCKET"]
@@ -63,7 +63,7 @@ def test_a_lost_rank_is_told_and_the_answer_of_all_nodes_is_waited_for(box):
         assert not server.received("FAILURE")
 
 
-# It waits for a store that never answers, and asks once it could not do so twice.
+# Waits twice for a store that never answers, and then asks who continues.
 WAITER = AGENT + r"""
 for _ in range(2):
     store = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
@@ -73,7 +73,7 @@ say(39, struct.pack("<I", 0))
 
 
 def test_who_waits_for_a_store_that_is_lost_is_freed_again_and_again(box):
-    """With the SDK, too, and where no list of hosts has come."""
+    """Also with --survive=sdk, and where no list of hosts has arrived."""
     with socket.create_server(("127.0.0.1", 0)) as store, rendezvous.Rendezvous(workers=1) as server:
         server.master_port = store.getsockname()[1]
         run = box.start_ctrun("--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d",
@@ -89,7 +89,7 @@ def test_who_waits_for_a_store_that_is_lost_is_freed_again_and_again(box):
             peer.close()
 
 
-# The first one waits for a store for ever.
+# The first worker waits for ever, as for a store.
 JOINER = r"""
 import os, time
 port = os.environ["MASTER_PORT"]
@@ -103,7 +103,7 @@ hear(46)
 
 
 def test_a_new_worker_that_has_not_asked_is_started_again_when_the_store_moves(box):
-    """It is the only one that may be: the first one does not count."""
+    """--survive-replace=1 allows one more worker: the one that is started again does not count."""
     with rendezvous.Rendezvous(workers=1) as server:
         server.is_new = 1
         run = box.start_ctrun("--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d",
@@ -121,7 +121,7 @@ def test_a_new_worker_that_has_not_asked_is_started_again_when_the_store_moves(b
         assert not box.events("rank_replacing") and not server.received("FAILURE")
 
 
-# Tells the first world that it hears of.
+# Prints the first world that it receives.
 ASKER = AGENT + r"""
 say(39, struct.pack("<I", 0))
 body = hear(46)
@@ -130,7 +130,7 @@ print([i for i in range(4096) if body[8 + i // 8] >> i % 8 & 1])
 
 
 def test_a_new_worker_that_asked_when_a_world_was_decided_waits_for_the_next_one(box):
-    """It is in none of that one, and all are told again that it waits."""
+    """It is not in that world, and the agent sends GROW again."""
     with rendezvous.Rendezvous(workers=1) as server:
         server.is_new = 1
         run = box.start_ctrun("--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d",
@@ -146,7 +146,7 @@ def test_a_new_worker_that_asked_when_a_world_was_decided_waits_for_the_next_one
         assert run.out == "[0, 5, 6]\n" and not server.received("LOSS"), run
 
 
-# The first one never asks, and is killed.
+# The first worker never asks, and is killed.
 IMPORTER = ASKER.replace("say(39", """if not os.path.exists("first"):
     open("first", "w").close()
     os.read(os.pipe()[0], 1)
@@ -154,7 +154,7 @@ say(39""")
 
 
 def test_a_new_worker_that_fails_while_a_loss_is_undecided_is_replaced(box):
-    """The decision would come too late: by then this node had ended, with none that runs."""
+    """The agent does not wait for the decision: without a worker the node would end before."""
     with rendezvous.Rendezvous(workers=1) as server:
         server.is_new = 1
         run = box.start_ctrun("--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d",
@@ -191,7 +191,7 @@ def test_a_node_whose_ranks_are_all_lost_waits_and_does_not_say_that_they_succee
 
 
 def test_nobody_is_left(box):
-    """The ranks of other nodes are lost, too: the first loss is a failure as any."""
+    """When the ranks of other nodes are lost too, the first loss is a failure like any other."""
     with rendezvous.Rendezvous(workers=2) as server:
         run = box.start_ctrun("--nnodes=1:2", "--nproc-per-node=2", "--rdzv-backend=c10d",
                               f"--rdzv-endpoint={server.address}", "--rdzv-id=J", "--rdzv-conf=is_host=0",

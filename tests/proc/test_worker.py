@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How workers start and end, and what is told of it."""
+"""How workers start and end, and what the agent reports of it."""
 import math
 import os
 import resource
@@ -94,7 +94,7 @@ def test_a_worker_inherits_three_descriptors_only(node):
     assert run.out == "fd=0\nfd=1\nfd=2\n"
     run = node.run("fds", options=["--out", "tee", "--log-dir", node.box.dir])
     assert sorted(set(run.out.split())) == ["fd=0", "fd=1", "fd=2"]
-    leaky = ["sh", "-c", 'exec 7</dev/null; exec "$@"', "sh"]  # a shell or a batch system that left one open
+    leaky = ["sh", "-c", 'exec 7</dev/null; exec "$@"', "sh"]  # as of a shell that left a descriptor open
     run = node.box.run(*leaky, rendezvous.ctrun.program("agent_harness"), "--server",
                        node.serve(workers=1).address, "--workers", "1", "--",
                        rendezvous.ctrun.program("victim"), "fds")
@@ -119,7 +119,7 @@ def test_ignored_sighup_stays_ignored_in_workers(node):
                          "--server", node.serve(workers=1).address, "--workers", "1", "--",
                          "grep", "SigIgn", "/proc/self/status")
     assert int(nohup.out.split()[1], 16) & 1 == 1  # SIGHUP
-    assert int(nohup.out.split()[1], 16) & (1 << 12) == 0  # not our SIGPIPE
+    assert int(nohup.out.split()[1], 16) & (1 << 12) == 0  # SIGPIPE, which the agent ignores
 
 
 def test_the_last_lines_of_stderr_are_the_failures_text(node):
@@ -169,7 +169,7 @@ def test_steps_reach_the_heartbeat_as_their_minimum(node):
 
 
 def values(server):
-    """(rank, name) -> the last value told."""
+    """(rank, name) -> the last value received."""
     return {(one["rank"], one["name"]): one["value"] for message in server.received("METRICS")
             for one in message["list"]}
 
@@ -263,10 +263,10 @@ def connect_to_agent(node):
 
 def test_a_message_of_an_unknown_process_is_ignored_at_the_workers_socket(node):
     run, client = connect_to_agent(node)
-    hello = struct.pack("<iQ", 0, 1)  # as a worker would say it: rank, generation
+    hello = struct.pack("<iQ", 0, 1)  # as a worker sends it: rank, generation
     try:
         client.sendall(bytes([0xC7, 0x52, 5, 32]) + struct.pack("<I", len(hello)) + hello)
-        assert client.recv(1) == b""  # a worker's connection would stay
+        assert client.recv(1) == b""  # a worker's connection would stay open
     except ConnectionError:
         pass  # closed before or after we wrote
     client.close()

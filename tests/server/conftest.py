@@ -29,7 +29,7 @@ class Daemon:
         return agent
 
     def world(self, count=2, **settings):
-        """`count` agents that have been told START."""
+        """`count` agents that have received START."""
         agents = [self.agent(f"n{i}") for i in range(count)]
         settings = {"min_nodes": count, "max_nodes": count, **settings}
         for i, agent in enumerate(agents):
@@ -54,7 +54,7 @@ def daemon(box):
 
 @pytest.fixture
 def start_daemon(box):
-    """start_daemon("--option", ..., env=None): one that ends with the test."""
+    """start_daemon("--option", ..., env=None) starts a Daemon that ends with the test."""
     open_ones = []
 
     def start(*arguments, env=None):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An agent's side of the wire (worker_sdk/wire/message.h), written from the header and not from
-our codec, so that a mistake there shows."""
+"""The agent's side of the protocol, written from worker_sdk/wire/message.h and not from our codec,
+so that a mistake in the codec makes a test fail."""
 import hashlib
 import hmac
 import select
@@ -20,8 +20,8 @@ PEER, MEMBERS, OFFER, SEALED, SIGNAL, METRICS, STACKS, CHAOS = 25, 28, 29, 30, 4
 LOSS, STILL, WORLD, CLOCK, CALLS, GROW = 56, 57, 58, 67, 68, 69
 FAULT_KILL, FAULT_STOP, FAULT_CUT, FAULT_SLOW, FAULT_FULL, FAULT_END = 1, 2, 3, 4, 5, 6
 STACKS_ASK, STACKS_ASKED, STACKS_TEXT, STACKS_END = 1, 2, 3, 4
-FOR_LINK = (WELCOME, TICKET, WAITING, HEARTBEAT_ACK, PEER, MEMBERS)  # and for people
-JOINING, RUNNING, STOPPING_NOW, STOPPED_ALREADY, SUCCEEDED_ALREADY = 1, 2, 3, 4, 5  # what RESUME says
+FOR_LINK = (WELCOME, TICKET, WAITING, HEARTBEAT_ACK, PEER, MEMBERS)  # and those that are only printed
+JOINING, RUNNING, STOPPING_NOW, STOPPED_ALREADY, SUCCEEDED_ALREADY = 1, 2, 3, 4, 5  # states in RESUME
 FACT_JOINED, FACT_MISSING = 19, 20
 CAUSE_EXIT, CAUSE_SIGNAL, CAUSE_STOPPED, CAUSE_NODE_LOST, CAUSE_JOIN_TIMEOUT = 1, 2, 5, 6, 8
 STOP_FAILURE, STOP_NODE_LOST, STOP_MEMBERSHIP, RETIRED_4, STOP_UNDECIDED = 1, 2, 3, 4, 5
@@ -36,7 +36,7 @@ def text(value):
 
 
 def proof(token, side, run, agent_nonce, server_nonce, opening):
-    """`opening`: the agent's RESUME and HELLO."""
+    """`opening`: the frames RESUME and HELLO of the agent."""
     return hmac.digest(token, text(f"ctrun {side}") + bytes([VERSION]) + text(run) + agent_nonce
                        + server_nonce + hashlib.sha256(opening).digest(), "sha256")
 
@@ -174,7 +174,7 @@ class Agent:
     """One connection."""
 
     def __init__(self, port, host="n", address="127.0.0.1", source=""):
-        """source: the address that it comes from."""
+        """source: the address from which it connects."""
         self.host = host
         self.sock = socket.create_connection((address, port), 10, (source, 0))
         self.buffer = self.opening = b""
@@ -197,12 +197,12 @@ class Agent:
         return self
 
     def resume(self, ticket, generation, state=RUNNING, attempt=1, **settings):
-        """On a new connection, as the member that got this ticket."""
+        """RESUME and HELLO on a new connection, as the member that received this ticket."""
         self.send(RESUME, struct.pack("<QQQBQ", ticket["id"], ticket["key"], generation, state, attempt))
         return self.hello(**settings)
 
     def prove(self, token, run="job", nonce=b"n" * 32, side="agent", **settings):
-        """HELLO with a token: what the server answers to the proof, and its own nonce."""
+        """Sends HELLO and the proof of a token; returns the server's answer and its nonce."""
         self.hello(run=run, nonce=nonce, **settings)
         server_nonce = self.expect(CHALLENGE)["bytes"]
         self.send(PROOF, proof(token, side, run, nonce, server_nonce, self.opening))
@@ -237,7 +237,8 @@ class Agent:
         self.send(STACKS, struct.pack("<BIQiIIII", what, ticket, asker, rank, 0, 0, 0, node) + text(host) + text(said))
 
     def calls(self, generation, list_):
-        """Of rank 5; each with group, number, moment and shape. What the server fills in is left wrong."""
+        """Sends calls of rank 5, each (group, number, time, shape). Node and host are wrong: the
+        server fills them in."""
         self.send(CALLS, struct.pack("<QI", generation, 99) + text("liar") + struct.pack("<iQ8IiB", 5, 8, 1, 2, 3, 4, 5, 6, 7, 8, 9, len(list_))
                   + b"".join(struct.pack("<QqQQ", *call) for call in list_))
 
@@ -278,7 +279,8 @@ class Agent:
             assert got[0] in FOR_LINK, f"kind {got[0]} before kind {kind}: {got[1]}"
 
     def expect_alive(self, kind, seconds=30):
-        """As expect(), with heartbeats meanwhile."""
+        """The next message of this kind; skips all others, and sends heartbeats while none
+        arrives."""
         deadline = time.monotonic() + seconds * ctrun.SLOW
         while True:
             if self.buffer or select.select([self.sock], [], [], 0.2)[0]:
@@ -291,7 +293,7 @@ class Agent:
             assert time.monotonic() < deadline, f"no message of kind {kind} in time"
 
     def read_kind(self, kind):
-        """The next message of this kind, whatever comes before."""
+        """The next message of this kind; skips all others."""
         while True:
             got = self.read()
             assert got is not None, f"the server closed before kind {kind}"
@@ -302,7 +304,8 @@ class Agent:
         return self.read_kind(TICKET)
 
     def expect_end(self):
-        """Nothing comes any more: the server closed."""
+        """Reads until the server closes the connection; only messages of FOR_LINK may arrive
+        before."""
         while True:
             try:
                 got = self.read()

@@ -29,7 +29,8 @@ def refused(agent, code, *words):
 
 
 def world_is_possible(daemon):
-    """One node with the token meets itself; whoever was there before does not count."""
+    """Connects a node with the token and returns it at WELCOME: earlier clients did not prevent
+    that."""
     agent = daemon.agent("good")
     (kind, got), server_nonce = agent.prove(TOKEN, nonce=b"g" * 32)
     assert kind == wire.SERVER_PROOF
@@ -93,7 +94,8 @@ def test_a_proof_heard_on_one_connection_is_worth_nothing_on_another(guarded):
 
 
 def test_the_servers_own_proof_sent_back_is_worth_nothing(guarded):
-    """Nor is that of a second connection, opened to have our question answered."""
+    """The server makes this proof for a second connection, whose nonce is the challenge of the
+    first."""
     victim = guarded.agent().hello(nonce=b"n" * 32)
     challenge = victim.expect(wire.CHALLENGE)["bytes"]
     helper = guarded.agent()

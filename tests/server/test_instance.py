@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Agents that had workers of a run that this server does not know: it founds nothing beside them."""
+"""Agents had workers of a run that this server does not know: it starts no world beside them."""
 import time
 
 import fake_agent as wire

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ctrund is killed and begins again from its journal; connections break: memberships go on."""
+"""Nodes stay members when a connection breaks, and when ctrund is killed and started again with its
+journal."""
 import json
 import os
 import resource
@@ -14,13 +15,13 @@ import fake_agent as wire
 
 
 class Phoenix:
-    """A ctrund with a journal, on one port, which may be killed and started again."""
+    """A ctrund with a journal and a fixed port, which a test can kill and start again."""
 
     def __init__(self, box, *arguments):
         self.box, self.arguments, self.agents = box, arguments, []
         self.journal = box.path("journal")
         self.journal.mkdir()
-        self.port = ctrun.free_port()  # not one that a connection may get while the server is away
+        self.port = ctrun.free_port()  # no connection takes it while the server does not run
         self.begin()
 
     def begin(self):
@@ -42,7 +43,7 @@ class Phoenix:
         return agent
 
     def world(self, count=2, survive_ms=0, replaces=0, **settings):
-        """`count` agents that have been told START, and their tickets."""
+        """`count` agents that have received START, and their tickets."""
         settings = {"min_nodes": count, "max_nodes": count, **settings}
         agents = [self.agent(f"n{i}") for i in range(count)]
         tickets = []
@@ -67,7 +68,7 @@ def phoenix(box):
 
 
 def lives(agent, generation=1):
-    """The server answers it as a member of this world."""
+    """Checks that the server answers the agent as a member of this world."""
     agent.heartbeat(generation, sequence=9)
     assert agent.read_kind(wire.HEARTBEAT_ACK)["generation"] == generation
 
@@ -87,7 +88,8 @@ def test_members_resume_at_a_restarted_server_and_hear_nothing_else(phoenix):
 
 
 def test_what_an_earlier_connection_says_later_is_not_believed(phoenix):
-    """Its agent has given it up, has resumed on the next one and runs workers; it had waited for a START before."""
+    """The agent has resumed on a later connection and runs workers; the earlier one says that it
+    waits for START."""
     _, [ticket, _] = phoenix.world(2)
     now = phoenix.agent("n0").resume(ticket, 1, attempt=2)
     assert now.expect(wire.RESUMED)["is_in_world"] == 1
@@ -192,12 +194,12 @@ def test_a_run_that_the_server_does_not_know_waits_for_the_leases_of_its_old_wor
 
     def states():
         for agent in agents:
-            agent.heartbeat()  # the status is made once a second, half of their lease
+            agent.heartbeat()  # the server updates its status once a second; their lease is 2 s
             agent.read_kind(wire.HEARTBEAT_ACK)
         runs = json.loads(phoenix.status())["runs"]
         found = [member["state"] for run in runs for member in run["members"]]
         return len(found) == 2 and "connected" not in found and found
-    assert ctrun.wait_until(states, "both have joined") == ["ready", "ready"]  # else: running
+    assert ctrun.wait_until(states, "both have joined") == ["ready", "ready"]  # and not running
 
     def start_of(agent):
         for one in agents:
@@ -232,12 +234,12 @@ def frames(journal):
 
 @pytest.mark.parametrize("where", ["length", "checksum", "run", "end"])
 def test_a_damaged_batch_ends_its_own_run_alone(phoenix, where):
-    """Another run has batches before and after it."""
+    """Another run has batches before and after the damaged one."""
     good, tickets = phoenix.world(2, run="good")
     worse, _ = phoenix.world(2, run="worse")
     for first, second in (worse, good):
         first.succeeded(1)
-        lives(first)  # the batch is written
+        lives(first)  # the server has written the batch
     worse[1].succeeded(1)
     worse[1].expect(wire.VERDICT)
     phoenix.kill()
@@ -282,7 +284,7 @@ def test_a_restart_on_a_full_disk_goes_on_with_what_it_reads(box, phoenix):
 def test_a_journal_that_could_not_be_written_says_when_it_is_complete_again(phoenix):
     agents, _ = phoenix.world(4)
     limit = resource.prlimit(phoenix.run.pid, resource.RLIMIT_FSIZE)
-    size = (phoenix.journal / "ctrund.journal").stat().st_size  # more than that of its log
+    size = (phoenix.journal / "ctrund.journal").stat().st_size  # larger than the log, which has the same limit
     resource.prlimit(phoenix.run.pid, resource.RLIMIT_FSIZE, (size, limit[1]))
     agents[0].fail(1)
     ctrun.wait_until(lambda: "a restart of ctrund would end the current runs" in phoenix.run.err, lambda: phoenix.run)
@@ -311,7 +313,7 @@ def test_the_journal_is_for_its_owner_only_and_does_not_grow(phoenix):
     assert os.stat(path).st_mode & 0o777 == 0o600
     began = os.stat(path).st_ino
     def compacted():
-        for _ in range(50):  # a run that fails, with as much to say as it may
+        for _ in range(50):  # a run that fails, with long texts
             agent = phoenix.agent("x" * 200).hello(run="r", min_nodes=1, max_nodes=1)
             agent.expect_ticket()
             agent.join()
@@ -354,7 +356,7 @@ def test_who_goes_on_without_a_lost_rank_is_told_by_the_next_server(phoenix):
     again = phoenix.agent("n0").resume(tickets[0], 1)
     again.expect(wire.RESUMED)
     assert again.read_kind(wire.WORLD) == world
-    again.send(wire.STILL, wire.still(1, 1, [1]))  # not its own
+    again.send(wire.STILL, wire.still(1, 1, [1]))  # a rank of the other node
     assert again.read_kind(wire.REFUSE)["code"] == wire.E_PROTOCOL
 
 

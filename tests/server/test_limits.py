@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unknown clients at the port: noise, floods, and peers that are slow or silent cost little, are closed
-in time, and are told in one line a kind (T25)."""
+"""Unknown clients at the port: noise, floods, slow and silent peers. They use few resources, are
+closed in time, and the log has one line for each kind (T25)."""
 import select
 import socket
 import struct
@@ -33,7 +33,7 @@ def is_closed(sock):
 
 
 def ping(sock):
-    """One request of a client that is in order; how long its answer took."""
+    """Sends one correct request; returns how long the answer took."""
     began = time.monotonic()
     sock.sendall(PING)
     answer = b""
@@ -51,7 +51,7 @@ def rss(pid):
 
 
 class Good:
-    """Clients in order, which measure how long their requests take until they are asked."""
+    """Correct clients, which measure how long their requests take until p99() is called."""
 
     def __init__(self, port, count=4):
         self.times, self.over = [], threading.Event()
@@ -75,7 +75,7 @@ class Good:
 
 def test_t25_abuse_costs_little_and_good_clients_go_on(daemon, capsys):
     began = time.monotonic()
-    with dial(daemon.port) as first:  # the store exists
+    with dial(daemon.port) as first:  # now the store exists
         first.sendall(VALIDATE)
         ping(first)
         before, good, kept = rss(daemon.run.pid), Good(daemon.port), []
@@ -130,7 +130,7 @@ def test_the_oldest_silent_connection_makes_room_for_the_newest(start_daemon):
     with dial(daemon.port) as good:
         good.sendall(VALIDATE)
         ping(good)
-        held = [dial(daemon.port) for _ in range(200 + 100)]  # an eighth, and some
+        held = [dial(daemon.port) for _ in range(200 + 100)]  # an eighth of the limit, and 100 more
         for oldest in held[:100]:
             assert is_closed(oldest)
         ping(good)
@@ -168,7 +168,7 @@ def test_unknown_clients_that_fill_the_descriptors_do_not_keep_agents_out(start_
 def test_clients_of_the_store_do_not_keep_agents_out(start_daemon):
     daemon = start_daemon("--max-connections=40")
     held = []
-    for _ in range(30):  # three quarters
+    for _ in range(30):  # three quarters of the limit
         held.append(dial(daemon.port))
         held[-1].sendall(VALIDATE)
         ping(held[-1])
@@ -208,7 +208,7 @@ def test_who_is_not_let_in_yet_cannot_make_us_keep_more_than_his_hello(start_dae
 
 
 def lines_since(began):
-    """How many of one kind there may be, one in CT_SELDOM_MS."""
+    """How many lines of one kind there may be: one in CT_SELDOM_MS."""
     return 1 + (time.monotonic() - began) // 10
 
 
@@ -243,30 +243,31 @@ def test_refusals_are_counted_for_prometheus(daemon):
 
 
 def test_agents_that_come_and_go_do_not_fill_the_log(daemon):
-    """Without a token everybody is an agent, and each of its steps was a line."""
+    """Without a token each client is an agent, and each step of an agent may write a line."""
     began = time.monotonic()
     for _ in range(400):
         wire.Agent(daemon.port).hello(min_nodes=1).close()
     ctrun.wait_until(lambda: not daemon.status()["runs"], "all are forgotten")
-    assert len(daemon.run.err.splitlines()) <= 300 * lines_since(began)  # CT_OFTEN_LINES in CT_SELDOM_MS, and some
+    assert len(daemon.run.err.splitlines()) <= 300 * lines_since(began)  # CT_OFTEN_LINES in CT_SELDOM_MS, and a few
 
 
 def desert(daemon, run, source="127.0.0.1", lease=10**15):
-    """A run of one node, which is gone: workers may live for as long as it has said."""
+    """A run of one node, which has disconnected: its workers may live for `lease` milliseconds."""
     agent = wire.Agent(daemon.port, source=source)
     agent.hello(run=run, min_nodes=1, max_nodes=1, lost_after=lease).join().expect(wire.START)
     agent.close()
 
 
 def wait_runs(daemon, is_so):
-    """Until the status, which is made once a second, is such: {run: count of nodes}."""
+    """Waits until is_so({run: number of nodes}); the server updates its status once a second."""
     def look():
         return is_so({run["run_id"]: len(run["members"]) for run in daemon.status()["runs"]})
     ctrun.wait_until(look, lambda: f"runs as they should be: {daemon.status()}")
 
 
 def wait_deserted(daemon, *names):
-    """A node may come back for a second, then it is gone."""
+    """Waits until these runs have no node: the server keeps one for a second after its connection
+    broke."""
     wait_runs(daemon, lambda runs: all(runs.get(name) == 0 for name in names))
 
 
@@ -289,7 +290,7 @@ def test_runs_without_nodes_are_few_whoever_makes_them(daemon):
 
 
 def test_a_run_that_made_room_goes_on_when_its_workers_are_dead(daemon):
-    """Its lease is long enough for it to be there until it makes room."""
+    """Its lease is long enough: the run is still there when another needs its place."""
     desert(daemon, "first", lease=200000)
     for i in range(64):
         desert(daemon, f"other{i}")
@@ -321,7 +322,7 @@ def test_with_a_token_runs_are_not_counted_by_address(start_daemon):
         agent.close()
 
     def are_deserted():
-        runs = daemon.status()["runs"]  # numbers only
+        runs = daemon.status()["runs"]  # without names
         return len(runs) == 80 and not any(run["members"] for run in runs)
     ctrun.wait_until(are_deserted, "all nodes are gone")
     agent = daemon.agent()
@@ -331,7 +332,8 @@ def test_with_a_token_runs_are_not_counted_by_address(start_daemon):
 
 
 def test_agents_that_come_and_go_do_not_fill_the_events(daemon, box):
-    """Each of these runs is three events."""
+    """Each of these runs causes three events. The server remembers all of them (RUN_MEMORY_MAX): else
+    the next ones wait for their leases."""
     began = time.monotonic()
     for i in range(400):
         desert(daemon, f"other{i}")
@@ -351,5 +353,5 @@ def test_the_next_event_says_how_many_were_left_out(start_daemon, box):
     clock.advance(10)
     desert(daemon, "later")
     later = ctrun.wait_until(lambda: box.events("round_changed")[told:], "events again")
-    # each of the others has begun, stopped, and waits
+    # three of each of the other runs
     assert sum(event.get("left_out", 0) for event in box.events("round_changed")) == 3 * 300 - told, later[0]

@@ -144,7 +144,7 @@ def test_stacks_are_asked_of_the_others_and_answers_go_to_who_asked(daemon):
     assert all(q["what"] == wire.STACKS_ASK and q["rank"] == -1 and q["most"] == 192 << 10 for q in questions), questions
     agents[2].stacks(wire.STACKS_END, ticket=5, asker=questions[1]["asker"], node=0, said="rank 2\n")
     agents[0].stacks(wire.STACKS_END, ticket=5, asker=10 ** 9, said="to nobody")
-    answer = agents[1].read_kind(wire.STACKS)  # the node is the server's word
+    answer = agents[1].read_kind(wire.STACKS)  # the server fills in the node
     assert (answer["what"], answer["node"], answer["host"], answer["text"]) == (wire.STACKS_END, 2, "n2", "rank 2\n")
 
 
@@ -156,7 +156,7 @@ def test_stacks_of_one_rank_are_asked_of_its_node_alone(daemon):
     agents[0].stacks(wire.STACKS_ASK, rank=77)
     assert agents[0].read_kind(wire.STACKS)["nodes"] == 0
     agents[0].stacks(wire.STACKS_ASK, ticket=6)
-    assert agents[1].read_kind(wire.STACKS)["ticket"] == 6  # the first that it hears
+    assert agents[1].read_kind(wire.STACKS)["ticket"] == 6  # the first STACKS that it receives
 
 
 def test_a_fault_goes_to_the_node_that_has_its_target_and_its_answer_to_who_asked(daemon):
@@ -177,8 +177,8 @@ def test_a_fault_goes_to_the_node_that_has_its_target_and_its_answer_to_who_aske
 
 def test_calls_of_a_node_go_to_that_of_group_rank_0_and_the_node_is_the_servers_word(daemon):
     agents, _ = daemon.world(3)
-    agents[2].calls(2, [(1, 2, 3, 4)])  # of no round that there is
-    agents[0].calls(1, [(1, 2, 3, 4)])  # compares by itself
+    agents[2].calls(2, [(1, 2, 3, 4)])  # of a round that does not exist
+    agents[0].calls(1, [(1, 2, 3, 4)])  # group rank 0 has its own calls already
     agents[2].calls(1, [(7, 8, 9, 10), (7, 9, 11, 10)])
     told = agents[0].read_kind(wire.CALLS)
     assert (told["generation"], told["node"], told["host"], told["rank"], told["doubt_ns"]) == (1, 2, "n2", 5, 8), told
@@ -250,7 +250,8 @@ def test_a_server_that_was_stopped_itself_reads_before_it_counts_anybody_as_lost
 
 
 def test_a_server_whose_machine_was_suspended_loses_only_who_is_silent(box, start_daemon):
-    """By its clock all leases are over when it wakes up, though no timer of libuv has come."""
+    """When it continues, all leases are over by its clock, although no timer of libuv has
+    expired."""
     clock = Clock(box)
     daemon = start_daemon(env=clock.env)
     (silent, *others), _ = daemon.world(3, min_nodes=2, lost_after=60000)
@@ -299,7 +300,7 @@ def test_a_spare_is_told_so_and_takes_over(daemon):
     assert agents[1].expect(wire.START)["group_rank"] == 0
     assert spare.expect(wire.START)["group_rank"] == 1
     places = (iter(lambda: agent.read_kind(wire.WAITING)["is_spare"], None) for agent in behind)
-    assert [next(filter(None, place)) for place in places] == [1, 2]  # 0: while nobody has one
+    assert [next(filter(None, place)) for place in places] == [1, 2]  # 0: no spare has a place
 
 
 def test_another_job_is_refused_and_a_node_that_comes_back_is_not(daemon):
@@ -344,7 +345,7 @@ def test_a_join_timeout_names_who_came(daemon):
 
 
 def test_no_message_of_an_unknown_client_ends_a_run_with_success(daemon):
-    """Message 19 did, for whoever knew the run id."""
+    """Message 19 did this for each client that knew the run id."""
     agents, _ = daemon.world(2)
     client = daemon.agent("client").hello()
     client.expect(wire.WELCOME)
@@ -368,7 +369,7 @@ def test_two_runs_on_one_server_never_mix(daemon):
 
 @pytest.mark.parametrize("version", [4, 9])
 def test_another_version_is_refused_naming_both(daemon, version):
-    """An older one, too: 4 had other CALLS."""
+    """Also an older one: version 4 had other CALLS."""
     agent = daemon.agent()
     agent.send_raw(wire.frame(wire.HELLO, b"", version=version))
     refuse = agent.expect(wire.REFUSE)
@@ -434,7 +435,7 @@ def test_a_peer_that_reads_nothing_costs_a_bounded_buffer_and_no_one_else(daemon
     agents, starts = daemon.world(2)
     assert len(starts) == 2
     rss = int(open(f"/proc/{daemon.run.pid}/statm").read().split()[1]) * 4096
-    if ctrun.SLOW == 1:  # sanitizers keep what was freed
+    if ctrun.SLOW == 1:  # sanitizers keep freed memory
         assert rss < 64 << 20
 
 
@@ -452,7 +453,7 @@ def test_head_is_answered_as_get_without_the_page(daemon, path):
         replies.append((head.split(b"\r\n"), page))
     (head, page), (same, none) = replies
     assert none == b"" and f"Content-Length: {len(page)}".encode() in head, replies
-    assert same[:2] == head[:2] and len(same) == len(head), replies  # numbers of metrics change
+    assert same[:2] == head[:2] and len(same) == len(head), replies  # numbers of /metrics change
 
 
 def test_status_tells_runs_and_members(daemon):
@@ -477,7 +478,7 @@ def test_a_run_takes_the_place_of_one_that_broke_but_waits_for_its_workers(daemo
                      and not status(daemon)["runs"][0]["members"], "all nodes are gone")
     again = daemon.agent("again")
     again.hello(min_nodes=1, max_nodes=1, lost_after=60000).join(fingerprint=8)
-    assert again.expect(wire.START)["generation"] == 2  # they never go back
+    assert again.expect(wire.START)["generation"] == 2  # generations never decrease
 
 
 def metrics(daemon):
@@ -546,7 +547,7 @@ def test_metrics_show_what_ranks_told_until_the_next_world(daemon):
     for agent in agents:
         agent.expect(wire.STOP)
         agent.stopped(1)
-    assert 'loss{run="job",rank="0"}' in metrics(daemon)  # the last ones told
+    assert 'loss{run="job",rank="0"}' in metrics(daemon)  # the last values
     for agent in agents:
         agent.join()
     for agent in agents:
@@ -586,7 +587,7 @@ def test_a_store_request_costs_one_read_and_one_write(daemon):
     with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as client:
         client.sendall(b"\x00\xce\xf7\x85\x3c")  # VALIDATE
         for i in range(220):
-            if i == 20:  # it is known by now
+            if i == 20:  # the server knows by now that this is a store client
                 before = counts()
             client.sendall(b"\x04" + struct.pack("<Q", 1) + b"k" + struct.pack("<q", 1))  # ADD
             assert client.recv(8, socket.MSG_WAITALL) == struct.pack("<q", i + 1)
