@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian packages, out of what is built already: by debhelper as debian/rules says, but for the compiling.
+"""Debian packages, made of what is built already: by debhelper and debian/rules, without compiling.
 They are installed into a copy of this machine's own Debian (an overlay), tried, and purged without a trace.
 
 CTRUN_TEST_PACKAGES=1 has them compiled, twice, and installed into a bare Debian. That takes minutes and a
@@ -35,7 +35,7 @@ def build(folder):
 
 
 def pack(folder):
-    """As build(), of ctrun.BUILD: what dh would compile and install is there already."""
+    """As build(), with ctrun.BUILD in place of what dh would compile."""
     for name in ("dh", "fakeroot"):
         if not shutil.which(name):
             pytest.skip(f"no {name} here (debhelper, fakeroot)")
@@ -86,7 +86,7 @@ class Own(debian.Overlay):
         return self.run("dpkg", "--purge", *NAMES)
 
     def left(self):
-        """What is new or gone: a folder that was copied to be written to is neither."""
+        """What is new or removed, without folders that the overlay has only copied."""
         return {path for path in files(self.folder)
                 if not ((self.folder / path).is_dir() and pathlib.Path("/", path).is_dir())}
 
@@ -124,7 +124,7 @@ def root(box):
 
 
 def files(folder):
-    """What a package could leave: not what apt remembers of itself."""
+    """The files that a package could leave: not those of apt and dpkg."""
     own = ("var/lib/apt", "var/cache", "var/log", "var/lib/dpkg", "tmp", "dev", "proc", "etc/ld.so.cache")
     return {str(path.relative_to(folder)) for top in folder.iterdir() if top.name not in own
             for path in [top, *(top.rglob("*") if not top.is_symlink() else ())]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""packaging/k8s: what the schemas of Kubernetes say of the Jobs in it (kubernetes-validate of PyPI has them), and of
-all else those of JobSet and of Kubeflow Trainer (CTRUN_TEST_CRDS names a folder with their published
-CustomResourceDefinitions); and pods played here: the environment that these two give a container, and the
-command of the file."""
+"""packaging/k8s: its Jobs fit the schemas of Kubernetes (kubernetes-validate of PyPI has them), all
+else fits those of JobSet and of Kubeflow Trainer (CTRUN_TEST_CRDS names a folder with their
+published CustomResourceDefinitions). Pods are processes here, with the environment that these two
+give a container, and the command of the file."""
 import collections
 import copy
 import json
@@ -23,7 +23,7 @@ import launch  # noqa: E402
 yaml = pytest.importorskip("yaml", reason="no python3-yaml here")
 OBJECTS = {path.name: list(yaml.safe_load_all(path.read_text())) for path in
            sorted((ctrun.ROOT / "packaging/k8s").glob("*.yaml"))}
-FILES = {name: objects[-1] for name, objects in OBJECTS.items()}  # before it: services
+FILES = {name: objects[-1] for name, objects in OBJECTS.items()}  # the ones before it are services
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 SAYS = '#!/bin/sh\necho "said $RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR"\n'
 
@@ -51,7 +51,7 @@ def codes(name, action):
 
 
 def closed(schema):
-    """A name that the schema does not know is a mistake, which Kubernetes would drop in silence."""
+    """The schema, which allows no other names; Kubernetes ignores those silently."""
     if isinstance(schema, list):
         return [closed(each) for each in schema]
     if not isinstance(schema, dict):
@@ -115,8 +115,9 @@ def faults(objects):
 
 
 def test_kubernetes_takes_the_jobs_and_services_and_would_not_take_nonsense():
-    """A JobSet and a ClusterTrainingRuntime have a Job each, made of what they say. In the latter's the plug-in puts what
-    is missing; a selector's and a template's labels are the API server's."""
+    """The Jobs that a JobSet and a ClusterTrainingRuntime make are checked, too. Trainer's plug-in
+    adds what the latter's lacks; the API server adds the labels of the selector and of the
+    template."""
     objects = [each for found in OBJECTS.values() for each in found if each["apiVersion"] in ("v1", "batch/v1")]
     objects += [{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name.partition(".")[0]}, "spec": job(name)}
                 for name in FILES if FILES[name]["kind"] != "Job"]
@@ -164,7 +165,7 @@ def says(runs):
 
 
 def test_pods_of_a_trainjob_meet_with_what_the_plug_in_sets(box):
-    """As Trainer's plug-in torch sets it for numNodes: 2, numProcPerNode: 2; pod 0 is this machine."""
+    """As Trainer's plug-in torch does for numNodes: 2, numProcPerNode: 2; pod 0 is this machine."""
     port = str(launch.free_port())
     command = container("clustertrainingruntime.yaml")["command"]
     assert command == ["ctrun"]
@@ -219,7 +220,7 @@ def pods(box):
         def add(self, index):
             inside = box.path(f"volume{index}")
             words = [word.replace(volume["mountPath"], str(inside)) for word in init["command"]]
-            assert words[0] == "/ctrunctl"  # these here may be dynamic: --shared
+            assert words[0] == "/ctrunctl"  # those of this build may be dynamic: --shared
             made = box.run(ctrun.program("ctrunctl"), words[1], "--shared", *words[2:])
             assert made.code == 0, made
             hosts = box.write(f"hosts{index}", "127.0.0.1 localhost " + " ".join(
@@ -238,8 +239,9 @@ def pods(box):
             return pod.wait(30)
 
         def meet(self, size, after=0):
-            """Waits until there is a world of so many pods, newer than that generation; returns its own. There may be
-            one between without a pod that was late for the last call."""
+            """Waits for a world of so many pods that is newer than the generation `after`; returns
+            its generation. Before it there may be a world without a pod that was late for the last
+            call."""
             def whole():
                 started = collections.Counter(event["generation"] for event in
                                               box.events("round_started", group_world_size=size))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes of other packagers (RPM, Spack, conda, Lmod, container): each as its own tool reads it,
-where that tool is, and all of the tree's version and files. The spec and conda's recipe are built, out of what
-is compiled already; CTRUN_TEST_PACKAGES=1 has them compiled, which takes minutes."""
+"""The recipes of other packagers (RPM, Spack, conda, Lmod, container): each is read by its own
+tool, where that is installed; all have the version and the files of the tree. The spec and conda's
+recipe are built, out of what is compiled already; CTRUN_TEST_PACKAGES=1 has them compiled, which
+takes minutes."""
 import ast
 import json
 import os
@@ -139,7 +140,7 @@ def rattler():
 
 
 def rendered(python, recipe):
-    """The recipe as conda's builder reads it, without loading anything."""
+    """The recipe as conda's builder reads it; nothing is downloaded."""
     code = """if True:
         import json, sys
         from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig

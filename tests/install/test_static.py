@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CTRUN_STATIC and the wheel of it: programs that need nothing of the system they run on, in a bare Debian
-12 and in a root that has musl alone; with the backend etcd in them.
+"""CTRUN_STATIC and its wheel: programs that need nothing of the system, in a bare Debian 12 and in
+a root that has only musl; they contain the backend etcd.
 
 The libraries are compiled out of Debian's sources (`scripts/package sources`), which takes a minute and
 a mirror once; all is kept in the build folder. CTRUN_TEST_WHEEL names a wheel of `scripts/package wheel`,
@@ -36,7 +36,7 @@ def work(*words, **env):
 
 
 def configure(source, build, *words, **env):
-    """Once; the build looks after itself from then on."""
+    """Runs CMake once; from then on the build does that itself."""
     if not (build / "build.ninja").exists():
         work("cmake", "-G", "Ninja", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release",
              "-DCMAKE_C_FLAGS_RELEASE=-O0", *words, **env)
@@ -143,7 +143,7 @@ def test_a_job_runs_where_there_is_musl_alone(box, programs):
 
 
 def test_the_other_names_are_stubs_that_start_the_ctrun_beside_them(box, programs):
-    """Whatever the link is called that leads to them; and ps and pgrep find them by their own names."""
+    """Through a link of any name, too; and ps and pgrep find them by their own names."""
     sizes = [(programs / name).stat().st_size for name in PROGRAMS]
     assert sizes[0] > 1 << 20 and max(sizes[1:]) < 1 << 16, sizes
     link = box.path("other-name")

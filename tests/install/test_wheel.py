@@ -55,7 +55,7 @@ def wheel(tools, sdist, tmp_path_factory):
 
 
 def backend(call, folder, root=ctrun.ROOT, umask=0o022, **env):
-    """Of the tree, in a process of its own; returns the name of what it made."""
+    """Calls the backend of the tree in a process of its own; returns the name of what it made."""
     code = f"import backend, sys; print(backend.{call}(sys.argv[1]))"
     env = {**os.environ, **CLEAN, "PYTHONPATH": str(root / "packaging/wheel"), **env}
     made = subprocess.run([sys.executable, "-c", code, str(folder)], env=env, umask=umask,
@@ -148,7 +148,7 @@ def test_an_sdist_that_is_made_of_an_unpacked_one_is_equal_to_it(box, sdist):
 
 
 def test_the_sdist_has_all_that_the_build_reads(box, sdist):
-    """What the compiler has read here, and what CMake asks for there."""
+    """All that the compiler has read here; and CMake finds what it needs."""
     assert box.run("tar", "-xzf", sdist, "-C", box.dir, "--strip-components=1").code == 0, box.runs[-1]
     told = box.run("ninja", "-C", ctrun.BUILD, "-t", "deps")
     assert told.code == 0, told

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test library itself: that it sees what it promises to see."""
+"""The test library itself: it finds what it must find."""
 import signal
 import sys
 

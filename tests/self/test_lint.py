@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lints of the architecture find what they are for: small trees with one break each."""
+"""The lints of the architecture find what they must find: small trees with one mistake each."""
 import collections
 import json
 import os
@@ -21,7 +21,7 @@ def run(script, *arguments):
 
 
 def arrows(root, files):
-    """What arrows.py says of a tree of these files, and of the object files made of them."""
+    """What arrows.py prints for a tree of these files and the object files made of them."""
     objects = {}
     for name, text in files.items():
         path = root / "tree" / name
@@ -71,7 +71,7 @@ def test_a_table_of_folders_with_a_cycle_is_a_complaint(tmp_path):
 
 @pytest.fixture(name="way")
 def copy_the_way(tmp_path):
-    """The files on the two ways, to be broken."""
+    """A copy of the files on the two paths, which a test may change."""
     for name in re.findall(r"^[=< ] (\S+/\S+\.c) ", (LINT / "paths.py").read_text(), re.M):
         target = tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,7 @@ int ctrun_get_stats(struct ctrun_stats *out, struct ctrun_error *err) { return o
 
 
 def abi(root, *options, changes=()):
-    """What abi.py says of a library with these changes."""
+    """Runs abi.py on a library with these changes."""
     texts = []
     for text in (HEADER, BODIES):
         for old, new in changes:

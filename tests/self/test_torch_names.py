@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests that torch has of DDP, by torch's names, and the values that torch's DDP gave for a story
-("vector"): each of them is told by a unit test, which says so with TORCH_TEST(test, "name; name")."""
+"""torch's tests of DDP, by torch's names, and values that torch's DDP gave ("vector"): each has a
+unit test, which is marked with TORCH_TEST(test, "name; name")."""
 import re
 
 import ctrun
@@ -32,7 +32,7 @@ VECTORS = ["bucket_assignment", "sampler", "sampler_60000_world2_rank1_seed1_epo
 
 
 def named():
-    """Name -> the tests that say they are it."""
+    """Name -> the tests that are marked with it."""
     found = {}
     for path in sorted((ctrun.ROOT / "tests/unit/worker_sdk").rglob("*_test.c")):
         for test, names in re.findall(r'TORCH_TEST\(\s*(\w+),((?:\s*"[^"]*")+)\)', path.read_text()):
