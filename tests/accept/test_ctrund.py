@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon by itself: runs meet there, told apart by their id, it goes when it is told, and when it
-is killed they go on."""
+"""ctrund by itself: runs with different ids share one server, a signal ends it, and runs with a
+journal continue when it is killed and started again."""
 import json
 import os
 import re
@@ -85,9 +85,9 @@ WAIT_FOR = 'until [ -e "$GO" ]; do sleep 0.05; done; '
 
 
 def begin(box, *options, script="", env=None):
-    """A ctrund with a journal, two nodes of two workers that end when there is a file `go`."""
+    """A ctrund with a journal, and two nodes of two workers that wait for the file `go`."""
     box.path("journal").mkdir()
-    # Not a port that a connection may get while the daemon is away.
+    # A port that no connection takes while the daemon does not run.
     daemon, endpoint = start(box, f"127.0.0.1:{launch.free_port()}", "--journal", str(box.path("journal")))
     agents = [box.start_ctrun("--nnodes=2", "--nproc-per-node=2", f"--rdzv-endpoint={endpoint}",
                               "--rdzv-id=job", *options, "--no-python", "sh", "-c",
@@ -98,7 +98,7 @@ def begin(box, *options, script="", env=None):
 
 
 def kill(box, daemon, agents):
-    """With -9, and every agent has noticed."""
+    """Kills the daemon with SIGKILL, and waits until each agent has lost its link."""
     before = len(box.events("link_state", **{"from": "up"}))
     daemon.signal(signal.SIGKILL)
     daemon.wait()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong at the start says so in one clear line, ends with the right code, and leaves
-nothing running."""
+"""A start that fails prints one clear line, ends with the right exit code and leaves nothing
+running."""
 import os
 import socket
 
@@ -56,7 +56,7 @@ def test_t11_a_busy_port_names_its_owner_before_any_worker_starts(box, backend, 
                   else f"--rdzv-endpoint={endpoint}:{port}"])
         run = box.ctrun(*where, "--no-python", "touch", box.path("started"))
         refused(run, 77, "E_PORT_BUSY", str(port), f"pid {os.getpid()}")
-        assert "free now" in run.err  # another port
+        assert "free now" in run.err  # the message names another port
         assert not box.path("started").exists()
 
 

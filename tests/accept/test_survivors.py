@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever is killed with -9, no process of the run is alive soon after, and long before the grace is over: not even
-a child that a worker put into a session of its own, with two forks, and that ignores every signal."""
+"""After SIGKILL of one process of a run all others end, long before the grace time is over: also a
+process that a worker put into another session by two forks and that ignores every signal."""
 import os
 import signal
 

@@ -26,4 +26,4 @@ def test_a_corrupt_checkpoint_is_named(box):
     path = box.write("ck", "this is no checkpoint")
     run = mnist(box, "--save", path, "--resume")
     assert run.code == 1 and path in run.err, run
-    assert box.path("ck").read_text() == "this is no checkpoint"  # and left as it was
+    assert box.path("ck").read_text() == "this is no checkpoint"  # unchanged

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong is told in one line, with the right exit code and an error file."""
+"""Each error is printed in one line, with the right exit code and an error file."""
 import json
 import math
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training that is ended in any way goes on where it was."""
+"""A training that was ended in any way continues where it was."""
 import os
 import signal
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What scripts/demo shows: two workers, Debian's Fashion-MNIST, one epoch. tests/mnist has the
-trainer's other stories."""
+other tests of the trainer."""
 import json
 import os
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9 of a worker in mid-epoch: with a restart the run goes on from its checkpoint, without
-one it ends with the worker's fate."""
+"""kill -9 of a worker in mid-epoch: with a restart the run continues from its checkpoint, without
+one it ends with the worker's exit code."""
 import os
 import signal
 
 import ctrun
 import mnist
 
-# More steps than can pass before the kill: the run must end by what the test does.
+# More steps than can be made before the kill: the run must end by what the test does.
 ENDLESS = ("--epochs=1000", "--global-batch=32", "--save-steps=10", "--log-interval=1",
            "--threads=1", "--resume")
 
@@ -17,7 +17,7 @@ def start(box, *options, launcher=()):
                        *options, launcher=launcher)
 
 
-# The first life is endless; the second one is told how far it is to go when the first is over.
+# The first attempt is endless; the second one waits for the file with its limit.
 LIVES = """if [ "$TORCHELASTIC_RESTART_COUNT" = 1 ]; then
     until [ -e limit ]; do sleep 0.02; done
     set -- "$@" --limit-steps=$(cat limit)
@@ -37,7 +37,8 @@ def test_a_killed_worker_restarts_both_and_they_resume(box):
     box.write("limit", str(seen + 20))
     assert run.wait(240) == 0, run
     assert "rank 1" in run.err and "SIGKILL" in run.err, run
-    # So many steps in all over both lives, and those since the last checkpoint again: nothing began anew.
+    # Both attempts made so many steps, and those since the last checkpoint twice: it did not begin
+    # again.
     assert seen + 20 <= run.out.count('"step"') < seen + 100, run
 
 
