@@ -127,7 +127,7 @@ static void steps_on_the_gpu_end_at_plain_cs_parameters(void **state)
     compare_runs(true, STEPS);
 }
 
-/* 0 when there is a usable GPU; says why not. */
+/* 0 when there is a usable GPU; else it prints why not. */
 static int look_for_gpu(void)
 {
     char why[200] = "this build has no CUDA back end";

@@ -20,7 +20,7 @@ SECONDS = 1800  # of one command
 
 
 def output(*command):
-    """What a command says on stdout, or None when it cannot run or fails."""
+    """What a command prints on stdout, or None when it cannot run or fails."""
     try:
         done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, timeout=SECONDS,
                               stderr=subprocess.DEVNULL, cwd=TOP, check=False)

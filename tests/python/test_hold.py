@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints that the agent holds in memory: they outlive a worker that is killed at any stage, and a
-worker that is started again finds them there."""
+restarted worker finds them there."""
 import os
 import re
 import signal
@@ -218,7 +218,7 @@ print("said", ctrun.held("full/last.ckpt"))
 
 
 def test_memory_that_changes_after_the_commit_is_never_named(box, disk):
-    """The worker writes on into what it has handed over, as no call of ours does."""
+    """The worker changes bytes that it has written, as no call of libctrun does."""
     box.write("disk/last.ckpt", "before")
     run = launch(box, HELD + """
 f = ctrun.hold(path)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`import ctrun` (python/ctrun): libctrun without a compiler, alone and under ctrun.
 
-What a script prints as `said ...` is what the tests look at. CTRUN_TEST_PYTHON names another
-interpreter than Debian's."""
+The tests check what a script prints as `said ...`. CTRUN_TEST_PYTHON names another interpreter than
+Debian's."""
 import glob
 import json
 import os
@@ -266,7 +266,7 @@ def stand_ins(box):
 
 
 def asked(*answers):
-    """ctrun whose should_stop() gives these answers, and that remembers its steps."""
+    """Code after which should_stop() returns these answers, and `steps` has the steps."""
     return (f"answers = list({answers})\nsteps = []\nctrun.step = steps.append\n"
             "ctrun.should_stop = lambda: answers.pop(0)\n")
 
@@ -304,7 +304,7 @@ def test_the_package_alone_imports_neither_framework(box, stand_ins):
 
 
 def test_each_function_is_declared_as_in_the_header():
-    """A pointer is a pointer, and there are as many arguments."""
+    """Pointers are where the header has them, and there are as many arguments."""
     sys.path.insert(0, str(PACKAGE / "ctrun"))
     try:
         import _library as declared
