@@ -14,7 +14,9 @@ static int read_size(size_t *out, const void *from, const char *what,
     memcpy(out, from, sizeof *out);
     if (*out > sizeof *out && *out <= CT_SIZED_MAX_BYTES)
         return 0;
-    return ct_fail(err, -EINVAL, "a struct of size %zu: begin with %s", *out, what);
+    return ct_fail(err, -EINVAL,
+                   "the first member of the struct is %zu: initialize it with %s", *out,
+                   what);
 }
 
 /* Copies all except the size at the beginning. */
@@ -60,8 +62,10 @@ int ct_sized_read_array(void **out, const void *defaults, size_t size, const voi
         memcpy(&own, from, sizeof own);
         if (own != stride) {
             free(list);
-            return ct_fail(err, -EINVAL, "entry %zu of size %zu: begin with %s", i, own,
-                           what);
+            return ct_fail(
+                err, -EINVAL,
+                "the first member of entry %zu is %zu: initialize it with %s", i, own,
+                what);
         }
         memcpy(list + i * size, defaults, size);
         copy_members(list + i * size, from, smaller(stride, size));
