@@ -49,8 +49,8 @@ static int tensors_check(const struct ctrun_tensor *tensors, size_t count,
         rc = ct_piece_of_tensor(&piece, &tensors[i], err);
         if (rc == 0 && memcmp(piece.size, piece.whole, sizeof piece.size) != 0)
             rc = ct_fail(err, -EINVAL,
-                         "tensor '%s': a piece: ctrun_shards_save() "
-                         "takes those",
+                         "tensor '%s' is a piece: save pieces with "
+                         "ctrun_shards_save()",
                          tensors[i].name);
     }
     if (rc == 0)
@@ -207,8 +207,10 @@ static int open_shard(struct ctrun_checkpoint *checkpoint, size_t i,
         ct_tensor_file_close(*slot);
         checkpoint->shard[i % FILES_OPEN_MAX] = i;
         if ((rc = ct_tensor_file_open(slot, path, err)) == -ENOENT)
-            return ct_tensor_file_fail(
-                path, ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "it is gone"), err);
+            return ct_tensor_file_fail(path,
+                                       ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                                               "this shard does not exist any more"),
+                                       err);
         if (rc < 0)
             return rc;
     }
@@ -218,7 +220,7 @@ static int open_shard(struct ctrun_checkpoint *checkpoint, size_t i,
     return ct_tensor_file_fail(
         (*slot)->path,
         ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
-                "its header is not the one that the manifest has the sum of"),
+                "its size or its header is not as the manifest says"),
         err);
 }
 

@@ -63,7 +63,7 @@ static int read_shards(struct ct_manifest *out, struct ctrun_error *err)
     const cJSON *list = member(out->tree, "shards"), *item;
 
     if (!cJSON_IsArray(list))
-        return bad(err, "shards", "no list");
+        return bad(err, "shards", "not a list");
     out->shards = ct_zalloc_array((size_t)cJSON_GetArraySize(list),
                                   sizeof *out->shards);
     if (!out->shards)
@@ -77,10 +77,10 @@ static int read_shards(struct ct_manifest *out, struct ctrun_error *err)
          * files */
         if (!file || !*file || *file == '.' || strchr(file, '/') ||
             ct_copy(shard->file, sizeof shard->file, file) < 0)
-            return bad(err, "shards", "a file name that is none");
+            return bad(err, "shards", "file is not the name of a file in this folder");
         if (!ct_json_read_number(member(item, "bytes"), &shard->bytes) ||
             !read_crc(member(item, "header_crc32c"), &shard->header_crc))
-            return bad(err, file, "no bytes, or no header_crc32c");
+            return bad(err, file, "bytes or header_crc32c is missing or wrong");
     }
     return 0;
 }
@@ -114,19 +114,19 @@ static int read_pieces(struct ct_manifest *out, const cJSON *tensor,
 
     piece.dims = read_sizes(member(tensor, "shape"), -1, piece.whole);
     if (!piece.dtype || piece.dims < 0 || !cJSON_IsArray(list))
-        return bad(err, piece.name, "no dtype, shape or pieces");
+        return bad(err, piece.name, "dtype, shape or pieces is missing or wrong");
     cJSON_ArrayForEach(item, list)
     {
         uint64_t shard;
 
         if (!ct_json_read_number(member(item, "shard"), &shard) ||
             shard >= out->shard_count)
-            return bad(err, piece.name, "a piece in a shard that there is not");
+            return bad(err, piece.name, "a piece is in a shard that does not exist");
         piece.owner = (uint32_t)shard;
         if (read_sizes(member(item, "start"), piece.dims, piece.start) < 0 ||
             read_sizes(member(item, "shape"), piece.dims, piece.size) < 0 ||
             !ct_piece_is_sound(&piece))
-            return bad(err, piece.name, "a piece that is no part of it");
+            return bad(err, piece.name, "a piece is not a part of the tensor");
         out->pieces[out->piece_count++] = piece;
     }
     return 0;
@@ -179,7 +179,7 @@ int ct_manifest_decode(struct ct_manifest *out, const char *json, size_t length,
     if (!format || strcmp(format, format_name) != 0)
         rc = bad(err, "format", "not one that this version of ctrun reads");
     else if (!ct_json_read_number(member(out->tree, "step"), &out->step))
-        rc = bad(err, "step", "no number");
+        rc = bad(err, "step", "not a whole number");
     else if ((rc = read_shards(out, err)) == 0)
         rc = read_tensors(out, err);
     if (rc < 0)

@@ -24,7 +24,7 @@ int ct_piece_of_tensor(struct ct_piece *out, const struct ctrun_tensor *tensor,
                              .dtype = ct_safetensors_dtype_name(tensor->dtype),
                              .dims = tensor->dims};
     if (!tensor->name || !*tensor->name || strcmp(tensor->name, "__metadata__") == 0)
-        return ct_fail(err, -EINVAL, "a tensor without a proper name");
+        return ct_fail(err, -EINVAL, "a tensor has no name, or the name __metadata__");
     if (element == 0)
         return ct_fail(err, -EINVAL, "tensor '%s': no such dtype: %d", tensor->name,
                        (int)tensor->dtype);
@@ -42,10 +42,10 @@ int ct_piece_of_tensor(struct ct_piece *out, const struct ctrun_tensor *tensor,
                            (long long)out->start[i], (long long)out->whole[i]);
     }
     if (!ct_piece_is_sound(out))
-        return ct_fail(err, -EINVAL, "tensor '%s': sizes beyond all bounds",
+        return ct_fail(err, -EINVAL, "tensor '%s': its sizes are too large",
                        tensor->name);
     if (ct_piece_elements(out) > 0 && !tensor->data)
-        return ct_fail(err, -EINVAL, "tensor '%s': no data", tensor->name);
+        return ct_fail(err, -EINVAL, "tensor '%s': data is NULL", tensor->name);
     return 0;
 }
 

@@ -57,14 +57,16 @@ static int read_piece(struct ct_piece *piece, struct ct_reader *in, const char *
     *piece = (struct ct_piece){.dtype = ct_safetensors_dtype_of(dtype),
                                .dims = ct_read_u8(in)};
     if (in->bad || !piece->dtype || piece->dims > CTRUN_MAX_DIMS)
-        return ct_fail(err, CTRUN_E_PROTOCOL, "a list of tensors that is none");
+        return ct_fail(err, CTRUN_E_PROTOCOL,
+                       "the list of tensors of a rank cannot be read");
     for (int d = 0; d < piece->dims; d++) {
         piece->whole[d] = ct_read_i64(in);
         piece->start[d] = ct_read_i64(in);
         piece->size[d] = ct_read_i64(in);
     }
     if (in->bad || !ct_piece_is_sound(piece))
-        return ct_fail(err, CTRUN_E_PROTOCOL, "a list of tensors that is none");
+        return ct_fail(err, CTRUN_E_PROTOCOL,
+                       "the list of tensors of a rank cannot be read");
     return 0;
 }
 

@@ -96,7 +96,7 @@ static int read_shape(struct ct_safetensors_entry *entry, const cJSON *shape,
     const cJSON *item;
 
     if (!cJSON_IsArray(shape))
-        return bad(err, entry->name, "no shape");
+        return bad(err, entry->name, "shape is missing or not a list");
     cJSON_ArrayForEach(item, shape)
     {
         uint64_t size;
@@ -104,9 +104,9 @@ static int read_shape(struct ct_safetensors_entry *entry, const cJSON *shape,
         if (entry->dims == CTRUN_MAX_DIMS)
             return bad(err, entry->name, "more than 8 dimensions");
         if (!ct_json_read_number(item, &size))
-            return bad(err, entry->name, "a size that is no whole number");
+            return bad(err, entry->name, "a size is not a whole number");
         if (__builtin_mul_overflow(*bytes, size, bytes))
-            return bad(err, entry->name, "a shape beyond all bounds");
+            return bad(err, entry->name, "its shape is too large");
         entry->sizes[entry->dims++] = (int64_t)size;
     }
     return 0;
@@ -128,7 +128,7 @@ static int read_entry(struct ct_safetensors_entry *entry, const cJSON *item,
         return bad(err, entry->name, "not an object");
     if (!cJSON_IsString(dtype) ||
         (bytes = ct_safetensors_dtype_size(dtype->valuestring)) == 0)
-        return bad(err, entry->name, "an unknown dtype");
+        return bad(err, entry->name, "its dtype is missing or unknown");
     entry->dtype = dtype->valuestring;
     if ((rc = read_shape(entry, cJSON_GetObjectItemCaseSensitive(item, "shape"), &bytes,
                          err)) < 0)

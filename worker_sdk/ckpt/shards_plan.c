@@ -125,8 +125,8 @@ static int plan(struct ctrun_shards *shards, struct exchange *all,
 
     if (rc == 0 && newest > shards->save.step)
         return ct_fail(err, -EEXIST,
-                       "step %llu is there already, which would be taken for the "
-                       "newest: move it away",
+                       "step %llu is there already, and would be loaded instead as the "
+                       "newest one: move it away",
                        (unsigned long long)newest);
     if (rc < 0 && rc != -ENOENT)
         return rc;

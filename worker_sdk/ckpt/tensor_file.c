@@ -186,7 +186,8 @@ static int stream_read(struct stream *in, void *to, size_t length,
     int rc = pread_whole(in->file->fd, to, length, in->file->data_start + in->next);
 
     if (rc == -ENODATA)
-        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "it was cut off while we read it");
+        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                       "the file became shorter while it was read");
     if (rc < 0)
         return ct_fail(err, rc, "read tensor '%s': %s", in->entry->name, strerror(-rc));
     in->crc = ct_crc32c(in->crc, to, length);
@@ -241,7 +242,7 @@ static int check_crc(const struct ct_tensor_file *file,
     if (memcmp(saved, sum, CT_TENSOR_FILE_CRC_BYTES - 1) == 0)
         return 0;
     return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
-                   "the bytes of tensor '%s' changed after they were written "
+                   "the bytes of tensor '%s' are not those that were saved "
                    "(CRC-32C is %s, %.8s was saved)",
                    entry->name, sum, saved);
 }

@@ -426,7 +426,11 @@ static void pieces_that_are_no_whole_tensor_are_refused_on_every_rank(void **sta
         {{0, 3}, {4, 4}, {7, 7}, CTRUN_E_MISMATCH, "ranks 0 and 1 overlap"},
         {{0, 5}, {4, 2}, {7, 7}, CTRUN_E_MISMATCH, "have 6 of its 7 elements"},
         {{0, 4}, {4, 4}, {7, 8}, CTRUN_E_MISMATCH, "(7) on rank 0, and F32 (8) on"},
-        {{0, 4}, {4, 4}, {7, 7}, -EINVAL, "rank 1: tensor 'w': size 4 from 4 on, of 7"},
+        {{0, 4},
+         {4, 4},
+         {7, 7},
+         -EINVAL,
+         "rank 1: tensor 'w': dimension 0: size 4 from 4 on does not fit"},
     };
 
     (void)state;
