@@ -314,7 +314,7 @@ static void on_loss(struct ct_agent_socket *agent, const struct ct_frame *frame)
     struct ct_message message;
 
     if (ct_message_decode(frame, &message, &lost, sizeof lost) < 0)
-        give_up(agent, "it sent a malformed message");
+        give_up(agent, "the agent sent a malformed message");
     else
         (void)ct_copy(agent->loss, sizeof agent->loss, lost.text);
 }
@@ -326,7 +326,7 @@ static void on_rank_loss(struct ct_agent_socket *agent, const struct ct_frame *f
     struct ct_message message;
 
     if (ct_message_decode(frame, &message, &lost, sizeof lost) < 0)
-        give_up(agent, "it sent a malformed message");
+        give_up(agent, "the agent sent a malformed message");
     else if (lost.losses > agent->rank_lost.losses)
         agent->rank_lost = lost;
 }
@@ -337,7 +337,7 @@ static void on_world(struct ct_agent_socket *agent, const struct ct_frame *frame
     struct ct_message message;
 
     if (ct_message_decode(frame, &message, &world, sizeof world) < 0)
-        give_up(agent, "it sent a malformed message");
+        give_up(agent, "the agent sent a malformed message");
     else if (world.epoch > agent->world.epoch)
         agent->world = world;
 }
@@ -348,7 +348,7 @@ static void on_grow(struct ct_agent_socket *agent, const struct ct_frame *frame)
     struct ct_message message;
 
     if (ct_message_decode(frame, &message, &grow, sizeof grow) < 0) {
-        give_up(agent, "it sent a malformed message");
+        give_up(agent, "the agent sent a malformed message");
         return;
     }
     agent->grow = grow;
@@ -377,7 +377,7 @@ static void read_frames(struct ct_agent_socket *agent)
         ct_buf_consume(&agent->in, (size_t)n);
     }
     if (n < 0)
-        give_up(agent, "it sent no frame of ours");
+        give_up(agent, "the agent sent bytes that are no frame");
 }
 
 /* Reads what has arrived, without waiting. */
@@ -398,7 +398,7 @@ static void receive(struct ct_agent_socket *agent)
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             break;
         if (n <= 0) {
-            give_up(agent, n < 0 ? strerror(errno) : "the agent has ended");
+            give_up(agent, n < 0 ? strerror(errno) : "the agent closed the connection");
             break;
         }
         ct_buf_commit(&agent->in, (size_t)n);
@@ -495,12 +495,13 @@ int ct_agent_socket_ask_world(struct ct_agent_socket *agent, uint32_t epoch,
     while (rc == 0 && agent->world.epoch <= epoch) {
         if (agent->fd < 0)
             rc = ct_fail(err, CTRUN_E_CLOSED,
-                         "the agent is gone: it cannot decide which ranks continue");
+                         "there is no connection to the agent, which decides which "
+                         "ranks continue");
         else if (ct_left_ms(deadline_ms) == 0)
             rc = ct_fail(
                 err, CTRUN_E_TIMEOUT,
-                "the agent has not answered in time which ranks continue: a living "
-                "rank of this node has not called ctrun_group_shrink()");
+                "the agent has not answered in time which ranks continue; perhaps a "
+                "rank that still runs has not asked it");
         else
             wait_a_slice(agent, deadline_ms);
         flush(agent);

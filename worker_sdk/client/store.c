@@ -100,7 +100,9 @@ int ct_store_request(struct ctrun_store *store,
     int rc;
 
     if (store->fd < 0)
-        return ct_fail(err, -EPIPE, "store %s:%d: %s: the connection was lost before",
+        return ct_fail(err, -EPIPE,
+                       "store %s:%d: %s: the connection ended with an earlier error; "
+                       "open the store again",
                        store->host, store->port, name);
     rc = ct_tcpstore_encode_request(&store->out, store->dialect, request, lists);
     if (rc == -EMSGSIZE)
@@ -112,7 +114,8 @@ int ct_store_request(struct ctrun_store *store,
             CT_TCPSTORE_VALUE_MAX_BYTES, CT_TCPSTORE_KEYS_MAX);
     if (rc == -ENOTSUP)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "store %s:%d: %s: the server is that of torch <= 2.0",
+                       "store %s:%d: %s: the server does not support this: it speaks "
+                       "the protocol of torch <= 2.0",
                        store->host, store->port, name);
     return rc < 0 ? fail(store, rc, name, err) : 0;
 }
@@ -172,8 +175,8 @@ static int explain_close(const struct ctrun_store *store, enum ct_tcpstore_query
                          struct ctrun_error *err)
 {
     static const char *const reasons[CT_TCPSTORE_QUERIES] = {
-        [CT_TCPSTORE_ADD] = ": is the value a number?",
-        [CT_TCPSTORE_GET] = ": the key vanished, or the server ended",
+        [CT_TCPSTORE_ADD] = ": perhaps the key's value is not a number",
+        [CT_TCPSTORE_GET] = ": perhaps the key was deleted, or the server has ended",
         [CT_TCPSTORE_LIST_KEYS] = ": perhaps it does not support this query",
     };
 
@@ -269,9 +272,10 @@ static int greet(struct ctrun_store *store, const struct greeting *greeting,
     ct_reader_init(&in, ct_buf_data(&store->in), (size_t)rc);
     ct_buf_consume(&store->in, (size_t)rc);
     if (greeting->has_ping && ct_read_u32(&in) != probe.nonce)
-        return ct_fail(err, CTRUN_E_PROTOCOL,
-                       "store %s:%d: the answer to PING is another", store->host,
-                       store->port);
+        return ct_fail(
+            err, CTRUN_E_PROTOCOL,
+            "store %s:%d: the answer to PING does not repeat the number that was sent",
+            store->host, store->port);
     return 0;
 }
 
@@ -316,11 +320,11 @@ static int give_up(const struct ctrun_store *store, const struct ct_retry *retry
                        store->host, store->port, retry->tries, seconds, last);
     if (rc == CTRUN_E_PROTOCOL)
         return ct_fail(err, rc,
-                       "store %s:%d: a program answers there, but not as a TCPStore "
-                       "(tried %u times in %.1f s)",
+                       "store %s:%d: a program accepts connections there, but does not "
+                       "answer as a TCPStore (tried %u times in %.1f s)",
                        store->host, store->port, retry->tries, seconds);
     return ct_fail(err, CTRUN_E_UNREACHABLE,
-                   "store %s:%d: not reached in %.1f s (%u tries); last: %s",
+                   "store %s:%d: not reached in %.1f s (%u tries); last error: %s",
                    store->host, store->port, seconds, retry->tries, last);
 }
 

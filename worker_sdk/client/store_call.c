@@ -179,7 +179,8 @@ int ctrun_store_delete(struct ctrun_store *store, const char *key,
 static int bad_reply(struct ctrun_store *store, uint8_t value, struct ctrun_error *err)
 {
     return ct_store_kill(store, ct_fail(err, CTRUN_E_PROTOCOL,
-                                        "store %s:%d: the reply to a wait is %u",
+                                        "store %s:%d: the server answered WAIT or "
+                                        "CHECK with %u, which is not in the protocol",
                                         store->host, store->port, value));
 }
 

@@ -43,7 +43,8 @@ int ct_store_list_keys(struct ctrun_store *store, char ***keys, size_t *count,
 
     if (!ct_store_is_modern(store))
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "store %s:%d: a server of torch <= 2.0 lists no keys",
+                       "store %s:%d: the server cannot list keys: it speaks the "
+                       "protocol of torch <= 2.0",
                        store->host, store->port);
     if ((rc = ct_store_ask(store, &request, NULL, err)) < 0)
         return rc;

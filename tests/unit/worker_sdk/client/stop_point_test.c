@@ -111,7 +111,9 @@ static void ranks_that_do_not_call_equally_often_are_told_so(void **state)
     (void)ct_copy(held, sizeof held, "stop 3");
     assert_int_equal(ct_stop_point_check(&rank, false, 1, &key, &err),
                      CTRUN_E_MISMATCH);
-    assert_non_null(strstr(err.text, "at call 8"));
+    assert_non_null(
+        strstr(err.text, "at call 8 of ctrun_should_stop(), but the store still holds "
+                         "'stop 3'"));
 }
 
 static void a_store_that_lost_the_key_is_no_endless_loop(void **state)
