@@ -35,7 +35,7 @@ static const struct cnn_backend *load_module(char *why, size_t size)
     symbol = dlsym(module, "ctrun_mnist_cuda_backend");
     memcpy(&get, &symbol, sizeof get);
     if (!get) {
-        (void)ct_format(why, size, "%s is of another version", MODULE);
+        (void)ct_format(why, size, "%s is of another version of ctrun", MODULE);
         return NULL;
     }
     return module_backend = get();

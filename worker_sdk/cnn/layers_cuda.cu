@@ -135,7 +135,7 @@ static bool cuda_is_usable(char *why, size_t size)
 
     if (rc != cudaSuccess || count == 0) {
         (void)ct_format(why, size, "no usable GPU: %s",
-                        rc == cudaSuccess ? "none is there" : cudaGetErrorString(rc));
+                        rc == cudaSuccess ? "CUDA finds none" : cudaGetErrorString(rc));
         return false;
     }
     return true;

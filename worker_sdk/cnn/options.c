@@ -76,7 +76,8 @@ static const struct option options[] = {
     {"backend", TEXT, AT(backend), 0, 0, "auto", "NAME",
      "auto or one of those listed below"},
     {"exchange", TEXT, AT(exchange), 0, 0, "host", "NAME",
-     "gradients travel by host (shared memory, TCP) or nccl (needs --backend=cuda)"},
+     "gradients are summed by host (shared memory, TCP) or nccl (needs "
+     "--backend=cuda)"},
     {"threads", NUMBER, AT(threads), 0, THREADS_MAX, "0", "N",
      "computing threads; 0: usable cores over workers on this host, 1 with "
      "--virtual-workers"},
@@ -187,7 +188,7 @@ static int check_exchange(const struct cnn_train_options *out, struct ctrun_erro
                        : out->zero         ? "zero"
                                            : "virtual-workers");
     if (strcmp(out->exchange, "nccl") != 0)
-        return ct_fail(err, CTRUN_E_USAGE, "--exchange %.60s: there is host and nccl",
+        return ct_fail(err, CTRUN_E_USAGE, "--exchange %.60s: use host or nccl",
                        out->exchange);
     return strcmp(out->backend, "cuda") == 0
                ? 0

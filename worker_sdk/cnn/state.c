@@ -150,7 +150,8 @@ static int read_position(const struct ctrun_checkpoint *file, const char *path,
         return rc;
     position->loss = loss ? strtod(loss, &end) : NAN;
     if (!isfinite(position->loss) || *end)
-        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "%s: no usable \"loss_sum\"", path);
+        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                       "%s: \"loss_sum\" is missing or not a number", path);
     position->global_batch = 0; /* older files have none */
     return ctrun_checkpoint_metadata(file, "global_batch")
                ? read_number(file, path, "global_batch", UINT32_MAX,

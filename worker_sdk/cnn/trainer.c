@@ -22,7 +22,8 @@ static int load_data(struct trainer *t, enum ctrun_split split,
     if (out->rows != CNN_SIDE || out->columns != CNN_SIDE || out->count == 0 ||
         out->count > UINT32_MAX)
         return ct_fail(err, CTRUN_E_BAD_DATA,
-                       "%s: %zu images of %d x %d: the network takes 28 x 28",
+                       "%s: %zu images of %d x %d: the network takes 1 to 2^32 - 1 "
+                       "images of 28 x 28",
                        directory, out->count, out->rows, out->columns);
     return 0;
 }
@@ -123,7 +124,7 @@ static int check_position(const struct trainer *t, struct ctrun_error *err)
     if (at->seed != t->options->seed)
         return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
                        "%s: written with --seed %" PRIu64 ", not %" PRIu64
-                       ": sample order and masks depend on it",
+                       ": sample order and dropout depend on it",
                        t->options->save, at->seed, t->options->seed);
     if (at->start > t->train.count)
         return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
@@ -143,7 +144,7 @@ static void note_batch(struct trainer *t)
                         "warning: %s was written with %" PRIu64
                         " samples a step, this run has %" PRIu64
                         ", and the learning rate stays as it is: "
-                        "--global-batch=%" PRIu64 " goes on as before",
+                        "give --global-batch=%" PRIu64 " to continue as before",
                         t->options->save, before, t->global_batch, before);
 }
 
@@ -164,7 +165,7 @@ static int resume(struct trainer *t, struct ctrun_error *err)
     }
     if (from < 0) {
         t->position = (struct cnn_position){.seed = t->options->seed};
-        cnn_report_note(&t->report, "%s: not there yet: a new training",
+        cnn_report_note(&t->report, "no checkpoint at %s yet: a new training begins",
                         t->options->save);
         return 0;
     }
