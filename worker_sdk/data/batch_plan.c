@@ -23,7 +23,9 @@ int ctrun_batch_plan(struct ctrun_batch_plan *out, size_t global_batch,
         return ct_fail(err, -EINVAL, "batch plan: %zu samples, %zu at once",
                        global_batch, micro_max);
     if (world_size < 1 || rank < 0 || rank >= world_size)
-        return ct_fail(err, -EINVAL, "batch plan: rank %d of %d", rank, world_size);
+        return ct_fail(err, -EINVAL,
+                       "batch plan: there is no rank %d in a world of %d ranks", rank,
+                       world_size);
     parts = (size_t)world_size;
     largest = global_batch / parts + (global_batch % parts != 0);
     plan.start = border(global_batch, (size_t)rank, parts);
@@ -42,8 +44,10 @@ int ctrun_batch_micro(const struct ctrun_batch_plan *given, size_t i, size_t *st
     if (rc < 0)
         return (void)ct_wrap(err, "batch plan"), rc;
     if (i >= plan.micros)
-        return ct_fail(err, -EINVAL, "batch plan: micro-batch %zu of %zu", i,
-                       plan.micros);
+        return ct_fail(err, -EINVAL,
+                       "batch plan: there is no micro-batch %zu: the plan has %zu, "
+                       "counted from 0",
+                       i, plan.micros);
     first = border(plan.count, i, plan.micros);
     *start = plan.start + first;
     *count = border(plan.count, i + 1, plan.micros) - first;

@@ -37,7 +37,8 @@ static int dataset_open(const char *directory, const char *stem, char *path,
 
             if (ct_format(path, size, "%s/%s%s%s", directory, subfolders[i], stem,
                           suffixes[j]) < 0)
-                return ct_fail(err, -ENAMETOOLONG, "data directory %.64s...: too long",
+                return ct_fail(err, -ENAMETOOLONG,
+                               "the name of the data directory is too long: %.64s...",
                                directory);
             fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
             if (fd >= 0)
@@ -65,9 +66,10 @@ static int labels_check(const struct ct_idx *labels, const char *path, uint32_t 
                         struct ctrun_error *err)
 {
     if (labels->sizes[0] != images)
-        return ct_fail(err, CTRUN_E_BAD_DATA,
-                       "%s: %u labels for %u images: the two files are not of one set",
-                       path, labels->sizes[0], images);
+        return ct_fail(
+            err, CTRUN_E_BAD_DATA,
+            "%s: %u labels for %u images: the two files do not belong together", path,
+            labels->sizes[0], images);
     for (size_t i = 0; i < labels->length; i++)
         if (labels->data[i] >= DATASET_CLASSES)
             return ct_fail(

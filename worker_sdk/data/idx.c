@@ -80,7 +80,7 @@ static int file_read(struct idx_file *file, void *to, size_t length, const char 
         file->offset += (size_t)got;
         if ((unsigned)got < want)
             return ct_fail(file->err, CTRUN_E_BAD_DATA,
-                           "%s: ends at byte %zu, in the %s, %zu bytes too early; %s",
+                           "%s: ends at byte %zu, %s, %zu bytes too early; %s",
                            file->name, file->offset, part, length - (size_t)got,
                            idx_remedy);
         at += got;
@@ -94,7 +94,7 @@ static int read_magic(struct idx_file *file, int dims)
     uint8_t magic[4];
     int rc;
 
-    if ((rc = file_read(file, magic, sizeof magic, "header")) < 0)
+    if ((rc = file_read(file, magic, sizeof magic, "in the header")) < 0)
         return rc;
     if (magic[0] != 0 || magic[1] != 0)
         return ct_fail(file->err, CTRUN_E_BAD_DATA,
@@ -103,7 +103,7 @@ static int read_magic(struct idx_file *file, int dims)
     if (magic[2] != IDX_TYPE_U8)
         return ct_fail(
             file->err, CTRUN_E_BAD_DATA,
-            "%s: byte 2: element type 0x%02x; only 0x08, unsigned bytes, is read",
+            "%s: byte 2: element type 0x%02x; only 0x08 (unsigned bytes) is supported",
             file->name, magic[2]);
     if (magic[3] != dims)
         return ct_fail(file->err, CTRUN_E_BAD_DATA,
@@ -124,7 +124,7 @@ static int read_sizes(struct idx_file *file, struct ct_idx *out)
         size_t at = file->offset;
         uint8_t b[4];
 
-        if ((rc = file_read(file, b, sizeof b, "header")) < 0)
+        if ((rc = file_read(file, b, sizeof b, "in the header")) < 0)
             return rc;
         out->sizes[i] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 |
                         (uint32_t)b[2] << 8 | (uint32_t)b[3];
@@ -136,8 +136,8 @@ static int read_sizes(struct idx_file *file, struct ct_idx *out)
          * By division, since the product could overflow. */
         if (out->sizes[i] > limit / length)
             return ct_fail(file->err, CTRUN_E_BAD_DATA,
-                           "%s: byte %zu: dimension %d is %u, more than a file of "
-                           "%llu bytes can hold; %s",
+                           "%s: byte %zu: dimension %d is %u: a file of %llu bytes "
+                           "cannot hold so many elements; %s",
                            file->name, at, i, out->sizes[i],
                            (unsigned long long)file->disk_bytes, idx_remedy);
         length *= out->sizes[i];
@@ -174,7 +174,7 @@ static int read_all(struct idx_file *file, struct ct_idx *out)
     if (!(out->data = ct_zalloc(out->length)))
         return ct_fail(file->err, -ENOMEM, "%s: out of memory for %zu bytes",
                        file->name, out->length);
-    if ((rc = file_read(file, out->data, out->length, "data")) < 0)
+    if ((rc = file_read(file, out->data, out->length, "in the data")) < 0)
         return rc;
     return read_end(file);
 }

@@ -71,8 +71,8 @@ int ctrun_ledger_check(const struct ctrun_ledger *total, uint64_t count,
         return 0;
     return ct_fail(err, CTRUN_E_MISMATCH,
                    "ledger: %" PRIu64
-                   " samples were consumed, but some more than once, "
-                   "and others not",
+                   " samples were consumed, as many as the epoch has, but not each of "
+                   "them exactly once",
                    count);
 }
 
@@ -86,8 +86,9 @@ int ctrun_ledger_format(const struct ctrun_ledger *ledger, char *text, size_t si
         return rc;
     if (ct_format(text, size, "%" PRIu64 " %016" PRIx64 "%016" PRIx64, all.count,
                   all.sums[0], all.sums[1]) < 0)
-        return ct_fail(err, -ENAMETOOLONG, "ledger: a text of %zu bytes: %d are needed",
-                       size, CTRUN_LEDGER_TEXT_MAX);
+        return ct_fail(err, -ENAMETOOLONG,
+                       "ledger: the text does not fit into %zu bytes: give %d", size,
+                       CTRUN_LEDGER_TEXT_MAX);
     return 0;
 }
 
@@ -112,12 +113,14 @@ int ctrun_ledger_parse(struct ctrun_ledger *ledger, const char *text,
     char count[21];
 
     if (length >= sizeof count || strlen(text) != length + 1 + 32)
-        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "ledger: '%.60s' is none", text);
+        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                       "ledger: '%.60s' is not the text of a ledger", text);
     memcpy(count, text, length);
     count[length] = '\0';
     if (ct_parse_u64(count, 0, UINT64_MAX, &all.count) < 0 ||
         !parse_sum(text + length + 1, &all.sums[0]) ||
         !parse_sum(text + length + 1 + 16, &all.sums[1]))
-        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "ledger: '%.60s' is none", text);
+        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
+                       "ledger: '%.60s' is not the text of a ledger", text);
     return ct_sized_write(ledger, &all, sizeof all, "CTRUN_LEDGER_INIT", err);
 }

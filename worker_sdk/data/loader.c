@@ -150,7 +150,8 @@ static int check(const struct ctrun_loader_options *options, struct ctrun_error 
     size_t bytes;
 
     if (!options->sampler || !options->fetch)
-        return ct_fail(err, -EINVAL, "loader: no sampler, or nothing that fetches");
+        return ct_fail(err, -EINVAL,
+                       "loader: the options sampler and fetch must be set");
     if (options->batch < 1 || options->batch_bytes < 1 ||
         __builtin_mul_overflow(options->batch, sizeof(uint64_t), &bytes))
         return ct_fail(err, -EINVAL, "loader: batches of %zu samples in %zu bytes",
@@ -158,7 +159,8 @@ static int check(const struct ctrun_loader_options *options, struct ctrun_error 
     if (options->threads < 1 || options->threads > THREADS_MAX || options->depth < 1 ||
         options->depth > DEPTH_MAX)
         return ct_fail(err, -EINVAL,
-                       "loader: %d threads, %d batches ahead: 1 to %d and 1 to %d",
+                       "loader: threads is %d and depth %d: threads must be 1 to %d, "
+                       "depth 1 to %d",
                        options->threads, options->depth, THREADS_MAX, DEPTH_MAX);
     return 0;
 }

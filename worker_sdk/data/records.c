@@ -31,7 +31,8 @@ static int look_at(struct ctrun_records *records, struct ctrun_error *err)
     if ((uint64_t)st.st_size < records->header_bytes ||
         ((uint64_t)st.st_size - records->header_bytes) % records->record_bytes != 0)
         return ct_fail(err, CTRUN_E_BAD_DATA,
-                       "%s: %llu bytes are no header of %llu and whole records of %zu",
+                       "%s: its %llu bytes do not divide into a header of %llu bytes "
+                       "and records of %zu bytes",
                        records->path, (unsigned long long)st.st_size,
                        (unsigned long long)records->header_bytes,
                        records->record_bytes);
@@ -52,7 +53,8 @@ int ctrun_records_open(struct ctrun_records **out, const char *path,
 
     *out = NULL;
     if (record_bytes == 0)
-        return ct_fail(err, -EINVAL, "%s: records of 0 bytes", path);
+        return ct_fail(err, -EINVAL, "%s: record_bytes is 0, but must be 1 or more",
+                       path);
     if (!(records = ct_zalloc(sizeof *records)))
         return ct_fail(err, -ENOMEM, "%s: out of memory", path);
     records->fd = -1;
@@ -91,8 +93,10 @@ static int read_record(const struct ctrun_records *records, uint64_t index, char
     size_t left = records->record_bytes;
 
     if (index >= records->count)
-        return ct_fail(err, -EINVAL, "%s: record %llu of %llu", records->path,
-                       (unsigned long long)index, (unsigned long long)records->count);
+        return ct_fail(err, -EINVAL,
+                       "%s: there is no record %llu: the file has %llu, counted from 0",
+                       records->path, (unsigned long long)index,
+                       (unsigned long long)records->count);
     while (left > 0) {
         const ssize_t n = pread(records->fd, to, left, (off_t)at);
 
@@ -101,7 +105,8 @@ static int read_record(const struct ctrun_records *records, uint64_t index, char
         if (n <= 0)
             return ct_fail(err, CTRUN_E_BAD_DATA, "%s: byte %llu: %s", records->path,
                            (unsigned long long)at,
-                           n < 0 ? strerror(errno) : "it was cut off while we read it");
+                           n < 0 ? strerror(errno)
+                                 : "the file has become shorter since it was opened");
         to += n;
         at += (uint64_t)n;
         left -= (size_t)n;
