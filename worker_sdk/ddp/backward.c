@@ -252,7 +252,7 @@ static int fail_twice(const struct ctrun_ddp *ddp, size_t p, struct ctrun_error 
     return ct_fail(
         err, CTRUN_E_USAGE,
         "Expected to mark a variable ready only once. A parameter was used in "
-        "several passes, or one that was called unused got a gradient. "
+        "several passes, or one whose flag in used is 0 got a gradient. "
         "Parameter at index %zu with name %s has been marked as ready twice.",
         p, ddp->params[p].name);
 }
@@ -266,7 +266,8 @@ static int take_stream(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *
 
     if (!ct_group_is_device(ddp->group))
         return stream ? ct_fail(err, CTRUN_E_USAGE,
-                                "ddp: a stream, but the group is one of the host")
+                                "ddp: a stream was passed, but the group is one of the "
+                                "host: pass NULL")
                       : 0;
     ddp->stream = stream;
     if (!ddp->has_seen_grad || before == stream)
@@ -378,9 +379,10 @@ static int complete(struct ctrun_ddp *ddp, struct ctrun_error *err)
     if (!missing[0])
         return 0;
     if (ddp->is_capturing) /* a graph cannot tell the others */
-        return ct_fail(err, break_down(ddp, CTRUN_E_USAGE),
-                       "ddp: a captured step needs all gradients; there are none of %s",
-                       missing);
+        return ct_fail(
+            err, break_down(ddp, CTRUN_E_USAGE),
+            "ddp: a captured step needs all gradients; these parameters got none: %s",
+            missing);
     ct_ddp_raise_flag(ddp, CTRUN_E_USAGE, missing);
     for (size_t s = 0; s < ddp->layout.slot_count; s++)
         if (!ddp->layout.slots[s].is_ready &&

@@ -30,7 +30,8 @@ static int clip_on_device(struct ctrun_ddp *ddp, double max_norm, double *norm,
 
     if (ddp->is_capturing && norm)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "ddp: a captured clipping cannot return the norm: give NULL");
+                       "ddp: clipping in a capture cannot return the norm: pass "
+                       "NULL for norm");
     if (ddp->checks.found_work) { /* one more in the same step */
         rc = ctrun_work_wait(ddp->checks.found_work, err);
         ddp->checks.found_work = NULL;
@@ -64,12 +65,15 @@ int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm, double *nor
     long bad;
 
     if (!(max_norm > 0))
-        return ct_fail(err, -EINVAL, "ddp: clip to a norm of %g: more than 0",
+        return ct_fail(err, -EINVAL,
+                       "ddp: clipping: max_norm is %g, but must be more than 0",
                        max_norm);
     if (ddp->state == DDP_BROKEN)
         return ct_ddp_fail_broken(err);
     if (ddp->state != DDP_IDLE)
-        return ct_fail(err, CTRUN_E_USAGE, "ddp: clipping comes after backward_end");
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: clipping cannot run inside a step: call "
+                       "ctrun_ddp_backward_end() first");
     if (ct_group_is_device(ddp->group))
         return clip_on_device(ddp, max_norm, norm, err);
     if ((bad = ct_clip(&ddp->layout, max_norm, &found)) >= 0)
@@ -89,7 +93,8 @@ int ctrun_ddp_check_replicas(struct ctrun_ddp *ddp, struct ctrun_error *err)
         return ct_ddp_fail_unfinished(ddp, err);
     if (ddp->is_capturing)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "ddp: replicas are compared when nothing is captured");
+                       "ddp: replicas cannot be compared in a capture: call "
+                       "ctrun_ddp_capture_end() first");
     rc = ct_ddp_compare_replicas(ddp->group, ddp->params, ddp->param_count,
                                  ct_group_is_device(ddp->group) ? &ddp->checks : NULL,
                                  ddp->stream, err);
@@ -136,5 +141,8 @@ int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_t size,
                                          .is_device = ct_group_is_device(ddp->group)};
     int rc = ct_stats_format(&ddp->stats, &facts, out, size);
 
-    return rc < 0 ? ct_fail(err, rc, "ddp: statistics: more than %zu bytes", size) : rc;
+    return rc < 0
+               ? ct_fail(err, rc,
+                         "ddp: statistics: the text does not fit into %zu bytes", size)
+               : rc;
 }

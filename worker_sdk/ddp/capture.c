@@ -40,8 +40,9 @@ int ctrun_ddp_capture_begin(struct ctrun_ddp *ddp, void *stream,
         return ct_fail(err, CTRUN_E_USAGE, "ddp: a capture begins between steps");
     if (!is_final || ddp->stats.iterations == 0)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "ddp: a capture comes after two steps: the second one lays the "
-                       "buckets out anew, and NCCL connects in the first");
+                       "ddp: too early for a capture: make two steps that sum "
+                       "gradients first; NCCL connects in the first one, and the "
+                       "second one lays the buckets out anew");
     if ((rc = ct_ddp_look_back(ddp, err)) < 0)
         return rc;
     ddp->stream = stream;
@@ -63,8 +64,10 @@ int ctrun_ddp_capture_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
     ddp->state = DDP_IDLE;
     return is_whole ? 0
                     : ct_fail(err, CTRUN_E_USAGE,
-                              "ddp: the step that was captured has not ended: call "
-                              "ctrun_ddp_backward_end() first");
+                              "ddp: the capture ended inside a step: destroy its "
+                              "graph, capture again, and call "
+                              "ctrun_ddp_backward_end() before "
+                              "ctrun_ddp_capture_end()");
 }
 
 /* The group's stream is behind `stream` here; the group watches these calls, but not those in a
@@ -90,10 +93,11 @@ int ctrun_ddp_replayed(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *
         return ct_ddp_fail_broken(err);
     if (!ddp->has_capture || ddp->is_capturing || ddp->state != DDP_IDLE)
         return ct_fail(err, CTRUN_E_USAGE, "ddp: replayed: %s",
-                       ddp->has_capture ? "it comes between steps, behind a launch"
-                                        : "no step was captured");
-    /* Before anything that the group does for the launch before: what all ranks do together then comes behind this
-     * launch on all of them. */
+                       ddp->has_capture
+                           ? "call it after a launch, not inside a step or a capture"
+                           : "no step was captured");
+    /* Before any work of the group for the launch before: so the collectives of that work run
+     * after this launch on all ranks. */
     if ((rc = ct_group_clear(ddp->group, NULL, 0, stream, err)) < 0) {
         ddp->state = DDP_BROKEN;
         return rc;

@@ -25,8 +25,8 @@ static int grads_check(const struct ctrun_param *params, size_t count,
 
         if (bytes && !begin)
             return ct_fail(err, -EINVAL,
-                           "ddp: params[%zu] '%s' has no memory for its gradient: give "
-                           "it in all parameters that get one, or in none",
+                           "ddp: params[%zu] '%s' has no memory for its gradient: set "
+                           "grad in all parameters that get a gradient, or in none",
                            p, params[p].name);
         for (size_t q = 0; bytes && q < p; q++) {
             const uintptr_t other = (uintptr_t)params[q].grad;

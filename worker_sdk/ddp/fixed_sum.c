@@ -179,7 +179,7 @@ static int check(const struct ctrun_fixed_sum *sum, struct ctrun_error *err)
 {
     if (sum->all == 0 || sum->all > VIRTUAL_MAX)
         return ct_fail(err, -EINVAL,
-                       "fixed sum: %" PRIu64 " virtual ranks: there are 1 to %d",
+                       "fixed sum: virtual_ranks is %" PRIu64 ", but must be 1 to %d",
                        sum->all, VIRTUAL_MAX);
     if (sum->dtype != CTRUN_F32 && sum->dtype != CTRUN_F64)
         return ct_fail(err, CTRUN_E_UNSUPPORTED, "fixed sum: of f32 and f64 alone");
@@ -272,8 +272,8 @@ int ctrun_fixed_sum_add(struct ctrun_fixed_sum *sum, const void *data,
 
     if (sum->next == sum->end)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "fixed sum: all %" PRIu64 " virtual ranks of this rank have "
-                       "added what they have: ctrun_fixed_sum_finish() is next",
+                       "fixed sum: there is data of all %" PRIu64 " virtual ranks of "
+                       "this rank already: call ctrun_fixed_sum_finish() next",
                        sum->end - sum->first);
     for (size_t s = 0; s < sum->ranks; s++)
         memcpy(slot(sum, s, k),
@@ -299,7 +299,8 @@ static int check_complete(struct ctrun_fixed_sum *sum,
     if (rc < 0 || missing == 0)
         return rc;
     return ct_fail(err, CTRUN_E_USAGE,
-                   "fixed sum: rank %zu has not added for each of its virtual ranks",
+                   "fixed sum: rank %zu has not added data for each of its virtual "
+                   "ranks: call ctrun_fixed_sum_add() once for each",
                    sum->ranks - (size_t)missing);
 }
 
@@ -380,7 +381,9 @@ int ctrun_fixed_sum_finish(struct ctrun_fixed_sum *sum, void *out,
         rc = ct_sized_read(&options, sizeof options, given, "CTRUN_CALL_OPTIONS_INIT",
                            err);
     if (rc == 0 && options.work)
-        rc = ct_fail(err, -EINVAL, "fixed sum: it blocks: options.work is NULL");
+        rc = ct_fail(err, -EINVAL,
+                     "fixed sum: finish cannot run in the background: options.work "
+                     "must be NULL");
     if (rc < 0 || (rc = check_complete(sum, &options, err)) < 0)
         return rc;
     if (sum->ranks == 1) {

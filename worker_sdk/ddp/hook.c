@@ -16,12 +16,12 @@ static int options_check(const struct ctrun_ddp_options *options, bool as_half,
 
     if (!as_half && options->reduce_dtype != CTRUN_F32)
         return ct_fail(err, -EINVAL,
-                       "ddp: reduce_dtype %d: CTRUN_F32 (each type as it is), "
-                       "CTRUN_F16 or CTRUN_BF16",
+                       "ddp: reduce_dtype is %d, but must be CTRUN_F32 (each type as "
+                       "it is), CTRUN_F16 or CTRUN_BF16",
                        (int)options->reduce_dtype);
     if (ways > 1)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "ddp: hook, reduce_dtype and powersgd: give one");
+                       "ddp: of hook, reduce_dtype and powersgd only one can be set");
     return 0;
 }
 

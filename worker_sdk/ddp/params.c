@@ -18,8 +18,8 @@ int ct_ddp_param_check(const struct ctrun_param *param, size_t p,
                        param->name, (int)param->dtype);
     if (!param->no_grad && !ct_dtype_is_float(param->dtype))
         return ct_fail(err, -EINVAL,
-                       "params[%zu] '%s': only floating point can have gradients: "
-                       "set no_grad",
+                       "params[%zu] '%s': only a floating-point dtype can have a "
+                       "gradient: set no_grad",
                        p, param->name);
     if (param->is_buffer && !param->no_grad)
         return ct_fail(err, -EINVAL,
@@ -34,7 +34,7 @@ int ct_ddp_param_check(const struct ctrun_param *param, size_t p,
             return ct_fail(err, -EINVAL, "params[%zu] '%s': size %lld", p, param->name,
                            (long long)param->sizes[i]);
     if (bytes > 0 && !param->data)
-        return ct_fail(err, -EINVAL, "params[%zu] '%s': no data", p, param->name);
+        return ct_fail(err, -EINVAL, "params[%zu] '%s': data is NULL", p, param->name);
     return 0;
 }
 

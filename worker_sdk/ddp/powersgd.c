@@ -108,12 +108,12 @@ static int options_check(const struct ctrun_powersgd_options *options,
                          struct ctrun_error *err)
 {
     if (options->rank < 1)
-        return ct_fail(err, -EINVAL, "ddp: powersgd: rank %d: 1 or more",
+        return ct_fail(err, -EINVAL, "ddp: powersgd: rank is %d, but must be 1 or more",
                        options->rank);
     if (options->start_step < 2)
         return ct_fail(err, -EINVAL,
-                       "ddp: powersgd: start_step %llu: 2 or more: before that the "
-                       "buckets are not what they will be",
+                       "ddp: powersgd: start_step is %llu, but must be 2 or more: "
+                       "the second step lays the buckets out anew",
                        (unsigned long long)options->start_step);
     if (!(options->min_compression > 0) || !(options->epsilon >= 0))
         return ct_fail(err, -EINVAL,

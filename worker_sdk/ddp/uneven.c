@@ -13,12 +13,16 @@ int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
     if (ddp->state == DDP_BACKWARD)
         return ct_ddp_fail_unfinished(ddp, err);
     if (ddp->join.is_on)
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "ddp: join: call ctrun_ddp_join_end() for the one before");
+        return ct_fail(
+            err, CTRUN_E_USAGE,
+            "ddp: a join has begun already: call ctrun_ddp_join_end() first");
     if (ddp->is_capturing)
-        return ct_fail(err, CTRUN_E_USAGE, "ddp: join: not in a capture");
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: a join cannot begin in a capture: call "
+                       "ctrun_ddp_capture_end() first");
     if (ddp->options.static_graph)
-        return ct_fail(err, CTRUN_E_UNSUPPORTED, "ddp: join: not with static_graph");
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "ddp: a join does not work with static_graph");
     return ct_join_begin(&ddp->join, ddp->group, options, err);
 }
 
@@ -61,8 +65,8 @@ int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
         return ct_ddp_fail_unfinished(ddp, err);
     if (!ddp->join.is_on)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "ddp: the end of a join that has not begun, or that "
-                       "forward_begin has ended: call ctrun_ddp_join_begin() first");
+                       "ddp: no join to end: none has begun, or a failed "
+                       "ctrun_ddp_forward_begin() has ended it");
     for (;;) {
         rc = ct_ddp_begin_forward(ddp, CT_TURN_JOINED, err);
         if (rc == CTRUN_E_USAGE) /* of the step before, on a device */

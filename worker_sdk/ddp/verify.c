@@ -205,8 +205,8 @@ static int compare_claims(struct ctrun_group *group, const struct claim *claims,
             return ct_fail(
                 err, CTRUN_E_MISMATCH,
                 "DDP expects same model across all ranks, but rank %d was given "
-                "other bucket sizes or options than rank 0, or one of the two has its "
-                "own memory for gradients and the other has not",
+                "other bucket sizes or options than rank 0, or only one of the two was "
+                "given memory for gradients",
                 r);
     return 0;
 }
@@ -243,9 +243,10 @@ static int fail_report(const struct ct_ddp_report *report, size_t rank,
                        rank, report->text);
     return ct_fail(err, CTRUN_E_USAGE,
                    "Expected to have finished reduction in the prior iteration before "
-                   "starting a new one. Parameters got no gradient in this step: pass "
+                   "starting a new one. Parameters got no gradient in this step: set "
                    "find_unused, or let every parameter take part in the loss; with "
-                   "static_graph those of the first step get one in each. "
+                   "static_graph, each parameter that got a gradient in the first step "
+                   "must get one in every step. "
                    "Parameter indices which did not receive grad for rank %zu: %s",
                    rank, report->text);
 }

@@ -48,7 +48,9 @@ static int check_params(struct ctrun_zero *zero, struct ctrun_error *err)
                            p, param->name);
     }
     if (!first)
-        return ct_fail(err, CTRUN_E_USAGE, "zero: no parameter gets a gradient");
+        return ct_fail(
+            err, CTRUN_E_USAGE,
+            "zero: no parameter gets a gradient: no_grad is set in all of them");
     zero->dtype = first->dtype;
     return 0;
 }
@@ -286,7 +288,9 @@ int ctrun_zero_share(struct ctrun_zero *zero, const struct ctrun_call_options *o
                                        "CTRUN_CALL_OPTIONS_INIT", err)) < 0)
         return (void)ct_wrap(err, "zero: share"), rc;
     if (own.work)
-        return ct_fail(err, CTRUN_E_UNSUPPORTED, "zero: share: not in the background");
+        return ct_fail(
+            err, CTRUN_E_UNSUPPORTED,
+            "zero: share cannot run in the background: options.work must be NULL");
     how.stream = own.stream ? own.stream : ct_group_stream(zero->group);
     rc = zero->own_flat ? copy_pieces(zero, zero->rank, mine, &how, err) : 0;
     if (rc == 0)
@@ -380,6 +384,6 @@ int ctrun_zero_pick_state(const struct ctrun_zero *zero, const void *all, void *
                                 .wait = true};
 
     if (how.element == 0)
-        return ct_fail(err, -EINVAL, "zero: pick state: dtype %d", (int)dtype);
+        return ct_fail(err, -EINVAL, "zero: pick state: no such dtype: %d", (int)dtype);
     return copy_pieces(zero, zero->rank, mine, &how, err);
 }

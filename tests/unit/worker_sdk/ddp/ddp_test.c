@@ -349,8 +349,8 @@ static void misuse_body(struct ctrun_group *group, void *context)
     expect(ctrun_ddp_backward_end(ddp, NULL, &err), CTRUN_E_USAGE, &err,
            "ddp: the end of", "");
     CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
-    expect(ctrun_ddp_backward_begin(ddp, used, &err), CTRUN_E_USAGE, &err, "ddp: flags",
-           "find_unused");
+    expect(ctrun_ddp_backward_begin(ddp, used, &err), CTRUN_E_USAGE, &err,
+           "ddp: backward_begin: pass NULL for used", "find_unused is not set");
     CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
     expect(ctrun_ddp_grad_ready(ddp, 2, NULL, &err), -EINVAL, &err,
            "ddp: there is no parameter 2", "");
@@ -464,10 +464,11 @@ static void mismatch_body(struct ctrun_group *group, void *context)
                "rank 1 was given other");
     else if (odd)
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err), -EINVAL,
-               &err, "ddp: params[1] 'v': size -1", "");
+               &err, "ddp: params[1] 'v': sizes[0] is -1", "");
     else
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
-               CTRUN_E_MISMATCH, &err, "ddp: rank 1 refused", "E_USAGE");
+               CTRUN_E_MISMATCH, &err, "ddp: rank 1 failed (E_USAGE)",
+               "its own message");
     CHECK(ddp == NULL);
 }
 
@@ -577,7 +578,7 @@ static void lost_body(struct ctrun_group *group, void *context)
         rc = backward(ddp, 1, "ab", &err);
     CHECK(rc == CTRUN_E_PEER_LOST);
     expect(ctrun_ddp_forward_begin(ddp, &err), CTRUN_E_ABORTED, &err,
-           "ddp: a reduction", "");
+           "ddp: an earlier call", "cannot be used");
     expect(ctrun_ddp_backward_begin(ddp, NULL, &err), CTRUN_E_ABORTED, &err,
            "ddp:", "");
     expect(ctrun_ddp_grad_ready(ddp, A, NULL, &err), CTRUN_E_ABORTED, &err, "ddp:", "");

@@ -295,7 +295,7 @@ static int ask_too_much(int rank, void *context)
     (void)context;
     open_trainer(&t, rank, &how);
     check_refused(ctrun_ddp_capture_begin(t.ddp, t.stream, &err), &err, CTRUN_E_USAGE,
-                  "a capture comes after two steps");
+                  "too early for a capture");
     CHECK_OK(make_step(&t, &err));
     CHECK(ctrun_ddp_capture_begin(t.ddp, t.stream, &err) == CTRUN_E_USAGE);
     CHECK_OK(make_step(&t, &err));
@@ -305,16 +305,16 @@ static int ask_too_much(int rank, void *context)
                   "has not begun");
     begin_capture(&t);
     check_refused(ctrun_ddp_capture_begin(t.ddp, t.stream, &err), &err, CTRUN_E_USAGE,
-                  "between steps");
+                  "a capture has begun already");
     check_refused(ctrun_ddp_check_replicas(t.ddp, &err), &err, CTRUN_E_USAGE,
-                  "when nothing is captured");
+                  "cannot be compared in a capture");
     check_refused(ctrun_ddp_join_begin(t.ddp, NULL, &err), &err, CTRUN_E_USAGE,
-                  "not in a capture");
+                  "a join cannot begin in a capture");
     CHECK_OK(make_step(&t, &err));
     options.stream = t.stream;
     options.work = &work;
     check_refused(ctrun_ddp_clip_grad_norm(t.ddp, 1, &norm, &err), &err,
-                  CTRUN_E_UNSUPPORTED, "give NULL");
+                  CTRUN_E_UNSUPPORTED, "pass NULL");
     check_refused(ctrun_barrier(t.group, NULL, &err), &err, CTRUN_E_USAGE,
                   "part of the capture of another stream");
     options.work = NULL;
@@ -391,12 +391,13 @@ static int spoil(int rank, void *context)
     CHECK_OK(make_step(&t, &err));
     begin_capture(&t);
     CHECK(cudaMalloc(&memory, 16) == cudaErrorStreamCaptureUnsupported);
-    check_refused(make_step(&t, &err), &err, CTRUN_E_USAGE, "is invalid since a call");
+    check_refused(make_step(&t, &err), &err, CTRUN_E_USAGE, "became invalid by a call");
     CHECK(cudaStreamEndCapture(t.stream, &graph) == cudaErrorStreamCaptureInvalidated);
     CHECK_OK(ctrun_ddp_capture_end(t.ddp, &err));
     begin_capture(&t);
-    check_refused(make_step_without(&t, 1u << 1, &err), &err, CTRUN_E_USAGE,
-                  "a captured step needs all gradients; there are none of 1 (b)");
+    check_refused(
+        make_step_without(&t, 1u << 1, &err), &err, CTRUN_E_USAGE,
+        "a captured step needs all gradients; these parameters got none: 1 (b)");
     CHECK(cudaStreamEndCapture(t.stream, &graph) == cudaErrorStreamCaptureUnjoined);
     CHECK_OK(ctrun_ddp_capture_end(t.ddp, &err));
     begin_capture(&t);
@@ -404,8 +405,8 @@ static int spoil(int rank, void *context)
     CHECK(cudaStreamSynchronize(t.stream) == cudaErrorStreamCaptureUnsupported);
     CHECK(cudaStreamEndCapture(t.stream, &graph) == cudaErrorStreamCaptureInvalidated);
     check_refused(ctrun_ddp_capture_end(t.ddp, &err), &err, CTRUN_E_USAGE,
-                  "has not ended");
-    for (int i = 0; i < 2; i++) /* the object and the group live */
+                  "the capture ended inside a step");
+    for (int i = 0; i < 2; i++) /* the object and the group can still be used */
         CHECK_OK(make_step(&t, &err));
     CHECK_OK(ctrun_ddp_check_replicas(t.ddp, &err));
     close_trainer(&t);

@@ -420,10 +420,10 @@ static int flip_bits(int rank, void *context)
             flip_bit(&t, p);
             if (p == MEAN) /* buffers may differ */
                 continue;
-            snprintf(want, sizeof want, "the first that differs is %zu '%s'", p,
+            snprintf(want, sizeof want, "differs on rank 1 is params[%zu] '%s'", p,
                      shapes[p].name);
             CHECK(ctrun_ddp_check_replicas(t.ddp, &err) == CTRUN_E_MISMATCH);
-            CHECK(strstr(err.text, want) && strstr(err.text, "ddp: rank 1: "));
+            CHECK(strstr(err.text, want) && strstr(err.text, "of rank 1 differ"));
             flip_bit(&t, p);
         }
         CHECK_OK(ctrun_ddp_check_replicas(t.ddp, &err));
