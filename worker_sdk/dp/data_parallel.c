@@ -125,8 +125,9 @@ static int run_job(struct ctrun_dp *dp, const char *name, ct_dp_job_fn *job,
                        name, replicas, dp->devices);
     if (atomic_exchange(&dp->is_busy, true))
         return ct_fail(err, CTRUN_E_USAGE,
-                       "data parallel: %s: another call is under way: one at a time, "
-                       "and none out of a replica",
+                       "data parallel: %s: another call on this object has not "
+                       "returned; only one can run at a time, and a replica cannot "
+                       "make one",
                        name);
     pthread_mutex_lock(&dp->lock);
     dp->job = job;
@@ -189,7 +190,9 @@ static int make_device(struct ctrun_dp *dp, int device, struct ctrun_error *err)
     if (own->values && own->grads && !dp->is_on_gpus)
         own->block = ct_zalloc(place(dp, device, NULL) + LINE);
     if (!own->values || !own->grads || !(own->block || dp->is_on_gpus))
-        return ct_fail(err, -ENOMEM, "data parallel: no memory for device %d", device);
+        return ct_fail(err, -ENOMEM,
+                       "data parallel: out of memory for the replica on device %d",
+                       device);
     if (own->block)
         (void)place(dp, device, own->block + LINE - (uintptr_t)own->block % LINE);
     return 0;
@@ -258,7 +261,7 @@ static int fill(struct ctrun_dp *dp, struct ctrun_error *err)
          !(dp->ids = ct_zalloc_array(devices, sizeof *dp->ids))) ||
         (dp->is_on_gpus && dp->options.streams &&
          !(dp->streams = ct_zalloc_array(devices, sizeof *dp->streams))))
-        return ct_fail(err, -ENOMEM, "data parallel: no memory");
+        return ct_fail(err, -ENOMEM, "data parallel: out of memory");
     if (dp->ids)
         memcpy(dp->ids, dp->options.ids, devices * sizeof *dp->ids);
     if (dp->streams)
@@ -282,7 +285,7 @@ static int read_options(struct ctrun_dp_options *out,
     if (out->backend && strcmp(out->backend, "host") != 0 &&
         strcmp(out->backend, "nccl") != 0)
         return ct_fail(err, -EINVAL,
-                       "data parallel: back end '%s': there is host and nccl",
+                       "data parallel: there is no back end '%s': use host or nccl",
                        out->backend);
     return 0;
 }
@@ -299,7 +302,8 @@ int ctrun_dp_create_on(struct ctrun_dp **out, const struct ctrun_param *params,
 
     *out = NULL;
     if (devices < 1 || devices > DEVICES_MAX)
-        return ct_fail(err, -EINVAL, "data parallel: %d devices: 1 to %d", devices,
+        return ct_fail(err, -EINVAL,
+                       "data parallel: devices is %d, but must be 1 to %d", devices,
                        DEVICES_MAX);
     if ((rc = read_options(&options, given, err)) < 0)
         return rc;
@@ -308,7 +312,7 @@ int ctrun_dp_create_on(struct ctrun_dp **out, const struct ctrun_param *params,
         return (void)ct_wrap(err, "data parallel: params"), rc;
     if (!(dp = ct_zalloc(sizeof *dp))) {
         free(list);
-        return ct_fail(err, -ENOMEM, "data parallel: no memory");
+        return ct_fail(err, -ENOMEM, "data parallel: out of memory");
     }
     pthread_mutex_init(&dp->lock, NULL);
     pthread_cond_init(&dp->changed, NULL);
@@ -458,7 +462,9 @@ int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *pieces,
     if (!dp->is_on_gpus)
         return ctrun_dp_gather(pieces, count, room, room_bytes, out, err);
     if (count > (size_t)dp->devices)
-        return ct_fail(err, -EINVAL, "data parallel: collect: %zu pieces of %d devices",
+        return ct_fail(err, -EINVAL,
+                       "data parallel: collect: %zu pieces, but only %d devices: give "
+                       "one piece for each device at most",
                        count, dp->devices);
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, pieces, count,
                                   "CTRUN_TENSOR_INIT", err)) < 0)

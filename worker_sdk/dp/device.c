@@ -81,7 +81,7 @@ static int meeting_set(void *context, const char *key, const void *value, size_t
 
     (void)deadline_ms;
     if (!entry)
-        return ct_fail(err, -ENOMEM, "data parallel: no memory");
+        return ct_fail(err, -ENOMEM, "data parallel: out of memory");
     (void)ct_copy(entry->key, sizeof entry->key, key);
     memcpy(entry->value, value, length);
     entry->length = length;
@@ -117,10 +117,11 @@ static int meeting_get(void *context, const char *key, void **value, size_t *len
         is_late = !ct_cond_wait(&meeting->changed, &meeting->lock, deadline_ms);
     if (!entry)
         rc = meeting->is_over
-                 ? ct_fail(err, CTRUN_E_ABORTED, "another device failed")
-                 : ct_fail(err, CTRUN_E_TIMEOUT, "data parallel: no answer in time");
+                 ? ct_fail(err, CTRUN_E_ABORTED, "data parallel: another device failed")
+                 : ct_fail(err, CTRUN_E_TIMEOUT,
+                           "data parallel: another device did not answer in time");
     else if (value && !(*value = ct_zalloc(entry->length + 1)))
-        rc = ct_fail(err, -ENOMEM, "data parallel: no memory");
+        rc = ct_fail(err, -ENOMEM, "data parallel: out of memory");
     else if (value)
         memcpy(*value, entry->value, *length = entry->length);
     pthread_mutex_unlock(&meeting->lock);

@@ -39,17 +39,20 @@ static int check_pieces(const struct ctrun_tensor *pieces, size_t count,
 
         if (each < 0)
             return ct_fail(err, -EINVAL,
-                           "gather: what replica %zu gives has no type, size or data",
+                           "gather: the tensor of replica %zu is not valid: its dtype, "
+                           "dims or sizes are wrong, or its data is NULL",
                            i);
         if (!fits(&pieces[i], &pieces[0]))
             return ct_fail(err, CTRUN_E_MISMATCH,
-                           "gather: what replica %zu gives differs from replica 0's in "
-                           "more than the first size",
+                           "gather: the tensor of replica %zu has another dtype or "
+                           "shape than that of replica 0: only sizes[0] can differ",
                            i);
         if (__builtin_add_overflow(*bytes, each, bytes) ||
             __builtin_add_overflow(*samples, pieces[i].dims ? pieces[i].sizes[0] : 1,
                                    samples))
-            return ct_fail(err, -EINVAL, "gather: too large");
+            return ct_fail(
+                err, -EINVAL,
+                "gather: the tensors of all replicas together are too large");
     }
     return 0;
 }
@@ -68,12 +71,13 @@ int ct_dp_describe_whole(const struct ctrun_tensor *pieces, size_t count, void *
     int rc;
 
     if (count == 0)
-        return ct_fail(err, -EINVAL, "gather: no replica returned a tensor");
+        return ct_fail(err, -EINVAL, "gather: there is no tensor to join: count is 0");
     if ((rc = check_pieces(pieces, count, &samples, &bytes, err)) < 0)
         return rc;
     if ((uint64_t)bytes > room_bytes)
-        return ct_fail(err, -ENOSPC, "gather: %lld bytes into %zu", (long long)bytes,
-                       room_bytes);
+        return ct_fail(err, -ENOSPC,
+                       "gather: the result has %lld bytes, but room_bytes is %zu",
+                       (long long)bytes, room_bytes);
     whole.name = pieces[0].name;
     whole.dtype = pieces[0].dtype;
     whole.dims = pieces[0].dims ? pieces[0].dims : 1;
