@@ -137,7 +137,8 @@ int ct_hold_link_ask(const struct ct_worker_hold *request, int fd, uint64_t dead
     if (rc == -ETIMEDOUT)
         return ct_fail(err, CTRUN_E_TIMEOUT, "no answer from the agent in time");
     if (rc < 0)
-        return ct_fail(err, rc, "the agent: %s", strerror(-rc));
+        return ct_fail(err, rc, "the connection to the agent failed: %s",
+                       strerror(-rc));
     return reply->code < 0 ? ct_fail(err, reply->code, "%s", reply->text) : 0;
 }
 
@@ -174,5 +175,7 @@ int ct_hold_link_open(struct ctrun_session *session, uint64_t deadline_ms,
     hold_link.fd = rc;
     if ((rc = send_message(&message, -1, deadline_ms)) < 0)
         disconnect();
-    return rc < 0 ? ct_fail(err, -ENOENT, "the agent: %s", strerror(-rc)) : 0;
+    return rc < 0 ? ct_fail(err, -ENOENT, "the connection to the agent failed: %s",
+                            strerror(-rc))
+                  : 0;
 }

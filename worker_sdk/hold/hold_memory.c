@@ -20,7 +20,7 @@ int ct_hold_memory_open(struct ct_hold_memory *memory, struct ctrun_error *err)
 {
     *memory = (struct ct_hold_memory)CT_HOLD_MEMORY_NONE;
     memory->fd = memfd_create("ctrun-checkpoint", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    return memory->fd < 0 ? ct_fail(err, -errno, "memory: %s", strerror(errno)) : 0;
+    return memory->fd < 0 ? ct_fail(err, -errno, "its memory: %s", strerror(errno)) : 0;
 }
 
 /* Writes past the map use the descriptor, so that without a map everything still works. */
@@ -91,7 +91,7 @@ int ct_hold_memory_write(struct ct_hold_memory *memory, uint64_t at, const void 
             rc = write_piece(memory, at, from, part);
         }
         if (rc < 0)
-            return ct_fail(err, rc, "memory: %s", strerror(-rc));
+            return ct_fail(err, rc, "its memory: %s", strerror(-rc));
         at += part;
         from += part;
         length -= part;
@@ -105,7 +105,7 @@ int ct_hold_memory_cut(struct ct_hold_memory *memory, uint64_t bytes,
                        struct ctrun_error *err)
 {
     return ftruncate(memory->fd, (off_t)bytes) < 0
-               ? ct_fail(err, -errno, "memory: %s", strerror(errno))
+               ? ct_fail(err, -errno, "its memory: %s", strerror(errno))
                : 0;
 }
 
