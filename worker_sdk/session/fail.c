@@ -24,7 +24,7 @@ enum {
 
 static int fail_format(struct ct_writer *out, const struct ctrun_error *err)
 {
-    char text[CTRUN_ERROR_TEXT_MAX + 64] = "the worker failed without saying why";
+    char text[CTRUN_ERROR_TEXT_MAX + 64] = "the worker failed and gave no reason";
     char seconds[32];
     char code[16];
 

@@ -48,9 +48,9 @@ static int read_int(const char *name, int min, int max, int fallback, int *out,
 
     if (!text && fallback < 0)
         return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
-                       "environment: %s is not set, but others of its kind are: start "
-                       "workers with ctrun, or set RANK, WORLD_SIZE, MASTER_ADDR and "
-                       "MASTER_PORT",
+                       "environment: %s is not set, but other variables of a launcher "
+                       "are: start workers with ctrun, or set RANK, WORLD_SIZE, "
+                       "MASTER_ADDR and MASTER_PORT",
                        name);
     if (text && ct_parse_i64(text, min, max, &value) < 0)
         return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
@@ -144,12 +144,14 @@ int ctrun_crash_report(struct ctrun_session *session, struct ctrun_error *err)
      * process. */
     if (!session->has_armed) {
         if ((rc = ct_crash_arm()) < 0)
-            return ct_fail(err, rc, "crash report: memory for it: %s", strerror(-rc));
+            return ct_fail(err, rc, "crash report: make its shared memory: %s",
+                           strerror(-rc));
         session->has_armed = true;
         ct_agent_socket_share(&session->agent, rc);
     }
     if ((rc = ct_crash_give_stack()) < 0)
-        return ct_fail(err, rc, "crash report: alternate stack: %s", strerror(-rc));
+        return ct_fail(err, rc, "crash report: set an alternate signal stack: %s",
+                       strerror(-rc));
     return 0;
 }
 
@@ -163,8 +165,8 @@ static int read_crash_report(struct ctrun_session *session, struct ctrun_error *
         return 0;
     if (strcmp(text, "1") != 0)
         return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
-                       "environment: %s=%.64s: 1 (report to the agent where this "
-                       "process crashed) or 0",
+                       "environment: %s=%.64s: must be 1 (report to the agent where "
+                       "this process crashed) or 0",
                        CT_ENV_CRASH_REPORT, text);
     if (ctrun_crash_report(session, &why) < 0)
         ct_warn("no crash report why=%s", why.text);
@@ -269,8 +271,8 @@ int ctrun_metric(struct ctrun_session *session, const char *name, double value,
 {
     if (!ct_metric_is_name(name, CT_METRIC_NAME_MAX))
         return ct_fail(err, -EINVAL,
-                       "metric '%.64s': not 1 to %d letters, digits, '_' and ':', the "
-                       "first no digit; \"ctrun\" and \"__\" begin other names",
+                       "metric '%.64s': a name has 1 to %d letters, digits, '_' and "
+                       "':', and does not begin with a digit, \"ctrun\" or \"__\"",
                        name, CT_METRIC_NAME_MAX - 1);
     if (ct_agent_socket_metric(&session->agent, name, value) < 0)
         return ct_fail(err, -ENOSPC,
@@ -296,8 +298,8 @@ static int connect_store(struct ctrun_store **out, struct ctrun_session *session
     *out = NULL;
     if (session->master_port == 0)
         return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
-                       "store: %s and %s are not set: there is one where a launcher "
-                       "started us",
+                       "store: %s and %s are not set: start this process with ctrun, "
+                       "or set them to the address of a store",
                        CT_ENV_MASTER_ADDR, CT_ENV_MASTER_PORT);
     rc = ct_store_connect(out, session->master_addr, session->master_port, timeout_ms,
                           err);

@@ -81,7 +81,8 @@ static void end_old(struct ctrun_session *session, struct ctrun_group *old)
         ct_group_end(old, why.code, why.text);
         return;
     }
-    (void)ct_format(text, sizeof text, "rank %d is on its way to the next world",
+    (void)ct_format(text, sizeof text,
+                    "rank %d called ctrun_group_shrink() or ctrun_group_grow()",
                     session->rank);
     ct_group_end(old, CTRUN_E_ABORTED, text);
 }
@@ -96,8 +97,8 @@ static int check_shrink(const struct ctrun_session *session, struct ctrun_error 
 {
     if (!session->survives)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "shrink: this process is stopped when a rank is lost: start it "
-                       "with ctrun --survive=sdk");
+                       "shrink: a group continues without a lost rank only if the "
+                       "workers were started with ctrun --survive=sdk");
     return 0;
 }
 
@@ -148,7 +149,7 @@ static int find_root(struct ctrun_session *session, struct ct_group_place *place
         return rc;
     *root = length < CT_BOOTSTRAP_KEY_MAX ? strndup(value, length) : NULL;
     free(value);
-    return *root ? 0 : ct_fail(err, -ENOMEM, "join: no memory, or no name of ours");
+    return *root ? 0 : ct_fail(err, -ENOMEM, "open group: out of memory");
 }
 
 static int meet_all(struct ctrun_group **out, struct ctrun_session *session,
@@ -179,8 +180,8 @@ static int join(struct ctrun_group **out, struct ctrun_session *session,
         return (void)ct_wrap(err, "open group: options"), rc;
     if (options.ranks || (options.backend && strcmp(options.backend, "host") != 0))
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "open group: this rank was started in the place of a lost one: "
-                       "its first group is of all ranks and of the host back end");
+                       "open group: this rank replaces a lost one: its first group "
+                       "must have all ranks and the back end host");
     deadline_ms = ct_deadline_ms(options.timeout_ms);
     do {
         if ((rc = ask_agent(session, deadline_ms, err)) == 0 &&

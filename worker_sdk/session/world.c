@@ -48,11 +48,11 @@ int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms, int *ra
 
     if (!session->survives)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "next world: this process is stopped when a rank is lost: start "
-                       "it with ctrun --survive=torch");
+                       "next world: ranks continue without a lost one only if the "
+                       "workers were started with ctrun --survive=torch");
     if ((rc = ct_agent_socket_ask_world(&session->agent, session->epoch,
                                         ct_deadline_ms(timeout_ms), &world, err)) < 0)
-        return (void)ct_wrap(err, "who goes on"), rc;
+        return (void)ct_wrap(err, "next world"), rc;
     session->epoch = *epoch = world.epoch;
     session->losses = world.losses;
     ct_session_move_store(session, &world);
@@ -60,8 +60,9 @@ int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms, int *ra
     session->stop_point = (struct ct_stop_point){0};
     count = list_ranks(&world, session->rank, ranks, max, &is_in);
     if (count < 0)
-        return ct_fail(err, -EINVAL, "next world: room for %d ranks, and more continue",
-                       max);
+        return ct_fail(
+            err, -EINVAL,
+            "next world: more ranks continue than the %d that there is room for", max);
     if (!is_in)
         return ct_fail(
             err, CTRUN_E_CHANGED,
