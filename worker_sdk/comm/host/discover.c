@@ -110,7 +110,7 @@ static int publish(const struct ct_peer *self, const struct ct_backend_setup *se
     if (getrandom(cookie, sizeof cookie, 0) != sizeof cookie)
         return ct_fail(err, -errno, "open group: no random bytes: %s", strerror(errno));
     if (!(table = ct_zalloc(size)))
-        return ct_fail(err, -ENOMEM, "open group: no memory for %d members",
+        return ct_fail(err, -ENOMEM, "open group: out of memory for %d members",
                        setup->size);
     ct_writer_init(&out, table, size);
     ct_write_i64(&out, 0);
@@ -157,7 +157,8 @@ static int read_table(struct ct_peer *peers, unsigned char *cookie, const void *
             return rc;
         if (!is_whole || peers[i].rank != setup->ranks[i])
             return ct_fail(err, CTRUN_E_PROTOCOL,
-                           "open group: the hello of rank %d is damaged",
+                           "open group: the record of rank %d cannot be read: it is "
+                           "damaged, or that rank has another version of ctrun",
                            setup->ranks[i]);
     }
     if (ct_read_end(&in) < 0)

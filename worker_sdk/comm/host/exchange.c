@@ -320,7 +320,7 @@ static int idle(struct exchange_wait *self, struct ctrun_error *err)
                 .events = (short)((in ? POLLIN : 0) | (out ? POLLOUT : 0))};
     }
     if (self->sends && (n = ct_host_tcp_take_mail(tcp, n, &moved)) < 0)
-        return ct_fail(err, n, "send: no memory for data that arrived meanwhile");
+        return ct_fail(err, n, "send: out of memory for data that arrived meanwhile");
     if (moved)
         return 0;
     tcp->polls[n++] = (struct pollfd){.fd = exchange->bell, .events = POLLIN};
@@ -336,7 +336,7 @@ static int wait_some(struct ct_exchange *exchange, const struct ct_call *first,
     int rc = self.sends && exchange->segment ? ct_ring_take_mail(exchange->segment) : 0;
 
     if (rc < 0)
-        return ct_fail(err, rc, "send: no memory for data that arrived meanwhile");
+        return ct_fail(err, rc, "send: out of memory for data that arrived meanwhile");
     if (rc > 0)
         return 0;
     if (!self.is_remote)

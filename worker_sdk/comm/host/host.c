@@ -191,7 +191,9 @@ static int open_exchange(struct host *host, struct ctrun_error *err)
         .segment = host->shm ? ct_host_shm_segment(host->shm) : NULL,
         .tcp = host->tcp};
     rc = ct_exchange_init(&host->exchange);
-    return rc < 0 ? ct_fail(err, rc, "open group: messages: %s", strerror(-rc)) : 0;
+    return rc < 0
+               ? ct_fail(err, rc, "open group: prepare for messages: %s", strerror(-rc))
+               : 0;
 }
 
 static int host_open(void **out, const struct ct_backend_setup *setup,
@@ -206,7 +208,7 @@ static int host_open(void **out, const struct ct_backend_setup *setup,
     int rc;
 
     if (!host || allocate(host, setup) < 0) {
-        rc = ct_fail(&why, -ENOMEM, "open group: no memory for %d members",
+        rc = ct_fail(&why, -ENOMEM, "open group: out of memory for %d members",
                      setup->size);
         goto close_fds;
     }
@@ -405,7 +407,7 @@ static int alloc_alone(struct host *host, size_t bytes, void **out,
 
     if (!data) {
         free(block);
-        return ct_fail(err, -ENOMEM, "group alloc: no memory for %zu bytes", bytes);
+        return ct_fail(err, -ENOMEM, "group alloc: out of memory for %zu bytes", bytes);
     }
     memset(data, 0, rounded);
     *block = (struct block){.next = host->blocks, .data = data};

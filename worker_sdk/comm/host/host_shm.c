@@ -60,7 +60,7 @@ int ct_host_shm_create(struct ct_host_shm **out, struct ct_segment *segment,
 
     if (!shm) {
         ct_segment_close(segment);
-        return ct_fail(err, -ENOMEM, "open group: no memory");
+        return ct_fail(err, -ENOMEM, "open group: out of memory");
     }
     shm->segment = *segment;
     shm->regions = (struct ct_regions){.size = segment->size, .me = segment->me};

@@ -26,7 +26,7 @@ int ct_host_tcp_create(struct ct_host_tcp **out, struct ct_mesh *mesh,
     int neighbours = 0;
 
     if (!tcp)
-        return ct_fail(err, -ENOMEM, "open group: no memory");
+        return ct_fail(err, -ENOMEM, "open group: out of memory");
     tcp->mesh = mesh;
     tcp->watch = watch;
     tcp->swaps = ct_zalloc_array(size, sizeof *tcp->swaps);
@@ -38,7 +38,7 @@ int ct_host_tcp_create(struct ct_host_tcp **out, struct ct_mesh *mesh,
     if (!tcp->swaps || !tcp->polls || !tcp->sources || !tcp->offsets || !tcp->inboxes ||
         !tcp->scratch) {
         ct_host_tcp_destroy(tcp);
-        return ct_fail(err, -ENOMEM, "open group: no memory for %zu members", size);
+        return ct_fail(err, -ENOMEM, "open group: out of memory for %zu members", size);
     }
     for (int i = 0; i < mesh->size; i++)
         ct_buf_init(&tcp->inboxes[i], CT_INBOX_BYTES);

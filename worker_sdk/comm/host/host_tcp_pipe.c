@@ -151,9 +151,9 @@ int ct_host_tcp_fail_late(struct ct_host_tcp *tcp, bool is_in,
     ct_peer_format(who, &tcp->mesh->peers[member]);
     if (silent >= 0 && silent != member)
         ct_peer_format(other, &tcp->mesh->peers[silent]);
-    return ct_fail(err, CTRUN_E_TIMEOUT, "%s: data %s %s stopped half-way%s%s%s", text,
-                   is_in ? "from" : "to", who, *other ? ": " : "", other,
-                   *other ? " does not answer" : "");
+    return ct_fail(err, CTRUN_E_TIMEOUT, "%s: %s %s in time%s%s%s", text,
+                   is_in ? "not all data came from" : "not all data could be sent to",
+                   who, *other ? ": " : "", other, *other ? " does not answer" : "");
 }
 
 int ct_host_tcp_idle(struct ct_host_tcp *tcp, int n, const struct ct_call *call,

@@ -324,7 +324,7 @@ int ct_host_tcp_stream_reduce(struct ct_host_tcp *tcp, const struct ct_call *cal
     /* Only the root's `out` may be written: the others reduce their slice in a separate buffer. One
      * byte more, because a slice may be empty. */
     if (!(slice = is_root ? out + tcp->offsets[me] : ct_zalloc(bytes + 1)))
-        return ct_fail(err, -ENOMEM, "reduce: no memory for %zu bytes", bytes);
+        return ct_fail(err, -ENOMEM, "reduce: out of memory for %zu bytes", bytes);
     rc = ct_host_tcp_reduce_scatter(tcp, call, slice, err);
     if (rc == 0 && !is_root)
         rc = move_slice(tcp, call, call->peer, slice, bytes, true, err);

@@ -43,7 +43,8 @@ static int watch_controls(struct ct_mesh *mesh, struct ctrun_error *err)
     mesh->watch = epoll_create1(EPOLL_CLOEXEC);
     mesh->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (mesh->watch < 0 || mesh->wake < 0)
-        return ct_fail(err, -errno, "open group: %s", strerror(errno));
+        return ct_fail(err, -errno, "open group: make an epoll or eventfd: %s",
+                       strerror(errno));
     for (int i = 0; i < mesh->size; i++) {
         int fd = i == mesh->me ? mesh->wake : mesh->control[i];
         struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)i};
@@ -72,7 +73,7 @@ int ct_mesh_open(struct ct_mesh *mesh, const struct ct_mesh_setup *setup,
     for (size_t i = 0; mesh->data && mesh->control && i < size; i++)
         mesh->data[i] = mesh->control[i] = -1;
     if (!mesh->data || !mesh->control || !mesh->notes)
-        return ct_fail(err, -ENOMEM, "open group: no memory for %d members",
+        return ct_fail(err, -ENOMEM, "open group: out of memory for %d members",
                        setup->size);
     rc = ct_mesh_links_open(mesh, setup, err);
     return rc < 0 ? rc : watch_controls(mesh, err);

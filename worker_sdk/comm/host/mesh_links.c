@@ -456,8 +456,7 @@ static int plan_links(struct opening *opening, struct ctrun_error *err)
             char who[CT_PEER_TEXT_MAX];
             ct_peer_format(who, &setup->peers[i / LINKS_A_MEMBER]);
             rc = ct_fail(err, CTRUN_E_UNREACHABLE,
-                         "open group: %s has no address that this host could reach",
-                         who);
+                         "open group: %s has no address that this host can reach", who);
         }
     }
     if (local)
@@ -501,7 +500,7 @@ int ct_mesh_links_open(struct ct_mesh *mesh, const struct ct_mesh_setup *setup,
             free(opening->polls);
             free(opening);
         }
-        return ct_fail(err, -ENOMEM, "open group: no memory for %d members",
+        return ct_fail(err, -ENOMEM, "open group: out of memory for %d members",
                        setup->size);
     }
     rc = plan_links(opening, err);

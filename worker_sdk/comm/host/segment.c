@@ -125,7 +125,7 @@ int ct_segment_open_peer_fd(const struct ct_peer *peer, int fd, size_t bytes,
         close(copy);
     ct_peer_format(who, peer);
     if (error == ENOENT)
-        return ct_fail(err, CTRUN_E_PEER_LOST, "%s has left", who);
+        return ct_fail(err, CTRUN_E_PEER_LOST, "%s has left the group or ended", who);
     return ct_fail(
         err, CTRUN_E_SHM,
         "shared memory of %s: %s: %s; set shm = 0 in the group's options to use "
@@ -156,7 +156,7 @@ static int watch_peers(struct ct_segment *segment, struct ctrun_error *err)
     for (int i = 0; segment->pidfds && i < segment->size; i++)
         segment->pidfds[i] = -1;
     if (!segment->pidfds || !segment->inboxes)
-        return ct_fail(err, -ENOMEM, "open group: no memory");
+        return ct_fail(err, -ENOMEM, "open group: out of memory");
     for (int i = 0; i < segment->size; i++)
         ct_buf_init(&segment->inboxes[i], CT_INBOX_BYTES);
     for (int i = 0; i < segment->size; i++) {
@@ -169,11 +169,13 @@ static int watch_peers(struct ct_segment *segment, struct ctrun_error *err)
         segment->pidfds[i] = ct_pidfd_open(peer->pid);
         ct_peer_format(who, peer);
         if (segment->pidfds[i] < 0 && errno != ESRCH && errno != EINVAL)
-            return ct_fail(err, CTRUN_E_SHM, "watch %s: pidfd_open: %s", who,
-                           strerror(errno));
+            return ct_fail(err, CTRUN_E_SHM,
+                           "open group: pidfd_open for %s: %s; set shm = 0 in the "
+                           "group's options to use TCP instead",
+                           who, strerror(errno));
         if (segment->pidfds[i] < 0 || /* EINVAL: it is being reaped right now */
             ct_small_file_has_ended(peer->pid, peer->start_ticks))
-            return ct_fail(err, CTRUN_E_PEER_LOST, "%s died while the group was opened",
+            return ct_fail(err, CTRUN_E_PEER_LOST, "open group: %s died meanwhile",
                            who);
     }
     return 0;
@@ -310,8 +312,9 @@ int ct_segment_open(struct ct_segment *segment, const struct ct_segment_setup *s
                                    .watch = setup->watch};
     if (setup->size > CT_LOCAL_MAX)
         return ct_fail(err, CTRUN_E_SHM,
-                       "shared memory: %d ranks on one host; at most %d", setup->size,
-                       CT_LOCAL_MAX);
+                       "shared memory: %d ranks on one host, at most %d are possible; "
+                       "set shm = 0 in the group's options to use TCP instead",
+                       setup->size, CT_LOCAL_MAX);
     if ((rc = watch_peers(segment, err)) < 0)
         return rc;
     if (setup->me != 0 &&
