@@ -79,7 +79,7 @@ static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
              &nccl->joined, cudaEventDisableTiming)) != cudaSuccess ||
         (made = ct_nccl_api.cudaMalloc(&nccl->scratch, sizeof(float))) != cudaSuccess ||
         (made = ct_nccl_api.cudaMemset(nccl->scratch, 0, sizeof(float))) != cudaSuccess)
-        return ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: no usable GPU: %s",
+        return ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: cannot use the GPU: %s",
                        ct_nccl_api.cudaGetErrorString(made));
     return ct_nccl_init_comm(nccl, setup, err);
 }
@@ -93,7 +93,7 @@ static int nccl_open(void **out, const struct ct_backend_setup *setup,
     if (rc < 0)
         return rc;
     if (!(nccl = ct_zalloc(sizeof *nccl)))
-        return ct_fail(err, -ENOMEM, "nccl: no memory");
+        return ct_fail(err, -ENOMEM, "nccl: out of memory");
     pthread_mutex_init(&nccl->lock, NULL);
     ct_cond_init(&nccl->released);
     ct_list_init(&nccl->running);

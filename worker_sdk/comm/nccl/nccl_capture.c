@@ -12,12 +12,13 @@ static int check_captured(struct nccl *nccl, const struct ct_call *call,
         return ct_fail(
             err, CTRUN_E_UNSUPPORTED,
             "nccl: %s: its stream is being captured, and the host cannot wait "
-            "for it: start it with a work, and ctrun_work_wait_on()",
+            "for it: start it with a work, and wait with ctrun_work_wait_on()",
             name);
     if (call->kind == CT_CALL_COMPUTE && !nccl->kernels.module)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "nccl: its stream is being captured, and the driver has not "
-                       "loaded our kernels: run once what you capture");
+                       "nccl: the stream is being captured, and the GPU kernels of "
+                       "ctrun are not loaded yet: run the same calls once before the "
+                       "capture");
     if (call->kind != CT_CALL_CLEAR && !ct_nccl_is_exchange(call) &&
         ((ct_nccl_gives(nccl, call) && ct_nccl_is_host_memory(call->in, in)) ||
          ct_nccl_is_host_memory(call->out, ct_nccl_out_bytes(nccl, call))))
@@ -47,8 +48,8 @@ int ct_nccl_find_capture(struct nccl *nccl, const struct ct_call *call,
     if (of == cudaStreamCaptureStatusInvalidated)
         return ct_fail(
             err, CTRUN_E_USAGE,
-            "nccl: %s: the capture of its stream is invalid since a call that "
-            "CUDA does not permit in one: end it, and begin another",
+            "nccl: %s: the capture of its stream became invalid by a call that CUDA "
+            "does not permit in a capture: end this capture, and begin another",
             name);
     if (of == cudaStreamCaptureStatusNone && own != cudaStreamCaptureStatusNone)
         return ct_fail(err, CTRUN_E_USAGE,

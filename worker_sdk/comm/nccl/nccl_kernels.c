@@ -385,9 +385,10 @@ static int load(struct ct_nccl_kernels *kernels, struct ctrun_error *err)
         return rc;
     if ((code = driver.cuModuleLoadData(&kernels->module, ptx)) != 0) {
         kernels->module = NULL;
-        return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "nccl: the driver does not take our kernels: CUDA error %d",
-                       (int)code);
+        return ct_fail(
+            err, CTRUN_E_UNSUPPORTED,
+            "nccl: the driver cannot load the kernels of ctrun: CUDA error %d",
+            (int)code);
     }
     for (int i = 0; i < CT_DEVICE_KERNEL_COUNT; i++) {
         if ((code = driver.cuModuleGetFunction(&kernels->of[i], kernels->module,
@@ -395,7 +396,7 @@ static int load(struct ct_nccl_kernels *kernels, struct ctrun_error *err)
             continue;
         ct_nccl_kernels_unload(kernels);
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "nccl: the driver does not find the kernel %s: CUDA error %d",
+                       "nccl: the driver cannot find the kernel %s: CUDA error %d",
                        names[i], (int)code);
     }
     return 0;

@@ -51,7 +51,7 @@ static int find_all(struct ct_nccl_functions *out, struct ctrun_error *err)
     CT_CUDA_FUNCTIONS(FIND_CUDA)
     if (out->ncclGetVersion(&version) != ncclSuccess || version < OLDEST_NCCL)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "nccl: the library has version %d; needed is %d or newer",
+                       "nccl: the library has version %d; ctrun needs %d or newer",
                        version, OLDEST_NCCL);
 #define FIND_NEWER(name, since)                                                        \
     found = version >= (since) ? dlsym(nccl, #name) : NULL;                            \

@@ -54,7 +54,7 @@ int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
     int rc = 0;
 
     if (!block)
-        return ct_fail(err, -ENOMEM, "group alloc: no memory");
+        return ct_fail(err, -ENOMEM, "group alloc: out of memory");
     (void)ct_nccl_api.cudaSetDevice(nccl->device);
     block->is_nccls = ct_nccl_api.ncclMemAlloc && ct_nccl_api.ncclMemFree &&
                       ct_nccl_api.ncclCommRegister && ct_nccl_api.ncclCommDeregister &&

@@ -135,7 +135,7 @@ static int shrink_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
     int rc = 0;
 
     if (!excluded)
-        return ct_fail(err, -ENOMEM, "nccl: no memory");
+        return ct_fail(err, -ENOMEM, "nccl: out of memory");
     config.blocking = 0;
     pthread_mutex_lock(&old->lock);
     begun = ct_nccl_api.ncclCommShrink(old->comm, excluded,
@@ -146,7 +146,9 @@ static int shrink_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
         rc = ct_nccl_fail(err, "shrink", begun);
     while (rc == 0 && (rc = ask_shrunk(nccl, old, err)) == 0) {
         if (ct_now_ms() >= setup->deadline_ms)
-            rc = ct_fail(err, CTRUN_E_TIMEOUT, "nccl: shrink: no answer in time");
+            rc = ct_fail(err, CTRUN_E_TIMEOUT,
+                         "nccl: shrink: NCCL did not finish in time; a rank may be "
+                         "missing or stuck");
         ct_nccl_nap(&nap_ns);
     }
     free(excluded);

@@ -130,8 +130,8 @@ int ct_nccl_check_messages(const struct ct_call *call, struct ctrun_error *err)
         return ct_nccl_cuda_fail(err, ct_call_name(call->kind), rc);
     return is_on_device ? 0
                         : ct_fail(err, CTRUN_E_UNSUPPORTED,
-                                  "nccl: %s: memory of the host: give memory of the "
-                                  "device",
+                                  "nccl: %s: the data are in memory of the host: give "
+                                  "memory of the device",
                                   ct_call_name(call->kind));
 }
 

@@ -21,7 +21,7 @@ struct ticket *ct_nccl_take_ticket(struct nccl *nccl, struct ctrun_error *err)
     if (ticket)
         return ticket;
     if (!(ticket = ct_zalloc(sizeof *ticket))) {
-        ct_fail(err, -ENOMEM, "nccl: no memory");
+        ct_fail(err, -ENOMEM, "nccl: out of memory");
         return NULL;
     }
     made = ct_nccl_api.cudaEventCreateWithFlags(&ticket->done, cudaEventDisableTiming);

@@ -48,7 +48,10 @@ int ct_nccl_settle(struct nccl *nccl, const char *what, uint64_t deadline_ms,
         if (rc != 0)
             return rc < 0 ? rc : 0;
         if (ct_now_ms() >= deadline_ms)
-            return ct_fail(err, CTRUN_E_TIMEOUT, "nccl: %s: no answer in time", what);
+            return ct_fail(
+                err, CTRUN_E_TIMEOUT,
+                "nccl: %s: NCCL did not finish in time; a rank may be missing or stuck",
+                what);
         ct_nccl_nap(&nap_ns);
     }
 }
@@ -76,5 +79,5 @@ int ct_nccl_fail_late(const struct ticket *ticket, struct ctrun_error *err)
 
     ct_call_format(text, &ticket->call);
     return ct_fail(err, CTRUN_E_TIMEOUT,
-                   "nccl: %s: not done in time; a rank is missing or stuck", text);
+                   "nccl: %s: not done in time; a rank may be missing or stuck", text);
 }

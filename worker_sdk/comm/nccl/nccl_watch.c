@@ -108,9 +108,10 @@ int ct_nccl_release(void *self, void *opaque, void *const *stream,
     if (ticket->is_captured)
         return ct_nccl_release_captured(nccl, ticket, stream, err);
     if (ticket->fetched)
-        rc = ct_fail(&why, CTRUN_E_UNSUPPORTED,
-                     "nccl: a stream cannot wait for memory of the host: use "
-                     "ctrun_work_wait()");
+        rc = ct_fail(
+            &why, CTRUN_E_UNSUPPORTED,
+            "nccl: a stream cannot wait for a result in memory of the host: use "
+            "ctrun_work_wait()");
     else if (stream && (code = ct_nccl_api.cudaStreamWaitEvent(*stream, ticket->done,
                                                                0)) != cudaSuccess)
         rc = ct_nccl_cuda_fail(&why, "stream wait", code);

@@ -196,8 +196,8 @@ static void a_call_that_never_gets_to_the_device_ends_at_the_deadline(void **sta
 
     (void)state;
     fake_nccl.call_polls = -1;
-    expect(reduce(group, &err), CTRUN_E_TIMEOUT, &err, "no answer in time");
-    expect_dead(group, CTRUN_E_TIMEOUT, "no answer in time");
+    expect(reduce(group, &err), CTRUN_E_TIMEOUT, &err, "did not finish in time");
+    expect_dead(group, CTRUN_E_TIMEOUT, "did not finish in time");
 }
 
 static void an_asynchronous_error_ends_a_call_that_hangs(void **state)
