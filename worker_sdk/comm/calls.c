@@ -198,8 +198,9 @@ static int exchange(struct ctrun_group *group, struct ct_call *call,
         return ct_group_call(group, call, options, err); /* it reports the bad type */
     call->messages = ct_zalloc_array(2 * (size_t)size, sizeof *call->messages);
     if (!call->messages)
-        return ct_fail(err, -ENOMEM, "%s: no memory", ct_call_name(call->kind));
-    /* To oneself both halves or none: a message without its other half would wait forever. */
+        return ct_fail(err, -ENOMEM, "%s: out of memory", ct_call_name(call->kind));
+    /* A message to oneself has both halves or none: a message without its other half would wait
+     * forever. */
     if ((give == ALL || give == me) && (get == ALL || get == me)) {
         add_message(call, in, me, true);
         add_message(call, out, me, false);
@@ -224,7 +225,8 @@ int ctrun_all_to_all(struct ctrun_group *group, const void *in, void *out, size_
     const struct side to = {.to = out, .count = count};
 
     if (in == out && count)
-        return ct_fail(err, -EINVAL, "all_to_all: not in place");
+        return ct_fail(err, -EINVAL,
+                       "all_to_all: in and out are the same buffer: pass two");
     return exchange(group, &call, &from, ALL, &to, ALL, options, err);
 }
 
@@ -264,13 +266,13 @@ static int take_parts(struct side *side, const struct ctrun_parts *parts, int si
     int rc;
 
     if (!parts)
-        return ct_fail(err, -EINVAL, "%s: no parts", name);
+        return ct_fail(err, -EINVAL, "%s: parts is NULL", name);
     rc = ct_sized_read(&side->parts, sizeof side->parts, parts, "CTRUN_PARTS_INIT",
                        err);
     if (rc < 0)
         return (void)ct_wrap(err, "%s: parts", name), rc;
     if (!side->parts.counts)
-        return ct_fail(err, -EINVAL, "%s: no counts", name);
+        return ct_fail(err, -EINVAL, "%s: counts of parts is NULL", name);
     for (int i = 0; i < size; i++)
         if (side->parts.counts[i] > most)
             return ct_fail(err, -EINVAL, "%s: %zu elements: too many", name,
@@ -313,7 +315,9 @@ int ctrun_all_to_all_v(struct ctrun_group *group, const void *in,
         (rc = take_parts(&to, out_parts, ctrun_group_size(group), call.kind, err)) < 0)
         return rc;
     if (count_of(&from, me) != count_of(&to, me))
-        return ct_fail(err, -EINVAL, "all_to_all_v: %zu elements to oneself, %zu back",
+        return ct_fail(err, -EINVAL,
+                       "all_to_all_v: this rank sends %zu elements to itself and "
+                       "receives %zu from itself: both must be equal",
                        count_of(&from, me), count_of(&to, me));
     return exchange(group, &call, &from, ALL, &to, ALL, options, err);
 }

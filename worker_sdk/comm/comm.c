@@ -97,7 +97,9 @@ static int check_place(const struct ct_group_place *place,
                        place->rank, place->world_size, CT_GROUP_MEMBERS_MAX);
     if (options->ranks &&
         (options->rank_count < 1 || options->rank_count > (size_t)place->world_size))
-        return ct_fail(err, -EINVAL, "open group: %zu members in a world of %d",
+        return ct_fail(err, -EINVAL,
+                       "open group: rank_count is %zu: must be 1 to %d, the ranks of "
+                       "the world",
                        options->rank_count, place->world_size);
     return 0;
 }
@@ -111,8 +113,8 @@ static int find_backend(const struct ct_backend_ops **out, const char *name,
     }
     if (strcmp(name, "nccl") == 0)
         return ct_plugin_load(out, name, err);
-    return ct_fail(err, -EINVAL, "open group: back end '%s': there is host and nccl",
-                   name);
+    return ct_fail(err, -EINVAL,
+                   "open group: there is no back end '%s': use host or nccl", name);
 }
 
 static void name_group(struct ctrun_group *group, const struct ct_group_place *place)
@@ -151,7 +153,7 @@ int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
         return rc;
     if (!(ranks = ct_zalloc_array((size_t)place->world_size, sizeof *ranks)) ||
         !(group = ct_zalloc(sizeof *group))) {
-        rc = ct_fail(err, -ENOMEM, "open group: no memory");
+        rc = ct_fail(err, -ENOMEM, "open group: out of memory");
         goto free_all;
     }
     if ((rc = find_members(&setup, ranks, err)) < 0 ||
@@ -280,7 +282,7 @@ static int open_part(struct ctrun_group **out, const struct ct_group_place *plac
                   colors[parent->me]) < 0)
         return ct_fail(err, -ENAMETOOLONG, "split: too deep");
     if (!(ranks = ct_zalloc_array((size_t)parent->size, sizeof *ranks)))
-        return ct_fail(err, -ENOMEM, "split: no memory");
+        return ct_fail(err, -ENOMEM, "split: out of memory");
     for (int i = 0; i < parent->size; i++)
         if (colors[i] == colors[parent->me])
             ranks[count++] = parent->ranks[i];
@@ -301,8 +303,9 @@ int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
 
     *out = NULL;
     if (color < CTRUN_SPLIT_NONE)
-        return ct_fail(err, -EINVAL, "split: color %d: from 0 up, or %d", color,
-                       CTRUN_SPLIT_NONE);
+        return ct_fail(err, -EINVAL,
+                       "split: color %d: must be 0 or more, or CTRUN_SPLIT_NONE (%d)",
+                       color, CTRUN_SPLIT_NONE);
     if (!(colors = ct_zalloc_array((size_t)parent->size, sizeof *colors)))
         return ct_fail(err, -ENOMEM, "split: no memory");
     rc = ctrun_all_gather(parent, &color, colors, 1, CTRUN_I32, NULL, err);

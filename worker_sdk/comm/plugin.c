@@ -57,7 +57,8 @@ int ct_plugin_load(const struct ct_backend_ops **out, const char *name,
     if (!ops || ops->version != CT_BACKEND_VERSION) {
         dlclose(library);
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                       "back end '%s': %s is not of this version of ctrun", name, path);
+                       "back end '%s': %s is not a back end of this version of ctrun",
+                       name, path);
     }
     /* the library stays loaded: a group may use it until the process ends */
     *out = ops;

@@ -102,7 +102,7 @@ int ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place
                                      "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
         return (void)ct_wrap(err, "shrink: options"), rc;
     if (!(left = ct_zalloc_array((size_t)old->size, sizeof *left)))
-        return ct_fail(err, -ENOMEM, "shrink: no memory");
+        return ct_fail(err, -ENOMEM, "shrink: out of memory");
     there.is_new = old->lacks_state;
     there.old = old;
     options.ranks = place->takes_all ? NULL : left;
@@ -248,14 +248,14 @@ static int check_sums(struct giving *giving, struct ctrun_error *err)
     int rc;
 
     if (!sums)
-        return ct_fail(err, -ENOMEM, "catch up: no memory");
+        return ct_fail(err, -ENOMEM, "catch up: out of memory");
     sum = giving->sum;
     rc = ctrun_all_gather(group, &sum, sums, 1, CTRUN_I64, NULL, err);
     for (int i = 0; rc == 0 && i < group->size; i++)
         if (sums[i] != sums[from])
             rc = ct_fail(err, CTRUN_E_MISMATCH,
-                         "catch up: what rank %d got from rank %d is not what that one "
-                         "has (CRC-32C %08llx, not %08llx)",
+                         "catch up: the state that rank %d received differs from the "
+                         "state of rank %d, which sent it (CRC-32C %08llx, not %08llx)",
                          group->ranks[i], group->ranks[from],
                          (unsigned long long)sums[i], (unsigned long long)sums[from]);
     free(sums);
@@ -281,9 +281,10 @@ static int catch_up(struct ctrun_group *group, uint64_t *steps,
         return rc;
     if (all[from].lacks_state)
         return ct_fail(err, CTRUN_E_CHANGED,
-                       "catch up: no rank has a whole state any more, because the rank "
-                       "that sent it was lost meanwhile; start from a checkpoint");
-    /* What comes in part is worth nothing: if the giver dies now, this rank must not be taken for whole. */
+                       "catch up: no rank of this group has a whole state: start from "
+                       "a checkpoint");
+    /* A partly received state is worthless: if the sender dies now, this rank must not count as
+     * complete. */
     group->lacks_state |= all[group->me].steps < all[from].steps;
     giving = (struct giving){.group = group, .from = from};
     for (size_t i = 0; rc == 0 && i < count; i++)
@@ -312,7 +313,7 @@ int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
                                   "CTRUN_TENSOR_INIT", err)) < 0)
         return (void)ct_wrap(err, "catch up: state"), rc;
     if (!(all = ct_zalloc_array((size_t)group->size, sizeof *all)))
-        rc = ct_fail(err, -ENOMEM, "catch up: no memory");
+        rc = ct_fail(err, -ENOMEM, "catch up: out of memory");
     if (rc == 0 && (rc = check_state(list, count, err)) == 0)
         rc = catch_up(group, steps, list, count, all, err);
     if (rc == 0)

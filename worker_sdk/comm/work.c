@@ -259,12 +259,12 @@ static int check_call(const struct ctrun_group *group, const struct ct_call *cal
     if (call->count > SIZE_MAX / 2 / element / (size_t)group->size)
         return ct_fail(err, -EINVAL, "%s: %zu elements: too many", name, call->count);
     if ((has_root(call) || is_one) && (call->peer < 0 || call->peer >= group->size))
-        return ct_fail(err, -EINVAL, "%s: member %d of a group of %d", name, call->peer,
-                       group->size);
+        return ct_fail(err, -EINVAL, "%s: there is no member %d in a group of %d", name,
+                       call->peer, group->size);
     if (is_one && call->peer == group->me)
-        return ct_fail(err, -EINVAL, "%s: to or from oneself", name);
+        return ct_fail(err, -EINVAL, "%s: to or from this rank itself", name);
     if (!has_data(group, call))
-        return ct_fail(err, -EINVAL, "%s: no data", name);
+        return ct_fail(err, -EINVAL, "%s: the pointer to the data is NULL", name);
     if ((unsigned)call->op > CTRUN_PROD)
         return ct_fail(err, -EINVAL, "%s: op %d: there is no such operation", name,
                        (int)call->op);
@@ -281,7 +281,7 @@ static int add_message(struct ct_call *call, struct ct_comm_message **list,
     struct ct_comm_message *more = ct_realloc_array(*list, *count + 1, sizeof *more);
 
     if (!more)
-        return ct_fail(err, -ENOMEM, "%s: no memory", ct_call_name(call->kind));
+        return ct_fail(err, -ENOMEM, "%s: out of memory", ct_call_name(call->kind));
     *list = more;
     more[(*count)++] = (struct ct_comm_message){.peer = call->peer,
                                                 .is_send = call->kind == CT_CALL_SEND,
@@ -426,7 +426,7 @@ static int start_prepared(struct ctrun_group *group, const struct ct_call *call,
     *out = NULL;
     if (!work) {
         free(call->messages);
-        return ct_fail(err, -ENOMEM, "%s: no memory", ct_call_name(call->kind));
+        return ct_fail(err, -ENOMEM, "%s: out of memory", ct_call_name(call->kind));
     }
     work->group = group;
     work->call = *call;
@@ -682,7 +682,7 @@ int ctrun_batch_begin(struct ctrun_group *group, struct ctrun_error *err)
     if (rc < 0)
         return rc;
     if (group->is_batching)
-        rc = ct_fail(err, CTRUN_E_USAGE, "batch: it has begun already");
+        rc = ct_fail(err, CTRUN_E_USAGE, "batch: call ctrun_batch_end() first");
     group->is_batching = true;
     return ct_group_leave(group, rc);
 }

@@ -42,8 +42,9 @@ int ct_verdict_get(const struct ct_verdict *verdict, struct ctrun_error *err)
     if (state == NOTHING)
         return 0;
     if (state != THERE || verdict->code >= 0)
-        return ct_fail(err, CTRUN_E_PEER_LOST,
-                       "a rank died while it reported why it failed");
+        return ct_fail(
+            err, CTRUN_E_PEER_LOST,
+            "a rank failed and did not finish writing the reason: it probably died");
     (void)ct_copy(text, sizeof text,
                   verdict->text); /* in shared memory: may lack its end */
     return ct_fail(err, verdict->code, "%s", text);

@@ -280,7 +280,7 @@ static int one_gives_other_members(int rank, void *context)
         options.rank_count = scene->variant == 2 ? 2 : 3;
     }
     check_failure(ct_group_open(&group, &place, &options, &err), CTRUN_E_MISMATCH, &err,
-                  "other members");
+                  "ctrun_group_split()");
     CHECK(!group);
     return 0;
 }
