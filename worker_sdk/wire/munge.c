@@ -61,7 +61,8 @@ static int open_context(munge_ctx_t *out, struct ctrun_error *err)
 
     (void)pthread_once(&once, load);
     if (!lib.create)
-        return ct_fail(err, CTRUN_E_AUTH, "MUNGE: libmunge.so.2 is not installed");
+        return ct_fail(err, CTRUN_E_AUTH,
+                       "MUNGE: libmunge.so.2 cannot be loaded: is it installed?");
     if (!(*out = lib.create()))
         return ct_fail(err, CTRUN_E_AUTH, "MUNGE: out of memory");
     return 0;
@@ -134,12 +135,15 @@ static int take_secret(struct ct_auth_token *token, const void *payload, int len
                        uid_t uid, struct ctrun_error *err)
 {
     if (uid != geteuid())
-        return ct_fail(err, CTRUN_E_AUTH,
-                       "MUNGE: the rendezvous is of uid %u, this node's run of uid %u",
-                       (unsigned)uid, (unsigned)geteuid());
+        return ct_fail(
+            err, CTRUN_E_AUTH,
+            "MUNGE: the rendezvous server runs as uid %u, ctrun on this node as uid %u",
+            (unsigned)uid, (unsigned)geteuid());
     if (!payload || length != PAYLOAD_BYTES ||
         memcmp(payload, label, sizeof label) != 0)
-        return ct_fail(err, CTRUN_E_AUTH, "MUNGE: a credential that is not of ctrun");
+        return ct_fail(
+            err, CTRUN_E_AUTH,
+            "MUNGE: the credential of the rendezvous server was not made by ctrun");
     memset(token, 0, sizeof *token);
     memcpy(token->bytes, (const uint8_t *)payload + sizeof label, SECRET_BYTES);
     token->length = SECRET_BYTES;
@@ -160,8 +164,9 @@ int ct_munge_read(struct ct_auth_token *token, const char *credential,
     if (rc < 0)
         return rc;
     code = lib.decode(credential, ctx, &payload, &length, &uid, &gid);
-    rc = is_good(code) ? take_secret(token, payload, length, uid, err)
-                       : fail(ctx, code, "read the rendezvous' credential", err);
+    rc = is_good(code)
+             ? take_secret(token, payload, length, uid, err)
+             : fail(ctx, code, "read the credential of the rendezvous server", err);
     if (payload)
         explicit_bzero(payload, (size_t)(length > 0 ? length : 0));
     free(payload);
