@@ -126,7 +126,8 @@ int ctl_dir_open(const char *path, bool make, struct ctrun_error *err)
     int fd;
 
     if (make && mkdir(path, 0700) < 0 && errno != EEXIST)
-        return ct_fail(err, -errno, "%s: %s", path, strerror(errno));
+        return ct_fail(err, -errno, "the folder %s cannot be made: %s", path,
+                       strerror(errno));
     fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return ct_fail(err, -errno, "%s: %s", path, strerror(errno));
@@ -135,9 +136,11 @@ int ctl_dir_open(const char *path, bool make, struct ctrun_error *err)
          (getuid() == 0 && !make && is_private(&info, info.st_uid))))
         return fd;
     close(fd);
-    return ct_fail(err, -EPERM,
-                   "%s: belongs to user %u with mode %03o: it must be yours, and 700",
-                   path, (unsigned)info.st_uid, (unsigned)(info.st_mode & 0777));
+    return ct_fail(
+        err, -EPERM,
+        "the folder %s belongs to user %u and has mode %03o: it must belong to "
+        "you and have mode 700",
+        path, (unsigned)info.st_uid, (unsigned)(info.st_mode & 0777));
 }
 
 void ctl_dir_name(char name[CTL_DIR_NAME_MAX], const char *run_id, pid_t number,

@@ -131,7 +131,7 @@ static void on_deadline(void *context)
     struct client *client = context;
 
     if (client->ticket) {
-        reply_later(client, -ETIMEDOUT, "the rendezvous gave no answer in 5 s");
+        reply_later(client, -ETIMEDOUT, "the rendezvous did not answer in 5 s");
         return;
     }
     ct_log_seldom(&client->ctl_socket->slow, CTRUN_LOG_INFO,
@@ -222,9 +222,10 @@ static int answer(struct client *client, const struct ct_ctl_request *request)
     case CT_CTL_CHAOS: rc = inject(client, request, &text, &err); break;
     case CT_CTL_STOP: rc = ct_buf_printf(&text, "{\"stopping\":true}"); break;
     default:
-        (void)ct_fail(&err, rc,
-                      "request %d is unknown to this agent: it is older than ctrunctl",
-                      request->verb);
+        (void)ct_fail(
+            &err, rc,
+            "this agent does not know request %d: its ctrun is older than ctrunctl",
+            request->verb);
         break;
     }
     if (rc < 0 && !err.text[0])

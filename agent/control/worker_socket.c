@@ -237,8 +237,9 @@ static void refuse(struct worker_socket *worker_socket, pid_t pid)
                       "worker socket: its process has ended pid=%d", pid);
     else
         ct_log_seldom(&worker_socket->refused, CTRUN_LOG_WARN,
-                      "worker socket: refused pid=%d connections=%d", pid,
-                      worker_socket->count);
+                      "worker socket: refused: no process of a worker, or too many "
+                      "connections pid=%d connections=%d",
+                      pid, worker_socket->count);
 }
 
 /* An abstract name is open to every user of the machine: so the owner of the process is checked
