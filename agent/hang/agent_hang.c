@@ -340,7 +340,9 @@ int agent_open_hang(struct agent *agent, struct ctrun_error *err)
 
     if ((agent->hang || agent->options->finds_stragglers) &&
         recorder_folder_open(&agent->recorder, &why) < 0)
-        ct_warn("torch's flight recorder cannot be read: %s", why.text);
+        ct_warn("torch's flight recorder cannot be read, so that a rank that waits is "
+                "found by its Python frames alone: %s",
+                why.text);
     return rc < 0 ? rc : agent_open_stragglers(agent, err);
 }
 

@@ -88,7 +88,8 @@ static bool needs_others(const struct agent *agent, int rank)
 static int check(const struct agent *agent, int rank, struct ctrun_error *err)
 {
     if (agent->stacks)
-        return ct_fail(err, -EBUSY, "another request is being answered");
+        return ct_fail(err, -EBUSY,
+                       "another request for stacks is being answered: try again");
     if (rank >= 0 && agent->start.world_size > 0 &&
         (uint32_t)rank >= agent->start.world_size)
         return ct_fail(err, -ESRCH, "rank %d: the world has ranks 0 to %u", rank,
@@ -186,7 +187,8 @@ static size_t whole_lines(const char *text, size_t length)
 static void send_text(struct agent *agent, struct ct_stacks *stacks,
                       const struct ct_buf *buf, size_t most)
 {
-    static const char more[] = "and more, for which there is no room: give a rank\n";
+    static const char more[] =
+        "the rest is left out, because it is too long: give a rank\n";
     const char *text = (const char *)ct_buf_data(buf);
     size_t left = ct_buf_length(buf);
     const bool is_cut = left > most;

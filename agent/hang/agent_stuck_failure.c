@@ -121,10 +121,11 @@ static void fill_text(const struct story *story)
             watch->local[report->waiter] >= 0 ? call : "a collective", since);
         return;
     case STUCK_UNLIKE:
-        (void)ct_format(dst, CT_REASON_MAX,
-                        "call %lld of its group is %s here, and %s on rank %d%s",
-                        (long long)suspect->number, suspect->call, waiter->call,
-                        worker_at(watch, report->waiter)->rank, since);
+        (void)ct_format(
+            dst, CT_REASON_MAX,
+            "call %lld of its group is %s on this rank, and %s on rank %d%s",
+            (long long)suspect->number, suspect->call, waiter->call,
+            worker_at(watch, report->waiter)->rank, since);
         return;
     case STUCK_UNKNOWN:
         format_call(call, story, report->suspect);
@@ -198,10 +199,11 @@ static void add_difference(const struct story *story)
                                   suspect->group, suspect->number);
     if (theirs &&
         (strcmp(ours->op, theirs->op) != 0 || strcmp(ours->sizes, theirs->sizes) != 0))
-        facts_add(story->failure, CT_FACT_SO,
-                  "call %lld is %s %s here, and was %s %s on rank %d",
-                  (long long)suspect->number, ours->op, ours->sizes, theirs->op,
-                  theirs->sizes, worker_at(story->watch, report->waiter)->rank);
+        facts_add(
+            story->failure, CT_FACT_SO,
+            "call %lld of that group is %s %s on this rank, and was %s %s on rank %d",
+            (long long)suspect->number, ours->op, ours->sizes, theirs->op,
+            theirs->sizes, worker_at(story->watch, report->waiter)->rank);
 }
 
 /* The suspect's last call, and how many ranks are in the same situation. */
@@ -210,7 +212,7 @@ static void add_suspect(const struct story *story)
     const struct stuck_report *report = story->report;
 
     if (report->verdict == STUCK_MISSING)
-        facts_add(story->failure, CT_FACT_SO, "its last call there was %lld",
+        facts_add(story->failure, CT_FACT_SO, "its last call in that group was %lld",
                   (long long)report->entered);
     add_difference(story);
     if (report->alike > 1 && report->verdict == STUCK_MISSING)
@@ -219,12 +221,13 @@ static void add_suspect(const struct story *story)
     if (report->alike > 1 && report->verdict == STUCK_FREE)
         facts_add(
             story->failure, CT_FACT_SO,
-            "%d ranks of this node are in no collective: which one the others wait "
-            "for is not known",
+            "%d ranks of this node are not seen in a collective: it is not known which "
+            "of them the others wait for",
             report->alike);
     if (report->verdict == STUCK_UNLIKE)
-        facts_add(story->failure, CT_FACT_SO,
-                  "the calls do not match: compare the scripts' lines in stack.txt");
+        facts_add(
+            story->failure, CT_FACT_SO,
+            "the calls do not match: compare the lines of the scripts in stack.txt");
 }
 
 /* Workers that ended with 0: a worker that failed would have stopped the others before. */
@@ -261,7 +264,7 @@ void agent_stuck_fill(struct ct_failure *out, const struct stuck_watch *watch,
     add_waiting(&story);
     add_ended(&story);
     facts_add(out, CT_FACT_NOW,
-              "the stacks of all ranks are saved, then they are ended");
+              "the stacks of all ranks are saved, then the workers are stopped");
     facts_add(out, CT_FACT_DO,
               "look at that stack; --hang-timeout %llu if this pause is normal",
               (unsigned long long)(agent->options->hang_timeout_ms / 1000 * 3));
