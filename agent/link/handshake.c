@@ -92,7 +92,7 @@ static int on_offer(struct handshake *handshake, const struct ct_offer *offer,
     if (!offer->credential[0])
         return ct_fail(err, CTRUN_E_AUTH,
                        "the rendezvous does not prove its user by MUNGE: give all "
-                       "nodes the same --auth, ctrund --munge");
+                       "nodes the same --auth, and ctrund --munge");
     return ct_munge_read(&handshake->session, offer->credential, err);
 }
 
@@ -112,7 +112,7 @@ static int on_challenge(struct handshake *handshake,
     if (handshake->session.length == 0)
         return ct_fail(
             err, CTRUN_E_AUTH,
-            "the rendezvous asks for a token, this node would prove itself by "
+            "the rendezvous asks for a token, but this node proves its user by "
             "MUNGE: give all nodes the same --auth");
     if (!ct_auth_nonce_is_zero(handshake->server_nonce)) /* one proof a connection */
         return ct_fail(err, -EPROTO, "second challenge");
@@ -165,8 +165,10 @@ int handshake_is_over(const struct handshake *handshake, struct ctrun_error *err
 {
     if (has_secret(handshake) && !handshake->is_proven)
         return ct_fail(err, CTRUN_E_AUTH,
-                       "this node has a token and the rendezvous did not prove that it "
-                       "has it too");
+                       "this node requires a proof (a token, or MUNGE), and the "
+                       "rendezvous did not "
+                       "prove itself: give all nodes and ctrund the same token, or the "
+                       "same --auth");
     return 0;
 }
 

@@ -31,8 +31,8 @@ void link_set_state(struct link *link, enum link_state state, const char *why)
     if (link->state == state)
         return;
     if (!(edges[link->state] & 1u << state))
-        ct_err("link: no way from=%s to=%s", state_names[link->state],
-               state_names[state]);
+        ct_err("link: mistake in ctrun: state change not allowed from=%s to=%s",
+               state_names[link->state], state_names[state]);
     assert(edges[link->state] & 1u << state);
     ct_debug("link: %s -> %s (%s)", state_names[link->state], state_names[state], why);
     ct_event_begin(&event, "link_state");

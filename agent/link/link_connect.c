@@ -133,7 +133,9 @@ void link_on_attempt(void *context)
         link_go_down(link, &link->why);
     else if (link->socket)
         link_fail_attempt(link, -ETIMEDOUT,
-                          link->state == LINK_GREETING ? "no welcome" : "connect");
+                          link->state == LINK_GREETING
+                              ? "connected, but it sent no answer"
+                              : "connect");
     else
         try_server(link);
 }

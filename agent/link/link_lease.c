@@ -54,7 +54,9 @@ void link_on_silence(void *context)
     if (is_silent && node_lease_has_patience(&link->lease, now_ms) &&
         is_all_there(link)) {
         is_silent = node_lease_wait(&link->lease, now_ms);
-        ct_info("the rendezvous is silent, but its host answers: paused");
+        ct_info("the rendezvous is silent, but its host answers: waiting longer, "
+                "because it "
+                "may be paused");
         fence_renew(node_lease_deadline_ms(&link->lease));
     }
     if (is_silent)

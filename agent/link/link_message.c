@@ -208,8 +208,9 @@ static void on_start(struct link *link, const struct ct_start *start)
 
 static void on_stop(struct link *link, const struct ct_message *message)
 {
-    if (link->has_held) /* it is over before we were sure of its beginning */
-        link_fail_connection(link, -ETIMEDOUT, "this node was paused");
+    if (link->has_held) /* the round ended before its START counted */
+        link_fail_connection(link, -ETIMEDOUT,
+                             "this node was paused or cut off for too long");
     else
         link->options.on_message(link->options.context, message);
 }
@@ -220,7 +221,8 @@ static void on_ack(struct link *link, const struct ct_heartbeat *ack)
 
     if (!node_lease_ack(&link->lease, ack->sequence, now_ms)) {
         if (link->lease.is_replaceable && node_lease_is_over(&link->lease, now_ms))
-            link_fail_connection(link, -ETIMEDOUT, "this node was paused");
+            link_fail_connection(link, -ETIMEDOUT,
+                                 "this node was paused or cut off for too long");
         return;
     }
     fence_renew(node_lease_deadline_ms(&link->lease));

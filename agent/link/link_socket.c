@@ -85,7 +85,7 @@ static void receive(struct link *link)
         return;
     if (n <= 0) {
         link_fail_connection(link, n < 0 ? -errno : -ECONNRESET,
-                             n < 0 ? "receive" : "closed");
+                             n < 0 ? "receive" : "the connection was closed");
         return;
     }
     rc = ct_buf_append(&link->in, bytes, (size_t)n);
