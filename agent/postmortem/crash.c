@@ -123,7 +123,7 @@ static void add_facts(struct ct_failure *failure, const struct crash_record *rec
 
     crash_record_describe(record, text, sizeof text);
     facts_add(failure, CT_FACT_FAULT, "%s%s", text,
-              record->pid == failure->pid ? "" : " of a process below it");
+              record->pid == failure->pid ? "" : " of a process that it started");
     add_frame_facts(failure, record);
 }
 

@@ -136,11 +136,12 @@ static const char *explain_code(const struct crash_record *record)
         const char *text;
     } codes[] = {
         {SIGSEGV, SEGV_MAPERR, "nothing is mapped there"},
-        {SIGSEGV, SEGV_ACCERR, "it may not be used in this way"},
+        {SIGSEGV, SEGV_ACCERR, "the memory there does not allow this access"},
         {SIGBUS, BUS_ADRALN, "it is not aligned"},
-        {SIGBUS, BUS_ADRERR, "behind the end of its file, or no room for it"},
-        {SIGBUS, BUS_MCEERR_AR, "the memory itself is broken"},
-        {SIGBUS, BUS_MCEERR_AO, "the memory itself is broken"},
+        {SIGBUS, BUS_ADRERR,
+         "beyond the end of the mapped file, or its file system is full"},
+        {SIGBUS, BUS_MCEERR_AR, "the hardware reports a memory error there"},
+        {SIGBUS, BUS_MCEERR_AO, "the hardware reports a memory error there"},
         {SIGFPE, FPE_INTDIV, "integer division by zero"},
         {SIGFPE, FPE_INTOVF, "integer overflow"},
         {SIGFPE, FPE_FLTDIV, "floating-point division by zero"},
@@ -169,7 +170,8 @@ void crash_record_describe(const struct crash_record *record, char *dst, size_t 
     else if (record->code <= 0)
         (void)ct_copy(where, sizeof where, "raised by itself");
     else if (record->signal == SIGSEGV && record->code == SI_KERNEL)
-        (void)ct_copy(where, sizeof where, "an address that no pointer can be");
+        (void)ct_copy(where, sizeof where,
+                      "no valid address, or not aligned for the instruction");
     else
         (void)ct_format(where, sizeof where, "address 0x%llx%s%s",
                         (unsigned long long)record->address, why ? ": " : "",
@@ -199,5 +201,5 @@ void crash_record_format_frame(const struct crash_record *record, int number, ch
         (void)ct_format(dst, size, "0x%llx (%s)", (unsigned long long)frame->pc,
                         frame->module < 0 ? "there is no code"
                         : *name           ? name
-                                          : "memory of no file");
+                                          : "anonymous memory");
 }

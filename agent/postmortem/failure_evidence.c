@@ -73,7 +73,8 @@ static void add_oom(struct ct_failure *failure, const struct failure_evidence *e
 {
     char kernel[LINE_MAX_BYTES] = "";
     char limit[LINE_MAX_BYTES] =
-        "no limit of a cgroup: the machine's memory is used up";
+        "no cgroup limit is visible here: the memory of the machine, or a limit "
+        "outside of this container, is used up";
     char peak[FACTS_SIZE_MAX];
 
     facts_format_size(peak, evidence->peak_bytes);
@@ -159,9 +160,10 @@ static bool add_signal(struct ct_failure *failure,
     bool is_explained = is_passed;
 
     if (is_passed)
-        facts_add(failure, CT_FACT_BECAUSE,
-                  "ctrun passed the signal on, as it was asked to: ctrunctl signal, or "
-                  "a signal to ctrun");
+        facts_add(
+            failure, CT_FACT_BECAUSE,
+            "ctrun passed the signal on to the worker (ctrunctl signal, or a signal "
+            "sent to ctrun)");
     else if (failure->code == SIGKILL)
         add_kill(failure, evidence);
     if (failure->code == SIGKILL)
@@ -206,7 +208,7 @@ void failure_evidence_add(struct ct_failure *failure,
     case CT_CAUSE_EXIT:
         if (*evidence->oom_proof)
             facts_add(failure, CT_FACT_PROOF,
-                      "a process of this job was killed for memory: %s",
+                      "the kernel's OOM killer ended a process of this cgroup: %s",
                       evidence->oom_proof);
         break;
     case CT_CAUSE_NONE:

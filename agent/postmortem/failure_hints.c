@@ -63,15 +63,15 @@ struct row {
 static const struct row rows[] = {
     /* ---- It did not start properly ---- */
     WORDS("error while loading shared libraries: ", ": ",
-          "the program never really started: shared library ",
-          " is missing or unusable here",
+          "the program could not be loaded: shared library ",
+          " is missing or unusable on this node",
           "ldd the program on this node; install the library, or set LD_LIBRARY_PATH"),
     WORDS("ImportError: ", ": cannot open shared object file",
-          "the program never really started: shared library ", " is missing here",
+          "Python could not load an extension module: shared library ",
+          " is missing on this node",
           "install the library on this node, or set LD_LIBRARY_PATH"),
-    WORDS(": version `", "' not found",
-          "the program never really started: it was built against ",
-          ", newer than here",
+    WORDS(": version `", "' not found", "the program or one of its libraries needs ",
+          ", which a library of this node does not have",
           "build it on this system, or use the same image on all nodes"),
     WORDS("ModuleNotFoundError: No module named '", "'",
           "the program never really started: Python module ", " is missing here",
@@ -96,47 +96,54 @@ static const struct row rows[] = {
         "of the "
         "interpreter's name",
         "sed -i 's/\\r$//' on the script"),
-    WORDS("SyntaxError: ", "\n",
-          "the program never really started: Python cannot parse it (", ")",
-          "fix the script, or run it with the Python it was written for"),
+    WORDS("SyntaxError: ", "\n", "Python cannot parse the code (", ")",
+          "fix the file that the traceback names, or run it with the Python it was "
+          "written for"),
     PRINTED("error: unrecognized arguments: --local-rank=",
-            "it takes no --local-rank, which ctrun-launch and torch.distributed.launch "
-            "put in front of its arguments",
+            "the program has no option --local-rank, which ctrun-launch and "
+            "torch.distributed.launch put in front of its arguments",
             "start it with --use-env, or with ctrun, and read LOCAL_RANK from the "
-            "environment; or let it take --local-rank as well as --local_rank"),
-    PRINTED(
-        "the following arguments are required: --local",
-        "it wants --local_rank, which torch.distributed.launch added; ctrun and "
-        "torchrun set LOCAL_RANK in the environment",
-        "read os.environ['LOCAL_RANK']; or let it take --local-rank as well and start "
-        "it with ctrun-launch, which adds --local-rank=N"),
+            "environment; or let it accept --local-rank as well as --local_rank"),
+    PRINTED("the following arguments are required: --local",
+            "the program requires --local_rank, which torch.distributed.launch added; "
+            "ctrun and torchrun set LOCAL_RANK in the environment",
+            "read os.environ['LOCAL_RANK']; or let it accept --local-rank as well and "
+            "start it with ctrun-launch, which adds --local-rank=N"),
     WORDS("error: unrecognized arguments: ", "\n", "the program has no such argument: ",
-          "", "its own --help; options of ctrun come before the program"),
+          "", "see the program's own --help; options of ctrun come before the program"),
 
     /* ---- GPU ---- */
     PRINTED("CUDA out of memory", "GPU memory is full, not host memory",
             "smaller batches; is another process on the GPU (nvidia-smi)?"),
     PRINTED("CUDA error: out of memory", "GPU memory is full, not host memory",
             "smaller batches; is another process on the GPU (nvidia-smi)?"),
-    PRINTED("CUDNN_STATUS_ALLOC_FAILED", "cuDNN got no GPU memory for its workspace",
+    PRINTED("CUDNN_STATUS_ALLOC_FAILED", "cuDNN could not allocate GPU memory",
             "smaller batches; is another process on the GPU (nvidia-smi)?"),
-    PRINTED("CUBLAS_STATUS_ALLOC_FAILED", "cuBLAS got no GPU memory for its workspace",
+    PRINTED("CUBLAS_STATUS_ALLOC_FAILED", "cuBLAS could not allocate GPU memory",
             "smaller batches; is another process on the GPU (nvidia-smi)?"),
     BROKEN("fallen off the bus", "the GPU does not answer on PCIe any more (Xid 79)",
-           "take the node out; power cycle it; its power, cooling and seat"),
-    BROKEN("Uncontained ECC error", "the GPU's memory is broken (Xid 95)",
+           "take the node out and power cycle it; check the GPU's power, cooling and "
+           "slot"),
+    BROKEN("Uncontained ECC error",
+           "the GPU's memory has errors that ECC cannot correct (Xid 95)",
            "take the node out and have the GPU reset; nvidia-smi -q -d ECC"),
-    BROKEN("Contained ECC error", "the GPU's memory is broken in one page (Xid 94)",
-           "restart; reset the GPU when it is idle: nvidia-smi -q -d ROW_REMAPPER"),
-    BROKEN("Double Bit ECC", "the GPU's memory is broken (Xid 48)",
+    BROKEN("Contained ECC error",
+           "the GPU's memory has an error that ECC cannot correct; only programs that "
+           "used it are affected (Xid 94)",
+           "start again; reset the GPU when it is idle; see nvidia-smi -q -d "
+           "ROW_REMAPPER"),
+    BROKEN("Double Bit ECC",
+           "the GPU's memory has errors that ECC cannot correct (Xid 48)",
            "take the node out and have the GPU reset; nvidia-smi -q -d ECC"),
-    BROKEN("waiting for RPC from GSP", "the GPU's own processor hangs (Xid 119)",
-           "take the node out and reset the GPU; a newer driver"),
+    BROKEN("waiting for RPC from GSP",
+           "the GPU's system processor (GSP) does not answer (Xid 119)",
+           "take the node out and reset the GPU; try a newer driver"),
     WORDS("NVRM: Xid (", "\n", "the driver reports an error of a GPU: Xid (", "",
-          "its number is in NVIDIA's list of Xid errors; dmesg and nvidia-smi -q"),
+          "look up the number in NVIDIA's list of Xid errors; see dmesg and nvidia-smi "
+          "-q"),
     PRINTED(
         "CUDNN_STATUS_NOT_INITIALIZED",
-        "cuDNN could not start: often no GPU memory is left, or versions do not fit",
+        "cuDNN could not start: often no GPU memory is left, or versions do not match",
         "nvidia-smi; compare the cuDNN of the program with the installed one"),
     PRINTED(
         "CUDNN_STATUS_EXECUTION_FAILED",
@@ -144,9 +151,10 @@ static const struct row rows[] = {
         "CUDA_LAUNCH_BLOCKING=1 shows which call; nvidia-smi -q for errors of the GPU"),
     PRINTED("Cannot re-initialize CUDA in forked subprocess",
             "a process was forked after its parent had used CUDA",
-            "multiprocessing start method spawn; no CUDA call before loaders start"),
+            "use the multiprocessing start method 'spawn', or call CUDA only after "
+            "the other processes have started"),
     PRINTED("unspecified launch failure",
-            "a kernel died; the call that reports it is a later one",
+            "a kernel failed; the call that reports it may be a later one",
             "CUDA_LAUNCH_BLOCKING=1 shows which call; dmesg for an Xid"),
     PRINTED("invalid device ordinal",
             "the program asked for a GPU that this process cannot use",
@@ -160,15 +168,16 @@ static const struct row rows[] = {
             "this node's driver is older than the program's CUDA",
             "a newer driver on this node, or a build for its CUDA (nvidia-smi)"),
     BROKEN(
-        "uncorrectable ECC error", "the GPU's memory is broken",
+        "uncorrectable ECC error",
+        "the GPU's memory has errors that ECC cannot correct",
         "nvidia-smi -q -d ECC; take the node out and have the GPU reset or replaced"),
     PRINTED(
         "device-side assert triggered",
         "a check in a kernel failed: often a class or an index that is out of range",
         "CUDA_LAUNCH_BLOCKING=1 shows which call"),
     PRINTED("illegal memory access was encountered",
-            "a kernel used memory that is not its own; the call that reports it is a "
-            "later one",
+            "a kernel accessed an address where it has no memory; the call that "
+            "reports it may be a later one",
             "CUDA_LAUNCH_BLOCKING=1 shows which call, compute-sanitizer which access"),
     PRINTED("Found no NVIDIA driver", "this node or container has no NVIDIA driver",
             "nvidia-smi on the node; in a container --gpus all or --nv"),
@@ -179,10 +188,12 @@ static const struct row rows[] = {
 
     /* ---- Shared memory, before NCCL's errors that follow from it ---- */
     PRINTED(
-        "Error while creating shared memory segment", "/dev/shm has no room for NCCL",
+        "Error while creating shared memory segment",
+        "NCCL could not create a file in /dev/shm: usually there is no room left",
         "df -h /dev/shm; docker run --shm-size=1g, an emptyDir of medium Memory there"),
     PRINTED("insufficient shared memory (shm)",
-            "/dev/shm has no room for the data loader",
+            "a loader process got a bus error: usually /dev/shm has no room for the "
+            "data loader",
             "df -h /dev/shm; docker run --shm-size=1g, or fewer loader processes"),
 
     /* ---- Limits of the node ---- */
@@ -200,11 +211,14 @@ static const struct row rows[] = {
             "free -h, ulimit -v, vm.overcommit_memory; fewer loader processes"),
     PRINTED("std::bad_alloc", "the kernel refused memory to the program",
             "free -h, ulimit -v, vm.overcommit_memory; fewer loader processes"),
-    PRINTED("Stale file handle", "a network file system replaced a file that was open",
+    PRINTED("Stale file handle",
+            "a file on a network file system was removed or replaced while it was "
+            "open",
             "do not replace the data or the program while a job uses it; remount"),
-    PRINTED_LAST("Address already in use",
-                 "a port is taken: by another job, or one that lingers",
-                 "ss -ltnp names its owner; use MASTER_PORT as it is, or port 0"),
+    PRINTED_LAST(
+        "Address already in use",
+        "a port is taken by another process, perhaps one of an earlier job",
+        "ss -ltnp names its owner; use MASTER_PORT as ctrun sets it, or port 0"),
 
     /* ---- Between the ranks ---- */
     PRINTED("Duplicate GPU detected", "two ranks use the same GPU",
@@ -212,9 +226,11 @@ static const struct row rows[] = {
             "--virtual-local-rank"),
     PRINTED("no socket interface found",
             "NCCL finds no network interface that it may use",
-            "NCCL_SOCKET_IFNAME and --net name one that this node has (ip address)"),
+            "name one of this node ('ip address' lists them) in NCCL_SOCKET_IFNAME or "
+            "--net"),
     PRINTED("Call to ibv_reg_mr",
-            "InfiniBand could not register memory: mostly the limit of locked memory",
+            "InfiniBand could not register memory: usually the limit of locked memory "
+            "is too low",
             "ulimit -l unlimited, for the batch system's daemon, too"),
     PRINTED(
         "ibv_modify_qp failed",
@@ -235,40 +251,42 @@ static const struct row rows[] = {
             "two ranks are in the same call with different sizes",
             "TORCH_DISTRIBUTED_DEBUG=DETAIL names call and shapes"),
     PRINTED("collective operation timeout",
-            "this rank waited for a rank that never made the same call",
+            "this rank waited in a collective until its timeout: another rank did not "
+            "make the same call in time, or the network failed",
             "look at the rank that is behind: --hang-timeout names it, with its stack"),
-    PRINTED_LAST("ncclRemoteError",
-                 "another rank ended or its network failed: a consequence",
-                 "look at the rank that ended first, and NCCL_DEBUG=WARN"),
+    PRINTED_LAST(
+        "ncclRemoteError",
+        "another rank ended or its network failed: this error is a consequence",
+        "look at the rank that ended first, and NCCL_DEBUG=WARN"),
     PRINTED_LAST(
         "ncclSystemError", "a system call of NCCL failed: network, memory, /dev/shm",
         "NCCL_DEBUG=WARN shows which; is NCCL_SOCKET_IFNAME right on this node?"),
     PRINTED_LAST("DataLoader worker (pid", "a process of the data loader died",
-                 "num_workers=0 shows its error; its memory and /dev/shm"),
+                 "num_workers=0 shows its error; look at its memory and /dev/shm"),
     PRINTED_LAST("Connection reset by peer",
-                 "the other side ended: perhaps a consequence",
+                 "the other side closed a connection, perhaps because it ended",
                  "look at the rank that ended first"),
 
     /* ---- It ended itself ---- */
     WORDS("terminate called after throwing an instance of '", "'",
           "uncaught C++ exception: ", "",
           "what() is in the last lines; gdb: catch throw"),
-    WORDS("Assertion `", "' failed", "an assertion does not hold: ", "",
-          "the last lines have its file and line"),
+    WORDS("Assertion `", "' failed", "an assertion failed: ", "",
+          "the last lines name its file and line"),
     PRINTED("stack smashing detected",
             "an array on the stack was written beyond its end",
             "build with -fsanitize=address"),
-    PRINTED("double free or corruption", "the heap is damaged, some time before this",
+    PRINTED("double free or corruption", "the heap was damaged some time before this",
             "build with -fsanitize=address, or run under valgrind"),
-    PRINTED("free(): invalid", "the heap is damaged, some time before this",
+    PRINTED("free(): invalid", "the heap was damaged some time before this",
             "build with -fsanitize=address, or run under valgrind"),
-    PRINTED("malloc(): ", "the heap is damaged, some time before this",
+    PRINTED("malloc(): ", "the heap was damaged some time before this",
             "build with -fsanitize=address, or run under valgrind"),
 
     /* ---- Signals; SIGKILL is not here: its number alone does not tell the reason ---- */
     SIGNAL(SIGSEGV, "a wrong pointer, or a stack that is too small (ulimit -s)",
            "the traceback, if it has one; --core for a core file"),
-    SIGNAL(SIGABRT, "the program gave up itself: a failed check, or an exception",
+    SIGNAL(SIGABRT, "the program called abort(): a failed check, or an exception",
            "its last lines; --core for a core file"),
     SIGNAL(SIGBUS, "a mapped file became shorter, or its file system is full",
            "df -h /dev/shm and where its data is; is a file replaced while in use?"),
@@ -285,18 +303,18 @@ static const struct row rows[] = {
            "raise it, or smaller files: sharded checkpoints, rotated logs"),
     SIGNAL(SIGPIPE, "it wrote to a pipe or socket that no process reads any more",
            "check the reader: another process or rank ended first"),
-    SIGNAL(SIGTERM, "this one process was asked to end",
-           "ctrunctl signal, the batch system, or a monitor of this node"),
-    SIGNAL(
-        SIGINT, "this one process was interrupted",
-        "ctrunctl signal, or a kill on this node: Ctrl-C reaches all ranks by ctrun"),
-    SIGNAL(SIGHUP, "its terminal or session is gone",
-           "start it with nohup, in tmux, or as "
-           "a job"),
+    SIGNAL(SIGTERM, "a process, perhaps itself, asked it to end",
+           "check the batch system, and the programs that watch this node"),
+    SIGNAL(SIGINT, "a process, perhaps itself, interrupted it",
+           "look for a kill -INT on this node; Ctrl-C reaches all ranks through ctrun"),
+    SIGNAL(SIGHUP, "its terminal or session has ended",
+           "start it with nohup, in tmux, or as a job"),
     SIGNAL(SIGUSR1, "a request that the program does not handle",
-           "batch systems warn with it (--signal=USR1@60): handle it, or do not ask"),
+           "batch systems warn with it (--signal=USR1@60): handle it in the program, "
+           "or leave out that option"),
     SIGNAL(SIGUSR2, "a request that the program does not handle",
-           "batch systems warn with it (--signal=USR2@60): handle it, or do not ask"),
+           "batch systems warn with it (--signal=USR2@60): handle it in the program, "
+           "or leave out that option"),
     SIGNAL(SIGALRM, "a timer of its own ran out, and it does not handle that",
            "look for alarm() and setitimer() in the program"),
 
@@ -306,23 +324,28 @@ static const struct row rows[] = {
          "both end with 2",
          "its last lines; its own --help; is the script at that path on this node? "
          "ctrun-launch without --use-env adds --local-rank=N"),
-    EXIT(124, "timeout(1) ended it: its time was over", "give it more time"),
+    EXIT(124, "timeout(1) ended it: its time limit was reached",
+         "give timeout(1) a longer limit"),
     EXIT(126, "a shell found the command on this node, but may not execute it",
          "chmod +x; is its file system mounted noexec here?"),
     EXIT(127,
          "a shell did not find the command, or env(1) the interpreter, on this node",
          "check PATH on this node; do all nodes see that file system?"),
-    EXIT(134, "a process below it died of SIGABRT (128 + 6)",
-         "the last lines; start it without the shell: exec PROGRAM"),
-    EXIT(135, "a process below it died of SIGBUS (128 + 7)",
+    EXIT(134, "a process that it started died of SIGABRT (128 + 6)",
+         "see the last lines; start it without the shell: exec PROGRAM"),
+    EXIT(135, "a process that it started died of SIGBUS (128 + 7)",
          "df -h /dev/shm; start it without the shell: exec PROGRAM"),
-    EXIT(137, "a process below it was killed (128 + SIGKILL), perhaps for memory",
-         "journalctl -k; start it without the shell, exec PROGRAM, to know more"),
-    EXIT(139, "a process below it died of SIGSEGV (128 + 11)",
+    EXIT(137,
+         "a process that it started was killed (128 + SIGKILL), perhaps for lack of "
+         "memory",
+         "journalctl -k; ctrun reports more if there is no shell in between: exec "
+         "PROGRAM"),
+    EXIT(139, "a process that it started died of SIGSEGV (128 + 11)",
          "start it without the shell: exec PROGRAM"),
-    EXIT(143, "a process below it was asked to end (128 + SIGTERM)",
-         "ctrunctl signal, the batch system, or a monitor of this node"),
-    EXIT(255, "exit(-1), or ssh could not connect", "the last lines"),
+    EXIT(143, "it, or a process that it started, was asked to end (128 + SIGTERM)",
+         "check the batch system, ctrunctl signal, and the programs that watch this "
+         "node"),
+    EXIT(255, "exit(-1), or ssh could not connect", "see the last lines"),
 
     /* ---- Never ran ---- */
     EXEC(ENOENT, "it is not on this node, or its interpreter (#! line, ld.so) is not"),

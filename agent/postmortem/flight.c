@@ -111,7 +111,7 @@ int flight_format(struct ct_buf *out, const struct flight *flight, uint64_t now_
             (void)ct_format(state, sizeof state, "failed %d", call->result);
         else if (call->end_ns)
             (void)ct_format(state, sizeof state, "%s",
-                            call->result ? "left to the device" : "done");
+                            call->result ? "queued on the device" : "done");
         rc = ct_buf_printf(
             out, "  %12.6f s ago  %-14s %8llu  %10llu %-4s  %12.6f s  %s  %s\n",
             seconds(call->begin_ns, now_ns), call->name,

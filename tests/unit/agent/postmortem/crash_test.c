@@ -79,7 +79,7 @@ static void frames_are_told_by_their_modules_until_there_is_none(void **state)
     crash_record_format_frame(record, 0, text, sizeof text);
     assert_string_equal(text, "train_step+0x1c (my train)");
     crash_record_format_frame(record, 1, text, sizeof text);
-    assert_string_equal(text, "0x7100 (memory of no file)");
+    assert_string_equal(text, "0x7100 (anonymous memory)");
     crash_record_format_frame(record, 2, text, sizeof text);
     assert_string_equal(text, "0x9100 ([vdso])");
     free(record);
@@ -116,7 +116,9 @@ static void a_fault_is_told_in_words(void **state)
         &raw, "address 0x7fff2000: nothing is mapped there; in the main thread");
     raw.code = SI_KERNEL;
     raw.address = raw.stack = 0;
-    expect_description(&raw, "an address that no pointer can be; in the main thread");
+    expect_description(
+        &raw, "no valid address, or not aligned for the instruction; in the main "
+              "thread");
     raw.code = SI_USER;
     raw.address = 4;
     expect_description(&raw, "sent by process 4; in the main thread");

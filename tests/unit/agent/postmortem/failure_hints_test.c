@@ -31,28 +31,30 @@ static const struct example examples[] = {
      "ImportError: libcudnn.so.9: cannot open shared object file: No such file",
      "shared library libcudnn.so.9 is missing"},
     {EXIT, 1, "p: /lib/libc.so.6: version `GLIBC_2.38' not found (required by p)",
-     "built against GLIBC_2.38"},
+     "needs GLIBC_2.38"},
     {EXIT, 1, "Traceback ...\nModuleNotFoundError: No module named 'torchx.y'\n",
-     "Python module torchx.y is missing"},
+     "Python finds no module torchx.y"},
     {EXIT, 1, "ImportError: cannot import name 'dist' from 'torch' (/x/__init__.py)",
      "a Python module has no dist"},
     {EXIT, 2, "/usr/bin/python3: can't open file '/a b/t.py': [Errno 2] No such file",
-     "no script /a b/t.py on this node"},
+     "the script /a b/t.py on this node"},
     {EXIT, 127, "/usr/bin/env: \u2018bash\\r\u2019: No such file or directory",
      "ends in CR LF"},
     {EXIT, 127, "env: 'bash\\r': No such file or directory", "ends in CR LF"},
-    {EXIT, 1, "SyntaxError: invalid syntax", "cannot parse it (invalid syntax)"},
+    {EXIT, 1, "SyntaxError: invalid syntax", "cannot parse the code (invalid syntax)"},
     {EXIT, 2, "t.py: error: unrecognized arguments: --local-rank=0 --batch 3\n",
-     "no --local-rank, which ctrun-launch"},
+     "no option --local-rank, which ctrun-launch"},
     {EXIT, 2, "t.py: error: the following arguments are required: --local_rank\n",
-     "let it take --local-rank as well"},
+     "let it accept --local-rank as well"},
     {EXIT, 2, "usage: t.py [-h]\nt.py: error: unrecognized arguments: --batch 3\n",
      "no such argument: --batch 3"},
     {EXIT, 1, "torch.OutOfMemoryError: CUDA out of memory. Tried",
      "GPU memory is full"},
     {EXIT, 1, "RuntimeError: CUDA error: out of memory", "GPU memory is full"},
-    {EXIT, 1, "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED", "workspace"},
-    {EXIT, 1, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling", "workspace"},
+    {EXIT, 1, "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+     "could not allocate GPU memory"},
+    {EXIT, 1, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling",
+     "could not allocate GPU memory"},
     {EXIT, 1, "NVRM: Xid (PCI:0000:3b:00): 79, pid=812, GPU has fallen off the bus.",
      "PCIe"},
     {EXIT, 1, "NVRM: Xid (PCI:0000:3b:00): 95, pid=8, Uncontained ECC error", "Xid 95"},
@@ -69,16 +71,17 @@ static const struct example examples[] = {
      "kernel of cuDNN"},
     {EXIT, 1, "RuntimeError: Cannot re-initialize CUDA in forked subprocess.",
      "forked after its parent"},
-    {SIGNAL, SIGABRT, "CUDA error: unspecified launch failure", "a kernel died"},
+    {SIGNAL, SIGABRT, "CUDA error: unspecified launch failure", "a kernel failed"},
     {EXIT, 1, "RuntimeError: CUDA error: invalid device ordinal", "cannot use"},
     {EXIT, 1, "CUDA error: no kernel image is available for execution on the device",
      "not built for this GPU"},
     {EXIT, 1, "CUDA driver version is insufficient for CUDA runtime version",
      "driver is older"},
-    {EXIT, 1, "CUDA error: uncorrectable ECC error encountered", "memory is broken"},
+    {EXIT, 1, "CUDA error: uncorrectable ECC error encountered",
+     "errors that ECC cannot correct"},
     {SIGNAL, SIGABRT, "CUDA error: device-side assert triggered", "out of range"},
     {SIGNAL, SIGABRT, "CUDA error: an illegal memory access was encountered",
-     "not its own"},
+     "an address where it has no memory"},
     {EXIT, 1, "RuntimeError: Found no NVIDIA driver on your system.",
      "no NVIDIA driver"},
     {EXIT, 1, "RuntimeError: No CUDA GPUs are available", "sees no GPU"},
@@ -86,7 +89,7 @@ static const struct example examples[] = {
     {EXIT, 1,
      "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x "
      "(size 9637888), error: No space left on device (28)",
-     "no room for NCCL"},
+     "no room left"},
     {EXIT, 1,
      "RuntimeError: unexpected bus error encountered in worker. This might be caused "
      "by "
@@ -123,24 +126,24 @@ static const struct example examples[] = {
      "different sizes"},
     {SIGNAL, SIGABRT,
      "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)",
-     "waited for a rank that never made"},
+     "another rank did not make the same call"},
     {EXIT, 1, "ncclRemoteError: A call failed possibly due to a network error",
      "a consequence"},
     {EXIT, 1, "ncclSystemError: System call (e.g. socket, malloc) failed",
      "a system call of NCCL"},
     {EXIT, 1, "RuntimeError: DataLoader worker (pid(s) 81, 82) exited unexpectedly",
      "data loader died"},
-    {EXIT, 1, "recv: Connection reset by peer", "the other side ended"},
+    {EXIT, 1, "recv: Connection reset by peer", "the other side closed a connection"},
     {SIGNAL, SIGABRT, "terminate called after throwing an instance of 'c10::Error'\n",
      "C++ exception: c10::Error"},
     {SIGNAL, SIGABRT, "t: t.c:3: main: Assertion `n > 0' failed.",
-     "does not hold: n > 0"},
+     "an assertion failed: n > 0"},
     {SIGNAL, SIGABRT, "*** stack smashing detected ***: terminated", "beyond its end"},
-    {SIGNAL, SIGABRT, "double free or corruption (out)", "heap is damaged"},
-    {SIGNAL, SIGABRT, "free(): invalid pointer", "heap is damaged"},
-    {SIGNAL, SIGABRT, "malloc(): corrupted top size", "heap is damaged"},
+    {SIGNAL, SIGABRT, "double free or corruption (out)", "heap was damaged"},
+    {SIGNAL, SIGABRT, "free(): invalid pointer", "heap was damaged"},
+    {SIGNAL, SIGABRT, "malloc(): corrupted top size", "heap was damaged"},
     {SIGNAL, SIGSEGV, "", "a wrong pointer"},
-    {SIGNAL, SIGABRT, "", "gave up itself"},
+    {SIGNAL, SIGABRT, "", "called abort()"},
     {SIGNAL, SIGBUS, "", "a mapped file became shorter"},
     {SIGNAL, SIGFPE, "", "division by zero"},
     {SIGNAL, SIGILL, "", "this processor does not have"},
@@ -149,9 +152,9 @@ static const struct example examples[] = {
     {SIGNAL, SIGXCPU, "", "ulimit -t"},
     {SIGNAL, SIGXFSZ, "", "ulimit -f"},
     {SIGNAL, SIGPIPE, "", "no process reads"},
-    {SIGNAL, SIGTERM, "", "was asked to end"},
-    {SIGNAL, SIGINT, "", "this one process was interrupted"},
-    {SIGNAL, SIGHUP, "", "terminal or session is gone"},
+    {SIGNAL, SIGTERM, "", "a process, perhaps itself, asked it to end"},
+    {SIGNAL, SIGINT, "", "a process, perhaps itself, interrupted it"},
+    {SIGNAL, SIGHUP, "", "terminal or session has ended"},
     {SIGNAL, SIGUSR1, "", "does not handle"},
     {SIGNAL, SIGUSR2, "", "does not handle"},
     {SIGNAL, SIGALRM, "", "a timer of its own"},
@@ -238,7 +241,7 @@ static void where_the_signal_is_told_already_only_words_say_more(void **state)
     failure_hints_add(&silent, true, "");
     assert_int_equal(silent.facts.count, 0);
     failure_hints_add(&failure, true, "");
-    assert_non_null(strstr(facts_text(&failure.facts), "heap is damaged"));
+    assert_non_null(strstr(facts_text(&failure.facts), "heap was damaged"));
 }
 
 static void a_name_that_is_none_is_not_quoted(void **state)
@@ -265,7 +268,7 @@ static void the_last_words_of_a_kind_count(void **state)
     (void)state;
     failure_hints_add(&failure, false, "");
     assert_non_null(
-        strstr(facts_text(&failure.facts), "Python module second is missing"));
+        strstr(facts_text(&failure.facts), "Python finds no module second"));
 }
 
 static void an_exception_says_more_than_what_was_got_over_before(void **state)
@@ -278,12 +281,12 @@ static void an_exception_says_more_than_what_was_got_over_before(void **state)
         {EXIT, 2, "", "Connection reset by peer\nusage: t.py [-h]", "",
          "refused arguments (argparse"},
         {EXIT, 1, "ConnectionResetError: [Errno 104] Connection reset by peer", "", "",
-         "the other side ended"},
+         "the other side closed a connection"},
         {EXIT, 1, "OSError: [Errno 28] No space left on device",
          "CUDA out of memory, retrying", "", "a file system is full"},
         {EXIT, 1, "RuntimeError: NCCL error: ncclSystemError: a system call failed", "",
          "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-1",
-         "/dev/shm has no room"},
+         "could not create a file in /dev/shm"},
         {EXIT, 1, "ValueError: boom", "retrying: Connection reset by peer", "", NULL},
     };
 
@@ -339,7 +342,7 @@ static void a_line_of_a_log_is_known_by_its_words(void **state)
     assert_false(failure_hints_find_in_line("No module named 'x'", &first));
     assert_true(failure_hints_find_in_line(
         "[3] ModuleNotFoundError: No module named 'x.y'", &first));
-    assert_non_null(strstr(first.likely, "Python module x.y is missing"));
+    assert_non_null(strstr(first.likely, "Python finds no module x.y"));
     assert_false(first.is_consequence);
     assert_true(failure_hints_find_in_line("recv: Connection reset by peer", &second));
     assert_true(second.is_consequence && second.number != first.number);
