@@ -124,15 +124,15 @@ static void reap_stale(const char *parent, const char *name)
     if (rmdir(path) == 0)
         return; /* no process was in it */
     ct_info(
-        "a ctrun (pid %ld) was killed with all below it: killing what its workers left "
-        "cgroup=%s",
+        "an earlier ctrun (pid %ld) was killed: killing the processes that its workers "
+        "left cgroup=%s",
         pid, path);
     if ((fd = open_in(path, "cgroup.kill")) >= 0) {
         (void)!write(fd, "1", 1);
         close(fd);
     }
-    if (!remove_empty(path)) /* gone by another run's hand: fine */
-        ct_warn("not all of it went away cgroup=%s", path);
+    if (!remove_empty(path)) /* another run has removed it: fine */
+        ct_warn("the cgroup of an earlier ctrun could not be removed cgroup=%s", path);
 }
 
 static void reap_all_stale(const char *parent)

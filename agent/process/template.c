@@ -115,9 +115,10 @@ void template_fail_batch(struct template *template, int rc, const char *why)
     if (rc != -ETIMEDOUT && rc != -EPIPE)
         settle(template, TEMPLATE_REFUSED, why);
     else if (lose(template, why))
-        ct_warn("--warm: workers are started by exec: %s; the next round has another "
-                "template",
-                why);
+        ct_warn(
+            "--warm: workers are started by exec: %s; the next round starts another "
+            "template",
+            why);
 }
 
 static void on_late(void *context)
@@ -160,7 +161,9 @@ static void on_readable(void *context, unsigned events)
     if (strcmp(text, "R") == 0)
         settle(template, TEMPLATE_READY, "");
     else
-        refuse(template, *text == 'N' && text[1] ? text + 1 : "a message that is none");
+        refuse(template, *text == 'N' && text[1]
+                             ? text + 1
+                             : "the template sent an unknown message");
 }
 
 static int start_process(struct template *template, int socket, struct ctrun_error *err)

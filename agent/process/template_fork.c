@@ -210,7 +210,7 @@ static int fail_talk(const struct batch *batch, int rc, const char *what,
             "workers",
             (double)batch->limit_ms / 1000, batch->there, batch->count);
     if (rc == -EPIPE || rc == -ECONNRESET)
-        return ct_fail(err, -EPIPE, "the template is gone");
+        return ct_fail(err, -EPIPE, "the template has closed its socket");
     return ct_fail(err, rc, "%s: %s", what, strerror(-rc));
 }
 
@@ -223,13 +223,13 @@ static int take_reply(struct batch *batch, struct ctrun_error *err)
     if ((rc = receive(batch, &reply)) < 0)
         return rc == -EPROTO
                    ? ct_fail(err, rc, "the template has sent a malformed answer")
-                   : fail_talk(batch, rc, "the template cannot be heard", err);
+                   : fail_talk(batch, rc, "cannot receive from the template", err);
     if (reply.kind == 'D' && reply.numbers[0] == 0) {
         batch->template = reply.pid;
         return 0;
     }
     if (reply.kind == 'W' && reply.numbers[1] < 0)
-        return ct_fail(err, -EAGAIN, "fork of the template: %s",
+        return ct_fail(err, -EAGAIN, "the template cannot fork: %s",
                        strerror(-reply.numbers[1]));
     if (reply.kind != 'W' || reply.numbers[0] < 0 || reply.numbers[0] >= batch->count ||
         batch->workers[reply.numbers[0]].pid != 0)
