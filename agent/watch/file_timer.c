@@ -99,9 +99,10 @@ static void add_entry(struct file_timer *file_timer, const struct agent_timer *r
     }
     if (file_timer->count == FILE_TIMER_TIMERS_MAX ||
         !(entry->scope = ct_strdup(request->scope))) {
-        ct_log_seldom(&file_timer->refused, CTRUN_LOG_WARN,
-                      "file timer: no room pid=%d scope=%s", request->pid,
-                      request->scope);
+        ct_log_seldom(
+            &file_timer->refused, CTRUN_LOG_WARN,
+            "file timer: refused: too many timers, or out of memory pid=%d scope=%s",
+            request->pid, request->scope);
         return;
     }
     entry->pid = request->pid;

@@ -32,18 +32,20 @@ static const char *end_text(enum native_end end)
 {
     switch (end) {
     case NATIVE_WHOLE: return NULL;
-    case NATIVE_TOO_MANY: return "and more";
-    case NATIVE_NO_CODE: return "further out is not known: that place is in no file";
-    case NATIVE_NO_FILE: return "further out is not known: that file cannot be read";
+    case NATIVE_TOO_MANY: return "and more frames";
+    case NATIVE_NO_CODE: return "callers are not known: that place is not in a file";
+    case NATIVE_NO_FILE: return "callers are not known: that file cannot be read";
     case NATIVE_NO_ENTRY:
         return "callers are not known: that file has no unwind table for it";
     case NATIVE_UNREADABLE:
-        return "callers are not known: the unwind table of that file leads nowhere";
+        return "callers are not known: the unwind table of that file gives no valid "
+               "caller";
     case NATIVE_NO_REGISTER:
-        return "callers are not known: their frames need a register whose value is not "
-               "known";
+        return "callers are not known: the unwind table needs a register whose value "
+               "is "
+               "not known";
     case NATIVE_NO_MEMORY:
-        return "further out is not known: the stack was not read so far";
+        return "callers are not known: the stack was not read that far";
     case NATIVE_NOT_COPIED: return "C frames are not known";
     }
     return NULL;
@@ -161,7 +163,7 @@ static int write_group(struct ct_buf *out, struct live_native *native, int first
 static const char *why_text(int why)
 {
     switch (why) {
-    case -ENOTSUP: return "they are not read on this processor";
+    case -ENOTSUP: return "ctrun cannot read them on this processor";
     case -EPERM: return "the kernel does not let ctrun read them";
     case -ESRCH: return "the process has ended";
     default: return strerror(-why);

@@ -11,7 +11,7 @@ static const char *name_of(char state)
     switch (state) {
     case 'R': return "running";
     case 'S': return "sleeping";
-    case 'D': return "cannot be interrupted (D)";
+    case 'D': return "uninterruptible sleep (D)";
     case 'T': return "stopped (T)";
     case 't': return "stopped by a debugger (t)";
     case 'X': return "gone";

@@ -139,12 +139,10 @@ static void name_reasons(char *dst, size_t size, uint32_t slow)
     static const struct {
         uint32_t bits;
         const char *name;
-    } reasons[] = {{0x2, "set so"},
-                   {0x4, "power limit"},
-                   {0x8, "slowed by the hardware"},
-                   {0x10, "slowed with other GPUs"},
-                   {0x20 | 0x40, "heat"},
-                   {0x80, "power brake"}};
+    } reasons[] = {
+        {0x2, "clocks were set"},        {0x4, "power limit"},
+        {0x8, "slowed by the hardware"}, {0x10, "sync boost with other GPUs"},
+        {0x20 | 0x40, "heat"},           {0x80, "power brake"}};
 
     *dst = '\0';
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)

@@ -147,7 +147,7 @@ int stacks_gather_write(const struct stacks_gather *gather, struct ct_buf *out,
         rc = write_own(out, own_node, own_host, own);
     if (rc >= 0 && !gather->is_complete)
         rc = ct_buf_printf(out,
-                           "the other nodes: no answer of the rendezvous in %.1f s\n",
+                           "the other nodes: no answer from the rendezvous in %.1f s\n",
                            (double)waited_ms / 1000);
     if (rc >= 0 && gather->left_out > 0)
         rc = ct_buf_printf(out, "and %u more nodes: give a rank to see its stack\n",

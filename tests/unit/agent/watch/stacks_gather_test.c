@@ -66,9 +66,10 @@ static void a_node_that_does_not_end_is_said_to_be_missing(void **state)
     check_text(gather, "", "node 0 (n0):\nrank 0\nnode 2 (n2): no answer in 2.5 s\n");
     stacks_gather_destroy(gather);
     gather = stacks_gather_create(TICKET);
-    check_text(gather, "rank 1\n",
-               "node 1 (n1):\nrank 1\nthe other nodes: no answer of the rendezvous in "
-               "2.5 s\n");
+    check_text(
+        gather, "rank 1\n",
+        "node 1 (n1):\nrank 1\nthe other nodes: no answer from the rendezvous in "
+        "2.5 s\n");
     stacks_gather_destroy(gather);
 }
 
