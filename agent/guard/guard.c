@@ -295,8 +295,9 @@ static void report_end(int status, int left, const struct reap_process *survivor
         fprintf(
             stderr,
             "ctrun: error[E_UNKILLABLE]: pid %d did not die after SIGKILL (state %c)\n"
-            "  now        : giving up on it; do not reuse this node before it is "
-            "gone\n",
+            "  now        : giving up on it; do not reuse this node before that "
+            "process "
+            "has ended\n",
             survivor->pid, survivor->state ? survivor->state : '?');
 }
 

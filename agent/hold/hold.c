@@ -215,9 +215,9 @@ static bool reserve(struct hold_client *client, struct entry *entry, uint64_t by
         return true;
     }
     (void)ct_format(text, sizeof text,
-                    "%.1f GiB more, and the workers of this node hold %.1f of the %.1f "
-                    "GiB that they may, half of its memory: save this one without "
-                    "holding it",
+                    "%.1f GiB do not fit: the workers of this node hold %.1f of the "
+                    "%.1f GiB that they may hold (half of its memory): save this "
+                    "checkpoint without holding it",
                     (double)bytes / (1 << 30), (double)hold->bytes / (1 << 30),
                     (double)hold->options.max_bytes / (1 << 30));
     answer(client, CTRUN_E_RESOURCES, text);

@@ -194,7 +194,7 @@ void agent_save_calls(struct agent *agent)
         ct_warn("the last calls were not saved path=%s why=%s", save->text_path,
                 strerror(-save->rc));
     else
-        facts_add(&agent->calls, CT_FACT_CALLS, "the last of each rank: %s",
+        facts_add(&agent->calls, CT_FACT_CALLS, "the last calls of each rank: %s",
                   save->text_path);
     free_save(save);
 }

@@ -59,8 +59,9 @@ static bool report_refusal(struct worker_group *group, int error, const char *op
         return false;
     group->has_warned_refusal = true;
     if (option)
-        ct_warn("%s: ranks that wait for a lost one stay in their collective: %s (it "
-                "needs Linux 5.6 and the right to trace one's own children: a "
+        ct_warn("%s: ranks that wait for a lost one stay in their collective: %s (to "
+                "free them ctrun needs Linux 5.6 and the right to trace one's own "
+                "children: a "
                 "container or kernel.yama.ptrace_scope may forbid that)",
                 option, strerror(error));
     return true;
