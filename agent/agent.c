@@ -135,10 +135,10 @@ static int check(const struct agent_options *options, struct ctrun_error *err)
 {
     if (options->join.slots < 1 || options->join.slots > AGENT_WORKERS_MAX)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "%u workers on one node: 1 to %d are possible",
+                       "%u workers on one node: the number must be from 1 to %d",
                        options->join.slots, AGENT_WORKERS_MAX);
     if (options->signal_count > NSIG - 3)
-        return ct_fail(err, CTRUN_E_USAGE, "%zu signals: too many",
+        return ct_fail(err, CTRUN_E_USAGE, "%zu signals to handle are too many",
                        options->signal_count);
     return 0;
 }
@@ -175,7 +175,8 @@ int agent_run(const struct agent_options *options, struct agent_result *result,
     close_all(agent);
     /* the loop stays allocated then: an unclosed handle still points into it */
     if (loop_destroy(agent->loop) < 0)
-        ct_err("agent: something was left open on the loop");
+        ct_err(
+            "agent: mistake in ctrun: a handle was not closed before the event loop");
     (void)sigaction(SIGPIPE, &before, NULL);
     free(agent);
     return rc;

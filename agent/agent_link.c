@@ -16,7 +16,8 @@ static void compare_clocks(struct agent *agent, uint64_t theirs_ns)
         llabs(seconds) < AGENT_CLOCK_WARN_S)
         return;
     agent->has_warned_clock = true;
-    ct_warn("clock differs by %lld s (harmless): this node is %s the rendezvous",
+    ct_warn("clock differs by %lld s (harmless): the clock of this node is %s that of "
+            "the rendezvous",
             llabs(seconds), seconds > 0 ? "ahead of" : "behind");
 }
 

@@ -39,7 +39,7 @@ static void answer_drain(struct agent *agent, const struct ct_drain *message)
         (void)ct_format(text, sizeof text, "{\"asked\":true,\"nodes\":%u}",
                         message->sent_to);
     else
-        (void)ct_format(text, sizeof text, "no node of it is called '%s': it has %s",
+        (void)ct_format(text, sizeof text, "the run has no node '%s': its nodes are %s",
                         message->host, message->hosts);
     ctl_socket_answer(agent->ctl_socket, message->ticket,
                       message->sent_to > 0 ? 0 : -ENOENT, text);
@@ -77,16 +77,17 @@ int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
     if (agent->options->is_alone)
         return ct_fail(
             err, -ESRCH,
-            "it was started for one node, and no other can find it: start it "
-            "with --nnodes=MIN:MAX and --rdzv-endpoint");
+            "the run was started for one node, and no other node can find it: "
+            "start it with --nnodes=MIN:MAX and --rdzv-endpoint");
     if (min_nodes < 1 || max_nodes < min_nodes || max_nodes > AGENT_NODES_MAX)
         return ct_fail(err, CTRUN_E_USAGE,
                        "%u:%u nodes: 1 <= MIN <= MAX <= %d is needed", min_nodes,
                        max_nodes, AGENT_NODES_MAX);
     if (max_nodes - max_nodes % unit < min_nodes)
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "%u:%u nodes: not a multiple of --node-unit=%u", min_nodes,
-                       max_nodes, unit);
+        return ct_fail(
+            err, CTRUN_E_USAGE,
+            "%u:%u nodes: there is no multiple of --node-unit=%u between them",
+            min_nodes, max_nodes, unit);
     link_send(agent->link, &(struct ct_message){CT_MESSAGE_RESIZE, .resize = &resize});
     return ct_buf_printf(out, "{\"asked\":true,\"min_nodes\":%u,\"max_nodes\":%u}",
                          min_nodes, max_nodes);

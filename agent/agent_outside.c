@@ -9,8 +9,8 @@
 void agent_stop_outside(struct agent *agent, const char *why)
 {
     (void)ct_fail(&agent->result->error, CTRUN_E_CHANGED,
-                  "the workers of this node, in the place of a lost one, ended before "
-                  "the others took them in: %s",
+                  "the workers of this node, which was to replace a lost node, ended "
+                  "before the other ranks accepted them: %s",
                   why);
     agent_stop(agent, AFTER_END, SIGTERM, AGENT_ORPHAN_MS, "its workers have ended");
 }

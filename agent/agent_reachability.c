@@ -105,8 +105,8 @@ static void on_hold_over(void *context)
 {
     struct agent *agent = context;
 
-    ct_warn("no answer from the rendezvous in %d s on whether all nodes reach each "
-            "other: starting the workers",
+    ct_warn("the rendezvous did not confirm in %d s that all nodes reach each other: "
+            "starting the workers",
             AGENT_HOLD_MS / 1000);
     start(agent, agent->local.length > 0 ? &agent->local : NULL);
 }
@@ -142,8 +142,8 @@ static void on_peer_failed(void *context, const char *text, const char *tried)
         return;
     }
     emit_cut(agent, text);
-    ct_warn("%s %s, on the network of %s, which was typed: if workers hang, give the "
-            "address on another one (ctrunctl doctor --net)",
+    ct_warn("%s %s; this network is used because the address %s was given: if workers "
+            "hang, give an address of another network (ctrunctl doctor --net)",
             agent->options->hello.host, text, agent->start.master_addr);
 }
 
@@ -167,7 +167,7 @@ static void on_found(void *context, const struct ct_addr *remote,
     const bool is_other = !ct_addr_is_same_host(remote, &agent->first_addr);
 
     ct_addr_format_host(found, remote);
-    (void)ct_format(text, sizeof text, "cannot reach %s on %s, but on %s",
+    (void)ct_format(text, sizeof text, "cannot reach %s on %s, but can on %s",
                     world->master_host, world->master_addr, found);
     agent->local = *local;
     if (is_other && world->reach == CT_REACH_PROVE)
@@ -238,7 +238,9 @@ void agent_find_reachability(struct agent *agent)
 
     agent_cancel_reachability(agent);
     if (agent->start.reach == CT_REACH_NONE_REACHES_ALL && agent->start.group_rank == 0)
-        ct_warn("no network of %s reaches all nodes from all: the first one is used",
+        ct_warn("on each network of %s some node could not reach another: the first "
+                "network is used; if workers hang, open its ports or choose another "
+                "one (--net)",
                 agent->start.master_host);
     if (count > 0) {
         agent->first_addr = list[0];

@@ -78,8 +78,8 @@ static void on_take(struct agent *agent, const struct ct_reload *message)
     rc = look(agent, message, true, &program, &err);
     if (rc == 0 && program && message->program && program != message->program)
         rc = ct_fail(&err, CTRUN_E_OTHER_JOB,
-                     "the file of that name differs from the one on the nodes that "
-                     "were asked before");
+                     "the program's file on this node differs from the one on the "
+                     "other nodes");
     if (rc < 0) {
         (void)ct_wrap(&err, "the run has a new command line (ctrunctl reload on %s)",
                       message->by);
