@@ -78,7 +78,7 @@ static int find_place(struct batch_place *out, const struct batch_source *from,
         return rc;
     if (task < 1)
         return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
-                       "LSF: LSF_PM_TASKID is %d: they are counted from 1", task);
+                       "LSF: LSF_PM_TASKID is %d: tasks are counted from 1", task);
     if (batch_task_count(out) == 0) /* LSB_HOSTS alone */
         place_by_hosts(out, task - 1);
     else if (place_by_slots(out, task - 1) && is_here(out, from, out->node_id))

@@ -48,8 +48,8 @@ static int find_node(struct batch_place *out, const struct batch_source *from,
     if (rc < 0)
         return rc;
     if (!(text = from->read(from->context, path)))
-        return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT, "PBS: PBS_NODEFILE=%s is gone",
-                       path);
+        return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
+                       "PBS: PBS_NODEFILE=%s cannot be read any more", path);
     out->node_id = find_slot(out, text, slot, &is_first);
     free(text);
     if (out->node_id < 0)
