@@ -72,8 +72,8 @@ static void warn_environment(const struct config *config, const struct options *
         if (config->rdzv.worker_serves && config->stop.survive_ms &&
             config->run.nodes.max > 1)
             ct_warn(CT_ENV_NO_SHARED_STORE
-                    "=1: the worker store is worker 0's: --survive does without "
-                    "other workers, but when a node is lost all start again");
+                    "=1: worker 0 serves the worker store: --survive continues without "
+                    "other workers, but after the loss of a node all workers restart");
         program_warn(options);
     }
 }
@@ -153,11 +153,12 @@ static int resolve_list(struct config *out, const struct options *options,
     if ((listed = nproc_list_read(text, place, &out->run.nproc, err)) < 0)
         return listed;
     if (place < 0)
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "--nproc-per-node=%s: which node this is must be known for a "
-                       "list: from srun or its like, --hosts, or --node-rank "
-                       "with --rdzv-backend=static",
-                       text);
+        return ct_fail(
+            err, CTRUN_E_USAGE,
+            "--nproc-per-node=%s: a list needs the number of this node: give "
+            "it by srun or another batch system, by --hosts, or by "
+            "--node-rank with --rdzv-backend=static",
+            text);
     if ((rc = nproc_list_check(text, listed,
                                host_slot_get()->is_given ? out->run.node_count
                                                          : out->run.nodes.max,

@@ -185,7 +185,7 @@ static int read_protocol(struct etcd_config *out, const struct rdzv_conf *conf,
 
     if (protocol && strcmp(protocol, "http") != 0 && strcmp(protocol, "https") != 0)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "--rdzv-conf: protocol=%s: http or https is meant", protocol);
+                       "--rdzv-conf: protocol=%s: must be http or https", protocol);
     out->is_tls = protocol ? strcmp(protocol, "https") == 0 : scheme == 1;
     if (!out->is_tls && (out->ca_file[0] || out->cert_file[0]))
         return ct_fail(err, CTRUN_E_USAGE,

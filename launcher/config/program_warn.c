@@ -23,8 +23,8 @@ static void warn_behind(const struct options *options)
         if ((id == OPTION_NPROC_PER_NODE || id == OPTION_NNODES ||
              id == OPTION_RDZV_ENDPOINT || id == OPTION_STANDALONE) &&
             options->values[id].source == OPTION_FROM_DEFAULT)
-            ct_warn("%.*s is behind %s, which gets it; options of ctrun come before "
-                    "the program",
+            ct_warn("%.*s comes after %s and is passed to it; options of ctrun come "
+                    "before the program",
                     (int)length, word, options->program[0]);
     }
 }

@@ -189,14 +189,14 @@ static int check_given(const struct batch_place *place, enum batch_shape shape,
     if (shape != BATCH_RANKS || options->values[OPTION_STANDALONE].is_on ||
         to->run->nodes.max <= 1 || to->run->nodes.max >= batch_task_count(place))
         return 0;
-    return ct_fail(err, CTRUN_E_USAGE,
-                   "%s starts %d tasks on %zu node%s, and --nnodes=%s agents are to "
-                   "meet: leave the endpoint out, and each task is a rank; or give "
-                   "--nproc-per-node, and the tasks of a node are one agent; or start "
-                   "one task a node (srun --ntasks-per-node=1)",
-                   place->system, batch_task_count(place), place->nodes.count,
-                   place->nodes.count > 1 ? "s" : "",
-                   option_text(options, OPTION_NNODES));
+    return ct_fail(
+        err, CTRUN_E_USAGE,
+        "%s starts %d tasks on %zu node%s, but with an endpoint it must start "
+        "--nnodes=%s: leave the endpoint out, and each task is a rank; or give "
+        "--nproc-per-node, and the tasks of a node are one agent; or start "
+        "one task a node (srun --ntasks-per-node=1)",
+        place->system, batch_task_count(place), place->nodes.count,
+        place->nodes.count > 1 ? "s" : "", option_text(options, OPTION_NNODES));
 }
 
 /* In a batch script ctrun runs once, on the first node, and the others would be idle. A user who

@@ -21,7 +21,7 @@ int rdzv_host_slot_check(const struct options *options, const struct nnodes *nod
             (alone[i] == OPTION_STANDALONE && options->values[alone[i]].is_on))
             return ct_fail(err, CTRUN_E_USAGE,
                            "--%s: not with --hosts, which gives every node its rank "
-                           "and the place to meet; --rdzv-endpoint names another",
+                           "and the endpoint; --rdzv-endpoint sets another endpoint",
                            option_table[alone[i]].name);
     if (nodes->max > total)
         return ct_fail(err, CTRUN_E_USAGE, "--nnodes=%s: --hosts names %d host%s",

@@ -79,21 +79,23 @@ void rdzv_pmi_find(struct config_pmi *out, const struct options *options,
     if (strcmp(option_text(options, OPTION_BOOTSTRAP), "port") == 0)
         refuse(out, "--bootstrap=port");
     else if (!batch_text(from, "PMI_FD"))
-        refuse(out, "srun has started none; srun --mpi=pmi2 does");
+        refuse(out, "PMI_FD is not set; srun --mpi=pmi2 sets it");
     else if (is_left_to_workers(options, place))
-        refuse(out, "each task is a rank, whose program may be MPI and need it");
+        refuse(out, "each task is a rank, and its program may use MPI, which needs the "
+                    "PMI server");
     else if (!read_environment(out, from, &why))
         refuse(out, "%s", why.text);
     else if (out->size != tasks)
         refuse(out, "PMI_SIZE is %d, and the step has %d tasks", out->size, tasks);
     else if (!needs_all_tasks(options, place, nodes))
-        refuse(out, "--nnodes=%s may begin without some tasks, and it waits for all",
+        refuse(out,
+               "--nnodes=%s may begin without some tasks, and PMI waits for all tasks",
                option_text(options, OPTION_NNODES));
     else if (!is_stream_socket(out->fd))
-        refuse(
-            out,
-            "PMI_FD=%d is not open here: the program that started ctrun has closed it",
-            out->fd);
+        refuse(out,
+               "PMI_FD=%d is not an open socket here: perhaps the program that started "
+               "ctrun has closed it",
+               out->fd);
     else
         out->is_used = true;
 }
@@ -132,7 +134,7 @@ void rdzv_pmi_attend(const struct options *options, const struct batch_place *pl
     client = ct_zalloc(sizeof *client);
     if (!client || pmi_client_open(client, pmi.fd, pmi.job, pmi.rank, &why) < 0 ||
         pmi_client_fence_begin(client, &why) < 0)
-        ct_warn("srun's PMI: %s; the agents of this run may wait for this task",
+        ct_warn("srun's PMI: %s; the other tasks of this step may wait for this one",
                 why.text);
     free(client); /* the socket stays open: the server knows this task by it alone */
 }

@@ -204,7 +204,8 @@ static int check_unused(const struct rdzv_conf *conf, struct ctrun_error *err)
             return -EINVAL;
     if (store && strcmp(store, "tcp") != 0)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "--rdzv-conf: store_type=%s is not supported; leave it out: tcp",
+                       "--rdzv-conf: store_type=%s is not supported; leave it out, the "
+                       "store is always tcp",
                        store);
     return check_backoff(conf, err);
 }
