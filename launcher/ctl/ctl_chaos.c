@@ -22,11 +22,11 @@ enum {
 
 static const struct ctl_option options[] = {
     {.name = "dry-run", .help = "print the schedule; nothing is done"},
-    {.name = "seed", .value = "N", .help = "instead of the plan's"},
+    {.name = "seed", .value = "N", .help = "use this seed, not the plan's"},
     {.name = "ranks",
      .value = "N",
-     .help = "--dry-run: of a world of so many ranks; default: the run's"},
-    {.name = "nodes", .value = "N", .help = "--dry-run: ... on so many nodes"},
+     .help = "with --dry-run: a world of N ranks; default: the run's world"},
+    {.name = "nodes", .value = "N", .help = "with --dry-run: on N nodes"},
     CTL_RUN,
     CTL_USER,
     CTL_JSON,
@@ -184,7 +184,7 @@ static int wait_until(const struct ctl_run *run, int signals, uint64_t until_ms)
 
 static int print_ended(const struct chaos *chaos, const struct ctl_run *run, int left)
 {
-    fprintf(stderr, "ctrunctl: run %s has ended; %d of %d faults were left\n",
+    fprintf(stderr, "ctrunctl: run %s has ended; %d of %d faults were not injected\n",
             run->status.run_id, left, chaos->count);
     return 0;
 }

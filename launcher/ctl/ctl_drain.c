@@ -35,13 +35,15 @@ const struct ctl_verb ctl_drain = {
     .name = "drain",
     .words = "[HOST]",
     .word_max = 1,
-    .help = "ask a node of the run, or all, to save and leave, as `stop` does on the "
-            "node itself\n"
+    .help = "ask the nodes of a host, or all nodes, to save and leave, as `stop` does "
+            "there\n"
             "HOST is the name that `ctrunctl status` shows there. The others continue "
             "without it,\n"
             "or with a spare in its place, while at least the minimum of nodes is "
             "left; this does\n"
-            "not count as a restart.",
+            "not count as a restart. Of several nodes on one host, `ctrunctl stop "
+            "--run=PID` there\n"
+            "ends one.",
     .options = options,
     .run = run,
 };

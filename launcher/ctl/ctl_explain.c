@@ -120,7 +120,7 @@ static void print_text(const struct log *log)
                    finding->count > 2 ? "s" : "", (unsigned long long)finding->last);
     }
     if (log->found == 0)
-        printf("%s: %llu line%s, and none that is known\n", log->name,
+        printf("%s: no known error in %llu line%s\n", log->name,
                (unsigned long long)log->lines, log->lines == 1 ? "" : "s");
 }
 
@@ -223,7 +223,7 @@ const struct ctl_verb ctl_explain = {
             "(--failure-rules). For each rule the output has the first line that "
             "matches; messages\n"
             "that mostly follow from another failure come last. Exit code 1 when no "
-            "line is known.",
+            "line matches.",
     .options = options,
     .run = run,
 };

@@ -25,7 +25,7 @@ static const char *const programs[] = {"ctrun", "ctrunctl", "ctrund"};
 
 static const struct ctl_option options[] = {
     {.name = "shared",
-     .help = "although these programs need the shared libraries of this system"},
+     .help = "copy programs that need the shared libraries of this system, too"},
     {0}};
 
 /* True when this program is linked dynamically: it does not start in an image without its
@@ -166,9 +166,10 @@ const struct ctl_verb ctl_install = {
     .word_max = 1,
     .help =
         "copy ctrun, ctrunctl and ctrund into a folder, for a container without them\n"
-        "They lie beside this program, and must be static (those of the wheel and of "
-        "the\n"
-        "image are). DIR is made if it is not there; older copies in it are replaced.",
+        "They are taken from the folder of this program, and must be static (those of "
+        "the wheel\n"
+        "and of the image are). DIR is made if it is not there; older copies in it are "
+        "replaced.",
     .options = options,
     .run = run,
 };

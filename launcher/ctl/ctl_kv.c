@@ -180,13 +180,13 @@ static const struct action *find_action(const struct ctl_call *call,
             continue;
         if (words >= actions[i].min && words <= actions[i].max)
             return &actions[i];
-        (void)ct_fail(err, CTRUN_E_USAGE, "write kv %s %s", actions[i].name,
+        (void)ct_fail(err, CTRUN_E_USAGE, "usage: ctrunctl kv %s %s", actions[i].name,
                       actions[i].words);
         return NULL;
     }
     near = ctl_nearest(call->words[0], names);
     (void)ct_fail(err, CTRUN_E_USAGE,
-                  "kv %s: write list, get, set, add, wait or delete%s%s%s",
+                  "kv has no action %s; use list, get, set, add, wait or delete%s%s%s",
                   call->words[0], near ? "; did you mean " : "", near ? near : "",
                   near ? "?" : "");
     return NULL;
@@ -201,7 +201,8 @@ static int run_action(const struct action *action, const struct ctl_call *call,
     /* Each round has a store of its own: a request during a restart ends with a connection
      * error. */
     if (status->generation == 0)
-        return ct_fail(err, -EAGAIN, "run %s has no store yet: its nodes have not met",
+        return ct_fail(err, -EAGAIN,
+                       "run %s has no store yet: its first round has not begun",
                        status->run_id);
     rc = ct_store_connect(&kv.store, status->master_addr, status->master_port, OPEN_MS,
                           err);

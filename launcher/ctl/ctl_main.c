@@ -21,10 +21,10 @@ enum {
 
 static void print_usage(FILE *out)
 {
-    fputs(
-        "usage: ctrunctl VERB [options]\n\nLooks at runs of ctrun on this machine and "
-        "steers them.\n\n",
-        out);
+    fputs("usage: ctrunctl VERB [options]\n\nShows and controls the runs of ctrun on "
+          "this "
+          "machine.\n\n",
+          out);
     for (int i = 0; i < VERB_COUNT; i++)
         fprintf(out, "  %-7s %-12s %.*s\n", verbs[i]->name, verbs[i]->words,
                 (int)strcspn(verbs[i]->help, "\n"), verbs[i]->help);

@@ -20,7 +20,7 @@ static int run(const struct ctl_call *call)
     }
     request.signal = nodes.min;
     request.rank = nodes.max;
-    (void)ct_format(done, sizeof done, "was asked to be of %d to %d nodes", nodes.min,
+    (void)ct_format(done, sizeof done, "was asked to have %d to %d nodes", nodes.min,
                     nodes.max);
     return ctl_run_do(call, &request, "", done);
 }

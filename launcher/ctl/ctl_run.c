@@ -33,14 +33,15 @@ static int take_piece(const struct ct_frame *frame, union ct_message_room *room,
     int rc;
 
     if (frame->version != CT_FRAME_VERSION)
-        return ct_fail(err, CTRUN_E_VERSION, "its protocol is version %d, ours %d",
+        return ct_fail(err, CTRUN_E_VERSION,
+                       "its agent has protocol version %d, and this ctrunctl has %d",
                        frame->version, CT_FRAME_VERSION);
     if ((rc = ct_message_decode(frame, &message, room, sizeof *room)) < 0)
         return ct_fail(err, CTRUN_E_PROTOCOL, "a broken answer");
     if (message.kind == CT_MESSAGE_REFUSE)
         return ct_fail(err, CTRUN_E_VERSION, "%s", message.refuse->text);
     if (message.kind != CT_MESSAGE_CTL_REPLY)
-        return ct_fail(err, CTRUN_E_PROTOCOL, "an answer to something else");
+        return ct_fail(err, CTRUN_E_PROTOCOL, "the agent sent an unexpected message");
     if (piece->code < 0)
         return ct_fail(err, piece->code, "%s", piece->text);
     rc = ct_buf_append(text, piece->text, strlen(piece->text));
@@ -104,7 +105,8 @@ static int send_request(int fd, const struct ct_ctl_request *request,
                        (ssize_t)ct_buf_length(&out))
         rc = -EPIPE;
     ct_buf_deinit(&out);
-    return rc < 0 ? ct_fail(err, rc, "ask: %s", strerror(-rc)) : 0;
+    return rc < 0 ? ct_fail(err, rc, "the request could not be sent: %s", strerror(-rc))
+                  : 0;
 }
 
 /* Replaces control characters by '?'. Valid JSON escapes them, but root also asks other users'
@@ -129,7 +131,8 @@ static int check_server(int fd, uid_t uid, struct ctrun_error *err)
     socklen_t length = sizeof server;
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &length) < 0)
-        return ct_fail(err, -errno, "%s", strerror(errno));
+        return ct_fail(err, -errno, "the user of its agent is not known: %s",
+                       strerror(errno));
     if (server.uid == uid)
         return 0;
     return ct_fail(err, -EPERM, "a process of user %u answers there, not of user %u",
@@ -280,7 +283,8 @@ static int open_folder(const char *path, uid_t uid, struct ctrun_error *err)
     if (dir < 0 || (fstat(dir, &info) == 0 && info.st_uid == uid))
         return dir;
     close(dir);
-    return ct_fail(err, -EPERM, "%.300s: is not of user %u", path, (unsigned)uid);
+    return ct_fail(err, -EPERM, "%.300s: does not belong to user %u", path,
+                   (unsigned)uid);
 }
 
 int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
@@ -320,8 +324,8 @@ int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
         (void)ctl_fail(&why);
     if (search.silent)
         return ct_fail(err, CTRUN_E_TIMEOUT,
-                       "no run of uid %u on this machine answers: are the agents of "
-                       "these stopped (SIGSTOP)?",
+                       "no run of uid %u on this machine answers: are the agents "
+                       "stopped (SIGSTOP)?",
                        (unsigned)uid);
     return ct_fail(
         err, -ESRCH, "no run%s%s of uid %u on this machine (looked in %.300s%s%.300s)",

@@ -31,7 +31,8 @@ const struct ctl_verb ctl_stacks = {
         "frames\n"
         "and the kernel function. All is read from outside; a thread that runs is "
         "stopped for\n"
-        "some microseconds. Workers continue, so Python frames may be of two moments.",
+        "some microseconds. Workers continue, so Python frames may be of different "
+        "times.",
     .options = options,
     .run = run,
 };

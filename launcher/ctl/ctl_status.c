@@ -111,7 +111,8 @@ static void print_straggler(const struct json_straggler *straggler)
            straggler->late_ms, straggler->percent, straggler->steps,
            *straggler->differs
                ? straggler->differs
-               : "nothing seen of CPU time and clock, hypervisor, pages from disk");
+               : "nothing that is measured (CPU time and clock, hypervisor, pages from "
+                 "disk, TCP, GPU clock)");
 }
 
 static void print_run(const struct json_status *status)
@@ -134,7 +135,8 @@ static void print_run(const struct json_status *status)
         printf("  survives the loss of %u of %u nodes\n", status->ha_survives,
                status->ha_nodes);
     else if (status->ha_nodes > 0)
-        printf("  does not survive the loss of the rendezvous' node yet\n");
+        printf(
+            "  does not survive the loss of the node that serves the rendezvous yet\n");
     print_reload(status);
     if (status->is_waiting)
         printf("  waiting for nodes: %u of %u are here%s%s\n", status->joined,
@@ -174,10 +176,10 @@ static int run(const struct ctl_call *call)
 const struct ctl_verb ctl_status = {
     .name = "status",
     .words = "",
-    .help =
-        "show the runs of this machine and their workers\n"
-        "Each run answers for its node alone. Without a run: exit code 1, and with\n"
-        "--json an empty list.",
+    .help = "show the runs of this machine and their workers\n"
+            "Each run reports only what is on its node. Without a run: exit code 1, "
+            "and with\n"
+            "--json an empty list.",
     .options = options,
     .run = run,
 };

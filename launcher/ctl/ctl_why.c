@@ -122,8 +122,8 @@ static int run_over(const struct ctl_call *call)
     if (rc == 0)
         return CT_EXIT_OK;
     (void)ct_fail(&err, rc, "%.300s: %s", where,
-                  rc == -ENOENT ? "no summary.json there: a run that has not ended, or "
-                                  "no --log-dir of ctrun"
+                  rc == -ENOENT    ? "no summary.json there: the run has not ended, or "
+                                     "this is not a --log-dir of ctrun"
                   : rc == -EBADMSG ? "its summary.json is not ctrun's"
                                    : strerror(-rc));
     return ctl_fail(&err);
