@@ -99,7 +99,7 @@ void doctor_check_name(struct doctor *doctor, const char *host,
                              (unsigned long long)took_ms);
         doctor_set_fix(finding,
                        "the resolver is slow: put the nodes into /etc/hosts, or "
-                       "name the endpoint by number");
+                       "give the endpoint as an IP address");
     } else {
         (void)doctor_add(doctor, DOCTOR_OK, "name lookup", "%llu ms",
                          (unsigned long long)took_ms);
@@ -167,7 +167,7 @@ void doctor_check_shm(struct doctor *doctor, uint64_t total_bytes, uint64_t free
                        "of medium Memory at /dev/shm");
     } else if (free_bytes < total_bytes / 10) {
         finding->level = DOCTOR_WARN;
-        doctor_set_fix(finding, "remove what dead jobs left there: ls -l /dev/shm");
+        doctor_set_fix(finding, "ls -l /dev/shm; remove the files that no job uses");
     }
 }
 
@@ -187,8 +187,8 @@ void doctor_check_memory(struct doctor *doctor, uint64_t max_bytes, uint64_t use
     if (used_bytes > max_bytes - max_bytes / 10) {
         finding->level = DOCTOR_WARN;
         doctor_set_fix(finding,
-                       "workers will be killed for memory: ask the scheduler for "
-                       "more (Slurm: --mem)");
+                       "the kernel's OOM killer may kill workers: ask the scheduler "
+                       "for more memory (Slurm: --mem)");
     }
 }
 
@@ -243,7 +243,7 @@ void doctor_check_cpus(struct doctor *doctor, int usable, int online)
     if (usable < online) {
         finding->level = DOCTOR_WARN;
         doctor_set_fix(finding,
-                       "the cpuset leaves the rest to others: Slurm: "
+                       "this process may use no other CPUs; ask for more: Slurm "
                        "--cpus-per-task (srun does not inherit it) or --exclusive");
     }
 }
@@ -257,8 +257,8 @@ void doctor_check_clock(struct doctor *doctor, const char *source, bool is_synch
         is_synchronised ? "synchronised" : "not known to be synchronised");
 
     doctor_set_fix(finding,
-                   "each look at this clock is a system call: see why the kernel left "
-                   "tsc (dmesg | grep -i clocksource)");
+                   "reading this clock is slow: it needs a system call; dmesg | grep "
+                   "-i clocksource shows why the kernel does not use tsc");
     for (size_t i = 0; i < sizeof quick / sizeof *quick; i++)
         if (strcmp(source, quick[i]) == 0 || !*source) {
             finding->level = DOCTOR_OK;

@@ -138,14 +138,16 @@ void doctor_gpus(struct doctor *doctor)
             "rmmod and modprobe nvidia)");
     else if (nodes == 0)
         (void)doctor_add(doctor, DOCTOR_OK, "GPUs",
-                         doctor_can_load() ? "none, and no libnvidia-ml.so.1 (NVML)"
-                                           : "none");
+                         doctor_can_load()
+                             ? "none, and no usable libnvidia-ml.so.1 (NVML)"
+                             : "none");
     else if (!doctor_can_load())
         (void)doctor_add(doctor, DOCTOR_OK, "GPUs",
                          "%d in /dev; a static program cannot ask the driver", nodes);
     else
         doctor_set_fix(doctor_add(doctor, DOCTOR_FAIL, "GPUs",
-                                  "%d in /dev, but no libnvidia-ml.so.1", nodes),
+                                  "%d in /dev, but no usable libnvidia-ml.so.1 (NVML)",
+                                  nodes),
                        "install the driver's libraries, in a container its runtime "
                        "(docker --gpus all)");
     if (doctor_can_load()) {

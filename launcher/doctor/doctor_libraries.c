@@ -45,7 +45,7 @@ void doctor_libraries(struct doctor *doctor)
                              "this ctrun was built without it: no %s",
                              library->needed_by);
         else if (!doctor_can_load())
-            (void)doctor_add(doctor, DOCTOR_OK, library->what, "inside of ctrun");
+            (void)doctor_add(doctor, DOCTOR_OK, library->what, "linked into ctrun");
         else if ((file = find_file(library)))
             (void)doctor_add(doctor, DOCTOR_OK, library->what, "%s", file);
         else

@@ -125,14 +125,17 @@ void doctor_check_nodes(struct doctor *doctor, const struct doctor_node *nodes,
     check_same(doctor, nodes, count, "GPU driver", offsetof(struct doctor_node, driver),
                DOCTOR_WARN, "NCCL works best with one driver everywhere");
     check_same(doctor, nodes, count, "NCCL", offsetof(struct doctor_node, nccl),
-               DOCTOR_FAIL, "NCCL refuses other versions of itself: install one");
+               DOCTOR_FAIL,
+               "NCCL does not work with another version of itself: install one version "
+               "everywhere");
 }
 
 /* ---- Reachability ------------------------------------------------------------------------ */
 
 static const char *error_text(int error)
 {
-    return error == DOCTOR_SOMEBODY_ELSE ? "another machine answers" : strerror(error);
+    return error == DOCTOR_SOMEBODY_ELSE ? "another machine or program answers"
+                                         : strerror(error);
 }
 
 /* All probes from one node to another. */
@@ -165,11 +168,12 @@ static void report_pair(struct doctor *doctor, const struct doctor_node *nodes,
     struct doctor_finding *finding = doctor_add(
         doctor, pair->works ? DOCTOR_WARN : DOCTOR_FAIL, "reachability",
         "%s -> %s: %.300s", nodes[from].host, nodes[to].host,
-        *pair->bad ? pair->bad : "it has only loopback addresses");
+        *pair->bad ? pair->bad
+                   : "it has no addresses but loopback and link-local ones");
 
     if (pair->works)
-        doctor_set_fix(finding, "other addresses work: keep libraries off this one by "
-                                "--net NETWORK");
+        doctor_set_fix(finding, "other addresses work: choose their network for all "
+                                "libraries with --net=CIDR");
     else
         doctor_set_fix(finding, "open TCP between them (few ports: --port-range), or "
                                 "name a network that both are in: --net");

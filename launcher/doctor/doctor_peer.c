@@ -108,8 +108,9 @@ void doctor_peer(struct doctor *doctor, const char *endpoint)
     count = ct_addr_resolve(where.host, where.port < 0 ? PORT_DEFAULT : where.port,
                             addrs, CT_ADDRS_MAX, &err);
     if (count <= 0) {
-        doctor_set_fix(doctor_add(doctor, DOCTOR_FAIL, "resolve", "%.400s", err.text),
-                       "name the host by number, or add it to /etc/hosts");
+        doctor_set_fix(
+            doctor_add(doctor, DOCTOR_FAIL, "resolve", "%.400s", err.text),
+            "give the IP address of the host, or add its name to /etc/hosts");
         return;
     }
     (void)doctor_add(doctor, DOCTOR_OK, "resolve", "%.200s: %d addresses in %llu ms",
