@@ -46,12 +46,14 @@ static void *run(void *context)
         if (rc == 1)
             election_set_state(election, ELECTION_WATCHING, "another node is elected");
         else if (rc == 0 && election_has_missed_end(election))
-            election_set_state(election, ELECTION_WATCHING,
-                               "the elected server's end is read");
+            election_set_state(
+                election, ELECTION_WATCHING,
+                "the end of the last server is read from etcd's history");
         else if (rc == 0)
             rc = election_campaign(election, &err);
         if (rc < 0 && rc != -ECANCELED)
-            election_log_down(election, "which server is elected is not known", &err);
+            election_log_down(election, "no rendezvous server is found or elected",
+                              &err);
         else if (rc >= 0)
             election_log_up(election);
         election_watch(election);

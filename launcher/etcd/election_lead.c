@@ -71,8 +71,8 @@ static int check_version(const struct election *election, const struct json_etcd
     if (kv->length >= ELECTION_HEAD_BYTES && kv->value[0] == ELECTION_VERSION)
         return 0;
     return ct_fail(err, CTRUN_E_VERSION,
-                   "etcd: the journal of run '%s' is another version's: install the "
-                   "same ctrun on all nodes",
+                   "etcd: another version of ctrun wrote the journal of run '%s': "
+                   "install the same ctrun on all nodes",
                    election->options.run_id);
 }
 
@@ -235,7 +235,7 @@ static int check_key(struct election *election, int64_t raft_term, bool *is_gone
     if (reply.code != 0)
         rc = ct_fail(err, -EPROTO, "etcd: %s", reply.message);
     else if (!election_is_renewed(raft_term, reply.raft_term))
-        rc = ct_fail(err, -EAGAIN, "etcd has another leader since");
+        rc = ct_fail(err, -EAGAIN, "etcd has elected another leader meanwhile");
     else if (writes)
         *is_gone = !reply.succeeded;
     else
@@ -350,7 +350,7 @@ static void write_journal(struct election *election)
         election->written = sequence;
         election->options.on_written(election->options.context, sequence);
     } else if (rc == 0 && sequence != 0) {
-        step_down(election, "the key is another's");
+        step_down(election, "this node no longer holds the key");
     } else if (rc < 0 && rc != -ECANCELED && rc != -EAGAIN) {
         election_log_down(election, "the journal was not written", &err);
     }

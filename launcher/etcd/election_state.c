@@ -57,7 +57,7 @@ void election_log_down(struct election *election, const char *what,
 void election_log_up(struct election *election)
 {
     if (election->is_unwell)
-        ct_warn("etcd answers again");
+        ct_warn("etcd: the election works again");
     election->is_unwell = false;
 }
 

@@ -265,7 +265,7 @@ static int refused(struct etcd *etcd, const struct json_etcd_reply *reply,
     const char *user = etcd->config->user;
 
     return ct_fail(err, CTRUN_E_AUTH, "etcd refuses %s%s%s: %s",
-                   *user ? "user '" : "us without a user", user, *user ? "'" : "",
+                   *user ? "user '" : "requests without a user", user, *user ? "'" : "",
                    reply->message);
 }
 

@@ -301,6 +301,7 @@ int http_client_post(struct http_client *client, const struct http_request *requ
     client->request = NULL;
     if (rc < 0)
         return ct_fail(err, rc,
-                       rc == -ECANCELED ? "told to end" : "http: out of memory");
+                       rc == -ECANCELED ? "the request was cancelled"
+                                        : "http: out of memory");
     return explain(client, result, err);
 }

@@ -22,12 +22,13 @@ int http_api_get(struct http_api *out, struct ctrun_error *err)
     if (!(library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL)) &&
         !(library = dlopen("libcurl-gnutls.so.4", RTLD_NOW | RTLD_LOCAL)))
         return ct_fail(err, CTRUN_E_USAGE,
-                       "libcurl is not installed here (%s); on Debian: "
+                       "libcurl cannot be loaded (%s); on Debian: "
                        "apt install libcurl4",
                        dlerror());
 #define HTTP_FIND(name)                                                                \
     if (!find(library, #name, &out->name##_fn))                                        \
-        return ct_fail(err, CTRUN_E_USAGE, "libcurl has no " #name ": 7.68 is needed");
+        return ct_fail(err, CTRUN_E_USAGE,                                             \
+                       "libcurl has no " #name ": version 7.68 or newer is needed");
     HTTP_FUNCTIONS(HTTP_FIND)
 #undef HTTP_FIND
     return 0;
