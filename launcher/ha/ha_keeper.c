@@ -107,7 +107,8 @@ static int make_folder(struct keeper *keeper, struct ctrun_error *err)
         mkdtemp(keeper->folder) && (keeper->lock = lock_folder(keeper->folder)) >= 0 &&
         chdir(keeper->folder) == 0)
         return 0;
-    return ct_fail(err, -errno, "a folder in %s: %s", keeper->base, strerror(errno));
+    return ct_fail(err, -errno, "no folder can be made in %s: %s", keeper->base,
+                   strerror(errno));
 }
 
 static void drop_folder(struct keeper *keeper)
@@ -192,7 +193,7 @@ static int reserve(struct keeper *keeper, const struct ha_keeper_request *reques
     for (int i = 0; i < 2; i++)
         if (fds[i] >= 0)
             keeper->ports[i] = stop_listening(keeper, fds[i], *ports[i]);
-    return rc < 0 ? ct_fail(err, rc, "no free port at %s: %s", request->addr,
+    return rc < 0 ? ct_fail(err, rc, "no port can be opened at %s: %s", request->addr,
                             strerror(-rc))
                   : 0;
 }
@@ -278,7 +279,7 @@ static int start_etcd(struct keeper *keeper, const struct ha_keeper_request *req
 
     if (keeper->pid != 0 || !keeper->folder[0] || keeper->ports[0] < 0 ||
         keeper->ports[1] < 0)
-        return ct_fail(err, -EINVAL, "nothing is prepared for etcd");
+        return ct_fail(err, -EINVAL, "the folder and ports of etcd are not prepared");
     format_url(client, sizeof client, keeper, keeper->ports[0]);
     format_url(peer, sizeof peer, keeper, keeper->ports[1]);
     remove_below(AT_FDCWD, "data", 3);
@@ -472,7 +473,7 @@ int ha_keeper_ask(const struct ha_keeper *keeper,
     do {
         if (poll(&poll_fd, 1, ct_left_ms(deadline_ms)) == 0)
             return ct_fail(err, -ETIMEDOUT,
-                           "the process that keeps etcd did not answer for %d s",
+                           "the process that runs etcd did not answer for %d s",
                            ASK_MS / 1000);
         if (recv(keeper->fd, reply, sizeof *reply, MSG_DONTWAIT) !=
             (ssize_t)sizeof *reply) {

@@ -147,7 +147,7 @@ static enum ha_outcome secure(struct ha *ha)
 
     if (ha_certify(ha, &ha->made))
         rc = ha_cluster_secure(&ha->etcd, ct_deadline_ms(HA_CALL_MS), &err);
-    return judge(rc, "users", &err);
+    return judge(rc, "etcd's password cannot be set", &err);
 }
 
 static void send_plan(struct ha *ha)
@@ -218,7 +218,9 @@ static enum ha_outcome change(struct ha *ha, enum etcd_call call)
     }
     if (rc == 0)
         rc = list(ha, &err);
-    return judge(rc, call == ETCD_MEMBER_REMOVE ? "a lost member" : "a new member",
+    return judge(rc,
+                 call == ETCD_MEMBER_REMOVE ? "a lost member cannot be removed"
+                                            : "a new member cannot get its vote",
                  &err);
 }
 
@@ -239,7 +241,7 @@ static enum ha_outcome add(struct ha *ha)
     }
     if (rc < 0)
         ha->made.count = (uint8_t)count;
-    return judge(rc, "a new member", &err);
+    return judge(rc, "a new member cannot be added", &err);
 }
 
 static bool is_running(struct ha *ha, uint64_t key)
@@ -294,7 +296,8 @@ static enum ha_outcome move(struct ha *ha)
     move_leader(ha);
     leader_candidate_use(candidate, &ha->etcd);
     rc = leader_candidate_start(candidate, ha->server, ha->reached, ha->port, &err);
-    return judge(rc, "the election", &err) == HA_DONE ? HA_NONE : HA_FAILED;
+    return judge(rc, "the election cannot be started", &err) == HA_DONE ? HA_NONE
+                                                                        : HA_FAILED;
 }
 
 static void act(struct ha *ha, enum ha_action action, const struct ha_facts *facts)
@@ -360,7 +363,7 @@ static bool take_over(struct ha *ha, const struct ct_ha_plan *plan)
     ha->made.survives = 0;
     memset(ha->absent_ms, 0, sizeof ha->absent_ms);
     if (list(ha, &err) < 0) {
-        ct_info("--ha: the members of etcd are not known: %s", err.text);
+        ct_info("--ha: etcd's list of its members cannot be read: %s", err.text);
         return false;
     }
     ha->state = HA_ACTIVE;

@@ -191,8 +191,8 @@ void ha_take_found(struct ha *ha)
     if (found.epoch == 0 || !ha->is_founder || ha->finds || ha->state >= HA_SENDING)
         return;
     messages_notice(
-        "run '%s' is running: its rendezvous is on another node, and this node joins "
-        "there",
+        "run '%s' is already running: its rendezvous is on another node, and this node "
+        "joins it there",
         ha->options.config->run.run_id);
     if (ha->state != HA_WAITING)
         leader_candidate_revert(ha->options.candidate);
