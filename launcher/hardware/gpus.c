@@ -190,9 +190,11 @@ int gpus_select(struct gpus *out, const struct gpus *all, const char *visible,
 
         if (at < 0)
             return ct_fail(err, -EINVAL,
-                           "CUDA_VISIBLE_DEVICES=%s: '%s' %s of the %d GPUs of this "
+                           "CUDA_VISIBLE_DEVICES=%s: '%s' %s the %d GPUs of this "
                            "machine",
-                           visible, entry, at == -2 ? "fits several" : "is none",
+                           visible, entry,
+                           at == -2 ? "matches more than one of"
+                                    : "was not found among",
                            all->count);
         memcpy(out->pci[out->count], all->pci[at], sizeof out->pci[at]);
         memcpy(out->uuid[out->count], all->uuid[at], sizeof out->uuid[at]);

@@ -27,7 +27,8 @@ static int list_nics(struct addresses *out, const struct config *config,
                                         strerror(-out->count))
                               : 0;
     rdzv_endpoint_format_own(have, sizeof have);
-    return ct_fail(err, CTRUN_E_USAGE, "--net=%s: %s has nothing there; it has %s",
+    return ct_fail(err, CTRUN_E_USAGE,
+                   "--net=%s: %s has no such interface or address; it has %s",
                    config->rdzv.net_text, config->run.host, have);
 }
 
@@ -41,8 +42,8 @@ static void take_local(struct addresses *out, const char *text)
     (void)ct_copy(out->local, sizeof out->local, text); /* same size */
     if (count == CTRUN_E_DNS)
         messages_warn(CTRUN_E_DNS,
-                      "--local-addr=%s: this node does not know that name; the others "
-                      "get it as it is",
+                      "--local-addr=%s: this node cannot resolve that name; the other "
+                      "nodes get the name",
                       text);
     for (int i = 0; i < count && !out->has_bind; i++)
         if (ct_nic_find(&nic, &found[i]) || ct_addr_is_loopback(&found[i])) {

@@ -223,12 +223,13 @@ void rdzv_endpoint_explain_busy(struct messages_block *out,
                      "job; all of them are taken");
     messages_add(out, "by", "%s", owner);
     if (has_ctrun)
-        messages_add(out, "is it ours",
-                     "perhaps: a ctrun answers there, of another job or of this one "
-                     "(run '%s')",
-                     config->run.run_id);
+        messages_add(
+            out, "is it ours",
+            "perhaps: a rendezvous server answers there, of another job or of this one "
+            "(run '%s')",
+            config->run.run_id);
     else
-        messages_add(out, "is it ours", "no ctrun answers there");
+        messages_add(out, "is it ours", "no rendezvous server answers there");
     if (free_port > 0)
         (void)ct_format(hint, sizeof hint, "; %d is free now", free_port);
     if (config->run.nodes.max == 1)
@@ -295,7 +296,7 @@ void rdzv_endpoint_explain_unreachable(struct messages_block *out,
     format_endpoint(name, sizeof name, config);
     if (code == CTRUN_E_DNS)
         messages_begin(out, code,
-                       "%s does not know the host name '%s' of the rendezvous",
+                       "%s cannot resolve the host name '%s' of the rendezvous",
                        config->run.host, config->rdzv.endpoint.host);
     else if (is_nobody)
         messages_begin(out, CTRUN_E_NO_HOST, "no node serves the rendezvous at %s",
@@ -306,7 +307,7 @@ void rdzv_endpoint_explain_unreachable(struct messages_block *out,
     messages_add(out, "last try", "%s", why->text);
     format_addrs(text, sizeof text, endpoint->addrs, endpoint->count);
     messages_add(out, "asked for", "%s  (here: %s)", name,
-                 *text ? text : "unknown name");
+                 *text ? text : "the name is not resolved");
     rdzv_endpoint_format_own(text, sizeof text);
     messages_add(out, "this node", "%s, addresses %s", config->run.host, text);
     if (code == CTRUN_E_DNS)

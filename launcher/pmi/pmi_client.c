@@ -16,11 +16,12 @@
 static int fail_io(int rc, struct ctrun_error *err)
 {
     if (rc == -ETIMEDOUT)
-        return ct_fail(err, CTRUN_E_TIMEOUT, "no answer within %d s",
+        return ct_fail(err, CTRUN_E_TIMEOUT,
+                       "the PMI server did not answer within %d s",
                        PMI_CLIENT_ANSWER_MS / 1000);
     if (rc == -ECONNRESET || rc == -EPIPE)
-        return ct_fail(err, rc, "it has closed the connection");
-    return ct_fail(err, rc, "%s", strerror(-rc));
+        return ct_fail(err, rc, "the PMI server has closed the connection");
+    return ct_fail(err, rc, "connection to the PMI server: %s", strerror(-rc));
 }
 
 static int send_all(struct pmi_client *client, const char *data, size_t length,
@@ -73,7 +74,10 @@ static int send_request(struct pmi_client *client, const char *name,
     int length = pmi2_format(text, sizeof text, name, fields, count);
 
     if (length < 0)
-        return ct_fail(err, length, "%s: it cannot carry this", name);
+        return ct_fail(err, length,
+                       "%s: a value is too long for PMI-2, or has a character that it "
+                       "does not allow",
+                       name);
     return send_all(client, text, (size_t)length, ct_deadline_ms(PMI_CLIENT_ANSWER_MS),
                     err);
 }
@@ -97,10 +101,10 @@ static int receive_answer(struct pmi_client *client, const char *name,
         return ct_fail(err, CTRUN_E_PROTOCOL, "%s: its answer is malformed (not PMI-2)",
                        name);
     if (pmi2_check(&client->answer, name) < 0)
-        return ct_fail(err, CTRUN_E_PROTOCOL, "%s: refused (%s)", name,
+        return ct_fail(err, CTRUN_E_PROTOCOL, "the PMI server refused %s (%s)", name,
                        pmi2_find(&client->answer, "errmsg")
                            ? pmi2_find(&client->answer, "errmsg")
-                           : "no reason is given");
+                           : "it gave no reason");
     return 0;
 }
 
@@ -140,7 +144,8 @@ static int read_number(const struct pmi_client *client, const char *key, int *ou
     uint64_t value;
 
     if (!text || ct_parse_u64(text, 0, 1 << 24, &value) < 0)
-        return ct_fail(err, CTRUN_E_PROTOCOL, "its answer has no number for %s", key);
+        return ct_fail(err, CTRUN_E_PROTOCOL,
+                       "the PMI server's answer to fullinit has no number for %s", key);
     *out = (int)value;
     return 0;
 }
@@ -165,7 +170,7 @@ int pmi_client_open(struct pmi_client *out, int fd, const char *job, int rank,
         (rc = receive_line(out, line, sizeof line, err)) < 0)
         return rc;
     if (pmi2_check_init(line) < 0)
-        return ct_fail(err, CTRUN_E_PROTOCOL, "it does not support PMI-2");
+        return ct_fail(err, CTRUN_E_PROTOCOL, "the PMI server does not support PMI-2");
     if ((rc = ask(out, "fullinit", fields, sizeof fields / sizeof *fields, err)) < 0 ||
         (rc = read_number(out, "rank", &out->rank, err)) < 0)
         return rc;
