@@ -89,7 +89,7 @@ static int parse_when(char *text, uint64_t min_ms, struct chaos_line *line,
         return rc;
     return line->to_ms >= line->from_ms
                ? 0
-               : ct_fail(err, CTRUN_E_USAGE, "%s..%s: the second is the earlier one",
+               : ct_fail(err, CTRUN_E_USAGE, "%s..%s: the end is before the beginning",
                          text, dots + 2);
 }
 
@@ -118,7 +118,8 @@ static int parse_signal(const char *value, struct ct_fault *fault,
     if (signal == SIGSTOP || signal == SIGTSTP || signal == SIGTTIN ||
         signal == SIGTTOU)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "signal=%.40s stops it for good: want stop rank=N for=TIME",
+                       "signal=%.40s stops the process and nothing continues it: want "
+                       "stop rank=N for=TIME",
                        value);
     fault->signal = signal;
     return 0;
@@ -265,7 +266,7 @@ static int check_end(const struct chaos_plan *plan, int *number,
             return ct_fail(err, CTRUN_E_USAGE,
                            "every: the plan has no end; add a line such as: end 10m");
         }
-    return plan->count > 0 ? 0 : ct_fail(err, CTRUN_E_USAGE, "there is no fault in it");
+    return plan->count > 0 ? 0 : ct_fail(err, CTRUN_E_USAGE, "the plan has no fault");
 }
 
 int chaos_plan_parse(struct chaos_plan *out, const char *text, size_t length,
@@ -283,7 +284,7 @@ int chaos_plan_parse(struct chaos_plan *out, const char *text, size_t length,
         number++;
         if (part >= sizeof line || !is_plain(text, part)) {
             rc = ct_fail(err, CTRUN_E_USAGE,
-                         "longer than %d bytes, or with control characters",
+                         "the line is longer than %d bytes, or has control characters",
                          LINE_MAX_BYTES - 1);
             break;
         }

@@ -47,7 +47,7 @@ static int check_rest(const char *rest, struct ctrun_error *err)
     if (!*word || (*word == '#' && word > rest))
         return 0;
     return ct_fail(err, CTRUN_E_USAGE,
-                   "'%.40s' behind the value; quote a value that has blanks in it",
+                   "'%.40s' after the value; quote a value that has blanks in it",
                    word);
 }
 

@@ -73,7 +73,8 @@ static int take(struct failure_rules *rules, const struct config_file_entry *ent
     is_kind = strcmp(entry->name, "kind") == 0;
     if (!is_kind && strcmp(entry->name, "likely") != 0 &&
         strcmp(entry->name, "do") != 0)
-        return ct_fail(err, CTRUN_E_USAGE, "no `%.40s`: words, likely, do or kind",
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "`%.40s` is not a name here: want words, likely, do or kind",
                        entry->name);
     if (rules->count == 0)
         return ct_fail(err, CTRUN_E_USAGE, "`%s` comes before the first `words`",

@@ -220,7 +220,7 @@ int options_set_from_file(struct options *out, const char *name, const char *tex
             err, CTRUN_E_USAGE, "--%s is for the command line%s alone, not for a file",
             option_table[id].name, option_table[id].env ? " and the environment" : "");
     if (value->line)
-        return ct_fail(err, CTRUN_E_USAGE, "%s is in line %d, too; leave one of them",
+        return ct_fail(err, CTRUN_E_USAGE, "%s is in line %d, too; remove one of them",
                        name, value->line);
     if (id == OPTION_ROLE && role_spec_is(text))
         return ct_fail(err, CTRUN_E_USAGE,
@@ -347,7 +347,8 @@ static int check_program(const struct parser *parser)
 
     if (out->role_count > 0 && parser->plain_role)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "--role=%.300s: the others are NAME=N:COMMAND, so must all be",
+                       "--role=%.300s: another --role is NAME=N:COMMAND, so this one "
+                       "must be too",
                        parser->plain_role);
     if (out->role_count > 0 && out->program_count > 0)
         return ct_fail(err, CTRUN_E_USAGE,
@@ -360,9 +361,10 @@ static int check_program(const struct parser *parser)
                    "the following arguments are required: training_script, "
                    "training_script_args (the program to run)%s%.200s%s",
                    is_near ? "; --role=" : "", is_near ? role : "",
-                   !is_near             ? ""
-                   : role_spec_is(role) ? " must be typed, not be in PET_ROLE"
-                                        : " is not NAME=N:COMMAND");
+                   !is_near ? ""
+                   : role_spec_is(role)
+                       ? " must be on the command line, not in PET_ROLE"
+                       : " is not NAME=N:COMMAND");
 }
 
 static int take_option(struct parser *parser, enum option_id id, const char *attached)

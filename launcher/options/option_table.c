@@ -102,28 +102,32 @@ const struct option option_table[OPTION_COUNT] = {
                                 "start the nodes on these hosts by ssh: a,b or"
                                 " n[1-3]; the first serves"),
                       .env = "CTRUN_HOSTS"},
-    [OPTION_HOSTS_FILE] = {OWN_TAKES(TEXT, "hosts-file", MEET, "FILE",
-                                     "the same from a file, # begins a comment"),
+    [OPTION_HOSTS_FILE] = {OWN_TAKES(
+                               TEXT,
+                               "hosts-file", MEET, "FILE",
+                               "the hosts of --hosts from a file; # begins a comment"),
                            .env = "CTRUN_HOSTS_FILE"},
     [OPTION_HOSTS_ENV] = {OWN_TAKES(TEXT, "hosts-env", MEET, "NAME,PREFIX*,...",
-                                    "more of the environment that goes to all"
-                                    " hosts; the launcher's and the libraries' does"),
+                                    "variables to send to all hosts, beside those of"
+                                    " the launcher and the libraries"),
                           .env = "CTRUN_HOSTS_ENV", .fallback = ""},
     [OPTION_HOSTS_TIMEOUT] = {OWN_TAKES(INT, "hosts-timeout", MEET, "SECONDS",
                                         "time that a host has to answer over ssh"),
                               .env = "CTRUN_HOSTS_TIMEOUT", .fallback = "30"},
     [OPTION_SSH] = {OWN_TAKES(TEXT, "ssh", MEET, "COMMAND",
-                              "run this in place of ssh: sh reads it, with host and"
-                              " command behind"),
+                              "run this command of sh instead of ssh; host and"
+                              " command are appended"),
                     .env = "CTRUN_SSH", .fallback = ""},
     [OPTION_STAGE] = {OWN_TAKES(TEXT, "stage", MEET, "PATH,...",
                                 "with --hosts: copy these files and folders to a"
                                 " local disk of every host before the run; PROGRAM runs"
                                 " from there"),
                       .env = "CTRUN_STAGE"},
-    [OPTION_STAGE_DIR] = {OWN_TAKES(TEXT, "stage-dir", MEET, "DIR",
-                                    "where to; default: TMPDIR of the host, else"
-                                    " /tmp"),
+    [OPTION_STAGE_DIR] = {OWN_TAKES(
+                              TEXT,
+                              "stage-dir", MEET, "DIR",
+                              "where to copy them; default: TMPDIR of the host, else"
+                              " /tmp"),
                           .env = "CTRUN_STAGE_BASE"},
     [OPTION_STAGE_REMOVE] = {OWN_FLAG("stage-remove", MEET,
                                       "remove the copies at the end of the run;"
@@ -212,9 +216,11 @@ const struct option option_table[OPTION_COUNT] = {
              " no more than before the first start; 0: do not look"),
          .env = "CTRUN_GPU_WAIT", .fallback = "10"},
     [OPTION_EXCLUDE_AFTER] =
-        {OWN_TAKES(INT, "exclude-node-after", FAILURE, "K",
-                   "a node goes after K failures with evidence of broken hardware (Xid,"
-                   " ECC, InfiniBand port), if enough others are left; 0: never"),
+        {OWN_TAKES(
+             INT,
+             "exclude-node-after", FAILURE, "K",
+             "a node is excluded after K failures with evidence of broken hardware"
+             " (Xid, ECC, InfiniBand port), if enough others are left; 0: never"),
          .env = "CTRUN_EXCLUDE_NODE_AFTER", .fallback = "2"},
     [OPTION_BUDGET] =
         {OWN_TAKES(FLOAT, "budget", FAILURE, "SECONDS",
@@ -252,8 +258,8 @@ const struct option option_table[OPTION_COUNT] = {
          .env = "CTRUN_SURVIVE", .fallback = "none", .choices = "none sdk torch"},
     [OPTION_SURVIVE_TIMEOUT] =
         {OWN_TAKES(INT, "survive-timeout", FAILURE, "SECONDS",
-                   "time that they have for it; then all are started again, as"
-                   " without --survive"),
+                   "time that the others have to continue after a loss; then all are"
+                   " started again, as without --survive"),
          .env = "CTRUN_SURVIVE_TIMEOUT", .fallback = "30"},
     [OPTION_SURVIVE_REPLACE] =
         {OWN_TAKES(INT, "survive-replace", FAILURE, "N",
@@ -387,18 +393,18 @@ const struct option option_table[OPTION_COUNT] = {
                            .env = "CTRUN_OPEN_FILES", .fallback = "raise",
                            .choices = "raise keep"},
     [OPTION_CORE] = {OWN_FLAG("core", DEVICE,
-                              "let workers dump core: raise that limit, too"),
+                              "let workers dump core: raise their limit of core files"),
                      .env = "CTRUN_CORE"},
 
     [OPTION_QUIET] = {OWN_FLAG("quiet", LAUNCHER,
-                               "print only warnings and errors of its own"),
+                               "of ctrun's own lines print only warnings and errors"),
                       .letter = 'q', .env = "CTRUN_QUIET"},
     [OPTION_VERBOSE] =
         {OWN_FLAG("verbose", LAUNCHER,
                   "print what was chosen and what happens, as LOGLEVEL=INFO does"),
          .letter = 'v', .env = "CTRUN_VERBOSE"},
     [OPTION_TIMESTAMPS] = {OWN_FLAG("timestamps", LAUNCHER,
-                                    "begin its own lines with the time"),
+                                    "begin ctrun's own lines with the time"),
                            .env = "CTRUN_TIMESTAMPS"},
     [OPTION_CONFIG] = {OWN_TAKES(TEXT, "config", LAUNCHER, "FILE",
                                  "take options from FILE: lines of name = value;"

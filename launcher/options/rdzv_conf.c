@@ -112,7 +112,7 @@ int rdzv_conf_check(const struct rdzv_conf *conf, struct ctrun_error *err)
             if (strcmp(key, options[i]) == 0)
                 return ct_fail(
                     err, -EINVAL,
-                    "--rdzv-conf: %s is not a key here: there is an option for it",
+                    "--rdzv-conf: %s is not a key: there is an option of ctrun for it",
                     key);
         if (!near)
             ct_warn("--rdzv-conf: no backend has a key '%s'", key);

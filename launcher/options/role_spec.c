@@ -44,7 +44,7 @@ int role_spec_parse(struct ct_role *out, const char **command, const char *text,
     out->slots = (uint32_t)slots;
     *command = number + digits + 1;
     if (!(*command)[strspn(*command, " \t\n\\")])
-        return ct_fail(err, CTRUN_E_USAGE, "--role=%.300s: no command behind the ':'",
+        return ct_fail(err, CTRUN_E_USAGE, "--role=%.300s: no command after the ':'",
                        text);
     return 0;
 }

@@ -58,8 +58,8 @@ static void what_is_wrong_is_told_with_its_line(void **state)
     static const struct {
         const char *text, *why;
     } rows[] = {
-        {"", "p:0: there is no fault in it"},
-        {"seed 1\n\n", "p:2: there is no fault in it"},
+        {"", "p:0: the plan has no fault"},
+        {"seed 1\n\n", "p:2: the plan has no fault"},
         {"\nfoo", "p:2: 'foo': want at, every, seed or end"},
         {"seed", "p:1: want seed NUMBER"},
         {"end 1s 2s", "p:1: want end TIME"},
@@ -73,20 +73,21 @@ static void what_is_wrong_is_told_with_its_line(void **state)
          "p:1: '169h': want a time from 0ms to 10080m, such as 500ms, 10s or 2m"},
         {"end 1h\nevery 0s..1s kill rank=0",
          "p:2: '0s': want a time from 10ms to 10080m, such as 500ms, 10s or 2m"},
-        {"at 2s..1s kill rank=0", "p:1: 2s..1s: the second is the earlier one"},
+        {"at 2s..1s kill rank=0", "p:1: 2s..1s: the end is before the beginning"},
         {"at 1s explode rank=0",
          "p:1: no fault 'explode': kill, stop, cut, slow or full"},
         {"at 1s kill", "p:1: kill needs rank="},
         {"at 1s stop rank=1", "p:1: stop needs for="},
         {"at 1s slow node=1 for=1s", "p:1: slow needs by="},
         {"at 1s kill node=1", "p:1: kill does not take 'node'"},
-        {"at 1s kill rank", "p:1: kill does not take 'rank'"},
+        {"at 1s kill rank", "p:1: 'rank': want rank=..."},
         {"at 1s kill rank=1 rank=2", "p:1: rank= is given twice"},
         {"at 1s kill rank=x", "p:1: 'x': want a number from 0 on, or any"},
         {"at 1s kill rank=-1", "p:1: '-1': want a number from 0 on, or any"},
         {"at 1s kill rank=1 signal=X", "p:1: signal=X: there is no such signal"},
         {"at 1s kill rank=1 signal=STOP",
-         "p:1: signal=STOP stops it for good: want stop rank=N for=TIME"},
+         "p:1: signal=STOP stops the process and nothing continues it: want stop "
+         "rank=N for=TIME"},
         {"at 1s stop rank=1 for=0s",
          "p:1: '0s': want a time from 1ms to 60m, such as 500ms, 10s or 2m"},
         {"at 1s slow node=1 for=1s by=2m",
@@ -94,7 +95,8 @@ static void what_is_wrong_is_told_with_its_line(void **state)
         {"at 1s kill rank=1\nevery 1s kill rank=1\nat 1s kill rank=1",
          "p:2: every: the plan has no end; add a line such as: end 10m"},
         {"at 1s kill rank=1 a b c d e f g h i j", "p:1: more than 12 words"},
-        {"at 1s\x01 kill", "p:1: longer than 255 bytes, or with control characters"},
+        {"at 1s\x01 kill",
+         "p:1: the line is longer than 255 bytes, or has control characters"},
     };
 
     (void)state;
@@ -204,7 +206,7 @@ static void a_target_that_is_not_there_and_too_many_faults_are_told(void **state
 
     (void)state;
     assert_int_equal(schedule(&steps, "\nat 1s kill rank=8", 8, 2), CTRUN_E_USAGE);
-    assert_string_equal(error.text, "p:2: 8: the world has 0 to 7");
+    assert_string_equal(error.text, "p:2: rank=8: the world has ranks 0 to 7");
     assert_int_equal(schedule(&steps, "at 1s cut node=2 for=1s", 8, 2), CTRUN_E_USAGE);
     assert_int_equal(schedule(&steps, "end 1h\nevery 10ms kill rank=0", 1, 1),
                      CTRUN_E_USAGE);

@@ -41,9 +41,9 @@ static void bad_parts_are_refused(void **state)
         {"a=0:x", "1 to 4096 workers"},
         {"a=4097:x", "1 to 4096 workers"},
         {"a=99999999999999999999999:x", "1 to 4096 workers"},
-        {"a=1:", "no command behind"},
-        {"a=1: \t", "no command behind"},
-        {"a=1: \\\n ", "no command behind"},
+        {"a=1:", "no command after"},
+        {"a=1: \t", "no command after"},
+        {"a=1: \\\n ", "no command after"},
         {long_name, "is longer than 63 bytes"},
     };
     struct ct_role role;
