@@ -34,7 +34,7 @@ static void add_longest(char dst[BILLS_TEXT_MAX], const struct bill_sum *sum)
     bill_format_phases(text, sizeof text, longest->phases, " and ");
     (void)ct_append(dst, BILLS_TEXT_MAX, "; longest: %s", text);
     if (longest->rank >= 0)
-        (void)ct_append(dst, BILLS_TEXT_MAX, ", last rank %d", longest->rank);
+        (void)ct_append(dst, BILLS_TEXT_MAX, ", rank %d last", longest->rank);
 }
 
 void bills_format(char dst[BILLS_TEXT_MAX], const struct bills_item *item)

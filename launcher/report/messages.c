@@ -262,7 +262,7 @@ void messages_explain_leader_lost(struct messages_block *block,
                                   const struct ctrun_error *err)
 {
     messages_begin(block, err->code, "%s", err->text);
-    messages_add(block, "now", "local workers stopped; exit %d (worth retrying)",
+    messages_add(block, "now", "no worker of this node runs; exit %d (worth retrying)",
                  CT_EXIT_RETRY);
     messages_add(
         block, "do",
@@ -277,7 +277,7 @@ void messages_explain_no_ha(struct messages_block *block, const struct ctrun_err
     messages_begin(block, CTRUN_E_NO_HA, "%s", err->text);
     messages_add(block, "cause",
                  "the run's own etcd could not take the rendezvous over: %s", why);
-    messages_add(block, "now", "local workers stopped; exit %d (worth retrying)",
+    messages_add(block, "now", "no worker of this node runs; exit %d (worth retrying)",
                  CT_EXIT_RETRY);
     messages_add(
         block, "do",
@@ -362,10 +362,11 @@ static void format_lost(char *dst, size_t size, const struct ct_failure *lost)
 {
     const char *place = ct_facts_find(&lost->facts, CT_FACT_WAS);
 
-    (void)ct_format(
-        dst, size, "error[E_PEER_LOST]: %s%s%s%s is gone: %.200s; new round without it",
-        lost->host, place ? " (" : "", place ? place : "", place ? ")" : "",
-        *lost->text ? lost->text : "no reason is known");
+    (void)ct_format(dst, size,
+                    "error[E_PEER_LOST]: %s%s%s%s is gone: %.200s; the next round "
+                    "starts when enough nodes have joined",
+                    lost->host, place ? " (" : "", place ? place : "", place ? ")" : "",
+                    *lost->text ? lost->text : "no reason is known");
 }
 
 void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop)
@@ -422,7 +423,7 @@ static void format_broken(char *dst, size_t size, const struct ct_stop *stop)
         dst, size,
         "%s has had as many hardware faults as --exclude-node-after allows, "
         "%s; the last one: %s",
-        stop->culprit, stays, evidence ? evidence : "not told");
+        stop->culprit, stays, evidence ? evidence : "not known");
 }
 
 bool messages_format_culprit(char *dst, size_t size, const struct ct_stop *stop)
@@ -430,14 +431,15 @@ bool messages_format_culprit(char *dst, size_t size, const struct ct_stop *stop)
     switch ((enum ct_culprit_fate)stop->culprit_fate) {
     case CT_CULPRIT_EXCLUDED:
         (void)ct_format(dst, size,
-                        "%s excluded: it failed first in two rounds running, and a "
+                        "%s excluded: it failed first in two rounds in a row, and a "
                         "spare takes its place",
                         stop->culprit);
         return true;
     case CT_CULPRIT_KEPT:
         (void)ct_format(
             dst, size,
-            "%s failed first in two rounds running, but is not excluded: it serves the "
+            "%s failed first in two rounds in a row, but is not excluded: it serves "
+            "the "
             "rendezvous; ctrund on another host, or an endpoint on another node, lets "
             "a "
             "spare take its place",

@@ -150,7 +150,7 @@ static void a_crash_loop_says_that_no_restart_helps(void **state)
         "restarting\n"
         "  do         : fix it; a restart only helps for failures that do not happen "
         "every time "
-        "(--min-uptime 30; 0 restarts always)\n"
+        "(--min-uptime 30; with 0 ctrun always restarts)\n"
         "  restarts   : 1 of 5 used\n");
     v.failures[0].uptime_ms = 93000;
     v.failures[0].step = 120;
@@ -346,7 +346,7 @@ static void no_worker_no_torchrun_block(void **state)
     assert_int_equal(block.length, 0);
     summary_format(&block, &summary);
     assert_non_null(strstr(block.text,
-                           "ctrun: error[E_JOIN_TIMEOUT]: 1 of 2 nodes joined in 5 s "
+                           "ctrun: error[E_JOIN_TIMEOUT]: 1 of 2 nodes joined in 5.0 s "
                            "(RendezvousTimeoutError)\n  missing    : node2\n"));
     assert_non_null(strstr(block.text, "join_timeout=1200; fewer: --nnodes MIN:MAX\n"));
     summary.is_static = true; /* this has another key, and waits for all nodes */
@@ -373,15 +373,15 @@ static void lines_for_people_are_short(void **state)
     stop.reason = CT_STOP_NODE_LOST;
     stop.cause = failure(-1, CT_CAUSE_NODE_LOST, 0);
     messages_format_stop(text, sizeof text, &stop);
-    assert_string_equal(
-        text,
-        "error[E_PEER_LOST]: node2 is gone: no reason is known; new round without it");
+    assert_string_equal(text, "error[E_PEER_LOST]: node2 is gone: no reason is known; "
+                              "the next round starts when enough nodes have joined");
     ct_copy(stop.cause.text, sizeof stop.cause.text, "nothing received for 5.0 s");
     ct_facts_add(&stop.cause.facts, CT_FACT_WAS, "10.1.0.2, ranks 8-15");
     messages_format_stop(text, sizeof text, &stop);
     assert_string_equal(text,
                         "error[E_PEER_LOST]: node2 (10.1.0.2, ranks 8-15) is gone: "
-                        "nothing received for 5.0 s; new round without it");
+                        "nothing received for 5.0 s; the next round starts when enough "
+                        "nodes have joined");
     messages_format_span(span, 7860000);
     assert_string_equal(span, "2 h 11 min");
     messages_format_span(span, 93000);
