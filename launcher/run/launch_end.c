@@ -78,8 +78,9 @@ static int requeue_code(const struct launch *launch, const struct agent_result *
         return code;
     if (verdict->outcome != CT_OUTCOME_SUCCEEDED && !result->signal)
         return code;
-    messages_notice("saved and ended early: exit code %d asks for a requeue",
-                    launch->config->stop.requeue_exit);
+    messages_notice(
+        "no worker of this node has failed: exit code %d asks for a requeue",
+        launch->config->stop.requeue_exit);
     return launch->config->stop.requeue_exit;
 }
 

@@ -41,7 +41,8 @@ static void on_connecting(void *context, const char *why, uint64_t waited_ms)
         "waiting %llu s: no rendezvous at %s port %d%s: %s",
         (unsigned long long)(waited_ms / 1000), launch->config->rdzv.endpoint.host,
         launch->config->rdzv.endpoint.port,
-        launch->config->rdzv.place_count > 1 ? ", nor at the next ones" : "", why);
+        launch->config->rdzv.place_count > 1 ? " or at this run's other ports" : "",
+        why);
     if (launch->has_noticed_own || launch->endpoint.is_mine)
         return;
     launch->has_noticed_own = true;
@@ -71,7 +72,7 @@ static void notice_place(struct launch *launch, const struct ct_waiting *waiting
         host_slot_get()->is_given || waiting->joined >= waiting->min_nodes)
         return;
     launch->has_noticed_place = true;
-    messages_notice("run '%s': %u of %u nodes are here, they meet at %s port %d",
+    messages_notice("run '%s': %u of %u nodes have joined; they meet at %s port %d",
                     launch->config->run.run_id, waiting->joined, waiting->min_nodes,
                     launch->config->rdzv.endpoint.host,
                     ct_addr_port(&launch->endpoint.addrs[0]));
@@ -220,7 +221,8 @@ static void on_no_steps(void *context)
 
     (void)ct_format(text, sizeof text,
                     "--hang-timeout=%llu watches nothing yet: no worker has "
-                    "called ctrun_step(), and none is a Python that can be read",
+                    "called ctrun_step(), and none runs a Python whose stacks can be "
+                    "read",
                     (unsigned long long)launch->config->stop.hang_timeout_ms / 1000);
     if (launch->group_rank == 0 && !launch->config->run.task.is_quiet)
         messages_warn(0, "%s", text);
@@ -362,8 +364,8 @@ static void on_node_lost(void *context, const char *text, int left)
 static void on_shrunk(void *context, int left, uint64_t after_ms)
 {
     (void)context;
-    messages_notice("%d rank%s on, %.3f s after the loss", left,
-                    left == 1 ? " goes" : "s go", (double)after_ms / 1000);
+    messages_notice("%d rank%s, %.3f s after the loss", left,
+                    left == 1 ? " continues" : "s continue", (double)after_ms / 1000);
 }
 
 static void on_replacing(void *context, const struct ct_failure *failure,
@@ -457,7 +459,7 @@ static void on_own_ranks(void *context, int rank, const struct own_ranks *found)
                         found->port);
     messages_warn(0,
                   "the worker store has had no request for %d s, and rank %d has "
-                  "started %d process%s of its own, without CPU time now%s. If these "
+                  "started %d process%s of its own, which use no CPU now%s. If these "
                   "are its ranks: let ctrun start them (--nproc-per-node=%d, no spawn "
                   "in the script), or run the script without ctrun",
                   OWN_RANKS_MS / 1000, rank, found->count, found->count > 1 ? "es" : "",

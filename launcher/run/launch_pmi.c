@@ -83,8 +83,8 @@ static int find(struct launch *launch, struct config *config, struct pmi_client 
     if ((rc = pmi_client_get(client, PMI_CARD_KEY, &text, err)) == 0 &&
         pmi_card_parse(card, text) < 0)
         rc = ct_fail(err, CTRUN_E_PROTOCOL,
-                     "the value that task 0 has set cannot be read; is it another "
-                     "version of ctrun?");
+                     "the value that task 0 has set cannot be read; does task 0 run "
+                     "another version of ctrun?");
     if (rc == 0) {
         rdzv_endpoint_set(&launch->endpoint, card->server.addrs, card->server.count);
         config->rdzv.endpoint.port = ct_addr_port(&card->server.addrs[0]);
@@ -140,8 +140,9 @@ static int open_client(const struct config *config, struct pmi_client *client,
                              config->rdzv.pmi.rank, err);
 
     if (rc == 0 && client->size != config->rdzv.pmi.size)
-        rc = ct_fail(err, CTRUN_E_PROTOCOL, "it counts %d tasks, and PMI_SIZE is %d",
-                     client->size, config->rdzv.pmi.size);
+        rc = ct_fail(err, CTRUN_E_PROTOCOL,
+                     "the PMI server counts %d tasks, but PMI_SIZE is %d", client->size,
+                     config->rdzv.pmi.size);
     return rc;
 }
 

@@ -236,7 +236,8 @@ static int keep_master_port(struct launch *launch, uint16_t *port,
 
     launch_free_ports(launch);
     if ((fd = listen_fd_open(&place, &bound)) < 0)
-        return ct_fail(err, fd, "a port for the workers' own store: %s", strerror(-fd));
+        return ct_fail(err, fd, "no port can be opened for the workers' own store: %s",
+                       strerror(-fd));
     launch->master_port_fd = fd;
     *port = (uint16_t)ct_addr_port(&bound);
     return 0;
@@ -315,7 +316,7 @@ static int open_store(void *context, uint16_t *port, uint64_t *store,
             break;
         tried[count++] = *store;
         (void)ct_fail(err, rc,
-                      "--jax: port %d, the one behind MASTER_PORT, is for JAX's "
+                      "--jax: port %d (MASTER_PORT + 1) is needed for JAX's "
                       "coordinator: %s",
                       *port + 1, strerror(-rc));
     } while (!is_fixed && count < JAX_TRIES);

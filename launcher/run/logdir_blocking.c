@@ -180,8 +180,8 @@ int logdir_blocking_wait(struct logdir_blocking *blocking, int local_rank,
     if (rc == -ETIMEDOUT) {
         name = job->base ? job->base : job->tmpdir ? job->tmpdir : "/tmp";
         return ct_fail(err, rc,
-                       "log directory %.600s: no answer within %d s: its file system "
-                       "hangs; choose another --log-dir, or /dev/null for none",
+                       "log directory %.600s: its file system has not answered within "
+                       "%d s; choose another --log-dir, or /dev/null for none",
                        name, WAIT_MS / 1000);
     }
     if (err)

@@ -169,13 +169,15 @@ static int find_leader(const struct batch_place *place, struct ctrun_error *err)
 
     while ((fd = connect_to_leader(place)) < 0) {
         if (ct_left_ms(deadline_ms) == 0)
-            return ct_fail(err, CTRUN_E_TIMEOUT,
-                           "%s: task 0 of %s did not come within %d s; all tasks of a "
-                           "node must run ctrun with the same options",
-                           place->system, place->nodes.names[place->node_id],
-                           MERGE_GATHER_MS / 1000);
+            return ct_fail(
+                err, CTRUN_E_TIMEOUT,
+                "%s: this task could not connect to task 0 of %s within %d "
+                "s; all tasks of a node must run ctrun with the same options",
+                place->system, place->nodes.names[place->node_id],
+                MERGE_GATHER_MS / 1000);
         if (fd != -ENOENT && fd != -ECONNREFUSED && fd != -EAGAIN)
-            return ct_fail(err, fd, "task 0 of this node: %s", strerror(-fd));
+            return ct_fail(err, fd, "connecting to task 0 of this node: %s",
+                           strerror(-fd));
         (void)nanosleep(&pause, NULL);
     }
     (void)fcntl(fd, F_SETFL, 0); /* blocking: recv() waits for task 0 */

@@ -43,8 +43,8 @@ int notice_end_check(const struct config *config, struct ctrun_error *err)
         return 0;
     return ct_fail(
         err, CTRUN_E_USAGE,
-        "--stop-before-end=%llu: the allocation ends in %lld s: nothing could "
-        "run before that; ask for more time, or lower it",
+        "--stop-before-end=%llu: the allocation ends in %lld s, so no worker would "
+        "run; ask for a longer allocation, or lower --stop-before-end",
         (unsigned long long)config->stop.stop_before_end_s, (long long)left_s);
 }
 
@@ -84,11 +84,11 @@ void notice_end_near(const struct config *config, const struct agent_ending *end
     char what[128] = "stopping";
 
     if (!ending->is_ending)
-        (void)ct_format(what, sizeof what, "SIG%s to the workers",
+        (void)ct_format(what, sizeof what, "sending SIG%s to the workers",
                         ct_signal_name(ending->signal));
     else if (ending->has_workers)
         (void)ct_format(what, sizeof what,
-                        "SIG%s to the workers, up to %llu s for checkpoints",
+                        "sending SIG%s to the workers, up to %llu s for checkpoints",
                         ct_signal_name(ending->signal), to_seconds(ending->grace_ms));
     (void)ct_format(text, sizeof text, "the allocation ends in %llu s: %s",
                     to_seconds(ending->left_ms), what);

@@ -17,7 +17,7 @@ int warm_init(struct warm *out, const struct config *config, struct ctrun_error 
     if (!program) {
         messages_warn(0, "--warm: workers are started by exec: %s",
                       config->rdzv.pmi.is_for_worker
-                          ? "they talk to the PMI of another launcher"
+                          ? "the workers talk to the PMI of another launcher"
                           : "no program here is run by Python");
         return 0;
     }
