@@ -37,7 +37,7 @@ static int check_name(const char *name, struct ctrun_error *err)
     if (!name[strspn(name, letters)] && *name != '-')
         return 0;
     return ct_fail(err, CTRUN_E_USAGE,
-                   "--hosts: '%.200s' is not a host name; write a,b or n[1-3], and "
+                   "'%.200s' is not a host name; write a,b or n[1-3], and "
                    "--nproc-per-node for the number of workers",
                    name);
 }
@@ -53,13 +53,13 @@ static int check_twice(const struct hostlist *list, struct ctrun_error *err)
     int rc = 0;
 
     if (!sorted)
-        return ct_fail(err, -ENOMEM, "--hosts: out of memory");
+        return ct_fail(err, -ENOMEM, "out of memory");
     memcpy(sorted, list->names, list->count * sizeof *sorted);
     qsort(sorted, list->count, sizeof *sorted, compare);
     for (size_t i = 1; i < list->count && rc == 0; i++)
         if (strcmp(sorted[i - 1], sorted[i]) == 0)
             rc = ct_fail(err, CTRUN_E_USAGE,
-                         "--hosts: %s is given twice; --nproc-per-node is the number "
+                         "%s is given twice; --nproc-per-node is the number "
                          "of its workers",
                          sorted[i]);
     free(sorted);
@@ -114,9 +114,9 @@ int ssh_names_read(struct hostlist *out, const char *text, const char *file,
         return err ? (err->code = CTRUN_E_USAGE) : CTRUN_E_USAGE;
     }
     if (out->count == 0)
-        rc = ct_fail(err, CTRUN_E_USAGE, "--hosts: no name of a host");
+        rc = ct_fail(err, CTRUN_E_USAGE, "no host is named");
     else if (out->count > SSH_HOSTS_MAX)
-        rc = ct_fail(err, CTRUN_E_USAGE, "--hosts: more than %d hosts", SSH_HOSTS_MAX);
+        rc = ct_fail(err, CTRUN_E_USAGE, "more than %d hosts", SSH_HOSTS_MAX);
     for (size_t i = 0; i < out->count && rc == 0; i++)
         rc = check_name(out->names[i], err);
     if (rc == 0)

@@ -140,7 +140,10 @@ static void begin(struct relay *relay)
     }
     ct_buf_deinit(&relay->pieces);
     if (chdir(relay->job.cwd) < 0) {
-        (void)ct_format(why, sizeof why, "%.900s: %s", relay->job.cwd, strerror(errno));
+        (void)ct_format(
+            why, sizeof why,
+            "cannot change to %.900s, the folder where ctrun was started: %s",
+            relay->job.cwd, strerror(errno));
         refuse(relay, CTRUN_E_BAD_ENVIRONMENT, why);
         return;
     }
@@ -278,7 +281,7 @@ static int relay_main(void *context)
                  SIG_IGN); /* a closed connection is reported by write() itself */
     if (!relay || loop_create(&relay->loop) < 0) {
         messages_error(&(struct ctrun_error){
-            -ENOMEM, "--hosts: no memory or descriptors for this host's part"});
+            -ENOMEM, "--hosts: out of memory or of file descriptors on this host"});
         free(relay);
         return code;
     }

@@ -74,7 +74,7 @@ static int find_in_net(struct ct_addr *out, const char *text, const char *host,
     if (rc < 0)
         return ct_wrap(err, "--net");
     if (ct_net_list(&net, &nic, 1) < 1)
-        return ct_fail(err, CTRUN_E_USAGE, "--net=%s: %s has nothing there", text,
+        return ct_fail(err, CTRUN_E_USAGE, "--net=%s: %s has no address in it", text,
                        host);
     *out = nic.addr;
     return 0;

@@ -173,7 +173,7 @@ static void on_conn_over(void *context, struct ssh_conn *conn, int code,
 
 static void call(struct ssh_subtree *subtree, uint32_t first, uint32_t count)
 {
-    struct ctrun_error err = {.text = "out of memory"};
+    struct ctrun_error err = {.text = "the ctrun that calls it is out of memory"};
     struct ssh_conn *conn = ssh_conn_open(&subtree->conn, first, count, &err);
 
     if (conn) {
