@@ -243,7 +243,7 @@ static int enter(struct stage_scan *scan, int fd, struct ctrun_error *err)
 
     if (scan->depth >= DEPTH_MAX) {
         close(fd);
-        return fail(scan, "folders lie deeper in each other than 128", err);
+        return fail(scan, "more than 128 folders are inside one another", err);
     }
     *level = (struct level){.fd = fd, .length = strlen(scan->path)};
     scan->depth++;

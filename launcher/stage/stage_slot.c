@@ -142,9 +142,9 @@ int stage_slot_next(struct stage_slot *slot, const uint8_t key[16],
             return rc < 0 ? rc : 0;
     }
     return ct_fail(err, CTRUN_E_STAGE,
-                   "%.600s: %d other runs, or hosts with the same disk, have copies of "
-                   "these paths, and none is like this one; --stage-dir names a local "
-                   "disk",
+                   "%.600s: other runs or hosts use all %d copies of these paths, and "
+                   "no copy has the same content; --stage-dir=DIR chooses a folder on "
+                   "another disk",
                    slot->folder, STAGE_SLOTS_MAX);
 }
 
@@ -201,7 +201,8 @@ int stage_slot_check_room(const struct stage_slot *slot, uint64_t bytes,
     stage_text_bytes(there, room);
     return ct_fail(
         err, CTRUN_E_STAGE,
-        "%.600s: %s are missing, and %s are free there; --stage-dir names another disk",
+        "%.600s: %s must be copied, but only %s are free; --stage-dir=DIR chooses a "
+        "folder on another disk",
         slot->folder, needed, there);
 }
 
@@ -213,6 +214,6 @@ int stage_slot_check_exec(const struct stage_slot *slot, struct ctrun_error *err
         return 0;
     return ct_fail(err, CTRUN_E_STAGE,
                    "%.600s: is mounted noexec, so that no program can run there; "
-                   "--stage-dir names another disk",
+                   "--stage-dir=DIR chooses a folder on another disk",
                    slot->folder);
 }

@@ -71,8 +71,9 @@ static int end_chunk(struct stage_store *store, const struct stage_entry *entry,
     ct_digest_end(&store->digest, sum);
     if (memcmp(sum, store->manifest->sums[store->chunk], sizeof sum) != 0)
         return ct_fail(err, CTRUN_E_STAGE,
-                       "%.800s: the received data do not match their checksum: the "
-                       "file was changed while it was being staged or sent",
+                       "%.800s: the received data do not match their checksum: "
+                       "perhaps the file was changed while it was staged; start again "
+                       "when no process writes to it",
                        entry->path);
     stage_set_remove(&store->needs, store->chunk);
     if (stage_set_next(&store->needs, entry->first_chunk) <
@@ -99,7 +100,8 @@ int stage_store_put(struct stage_store *store, uint32_t chunk, uint32_t offset,
     }
     if (chunk != store->chunk || offset != store->filled || length == 0 ||
         length > stage_chunk_size(entry, chunk) - offset)
-        return ct_fail(err, CTRUN_E_STAGE, "%.800s: a piece arrived out of order",
+        return ct_fail(err, CTRUN_E_STAGE,
+                       "%.800s: received a piece of the file out of order",
                        entry->path);
     rc = switch_file(store, entry);
     if (rc == 0)

@@ -318,7 +318,7 @@ static void a_ninth_user_of_other_content_is_told(void **state)
         stores[i] = open_store(room);
     assert_int_equal(stage_store_open(&more, &room->manifest, room->dir, &err),
                      CTRUN_E_STAGE);
-    assert_non_null(strstr(err.text, "8 other runs"));
+    assert_non_null(strstr(err.text, "use all 8 copies of these paths"));
     for (int i = 0; i < STAGE_SLOTS_MAX; i++)
         stage_store_close(stores[i], true);
 }
@@ -353,7 +353,7 @@ static void room_on_the_disk_is_asked_for(void **state)
     assert_int_equal(stage_slot_open(&slot, room->dir, &err), 0);
     assert_int_equal(stage_slot_check_room(&slot, 1, &err), 0);
     assert_int_equal(stage_slot_check_room(&slot, UINT64_MAX, &err), CTRUN_E_STAGE);
-    assert_non_null(strstr(err.text, "18.4 EB are missing"));
+    assert_non_null(strstr(err.text, "18.4 EB must be copied"));
     assert_non_null(strstr(err.text, "--stage-dir"));
     stage_slot_close(&slot);
     assert_int_equal(stage_slot_open(&slot, "relative", &err), CTRUN_E_STAGE);
