@@ -111,7 +111,7 @@ static void describe_contact(char *dst, size_t size, const struct contact *conta
                         (double)(now_ms - contact->at_ms) / 1000,
                         contact->why); /* cut is fine */
     else
-        (void)ct_copy(dst, size, "connected before, and is not ready again");
+        (void)ct_copy(dst, size, "connected, but has not joined this round");
 }
 
 struct table {
@@ -170,7 +170,7 @@ static void add_unknown(struct table *table, const struct round *round)
         (void)ct_format(text, sizeof text, "%zu node%s", needed - known,
                         needed - known == 1 ? "" : "s");
         (void)add_row(table->failure, text,
-                      "never connected (this server was not told their names)");
+                      "never connected (their names are not known here)");
     }
 }
 

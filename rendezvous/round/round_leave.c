@@ -11,7 +11,7 @@
 static void remove_member(struct round *round, struct member *member)
 {
     round_set_asked(round, member, false);
-    round_drop_offer(round, member, "is gone");
+    round_drop_offer(round, member, "is no longer in the run");
     round->counts[member->state]--;
     round->missing_survivors -= round_is_missing_survivor(member);
     round_push(round, ROUND_REMOVED)->id = member->link.id;
@@ -102,7 +102,9 @@ void round_expire(struct round *round, struct member *member, uint64_t now_ms)
     (void)ct_format(
         reason, sizeof reason, "nothing received for %.1f s%s",
         (double)(now_ms - member->received_ms) / 1000,
-        member->is_paused ? "; its host answered at first, its agent did not" : "");
+        member->is_paused
+            ? "; its host answered, at least at first, but its agent did not"
+            : "");
     if (!member->is_away)
         round_push_to(round, ROUND_DROP, member);
     round_lose(round, member, reason, now_ms);
@@ -131,7 +133,7 @@ void round_refuse_excluded(struct round *round, uint64_t now_ms)
     round_refuse(round, member, CTRUN_E_EXCLUDED,
                  round_is_broken_host(round, host)
                      ? round_broken_text
-                     : "this node failed first in two rounds running, and a spare has "
+                     : "this node failed first in two rounds in a row, and a spare has "
                        "taken its place",
                  now_ms);
     host_list_remove(&round->missing, host); /* the run does not wait for this host */

@@ -85,15 +85,16 @@ static void refuse_other_job(struct round *round, struct member *newcomer,
     if (round->settings.max_nodes == 1 && newcomer->link.job.is_alone)
         (void)ct_format(
             text, sizeof text,
-            "%s of one node was started on %s and is at this endpoint; --nnodes was "
-            "not given here, so this is another job of one node: give all nodes of a "
-            "job the same --nnodes, and each job an endpoint of its own",
+            "%s was started on %s as a job of one node and is at this endpoint; "
+            "--nnodes was not given here, so this is another job of one node: give "
+            "all nodes of a job the same --nnodes, and each job an endpoint of its own",
             theirs, member->link.host); /* fits */
     else
         (void)ct_format(
             text, sizeof text,
-            "%s was started on %s and is at this endpoint; here it is %s: give each "
-            "job an endpoint of its own, or the nodes of one job the same --rdzv-id",
+            "%s was started on %s and is at this endpoint; here %s was started: give "
+            "each job an endpoint of its own, or the nodes of one job the same "
+            "--rdzv-id",
             theirs, member->link.host, ours); /* fits */
     round_refuse(round, newcomer, CTRUN_E_OTHER_JOB, text, now_ms);
 }
@@ -206,7 +207,7 @@ static void on_reload(struct round *round, struct member *member,
         round_on_reload(round, member, message, now_ms);
     else
         round_refuse(round, member, CTRUN_E_PROTOCOL,
-                     "a RELOAD that agents do not send", now_ms);
+                     "a RELOAD message with a step that agents do not send", now_ms);
 }
 
 static void on_samples(struct round *round, struct member *member,
@@ -237,10 +238,12 @@ static void refuse_unmet(struct round *round, struct member *member,
 {
     char text[CT_REASON_MAX];
 
-    (void)ct_format(text, sizeof text,
-                    "the others go on without this node, which failed before they took "
-                    "it in, in the place of a lost one: %s",
-                    failure->text); /* cut is fine */
+    (void)ct_format(
+        text, sizeof text,
+        "this node was started in the place of a lost one and failed before "
+        "the other ranks took it into their world; they continue without "
+        "it: %s",
+        failure->text); /* cut is fine */
     round_refuse(round, member, CTRUN_E_CHANGED, text, now_ms);
 }
 
@@ -250,8 +253,8 @@ static void on_failure(struct round *round, struct member *member,
     const struct ct_failure *failure = message->failure;
 
     if (is_no_failure(failure)) {
-        round_refuse(round, member, CTRUN_E_PROTOCOL, "a FAILURE that tells of none",
-                     now_ms);
+        round_refuse(round, member, CTRUN_E_PROTOCOL,
+                     "a FAILURE message without a failure", now_ms);
         return;
     }
     if (failure->generation != round->generation || !member_is_in_world(member) ||
@@ -367,7 +370,7 @@ static void on_leave(struct round *round, struct member *member,
 
     /* The generation of the message does not matter: the node leaves in any case. */
     round_set_survivor(round, member, false);
-    round_drop_offer(round, member, "leaves");
+    round_drop_offer(round, member, "leaves the run");
     if (is_unmet(round, member)) {
         member->link.key = 0; /* it cannot resume: lost when its connection ends */
         round_leave_world(round, member, now_ms);

@@ -295,5 +295,5 @@ void round_restore_loss(struct round *round, uint64_t now_ms)
         .local_rank = -1,
         .node_rank = -1,
         .step = -1,
-        .text = "a node was lost before this server began"};
+        .text = "a node was lost before this server took over the run"};
 }

@@ -120,7 +120,7 @@ static void on_answer(struct round *round, struct member *member,
              answer->program != round->offer.program)
         (void)ct_format(text, sizeof text,
                         "the file of that name on %s differs from the one on the nodes "
-                        "that were asked before",
+                        "that answered before",
                         member->link.host);
     if (*text) {
         end_offer(round, text);
@@ -143,7 +143,8 @@ static void learn(struct round *round, struct member *member,
     if (taken->number <= round->reload.number)
         return;
     if (round->offer.number > 0)
-        end_offer(round, "the nodes have just reported an earlier one: ask again");
+        end_offer(round, "a node has just reported an earlier reload that this "
+                         "rendezvous server did not have: try again");
     round->reload = *taken;
     round->reload.step = CT_RELOAD_TAKE;
     round->reload.text[0] = '\0';

@@ -77,7 +77,7 @@ void round_part(struct round *round, struct member *member,
         return;
     }
     member->is_away = true;
-    round_drop_offer(round, member, "has lost its connection");
+    round_drop_offer(round, member, "is not connected at this moment");
     member->link.peer = NULL;
     (void)ct_format(member->parted, sizeof member->parted, "%s",
                     command->reason); /* cut is fine */
@@ -144,7 +144,8 @@ static void switch_link(struct round *round, struct member *member,
 
     if (!member->is_away) {
         round_push_to(round, ROUND_DROP, member);
-        round->actions[round->action_count - 1].why = "it came back on another one";
+        round->actions[round->action_count - 1].why =
+            "the agent resumed on another connection";
     }
     ct_lease_end(&member->away);
     member->is_away = false;

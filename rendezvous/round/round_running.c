@@ -153,7 +153,7 @@ void round_on_loss(struct round *round, struct member *member,
     if (loss->rank < 0 || !round_owns_rank(member, rank) ||
         rank >= CT_WORLD_BYTES * 8) {
         round_refuse(round, member, CTRUN_E_PROTOCOL,
-                     "a LOSS of a rank that is not its own", now_ms);
+                     "a LOSS message for a rank that is not on this node", now_ms);
         return;
     }
     if (round_has_rank(round->lost, rank))
@@ -183,7 +183,7 @@ void round_on_grow(struct round *round, struct member *member,
     if (grow->rank < 0 || !round_owns_rank(member, rank) ||
         rank >= CT_WORLD_BYTES * 8) {
         round_refuse(round, member, CTRUN_E_PROTOCOL,
-                     "a GROW of a rank that is not its own", now_ms);
+                     "a GROW message for a rank that is not on this node", now_ms);
         return;
     }
     if (is_in_world(round, rank))
@@ -214,7 +214,8 @@ void round_on_still(struct round *round, struct member *member,
         return; /* the next epoch was decided while this STILL was on its way */
     if (!is_sound(round, member, still)) {
         round_refuse(round, member, CTRUN_E_PROTOCOL,
-                     "a STILL with ranks that are lost or not its own", now_ms);
+                     "a STILL message with ranks that are lost or not on this node",
+                     now_ms);
         return;
     }
     round_forget_still(round, member);
@@ -249,8 +250,8 @@ static void expire(struct round *round, uint64_t now_ms)
 {
     (void)ct_facts_add(
         &round->lost_node.facts, CT_FACT_NOW,
-        "not survived: by the end of --survive-timeout it was not known of "
-        "all nodes that their ranks had asked who goes on");
+        "not survived: --survive-timeout ended before every node had reported "
+        "that its ranks asked for the next world");
     round_give_up_surviving(round, now_ms);
 }
 

@@ -2161,7 +2161,7 @@ static void a_reload_of_unlike_files_is_refused(void **state)
     answer_reload(round, 2, 0); /* not known: not compared */
     answer_reload(round, 3, 8);
     assert_refused(round, "the file of that name on n3 differs from the one on the "
-                          "nodes that were asked before");
+                          "nodes that answered before");
 }
 
 static void a_reload_does_not_wait_for_ever(void **state)
@@ -2174,7 +2174,7 @@ static void a_reload_does_not_wait_for_ever(void **state)
     tick(round, 9 + ROUND_OFFER_MS);
     assert_int_equal(count_actions(round, ROUND_SEND_RELOADED), 0);
     tick(round, 10 + ROUND_OFFER_MS);
-    assert_refused(round, "n2 does not answer");
+    assert_refused(round, "n2 did not answer within 4 s");
 }
 
 static void a_reload_ends_with_a_node_that_leaves(void **state)
@@ -2186,8 +2186,8 @@ static void a_reload_ends_with_a_node_that_leaves(void **state)
     answer_reload(round, 1, 7);
     say(round, 3, CT_MESSAGE_LEAVE, &leave, 11);
     assert_int_equal(count_actions(round, ROUND_SEND_RELOADED), 1);
-    assert_string_equal(round->reloaded.text, "n3 leaves");
-    answer_reload(round, 2, 7); /* late */
+    assert_string_equal(round->reloaded.text, "n3 leaves the run");
+    answer_reload(round, 2, 7); /* too late */
     assert_int_equal(count_actions(round, ROUND_SEND_RELOAD), 0);
     round_destroy(round);
 }
@@ -2198,8 +2198,9 @@ static void one_reload_at_a_time(void **state)
 
     (void)state;
     say_reload(round, 1, CT_RELOAD_ASK, 0, 0, "");
-    assert_string_equal(round->reloaded.text, "another reload is being agreed on");
-    assert_int_equal(round->offer.number, 1); /* the first one goes on */
+    assert_string_equal(round->reloaded.text,
+                        "another reload is in progress: try again in some seconds");
+    assert_int_equal(round->offer.number, 1); /* the first reload continues */
     for (uint64_t id = 1; id <= 3; id++)
         answer_reload(round, id, 0);
     assert_int_equal(round->reload.number, 1);
