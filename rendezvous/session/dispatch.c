@@ -35,8 +35,8 @@ static void on_peer(struct peer *peer, const struct ct_message *message)
 
     if (port <= 0 || message->peer->port != port) {
         ct_log_often(&peer->dispatch->runs.comings, CTRUN_LOG_INFO,
-                     "agent behind a proxy or a router host=%s its_port=%d seen=%d: a "
-                     "pause of it looks like its loss",
+                     "agent behind a proxy or a router host=%s its_port=%d seen=%d: if "
+                     "it pauses, it counts as lost",
                      peer->host, message->peer->port, port);
         return;
     }

@@ -122,9 +122,9 @@ static void add_member(struct peer *peer, struct run *run)
         send_ticket(peer, &link);
 }
 
-static const char new_launcher[] = "this rendezvous does not know the run: the "
-                                   "launcher that served it before is gone, "
-                                   "and the workers of its node with it";
+static const char new_launcher[] = "this rendezvous does not have the run: the "
+                                   "launcher that served it before has ended, "
+                                   "and the workers of its node too";
 
 /* Workers of another instance of the run may live: no new one may start here for a while. */
 static void note_other(struct dispatch *dispatch, const struct ct_hello *hello,
@@ -158,7 +158,7 @@ static void resume_member(struct peer *peer, const struct ct_hello *hello)
         peer_refuse(peer, CTRUN_E_LEADER_LOST,
                     peer->dispatch->only_run_id
                         ? new_launcher
-                        : "this rendezvous does not know the run: it was restarted "
+                        : "this rendezvous does not have the run: it was restarted "
                           "without its journal, or the run has ended");
         return;
     }
@@ -178,8 +178,9 @@ static void resume_member(struct peer *peer, const struct ct_hello *hello)
                     peer->dispatch->only_run_id &&
                             run->round->generation < peer->resume.generation
                         ? new_launcher
-                        : "the run has gone on without this node: nothing was received "
-                          "from it for too long");
+                        : "the run continues without this node, which is no longer a "
+                          "member: most likely nothing was received from it for too "
+                          "long");
     }
     run_execute(run);
 }
@@ -194,7 +195,8 @@ static bool refuse_foreign(struct peer *peer, const struct ct_hello *hello)
 
     if (!ours && hello->job_count > 0 && hello->job[0].wants_launcher) {
         entrance_turn_away(peer, CTRUN_E_WRONG_RUN,
-                           "this is a server of many runs, not a node of the job");
+                           "this is ctrund, which serves many runs, not the rendezvous "
+                           "server of this job");
         return true;
     }
     if (!ours || strcmp(ours, hello->run_id) == 0)
@@ -229,8 +231,8 @@ static bool refuse_other_instance(struct peer *peer, const struct ct_hello *hell
     }
     note_other(dispatch, hello, run);
     peer_refuse(peer, CTRUN_E_LEADER_LOST,
-                "this rendezvous does not know the run that this node belongs to: it "
-                "was restarted");
+                "this rendezvous does not have the run that this node belongs to: most "
+                "likely it was restarted");
     return true;
 }
 
@@ -270,8 +272,8 @@ static bool has_room(struct peer *peer)
     if (!admission_has_secret(&dispatch->rules) &&
         !run_room_make(&dispatch->runs, &peer->conn->remote)) {
         peer_refuse(peer, -ENOBUFS,
-                    "this rendezvous server has too many runs of your address; with a "
-                    "token it does not count them");
+                    "this rendezvous server has too many runs of your address; give it "
+                    "a token (ctrund --token-file), and it has no such limit");
         return false;
     }
     if (dispatch->runs.count < RUNS_MAX)

@@ -122,7 +122,7 @@ static void add_connections(struct page *page, const struct conn_pool *pool)
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         sample(page, "ctrund_connections", "kind", kinds[i], counts[i]);
     head(page, "ctrund_refused_total", "counter",
-         "Connections that were turned away, by reason.");
+         "Connections that were refused, by reason.");
     for (int i = 0; i < REJECT_KINDS; i++)
         sample(page, "ctrund_refused_total", "reason", reject_name((enum reject_kind)i),
                pool->rejects.kinds[i].count);
@@ -205,7 +205,7 @@ static void add_sample(struct page *page, const struct rank_sample *entry,
              : strcmp(name, CT_METRIC_LATE) == 0
                  ? "How much later than the others of its node a rank enters "
                    "collectives, on the average."
-                 : "Told by the ranks of the run.");
+                 : "Sent by the ranks of the run.");
     ct_metric_format(value, entry->metric->value);
     escape(run, entry->run->id);
     if (page->rc == 0)
@@ -245,7 +245,7 @@ int metrics_format(struct ct_buf *out, const struct dispatch *dispatch)
     seconds(&page, "ctrund_loop_lag_max_seconds",
             "How late a timer of a round was at most.", counters->lag_max_ms);
     single(&page, "ctrund_rank_metrics", "gauge",
-           "Values that ranks have sent, kept here.", dispatch->runs.metric_count);
+           "Values sent by ranks, as many as are kept.", dispatch->runs.metric_count);
     single(&page, "ctrund_rank_metrics_refused_total", "counter",
            "Values of ranks that were left out, for lack of room.",
            counters->metrics_refused);

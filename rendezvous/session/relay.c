@@ -162,7 +162,7 @@ static bool has_target(const struct member *member, const struct ct_fault *fault
 static void inject(struct peer *peer, const struct ct_chaos *message)
 {
     const struct round *round = peer->run->round;
-    const char *refusal = "no node of this round has it";
+    const char *refusal = "no node of this round has that rank";
     struct ct_chaos chaos = *message;
     const struct ct_message out = {CT_MESSAGE_CHAOS, .chaos = &chaos};
     bool is_sent = false;
@@ -178,7 +178,7 @@ static void inject(struct peer *peer, const struct ct_chaos *message)
         if (member->link.peer)
             peer_send(member->link.peer, &out);
         else
-            refusal = "its node is not connected to the rendezvous";
+            refusal = "its node is not connected to the rendezvous server";
         is_sent |= member->link.peer != NULL;
     }
     if (is_sent || message->fault.kind == CT_FAULT_END)

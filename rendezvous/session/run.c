@@ -544,7 +544,7 @@ static void abandon(struct run *run)
         if (!peer)
             continue; /* away */
         peer->run = NULL;
-        conn_close(peer->conn, "the journal cannot be kept");
+        conn_close(peer->conn, "the journal of the run cannot be written");
     }
     run_forget(run);
 }
