@@ -176,11 +176,13 @@ static int compact(struct journal_file *file)
 /* Cuts a partial write off: a broken frame would hide all frames after it. */
 static void give_up_write(struct journal_file *file, int rc)
 {
-    ct_err("journal: %s: %s; a restart of ctrund would end the current runs",
+    ct_err("journal: %s: a record could not be written: %s; until it can, a restart of "
+           "ctrund may end runs",
            file->path, strerror(-rc));
     file->is_broken = true;
     if (ftruncate(file->fd, (off_t)file->size_bytes) < 0)
-        ct_err("journal: %s: truncate: %s", file->path, strerror(errno));
+        ct_err("journal: %s: the incomplete part cannot be cut off: %s", file->path,
+               strerror(errno));
 }
 
 static int append(struct journal_file *file, const uint8_t *frame, size_t length)
@@ -275,11 +277,13 @@ static void log_losses(struct reading *reading, size_t tail)
                 "an earlier state",
                 file->path, reading->lost_bytes);
     if (reading->refused > 0)
-        ct_warn("journal: %s: %zu batches cannot be read: their runs are given up",
+        ct_warn("journal: %s: %zu records cannot be read: a run that needs one of them "
+                "is not restored",
                 file->path, reading->refused);
     if (tail > 0)
-        ct_warn("journal: %s: the last %zu bytes are not whole and dropped", file->path,
-                tail);
+        ct_warn("journal: %s: the last %zu bytes are not a complete record and are "
+                "ignored",
+                file->path, tail);
 }
 
 static void take(struct journal_file *file, struct journal_book *book,
@@ -327,7 +331,8 @@ static int read_file(struct journal_file *file, struct journal_book *book,
     if (memcmp(data, magic, MAGIC_BYTES) == 0)
         take(file, book, data + MAGIC_BYTES, length - MAGIC_BYTES);
     else
-        ct_warn("journal: %s: of another version of ctrund: its runs are given up",
+        ct_warn("journal: %s: another version of ctrund wrote it: its runs are not "
+                "restored",
                 file->path);
     file->is_broken |= memcmp(data, magic, MAGIC_BYTES) != 0;
     (void)munmap(data, length);
@@ -367,11 +372,12 @@ static int open_locked(struct journal_file *file, const char *path,
     if (file->fd < 0 || fstat(file->fd, &st) < 0)
         return ct_fail(err, -errno, "%s: %s", file->path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return ct_fail(err, -EINVAL, "%s: this is not a file", file->path);
+        return ct_fail(err, -EINVAL, "%s: neither a regular file nor a folder",
+                       file->path);
     if (flock(file->fd, LOCK_EX | LOCK_NB) < 0)
         return errno == EWOULDBLOCK
                    ? ct_fail(err, -EBUSY,
-                             "%s: another ctrund has this journal; give each its own",
+                             "%s: another ctrund uses this journal; give each its own",
                              file->path)
                    : ct_fail(err, -errno, "%s: lock: %s", file->path, strerror(errno));
     file->size_bytes = (uint64_t)st.st_size;

@@ -64,12 +64,11 @@ static int fail_busy(const struct listen_place *place, int port,
                        place->ports.first, place->ports.last);
     if (port_owner_describe(port, owner) < 0)
         return ct_fail(err, CTRUN_E_PORT_BUSY,
-                       "port %d: it is taken by %s; choose another one or 0", port,
-                       owner);
+                       "port %d is taken: %s; choose another one or 0", port, owner);
     return ct_fail(
         err, CTRUN_E_PORT_BUSY,
-        "port %d: it is taken by %s; choose another one or 0, or stop that process",
-        port, owner);
+        "port %d is taken: %s; choose another one or 0, or stop that process", port,
+        owner);
 }
 
 int listener_open(struct listener *listener, uv_loop_t *loop,

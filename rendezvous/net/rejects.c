@@ -23,17 +23,16 @@ const char *reject_name(enum reject_kind kind)
 const char *reject_sentence(enum reject_kind kind)
 {
     static const char *const sentences[] = {
-        [REJECT_FOREIGN] = "it uses none of our protocols",
-        [REJECT_SLOW] = "it sent no request in time",
+        [REJECT_FOREIGN] = "it uses none of the protocols served here",
+        [REJECT_SLOW] = "it sent no complete request in time",
         [REJECT_NO_MEMBER] =
             "it is not a node of this run; --store-access=any accepts it",
         [REJECT_USER] =
-            ("it is another user's process on this machine; --store-access=any lets it "
-             "in"),
+            ("it is another user's process on this machine; --store-access=any accepts "
+             "it"),
         [REJECT_GONE] = "it was closed before it identified itself",
         [REJECT_MALFORMED] = "it sent a malformed request",
-        [REJECT_TOO_MANY] =
-            "there are too many connections; the oldest unproven one is closed",
+        [REJECT_TOO_MANY] = "there are too many connections",
         [REJECT_UNPROVEN] = "it could not prove that it belongs to a run here",
     };
 

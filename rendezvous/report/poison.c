@@ -73,8 +73,8 @@ static void compare(struct poison *poison, const struct ct_samples *now)
             continue;
         (void)ct_format(
             poison->text, sizeof poison->text,
-            "the same sample%s (%s) %s in work at both deaths: of rank %d in "
-            "generation %llu, of rank %d now",
+            "the same sample%s (%s) %s being processed at both deaths: rank %d in "
+            "generation %llu, rank %d now",
             same > 1 ? "s" : "", ids, same > 1 ? "were" : "was", before->rank,
             (unsigned long long)before->generation, now->rank); /* fits */
         return;

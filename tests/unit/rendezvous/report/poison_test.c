@@ -40,15 +40,16 @@ static void the_same_samples_at_two_deaths_are_named(void **state)
     (void)state;
     tell(&poison, 1, 0, 10, 4);
     assert_string_equal(die(&poison, 1, 0), "");
-    tell(&poison, 2, 3, 13, 4); /* another rank, another batch: one is in both */
-    assert_string_equal(die(&poison, 2, 3),
-                        "the same sample (13) was in work at both deaths: of rank 0 in "
-                        "generation 1, of rank 3 now");
+    tell(&poison, 2, 3, 13, 4); /* another rank and batch; one id is in both */
+    assert_string_equal(
+        die(&poison, 2, 3),
+        "the same sample (13) was being processed at both deaths: rank 0 "
+        "in generation 1, rank 3 now");
     tell(&poison, 3, 1, 13, 12);
     assert_string_equal(
         die(&poison, 3, 1),
-        "the same samples (13, 14, 15, 16) were in work at both deaths: "
-        "of rank 3 in generation 2, of rank 1 now");
+        "the same samples (13, 14, 15, 16) were being processed at both deaths: "
+        "rank 3 in generation 2, rank 1 now");
 }
 
 static void other_samples_and_none_are_not_named(void **state)
