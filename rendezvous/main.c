@@ -56,8 +56,8 @@ static void print_help(void)
         "              [--port-range A-B] [--munge] [--encrypt] [--max-connections N]\n"
         "              [--journal PATH] [--log-level LEVEL]\n"
         "\n"
-        "Rendezvous daemon of ctrun: agents of many runs meet here, told apart by run "
-        "id.\n"
+        "Rendezvous server of ctrun as a program of its own, for the agents of many\n"
+        "runs, each with its own run id.\n"
         "The same port is a TCPStore for PyTorch clients and answers GET /healthz,\n"
         "GET /status and GET /metrics. Runs in the foreground until SIGTERM or "
         "SIGINT.\n"
@@ -77,15 +77,14 @@ static void print_help(void)
         "                      of a token\n"
         "  --encrypt           only agents that encrypt their link (ctrun --encrypt)\n"
         "  --port-range A-B    ports to choose from when --listen has port 0\n"
-        "  --max-connections N connections of all kinds, then new ones are closed\n"
-        "  --journal PATH      file, or folder for one, that lets a ctrund which was "
-        "killed\n"
-        "                      or restarted go on with its runs: workers do not "
-        "notice\n"
+        "  --max-connections N the most connections at a time; more are refused\n"
+        "  --journal PATH      file, or folder for one: a ctrund that was killed or\n"
+        "                      restarted continues its runs from it, and their "
+        "workers\n"
+        "                      keep running\n"
         "  --token-file FILE   secret that agents must prove to have, and ctrund to "
         "them;\n"
-        "                      also CTRUN_TOKEN=SECRET. TCPStore clients are turned "
-        "away\n"
+        "                      also CTRUN_TOKEN=SECRET. TCPStore clients are refused\n"
         "  --log-level LEVEL   error, warning, info (default) or debug, to stderr\n"
         "  --version           print the version\n"
         "  --help              print this\n"
@@ -152,7 +151,7 @@ static int parse(int argc, char **argv, struct config *config)
         switch (c) {
         case 'l':
             if (config->listen_count == SERVER_LISTENERS_MAX)
-                return usage_error("too many --listen, the last one is ", optarg);
+                return usage_error("one --listen too many: ", optarg);
             config->listen[config->listen_count++] = optarg;
             break;
         case 'P':
@@ -187,8 +186,10 @@ static int parse(int argc, char **argv, struct config *config)
     if (optind < argc)
         return usage_error("unknown argument ", argv[optind]);
     if (config->port_listen[0] && config->listen_count > 0)
-        return usage_error("--port and --listen: give one of them, not --port ",
-                           config->port_listen + 1);
+        return usage_error(
+            "--port is the same as --listen :PORT: give one of them, not "
+            "also --port ",
+            config->port_listen + 1);
     if (config->port_listen[0])
         config->listen[config->listen_count++] = config->port_listen;
     return -1;

@@ -146,7 +146,7 @@ static void answer(struct http_client *client)
         reply(client, page_get(client->http, HTTP_METRICS));
     else
         reply(client, page_create("404 Not Found", "text/plain",
-                                  "there is /healthz, /status and /metrics\n"));
+                                  "only /healthz, /status and /metrics are served\n"));
 }
 
 static void on_bytes(struct conn *conn, const uint8_t *data, size_t length)
@@ -155,7 +155,7 @@ static void on_bytes(struct conn *conn, const uint8_t *data, size_t length)
 
     if (ct_buf_append(&client->in, data, length) < 0)
         reply(client, page_create("431 Request Header Fields Too Large", "text/plain",
-                                  "too long\n"));
+                                  "the request is too long\n"));
     else if (memmem(ct_buf_data(&client->in), ct_buf_length(&client->in), "\r\n\r\n",
                     4))
         answer(client);

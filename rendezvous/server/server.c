@@ -400,8 +400,8 @@ static void on_members(void *context, const struct ct_members *members)
 
     if (allow_list_add(&server->guests, (const uint8_t(*)[16])members->keys,
                        members->count) < 0)
-        ct_err("worker store: out of memory for the list of nodes; some are turned "
-               "away");
+        ct_err("worker store: out of memory for the list of nodes; the workers "
+               "of some nodes are refused");
     if (members->is_last)
         allow_list_seal(&server->guests);
 }
