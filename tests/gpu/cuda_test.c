@@ -46,9 +46,6 @@ static void compare(const char *what, const float *got, const float *want, size_
 
 static int ignore_ready(void *context, enum cnn_param p, struct ctrun_error *err)
 {
-    (void)context;
-    (void)p;
-    (void)err;
     return 0;
 }
 
@@ -116,13 +113,11 @@ static void compare_runs(bool exchange, uint64_t steps)
 
 static void a_step_with_exchange_gives_plain_cs_gradients(void **state)
 {
-    (void)state;
     compare_runs(true, 1);
 }
 
 static void steps_on_the_gpu_end_at_plain_cs_parameters(void **state)
 {
-    (void)state;
     compare_runs(false, STEPS);
     compare_runs(true, STEPS);
 }

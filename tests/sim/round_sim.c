@@ -384,7 +384,6 @@ static void random_delays_never_hide_the_first_cause(void **state)
         DOUBT_MS = 100 + 3 * 40
     }; /* limits.h; a round trip and one way of messages */
 
-    (void)state;
     for (uint64_t seed = 1; seed <= 500; seed++) {
         const struct round_settings s = patient(NODES, NODES);
         uint64_t failed_ms[NODES], first_ms = UINT64_MAX;
@@ -587,7 +586,6 @@ static void one_to_a_thousand_nodes_cost_a_few_messages_each(void **state)
     static const size_t sizes[] = {1, 2, 3, 10, 100, 1000};
     struct sim sim;
 
-    (void)state;
     for (size_t n = 0; n < sizeof sizes / sizeof sizes[0]; n++) {
         size_t count = sizes[n];
 
@@ -710,7 +708,6 @@ static void a_restart_that_is_asked_for_keeps_ranks_and_budget(void **state)
 /* The server is killed when only the server, and perhaps a node or two, has the request. */
 static void a_restart_that_was_asked_for_outlives_the_server(void **state)
 {
-    (void)state;
     for (uint64_t after_ms = 0; after_ms < 200; after_ms += 5) {
         struct sim sim;
 
@@ -739,7 +736,6 @@ static void worlds_have_whole_units_only(void **state)
     struct round_settings s = settings(2, 6, 0);
     struct sim sim;
 
-    (void)state;
     s.node_unit = 2;
     begin(&sim, s, 5);
     for (size_t i = 0; i < 3; i++)
@@ -964,7 +960,6 @@ static void random_faults_never_break_an_invariant(void **state)
     const char *many = getenv("CTRUN_SIM_SEEDS"); /* how many, not 5000 */
     uint64_t seed, count = 5000;
 
-    (void)state;
     if (given) {
         assert_int_equal(ct_parse_u64(given, 0, UINT64_MAX, &seed), 0);
         run_random(seed);

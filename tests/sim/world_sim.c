@@ -118,7 +118,6 @@ static void break_something(void)
 
 static void on_fault(void *context)
 {
-    (void)context;
     break_something();
     if (world.now_us < lease_us(6))
         world_push((struct world_event){.at_us = world.now_us + lease_us(0.05) +
@@ -208,7 +207,6 @@ static void no_seed_makes_two_worlds(void **state)
     const uint64_t count = many ? strtoull(many, NULL, 10) : from ? 1 : SEEDS;
     uint64_t worlds = 0, elections = 0, exceptions = 0, shrinks = 0, grows = 0;
 
-    (void)state;
     for (uint64_t seed = first; seed < first + count; seed++) {
         const char *broken = play(seed, MUTANT_NONE);
 
@@ -708,7 +706,6 @@ static void begin_ha(int count, uint32_t max)
 /* Mutants do not need this story. */
 static void a_run_with_an_etcd_of_its_own_loses_its_founder(enum world_mutant mutant)
 {
-    (void)mutant;
     begin_ha(3, 3);
     world_power_off(&world.nodes[0]);
     pass(4);
@@ -723,7 +720,6 @@ static void a_run_with_an_etcd_of_its_own_loses_its_founder(enum world_mutant mu
 
 static void a_member_of_its_own_etcd_is_replaced(enum world_mutant mutant)
 {
-    (void)mutant;
     begin_ha(4, 4);
     world_power_off(&world.nodes[0]);
     pass(6);
@@ -736,7 +732,6 @@ static void a_member_of_its_own_etcd_is_replaced(enum world_mutant mutant)
 
 static void more_than_half_of_its_own_etcd_is_lost(enum world_mutant mutant)
 {
-    (void)mutant;
     begin_ha(3, 3);
     world_power_off(&world.nodes[0]);
     world_power_off(&world.nodes[1]);
@@ -748,7 +743,6 @@ static void more_than_half_of_its_own_etcd_is_lost(enum world_mutant mutant)
 /* All other nodes were sent where the rendezvous is from now on; then the founder dies. */
 static void a_node_that_was_not_told_asks_at_the_endpoint(enum world_mutant mutant)
 {
-    (void)mutant;
     world_begin(1, MUTANT_NONE, true, 3);
     world.has_ha = true;
     go(2, 1, 3, 5000);
@@ -771,7 +765,6 @@ static void a_node_that_was_not_told_asks_at_the_endpoint(enum world_mutant muta
 /* In a container, which leaves no mark; with as many new nodes as a world may have. */
 static void the_founder_returns_before_another_is_elected(enum world_mutant mutant)
 {
-    (void)mutant;
     begin_ha(3, 3);
     world_kill(&world.nodes[0]);
     while (world.nodes[0].live_generation)
@@ -790,7 +783,6 @@ static void the_founder_returns_before_another_is_elected(enum world_mutant muta
 /* The spare has no workers, and the founder's new server accepts it as a new node. */
 static void a_spare_tells_that_the_run_lives(enum world_mutant mutant)
 {
-    (void)mutant;
     begin_ha(3, 2);
     world_stop(&world.nodes[world.nodes[1].live_generation ? 1 : 2], PART_AGENT,
                lease_us(4));
@@ -805,7 +797,6 @@ static void a_spare_tells_that_the_run_lives(enum world_mutant mutant)
 /* The founder's new server plans an etcd, too, with a spare of the run that lives. */
 static void a_plan_that_came_to_nothing_is_not_followed(enum world_mutant mutant)
 {
-    (void)mutant;
     begin_ha(3, 2);
     world_stop(&world.nodes[world.nodes[1].live_generation ? 1 : 2], PART_AGENT,
                lease_us(3));
@@ -827,7 +818,6 @@ static void a_plan_that_came_to_nothing_is_not_followed(enum world_mutant mutant
 /* The founder's server leads from the start, and no other was elected before it. */
 static void a_founder_keeps_a_run_that_all_have_left(enum world_mutant mutant)
 {
-    (void)mutant;
     begin_ha(3, 3);
     world_etcd_stop(lease_us(1.5)); /* no heartbeat is acknowledged */
     cut_off(1, true);
@@ -1074,7 +1064,6 @@ static void play_story(void **state)
 /* Plays the stories in order, then seeds, until one of them detects the mutant. */
 static void each_mutant_is_found(void **state)
 {
-    (void)state;
     for (int mutant = MUTANT_NONE + 1; mutant < MUTANTS; mutant++) {
         const char *broken = NULL;
         uint64_t i = 0;

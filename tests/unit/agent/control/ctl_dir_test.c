@@ -30,7 +30,6 @@ static void a_killed_launcher_of_the_run_is_found_once(void **state)
     struct ctrun_error err;
     int dir, live;
 
-    (void)state;
     assert_non_null(mkdtemp(path));
     assert_int_equal(setenv(CTL_DIR_ENV, path, 1), 0);
     dir = ctl_dir_open(path, true, &err);
@@ -70,7 +69,6 @@ static void what_a_killed_agent_had_begun_is_swept_up(void **state)
     pid_t pid = fork();
     int dir;
 
-    (void)state;
     if (pid == 0)
         _exit(0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);

@@ -19,21 +19,18 @@ static char folder[] = "/tmp/ctrun-mark-XXXXXX";
 
 static int begin(void **state)
 {
-    (void)state;
     memcpy(folder + sizeof folder - sizeof "XXXXXX", "XXXXXX", sizeof "XXXXXX");
     return mkdtemp(folder) && setenv(CTL_DIR_ENV, folder, 1) == 0 ? 0 : -1;
 }
 
 static int end(void **state)
 {
-    (void)state;
-    (void)ctl_mark_find("job", 2 * NOW_MS); /* all are old then */
+    (void)ctl_mark_find("job", 2 * NOW_MS); /* all marks are too old at that time */
     return rmdir(folder);
 }
 
 static void who_ended_in_peace_is_found_with_its_time(void **state)
 {
-    (void)state;
     assert_int_equal(ctl_mark_find("job", NOW_MS), 0);
     ctl_mark_leave("job", LEFT_MS);
     ctl_mark_leave("job-2", LEFT_MS + 1); /* of another run */
@@ -48,7 +45,6 @@ static void who_was_killed_counts_from_now_on(void **state)
     const int dir = ctl_dir_open(folder, false, NULL);
     int fd;
 
-    (void)state;
     ctl_mark_leave("job", LEFT_MS);
     ctl_dir_name(name, "job", 9, CTL_SOCKET_SUFFIX);
     fd = ctl_dir_listen(dir, name, SOCK_STREAM);
@@ -74,7 +70,6 @@ static void what_is_none_of_this_boot_is_removed(void **state)
         "", "x", "00000000-0000-0000-0000-000000000000 4999000\n",
         "00000000-0000-0000-0000-0000000000004999000000000000000000000000000000000"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         write_mark(texts[i]);
         assert_int_equal(ctl_mark_find("job", NOW_MS), 0);

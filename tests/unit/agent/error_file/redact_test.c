@@ -107,7 +107,6 @@ static void secrets_are_masked_and_ordinary_lines_are_not(void **state)
 {
     char text[512];
 
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         const char *shown = lines[i].shown ? lines[i].shown : lines[i].text;
 
@@ -124,7 +123,6 @@ static void all_secrets_of_a_text_are_counted(void **state)
     char text[] =
         "line one\nA_TOKEN=abcd\nline three\nhttps://u:pass@h/ B_KEY='e f g'\n";
 
-    (void)state;
     assert_int_equal(redact(text), 3);
     assert_string_equal(
         text, "line one\nA_TOKEN=***\nline three\nhttps://u:***@h/ B_KEY='***'\n");
@@ -141,7 +139,6 @@ a_long_word_that_is_one_candidate_after_the_other_is_read_to_its_end(void **stat
     };
     char *text = malloc(NAMES * 4 + 64);
 
-    (void)state;
     assert_non_null(text);
     for (size_t i = 0; i < NAMES; i++)
         memcpy(text + 4 * i, "key=", 4);

@@ -59,7 +59,6 @@ static void on_end(void *context, const struct hold_end *end)
 
 static void on_idle(void *context)
 {
-    (void)context;
     here.idle++;
     loop_stop(here.loop);
 }
@@ -79,7 +78,6 @@ static int setup(void **state)
                                    .on_end = on_end,
                                    .on_idle = on_idle};
 
-    (void)state;
     memset(&here, 0, sizeof here);
     here.may_write = true;
     (void)ct_copy(here.folder, sizeof here.folder, "/tmp/ctrun-hold-XXXXXX");
@@ -94,7 +92,6 @@ static int teardown(void **state)
 {
     char path[80];
 
-    (void)state;
     hold_destroy(here.hold);
     loop_stop(here.loop);
     loop_run(here.loop); /* the loop closes what was closed */
@@ -163,7 +160,6 @@ static void what_is_committed_is_written_though_its_worker_is_gone(void **state)
     struct peer peer, other;
     char text[32];
 
-    (void)state;
     join(&peer, 0);
     assert_int_equal(begin(&peer, 50), 0);
     assert_int_equal(peer.code, 0);
@@ -190,7 +186,6 @@ static void what_is_not_committed_is_dropped_with_its_worker(void **state)
 {
     struct peer peer, other;
 
-    (void)state;
     join(&peer, 0);
     join(&other, 1);
     assert_int_equal(begin(&peer, 100), 0);
@@ -214,7 +209,6 @@ static void bytes_that_differ_from_their_sum_are_never_named(void **state)
     struct peer peer;
     char text[32];
 
-    (void)state;
     join(&peer, 0);
     assert_int_equal(begin(&peer, 10), 0);
     assert_int_equal(commit(&peer, "good"), 0);
@@ -237,7 +231,6 @@ static void a_third_one_waits_for_the_first(void **state)
     struct peer peer;
     char text[32];
 
-    (void)state;
     join(&peer, 0);
     assert_int_equal(begin(&peer, 10), 0);
     assert_int_equal(commit(&peer, "one"), 0);
@@ -259,7 +252,6 @@ static void a_node_that_was_cut_off_names_nothing(void **state)
 {
     struct peer peer;
 
-    (void)state;
     join(&peer, 0);
     assert_int_equal(begin(&peer, 10), 0);
     here.may_write = false;
@@ -273,7 +265,6 @@ static void what_is_cancelled_is_lost_at_once(void **state)
 {
     struct peer peer;
 
-    (void)state;
     join(&peer, 0);
     assert_int_equal(begin(&peer, 10), 0);
     here.may_write = false; /* else it may be on the disk before the cancel */
@@ -290,7 +281,6 @@ static void lies_end_the_connection(void **state)
     struct peer peer;
     struct ct_worker_hold request = {.verb = CT_HOLD_BEGIN};
 
-    (void)state;
     join(&peer, 0);
     assert_int_equal(commit(&peer, "x"), CTRUN_E_PROTOCOL);
     hold_leave(peer.client);
@@ -325,7 +315,6 @@ how_much_there_is_room_for_is_asked_once_and_not_before_it_matters(void **state)
 {
     struct peer peer;
 
-    (void)state;
     join(&peer, 0);
     assert_int_equal(here.asked, 0);
     assert_int_equal(begin(&peer, 10), 0);
@@ -340,7 +329,6 @@ static void who_has_gone_makes_room_for_others(void **state)
 {
     struct peer peer, other;
 
-    (void)state;
     join(&peer, 0);
     join(&other, 1);
     assert_int_equal(begin(&peer, 5), 0);

@@ -33,7 +33,6 @@ static void the_deadline_counts_from_when_the_heartbeat_was_sent(void **state)
     const uint64_t first = node_lease_beat(&lease, 2000);
     const uint64_t second = node_lease_beat(&lease, 3000);
 
-    (void)state;
     assert_int_equal(node_lease_deadline_ms(&lease), 1000 + DEADLINE);
     assert_true(node_lease_ack(&lease, second, 4500));
     assert_int_equal(node_lease_deadline_ms(&lease), 3000 + DEADLINE);
@@ -49,7 +48,6 @@ static void a_start_counts_after_an_acknowledgement_of_its_server_only(void **st
     struct node_lease lease = begin(true);
     uint64_t sequence = node_lease_beat(&lease, 1000);
 
-    (void)state;
     assert_false(node_lease_is_fresh(&lease, 1001));
     assert_true(node_lease_ack(&lease, sequence, 1002));
     assert_true(node_lease_is_fresh(&lease, 1003));
@@ -62,7 +60,6 @@ static void a_server_that_has_lost_its_lease_is_not_listened_to(void **state)
 {
     struct node_lease lease = begin(true);
 
-    (void)state;
     assert_false(welcome(&lease, 6, 9000, NODE_LEASE_NO_WORKERS));
     assert_int_equal(node_lease_deadline_ms(&lease), 1000 + DEADLINE);
     assert_true(welcome(&lease, 7, 1200, NODE_LEASE_ENDING));
@@ -72,7 +69,6 @@ static void a_welcome_renews_nothing_where_another_server_may_be_elected(void **
 {
     struct node_lease elected = begin(true), single = begin(false);
 
-    (void)state;
     assert_true(welcome(&elected, 8, 3000, NODE_LEASE_ENDING));
     assert_int_equal(node_lease_deadline_ms(&elected), 1000 + DEADLINE);
     assert_true(welcome(&single, 7, 3000, NODE_LEASE_ENDING));
@@ -83,7 +79,6 @@ static void what_comes_after_the_deadline_renews_nothing_there(void **state)
 {
     struct node_lease elected = begin(true), single = begin(false);
 
-    (void)state;
     (void)node_lease_beat(&elected, 1500);
     (void)node_lease_beat(&single, 1500);
     assert_false(node_lease_ack(&elected, 1, 1000 + DEADLINE));
@@ -94,7 +89,6 @@ static void only_a_single_server_is_waited_for(void **state)
 {
     struct node_lease elected = begin(true), single = begin(false);
 
-    (void)state;
     (void)node_lease_beat(&elected, 4000);
     (void)node_lease_beat(&single, 4000);
     assert_false(node_lease_has_patience(&elected, 4001));
@@ -111,7 +105,6 @@ static void patience_with_a_paused_server_has_an_end(void **state)
     struct node_lease lease = begin(false);
     const uint64_t end_ms = PATIENCE * CT_PAUSE_LEASES; /* since its last answer */
 
-    (void)state;
     assert_true(node_lease_has_patience(&lease, 1000 + end_ms - 1));
     assert_false(node_lease_has_patience(&lease, 1000 + end_ms));
     assert_true(node_lease_ack(&lease, node_lease_beat(&lease, 3000), 3100));
@@ -123,7 +116,6 @@ static void silence_counts_from_the_newest_heartbeat_that_was_acknowledged(void 
 {
     struct node_lease lease = begin(true);
 
-    (void)state;
     assert_int_equal(node_lease_next_look_ms(&lease), 1000 + PATIENCE);
     assert_int_equal(node_lease_resume_end_ms(&lease), 1000 + PATIENCE);
     assert_true(node_lease_ack(&lease, node_lease_beat(&lease, 2000), 2500));
@@ -140,7 +132,6 @@ static void who_was_stopped_gives_the_server_one_beat(void **state)
     struct node_lease single = begin(false), elected = begin(true);
     const uint64_t late_ms = 1000 + PATIENCE + 20 * BEAT;
 
-    (void)state;
     (void)node_lease_next_look_ms(&single);
     assert_false(node_lease_look(&single, late_ms));
     assert_int_equal(node_lease_next_look_ms(&single), late_ms + BEAT);
@@ -154,7 +145,6 @@ static void it_waits_for_no_answer_beyond_the_deadline(void **state)
     struct node_lease lease = begin(true);
     const struct node_lease_terms often = {7, L, 100};
 
-    (void)state;
     assert_true(node_lease_welcome(&lease, &often, 1000, NODE_LEASE_NO_WORKERS));
     (void)node_lease_next_look_ms(&lease);
     assert_false(node_lease_look(&lease, 1000 + DEADLINE - 50)); /* it was stopped */
@@ -166,7 +156,6 @@ static void an_elected_server_has_to_answer_before_the_last_tenth(void **state)
 {
     struct node_lease lease = begin(true);
 
-    (void)state;
     assert_true(welcome(&lease, 8, 3000, NODE_LEASE_RUNNING));
     assert_int_equal(node_lease_next_look_ms(&lease), 1000 + L / 20 + PATIENCE);
     assert_true(welcome(&lease, 9, 3500, NODE_LEASE_ENDING));
@@ -177,7 +166,6 @@ static void acknowledgements_of_what_was_never_sent_tell_nothing(void **state)
 {
     struct node_lease lease = begin(false);
 
-    (void)state;
     assert_false(node_lease_ack(&lease, 0, 1001));
     assert_false(node_lease_ack(&lease, 1, 1001));
     for (int i = 0; i < NODE_LEASE_SLOTS + 1; i++)

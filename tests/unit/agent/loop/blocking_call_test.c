@@ -33,7 +33,6 @@ static void files_are_looked_for_in_one_thread(void **state)
     const uint64_t now_ns = ct_wall_ns();
     struct blocking_file files[3] = {{.path = there}, {0}, {.path = "/tmp/nobody/x"}};
 
-    (void)state;
     assert_true(fd >= 0);
     blocking_call_find_files(files, 3, 60000);
     assert_int_equal(threads, 1);
@@ -49,7 +48,6 @@ static void without_memory_no_file_is_there(void **state)
     struct blocking_file files[2] = {{.path = "/", .is_there = true},
                                      {.path = "/", .is_there = true}};
 
-    (void)state;
     for (size_t n = 1; n <= 3; n++) {
         ct_alloc_fail_at(n);
         blocking_call_find_files(files, 2, 60000);
@@ -64,7 +62,6 @@ static sem_t is_answered; /* a file system that hung answers again */
 
 static void hang(void *job)
 {
-    (void)job;
     assert_int_equal(sem_wait(&is_answered), 0);
 }
 
@@ -86,7 +83,6 @@ static void a_call_waits_for_one_that_is_out_as_long_as_for_itself(void **state)
     int *calls = ct_zalloc(sizeof *calls);
     pthread_t file_system;
 
-    (void)state;
     assert_int_equal(sem_init(&is_answered, 0, 0), 0);
     assert_int_equal(blocking_call(hang, free, ct_zalloc(1), 0), -ETIMEDOUT);
     assert_int_equal(blocking_call(hang, free, ct_zalloc(1), 0), -ETIMEDOUT);

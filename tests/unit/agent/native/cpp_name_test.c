@@ -37,7 +37,6 @@ static void scopes_are_shown_and_arguments_are_not(void **state)
 {
     char text[128];
 
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         cpp_name_format(text, sizeof text, names[i].mangled);
         assert_string_equal(text, names[i].shown);
@@ -46,7 +45,6 @@ static void scopes_are_shown_and_arguments_are_not(void **state)
 
 static void a_name_may_be_cut_anywhere_and_the_room_may_be_small(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (size_t length = 0; length <= strlen(names[i].mangled); length++)
             for (size_t size = 1; size < 64; size += 9) {

@@ -59,7 +59,6 @@ static void look_at_edge(const struct told *told)
 
 static void every_way_is_drawn(void **state)
 {
-    (void)state;
     walk(look_at_edge);
 }
 
@@ -72,7 +71,6 @@ static void note_edge(const struct told *told)
 
 static void every_drawn_way_is_gone(void **state)
 {
-    (void)state;
     walk(note_edge);
     for (int from = 0; from < FAILOVER_STATES; from++)
         for (int to = 0; to < FAILOVER_STATES; to++)
@@ -93,7 +91,6 @@ static void look_at_joining(const struct told *told)
 
 static void nobody_joins_anew_while_its_workers_live(void **state)
 {
-    (void)state;
     walk(look_at_joining);
 }
 
@@ -117,7 +114,6 @@ static void look_at_loss(const struct told *told)
 
 static void a_lost_server_ends_the_workers(void **state)
 {
-    (void)state;
     walk(look_at_loss);
 }
 
@@ -136,7 +132,6 @@ static void look_at_limbo(const struct told *told)
 
 static void a_lost_server_has_one_way_on(void **state)
 {
-    (void)state;
     walk(look_at_limbo);
 }
 
@@ -152,7 +147,6 @@ static void the_time_to_find_the_next_server_counts_from_the_last_one(void **sta
 {
     struct failover failover = {.state = FAILOVER_LINKED};
 
-    (void)state;
     assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_WAITS, NOW_MS),
                      FAILOVER_SEEK);
     assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_WAITS, NOW_MS + 4000),
@@ -176,7 +170,6 @@ static void who_is_found_is_joined_when_the_last_worker_is_gone(void **state)
 {
     static const enum failover_work ends[] = {FAILOVER_ENDS, FAILOVER_CLEANS};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct failover failover = {.state = FAILOVER_SEEKING,
                                     .seek_deadline_ms = NOW_MS + SEEK_MS};
@@ -200,7 +193,6 @@ static void who_is_found_resumes_after_the_last_worker_is_gone(void **state)
     struct failover failover = {.state = FAILOVER_SEEKING,
                                 .seek_deadline_ms = NOW_MS + SEEK_MS};
 
-    (void)state;
     (void)next(&failover, FAILOVER_WELCOMED, FAILOVER_ENDS, NOW_MS);
     assert_int_equal(next(&failover, FAILOVER_BROKE, FAILOVER_ENDS, NOW_MS), 0);
     assert_int_equal(failover.state, FAILOVER_FOUND);
@@ -217,7 +209,6 @@ static void a_search_in_vain_is_the_end_when_the_last_worker_is_gone(void **stat
 {
     struct failover failover = {.state = FAILOVER_LINKED};
 
-    (void)state;
     assert_true(next(&failover, FAILOVER_LOST, FAILOVER_RUNS, NOW_MS) & FAILOVER_SEEK);
     assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_ENDS, NOW_MS + SEEK_MS),
                      FAILOVER_FENCE);
@@ -234,7 +225,6 @@ static void who_leaves_the_run_looks_for_nobody(void **state)
 {
     struct failover failover = {.state = FAILOVER_LINKED};
 
-    (void)state;
     assert_int_equal(next(&failover, FAILOVER_LOST, FAILOVER_LEAVES, NOW_MS), 0);
     assert_int_equal(failover.state, FAILOVER_OVER);
     failover.state = FAILOVER_FOUND;
@@ -244,7 +234,6 @@ static void who_leaves_the_run_looks_for_nobody(void **state)
 
 static void a_silent_server_is_waited_for_longer_than_one_that_refuses(void **state)
 {
-    (void)state;
     assert_int_equal(failover_return_ms(true, 0, 900000), LINK_RETURN_MS);
     assert_int_equal(failover_return_ms(true, 0, 20), 20);
     assert_int_equal(failover_return_ms(false, 0, 900000), LINK_RECONNECT_MS);
@@ -255,7 +244,6 @@ static void a_silent_server_is_waited_for_longer_than_one_that_refuses(void **st
 
 static void workers_are_gone_before_the_lease_is(void **state)
 {
-    (void)state;
     assert_int_equal(failover_grace_ms(30000, 5000, 900), 500);
     assert_int_equal(failover_grace_ms(30000, 5000, 200), 200);
     assert_int_equal(failover_grace_ms(100, 5000, 900), 100);

@@ -17,7 +17,6 @@ static void the_first_piece_of_a_list_is_kept(void **state)
 {
     struct members members = {0};
 
-    (void)state;
     add(&members, 1, 9, false);
     add(&members, 1, 8, false);
     add(&members, 1, 3, true);
@@ -31,7 +30,6 @@ static void a_whole_list_replaces_that_of_before(void **state)
 {
     struct members members = {0};
 
-    (void)state;
     add(&members, 1, 4, true);
     add(&members, 1, 5, true); /* another node has replaced a lost one */
     assert_int_equal(members.kept.count, 5);
@@ -41,7 +39,6 @@ static void a_list_that_a_break_has_cut_off_is_over(void **state)
 {
     struct members members = {0};
 
-    (void)state;
     add(&members, 1, 9, false);
     members_break(&members);
     add(&members, 2, 4, true);

@@ -29,7 +29,6 @@ static void it_doubles_up_to_its_end(void **state)
 {
     struct restart_delay delay = {.best_step = -1};
 
-    (void)state;
     assert_int_equal(longest(&delay, -1, 0), 1000);
     assert_int_equal(longest(&delay, -1, 0), 2000);
     assert_int_equal(longest(&delay, -1, 0), 4000);
@@ -42,7 +41,6 @@ static void it_doubles_up_to_its_end(void **state)
 
 static void it_is_at_least_half_of_that(void **state)
 {
-    (void)state;
     for (uint64_t random = 0; random < 5000; random++) {
         struct restart_delay delay = {.failures = 1, .best_step = -1};
 
@@ -55,7 +53,6 @@ static void a_new_step_begins_it_anew(void **state)
 {
     struct restart_delay delay = {.best_step = -1};
 
-    (void)state;
     assert_int_equal(longest(&delay, 5, 0), 1000);
     assert_int_equal(longest(&delay, 5, SETTLED), 2000); /* the same step again */
     assert_int_equal(longest(&delay, 3, SETTLED), 4000);
@@ -67,7 +64,6 @@ static void a_round_that_lasts_is_progress_where_no_steps_are_told(void **state)
 {
     struct restart_delay delay = {.best_step = -1};
 
-    (void)state;
     assert_int_equal(longest(&delay, -1, SETTLED - 1), 1000);
     assert_int_equal(longest(&delay, -1, SETTLED - 1), 2000);
     assert_int_equal(longest(&delay, -1, SETTLED), 1000);
@@ -78,7 +74,6 @@ static void nobody_waits_unless_asked_to(void **state)
     static const struct restart_delay_options none = {0, 0, SETTLED};
     struct restart_delay delay = {.best_step = -1};
 
-    (void)state;
     for (uint64_t i = 0; i < 100; i++)
         assert_int_equal(restart_delay_next(&delay, &none, -1, 0, i), 0);
 }

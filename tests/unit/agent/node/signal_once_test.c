@@ -34,8 +34,7 @@ static void a_signal_to_one_node_reaches_all(void **state)
 {
     struct node a = {0}, b = {0};
 
-    (void)state;
-    for (uint64_t i = 1; i <= 3; i++) { /* again and again, quickly */
+    for (uint64_t i = 1; i <= 3; i++) { /* several times, quickly */
         hear(&b, get(&a, i), i);
         assert_int_equal(a.delivered, i);
         assert_int_equal(b.delivered, i);
@@ -48,7 +47,6 @@ static void a_signal_to_one_node_reaches_all(void **state)
 /* srun signals all nodes, and each sends it to all others; nothing arrives in order. */
 static void a_signal_to_all_nodes_is_one(void **state)
 {
-    (void)state;
     for (unsigned seed = 1; seed <= 200; seed++) {
         struct node nodes[NODES] = {0};
         uint32_t told[NODES][NODES] = {{0}}; /* [from][to]; 0: nothing was sent */
@@ -84,7 +82,6 @@ static void signals_do_not_count_for_one_another(void **state)
     struct signal_once once = {0};
     bool is_new;
 
-    (void)state;
     assert_int_equal(signal_once_get(&once, SIGUSR1, 1, &is_new), 1);
     assert_int_equal(signal_once_get(&once, SIGUSR2, 1, &is_new), 1);
     assert_true(is_new);

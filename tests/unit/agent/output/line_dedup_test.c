@@ -15,7 +15,6 @@ static struct line_dedup *dedup;
 
 static int begin(void **state)
 {
-    (void)state;
     dedup = line_dedup_create(WORKERS, 4096, DELAY);
     assert_non_null(dedup);
     line_dedup_set_expected(dedup, 3);
@@ -24,7 +23,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     line_dedup_destroy(dedup);
     return 0;
 }
@@ -54,7 +52,6 @@ static const char *take(uint64_t now_ms, bool is_all)
 
 static void a_line_that_all_write_goes_at_once_and_once(void **state)
 {
-    (void)state;
     add(0, "x", 0);
     add(2, "x", 1);
     assert_string_equal(take(1, false), "");
@@ -65,7 +62,6 @@ static void a_line_that_all_write_goes_at_once_and_once(void **state)
 
 static void a_line_waits_no_longer_than_the_delay(void **state)
 {
-    (void)state;
     add(0, "x", 10);
     add(1, "x", 60);
     assert_int_equal(line_dedup_wake_ms(dedup), 10 + DELAY);
@@ -77,7 +73,6 @@ static void a_line_waits_no_longer_than_the_delay(void **state)
 
 static void lines_come_out_in_the_order_of_their_first(void **state)
 {
-    (void)state;
     add(0, "a", 0);
     add(0, "b", 0);
     add(1, "b", 1);
@@ -88,7 +83,6 @@ static void lines_come_out_in_the_order_of_their_first(void **state)
 
 static void each_workers_order_is_kept(void **state)
 {
-    (void)state;
     add(0, "a", 0);
     add(0, "b", 0);
     add(1, "b", 0);
@@ -98,7 +92,6 @@ static void each_workers_order_is_kept(void **state)
 
 static void a_line_that_comes_twice_is_shown_twice(void **state)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         add(i, "x", 0);
         add(i, "x", 0);
@@ -108,7 +101,6 @@ static void a_line_that_comes_twice_is_shown_twice(void **state)
 
 static void lines_of_different_kinds_are_not_alike(void **state)
 {
-    (void)state;
     add(0, "x", 0);
     assert_int_equal(line_dedup_add(dedup, 1, 1, "x", 1, 0), 0);
     assert_string_equal(take(0, true), "0 x|1 x");
@@ -120,7 +112,6 @@ static void what_waits_is_bounded(void **state)
     int count = 0;
     int rc;
 
-    (void)state;
     do {
         (void)snprintf(text, sizeof text, "line %d", count++);
         rc = line_dedup_add(dedup, 0, 0, text, strlen(text), 0);
@@ -136,7 +127,6 @@ static void a_line_above_the_bound_is_taken_alone(void **state)
 {
     static char text[8192];
 
-    (void)state;
     memset(text, 'x', sizeof text);
     assert_int_equal(line_dedup_add(dedup, 0, 0, text, sizeof text, 0), 0);
     assert_int_equal(line_dedup_add(dedup, 1, 0, text, sizeof text, 0), 0);
@@ -151,7 +141,6 @@ static void many_lines_keep_their_order(void **state)
     char text[32];
     char all[1024] = "";
 
-    (void)state;
     line_dedup_set_expected(dedup, 2);
     for (int i = 0; i < 20; i++) {
         (void)snprintf(text, sizeof text, "%d", i % 7);
@@ -172,7 +161,6 @@ static void workers_are_written_as_ranges(void **state)
     const uint64_t odd[2] = {0xaaaaaaaaaaaaaaaa, 0};
     char text[32];
 
-    (void)state;
     line_dedup_format(text, sizeof text, some, WORKERS, 0);
     assert_string_equal(text, "0-3,6,64-65");
     line_dedup_format(text, sizeof text, some, 7, 100);

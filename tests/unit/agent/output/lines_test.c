@@ -11,7 +11,6 @@ static size_t first(const char *text)
 
 static void a_piece_ends_with_its_line(void **state)
 {
-    (void)state;
     assert_int_equal(first("one\ntwo\n"), 4);
     assert_int_equal(first("\n"), 1);
     assert_int_equal(first("no end"), 0);
@@ -20,7 +19,6 @@ static void a_piece_ends_with_its_line(void **state)
 
 static void a_carriage_return_ends_a_piece_once_it_is_known_to_be_alone(void **state)
 {
-    (void)state;
     assert_int_equal(first(" 1%\r 2%\r"), 4);
     assert_int_equal(first("dos\r\nnext"), 5);
     assert_int_equal(first(" 2%\r"), 0); /* a '\n' may follow */
@@ -36,7 +34,6 @@ static void the_beginning_of_a_line_tears_no_character(void **state)
                 {"a\xc3", 1},    {"a\xe2\x82", 1}, {"\xe2\x82\xac", 3},
                 {"\xf0\x9f", 0}, {"\xff\xfe", 2},  {"\x80\x80\x80\x80", 4}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_int_equal(lines_begun(rows[i].text, strlen(rows[i].text)),
                          rows[i].length);
@@ -44,7 +41,6 @@ static void the_beginning_of_a_line_tears_no_character(void **state)
 
 static void a_line_without_end_is_cut_at_the_maximum(void **state)
 {
-    (void)state;
     assert_int_equal(first("0123456789abcdef"), 16);
     assert_int_equal(first("0123456789abcdefg\n"), 16);
     assert_int_equal(first("0123456789abcde"), 0);
@@ -53,7 +49,6 @@ static void a_line_without_end_is_cut_at_the_maximum(void **state)
 
 static void a_cut_does_not_tear_a_character(void **state)
 {
-    (void)state;
     assert_int_equal(first("0123456789abcde\xc3\xa9xx"), 15);
     assert_int_equal(first("0123456789abc\xf0\x9f\x98\x80xx"), 13);
     assert_int_equal(
@@ -65,7 +60,6 @@ static void whole_lines_are_taken_together(void **state)
 {
     const char *text = "one\ntwo\nthr";
 
-    (void)state;
     assert_int_equal(lines_whole(text, strlen(text), 64), 8);
     assert_int_equal(lines_whole(text, strlen(text), 5), 4);
     assert_int_equal(lines_whole(" 1%\r 2%", 7, 64), 4);
@@ -76,7 +70,6 @@ static void a_match_is_a_plain_substring(void **state)
 {
     const char *const texts[] = {"loss", "acc", NULL};
 
-    (void)state;
     assert_true(lines_match("step 1 acc=3", 12, texts));
     assert_false(lines_match("step 1 Acc=3", 12, texts));
     assert_false(lines_match("acc", 3, NULL));
@@ -93,7 +86,6 @@ static void assert_last(const char *data, int count, size_t size, const char *ex
 
 static void the_last_lines_leave_out_blanks_and_overwritten_bars(void **state)
 {
-    (void)state;
     assert_last("a\nb\n\n  \nc\n", 2, 64, "b\nc");
     assert_last(" 1%\r 2%\r 3%\nError: x", 3, 64, " 3%\nError: x");
     assert_last(" 1%\r 2%\r", 3, 64, " 2%");
@@ -103,7 +95,6 @@ static void the_last_lines_leave_out_blanks_and_overwritten_bars(void **state)
 
 static void the_beginning_goes_when_the_last_lines_do_not_fit(void **state)
 {
-    (void)state;
     assert_last("first\nsecond\n", 5, 8, "second");
     assert_last("first\nsecond\n", 5, 4, "");
     assert_last("first\nsecond\n", 5, 13, "first\nsecond");

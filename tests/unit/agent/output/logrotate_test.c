@@ -20,7 +20,6 @@ static int fit(uint64_t size, bool is_in_line, const char *text)
 
 static void all_fits_below_the_cap(void **state)
 {
-    (void)state;
     assert_int_equal(fit(0, false, "one\ntwo\n"), 8);
     assert_int_equal(fit(2, false, "one\ntwo\n"), 8);
     assert_int_equal(fit(0, false, ""), 0);
@@ -28,7 +27,6 @@ static void all_fits_below_the_cap(void **state)
 
 static void the_last_line_that_fits_is_the_last_of_the_file(void **state)
 {
-    (void)state;
     assert_int_equal(fit(0, false, "one\ntwo\nthree\n"), -8);
     assert_int_equal(fit(4, false, "one\ntwo\nthree\n"), -4);
     assert_int_equal(fit(2, true, "e\ntwo\nthree\n"), -6);
@@ -36,14 +34,12 @@ static void the_last_line_that_fits_is_the_last_of_the_file(void **state)
 
 static void a_line_that_does_not_fit_begins_the_next_file(void **state)
 {
-    (void)state;
     assert_int_equal(fit(8, false, "three\n"), -1000);
     assert_int_equal(fit(10, false, "a\n"), -1000);
 }
 
 static void a_line_that_has_begun_is_ended_where_it_is(void **state)
 {
-    (void)state;
     assert_int_equal(fit(8, true, "three\nfour\n"), -6);
     assert_int_equal(fit(10, true, "\nfour\n"), -1);
     assert_int_equal(fit(0, false, "a line of 20 bytes.\n"), -20);
@@ -53,7 +49,6 @@ static void a_line_without_end_is_cut_at_last(void **state)
 {
     static char text[OUTPUT_PIECE_MAX_BYTES];
 
-    (void)state;
     memset(text, '.', sizeof text - 1);
     assert_int_equal(fit(9, true, "no end"), 6);
     assert_int_equal(fit(9, true, text), sizeof text - 1);
@@ -65,7 +60,6 @@ static void without_a_cap_all_fits(void **state)
     const struct logrotate file = {0, 1000000, true};
     bool is_full;
 
-    (void)state;
     assert_int_equal(logrotate_fit(&file, "x\n", 2, &is_full), 2);
     assert_false(is_full);
 }
@@ -74,7 +68,6 @@ static void what_is_written_counts(void **state)
 {
     struct logrotate file = {10, 0, false};
 
-    (void)state;
     logrotate_add(&file, "abc", 3);
     assert_true(file.is_in_line);
     logrotate_add(&file, "\n", 1);

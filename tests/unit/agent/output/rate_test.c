@@ -20,7 +20,6 @@ static void a_burst_of_one_second_passes_and_then_the_rate(void **state)
 {
     static const uint64_t lines[] = {1, 7, 80, 1000};
 
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct rate rate;
         uint64_t bytes;
@@ -38,7 +37,6 @@ static void silence_saves_up_one_second_and_no_more(void **state)
     struct rate rate;
     uint64_t bytes;
 
-    (void)state;
     rate_init(&rate, 2048, 0);
     (void)pass(&rate, 64, 0, 1);
     bytes = pass(&rate, 64, UINT64_MAX / 4, UINT64_MAX / 4 + 1);
@@ -49,7 +47,6 @@ static void a_line_longer_than_the_bucket_passes_and_is_paid_for(void **state)
 {
     struct rate rate;
 
-    (void)state;
     rate_init(&rate, 1024, 0);
     assert_true(rate_admits(&rate, 0));
     rate_spend(&rate, 5 * 1024);
@@ -61,7 +58,6 @@ static void the_largest_rate_does_not_overflow(void **state)
 {
     struct rate rate;
 
-    (void)state;
     rate_init(&rate, 1ull << RATE_SHIFT_MAX, 0);
     for (uint64_t ms = 0; ms < 10; ms++) {
         assert_true(rate_admits(&rate, ms * (UINT64_MAX / 16)));

@@ -27,7 +27,6 @@ static void what_is_left_out_ends_with_its_line_and_is_told_at_the_end(void **st
     struct throttle *throttle;
     struct loop *loop;
 
-    (void)state;
     assert_int_equal(loop_create(&loop), 0);
     throttle = throttle_open(loop, 1000, tell, &told, 3);
     assert_non_null(throttle);
@@ -53,7 +52,6 @@ static void what_takes_everything_tells_nothing(void **state)
     struct throttle *throttle;
     struct loop *loop;
 
-    (void)state;
     assert_int_equal(loop_create(&loop), 0);
     throttle = throttle_open(loop, 1000, tell, &told, 3);
     assert_true(throttle_takes(throttle, &out, "a\n", 2, 0));

@@ -59,7 +59,6 @@ static void frames_are_told_by_their_modules_until_there_is_none(void **state)
     struct crash_record *record;
     char text[256];
 
-    (void)state;
     fill(&raw);
     record = decode(&raw, 0);
     assert_int_equal(record->frame_count, 3);
@@ -99,7 +98,6 @@ static void a_fault_is_told_in_words(void **state)
 {
     struct ct_crash raw;
 
-    (void)state;
     fill(&raw);
     expect_description(&raw,
                        "address 0x10: nothing is mapped there; in the main thread");
@@ -135,7 +133,6 @@ static void what_is_no_record_is_refused(void **state)
     struct ct_crash raw;
     struct crash_record *record;
 
-    (void)state;
     fill(&raw);
     raw.state = CT_CRASH_EMPTY;
     free(decode(&raw, -ENOENT));
@@ -171,7 +168,6 @@ static void only_executable_mappings_of_frames_are_kept(void **state)
     struct ct_crash raw = {.frames = {0x2000, 0x2fff, 0x1000}, .frame_count = 3};
     int fds[2];
 
-    (void)state;
     assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
     assert_int_equal(write(fds[1], text, sizeof text - 1), sizeof text - 1);
     close(fds[1]);
@@ -187,7 +183,6 @@ static void modules_that_do_not_fit_are_left_out(void **state)
     char line[200];
     int fds[2];
 
-    (void)state;
     memset(line, 'x', sizeof line);
     memcpy(line, "2000-3000 r-xp ", 15);
     line[sizeof line - 1] = '\n';
@@ -282,7 +277,6 @@ static void a_place_is_in_the_function_that_spans_it(void **state)
 {
     struct image image;
 
-    (void)state;
     build(&image);
     expect_function(&image, 0x1100, "first", 0);
     expect_function(&image, 0x113f, "first", 0x3f);
@@ -311,7 +305,6 @@ static void more_sections_than_the_header_counts_are_counted_by_the_first(void *
 {
     struct image image;
 
-    (void)state;
     build(&image);
     image.header.e_shnum = 0;
     expect_function(&image, 0x1100, "", 0);
@@ -325,7 +318,6 @@ static void files_that_lie_have_no_functions(void **state)
     uint64_t into;
     struct image image;
 
-    (void)state;
     build(&image);
     image.header.e_ident[EI_CLASS] = ELFCLASS32;
     assert_int_equal(look(&image, 0x1100, name, &into), -ENOEXEC);
@@ -365,7 +357,6 @@ static void our_own_program_has_names(void **state)
     struct elf_place place = {.name = name, .name_size = sizeof name};
     bool is_found = false;
 
-    (void)state;
     assert_true(fd >= 0);
     for (uint64_t at = 0; at < 64 << 20 && !is_found; at += 64) {
         place.offset = at;
@@ -386,7 +377,6 @@ static bool is_caught(int signal)
 
 static void the_last_to_disarm_takes_the_handler_back(void **state)
 {
-    (void)state;
     assert_true(ct_crash_arm() >= 0);
     assert_true(ct_crash_arm() >= 0);
     assert_true(is_caught(SIGABRT));
@@ -412,7 +402,6 @@ static void only_memory_in_which_something_crashed_is_a_record(void **state)
     const int file = mkostemp(path, O_CLOEXEC);
     struct ct_crash raw;
 
-    (void)state;
     unlink(path);
     fill(&raw);
     assert_true(crash_is_recorded(write_record(memory, &raw)));
@@ -454,7 +443,6 @@ static void a_file_that_was_replaced_meanwhile_names_nothing(void **state)
 {
     struct ct_crash raw;
 
-    (void)state;
     for (int is_replaced = 0; is_replaced < 2; is_replaced++) {
         const int fd = memfd_create("x", MFD_CLOEXEC);
         struct ct_failure failure = {0};

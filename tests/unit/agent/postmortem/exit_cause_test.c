@@ -28,7 +28,6 @@ static void assert_cause(struct exit_cause_evidence evidence, int cause, int cod
 
 static void an_end_by_itself_is_its_own_cause(void **state)
 {
-    (void)state;
     assert_cause((struct exit_cause_evidence){.status = 0}, CT_CAUSE_NONE, 0);
     assert_cause((struct exit_cause_evidence){.status = EXITED_3}, CT_CAUSE_EXIT, 3);
     assert_cause((struct exit_cause_evidence){.status = DIED_OF_SEGV}, CT_CAUSE_SIGNAL,
@@ -37,7 +36,6 @@ static void an_end_by_itself_is_its_own_cause(void **state)
 
 static void an_end_after_our_signal_is_a_consequence(void **state)
 {
-    (void)state;
     assert_cause((struct exit_cause_evidence){.status = 0, .stop_signal = SIGTERM},
                  CT_CAUSE_NONE, 0);
     assert_cause(
@@ -61,7 +59,6 @@ static void how_it_ended_is_kept_whatever_the_cause(void **state)
         {{.status = DIED_OF_KILL, .stop_signal = SIGTERM}, -SIGKILL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct ct_failure failure = {0};
 
@@ -72,7 +69,6 @@ static void how_it_ended_is_kept_whatever_the_cause(void **state)
 
 static void only_a_proven_sigkill_that_is_not_ours_is_for_memory(void **state)
 {
-    (void)state;
     assert_cause((struct exit_cause_evidence){.status = DIED_OF_KILL}, CT_CAUSE_SIGNAL,
                  SIGKILL);
     assert_cause(
@@ -140,7 +136,6 @@ static void a_grown_count_of_cgroup_v2_is_proof(void **state)
     struct tree tree;
     char proof[128];
 
-    (void)state;
     make_tree(&tree, "0::/job_7\n", "job_7", "memory.events");
     write_text(tree.counter,
                "low 0\nhigh 0\nmax 12\noom 1\noom_kill 1\noom_group_kill 0\n");
@@ -159,7 +154,6 @@ static void cgroup_v1_has_it_in_another_file(void **state)
     struct tree tree;
     char proof[128];
 
-    (void)state;
     make_tree(&tree, "9:name=systemd:/\n4:memory:/\n0::/\n", "memory",
               "memory.oom_control");
     write_text(tree.counter, "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
@@ -175,7 +169,6 @@ static void without_a_count_nothing_is_proven(void **state)
     struct oom_counter cgroup;
     char proof[128];
 
-    (void)state;
     oom_counter_init(&cgroup, "/nonexistent", "/nonexistent");
     assert_false(oom_counter_has_oom_killed(&cgroup, proof, sizeof proof));
 }

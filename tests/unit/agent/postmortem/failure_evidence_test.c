@@ -20,7 +20,6 @@ static void facts_are_lines_and_what_does_not_fit_is_left_out_whole(void **state
 {
     struct ct_failure failure = {0};
 
-    (void)state;
     facts_add(&failure, CT_FACT_DO, "%d\n\t%s", 1, "\033[31m");
     assert_string_equal(ct_facts_find(&failure.facts, CT_FACT_DO), "1   [31m");
     for (int i = 0; i < 100; i++)
@@ -33,7 +32,6 @@ static void sizes_are_for_people(void **state)
 {
     char text[FACTS_SIZE_MAX];
 
-    (void)state;
     facts_format_size(text, 64u << 20);
     assert_string_equal(text, "64 MiB");
     facts_format_size(text, (uint64_t)64 << 30);
@@ -61,7 +59,6 @@ static void a_core_file_is_found_or_its_absence_explained(void **state)
                              .host = "node1",
                              .directory = directory};
 
-    (void)state;
     assert_core(&core, "none (ulimit -Hc 0");
     core.hard = UINT64_MAX;
     assert_core(&core, "none (ulimit -c 0; --core turns it on)");
@@ -94,7 +91,6 @@ static void the_kernels_words_must_be_of_that_process_and_that_time(void **state
         "total-vm:1kB";
     const char *text;
 
-    (void)state;
     assert_true(kmsg_is_kill(record, 812, 4000, &text));
     assert_int_equal(strncmp(text, "Memory cgroup out of memory: ", 29), 0);
     assert_false(kmsg_is_kill(record, 81, 4000, &text));
@@ -141,7 +137,6 @@ static void the_tightest_limit_up_to_the_root_counts(void **state)
 {
     char root[] = "/tmp/ctrun-limit-XXXXXX";
 
-    (void)state;
     assert_non_null(mkdtemp(root));
     put(root, "membership", "0::/job/step\n");
     make_folder(root, "job");
@@ -163,7 +158,6 @@ static void version_1_counts_in_files_of_other_names(void **state)
 {
     char root[] = "/tmp/ctrun-limit-XXXXXX";
 
-    (void)state;
     assert_non_null(mkdtemp(root));
     put(root, "membership", "4:memory:/job\n0::/\n");
     make_folder(root, "memory");
@@ -194,7 +188,6 @@ static void the_kernels_words_of_that_time_are_found(void **state)
     char line[160];
     int fds[2];
 
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds), 0);
     for (size_t i = 0; i < sizeof records / sizeof *records; i++)
         assert_int_equal(send(fds[0], records[i], strlen(records[i]), 0),

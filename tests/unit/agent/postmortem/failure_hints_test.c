@@ -187,7 +187,6 @@ static void each_row_has_an_example_that_finds_it(void **state)
 {
     const int count = (int)(sizeof examples / sizeof *examples);
 
-    (void)state;
     assert_int_equal(count, failure_hints_count());
     for (int i = 0; i < count; i++) {
         struct ct_failure failure = fail_as(&examples[i]);
@@ -222,7 +221,6 @@ static void what_is_not_in_the_table_is_left_alone(void **state)
         {EXEC, EIO, "", NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         struct ct_failure failure = fail_as(&others[i]);
 
@@ -237,7 +235,6 @@ static void where_the_signal_is_told_already_only_words_say_more(void **state)
     struct ct_failure failure = fail_as(
         &(struct example){SIGNAL, SIGABRT, "free(): invalid pointer", NULL});
 
-    (void)state;
     failure_hints_add(&silent, true, "");
     assert_int_equal(silent.facts.count, 0);
     failure_hints_add(&failure, true, "");
@@ -249,7 +246,6 @@ static void a_name_that_is_none_is_not_quoted(void **state)
     char text[300];
     struct ct_failure failure;
 
-    (void)state;
     (void)snprintf(text, sizeof text, "ModuleNotFoundError: No module named '%0250d'\n",
                    1);
     failure = fail_as(&(struct example){EXIT, 1, text, NULL});
@@ -265,7 +261,6 @@ static void the_last_words_of_a_kind_count(void **state)
                           "ModuleNotFoundError: No module named 'second'\n",
                           NULL});
 
-    (void)state;
     failure_hints_add(&failure, false, "");
     assert_non_null(
         strstr(facts_text(&failure.facts), "Python finds no module second"));
@@ -290,7 +285,6 @@ static void an_exception_says_more_than_what_was_got_over_before(void **state)
         {EXIT, 1, "ValueError: boom", "retrying: Connection reset by peer", "", NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct ct_failure failure = fail_as(
             &(struct example){rows[i].cause, rows[i].code, rows[i].text, NULL});
@@ -317,7 +311,6 @@ static void rules_of_a_file_come_before_the_table(void **state)
     struct ct_failure killed = fail_as(
         &(struct example){CT_CAUSE_STOPPED, SIGTERM, "boom", NULL});
 
-    (void)state;
     failure_hints_use(rules, 2);
     failure_hints_add(&failure, false, "");
     failure_hints_add(&other, false, "");
@@ -336,7 +329,6 @@ static void a_line_of_a_log_is_known_by_its_words(void **state)
     static const struct failure_rule rule = {"custom", "ours", "call us", false};
     struct failure_hint first, second;
 
-    (void)state;
     assert_false(failure_hints_find_in_line("all is well", &first));
     assert_false(failure_hints_find_in_line("", &first));
     assert_false(failure_hints_find_in_line("No module named 'x'", &first));
@@ -372,7 +364,6 @@ static void broken_hardware_is_told_apart_from_programs(void **state)
         .words = "lane 7 down", .likely = "x", .is_hardware = true};
     struct ct_failure failure = {.cause = CT_CAUSE_EXIT, .code = 1};
 
-    (void)state;
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
         assert_true(failure_hints_is_hardware(broken[i]));
     for (size_t i = 0; i < sizeof fine / sizeof *fine; i++)

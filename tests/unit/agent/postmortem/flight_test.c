@@ -18,14 +18,12 @@ static struct flight *flight; /* decoded */
 
 static int setup(void **state)
 {
-    (void)state;
     flight = calloc(1, sizeof *flight);
     return flight ? 0 : -1;
 }
 
 static int teardown(void **state)
 {
-    (void)state;
     free(flight);
     return 0;
 }
@@ -55,7 +53,6 @@ static void calls_are_read_as_they_were_written(void **state)
     struct flight_place place;
     uint64_t number = 0;
 
-    (void)state;
     assert_int_equal(world, 1);
     for (uint64_t sequence = 1; sequence <= 3000; sequence++) {
         number = begin(world, sequence);
@@ -92,7 +89,6 @@ static void a_child_writes_a_record_of_its_own(void **state)
     pid_t child;
     int status;
 
-    (void)state;
     read_back(ct_flight_open());
     if ((child = fork()) == 0) {
         const uint32_t group = ct_flight_add_group("child", 0, 1);
@@ -108,7 +104,6 @@ static void a_child_writes_a_record_of_its_own(void **state)
 
 static void what_is_no_record_is_refused_and_what_is_torn_left_out(void **state)
 {
-    (void)state;
     memset(&raw, 0, sizeof raw);
     assert_int_equal(flight_decode(&raw, sizeof raw, flight), -EBADMSG);
     raw.magic = CT_FLIGHT_MAGIC;
@@ -158,7 +153,6 @@ static void the_rank_that_others_wait_for_is_named(void **state)
                                           place_of(2, 0, 50), place_of(3, 51, 50)};
     char lines[FLIGHT_LINES_MAX][FLIGHT_LINE_MAX];
 
-    (void)state;
     assert_int_equal(flight_format_places(lines, places, 4, 3000000000), 2);
     assert_string_equal(lines[0],
                         "ranks 0, 1, 3: in all_reduce 51 (1000 f32) for 2.0 s");
@@ -171,7 +165,6 @@ static void many_ranks_are_counted(void **state)
     struct flight_place places[20];
     char lines[FLIGHT_LINES_MAX][FLIGHT_LINE_MAX];
 
-    (void)state;
     for (int i = 0; i < 20; i++)
         places[i] = place_of(i, i == 7 ? 0 : 2, i == 7 ? 0 : 1);
     assert_int_equal(flight_format_places(lines, places, 20, 1100000000), 2);
@@ -188,7 +181,6 @@ static void text_and_trace_have_every_call(void **state)
 {
     struct ct_buf text;
 
-    (void)state;
     memset(&raw, 0, sizeof raw);
     raw.magic = CT_FLIGHT_MAGIC;
     raw.version = CT_FLIGHT_VERSION;

@@ -18,7 +18,6 @@ static void without_samples_there_is_no_curve(void **state)
 {
     struct memory_curve curve = {0};
 
-    (void)state;
     expect(&curve, 4096, 1000, "");
     memory_add(&curve, -1, 10); /* the process is gone */
     memory_add(&curve, 0, 10);  /* the process is dead */
@@ -29,7 +28,6 @@ static void the_peak_comes_last_when_no_sample_has_seen_it(void **state)
 {
     struct memory_curve curve = {0};
 
-    (void)state;
     memory_add(&curve, 10 << 10, 1000);
     expect(&curve, 64 << 10, 1500, "in the last 1 s: 10 -> 64 MiB");
     expect(&curve, 10 << 10, 1000, "in the last 1 s: 10 MiB");
@@ -43,7 +41,6 @@ static void the_ring_has_the_last_minute_and_tells_first_last_and_between(void *
 {
     struct memory_curve curve = {0};
 
-    (void)state;
     for (int i = 1; i <= 30; i++)
         memory_add(&curve, i << 10, (uint64_t)i * MEMORY_EVERY_MS);
     assert_int_equal(memory_count(&curve), MEMORY_SAMPLES);
@@ -57,14 +54,12 @@ static void more_than_the_counter_holds_is_the_most_it_holds(void **state)
 {
     struct memory_curve curve = {0};
 
-    (void)state;
     memory_add(&curve, INT64_MAX, 1);
     assert_int_equal(memory_get(&curve, 0), UINT32_MAX);
 }
 
 static void our_own_memory_can_be_read_and_that_of_nobody_not(void **state)
 {
-    (void)state;
     assert_true(memory_read_kib(getpid()) > 100);
     assert_int_equal(memory_read_kib(0x7ffffffe), -1);
 }

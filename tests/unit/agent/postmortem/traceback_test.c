@@ -71,7 +71,6 @@ static void the_last_one_is_found_whatever_follows(void **state)
         {"", NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *found = find(rows[i].text, 4096);
 
@@ -84,7 +83,6 @@ static void the_last_one_is_found_whatever_follows(void **state)
 
 static void what_was_written_long_before_the_end_is_not_its_cause(void **state)
 {
-    (void)state;
     assert_null(find(BOOM NOISE, 0));
     assert_non_null(find(BOOM, 0));
     assert_null(find(BOOM NOISE8, sizeof NOISE8 - 2));
@@ -95,7 +93,6 @@ static void a_fatal_signal_is_the_end_whatever_follows(void **state)
 {
     const char *found = find(SEGV "\n" CURRENT NOISE8, 0);
 
-    (void)state;
     assert_string_equal(found, SEGV_FOUND);
 }
 
@@ -104,7 +101,6 @@ static void the_end_of_a_long_one_is_kept_in_whole_lines(void **state)
     static char text[32 * 1024] = HEAD;
     const char *found;
 
-    (void)state;
     for (int i = 0; i < 300; i++)
         (void)ct_format(text + strlen(text), sizeof text - strlen(text),
                         "  File \"/job/deep.py\", line %d, in f\n", i);
@@ -125,7 +121,6 @@ static void zeros_in_it_are_shown_and_end_nothing(void **state)
     static char text[4 * LINE], found[TRACEBACK_MAX_BYTES];
     size_t length = 0;
 
-    (void)state;
     memset(text, 'x', sizeof text);
     memcpy(text, HEAD, sizeof HEAD - 2);
     text[LINE - 1] = '\0';
@@ -173,7 +168,6 @@ static void exception_and_place_are_told(void **state)
         {"", "", ""},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct ct_failure failure = {0};
 
@@ -187,7 +181,6 @@ static void what_the_error_file_calls_it_counts(void **state)
 {
     struct ct_failure failure = {0};
 
-    (void)state;
     traceback_explain(&failure, BOOM, "RuntimeError: \033[31mmine\nmore");
     assert_string_equal(failure.exception, "RuntimeError:  [31mmine");
     assert_string_equal(facts_text(&failure.facts),

@@ -37,7 +37,6 @@ static void a_child_runs_beside_us_in_our_memory(void **state)
 {
     static struct scene scene;
 
-    (void)state;
     assert_int_equal(start_and_reap(&scene), 7);
     if (raw_call(SYS_clone3, 0, 0, 0, 0) != -EINVAL)
         skip(); /* an old kernel or a container's filter: it was a copy */
@@ -52,7 +51,6 @@ static void with_the_switch_off_a_child_is_a_copy(void **state)
 {
     static struct scene scene;
 
-    (void)state;
     setenv(CHILD_ENV_CLONE3, "0", 1);
     assert_int_equal(start_and_reap(&scene), 7);
     assert_int_equal(scene.written, 0);
@@ -66,7 +64,6 @@ static void a_cgroup_that_is_none_is_refused_and_nobody_is_born(void **state)
 {
     static struct scene scene;
 
-    (void)state;
     assert_true(
         child_start(leave_a_mark, &scene, scene.stack, sizeof scene.stack, 12345) < 0);
     assert_int_equal(waitpid(-1, NULL, 0), -1);
@@ -75,7 +72,6 @@ static void a_cgroup_that_is_none_is_refused_and_nobody_is_born(void **state)
 
 static void a_raw_call_leaves_errno_alone(void **state)
 {
-    (void)state;
     errno = ENOTTY;
     assert_int_equal(raw_call(SYS_close, -1, 0, 0, 0), -EBADF);
 #if defined(__x86_64__) || defined(__aarch64__)

@@ -17,7 +17,6 @@ static void lists_go_there_and_back(void **state)
     };
     char text[64];
 
-    (void)state;
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         struct cpuset set;
 
@@ -32,7 +31,6 @@ static void nonsense_is_refused(void **state)
     static const char *const bad[] = {"a", "-1", "3-", "3-1", "1,,2", "0x3", "1 2"};
     struct cpuset set;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(cpuset_parse(&set, bad[i]), -EINVAL);
     assert_int_equal(cpuset_parse(&set, "8192"), -ERANGE);
@@ -44,7 +42,6 @@ static void a_long_text_ends_in_dots(void **state)
     struct cpuset set;
     char text[12];
 
-    (void)state;
     assert_int_equal(cpuset_parse(&set, "0,2,4,6,8,10,12"), 0);
     cpuset_format(&set, text, sizeof text);
     assert_string_equal(text, "0,2,4,6,...");
@@ -55,7 +52,6 @@ static void members_are_walked_in_order(void **state)
     struct cpuset set;
     struct cpuset other;
 
-    (void)state;
     assert_int_equal(cpuset_parse(&set, "3,70"), 0);
     assert_int_equal(cpuset_next(&set, 0), 3);
     assert_int_equal(cpuset_next(&set, 4), 70);

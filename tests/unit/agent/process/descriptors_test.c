@@ -36,7 +36,6 @@ static void room_is_made_and_nothing_stays_open(void **state)
 {
     const int before = open_count();
 
-    (void)state;
     descriptors_reserve(1000);
     assert_true(table_size() >= 1000);
     assert_int_equal(open_count(), before);
@@ -49,7 +48,6 @@ static void a_low_limit_is_respected(void **state)
     struct rlimit limit;
     struct rlimit low;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     low = limit;
     low.rlim_cur = (rlim_t)size;

@@ -12,7 +12,6 @@ static void a_process_is_named_once(void **state)
     struct orphans orphans = {0};
     char start[32];
 
-    (void)state;
     assert_string_equal(orphans_text(&orphans), "");
     orphans_note(&orphans, getpid());
     orphans_note(&orphans, getpid());
@@ -27,7 +26,6 @@ static void many_of_them_are_counted(void **state)
     struct orphans orphans = {0};
     const char *text;
 
-    (void)state;
     for (int i = 0; i < 2 * ORPHANS_COUNTED_MAX; i++)
         orphans_note(&orphans, 1 << 24 | i); /* above every pid: no names */
     assert_int_equal(orphans.count, ORPHANS_COUNTED_MAX);

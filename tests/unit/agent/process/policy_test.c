@@ -19,7 +19,6 @@ static void workers_are_asked_once_and_killed_after_the_grace(void **state)
     struct policy policy = {0};
     uint64_t wake_ms;
 
-    (void)state;
     policy_begin(&policy, SIGTERM, 30000, 1000);
     assert_int_equal(next(&policy, 2, 0, 1000, &wake_ms), POLICY_SIGNAL);
     assert_int_equal(wake_ms, 1000 + AGENT_RESCAN_MS);
@@ -39,7 +38,6 @@ survivors_are_asked_after_their_grace_and_have_the_whole_other_then(void **state
     struct policy policy = {0};
     uint64_t wake_ms;
 
-    (void)state;
     policy_begin(&policy, SIGTERM, 30000, 1000);
     policy_postpone(&policy, 5000);
     assert_int_equal(next(&policy, 2, 0, 1000, &wake_ms), 0);
@@ -59,7 +57,6 @@ static void who_is_in_a_hurry_asks_survivors_at_once(void **state)
     struct policy policy = {0};
     uint64_t wake_ms;
 
-    (void)state;
     policy_begin(&policy, SIGTERM, 30000, 1000);
     policy_postpone(&policy, 60000);
     assert_int_equal(next(&policy, 2, 0, 1000, &wake_ms), 0);
@@ -73,7 +70,6 @@ static void nobody_left_ends_it_at_once(void **state)
     struct policy policy = {0};
     uint64_t wake_ms;
 
-    (void)state;
     policy_begin(&policy, SIGTERM, 30000, 1000);
     assert_int_equal(next(&policy, 0, 0, 1000, &wake_ms), 0);
     assert_int_equal(policy.phase, POLICY_DONE);
@@ -84,7 +80,6 @@ static void grace_0_asks_nobody(void **state)
     struct policy policy = {0};
     uint64_t wake_ms;
 
-    (void)state;
     policy_begin(&policy, SIGTERM, 0, 1000);
     assert_int_equal(next(&policy, 2, 0, 1000, &wake_ms), POLICY_KILL_ALL);
 }
@@ -94,7 +89,6 @@ static void orphans_have_a_moment_while_workers_have_the_grace(void **state)
     struct policy policy = {0};
     uint64_t wake_ms;
 
-    (void)state;
     policy_begin(&policy, SIGTERM, 30000, 0);
     (void)next(&policy, 1, 1, 0, &wake_ms);
     assert_false(policy_wants_census(&policy, AGENT_ORPHAN_MS - 1));
@@ -114,7 +108,6 @@ static void what_workers_left_in_their_sessions_has_a_short_grace(void **state)
     struct policy_census census = {.workers = 1, .asked = 2};
     uint64_t wake_ms;
 
-    (void)state;
     policy_begin(&policy, SIGTERM, 30000, 0);
     assert_int_equal(policy_next(&policy, &census, 0, &wake_ms), POLICY_SIGNAL);
     assert_int_equal(policy_next(&policy, &census, 10000, &wake_ms),
@@ -137,7 +130,6 @@ static void only_orphans_are_not_asked(void **state)
     struct policy policy = {0};
     uint64_t wake_ms;
 
-    (void)state;
     policy_begin(&policy, 0, 30000, 0);
     assert_int_equal(next(&policy, 0, 2, 0, &wake_ms), 0);
     assert_int_equal(next(&policy, 0, 2, AGENT_ORPHAN_MS, &wake_ms),
@@ -150,7 +142,6 @@ static void what_survives_sigkill_is_given_up(void **state)
     uint64_t now_ms = 500;
     uint64_t wake_ms;
 
-    (void)state;
     policy_begin(&policy, SIGTERM, 0, now_ms);
     while (next(&policy, 1, 0, now_ms, &wake_ms) == POLICY_KILL_ALL)
         now_ms = wake_ms;
@@ -164,7 +155,6 @@ static void hurrying_shortens_the_grace_and_asks_again(void **state)
     struct policy policy = {0};
     uint64_t wake_ms;
 
-    (void)state;
     policy_begin(&policy, SIGINT, 30000, 0);
     (void)next(&policy, 1, 0, 0, &wake_ms);
     policy_hurry(&policy, SIGTERM, 2000, 1000);
@@ -182,7 +172,6 @@ static void two_reasons_to_stop_are_one_signal_and_the_longer_time(void **state)
     struct policy policy = {0};
     uint64_t wake_ms;
 
-    (void)state;
     policy_begin(&policy, SIGTERM, 30000, 0);
     assert_int_equal(next(&policy, 1, 0, 0, &wake_ms), POLICY_SIGNAL);
     policy_hurry(&policy, SIGTERM, 90000, 1000);
@@ -201,7 +190,6 @@ static void endless_times_do_not_overflow(void **state)
     struct policy policy = {0};
     uint64_t wake_ms;
 
-    (void)state;
     policy_begin(&policy, SIGTERM, UINT64_MAX, 5000);
     assert_int_equal(next(&policy, 1, 0, 5000, &wake_ms), POLICY_SIGNAL);
     assert_true(policy.grace_deadline_ms == UINT64_MAX);

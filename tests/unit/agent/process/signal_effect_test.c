@@ -29,7 +29,6 @@ static void a_signal_is_fatal_unless_caught_ignored_blocked_or_harmless(void **s
         {"", SIGUSR1, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (signal_effect_reads_fatal(rows[i].status, rows[i].signal) !=
             rows[i].is_fatal)

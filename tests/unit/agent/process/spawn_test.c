@@ -73,7 +73,6 @@ static void of_many_only_those_without_a_program_fail(void **state)
     struct spawn_batch batch = {.max = CROWD};
     struct spawn spawns[CROWD];
 
-    (void)state;
     for (int i = 0; i < CROWD; i++)
         spawns[i] = start(&batch,
                           i % 4 == 1   ? missing_there
@@ -104,7 +103,6 @@ static void cpus_that_do_not_exist_are_told_as_such(void **state)
     struct bind bind = {.has_cpus = true};
     struct spawn spawn;
 
-    (void)state;
     cpuset_add(&bind.cpus, CPUSET_CPUS_MAX - 1);
     spawn = start(&batch, true_program, &bind);
     spawn_wait(&batch);
@@ -120,7 +118,6 @@ static void what_fails_in_a_child_leaves_our_errno_alone(void **state)
     struct spawn_batch batch = {.max = 1};
     struct spawn spawn;
 
-    (void)state;
     errno = ENOTTY;
     spawn = start(&batch, missing_in_path, NULL);
     spawn_wait(&batch);
@@ -133,7 +130,6 @@ static void a_program_leads_a_session(void **state)
 {
     const struct spawn spawn = start_sleeper();
 
-    (void)state;
     assert_int_equal(getsid(spawn.pid), spawn.pid);
     assert_int_equal(getpgid(spawn.pid), spawn.pid);
     end_sleeper(&spawn);
@@ -165,7 +161,6 @@ static uint64_t bit(int signal)
 
 static void on_signal(int signal)
 {
-    (void)signal;
 }
 
 static void a_program_has_our_mask_and_none_of_our_handlers(void **state)
@@ -173,7 +168,6 @@ static void a_program_has_our_mask_and_none_of_our_handlers(void **state)
     struct spawn spawn;
     sigset_t mask, before;
 
-    (void)state;
     sigemptyset(&mask);
     sigaddset(&mask, SIGUSR2);
     (void)sigprocmask(SIG_BLOCK, &mask, &before);
@@ -199,7 +193,6 @@ static void a_batch_that_nothing_was_started_of_ends(void **state)
 {
     struct spawn_batch batch = {.max = CROWD};
 
-    (void)state;
     spawn_wait(&batch);
     spawn_end(&batch);
     spawn_end(&batch);

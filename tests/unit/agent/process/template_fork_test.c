@@ -260,7 +260,6 @@ static void a_batch_becomes_our_children_and_the_second_has_one_cpu(void **state
     struct scene scene = {0};
     char text[6];
 
-    (void)state;
     assert_int_equal(play(&scene, is_right, LIMIT_MS), 0);
     for (int i = 0; i < 2; i++)
         assert_int_equal(wait_for(scene.workers[i].pid), RAN);
@@ -280,14 +279,12 @@ static void nobody_runs(story_fn *story, int rc, const char *why)
 
 static void workers_of_somebody_else_do_not_run(void **state)
 {
-    (void)state;
     nobody_runs(keeps_its_children, -ECHILD, "is not a child of this agent");
     nobody_runs(is_a_worker_itself, -ECHILD, "is not a child of this agent");
 }
 
 static void what_is_no_answer_makes_no_worker(void **state)
 {
-    (void)state;
     nobody_runs(says_a_number_beyond, -EPROTO, "a malformed answer");
     nobody_runs(says_a_number_below, -EPROTO, "a malformed answer");
     nobody_runs(says_a_number_twice, -EPROTO, "a malformed answer");
@@ -298,7 +295,6 @@ static void what_is_no_answer_makes_no_worker(void **state)
 
 static void a_fork_that_fails_is_told(void **state)
 {
-    (void)state;
     nobody_runs(cannot_fork, -EAGAIN, "Resource temporarily unavailable");
 }
 
@@ -318,7 +314,6 @@ static void one_that_is_too_slow_is_given_up_with_what_it_has_made(void **state)
 
 static void many_workers_have_more_time_but_less_than_the_lease_is_left(void **state)
 {
-    (void)state;
     assert_int_equal(template_fork_limit_ms(1, INT_MAX), 3050);
     assert_int_equal(template_fork_limit_ms(64, INT_MAX), 6200);
     assert_int_equal(template_fork_limit_ms(64, 4500), 3500);

@@ -133,14 +133,12 @@ static void check(int minor, unsigned tag)
 
 static void frames_are_read_as_3_13_describes_itself(void **state)
 {
-    (void)state;
     check(13, 0);
 }
 
 static void
 frames_are_read_as_3_14_describes_itself_with_tagged_references(void **state)
 {
-    (void)state;
     check(14, 0);
     check(14, 1);
 }
@@ -150,7 +148,6 @@ static void what_does_not_fit_is_refused(void **state)
     struct python_offsets offsets;
     struct image *image = make(14, 1);
 
-    (void)state;
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         put_number(image, members[i].of_14, UINT16_MAX + 1);
         assert_false(python_offsets_read(&offsets, image->bytes, IMAGE_BYTES));

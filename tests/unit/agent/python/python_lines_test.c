@@ -43,7 +43,6 @@ static void lnotab(void **state)
     static const uint8_t table[] = {0, 2, 12, 1, 2,   1,  2, 1, 2,   255, 6,
                                     3, 6, 1,  2, 255, 14, 1, 2, 255, 10,  5};
 
-    (void)state;
     CHECK(PYTHON_LNOTAB, table, of_pairs, 58);
     assert_int_equal(python_lines_find(PYTHON_LNOTAB, table, sizeof table, 4, 60), 16);
     assert_int_equal(python_lines_find(PYTHON_LNOTAB, table, 0, 4, 60), 4);
@@ -55,7 +54,6 @@ static void linetable(void **state)
                                     3,  2, 1, 14, 255, 2, 1, 8, 255, 4,   5};
     static const uint8_t gap[] = {2, 1, 4, 0x80, 2, 2};
 
-    (void)state;
     CHECK(PYTHON_LINETABLE, table, of_pairs, 56);
     assert_int_equal(python_lines_find(PYTHON_LINETABLE, table, sizeof table, 4, 58),
                      16);
@@ -82,7 +80,6 @@ static void locations(void **state)
         {0, 4},   {2, 6},   {36, 7}, {38, 8},  {40, 9},  {42, 8},  {48, 11},
         {52, 12}, {54, 11}, {74, 0}, {76, 11}, {80, 12}, {82, 11}, {108, 16}};
 
-    (void)state;
     CHECK(PYTHON_LOCATIONS, table, places, 112);
     assert_int_equal(python_lines_find(PYTHON_LOCATIONS, table, sizeof table, 4, 112),
                      0);

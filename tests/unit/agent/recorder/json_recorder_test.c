@@ -28,7 +28,6 @@ static void the_oldest_call_that_is_not_complete_is_waited_in(void **state)
 {
     struct recorder_view view;
 
-    (void)state;
     assert_int_equal(
         read_text(&view,
                   "{\"entries\":[" ENTRY(6, "\"state\":\"completed\"") "," ENTRY(
@@ -64,7 +63,6 @@ static void the_first_group_is_known_without_a_call(void **state)
 {
     struct recorder_view view;
 
-    (void)state;
     assert_int_equal(read_text(&view, "{" STATUS "}"), 0);
     assert_int_equal(recorder_view_find(&view, "0"), 8);
     assert_string_equal(view.oldest.op, "");
@@ -74,7 +72,6 @@ static void a_group_has_the_name_that_its_calls_tell(void **state)
 {
     struct recorder_view view;
 
-    (void)state;
     assert_int_equal(
         read_text(&view,
                   "{\"entries\":[{\"pg_id\":3,\"process_group\":[\"17\",\"mesh\"]}],"
@@ -91,7 +88,6 @@ static void two_recorders_are_one_view(void **state)
     static const char text[] = "{\"entries\":[" ENTRY(
         5, "\"state\":\"started\"") "]," STATUS "}";
 
-    (void)state;
     assert_int_equal(read_text(&view, "{" STATUS "}"), 0);
     assert_int_equal(json_recorder_read(&other, "nccl:", text, sizeof text - 1), 0);
     recorder_view_add(&view, &other);
@@ -107,7 +103,6 @@ static void what_is_no_answer_is_refused(void **state)
 {
     struct recorder_view view;
 
-    (void)state;
     assert_int_equal(read_text(&view, ""), -EBADMSG);
     assert_int_equal(read_text(&view, "[1]"), -EBADMSG);
     assert_int_equal(read_text(&view, "{\"entries\":[}"), -EBADMSG);
@@ -121,7 +116,6 @@ static void texts_are_made_plain_and_cut(void **state)
 {
     struct recorder_view view;
 
-    (void)state;
     assert_int_equal(
         read_text(&view, "{\"entries\":[{\"profiling_name\":\"a\\u001b[31m\\nb\","
                          "\"process_group\":[\"01234567890123456789012345678901234567"
@@ -153,7 +147,6 @@ static void collectives_are_given_in_their_order_and_nothing_else(void **state)
                                        "seq_id\":11}]}";
     struct straggler_call *calls, *others;
 
-    (void)state;
     assert_int_equal(json_recorder_read_calls(&calls, "", text, strlen(text)), 3);
     assert_true(calls[0].number == 6 && calls[1].number == 7 && calls[2].number == 9);
     assert_true(calls[0].entered_ns / 1000000 == 1700000000000);
@@ -174,7 +167,6 @@ static void no_memory_for_the_calls_is_told(void **state)
                                                       "\"state\":\"completed\"") "]}";
     struct straggler_call *calls;
 
-    (void)state;
     ct_alloc_fail_at(1);
     assert_int_equal(json_recorder_read_calls(&calls, "", text, strlen(text)), -ENOMEM);
     assert_null(calls);

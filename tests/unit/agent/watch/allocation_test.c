@@ -7,7 +7,6 @@
 
 static void what_is_left_is_counted_by_the_wall_clock(void **state)
 {
-    (void)state;
     assert_int_equal(allocation_left_ms(100, 40ull * 1000000000), 60000);
     assert_int_equal(allocation_left_ms(100, 99999ull * 1000000), 1);
     assert_int_equal(allocation_left_ms(100, 100ull * 1000000000), 0);
@@ -20,7 +19,6 @@ static void what_is_left_is_counted_by_the_wall_clock(void **state)
 
 static void workers_never_get_all_of_it(void **state)
 {
-    (void)state;
     assert_int_equal(allocation_grace_ms(120000), 108000);
     assert_int_equal(allocation_grace_ms(5000), 4000);
     assert_int_equal(allocation_grace_ms(1000), 500);
@@ -48,7 +46,6 @@ static void it_is_told_once_and_at_once_when_it_is_over(void **state)
     const int64_t now_s = (int64_t)(ct_wall_ns() / 1000000000);
     const int64_t times[] = {now_s + 1, now_s - 1, 0, -5};
 
-    (void)state;
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
         struct called called = {0};
         struct allocation *allocation;

@@ -33,7 +33,6 @@ static void each_phase_is_what_lies_between_two_ends(void **state)
     struct bill bill;
     struct bill_sum sum;
 
-    (void)state;
     bill_begin(&bill, BILL_DETECT, AT);
     for (int phase = 0; phase < BILL_PHASES; phase++)
         bill_end_phase(&bill, (enum bill_phase)phase, (uint64_t)(AT + 10 * (phase + 1)),
@@ -53,7 +52,6 @@ static void a_phase_without_an_end_goes_with_the_next_one(void **state)
     struct bill bill;
     struct bill_sum sum;
 
-    (void)state;
     bill_begin(&bill, BILL_DECIDE, AT);
     bill_end_phase(&bill, BILL_STOP, AT + 300, -1);
     bill_end_phase(&bill, BILL_MEET, AT + 310, -1);
@@ -70,7 +68,6 @@ static void what_nothing_tells_is_unknown_and_no_time(void **state)
     struct bill bill;
     struct bill_sum sum;
 
-    (void)state;
     bill_begin(&bill, BILL_MEET, AT);
     bill_end_phase(&bill, BILL_MEET, AT + 4, -1);
     bill_end_phase(&bill, BILL_START, AT + 9, -1);
@@ -85,7 +82,6 @@ static void what_ends_first_comes_first(void **state)
 {
     struct bill bill;
 
-    (void)state;
     bill_begin(&bill, BILL_DECIDE, AT);
     bill_end_phase(&bill, BILL_DECIDE, AT + 30, -1);
     bill_end_phase(&bill, BILL_STOP, AT + 10, -1);
@@ -98,7 +94,6 @@ static void no_time_lies_before_the_beginning(void **state)
 {
     struct bill bill;
 
-    (void)state;
     bill_begin(&bill, BILL_DETECT, AT);
     bill_end_phase(&bill, BILL_DETECT, AT - 1, -1);
     bill_end_phase(&bill, BILL_DECIDE, 0, -1);
@@ -116,7 +111,6 @@ static void an_import_ends_no_later_than_the_first_step_of_its_rank(void **state
     struct bill bill;
     uint64_t import_ms = 0;
 
-    (void)state;
     for (size_t i = 0; i < sizeof workers / sizeof *workers; i++) {
         const uint64_t end_ms = bill_import_end(workers[i].hello_ms,
                                                 workers[i].first_step_ms);
@@ -135,7 +129,6 @@ static void who_has_imported_was_started(void **state)
 {
     struct bill bill;
 
-    (void)state;
     bill_begin(&bill, BILL_START, AT);
     bill_end_phase(&bill, BILL_START, AT + 9, -1);
     bill_end_phase(&bill, BILL_FIRST_STEP, AT + 7, 0);
@@ -148,7 +141,6 @@ static void the_longest_part_is_found(void **state)
     struct bill bill;
     struct bill_sum sum;
 
-    (void)state;
     bill_begin(&bill, BILL_MEET, AT);
     bill_add_up(&sum, &bill);
     assert_null(bill_longest(&sum));
@@ -162,8 +154,7 @@ static void the_longest_part_is_found(void **state)
 
 static void lost_steps_are_those_that_are_made_again(void **state)
 {
-    (void)state;
-    assert_int_equal(bill_lost_steps(57, 51), 7); /* from a checkpoint */
+    assert_int_equal(bill_lost_steps(57, 51), 7); /* it continued from a checkpoint */
     assert_int_equal(bill_lost_steps(57, 57), 1);
     assert_int_equal(bill_lost_steps(57, 58), 0);
     assert_int_equal(bill_lost_steps(57, 0), 58);
@@ -178,7 +169,6 @@ static void programs_are_told_the_same(void **state)
     struct bill bill;
     struct bill_sum sum;
 
-    (void)state;
     bill_begin(&bill, BILL_MEET, AT);
     bill_end_phase(&bill, BILL_MEET, AT + 4, -1);
     bill_end_phase(&bill, BILL_INIT, AT + 10, 2);

@@ -21,7 +21,6 @@ static void little_is_known_before_some_answers(void **state)
     int64_t ahead;
     uint64_t doubt;
 
-    (void)state;
     for (int i = 0; i < CLOCK_OFFSET_SAMPLES_MIN; i++) {
         assert_false(clock_offset_get(&offset, second, &ahead, &doubt));
         clock_offset_add(&offset, second, 5 * second, second - 1); /* of no question */
@@ -37,7 +36,6 @@ static void an_answer_lies_in_the_middle_and_is_doubted_by_half(void **state)
     int64_t ahead;
     uint64_t doubt;
 
-    (void)state;
     add_slow(&offset);
     clock_offset_add(&offset, 10 * second, 3 * second, 10 * second + 4 * MS);
     assert_true(clock_offset_get(&offset, 10 * second + 4 * MS, &ahead, &doubt));
@@ -51,7 +49,6 @@ static void the_quickest_answer_counts_until_clocks_may_have_drifted(void **stat
     int64_t ahead;
     uint64_t doubt;
 
-    (void)state;
     add_slow(&offset);
     clock_offset_add(&offset, second, second, second + MS);
     clock_offset_add(&offset, 2 * second, 2 * second, 2 * second + 3 * MS);
@@ -69,7 +66,6 @@ static void only_the_last_answers_are_kept(void **state)
     int64_t ahead;
     uint64_t doubt;
 
-    (void)state;
     clock_offset_add(&offset, second, 9 * second, second + 2);
     for (int i = 0; i < CLOCK_OFFSET_SAMPLES; i++)
         clock_offset_add(&offset, second, second, second + MS);

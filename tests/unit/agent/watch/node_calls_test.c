@@ -57,7 +57,6 @@ static void a_call_is_entered_when_the_last_rank_enters_it(void **state)
 {
     struct node node;
 
-    (void)state;
     begin(&node);
     give(&node, 0, (struct straggler_call[]){at(WORLD, 1, 10), at(WORLD, 2, 30)}, 2);
     give(&node, 1, (struct straggler_call[]){at(WORLD, 1, 12), at(WORLD, 2, 33)}, 2);
@@ -75,7 +74,6 @@ static void one_that_a_member_has_not_made_waits_for_it_and_is_told_once(void **
     const struct straggler_call both[] = {at(WORLD, 1, 10), at(WORLD, 2, 30)};
     struct node node;
 
-    (void)state;
     begin(&node);
     give(&node, 0, both, 2);
     give(&node, 1, both, 1);
@@ -97,7 +95,6 @@ static void who_is_not_in_a_group_is_not_waited_for(void **state)
 {
     struct node node;
 
-    (void)state;
     begin(&node);
     give(&node, 0, (struct straggler_call[]){at(WORLD, 1, 10)}, 1);
     give(&node, 1, (struct straggler_call[]){at(OWN, 4, 5), at(WORLD, 1, 11)}, 2);
@@ -113,7 +110,6 @@ static void a_rank_alone_is_a_node(void **state)
 {
     struct node node;
 
-    (void)state;
     begin(&node);
     give(&node, 2, (struct straggler_call[]){at(WORLD, 1, 9)}, 1);
     take(&node, MAX);
@@ -128,7 +124,6 @@ static void of_many_the_last_are_told(void **state)
     struct straggler_call calls[MAX];
     struct node node;
 
-    (void)state;
     begin(&node);
     for (int i = 0; i < MAX; i++)
         calls[i] = at(WORLD, i + 1, (uint64_t)i);
@@ -146,7 +141,6 @@ static void more_groups_than_there_is_room_for_are_left_out(void **state)
     struct node node;
     struct straggler_call out[STRAGGLER_GROUPS_MAX + 1];
 
-    (void)state;
     begin(&node);
     for (int i = 0; i <= STRAGGLER_GROUPS_MAX; i++)
         calls[i] = at((uint64_t)i, 1, (uint64_t)i);
@@ -162,7 +156,6 @@ static void without_memory_nothing_is_taken_and_no_call_is_lost(void **state)
     struct straggler_call out[MAX];
     struct node node;
 
-    (void)state;
     begin(&node);
     give(&node, 2, (struct straggler_call[]){at(WORLD, 1, 9)}, 1);
     for (size_t n = 1; n <= 4; n++) {

@@ -14,7 +14,6 @@ static void what_is_worse_than_the_median_of_the_others_is_told(void **state)
         {.mhz = 3000}, {.mhz = 3000}, {.mhz = 1500}, {.mhz = 3100}};
     char text[RANK_LOAD_TEXT_MAX];
 
-    (void)state;
     rates[2].wait = 0.125;
     rates[2].steal = 0.5;
     rates[2].faults = 40;
@@ -37,7 +36,6 @@ static void a_clock_that_is_not_known_is_not_compared(void **state)
     const struct rank_rates rates[2] = {{.mhz = 0}, {.mhz = 3000}};
     char text[RANK_LOAD_TEXT_MAX];
 
-    (void)state;
     rank_load_differs(text, rates, 2, 0);
     assert_string_equal(text, "");
     rank_load_differs(text, rates, 2, 1);
@@ -51,7 +49,6 @@ static void a_slower_gpu_is_told_with_the_reason_and_its_last_error(void **state
                                   {.gpu = {.mhz = 1965, .max_mhz = 1980, .xid = -1}}};
     char text[RANK_LOAD_TEXT_MAX];
 
-    (void)state;
     rank_load_differs(text, rates, 3, 1);
     assert_string_equal(text, "its GPU at 1200 of 1980 MHz (others 1965) (power limit, "
                               "heat); whether its GPU had an Xid is not known");
@@ -87,7 +84,6 @@ static void the_largest_figures_fit(void **state)
         {.mhz = 1e9, .gpu.mhz = 4e9}};
     char text[RANK_LOAD_TEXT_MAX];
 
-    (void)state;
     rank_load_differs(text, rates, 3, 0);
     assert_non_null(strstr(text, "from the disk (others 0)"));
     assert_non_null(strstr(text, "sent again (others 0)"));
@@ -113,7 +109,6 @@ static void rates_are_of_one_process_and_one_cpu(void **state)
                               .khz = 2000000};
     struct rank_rates rates;
 
-    (void)state;
     rank_load_rates(&rates, &before, &after);
     assert_true(rates.wait == 0.5 && rates.faults == 10 && rates.steal == 0.25 &&
                 rates.resent == 10 && rates.mhz == 2000);
@@ -127,7 +122,6 @@ static void rates_are_of_one_process_and_one_cpu(void **state)
 
 static void segments_that_were_sent_again_are_found_by_their_name(void **state)
 {
-    (void)state;
     assert_int_equal(rank_load_find_resent("Ip: Forwarding\nIp: 1\n"
                                            "Tcp: RtoMin MaxConn RetransSegs InErrs\n"
                                            "Tcp: 200 -1 50441 7\nUdp: A\nUdp: 1\n"),
@@ -144,7 +138,6 @@ static void a_process_is_looked_at_and_one_that_is_gone_is_not_known(void **stat
     static const char stat[] = "cpu 0\ncpu0 1 2 3 4 5 6 7 800 9 10\n";
     struct rank_load load;
 
-    (void)state;
     rank_load_look(&load, getpid(), stat);
     assert_int_equal(load.pid, getpid());
     assert_true(load.at_ns > 0 && load.cpu >= 0 &&

@@ -42,7 +42,6 @@ static void nodes_are_shown_in_their_order_whoever_speaks_first(void **state)
 {
     struct stacks_gather *gather = stacks_gather_create(TICKET);
 
-    (void)state;
     assert_false(take(gather, CT_STACKS_ASKED, 2, ""));
     assert_false(take(gather, CT_STACKS_ASKED, 0, ""));
     assert_false(take(gather, CT_STACKS_TEXT, 2, "rank 2\n"));
@@ -58,7 +57,6 @@ static void a_node_that_does_not_end_is_said_to_be_missing(void **state)
 {
     struct stacks_gather *gather = stacks_gather_create(TICKET);
 
-    (void)state;
     (void)take(gather, CT_STACKS_ASKED, 0, "");
     (void)take(gather, CT_STACKS_ASKED, 2, "");
     assert_false(take(gather, CT_STACKS_TEXT, 2, "rank 2\n"));
@@ -77,7 +75,6 @@ static void what_was_not_asked_is_not_heard(void **state)
 {
     struct stacks_gather *gather = stacks_gather_create(TICKET + 1);
 
-    (void)state;
     assert_false(take(gather, CT_STACKS_ASKED, 0, "")); /* of another request */
     stacks_gather_destroy(gather);
     gather = stacks_gather_create(TICKET);
@@ -100,7 +97,6 @@ static void a_node_that_says_more_than_its_share_is_heard_no_more(void **state)
     char *text = malloc(CT_STACKS_TEXT_MAX);
     struct ct_buf own, out;
 
-    (void)state;
     memset(text, 'x', CT_STACKS_TEXT_MAX - 1);
     text[CT_STACKS_TEXT_MAX - 1] = '\0';
     (void)take(gather, CT_STACKS_ASKED, 0, "");
@@ -123,7 +119,6 @@ static void where_nobody_is_asked_it_is_over_at_once(void **state)
     static const struct ct_stacks none = {
         .what = CT_STACKS_ASKED, .ticket = TICKET, .left_out = 3};
 
-    (void)state;
     assert_true(stacks_gather_on_stacks(gather, &none));
     check_text(gather, "a\n",
                "node 1 (n1):\na\nand 3 more nodes: give a rank to see its stack\n");

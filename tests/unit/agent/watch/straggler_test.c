@@ -177,7 +177,6 @@ static void of_1000_jobs_990_name_the_slow_one_and_2_a_rank_that_is_none(void **
     static struct job job;
     int right = 0, wrong = 0;
 
-    (void)state;
     for (uint64_t seed = 1; seed <= 2000; seed++) {
         struct lateness found;
 
@@ -415,7 +414,6 @@ static void no_memory_is_told(void **state)
     struct lateness found;
     int rc = -ENOMEM;
 
-    (void)state;
     for (size_t n = 1; n <= 6; n++) {
         ct_alloc_fail_at(n);
         assert_null(straggler_create(RANKS));

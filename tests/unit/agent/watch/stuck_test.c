@@ -13,7 +13,6 @@ enum {
 
 static int64_t entered_of(void *context, int index, const char *group)
 {
-    (void)group;
     return ((const int64_t *)context)[index];
 }
 
@@ -30,7 +29,6 @@ static void nobody_is_told_while_nobody_waits(void **state)
     const int64_t entered[] = {-1, -1, -1};
     struct stuck_report report;
 
-    (void)state;
     assert_false(stuck_look(ranks, 3, entered_of, (void *)(uintptr_t)entered, &report));
     assert_true(stuck_due_ms(ranks, 3, LIMIT_MS) == UINT64_MAX);
 }
@@ -40,7 +38,6 @@ static void progress_of_any_rank_is_waited_for(void **state)
     struct stuck_rank ranks[] = {{.state = 'S', IN("0", 8, "a"), .since_ms = 100},
                                  {.state = 'R', .since_ms = 50}};
 
-    (void)state;
     assert_int_equal(stuck_due_ms(ranks, 2, LIMIT_MS), 1100);
     ranks[1].since_ms = 700; /* it has written output */
     assert_int_equal(stuck_due_ms(ranks, 2, LIMIT_MS), 1700);
@@ -57,7 +54,6 @@ static void the_one_that_has_not_entered_is_proven(void **state)
     const int64_t entered[] = {8, -1, 7, 8};
     struct stuck_report report;
 
-    (void)state;
     look(ranks, 4, entered, &report);
     assert_int_equal(report.verdict, STUCK_MISSING);
     assert_int_equal(report.suspect, 2);
@@ -73,7 +69,6 @@ static void without_a_recorder_the_state_tells(void **state)
     const int64_t entered[] = {-1, -1, -1};
     struct stuck_report report;
 
-    (void)state;
     for (int i = 0; order[i + 1]; i++) {
         const struct stuck_rank ranks[] = {{.state = 'S', .waits = true},
                                            {.state = order[i + 1]},
@@ -93,7 +88,6 @@ static void a_stopped_one_does_not_wait_whatever_it_was_in(void **state)
     const int64_t entered[] = {8, 8};
     struct stuck_report report;
 
-    (void)state;
     look(ranks, 2, entered, &report);
     assert_int_equal(report.verdict, STUCK_FREE);
     assert_int_equal(report.suspect, 1);
@@ -108,7 +102,6 @@ static void the_call_of_the_fewest_is_the_odd_one(void **state)
     const int64_t entered[] = {8, 8, 8};
     struct stuck_report report;
 
-    (void)state;
     look(ranks, 3, entered, &report);
     assert_int_equal(report.verdict, STUCK_UNLIKE);
     assert_int_equal(report.suspect, 1);
@@ -124,7 +117,6 @@ static void one_in_an_earlier_call_of_the_group_is_behind(void **state)
     const int64_t entered[] = {8, 7, 8};
     struct stuck_report report;
 
-    (void)state;
     look(ranks, 3, entered, &report);
     assert_int_equal(report.verdict, STUCK_MISSING);
     assert_int_equal(report.suspect, 1);
@@ -138,7 +130,6 @@ static void where_all_wait_alike_nobody_is_blamed(void **state)
     const int64_t entered[] = {8, 8, -1};
     struct stuck_report report;
 
-    (void)state;
     look(ranks, 3, entered, &report);
     assert_int_equal(report.verdict, STUCK_UNKNOWN);
     assert_int_equal(report.suspect, 1);
@@ -150,7 +141,6 @@ static void ranks_are_listed_as_people_write_them(void **state)
     const int ranks[] = {0, 1, 2, 5, 7, 8};
     char text[32], tiny[4];
 
-    (void)state;
     rank_list_format(text, sizeof text, ranks, 6);
     assert_string_equal(text, "0-2, 5, 7-8");
     rank_list_format(text, sizeof text, ranks, 0);

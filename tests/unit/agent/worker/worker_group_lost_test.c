@@ -37,7 +37,6 @@ a_new_worker_that_is_ended_for_the_move_of_the_store_cannot_ask(void **state)
     struct worker_group group = {.workers = workers, .count = 3};
     int status;
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         workers[i].state = WORKER_RUNNING;
         workers[i].pid = start();

@@ -13,7 +13,6 @@ static void what_is_new_is_taken_once_and_again_when_it_is_renewed(void **state)
     struct worker_metrics *metrics = NULL;
     struct ct_metrics out = {0};
 
-    (void)state;
     assert_false(worker_metrics_set(&metrics, NULL, 0));
     assert_null(metrics);
     worker_metrics_take(metrics, 3, &out);
@@ -50,7 +49,6 @@ static void a_name_too_many_changes_nothing(void **state)
     struct ct_metric one = {.value = 1};
     char text[WORKER_METRICS_TEXT_MAX];
 
-    (void)state;
     for (int i = 0; i < CT_METRICS_MAX; i++) {
         (void)ct_format(one.name, sizeof one.name, "m%d", i);
         assert_true(worker_metrics_set(&metrics, &one, 1));
@@ -68,7 +66,6 @@ static void they_are_json_also_when_they_are_as_long_as_can_be(void **state)
     struct worker_metrics *metrics = NULL;
     char text[WORKER_METRICS_TEXT_MAX];
 
-    (void)state;
     assert_int_equal(worker_metrics_format(text, NULL), 0);
     assert_true(worker_metrics_set(&metrics, some, 3));
     assert_int_equal(worker_metrics_format(text, metrics), 3);

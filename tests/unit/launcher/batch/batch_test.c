@@ -275,7 +275,6 @@ static void each_environment_tells_its_place(void **state)
 {
     char nodes[256];
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct recorded *row = &rows[i];
         const struct batch_source source = {get, read_file, row, row->host, 77};
@@ -305,7 +304,6 @@ static void each_environment_tells_its_place(void **state)
 
 static void no_allocation_that_fails_is_overlooked(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct batch_source source = {get, read_file, &rows[i], rows[i].host, 77};
         struct batch_place place;
@@ -325,7 +323,6 @@ static void no_allocation_that_fails_is_overlooked(void **state)
 
 static void hosts_are_the_same_with_and_without_a_domain(void **state)
 {
-    (void)state;
     assert_true(batch_is_same_host("a", "a.b.c"));
     assert_true(batch_is_same_host("a.b.c", "a.b.c"));
     assert_false(batch_is_same_host("a.b", "a.c"));
@@ -346,7 +343,6 @@ static void only_a_worker_of_the_same_task_stays_away_from_its_step(void **state
                            (char[]){"CTRUN_GENERATION=1"}, NULL};
     char text[NESTED_TEXT_MAX];
 
-    (void)state;
     assert_true(nested_is_in_task(worker, "slurm-4.0"));
     assert_false(nested_is_in_task(worker, "slurm-4.1")); /* srun inside a worker */
     assert_true(nested_is_in_task(torchrun, "slurm-4.0"));

@@ -36,7 +36,6 @@ static void lists_expand_as_scontrol_does(void **state)
         {"", ""},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct hostlist list;
         char joined[256] = "";
@@ -62,7 +61,6 @@ static void malformed_lists_are_refused(void **state)
     struct hostlist list;
     struct ctrun_error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(hostlist_parse(bad[i], &list, &err), -EINVAL);
         assert_non_null(strstr(err.text, bad[i]));
@@ -74,7 +72,6 @@ static void the_number_of_hosts_is_capped(void **state)
 {
     struct hostlist list;
 
-    (void)state;
     assert_int_equal(hostlist_parse("n[0-65535]", &list, NULL), 0);
     assert_int_equal(list.count, 65536);
     hostlist_deinit(&list);
@@ -101,7 +98,6 @@ static void names_are_written_in_brackets(void **state)
     };
     char text[128];
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct hostlist list;
 
@@ -121,7 +117,6 @@ static void what_is_written_is_read_back(void **state)
     };
     static char text[1 << 16];
 
-    (void)state;
     for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) {
         assert_int_equal(hostlist_parse(lists[k], &list, NULL), 0);
         assert_int_equal(
@@ -139,7 +134,6 @@ static void what_does_not_fit_ends_in_dots(void **state)
     struct hostlist list;
     char text[8];
 
-    (void)state;
     assert_int_equal(hostlist_parse("a[08-11],b", &list, NULL), 0);
     assert_string_equal(hostlist_format(&list, text, sizeof text), "a[08...");
     hostlist_deinit(&list);
@@ -150,7 +144,6 @@ static void every_failed_allocation_leaves_nothing(void **state)
     struct hostlist list;
     int rc = -ENOMEM;
 
-    (void)state;
     for (size_t n = 1; rc == -ENOMEM; n++) {
         ct_alloc_fail_at(n);
         rc = hostlist_parse("n[1-5],m", &list, NULL);

@@ -27,7 +27,6 @@ static const char *get(const void *context, const char *name)
 
 static char *read_conf(const void *context, const char *path)
 {
-    (void)context;
     return ct_strdup(strcmp(path, "/etc/slurm/slurm.conf") == 0 ? "KillWait=60\n" : "");
 }
 
@@ -49,7 +48,6 @@ static void a_step_tells_its_own_nodes_not_the_jobs(void **state)
     struct batch_place place;
     struct ct_env env;
 
-    (void)state;
     assert_int_equal(ct_env_init(&env, step), 0);
     assert_int_equal(read_place(&place, &env, NULL), 1);
     assert_string_equal(place.system, "Slurm");
@@ -78,7 +76,6 @@ static void a_step_that_finds_no_memory_says_so(void **state)
     struct ct_env env;
     int rc = 0;
 
-    (void)state;
     assert_int_equal(ct_env_init(&env, step), 0);
     for (size_t n = 1; rc != 1; n++) {
         ct_alloc_fail_at(n);
@@ -99,7 +96,6 @@ static void tasks_are_counted_node_by_node(void **state)
     struct batch_place place;
     struct ct_env env;
 
-    (void)state;
     assert_int_equal(ct_env_init(&env, step), 0);
     assert_int_equal(ct_env_set(&env, "SLURM_STEP_NODELIST", "node[1-4]"), 0);
     assert_int_equal(ct_env_set(&env, "SLURM_STEP_TASKS_PER_NODE", "2(x3),1"), 0);
@@ -119,7 +115,6 @@ static void outside_a_step_there_is_no_place(void **state)
     struct batch_place place;
     struct ct_env env;
 
-    (void)state;
     assert_int_equal(ct_env_init(&env, step), 0);
     ct_env_remove(&env, "SLURM_STEP_ID"); /* a batch script, or salloc's shell */
     assert_int_equal(read_place(&place, &env, NULL), 0);
@@ -143,7 +138,6 @@ static void the_kill_wait_is_that_of_slurms_configuration(void **state)
     struct ct_env env;
     int64_t end_s;
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_int_equal(slurm_kill_wait(rows[i].conf), rows[i].seconds);
     assert_int_equal(ct_env_init(&env, step), 0);
@@ -187,7 +181,6 @@ static void contradictions_name_their_variable(void **state)
     struct ctrun_error err;
     struct ct_env env;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(ct_env_init(&env, step), 0);
         assert_int_equal(ct_env_set(&env, bad[i].name, bad[i].value), 0);
@@ -203,7 +196,6 @@ static void per_node_lists_repeat(void **state)
     static const int expected[] = {8, 3, 1, 1, 1, 1, 1, 1};
     int values[9];
 
-    (void)state;
     assert_int_equal(slurm_per_node("8,3,1(x6)", values, 8), 0);
     assert_memory_equal(values, expected, sizeof expected);
     assert_true(slurm_per_node("8,3,1(x6)", values, 9) < 0);
@@ -216,7 +208,6 @@ static void ports_are_distinct_and_below_the_ephemeral_range(void **state)
     struct batch_place place;
     struct ct_env env;
 
-    (void)state;
     assert_int_equal(ct_env_init(&env, step), 0);
     for (int job = 1; job < 3000; job += 7) {
         assert_int_equal(ct_env_setf(&env, "SLURM_JOB_ID", "%d", job), 0);

@@ -35,7 +35,6 @@ static void keep_line(void *context, enum ctrun_log_level level, const char *lin
 {
     char *log = context;
 
-    (void)level;
     (void)snprintf(log + strlen(log), 4096 - strlen(log), "%s\n", line);
 }
 
@@ -104,7 +103,6 @@ static void each_line_chooses_its_backend_and_endpoint(void **state)
         {"--standalone --rdzv-backend=etcd sh", CONFIG_LOCAL, "127.0.0.1", 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         resolve(&f, rows[i].line, NULL);
         if (f.rc != 0)
@@ -136,7 +134,6 @@ static void the_signal_before_the_end_has_its_name_with_and_without_sig(void **s
                 {"--stop-before-end=5,SIGUSR1 sh", SIGUSR1},
                 {"--stop-before-end=5,USR2 sh", SIGUSR2}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         resolve(&f, rows[i].line, NULL);
         if (f.rc != 0)
@@ -203,7 +200,6 @@ static void each_bad_line_is_refused_with_its_code(void **state)
         {"-r4 sh", -EINVAL, "--redirects=4"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         resolve(&f, rows[i].line, NULL);
         if (f.rc != rows[i].code || !strstr(f.err.text, rows[i].words))
@@ -303,7 +299,6 @@ static void a_signal_leaves_the_time_that_slurm_gives(void **state)
     char conf[64];
     const int fd = mkstemp(path);
 
-    (void)state;
     assert_true(fd >= 0 && write(fd, "KillWait=100\n", 13) == 13);
     close(fd);
     (void)snprintf(conf, sizeof conf, "SLURM_CONF=%s", path);
@@ -353,7 +348,6 @@ static void the_worker_command_is_torchruns(void **state)
         {"/bin/sh", "/bin/sh", false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char joined[512] = "";
         char **argv;
@@ -493,7 +487,6 @@ static void omp_threads_come_from_the_switch(void **state)
     struct ct_env env = {0};
     char setting[] = "CTRUN_OMP_THREADS=6";
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         resolve(&f, rows[i].line, NULL);
         assert_int_equal(f.rc, 0);
@@ -513,7 +506,6 @@ static void omp_threads_come_from_the_switch(void **state)
 
 static void cores_are_divided_among_workers(void **state)
 {
-    (void)state;
     assert_int_equal(placement_omp_threads(16, 2), 8);
     assert_int_equal(placement_omp_threads(16, 5), 3);
     assert_int_equal(placement_omp_threads(2, 2), 1);
@@ -634,7 +626,6 @@ static void a_step_that_does_not_fit_is_refused(void **state)
 
 static void several_tasks_a_node_are_ranks_or_one_agent(void **state)
 {
-    (void)state;
     slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '8';
     resolve(&f, "true", slurm_env);
     assert_int_equal(f.rc, 0);

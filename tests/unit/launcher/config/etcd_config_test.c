@@ -29,7 +29,6 @@ static void members_are_a_list_with_or_without_scheme_and_port(void **state)
         {"https://a:1,b:2", "https://a:1, b:2"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct etcd_config config;
         char all[256];
@@ -46,7 +45,6 @@ static void both_spellings_of_torchrun_name_the_tls_files(void **state)
         "protocol=https,cacert=/dev/null,cert=/dev/zero,key=/dev/full",
         "protocol=https,ca_cert=/dev/null,ssl_cert=/dev/zero,ssl_cert_key=/dev/full"};
 
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct etcd_config config;
 
@@ -65,7 +63,6 @@ static void the_password_comes_from_a_file_or_the_environment(void **state)
     const int fd = mkstemp(path);
     struct etcd_config config;
 
-    (void)state;
     assert_true(fd >= 0);
     assert_int_equal(write(fd, "from file\n", 10), 10);
     close(fd);
@@ -97,7 +94,6 @@ static void what_cannot_be_meant_is_refused_with_its_name(void **state)
         {"password_file=/no/such/file", "/no/such/file"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct etcd_config config;
         struct ctrun_error err;
@@ -116,7 +112,6 @@ static void keys_lie_below_a_prefix_without_a_slash_at_its_end(void **state)
         const char *prefix;
     } rows[] = {{"", "/ctrun"}, {"etcd_prefix=/a/b/", "/a/b"}, {"etcd_prefix=x", "/x"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct etcd_config config;
 

@@ -22,7 +22,6 @@ static void a_worker_sees_its_own_place(void **state)
                                             {"OMPI_MCA_orte_hnp_uri", "1.0;tcp://h:1"}};
     struct ct_env env;
 
-    (void)state;
     assert_int_equal(ct_env_init(&env, NULL), 0);
     for (size_t i = 0; i < sizeof before / sizeof *before; i++)
         assert_int_equal(ct_env_set(&env, before[i][0], before[i][1]), 0);
@@ -50,7 +49,6 @@ static int set(struct ct_env *env)
 
 static void no_memory_for_a_variable_is_told(void **state)
 {
-    (void)state;
     assert_true(full_env_fail_each(set) > 3);
 }
 

@@ -14,7 +14,6 @@ static char path[96];
 
 static int begin(void **state)
 {
-    (void)state;
     (void)snprintf(folder, sizeof folder, "log_follow_test.XXXXXX");
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof path, "%s/log", folder);
@@ -25,7 +24,6 @@ static int end(void **state)
 {
     char name[128];
 
-    (void)state;
     for (int i = 1; i < 5; i++) {
         (void)snprintf(name, sizeof name, "%s.%d", path, i);
         (void)unlink(name);
@@ -82,7 +80,6 @@ static void the_last_lines_are_found(void **state)
         {"\n\n\n", 1, "\n"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int fd;
 
@@ -100,7 +97,6 @@ static void a_tail_may_be_longer_than_a_block(void **state)
     char line[32];
     int fd;
 
-    (void)state;
     for (int i = 0; i < 5000; i++) {
         (void)snprintf(line, sizeof line, "line %06d\n", i);
         put(line);
@@ -115,9 +111,8 @@ static void renamed_files_are_read_to_the_newest(void **state)
 {
     int fd = -1;
 
-    (void)state;
-    assert_int_equal(log_follow_next(&fd, path, LOG_FOLLOW_ANYBODY),
-                     0); /* not there yet */
+    /* The file does not exist yet. */
+    assert_int_equal(log_follow_next(&fd, path, LOG_FOLLOW_ANYBODY), 0);
     put("one ");
     assert_string_equal(rest(&fd), "one ");
     put("more ");
@@ -134,7 +129,6 @@ static void between_two_names_there_is_nothing(void **state)
 {
     int fd = -1;
 
-    (void)state;
     put("one ");
     assert_string_equal(rest(&fd), "one ");
     shift(0);
@@ -148,7 +142,6 @@ static void when_ours_is_gone_the_oldest_is_next(void **state)
 {
     int fd = -1;
 
-    (void)state;
     put("one ");
     assert_string_equal(rest(&fd), "one ");
     (void)unlink(path);
@@ -163,7 +156,6 @@ static void an_emptied_file_is_read_from_its_beginning(void **state)
 {
     int fd = -1;
 
-    (void)state;
     put("one two three ");
     assert_string_equal(rest(&fd), "one two three ");
     assert_int_equal(truncate(path, 0), 0);
@@ -176,7 +168,6 @@ static void of_another_owner_nothing_is_opened(void **state)
 {
     int fd = -1;
 
-    (void)state;
     put("one ");
     assert_int_equal(log_follow_next(&fd, path, getuid() + 1), -EPERM);
     assert_int_equal(log_follow_next(&fd, "/dev/null", getuid()), -EPERM);

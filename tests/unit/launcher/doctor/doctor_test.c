@@ -11,7 +11,6 @@ static void a_name_that_is_loopback_is_a_trap(void **state)
     struct doctor doctor = {0};
     struct ct_addr addr;
 
-    (void)state;
     assert_int_equal(ct_addr_parse("127.0.1.1", 0, &addr), 0);
     doctor_check_name(&doctor, "node1", &addr, 1, 3);
     assert_int_equal(doctor.list[0].level, DOCTOR_WARN);
@@ -26,7 +25,6 @@ static void a_small_shm_warns_and_none_fails(void **state)
 {
     struct doctor doctor = {0};
 
-    (void)state;
     doctor_check_shm(&doctor, 64 << 20, 64 << 20);
     assert_int_equal(doctor.list[0].level, DOCTOR_WARN);
     assert_false(doctor_has_failed(&doctor));
@@ -52,7 +50,6 @@ static void what_is_wrong_with_a_machine_comes_with_its_fix(void **state)
 {
     struct doctor doctor = {0};
 
-    (void)state;
     doctor_check_port(&doctor, 29400, NULL);
     assert_newest(&doctor, "port 29400", DOCTOR_OK, "");
     doctor_check_port(&doctor, 29400, "pid 4242 (python3)");
@@ -82,7 +79,6 @@ static void limits_that_workers_would_hit_come_with_their_fix(void **state)
                                    .workers = 8};
     struct doctor doctor = {0};
 
-    (void)state;
     doctor_check_limits(&doctor, &limits);
     for (size_t i = 0; i < doctor.count; i++)
         /* There is no device for which memory must be locked. */
@@ -136,7 +132,6 @@ static void nodes_that_differ_are_named(void **state)
 {
     struct doctor doctor = {0};
 
-    (void)state;
     doctor_check_nodes(&doctor, three, 2);
     assert_int_equal(find_with(&doctor, "clocks", "999 ms")->level, DOCTOR_OK);
     assert_int_equal(find_with(&doctor, "NCCL", "2.28.3 on all")->level, DOCTOR_OK);
@@ -159,7 +154,6 @@ static void an_address_that_is_not_reached_is_named_with_its_fix(void **state)
     struct doctor doctor = {0};
     const struct doctor_finding *finding;
 
-    (void)state;
     doctor_check_probes(&doctor, three, 3, probes, sizeof probes / sizeof *probes);
     finding = find_with(&doctor, "reachability",
                         "b -> c: 10.0.0.3: Connection timed out");
@@ -176,7 +170,6 @@ static void what_many_nodes_suffer_from_is_told_once_with_their_names(void **sta
     struct doctor all = {0};
     char text[4096];
 
-    (void)state;
     (void)doctor_add(&own, DOCTOR_OK, "clock", "fine");
     doctor_set_fix(doctor_add(&own, DOCTOR_WARN, "open files", "1024"), "ulimit -n");
     doctor_set_fix(doctor_add(&own, DOCTOR_FAIL, "/dev/shm", "none"), "mount it");
@@ -200,7 +193,6 @@ static void a_node_reads_what_it_wrote_and_nothing_else(void **state)
     char text[DOCTOR_TEXT_MAX];
     struct doctor_node node;
 
-    (void)state;
     doctor_node_format(text, &three[1]);
     assert_int_equal(doctor_node_parse(&node, text), 0);
     assert_string_equal(node.host, "b");

@@ -15,7 +15,6 @@ static uint64_t served_ms(const struct election_sight *sight)
 
 static void a_lease_that_ran_out_is_counted_with_a_clock_that_is_wrong(void **state)
 {
-    (void)state;
     assert_int_equal(election_served_ms(10000, 3000), 7150);
     /* The machine has just started. */
     assert_int_equal(election_served_ms(2000, 3000), 0);
@@ -25,7 +24,6 @@ static void the_last_change_counts_when_all_was_seen(void **state)
 {
     struct election_sight sight = {0};
 
-    (void)state;
     election_see(&sight, 41, 5000);
     election_see(&sight, 42, 5500);
     election_see(&sight, 42, 6500); /* the same revision, read once more */
@@ -37,7 +35,6 @@ static void a_change_that_came_late_does_not_make_it_worse(void **state)
 {
     const struct election_sight sight = {42, 8000, 43};
 
-    (void)state;
     assert_int_equal(served_ms(&sight), BY_LEASE_MS);
 }
 
@@ -45,7 +42,6 @@ static void what_came_after_the_last_change_may_be_unseen(void **state)
 {
     struct election_sight sight = {0};
 
-    (void)state;
     assert_int_equal(served_ms(&sight), BY_LEASE_MS);
     election_see(&sight, 42, 5500);
     assert_int_equal(served_ms(&sight), BY_LEASE_MS); /* the key's end was not seen */
@@ -58,7 +54,6 @@ static void another_host_that_was_unseen_has_written_the_journal(void **state)
 {
     const struct election_sight sight = {30, 5500, JOURNAL - 1};
 
-    (void)state;
     assert_int_equal(served_ms(&sight), BY_LEASE_MS);
 }
 

@@ -20,7 +20,6 @@ static void requests_are_as_etcd_3_4_takes_them(void **state)
         {.key = "/c", .value = "v1", .length = 2, .lease = 77}, {.key = "/l"}};
     struct ct_buf out;
 
-    (void)state;
     ct_buf_init(&out, 4096);
     assert_request(json_etcd_range(&out, "/c"), &out, "{\"key\":\"L2M=\"}");
     assert_request(json_etcd_grant(&out, 5), &out, "{\"TTL\":\"5\"}");
@@ -67,7 +66,6 @@ static void a_lost_election_tells_who_won(void **state)
         "\"6\","
         "\"version\":\"2\",\"value\":\"djE=\",\"lease\":\"77\"}],\"count\":\"1\"}}]}");
 
-    (void)state;
     assert_false(reply.succeeded);
     assert_int_equal(reply.revision, 9);
     assert_int_equal(reply.count, 1);
@@ -85,7 +83,6 @@ static void a_won_election_says_so(void **state)
         "{\"header\":{\"revision\":\"5\"},\"succeeded\":true,"
         "\"responses\":[{\"response_put\":{\"header\":{\"revision\":\"5\"}}}]}");
 
-    (void)state;
     assert_true(reply.succeeded);
     assert_int_equal(reply.revision, 5);
     json_etcd_reply_deinit(&reply);
@@ -96,7 +93,6 @@ static void a_lease_that_is_gone_has_no_ttl(void **state)
     struct json_etcd_reply reply = read_reply(
         "{\"result\":{\"header\":{\"raft_term\":\"9\"},\"ID\":\"77\",\"TTL\":\"5\"}}");
 
-    (void)state;
     assert_int_equal(reply.ttl_s, 5);
     assert_int_equal(reply.raft_term, 9);
     json_etcd_reply_deinit(&reply);
@@ -110,7 +106,6 @@ static void a_watch_tells_creations_changes_deletions_and_compaction(void **stat
     struct json_etcd_reply reply = read_reply(
         "{\"result\":{\"header\":{\"revision\":\"13\"},\"created\":true}}");
 
-    (void)state;
     assert_true(reply.is_created);
     json_etcd_reply_deinit(&reply);
     reply = read_reply(
@@ -135,7 +130,6 @@ static void errors_have_a_code_and_a_message_in_calls_and_streams(void **state)
     struct json_etcd_reply reply = read_reply(
         "{\"error\":\"etcdserver: permission denied\",\"message\":\"...\",\"code\":7}");
 
-    (void)state;
     assert_int_equal(reply.code, JSON_ETCD_DENIED);
     assert_string_equal(reply.message, "etcdserver: permission denied");
     json_etcd_reply_deinit(&reply);
@@ -159,7 +153,6 @@ static void answers_that_are_none_are_refused(void **state)
         ("{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1"
          "]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}")};
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct json_etcd_reply reply;
 
@@ -175,7 +168,6 @@ static void a_host_reads_back_as_it_was_written(void **state)
     char again[SERVER_RECORD_TEXT_MAX];
     char addr[CT_ADDR_TEXT_MAX];
 
-    (void)state;
     assert_int_equal(server_record_parse(&host, text, sizeof text - 1), 0);
     assert_string_equal(host.name, "node3");
     assert_int_equal(host.count, 2);
@@ -194,7 +186,6 @@ static void what_is_no_host_of_ours_is_refused(void **state)
                                       "ctrun 1\na\n70000\n",
                                       "ctrun 1\na\n1\nnot-a-number\n"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct server_record host;
 

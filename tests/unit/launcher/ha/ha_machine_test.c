@@ -27,7 +27,6 @@ static void it_begins_when_enough_nodes_are_here(void **unused)
     enum ha_state state = HA_WAITING;
     struct ha_facts facts = three();
 
-    (void)unused;
     facts.idle = 2;
     expect(&state, &facts, HA_DO_NOTHING, HA_WAITING);
     facts.idle = 3;
@@ -42,7 +41,6 @@ static void the_way_from_three_nodes_to_a_run_that_survives(void **unused)
     enum ha_state state = HA_STARTING;
     struct ha_facts facts = running();
 
-    (void)unused;
     facts.running = 2;
     expect(&state, &facts, HA_DO_NOTHING, HA_STARTING);
     facts.running = 3;
@@ -67,7 +65,6 @@ static void what_fails_before_anybody_was_told_begins_anew(void **unused)
 {
     static const enum ha_state states[] = {HA_STARTING, HA_SECURING, HA_MOVING};
 
-    (void)unused;
     for (int i = 0; i < 3; i++) {
         struct ha_facts facts[3] = {running(), running(), running()};
 
@@ -84,7 +81,6 @@ static void what_fails_before_anybody_was_told_begins_anew(void **unused)
 
 static void once_told_there_is_no_way_back(void **unused)
 {
-    (void)unused;
     for (enum ha_state first = HA_SENDING; first < HA_STATES; first++)
         for (int bits = 0; bits < 1 << 10; bits++) {
             enum ha_state state = first;
@@ -111,7 +107,6 @@ static void a_lost_member_is_replaced_learner_first(void **unused)
     enum ha_state state = HA_ACTIVE;
     struct ha_facts facts = running();
 
-    (void)unused;
     facts.running = 2;
     facts.lost = 1;
     expect(&state, &facts, HA_DO_NOTHING, HA_ACTIVE); /* no node can replace it */
@@ -145,7 +140,6 @@ static void a_learner_that_is_lost_is_taken_out(void **unused)
     enum ha_state state = HA_LEARNING;
     struct ha_facts facts = running();
 
-    (void)unused;
     facts.learner = HA_LEARNER_LOST;
     expect(&state, &facts, HA_DO_REMOVE, HA_REMOVING);
     state = HA_LEARNING;
@@ -161,7 +155,6 @@ static void what_may_be_lost_is_what_a_majority_can_spare(void **unused)
 {
     struct ha_facts facts = running();
 
-    (void)unused;
     facts.following = 3;
     assert_int_equal(ha_survives(HA_ACTIVE, &facts), 1);
     facts.running = 2;

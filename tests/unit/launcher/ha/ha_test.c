@@ -38,8 +38,6 @@ void ha_take_found(struct ha *ha)
 
 static bool do_nothing(struct ha *ha, const struct ct_ha_plan *plan)
 {
-    (void)ha;
-    (void)plan;
     return false;
 }
 
@@ -60,7 +58,6 @@ bool ha_lead(struct ha *ha, const struct ct_ha_plan *plan)
 
 void ha_lead_end(struct ha *ha)
 {
-    (void)ha;
 }
 
 void ha_send_messenger(struct ha *ha, const struct ct_ha_plan *plan)
@@ -135,7 +132,6 @@ static void turns_go_on_without_news_though_the_machine_was_suspended(void **sta
 {
     struct ha *ha = start(false);
 
-    (void)state;
     wait_until(&turns, 3);
     end(ha);
 }
@@ -147,7 +143,6 @@ static void news_end_a_wait(void **state)
     struct ha *ha = start(true);
     const struct ha_hooks *hooks = ha_hooks(ha);
 
-    (void)state;
     wait_until(&waits, 1);
     assert_int_equal(atomic_load(&turns), 1);
     hooks->on_found(hooks->context, &plan);

@@ -37,7 +37,6 @@ static void visible_devices_choose_and_order(void **state)
         {"MIG-0a1b2c3d-0000", NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct ctrun_error err = {0};
         struct gpus out;
@@ -73,7 +72,6 @@ static void the_drivers_entries_are_read_in_bus_order(void **state)
     struct gpus out;
     char path[128];
 
-    (void)state;
     assert_non_null(mkdtemp(root));
     (void)snprintf(path, sizeof path, "%s/gpus", root);
     assert_int_equal(mkdir(path, 0700), 0);

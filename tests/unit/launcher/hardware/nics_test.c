@@ -48,7 +48,6 @@ static void a_device_is_as_far_as_the_bridges_between(void **state)
         {"pci0000:15/0000:15:01.00/0000:16:00.0", 0, PCI_LINK_PHB, 6},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct pci_distance there = pci_path_distance(gpu_path, 0, rows[i].path,
                                                             rows[i].node);
@@ -89,7 +88,6 @@ static void a_path_is_cut_out_of_a_link(void **state)
     char long_link[PCI_PATH_MAX + 64];
     char path[PCI_PATH_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int rc = pci_path_of_link(path, rows[i].link, rows[i].below);
 
@@ -226,7 +224,6 @@ static void each_gpu_of_an_hgx_box_has_an_hca_of_its_own(void **state)
     char text[NIC_HINTS_TEXT_MAX];
     struct gpus gpus;
 
-    (void)state;
     begin();
     build_hgx(&gpus);
     assert_int_equal(nic_hints_fill(&hints, root, &gpus, 0, 8), 0);
@@ -255,7 +252,6 @@ static void the_devices_of_a_machine_are_listed_once_by_kind_and_name(void **sta
     struct nics *nics = ct_zalloc(sizeof *nics);
     struct gpus gpus;
 
-    (void)state;
     assert_non_null(nics);
     begin();
     build_hgx(&gpus);
@@ -278,7 +274,6 @@ static void a_port_without_a_link_is_passed_over_unless_there_is_no_other(void *
     struct nic_hints hints = {0};
     struct gpus gpus;
 
-    (void)state;
     begin();
     build_hgx(&gpus);
     put(place("class/infiniband/mlx5_0/ports/1/state"), "1: DOWN");
@@ -316,7 +311,6 @@ static void devices_at_the_same_distance_are_all_named(void **state)
     struct ct_env env = {0};
     struct gpus gpus = {.count = 1};
 
-    (void)state;
     begin();
     put_function(gpu_path, "-1"); /* the firmware does not report the node */
     memcpy(gpus.pci[0], pci_path_address(gpu_path), 13);
@@ -344,7 +338,6 @@ static void no_memory_is_told_and_nothing_is_named(void **state)
     struct gpus gpus;
     int rc = -ENOMEM;
 
-    (void)state;
     begin();
     build_hgx(&gpus);
     for (size_t n = 1; rc == -ENOMEM; n++) {
@@ -371,7 +364,6 @@ static void a_box_without_hcas_names_ethernet_and_sets_nothing(void **state)
     struct gpus gpus = {.count = 1};
     struct ct_env env = {0};
 
-    (void)state;
     begin();
     put_function("pci0000:00/0000:00:05.0", "-1");
     memcpy(gpus.pci[0], "0000:00:05.0", 13);
@@ -413,7 +405,6 @@ static void workers_get_theirs_unless_the_user_has_set_it(void **state)
     struct ct_env env = {0};
     struct gpus gpus;
 
-    (void)state;
     begin();
     build_hgx(&gpus);
     assert_int_equal(nic_hints_fill(&config.work.nics, root, &gpus, 0, 2), 0);
@@ -443,7 +434,6 @@ static void dry_run_shows_them(void **state)
     char *text = NULL;
     size_t size;
 
-    (void)state;
     assert_non_null(config);
     begin();
     build_hgx(&gpus);

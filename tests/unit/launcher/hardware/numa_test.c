@@ -172,7 +172,6 @@ static void node_is_the_gpus_node_within_what_is_allowed(void **state)
         {"0-31", NUMA_NODE, 7, NULL, "worker 7 has no accelerator"},
     };
 
-    (void)state;
     check(&big, rows, sizeof rows / sizeof *rows);
 }
 
@@ -184,7 +183,6 @@ static void socket_takes_all_nodes_of_the_socket(void **state)
         {"2-5,30", NUMA_SOCKET, 0, "2-5", NULL},
     };
 
-    (void)state;
     check(&big, rows, sizeof rows / sizeof *rows);
 }
 
@@ -204,7 +202,6 @@ static void exclusive_splits_cores_and_keeps_their_threads_together(void **state
         {"0-2", NUMA_EXCLUSIVE, 0, NULL, "3 usable cores for 4 GPUs"},
     };
 
-    (void)state;
     check(&big, rows, sizeof rows / sizeof *rows);
 }
 
@@ -218,7 +215,6 @@ static void core_complexes_take_turns_larger_ones_first(void **state)
         {"0,2-3,16-19", NUMA_CORE_COMPLEX, 2, "0,16-17", NULL},
     };
 
-    (void)state;
     check(&big, rows, sizeof rows / sizeof *rows);
 }
 
@@ -232,7 +228,6 @@ static void a_plain_machine_has_one_node(void **state)
         {"1", NUMA_NONE, 0, "1", NULL},
     };
 
-    (void)state;
     check(&small, rows, sizeof rows / sizeof *rows);
 }
 
@@ -244,7 +239,6 @@ static void cores_are_counted_not_threads(void **state)
     } rows[] = {{"0-31", 16}, {"0,16", 1}, {"0-1,16", 2}, {"", 0}, {"100", 1}};
     char gpus[8][16];
 
-    (void)state;
     (void)build(&big, gpus);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct cpuset cpus;
@@ -266,7 +260,6 @@ static void a_tree_that_lacks_files_is_told_not_guessed(void **state)
                                       .gpus = (const char(*)[16])gpus,
                                       .gpu_count = 1};
 
-    (void)state;
     (void)build(&small, gpus);
     assert_int_equal(cpuset_parse(&allowed, "0-3"), 0);
     put("rubbish", "devices/system/node/node0/cpulist");
@@ -290,7 +283,6 @@ static void every_worker_is_given_its_own_cpus(void **state)
                                 .gpus = (const char(*)[16])gpus,
                                 .gpu_count = build(&big, gpus)};
 
-    (void)state;
     assert_int_equal(cpuset_parse(&allowed, "0-31"), 0);
     assert_int_equal(placement_bind_all(&placement, &here, 3, &err), 0);
     for (int i = 0; i < 3; i++) {
@@ -319,7 +311,6 @@ static void no_memory_is_told_and_nobody_is_bound(void **state)
                                 .gpu_count = build(&big, gpus)};
     int rc = -ENOMEM;
 
-    (void)state;
     assert_int_equal(cpuset_parse(&allowed, "0-31"), 0);
     for (size_t n = 1; rc == -ENOMEM; n++) {
         struct placement placement = {.mode = NUMA_CORE_COMPLEX};

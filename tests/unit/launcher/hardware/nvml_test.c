@@ -15,7 +15,6 @@ static void gpus_are_found_in_the_order_of_the_bus(void **state)
 {
     struct gpus gpus;
 
-    (void)state;
     gpus_read(&gpus, "/proc/driver/nvidia", "/dev");
     if (gpus.count > 0)
         skip();
@@ -32,7 +31,6 @@ static void a_driver_from_before_mig_has_no_mig_devices(void **state)
     struct gpus selected;
     struct ctrun_error err = {0};
 
-    (void)state;
     gpus_find(&all);
     assert_int_equal(gpus_select(&selected, &all, "MIG-1234", &err), -EINVAL);
 }
@@ -43,7 +41,6 @@ static void a_driver_that_refuses_is_told_in_its_words(void **state)
     char why[NVML_TEXT_MAX];
     struct doctor doctor = {0};
 
-    (void)state;
     assert_int_equal(setenv("FAKE_NVML_REFUSES", "1", 1), 0);
     assert_int_equal(nvml_open(&nvml, why, sizeof why), 9);
     assert_string_equal(why, "Driver Not Loaded");
@@ -82,7 +79,6 @@ static void memory_that_is_held_is_more_than_before_and_has_a_holder(void **stat
     };
     struct gpu_memory_held held;
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(gpu_memory_find_held(&held, &before, &rows[i].now),
                          rows[i].gpu >= 0);

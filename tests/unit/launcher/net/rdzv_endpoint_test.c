@@ -31,7 +31,6 @@ static void who_owns_the_address_serves(void **state)
 {
     struct rdzv_endpoint endpoint;
 
-    (void)state;
     set_endpoint(CONFIG_C10D, "127.0.0.1:1");
     assert_int_equal(rdzv_endpoint_resolve(&endpoint, &config, NULL), 0);
     assert_true(endpoint.is_mine && endpoint.is_loopback);
@@ -51,7 +50,6 @@ static void static_goes_by_node_rank_alone(void **state)
 {
     struct rdzv_endpoint endpoint;
 
-    (void)state;
     set_endpoint(CONFIG_STATIC, "127.0.0.1:1");
     assert_int_equal(rdzv_endpoint_resolve(&endpoint, &config, NULL), 0);
     assert_int_equal(rdzv_endpoint_role(&endpoint, &config), RDZV_ENDPOINT_SERVE);
@@ -63,7 +61,6 @@ static void a_name_that_never_resolves_is_a_dns_error(void **state)
 {
     struct rdzv_endpoint endpoint;
 
-    (void)state;
     set_endpoint(CONFIG_C10D, "no-such-host.invalid:1");
     assert_int_equal(rdzv_endpoint_resolve(&endpoint, &config, NULL), CTRUN_E_DNS);
     assert_int_equal(endpoint.count, 0);
@@ -138,7 +135,6 @@ static void only_a_frame_in_return_is_a_ctrun(void **state)
 {
     static const uint8_t frame[] = {CT_FRAME_MAGIC_0, CT_FRAME_MAGIC_1, 1, 3};
 
-    (void)state;
     assert_true(probe(frame, sizeof frame, false));
     assert_false(probe("HTTP/1.1 400", 12, false));
     assert_false(probe(frame, 1, false));
@@ -157,7 +153,6 @@ static void a_repeated_restart_count_gets_a_directory_of_its_own(void **state)
     char *path;
     char first[PATH_MAX];
 
-    (void)state;
     assert_non_null(mkdtemp(base));
     assert_int_equal(logdir_open(&dir, NULL, base, "a/b", NULL), 0);
     assert_non_null(strstr(dir.run, "/a_b_"));
@@ -184,7 +179,6 @@ static void what_was_written_stays(void **state)
     char *path;
     FILE *file;
 
-    (void)state;
     assert_non_null(mkdtemp(base));
     assert_int_equal(logdir_open(&dir, NULL, base, "J", NULL), 0);
     assert_int_equal(logdir_enter(&dir, 1, 0, 0, NULL), 0);
@@ -224,7 +218,6 @@ static void tidying_removes_folders_that_stayed_empty(void **state)
     char base[] = "/tmp/rdzv_endpoint_test_XXXXXX";
     struct logdir dir;
 
-    (void)state;
     assert_non_null(mkdtemp(base));
     assert_int_equal(logdir_open(&dir, NULL, base, "J", NULL), 0);
     for (int rank = 2; rank < 5; rank++)
@@ -239,7 +232,6 @@ static void tidying_sees_and_keeps_what_was_written(void **state)
     char base[] = "/tmp/rdzv_endpoint_test_XXXXXX";
     struct logdir dir;
 
-    (void)state;
     assert_non_null(mkdtemp(base));
     assert_int_equal(logdir_open(&dir, NULL, base, "J", NULL), 0);
     assert_int_equal(logdir_enter(&dir, 1, 0, 0, NULL), 0);
@@ -258,7 +250,6 @@ static void tidying_keeps_what_an_earlier_attempt_wrote(void **state)
     char base[] = "/tmp/rdzv_endpoint_test_XXXXXX";
     struct logdir dir, earlier;
 
-    (void)state;
     assert_non_null(mkdtemp(base));
     assert_int_equal(logdir_open(&dir, NULL, base, "J", NULL), 0);
     assert_int_equal(logdir_enter(&dir, 1, 0, 0, NULL), 0);

@@ -15,7 +15,6 @@ static void what_is_missing_is_set_and_what_is_there_stays(void **state)
     char *const base[] = {there, NULL};
     struct ct_env env;
 
-    (void)state;
     assert_int_equal(ct_env_init(&env, base), 0);
     assert_int_equal(route_set_env(&env, &route), 0);
     assert_string_equal(ct_env_get(&env, "NCCL_SOCKET_IFNAME"), "=eth0");
@@ -31,7 +30,6 @@ static int set(struct ct_env *env)
 
 static void no_memory_for_an_entry_is_told(void **state)
 {
-    (void)state;
     assert_true(full_env_fail_each(set) > 0);
 }
 

@@ -27,7 +27,6 @@ static void a_plan_is_read(void **state)
         {false, 1000, 1000, false, {CT_FAULT_KILL, 0, SIGKILL, 0, 0, 9}},
     };
 
-    (void)state;
     assert_int_equal(parse("seed 7\nend 2h\nat 10s kill rank=any signal=sigusr1\n"
                            "every 30s..60s\tstop rank=2 for=5s # as a swap does\n"
                            "  # nothing\n"
@@ -99,7 +98,6 @@ static void what_is_wrong_is_told_with_its_line(void **state)
          "p:1: the line is longer than 255 bytes, or has control characters"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(parse(rows[i].text), CTRUN_E_USAGE);
         assert_string_equal(error.text, rows[i].why);
@@ -111,7 +109,6 @@ static void limits_of_a_plan_are_told(void **state)
     char text[CHAOS_PLAN_FILE_MAX_BYTES];
     size_t used = 0;
 
-    (void)state;
     memset(text, ' ', 256);
     text[256] = '\0';
     assert_int_equal(parse(text), CTRUN_E_USAGE);
@@ -142,7 +139,6 @@ static void the_same_seed_and_world_make_the_same_schedule(void **state)
     struct chaos_step *one, *two;
     const int count = schedule(&one, mixed, 8, 2);
 
-    (void)state;
     assert_true(count > 100);
     assert_int_equal(schedule(&two, mixed, 8, 2), count);
     assert_memory_equal(one, two, (size_t)count * sizeof *one);
@@ -161,7 +157,6 @@ static void a_schedule_is_in_order_and_within_its_bounds(void **state)
     unsigned ranks = 0;
     int stops = 0;
 
-    (void)state;
     for (int i = 0; i < count; i++) {
         const struct ct_fault *fault = &steps[i].fault;
 
@@ -187,7 +182,6 @@ static void another_line_behind_it_changes_nothing_for_a_line(void **state)
     struct chaos_step *one, *two;
     uint64_t at_ms = 0;
 
-    (void)state;
     assert_int_equal(schedule(&one, "at 1s..1h kill rank=any", 64, 1), 1);
     assert_int_equal(
         schedule(&two, "at 1s..1h kill rank=any\nat 1s..1h kill rank=any", 64, 1), 2);
@@ -204,7 +198,6 @@ static void a_target_that_is_not_there_and_too_many_faults_are_told(void **state
 {
     struct chaos_step *steps;
 
-    (void)state;
     assert_int_equal(schedule(&steps, "\nat 1s kill rank=8", 8, 2), CTRUN_E_USAGE);
     assert_string_equal(error.text, "p:2: rank=8: the world has ranks 0 to 7");
     assert_int_equal(schedule(&steps, "at 1s cut node=2 for=1s", 8, 2), CTRUN_E_USAGE);
@@ -222,7 +215,6 @@ static void a_fault_is_written_as_a_plan_has_it(void **state)
     char text[CHAOS_STEP_TEXT_MAX + 8];
     char back[CHAOS_STEP_TEXT_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         snprintf(text, sizeof text, "at 1s %s", rows[i]);
         assert_int_equal(parse(text), 0);

@@ -60,7 +60,6 @@ static void each_line_reads_to_this_name_and_value(void **state)
         {"a = 'b\nc'", NULL, NULL, -1},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct config_file_entry entry;
         struct ctrun_error err = {0};
@@ -83,7 +82,6 @@ static void a_nul_byte_is_no_text(void **state)
     struct config_file file;
     struct config_file_entry entry;
 
-    (void)state;
     config_file_init(&file, text, sizeof text - 1);
     assert_int_equal(config_file_next(&file, &entry, NULL), CTRUN_E_USAGE);
 }
@@ -112,7 +110,6 @@ the_command_line_wins_over_the_environment_and_both_over_the_file(void **state)
     struct options options;
     const struct option_value *values = options.values;
 
-    (void)state;
     assert_int_equal(apply(&options, typed, name, file, copy, sizeof copy, NULL), 0);
     assert_string_equal(values[OPTION_NNODES].text, "7");
     assert_int_equal(values[OPTION_NNODES].source, OPTION_TYPED);
@@ -157,7 +154,6 @@ static void each_wrong_line_is_refused_with_its_place_and_these_words(void **sta
         {"nnodes = 1\nmax-restarts = y", "f:2: argument"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char typed[] = "--max-restarts=2";
         char copy[256];
@@ -193,7 +189,6 @@ static void a_sentence_about_an_option_of_the_file_gets_its_place(void **state)
     char copy[64];
     struct options options;
 
-    (void)state;
     assert_int_equal(apply(&options, typed, NULL,
                            "role = a\nnnodes = 0\n"
                            "nproc-per-node = x",
@@ -221,7 +216,6 @@ static void another_machine_is_told_what_the_file_has_set_and_no_more(void **sta
         "ctrun", "--max-restarts=1", "--tee=", "--collapse", "--role=x", "x"};
     char **list;
 
-    (void)state;
     assert_int_equal(apply(&options, typed, NULL,
                            "max-restarts = 1\nrole = y\ncollapse = on\ncore = off\n"
                            "tee = ''",

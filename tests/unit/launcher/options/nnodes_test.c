@@ -37,7 +37,6 @@ static void nnodes_takes_a_number_or_a_range(void **state)
     struct ctrun_error err;
     struct nnodes n;
 
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         assert_int_equal(nnodes_parse(good[i].text, &n, NULL), 0);
         assert_int_equal(n.min, good[i].min);
@@ -56,7 +55,6 @@ static int some_gpus(const void *count)
 
 static int six_cpus(const void *count)
 {
-    (void)count;
     return 6;
 }
 
@@ -83,7 +81,6 @@ static void nproc_words_ask_the_machine(void **state)
     };
     struct ctrun_error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct nproc_source source = {some_gpus, six_cpus, &rows[i].gpus};
         int n = -1;
@@ -129,7 +126,6 @@ static void a_list_gives_each_node_its_workers(void **state)
     struct ctrun_error err;
     int workers;
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_true(nproc_list_is(rows[i].text));
         for (int node = 0; node < 6; node++) {
@@ -154,7 +150,6 @@ static void rdzv_conf_keeps_what_it_does_not_know(void **state)
     uint64_t ms = 7;
     bool flag = false;
 
-    (void)state;
     assert_int_equal(
         rdzv_conf_parse("'join_timeout=5,last_call_timeout=1,timeout=5'", &conf, NULL),
         0);
@@ -182,7 +177,6 @@ static void a_timeout_of_zero_is_refused(void **state)
     struct rdzv_conf conf;
     uint64_t ms;
 
-    (void)state;
     assert_int_equal(rdzv_conf_parse("t=0,u=-5,v=99999999999999", &conf, NULL), 0);
     assert_int_equal(rdzv_conf_get_seconds(&conf, "t", &ms, NULL), -EINVAL);
     assert_int_equal(rdzv_conf_get_seconds(&conf, "u", &ms, NULL), -EINVAL);
@@ -193,7 +187,6 @@ static void streams_follow_redirects_tee_and_filter(void **state)
 {
     static struct streams s;
 
-    (void)state;
     assert_int_equal(streams_parse(&s, "1:2", "0", "", NULL), 0);
     assert_int_equal(streams_target(&s, 0, STREAM_STDERR), AGENT_STREAM_CONSOLE);
     assert_int_equal(streams_target(&s, 1, STREAM_STDERR), AGENT_STREAM_FILE);
@@ -216,7 +209,6 @@ static void bad_stream_maps_are_refused(void **state)
     static struct streams s;
     struct ctrun_error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         if (streams_parse(&s, bad[i], "0", "", &err) != -EINVAL)
             fail_msg("'%s' was taken", bad[i]);
@@ -233,7 +225,6 @@ static void device_lists_count_as_cuda_does(void **state)
 {
     char entry[16];
 
-    (void)state;
     assert_int_equal(devices_visible_count("0,2,5"), 3);
     assert_int_equal(devices_visible_count(""), 0);
     assert_int_equal(devices_visible_count("-1"), 0);
@@ -275,7 +266,6 @@ static void templates_substitute_as_python_does(void **state)
         {"<${rank}>", "<11>"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char *result = template_substitute(rows[i].text, names);
 

@@ -76,7 +76,6 @@ static void each_row_parses_to_the_expected_value(void **state)
         {"--duplicate_stdout-filters=a x.py", OPTION_COUNT, NULL, NULL, 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct options options;
         struct ctrun_error err = {0};
@@ -132,7 +131,6 @@ static void each_wrong_line_is_refused_with_these_words(void **state)
         {"-m=1 x.py", "ignored explicit argument '1'"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct options options;
         struct ctrun_error err = {0};
@@ -170,7 +168,6 @@ static void words_of_other_launchers_are_refused_with_ours(void **state)
     };
     char *argv[WORDS_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct ctrun_error err;
         struct options options;
@@ -189,7 +186,6 @@ static void use_env_is_taken_by_its_whole_name_and_changes_nothing(void **state)
                                         "--nnodes=1 --use_env x.py a"};
     char *argv[WORDS_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct ctrun_error err = {0};
         struct options options;
@@ -213,7 +209,6 @@ static void environment_beats_default_and_command_line_beats_environment(void **
     char *argv[WORDS_MAX];
     struct options options;
 
-    (void)state;
     assert_int_equal(parse(&options, line, argv, env, NULL), 0);
     assert_string_equal(options.values[OPTION_NNODES].text, "4");
     assert_true(options.values[OPTION_NO_PYTHON].is_on);
@@ -237,7 +232,6 @@ static void bad_environment_values_have_torchruns_exit_codes(void **state)
     char *argv[WORDS_MAX];
     struct options options;
 
-    (void)state;
     assert_int_equal(parse(&options, line, argv, flag_env, NULL), -EINVAL); /* exit 1 */
     assert_int_equal(parse(&options, line, argv, number_env, NULL), CTRUN_E_USAGE);
 }
@@ -253,7 +247,6 @@ static void choices_of_our_own_are_checked_in_the_environment_too(void **state)
     char *argv[WORDS_MAX];
     struct options options;
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         char *env[] = {rows[i], NULL};
         char line[] = "x.py";
@@ -281,7 +274,6 @@ static void options_that_act_at_once_do_not_read_on(void **state)
         {"--standalone --print-completion tcsh", OPTIONS_COMPLETION},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct options options;
         char line[256];
@@ -295,7 +287,6 @@ static void options_that_act_at_once_do_not_read_on(void **state)
 
 static void every_option_parses_in_both_spellings(void **state)
 {
-    (void)state;
     for (int id = 0; id < OPTION_COUNT; id++) {
         const struct option *option = &option_table[id];
         char value[64] = "";
@@ -322,7 +313,6 @@ static void every_option_parses_in_both_spellings(void **state)
 
 static void the_table_is_whole(void **state)
 {
-    (void)state;
     for (int id = 0; id < OPTION_COUNT; id++) {
         const struct option *option = &option_table[id];
 
@@ -349,7 +339,6 @@ static void names_that_nobody_reads_have_a_nearest_one(void **state)
         {"CTRUN_SOMETHING_ELSE_ENTIRELY", NULL},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *nearest = env_names_nearest(rows[i].name);
 

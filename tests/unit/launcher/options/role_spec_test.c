@@ -12,7 +12,6 @@ static void only_name_number_and_colon_make_a_spec(void **state)
                                         "=1:x",  "a:1=b",   "a=:x",  "a=-1:x",
                                         "a=1b:", "a=b=1:x", "a= 1:x"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
         assert_true(role_spec_is(specs[i]));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -25,7 +24,6 @@ static void a_spec_has_three_parts(void **state)
     struct ct_role role;
     const char *command;
 
-    (void)state;
     assert_int_equal(
         role_spec_parse(&role, &command, "data server=12:./serve a=1:2", NULL), 0);
     assert_string_equal(role.name, "data server");
@@ -50,7 +48,6 @@ static void bad_parts_are_refused(void **state)
     struct ctrun_error err;
     const char *command;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_true(role_spec_is(bad[i][0]));
         assert_int_equal(role_spec_parse(&role, &command, bad[i][0], &err),
@@ -77,7 +74,6 @@ static void restarts_are_those_of_each_role_that_is_named(void **state)
 {
     int64_t counts[CT_ROLES_MAX];
 
-    (void)state;
     assert_int_equal(parse(counts, "b=3", NULL), 0);
     assert_int_equal(counts[0], ROLE_SPEC_UNSET);
     assert_int_equal(counts[1], 3);
@@ -103,7 +99,6 @@ static void restarts_of_nobody_or_no_number_are_refused(void **state)
     int64_t counts[CT_ROLES_MAX];
     struct ctrun_error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(parse(counts, bad[i][0], &err), CTRUN_E_USAGE);
         if (!strstr(err.text, bad[i][1]))

@@ -32,7 +32,6 @@ static void texts_are_cut_as_a_shell_does(void **state)
         {"\\\na \\\n  b\\\nc \"d\\\ne\" 'f\\\ng' \\\n", {"a", "bc", "de", "f\\\ng"}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char **words;
         size_t n = 0;
@@ -57,7 +56,6 @@ static void what_is_not_closed_is_refused(void **state)
     struct ctrun_error err;
     char **words;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(shell_words_split(&words, bad[i][0], &err), CTRUN_E_USAGE);
         assert_string_equal(err.text, bad[i][1]);
@@ -70,7 +68,6 @@ static void no_memory_is_told(void **state)
 {
     char **words;
 
-    (void)state;
     ct_alloc_fail_at(1);
     assert_int_equal(shell_words_split(&words, "a b", NULL), -ENOMEM);
     ct_alloc_fail_at(0);
@@ -87,7 +84,6 @@ static void joined_words_are_the_same_words_again(void **state)
     const char *const word[] = {"it's", NULL};
     char text[128], small[8];
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char **words;
         size_t n = 0;

@@ -42,7 +42,6 @@ static void each_verdict_has_a_status_by_style(void **state)
         {CT_OUTCOME_CLOSED, CT_CAUSE_EXIT, 3, 75, 1, 75, false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct ct_verdict v = verdict_of(rows[i].outcome, rows[i].cause, rows[i].code);
         const struct exit_end end = {.verdict = &v};
@@ -60,7 +59,6 @@ static void a_failed_run_never_ends_with_success(void **state)
 {
     const struct ct_verdict v = {.outcome = CT_OUTCOME_FAILED, .exit_code = 0};
 
-    (void)state;
     assert_int_equal(exit_status(&(struct exit_end){.verdict = &v}, EXIT_STYLE_OWN), 1);
 }
 
@@ -70,7 +68,6 @@ static void a_signal_counts_before_an_error_and_that_before_a_verdict(void **sta
     struct exit_end end = {
         .signal = SIGTERM, .error = CTRUN_E_AUTH, .verdict = &v, .status = 9};
 
-    (void)state;
     assert_int_equal(exit_status(&end, EXIT_STYLE_OWN), 143);
     assert_int_equal(exit_status(&end, EXIT_STYLE_CLASS), 143);
     assert_int_equal(exit_status(&end, EXIT_STYLE_TORCHRUN), 1);
@@ -91,7 +88,6 @@ static void a_command_line_that_is_wrong_is_2_in_every_style(void **state)
 {
     const struct exit_end end = {.error = CTRUN_E_USAGE};
 
-    (void)state;
     for (int style = EXIT_STYLE_OWN; style <= EXIT_STYLE_CLASS; style++)
         assert_int_equal(exit_status(&end, (enum exit_style)style), 2);
 }

@@ -48,7 +48,6 @@ static void our_block_tells_the_cause_first(void **state)
     const struct summary summary = {
         .verdict = &v, .name = "f.py", .max_restarts = 2, .log_dir = "/logs/attempt_0"};
 
-    (void)state;
     v.restart_count = 2;
     v.failures[0].step = 120;
     (void)snprintf(v.failures[0].text, sizeof v.failures[0].text, "a\nb\nc\nd\ne\n");
@@ -76,7 +75,6 @@ static void a_full_report_says_how_many_more_there_are(void **state)
     struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 3));
     const struct summary summary = {.verdict = &v, .name = "f.py"};
 
-    (void)state;
     while (v.failure_count < CT_FAILURES_MAX - 1) {
         v.failures[v.failure_count] = failure(v.failure_count, CT_CAUSE_EXIT, 3);
         v.failure_count++;
@@ -102,7 +100,6 @@ static void how_much_later_others_failed_is_told_by_node(void **state)
     struct ct_verdict v = verdict_of(failure(1, CT_CAUSE_EXIT, 3));
     const struct summary summary = {.verdict = &v, .name = "f.py"};
 
-    (void)state;
     for (int rank = 3; rank < 8; rank++) {
         v.failures[v.failure_count] = failure(rank, CT_CAUSE_EXIT, 1);
         if (rank > 3)
@@ -123,7 +120,6 @@ static void an_exit_code_has_one_line(void **state)
     struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 3));
     const struct summary summary = {.verdict = &v, .name = "f.py"};
 
-    (void)state;
     summary_format(&block, &summary);
     assert_string_equal(block.text,
                         "ctrun: error[E_EXIT]: rank 0 (node2, pid 8100) exited with "
@@ -136,7 +132,6 @@ static void a_crash_loop_says_that_no_restart_helps(void **state)
     const struct summary summary = {
         .verdict = &v, .name = "f.py", .max_restarts = 5, .min_uptime_ms = 30000};
 
-    (void)state;
     v.outcome = CT_OUTCOME_CRASH_LOOP;
     v.restart_count = 1;
     v.failures[0].uptime_ms = 400;
@@ -166,7 +161,6 @@ static void facts_of_the_node_and_other_ranks_follow_the_cause(void **state)
     struct ct_verdict v = verdict_of(failure(5, CT_CAUSE_SIGNAL, SIGSEGV));
     const struct summary summary = {.verdict = &v, .name = "f.py"};
 
-    (void)state;
     ct_facts_add(&v.failures[0].facts, CT_FACT_CORE, "none (ulimit -c 0)");
     ct_facts_add(&v.failures[0].facts, CT_FACT_LIKELY, "this");
     ct_facts_add(&v.failures[0].facts, CT_FACT_MISSING, "one");
@@ -201,7 +195,6 @@ static void an_unreachable_node_is_advised_by_what_works(void **state)
     struct ct_verdict v = verdict_of(failure(-1, CT_CAUSE_UNREACHABLE, 0));
     const struct summary summary = {.verdict = &v, .name = "f.py"};
 
-    (void)state;
     ct_copy(v.failures[0].text, sizeof v.failures[0].text,
             "cannot reach n1: works: no");
     summary_format(&block, &summary);
@@ -215,7 +208,6 @@ static void an_unreachable_node_is_advised_by_what_works(void **state)
 
 static void every_fact_has_a_label_of_its_own(void **state)
 {
-    (void)state;
     for (uint8_t key = 1; key <= CT_FACT_LAST; key++)
         assert_int_equal(fact_key(fact_label(key)), key);
     assert_int_equal(fact_key(fact_label(0)), 0);
@@ -227,7 +219,6 @@ static void torchruns_block_has_torchruns_labels(void **state)
     struct ct_verdict v = verdict_of(failure(1, CT_CAUSE_EXIT, 3));
     const struct summary summary = {.verdict = &v, .name = "f.py"};
 
-    (void)state;
     assert_int_equal(setenv("TZ", "UTC", 1), 0);
     v.failures[v.failure_count++] = failure(2, CT_CAUSE_SIGNAL, SIGSEGV);
     summary_torchrun_format(&block, &summary);
@@ -263,7 +254,6 @@ static void ranks_that_were_stopped_are_one_line_of_torchruns_block(void **state
     struct ct_verdict v = verdict_of(failure(3, CT_CAUSE_EXIT, 3));
     struct summary summary = {.verdict = &v, .name = "f.py"};
 
-    (void)state;
     for (int rank = 0; rank < 8; rank++)
         if (rank != 3)
             v.failures[v.failure_count++] = failure(rank, CT_CAUSE_STOPPED, SIGTERM);
@@ -286,7 +276,6 @@ static void a_traceback_is_whole_where_no_table_follows(void **state)
     struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 1));
     struct summary summary = {.verdict = &v, .name = "f.py", .is_alone = true};
 
-    (void)state;
     (void)snprintf(v.failures[0].exception, sizeof v.failures[0].exception, "E: x");
     (void)snprintf(v.failures[0].text, sizeof v.failures[0].text,
                    "Traceback:\n a\n b\n c\n d\nE: x\n");
@@ -303,7 +292,6 @@ static void torchruns_block_has_the_end_that_was_seen(void **state)
     const struct summary summary = {
         .verdict = &v, .name = "f.py", .lists_stopped = true};
 
-    (void)state;
     v.failures[v.failure_count] = failure(1, CT_CAUSE_STOPPED, SIGTERM);
     v.failures[v.failure_count++].end_code = 20;
     v.failures[v.failure_count] = failure(2, CT_CAUSE_STOPPED, SIGTERM);
@@ -324,7 +312,6 @@ static void a_traceback_is_indented_and_the_only_failure_stands_alone(void **sta
     struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 1));
     const struct summary summary = {.verdict = &v, .name = "f.py", .files = files};
 
-    (void)state;
     (void)snprintf(v.failures[0].error_file, sizeof v.failures[0].error_file,
                    "/e.json");
     summary_torchrun_format(&block, &summary);
@@ -341,7 +328,6 @@ static void no_worker_no_torchrun_block(void **state)
     struct summary summary = {
         .verdict = &v, .min_nodes = 2, .waiting = &waiting, .waited_ms = 5000};
 
-    (void)state;
     summary_torchrun_format(&block, &summary);
     assert_int_equal(block.length, 0);
     summary_format(&block, &summary);
@@ -365,7 +351,6 @@ static void lines_for_people_are_short(void **state)
     char text[512];
     char span[MESSAGES_SPAN_MAX];
 
-    (void)state;
     messages_format_waiting(text, sizeof text, &waiting, 23400);
     assert_string_equal(text, "waiting 23 s: 1/2 nodes; missing node2");
     messages_format_stop(text, sizeof text, &stop);
@@ -395,7 +380,6 @@ static char path[128];
 
 static int make_folder(void **state)
 {
-    (void)state;
     if (!mkdtemp(folder))
         return -1;
     return snprintf(path, sizeof path, "%s/error.json", folder) < 0;
@@ -403,7 +387,6 @@ static int make_folder(void **state)
 
 static int remove_folder(void **state)
 {
-    (void)state;
     (void)unlink(path);
     return rmdir(folder);
 }
@@ -421,7 +404,6 @@ static void both_forms_of_error_files_are_read(void **state)
 {
     struct json_error_file file;
 
-    (void)state;
     put("{\"message\": {\"message\": \"ValueError: boom\", \"extraInfo\": "
         "{\"py_callstack\": "
         "\"Traceback ...\\n\", \"timestamp\": \"1795255662\"}}}");
@@ -452,7 +434,6 @@ static void broken_error_files_are_told_apart_from_absent_ones(void **state)
     struct json_error_file file;
     char deep[300];
 
-    (void)state;
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         put(broken[i]);
         assert_int_equal(json_error_file_read(path, &file), -EBADMSG);
@@ -476,7 +457,6 @@ static void the_launchers_own_file_gets_the_exit_code(void **state)
     char text[512] = "";
     FILE *file;
 
-    (void)state;
     (void)snprintf(copy, sizeof copy, "%s/copy.json", folder);
     put("{\"message\": {\"message\": \"boom\"}}");
     assert_int_equal(json_error_file_copy(path, copy, 3, true, NULL), 0);

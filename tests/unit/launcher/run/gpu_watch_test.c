@@ -57,7 +57,6 @@ static void where_no_gpu_is_visible_the_driver_is_left_alone(void **state)
     struct gpu_watch *watch = gpu_watch_create("", 0);
     struct rank_gpu gpus[2] = {{.mhz = 1}};
 
-    (void)state;
     assert_non_null(watch);
     for (int i = 0; i < 100; i++) {
         gpu_watch_look(watch, gpus, 2);
@@ -76,7 +75,6 @@ static void clocks_their_reasons_and_errors_are_told_of_each_gpu(void **state)
     struct gpu_watch *watch = gpu_watch_create(NULL, 0);
     struct rank_gpu gpus[3];
 
-    (void)state;
     if (has_driver())
         skip();
     set_xid(63);
@@ -108,7 +106,6 @@ static void errors_of_which_the_driver_does_not_tell_are_not_known(void **state)
     struct gpu_watch *watch = gpu_watch_create(NULL, 0);
     struct rank_gpu gpus[2];
 
-    (void)state;
     if (has_driver())
         skip();
     set_xid(0);
@@ -122,7 +119,6 @@ static void an_error_is_still_told_when_the_driver_tells_of_no_more(void **state
     struct gpu_watch *watch = gpu_watch_create(NULL, 0);
     struct rank_gpu gpus[2];
 
-    (void)state;
     if (has_driver())
         skip();
     set_xid(79); /* "GPU has fallen off the bus" */
@@ -137,7 +133,6 @@ static void a_driver_that_hangs_is_not_waited_for(void **state)
     struct gpu_watch *watch = gpu_watch_create(NULL, 0);
     struct rank_gpu gpus[2];
 
-    (void)state;
     if (has_driver())
         skip();
     set_xid(-2);

@@ -12,7 +12,6 @@
 
 static void the_first_line_is_answered_by_pmi_2_alone(void **state)
 {
-    (void)state;
     assert_int_equal(
         pmi2_check_init("cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"), 0);
     assert_int_equal(/* the order of hydra */
@@ -35,7 +34,6 @@ static void a_request_has_its_length_in_front(void **state)
     const struct pmi2_field fields[] = {{"key", "a"}, {"value", "1=2"}};
     char text[64];
 
-    (void)state;
     assert_int_equal(pmi2_format(text, sizeof text, "kvs-fence", NULL, 0), 20);
     assert_string_equal(text, "    14cmd=kvs-fence;");
     assert_int_equal(pmi2_format(text, sizeof text, "kvs-put", fields, 2), 34);
@@ -50,7 +48,6 @@ static void what_the_wire_cannot_carry_is_refused(void **state)
     const struct pmi2_field bad[] = {
         {"key", "a;rc=0"}, {"key", "a\nb"}, {"a=b", "c"}, {"", "c"}, {"a;b", "c"}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(pmi2_format(text, sizeof text, "kvs-put", &bad[i], 1),
                          -EINVAL);
@@ -63,7 +60,6 @@ static void what_the_wire_cannot_carry_is_refused(void **state)
 
 static void lengths_are_padded_on_either_side(void **state)
 {
-    (void)state;
     assert_int_equal(pmi2_parse_length("28    "), 28);
     assert_int_equal(pmi2_parse_length("    28"), 28);
     assert_int_equal(pmi2_parse_length("004096"), 4096);
@@ -87,7 +83,6 @@ static void an_answer_has_fields(void **state)
     struct pmi2_answer answer;
     char body[256];
 
-    (void)state;
     assert_int_equal(parse(&answer, body, sizeof body,
                            "cmd=kvs-get-response;rc=0;found=TRUE;value=a=b;x=;"),
                      0);
@@ -113,7 +108,6 @@ static void what_is_no_answer_is_refused(void **state)
     struct pmi2_answer answer;
     char body[4 * PMI2_FIELDS_MAX + 1] = "";
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(parse(&answer, body, sizeof body, bad[i]), -EPROTO);
     memcpy(body, "a=\0;", 4);
@@ -144,7 +138,6 @@ static void a_card_reads_back(void **state)
     struct pmi_card card, again;
     char text[PMI2_VALUE_MAX];
 
-    (void)state;
     fill(&card, 2);
     assert_int_equal(pmi_card_format(text, &card), 0);
     assert_string_equal(text, "-|ctrun 1|node1|41234|"
@@ -171,7 +164,6 @@ static void a_card_that_is_too_long_has_fewer_addresses(void **state)
     struct pmi_card card, again;
     char text[PMI2_VALUE_MAX];
 
-    (void)state;
     fill(&card, CT_ADDRS_MAX);
     card.token.length = 200;
     assert_int_equal(pmi_card_format(text, &card), 0);
@@ -205,7 +197,6 @@ static void what_is_no_card_is_refused(void **state)
     };
     struct pmi_card card;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(pmi_card_parse(&card, bad[i]), -EBADMSG);
     assert_int_equal(pmi_card_parse(&card, "-|ctrun 1|node1|1|10.0.0.1|"), 0);

@@ -27,7 +27,6 @@ static void workers_of_a_role_share_its_number_and_others_have_their_own(void **
 {
     struct role_restarts restarts = {0};
 
-    (void)state;
     assert_int_equal(ask(&restarts, 2, 1, 1), ROLE_RESTARTS_GO);
     assert_int_equal(ask(&restarts, 2, 2, 1), ROLE_RESTARTS_GO);
     assert_int_equal(ask(&restarts, 2, 1, 1), ROLE_RESTARTS_USED_UP);
@@ -39,7 +38,6 @@ static void a_new_round_counts_from_zero(void **state)
 {
     struct role_restarts restarts = {0};
 
-    (void)state;
     assert_int_equal(ask(&restarts, 1, 1, 1), ROLE_RESTARTS_GO);
     assert_int_equal(ask(&restarts, 1, 1, 1), ROLE_RESTARTS_USED_UP);
     role_restarts_begin_round(&restarts);
@@ -52,7 +50,6 @@ static void a_worker_that_fails_twice_alike_is_a_loop_where_many_are_left(void *
 {
     struct role_restarts restarts = {0};
 
-    (void)state;
     assert_int_equal(ask(&restarts, 4, 1, 7), ROLE_RESTARTS_GO);
     assert_int_equal(ask(&restarts, 4, 2, 7), ROLE_RESTARTS_GO); /* another worker */
     assert_int_equal(ask(&restarts, 4, 1, 8), ROLE_RESTARTS_GO); /* another end of it */
@@ -66,7 +63,6 @@ static void few_are_used_up_all_the_same(void **state)
 {
     struct role_restarts restarts = {0};
 
-    (void)state;
     for (int i = 0; i < CRASH_LOOP_FEW_RESTARTS; i++)
         assert_int_equal(ask(&restarts, CRASH_LOOP_FEW_RESTARTS, 1, 7),
                          ROLE_RESTARTS_GO);

@@ -35,7 +35,6 @@ static void a_host_gets_its_part_of_the_list_and_all_of_the_rest(void **state)
     struct ssh_job job;
     struct ct_buf buf;
 
-    (void)state;
     ct_buf_init(&buf, SSH_JOB_MAX_BYTES);
     assert_int_equal(ssh_job_encode(&buf, &whole, 1, 2), 0);
     assert_int_equal(ssh_job_decode(&job, ct_buf_data(&buf), ct_buf_length(&buf)), 0);
@@ -59,7 +58,6 @@ static void a_job_that_is_cut_anywhere_is_refused(void **state)
     struct ssh_job job;
     struct ct_buf buf;
 
-    (void)state;
     ct_buf_init(&buf, SSH_JOB_MAX_BYTES);
     assert_int_equal(ssh_job_encode(&buf, &whole, 0, 4), 0);
     for (size_t n = 0; n < ct_buf_length(&buf); n++)
@@ -74,7 +72,6 @@ static void a_job_survives_every_failed_allocation(void **state)
     size_t n = 0;
     int rc;
 
-    (void)state;
     ct_buf_init(&buf, SSH_JOB_MAX_BYTES);
     assert_int_equal(ssh_job_encode(&buf, &whole, 0, 4), 0);
     do {
@@ -90,7 +87,6 @@ static void a_job_survives_every_failed_allocation(void **state)
 
 static void this_machine_is_known_by_name_and_number(void **state)
 {
-    (void)state;
     assert_true(ssh_names_is_here("localhost", "gpu1"));
     assert_true(ssh_names_is_here("gpu1", "gpu1"));
     assert_true(ssh_names_is_here("gpu1.example.org", "gpu1"));
@@ -124,7 +120,6 @@ static void the_environment_is_chosen_by_name_and_prefix(void **state)
     char **chosen = ssh_names_choose(all, "MY_*,,NOT_THERE");
     size_t n = 0;
 
-    (void)state;
     assert_non_null(chosen);
     for (; chosen[n]; n++)
         assert_string_equal(chosen[n], wanted[n]);
@@ -141,7 +136,6 @@ static void equal_words_of_many_hosts_are_shown_once(void **state)
 {
     struct ssh_message_dedup *dedup = ssh_message_dedup_create(3);
 
-    (void)state;
     assert_non_null(dedup);
     assert_true(says(dedup, 1, "ctrun: restart 1/3\n"));
     assert_false(says(dedup, 0, "ctrun: restart 1/3\n"));

@@ -56,7 +56,6 @@ static void a_manifest_arrives_as_it_was(void **state)
     struct ct_buf buf;
     struct ct_buf again;
 
-    (void)state;
     fill(&manifest);
     ct_buf_init(&buf, MB);
     ct_buf_init(&again, MB);
@@ -98,7 +97,6 @@ static void a_manifest_survives_every_failed_allocation(void **state)
     size_t n = 0;
     int rc;
 
-    (void)state;
     fill(&manifest);
     ct_buf_init(&buf, MB);
     assert_int_equal(stage_manifest_encode(&buf, &manifest), 0);
@@ -122,7 +120,6 @@ static void a_program_outside_and_the_right_to_be_another_user_are_refused(void 
     struct stage_manifest back;
     struct ct_buf buf;
 
-    (void)state;
     fill(&manifest);
     assert_int_equal(stage_manifest_add(&manifest, &entry), -EINVAL);
     entry.mode = 0755;
@@ -142,7 +139,6 @@ static void chunks_are_counted_over_all_files(void **state)
     struct stage_manifest manifest;
     const struct stage_entry *file;
 
-    (void)state;
     fill(&manifest);
     file = stage_manifest_file(&manifest, 2);
     assert_string_equal(file->path, "data/big");
@@ -167,7 +163,6 @@ static void paths_that_leave_the_folder_are_refused(void **state)
     char name[STAGE_NAME_MAX + 2];
     char path[STAGE_PATH_MAX + 2];
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(stage_path_is_safe(bad[i]));
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
@@ -191,7 +186,6 @@ static void nothing_lies_below_a_link_or_a_file_or_comes_twice(void **state)
 {
     struct stage_manifest manifest = {0};
 
-    (void)state;
     assert_int_equal(add(&manifest, STAGE_FOLDER, T("d"), 0), 0);
     assert_int_equal(add(&manifest, STAGE_FOLDER, T("d"), 0), -EINVAL);
     assert_int_equal(add(&manifest, STAGE_LINK, T("d/l"), 0), 0);
@@ -217,7 +211,6 @@ static void the_order_is_that_of_a_walk(void **state)
     static const char *const sorted[] = {"a",     "a/b",   "a/b/c", "a/c",
                                          "a\x01", "a.txt", "a\xff"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof sorted / sizeof *sorted; i++)
         for (size_t j = 0; j < sizeof sorted / sizeof *sorted; j++) {
             const int order = stage_path_compare(sorted[i], sorted[j]);
@@ -234,7 +227,6 @@ static void a_set_arrives_in_as_many_messages_as_it_takes(void **state)
     uint32_t from = 0;
     int messages = 0;
 
-    (void)state;
     assert_int_equal(stage_set_init(&set, 1000), 0);
     assert_int_equal(stage_set_init(&back, 1000), 0);
     assert_int_equal(stage_set_next(&set, 0), 1000);
@@ -273,7 +265,6 @@ static void a_run_outside_of_the_set_is_refused(void **state)
     };
     struct stage_set set;
 
-    (void)state;
     assert_int_equal(stage_set_init(&set, 10), 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(stage_set_decode(&set, bad[i], i < 4 ? 8 : 16), -EBADMSG);
@@ -286,7 +277,6 @@ static void a_set_without_memory_is_empty(void **state)
 {
     struct stage_set set;
 
-    (void)state;
     ct_alloc_fail_at(1);
     assert_int_equal(stage_set_init(&set, 1000), -ENOMEM);
     ct_alloc_fail_at(0);
@@ -300,7 +290,6 @@ static void a_piece_has_bytes(void **state)
     uint8_t data[STAGE_PIECE_HEAD_BYTES + 2] = {0};
     struct stage_piece piece;
 
-    (void)state;
     stage_piece_put_head(data, 258, 3);
     data[8] = 'x';
     assert_int_equal(stage_piece_decode(&piece, data, sizeof data), 0);
@@ -318,7 +307,6 @@ static void a_path_is_found_below_its_source(void **state)
     struct stage_manifest manifest;
     char path[128];
 
-    (void)state;
     fill(&manifest);
     assert_int_equal(stage_map_path(path, sizeof path, &manifest, "/nfs/data"), 0);
     assert_string_equal(path, "data");
@@ -343,7 +331,6 @@ static void paths_are_made_absolute_by_their_letters(void **state)
     };
     char path[32];
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(
             stage_map_normalise(path, sizeof path, cases[i][0], cases[i][1]), 0);
@@ -360,7 +347,6 @@ static void the_usual_variables_name_the_copy_and_no_others(void **state)
     struct stage_manifest manifest;
     struct ct_env out;
 
-    (void)state;
     fill(&manifest);
     assert_int_equal(ct_env_init(&out, env), 0);
     assert_int_equal(stage_map_env(&out, &manifest, "/tmp/s/k-0"), 0);
@@ -390,7 +376,6 @@ static void sizes_are_for_people(void **state)
                  {UINT64_MAX, "18.4 EB"}};
     char text[STAGE_TEXT_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         stage_text_bytes(text, cases[i].bytes);
         assert_string_equal(text, cases[i].text);
@@ -403,7 +388,6 @@ static void parts_of_two_files_have_two_names(void **state)
     char one[STAGE_TEXT_NAME_MAX];
     char other[STAGE_TEXT_NAME_MAX];
 
-    (void)state;
     stage_text_part(one, "data/weights.0");
     stage_text_part(other, "data/weights.1");
     assert_string_not_equal(one, other);
@@ -418,7 +402,6 @@ static void a_digest_is_what_b2sum_prints(void **state)
     struct ct_digest digest;
     uint8_t sum[CT_DIGEST_BYTES];
 
-    (void)state;
     ct_digest_init(&digest);
     ct_digest_add(&digest, "a", 1);
     ct_digest_add(&digest, "bc", 2);

@@ -550,7 +550,6 @@ static void frames_hold_whole_batches_only(void **state)
     const uint8_t *batch;
     size_t length;
 
-    (void)state;
     memcpy(bytes + JOURNAL_FRAME_BYTES, "hello", 5);
     journal_frame_encode(bytes, bytes + JOURNAL_FRAME_BYTES, 5);
     assert_int_equal(journal_frame_decode(bytes, sizeof bytes, &batch, &length),

@@ -9,7 +9,6 @@ static enum sniff_kind sniff(const char *text, size_t length)
 
 static void the_first_byte_tells_the_protocols_apart(void **state)
 {
-    (void)state;
     assert_int_equal(sniff("", 0), SNIFF_MORE);
     assert_int_equal(sniff("\xc7", 1), SNIFF_FRAME);
     assert_int_equal(sniff("GET / HTTP/1.1", 14), SNIFF_HTTP);

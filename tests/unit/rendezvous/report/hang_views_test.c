@@ -12,7 +12,6 @@ static void ranks_of_all_nodes_are_added_up(void **state)
     static struct ct_failure failure = {.cause = CT_CAUSE_HANG};
     struct hang_views views = {0};
 
-    (void)state;
     hang_views_add(&views, &(struct ct_hang_view){.ranks = 4,
                                                   .waiting = 3,
                                                   .lowest = 41,
@@ -45,7 +44,6 @@ static void ranks_without_room_are_counted(void **state)
     struct ct_hang_view view = {.ranks = 9, .waiting = 8};
     const char *text;
 
-    (void)state;
     for (int node = 0; node < 1000; node++) {
         snprintf(view.waiting_ranks, sizeof view.waiting_ranks, "%03d", node);
         hang_views_add(&views, &view);
@@ -63,7 +61,6 @@ static void a_fact_without_room_is_left_out(void **state)
     static struct ct_failure failure = {.cause = CT_CAUSE_HANG};
     struct hang_views views = {.nodes = 2, .ranks = 2};
 
-    (void)state;
     while (ct_facts_add(&failure.facts, CT_FACT_SO, "thirty bytes or so of other text"))
         ;
     hang_views_add_fact(&views, &failure);

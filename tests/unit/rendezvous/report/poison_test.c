@@ -37,7 +37,6 @@ static void the_same_samples_at_two_deaths_are_named(void **state)
 {
     struct poison poison = {0};
 
-    (void)state;
     tell(&poison, 1, 0, 10, 4);
     assert_string_equal(die(&poison, 1, 0), "");
     tell(&poison, 2, 3, 13, 4); /* another rank and batch; one id is in both */
@@ -56,7 +55,6 @@ static void other_samples_and_none_are_not_named(void **state)
 {
     struct poison poison = {0};
 
-    (void)state;
     tell(&poison, 1, 0, 10, 4);
     assert_string_equal(die(&poison, 1, 0), "");
     tell(&poison, 2, 0, 20, 4);
@@ -73,7 +71,6 @@ static void who_was_killed_by_ctrunctl_chaos_does_not_count(void **state)
     struct ct_failure failure = {.generation = 1, .rank = 0};
     struct poison poison = {0};
 
-    (void)state;
     assert_true(ct_facts_add(&failure.facts, CT_FACT_CHAOS, "killed"));
     tell(&poison, 1, 0, 10, 4);
     poison_on_root(&poison, &failure);
@@ -90,7 +87,6 @@ static void what_a_victim_works_on_is_not_that_of_the_root_cause(void **state)
 {
     struct poison poison = {0};
 
-    (void)state;
     for (int rank = 0; rank < 2 * POISON_REPORTS_MAX; rank++)
         tell(&poison, 1, rank, 100 * (uint64_t)rank, 4);
     assert_string_equal(die(&poison, 1, 0), "");
@@ -105,7 +101,6 @@ static void deaths_are_forgotten_after_so_many(void **state)
 {
     struct poison poison = {0};
 
-    (void)state;
     for (uint64_t generation = 1; generation <= POISON_DEATHS_MAX + 1; generation++) {
         tell(&poison, generation, 0, generation * 100, 4);
         assert_string_equal(die(&poison, generation, 0), "");
@@ -122,7 +117,6 @@ static void many_ids_are_cut_and_full_facts_make_room(void **state)
     struct ct_failure failure = {.generation = 2};
     char line[64];
 
-    (void)state;
     tell(&poison, 1, 0, UINT64_MAX - 63, CT_SAMPLES_MAX);
     assert_string_equal(die(&poison, 1, 0), "");
     tell(&poison, 2, 0, UINT64_MAX - 63, CT_SAMPLES_MAX);

@@ -26,7 +26,6 @@ static bool is_loop(struct ct_failure first, struct ct_failure second)
 
 static void the_same_end_twice_without_progress_is_a_loop(void **state)
 {
-    (void)state;
     assert_true(
         is_loop(failed(CT_CAUSE_EXIT, 1, "boom"), failed(CT_CAUSE_EXIT, 1, "boom")));
     assert_true(is_loop(failed(CT_CAUSE_EXIT, 7, ""), failed(CT_CAUSE_EXIT, 7, "")));
@@ -43,7 +42,6 @@ static void another_end_is_none(void **state)
     struct ct_failure later = failed(CT_CAUSE_EXIT, 1, "boom");
     struct ct_failure slow = failed(CT_CAUSE_EXIT, 1, "boom");
 
-    (void)state;
     later.step = 7;
     slow.may_loop = 0;
     assert_false(is_loop(failed(CT_CAUSE_EXIT, 1, "boom"), later)); /* more steps */
@@ -59,7 +57,6 @@ static void another_end_is_none(void **state)
 
 static void an_exit_with_1_and_no_words_is_equal_to_nothing(void **state)
 {
-    (void)state;
     assert_false(is_loop(failed(CT_CAUSE_EXIT, 1, ""), failed(CT_CAUSE_EXIT, 1, "")));
 }
 
@@ -68,7 +65,6 @@ static void the_exception_counts_and_not_what_was_written_around_it(void **state
     struct ct_failure first = failed(CT_CAUSE_EXIT, 1, "closing a");
     struct ct_failure second = failed(CT_CAUSE_EXIT, 1, "closing b");
 
-    (void)state;
     (void)ct_copy(first.exception, sizeof first.exception, "KeyError: 17");
     (void)ct_copy(second.exception, sizeof second.exception, "KeyError: 18");
     assert_true(is_loop(first, second));
@@ -78,14 +74,12 @@ static void the_exception_counts_and_not_what_was_written_around_it(void **state
 
 static void one_that_was_still_ending_is_equal_to_one_that_had_ended(void **state)
 {
-    (void)state;
     assert_true(is_loop(failed(CT_CAUSE_EXIT, 1, "E: boom"),
                         failed(CT_CAUSE_RAISED, 0, "E: boom")));
 }
 
 static void only_the_last_line_counts_and_no_number_in_it(void **state)
 {
-    (void)state;
     assert_true(is_loop(
         failed(CT_CAUSE_EXIT, 1, "a\n2026-11-21 17:50:01 [812] no file at 0x7fab\n\n"),
         failed(CT_CAUSE_EXIT, 1, "b\n2026-11-22 07:05:41 [9310] no file at 0x7e\n")));
@@ -107,7 +101,6 @@ static void what_comes_from_outside_is_none(void **state)
         {CT_CAUSE_JOIN_TIMEOUT, 0, "", 0},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct ct_failure failure = failed(table[i].cause, table[i].code,
                                            table[i].text);
@@ -123,7 +116,6 @@ static void a_third_one_in_between_breaks_the_chain(void **state)
     struct ct_failure same = failed(CT_CAUSE_EXIT, 1, "boom");
     struct ct_failure other = failed(CT_CAUSE_SIGNAL, SIGTERM, "");
 
-    (void)state;
     assert_false(crash_loop_take(&loop, &same));
     assert_false(crash_loop_take(&loop, &other));
     assert_false(crash_loop_take(&loop, &same));
@@ -134,7 +126,6 @@ static void no_restart_helps_a_program_that_is_not_there(void **state)
 {
     struct ct_failure failure = failed(CT_CAUSE_EXEC, ENOENT, "");
 
-    (void)state;
     assert_true(crash_loop_is_hopeless(&failure));
     failure.code = EAGAIN;
     assert_false(crash_loop_is_hopeless(&failure));

@@ -37,7 +37,6 @@ static void exit_codes_are_those_of_the_cause(void **state)
         {200, 0, 1},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         struct ct_failure failure = make(table[i].cause, table[i].code, 0);
 
@@ -52,7 +51,6 @@ static void consequences_stand_behind_causes(void **state)
     struct ct_failure cause = make(CT_CAUSE_EXIT, 1, 1);
     struct ct_failure out[CT_FAILURES_MAX];
 
-    (void)state;
     failures_add(&failures, &stopped);
     assert_null(failures_get_root(&failures));
     failures_add(&failures, &cause);
@@ -72,7 +70,6 @@ static void a_cause_told_before_its_worker_ended_gets_its_end_later(void **state
     struct ct_failure end = make(CT_CAUSE_STOPPED, SIGTERM, 1);
     struct ct_failure out[CT_FAILURES_MAX];
 
-    (void)state;
     end.end_code = 20;
     failures_clear(&failures);
     failures_add(&failures, &hung);
@@ -88,7 +85,6 @@ static void the_end_of_one_that_had_raised_is_not_a_second_failure(void **state)
     struct ct_failure raised = make(CT_CAUSE_RAISED, 0, 1);
     struct ct_failure out[CT_FAILURES_MAX];
 
-    (void)state;
     failures_clear(&failures);
     failures_add(&failures, &raised);
     raised.end_code = 1;
@@ -103,7 +99,6 @@ static void beyond_the_room_the_first_ones_stay(void **state)
     static struct failures failures;
     struct ct_failure out[CT_FAILURES_MAX];
 
-    (void)state;
     for (int rank = 0; rank < 100; rank++) {
         struct ct_failure failure = make(CT_CAUSE_EXIT, 1, rank);
 
@@ -124,7 +119,6 @@ static void all_that_find_no_room_are_counted_once(void **state)
                                   end = {.at_ms = 9, .is_end = true};
     struct ct_more more;
 
-    (void)state;
     failures_clear(&failures);
     for (int rank = 0; rank < 300; rank += 50) {
         struct ct_failure failure = make(CT_CAUSE_EXIT, 1, rank);
@@ -160,7 +154,6 @@ static void a_victim_is_not_the_root_cause_even_when_heard_first(void **state)
     struct ct_failure lost = make(CT_CAUSE_NODE_LOST, 0, -1);
     struct ct_failure out[CT_FAILURES_MAX];
 
-    (void)state;
     for (int rank = 0; rank < 100; rank++) {
         struct ct_failure victim = make(CT_CAUSE_EXIT, 1, rank);
 
@@ -197,7 +190,6 @@ static void who_failed_first_is_the_root_cause_even_when_told_last(void **state)
     static struct failures failures;
     struct ct_failure out[CT_FAILURES_MAX];
 
-    (void)state;
     failures_clear(&failures);
     tell(&failures, 0, 1, 20000);
     tell(&failures, 1, 1, 20300);
@@ -221,7 +213,6 @@ static void what_is_closer_than_the_doubt_stays_as_it_came(void **state)
     static struct failures failures;
     struct ct_failure out[CT_FAILURES_MAX];
 
-    (void)state;
     failures_clear(&failures);
     tell(&failures, 0, 1, 20001);
     tell(&failures, 1, 1110, 21000); /* 110 ms before: the doubt of link and machine */
@@ -239,7 +230,6 @@ static void of_those_that_are_stuck_the_furthest_behind_is_the_one(void **state)
     static struct failures failures;
     struct ct_failure out[CT_FAILURES_MAX];
 
-    (void)state;
     failures_clear(&failures);
     for (int32_t rank = 0; rank < 3; rank++) {
         struct ct_failure failure = make(CT_CAUSE_HANG, rank, rank);
@@ -260,7 +250,6 @@ static void only_the_link_of_the_later_one_makes_doubt(void **state)
         int32_t root;
     } rows[] = {{0, 1000, 1}, {1000, 0, 0}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         static struct failures failures;
         struct ct_failure failure = make(CT_CAUSE_EXIT, 1, 0);
@@ -284,7 +273,6 @@ static void without_an_age_the_first_to_tell_is_first(void **state)
     static struct failures failures;
     struct ct_failure lost = make(CT_CAUSE_NODE_LOST, 0, -1);
 
-    (void)state;
     failures_clear(&failures);
     tell(&failures, 0, 0, 20000);
     tell(&failures, 1, 9000, 20001);
@@ -304,7 +292,6 @@ static void after_the_decision_the_root_cause_stays(void **state)
     static struct failures failures;
     struct ct_failure failure = make(CT_CAUSE_EXIT, 1, 1);
 
-    (void)state;
     failures_clear(&failures);
     tell(&failures, 0, 1, 20000);
     failure.age_ms = 9000;
@@ -320,7 +307,6 @@ static void the_first_one_finds_room_and_no_victim_is_it(void **state)
     static struct failures failures;
     struct ct_failure victim = make(CT_CAUSE_EXIT, 1, 98);
 
-    (void)state;
     failures_clear(&failures);
     for (int32_t rank = 0; rank < 100; rank++)
         tell(&failures, rank, 1, 20000);
@@ -344,7 +330,6 @@ static void how_much_later_is_forgotten_with_another_root(void **state)
     struct ct_failure restored = make(CT_CAUSE_EXIT, 1, 1);
     struct ct_failure out[CT_FAILURES_MAX];
 
-    (void)state;
     failures_clear(&failures);
     failures_add(&failures, &(struct ct_failure){.cause = CT_CAUSE_EXIT, .code = 1});
     restored.later_ms = 700; /* from a journal */

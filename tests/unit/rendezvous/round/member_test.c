@@ -24,7 +24,6 @@ static void members_are_found_by_id_whatever_was_removed(void **state)
 {
     struct member_table table = {0};
 
-    (void)state;
     for (uint64_t id = 1; id <= 100; id++)
         add(&table, id, "default", 1);
     for (uint64_t id = 2; id <= 100; id += 2)
@@ -45,7 +44,6 @@ static void a_failed_allocation_adds_nothing(void **state)
     struct member_link link = {.id = 1};
     struct member_table table = {0};
 
-    (void)state;
     for (size_t n = 1; n <= 2; n++) {
         ct_alloc_fail_at(n);
         assert_null(member_add(&table, &link));
@@ -61,7 +59,6 @@ static void survivors_keep_their_place_when_there_are_too_many(void **state)
     struct member_table table = {0};
     struct member *world[4];
 
-    (void)state;
     for (uint64_t id = 1; id <= 4; id++)
         add(&table, id, "default", 1);
     table.list[3]->is_survivor = true;
@@ -76,7 +73,6 @@ static void only_ready_members_are_chosen_in_the_order_of_the_world(void **state
     struct member_table table = {0};
     struct member *world[5];
 
-    (void)state;
     for (uint64_t id = 1; id <= 5; id++)
         add(&table, id, "default", 1);
     table.list[0]->state = MEMBER_CONNECTED;
@@ -97,7 +93,6 @@ static void ranks_count_over_all_roles_and_role_ranks_within_one(void **state)
     struct member_table table = {0};
     struct member *world[3];
 
-    (void)state;
     add(&table, 1, "a", 2);
     add(&table, 2, "b", 3);
     add(&table, 3, "a", 1);
@@ -132,7 +127,6 @@ static void a_node_with_several_roles_has_a_place_in_each(void **state)
     struct member_table table = {0};
     struct member *world[3];
 
-    (void)state;
     add(&table, 1, "a+b", 3);
     add(&table, 2, "c", 1);
     add(&table, 3, "b+a", 5);
@@ -204,7 +198,6 @@ static void the_master_address_is_one_that_every_node_can_reach(void **state)
     static const struct place seen[] = {{"b", "10.0.0.2", "10.0.0.1", NULL},
                                         {"a", "::1", "::1", NULL}};
 
-    (void)state;
     assert_master("ib0.a", said, 2);
     assert_master("127.0.0.1", alone, 1);
     assert_master("127.0.0.1", one_host, 2);

@@ -41,7 +41,6 @@ static void the_next_network_is_told_when_one_is_cut(void **state)
     struct networks networks = {0};
     const struct ct_start *start = &members[2].start;
 
-    (void)state;
     set_world(3);
     networks_choose(&networks, world, 3);
     assert_string_equal(start->master_addr, "10.77.0.1");
@@ -63,7 +62,6 @@ static void another_first_node_does_not_use_the_cut_network_either(void **state)
 {
     struct networks networks = {0};
 
-    (void)state;
     set_world(3);
     assert_true(networks_cut(&networks, "10.77.0.1"));
     networks_choose(&networks, world + 1, 2);
@@ -74,7 +72,6 @@ static void when_all_are_cut_the_first_is_told_and_nothing_to_prove(void **state
 {
     struct networks networks = {0};
 
-    (void)state;
     set_world(3);
     assert_true(networks_cut(&networks, "10.77.0.1"));
     assert_true(networks_cut(&networks, "10.78.0.1"));
@@ -91,7 +88,6 @@ static void without_a_choice_there_is_nothing_to_prove(void **state)
 {
     const struct networks networks = {0};
 
-    (void)state;
     set_world(3);
     /* Its user has set this address. */
     (void)ct_copy(members[0].join.local_addr, sizeof members[0].join.local_addr,
@@ -115,7 +111,6 @@ static void a_network_that_was_typed_stays_and_the_sample_is_tried_on_it(void **
     struct networks networks = {0};
     struct ct_join *first = &members[0].join;
 
-    (void)state;
     set_world(3);
     assert_true(networks_cut(&networks, "10.78.0.1"));
     (void)ct_copy(first->local_addr, sizeof first->local_addr, "10.78.0.1");
@@ -150,7 +145,6 @@ static void all_pairs_are_proven_up_to_eight_nodes_and_four_a_node_above(void **
 {
     const struct networks networks = {0};
 
-    (void)state;
     for (int count = 2; count <= WORLD_MAX; count++) {
         set_world((size_t)count);
         networks_choose(&networks, world, (size_t)count);
@@ -169,7 +163,6 @@ static void what_takes_the_place_of_master_is_beside_it(void **state)
 {
     char addr[CT_HOST_MAX];
 
-    (void)state;
     set_world(3);
     networks_choose_beside(addr, "10.78.0.1", world + 1, 2);
     assert_string_equal(addr, "10.78.0.2");

@@ -28,7 +28,6 @@ static void set_world(size_t count)
 
 static void workers_of_each_node_are_added_up(void **state)
 {
-    (void)state;
     set_world(3);
     members[2].join.slots = 7;
     world_layout_describe(world, 3);
@@ -50,7 +49,6 @@ static void workers_of_each_node_are_added_up(void **state)
 
 static void gloo_is_scaled_when_all_nodes_know_how(void **state)
 {
-    (void)state;
     set_world(3);
     members[0].join.knows_gloo_scale = members[2].join.knows_gloo_scale = 1;
     world_layout_describe(world, 3);
@@ -66,7 +64,6 @@ static void nodes_with_another_program_are_named(void **state)
 {
     const char *unlike = members[0].start.unlike;
 
-    (void)state;
     set_world(6);
     world_layout_describe(world, 6);
     assert_string_equal(unlike, "");
@@ -88,7 +85,6 @@ static void many_of_them_are_counted(void **state)
 {
     const char *unlike = members[0].start.unlike;
 
-    (void)state;
     set_world(WORLD_MAX);
     for (size_t i = 1; i < WORLD_MAX; i++)
         members[i].join.program = 2;

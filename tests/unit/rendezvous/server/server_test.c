@@ -117,7 +117,6 @@ static void a_server_that_never_ran_is_destroyed_clean(void **state)
     uint64_t store;
     uint16_t port;
 
-    (void)state;
     assert_int_equal(server_create(&server, NULL, &err), 0);
     listen_somewhere(server);
     assert_int_equal(server_open_store(server, &port, &store, &err), 0);
@@ -133,7 +132,6 @@ static void another_run_is_refused_naming_both(void **state)
     struct server *server = start_server(&options, &port);
     int fd = dial(port);
 
-    (void)state;
     hello(fd, "yours", 0);
     expect(fd, CT_MESSAGE_REFUSE, &message);
     assert_int_equal(message.refuse->code, CTRUN_E_WRONG_RUN);
@@ -151,7 +149,6 @@ static void a_busy_port_is_reported_with_its_owner(void **state)
     struct server *server = start_server(NULL, &port);
     char pid[32];
 
-    (void)state;
     assert_int_equal(ct_addr_parse("127.0.0.1", port, &addr), 0);
     assert_int_equal(server_listen(server, &addr, &again, &err), CTRUN_E_PORT_BUSY);
     assert_true(ct_format(pid, sizeof pid, "pid %d (", (int)getpid()) > 0);
@@ -198,7 +195,6 @@ static void the_static_endpoint_is_a_new_empty_store_for_every_world(void **stat
     int agent = dial(port), old, new;
     uint8_t byte;
 
-    (void)state;
     hello(agent, "r", 1);
     join(agent);
     expect(agent, CT_MESSAGE_START, &message);
@@ -233,7 +229,6 @@ static void worker_stores_are_apart_and_end_when_closed(void **state)
     int a, b;
     uint8_t byte;
 
-    (void)state;
     assert_int_equal(server_open_store(server, &first_port, &first, &err), 0);
     assert_int_equal(server_open_store(server, &second_port, &second, &err), 0);
     a = dial_store(first_port);
@@ -273,7 +268,6 @@ static void stores_may_be_opened_from_many_threads(void **state)
     uint16_t port;
     struct server *server = start_server(NULL, &port);
 
-    (void)state;
     for (int i = 0; i < 4; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, open_and_close, server), 0);
     for (int i = 0; i < 4; i++)

@@ -32,7 +32,6 @@ static void nothing_may_be_sent_until_somebody_says_for_how_long(void **state)
 {
     struct rig rig;
 
-    (void)state;
     begin(&rig);
     assert_false(output_commit_may_send(&rig.commit));
     let_send(&rig.commit);
@@ -45,7 +44,6 @@ static void nothing_may_be_sent_while_the_journal_is_not_kept(void **state)
 {
     struct rig rig;
 
-    (void)state;
     let_send(&begin(&rig)->commit);
     atomic_store(&rig.commit.wanted, 7);
     atomic_store(&rig.commit.kept, 6);
@@ -59,7 +57,6 @@ static void what_comes_while_something_is_held_waits_behind_it(void **state)
     struct rig rig;
     size_t one;
 
-    (void)state;
     begin(&rig);
     assert_true(output_commit_hold(&rig.commit, &rig.outbox, &message));
     one = ct_buf_length(&rig.outbox.held);
@@ -77,7 +74,6 @@ nothing_is_released_before_its_time_and_all_is_dropped_when_told(void **state)
 {
     struct rig rig;
 
-    (void)state;
     begin(&rig);
     assert_true(output_commit_hold(&rig.commit, &rig.outbox, &message));
     output_commit_release(&rig.commit);

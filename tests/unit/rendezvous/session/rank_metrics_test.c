@@ -26,7 +26,6 @@ static void the_last_value_of_a_rank_s_own_names_stays(void **state)
     size_t all = 0;
     struct rank_metrics metrics = {.all = &all};
 
-    (void)state;
     begin(4);
     tell(9, "loss", 1);
     tell(8, "loss", 2);
@@ -54,7 +53,6 @@ how_late_a_rank_is_is_told_by_its_agent_and_no_other_name_of_ours(void **state)
     size_t all = 0;
     struct rank_metrics metrics = {.all = &all};
 
-    (void)state;
     begin(4);
     tell(8, CT_METRIC_LATE, 0.5);
     tell(8, "ctrun_rank_late_second", 1);
@@ -70,7 +68,6 @@ static void a_later_world_replaces_them_and_an_earlier_one_is_not_heard(void **s
     size_t all = 5; /* of another run */
     struct rank_metrics metrics = {.all = &all};
 
-    (void)state;
     begin(4);
     tell(0, "a", 1);
     tell(1, "a", 1);
@@ -95,8 +92,7 @@ static void there_is_room_for_so_many_and_those_that_are_here_still_change(void 
     char name[CT_METRIC_NAME_MAX];
     size_t left_out = 0;
 
-    (void)state;
-    for (int i = 0; i < CT_METRICS_MAX; i++) { /* a rank's own share, and one more */
+    for (int i = 0; i < CT_METRICS_MAX; i++) { /* fills the share of a rank */
         (void)ct_format(name, sizeof name, "m%d", i);
         begin(1);
         tell(0, name, 1);
@@ -138,7 +134,6 @@ static void those_of_nodes_have_one_name(void **state)
                                         {0, "loss", 0},
                                         {2, CT_METRIC_NODE_LATE, 0}}};
 
-    (void)state;
     assert_true(rank_metrics_are_of_nodes(&mixed));
     assert_int_equal(rank_metrics_on_metrics(&metrics, &mixed, 0, 2, true), 2);
     assert_int_equal(metrics.count, 1);

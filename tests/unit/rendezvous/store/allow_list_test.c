@@ -38,7 +38,6 @@ static void members_and_this_machine_are_let_in_and_nobody_else(void **state)
 {
     struct allow_list list = {0};
 
-    (void)state;
     add(&list, "10.0.0.2");
     add(&list, "fd00::2");
     add(&list, "10.0.0.1");
@@ -64,7 +63,6 @@ static void a_list_ends_at_its_maximum(void **state)
     struct allow_list list = {0};
     uint8_t(*keys)[16] = calloc(ALLOW_LIST_MAX, sizeof *keys);
 
-    (void)state;
     assert_non_null(keys);
     assert_int_equal(allow_list_add(&list, (const uint8_t(*)[16])keys, ALLOW_LIST_MAX),
                      0);
@@ -136,7 +134,6 @@ static void a_roster_names_every_address_of_every_member(void **state)
     struct round *round = make_world(100, 3);
     struct allow_list list = {0};
 
-    (void)state;
     assert_true(collect(&list, round) > 1);
     assert_int_equal(list.count, 400);
     assert_true(has(&list, "10.1.0.99", "10.1.0.0"));
@@ -151,7 +148,6 @@ static void a_roster_of_a_huge_world_keeps_the_address_of_each(void **state)
     struct round *round = make_world(15000, 8);
     struct allow_list list = {0};
 
-    (void)state;
     (void)collect(&list, round);
     assert_true(list.count <= ALLOW_LIST_MAX);
     /* The last node, by the address that the server saw. */
@@ -167,7 +163,6 @@ static void unknown_clients_of_one_kind_get_one_line_in_ten_seconds(void **state
     struct rejects rejects = {0};
     uint64_t more = 99;
 
-    (void)state;
     assert_true(rejects_note(&rejects, REJECT_SLOW, 5, &more));
     assert_int_equal(more, 0);
     for (uint64_t i = 0; i < 100; i++)

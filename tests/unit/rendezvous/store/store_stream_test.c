@@ -20,7 +20,6 @@ static void validate_may_come_in_any_pieces(void **state)
 {
     static const uint8_t bytes[] = {0x00, 0xce, 0xf7, 0x85, 0x3c, 0x07};
 
-    (void)state;
     for (size_t split = 1; split < 6; split++) {
         struct rig rig;
 
@@ -48,7 +47,6 @@ static void unknown_clients_are_refused_at_their_first_bytes(void **state)
         {"\x00\xce\xf7\x85\x3c\x00", 6}, /* a second VALIDATE */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof rejects / sizeof *rejects; i++) {
         struct rig rig;
 
@@ -63,7 +61,6 @@ static void unknown_clients_are_refused_at_their_first_bytes(void **state)
 
 static void every_unknown_query_closes_only_its_connection(void **state)
 {
-    (void)state;
     for (int byte = 0x13; byte <= 0xff; byte++) {
         uint8_t bytes[] = {0x00, 0xce, 0xf7, 0x85, 0x3c, (uint8_t)byte};
         struct rig rig;
@@ -142,7 +139,6 @@ static void lengths_are_refused_before_their_bytes_come(void **state)
         {CT_TCPSTORE_WAIT, {1, 8193}, 2, -EMSGSIZE},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         size_t memory;
 
@@ -164,7 +160,6 @@ static void the_largest_request_that_is_allowed_is_served(void **state)
     struct ct_tcpstore_request set = {.query = CT_TCPSTORE_MULTI_SET, .count = 8};
     struct rig rig;
 
-    (void)state;
     assert_non_null(keys);
     assert_non_null(value);
     for (size_t i = 0; i < COUNT; i++)
@@ -191,7 +186,6 @@ static void a_value_in_single_bytes_costs_its_size(void **state)
                                    0,    0,    0,    0x20, 0x4e, 0, 0, 0, 0, 0, 0};
     struct rig rig;
 
-    (void)state;
     rig_init(&rig, 1);
     (void)rig_send(&rig, 'a', head, sizeof head);
     for (size_t i = 0; i + 1 < sizeof bytes; i++) {
@@ -404,7 +398,6 @@ static void lack_of_memory_ends_one_connection_and_nothing_else(void **state)
     struct rig rig;
     char key[16];
 
-    (void)state;
     rig_init(&rig, 0);
     rig.is_starved = true;
     assert_int_equal(rig_wait(&rig, 'b', "a"), 0);
@@ -439,7 +432,6 @@ static void a_store_that_cannot_be_made_says_so(void **state)
 {
     struct store *store;
 
-    (void)state;
     for (size_t n = 1; n <= 2; n++) {
         ct_alloc_fail_at(n);
         assert_int_equal(store_create(&store), -ENOMEM);

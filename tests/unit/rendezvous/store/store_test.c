@@ -209,7 +209,6 @@ static void append_extends_up_to_its_cap(void **state)
     struct store_stats stats;
     struct rig rig;
 
-    (void)state;
     assert_non_null(piece);
     memset(piece, 'x', length);
     rig_init(&rig, 0);

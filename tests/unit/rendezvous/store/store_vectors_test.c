@@ -333,13 +333,11 @@ static void replay(size_t step)
 
 static void every_vector_is_answered_byte_for_byte(void **state)
 {
-    (void)state;
     replay(0);
 }
 
 static void so_it_is_when_it_comes_in_pieces(void **state)
 {
-    (void)state;
     for (size_t step = 1; step < 40; step++)
         replay(step);
 }

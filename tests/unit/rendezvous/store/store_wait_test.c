@@ -57,7 +57,6 @@ static void everything_that_sets_a_name_releases_its_waiters(void **state)
         set_plain, set_add, set_append, set_compare, set_push, set_barrier,
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof setters / sizeof *setters; i++) {
         struct rig rig;
 
@@ -370,7 +369,6 @@ static void a_waiter_for_two_queues_needs_a_push_to_each(void **state)
 {
     static const char *const orders[][2] = {{"x", "y"}, {"y", "x"}};
 
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct rig rig;
 
@@ -416,7 +414,6 @@ static void one_set_releases_ten_thousand_with_one_byte_each(void **state)
     size_t notices = 0;
     struct rig rig;
 
-    (void)state;
     assert_non_null(clients);
     rig_init(&rig, 0);
     for (int i = 0; i < WAITERS; i++) {

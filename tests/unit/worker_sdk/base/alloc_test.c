@@ -36,7 +36,6 @@ static void a_secret_is_wiped_where_it_was_used(void **state)
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *secret = ct_secret_zalloc(PAGES * page);
 
-    (void)state;
     assert_non_null(secret);
     memset(secret + 70 * page, 's', 10);
     secret[PAGES * page - 1] = 's';

@@ -9,7 +9,6 @@ static void bytes_come_out_in_order(void **state)
 {
     struct ct_buf buf;
 
-    (void)state;
     ct_buf_init(&buf, 1000);
     for (int i = 0; i < 100; i++) { /* wraps in the first allocation many times */
         assert_int_equal(ct_buf_append(&buf, "abcdefg", 7), 0);
@@ -26,7 +25,6 @@ static void maximum_is_never_exceeded(void **state)
 {
     struct ct_buf buf;
 
-    (void)state;
     ct_buf_init(&buf, 300);
     for (int i = 0; i < 300; i++)
         assert_int_equal(ct_buf_append(&buf, "x", 1), 0);
@@ -42,7 +40,6 @@ static void failed_allocation_leaves_the_bytes(void **state)
     struct ct_buf buf;
     uint8_t *at;
 
-    (void)state;
     ct_buf_init(&buf, 100000);
     assert_int_equal(ct_buf_append(&buf, "keep", 4), 0);
     ct_alloc_fail_at(1);
@@ -59,7 +56,6 @@ static void growth_is_by_doubling(void **state)
     size_t capacity = 0;
     int moves = 0;
 
-    (void)state;
     ct_buf_init(&buf, 1 << 20);
     for (int i = 0; i < 1000; i++) {
         assert_int_equal(ct_buf_append(&buf, piece, sizeof piece), 0);

@@ -12,7 +12,6 @@ static void numbers_are_little_endian_on_the_wire(void **state)
     uint8_t data[64];
     struct ct_writer out;
 
-    (void)state;
     ct_writer_init(&out, data, sizeof data);
     ct_write_u8(&out, 1);
     ct_write_u16(&out, 0x0203);
@@ -30,7 +29,6 @@ static void what_was_written_is_read_back(void **state)
     struct ct_writer out;
     struct ct_reader in;
 
-    (void)state;
     ct_writer_init(&out, data, sizeof data);
     ct_write_u64(&out, UINT64_MAX - 1);
     ct_write_str(&out, "node-1");
@@ -49,7 +47,6 @@ static void reader_goes_bad_and_stays_bad(void **state)
     char text[4] = "old";
     struct ct_reader in;
 
-    (void)state;
     ct_reader_init(&in, data, sizeof data);
     ct_read_str(&in, text, sizeof text); /* says 9 bytes, but 4 are left */
     assert_string_equal(text, "");
@@ -64,7 +61,6 @@ static void text_must_fit_and_hold_no_nul(void **state)
     char text[4];
     struct ct_reader in;
 
-    (void)state;
     ct_reader_init(&in, too_long, sizeof too_long);
     ct_read_str(&in, text, sizeof text);
     assert_int_equal(ct_read_end(&in), -EBADMSG);
@@ -77,7 +73,6 @@ static void trailing_bytes_are_an_error(void **state)
 {
     struct ct_reader in;
 
-    (void)state;
     ct_reader_init(&in, "ab", 2);
     ct_read_u8(&in);
     assert_int_equal(ct_read_end(&in), -EBADMSG);
@@ -88,7 +83,6 @@ static void writer_stores_nothing_after_the_end(void **state)
     uint8_t data[4] = {0};
     struct ct_writer out;
 
-    (void)state;
     ct_writer_init(&out, data, 3);
     ct_write_u32(&out, UINT32_MAX);
     ct_write_u8(&out, 1);
@@ -120,7 +114,6 @@ static void assert_plain(const char *foreign, const char *line, const char *line
 
 static void text_of_a_peer_is_made_plain(void **state)
 {
-    (void)state;
     assert_plain("node-1.example", "node-1.example", "node-1.example");
     assert_plain("K\xc3\xb6ln \xe4\xba\xac \xf0\x9f\x98\x80",
                  "K\xc3\xb6ln \xe4\xba\xac \xf0\x9f\x98\x80",

@@ -14,7 +14,6 @@ static void set_replaces_and_keeps_order(void **state)
     char *base[] = {a, b, NULL};
     struct ct_env env;
 
-    (void)state;
     assert_int_equal(ct_env_init(&env, base), 0);
     assert_int_equal(ct_env_set(&env, "A", "x"), 0);
     assert_int_equal(ct_env_setf(&env, "RANK", "%d", 7), 0);
@@ -34,7 +33,6 @@ static void grows_past_its_first_size(void **state)
     struct ct_env env;
     char name[16];
 
-    (void)state;
     assert_int_equal(ct_env_init(&env, NULL), 0);
     for (int i = 0; i < 200; i++) {
         ct_format(name, sizeof name, "N%d", i);
@@ -55,7 +53,6 @@ static void takes_few_allocations(void **state)
     struct ct_env env;
     char name[16];
 
-    (void)state;
     for (int i = 0; i < 100; i++)
         base[i] = base_entry;
     ct_alloc_fail_at(3); /* a third allocation fails */
@@ -76,7 +73,6 @@ static void long_values_are_replaced_and_removed(void **state)
     static char value[5000];
     struct ct_env env;
 
-    (void)state;
     memset(value, 'x', sizeof value - 1);
     assert_int_equal(ct_env_init(&env, NULL), 0);
     for (int i = 0; i < 4; i++) {

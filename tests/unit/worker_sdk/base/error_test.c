@@ -15,7 +15,6 @@ static void fail_keeps_code_and_sentence(void **state)
 {
     struct ctrun_error err;
 
-    (void)state;
     assert_int_equal(ct_fail(&err, -ENOENT, "open %s: %s", "x", "gone"), -ENOENT);
     assert_int_equal(err.code, -ENOENT);
     assert_string_equal(err.text, "open x: gone");
@@ -26,7 +25,6 @@ static void wrap_puts_where_in_front(void **state)
 {
     struct ctrun_error err;
 
-    (void)state;
     ct_fail(&err, CTRUN_E_PORT_BUSY, "taken");
     assert_int_equal(ct_wrap(&err, "port %d", 29500), CTRUN_E_PORT_BUSY);
     assert_string_equal(err.text, "port 29500: taken");
@@ -36,7 +34,6 @@ static void what_it_quotes_steers_no_terminal(void **state)
 {
     struct ctrun_error err;
 
-    (void)state;
     ct_fail(&err, CTRUN_E_BAD_DATA, "%s: gone\n", "a\x1b]0;b\x07\x7f\xc2\x9b");
     assert_string_equal(err.text, "a?]0;b????: gone\n");
     ct_wrap(&err, "%s", "\x1b[2J");
@@ -53,7 +50,6 @@ static void nor_does_a_line_of_the_log(void **state)
 {
     char line[LINE_MAX_BYTES] = "";
 
-    (void)state;
     ct_log_set_sink(keep_line, line, CTRUN_LOG_WARN);
     ct_warn("of %s", "\x1b[31m\xff");
     ct_log_set_sink(NULL, NULL, CTRUN_LOG_ERR);
@@ -65,7 +61,6 @@ static void long_sentence_is_cut_not_overrun(void **state)
     struct ctrun_error err;
     char long_text[2 * CTRUN_ERROR_TEXT_MAX];
 
-    (void)state;
     memset(long_text, 'x', sizeof long_text - 1);
     long_text[sizeof long_text - 1] = '\0';
     ct_fail(&err, -EIO, "%s", long_text);
@@ -76,7 +71,6 @@ static void long_sentence_is_cut_not_overrun(void **state)
 
 static void codes_have_names_and_texts(void **state)
 {
-    (void)state;
     assert_string_equal(ct_error_name(CTRUN_E_PORT_BUSY), "E_PORT_BUSY");
     assert_string_equal(ct_error_name(-EADDRINUSE), "E_PORT_BUSY");
     assert_string_equal(ct_error_name(-ESRCH), "E_NOT_FOUND");
@@ -91,7 +85,6 @@ static void codes_have_names_and_texts(void **state)
  * no other. */
 static void every_code_has_a_name_that_begins_with_E_(void **state)
 {
-    (void)state;
     for (int code = 1; code < 200; code++)
         assert_memory_equal(ct_error_name(-code), "E_", 2);
 }

@@ -16,7 +16,6 @@ static void an_event_is_one_escaped_json_line(void **state)
     FILE *file;
     int fd = mkstemp(path);
 
-    (void)state;
     assert_true(fd >= 0);
     close(fd);
     assert_int_equal(ct_event_open(path), 0);
@@ -44,7 +43,6 @@ static void an_event_too_long_is_dropped_whole(void **state)
     struct ct_event event;
     int fd = mkstemp(path);
 
-    (void)state;
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     assert_int_equal(ct_event_open(path), 0);
@@ -63,7 +61,6 @@ a_json_string_grows_with_what_is_escaped_and_is_whole_or_not_there(void **state)
     char text[1001];
     struct ct_buf buf;
 
-    (void)state;
     memset(text, 1, sizeof text - 1);
     text[sizeof text - 1] = '\0';
     ct_buf_init(&buf, 6002 + 9);

@@ -19,7 +19,6 @@
 
 static void numbers_are_those_of_the_headers(void **state)
 {
-    (void)state;
     assert_int_equal(CT_SYS_pidfd_send_signal, SYS_pidfd_send_signal);
     assert_int_equal(CT_SYS_pidfd_open, SYS_pidfd_open);
     assert_int_equal(CT_SYS_clone3, SYS_clone3);
@@ -35,7 +34,6 @@ static void numbers_are_those_of_the_headers(void **state)
 
 static void structs_are_those_of_the_headers(void **state)
 {
-    (void)state;
     assert_int_equal(sizeof(struct ct_clone_args), CLONE_ARGS_SIZE_VER2);
     assert_int_equal(offsetof(struct ct_clone_args, stack),
                      offsetof(struct clone_args, stack));
@@ -50,7 +48,6 @@ static void structs_are_those_of_the_headers(void **state)
 
 static void signals_have_the_names_that_glibc_gives_them(void **state)
 {
-    (void)state;
     for (int i = -1; i < NSIG + 1; i++)
         if (sigabbrev_np(i))
             assert_string_equal(ct_signal_name(i), sigabbrev_np(i));
@@ -60,7 +57,6 @@ static void signals_have_the_names_that_glibc_gives_them(void **state)
 
 static void an_error_past_the_last_has_no_text(void **state)
 {
-    (void)state;
     assert_string_equal(ctrun_strerror(-EHWPOISON), strerrordesc_np(EHWPOISON));
     assert_string_equal(ctrun_strerror(-EHWPOISON - 1), "unknown error");
 }

@@ -7,7 +7,6 @@ static void the_first_to_expire_is_the_one_not_renewed(void **state)
     struct ct_lease a, b;
     struct ct_lease_queue queue;
 
-    (void)state;
     ct_lease_queue_init(&queue, 5000);
     assert_true(ct_lease_next_ms(&queue) == UINT64_MAX);
     ct_lease_start(&queue, &a, 100);

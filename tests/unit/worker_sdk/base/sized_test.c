@@ -35,7 +35,6 @@ static void an_older_caller_gets_the_default_of_what_it_does_not_have(void **sta
     const struct before given = {sizeof given, 10, 20};
     struct now got = defaults;
 
-    (void)state;
     assert_int_equal(ct_sized_read(&got, sizeof got, &given, "X_INIT", NULL), 0);
     assert_int_equal(got.size, sizeof got);
     assert_int_equal(got.a, 10);
@@ -51,7 +50,6 @@ static void what_a_newer_caller_has_beyond_is_not_looked_at(void **state)
         char guard[16];
     } room = {defaults, "untouched"};
 
-    (void)state;
     assert_int_equal(ct_sized_read(&room.got, sizeof room.got, &given, "X_INIT", NULL),
                      0);
     assert_int_equal(room.got.added, 30);
@@ -66,7 +64,6 @@ static void entries_of_an_array_are_as_far_apart_as_the_caller_says(void **state
     void *list;
     struct now *got;
 
-    (void)state;
     assert_int_equal(
         ct_sized_read_array(&list, &defaults, sizeof *got, old, 2, "X_INIT", NULL), 0);
     got = list;
@@ -88,7 +85,6 @@ static void nothing_is_written_beyond_an_older_callers_struct(void **state)
         char guard[16];
     } room = {{sizeof room.out, 0, 0}, "untouched"};
 
-    (void)state;
     assert_int_equal(ct_sized_write(&room.out, &defaults, sizeof defaults, "X", NULL),
                      0);
     assert_int_equal(room.out.b, 2);
@@ -104,7 +100,6 @@ static void a_size_that_nobody_set_is_refused_with_the_remedy(void **state)
     struct ctrun_error err;
     void *list;
 
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         given.size = sizes[i];
         assert_int_equal(ct_sized_read(&got, sizeof got, &given, "X_INIT", &err),
@@ -125,7 +120,6 @@ static void entries_of_unlike_size_are_refused(void **state)
     struct ctrun_error err;
     void *out;
 
-    (void)state;
     list[1].size = sizeof(struct before);
     assert_int_equal(
         ct_sized_read_array(&out, &defaults, sizeof defaults, list, 2, "X_INIT", &err),
@@ -147,7 +141,6 @@ static void the_library_takes_an_older_programs_structs(void **state)
     struct ctrun_sampler *sampler;
     struct ctrun_error err;
 
-    (void)state;
     if (ctrun_sampler_create(&sampler, given, &err) < 0)
         fail_msg("%s", err.text);
     assert_int_equal(ctrun_sampler_length(sampler), 10);
@@ -170,7 +163,6 @@ static void the_library_takes_a_newer_programs_structs(void **state)
     struct ctrun_error err;
     char path[] = "/tmp/ctrun-abi-XXXXXX";
 
-    (void)state;
     memset(tensors, 0xff, sizeof tensors);
     for (int i = 0; i < 2; i++) {
         tensors[i].known = init;

@@ -13,7 +13,6 @@ static void a_process_is_known_by_pid_and_start(void **state)
 {
     const uint64_t started = ct_small_file_started(getpid());
 
-    (void)state;
     assert_true(started > 0);
     assert_false(ct_small_file_has_ended(getpid(), started));
     /* The pid was used again. */
@@ -24,7 +23,6 @@ static void a_process_that_was_reaped_has_ended(void **state)
 {
     const pid_t pid = fork();
 
-    (void)state;
     if (pid == 0)
         _exit(0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
@@ -36,7 +34,6 @@ static void a_process_of_which_nothing_can_be_read_has_not_ended(void **state)
 {
     struct rlimit before, none;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
     none.rlim_cur = 0;
@@ -48,7 +45,6 @@ static void a_process_of_which_nothing_can_be_read_has_not_ended(void **state)
 
 static void a_label_counts_only_where_a_line_begins(void **state)
 {
-    (void)state;
     assert_string_equal(ct_small_file_find("a: b: 1\n\nb: 2\nb: 3", "b:"), " 2\nb: 3");
     assert_string_equal(ct_small_file_find("a: 1", "a:"), " 1");
     assert_null(ct_small_file_find("a: b: 1\n", "b:"));
@@ -61,7 +57,6 @@ what_is_behind_a_name_begins_with_the_state_whatever_the_name_is(void **state)
     char stat[1024];
     const char *at;
 
-    (void)state;
     assert_int_equal(prctl(PR_SET_NAME, "a) Z (b"), 0);
     for (pid_t thread = 0; thread <= getpid(); thread += getpid()) {
         assert_non_null(at = ct_small_file_stat(stat, sizeof stat, getpid(), thread));
@@ -76,7 +71,6 @@ static void who_runs_waits_in_no_function(void **state)
 {
     char wait[64] = "?";
 
-    (void)state;
     ct_small_file_wait(wait, sizeof wait, getpid(), getpid());
     assert_string_equal(wait, "");
 }

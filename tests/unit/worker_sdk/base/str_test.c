@@ -9,7 +9,6 @@ static void format_and_copy_tell_what_did_not_fit(void **state)
 {
     char text[4];
 
-    (void)state;
     assert_int_equal(ct_format(text, sizeof text, "%d", 123), 3);
     assert_int_equal(ct_format(text, sizeof text, "%d", 1234), -ENAMETOOLONG);
     assert_string_equal(text, "123");
@@ -22,7 +21,6 @@ static void items_are_appended_until_the_room_ends(void **state)
 {
     char list[12] = "";
 
-    (void)state;
     assert_int_equal(ct_append_item(list, sizeof list, ", ", "%d", 12), 2);
     assert_int_equal(ct_append_item(list, sizeof list, ", ", "%d", 34), 6);
     assert_string_equal(list, "12, 34");
@@ -34,7 +32,6 @@ static void items_are_appended_until_the_room_ends(void **state)
 
 static void a_base_name_is_what_is_behind_the_last_slash(void **state)
 {
-    (void)state;
     assert_string_equal(ct_base_name("/usr/bin/python3"), "python3");
     assert_string_equal(ct_base_name("train.py"), "train.py");
     assert_string_equal(ct_base_name("folder/"), "");
@@ -46,7 +43,6 @@ static void numbers_are_parsed_whole_or_not_at_all(void **state)
     uint64_t u;
     int64_t i;
 
-    (void)state;
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
         assert_int_equal(ct_parse_u64(bad[k], 0, UINT64_MAX, &u), -EINVAL);
     assert_int_equal(ct_parse_u64("18446744073709551616", 0, UINT64_MAX, &u), -ERANGE);
@@ -62,7 +58,6 @@ static void blanks_around_a_text_are_left_out(void **state)
     size_t length = 7;
     const char *text = ct_trim(" \ta b\n ", &length);
 
-    (void)state;
     assert_int_equal(length, 3);
     assert_memory_equal(text, "a b", 3);
     length = 2;
@@ -75,7 +70,6 @@ static void fields_include_empty_ones(void **state)
     const char *cursor = "a,,b";
     size_t length;
 
-    (void)state;
     assert_memory_equal(ct_next_field(&cursor, ',', &length), "a", 1);
     assert_int_equal(length, 1);
     assert_non_null(ct_next_field(&cursor, ',', &length));
@@ -88,7 +82,6 @@ static void integers_are_read_as_python_reads_them(void **state)
 {
     int64_t i;
 
-    (void)state;
     assert_int_equal(ct_parse_python_int(" +7\n", &i), 0);
     assert_int_equal(i, 7);
     assert_int_equal(ct_parse_python_int("-7", &i), 0);
@@ -104,7 +97,6 @@ static void a_copied_list_owns_its_strings(void **state)
     char *list[] = {first, NULL};
     char **copy = ct_str_list_copy(list);
 
-    (void)state;
     first[0] = 'b';
     assert_int_equal(ct_str_list_count(copy), 1);
     assert_string_equal(copy[0], "a");

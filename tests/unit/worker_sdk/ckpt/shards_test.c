@@ -195,7 +195,6 @@ static char directory[64];
 
 static int setup(void **state)
 {
-    (void)state;
     memset(&fault, 0, sizeof fault);
     (void)ct_copy(directory, sizeof directory, "/tmp/ctrun_shards_XXXXXX");
     return mkdtemp(directory) ? 0 : -1;
@@ -203,15 +202,11 @@ static int setup(void **state)
 
 static int on_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
-    (void)st;
-    (void)type;
-    (void)ftw;
     return remove(path);
 }
 
 static int clear(void **state)
 {
-    (void)state;
     memset(&fault, 0, sizeof fault);
     return nftw(directory, on_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
@@ -345,7 +340,6 @@ static void save_alone(uint64_t first, uint64_t last)
 
 static void what_one_world_saved_every_other_loads(void **state)
 {
-    (void)state;
     for (int size = 1; size <= 4; size++) {
         struct job job = job_of((uint64_t)size, (uint64_t)size);
         assert_int_equal(ranks_run(size, body, &job), 0);
@@ -364,7 +358,6 @@ static int share_body(int rank, void *context)
     struct ctrun_error err;
     static const char *const names[] = {"a", "b", "c", "d"};
 
-    (void)context;
     for (int i = 0; i < 4; i++) {
         tensors[i] = init;
         tensors[i].name = names[i];
@@ -383,7 +376,6 @@ static int share_body(int rank, void *context)
 
 static void what_all_ranks_have_is_spread_over_them(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(2, share_body, NULL), 0);
 }
 
@@ -433,7 +425,6 @@ static void pieces_that_are_no_whole_tensor_are_refused_on_every_rank(void **sta
          "rank 1: tensor 'w': dimension 0: size 4 from 4 on does not fit"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_int_equal(ranks_run(2, wrong_body, &wrong[i]), 0);
 }
@@ -442,7 +433,6 @@ static void a_process_killed_at_any_call_leaves_the_newest_complete_one(void **s
 {
     unsigned calls = 0;
 
-    (void)state;
     for (unsigned at = 1, status = 1; status != 0; at++) {
         struct job job = three_steps;
         pid_t pid = fork();
@@ -562,9 +552,6 @@ static void start_strike(struct strike *strike)
 static int on_temporary(const char *path, const struct stat *st, int type,
                         struct FTW *ftw)
 {
-    (void)st;
-    (void)type;
-    (void)ftw;
     return strstr(path, ".tmp") != NULL;
 }
 
@@ -654,14 +641,12 @@ static void finish_strikes(void)
 
 static void a_rank_killed_at_any_call_is_named_and_harms_nothing(void **state)
 {
-    (void)state;
     add_strikes(SIGKILL, false, save_and_judge, 1);
     finish_strikes();
 }
 
 static void a_rank_stopped_at_any_call_is_named_and_harms_nothing(void **state)
 {
-    (void)state;
     add_strikes(SIGSTOP, false, save_and_judge, 1);
     finish_strikes();
 }
@@ -670,7 +655,6 @@ static void a_rank_killed_or_stopped_in_the_background_is_named(void **state)
 {
     const unsigned stride = getenv("CTRUN_TEST_STRIKES") ? 1 : 5;
 
-    (void)state;
     add_strikes(SIGKILL, true, save_and_judge, stride);
     add_strikes(SIGSTOP, true, save_and_judge, stride);
     finish_strikes();
@@ -680,7 +664,6 @@ static void a_rank_killed_or_stopped_while_it_loads_is_named(void **state)
 {
     const unsigned stride = getenv("CTRUN_TEST_STRIKES") ? 1 : 3;
 
-    (void)state;
     add_strikes(SIGKILL, false, load_and_judge, stride);
     add_strikes(SIGSTOP, false, load_and_judge, stride);
     finish_strikes();
@@ -691,7 +674,6 @@ static void a_failing_call_is_told_and_harms_nothing(void **state)
 {
     unsigned failed = 0;
 
-    (void)state;
     for (unsigned at = 1; at < 40; at++) {
         struct job job = job_of(1, 2);
         int rc;
@@ -716,7 +698,6 @@ static void the_manifest_is_named_after_everything_is_on_the_disk(void **state)
 {
     char *at;
 
-    (void)state;
     memset(&fault, 0, sizeof fault);
     save_alone(1, 1);
     at = strstr(fault.trace, "write ");
@@ -733,7 +714,6 @@ static void the_newest_stay(void **state)
 {
     struct job job = job_of(1, 5);
 
-    (void)state;
     job.options.keep = 2;
     assert_int_equal(run_job(NULL, 0, 1, &job), 0);
     assert_int_equal(count_entries(directory), 2);
@@ -748,7 +728,6 @@ static void what_others_put_beside_it_stays(void **state)
 {
     char path[256];
 
-    (void)state;
     save_alone(1, 1);
     path_of(path, 1, "notes.txt");
     close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
@@ -762,7 +741,6 @@ static void the_same_step_again_replaces_it(void **state)
     char path[256];
     struct job job = job_of(7, 7);
 
-    (void)state;
     save_alone(7, 7);
     assert_int_equal(ranks_run(2, body, &job), 0);
     assert_int_equal(load_all(1), 7);
@@ -776,7 +754,6 @@ static void an_earlier_step_than_the_newest_is_refused(void **state)
     struct ctrun_error err;
     struct part part;
 
-    (void)state;
     save_alone(8, 8);
     cut(&part, 0, 1);
     assert_int_equal(ctrun_shards_open(&shards, directory, NULL, NULL, &err), 0);
@@ -793,7 +770,6 @@ static void in_the_background_data_may_change_and_errors_come_later(void **state
     struct ctrun_error err;
     struct part part;
 
-    (void)state;
     options.async = true;
     cut(&part, 0, 1);
     assert_int_equal(ctrun_shards_open(&shards, directory, NULL, &options, &err), 0);
@@ -816,7 +792,6 @@ static void ranks_save_in_the_background_together(void **state)
 {
     struct job job = three_steps;
 
-    (void)state;
     job.options.async = true;
     assert_int_equal(ranks_run(3, body, &job), 0);
     assert_int_equal(load_all(2), 3);
@@ -864,7 +839,6 @@ static void every_damaged_or_missing_byte_is_noticed(void **state)
     struct dirent *entry;
     DIR *dir;
 
-    (void)state;
     save_alone(1, 1);
     path_of(folder, 1, "");
     dir = opendir(folder);
@@ -906,7 +880,6 @@ static void module_prefix_is_added_or_dropped(void **state)
     struct ctrun_error err;
     float value = 3;
 
-    (void)state;
     tensor.name = "module.a";
     tensor.data = &value;
     assert_int_equal(ctrun_shards_open(&shards, directory, NULL, NULL, &err), 0);
@@ -932,7 +905,6 @@ static void a_folder_without_a_checkpoint_is_like_no_file(void **state)
     struct ctrun_checkpoint *checkpoint;
     struct ctrun_error err;
 
-    (void)state;
     assert_int_equal(ctrun_checkpoint_open(&checkpoint, directory, &err), -ENOENT);
     assert_null(checkpoint);
 }
@@ -980,7 +952,6 @@ static void reserved_memory_is_there_before_the_save_and_is_what_it_uses(void **
     const uint8_t *reserved;
     struct ctrun_error err;
 
-    (void)state;
     options.async = true;
     assert_int_equal(ctrun_shards_open(&shards, directory, NULL, &options, &err), 0);
     assert_int_equal(ctrun_shards_reserve(shards, &tensor, 1, &err), 0);
@@ -1002,7 +973,6 @@ static void a_save_or_a_close_need_not_wait_for_reserved_memory(void **state)
     struct ctrun_error err;
     struct part part;
 
-    (void)state;
     options.async = true;
     cut(&part, 0, 1);
     assert_int_equal(ctrun_shards_open(&shards, directory, NULL, &options, &err), 0);
@@ -1024,7 +994,6 @@ static int reserve_body(int rank, void *context)
     struct ctrun_shards *shards;
     struct ctrun_error err;
 
-    (void)context;
     options.async = true;
     CHECK_OK(ctrun_shards_open(&shards, directory, group, &options, &err));
     CHECK_OK(ctrun_shards_reserve(shards, &tensor, 1, &err));
@@ -1039,7 +1008,6 @@ static int reserve_body(int rank, void *context)
 
 static void ranks_reserve_what_each_will_write(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(2, reserve_body, NULL), 0);
 }
 
@@ -1047,7 +1015,6 @@ static void every_failing_allocation_is_survived(void **state)
 {
     int rc = -1;
 
-    (void)state;
     save_alone(1, 1);
     for (size_t n = 1; rc < 0; n++) {
         struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;

@@ -17,8 +17,6 @@ static int swaps;
 static int swap(void *context, const char *expected, const char *desired,
                 char actual[CT_STOP_VALUE_MAX], struct ctrun_error *err)
 {
-    (void)context;
-    (void)err;
     swaps++;
     if (strcmp(held, expected) == 0)
         (void)ct_copy(held, sizeof held, desired);
@@ -30,7 +28,6 @@ static const struct ct_stop_key key = {swap, NULL, "ctrun_should_stop"};
 
 static int begin(void **state)
 {
-    (void)state;
     held[0] = '\0';
     swaps = 0;
     return 0;
@@ -77,7 +74,6 @@ static void run_world(unsigned seed, int asked, uint64_t after, uint64_t calls_p
 
 static void all_ranks_stop_at_the_same_call(void **state)
 {
-    (void)state;
     for (unsigned seed = 0; seed < 3000; seed++)
         run_world(seed, (int)(seed % RANKS), seed % 97, 1 + seed % 5);
 }
@@ -86,7 +82,6 @@ static void whoever_is_asked_before_anybody_looked_stops_all_at_once(void **stat
 {
     struct ct_stop_point one = {0}, other = {0};
 
-    (void)state;
     assert_true(call(&one, true, 1));
     assert_true(call(&other, false, 1));
     assert_true(call(&other, false, 2)); /* and at every later call */
@@ -96,7 +91,6 @@ static void the_store_is_asked_seldom(void **state)
 {
     struct ct_stop_point rank = {0};
 
-    (void)state;
     for (uint64_t i = 0; i < 100000; i++)
         (void)call(&rank, false, 1000 + i / 10); /* 10 s of 10 calls a millisecond */
     assert_in_range(swaps, 90, 130);
@@ -107,7 +101,6 @@ static void ranks_that_do_not_call_equally_often_are_told_so(void **state)
     struct ct_stop_point rank = {.call = 7, .next = 8};
     struct ctrun_error err;
 
-    (void)state;
     (void)ct_copy(held, sizeof held, "stop 3");
     assert_int_equal(ct_stop_point_check(&rank, false, 1, &key, &err),
                      CTRUN_E_MISMATCH);
@@ -121,7 +114,6 @@ static void a_store_that_lost_the_key_is_no_endless_loop(void **state)
     struct ct_stop_point rank = {0};
     struct ctrun_error err;
 
-    (void)state;
     (void)call(&rank, false, 1);
     held[0] = '\0';
     assert_int_equal(ct_stop_point_check(&rank, false, 1, &key, &err),
@@ -133,7 +125,6 @@ static void a_value_of_somebody_else_is_an_error(void **state)
     static const char *const bad[] = {"go", "go -1", "stop 0", "halt 3", "go 1x"};
     struct ctrun_error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ct_stop_point rank = {0};
 

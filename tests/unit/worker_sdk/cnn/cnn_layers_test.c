@@ -79,7 +79,6 @@ static void convolution_gradients_equal_finite_differences(void **state)
         .shape = {.batch = 2, .in = 3, .out = 4, .height = 6, .width = 7}};
     static double dx[MAX], dw[MAX], db[MAX];
 
-    (void)state;
     c.outputs = 2 * 4 * 4 * 5;
     fill(c.x, 2 * 3 * 6 * 7);
     fill(c.w, 4 * 3 * 9);
@@ -100,7 +99,6 @@ static void convolution_is_a_correlation_as_in_pytorch(void **state)
     const double x[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8}, bias = 0.5;
     double y;
 
-    (void)state;
     cnn_conv_forward(&shape, x, x, &bias, &y);
     assert_true(y == 204.5);
 }
@@ -123,7 +121,6 @@ static void linear_gradients_equal_finite_differences(void **state)
     static struct linear_case c = {.shape = {.batch = 3, .in = 7, .out = 5}};
     static double dx[MAX], dw[MAX], db[MAX];
 
-    (void)state;
     fill(c.x, 21);
     fill(c.w, 35);
     fill(c.b, 5);
@@ -155,7 +152,6 @@ static void pooling_and_relu_gradients_equal_finite_differences(void **state)
     static struct pool_case c;
     static double dx[MAX], dy[MAX];
 
-    (void)state;
     fill(c.x, 72);
     fill(c.g, 18);
     pool_value(&c);
@@ -172,7 +168,6 @@ static void the_first_of_equal_values_wins_the_pool(void **state)
     double y;
     uint8_t from;
 
-    (void)state;
     cnn_maxpool_forward(1, 2, 2, x, &y, &from);
     assert_int_equal(from, 0);
 }
@@ -200,7 +195,6 @@ static void loss_gradient_equals_finite_differences(void **state)
     static struct loss_case c = {.labels = {0, 9, 4, 4}};
     static double dx[MAX];
 
-    (void)state;
     fill(c.x, 40);
     loss_value(&c);
     cnn_nll_backward(4, 10, c.y, c.labels, 0.25, dx);
@@ -211,7 +205,6 @@ static void log_softmax_survives_large_values(void **state)
 {
     double x[3] = {1000, 1000, -1000};
 
-    (void)state;
     cnn_log_softmax(1, 3, x);
     assert_true(fabs(x[0] + log(2)) < 1e-12);
     assert_true(x[2] == -2000 - log(2));
@@ -222,7 +215,6 @@ static void dropout_keeps_what_its_bits_say_and_scales_it(void **state)
     double x[70];
     const uint64_t keep[2] = {5, 1u << 5};
 
-    (void)state;
     for (int i = 0; i < 70; i++)
         x[i] = 1;
     cnn_dropout_apply(x, 70, keep, 2);
@@ -234,7 +226,6 @@ static void channels_last_and_first_undo_each_other(void **state)
 {
     double x[24], y[24], z[24];
 
-    (void)state;
     fill(x, 24);
     cnn_channels_last(2, 3, 4, x, y);
     assert_true(y[1] == x[4]); /* window 0, channel 1 */

@@ -29,7 +29,6 @@ static void philox_gives_the_published_vectors(void **state)
          {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint32_t got[4];
 
@@ -54,7 +53,6 @@ static void dropout_keeps_three_quarters_and_one_half(void **state)
     uint64_t keep1[CNN_KEEP1_WORDS], keep2[CNN_KEEP2_WORDS];
     size_t kept1 = 0, kept2 = 0;
 
-    (void)state;
     for (uint32_t sample = 0; sample < 200; sample++) {
         cnn_dropout1(1, 0, sample, keep1);
         cnn_dropout2(1, 0, sample, keep2);
@@ -71,7 +69,6 @@ static void masks_differ_by_seed_epoch_and_sample_and_by_nothing_else(void **sta
 {
     uint64_t a[CNN_KEEP1_WORDS], b[CNN_KEEP1_WORDS];
 
-    (void)state;
     cnn_dropout1(5, 2, 7, a);
     cnn_dropout1(5, 2, 7, b);
     assert_memory_equal(a, b, sizeof a);
@@ -87,7 +84,6 @@ static void first_values_are_uniform_within_pytorchs_bounds(void **state)
 {
     struct cnn_model model, again;
 
-    (void)state;
     assert_int_equal(cnn_model_init(&model), 0);
     assert_int_equal(cnn_model_init(&again), 0);
     cnn_model_reset(&model, 1);
@@ -121,7 +117,6 @@ static void layouts_go_to_pytorch_and_back(void **state)
 {
     struct cnn_model model, other;
 
-    (void)state;
     assert_int_equal(cnn_model_init(&model), 0);
     assert_int_equal(cnn_model_init(&other), 0);
     cnn_model_reset(&model, 1);
@@ -153,7 +148,6 @@ static void adadelta_and_step_lr_give_torchs_numbers(void **state)
          1.43459738e-06f}};
     float got[3][5] = {{0.5f, -1.25f, 2.0f, 0.0f, 1e-3f}};
 
-    (void)state;
     for (uint64_t i = 0; i < 4; i++)
         cnn_adadelta_step(&(struct cnn_adadelta){.value = got[0],
                                                  .grad = grads[i],
@@ -195,7 +189,6 @@ static void a_state_comes_back_as_it_was_saved(void **state)
     struct ctrun_error err;
     char path[100];
 
-    (void)state;
     make_path(path, sizeof path);
     assert_int_equal(cnn_model_init(&model), 0);
     assert_int_equal(cnn_model_init(&other), 0);
@@ -231,7 +224,6 @@ static void a_file_of_something_else_is_no_state(void **state)
     struct ctrun_error err;
     char path[100];
 
-    (void)state;
     make_path(path, sizeof path);
     assert_int_equal(cnn_model_init(&model), 0);
     assert_int_equal(ctrun_checkpoint_save(path, &tensor, 1, NULL, 0, &err), 0);
@@ -258,7 +250,6 @@ static void options_take_their_value_behind_a_blank_or_an_equal_sign(void **stat
 {
     struct cnn_train_options o;
 
-    (void)state;
     assert_int_equal(parse(&o, NULL, "--epochs", "3"), 0);
     assert_int_equal(o.epochs, 3);
     assert_int_equal(o.batch_size, 64);
@@ -292,7 +283,6 @@ static void wrong_options_are_named_with_what_would_be_right(void **state)
     struct cnn_train_options o;
     struct ctrun_error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(parse(&o, &err, cases[i].a, cases[i].b), CTRUN_E_USAGE);
         if (!strstr(err.text, cases[i].message))

@@ -46,7 +46,6 @@ static void reductions(struct ctrun_group *group, void *context)
     float *out = calloc((size_t)size * MOST, sizeof *out);
     struct ctrun_error err;
 
-    (void)context;
     for (size_t n = 5; n <= MOST; n = n == 5 ? 1000 : n == 1000 ? MOST : MOST + 1) {
         int root = (int)(n % (size_t)size);
         size_t all = n * (size_t)size;
@@ -79,7 +78,6 @@ static void reductions(struct ctrun_group *group, void *context)
 
 static void every_reduction_is_made_in_rank_order(void **state)
 {
-    (void)state;
     worlds_run(5, reductions);
 }
 
@@ -91,7 +89,6 @@ static void broadcasts(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     void *shared;
 
-    (void)context;
     CHECK_OK(ctrun_group_alloc(group, MOST * sizeof *in, &shared, &err));
     for (size_t n = 9; n <= MOST; n = n == 9 ? MOST : MOST + 1) {
         float *out = shared;
@@ -109,7 +106,6 @@ static void broadcasts(struct ctrun_group *group, void *context)
 
 static void a_broadcast_may_be_read_elsewhere(void **state)
 {
-    (void)state;
     worlds_run(4, broadcasts);
 }
 
@@ -122,7 +118,6 @@ static void small_types(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     int8_t out;
 
-    (void)context;
     CHECK_OK(ctrun_all_reduce(group, &in, &out, 1, CTRUN_I8, CTRUN_MIN, NULL, &err));
     CHECK(out == wants[0]);
     CHECK_OK(ctrun_all_reduce(group, &in, &out, 1, CTRUN_I8, CTRUN_MAX, NULL, &err));
@@ -133,7 +128,6 @@ static void small_types(struct ctrun_group *group, void *context)
 
 static void signed_bytes_have_a_sign(void **state)
 {
-    (void)state;
     worlds_run(2, small_types);
 }
 
@@ -167,7 +161,6 @@ static void equal_parts(struct ctrun_group *group, void *context)
     struct ctrun_work *work;
     struct ctrun_error err;
 
-    (void)context;
     for (size_t n = 0; n <= MOST; n = n == 0 ? 3 : n == 3 ? MOST : MOST + 1) {
         int root = (int)(n % (size_t)size);
         size_t bytes = (size_t)size * MOST * sizeof *out;
@@ -193,7 +186,6 @@ static void equal_parts(struct ctrun_group *group, void *context)
 
 static void equal_parts_go_where_they_belong(void **state)
 {
-    (void)state;
     worlds_run(5, equal_parts);
 }
 
@@ -214,7 +206,6 @@ static void unequal_parts(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     int32_t *at = in;
 
-    (void)context;
     for (int r = 0; r < size; r++) {
         in_counts[r] = part_count(rank, r);
         out_counts[r] = part_count(r, rank);
@@ -245,7 +236,6 @@ static void unequal_parts(struct ctrun_group *group, void *context)
 
 static void unequal_parts_go_where_they_belong(void **state)
 {
-    (void)state;
     worlds_run(5, unequal_parts);
 }
 
@@ -271,7 +261,6 @@ static void one_differs(struct ctrun_group *group, void *context)
 
 static void different_counts_are_told_on_all_ranks(void **state)
 {
-    (void)state;
     for (int in_background = 0; in_background < 2; in_background++) {
         bool is_work = in_background;
 
@@ -292,7 +281,6 @@ static void receive_first(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     int count = 0;
 
-    (void)context;
     fill_parts(in, rank, size, MOST);
     for (int r = 0; r < size; r++)
         if (r != rank)
@@ -319,7 +307,6 @@ static void receive_first(struct ctrun_group *group, void *context)
 
 static void messages_in_the_background_go_on_at_the_same_time(void **state)
 {
-    (void)state;
     worlds_run(5, receive_first);
 }
 
@@ -333,7 +320,6 @@ static void batches(struct ctrun_group *group, void *context)
     int32_t mine = rank, theirs[8];
     struct ctrun_error err;
 
-    (void)context;
     fill_parts(in, rank, size, MOST);
     CHECK_OK(ctrun_batch_begin(group, &err));
     for (int r = size - 1; r >= 0; r--) {
@@ -364,7 +350,6 @@ static void batches(struct ctrun_group *group, void *context)
 
 static void a_batch_moves_at_once(void **state)
 {
-    (void)state;
     worlds_run(5, batches);
 }
 
@@ -375,7 +360,6 @@ static void a_batch_is_of_messages_only(void **state)
     struct ctrun_error err;
     float x = 1;
 
-    (void)state;
     ranks_new_store(1);
     place = ranks_place(0, NULL);
     assert_int_equal(ct_group_open(&group, &place, NULL, &err), 0);
@@ -396,7 +380,6 @@ static void other_message(struct ctrun_group *group, void *context)
     int32_t data[4] = {0};
     int rc;
 
-    (void)context;
     rc = rank ? ctrun_recv(group, data, 4, CTRUN_I32, 0, NULL, &err)
               : ctrun_send(group, data, 4, CTRUN_F32, 1, NULL, &err);
     CHECK(rank == 0 || rc == CTRUN_E_MISMATCH);
@@ -406,7 +389,6 @@ static void other_message(struct ctrun_group *group, void *context)
 
 static void a_message_of_another_type_is_a_mismatch(void **state)
 {
-    (void)state;
     worlds_run_with(2, other_message, NULL);
 }
 
@@ -420,7 +402,6 @@ static void wait_twice(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     float x = (float)rank;
 
-    (void)context;
     if (rank == 1)
         ranks_await(0, 1);
     CHECK_OK(ctrun_all_reduce(group, &x, &x, 1, CTRUN_F32, CTRUN_SUM,
@@ -436,7 +417,6 @@ static void wait_twice(struct ctrun_group *group, void *context)
 
 static void who_gives_up_may_wait_again(void **state)
 {
-    (void)state;
     worlds_run_with(2, wait_twice, NULL);
 }
 
@@ -448,7 +428,6 @@ static void be_in_a_hurry(struct ctrun_group *group, void *context)
     struct ctrun_error err = {.text = ""};
     float x[2] = {0};
 
-    (void)context;
     soon.timeout_ms = 30;
     if (rank == 1) {
         ranks_await(0, 1);
@@ -462,7 +441,6 @@ static void be_in_a_hurry(struct ctrun_group *group, void *context)
 
 static void a_call_may_have_a_deadline_of_its_own(void **state)
 {
-    (void)state;
     worlds_run_with(2, be_in_a_hurry, NULL);
 }
 
@@ -492,7 +470,6 @@ static void die_in_between(struct ctrun_group *group, void *context)
 
 static void a_rank_that_dies_among_messages_is_named(void **state)
 {
-    (void)state;
     worlds_run_with(2, die_in_between, NULL);
 }
 
@@ -526,7 +503,6 @@ static int split(int rank, void *context)
 
 static void a_group_splits_by_color(void **state)
 {
-    (void)state;
     for (int wire = 0; wire < WIRES; wire++) {
         struct world world = {6, (enum wire)wire};
         assert_int_equal(ranks_run(6, split, &world), 0);

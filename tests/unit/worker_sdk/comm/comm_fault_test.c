@@ -136,7 +136,6 @@ static int differ(int rank, void *context)
 
 static void a_difference_is_a_mismatch_on_all_ranks(void **state)
 {
-    (void)state;
     on_every_wire(differ, 6);
 }
 
@@ -159,7 +158,6 @@ static int different_lengths(int rank, void *context)
 
 static void a_message_of_another_length_is_a_mismatch(void **state)
 {
-    (void)state;
     on_every_wire(different_lengths, 1);
 }
 
@@ -180,7 +178,6 @@ static void blocks_of_different_size_are_a_mismatch(void **state)
 {
     struct scene scene = {WIRE_SHM, 0};
 
-    (void)state;
     assert_int_equal(ranks_run(SIZE, different_blocks, &scene), 0);
 }
 
@@ -215,7 +212,6 @@ static int one_does_not_call(int rank, void *context)
 
 static void a_timeout_names_the_rank_that_did_not_call(void **state)
 {
-    (void)state;
     on_every_wire(one_does_not_call, 3);
 }
 
@@ -239,7 +235,6 @@ static int one_does_not_open(int rank, void *context)
 
 static void a_rank_that_never_opens_is_named(void **state)
 {
-    (void)state;
     on_every_wire(one_does_not_open, 1);
 }
 
@@ -260,7 +255,6 @@ static int late(int rank, void *context)
 
 static void a_late_rank_is_waited_for(void **state)
 {
-    (void)state;
     on_every_wire(late, 1);
 }
 
@@ -287,7 +281,6 @@ static int one_gives_other_members(int rank, void *context)
 
 static void other_members_on_one_rank_are_a_mismatch_on_all(void **state)
 {
-    (void)state;
     on_every_wire(one_gives_other_members, 3);
 }
 
@@ -307,7 +300,6 @@ static int one_closes(int rank, void *context)
 
 static void a_rank_that_left_is_not_waited_for(void **state)
 {
-    (void)state;
     on_every_wire(one_closes, 1);
 }
 
@@ -333,7 +325,6 @@ static int one_tells_and_closes(int rank, void *context)
 
 static void what_another_rank_tells_names_one_call(void **state)
 {
-    (void)state;
     on_every_wire(one_tells_and_closes, 1);
 }
 
@@ -381,7 +372,6 @@ static int one_aborts(int rank, void *context)
 
 static void an_abort_ends_the_calls_of_all_ranks(void **state)
 {
-    (void)state;
     on_every_wire(one_aborts, 3);
 }
 
@@ -410,7 +400,6 @@ static int closes_with_works(int rank, void *context)
 
 static void works_outlive_their_group(void **state)
 {
-    (void)state;
     on_every_wire(closes_with_works, 1);
 }
 
@@ -493,7 +482,6 @@ static enum end kill_after_calls(pid_t victim, int count)
 
 static void survivors_learn_of_a_death_at_every_stage(void **state)
 {
-    (void)state;
     for (int wire = 0; wire < WIRES; wire++) {
         struct scene scene = {(enum wire)wire, 0};
         enum end end = KILLED;
@@ -536,7 +524,6 @@ static int node_is_lost(void *context, uint32_t losses, bool leaves_node,
 {
     int *looks = context;
 
-    (void)losses;
     return !leaves_node || ++*looks < 3
                ? 0
                : ct_fail(err, CTRUN_E_PEER_LOST, "node odd is lost");
@@ -581,7 +568,6 @@ static int waits_for_a_lost_node(int rank, void *context)
 
 static void who_waits_for_a_lost_node_is_told(void **state)
 {
-    (void)state;
     for (int variant = 0; variant < 2; variant++) {
         struct scene scene = {WIRE_MIXED, variant};
 
@@ -591,7 +577,6 @@ static void who_waits_for_a_lost_node_is_told(void **state)
 
 static void a_death_is_told_to_those_who_wait(void **state)
 {
-    (void)state;
     for (int wire = 0; wire < WIRES; wire++) {
         struct scene scene = {(enum wire)wire, 0};
         /* The victim. */
@@ -640,7 +625,6 @@ static void unknown_clients_do_not_get_into_the_mesh(void **state)
 {
     struct scene scene = {WIRE_TCP, 0};
 
-    (void)state;
     assert_int_equal(ranks_run(SIZE, with_an_unknown_client, &scene), 0);
 }
 
@@ -680,7 +664,6 @@ static void silent_clients_do_not_keep_the_peers_out(void **state)
 {
     struct scene scene = {WIRE_TCP, 0};
 
-    (void)state;
     assert_int_equal(ranks_run(SIZE, behind_silent_clients, &scene), 0);
 }
 
@@ -737,7 +720,6 @@ static int open_and_close(int rank, void *context)
 
 static void nothing_is_left_behind(void **state)
 {
-    (void)state;
     on_every_wire(open_and_close, 1);
 }
 
@@ -749,7 +731,6 @@ static void damaged_hellos_are_refused(void **state)
     struct ct_peer back;
     int length;
 
-    (void)state;
     assert_int_equal(ct_addr_parse("10.1.2.3", 99, &peer.addrs[0]), 0);
     assert_int_equal(ct_addr_parse("fd00::1", 99, &peer.addrs[1]), 0);
     length = ct_peer_encode(&peer, bytes, sizeof bytes);

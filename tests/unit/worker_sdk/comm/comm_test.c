@@ -41,7 +41,6 @@ static void sums(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     void *shared;
 
-    (void)context;
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
         check_sum(group, rank, data, counts[c]);
     CHECK_OK(ctrun_group_alloc(group, 200003 * sizeof *data + 8, &shared, &err));
@@ -57,7 +56,6 @@ static void sums(struct ctrun_group *group, void *context)
 
 static void all_reduce_sums_in_every_world(void **state)
 {
-    (void)state;
     worlds_run(8, sums);
 }
 
@@ -69,7 +67,6 @@ static void frees(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     int here = 0;
 
-    (void)context;
     for (int i = 0; i < 4; i++)
         CHECK_OK(ctrun_group_alloc(group, 70001 * sizeof(float), &blocks[i], &err));
     CHECK(ctrun_group_free(group, (char *)blocks[1] + 64, &err) == -EINVAL);
@@ -90,7 +87,6 @@ static void frees(struct ctrun_group *group, void *context)
 
 static void memory_of_a_group_may_be_freed(void **state)
 {
-    (void)state;
     worlds_run(3, frees);
 }
 
@@ -102,7 +98,6 @@ static void averages(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     uint8_t byte = 1;
 
-    (void)context;
     for (size_t i = 0; i < 5003; i++)
         data[i] = (float)(rank + 1) * (float)size;
     CHECK_OK(
@@ -116,7 +111,6 @@ static void averages(struct ctrun_group *group, void *context)
 
 static void averages_divide_by_the_size_of_the_group(void **state)
 {
-    (void)state;
     worlds_run(5, averages);
 }
 
@@ -138,7 +132,6 @@ static void same_bits(struct ctrun_group *group, void *context)
     float *data = calloc(most, sizeof *data);
     struct ctrun_error err;
 
-    (void)context;
     for (size_t n = 11; n <= most; n = n * 50 > most && n < most ? most : n * 50) {
         for (size_t i = 0; i < n; i++)
             data[i] = rough_value(rank, i);
@@ -156,7 +149,6 @@ static void same_bits(struct ctrun_group *group, void *context)
 
 static void sums_are_made_in_rank_order_on_every_wire(void **state)
 {
-    (void)state;
     worlds_run(6, same_bits);
 }
 
@@ -168,7 +160,6 @@ static void half_averages(struct ctrun_group *group, void *context)
     uint16_t *data = calloc(most, sizeof *data);
     struct ctrun_error err;
 
-    (void)context;
     for (size_t n = 7; n <= most; n = n == 7 ? most : most + 1) {
         for (size_t i = 0; i < n; i++)
             data[i] = forty_thousand;
@@ -182,7 +173,6 @@ static void half_averages(struct ctrun_group *group, void *context)
 
 static void an_average_of_halves_does_not_overflow_in_between(void **state)
 {
-    (void)state;
     worlds_run(5, half_averages);
 }
 
@@ -194,7 +184,6 @@ static void broadcasts(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     void *shared;
 
-    (void)context;
     CHECK_OK(ctrun_group_alloc(group, 70001 * sizeof *data, &shared, &err));
     for (int round = 0; round < 2; round++) {
         int64_t *at = round ? shared : data;
@@ -214,7 +203,6 @@ static void broadcasts(struct ctrun_group *group, void *context)
 
 static void broadcast_gives_everyone_the_roots_data(void **state)
 {
-    (void)state;
     worlds_run(6, broadcasts);
 }
 
@@ -227,7 +215,6 @@ static void gathers(struct ctrun_group *group, void *context)
     uint16_t *out = calloc(most * (size_t)size, sizeof *out);
     struct ctrun_error err;
 
-    (void)context;
     for (size_t count = 1; count <= most;
          count = count == most ? most + 1 : count * 60) {
         count = count > most / 2 ? most : count;
@@ -247,7 +234,6 @@ static void gathers(struct ctrun_group *group, void *context)
 
 static void all_gather_puts_the_parts_in_rank_order(void **state)
 {
-    (void)state;
     worlds_run(6, gathers);
 }
 
@@ -257,7 +243,6 @@ static void barriers(struct ctrun_group *group, void *context)
     int size = ctrun_group_size(group);
     struct ctrun_error err;
 
-    (void)context;
     for (int i = 1; i <= 20; i++) {
         ranks_signal(0);
         CHECK_OK(ctrun_barrier(group, NULL, &err));
@@ -268,7 +253,6 @@ static void barriers(struct ctrun_group *group, void *context)
 
 static void barrier_holds_until_all_have_come(void **state)
 {
-    (void)state;
     worlds_run(5, barriers);
 }
 
@@ -281,7 +265,6 @@ static void around_the_ring(struct ctrun_group *group, void *context)
     static unsigned char data[100001];
     struct ctrun_error err;
 
-    (void)context;
     if (size == 1)
         CHECK(ctrun_send(group, data, 1, CTRUN_U8, 0, NULL, &err) == -EINVAL);
     for (size_t bytes = 1; size > 1 && bytes <= sizeof data; bytes = bytes * 30 + 1) {
@@ -299,7 +282,6 @@ static void around_the_ring(struct ctrun_group *group, void *context)
 
 static void a_message_goes_round_all_ranks(void **state)
 {
-    (void)state;
     worlds_run(6, around_the_ring);
 }
 
@@ -316,7 +298,6 @@ static void exchange(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     float sum = 1;
 
-    (void)context;
     for (int round = 0; size > 1 && round < 2; round++) {
         memset(out, rank + round, bytes);
         memset(in, 0xff, bytes);
@@ -335,7 +316,6 @@ static void exchange(struct ctrun_group *group, void *context)
 
 static void all_may_send_before_they_receive(void **state)
 {
-    (void)state;
     worlds_run(4, exchange);
 }
 
@@ -349,7 +329,6 @@ static void background(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     float tail = 1;
 
-    (void)context;
     for (int i = 0; i < 5; i++) {
         data[i] = calloc(sizes[i], sizeof(float));
         for (size_t k = 0; k < sizes[i]; k++)
@@ -371,7 +350,6 @@ static void background(struct ctrun_group *group, void *context)
 
 static void background_works_run_in_order(void **state)
 {
-    (void)state;
     worlds_run(6, background);
 }
 
@@ -387,7 +365,6 @@ static int goes_away(int rank, void *context)
     void *block;
     float *data;
 
-    (void)context;
     CHECK_OK(ctrun_group_alloc(group, count * sizeof *data, &block, &err));
     data = block;
     for (int round = 0; round < 3; round++) {
@@ -414,7 +391,6 @@ static int goes_away(int rank, void *context)
 
 static void who_waits_reduces_the_share_of_a_rank_that_is_not_there(void **state)
 {
-    (void)state;
     for (int size = 2; size <= 4; size++)
         assert_int_equal(ranks_run(size, goes_away, NULL), 0);
 }
@@ -453,7 +429,6 @@ static int sub_groups(int rank, void *context)
 
 static void sub_groups_and_the_world_do_not_mix(void **state)
 {
-    (void)state;
     for (int wire = 0; wire < WIRES; wire++) {
         struct world world = {6, (enum wire)wire};
         assert_int_equal(ranks_run(6, sub_groups, &world), 0);
@@ -469,7 +444,6 @@ static void wrong_arguments_are_refused(void **state)
     struct ctrun_error err;
     float x = 1;
 
-    (void)state;
     ranks_new_store(1);
     place = ranks_place(0, NULL);
     assert_int_equal(ct_group_open(&group, &place, NULL, &err), 0);
@@ -507,7 +481,6 @@ static int wrong_once(int rank, void *context)
     struct ctrun_group *group;
     struct ctrun_error err;
 
-    (void)context;
     options.backend = "smoke-signals";
     if (rank == 0)
         CHECK(ct_group_open(&group, &place, &options, &err) == -EINVAL);
@@ -520,7 +493,6 @@ static int wrong_once(int rank, void *context)
 
 static void a_refused_open_may_be_repeated(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(2, wrong_once, NULL), 0);
 }
 
@@ -545,7 +517,6 @@ static void two_threads(struct ctrun_group *group, void *context)
     pthread_t thread;
     float x = 1;
 
-    (void)context;
     if (rank == 0) {
         CHECK(pthread_create(&thread, NULL, enter_barrier, group) == 0);
         ranks_await(0, 1);
@@ -565,7 +536,6 @@ static void two_threads(struct ctrun_group *group, void *context)
 
 static void a_second_thread_is_refused(void **state)
 {
-    (void)state;
     worlds_run_with(2, two_threads, NULL);
 }
 

@@ -95,7 +95,6 @@ static void run_scene(struct scene *scene)
 
 static void a_rank_that_is_killed_in_any_call_is_named(void **state)
 {
-    (void)state;
     for (int wire = 0; wire < WIRES; wire++)
         for (int kind = 0; kind < CALL_KINDS; kind++) {
             struct scene scene = {(enum wire)wire, (enum call_kind)kind, false};

@@ -25,14 +25,12 @@ static void expect_unsupported(const char *word)
 
 static void a_missing_plugin_is_named(void **state)
 {
-    (void)state;
     setenv("CTRUN_PLUGIN_DIR", "/nonexistent", 1);
     expect_unsupported("libctrun-nccl.so");
 }
 
 static void a_missing_nccl_is_named(void **state)
 {
-    (void)state;
 #ifdef NCCL_FOLDER
     setenv("CTRUN_PLUGIN_DIR", NCCL_FOLDER, 1);
     setenv("CTRUN_NCCL_LIBRARY", "libnccl-nowhere.so", 1);
@@ -44,7 +42,6 @@ static void a_missing_nccl_is_named(void **state)
 
 static void a_library_that_is_not_nccl_is_refused(void **state)
 {
-    (void)state;
 #ifdef NCCL_FOLDER
     setenv("CTRUN_PLUGIN_DIR", NCCL_FOLDER, 1);
     setenv("CTRUN_NCCL_LIBRARY", "libm.so.6", 1);

@@ -67,7 +67,6 @@ static int goes_on(int rank, void *context)
 
 static void who_is_left_meets_under_new_numbers(void **state)
 {
-    (void)state;
     for (int wire = 0; wire < WIRES; wire++) {
         enum wire here = (enum wire)wire;
 
@@ -83,7 +82,6 @@ static void a_lost_rank_can_be_no_member(void **state)
     struct ctrun_group *group;
     struct ctrun_error err;
 
-    (void)state;
     ranks_new_store(4);
     place = place_of(0, WIRE_SHM);
     options.ranks = members;
@@ -98,8 +96,6 @@ static uint32_t losses_seen;
 static int one_is_lost(void *context, uint32_t losses, bool leaves_node,
                        struct ctrun_error *err)
 {
-    (void)context;
-    (void)leaves_node;
     return losses < losses_seen ? ct_fail(err, CTRUN_E_PEER_LOST, "rank 9 is lost") : 0;
 }
 
@@ -130,7 +126,6 @@ static int receives_loss_of_a_non_member(int rank, void *context)
 
 static void the_loss_of_a_non_member_ends_the_groups_before_it(void **state)
 {
-    (void)state;
     for (int wire = 0; wire < WIRE_MIXED; wire++) {
         enum wire here = (enum wire)wire;
 
@@ -168,7 +163,6 @@ static void some_are_ahead(struct ctrun_group *group, void *context)
     double values[2];
     int64_t count;
 
-    (void)context;
     give_ranks_their_state(state, values, &count, rank);
     CHECK_OK(ctrun_group_catch_up(group, &steps, state, 2, &err));
     CHECK(steps == 8 && values[0] == 1 && values[1] == 1.5 && count == 101);
@@ -179,7 +173,6 @@ static void some_are_ahead(struct ctrun_group *group, void *context)
 
 static void who_is_behind_gets_the_state_of_who_is_ahead(void **state)
 {
-    (void)state;
     worlds_run_with(3, some_are_ahead, NULL);
 }
 
@@ -192,7 +185,6 @@ static void lists_differ(struct ctrun_group *group, void *context)
     double values[2];
     int64_t count;
 
-    (void)context;
     give_ranks_their_state(state, values, &count, rank);
     CHECK(ctrun_group_catch_up(group, &steps, state, rank ? 1 : 2, &err) ==
           CTRUN_E_MISMATCH);
@@ -201,7 +193,6 @@ static void lists_differ(struct ctrun_group *group, void *context)
 
 static void different_states_are_told_on_all_ranks(void **state)
 {
-    (void)state;
     worlds_run_with(2, lists_differ, NULL);
 }
 
@@ -272,7 +263,6 @@ static void state_is_large(struct ctrun_group *group, void *context)
     uint64_t steps = (uint64_t)rank;
     int32_t last = rank;
 
-    (void)context;
     for (int i = 0; rank == 1 && i < LARGE; i++)
         large[i] = (float)i;
     for (int i = 0; i < 3; i++) {
@@ -290,13 +280,11 @@ static void state_is_large(struct ctrun_group *group, void *context)
 
 static void a_large_state_arrives_in_pieces(void **state)
 {
-    (void)state;
     worlds_run_with(2, state_is_large, NULL);
 }
 
 static void a_new_rank_joins_and_gets_the_state(void **state)
 {
-    (void)state;
     for (int wire = 0; wire < WIRES; wire++) {
         enum wire here = (enum wire)wire;
 
@@ -316,7 +304,6 @@ static void keeps_one_of_two(struct ctrun_group *group, void *context)
     char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                     -1, 0);
 
-    (void)context;
     CHECK(at != MAP_FAILED && ftruncate(fd, (off_t)page) == 0);
     for (size_t i = 0; rank && i < 2; i++)
         CHECK(mmap(at + i * page, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
@@ -335,7 +322,6 @@ static void keeps_one_of_two(struct ctrun_group *group, void *context)
 
 static void a_state_that_does_not_arrive_as_it_was_is_told(void **state)
 {
-    (void)state;
     worlds_run_with(2, keeps_one_of_two, NULL);
 }
 
@@ -372,7 +358,6 @@ static int giver_dies(int rank, void *context)
 
 static void who_got_a_state_in_part_is_not_taken_for_whole(void **state)
 {
-    (void)state;
     for (int wire = 0; wire < WIRE_MIXED; wire++) {
         enum wire here = (enum wire)wire;
         struct ranks *ranks = ranks_start(3, giver_dies, &here);
@@ -393,7 +378,6 @@ static void a_state_that_is_none_is_refused(void **state)
     double values[2];
     int64_t count;
 
-    (void)state;
     ranks_new_store(1);
     group = ranks_open(0, NULL, NULL);
     for (int wrong = 0; wrong < 6; wrong++) {

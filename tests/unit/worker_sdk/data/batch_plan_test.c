@@ -42,7 +42,6 @@ static void check(size_t batch, size_t at_once, int world)
 
 static void each_sample_is_in_one_micro_batch_of_one_rank(void **state)
 {
-    (void)state;
     for (size_t batch = 1; batch <= BATCH_MAX; batch++)
         for (size_t at_once = 1; at_once <= BATCH_MAX; at_once += 3)
             for (int world = 1; world <= 9; world++)
@@ -60,7 +59,6 @@ static void what_is_no_batch_or_rank_is_refused(void **state)
     struct ctrun_error err;
     size_t start, count;
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(ctrun_batch_plan(&plan, cases[i].batch, cases[i].at_once,
                                           cases[i].rank, cases[i].world, &err),

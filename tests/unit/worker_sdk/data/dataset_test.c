@@ -258,7 +258,6 @@ static void debian_fashion_mnist_loads_when_installed(void **state)
     struct ctrun_dataset set = CTRUN_DATASET_INIT;
     const char *directory = ctrun_dataset_default_directory();
 
-    (void)state;
     if (access(directory, R_OK) < 0) {
         print_message("skipped: %s is not installed\n", directory);
         skip();

@@ -375,7 +375,6 @@ static void a_ledger_knows_missing_and_repeated_samples(void **state)
     static const uint64_t all[] = {3, 1, 4, 0, 2}, twice[] = {3, 1, 4, 1, 2},
                           far[] = {3, 1, 4, 0, 5};
 
-    (void)state;
     assert_int_equal(ledger_code(all, 5, 5), 0);
     assert_int_equal(ledger_code(all, 4, 5), CTRUN_E_MISMATCH);
     assert_int_equal(ledger_code(all, 5, 4), CTRUN_E_MISMATCH);
@@ -398,7 +397,6 @@ static void a_ledger_goes_through_a_text(void **state)
     struct ctrun_ledger ledger = CTRUN_LEDGER_INIT, back = CTRUN_LEDGER_INIT;
     char text[CTRUN_LEDGER_TEXT_MAX];
 
-    (void)state;
     assert_int_equal(ctrun_ledger_add(&ledger, indices, 3, NULL), 0);
     assert_int_equal(ctrun_ledger_format(&ledger, text, sizeof text, NULL), 0);
     assert_int_equal(ctrun_ledger_format(&ledger, text, 10, NULL), -ENAMETOOLONG);
@@ -461,7 +459,6 @@ static void an_epoch_over_restarts_and_worlds_has_each_sample_once(void **state)
 
     assert_ptr_not_equal(shared, MAP_FAILED);
 
-    (void)state;
     for (int i = 0; i < 3; i++) {
         shift.end = ends[i];
         assert_int_equal(ranks_run(sizes[i], work_shift, &shift), 0);

@@ -43,7 +43,6 @@ static void permutation_equals_randperm(void **state)
     static const uint64_t big[] = {35845, 27522, 33254, 23645, 11299};
     static uint64_t out[60000];
 
-    (void)state;
     ctrun_permutation(0, out, 10);
     assert_memory_equal(out, seed0, sizeof seed0);
     ctrun_permutation(1, out, 10);
@@ -72,7 +71,6 @@ static struct ctrun_sampler *sampler(size_t n, int rank, int world, uint64_t see
 
 static void ranks_get_what_torch_deals(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof dealt / sizeof *dealt; i++) {
         for (int rank = 0; rank < dealt[i].world; rank++) {
             struct ctrun_sampler_options options = CTRUN_SAMPLER_OPTIONS_INIT;
@@ -102,7 +100,6 @@ static void mnist_sized_epoch_equals_torch(void **state)
     static const uint64_t last[] = {39153, 686, 22252, 41301};
     struct ctrun_sampler *s = sampler(60000, 1, 2, 1);
 
-    (void)state;
     assert_int_equal(ctrun_sampler_set_epoch(s, 3, 0, NULL), 0);
     assert_int_equal(ctrun_sampler_length(s), 30000);
     assert_memory_equal(ctrun_sampler_indices(s), first, sizeof first);
@@ -117,7 +114,6 @@ static void restart_with_other_world_sees_the_rest_once(void **state)
     struct ctrun_sampler *whole = sampler(100, 0, 1, 5);
     size_t total = 0;
 
-    (void)state;
     for (int rank = 0; rank < 3; rank++) {
         struct ctrun_sampler *s = sampler(100, rank, 3, 5);
 
@@ -143,7 +139,6 @@ static void padding_repeats_what_is_left(void **state)
     struct ctrun_sampler *whole = sampler(10, 0, 1, 5);
     struct ctrun_sampler *s = sampler(10, 1, 2, 5);
 
-    (void)state;
     assert_int_equal(ctrun_sampler_set_epoch(s, 0, 7, NULL), 0);
     assert_int_equal(ctrun_sampler_length(s), 2); /* 3 samples are left for two ranks */
     assert_int_equal(ctrun_sampler_indices(s)[0], ctrun_sampler_indices(whole)[8]);
@@ -156,7 +151,6 @@ static void start_behind_the_end_is_an_empty_epoch(void **state)
 {
     struct ctrun_sampler *s = sampler(10, 2, 4, 0);
 
-    (void)state;
     assert_int_equal(ctrun_sampler_set_epoch(s, 1, 10, NULL), 0);
     assert_int_equal(ctrun_sampler_length(s), 0);
     assert_int_equal(ctrun_sampler_set_epoch(s, 1, SIZE_MAX, NULL), 0);
@@ -169,7 +163,6 @@ static void an_empty_data_set_has_empty_epochs(void **state)
 {
     struct ctrun_sampler *s = sampler(0, 1, 2, 0);
 
-    (void)state;
     assert_int_equal(ctrun_sampler_length(s), 0);
     assert_int_equal(ctrun_sampler_set_epoch(s, 1, 0, NULL), 0);
     assert_int_equal(ctrun_sampler_length(s), 0);
@@ -198,7 +191,6 @@ static void any_order_is_a_permutation_of_every_size(void **state)
         MOST = 300
     };
 
-    (void)state;
     for (size_t n = 1; n <= MOST; n++) {
         struct ctrun_sampler *s = any_order(n, 0, 1, n, 0);
         bool seen[MOST] = {false};
@@ -220,7 +212,6 @@ static void any_order_does_not_depend_on_the_world(void **state)
 {
     struct ctrun_sampler *whole = any_order(1000003, 0, 1, 4, 0);
 
-    (void)state;
     for (int rank = 0; rank < 3; rank++) {
         struct ctrun_sampler *s = any_order(1000003, rank, 3, 4, 40);
         for (size_t i = 0; i < 50; i++)
@@ -238,7 +229,6 @@ static void any_order_changes_with_the_epoch(void **state)
     struct ctrun_sampler *b = any_order(10000, 0, 1, 2, 0);
     int same = 0, fixed = 0;
 
-    (void)state;
     for (size_t i = 0; i < 10000; i++) {
         same += ctrun_sampler_index(a, i) == ctrun_sampler_index(b, i);
         fixed += ctrun_sampler_index(a, i) == i;
@@ -254,7 +244,6 @@ static void any_order_takes_no_memory_for_the_samples(void **state)
 {
     struct ctrun_sampler *s = any_order((size_t)1 << 37, 3, 8, 0, 12345678901u);
 
-    (void)state;
     assert_true(ctrun_sampler_index(s, ctrun_sampler_length(s) - 1) < (uint64_t)1
                                                                           << 37);
     ctrun_sampler_destroy(s);
@@ -266,7 +255,6 @@ static void wrong_options_are_named(void **state)
     struct ctrun_sampler *s;
     struct ctrun_error err;
 
-    (void)state;
     options.count = 5;
     options.rank = 2;
     options.world_size = 2;
@@ -286,7 +274,6 @@ static void every_failing_allocation_is_survived(void **state)
     struct ctrun_sampler_options options = CTRUN_SAMPLER_OPTIONS_INIT;
     struct ctrun_sampler *s;
 
-    (void)state;
     options.count = 5;
     for (size_t n = 1; n <= 3; n++) {
         ct_alloc_fail_at(n);

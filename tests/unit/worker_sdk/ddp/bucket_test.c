@@ -181,7 +181,6 @@ static void check(const struct vector *vector)
 
 static void buckets_are_those_of_torch(void **state)
 {
-    (void)state;
     for (size_t v = 0; v < sizeof vectors / sizeof *vectors; v++)
         check(&vectors[v]);
 }
@@ -204,7 +203,6 @@ static void of_limits(size_t count, bool is_mixed, uint64_t first, uint64_t then
 
 static void one_limit_holds_for_one_type(void **state)
 {
-    (void)state;
     of_limits(5, false, 400, 0,
               &(const struct vector){.note = "one limit, one type",
                                      .buckets = 3,
@@ -215,7 +213,6 @@ static void one_limit_holds_for_one_type(void **state)
 
 static void one_limit_holds_for_each_type(void **state)
 {
-    (void)state;
     of_limits(6, true, 400, 0,
               &(const struct vector){.note = "one limit, two types",
                                      .buckets = 4,
@@ -226,7 +223,6 @@ static void one_limit_holds_for_each_type(void **state)
 
 static void the_last_limit_holds_for_the_rest_of_one_type(void **state)
 {
-    (void)state;
     of_limits(4, false, 200, 400,
               &(const struct vector){.note = "two limits, one type",
                                      .buckets = 3,
@@ -237,7 +233,6 @@ static void the_last_limit_holds_for_the_rest_of_one_type(void **state)
 
 static void the_last_limit_holds_for_the_rest_of_each_type(void **state)
 {
-    (void)state;
     of_limits(6, true, 200, 400,
               &(const struct vector){.note = "two limits, two types",
                                      .buckets = 4,
@@ -253,7 +248,6 @@ static void reversing_keeps_the_members_order(void **state)
     static const uint64_t limit = 8;
     struct ct_bucket_plan plan;
 
-    (void)state;
     assert_int_equal(ct_bucket_assign(&plan, tensors, 3, NULL, &limit, 1), 0);
     assert_int_equal(ct_bucket_plan_reverse(&plan), 0);
     assert_int_equal(plan.count, 2);
@@ -277,7 +271,6 @@ static void a_foreign_plan_must_name_each_tensor_once(void **state)
     static const int32_t zero_sizes[] = {0, 3};
     struct ct_bucket_plan plan;
 
-    (void)state;
     assert_int_equal(ct_bucket_plan_import(&plan, good, 3, sizes, 2), 0);
     assert_int_equal(plan.count, 2);
     assert_int_equal(plan.members[0], 2);
@@ -299,7 +292,6 @@ static void every_failing_allocation_is_survived(void **state)
     struct ct_bucket_plan plan;
     int rc = -ENOMEM;
 
-    (void)state;
     for (size_t n = 1; rc < 0; n++) {
         ct_alloc_fail_at(n);
         rc = ct_bucket_assign(&plan, tensors, 2, NULL, &limit, 1);

@@ -75,7 +75,6 @@ static void halves_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     for (int t = 0; t < 2; t++) {
         options.reduce_dtype = types[t];
         options.first_bucket_bytes = 256; /* two buckets after the rebuild */
@@ -95,7 +94,6 @@ static void halves_body(struct ctrun_group *group, void *context)
 
 static void gradients_may_travel_as_halves(void **state)
 {
-    (void)state;
     worlds_run_with(2, halves_body, NULL);
 }
 
@@ -147,7 +145,6 @@ static int negate(void *context, const struct ctrun_bucket *bucket,
     struct seen *seen = context;
     float *data = bucket->data;
 
-    (void)err;
     check_slices(bucket);
     seen->done++;
     for (size_t i = 0; i < bucket->elements; i++)
@@ -162,7 +159,6 @@ static void hook_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     options.hook = take_largest;
     options.hook_done = negate;
     options.hook_context = &seen;
@@ -184,7 +180,6 @@ static void hook_body(struct ctrun_group *group, void *context)
 
 static void a_hook_takes_the_place_of_the_average(void **state)
 {
-    (void)state;
     worlds_run_with(3, hook_body, NULL);
     worlds_run_with(1, hook_body, NULL);
 }
@@ -193,10 +188,6 @@ static int refuse(void *context, struct ctrun_group *group,
                   const struct ctrun_bucket *bucket, struct ctrun_work **work,
                   struct ctrun_error *err)
 {
-    (void)context;
-    (void)group;
-    (void)bucket;
-    (void)work;
     err->code = -EDOM;
     memcpy(err->text, "no", sizeof "no");
     return -EDOM;
@@ -208,7 +199,6 @@ static void failing_hook_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     options.hook = refuse;
     CHECK_OK(make(&ddp, group, &options, &err));
     CHECK(step(ddp, 1, true, &err) == -EDOM);
@@ -218,7 +208,6 @@ static void failing_hook_body(struct ctrun_group *group, void *context)
 
 static void a_hook_that_fails_ends_the_step(void **state)
 {
-    (void)state;
     worlds_run_with(2, failing_hook_body, NULL);
 }
 
@@ -231,7 +220,6 @@ static void clip_body(struct ctrun_group *group, void *context)
     struct ctrun_ddp *ddp;
     double norm = 0;
 
-    (void)context;
     CHECK_OK(make(&ddp, group, NULL, &err));
     CHECK_OK(step(ddp, rank + 1.5f, true, &err)); /* the average is 2 */
     CHECK_OK(ctrun_ddp_clip_grad_norm(ddp, 100, &norm, &err));
@@ -248,7 +236,6 @@ static void clip_body(struct ctrun_group *group, void *context)
 
 static void gradients_are_clipped_by_their_global_norm(void **state)
 {
-    (void)state;
     worlds_run_with(2, clip_body, NULL);
 }
 
@@ -290,7 +277,6 @@ static void finite_body(struct ctrun_group *group, void *context)
 
 static void a_gradient_that_is_not_finite_names_rank_and_parameter(void **state)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 3; ranks++) {
         bool by_powersgd = ranks == 2;
         worlds_run_with(ranks, finite_body, &by_powersgd);
@@ -306,7 +292,6 @@ static void replica_body(struct ctrun_group *group, void *context)
     struct ctrun_ddp *ddp;
     char flipped;
 
-    (void)context;
     wide[17] = 3;
     CHECK_OK(make(&ddp, group, NULL, &err));
     statistic[0] = (float)rank;
@@ -340,7 +325,6 @@ static void replica_body(struct ctrun_group *group, void *context)
 
 static void the_rank_whose_parameters_differ_is_named(void **state)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 4; ranks++)
         worlds_run_with(ranks, replica_body, NULL);
 }
@@ -353,7 +337,6 @@ static void buffers_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     CHECK_OK(make(&ddp, group, NULL, &err));
     statistic[0] = 5 + rank;
     CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
@@ -374,7 +357,6 @@ static void buffers_body(struct ctrun_group *group, void *context)
 
 static void buffers_are_those_of_rank_0(void **state)
 {
-    (void)state;
     worlds_run_with(3, buffers_body, NULL);
 }
 

@@ -101,7 +101,6 @@ static void join_divides_by_all_ranks_or_by_those_with_data(void **state)
         bool by_active = i == 1;
         worlds_run_with(2, vectors_body, &by_active);
     }
-    (void)state;
 }
 
 static void throw_body(struct ctrun_group *group, void *context)
@@ -110,7 +109,6 @@ static void throw_body(struct ctrun_group *group, void *context)
     struct ctrun_ddp *ddp = make(group, NULL);
     struct ctrun_error err;
 
-    (void)context;
     options.fail_early = true;
     CHECK_OK(ctrun_ddp_join_begin(ddp, &options, &err));
     step(ddp, 1);
@@ -130,7 +128,6 @@ static void throw_body(struct ctrun_group *group, void *context)
 
 static void join_may_end_with_the_first_rank_without_data(void **state)
 {
-    (void)state;
     worlds_run_with(3, throw_body, NULL);
 }
 
@@ -202,7 +199,6 @@ static void join_ends_with_the_model_of_the_last_rank_with_data(void **state)
         {.steps = {3, 3, 3, 3}}, {.steps = {0, 0, 0, 0}}, {.steps = {5, 1, 0, 2}},
         {.steps = {0, 4, 4, 1}}, {.steps = {1, 2, 3, 9}}, {.steps = {0, 0, 1, 0}}};
 
-    (void)state;
     for (size_t s = 0; s < sizeof stories / sizeof *stories; s++) {
         for (int i = 0; i < 2; i++) {
             struct story story = stories[s];
@@ -218,7 +214,6 @@ static void local_body(struct ctrun_group *group, void *context)
     struct ctrun_ddp *ddp = make(group, NULL);
     struct ctrun_error err;
 
-    (void)context;
     CHECK_OK(ctrun_ddp_join_begin(ddp, NULL, &err));
     ctrun_ddp_no_sync(ddp, true);
     step(ddp, is_first ? 10 : 50);
@@ -242,13 +237,11 @@ static void local_body(struct ctrun_group *group, void *context)
 
 static void join_takes_part_in_steps_that_synchronise(void **state)
 {
-    (void)state;
     worlds_run_with(2, local_body, NULL);
 }
 
 static int count_step(void *context, struct ctrun_error *err)
 {
-    (void)err;
     return ++*(int *)context == 3 ? -ECANCELED : 0;
 }
 
@@ -259,7 +252,6 @@ static void on_step_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     int steps = 0;
 
-    (void)context;
     options.on_step = count_step;
     options.context = &steps;
     CHECK_OK(ctrun_ddp_join_begin(ddp, &options, &err));
@@ -279,7 +271,6 @@ static void on_step_body(struct ctrun_group *group, void *context)
 
 static void join_calls_back_after_each_step_of_the_others(void **state)
 {
-    (void)state;
     worlds_run_with(2, on_step_body, NULL);
 }
 
@@ -289,7 +280,6 @@ static void misuse_body(struct ctrun_group *group, void *context)
     struct ctrun_ddp *ddp = make(group, NULL);
     struct ctrun_error err;
 
-    (void)context;
     CHECK(ctrun_ddp_join_end(ddp, &err) == CTRUN_E_USAGE);
     options.size = 1;
     CHECK(ctrun_ddp_join_begin(ddp, &options, &err) == -EINVAL);
@@ -313,7 +303,6 @@ static void misuse_body(struct ctrun_group *group, void *context)
 
 static void join_that_is_misused_is_told(void **state)
 {
-    (void)state;
     worlds_run_with(2, misuse_body, NULL);
 }
 

@@ -133,7 +133,6 @@ static void thin_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     CHECK_OK(make(&ddp, group, &options, &err));
     for (int i = 0; i < 5; i++) {
         CHECK_OK(step(ddp, rank, true, false, &err));
@@ -146,7 +145,6 @@ static void thin_body(struct ctrun_group *group, void *context)
 
 static void a_gradient_of_rank_one_comes_through_whole(void **state)
 {
-    (void)state;
     worlds_run_with(3, thin_body, NULL);
 }
 
@@ -157,8 +155,7 @@ static void full_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
-    options.min_compression = 0.01; /* even where more travels than without */
+    options.min_compression = 0.01; /* even where it sends more */
     CHECK_OK(make(&ddp, group, &options, &err));
     for (int i = 0; i < 5; i++) {
         CHECK_OK(step(ddp, rank, false, false, &err));
@@ -170,7 +167,6 @@ static void full_body(struct ctrun_group *group, void *context)
 
 static void as_many_columns_as_rows_lose_nothing(void **state)
 {
-    (void)state;
     worlds_run_with(2, full_body, NULL);
 }
 
@@ -205,7 +201,6 @@ static void feedback_body(struct ctrun_group *group, void *context)
 
 static void what_is_left_out_comes_with_later_steps(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         bool has_feedback = i == 1;
         worlds_run_with(2, feedback_body, &has_feedback);
@@ -219,7 +214,6 @@ static void forgotten_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     CHECK_OK(make(&ddp, group, &options, &err));
     for (int i = 0; i < 4; i++)
         CHECK_OK(step(ddp, rank, true, false, &err));
@@ -231,7 +225,6 @@ static void forgotten_body(struct ctrun_group *group, void *context)
 
 static void a_gradient_that_is_forgotten_is_told_in_spite_of_it(void **state)
 {
-    (void)state;
     worlds_run_with(2, forgotten_body, NULL);
 }
 
@@ -242,7 +235,6 @@ static void nan_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     CHECK_OK(make(&ddp, group, &options, &err));
     for (int i = 0; i < 9; i++) {
         has_nan = i > 2 && i % 3 == 0 && rank == 1;
@@ -255,7 +247,6 @@ static void nan_body(struct ctrun_group *group, void *context)
 
 static void a_nan_is_seen_in_its_step_and_in_no_other(void **state)
 {
-    (void)state;
     worlds_run_with(2, nan_body, NULL);
 }
 
@@ -267,7 +258,6 @@ static void options_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     bad[1].start_step = 1;
     bad[2].min_compression = (double)NAN;
     bad[3].size = 3;
@@ -278,7 +268,6 @@ static void options_body(struct ctrun_group *group, void *context)
 
 static void options_that_make_no_sense_are_refused(void **state)
 {
-    (void)state;
     worlds_run_with(2, options_body, NULL);
 }
 

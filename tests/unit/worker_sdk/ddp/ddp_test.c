@@ -80,8 +80,7 @@ static void average_body(struct ctrun_group *group, void *context)
 {
     struct ctrun_ddp *ddp = scalar_model(group, NULL);
 
-    (void)context;
-    for (int i = 0; i < 5; i++) { /* through the rebuild */
+    for (int i = 0; i < 5; i++) { /* also after the rebuild */
         ctrun_ddp_zero_grad(ddp, NULL, NULL);
         step(ddp, (float)ctrun_group_rank(group) + 1, "ab", false);
         CHECK(grad(ddp, A) == 1.5f);
@@ -93,7 +92,6 @@ static void average_body(struct ctrun_group *group, void *context)
 
 static void gradients_are_averages(void **state)
 {
-    (void)state;
     worlds_run_with(2, average_body, NULL);
 }
 
@@ -102,7 +100,6 @@ static void no_sync_body(struct ctrun_group *group, void *context)
     float x = (float)ctrun_group_rank(group) + 1;
     struct ctrun_ddp *ddp = scalar_model(group, NULL);
 
-    (void)context;
     ctrun_ddp_no_sync(ddp, true);
     step(ddp, x, "ab", false);
     ctrun_ddp_no_sync(ddp, false);
@@ -119,7 +116,6 @@ static void no_sync_body(struct ctrun_group *group, void *context)
 
 static void no_sync_accumulates_until_the_next_sync(void **state)
 {
-    (void)state;
     worlds_run_with(2, no_sync_body, NULL);
 }
 
@@ -130,7 +126,6 @@ static void no_sync_flag_body(struct ctrun_group *group, void *context)
     struct ctrun_ddp *ddp = scalar_model(group, NULL);
     struct ctrun_error err;
 
-    (void)context;
     ctrun_ddp_no_sync(ddp, true);
     CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
     ctrun_ddp_no_sync(ddp, false);
@@ -142,7 +137,6 @@ static void no_sync_flag_body(struct ctrun_group *group, void *context)
 
 static void no_sync_counts_where_the_forward_is(void **state)
 {
-    (void)state;
     worlds_run_with(2, no_sync_flag_body, NULL);
 }
 
@@ -160,7 +154,6 @@ static void unused_body(struct ctrun_group *group, void *context)
     int rank = ctrun_group_rank(group);
     struct ctrun_ddp *ddp;
 
-    (void)context;
     options.find_unused = true;
     ddp = scalar_model(group, &options);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -176,7 +169,6 @@ static void unused_body(struct ctrun_group *group, void *context)
 
 static void unused_parameters_average_over_all_ranks(void **state)
 {
-    (void)state;
     worlds_run_with(2, unused_body, NULL);
 }
 
@@ -185,7 +177,6 @@ static void untouched_body(struct ctrun_group *group, void *context)
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     options.find_unused = true;
     ddp = scalar_model(group, &options);
     /* For some values the average of seven copies differs from the value. */
@@ -206,7 +197,6 @@ static void untouched_body(struct ctrun_group *group, void *context)
 
 static void globally_unused_gradients_stay_as_they_were(void **state)
 {
-    (void)state;
     worlds_run_with(7, untouched_body, NULL);
 }
 
@@ -216,7 +206,6 @@ static void unused_no_sync_body(struct ctrun_group *group, void *context)
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     options.find_unused = true;
     ddp = scalar_model(group, &options);
     ctrun_ddp_no_sync(ddp, true);
@@ -270,7 +259,6 @@ static void static_graph_body(struct ctrun_group *group, void *context)
 
 static void static_graph_leaves_unused_parameters_alone(void **state)
 {
-    (void)state;
     worlds_run_with(2, static_graph_body, NULL);
     worlds_run_with(1, static_graph_body, NULL);
 }
@@ -283,7 +271,6 @@ static void static_uses_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     options.static_graph = true;
     options.first_bucket_bytes = 4; /* two buckets after the rebuild */
     ddp = scalar_model(group, &options);
@@ -311,13 +298,11 @@ static void static_uses_body(struct ctrun_group *group, void *context)
 
 static void static_graph_waits_for_every_use(void **state)
 {
-    (void)state;
     worlds_run_with(3, static_uses_body, NULL);
 }
 
 static void a_parameter_used_under_no_sync_is_used(void **state)
 {
-    (void)state;
     worlds_run_with(2, unused_no_sync_body, NULL);
 }
 
@@ -341,7 +326,6 @@ static void misuse_body(struct ctrun_group *group, void *context)
     struct ctrun_ddp *ddp = scalar_model(group, NULL);
     const uint8_t used[] = {1, 1};
 
-    (void)context;
     expect(ctrun_ddp_grad_ready(ddp, A, NULL, &err), CTRUN_E_USAGE, &err,
            "ddp: the gradient", "ctrun_ddp_backward_begin()");
     expect(ctrun_ddp_backward_begin(ddp, NULL, &err), CTRUN_E_USAGE, &err,
@@ -377,7 +361,6 @@ static void misuse_body(struct ctrun_group *group, void *context)
 
 static void misuse_is_told_at_once(void **state)
 {
-    (void)state;
     worlds_run_with(2, misuse_body, NULL);
 }
 
@@ -387,8 +370,7 @@ static void missing_body(struct ctrun_group *group, void *context)
     struct ctrun_error err = {.text = ""};
     int rank = ctrun_group_rank(group);
 
-    (void)context;
-    for (int i = 0; i < 3; i++) { /* also after the rebuild, and again */
+    for (int i = 0; i < 3; i++) { /* also after the rebuild */
         CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
         CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
         expect(backward(ddp, 1, rank == 1 ? "a" : "ab", &err), CTRUN_E_USAGE, &err,
@@ -405,7 +387,6 @@ static void missing_body(struct ctrun_group *group, void *context)
 
 static void a_forgotten_gradient_fails_on_every_rank_at_once(void **state)
 {
-    (void)state;
     worlds_run_with(3, missing_body, NULL);
 }
 
@@ -476,7 +457,6 @@ static void t21_differing_models_fail_on_every_rank(void **state)
 {
     static char stories[][8] = {"count", "shape", "dtype", "options", "refused"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof stories / sizeof *stories; i++)
         worlds_run_with(3, mismatch_body, stories[i]);
 }
@@ -493,7 +473,6 @@ static void no_gradient_body(struct ctrun_group *group, void *context)
     struct ctrun_error err = {.text = ""};
     struct ctrun_ddp *ddp;
 
-    (void)context;
     expect(ctrun_ddp_create(&ddp, group, &frozen, 1, NULL, &err), CTRUN_E_USAGE, &err,
            "DistributedDataParallel is not needed when a module doesn't have any "
            "parameter "
@@ -503,7 +482,6 @@ static void no_gradient_body(struct ctrun_group *group, void *context)
 
 static void a_model_without_gradients_needs_no_ddp(void **state)
 {
-    (void)state;
     worlds_run_with(2, no_gradient_body, NULL);
 }
 
@@ -558,7 +536,6 @@ static void mixed_body(struct ctrun_group *group, void *context)
 
 static void every_floating_type_has_its_buckets(void **state)
 {
-    (void)state;
     for (int type = 0; type < 3; type++)
         worlds_run_with(2, mixed_body, &type);
 }
@@ -569,7 +546,6 @@ static void lost_body(struct ctrun_group *group, void *context)
     struct ctrun_error err = {.text = ""};
     int rc;
 
-    (void)context;
     step(ddp, 1, "ab", false);
     if (ctrun_group_rank(group) == 1)
         _exit(0); /* dies between two steps: the other ranks must get an error */
@@ -588,7 +564,6 @@ static void lost_body(struct ctrun_group *group, void *context)
 
 static void a_lost_rank_ends_the_step_on_the_others(void **state)
 {
-    (void)state;
     worlds_run_with(3, lost_body, NULL);
 }
 
@@ -710,7 +685,6 @@ static void mnist_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     CHECK(mnist_params(params, rank) == 1199882);
     CHECK_OK(ctrun_ddp_create(&ddp, group, params, MNIST_PARAMS, NULL, &err));
     for (size_t p = 0; p < MNIST_PARAMS; p++) /* all ranks have rank 0's values */
@@ -749,7 +723,6 @@ static void mnist_body(struct ctrun_group *group, void *context)
 
 static void mnist_buckets_are_rebuilt_in_rank_0s_order(void **state)
 {
-    (void)state;
     worlds_run_with(1, mnist_body, NULL);
     worlds_run_with(2, mnist_body, NULL);
     worlds_run_with(4, mnist_body, NULL);
@@ -764,7 +737,6 @@ static void mnist_find_unused_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     options.find_unused = true;
     mnist_params(params, 0);
     CHECK_OK(ctrun_ddp_create(&ddp, group, params, MNIST_PARAMS, &options, &err));
@@ -785,7 +757,6 @@ static void mnist_find_unused_body(struct ctrun_group *group, void *context)
 
 static void find_unused_keeps_its_first_buckets(void **state)
 {
-    (void)state;
     worlds_run_with(2, mnist_find_unused_body, NULL);
 }
 
@@ -867,7 +838,6 @@ static void many_ranks_train_as_one_with_the_whole_batch(void **state)
                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     float one[FEATURES + 1];
 
-    (void)state;
     assert_true(shared != MAP_FAILED);
     worlds_run_with(1, regression_body, shared);
     memcpy(one, shared->weights[0], sizeof one);

@@ -81,7 +81,6 @@ static void types_body(struct ctrun_group *group, void *context)
     struct ctrun_ddp *ddp;
     double wide[3] = {0};
 
-    (void)context;
     for (int p = 0; p < 3; p++) {
         params[p].name = "w";
         params[p].data = &wide[p];
@@ -108,7 +107,6 @@ static void types_body(struct ctrun_group *group, void *context)
 
 static void a_bucket_holds_one_type(void **state)
 {
-    (void)state;
     worlds_run_with(2, types_body, NULL);
 }
 
@@ -119,7 +117,6 @@ static void unused_body(struct ctrun_group *group, void *context)
     static const uint8_t used[] = {1, 0};
     struct ctrun_error err = {.text = ""};
 
-    (void)context;
     for (int way = 0; way < 3; way++) {
         struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
         struct ctrun_ddp *ddp;
@@ -147,7 +144,6 @@ static void unused_body(struct ctrun_group *group, void *context)
 
 static void an_unused_parameter_needs_a_flag(void **state)
 {
-    (void)state;
     worlds_run_with(2, unused_body, NULL);
 }
 
@@ -169,9 +165,6 @@ static int do_nothing(void *context, struct ctrun_group *group,
                       const struct ctrun_bucket *bucket, struct ctrun_work **work,
                       struct ctrun_error *err)
 {
-    (void)group;
-    (void)bucket;
-    (void)err;
     ++*(int *)context;
     *work = NULL;
     return 0;
@@ -200,7 +193,6 @@ static void hook_body(struct ctrun_group *group, void *context)
 
 static void a_hook_gets_what_was_accumulated(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         bool is_nothing = i == 1;
         worlds_run_with(2, hook_body, &is_nothing);
@@ -214,7 +206,6 @@ static void no_grad_body(struct ctrun_group *group, void *context)
     struct ctrun_ddp *ddp = make(group, NULL);
     struct ctrun_error err;
 
-    (void)context;
     for (int i = 0; i < 3; i++) {
         /* No communication while nothing must be synchronised. */
         if (i == ctrun_group_rank(group))
@@ -230,7 +221,6 @@ static void no_grad_body(struct ctrun_group *group, void *context)
 
 static void a_forward_needs_no_backward(void **state)
 {
-    (void)state;
     worlds_run_with(2, no_grad_body, NULL);
 }
 
@@ -241,7 +231,6 @@ static void outputs_body(struct ctrun_group *group, void *context)
     const size_t first = ctrun_group_rank(group) == 0 ? A : B;
     struct ctrun_error err;
 
-    (void)context;
     for (int i = 0; i < 4; i++) {
         ctrun_ddp_zero_grad(ddp, NULL, NULL);
         CHECK_OK(begin(ddp, &err));
@@ -255,7 +244,6 @@ static void outputs_body(struct ctrun_group *group, void *context)
 
 static void outputs_may_have_a_backward_each(void **state)
 {
-    (void)state;
     worlds_run_with(2, outputs_body, NULL);
 }
 
@@ -264,8 +252,7 @@ static void recovery_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
-    for (int i = 0; i < 3; i++) { /* the step is left at another place each time */
+    for (int i = 0; i < 3; i++) { /* the step is left at a different place each time */
         ddp = make(group, NULL);
         CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
         if (i > 0)
@@ -285,7 +272,6 @@ static void recovery_body(struct ctrun_group *group, void *context)
 
 static void the_model_of_a_failed_step_gets_another_ddp(void **state)
 {
-    (void)state;
     worlds_run_with(2, recovery_body, NULL);
 }
 
@@ -305,7 +291,6 @@ static void broadcast_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     for (int p = 0; p < MANY; p++) { /* of 0 to 18 elements */
         params[p] = (struct ctrun_param)CTRUN_PARAM_INIT;
         params[p].name = "t";
@@ -330,7 +315,6 @@ static void broadcast_body(struct ctrun_group *group, void *context)
 
 static void tensors_of_all_types_and_lengths_are_broadcast(void **state)
 {
-    (void)state;
     worlds_run_with(3, broadcast_body, NULL);
 }
 
@@ -342,7 +326,6 @@ static void ignore_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
     describe(params);
     values[A] = values[B] = 5 + mine;
     CHECK_OK(ctrun_ddp_create(&ddp, group, params, 1, NULL, &err));
@@ -360,7 +343,6 @@ static void ignore_body(struct ctrun_group *group, void *context)
 
 static void a_parameter_that_is_not_listed_stays_local(void **state)
 {
-    (void)state;
     worlds_run_with(2, ignore_body, NULL);
 }
 
@@ -427,7 +409,6 @@ static void a_training_goes_on_from_its_checkpoint(void **state)
     char path[] = "/tmp/ctrun-ddp-XXXXXX";
     const int fd = mkstemp(path);
 
-    (void)state;
     assert_true(fd >= 0);
     close(fd);
     worlds_run_with(2, checkpoint_body, path);

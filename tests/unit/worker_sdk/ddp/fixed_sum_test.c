@@ -85,7 +85,6 @@ static void bits_do_not_depend_on_the_number_of_ranks(void **state)
     static const size_t counts[] = {1, 3, ELEMENTS};
     struct story story;
 
-    (void)state;
     story.want = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                       -1, 0);
     assert_true(story.want != MAP_FAILED);
@@ -100,7 +99,6 @@ static void bits_do_not_depend_on_the_number_of_ranks(void **state)
 
 static void the_tree_is_the_one_that_is_told(void **state)
 {
-    (void)state;
     for (uint64_t all = 1; all <= 40; all++) {
         float data[ELEMENTS], out[ELEMENTS];
         struct ctrun_fixed_sum *sum;
@@ -138,7 +136,6 @@ static void misuse_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     float data = 1;
 
-    (void)context;
     CHECK(ctrun_fixed_sum_create(&sum, group, 6, rank == 1 ? 2 : 1, CTRUN_F32, &err) ==
           CTRUN_E_MISMATCH);
     CHECK(!sum && strstr(err.text, "rank 1 has 2 elements of type f32 on 6 virtual "
@@ -166,7 +163,6 @@ static void misuse_body(struct ctrun_group *group, void *context)
 
 static void misuse_is_told_on_every_rank(void **state)
 {
-    (void)state;
     worlds_run_with(3, misuse_body, NULL);
 }
 
@@ -175,7 +171,6 @@ static void every_failing_allocation_is_survived(void **state)
     struct ctrun_fixed_sum *sum = NULL;
     int rc = -ENOMEM;
 
-    (void)state;
     for (size_t n = 1; rc < 0; n++) {
         ct_alloc_fail_at(n);
         rc = ctrun_fixed_sum_create(&sum, NULL, 5, 7, CTRUN_F64, NULL);

@@ -25,7 +25,6 @@ static uint64_t timeout_ms;
 
 static int begin(void **state)
 {
-    (void)state;
     fake_nccl_use((struct fake_nccl){0});
     timeout_ms = TIMEOUT_MS;
     return 0;
@@ -259,7 +258,6 @@ static void a_step_in_a_graph_has_the_bits_of_one_without(void **state)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
 
-    (void)state;
     how.ddp.first_bucket_bytes = 4 * N; /* two buckets */
     assert_int_equal(ranks_run(RANKS, compare, &how), 0);
     how.ddp.check_finite = how.clips = true;
@@ -292,7 +290,6 @@ static int ask_too_much(int rank, void *context)
     float host = 1;
     double norm;
 
-    (void)context;
     open_trainer(&t, rank, &how);
     check_refused(ctrun_ddp_capture_begin(t.ddp, t.stream, &err), &err, CTRUN_E_USAGE,
                   "too early for a capture");
@@ -342,7 +339,6 @@ static int ask_too_much(int rank, void *context)
 
 static void what_cannot_be_captured_is_refused_and_nothing_breaks(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(RANKS, ask_too_much, NULL), 0);
 }
 
@@ -352,7 +348,6 @@ static int refuse_options(int rank, void *context)
     struct ctrun_powersgd_options powersgd = CTRUN_POWERSGD_OPTIONS_INIT;
     const char *const texts[] = {"find_unused", "static_graph", "powersgd"};
 
-    (void)context;
     for (int i = 0; i < 3; i++) {
         struct ctrun_error err;
         struct trainer t;
@@ -371,7 +366,6 @@ static int refuse_options(int rank, void *context)
 
 static void options_that_need_the_host_are_named(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(RANKS, refuse_options, NULL), 0);
 }
 
@@ -384,8 +378,8 @@ static int spoil(int rank, void *context)
     struct trainer t;
     void *memory;
 
-    (void)context;
-    how.ddp.first_bucket_bytes = 4 * N; /* one travels before the other is complete */
+    /* One bucket is sent before the other one is complete. */
+    how.ddp.first_bucket_bytes = 4 * N;
     open_trainer(&t, rank, &how);
     CHECK_OK(make_step(&t, &err));
     CHECK_OK(make_step(&t, &err));
@@ -415,7 +409,6 @@ static int spoil(int rank, void *context)
 
 static void a_capture_that_went_wrong_leaves_the_object_alive(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(RANKS, spoil, NULL), 0);
 }
 
@@ -464,7 +457,6 @@ static void a_launch_with_nan_is_told_by_the_next(void **state)
 {
     bool by_clip = false;
 
-    (void)state;
     assert_int_equal(ranks_run(RANKS, diverge, &by_clip), 0);
     assert_int_equal(ranks_run(1, diverge, &by_clip), 0);
     by_clip = true;
@@ -478,7 +470,6 @@ static int lose_a_rank(int rank, void *context)
     cudaGraphExec_t graph;
     struct trainer t;
 
-    (void)context;
     open_trainer(&t, rank, &how);
     CHECK_OK(make_step(&t, &err));
     CHECK_OK(make_step(&t, &err));
@@ -499,7 +490,6 @@ static int lose_a_rank(int rank, void *context)
 
 static void a_lost_rank_ends_a_launch(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(RANKS, lose_a_rank, NULL), 0);
 }
 
@@ -577,7 +567,6 @@ static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
     struct fault fault = {.how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .clips = true}};
     int statuses[RANKS] = {0};
 
-    (void)state;
     if (!every)
         print_message("every 53rd call only; CTRUN_TEST_EVERY_FAULT=1: each\n");
     fault.how.ddp.check_finite = true;
@@ -597,7 +586,6 @@ static _Atomic bool gate;
 
 static void run_gate(void *context)
 {
-    (void)context;
     while (!gate)
         sched_yield();
 }
@@ -615,7 +603,6 @@ static int watch_meanwhile(int rank, void *context)
     struct trainer t;
     int before;
 
-    (void)context;
     open_trainer(&t, rank, &how);
     CHECK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking) == cudaSuccess);
     CHECK_OK(make_step(&t, &err));
@@ -644,7 +631,6 @@ static int watch_meanwhile(int rank, void *context)
 
 static void the_watch_over_calls_spoils_no_capture(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(RANKS, watch_meanwhile, NULL), 0);
 }
 

@@ -41,7 +41,6 @@ static struct {
 
 static int begin(void **state)
 {
-    (void)state;
     fake_nccl_use((struct fake_nccl){0});
     shapes[WIDE].count = 300;
     return 0;
@@ -248,7 +247,6 @@ static void a_gradient_that_is_not_finite_names_rank_and_parameter(void **state)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
 
-    (void)state;
     options.check_finite = true;
     options.first_bucket_bytes = 64;
     assert_int_equal(ranks_run(RANKS, find_bad, &options), 0);
@@ -307,7 +305,6 @@ static int clip_both(int rank, void *context)
     struct ctrun_error err;
     struct trainer t[2];
 
-    (void)context;
     shapes[WIDE].count = ELEMENTS_MAX;
     fake_nccl.late_us = 30;
     for (int d = 0; d < 2; d++) {
@@ -346,7 +343,6 @@ static int clip_both(int rank, void *context)
 
 static void gradients_are_clipped_by_their_global_norm(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(RANKS, clip_both, NULL), 0);
 }
 
@@ -354,7 +350,6 @@ static _Atomic bool gate;
 
 static void run_gate(void *context)
 {
-    (void)context;
     while (!gate)
         sched_yield();
 }
@@ -367,7 +362,6 @@ static int clip_ahead(int rank, void *context)
     struct trainer t;
     double norm;
 
-    (void)context;
     open_trainer(&t, rank, true, &options);
     CHECK_OK(make_step(&t, &good, &err));
     fake_launch(t.stream, run_gate, NULL);
@@ -387,7 +381,6 @@ static int clip_ahead(int rank, void *context)
 
 static void a_clipping_without_a_norm_waits_for_nothing(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(RANKS, clip_ahead, NULL), 0);
 }
 
@@ -408,7 +401,6 @@ static int flip_bits(int rank, void *context)
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
     double value[9] = {0};
 
-    (void)context;
     shapes[WIDE].count = ELEMENTS_MAX;
     for (int is_device = 0; is_device < 2; is_device++) {
         struct ctrun_error err;
@@ -438,7 +430,6 @@ static int flip_bits(int rank, void *context)
 
 static void the_rank_whose_parameters_differ_is_named(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(RANKS, flip_bits, NULL), 0);
 }
 

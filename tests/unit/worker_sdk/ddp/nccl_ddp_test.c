@@ -20,7 +20,6 @@ enum {
 
 static int begin(void **state)
 {
-    (void)state;
     fake_nccl_use((struct fake_nccl){0});
     return 0;
 }
@@ -230,7 +229,6 @@ static int both_train(int rank, void *context)
 {
     const uint64_t digest = train(rank, false);
 
-    (void)context;
     fake_nccl.late_us = 50;
     CHECK(train(rank, true) == digest);
     return 0;
@@ -238,7 +236,6 @@ static int both_train(int rank, void *context)
 
 static void the_cnn_trains_to_the_same_bits_as_over_shared_memory(void **state)
 {
-    (void)state;
     run_ranks(both_train);
 }
 
@@ -358,7 +355,6 @@ static int run_ahead(int rank, void *context)
     struct ctrun_error err;
     struct pair pair;
 
-    (void)context;
     CHECK_OK(open_pair(&pair, rank, false, &err));
     for (int i = 0; i < 4; i++) { /* also after the rebuild */
         CHECK_OK(ctrun_ddp_zero_grad(pair.ddp, pair.stream, &err));
@@ -377,7 +373,6 @@ static int run_ahead(int rank, void *context)
 
 static void a_step_never_waits_for_the_device(void **state)
 {
-    (void)state;
     run_ranks(run_ahead);
 }
 
@@ -387,7 +382,6 @@ static int accumulate(int rank, void *context)
     struct ctrun_error err;
     struct pair pair;
 
-    (void)context;
     CHECK_OK(open_pair(&pair, rank, false, &err));
     CHECK_OK(ctrun_ddp_zero_grad(pair.ddp, pair.stream, &err));
     ctrun_ddp_no_sync(pair.ddp, true);
@@ -405,7 +399,6 @@ static int accumulate(int rank, void *context)
 
 static void gradients_accumulate_and_move_with_the_rebuild(void **state)
 {
-    (void)state;
     run_ranks(accumulate);
 }
 
@@ -415,7 +408,6 @@ static int use_some(int rank, void *context)
     struct ctrun_error err;
     struct pair pair;
 
-    (void)context;
     CHECK_OK(open_pair(&pair, rank, true, &err));
     CHECK_OK(ctrun_ddp_zero_grad(pair.ddp, pair.stream, &err));
     CHECK_OK(ctrun_ddp_forward_begin(pair.ddp, &err));
@@ -438,7 +430,6 @@ static int use_some(int rank, void *context)
 
 static void unused_parameters_average_over_all_ranks(void **state)
 {
-    (void)state;
     run_ranks(use_some);
 }
 
@@ -448,7 +439,6 @@ static int keep_graph(int rank, void *context)
     struct ctrun_error err;
     struct pair pair;
 
-    (void)context;
     with_static_graph = true;
     CHECK_OK(open_pair(&pair, rank, false, &err));
     for (int i = 0; i < 5; i++) { /* only the first step waits for the device */
@@ -467,7 +457,6 @@ static int keep_graph(int rank, void *context)
 
 static void a_static_graph_waits_for_the_device_once(void **state)
 {
-    (void)state;
     run_ranks(keep_graph);
 }
 
@@ -476,7 +465,6 @@ static int forget(int rank, void *context)
     struct ctrun_error err;
     struct pair pair;
 
-    (void)context;
     CHECK_OK(open_pair(&pair, rank, false, &err));
     CHECK_OK(step(&pair, 1, rank ? "b" : "ab", NULL, &err));
     CHECK(ctrun_ddp_forward_begin(pair.ddp, &err) == CTRUN_E_USAGE);
@@ -490,7 +478,6 @@ static int forget(int rank, void *context)
 
 static void a_forgotten_gradient_is_told_to_every_rank_by_the_next_step(void **state)
 {
-    (void)state;
     run_ranks(forget);
 }
 
@@ -499,7 +486,6 @@ static int lose_a_rank(int rank, void *context)
     struct ctrun_error err;
     struct pair pair;
 
-    (void)context;
     CHECK_OK(open_pair(&pair, rank, false, &err));
     if (rank == 1)
         _exit(0);
@@ -515,7 +501,6 @@ static int lose_a_rank(int rank, void *context)
 
 static void a_lost_rank_ends_the_kernels_that_wait_for_it(void **state)
 {
-    (void)state;
     run_ranks(lose_a_rank);
 }
 
@@ -552,7 +537,6 @@ static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
     int statuses[RANKS] = {0};
     int n = 0;
 
-    (void)state;
     do {
         n += 2; /* neighbours are alike, and each try needs two processes */
         (void)ranks_finish(ranks_start(RANKS, live, &n), statuses);
@@ -574,7 +558,6 @@ static int use_host_memory(int rank, void *context)
     struct ctrun_error err;
     struct ctrun_work *work;
 
-    (void)context;
     CHECK_OK(ctrun_all_gather(group, mine, all, 3, CTRUN_I32, NULL, &err));
     CHECK(all[0] == 0 && all[2] == 20 && all[3] == 1 && all[5] == 21);
     CHECK_OK(ctrun_all_reduce(group, sum, sum, 2, CTRUN_F64, CTRUN_SUM, NULL, &err));
@@ -609,7 +592,6 @@ static int use_host_memory(int rank, void *context)
 
 static void calls_take_memory_of_the_host_too(void **state)
 {
-    (void)state;
     run_ranks(use_host_memory);
 }
 
@@ -642,7 +624,6 @@ static int exchange_parts(int rank, void *context)
     void *block;
     int other = 1 - rank;
 
-    (void)context;
     CHECK_OK(ctrun_group_alloc(group, 4 * PART * sizeof *in, &block, &err));
     in = block;
     out = in + 2 * PART;
@@ -667,7 +648,6 @@ static int exchange_parts(int rank, void *context)
 
 static void devices_send_and_receive_at_the_same_time(void **state)
 {
-    (void)state;
     run_ranks(exchange_parts);
 }
 

@@ -30,7 +30,6 @@ static const size_t lengths[PARAMS] = {N * M, N, 4};
 
 static int begin(void **state)
 {
-    (void)state;
     fake_nccl_use((struct fake_nccl){0});
     return 0;
 }
@@ -305,7 +304,6 @@ static int negate(void *context, const struct ctrun_bucket *bucket,
     struct negation *what = malloc(sizeof *what);
     const struct trainer *t = context;
 
-    (void)err;
     CHECK(what && bucket->stream == t->stream);
     *what = (struct negation){bucket->data, bucket->elements};
     if (t->is_device)
@@ -373,7 +371,6 @@ static void gradients_in_the_callers_memory_are_averaged_there(void **state)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
 
-    (void)state;
     play(how);
     how.ddp.find_unused = true; /* the host waits for the device */
     play(how);
@@ -383,7 +380,6 @@ static void halves_have_the_bits_of_the_host(void **state)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
 
-    (void)state;
     how.ddp.reduce_dtype = CTRUN_F16;
     play(how);
     how.ddp.reduce_dtype = CTRUN_BF16;
@@ -394,7 +390,6 @@ static void a_hook_runs_in_the_order_of_the_streams(void **state)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .use_hook = true};
 
-    (void)state;
     play(how);
     how.layout = IN_BUCKETS;
     how.ddp.find_unused = true;
@@ -406,7 +401,6 @@ static void powersgd_has_the_bits_of_the_host(void **state)
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT,
                       .powersgd = CTRUN_POWERSGD_OPTIONS_INIT};
 
-    (void)state;
     how.powersgd.start_step = 2;
     how.powersgd.rank = 3;
     play(how);
@@ -429,7 +423,6 @@ static int compress_nothing(int rank, void *context)
     struct ctrun_error err;
     struct trainer t;
 
-    (void)context;
     fake_nccl.no_driver = true;
     how.ddp.reduce_dtype = CTRUN_BF16;
     CHECK_OK(open_trainer(&t, rank, true, &how, &err));
@@ -441,7 +434,6 @@ static int compress_nothing(int rank, void *context)
 
 static void a_driver_that_takes_no_kernels_is_told(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(RANKS, compress_nothing, NULL), 0);
 }
 
@@ -454,7 +446,6 @@ static int misplace(int rank, void *context)
     struct ctrun_error err;
     struct trainer t;
 
-    (void)context;
     CHECK_OK(open_trainer(&t, rank, false, &how, &err));
     for (int step = 1; step <= 3; step++) {
         CHECK_OK(make_step(&t, rank, step, &err));
@@ -492,7 +483,6 @@ static int misplace(int rank, void *context)
 
 static void memory_for_gradients_that_does_not_fit_is_refused(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(RANKS, misplace, NULL), 0);
 }
 
@@ -524,7 +514,6 @@ static void a_forgotten_gradient_is_told_beside_hooks_and_own_memory(void **stat
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .forget_step = 2};
 
-    (void)state;
     how.layout = IN_ONE_ARRAY;
     assert_int_equal(ranks_run(RANKS, forget, &how), 0);
     how.layout = IN_BUCKETS;
@@ -541,7 +530,6 @@ static int make_many(int rank, void *context)
     float *others[200];
     struct trainer t;
 
-    (void)context;
     options.whole_params = true;
     CHECK_OK(open_trainer(&t, rank, true, &how, &err));
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -563,7 +551,6 @@ static int make_many(int rank, void *context)
 
 static void an_object_frees_the_memory_that_it_took(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(RANKS, make_many, NULL), 0);
 }
 
@@ -646,7 +633,6 @@ static void ranks_without_data_join_in_the_steps_of_the_others(void **state)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
 
-    (void)state;
     for (enum layout layout = IN_BUCKETS; layout < LAYOUTS; layout++) {
         /* The last two with ZeRO: equal shares, then whole parameters. */
         how.layout = layout;
@@ -664,7 +650,6 @@ static int forget_while_joined(int rank, void *context)
     struct ctrun_error err;
     struct trainer t;
 
-    (void)context;
     CHECK_OK(open_trainer(&t, rank, true, &how, &err));
     CHECK_OK(ctrun_ddp_join_begin(t.ddp, NULL, &err));
     if (rank == 1) {
@@ -686,7 +671,6 @@ static int forget_while_joined(int rank, void *context)
 
 static void a_forgotten_gradient_in_a_join_is_told_by_the_next_forward(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(RANKS, forget_while_joined, NULL), 0);
 }
 
@@ -700,7 +684,6 @@ static int share(int rank, void *context)
     struct ctrun_error err;
     struct trainer t;
 
-    (void)context;
     zero.whole_params = true; /* rank 0 has the matrix, rank 1 the others */
     CHECK_OK(open_trainer(&t, rank, true, &how, &err));
     CHECK_OK(ctrun_zero_create(&t.zero, t.group, t.params, PARAMS, &zero, &err));
@@ -720,7 +703,6 @@ static int share(int rank, void *context)
 
 static void a_share_is_made_in_the_order_of_the_stream(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(RANKS, share, NULL), 0);
 }
 
@@ -732,7 +714,6 @@ static int move_state(int rank, void *context)
     struct ctrun_error err;
     struct trainer t;
 
-    (void)context;
     CHECK_OK(open_trainer(&t, rank, true, &how, &err));
     CHECK_OK(ctrun_zero_create(&t.zero, t.group, t.params, PARAMS, NULL, &err));
     for (int i = 0; i < ALL; i++)
@@ -755,7 +736,6 @@ static int move_state(int rank, void *context)
 
 static void the_state_of_zero_moves_between_host_and_device(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(RANKS, move_state, NULL), 0);
 }
 
@@ -782,7 +762,6 @@ static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .layout = APART};
     int statuses[RANKS] = {0};
 
-    (void)state;
     if (!every)
         print_message("every 41st call only; CTRUN_TEST_EVERY_FAULT=1: each\n");
     how.ddp.reduce_dtype = CTRUN_BF16;
@@ -815,7 +794,6 @@ static int go_on(int rank, void *context)
     struct trainer t;
     float sum = (float)rank;
 
-    (void)context;
     CHECK_OK(open_trainer(&t, rank, true, &how, &err));
     CHECK_OK(make_step(&t, rank, 1, &err));
     if (rank == 1) {
@@ -843,7 +821,6 @@ static int go_on(int rank, void *context)
 
 static void who_is_left_trains_on_with_a_communicator_of_its_own(void **state)
 {
-    (void)state;
     assert_int_equal(ranks_run(3, go_on, NULL), 0);
 }
 
@@ -890,7 +867,6 @@ static void many_ranks_meet_at_several_roots(void **state)
         {22200, "2", 1, "x...."} /* an older NCCL */
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof meetings / sizeof *meetings; i++) {
         struct meeting meeting = meetings[i];
 

@@ -39,15 +39,12 @@ static struct {
 static int look(void *context, uint32_t losses, bool leaves_node,
                 struct ctrun_error *err)
 {
-    (void)context;
-    (void)leaves_node;
     return losses < shared->losses ? ct_fail(err, CTRUN_E_PEER_LOST, "a rank is lost")
                                    : 0;
 }
 
 static int begin(void **state)
 {
-    (void)state;
     fake_nccl_use((struct fake_nccl){0});
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -56,7 +53,6 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     return munmap(shared, sizeof *shared);
 }
 
@@ -292,7 +288,6 @@ static void live_on(struct way way)
 
 static void after_a_kill_it_goes_on_with_the_bits_of_the_host(void **state)
 {
-    (void)state;
     live_on((struct way){.is_device = false});
     live_on((struct way){.is_device = true, .shrinks = 1, .revokes = 1});
     assert_memory_equal(shared->values[0], shared->values[1], sizeof shared->values[0]);
@@ -300,7 +295,6 @@ static void after_a_kill_it_goes_on_with_the_bits_of_the_host(void **state)
 
 static void an_older_nccl_makes_a_new_communicator(void **state)
 {
-    (void)state;
     live_on((struct way){.is_device = true, .version = 22602});
     /* An older version that must abort at once does not shrink. */
     live_on((struct way){.is_device = true, .version = SHRINK_NCCL});
@@ -308,7 +302,6 @@ static void an_older_nccl_makes_a_new_communicator(void **state)
 
 static void all_make_a_new_one_if_one_of_them_has_to(void **state)
 {
-    (void)state;
     for (int rank = 0; rank < RANKS; rank += 2) /* rank 0 decides for all */
         live_on((struct way){
             .is_device = true, .has_one = true, .who = rank, .revokes = 1});
@@ -321,7 +314,6 @@ static int waits_for_none(int rank, void *context)
     struct job *job;
     struct ctrun_error err = {.text = ""};
 
-    (void)context;
     fake_nccl.version = SHRINK_NCCL;
     job = open_job(rank, true);
     CHECK_OK(train(job, 0, false, &err));
@@ -341,7 +333,6 @@ static void between_steps_it_shrinks_where_nothing_can_be_revoked(void **state)
 {
     int statuses[RANKS];
 
-    (void)state;
     lose_one(waits_for_none, NULL, statuses);
     assert_int_equal(statuses[0], 0);
     assert_int_equal(statuses[2], 0);
@@ -391,7 +382,6 @@ static void a_call_that_hears_of_the_loss_before_or_behind_its_launch_ends(void 
 {
     int statuses[RANKS];
 
-    (void)state;
     for (int at = 1; at <= 2; at++) {
         (void)ranks_finish(ranks_start(RANKS, hears_within_a_call, &at), statuses);
         for (int rank = 0; rank < RANKS; rank++)
@@ -430,7 +420,6 @@ static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
     int statuses[RANKS];
     int n = 1;
 
-    (void)state;
     do {
         lose_one(falters, &n, statuses);
         if (statuses[2] != 0 || (statuses[0] != 0 && statuses[0] != 2 << 8))

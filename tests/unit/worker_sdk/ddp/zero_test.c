@@ -21,7 +21,6 @@ static void whole_parameters_are_dealt_as_torch_deals_them(void **state)
     static const size_t owners[] = {2, 2, 1, 2, 0, 2, 2, 2};
     struct ct_shares shares;
 
-    (void)state;
     assert_int_equal(ct_shares_init(&shares, mnist, 8, 2, true), 0);
     assert_int_equal(shares.counts[0], 1179648);
     assert_int_equal(shares.counts[1], 20234);
@@ -43,7 +42,6 @@ static void every_element_has_one_owner(void **state)
                                       {0, 0, 0, 0, 0},
                                       {64, 0, 1, 0, 9}};
 
-    (void)state;
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
         for (size_t ranks = 1; ranks <= 7; ranks++) {
             for (int whole = 0; whole < 2; whole++) {
@@ -88,7 +86,6 @@ static void every_failing_allocation_is_survived(void **state)
     struct ct_shares shares;
     size_t n = 1;
 
-    (void)state;
     for (;; n++) {
         ct_alloc_fail_at(n);
         if (ct_shares_init(&shares, mnist, 8, 3, n % 2) == 0)
@@ -276,7 +273,6 @@ static void parameters_are_those_of_plain_ddp_to_the_bit(void **state)
 {
     bool is_uneven = false;
 
-    (void)state;
     for (int ranks = 1; ranks <= 4; ranks++)
         worlds_run_with(ranks, train_body, &is_uneven);
 }
@@ -285,7 +281,6 @@ static void join_with_zero_updates_the_shares_of_those_without_data(void **state
 {
     bool is_uneven = true;
 
-    (void)state;
     worlds_run_with(3, train_body, &is_uneven);
 }
 
@@ -299,7 +294,6 @@ static void state_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     size_t begins[PARAMS] = {0, 13, 110, 110, 111};
 
-    (void)context;
     for (int i = 0; i < 171; i++)
         whole[i] = i;
     for (enum way way = WHOLE; way <= EVEN; way++) {
@@ -325,7 +319,6 @@ static void state_body(struct ctrun_group *group, void *context)
 
 static void state_does_not_depend_on_the_number_of_ranks(void **state)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 4; ranks++)
         worlds_run_with(ranks, state_body, NULL);
 }
@@ -342,7 +335,6 @@ static void misuse_body(struct ctrun_group *group, void *context)
     struct ctrun_error err;
     struct model model;
 
-    (void)context;
     make_model(&model, WHOLE);
     model.params[4].dtype = CTRUN_F64;
     CHECK(ctrun_zero_create(&zero, group, model.params, PARAMS, NULL, &err) ==
@@ -373,7 +365,6 @@ static void misuse_body(struct ctrun_group *group, void *context)
 
 static void misuse_is_told(void **state)
 {
-    (void)state;
     worlds_run_with(2, misuse_body, NULL);
 }
 

@@ -52,7 +52,6 @@ static void a_batch_is_cut_as_torch_does(void **state)
                  {3, 4, 3, {1, 1, 1, 0}},  {0, 4, 0, {0, 0, 0, 0}},
                  {8, 2, 2, {4, 4}},        {7, 1, 1, {7}}};
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct ctrun_dp *dp = make(cases[i].devices);
         size_t first, count, begin = 0;
@@ -104,7 +103,6 @@ static void gradients_are_the_sum_that_one_device_would_make(void **state)
     const float *a = ctrun_dp_grad(one, 0, 0), *b = ctrun_dp_grad(some, 0, 0);
     float *replicas = ctrun_dp_value(some, 1, 0);
 
-    (void)state;
     step(one);
     step(some);
     for (int i = 0; i < COUNT; i++)
@@ -131,7 +129,6 @@ static void the_bits_do_not_depend_on_who_was_first(void **state)
     struct ctrun_dp *dp = make(DEVICES);
     float *grad = ctrun_dp_grad(dp, 0, 0), before[COUNT];
 
-    (void)state;
     for (int i = 0; i < 20; i++) {
         step(dp);
         if (i > 0)
@@ -161,7 +158,6 @@ static void the_first_replica_that_fails_is_named(void **state)
     struct ctrun_dp *dp = make(4);
     struct ctrun_error err;
 
-    (void)state;
     calls = 0;
     assert_int_equal(ctrun_dp_apply(dp, DEVICES, fail_but_on_0, dp, &err), -EDOM);
     assert_string_equal(err.text, "in replica 1 on device 1: no luck");
@@ -182,7 +178,6 @@ static void pieces_become_one_tensor(void **state)
     struct ctrun_tensor out = CTRUN_TENSOR_INIT;
     struct ctrun_error err;
 
-    (void)state;
     pieces[0].data = a;
     pieces[1].data = b;
     assert_int_equal(ctrun_dp_gather(pieces, 2, room, sizeof room, &out, &err), 0);
@@ -216,7 +211,6 @@ static void bad_input_is_refused(void **state)
     struct ctrun_dp *dp;
     struct ctrun_error err;
 
-    (void)state;
     assert_int_equal(ctrun_dp_create(&dp, &param, 1, 2, &err), -EINVAL);
     assert_non_null(strstr(err.text, "data parallel: params[0] has no name"));
     param.name = "a";
@@ -243,7 +237,6 @@ static void too_little_memory_is_told_and_leaves_nothing(void **state)
     size_t n = 0;
     int rc;
 
-    (void)state;
     param.name = "a";
     param.data = &mean;
     do {

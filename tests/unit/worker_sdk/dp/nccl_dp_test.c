@@ -22,7 +22,6 @@ enum {
 
 static int begin(void **state)
 {
-    (void)state;
     fake_nccl_use((struct fake_nccl){.more_devices = DEVICES - 1});
     return cudaSetDevice(0) != cudaSuccess;
 }
@@ -217,7 +216,6 @@ static void gradients_are_those_of_the_host_to_the_bit(void **state)
     struct model host = make(false), gpus;
     const float *want = ctrun_dp_grad(host.dp, 0, 0), *got;
 
-    (void)state;
     fake_nccl.late_us = LATE_US / 10;
     gpus = make(true);
     got = seen(&gpus, ctrun_dp_grad(gpus.dp, 0, 0));
@@ -260,7 +258,6 @@ static void replicas_get_what_comes_before_on_the_first_stream(void **state)
     struct model model = make(true);
     struct ctrun_error err;
 
-    (void)state;
     fake_nccl.late_us = LATE_US;
     fake_launch(model.streams[0], double_weights, model.params[0].data);
     assert_int_equal(ctrun_dp_replicate(model.dp, DEVICES, &err), 0);
@@ -276,7 +273,6 @@ static void gradients_may_lie_in_memory_of_the_caller(void **state)
     struct model host = make(false), model = {.is_on_gpus = true};
     struct ctrun_error err;
 
-    (void)state;
     make_params(&model);
     make_streams(&model);
     assert_int_equal(cudaMalloc(&model.own_grad, COUNT * sizeof(float)), cudaSuccess);
@@ -304,7 +300,6 @@ static void pieces_of_the_devices_become_one_tensor_on_the_first(void **state)
     struct ctrun_error err;
     void *room;
 
-    (void)state;
     assert_int_equal(cudaMalloc(&room, 6 * sizeof(float)), cudaSuccess);
     for (int d = 0; d < DEVICES; d++) { /* 1, 2 and 3 numbers */
         pieces[d].data = ctrun_dp_value(model.dp, d, 0);
@@ -334,7 +329,6 @@ static void pieces_of_the_devices_become_one_tensor_on_the_first(void **state)
 
 static int fail_on_1(void *context, int device, struct ctrun_error *err)
 {
-    (void)context;
     return device == 1 ? ct_fail(err, -EDOM, "no luck") : 0;
 }
 
@@ -343,7 +337,6 @@ static void a_replica_that_fails_is_named_and_the_others_live(void **state)
     struct model model = make(true);
     struct ctrun_error err;
 
-    (void)state;
     assert_int_equal(ctrun_dp_apply(model.dp, DEVICES, fail_on_1, NULL, &err), -EDOM);
     assert_string_equal(err.text, "in replica 1 on device 1: no luck");
     step(&model);
@@ -358,7 +351,6 @@ static void a_device_that_is_not_there_is_told_at_once(void **state)
     struct ctrun_dp_options options;
     struct ctrun_error err;
 
-    (void)state;
     make_params(&model);
     make_streams(&model);
     options = options_of(&model, TIMEOUT_MS);
@@ -380,7 +372,6 @@ static void a_device_that_hangs_is_given_up_after_the_time_out(void **state)
     struct model model = {.is_on_gpus = true};
     struct ctrun_error err;
 
-    (void)state;
     make_params(&model);
     make_streams(&model);
     assert_int_equal(create(&model, SHORT_MS, &err), 0);
@@ -397,7 +388,6 @@ static void every_call_that_fails_is_told_and_leaves_nothing(void **state)
 {
     int n = 0, calls;
 
-    (void)state;
     do {
         struct model model = {.is_on_gpus = true};
         struct ctrun_error err = {.text = ""};
@@ -423,7 +413,6 @@ static void too_little_memory_is_told_and_leaves_nothing(void **state)
     };
     int failed = 0;
 
-    (void)state;
     for (size_t n = 1; n <= ALLOCATIONS; n++) {
         struct model model = {.is_on_gpus = true};
         struct ctrun_error err = {.text = ""};

@@ -44,7 +44,6 @@ static void whatever_its_length_it_has_the_bytes_and_their_sum(void **state)
     struct ct_hold_memory memory;
     size_t before = 0;
 
-    (void)state;
     assert_int_equal(ct_hold_memory_open(&memory, NULL), 0);
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         for (size_t k = 0; k < MOST; k++)
@@ -68,7 +67,6 @@ static void mapped_memory_is_that_of_the_descriptor(void **state)
     uint8_t *map;
     int other;
 
-    (void)state;
     assert_int_equal(ct_hold_memory_open(&memory, NULL), 0);
     save(&memory, MOST, MOST);
     ct_hold_memory_map(&memory);

@@ -26,7 +26,6 @@ static void endpoints_parse_as_torchrun_does(void **state)
                                       "node1:123456", "no/de:1"};
     struct ct_endpoint endpoint;
 
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         assert_int_equal(ct_endpoint_parse(good[i].text, &endpoint, NULL), 0);
         assert_string_equal(endpoint.host, good[i].host);
@@ -40,7 +39,6 @@ static void loopback_is_mine_and_documentation_addresses_are_not(void **state)
 {
     struct ct_addr addr;
 
-    (void)state;
     assert_int_equal(ct_addr_parse("127.0.1.1", 1, &addr), 0);
     assert_true(ct_addr_is_loopback(&addr) && ct_nic_is_mine(&addr));
     assert_int_equal(ct_addr_parse("::ffff:127.0.0.1", 1, &addr), 0);
@@ -58,7 +56,6 @@ static void a_number_that_is_no_whole_address_is_refused(void **state)
     struct ct_endpoint endpoint;
     struct ct_addr addr;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ctrun_error err = {0};
 
@@ -77,7 +74,6 @@ static void mapped_addresses_equal_their_v4_form(void **state)
     struct ct_addr b;
     char text[CT_ADDR_TEXT_MAX];
 
-    (void)state;
     assert_int_equal(ct_addr_parse("10.1.2.3", 5, &a), 0);
     assert_int_equal(ct_addr_parse("::ffff:10.1.2.3", 6, &b), 0);
     assert_true(ct_addr_is_same_host(&a, &b));
@@ -93,7 +89,6 @@ static void resolving_a_number_needs_no_resolver(void **state)
 {
     struct ct_addr addr[2];
 
-    (void)state;
     assert_int_equal(ct_addr_resolve("192.0.2.1", 29400, addr, 2, NULL), 1);
     assert_int_equal(ct_addr_port(&addr[0]), 29400);
 }
@@ -106,7 +101,6 @@ static void localhost_is_loopback_and_asks_nobody(void **state)
         "", ".", "localhos", "local", "mylocalhost", "localhost.example", ".localhost"};
     struct ct_addr addr[3];
 
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         assert_true(ct_addr_is_localhost(names[i]));
         assert_int_equal(ct_addr_resolve(names[i], 29400, addr, 3, NULL), 2);
@@ -124,7 +118,6 @@ static void unknown_names_are_a_dns_error(void **state)
     struct ctrun_error err;
     struct ct_addr addr;
 
-    (void)state;
     assert_int_equal(ct_addr_resolve("no-such-host.invalid", 1, &addr, 1, &err),
                      CTRUN_E_DNS);
     assert_non_null(strstr(err.text, "no-such-host.invalid"));

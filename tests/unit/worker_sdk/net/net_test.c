@@ -40,7 +40,6 @@ static void a_net_is_an_interface_a_network_or_an_address(void **state)
         {"ib0,fd00::/8", "eth0", "10.1.2.3", false},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct ct_nic nic = make_nic(cases[i].name, cases[i].addr);
         struct ct_net net;
@@ -58,7 +57,6 @@ static void what_is_no_net_is_refused(void **state)
                                       "a:b",         "1,2,3,4,5,6,7,8,9", ","};
     struct ct_net net;
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (ct_net_parse(bad[i], &net, NULL) == 0)
             fail_msg("'%s' was taken", bad[i]);
@@ -71,7 +69,6 @@ static void our_own_addresses_are_listed_and_found(void **state)
     int count = ct_nic_list(all, CT_NICS_MAX);
     bool was_loopback = false;
 
-    (void)state;
     assert_true(count > 0); /* 127.0.0.1 at least */
     for (int i = 0; i < count; i++) {
         assert_true(ct_nic_find(&found, &all[i].addr));
@@ -90,7 +87,6 @@ static void keys_do_not_tell_mapped_v4_from_v4(void **state)
     struct ct_addr a, b;
     uint8_t key_a[16], key_b[16];
 
-    (void)state;
     assert_int_equal(ct_addr_parse("10.1.2.3", 5, &a), 0);
     assert_int_equal(ct_addr_parse("::ffff:10.1.2.3", 6, &b), 0);
     ct_addr_key(key_a, &a);
@@ -105,7 +101,6 @@ static void a_port_range_is_two_ports_in_order(void **state)
                                       "1,2",   "29400-x", "999999"};
     struct ct_port_range range;
 
-    (void)state;
     assert_int_equal(ct_port_range_parse("", &range, NULL), 0);
     assert_true(ct_port_range_has(&range, 1) && ct_port_range_count(&range) == 1);
     assert_int_equal(ct_port_range_at(&range, 4711, 0), 0);
@@ -120,7 +115,6 @@ static void every_port_of_a_range_is_tried_once(void **state)
 {
     struct ct_port_range range;
 
-    (void)state;
     assert_int_equal(ct_port_range_parse("65526-65535", &range, NULL), 0);
     for (uint32_t seed = 1; seed < 100000; seed = seed * 7 + 1) {
         unsigned seen = 0;

@@ -37,7 +37,6 @@ static const char *const names[] = {
 /* Every test starts with an empty environment. */
 static int setup(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
     return 0;
@@ -71,8 +70,7 @@ static void nothing_set_is_a_run_of_one(void **state)
 {
     struct ctrun_session *session;
 
-    (void)state;
-    setenv(CT_ENV_RANK, "", 1); /* empty is not set */
+    setenv(CT_ENV_RANK, "", 1); /* an empty value counts as not set */
     assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
     assert_int_equal(ctrun_rank(session), 0);
     assert_int_equal(ctrun_world_size(session), 1);
@@ -90,7 +88,6 @@ static void place_is_read_from_the_environment(void **state)
 {
     struct ctrun_session *session;
 
-    (void)state;
     set_good_environment();
     assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
     assert_int_equal(ctrun_rank(session), 3);
@@ -120,7 +117,6 @@ static void every_wrong_variable_is_named(void **state)
     struct ctrun_session *session;
     struct ctrun_error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         set_good_environment();
         if (cases[i].value)
@@ -139,7 +135,6 @@ static void a_lone_variable_is_no_run_of_one(void **state)
     struct ctrun_session *session;
     struct ctrun_error err;
 
-    (void)state;
     setenv(CT_ENV_MASTER_ADDR, "head", 1);
     assert_int_equal(ctrun_open(&session, NULL, &err), CTRUN_E_BAD_ENVIRONMENT);
     assert_non_null(strstr(err.text, "WORLD_SIZE is not set"));
@@ -205,7 +200,6 @@ static void steps_go_up_and_the_wish_to_stop_comes_down(void **state)
     int listener = listen_as_agent(name, sizeof name);
     int fd;
 
-    (void)state;
     ct_buf_init(&in, 4096);
     ct_buf_init(&out, 4096);
     set_lone_environment();
@@ -258,7 +252,6 @@ static void the_loss_of_a_node_comes_down_and_stays(void **state)
     int listener = listen_as_agent(name, sizeof name);
     int fd;
 
-    (void)state;
     ct_buf_init(&out, 4096);
     ct_agent_socket_init(&agent, name, 3, 1);
     fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
@@ -440,7 +433,6 @@ static void a_child_leaves_the_number_of_its_parent_s_record_alone(void **state)
     pid_t child;
     int status;
 
-    (void)state;
     assert_true(record >= 0);
     if ((child = fork()) == 0) {
         int own;
@@ -461,7 +453,6 @@ static void an_agent_that_dies_or_talks_nonsense_is_ignored(void **state)
     int listener = listen_as_agent(name, sizeof name);
     int fd;
 
-    (void)state;
     set_lone_environment();
     setenv(CT_ENV_AGENT_SOCKET, name, 1);
     assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
@@ -499,8 +490,7 @@ static void last_words_are_in_torchruns_form(void **state)
     char text[2048] = "";
     FILE *f;
 
-    (void)state;
-    assert_int_equal(ctrun_fail_worker(&err), 1); /* no file wanted */
+    assert_int_equal(ctrun_fail_worker(&err), 1); /* no error file was asked for */
     assert_non_null(mkdtemp(path));
     (void)ct_format(file, sizeof file, "%s/error.json", path);
     setenv(CT_ENV_ERROR_FILE, file, 1);
@@ -526,7 +516,6 @@ static void a_store_needs_an_address(void **state)
     struct ctrun_store *store;
     struct ctrun_error err;
 
-    (void)state;
     assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
     assert_int_equal(ctrun_store_open(&store, session, &err), CTRUN_E_BAD_ENVIRONMENT);
     assert_non_null(strstr(err.text, "MASTER_ADDR"));
@@ -543,7 +532,6 @@ static void a_store_that_cannot_be_asked_tells_the_time_that_was_tried(void **st
     struct ctrun_error err;
     int rc;
 
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);

@@ -156,7 +156,6 @@ static void an_nccl_group_goes_on_too(void **state)
     struct ctrun_group *next;
     struct ctrun_error err;
 
-    (void)state;
     fake_nccl_use((struct fake_nccl){0});
     assert_int_equal(shrink_on("nccl", &agent, &next, &err), 0);
     assert_non_null(next);
@@ -174,7 +173,6 @@ static void it_goes_on_when_the_agent_says_so(void **state)
         struct ctrun_group *next;
         struct ctrun_error err;
 
-        (void)state;
         assert_int_equal(shrink(&agent, &next, &err), 0);
         assert_non_null(next);
     }
@@ -186,7 +184,6 @@ static void without_a_loss_they_meet_again(void **state)
     struct ctrun_group *next;
     struct ctrun_error err;
 
-    (void)state;
     assert_int_equal(shrink(&agent, &next, &err), 0);
 }
 
@@ -197,7 +194,6 @@ static void who_counts_as_lost_is_told(void **state)
     struct ctrun_group *next;
     struct ctrun_error err;
 
-    (void)state;
     assert_int_equal(shrink(&agent, &next, &err), CTRUN_E_CHANGED);
     assert_non_null(strstr(err.text, "rank 0 counts as lost"));
     assert_null(next);
@@ -209,7 +205,6 @@ static void an_agent_that_goes_away_decides_nothing(void **state)
     struct ctrun_group *next;
     struct ctrun_error err;
 
-    (void)state;
     assert_int_equal(shrink(&agent, &next, &err), CTRUN_E_CLOSED);
     assert_null(next);
 }
@@ -238,7 +233,6 @@ static void it_tells_others_who_goes_on(void **state)
     uint32_t epoch;
     int ranks[8];
 
-    (void)state;
     assert_int_equal(next_world(&agent, ranks, 8, &epoch, &err), 2);
     assert_int_equal(epoch, 3);
     assert_int_equal(ranks[0], 0);
@@ -271,7 +265,6 @@ static void where_the_store_is_comes_with_the_answer(void **state)
     uint32_t epoch;
     int ranks[8];
 
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         (void)setenv(names[i][0], names[i][1], 1);
     for (int moves = 0; moves < 2; moves++) {
@@ -359,7 +352,6 @@ static void a_store_that_is_lost_before_it_is_reached_makes_it_ask_again(void **
                                     .store_port = 2,
                                     .store_addr = "127.0.0.1"}};
 
-    (void)state;
     assert_fails_to_join(&agent, CTRUN_E_CLOSED);
 }
 
@@ -437,7 +429,6 @@ static void a_loss_or_one_that_waits_changes_the_world(void **state)
     struct ctrun_error err;
     const uint64_t until_ms = ct_deadline_ms(60000);
 
-    (void)state;
     begin_agent(&agent);
     assert_int_equal(ctrun_open(&session, NULL, &err), 0);
     while (!ctrun_world_changes(session))
@@ -460,7 +451,6 @@ static void without_survive_it_is_refused_at_once(void **state)
     struct ctrun_group *old, *next;
     struct ctrun_error err;
 
-    (void)state;
     unsetenv(CT_ENV_AGENT_SOCKET);
     unsetenv(CT_ENV_MAY_SHRINK);
     assert_int_equal(ctrun_open(&session, NULL, &err), 0);
@@ -487,7 +477,6 @@ static void the_wait_for_the_answer_has_an_end(void **state)
     struct ct_worker_world world;
     struct ctrun_error err;
 
-    (void)state;
     begin_agent(&agent);
     ct_agent_socket_init(&ours, agent.name, 0, 0);
     assert_int_equal(

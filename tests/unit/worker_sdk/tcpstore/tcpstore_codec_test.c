@@ -65,7 +65,6 @@ static void every_query_survives_the_wire(void **state)
     static const int queries[] = {[CT_TCPSTORE_D0] = 9, [CT_TCPSTORE_D2] = 18};
     struct ct_buf buf;
 
-    (void)state;
     ct_buf_init(&buf, 1000);
     for (int dialect = CT_TCPSTORE_D0; dialect <= CT_TCPSTORE_D2; dialect++) {
         int known = 0;
@@ -104,7 +103,6 @@ static void golden_bytes_of_a_constructor(void **state)
     const struct ct_tcpstore_request ping = {.query = CT_TCPSTORE_PING, .nonce = 23623};
     struct ct_buf buf;
 
-    (void)state;
     ct_buf_init(&buf, 100);
     assert_int_equal(ct_tcpstore_encode_request(&buf, CT_TCPSTORE_D2, &validate, NULL),
                      0);
@@ -134,7 +132,6 @@ static void the_first_bytes_tell_the_dialect(void **state)
         {"\x00\x01\x20\x00\x00", 5, -EPROTO, CT_TCPSTORE_UNKNOWN},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         enum ct_tcpstore_dialect dialect;
 
@@ -165,7 +162,6 @@ static void replies_end_where_they_should(void **state)
         {CT_TCPSTORE_LIST_KEYS, 0, "\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0k", 17},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const uint8_t *bytes = (const uint8_t *)cases[i].bytes;
         struct ct_tcpstore_scan scan = {0};
@@ -188,7 +184,6 @@ static void lying_replies_are_refused(void **state)
     struct ct_tcpstore_scan keys = {0};
     struct ct_tcpstore_scan element = {0};
 
-    (void)state;
     assert_int_equal(ct_tcpstore_scan_reply(&get, CT_TCPSTORE_GET, 0, 100, huge, 8),
                      -EMSGSIZE);
     assert_int_equal(
@@ -209,7 +204,6 @@ static void what_is_too_large_is_not_sent(void **state)
                                        .count = CT_TCPSTORE_KEYS_MAX + 1};
     struct ct_buf buf;
 
-    (void)state;
     ct_buf_init(&buf, CT_TCPSTORE_REQUEST_MAX_BYTES);
     assert_int_equal(ct_tcpstore_encode_request(&buf, CT_TCPSTORE_D2, &set, NULL), 0);
     ct_buf_consume(&buf, ct_buf_length(&buf));

@@ -26,7 +26,6 @@ static struct ct_auth_token token_of(uint8_t byte, size_t length)
 
 static int fill_nonces(void **state)
 {
-    (void)state;
     for (int i = 0; i < CT_NONCE_BYTES; i++) {
         agent_nonce[i] = (uint8_t)i;
         server_nonce[i] = (uint8_t)(i + CT_NONCE_BYTES);
@@ -52,7 +51,6 @@ static void proofs_have_their_golden_bytes(void **state)
          "2395384e61e7a8d08c635ede500699593e4238a26aea86767d9a883c9db4b227"},
     };
 
-    (void)state;
     for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
         struct ct_auth_token token = token_of(golden[i].byte, golden[i].length);
 
@@ -79,7 +77,6 @@ static void a_proof_counts_for_its_token_run_side_and_nonces_only(void **state)
                          changed = scope;
     uint8_t proof[CT_PROOF_BYTES];
 
-    (void)state;
     other_run.run_id = "jo";
     replayed.server_nonce = agent_nonce;
     reflected.agent_nonce = server_nonce;
@@ -110,7 +107,6 @@ static void every_field_of_resume_and_hello_is_covered(void **state)
     struct ct_resume none = {0}, resume = {.id = 1, .key = 2, .generation = 3};
     uint8_t hash[4][CT_PROOF_BYTES];
 
-    (void)state;
     assert_int_equal(ct_auth_hash_opening(hash[0], &none, &hello), 0);
     assert_int_equal(ct_auth_hash_opening(hash[1], &resume, &hello), 0);
     resume.state = CT_RESUME_STOPPED;
@@ -127,7 +123,6 @@ static void nonces_and_tokens_differ_every_time(void **state)
     uint8_t a[CT_NONCE_BYTES] = {0}, b[CT_NONCE_BYTES];
     struct ct_auth_token one = {0}, two = {0};
 
-    (void)state;
     assert_true(ct_auth_nonce_is_zero(a));
     assert_int_equal(ct_auth_make_nonce(a), 0);
     assert_int_equal(ct_auth_make_nonce(b), 0);
@@ -164,7 +159,6 @@ static void a_token_file_is_read_without_the_blanks_behind(void **state)
 {
     struct ct_auth_token token;
 
-    (void)state;
     assert_int_equal(read_file(&token, "0123456789abcdef \r\n", 0600, NULL), 0);
     assert_int_equal(token.length, 16);
     assert_memory_equal(token.bytes, "0123456789abcdef", 16);
@@ -178,7 +172,6 @@ static void a_token_file_that_is_no_secret_is_refused(void **state)
     struct ct_auth_token token;
     struct ctrun_error err;
 
-    (void)state;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
         assert_int_equal(read_file(&token, "0123456789abcdef", modes[i], &err),
                          CTRUN_E_USAGE);
@@ -194,7 +187,6 @@ static void a_token_that_is_too_short_or_too_long_is_refused(void **state)
     struct ct_auth_token token;
     struct ctrun_error err;
 
-    (void)state;
     assert_int_equal(read_file(&token, "", 0600, &err), CTRUN_E_USAGE);
     assert_int_equal(read_file(&token, "0123456789abcde\n\n", 0600, &err),
                      CTRUN_E_USAGE);
@@ -217,7 +209,6 @@ static void the_environment_loses_the_token(void **state)
     struct ctrun_error err;
     char *text;
 
-    (void)state;
     assert_int_equal(unsetenv(CT_ENV_TOKEN), 0);
     assert_int_equal(ct_auth_token_take_env(&token, &err), 0);
     assert_int_equal(setenv(CT_ENV_TOKEN, "0123456789abcdef", 1), 0);

@@ -8,7 +8,6 @@ static void the_first_of_a_key_is_found_and_others_are_not(void **state)
 {
     struct ct_facts facts = {0};
 
-    (void)state;
     assert_null(ct_facts_find(&facts, CT_FACT_DO));
     assert_true(ct_facts_add(&facts, CT_FACT_LIKELY, "do"));
     assert_true(ct_facts_add(&facts, CT_FACT_DO, ""));
@@ -25,7 +24,6 @@ static void what_does_not_fit_changes_nothing(void **state)
     struct ct_facts facts = {0}, before;
     char text[CT_FACTS_MAX + 1];
 
-    (void)state;
     memset(text, 'x', CT_FACTS_MAX);
     text[CT_FACTS_MAX] = '\0';
     assert_false(ct_facts_add(&facts, CT_FACT_DO, text));

@@ -9,7 +9,6 @@ static void golden_bytes(void **state)
     static const uint8_t golden[] = {0xc7, 0x52, 5, 10, 2, 0, 0, 0, 'h', 'i'};
     struct ct_buf buf;
 
-    (void)state;
     ct_buf_init(&buf, 100);
     assert_int_equal(ct_frame_encode(&buf, 10, "hi", 2), 0);
     assert_int_equal(ct_buf_length(&buf), sizeof golden);
@@ -22,7 +21,6 @@ static void any_split_waits_for_the_rest(void **state)
     static const uint8_t data[] = {0xc7, 0x52, 5, 10, 2, 0, 0, 0, 'h', 'i', 0xc7};
     struct ct_frame frame;
 
-    (void)state;
     for (size_t n = 0; n < 10; n++)
         assert_int_equal(ct_frame_decode(data, n, &frame), 0);
     assert_int_equal(ct_frame_decode(data, sizeof data, &frame), 10);
@@ -36,7 +34,6 @@ static void foreign_and_oversized_are_refused_from_the_header(void **state)
     static const uint8_t too_long[] = {0xc7, 0x52, 5, 10, 1, 0, 1, 0};
     struct ct_frame frame;
 
-    (void)state;
     assert_int_equal(ct_frame_decode((const uint8_t *)"GET /", 5, &frame), -EPROTO);
     assert_int_equal(ct_frame_decode((const uint8_t *)"\xc7G", 2, &frame), -EPROTO);
     assert_int_equal(ct_frame_decode(too_long, sizeof too_long, &frame), -EMSGSIZE);
@@ -47,7 +44,6 @@ static void another_version_is_reported_not_hidden(void **state)
     static const uint8_t data[] = {0xc7, 0x52, 9, 1, 0, 0, 0, 0};
     struct ct_frame frame;
 
-    (void)state;
     assert_int_equal(ct_frame_decode(data, sizeof data, &frame), 8);
     assert_int_equal(frame.version, 9);
 }

@@ -731,7 +731,6 @@ static void assert_only_the_tail_may_lack(struct ct_frame frame, size_t tail)
 
 static void every_kind_has_its_golden_bytes(void **state)
 {
-    (void)state;
     for (int i = 0; i < GOLDEN_COUNT; i++) {
         char hex[2048] = "";
         struct ct_frame frame;
@@ -751,7 +750,6 @@ static void every_kind_survives_a_round_trip(void **state)
 {
     struct ct_message back;
 
-    (void)state;
     for (int i = 0; i < GOLDEN_COUNT; i++) {
         struct ct_frame frame;
         struct ct_buf buf;
@@ -774,7 +772,6 @@ static void decoded_fields_are_those_encoded(void **state)
     struct ct_frame frame;
     struct ct_buf buf;
 
-    (void)state;
     encode(&buf, &message);
     decode_frame(&buf, &frame);
     assert_int_equal(ct_message_decode(&frame, &back, &room, sizeof room), 0);
@@ -789,7 +786,6 @@ static void a_body_cut_or_lengthened_anywhere_is_refused(void **state)
 {
     struct ct_message back;
 
-    (void)state;
     for (int i = 0; i < GOLDEN_COUNT; i++) {
         struct ct_frame frame;
         struct ct_buf buf;
@@ -857,7 +853,6 @@ static void what_was_added_is_a_tail_of_join_hello_start_and_requests(void **sta
     };
     struct ct_message back;
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char hex[256] = "";
         struct ct_frame frame;
@@ -891,7 +886,6 @@ static void a_fault_is_the_tail_of_a_request(void **state)
     struct ct_frame frame;
     struct ct_buf buf;
 
-    (void)state;
     encode(&buf, &message);
     decode_frame(&buf, &frame);
     assert_int_equal(ct_message_decode(&frame, &back, &room, sizeof room), 0);
@@ -922,7 +916,6 @@ static void ages_are_a_tail_of_failures(void **state)
     };
     struct ct_message back;
 
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct ct_frame frame;
         struct ct_buf buf;
@@ -957,7 +950,6 @@ static void exclude_after_is_a_tail_of_hello(void **state)
     struct ct_frame frame;
     struct ct_buf buf;
 
-    (void)state;
     encode(&buf, &message);
     decode_frame(&buf, &frame);
     assert_int_equal(frame.body[frame.length - 8], 1);
@@ -984,7 +976,6 @@ static void more_roles_than_there_is_room_for_are_refused(void **state)
     struct ct_buf buf;
     uint8_t *count;
 
-    (void)state;
     ct_buf_init(&buf, 4096);
     assert_true(ct_message_encode(&buf, &message) < 0);
     ct_buf_deinit(&buf);
@@ -1007,7 +998,6 @@ static void unknown_kinds_are_told_apart_from_bad_bodies(void **state)
     struct ct_frame frame = {.version = CT_FRAME_VERSION, .body = (const uint8_t *)""};
     struct ct_buf buf;
 
-    (void)state;
     ct_buf_init(&buf, 100);
     for (int kind = 0; kind < 256; kind++) {
         const bool is_retired = kind >= CT_MESSAGE_RETIRED_FIRST &&
@@ -1041,7 +1031,6 @@ static void text_longer_than_its_field_is_refused(void **state)
     struct ct_buf buf;
     uint8_t *length;
 
-    (void)state;
     memset(stop.reason, 'x', 127);
     encode(&buf, &message);
     decode_frame(&buf, &frame);
@@ -1067,7 +1056,6 @@ static void lists_beyond_their_capacity_are_refused_both_ways(void **state)
     struct ct_message message;
     struct ct_buf buf;
 
-    (void)state;
     assert_int_equal(ct_message_decode(&frame, &message, &room, sizeof room), -EBADMSG);
     ct_buf_init(&buf, CT_FRAME_BODY_MAX_BYTES);
     message.kind = CT_MESSAGE_STOPPED;
@@ -1083,7 +1071,6 @@ static void the_largest_verdict_fits_a_frame(void **state)
     const struct ct_message message = {.kind = CT_MESSAGE_VERDICT, .verdict = &verdict};
     struct ct_buf buf;
 
-    (void)state;
     for (int i = 0; i < CT_FAILURES_MAX; i++) {
         struct ct_failure *f = &verdict.failures[i];
 
@@ -1109,7 +1096,6 @@ static void a_body_that_its_reader_has_no_room_for_is_refused(void **state)
 {
     struct ct_message back;
 
-    (void)state;
     for (int i = 0; i < GOLDEN_COUNT; i++) {
         struct ct_frame frame;
         struct ct_buf buf;

@@ -10,7 +10,6 @@ static void names_are_those_of_prometheus(void **state)
     static const char *const names[] = {"loss", "_x", "a:b_9", "Loss2", "_", "c"};
     char longest[CT_METRIC_NAME_MAX];
 
-    (void)state;
     memset(longest, 'x', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -25,8 +24,7 @@ static void hostile_names_are_none(void **state)
         "a\"", "a\\", "\xc3\xa4", "__name__", "ctrun_x", "ctrund_runs", " a"};
     char endless[CT_METRIC_NAME_MAX + 1];
 
-    (void)state;
-    memset(endless, 'x', sizeof endless); /* nowhere a NUL */
+    memset(endless, 'x', sizeof endless); /* no NUL */
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         assert_false(ct_metric_is_name(names[i], CT_METRIC_NAME_MAX));
     assert_false(ct_metric_is_name(endless, CT_METRIC_NAME_MAX));
@@ -51,7 +49,6 @@ static void values_are_written_exactly_and_as_prometheus_writes_them(void **stat
     };
     char text[CT_METRIC_VALUE_MAX];
 
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ct_metric_format(text, cases[i].value);
         assert_string_equal(text, cases[i].text);

@@ -17,7 +17,6 @@ static void a_worker_without_a_list_has_the_role_of_all(void **state)
     const struct ct_start start = {.role_rank_base = 10, .role_world_size = 20};
     struct ct_role_at at;
 
-    (void)state;
     ct_role_find(&at, &one.roles, one.role, &start, 2);
     assert_string_equal(at.name, "default");
     assert_int_equal(at.number, 0);
@@ -33,7 +32,6 @@ static void local_ranks_go_through_the_list_in_its_order(void **state)
     static const uint32_t sizes[] = {8, 8, 8, 3, 2, 2};
     const struct ct_start start = {.role_count = 3, .roles = {{5, 8}, {1, 3}, {0, 2}}};
 
-    (void)state;
     for (uint32_t i = 0; i < 6; i++) {
         struct ct_role_at at;
 
@@ -57,7 +55,6 @@ static void a_list_that_no_node_can_have_is_told(void **state)
         {.slots = 1, .roles = {2, {{"a", UINT32_MAX}, {"b", 2}}}},
     };
 
-    (void)state;
     assert_true(ct_role_list_is_sound(&one.roles, one.slots));
     assert_true(ct_role_list_is_sound(&several.roles, several.slots));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)

@@ -39,7 +39,6 @@ static int open_alike(void **state)
 {
     static const struct ends alike = {"sixteen letters.", "sixteen letters.", "r", "r"};
 
-    (void)state;
     return open_both(&alike);
 }
 
@@ -73,7 +72,6 @@ static void what_one_end_seals_the_other_opens(void **state)
     struct ct_buf buf;
     uint64_t number;
 
-    (void)state;
     for (uint64_t i = 0; i < 1000; i++) {
         seal(&agent, &buf, i);
         assert_int_equal(unseal(&server, &buf, &number), 0);
@@ -92,7 +90,6 @@ static void nothing_of_the_message_is_readable(void **state)
     const struct ct_message message = {CT_MESSAGE_LEAVE, .leave = &leave};
     struct ct_buf buf;
 
-    (void)state;
     ct_buf_init(&buf, CT_FRAME_BODY_MAX_BYTES);
     assert_int_equal(ct_seal_encode(&agent, &buf, &message), 0);
     assert_null(memmem(ct_buf_data(&buf), ct_buf_length(&buf), "reason", 6));
@@ -104,7 +101,6 @@ static void a_repeated_left_out_or_reflected_frame_is_refused(void **state)
     struct ct_buf first, second, third;
     uint64_t number;
 
-    (void)state;
     seal(&agent, &first, 1);
     seal(&agent, &second, 2);
     seal(&agent, &third, 3);
@@ -124,7 +120,6 @@ static void every_changed_bit_is_found(void **state)
     struct ct_frame frame, inner;
     struct ct_buf buf;
 
-    (void)state;
     seal(&agent, &buf, 1);
     for (size_t at = CT_FRAME_HEADER_BYTES; at < ct_buf_length(&buf); at++) {
         uint8_t *byte = buf.data + buf.start + at;
@@ -153,7 +148,6 @@ static void other_tokens_and_runs_make_other_keys(void **state)
     struct ct_buf buf;
     uint64_t number;
 
-    (void)state;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         assert_int_equal(open_both(&others[i]), 0);
         seal(&agent, &buf, 1);
@@ -172,7 +166,6 @@ plain_frames_are_refused_while_it_is_on_and_sealed_ones_while_it_is_off(void **s
     struct ct_buf buf;
     uint64_t number;
 
-    (void)state;
     seal(&agent, &buf, 1);
     assert_int_equal(unseal(&off, &buf, &number), -EBADMSG);
     ct_buf_deinit(&buf);
@@ -192,7 +185,6 @@ static void a_key_that_makes_a_known_secret_is_refused(void **state)
     struct ct_auth_token token;
     struct ct_seal_pair pair;
 
-    (void)state;
     assert_int_equal(ct_auth_token_set(&token, "sixteen letters.", NULL), 0);
     for (size_t i = 0; i < 2; i++) {
         const struct ct_auth_scope scope = {"r",    nonce_a,         nonce_s,
@@ -215,7 +207,6 @@ static void the_largest_message_fits(void **state)
     struct ct_frame frame, inner;
     struct ct_buf buf;
 
-    (void)state;
     for (int i = 0; i < CT_FAILURES_MAX; i++) {
         struct ct_failure *failure = &verdict.failures[i];
 

@@ -24,7 +24,6 @@ static const struct {
 
 static void base64_is_that_of_rfc_4648(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         const size_t plain = strlen(vectors[i].plain);
         const size_t length = strlen(vectors[i].base64);
@@ -50,7 +49,6 @@ static void what_is_no_base64_is_refused(void **state)
     static const char *const bad[] = {
         "Z", "Zg", "Zg=", "Z===", "====", "Zg==Zg==", "Zm 9", "Zm9-", "=m9v", "Zm=v"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char out[16];
 
@@ -61,7 +59,6 @@ static void what_is_no_base64_is_refused(void **state)
 
 static void hexadecimal_digits_there_and_back(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         const size_t plain = strlen(vectors[i].plain);
         char text[16];
@@ -78,7 +75,6 @@ static void what_is_no_hexadecimal_is_refused(void **state)
 {
     static const char *const bad[] = {"0", "0g", "00 0", "000", " 00 ", "zz", "00-0"};
 
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         uint8_t out[8];
 

@@ -188,25 +188,21 @@ static void run_members(void *(*body)(void *), int spins, int yields)
 
 static void barrier_holds_while_members_spin(void **state)
 {
-    (void)state;
     run_members(stress, 50, 1000);
 }
 
 static void no_wake_up_is_lost_when_members_sleep(void **state)
 {
-    (void)state;
     run_members(stress, 0, 0);
 }
 
 static void barrier_holds_between_giving_way_and_sleep(void **state)
 {
-    (void)state;
     run_members(stress, 1, 1);
 }
 
 static void collectives_have_no_data_race(void **state)
 {
-    (void)state;
     run_members(collectives, -1, -1);
     run_members(collectives, 0, 0);
 }
@@ -216,7 +212,6 @@ static int fail_and_leave(void *context, struct ctrun_error *err)
 {
     struct ct_segment *segment = context;
 
-    (void)err;
     (void)ct_verdict_set(segment->verdict, CTRUN_E_MISMATCH, "the calls differ");
     atomic_store(&segment->members[1].has_left, 1);
     return 0;
@@ -233,7 +228,6 @@ static void who_leaves_with_a_reason_is_not_taken_for_lost(void **state)
     struct ct_segment segment;
     struct ctrun_error err;
 
-    (void)state;
     memset(shared.head, 0, ct_segment_head_bytes());
     memset(shared.body, 0, ct_segment_bytes(MEMBERS));
     for (int i = 0; i < MEMBERS; i++) {
@@ -264,7 +258,6 @@ static void a_number_that_is_something_else_by_now_is_a_rank_that_left(void **st
                     open("/proc/self/exe", O_RDONLY | O_CLOEXEC)};
     int copy;
 
-    (void)state;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         assert_true(others[i] >= 0);
         assert_int_equal(ct_segment_open_peer_fd(&peer, others[i], 4096, &err),
@@ -285,17 +278,12 @@ static long looks, met_at;
 
 static bool is_met_by_now(const struct ct_segment *segment, const struct ct_wait *wait)
 {
-    (void)segment;
-    (void)wait;
     return ++looks >= met_at;
 }
 
 static bool nobody(const struct ct_segment *segment, const struct ct_wait *wait,
                    int member)
 {
-    (void)segment;
-    (void)wait;
-    (void)member;
     return false;
 }
 
@@ -325,7 +313,6 @@ static void spins_and_yields_that_do_not_pay_become_fewer(void **state)
                                  .yields = YIELDS,
                                  .yields_now = YIELDS};
 
-    (void)state;
     assert_true(wait_until_look(&segment, LONG_MAX) > SPINS);
     for (int i = 0; i < OFTEN; i++)
         (void)wait_until_look(&segment, LONG_MAX);

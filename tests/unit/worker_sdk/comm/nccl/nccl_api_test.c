@@ -11,7 +11,6 @@ static void numbers_and_layouts_are_nvidias(void **state)
     const struct nccl_value ours[] = {NCCL_VALUES};
     struct nccl_value theirs[NCCL_VALUES_MAX];
 
-    (void)state;
     assert_true(sizeof ours <= sizeof theirs);
     assert_int_equal(nccl_values_theirs(theirs), sizeof ours / sizeof *ours);
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)

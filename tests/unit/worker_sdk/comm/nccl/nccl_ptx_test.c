@@ -15,7 +15,6 @@ static void the_assembler_takes_the_kernels(void **state)
     FILE *file;
     pid_t pid;
 
-    (void)state;
     assert_true(fd >= 0);
     file = fdopen(fd, "w");
     assert_non_null(file);

@@ -22,7 +22,6 @@ enum {
 
 static int begin(void **state)
 {
-    (void)state;
     fake_nccl_use((struct fake_nccl){0});
     return 0;
 }
@@ -77,7 +76,6 @@ static void opening_waits_while_init_is_in_progress(void **state)
     struct ctrun_group *group;
     struct ctrun_error err;
 
-    (void)state;
     fake_nccl.init_polls = 20;
     group = open_good(30000);
     assert_int_equal(reduce(group, &err), 0);
@@ -91,7 +89,6 @@ static void an_init_that_hangs_ends_at_the_deadline(void **state)
     struct ctrun_group *group;
     struct ctrun_error err;
 
-    (void)state;
     fake_nccl.init_polls = -1;
     expect(open_group(&group, SHORT_MS, &err), CTRUN_E_TIMEOUT, &err, "open");
     assert_null(group);
@@ -103,7 +100,6 @@ static void an_init_that_is_refused_is_an_error(void **state)
     struct ctrun_group *group;
     struct ctrun_error err;
 
-    (void)state;
     fake_nccl.refuse_init = NCCL_INVALID_USAGE;
     expect(open_group(&group, 30000, &err), -EINVAL, &err, "a fake NCCL error");
     expect_nothing_left(0, 0);
@@ -114,7 +110,6 @@ static void an_error_while_init_goes_on_is_an_error(void **state)
     struct ctrun_group *group;
     struct ctrun_error err;
 
-    (void)state;
     fake_nccl.init_polls = -1;
     fake_nccl.async_error = NCCL_REMOTE_ERROR;
     expect(open_group(&group, 30000, &err), CTRUN_E_PEER_LOST, &err, "fake peer");
@@ -126,7 +121,6 @@ static void an_old_library_is_refused(void **state)
     struct ctrun_group *group;
     struct ctrun_error err;
 
-    (void)state;
     fake_nccl.version = 21700;
     expect(open_group(&group, 30000, &err), CTRUN_E_UNSUPPORTED, &err, "21700");
     expect_nothing_left(0, 0);
@@ -137,7 +131,6 @@ static void a_machine_without_a_gpu_is_told_so(void **state)
     struct ctrun_group *group;
     struct ctrun_error err;
 
-    (void)state;
     fake_nccl.no_device = true;
     expect(open_group(&group, 30000, &err), CTRUN_E_UNSUPPORTED, &err,
            "no usable GPU: no fake device");
@@ -153,7 +146,6 @@ static void calls_wait_for_communicator_and_device(void **state)
     int32_t out[3] = {0};
     struct ctrun_error err;
 
-    (void)state;
     fake_nccl.call_polls = 5;
     fake_nccl.late_us = 500;
     assert_int_equal(ctrun_all_gather(group, in, out, 3, CTRUN_I32, NULL, &err), 0);
@@ -183,7 +175,6 @@ static void a_call_that_hangs_on_the_device_ends_at_the_deadline(void **state)
     struct ctrun_group *group = open_good(SHORT_MS);
     struct ctrun_error err;
 
-    (void)state;
     fake_nccl.hangs = true;
     expect(reduce(group, &err), CTRUN_E_TIMEOUT, &err, "missing or stuck");
     expect_dead(group, CTRUN_E_TIMEOUT, "missing or stuck");
@@ -194,7 +185,6 @@ static void a_call_that_never_gets_to_the_device_ends_at_the_deadline(void **sta
     struct ctrun_group *group = open_good(SHORT_MS);
     struct ctrun_error err;
 
-    (void)state;
     fake_nccl.call_polls = -1;
     expect(reduce(group, &err), CTRUN_E_TIMEOUT, &err, "did not finish in time");
     expect_dead(group, CTRUN_E_TIMEOUT, "did not finish in time");
@@ -207,7 +197,6 @@ static void an_asynchronous_error_ends_a_call_that_hangs(void **state)
     static float data[4];
     struct ctrun_error err;
 
-    (void)state;
     fake_nccl.hangs = true;
     assert_int_equal(ctrun_all_reduce(group, data, data, 4, CTRUN_F32, CTRUN_SUM,
                                       IN_BACKGROUND(&work), &err),
@@ -222,7 +211,6 @@ static void a_call_that_is_refused_kills_the_group(void **state)
     struct ctrun_group *group = open_good(30000);
     struct ctrun_error err;
 
-    (void)state;
     fake_nccl.refuse_call = NCCL_SYSTEM_ERROR;
     expect(reduce(group, &err), -EIO, &err, "a fake NCCL error");
     expect_dead(group, -EIO, "a fake NCCL error");
@@ -242,7 +230,6 @@ static void another_thread_can_abort_a_call_that_hangs(void **state)
     struct ctrun_error err;
     pthread_t thread;
 
-    (void)state;
     fake_nccl.hangs = true;
     assert_int_equal(ctrun_all_reduce(group, data, data, 4, CTRUN_F32, CTRUN_SUM,
                                       IN_BACKGROUND(&work), &err),
@@ -262,7 +249,6 @@ static void memory_is_zeroed_and_freed_with_the_group(void **state)
     struct ctrun_error err;
     void *block;
 
-    (void)state;
     assert_int_equal(ctrun_group_alloc(group, sizeof zero, &block, &err), 0);
     assert_memory_equal(fake_device(block), zero, sizeof zero);
     fake_nccl.no_memory = true;
@@ -280,7 +266,6 @@ static void memory_may_be_freed_before(void **state)
     void *first, *second;
     int before;
 
-    (void)state;
     before = fake_nccl.blocks;
     assert_int_equal(ctrun_group_alloc(group, 64, &first, &err), 0);
     assert_int_equal(ctrun_group_alloc(group, 64, &second, &err), 0);
@@ -308,7 +293,6 @@ static void large_memory_is_nccls_and_registered(void **state)
     struct ctrun_error err;
     void *small, *large, *other;
 
-    (void)state;
     assert_int_equal(ctrun_group_alloc(group, 64, &small, &err), 0);
     assert_int_equal(fake_nccl.registered, 0);
     assert_int_equal(ctrun_group_alloc(group, LARGE, &large, &err), 0);
@@ -331,7 +315,6 @@ static void an_older_nccl_has_memory_of_cuda(void **state)
     struct ctrun_error err;
     void *large;
 
-    (void)state;
     fake_nccl.version = 21800;
     group = open_good(30000);
     assert_int_equal(ctrun_group_alloc(group, LARGE, &large, &err), 0);
@@ -376,7 +359,6 @@ static void kernels_convert_as_the_host_does(void **state)
     uint16_t *halves;
     float *floats;
 
-    (void)state;
     assert_int_equal(ctrun_group_alloc(group, HALVES * sizeof *floats, &a, &err), 0);
     assert_int_equal(ctrun_group_alloc(group, HALVES * sizeof *halves, &b, &err), 0);
     floats = fake_device(a);
@@ -411,7 +393,6 @@ static void a_close_that_cannot_finish_aborts(void **state)
 {
     struct ctrun_group *group = open_good(30000);
 
-    (void)state;
     fake_nccl.finalize_code = NCCL_SYSTEM_ERROR;
     ctrun_group_close(group);
     expect_nothing_left(1, 0);
