@@ -15,6 +15,7 @@
 
 #include "launcher/ctl/ctl.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/whole_file.h"
 #include "worker_sdk/wire/contract.h"
 
 enum {
@@ -50,21 +51,8 @@ static int own_folder(char *out, size_t size, struct ctrun_error *err)
     return 0;
 }
 
-static int write_all(int fd, const char *data, size_t length)
-{
-    while (length > 0) {
-        const ssize_t n = write(fd, data, length);
-
-        if (n < 0)
-            return -errno;
-        data += n;
-        length -= (size_t)n;
-    }
-    return 0;
-}
-
-/* fsync() before the caller's rename(): after a crash the name leads to the old program or to
- * the whole new one. */
+/* Calls fsync() before the caller's rename(): after a crash the name is the old program or the
+ * complete new one. */
 static int copy_bytes(int to, int from)
 {
     static char chunk[CHUNK];
@@ -72,7 +60,7 @@ static int copy_bytes(int to, int from)
     int rc = 0;
 
     while (rc >= 0 && (n = read(from, chunk, sizeof chunk)) != 0)
-        rc = n < 0 ? -errno : write_all(to, chunk, (size_t)n);
+        rc = n < 0 ? -errno : ct_write_all(to, chunk, (size_t)n);
     if (rc >= 0 && (fchmod(to, 0755) < 0 || fsync(to) < 0))
         rc = -errno;
     return rc;

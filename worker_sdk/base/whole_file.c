@@ -11,35 +11,52 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
-/* Until the end of the file or of text[size]. 0 or -errno. */
-static int read_until(int fd, char *text, size_t size, size_t *length)
+int ct_write_all(int fd, const void *data, size_t length)
 {
-    while (*length < size) {
-        const ssize_t n = read(fd, text + *length, size - *length);
+    const char *at = data;
 
+    while (length > 0) {
+        const ssize_t n = write(fd, at, length);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        at += n;
+        length -= (size_t)n;
+    }
+    return 0;
+}
+
+ssize_t ct_read_all(int fd, void *to, size_t size)
+{
+    size_t length = 0;
+
+    while (length < size) {
+        const ssize_t n = read(fd, (char *)to + length, size - length);
+
+        if (n < 0 && errno == EINTR)
+            continue;
         if (n < 0)
             return -errno;
         if (n == 0)
-            break; /* it became shorter */
-        *length += (size_t)n;
+            break;
+        length += (size_t)n;
     }
-    return 0;
+    return (ssize_t)length;
 }
 
 int ct_whole_file_replace(const char *path, const void *data, size_t length)
 {
     char beside[PATH_MAX];
-    ssize_t n;
-    int rc = 0;
+    int rc;
     int fd;
 
     if (ct_format(beside, sizeof beside, "%s.XXXXXX", path) < 0)
         return -ENAMETOOLONG;
     if ((fd = mkostemp(beside, O_CLOEXEC)) < 0)
         return -errno;
-    n = write(fd, data, length);
-    if (n != (ssize_t)length)
-        rc = n < 0 ? -errno : -ENOSPC;
+    rc = ct_write_all(fd, data, length);
     if (close(fd) < 0 && rc == 0)
         rc = -errno;
     if (rc == 0 && rename(beside, path) < 0)
@@ -54,6 +71,7 @@ int ct_whole_file_read(const char *path, size_t max_bytes, char **text, size_t *
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     struct stat own;
+    ssize_t n = 0;
     int rc = 0;
 
     *text = NULL;
@@ -70,8 +88,10 @@ int ct_whole_file_read(const char *path, size_t max_bytes, char **text, size_t *
         rc = -EFBIG;
     else if (!(*text = ct_zalloc((size_t)info->st_size + 1)))
         rc = -ENOMEM;
+    else if ((n = ct_read_all(fd, *text, (size_t)info->st_size)) < 0)
+        rc = (int)n;
     else
-        rc = read_until(fd, *text, (size_t)info->st_size, length);
+        *length = (size_t)n; /* it may have become shorter */
     close(fd);
     if (rc < 0) {
         free(*text);

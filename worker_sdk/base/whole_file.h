@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 
 /* Reads a regular file of at most max_bytes; *text is NUL-terminated and owned by the caller, NULL
  * on failure. Never waits for a FIFO or a device. `info` may be NULL; it is set if rc is 0,
@@ -15,3 +16,8 @@ int ct_whole_file_read(const char *path, size_t max_bytes, char **text, size_t *
  * name and renamed, so that a reader finds the old file, no file, or the complete new one. Not
  * synced. 0, or -errno: the old file stays. */
 int ct_whole_file_replace(const char *path, const void *data, size_t length);
+
+/* 0 or -errno. */
+int ct_write_all(int fd, const void *data, size_t length);
+/* Up to `size` bytes; fewer at the end of the file. Their count or -errno. */
+ssize_t ct_read_all(int fd, void *to, size_t size);

@@ -12,6 +12,7 @@
 #include "worker_sdk/base/crc32c.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/whole_file.h"
 
 enum {
     COPY_PIECE_BYTES = 1024 * 1024
@@ -24,23 +25,6 @@ struct parts {
 
 /* Writes what `source` is into fd. 0 or -errno. */
 typedef int fill_fn(int fd, const void *source);
-
-static int write_whole(int fd, const void *data, size_t length)
-{
-    const char *at = data;
-
-    while (length > 0) {
-        ssize_t n = write(fd, at, length);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        at += n;
-        length -= (size_t)n;
-    }
-    return 0;
-}
 
 /* The directory part of path, "." when it has none. */
 static void directory_of(char directory[PATH_MAX], const char *path)
@@ -78,7 +62,7 @@ static int fill_parts(int fd, const void *source)
     int rc = 0;
 
     for (size_t i = 0; i < parts->count && rc == 0; i++)
-        rc = write_whole(fd, parts->list[i].iov_base, parts->list[i].iov_len);
+        rc = ct_write_all(fd, parts->list[i].iov_base, parts->list[i].iov_len);
     return rc;
 }
 
@@ -99,7 +83,7 @@ static ssize_t copy_piece(int fd, const struct ct_durable_source *source, uint64
 
     if (n <= 0)
         return n < 0 ? -errno : -EBADMSG;
-    rc = write_whole(fd, room, (size_t)n);
+    rc = ct_write_all(fd, room, (size_t)n);
     return rc < 0 ? rc : n;
 }
 

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "worker_sdk/base/whole_file.h"
+
 _Static_assert(CT_PROOF_BYTES == crypto_auth_hmacsha256_BYTES, "a proof is one HMAC");
 
 /* ---- Tokens ------------------------------------------------------------------------------ */
@@ -34,25 +36,6 @@ int ct_auth_token_set(struct ct_auth_token *token, const char *text,
                       struct ctrun_error *err)
 {
     return set_token(token, text, strlen(text), err);
-}
-
-/* Up to `size` bytes of an open file; their count or a negative errno. */
-static ssize_t read_all(int fd, char *bytes, size_t size)
-{
-    size_t length = 0;
-
-    while (length < size) {
-        const ssize_t n = read(fd, bytes + length, size - length);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        if (n == 0)
-            break;
-        length += (size_t)n;
-    }
-    return (ssize_t)length;
 }
 
 static int check_mode(int fd, const char *path, struct ctrun_error *err)
@@ -81,7 +64,7 @@ int ct_auth_token_read(struct ct_auth_token *token, const char *path,
         return ct_fail(err, CTRUN_E_USAGE, "%.600s: %s", path, strerror(errno));
     rc = check_mode(fd, path, err);
     if (rc == 0)
-        length = read_all(fd, bytes, sizeof bytes);
+        length = ct_read_all(fd, bytes, sizeof bytes);
     close(fd);
     if (rc < 0)
         return rc;
