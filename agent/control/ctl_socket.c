@@ -116,11 +116,7 @@ static void reply_later(struct client *client, int code, const char *text)
 void ctl_socket_answer(struct ctl_socket *ctl_socket, uint32_t ticket, int code,
                        const char *text)
 {
-    struct ct_list *it, *keep;
-
-    ct_list_for_each_safe(it, keep, &ctl_socket->clients) {
-        struct client *client = ct_list_entry(it, struct client, node);
-
+    ct_list_for_each_safe(struct client, client, &ctl_socket->clients, node) {
         if (ticket && client->ticket == ticket)
             reply_later(client, code, text);
     }
@@ -407,13 +403,10 @@ int ctl_socket_open(struct ctl_socket **out, const struct ctl_socket_options *op
 
 void ctl_socket_close(struct ctl_socket *ctl_socket)
 {
-    struct ct_list *it;
-    struct ct_list *keep;
-
     if (!ctl_socket)
         return;
-    ct_list_for_each_safe(it, keep, &ctl_socket->clients)
-        client_close(ct_list_entry(it, struct client, node));
+    ct_list_for_each_safe(struct client, client, &ctl_socket->clients, node)
+        client_close(client);
     if (ctl_socket->listener)
         (void)unlinkat(ctl_socket->dir, ctl_socket->name, 0);
     loop_watch_close(ctl_socket->listener);

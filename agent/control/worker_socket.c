@@ -407,16 +407,14 @@ int worker_socket_open(struct worker_socket **out,
 
 void worker_socket_close(struct worker_socket *worker_socket)
 {
-    struct ct_list *it;
-    struct ct_list *keep;
-
     if (!worker_socket)
         return;
     /* the receiver of the callbacks is closing, too */
     worker_socket->options.on_progress = NULL;
     worker_socket->options.on_hello = NULL;
-    ct_list_for_each_safe(it, keep, &worker_socket->connections)
-        connection_close(ct_list_entry(it, struct connection, node));
+    ct_list_for_each_safe(struct connection, connection, &worker_socket->connections,
+                          node)
+        connection_close(connection);
     worker_socket_forget_crashes(worker_socket);
     worker_socket_forget_flights(worker_socket);
     loop_watch_close(worker_socket->listener);
@@ -431,10 +429,8 @@ const char *worker_socket_name(const struct worker_socket *worker_socket)
 
 bool worker_socket_is_used(const struct worker_socket *worker_socket)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &worker_socket->connections)
-        if (ct_list_entry(it, struct connection, node)->is_known)
+    ct_list_for_each(struct connection, connection, &worker_socket->connections, node)
+        if (connection->is_known)
             return true;
     return false;
 }
@@ -448,14 +444,10 @@ bool worker_socket_was_used(const struct worker_socket *worker_socket)
  * and messages that wait are read now, within limits, before its end is reported. */
 void worker_socket_catch_up(struct worker_socket *worker_socket, pid_t pid)
 {
-    struct ct_list *it;
-    struct ct_list *keep;
-
     for (int i = 0; i < worker_socket->count_max && accept_one(worker_socket); i++)
         ;
-    ct_list_for_each_safe(it, keep, &worker_socket->connections) {
-        struct connection *connection = ct_list_entry(it, struct connection, node);
-
+    ct_list_for_each_safe(struct connection, connection, &worker_socket->connections,
+                          node) {
         for (int i = 0; (pid == 0 || connection->pid == pid) &&
                         i < WORKER_SOCKET_CATCH_UP_MAX && read_connection(connection);
              i++)

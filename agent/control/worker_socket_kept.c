@@ -33,30 +33,16 @@ static void forget_crash(struct crash *crash)
 static struct crash *find_crash(const struct worker_socket *worker_socket, int rank,
                                 uint64_t generation)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &worker_socket->crashes) {
-        struct crash *crash = ct_list_entry(it, struct crash, node);
-
+    ct_list_for_each(struct crash, crash, &worker_socket->crashes, node) {
         if (crash->rank == rank && crash->generation == generation)
             return crash;
     }
     return NULL;
 }
 
-static int count_crashes(const struct worker_socket *worker_socket)
-{
-    struct ct_list *it;
-    int count = 0;
-
-    ct_list_for_each(it, &worker_socket->crashes)
-        count++;
-    return count;
-}
-
-/* A process may end before we know of it, so its record is kept until it is taken. A worker may start many children
- * that crash, and a process may lie about its rank: only the last record of a rank counts, and there are no more of
- * them than may connect. */
+/* A process may end before we notice, so its record is kept until it is taken. A worker may
+ * start many children that crash, and a process may send a wrong rank: so only the last record
+ * of a rank is kept, and no more records than connections are allowed. */
 void worker_socket_keep_crash(struct connection *connection)
 {
     struct worker_socket *worker_socket = connection->worker_socket;
@@ -73,18 +59,15 @@ void worker_socket_keep_crash(struct connection *connection)
     connection->crash_record = -1;
     if ((earlier = find_crash(worker_socket, crash->rank, crash->generation)))
         forget_crash(earlier);
-    else if (count_crashes(worker_socket) >= worker_socket->count_max)
+    else if (ct_list_count(&worker_socket->crashes) >= worker_socket->count_max)
         forget_crash(ct_list_entry(worker_socket->crashes.next, struct crash, node));
     ct_list_add(&worker_socket->crashes, &crash->node);
 }
 
 void worker_socket_forget_crashes(struct worker_socket *worker_socket)
 {
-    struct ct_list *it;
-    struct ct_list *keep;
-
-    ct_list_for_each_safe(it, keep, &worker_socket->crashes)
-        forget_crash(ct_list_entry(it, struct crash, node));
+    ct_list_for_each_safe(struct crash, crash, &worker_socket->crashes, node)
+        forget_crash(crash);
 }
 
 /* Processes that are still connected are children of the worker, or the worker that has just
@@ -92,14 +75,11 @@ void worker_socket_forget_crashes(struct worker_socket *worker_socket)
 static void keep_crashes(struct worker_socket *worker_socket, const struct crash *found,
                          pid_t pid)
 {
-    struct ct_list *it;
-
     if (found && found->pid == pid)
         return;
     for (int pass = 0; pass <= 1; pass++)
-        ct_list_for_each(it, &worker_socket->connections) {
-            struct connection *connection = ct_list_entry(it, struct connection, node);
-
+        ct_list_for_each(struct connection, connection, &worker_socket->connections,
+                         node) {
             if ((connection->pid == pid) == (pass == 1))
                 worker_socket_keep_crash(connection);
         }
@@ -159,18 +139,12 @@ void worker_socket_each_flight(const struct worker_socket *worker_socket,
                                uint64_t generation, worker_socket_flight_fn *fn,
                                void *context)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &worker_socket->connections) {
-        const struct connection *connection = ct_list_entry(it, struct connection,
-                                                            node);
-
+    ct_list_for_each(const struct connection, connection, &worker_socket->connections,
+                     node) {
         if (connection->flight >= 0 && connection->generation == generation)
             fn(context, connection->rank, connection->flight);
     }
-    ct_list_for_each(it, &worker_socket->flights) {
-        const struct gone_flight *flight = ct_list_entry(it, struct gone_flight, node);
-
+    ct_list_for_each(const struct gone_flight, flight, &worker_socket->flights, node) {
         if (flight->generation == generation)
             fn(context, flight->rank, flight->record);
     }

@@ -74,8 +74,6 @@ void worker_socket_report_progress(const struct connection *connection)
 
 void worker_socket_refresh(struct worker_socket *worker_socket)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &worker_socket->connections)
-        worker_socket_report_progress(ct_list_entry(it, struct connection, node));
+    ct_list_for_each(struct connection, connection, &worker_socket->connections, node)
+        worker_socket_report_progress(connection);
 }

@@ -123,12 +123,9 @@ void worker_socket_send_state(struct connection *connection)
 static int send_to_known(struct worker_socket *worker_socket,
                          void (*send_it)(struct connection *connection))
 {
-    struct ct_list *it;
     int count = 0;
 
-    ct_list_for_each(it, &worker_socket->connections) {
-        struct connection *connection = ct_list_entry(it, struct connection, node);
-
+    ct_list_for_each(struct connection, connection, &worker_socket->connections, node) {
         if (connection->is_known) {
             send_it(connection);
             count++;
@@ -178,13 +175,9 @@ static bool is_in(const struct ct_worker_world *world, int rank)
 void worker_socket_send_world(struct worker_socket *worker_socket,
                               const struct ct_worker_world *world)
 {
-    struct ct_list *it;
-
     worker_socket->epoch = world->epoch;
     worker_socket->has_new = false;
-    ct_list_for_each(it, &worker_socket->connections) {
-        struct connection *connection = ct_list_entry(it, struct connection, node);
-
+    ct_list_for_each(struct connection, connection, &worker_socket->connections, node) {
         if (connection->asks && is_in(world, connection->rank))
             worker_socket_send_answer(connection, world);
     }

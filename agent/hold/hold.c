@@ -67,11 +67,9 @@ static bool is_under_way(const struct entry *entry)
 
 bool hold_is_busy(const struct hold *hold)
 {
-    struct ct_list *it;
-
     if (hold)
-        ct_list_for_each(it, &hold->entries)
-            if (is_under_way(ct_list_entry(it, struct entry, node)))
+        ct_list_for_each(struct entry, entry, &hold->entries, node)
+            if (is_under_way(entry))
                 return true;
     return false;
 }
@@ -98,22 +96,17 @@ static void forget(struct hold *hold, struct entry *entry)
 
 static int count_of_rank(const struct hold *hold, int rank)
 {
-    struct ct_list *it;
     int count = 0;
 
-    ct_list_for_each(it, &hold->entries)
-        count += ct_list_entry(it, struct entry, node)->rank == rank;
+    ct_list_for_each(struct entry, entry, &hold->entries, node)
+        count += entry->rank == rank;
     return count;
 }
 
 /* The entry that its client is making; NULL: none. */
 static struct entry *find_making(const struct hold_client *client)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &client->hold->entries) {
-        struct entry *entry = ct_list_entry(it, struct entry, node);
-
+    ct_list_for_each(struct entry, entry, &client->hold->entries, node) {
         if (entry->client == client && entry->state == HOLD_MAKING)
             return entry;
     }
@@ -123,12 +116,9 @@ static struct entry *find_making(const struct hold_client *client)
 /* The entry that the rank committed last; NULL: none. */
 static struct entry *find_last(const struct hold *hold, int rank)
 {
-    struct ct_list *it;
     struct entry *last = NULL;
 
-    ct_list_for_each(it, &hold->entries) {
-        struct entry *entry = ct_list_entry(it, struct entry, node);
-
+    ct_list_for_each(struct entry, entry, &hold->entries, node) {
         if (entry->rank == rank && entry->state != HOLD_MAKING)
             last = entry;
     }
@@ -146,12 +136,9 @@ static bool is_file(const struct entry *entry, uint64_t device, uint64_t inode,
 static struct entry *find_file(const struct hold *hold,
                                const struct ct_worker_hold *request)
 {
-    struct ct_list *it;
     struct entry *last = NULL;
 
-    ct_list_for_each(it, &hold->entries) {
-        struct entry *entry = ct_list_entry(it, struct entry, node);
-
+    ct_list_for_each(struct entry, entry, &hold->entries, node) {
         if (entry->state != HOLD_MAKING &&
             is_file(entry, request->device, request->inode, request->name))
             last = entry;
@@ -163,11 +150,8 @@ static struct entry *find_file(const struct hold *hold,
 static void forget_old(struct hold *hold, int rank)
 {
     const struct entry *last = find_last(hold, rank);
-    struct ct_list *it, *keep;
 
-    ct_list_for_each_safe(it, keep, &hold->entries) {
-        struct entry *entry = ct_list_entry(it, struct entry, node);
-
+    ct_list_for_each_safe(struct entry, entry, &hold->entries, node) {
         if (entry->rank == rank && entry != last && entry->state >= HOLD_WRITTEN)
             forget(hold, entry);
     }
@@ -176,13 +160,9 @@ static void forget_old(struct hold *hold, int rank)
 /* Frees entries that are on the disk and whose worker has gone, to make room. */
 static bool make_room(struct hold *hold, uint64_t bytes)
 {
-    struct ct_list *it, *keep;
-
     if (hold->options.max_bytes == 0)
         hold->options.max_bytes = hold->options.find_max_bytes();
-    ct_list_for_each_safe(it, keep, &hold->entries) {
-        struct entry *entry = ct_list_entry(it, struct entry, node);
-
+    ct_list_for_each_safe(struct entry, entry, &hold->entries, node) {
         if (bytes <= hold->options.max_bytes - hold->bytes)
             break;
         if (!entry->client && entry->state >= HOLD_WRITTEN)
@@ -258,11 +238,8 @@ static bool try_wait(struct hold_client *client)
 {
     const struct hold *hold = client->hold;
     const struct entry *last = find_last(hold, client->rank);
-    struct ct_list *it;
 
-    ct_list_for_each(it, &hold->entries) {
-        const struct entry *entry = ct_list_entry(it, struct entry, node);
-
+    ct_list_for_each(const struct entry, entry, &hold->entries, node) {
         if (entry->rank == client->rank && is_under_way(entry))
             return false;
     }
@@ -303,11 +280,7 @@ static void try_answer(struct hold_client *client)
 
 static void try_all(struct hold *hold)
 {
-    struct ct_list *it, *keep;
-
-    ct_list_for_each_safe(it, keep, &hold->clients) {
-        struct hold_client *client = ct_list_entry(it, struct hold_client, node);
-
+    ct_list_for_each_safe(struct hold_client, client, &hold->clients, node) {
         if (client->is_waiting)
             try_answer(client);
     }
@@ -351,11 +324,7 @@ static void lose(struct hold *hold, struct entry *entry, int code, const char *w
 /* The entries of one file are written in the order of their commits, one at a time. */
 static bool is_next(const struct hold *hold, const struct entry *entry)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &hold->entries) {
-        const struct entry *other = ct_list_entry(it, struct entry, node);
-
+    ct_list_for_each(const struct entry, other, &hold->entries, node) {
         if (other == entry)
             break;
         if (is_under_way(other) &&
@@ -390,11 +359,8 @@ static void go_on(struct hold *hold)
 {
     const uint64_t now_ms = ct_now_ms();
     uint64_t next_ms = UINT64_MAX;
-    struct ct_list *it;
 
-    ct_list_for_each(it, &hold->entries) {
-        struct entry *entry = ct_list_entry(it, struct entry, node);
-
+    ct_list_for_each(struct entry, entry, &hold->entries, node) {
         if (is_under_way(entry) && now_ms >= entry->deadline_ms)
             lose(hold, entry, -ETIMEDOUT, "it was not written to the disk in time");
         else if (entry->state == HOLD_QUEUED && hold->writers < HOLD_WRITERS_MAX &&
@@ -439,11 +405,7 @@ static void on_done(void *context, unsigned events)
 
 void hold_cancel(struct hold *hold, const char *why)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &hold->entries) {
-        struct entry *entry = ct_list_entry(it, struct entry, node);
-
+    ct_list_for_each(struct entry, entry, &hold->entries, node) {
         if (is_under_way(entry))
             lose(hold, entry, -ECANCELED, why);
     }
@@ -560,13 +522,10 @@ struct hold_client *hold_join(struct hold *hold, void *peer, int rank)
 void hold_leave(struct hold_client *client)
 {
     struct hold *hold = client ? client->hold : NULL;
-    struct ct_list *it, *keep;
 
     if (!client)
         return;
-    ct_list_for_each_safe(it, keep, &hold->entries) {
-        struct entry *entry = ct_list_entry(it, struct entry, node);
-
+    ct_list_for_each_safe(struct entry, entry, &hold->entries, node) {
         if (entry->client != client)
             continue;
         entry->client = NULL;
@@ -609,14 +568,13 @@ int hold_create(struct hold **out, const struct hold_options *options)
 void hold_destroy(struct hold *hold)
 {
     struct hold_writer_result result;
-    struct ct_list *it, *keep;
 
     if (!hold)
         return;
-    ct_list_for_each_safe(it, keep, &hold->clients)
-        hold_leave(ct_list_entry(it, struct hold_client, node));
-    ct_list_for_each_safe(it, keep, &hold->entries)
-        forget(hold, ct_list_entry(it, struct entry, node));
+    ct_list_for_each_safe(struct hold_client, client, &hold->clients, node)
+        hold_leave(client);
+    ct_list_for_each_safe(struct entry, entry, &hold->entries, node)
+        forget(hold, entry);
     while (hold->done && hold_writer_read(loop_watch_fd(hold->done), &result))
         ; /* results that came before they were given up */
     loop_watch_close(hold->done);

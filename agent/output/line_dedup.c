@@ -109,13 +109,10 @@ static struct entry *find_like(struct line_dedup *dedup, int worker,
                                const struct line_dedup_line *line, uint64_t hash)
 {
     struct ct_list *bucket = &dedup->buckets[hash % BUCKETS];
-    struct ct_list *at;
 
-    ct_list_for_each(at, bucket) {
-        struct entry *entry = ct_list_entry(at, struct entry, chain);
-
-        /* Only newer ones than the worker's last line: so its own lines stay in order, and its
-         * second "x" is never its first. */
+    ct_list_for_each(struct entry, entry, bucket, chain) {
+        /* Only lines newer than the worker's last one: so its own lines stay in order, and its
+         * second "x" is never merged with its first. */
         if (entry->hash == hash && entry->number > dedup->last[worker] &&
             entry->line.kind == line->kind && entry->line.length == line->length &&
             memcmp(entry->line.text, line->text, line->length) == 0)

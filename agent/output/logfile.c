@@ -12,12 +12,7 @@
 static struct logfile_target *find_target(struct logfile_writer *writer,
                                           const char *path)
 {
-    struct ct_list *node;
-
-    ct_list_for_each(node, &writer->targets) {
-        struct logfile_target *target = ct_list_entry(node, struct logfile_target,
-                                                      node);
-
+    ct_list_for_each(struct logfile_target, target, &writer->targets, node) {
         if (strcmp(target->path, path) == 0)
             return target;
     }

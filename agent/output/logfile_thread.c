@@ -99,12 +99,9 @@ static void report_broken(struct logfile_writer *writer, const char *path, int r
 
 void logfile_call_roomy(struct logfile_writer *writer, struct logfile_target *target)
 {
-    struct ct_list *node;
     bool is_any = false;
 
-    ct_list_for_each(node, &target->users) {
-        struct logfile *file = ct_list_entry(node, struct logfile, node);
-
+    ct_list_for_each(struct logfile, file, &target->users, node) {
         if (!file->wants_room)
             continue;
         file->wants_room = false;

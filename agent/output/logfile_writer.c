@@ -53,14 +53,9 @@ void logfile_watch_stall(struct logfile_writer *writer)
 /* With the mutex held. */
 static bool has_waiting(struct logfile_writer *writer)
 {
-    struct ct_list *at;
-    struct ct_list *user;
-
-    ct_list_for_each(at, &writer->targets) {
-        struct logfile_target *target = ct_list_entry(at, struct logfile_target, node);
-
-        ct_list_for_each(user, &target->users)
-            if (ct_list_entry(user, struct logfile, node)->wants_room)
+    ct_list_for_each(struct logfile_target, target, &writer->targets, node) {
+        ct_list_for_each(struct logfile, file, &target->users, node)
+            if (file->wants_room)
                 return true;
     }
     return false;
@@ -85,7 +80,6 @@ static void on_stall(void *context)
     const bool is_moving = atomic_load(&writer->progress) != writer->seen_progress;
     bool is_waited_for;
     char path[LOGFILE_PATH_SHOWN_BYTES] = "";
-    struct ct_list *node;
 
     writer->is_stall_set = false;
     pthread_mutex_lock(&writer->mutex);
@@ -93,9 +87,8 @@ static void on_stall(void *context)
     if (is_waited_for && !is_moving && writer->busy) {
         (void)ct_copy(path, sizeof path, writer->busy);
         writer->is_stalled = true;
-        ct_list_for_each(node, &writer->targets)
-            logfile_call_roomy(writer,
-                               ct_list_entry(node, struct logfile_target, node));
+        ct_list_for_each(struct logfile_target, target, &writer->targets, node)
+            logfile_call_roomy(writer, target);
     }
     pthread_mutex_unlock(&writer->mutex);
     if (*path)
@@ -131,13 +124,11 @@ int logfile_writer_create(struct logfile_writer **out, struct loop *loop)
 
 int logfile_writer_set_full(struct logfile_writer *writer, bool is_full)
 {
-    const struct ct_list *at;
-    int count = 0;
+    int count;
 
     atomic_store(&writer->is_full, is_full);
     pthread_mutex_lock(&writer->mutex);
-    ct_list_for_each(at, &writer->targets)
-        count++;
+    count = ct_list_count(&writer->targets);
     pthread_mutex_unlock(&writer->mutex);
     return count;
 }

@@ -74,11 +74,7 @@ static void check_over(struct ssh_subtree *subtree)
 
 static struct ssh_conn *find_conn(const struct ssh_subtree *subtree, uint32_t place)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &subtree->conns) {
-        struct ssh_conn *conn = ct_list_entry(it, struct ssh_conn, node);
-
+    ct_list_for_each(struct ssh_conn, conn, &subtree->conns, node) {
         if (place >= conn->first && place - conn->first < conn->count)
             return conn;
     }
@@ -286,10 +282,8 @@ static bool is_wanted(const struct ssh_conn *conn, const struct ssh_message *mes
 
 bool ssh_subtree_is_full(const struct ssh_subtree *subtree)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &subtree->conns)
-        if (ct_list_entry(it, struct ssh_conn, node)->is_full)
+    ct_list_for_each(struct ssh_conn, conn, &subtree->conns, node)
+        if (conn->is_full)
             return true;
     return false;
 }
@@ -305,13 +299,9 @@ static void on_room(void *context)
 uint32_t ssh_subtree_send(struct ssh_subtree *subtree,
                           const struct ssh_message *message)
 {
-    struct ct_list *it;
-    struct ct_list *keep;
     uint32_t count = 0;
 
-    ct_list_for_each_safe(it, keep, &subtree->conns) {
-        struct ssh_conn *conn = ct_list_entry(it, struct ssh_conn, node);
-
+    ct_list_for_each_safe(struct ssh_conn, conn, &subtree->conns, node) {
         if (conn->is_open && is_wanted(conn, message)) {
             ssh_conn_send(conn, message);
             count++;
@@ -325,13 +315,11 @@ uint32_t ssh_subtree_send(struct ssh_subtree *subtree,
 
 void ssh_subtree_pause(struct ssh_subtree *subtree, bool is_paused)
 {
-    struct ct_list *it;
-
     if (subtree->is_paused == is_paused)
         return;
     subtree->is_paused = is_paused;
-    ct_list_for_each(it, &subtree->conns)
-        ssh_conn_pause(ct_list_entry(it, struct ssh_conn, node), is_paused);
+    ct_list_for_each(struct ssh_conn, conn, &subtree->conns, node)
+        ssh_conn_pause(conn, is_paused);
     ssh_node_pause(subtree->node, is_paused);
 }
 
@@ -380,24 +368,18 @@ void ssh_subtree_start(struct ssh_subtree *subtree)
 
 void ssh_subtree_reap(struct ssh_subtree *subtree)
 {
-    struct ct_list *it;
-    struct ct_list *keep;
-
-    ct_list_for_each_safe(it, keep, &subtree->conns)
-        ssh_conn_reap(ct_list_entry(it, struct ssh_conn, node));
+    ct_list_for_each_safe(struct ssh_conn, conn, &subtree->conns, node)
+        ssh_conn_reap(conn);
     ssh_node_reap(subtree->node);
     check_over(subtree);
 }
 
 void ssh_subtree_destroy(struct ssh_subtree *subtree)
 {
-    struct ct_list *it;
-    struct ct_list *keep;
-
     if (!subtree)
         return;
-    ct_list_for_each_safe(it, keep, &subtree->conns)
-        ssh_conn_close(ct_list_entry(it, struct ssh_conn, node));
+    ct_list_for_each_safe(struct ssh_conn, conn, &subtree->conns, node)
+        ssh_conn_close(conn);
     ssh_node_close(subtree->node);
     ssh_stage_receive_close(subtree->receive);
     ssh_serve_close(subtree->serve);

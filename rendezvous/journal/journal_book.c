@@ -29,19 +29,13 @@ static void drop(struct journal_entry *entry)
 
 void journal_book_deinit(struct journal_book *book)
 {
-    struct ct_list *it, *keep;
-
-    ct_list_for_each_safe(it, keep, &book->entries)
-        drop(ct_list_entry(it, struct journal_entry, node));
+    ct_list_for_each_safe(struct journal_entry, entry, &book->entries, node)
+        drop(entry);
 }
 
 static struct journal_entry *find(const struct journal_book *book, const char *id)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &book->entries) {
-        struct journal_entry *entry = ct_list_entry(it, struct journal_entry, node);
-
+    ct_list_for_each(struct journal_entry, entry, &book->entries, node) {
         if (strcmp(entry->id, id) == 0)
             return entry;
     }
@@ -360,12 +354,9 @@ static bool is_over(const struct round *round)
 size_t journal_book_restore(struct journal_book *book, uint64_t served_ms,
                             uint64_t now_ms)
 {
-    struct ct_list *it, *keep;
     size_t dropped = 0;
 
-    ct_list_for_each_safe(it, keep, &book->entries) {
-        struct journal_entry *entry = ct_list_entry(it, struct journal_entry, node);
-
+    ct_list_for_each_safe(struct journal_entry, entry, &book->entries, node) {
         if (is_over(entry->round)) {
             drop(entry);
         } else if (round_restore(entry->round, served_ms, now_ms) < 0) {

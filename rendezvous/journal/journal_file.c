@@ -16,6 +16,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/whole_file.h"
 
 static const char magic[] = "ctrun journal 1\n";
 
@@ -45,11 +46,7 @@ struct journal_file {
 
 static struct kept *find(const struct journal_file *file, const char *id)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &file->runs) {
-        struct kept *kept = ct_list_entry(it, struct kept, node);
-
+    ct_list_for_each(struct kept, kept, &file->runs, node) {
         if (strcmp(kept->id, id) == 0)
             return kept;
     }
@@ -91,22 +88,7 @@ static int hold(struct journal_file *file, const char *id, unsigned flags,
 
 /* ---- Writing ----------------------------------------------------------------------------- */
 
-static int write_all(int fd, const uint8_t *data, size_t length)
-{
-    while (length > 0) {
-        const ssize_t n = write(fd, data, length);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        data += n;
-        length -= (size_t)n;
-    }
-    return 0;
-}
-
-/* A name in a folder is on the disk when the folder is. */
+/* The name of a file is on the disk once its folder is. */
 static void sync_folder(const char *path)
 {
     char folder[PATH_MAX];
@@ -126,15 +108,12 @@ static void sync_folder(const char *path)
 
 static int write_live(const struct journal_file *file, int fd)
 {
-    struct ct_list *it;
-    int rc = write_all(fd, (const uint8_t *)magic, MAGIC_BYTES);
+    int rc = ct_write_all(fd, magic, MAGIC_BYTES);
 
-    ct_list_for_each(it, &file->runs) {
-        const struct kept *kept = ct_list_entry(it, struct kept, node);
-
+    ct_list_for_each(const struct kept, kept, &file->runs, node) {
         if (rc == 0)
-            rc = write_all(fd, ct_buf_data(&kept->frames),
-                           ct_buf_length(&kept->frames));
+            rc = ct_write_all(fd, ct_buf_data(&kept->frames),
+                              ct_buf_length(&kept->frames));
     }
     if (rc == 0 && fsync(fd) < 0)
         rc = -errno;
@@ -187,7 +166,7 @@ static void give_up_write(struct journal_file *file, int rc)
 
 static int append(struct journal_file *file, const uint8_t *frame, size_t length)
 {
-    int rc = write_all(file->fd, frame, length);
+    int rc = ct_write_all(file->fd, frame, length);
 
     if (rc == 0)
         file->size_bytes += length;
@@ -342,15 +321,11 @@ static int read_file(struct journal_file *file, struct journal_book *book,
 /* Only what the book could restore is live. */
 static void forget_dropped(struct journal_file *file, const struct journal_book *book)
 {
-    struct ct_list *it, *keep, *other;
-
-    ct_list_for_each_safe(it, keep, &file->runs) {
-        struct kept *kept = ct_list_entry(it, struct kept, node);
+    ct_list_for_each_safe(struct kept, kept, &file->runs, node) {
         bool is_live = false;
 
-        ct_list_for_each(other, &book->entries)
-            is_live |= strcmp(ct_list_entry(other, struct journal_entry, node)->id,
-                              kept->id) == 0;
+        ct_list_for_each(struct journal_entry, entry, &book->entries, node)
+            is_live |= strcmp(entry->id, kept->id) == 0;
         if (!is_live)
             drop(file, kept);
     }
@@ -433,12 +408,10 @@ const struct journal_sink *journal_file_sink(const struct journal_file *file)
 
 void journal_file_close(struct journal_file *file)
 {
-    struct ct_list *it, *keep;
-
     if (!file)
         return;
-    ct_list_for_each_safe(it, keep, &file->runs)
-        drop(file, ct_list_entry(it, struct kept, node));
+    ct_list_for_each_safe(struct kept, kept, &file->runs, node)
+        drop(file, kept);
     if (file->fd >= 0)
         close(file->fd);
     free(file);

@@ -84,10 +84,8 @@ int conn_pool_init(struct conn_pool *pool, uv_loop_t *loop, size_t max)
 
 void conn_pool_close(struct conn_pool *pool)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &pool->conns)
-        conn_close(ct_list_entry(it, struct conn, node), "the server ends");
+    ct_list_for_each(struct conn, conn, &pool->conns, node)
+        conn_close(conn, "the server is stopping");
     if (!uv_is_closing((uv_handle_t *)&pool->timer))
         uv_close((uv_handle_t *)&pool->timer, NULL);
 }

@@ -136,10 +136,9 @@ int endpoint_listen(struct endpoint *endpoint, const struct listen_place *place,
 
 void endpoint_close_listeners(struct endpoint *endpoint)
 {
-    struct ct_list *it, *keep;
-
-    ct_list_for_each_safe(it, keep, &endpoint->listeners)
-        close_listener(ct_list_entry(it, struct endpoint_listener, node));
+    ct_list_for_each_safe(struct endpoint_listener, endpoint_listener,
+                          &endpoint->listeners, node)
+        close_listener(endpoint_listener);
     endpoint->listener_count = 0;
 }
 

@@ -88,8 +88,17 @@ static int call(struct server *server, struct call *call)
     return call->rc;
 }
 
-/* is_last: later ones are run by their callers. That is set while the mutex is held and nothing waits:
- * a call that came between would wait for a loop that has ended. */
+static struct store_port *find_store(const struct server *server, uint64_t id)
+{
+    ct_list_for_each(struct store_port, port, &server->stores, node) {
+        if (port->id == id)
+            return port;
+    }
+    return NULL;
+}
+
+/* is_last: callers run later calls themselves. This is set while the mutex is held and no call
+ * waits: a call that came in between would wait for a loop that has ended. */
 static void run_calls(struct server *server, bool is_last)
 {
     pthread_mutex_lock(&server->mutex);
@@ -165,19 +174,6 @@ int server_open_store(struct server *server, uint16_t *port, uint64_t *store,
         *store = args.store;
     }
     return rc;
-}
-
-static struct store_port *find_store(const struct server *server, uint64_t id)
-{
-    struct ct_list *it;
-
-    ct_list_for_each(it, &server->stores) {
-        struct store_port *port = ct_list_entry(it, struct store_port, node);
-
-        if (port->id == id)
-            return port;
-    }
-    return NULL;
 }
 
 static int admit_on_loop(struct server *server, struct call *call)
@@ -329,8 +325,6 @@ void server_poke(struct server *server)
 
 static void close_everything(struct server *server)
 {
-    struct ct_list *it, *keep;
-
     if (server->is_closed)
         return;
     server->is_closed = true;
@@ -339,8 +333,8 @@ static void close_everything(struct server *server)
     server->dispatch.runs.journal = NULL; /* runs continue with the next server */
     endpoint_close_listeners(&server->endpoint);
     endpoint_drop_store(&server->endpoint);
-    ct_list_for_each_safe(it, keep, &server->stores)
-        store_port_close(ct_list_entry(it, struct store_port, node));
+    ct_list_for_each_safe(struct store_port, port, &server->stores, node)
+        store_port_close(port);
     conn_pool_close(&server->pool);
     uv_close((uv_handle_t *)&server->drain, NULL);
     uv_close((uv_handle_t *)&server->wake, NULL);
@@ -422,12 +416,11 @@ static void add_store(struct store_stats *sum, const struct store_port *port)
 static void sum_stores(void *context, struct store_stats *sum)
 {
     struct server *server = context;
-    struct ct_list *it;
 
     if (server->endpoint.store)
         add_store(sum, server->endpoint.store);
-    ct_list_for_each(it, &server->stores)
-        add_store(sum, ct_list_entry(it, struct store_port, node));
+    ct_list_for_each(struct store_port, port, &server->stores, node)
+        add_store(sum, port);
 }
 
 /* The host name in messages: cut if too long, left out if not known. */

@@ -56,14 +56,13 @@ char *status_format(const struct dispatch *dispatch)
     const bool has_names = !admission_has_secret(&dispatch->rules);
     cJSON *root = cJSON_CreateObject();
     cJSON *runs;
-    struct ct_list *it;
     char *text;
 
     cJSON_AddStringToObject(root, "version", ctrun_version());
     cJSON_AddNumberToObject(root, "connections", (double)dispatch->pool->count);
     runs = cJSON_AddArrayToObject(root, "runs");
-    ct_list_for_each(it, &dispatch->runs.list)
-        add_run(runs, ct_list_entry(it, struct run, node), has_names);
+    ct_list_for_each(struct run, run, &dispatch->runs.list, node)
+        add_run(runs, run, has_names);
     text = cJSON_PrintUnformatted(root);
     cJSON_Delete(root);
     return text;

@@ -304,12 +304,10 @@ static void detach(struct store_user *user)
 
 void store_port_close(struct store_port *port)
 {
-    struct ct_list *it, *keep;
-
     if (!port)
         return;
-    ct_list_for_each_safe(it, keep, &port->users)
-        detach(ct_list_entry(it, struct store_user, node));
+    ct_list_for_each_safe(struct store_user, store_user, &port->users, node)
+        detach(store_user);
     ct_list_remove(&port->node);
     allow_list_deinit(&port->guests);
     (void)uv_idle_stop(&port->purge); /* cannot fail; it would look into the store */

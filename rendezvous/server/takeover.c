@@ -28,11 +28,7 @@ static int read_journal(struct journal_book *book, const uint8_t *data, size_t l
  * lost. */
 static void keep_all(struct journal_book *book)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &book->entries) {
-        struct journal_entry *entry = ct_list_entry(it, struct journal_entry, node);
-
+    ct_list_for_each(struct journal_entry, entry, &book->entries, node) {
         if (entry->round)
             entry->round->settings.is_kept = true;
     }

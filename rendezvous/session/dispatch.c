@@ -352,10 +352,8 @@ void dispatch_on_bytes(struct dispatch *dispatch, struct conn *conn,
 
 bool dispatch_has_verdicts_to_deliver(const struct dispatch *dispatch)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &dispatch->runs.list) {
-        if (ct_list_entry(it, struct run, node)->round->state == ROUND_CLOSED)
+    ct_list_for_each(struct run, run, &dispatch->runs.list, node) {
+        if (run->round->state == ROUND_CLOSED)
             return true;
     }
     return false;
@@ -363,15 +361,11 @@ bool dispatch_has_verdicts_to_deliver(const struct dispatch *dispatch)
 
 void dispatch_step_down(struct dispatch *dispatch)
 {
-    struct ct_list *it;
-
     dispatch->is_candidate = true;
     dispatch->ha.plan.epoch = 0;
     if (dispatch->commit)
         output_commit_drop(dispatch->commit);
-    ct_list_for_each(it, &dispatch->pool->conns) {
-        struct conn *conn = ct_list_entry(it, struct conn, node);
-
+    ct_list_for_each(struct conn, conn, &dispatch->pool->conns, node) {
         if (conn->user != &agent_conn)
             continue;
         ((struct peer *)conn->context)->run = NULL;

@@ -41,12 +41,11 @@ void ha_relay_send(struct ha_relay *relay, struct runs *runs,
                    const struct ct_ha_plan *plan)
 {
     const bool is_active = plan->phase == CT_HA_ACTIVE;
-    struct ct_list *it;
 
     relay->plan = *plan;
     runs->is_elected |= is_active;
-    ct_list_for_each(it, &runs->list) {
-        struct round *round = ct_list_entry(it, struct run, node)->round;
+    ct_list_for_each(struct run, run, &runs->list, node) {
+        struct round *round = run->round;
 
         round->settings.is_kept |= is_active; /* the founder's, too, from now on */
         for (size_t i = 0; i < round->members.count; i++) {

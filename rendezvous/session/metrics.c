@@ -55,10 +55,9 @@ static void seconds(struct page *page, const char *name, const char *help, uint6
 static void add_runs(struct page *page, const struct dispatch *dispatch)
 {
     uint64_t runs[ROUND_CLOSED + 1] = {0}, members[MEMBER_LEFT + 1] = {0};
-    struct ct_list *it;
 
-    ct_list_for_each(it, &dispatch->runs.list) {
-        const struct round *round = ct_list_entry(it, struct run, node)->round;
+    ct_list_for_each(struct run, run, &dispatch->runs.list, node) {
+        const struct round *round = run->round;
 
         runs[round->state]++;
         for (size_t i = 0; i < round->members.count; i++)
@@ -109,10 +108,9 @@ static void add_connections(struct page *page, const struct conn_pool *pool)
 {
     static const char *const kinds[] = {"agent", "store", "http", "silent"};
     uint64_t counts[sizeof kinds / sizeof kinds[0]] = {0};
-    struct ct_list *it;
 
-    ct_list_for_each(it, &pool->conns) {
-        const struct conn_user *user = ct_list_entry(it, struct conn, node)->user;
+    ct_list_for_each(struct conn, conn, &pool->conns, node) {
+        const struct conn_user *user = conn->user;
 
         for (size_t i = 0; user && user->kind && i < sizeof kinds / sizeof kinds[0];
              i++)
@@ -168,12 +166,9 @@ static size_t list_those(struct rank_sample *list, const struct run *run,
 /* Lists the samples of the last world of each run: they stay until the next world starts. */
 static size_t list_samples(struct rank_sample *list, const struct runs *runs)
 {
-    struct ct_list *it;
     size_t count = 0;
 
-    ct_list_for_each(it, &runs->list) {
-        const struct run *run = ct_list_entry(it, struct run, node);
-
+    ct_list_for_each(const struct run, run, &runs->list, node) {
         count += list_those(list + count, run, &run->metrics);
         count += list_those(list + count, run, &run->node_metrics);
     }

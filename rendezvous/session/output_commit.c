@@ -142,11 +142,8 @@ static void pay_all(struct output_commit *commit)
 {
     const uint64_t renewed_ms = atomic_load(&commit->renewed_ms);
     bool is_left = false;
-    struct ct_list *it, *keep;
 
-    ct_list_for_each_safe(it, keep, &commit->owed) {
-        struct outbox *to = ct_list_entry(it, struct outbox, owed_node);
-
+    ct_list_for_each_safe(struct outbox, to, &commit->owed, owed_node) {
         if (pay(commit, to, renewed_ms))
             ct_list_remove(&to->owed_node);
         else

@@ -27,20 +27,14 @@ void runs_init(struct runs *runs)
 
 void runs_close(struct runs *runs)
 {
-    struct ct_list *it, *keep;
-
-    ct_list_for_each_safe(it, keep, &runs->list)
-        run_forget(ct_list_entry(it, struct run, node));
+    ct_list_for_each_safe(struct run, run, &runs->list, node)
+        run_forget(run);
     run_memory_deinit(&runs->memory);
 }
 
 struct run *run_find(const struct runs *runs, const char *id)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &runs->list) {
-        struct run *run = ct_list_entry(it, struct run, node);
-
+    ct_list_for_each(struct run, run, &runs->list, node) {
         if (strcmp(run->id, id) == 0)
             return run;
     }
@@ -71,11 +65,10 @@ static uint64_t outlived_from_ms(const struct run *run)
 
 uint64_t runs_outlived_from_ms(const struct runs *runs)
 {
-    struct ct_list *it;
     uint64_t from_ms = 0;
 
-    ct_list_for_each(it, &runs->list) {
-        const uint64_t its_ms = outlived_from_ms(ct_list_entry(it, struct run, node));
+    ct_list_for_each(struct run, run, &runs->list, node) {
+        const uint64_t its_ms = outlived_from_ms(run);
 
         if (its_ms > from_ms)
             from_ms = its_ms;

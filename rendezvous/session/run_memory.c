@@ -34,12 +34,7 @@ void run_memory_deinit(struct run_memory *memory)
 static struct run_memory_entry *find(const struct run_memory *memory,
                                      const char *run_id)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &memory->entries) {
-        struct run_memory_entry *entry = ct_list_entry(it, struct run_memory_entry,
-                                                       node);
-
+    ct_list_for_each(struct run_memory_entry, entry, &memory->entries, node) {
         if (strcmp(entry->run_id, run_id) == 0)
             return entry;
     }

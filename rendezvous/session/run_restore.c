@@ -8,10 +8,7 @@
 
 int run_restore_all(struct runs *runs, struct journal_book *book)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &book->entries) {
-        struct journal_entry *entry = ct_list_entry(it, struct journal_entry, node);
+    ct_list_for_each(struct journal_entry, entry, &book->entries, node) {
         const struct round *round = entry->round;
         struct run *run = run_open(runs, entry->id, entry->round, entry->heartbeat_ms);
 

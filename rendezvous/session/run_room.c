@@ -47,19 +47,17 @@ static void give_up(struct run *run)
 bool run_room_make(struct runs *runs, const struct ct_addr *from)
 {
     struct tally all = {0}, theirs = {0};
-    struct ct_list *it, *keep;
     uint8_t key[16];
 
     ct_addr_key(key, from);
-    ct_list_for_each(it, &runs->list) {
-        const struct run *run = ct_list_entry(it, struct run, node);
-
+    ct_list_for_each(const struct run, run, &runs->list, node) {
         add(&all, run, 1);
         if (is_of(run, key))
             add(&theirs, run, 1);
     }
-    ct_list_for_each_safe(it, keep, &runs->list) { /* the oldest first */
-        struct run *run = ct_list_entry(it, struct run, node);
+    ct_list_for_each_safe(struct run, its, &runs->list, node) {
+        /* the oldest first */
+        struct run *run = its;
         const bool is_theirs = is_of(run, key);
 
         if (!round_is_deserted(run->round) ||

@@ -160,15 +160,12 @@ int store_query_list_keys(struct store_client *client,
     struct store *store = client->store;
     size_t keys = store->stats.keys;
     uint8_t *at = store_reply(client, 8 + 8 * keys + store->key_bytes);
-    struct ct_list *it;
 
     (void)request;
     if (!at)
         return client->error;
     at = store_put_u64(at, keys);
-    ct_list_for_each(it, &store->entries) {
-        const struct store_entry *entry = ct_list_entry(it, struct store_entry, link);
-
+    ct_list_for_each(const struct store_entry, entry, &store->entries, link) {
         if (!entry->has_value || store_group_has_dropped(entry))
             continue;
         at = store_put_u64(at, entry->node.key_length);

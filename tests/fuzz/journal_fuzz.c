@@ -24,7 +24,6 @@ static void outlive(struct round *round)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct journal_book book;
-    struct ct_list *it;
     const uint8_t *batch;
     size_t length;
 
@@ -40,8 +39,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size -= length;
     }
     (void)journal_book_restore(&book, 1000, 1000);
-    ct_list_for_each(it, &book.entries)
-        outlive(ct_list_entry(it, struct journal_entry, node)->round);
+    ct_list_for_each(struct journal_entry, entry, &book.entries, node)
+        outlive(entry->round);
     journal_book_deinit(&book);
     return 0;
 }

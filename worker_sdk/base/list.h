@@ -37,11 +37,32 @@ static inline void ct_list_remove(struct ct_list *node)
     ct_list_init(node);
 }
 
+static inline int ct_list_count(const struct ct_list *head)
+{
+    int count = 0;
+
+    for (const struct ct_list *it = head->next; it != head; it = it->next)
+        count++;
+    return count;
+}
+
 /* The struct that holds `node` as its `member`. */
 #define ct_list_entry(node, type, member)                                              \
     ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
-#define ct_list_for_each(it, head) for (it = (head)->next; it != (head); it = it->next)
-/* `it` may be removed in the body; `keep` is a second pointer of the same type. */
-#define ct_list_for_each_safe(it, keep, head)                                          \
-    for (it = (head)->next, keep = it->next; it != (head); it = keep, keep = it->next)
+/* NULL: `at` is the head. */
+#define ct_list_entry_or_null(at, head, type, member)                                  \
+    ((at) == (head) ? NULL : ct_list_entry(at, type, member))
+
+/* Each struct of the list in turn, as `it`: a variable of the loop. */
+#define ct_list_for_each(type, it, head, member)                                       \
+    for (type *it = ct_list_entry_or_null((head)->next, head, type, member); it;       \
+         it = ct_list_entry_or_null(it->member.next, head, type, member))
+/* The same, and the body may remove `it`. */
+#define ct_list_for_each_safe(type, it, head, member)                                  \
+    for (type *it = ct_list_entry_or_null((head)->next, head, type, member),           \
+              *keep_##it;                                                              \
+         it &&                                                                         \
+         (keep_##it = ct_list_entry_or_null(it->member.next, head, type, member),      \
+         true);                                                                        \
+         it = keep_##it)

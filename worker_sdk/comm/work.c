@@ -43,10 +43,9 @@ static struct ct_call *link_messages(struct ctrun_group *group)
 {
     struct ct_call *first = NULL;
     struct ct_call **end = &first;
-    struct ct_list *it;
 
-    ct_list_for_each(it, &group->queue) {
-        struct ct_call *call = &ct_list_entry(it, struct ctrun_work, node)->call;
+    ct_list_for_each(struct ctrun_work, ctrun_work, &group->queue, node) {
+        struct ct_call *call = &ctrun_work->call;
         if (!ct_call_is_p2p(call))
             break;
         call->next = NULL;
@@ -60,14 +59,11 @@ static struct ct_call *link_messages(struct ctrun_group *group)
  * the head. The others fail when their turn comes, because the group has failed. */
 static void finish_messages(struct ctrun_group *group, int rc)
 {
-    struct ct_list *it, *keep;
-
     if (rc < 0) {
         finish_work(head_of(group), rc);
         return;
     }
-    ct_list_for_each_safe(it, keep, &group->queue) {
-        struct ctrun_work *work = ct_list_entry(it, struct ctrun_work, node);
+    ct_list_for_each_safe(struct ctrun_work, work, &group->queue, node) {
         if (!ct_call_is_p2p(&work->call))
             break;
         if (work->call.is_complete)

@@ -13,12 +13,9 @@ enum {
 /* Checks the running calls: 0, or the code why the group must end. Lock held. */
 static int look_after(struct nccl *nccl, struct ctrun_error *err)
 {
-    struct ct_list *it, *keep;
     int rc;
 
-    ct_list_for_each_safe(it, keep, &nccl->running) {
-        struct ticket *ticket = ct_list_entry(it, struct ticket, node);
-
+    ct_list_for_each_safe(struct ticket, ticket, &nccl->running, node) {
         if (!ticket->is_released)
             continue;
         if ((rc = ct_nccl_ask_device(nccl, ticket, err)) < 0)
@@ -36,10 +33,8 @@ static int look_after(struct nccl *nccl, struct ctrun_error *err)
 /* Whether a running call is released. Lock held. */
 static bool has_released(struct nccl *nccl)
 {
-    struct ct_list *it;
-
-    ct_list_for_each(it, &nccl->running)
-        if (ct_list_entry(it, struct ticket, node)->is_released)
+    ct_list_for_each(struct ticket, ticket, &nccl->running, node)
+        if (ticket->is_released)
             return true;
     return false;
 }
