@@ -11,11 +11,11 @@
 
 void member_table_deinit(struct member_table *table)
 {
-    for (size_t i = 0; i < table->count; i++) {
-        ct_lease_end(&table->list[i]->lease);
-        ct_lease_end(&table->list[i]->away);
-        ct_list_remove(&table->list[i]->news);
-        free(table->list[i]);
+    member_for_each(member, table) {
+        ct_lease_end(&member->lease);
+        ct_lease_end(&member->away);
+        ct_list_remove(&member->news);
+        free(member);
     }
     free(table->list);
     *table = (struct member_table){0};
@@ -163,9 +163,9 @@ size_t member_choose(const struct member_table *table, size_t max, struct member
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < table->count; i++) {
-        if (table->list[i]->state == MEMBER_READY)
-            out[count++] = table->list[i];
+    member_for_each(it, table) {
+        if (it->state == MEMBER_READY)
+            out[count++] = it;
     }
     if (count > max) {
         qsort(out, count, sizeof *out, compare_claim);

@@ -78,6 +78,13 @@ struct member_table {
     size_t capacity;
 };
 
+/* Each member in turn, in the order of arrival; none may be added in the body. */
+#define member_for_each(it, table)                                                     \
+    for (struct member * it, **at_##it = (table)->list;                                \
+         (size_t)(at_##it - (table)->list) < (table)->count &&                         \
+         ((it) = *at_##it, true);                                                      \
+         at_##it++)
+
 void member_table_deinit(struct member_table *table);
 /* Adds a member; its id must be above all others. NULL when memory is short. */
 struct member *member_add(struct member_table *table, const struct member_link *link);

@@ -145,9 +145,7 @@ static void check_invariants(const struct round *round)
     size_t counts[MEMBER_LEFT + 1] = {0};
     size_t missing = 0, asked = 0, in_world;
 
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         counts[member->state]++;
         missing += round_is_missing_survivor(member);
         asked += member->is_asked;

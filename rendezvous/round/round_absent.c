@@ -39,8 +39,8 @@ void round_note_refused(struct round *round, const char *host, int code,
 
 static bool is_here(const struct round *round, const char *host)
 {
-    for (size_t i = 0; i < round->members.count; i++)
-        if (contacts_is_same_host(round->members.list[i]->link.host, host))
+    member_for_each(member, &round->members)
+        if (contacts_is_same_host(member->link.host, host))
             return true;
     return false;
 }
@@ -181,9 +181,7 @@ void round_fill_timeout(struct round *round, struct ct_failure *failure,
     struct host_list joined = {0};
     char here[CT_FACTS_MAX / 3];
 
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (member->state == MEMBER_READY)
             host_list_add(&joined, member->link.host);
         else if (member->state == MEMBER_CONNECTED)

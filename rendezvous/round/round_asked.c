@@ -30,9 +30,9 @@ void round_on_resize(struct round *round, struct member *member,
     round->settings.max_nodes = resize->max_nodes;
     round->resize = *resize;
     (void)ct_copy(round->resize.by, sizeof round->resize.by, member->link.host);
-    for (size_t i = 0; i < round->members.count; i++) {
-        if (!round->members.list[i]->is_away)
-            round_push_to(round, ROUND_SEND_RESIZE, round->members.list[i]);
+    member_for_each(it, &round->members) {
+        if (!it->is_away)
+            round_push_to(round, ROUND_SEND_RESIZE, it);
     }
     if (round->state == ROUND_RUNNING && !round->is_finishing &&
         round_has_wrong_size(round))
@@ -47,8 +47,8 @@ static void name_members(const struct round *round, char hosts[CT_MISSING_MAX])
 {
     struct host_list list = {0};
 
-    for (size_t i = 0; i < round->members.count; i++)
-        host_list_add(&list, round->members.list[i]->link.host);
+    member_for_each(member, &round->members)
+        host_list_add(&list, member->link.host);
     host_list_format(&list, hosts, CT_MISSING_MAX);
     host_list_clear(&list);
 }
@@ -64,9 +64,7 @@ void round_on_drain(struct round *round, struct member *member,
     (void)ct_copy(round->drained.host, sizeof round->drained.host, drain->host);
     if (drain->ticket)
         round_push_to(round, ROUND_SEND_DRAINED, member);
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *other = round->members.list[i];
-
+    member_for_each(other, &round->members) {
         if (!other->is_away &&
             (!drain->host[0] || strcmp(drain->host, other->link.host) == 0)) {
             round_push_to(round, ROUND_SEND_DRAIN, other);

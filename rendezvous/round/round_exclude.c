@@ -13,9 +13,7 @@
 static struct member *find_culprit(const struct round *round,
                                    const struct ct_failure *failure)
 {
-    for (size_t i = 0; i < round->members.count; i++) {
-        struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (member->start.generation == round->generation && failure->node_rank >= 0 &&
             member->start.group_rank == (uint32_t)failure->node_rank)
             return member;
@@ -26,9 +24,7 @@ static struct member *find_culprit(const struct round *round,
 /* A spare: READY, and not one of this world that is already back. */
 static bool has_spare(const struct round *round)
 {
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (member->state == MEMBER_READY &&
             member->start.generation != round->generation)
             return true;
@@ -83,9 +79,8 @@ static struct round_fault *find_fault(struct round *round, const char *host)
  * agents. */
 static bool serves(const struct round *round, const char *host)
 {
-    for (size_t i = 0; i < round->members.count; i++)
-        if (round->members.list[i]->link.serves &&
-            strcmp(round->members.list[i]->link.host, host) == 0)
+    member_for_each(member, &round->members)
+        if (member->link.serves && strcmp(member->link.host, host) == 0)
             return true;
     return false;
 }
@@ -95,9 +90,7 @@ static size_t count_others(const struct round *round, const char *host)
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         count += strcmp(member->link.host, host) != 0 && !member->is_excluded &&
                  member->state != MEMBER_LEAVING && member->state != MEMBER_LEFT &&
                  (member->start.generation == round->generation ||
@@ -141,9 +134,9 @@ bool round_is_broken_host(const struct round *round, const char *host)
 
 struct member *round_find_excluded(const struct round *round)
 {
-    for (size_t i = 0; i < round->members.count; i++)
-        if (round->members.list[i]->is_excluded)
-            return round->members.list[i];
+    member_for_each(it, &round->members)
+        if (it->is_excluded)
+            return it;
     return NULL;
 }
 

@@ -85,9 +85,8 @@ void round_send_spare(struct round *round, const struct member *member)
 {
     uint32_t place = 0;
 
-    for (size_t i = 0; i < round->members.count; i++)
-        place += round->members.list[i]->state == MEMBER_READY &&
-                 round->members.list[i]->link.id <= member->link.id;
+    member_for_each(it, &round->members)
+        place += it->state == MEMBER_READY && it->link.id <= member->link.id;
     push_spare(round, member, place);
 }
 
@@ -95,9 +94,9 @@ static void send_spares(struct round *round)
 {
     uint32_t place = 0;
 
-    for (size_t i = 0; i < round->members.count; i++) {
-        if (round->members.list[i]->state == MEMBER_READY)
-            push_spare(round, round->members.list[i], ++place);
+    member_for_each(member, &round->members) {
+        if (member->state == MEMBER_READY)
+            push_spare(round, member, ++place);
     }
 }
 
@@ -132,9 +131,9 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
     round->hang_views = (struct hang_views){0};
     host_list_clear(&round->missing);
     fill_start(round, world, count);
-    for (size_t i = 0; i < round->members.count; i++) {
-        round_set_survivor(round, round->members.list[i], false);
-        round->members.list[i]->is_announced = false;
+    member_for_each(it, &round->members) {
+        round_set_survivor(round, it, false);
+        it->is_announced = false;
     }
     for (size_t i = 0; i < count; i++) {
         round_set_survivor(round, world[i], true);

@@ -66,9 +66,7 @@ uint64_t round_last_worker_ms(const struct round *round)
 {
     uint64_t last_ms = round->fence_ms;
 
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (has_workers(member) && !member->link.serves &&
             round_fence_of(round, member) > last_ms)
             last_ms = round_fence_of(round, member);

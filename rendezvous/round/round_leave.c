@@ -154,9 +154,7 @@ void round_stop_world(struct round *round, enum ct_stop_reason reason,
                                                 round->settings.join_timeout_ms);
     round->is_undecided = reason == CT_STOP_UNDECIDED;
     round_fill_stop(round, reason, cause);
-    for (size_t i = 0; i < round->members.count; i++) {
-        struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (member->state != MEMBER_RUNNING && member->state != MEMBER_SUCCEEDED)
             continue;
         round_change_member(round, member, MEMBER_STOPPING);

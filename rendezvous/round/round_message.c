@@ -51,9 +51,7 @@ static const struct member *find_other_job(const struct round *round,
 
     if (!is_alone && !*job->program)
         return NULL;
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (member == newcomer || !has_joined(member))
             continue;
         if (is_alone)
@@ -188,9 +186,7 @@ static bool has_moved(const struct round *round, const struct member *reporter,
 {
     if (failure->cause != CT_CAUSE_HANG || failure->age_ms == 0)
         return false;
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (member != reporter && member->state == MEMBER_RUNNING &&
             member->moved_ms > 0 && now_ms - member->moved_ms < failure->age_ms)
             return true;

@@ -22,9 +22,9 @@ struct place {
 
 static const struct member *find_running(const struct round *round)
 {
-    for (size_t i = 0; i < round->members.count; i++)
-        if (round->members.list[i]->state == MEMBER_RUNNING)
-            return round->members.list[i];
+    member_for_each(it, &round->members)
+        if (it->state == MEMBER_RUNNING)
+            return it;
     return NULL;
 }
 
@@ -33,8 +33,7 @@ static size_t list_world(const struct round *round, struct member **out)
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < round->members.count; i++) {
-        struct member *member = round->members.list[i];
+    member_for_each(member, &round->members) {
         size_t at = count;
 
         if (member->state != MEMBER_RUNNING && member->state != MEMBER_SUCCEEDED)
@@ -162,9 +161,7 @@ static void begin(struct round *round, struct member *newcomer,
  * nodes start again, or becomes a spare. */
 static void settle_others(struct round *round, uint64_t now_ms)
 {
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (member->state != MEMBER_READY || round_has_place(round, member))
             continue;
         if (round_has_wrong_size(round)) {
@@ -190,9 +187,8 @@ static void announce(struct round *round, struct member *newcomer, uint64_t now_
  * addresses when it resumes. */
 static bool is_any_away(const struct round *round)
 {
-    for (size_t i = 0; i < round->members.count; i++)
-        if (round->members.list[i]->state == MEMBER_RUNNING &&
-            round->members.list[i]->is_away)
+    member_for_each(member, &round->members)
+        if (member->state == MEMBER_RUNNING && member->is_away)
             return true;
     return false;
 }

@@ -10,9 +10,7 @@
 
 bool round_is_proven(const struct round *round)
 {
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (member->state == MEMBER_RUNNING && !member->has_proven)
             return false;
     }
@@ -49,9 +47,8 @@ size_t round_count_inside(const struct round *round)
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < round->members.count; i++)
-        count += round->members.list[i]->state == MEMBER_RUNNING &&
-                 !round_is_outside(round, round->members.list[i]);
+    member_for_each(member, &round->members)
+        count += member->state == MEMBER_RUNNING && !round_is_outside(round, member);
     return count;
 }
 
@@ -108,9 +105,7 @@ static size_t count_spares(const struct round *round, const struct member *lost)
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         count += member->state == MEMBER_READY &&
                  !(round_could_replace(round, member, lost) &&
                    member->join.slots == lost->join.slots);
@@ -227,9 +222,7 @@ static size_t list_keepers(const struct round *round, struct member **out)
 {
     size_t count = 0;
 
-    for (size_t i = 0; i < round->members.count; i++) {
-        struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (member->state != MEMBER_RUNNING && member->state != MEMBER_SUCCEEDED)
             continue;
         out[count++] = member;
@@ -243,9 +236,8 @@ static size_t list_keepers(const struct round *round, struct member **out)
 
 bool round_is_store_lost(const struct round *round)
 {
-    for (size_t i = 0; i < round->members.count; i++)
-        if (member_is_in_world(round->members.list[i]) &&
-            keeps_store(round, round->members.list[i]))
+    member_for_each(member, &round->members)
+        if (member_is_in_world(member) && keeps_store(round, member))
             return false;
     return round->settings.endpoint_port == 0;
 }

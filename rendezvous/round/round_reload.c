@@ -34,8 +34,8 @@ static void end_offer(struct round *round, const char *refusal)
     const uint32_t ticket = round->offer.ticket;
 
     round->offer.number = 0;
-    for (size_t i = 0; i < round->members.count; i++)
-        round->members.list[i]->owes_answer = false;
+    member_for_each(member, &round->members)
+        member->owes_answer = false;
     reply(round, member_find(&round->members, round->offered_by), ticket, refusal);
 }
 
@@ -45,10 +45,8 @@ static const char *why_not(const struct round *round, char *dst, size_t size)
     if (round->state == ROUND_CLOSED || round->outcome)
         return "the run is ending";
     if (round->offer.number > 0)
-        return "another reload is being agreed on";
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+        return "another reload is in progress: try again in some seconds";
+    member_for_each(member, &round->members) {
         if (member->is_away && takes_part(member)) {
             (void)ct_format(dst, size, "%s is not connected at this moment",
                             member->link.host);
@@ -76,9 +74,7 @@ static void offer(struct round *round, struct member *asker,
     (void)ct_copy(round->offer.by, sizeof round->offer.by, asker->link.host);
     round->offered_by = asker->link.id;
     round->offer_deadline_ms = now_ms + ROUND_OFFER_MS;
-    for (size_t i = 0; i < round->members.count; i++) {
-        struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         member->owes_answer = takes_part(member);
         if (member->owes_answer)
             round_push_to(round, ROUND_SEND_OFFER, member);
@@ -96,9 +92,7 @@ static void take(struct round *round)
 {
     round->reload = round->offer;
     round->reload.step = CT_RELOAD_TAKE;
-    for (size_t i = 0; i < round->members.count; i++) {
-        struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (takes_part(member)) {
             member->join.program = member->join.program ? round->reload.program : 0;
             send_reload(round, member);
@@ -129,8 +123,8 @@ static void on_answer(struct round *round, struct member *member,
     if (answer->program)
         round->offer.program = answer->program;
     member->owes_answer = false;
-    for (size_t i = 0; i < round->members.count; i++)
-        if (round->members.list[i]->owes_answer)
+    member_for_each(it, &round->members)
+        if (it->owes_answer)
             return;
     take(round);
 }
@@ -149,9 +143,9 @@ static void learn(struct round *round, struct member *member,
     round->reload.step = CT_RELOAD_TAKE;
     round->reload.text[0] = '\0';
     member->sent_reload = taken->number;
-    for (size_t i = 0; i < round->members.count; i++)
-        if (round->members.list[i] != member && takes_part(round->members.list[i]))
-            send_reload(round, round->members.list[i]);
+    member_for_each(it, &round->members)
+        if (it != member && takes_part(it))
+            send_reload(round, it);
 }
 
 void round_on_reload(struct round *round, struct member *member,

@@ -271,8 +271,8 @@ int round_restore(struct round *round, uint64_t served_ms, uint64_t now_ms)
         return -ENOMEM;
     memset(round->counts, 0, sizeof round->counts);
     round->missing_survivors = round->asked_count = 0;
-    for (size_t i = 0; i < round->members.count; i++) {
-        if (!restore_member(round, round->members.list[i], served_ms, lease_ms))
+    member_for_each(it, &round->members) {
+        if (!restore_member(round, it, served_ms, lease_ms))
             return -EBADMSG;
     }
     round->started_ms = round->stopping_ms = now_ms;

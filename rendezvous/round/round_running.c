@@ -90,9 +90,7 @@ static bool are_all_still(const struct round *round)
 {
     bool is_any = false;
 
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (member->state == MEMBER_RUNNING && member->is_survivor &&
             !member->is_still && !is_idle_newcomer(round, member))
             return false;

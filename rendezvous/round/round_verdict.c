@@ -30,9 +30,7 @@ void round_close(struct round *round, const char *why)
         hang_views_add_fact(&round->hang_views, &verdict->failures[0]);
         poison_add_fact(&round->poison, &verdict->failures[0]);
     }
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (member->state != MEMBER_LEAVING && member->state != MEMBER_LEFT)
             round_push_to(round, ROUND_SEND_VERDICT, member);
     }
@@ -64,9 +62,7 @@ void round_send_decision(struct round *round, enum ct_stop_reason reason,
 {
     round->is_undecided = false;
     round_fill_stop(round, reason, cause);
-    for (size_t i = 0; i < round->members.count; i++) {
-        struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         round_set_asked(round, member, false);
         if (member->start.generation == round->generation &&
             (member->state == MEMBER_STOPPING || member->state == MEMBER_CONNECTED ||

@@ -45,8 +45,8 @@ static void add_run(cJSON *list, const struct run *run, bool has_names)
     cJSON_AddNumberToObject(item, "max_nodes", round->settings.max_nodes);
     cJSON_AddNumberToObject(item, "up_ms", (double)(ct_now_ms() - run->born_ms));
     members = cJSON_AddArrayToObject(item, "members");
-    for (size_t i = 0; i < round->members.count; i++)
-        add_member(members, round->members.list[i], has_names);
+    member_for_each(member, &round->members)
+        add_member(members, member, has_names);
     cJSON_AddItemToArray(list, item);
 }
 

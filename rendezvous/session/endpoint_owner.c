@@ -41,9 +41,8 @@ void endpoint_owner_format_job(const struct run *run, char *dst, size_t size)
     dst[0] = '\0';
     if (!run)
         return;
-    for (size_t i = 0; i < round->members.count; i++)
-        joined += member_is_in_world(round->members.list[i]) ||
-                  round->members.list[i]->state == MEMBER_READY;
+    member_for_each(member, &round->members)
+        joined += member_is_in_world(member) || member->state == MEMBER_READY;
     format_age(age, sizeof age, ct_now_ms() - run->born_ms);
     (void)ct_format(dst, size, " (%u/%u nodes, up %s)", joined,
                     round->settings.max_nodes, age);

@@ -47,9 +47,9 @@ void ha_relay_send(struct ha_relay *relay, struct runs *runs,
     ct_list_for_each(struct run, run, &runs->list, node) {
         struct round *round = run->round;
 
-        round->settings.is_kept |= is_active; /* the founder's, too, from now on */
-        for (size_t i = 0; i < round->members.count; i++) {
-            struct peer *peer = round->members.list[i]->link.peer;
+        round->settings.is_kept |= is_active; /* also the first server's */
+        member_for_each(member, &round->members) {
+            struct peer *peer = member->link.peer;
 
             if (peer && peer->has_reported)
                 send_plan(relay, peer);

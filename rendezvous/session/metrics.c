@@ -60,8 +60,8 @@ static void add_runs(struct page *page, const struct dispatch *dispatch)
         const struct round *round = run->round;
 
         runs[round->state]++;
-        for (size_t i = 0; i < round->members.count; i++)
-            members[round->members.list[i]->state]++;
+        member_for_each(member, &round->members)
+            members[member->state]++;
     }
     head(page, "ctrund_runs", "gauge", "Runs, by the state of their round.");
     for (int i = 0; i <= ROUND_CLOSED; i++)

@@ -15,9 +15,7 @@ void relay_signal(struct peer *peer, const struct ct_message *message)
     if (signal.generation != round->generation)
         return; /* of an earlier world */
     (void)ct_copy(signal.host, sizeof signal.host, peer->host); /* same size */
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (member->link.id != peer->id && member->link.peer &&
             member_is_in_world(member))
             peer_send(member->link.peer, &out);
@@ -38,8 +36,8 @@ static uint32_t count_meant(const struct round *round, uint64_t asker, int32_t r
 {
     uint32_t count = 0;
 
-    for (size_t i = 0; i < round->members.count; i++)
-        count += is_meant(round->members.list[i], asker, rank);
+    member_for_each(member, &round->members)
+        count += is_meant(member, asker, rank);
     return count;
 }
 
@@ -116,9 +114,7 @@ void relay_stacks(struct peer *peer, const struct ct_message *message)
 
 static struct peer *find_first_node(const struct round *round)
 {
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (member_is_in_world(member) && member->start.group_rank == 0)
             return member->link.peer;
     }
@@ -169,9 +165,7 @@ static void inject(struct peer *peer, const struct ct_chaos *message)
 
     chaos.asker = peer->id;
     (void)ct_copy(chaos.host, sizeof chaos.host, peer->host); /* same size */
-    for (size_t i = 0; i < round->members.count; i++) {
-        const struct member *member = round->members.list[i];
-
+    member_for_each(member, &round->members) {
         if (member->link.id == peer->id || !member_is_in_world(member) ||
             !has_target(member, &message->fault))
             continue;

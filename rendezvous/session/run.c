@@ -530,9 +530,9 @@ int run_try(struct run *run, const struct round_command *command)
 /* Nothing of what its journal did not take may be told: its members are cut off. */
 static void abandon(struct run *run)
 {
-    ct_err("run given up, for its journal cannot be kept run=%s", run->id);
-    for (size_t i = 0; i < run->round->members.count; i++) {
-        struct peer *peer = run->round->members.list[i]->link.peer;
+    ct_err("run given up: its journal cannot be written run=%s", run->id);
+    member_for_each(member, &run->round->members) {
+        struct peer *peer = member->link.peer;
 
         if (!peer)
             continue; /* away */

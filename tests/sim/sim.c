@@ -1015,8 +1015,7 @@ static void suffer(struct sim *sim, struct sim_node *node, const struct note *no
 static bool has_dead(const struct sim *sim, const struct sim_node *reporter,
                      uint64_t generation)
 {
-    for (size_t i = 0; i < sim->round->members.count; i++) {
-        const struct member *member = sim->round->members.list[i];
+    member_for_each(member, &sim->round->members) {
         const struct sim_node *node = node_of(sim, member);
 
         if (node != reporter && member->start.generation == generation &&

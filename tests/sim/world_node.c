@@ -325,9 +325,9 @@ static void halve_wait(struct run *run)
         return;
     run->round->settings.lost_after_ms /= 2;
     run->round->fence_ms = ct_now_ms() + world.lease_ms / 2;
-    for (size_t i = 0; i < run->round->members.count; i++) {
-        run->round->members.list[i]->received_ms -= world.lease_ms / 2;
-        run->round->members.list[i]->lease.renewed_ms -= world.lease_ms / 2;
+    member_for_each(member, &run->round->members) {
+        member->received_ms -= world.lease_ms / 2;
+        member->lease.renewed_ms -= world.lease_ms / 2;
     }
     run_arm_timer(run);
 }
