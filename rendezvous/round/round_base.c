@@ -86,6 +86,14 @@ void round_push_to(struct round *round, enum round_action_kind kind,
     action->peer = member->link.peer;
 }
 
+void round_push_to_all(struct round *round, enum round_action_kind kind,
+                       enum member_state state)
+{
+    member_for_each(member, &round->members)
+        if (member->state == state)
+            round_push_to(round, kind, member);
+}
+
 void round_change_state(struct round *round, enum round_state to, const char *why)
 {
     struct round_action *action = round_push(round, ROUND_CHANGED);

@@ -32,10 +32,7 @@ void round_send_waiting_if_due(struct round *round, uint64_t now_ms)
     if (round->state != ROUND_FORMING || now_ms < round->waiting_due_ms)
         return;
     describe_waiting(round, now_ms);
-    for (size_t i = 0; i < round->members.count; i++) {
-        if (round->members.list[i]->state == MEMBER_READY)
-            round_push_to(round, ROUND_SEND_WAITING, round->members.list[i]);
-    }
+    round_push_to_all(round, ROUND_SEND_WAITING, MEMBER_READY);
     round->waiting_due_ms = round->counts[MEMBER_READY] > 0
                                 ? now_ms + ROUND_WAITING_AGAIN_MS
                                 : UINT64_MAX;

@@ -178,9 +178,7 @@ static void announce(struct round *round, struct member *newcomer, uint64_t now_
 {
     newcomer->is_announced = true;
     round->newcomer_due_ms = now_ms + ROUND_NEWCOMER_MS;
-    for (size_t i = 0; i < round->members.count; i++)
-        if (round->members.list[i]->state == MEMBER_RUNNING)
-            round_push_to(round, ROUND_SEND_MEMBERS, round->members.list[i]);
+    round_push_to_all(round, ROUND_SEND_MEMBERS, MEMBER_RUNNING);
 }
 
 /* A node that is away misses the newcomer's addresses and would not let it in; it gets all

@@ -35,6 +35,9 @@ static inline bool round_is_missing_survivor(const struct member *member)
 struct round_action *round_push(struct round *round, enum round_action_kind kind);
 void round_push_to(struct round *round, enum round_action_kind kind,
                    const struct member *member);
+/* Adds this action for each member in that state. */
+void round_push_to_all(struct round *round, enum round_action_kind kind,
+                       enum member_state state);
 /* The one place where `state` changes; `why` is static text. */
 void round_change_state(struct round *round, enum round_state to, const char *why);
 void round_change_member(struct round *round, struct member *member,

@@ -245,10 +245,10 @@ bool round_is_store_lost(const struct round *round)
 void round_send_loss(struct round *round, const struct member *to)
 {
     round->loss.has_store = round_is_store_lost(round);
-    for (size_t i = 0; i < round->members.count; i++)
-        if (to ? round->members.list[i] == to
-               : round->members.list[i]->state == MEMBER_RUNNING)
-            round_push_to(round, ROUND_SEND_LOSS, round->members.list[i]);
+    if (to)
+        round_push_to(round, ROUND_SEND_LOSS, to);
+    else
+        round_push_to_all(round, ROUND_SEND_LOSS, MEMBER_RUNNING);
 }
 
 void round_move_store(struct round *round)

@@ -37,9 +37,7 @@
 static void go(struct round *round)
 {
     round->reachability = (struct ct_reachability){.generation = round->generation};
-    for (size_t i = 0; i < round->members.count; i++)
-        if (round->members.list[i]->state == MEMBER_RUNNING)
-            round_push_to(round, ROUND_SEND_REACHABILITY, round->members.list[i]);
+    round_push_to_all(round, ROUND_SEND_REACHABILITY, MEMBER_RUNNING);
 }
 
 void round_on_reachability(struct round *round, struct member *member,
@@ -99,14 +97,8 @@ static bool are_all_still(const struct round *round)
     return is_any && round->state == ROUND_RUNNING;
 }
 
-static void send_to_running(struct round *round, enum round_action_kind kind)
-{
-    for (size_t i = 0; i < round->members.count; i++)
-        if (round->members.list[i]->state == MEMBER_RUNNING)
-            round_push_to(round, kind, round->members.list[i]);
-}
-
-/* Else those that are left in it are all new, and end; the losses are failures then. */
+/* True if a rank of the present `world` is in the next one. If all are new, nothing continues: the
+ * losses count as failures and end the world. */
 static bool is_carried_on(const struct round *round)
 {
     for (size_t i = 0; i < CT_WORLD_BYTES; i++)
@@ -131,9 +123,9 @@ static void regroup(struct round *round, uint64_t now_ms)
     round->world.losses = round->loss.losses;
     memcpy(round->world.ranks, round->still, sizeof round->still);
     round_move_store(round);
-    for (size_t i = 0; i < round->members.count; i++)
-        round_forget_still(round, round->members.list[i]);
-    send_to_running(round, ROUND_SEND_WORLD);
+    member_for_each(member, &round->members)
+        round_forget_still(round, member);
+    round_push_to_all(round, ROUND_SEND_WORLD, MEMBER_RUNNING);
 }
 
 void round_on_loss(struct round *round, struct member *member,
@@ -188,7 +180,7 @@ void round_on_grow(struct round *round, struct member *member,
         return; /* sent again after a resume, and taken in meanwhile */
     round->lost[rank / 8] &= (uint8_t) ~(1u << rank % 8);
     round->grow = *grow;
-    send_to_running(round, ROUND_SEND_GROW);
+    round_push_to_all(round, ROUND_SEND_GROW, MEMBER_RUNNING);
 }
 
 /* True if the STILL has only ranks of this member that are not lost. */
