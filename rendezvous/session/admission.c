@@ -33,7 +33,7 @@ bool admission_has_secret(const struct admission_rules *rules)
     return rules->token || rules->uses_munge;
 }
 
-static bool has_key(const struct ct_offer *offer)
+static bool has_key(const struct admission_offer *offer)
 {
     static const uint8_t none[CT_OFFER_KEY_BYTES];
 
@@ -42,7 +42,7 @@ static bool has_key(const struct ct_offer *offer)
 
 /* As admission_check(), for the secrets. */
 static const char *check_secret(const struct admission_rules *rules,
-                                const struct ct_offer *offer,
+                                const struct admission_offer *offer,
                                 const struct ct_hello *hello)
 {
     const bool has_secret = !ct_auth_nonce_is_zero(hello->nonce);
@@ -63,7 +63,8 @@ static const char *check_secret(const struct admission_rules *rules,
 }
 
 const char *admission_check(const struct admission_rules *rules,
-                            const struct ct_offer *offer, const struct ct_hello *hello)
+                            const struct admission_offer *offer,
+                            const struct ct_hello *hello)
 {
     const char *why = check_secret(rules, offer, hello);
 
@@ -105,7 +106,7 @@ static int renew_credential(struct admission_rules *rules, struct ctrun_error *e
 }
 
 static int prepare(struct admission *admission, struct admission_rules *rules,
-                   const struct ct_offer *offer, struct admission_reply *reply,
+                   const struct admission_offer *offer, struct admission_reply *reply,
                    struct ctrun_error *err)
 {
     int rc;
@@ -140,9 +141,9 @@ static int prepare(struct admission *admission, struct admission_rules *rules,
 }
 
 int admission_create(struct admission **out, struct admission_rules *rules,
-                     const struct ct_offer *offer, const struct ct_resume *resume,
-                     const struct ct_hello *hello, struct admission_reply *reply,
-                     struct ctrun_error *err)
+                     const struct admission_offer *offer,
+                     const struct ct_resume *resume, const struct ct_hello *hello,
+                     struct admission_reply *reply, struct ctrun_error *err)
 {
     struct admission *admission = ct_zalloc(sizeof *admission);
     int rc;

@@ -24,11 +24,18 @@ struct admission_rules {
     uint64_t issued_ms; /* 0: none yet */
 };
 
-/* True when agents have to prove something. */
+/* The needed parts of an agent's OFFER; zeroed: none came. */
+struct admission_offer {
+    uint8_t key[CT_OFFER_KEY_BYTES];
+    bool has_munge;
+};
+
+/* True if agents must prove a secret. */
 bool admission_has_secret(const struct admission_rules *rules);
 /* NULL, or why this HELLO is refused: agent and server do not use the same kind of secret. */
 const char *admission_check(const struct admission_rules *rules,
-                            const struct ct_offer *offer, const struct ct_hello *hello);
+                            const struct admission_offer *offer,
+                            const struct ct_hello *hello);
 /* Copies OFFER and HELLO; `resume` has key 0 when none came. *answer is the OFFER to send first, if has_answer, and *challenge what
  * follows. 0, -ENOMEM, CTRUN_E_AUTH (munged does not answer: `err` says why). */
 struct admission_reply {
@@ -37,9 +44,9 @@ struct admission_reply {
     struct ct_challenge challenge;
 };
 int admission_create(struct admission **out, struct admission_rules *rules,
-                     const struct ct_offer *offer, const struct ct_resume *resume,
-                     const struct ct_hello *hello, struct admission_reply *reply,
-                     struct ctrun_error *err);
+                     const struct admission_offer *offer,
+                     const struct ct_resume *resume, const struct ct_hello *hello,
+                     struct admission_reply *reply, struct ctrun_error *err);
 /* True when the agent has the token; then `proof` is the server's own, and *seal is on if the
  * agent has asked for it: from the next message on. */
 bool admission_prove(struct admission *admission, const struct ct_proof *claim,

@@ -61,7 +61,8 @@ static void add_transit(struct round_command *command, const struct peer *peer)
 
 static void on_offer(struct peer *peer, const struct ct_message *message)
 {
-    peer->offer = *message->offer;
+    memcpy(peer->offer.key, message->offer->key, sizeof peer->offer.key);
+    peer->offer.has_munge = message->offer->has_munge;
 }
 
 static void on_resume(struct peer *peer, const struct ct_message *message)

@@ -2,10 +2,10 @@
 /* The connection of one agent, for its run and for message handlers. */
 #pragma once
 
+#include "rendezvous/session/admission.h"
 #include "rendezvous/session/output_commit.h"
 #include "worker_sdk/base/seldom.h"
 
-struct admission;
 struct dispatch;
 struct run;
 
@@ -20,7 +20,7 @@ struct peer {
     uint64_t id;
     bool is_probe; /* version 0: a launcher that checks who holds this port */
     struct ct_buf in;
-    struct ct_offer offer;       /* zeroed: none came */
+    struct admission_offer offer;
     struct admission *admission; /* between HELLO and PROOF; else NULL */
     struct ct_resume resume;     /* key 0: no RESUME, the HELLO is of a new member */
     bool

@@ -24,7 +24,7 @@ static void open_strange(struct ct_seal *seal, const struct ct_frame *frame)
 static void admit(struct admission_rules *rules, const struct ct_message *messages,
                   size_t count)
 {
-    static struct ct_offer offer;
+    struct admission_offer offer = {0};
     struct admission *admission = NULL;
     struct admission_reply reply;
     struct ct_seal seal = {0};
@@ -34,10 +34,11 @@ static void admit(struct admission_rules *rules, const struct ct_message *messag
     for (size_t i = 0; i < count; i++) {
         const struct ct_message *in = &messages[i];
 
-        if (in->kind == CT_MESSAGE_OFFER)
-            offer = *in->offer;
-        else if (in->kind == CT_MESSAGE_HELLO && !admission &&
-                 !admission_check(rules, &offer, in->hello))
+        if (in->kind == CT_MESSAGE_OFFER) {
+            memcpy(offer.key, in->offer->key, sizeof offer.key);
+            offer.has_munge = in->offer->has_munge;
+        } else if (in->kind == CT_MESSAGE_HELLO && !admission &&
+                   !admission_check(rules, &offer, in->hello))
             (void)admission_create(&admission, rules, &offer, &no_resume, in->hello,
                                    &reply, NULL);
         else if (in->kind == CT_MESSAGE_PROOF && admission &&
