@@ -144,3 +144,18 @@ void ct_event_end(struct ct_event *event)
     if (write(fd, event->line, event->out.length) < 0)
         ct_debug("event lost errno=%d", errno); /* a full disk must not stop training */
 }
+
+void ct_event_emit_fields(const char *name, const struct ct_event_field *fields)
+{
+    struct ct_event event;
+
+    ct_event_begin(&event, name);
+    for (; fields->key; fields++)
+        if (!fields->text)
+            ct_event_int(&event, fields->key, fields->number);
+        else if (fields->is_json)
+            ct_event_raw(&event, fields->key, fields->text);
+        else
+            ct_event_str(&event, fields->key, fields->text);
+    ct_event_end(&event);
+}

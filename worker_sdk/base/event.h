@@ -31,6 +31,25 @@ struct ct_event {
 int ct_event_open(const char *path);
 void ct_event_close(void);
 
+struct ct_event_field {
+    const char *key;
+    const char *text; /* NULL: the number */
+    int64_t number;
+    bool is_json; /* JSON text, copied unchanged */
+};
+
+#define CT_INT(name, value)                                                            \
+    ((struct ct_event_field){.key = (name), .number = (int64_t)(value)})
+#define CT_STR(name, value) ((struct ct_event_field){.key = (name), .text = (value)})
+#define CT_RAW(name, value)                                                            \
+    ((struct ct_event_field){.key = (name), .text = (value), .is_json = true})
+
+/* An event with at least one field. */
+#define ct_event_emit(name, ...)                                                       \
+    ct_event_emit_fields(name, (const struct ct_event_field[]){__VA_ARGS__, {0}})
+void ct_event_emit_fields(const char *name, const struct ct_event_field *fields);
+
+/* The same in parts, for an event that does not always have the same fields. */
 void ct_event_begin(struct ct_event *event, const char *name);
 void ct_event_int(struct ct_event *event, const char *key, int64_t value);
 /* Any bytes: control characters and quotes are escaped, bytes that are no UTF-8 replaced. */

@@ -28,6 +28,17 @@ const char *ct_signal_name(int signal)
     return signal > 0 && signal < count ? names[signal] : NULL;
 }
 
+char *ct_signal_format(char dst[CT_SIGNAL_NAME_MAX], int signal)
+{
+    const char *name = ct_signal_name(signal);
+
+    if (name)
+        (void)ct_format(dst, CT_SIGNAL_NAME_MAX, "SIG%.12s", name);
+    else
+        (void)ct_format(dst, CT_SIGNAL_NAME_MAX, "signal %d", signal);
+    return dst;
+}
+
 int ct_signal_parse(const char *text)
 {
     const char *name = strncasecmp(text, "SIG", 3) == 0 ? text + 3 : text;
