@@ -9,14 +9,10 @@
 
 static void emit_end(const struct agent_ending *ending)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "allocation_ends");
-    ct_event_int(&event, "left_ms", (int64_t)ending->left_ms);
-    ct_event_int(&event, "grace_ms", (int64_t)ending->grace_ms);
-    ct_event_int(&event, "signal", ending->signal);
-    ct_event_int(&event, "is_ending", ending->is_ending);
-    ct_event_end(&event);
+    ct_event_emit("allocation_ends", CT_INT("left_ms", ending->left_ms),
+                  CT_INT("grace_ms", ending->grace_ms),
+                  CT_INT("signal", ending->signal),
+                  CT_INT("is_ending", ending->is_ending));
 }
 
 /* All time that is left, unless the options give the workers less. */

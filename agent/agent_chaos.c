@@ -16,33 +16,20 @@ static const char *const names[] = {
 static void emit_done(const struct agent *agent, const struct ct_fault *fault,
                       const char *by, const char *text)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "chaos");
-    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-    ct_event_str(&event, "fault", names[fault->kind]);
-    ct_event_int(&event, "line", fault->line);
-    ct_event_int(&event, "target", fault->target);
-    ct_event_int(&event, "signal", fault->signal);
-    ct_event_int(&event, "for_ms", fault->for_ms);
-    ct_event_int(&event, "by_ms", fault->by_ms);
-    ct_event_str(&event, "by", by);
-    ct_event_str(&event, "text", text);
-    ct_event_end(&event);
+    ct_event_emit("chaos", CT_INT("generation", agent->start.generation),
+                  CT_STR("fault", names[fault->kind]), CT_INT("line", fault->line),
+                  CT_INT("target", fault->target), CT_INT("signal", fault->signal),
+                  CT_INT("for_ms", fault->for_ms), CT_INT("by_ms", fault->by_ms),
+                  CT_STR("by", by), CT_STR("text", text));
     ct_warn("ctrunctl chaos on %s: %s (plan line %u)", by, text, fault->line);
 }
 
 static void emit_over(const struct agent *agent, enum ct_fault_kind kind, uint32_t line,
                       int target)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "chaos_over");
-    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-    ct_event_str(&event, "fault", names[kind]);
-    ct_event_int(&event, "line", line);
-    ct_event_int(&event, "target", target);
-    ct_event_end(&event);
+    ct_event_emit("chaos_over", CT_INT("generation", agent->start.generation),
+                  CT_STR("fault", names[kind]), CT_INT("line", line),
+                  CT_INT("target", target));
 }
 
 /* ---- Lasting faults ---------------------------------------------------------------------- */

@@ -30,13 +30,10 @@ static uint64_t choose_delay(struct agent *agent)
 static void report(const struct agent *agent, uint64_t delay_ms)
 {
     const struct agent_options *options = agent->options;
-    struct ct_event event;
 
-    ct_event_begin(&event, "restart_delayed");
-    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-    ct_event_int(&event, "delay_ms", (int64_t)delay_ms);
-    ct_event_int(&event, "failures", agent->delay.failures);
-    ct_event_end(&event);
+    ct_event_emit("restart_delayed", CT_INT("generation", agent->start.generation),
+                  CT_INT("delay_ms", delay_ms),
+                  CT_INT("failures", agent->delay.failures));
     if (options->on_delay)
         options->on_delay(options->context, delay_ms, agent->delay.failures);
 }

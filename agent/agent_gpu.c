@@ -28,15 +28,11 @@ static void go_on(struct agent *agent)
 static void report(const struct agent *agent, const struct agent_gpu_word *word)
 {
     const struct agent_options *options = agent->options;
-    struct ct_event event;
 
-    if (word->kind != AGENT_GPU_FREE) {
-        ct_event_begin(&event, "gpu_memory_held");
-        ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-        ct_event_int(&event, "is_over", word->kind == AGENT_GPU_LATE);
-        ct_event_str(&event, "text", word->text);
-        ct_event_end(&event);
-    }
+    if (word->kind != AGENT_GPU_FREE)
+        ct_event_emit("gpu_memory_held", CT_INT("generation", agent->start.generation),
+                      CT_INT("is_over", word->kind == AGENT_GPU_LATE),
+                      CT_STR("text", word->text));
     if (options->on_gpu)
         options->on_gpu(options->context, word);
 }

@@ -10,13 +10,8 @@
 
 static void emit_limits(uint32_t min_nodes, uint32_t max_nodes, const char *by)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "resized");
-    ct_event_int(&event, "min_nodes", min_nodes);
-    ct_event_int(&event, "max_nodes", max_nodes);
-    ct_event_str(&event, "by", by);
-    ct_event_end(&event);
+    ct_event_emit("resized", CT_INT("min_nodes", min_nodes),
+                  CT_INT("max_nodes", max_nodes), CT_STR("by", by));
 }
 
 void agent_on_resize(struct agent *agent, const struct ct_resize *message)
@@ -149,27 +144,18 @@ void agent_on_restart(struct agent *agent, const struct ct_restart *message)
 void agent_note_samples(const struct ct_stop *stop)
 {
     const char *text = ct_facts_find(&stop->cause.facts, CT_FACT_AGAIN);
-    struct ct_event event;
 
     if (!text)
         return;
-    ct_event_begin(&event, "same_samples");
-    ct_event_int(&event, "generation", (int64_t)stop->generation);
-    ct_event_int(&event, "rank", stop->cause.rank);
-    ct_event_str(&event, "text", text);
-    ct_event_end(&event);
+    ct_event_emit("same_samples", CT_INT("generation", stop->generation),
+                  CT_INT("rank", stop->cause.rank), CT_STR("text", text));
 }
 
 void agent_note_restart(const struct ct_stop *stop)
 {
-    struct ct_event event;
-
     if (stop->reason != CT_STOP_ASKED)
         return;
-    ct_event_begin(&event, "restart_asked");
-    ct_event_int(&event, "generation", (int64_t)stop->generation);
-    ct_event_int(&event, "restart_count", stop->restart_count);
-    ct_event_str(&event, "by", stop->cause.host);
-    ct_event_str(&event, "reason", stop->cause.text);
-    ct_event_end(&event);
+    ct_event_emit("restart_asked", CT_INT("generation", stop->generation),
+                  CT_INT("restart_count", stop->restart_count),
+                  CT_STR("by", stop->cause.host), CT_STR("reason", stop->cause.text));
 }

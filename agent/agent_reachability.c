@@ -20,16 +20,13 @@
 
 static void emit_found(const struct ct_start *start, const struct ct_addr *local)
 {
-    struct ct_event event;
     char addr[CT_ADDR_TEXT_MAX];
 
     ct_addr_format_host(addr, local);
-    ct_event_begin(&event, "master_reached");
-    ct_event_int(&event, "generation", (int64_t)start->generation);
-    ct_event_int(&event, "group_rank", start->group_rank);
-    ct_event_str(&event, "master_addr", start->master_addr);
-    ct_event_str(&event, "local_addr", addr);
-    ct_event_end(&event);
+    ct_event_emit("master_reached", CT_INT("generation", start->generation),
+                  CT_INT("group_rank", start->group_rank),
+                  CT_STR("master_addr", start->master_addr),
+                  CT_STR("local_addr", addr));
 }
 
 /* Its callbacks come later, never before it returns. */
@@ -67,13 +64,9 @@ static void start(struct agent *agent, const struct ct_addr *local)
 
 static void emit_cut(const struct agent *agent, const char *why)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "node_unreachable");
-    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-    ct_event_str(&event, "master_addr", agent->start.master_addr);
-    ct_event_str(&event, "reason", why);
-    ct_event_end(&event);
+    ct_event_emit("node_unreachable", CT_INT("generation", agent->start.generation),
+                  CT_STR("master_addr", agent->start.master_addr),
+                  CT_STR("reason", why));
 }
 
 /* The result counts for the whole round, also after a resume. */

@@ -55,14 +55,10 @@ static void answer_offer(struct agent *agent, const struct ct_reload *message)
 
 static void emit(const struct agent *agent)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "reloaded");
-    ct_event_int(&event, "number", (int64_t)agent->reload.number);
-    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-    ct_event_str(&event, "by", agent->reload.by);
-    ct_event_str(&event, "command", agent->reload.command);
-    ct_event_end(&event);
+    ct_event_emit("reloaded", CT_INT("number", agent->reload.number),
+                  CT_INT("generation", agent->start.generation),
+                  CT_STR("by", agent->reload.by),
+                  CT_STR("command", agent->reload.command));
 }
 
 /* If this node cannot take the command, it has come later than the others, or its file has changed

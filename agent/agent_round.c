@@ -284,16 +284,12 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
 /* The run is over. The agent ends when no worker runs any more. */
 void agent_on_verdict(struct agent *agent, const struct ct_verdict *verdict)
 {
-    struct ct_event event;
-
     agent->result->verdict = *verdict;
-    ct_event_begin(&event, "verdict");
-    ct_event_int(&event, "generation", (int64_t)verdict->generation);
-    ct_event_int(&event, "outcome", verdict->outcome);
-    ct_event_int(&event, "exit_code", verdict->exit_code);
-    ct_event_int(&event, "restart_count", verdict->restart_count);
-    ct_event_int(&event, "failures", verdict->failure_count);
-    ct_event_end(&event);
+    ct_event_emit("verdict", CT_INT("generation", verdict->generation),
+                  CT_INT("outcome", verdict->outcome),
+                  CT_INT("exit_code", verdict->exit_code),
+                  CT_INT("restart_count", verdict->restart_count),
+                  CT_INT("failures", verdict->failure_count));
     if (agent->state == AGENT_RUNNING)
         agent_stop(agent, AFTER_END, SIGTERM, agent->options->grace_ms,
                    "the run is over");

@@ -61,18 +61,13 @@ struct slow_node_watch {
 static void emit(const struct slow_node_watch *watch, const char *name)
 {
     const struct straggler_report *report = &watch->report;
-    struct ct_event event;
 
-    ct_event_begin(&event, name);
-    ct_event_int(&event, "generation", (int64_t)watch->agent->start.generation);
-    ct_event_int(&event, "node", report->found.rank);
-    ct_event_str(&event, "host", report->host);
-    ct_event_int(&event, "rank", report->rank);
-    ct_event_int(&event, "late_us", (int64_t)(report->found.late_ns / 1000));
-    ct_event_int(&event, "late_permille", (int64_t)(report->found.share * 1000));
-    ct_event_int(&event, "steps", report->found.steps);
-    ct_event_str(&event, "differs", report->differs);
-    ct_event_end(&event);
+    ct_event_emit(
+        name, CT_INT("generation", watch->agent->start.generation),
+        CT_INT("node", report->found.rank), CT_STR("host", report->host),
+        CT_INT("rank", report->rank), CT_INT("late_us", report->found.late_ns / 1000),
+        CT_INT("late_permille", report->found.share * 1000),
+        CT_INT("steps", report->found.steps), CT_STR("differs", report->differs));
 }
 
 /* How far two nodes' clocks may differ: the doubt of this node, and the largest of the others. */

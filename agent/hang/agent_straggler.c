@@ -57,18 +57,13 @@ static void emit(const struct straggler_watch *watch, const char *name)
 {
     const struct agent *agent = watch->agent;
     const struct straggler_report *late = &watch->report;
-    struct ct_event event;
 
-    ct_event_begin(&event, name);
-    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-    ct_event_int(&event, "rank", late->rank);
-    ct_event_int(&event, "local_rank", late->found.rank);
-    ct_event_str(&event, "host", agent->options->hello.host);
-    ct_event_int(&event, "late_us", (int64_t)(late->found.late_ns / 1000));
-    ct_event_int(&event, "late_permille", (int64_t)(late->found.share * 1000));
-    ct_event_int(&event, "steps", late->found.steps);
-    ct_event_str(&event, "differs", late->differs);
-    ct_event_end(&event);
+    ct_event_emit(name, CT_INT("generation", agent->start.generation),
+                  CT_INT("rank", late->rank), CT_INT("local_rank", late->found.rank),
+                  CT_STR("host", agent->options->hello.host),
+                  CT_INT("late_us", late->found.late_ns / 1000),
+                  CT_INT("late_permille", late->found.share * 1000),
+                  CT_INT("steps", late->found.steps), CT_STR("differs", late->differs));
 }
 
 static void find_differences(struct straggler_watch *watch)

@@ -29,25 +29,16 @@
 
 static void emit_replacing(const struct agent *agent, const struct ct_failure *failure)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "rank_replacing");
-    ct_event_int(&event, "generation", (int64_t)failure->generation);
-    ct_event_int(&event, "rank", failure->rank);
-    ct_event_int(&event, "worker_pid", failure->pid);
-    ct_event_int(&event, "count", agent->survival.replaced);
-    ct_event_int(&event, "limit", agent->options->survive_replace);
-    ct_event_end(&event);
+    ct_event_emit("rank_replacing", CT_INT("generation", failure->generation),
+                  CT_INT("rank", failure->rank), CT_INT("worker_pid", failure->pid),
+                  CT_INT("count", agent->survival.replaced),
+                  CT_INT("limit", agent->options->survive_replace));
 }
 
 static void emit_ready(const struct agent *agent, int rank)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "rank_ready");
-    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-    ct_event_int(&event, "rank", rank);
-    ct_event_end(&event);
+    ct_event_emit("rank_ready", CT_INT("generation", agent->start.generation),
+                  CT_INT("rank", rank));
 }
 
 /* False if the round is about to end anyway. */

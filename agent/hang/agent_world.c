@@ -26,41 +26,25 @@
 
 static void emit_loss(const struct ct_failure *failure, int left)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "rank_lost");
-    ct_event_int(&event, "generation", (int64_t)failure->generation);
-    ct_event_int(&event, "rank", failure->rank);
-    ct_event_int(&event, "worker_pid", failure->pid);
-    ct_event_str(&event, "cause", ct_cause_name(failure->cause));
-    ct_event_int(&event, "code", failure->code);
-    ct_event_int(&event, "left", left);
-    ct_event_end(&event);
+    ct_event_emit("rank_lost", CT_INT("generation", failure->generation),
+                  CT_INT("rank", failure->rank), CT_INT("worker_pid", failure->pid),
+                  CT_STR("cause", ct_cause_name(failure->cause)),
+                  CT_INT("code", failure->code), CT_INT("left", left));
 }
 
 static void emit_world(const struct agent *agent, int left, uint64_t after_ms)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "world_shrunk");
-    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-    ct_event_int(&event, "epoch", agent->survival.epoch);
-    ct_event_int(&event, "losses", agent->survival.losses);
-    ct_event_int(&event, "left", left);
-    ct_event_int(&event, "after_ms", (int64_t)after_ms);
-    ct_event_end(&event);
+    ct_event_emit("world_shrunk", CT_INT("generation", agent->start.generation),
+                  CT_INT("epoch", agent->survival.epoch),
+                  CT_INT("losses", agent->survival.losses), CT_INT("left", left),
+                  CT_INT("after_ms", after_ms));
 }
 
 static void emit_grown(const struct agent *agent, int joined, int size)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "world_grown");
-    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-    ct_event_int(&event, "epoch", agent->survival.epoch);
-    ct_event_int(&event, "joined", joined);
-    ct_event_int(&event, "size", size);
-    ct_event_end(&event);
+    ct_event_emit("world_grown", CT_INT("generation", agent->start.generation),
+                  CT_INT("epoch", agent->survival.epoch), CT_INT("joined", joined),
+                  CT_INT("size", size));
 }
 
 void agent_report_lost(struct agent *agent, const struct ct_failure *failure, int left)
@@ -244,14 +228,9 @@ static bool is_own(const struct agent *agent, int32_t rank)
 
 static void emit_node(const struct agent *agent, const struct ct_loss *message)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "ranks_lost");
-    ct_event_int(&event, "generation", (int64_t)message->generation);
-    ct_event_int(&event, "count", message->count);
-    ct_event_int(&event, "left", agent->survival.left);
-    ct_event_str(&event, "text", message->text);
-    ct_event_end(&event);
+    ct_event_emit("ranks_lost", CT_INT("generation", message->generation),
+                  CT_INT("count", message->count), CT_INT("left", agent->survival.left),
+                  CT_STR("text", message->text));
 }
 
 /* The ranks of a lost node are lost with it: no other message names them. */
@@ -327,14 +306,10 @@ static void send_grow_again(struct agent *agent)
 
 static void emit_store(const struct agent *agent)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "worker_store_moved");
-    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-    ct_event_int(&event, "epoch", agent->survival.epoch);
-    ct_event_str(&event, "master_addr", agent->start.master_addr);
-    ct_event_int(&event, "master_port", agent->start.master_port);
-    ct_event_end(&event);
+    ct_event_emit("worker_store_moved", CT_INT("generation", agent->start.generation),
+                  CT_INT("epoch", agent->survival.epoch),
+                  CT_STR("master_addr", agent->start.master_addr),
+                  CT_INT("master_port", agent->start.master_port));
 }
 
 /* Workers that are started later get the new address; those that run and have asked get it with WORLD. With

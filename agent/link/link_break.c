@@ -26,8 +26,6 @@ static const unsigned edges[] = {
 
 void link_set_state(struct link *link, enum link_state state, const char *why)
 {
-    struct ct_event event;
-
     if (link->state == state)
         return;
     if (!(edges[link->state] & 1u << state))
@@ -35,11 +33,8 @@ void link_set_state(struct link *link, enum link_state state, const char *why)
                state_names[link->state], state_names[state]);
     assert(edges[link->state] & 1u << state);
     ct_debug("link: %s -> %s (%s)", state_names[link->state], state_names[state], why);
-    ct_event_begin(&event, "link_state");
-    ct_event_str(&event, "from", state_names[link->state]);
-    ct_event_str(&event, "to", state_names[state]);
-    ct_event_str(&event, "why", why);
-    ct_event_end(&event);
+    ct_event_emit("link_state", CT_STR("from", state_names[link->state]),
+                  CT_STR("to", state_names[state]), CT_STR("why", why));
     link->state = state;
 }
 

@@ -18,14 +18,8 @@ bool agent_is_ending_signal(const struct agent *agent, int signal)
 
 void agent_emit_request(const char *verb, int signal, int rank, pid_t sender)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "control_request");
-    ct_event_str(&event, "verb", verb);
-    ct_event_int(&event, "signal", signal);
-    ct_event_int(&event, "rank", rank);
-    ct_event_int(&event, "sender_pid", sender);
-    ct_event_end(&event);
+    ct_event_emit("control_request", CT_STR("verb", verb), CT_INT("signal", signal),
+                  CT_INT("rank", rank), CT_INT("sender_pid", sender));
 }
 
 static void begin_end(struct agent *agent, int signal, uint64_t grace_ms,

@@ -56,17 +56,13 @@ static bool look(const struct agent *agent, struct own_ranks *out)
 static void report(struct own_watch *watch, const struct own_ranks *found)
 {
     struct agent *agent = watch->agent;
-    struct ct_event event;
 
     watch->has_reported = true;
-    ct_event_begin(&event, "own_ranks");
-    ct_event_int(&event, "generation", (int64_t)agent->start.generation);
-    ct_event_int(&event, "rank", worker_group_find_rank(agent->group, found->worker));
-    ct_event_int(&event, "worker_pid", found->worker);
-    ct_event_int(&event, "process_pid", found->first);
-    ct_event_int(&event, "count", found->count);
-    ct_event_str(&event, "theirs", found->theirs);
-    ct_event_end(&event);
+    ct_event_emit("own_ranks", CT_INT("generation", agent->start.generation),
+                  CT_INT("rank", worker_group_find_rank(agent->group, found->worker)),
+                  CT_INT("worker_pid", found->worker),
+                  CT_INT("process_pid", found->first), CT_INT("count", found->count),
+                  CT_STR("theirs", found->theirs));
     if (agent->options->on_own_ranks)
         agent->options->on_own_ranks(
             agent->options->context,

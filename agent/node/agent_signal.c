@@ -13,14 +13,10 @@ static bool is_spread(int signal)
 
 static void deliver(struct agent *agent, int signal)
 {
-    struct ct_event event;
-
     agent->result->passed_signal = signal;
     worker_group_signal(agent->group, signal);
-    ct_event_begin(&event, "signal_passed_on");
-    ct_event_int(&event, "signal", signal);
-    ct_event_int(&event, "group_rank", agent->start.group_rank);
-    ct_event_end(&event);
+    ct_event_emit("signal_passed_on", CT_INT("signal", signal),
+                  CT_INT("group_rank", agent->start.group_rank));
 }
 
 /* The count is sent along: a batch system signals all nodes, each of which informs the others, and
@@ -44,7 +40,6 @@ void agent_pass_on(struct agent *agent, int signal)
 
 void agent_on_signal(struct agent *agent, const struct ct_signal *message)
 {
-    struct ct_event event;
     bool is_new;
 
     if (!is_spread(message->signal) || agent->options->keeps_signals ||
@@ -52,12 +47,9 @@ void agent_on_signal(struct agent *agent, const struct ct_signal *message)
         return;
     is_new = signal_once_receive(&agent->once, message->signal, message->count,
                                  ct_now_ms());
-    ct_event_begin(&event, "signal_received");
-    ct_event_int(&event, "signal", message->signal);
-    ct_event_int(&event, "count", message->count);
-    ct_event_int(&event, "is_new", is_new);
-    ct_event_str(&event, "from", message->host);
-    ct_event_end(&event);
+    ct_event_emit("signal_received", CT_INT("signal", message->signal),
+                  CT_INT("count", message->count), CT_INT("is_new", is_new),
+                  CT_STR("from", message->host));
     if (is_new)
         deliver(agent, message->signal);
 }

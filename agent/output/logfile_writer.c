@@ -63,11 +63,7 @@ static bool has_waiting(struct logfile_writer *writer)
 
 static void report_stalled(const char *path)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "log_file_stalled");
-    ct_event_str(&event, "path", path);
-    ct_event_end(&event);
+    ct_event_emit("log_file_stalled", CT_STR("path", path));
     ct_warn("log file %s: nothing could be written for %d s: does its file system "
             "answer? Workers keep running; output that does not fit is dropped",
             path, LOGFILE_STALL_MS / 1000);

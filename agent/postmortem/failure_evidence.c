@@ -49,22 +49,17 @@ static void emit_memory(const struct ct_failure *failure,
     const int count = memory_count(evidence->memory);
     const uint64_t limit = oom_counter_get_limit(evidence->cgroup);
     char list[MEMORY_SAMPLES * 12 + 3] = "[";
-    struct ct_event event;
 
     for (int i = 0; i < count; i++)
         (void)ct_append(list, sizeof list, "%s%u", i ? "," : "",
                         memory_get(evidence->memory, i));
     (void)ct_append(list, sizeof list, "]");
-    ct_event_begin(&event, "worker_memory");
-    ct_event_int(&event, "generation", (int64_t)failure->generation);
-    ct_event_int(&event, "rank", failure->rank);
-    ct_event_int(&event, "worker_pid", failure->pid);
-    ct_event_int(&event, "every_ms", MEMORY_EVERY_MS);
-    ct_event_raw(&event, "kib", list);
-    ct_event_int(&event, "peak_kib", (int64_t)(evidence->peak_bytes / 1024));
-    ct_event_int(&event, "limit_kib",
-                 limit == UINT64_MAX ? -1 : (int64_t)(limit / 1024));
-    ct_event_end(&event);
+    ct_event_emit(
+        "worker_memory", CT_INT("generation", failure->generation),
+        CT_INT("rank", failure->rank), CT_INT("worker_pid", failure->pid),
+        CT_INT("every_ms", MEMORY_EVERY_MS), CT_RAW("kib", list),
+        CT_INT("peak_kib", evidence->peak_bytes / 1024),
+        CT_INT("limit_kib", limit == UINT64_MAX ? -1 : (int64_t)(limit / 1024)));
 }
 
 /* The counter of the cgroup is the proof; the kernel's log, which may be closed to this user,

@@ -37,13 +37,8 @@ const char *orphans_text(struct orphans *orphans)
 
 void orphans_emit(const struct orphans *orphans, uint64_t generation, const char *text)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "orphans_killed");
-    ct_event_int(&event, "generation", (int64_t)generation);
-    ct_event_int(&event, "count", orphans->count);
-    ct_event_str(&event, "processes", text);
-    ct_event_end(&event);
+    ct_event_emit("orphans_killed", CT_INT("generation", generation),
+                  CT_INT("count", orphans->count), CT_STR("processes", text));
 }
 
 /* ---- Orphans of one dead worker ------------------------------------------------------------ */

@@ -56,14 +56,11 @@ static const char boot[] =
 static void emit(const struct template *template, const char *why)
 {
     static const char *const names[] = {"starting", "ready", "lost", "refused"};
-    struct ct_event event;
 
-    ct_event_begin(&event, "template_state");
-    ct_event_str(&event, "to", names[template->state]);
-    ct_event_int(&event, "template_pid", template->pid);
-    ct_event_int(&event, "duration_ms", (int64_t)(ct_now_ms() - template->started_ms));
-    ct_event_str(&event, "reason", why);
-    ct_event_end(&event);
+    ct_event_emit("template_state", CT_STR("to", names[template->state]),
+                  CT_INT("template_pid", template->pid),
+                  CT_INT("duration_ms", ct_now_ms() - template->started_ms),
+                  CT_STR("reason", why));
 }
 
 /* The only place, besides start(), where the state changes. REFUSED is final. */

@@ -70,15 +70,10 @@ static bool report_refusal(struct worker_group *group, int error, const char *op
 static void emit(const struct worker_group *group,
                  const struct peer_sockets_result *result, uint64_t grace_ms)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "survivors_freed");
-    ct_event_int(&event, "generation", (int64_t)group->start.generation);
-    ct_event_int(&event, "connections", result->cut);
-    ct_event_int(&event, "ended", result->ended);
-    ct_event_int(&event, "grace_ms", (int64_t)grace_ms);
-    ct_event_str(&event, "refused", result->refused ? strerror(result->refused) : "");
-    ct_event_end(&event);
+    ct_event_emit("survivors_freed", CT_INT("generation", group->start.generation),
+                  CT_INT("connections", result->cut), CT_INT("ended", result->ended),
+                  CT_INT("grace_ms", grace_ms),
+                  CT_STR("refused", result->refused ? strerror(result->refused) : ""));
 }
 
 bool worker_group_free_survivors(struct worker_group *group, int signal,

@@ -10,18 +10,13 @@ static const char *const state_names[] = {"looking", "watching", "leading"};
 void election_set_state(struct election *election, enum election_state state,
                         const char *why)
 {
-    struct ct_event event;
-
     if (election->state == state)
         return;
     ct_info("etcd: %s -> %s (%s) run=%s", state_names[election->state],
             state_names[state], why, election->options.run_id);
-    ct_event_begin(&event, "election");
-    ct_event_str(&event, "from", state_names[election->state]);
-    ct_event_str(&event, "to", state_names[state]);
-    ct_event_str(&event, "why", why);
-    ct_event_int(&event, "term", election->term);
-    ct_event_end(&event);
+    ct_event_emit("election", CT_STR("from", state_names[election->state]),
+                  CT_STR("to", state_names[state]), CT_STR("why", why),
+                  CT_INT("term", election->term));
     election->state = state;
     election->reports_watch = true;
 }

@@ -5,12 +5,8 @@
 
 static void emit_watch(const struct election *election, const char *what)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "election_watch");
-    ct_event_str(&event, "what", what);
-    ct_event_int(&event, "revision", election->seen_revision + 1);
-    ct_event_end(&event);
+    ct_event_emit("election_watch", CT_STR("what", what),
+                  CT_INT("revision", election->seen_revision + 1));
 }
 
 /* One answer of a watch. False: look again. */

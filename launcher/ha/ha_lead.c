@@ -322,14 +322,9 @@ static void act(struct ha *ha, enum ha_action action, const struct ha_facts *fac
 
 static void emit(const struct ha *ha, enum ha_state from, int survives)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "ha_state");
-    ct_event_str(&event, "from", ha_state_name(from));
-    ct_event_str(&event, "to", ha_state_name(ha->state));
-    ct_event_int(&event, "members", ha->made.count);
-    ct_event_int(&event, "survives", survives);
-    ct_event_end(&event);
+    ct_event_emit("ha_state", CT_STR("from", ha_state_name(from)),
+                  CT_STR("to", ha_state_name(ha->state)),
+                  CT_INT("members", ha->made.count), CT_INT("survives", survives));
 }
 
 static void step(struct ha *ha)

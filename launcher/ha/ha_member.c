@@ -21,12 +21,7 @@ static void wake_agent(struct ha *ha)
 
 static void emit(const char *what, uint64_t took_ms)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "ha_member");
-    ct_event_str(&event, "what", what);
-    ct_event_int(&event, "took_ms", (int64_t)took_ms);
-    ct_event_end(&event);
+    ct_event_emit("ha_member", CT_STR("what", what), CT_INT("took_ms", took_ms));
 }
 
 static void give_up(struct ha *ha, const struct ctrun_error *why)

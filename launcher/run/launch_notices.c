@@ -296,13 +296,9 @@ static void on_allocation_end(void *context, const struct agent_ending *ending)
 static void on_left_out(void *context, int rank, uint64_t lines, uint64_t bytes)
 {
     const struct launch *launch = context;
-    struct ct_event event;
 
-    ct_event_begin(&event, "output_left_out");
-    ct_event_int(&event, "rank", rank);
-    ct_event_int(&event, "lines", (int64_t)lines);
-    ct_event_int(&event, "bytes", (int64_t)bytes);
-    ct_event_end(&event);
+    ct_event_emit("output_left_out", CT_INT("rank", rank), CT_INT("lines", lines),
+                  CT_INT("bytes", bytes));
     messages_notice(
         "rank %d: %llu line%s of %llu bytes not shown: more than %llu bytes a "
         "second (--log-rate-limit)",

@@ -7,20 +7,13 @@
 static void emit(const struct ct_failure *failure, const struct ct_role_at *role,
                  uint32_t count, uint32_t limit)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "worker_restarting");
-    ct_event_int(&event, "generation", (int64_t)failure->generation);
-    ct_event_int(&event, "rank", failure->rank);
-    ct_event_int(&event, "local_rank", failure->local_rank);
-    ct_event_int(&event, "worker_pid", failure->pid);
-    ct_event_str(&event, "cause", ct_cause_name(failure->cause));
-    ct_event_int(&event, "code", failure->code);
-    ct_event_str(&event, "role", role->name);
-    ct_event_int(&event, "role_rank", role->rank);
-    ct_event_int(&event, "count", count);
-    ct_event_int(&event, "limit", limit);
-    ct_event_end(&event);
+    ct_event_emit(
+        "worker_restarting", CT_INT("generation", failure->generation),
+        CT_INT("rank", failure->rank), CT_INT("local_rank", failure->local_rank),
+        CT_INT("worker_pid", failure->pid),
+        CT_STR("cause", ct_cause_name(failure->cause)), CT_INT("code", failure->code),
+        CT_STR("role", role->name), CT_INT("role_rank", role->rank),
+        CT_INT("count", count), CT_INT("limit", limit));
 }
 
 bool launch_restarts_alone(void *context, const struct ct_start *start,

@@ -108,19 +108,15 @@ static void report_end(struct ssh_stage *stage)
 {
     const uint64_t took_ms = ct_now_ms() - stage->begun_ms;
     const uint32_t count = count_there(stage);
-    struct ct_event event;
     char text[200];
     char bytes[STAGE_TEXT_MAX];
     char took[MESSAGES_SPAN_MAX];
 
-    ct_event_begin(&event, "staged");
-    ct_event_int(&event, "hosts", count);
-    ct_event_int(&event, "entries", manifest_of(stage)->count);
-    ct_event_int(&event, "bytes", (int64_t)manifest_of(stage)->bytes);
-    ct_event_int(&event, "needed_bytes", (int64_t)stage->needed);
-    ct_event_int(&event, "sent_bytes", (int64_t)stage->sent);
-    ct_event_int(&event, "duration_ms", (int64_t)took_ms);
-    ct_event_end(&event);
+    ct_event_emit("staged", CT_INT("hosts", count),
+                  CT_INT("entries", manifest_of(stage)->count),
+                  CT_INT("bytes", manifest_of(stage)->bytes),
+                  CT_INT("needed_bytes", stage->needed),
+                  CT_INT("sent_bytes", stage->sent), CT_INT("duration_ms", took_ms));
     if (stage->printed_ms == 0)
         return;
     stage_text_bytes(bytes, stage->needed);

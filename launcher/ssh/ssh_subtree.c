@@ -49,16 +49,12 @@ static void emit(const struct ssh_subtree *subtree, const struct ssh_message *me
         [SSH_READY] = "ready", [SSH_FAILED] = "failed", [SSH_STARTED] = "started",
         [SSH_ENDED] = "ended", [SSH_LOST] = "lost",
     };
-    struct ct_event event;
 
     if ((size_t)message->kind >= sizeof names / sizeof *names || !names[message->kind])
         return;
-    ct_event_begin(&event, "host_state");
-    ct_event_str(&event, "state", names[message->kind]);
-    ct_event_str(&event, "host", ssh_job_host(subtree->options.job, message->host));
-    ct_event_int(&event, "place", message->host);
-    ct_event_int(&event, "code", message->code);
-    ct_event_end(&event);
+    ct_event_emit("host_state", CT_STR("state", names[message->kind]),
+                  CT_STR("host", ssh_job_host(subtree->options.job, message->host)),
+                  CT_INT("place", message->host), CT_INT("code", message->code));
 }
 
 static void check_over(struct ssh_subtree *subtree)

@@ -102,26 +102,19 @@ static int open_store(void *context, uint16_t *port, uint64_t *store,
                       struct ctrun_error *err)
 {
     static uint64_t count;
-    struct ct_event event;
 
     (void)context;
     (void)err;
     *port = 1;
     *store = ++count;
-    ct_event_begin(&event, "store_opened");
-    ct_event_int(&event, "store", (int64_t)count);
-    ct_event_end(&event);
+    ct_event_emit("store_opened", CT_INT("store", count));
     return 0;
 }
 
 static void close_store(void *context, uint64_t store)
 {
-    struct ct_event event;
-
     (void)context;
-    ct_event_begin(&event, "store_closed");
-    ct_event_int(&event, "store", (int64_t)store);
-    ct_event_end(&event);
+    ct_event_emit("store_closed", CT_INT("store", store));
 }
 
 static bool store_is_unused(void *context, uint64_t store)
@@ -134,17 +127,13 @@ static bool store_is_unused(void *context, uint64_t store)
 
 static void emit_result(const struct agent_result *result)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "harness_result");
-    ct_event_int(&event, "outcome", result->verdict.outcome);
-    ct_event_int(&event, "exit_code", result->verdict.exit_code);
-    ct_event_int(&event, "signal", result->signal);
-    ct_event_str(&event, "error",
-                 result->error.code ? ct_error_name(result->error.code) : "");
-    ct_event_str(&event, "text", result->error.code ? result->error.text : "");
-    ct_event_int(&event, "failures", result->verdict.failure_count);
-    ct_event_end(&event);
+    ct_event_emit(
+        "harness_result", CT_INT("outcome", result->verdict.outcome),
+        CT_INT("exit_code", result->verdict.exit_code),
+        CT_INT("signal", result->signal),
+        CT_STR("error", result->error.code ? ct_error_name(result->error.code) : ""),
+        CT_STR("text", result->error.code ? result->error.text : ""),
+        CT_INT("failures", result->verdict.failure_count));
 }
 
 static int agent_main(void *context)

@@ -882,25 +882,3 @@ void unkillable_describe(char *dst, pid_t pid)
     (void)pid;
     dst[0] = '\0';
 }
-
-/* ---- Events: nobody reads them ----------------------------------------------------------- */
-
-void ct_event_begin(struct ct_event *event, const char *name)
-{
-    (void)event, (void)name;
-}
-
-void ct_event_str(struct ct_event *event, const char *key, const char *value)
-{
-    (void)event, (void)key, (void)value;
-}
-
-void ct_event_int(struct ct_event *event, const char *key, int64_t value)
-{
-    (void)event, (void)key, (void)value;
-}
-
-void ct_event_end(struct ct_event *event)
-{
-    (void)event;
-}
