@@ -15,6 +15,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/thread.h"
 
 enum {
     PAGE_BYTES = 4096,
@@ -194,15 +195,10 @@ int native_copy_stopped(struct native_copy *out, pid_t pid, pid_t thread)
 {
     struct stop stop = {.out = out, .pid = pid, .thread = thread};
     pthread_t tracer;
-    sigset_t all, before;
-    int rc;
+    const int rc = ct_thread_start(&tracer, stop_and_copy, &stop);
 
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the caller's */
-    rc = pthread_create(&tracer, NULL, stop_and_copy, &stop);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0)
-        return -rc;
+    if (rc < 0)
+        return rc;
     (void)pthread_join(tracer, NULL);
     return stop.rc;
 }

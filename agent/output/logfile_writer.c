@@ -13,6 +13,7 @@
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/thread.h"
 
 /* One file at a time: a callback may close any file. */
 static void call_them(struct logfile_writer *writer)
@@ -177,16 +178,11 @@ void logfile_writer_destroy(struct logfile_writer *writer)
 
 int logfile_need_thread(struct logfile_writer *writer)
 {
-    sigset_t all;
-    sigset_t before;
     int rc;
 
     if (writer->has_thread)
         return 0;
-    sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the loop's */
-    rc = pthread_create(&writer->thread, NULL, logfile_write_ready, writer);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    rc = ct_thread_start(&writer->thread, logfile_write_ready, writer);
     writer->has_thread = rc == 0;
-    return -rc;
+    return rc;
 }

@@ -9,6 +9,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/cond.h"
+#include "worker_sdk/base/thread.h"
 
 /* Is a server elected? 1: yes, and we know all up to seen_revision; 0: none. */
 static int look(struct election *election, uint64_t deadline_ms,
@@ -98,15 +99,10 @@ static void destroy(struct election *election)
 
 static int start_thread(struct election *election, struct ctrun_error *err)
 {
-    sigset_t all, before;
-    int rc;
+    const int rc = ct_thread_start(&election->thread, run, election);
 
-    sigfillset(&all); /* signals are the agent's */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&election->thread, NULL, run, election);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     election->has_thread = rc == 0;
-    return rc == 0 ? 0 : ct_fail(err, -rc, "etcd: start a thread: %s", strerror(rc));
+    return rc == 0 ? 0 : ct_fail(err, rc, "etcd: start a thread: %s", strerror(-rc));
 }
 
 int election_start(struct election **out, const struct election_options *options,

@@ -10,6 +10,7 @@
 #include "launcher/ha/ha_private.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/cond.h"
+#include "worker_sdk/base/thread.h"
 
 /* Three threads call this file: the server's, the agent's loop, and ours. The mutex is never held
  * while the server or the candidate is called: such a call waits for the server's thread, which
@@ -219,7 +220,6 @@ int ha_start(struct ha *ha, struct server *server, uint16_t port, bool is_founde
              const struct addresses *reached, const struct rdzv_endpoint *endpoint,
              struct ctrun_error *err)
 {
-    sigset_t all, before;
     int rc;
 
     ha->server = server;
@@ -232,12 +232,9 @@ int ha_start(struct ha *ha, struct server *server, uint16_t port, bool is_founde
     /* As long as the server waits for nodes of a world that continues: a new etcd would be a second
      * one. */
     ha->retry_ms = ct_deadline_ms(HA_LISTEN_MS);
-    sigfillset(&all); /* signals are the agent's */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&ha->thread, NULL, run, ha);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    rc = ct_thread_start(&ha->thread, run, ha);
     ha->has_thread = rc == 0;
-    return rc == 0 ? 0 : ct_fail(err, -rc, "--ha: start a thread: %s", strerror(rc));
+    return rc == 0 ? 0 : ct_fail(err, rc, "--ha: start a thread: %s", strerror(-rc));
 }
 
 void ha_stop(struct ha *ha)

@@ -22,6 +22,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/thread.h"
 
 /* A call from another thread, which runs on the loop. It is on the stack of the caller, which waits
  * until is_done: so the call and all it points to live as long as the loop needs them. */
@@ -552,21 +553,17 @@ static void *run_thread(void *context)
 
 int server_start(struct server *server, struct ctrun_error *err)
 {
-    sigset_t all, before;
     int rc;
 
     set_running(server, true);
-    sigfillset(
-        &all); /* signals are the agent's; SIGPIPE stays pending here and harmless */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&server->thread, NULL, run_thread, server);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0) {
+    /* The thread takes no signals: SIGPIPE stays pending there, which is harmless. */
+    rc = ct_thread_start(&server->thread, run_thread, server);
+    if (rc < 0) {
         set_running(server, false);
         return ct_fail(err, -rc,
                        "rendezvous server: start a thread: %s; see ulimit -u and -v, "
                        "and pids.max of the cgroup",
-                       strerror(rc));
+                       strerror(-rc));
     }
     server->has_thread = true;
     return 0;

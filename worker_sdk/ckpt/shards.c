@@ -13,6 +13,7 @@
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/thread.h"
 #include "worker_sdk/ckpt/durable.h"
 #include "worker_sdk/ckpt/folder.h"
 #include "worker_sdk/ckpt/tensor_file.h"
@@ -319,15 +320,10 @@ static int take_part(struct ctrun_shards *shards, const uint8_t *flags,
 
 static int start_thread(struct ctrun_shards *shards)
 {
-    sigset_t all, before;
-    int rc;
+    const int rc = ct_thread_start(&shards->thread, write_all, shards);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own */
-    rc = pthread_create(&shards->thread, NULL, write_all, shards);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     shards->is_writing = rc == 0;
-    return -rc;
+    return rc;
 }
 
 /* Returns how the last save ended. Call it only when no thread writes: from here on save and copy

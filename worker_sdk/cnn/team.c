@@ -16,6 +16,7 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/thread.h"
 
 enum {
     TEAM_SPINS = 2000
@@ -103,18 +104,17 @@ static int start_member(struct cnn_team *team, int index)
         return -ENOMEM;
     member->team = team;
     member->index = index;
-    rc = pthread_create(&team->threads[index], NULL, run_member, member);
-    if (rc)
+    rc = ct_thread_start(&team->threads[index], run_member, member);
+    if (rc < 0)
         free(member);
     else
         team->started++;
-    return -rc;
+    return rc;
 }
 
 int cnn_team_create(struct cnn_team **out, int count, struct ctrun_error *err)
 {
     struct cnn_team *team = ct_zalloc(sizeof *team);
-    sigset_t all, old;
     int rc = 0;
 
     if (!team ||
@@ -125,12 +125,8 @@ int cnn_team_create(struct cnn_team **out, int count, struct ctrun_error *err)
     team->count = count;
     team->started = 1;
     team->spins = count <= cnn_team_usable_cores() ? TEAM_SPINS : 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all,
-                    &old); /* signals are the main thread's business */
     for (int i = 1; i < count && rc == 0; i++)
         rc = start_member(team, i);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc < 0) {
         cnn_team_destroy(team);
         return ct_fail(err, rc, "start %d threads: %s", count, strerror(-rc));

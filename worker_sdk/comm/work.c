@@ -16,6 +16,7 @@
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/thread.h"
 #include "worker_sdk/client/flight.h"
 #include "worker_sdk/client/progress.h"
 #include "worker_sdk/comm/group_private.h"
@@ -144,15 +145,10 @@ static void *run_queue(void *context)
 
 static int start_thread(struct ctrun_group *group)
 {
-    sigset_t all, before;
-    int rc;
+    const int rc = ct_thread_start(&group->thread, run_queue, group);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&group->thread, NULL, run_queue, group);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     group->has_thread = rc == 0;
-    return -rc;
+    return rc;
 }
 
 /* With a thread, only the thread takes works out of the queue. */

@@ -26,6 +26,7 @@
 #include "worker_sdk/base/cond.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
+#include "worker_sdk/base/thread.h"
 #include "worker_sdk/client/progress.h"
 
 enum {
@@ -190,18 +191,14 @@ static int make_slots(struct ctrun_loader *loader)
 
 static int start_threads(struct ctrun_loader *loader)
 {
-    sigset_t all, before;
     int rc = 0;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own */
     while (rc == 0 && loader->thread_count < loader->options.threads) {
-        rc = pthread_create(&loader->threads[loader->thread_count], NULL, run_thread,
-                            loader);
+        rc = ct_thread_start(&loader->threads[loader->thread_count], run_thread,
+                             loader);
         loader->thread_count += rc == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return -rc;
+    return rc;
 }
 
 /* Starts the epoch that the sampler has. The caller holds the lock, or no thread runs yet. */

@@ -18,6 +18,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
+#include "worker_sdk/base/thread.h"
 #include "worker_sdk/comm/host/reduce.h"
 #include "worker_sdk/ddp/params.h"
 #include "worker_sdk/dp/dp.h"
@@ -81,17 +82,13 @@ static void *wait_for_jobs(void *context)
 
 static int start_threads(struct ctrun_dp *dp, struct ctrun_error *err)
 {
-    sigset_t all, before;
     int rc = 0;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int i = dp->first_thread; rc == 0 && i < dp->devices; i++) {
-        rc = pthread_create(&dp->of[i].thread, NULL, wait_for_jobs, &dp->of[i]);
+        rc = ct_thread_start(&dp->of[i].thread, wait_for_jobs, &dp->of[i]);
         dp->threads += rc == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc ? ct_fail(err, -rc, "data parallel: start a thread: %s", strerror(rc))
+    return rc ? ct_fail(err, rc, "data parallel: start a thread: %s", strerror(-rc))
               : 0;
 }
 

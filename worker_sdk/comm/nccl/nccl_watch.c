@@ -4,6 +4,7 @@
 
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/cond.h"
+#include "worker_sdk/base/thread.h"
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
 enum {
@@ -65,17 +66,13 @@ static void *watch(void *context)
 
 static int start_watch(struct nccl *nccl, struct ctrun_error *err)
 {
-    sigset_t all, before;
     int rc;
 
     if (nccl->has_thread)
         return 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&nccl->thread, NULL, watch, nccl);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    rc = ct_thread_start(&nccl->thread, watch, nccl);
     nccl->has_thread = rc == 0;
-    return rc ? ct_fail(err, -rc, "nccl: start a thread: %s", strerror(rc)) : 0;
+    return rc ? ct_fail(err, rc, "nccl: start a thread: %s", strerror(-rc)) : 0;
 }
 
 void ct_nccl_stop_watch(struct nccl *nccl)
