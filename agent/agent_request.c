@@ -32,13 +32,11 @@ static bool is_copy(struct agent *agent, int signal)
 
 static void emit_signal(int signal, pid_t sender)
 {
-    struct ct_event event;
+    char name[CT_SIGNAL_NAME_MAX];
 
-    ct_event_begin(&event, "signal");
-    ct_event_int(&event, "signal", signal);
-    ct_event_int(&event, "sender_pid", sender);
-    ct_event_end(&event);
-    ct_info("signal received signal=SIG%s sender=%d", ct_signal_name(signal), sender);
+    ct_event_emit("signal", CT_INT("signal", signal), CT_INT("sender_pid", sender));
+    ct_info("signal received signal=%s sender=%d", ct_signal_format(name, signal),
+            sender);
 }
 
 /* Runs on the loop, not in a signal handler: it may call any function. */
@@ -141,14 +139,28 @@ static int refuse_fatal(const struct agent *agent, int signal, int rank,
                         struct ctrun_error *err)
 {
     char list[WORKER_GROUP_VICTIMS_MAX_BYTES];
+    char name[CT_SIGNAL_NAME_MAX];
 
     return worker_group_list_victims(agent->group, rank, signal, list) == 0
                ? 0
-               : ct_fail(err, CTRUN_E_USAGE,
-                         "SIG%s was not sent: no handler for it, so it would end %s; "
-                         "--force "
-                         "sends it",
-                         ct_signal_name(signal), list);
+               : ct_fail(
+                     err, CTRUN_E_USAGE,
+                     "%s was not sent: it would end %s, because there is no handler "
+                     "for it; --force sends it",
+                     ct_signal_format(name, signal), list);
+}
+
+static int fail_signal(const struct agent *agent, int rank, int rc,
+                       struct ctrun_error *err)
+{
+    const int64_t first = agent->start.rank_base;
+    const int64_t last = first + agent->options->join.slots - 1;
+
+    if (rank < first || rank > last)
+        return ct_fail(err, rc, "rank %d does not run on this node: it has %d to %d",
+                       rank, (int)first, (int)last);
+    return ct_fail(err, rc, "rank %d got no signal: %s", rank,
+                   rc == -ESRCH ? "it is not running" : strerror(-rc));
 }
 
 static int on_ctl_signal(void *context, int signal, int rank, bool is_forced,
@@ -165,9 +177,7 @@ static int on_ctl_signal(void *context, int signal, int rank, bool is_forced,
     if (!is_forced && (rc = refuse_fatal(agent, signal, rank, err)) < 0)
         return rc;
     if (rank >= 0 && (rc = worker_group_signal_rank(agent->group, rank, signal)) < 0)
-        return ct_fail(err, rc, "rank %d does not run on this node: it has %u to %u",
-                       rank, agent->start.rank_base,
-                       agent->start.rank_base + agent->options->join.slots - 1);
+        return fail_signal(agent, rank, rc, err);
     agent_emit_request("signal", signal, rank, sender);
     if (rank < 0)
         agent_pass_on(agent, signal); /* as if the signal had been sent to us */

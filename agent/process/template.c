@@ -277,7 +277,7 @@ int template_socket(const struct template *template)
 
 bool template_on_end(struct template *template, pid_t pid, int status)
 {
-    const char *name;
+    char name[CT_SIGNAL_NAME_MAX];
     char why[64];
 
     if (!template || pid <= 0 || template->pid != pid)
@@ -286,10 +286,9 @@ bool template_on_end(struct template *template, pid_t pid, int status)
     if (template->state == TEMPLATE_STARTING && template->watch)
         on_readable(template, LOOP_READ);
     template->pid = 0;
-    name = WIFSIGNALED(status) ? ct_signal_name(WTERMSIG(status)) : NULL;
     if (WIFSIGNALED(status))
-        (void)ct_format(why, sizeof why, "the template died of SIG%s",
-                        name ? name : "?");
+        (void)ct_format(why, sizeof why, "the template died of %s",
+                        ct_signal_format(name, WTERMSIG(status)));
     else
         (void)ct_format(why, sizeof why, "the template ended with code %d",
                         WEXITSTATUS(status));

@@ -257,22 +257,18 @@ int worker_restart(struct worker *worker, const struct worker_place *place)
 
 void worker_expire(struct worker *worker, const char *scope, int signal)
 {
-    const char *name = ct_signal_name(signal);
-    struct ct_event event;
+    char name[CT_SIGNAL_NAME_MAX];
 
     if (worker->timer_signal == 0) { /* an earlier warning has said it */
         worker->timer_signal = signal;
         (void)ct_format(worker->timer_text, sizeof worker->timer_text,
-                        "timer expired: scope %.180s; sent %s%s", scope,
-                        name ? "SIG" : "signal ", name ? name : "?"); /* cut is fine */
+                        "timer expired: scope %.180s; sent %s", scope,
+                        ct_signal_format(name, signal)); /* cut is fine */
     }
-    ct_event_begin(&event, "timer_expired");
-    ct_event_int(&event, "rank", worker->rank);
-    ct_event_int(&event, "local_rank", worker->local_rank);
-    ct_event_int(&event, "worker_pid", worker->pid);
-    ct_event_int(&event, "signal", signal);
-    ct_event_str(&event, "scope", scope);
-    ct_event_end(&event);
+    ct_event_emit("timer_expired", CT_INT("rank", worker->rank),
+                  CT_INT("local_rank", worker->local_rank),
+                  CT_INT("worker_pid", worker->pid), CT_INT("signal", signal),
+                  CT_STR("scope", scope));
     (void)kill(worker->pid, signal);
 }
 

@@ -216,7 +216,7 @@ bool worker_add_chaos(struct ct_failure *failure, const struct worker *worker)
 {
     const bool is_it = failure->cause == CT_CAUSE_SIGNAL &&
                        failure->code == worker->chaos.signal;
-    const char *name = ct_signal_name(worker->chaos.signal);
+    char name[CT_SIGNAL_NAME_MAX];
     const uint64_t age_ms = ct_now_ms() - worker->chaos.at_ms;
 
     if (worker->chaos.signal == 0 || failure->cause == CT_CAUSE_STOPPED)
@@ -227,8 +227,8 @@ bool worker_add_chaos(struct ct_failure *failure, const struct worker *worker)
                   worker->chaos.line);
     else
         facts_add(failure, CT_FACT_CHAOS,
-                  "ctrunctl chaos sent it %s%s %llu.%llu s before (plan line %u)",
-                  name ? "SIG" : "a signal", name ? name : "",
+                  "ctrunctl chaos sent it %s %llu.%llu s before (plan line %u)",
+                  ct_signal_format(name, worker->chaos.signal),
                   (unsigned long long)age_ms / 1000,
                   (unsigned long long)age_ms / 100 % 10, worker->chaos.line);
     return is_it;
