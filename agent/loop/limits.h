@@ -18,11 +18,15 @@ enum {
     AGENT_ORPHAN_MS =
         200, /* for processes of a dead worker (tee, loaders) to end by themselves */
     AGENT_HELPER_MS =
-        2000, /* what a worker started and has not taken with it when it was asked to end */
-    AGENT_HELPER_RESCAN_MS = 200, /* between looks at those that may save */
-    AGENT_CUT_MS = 10, /* for ranks to leave a collective by themselves; doubled, */
-    AGENT_CUT_MAX_MS = 1000, /* because one may connect just behind a cut */
-    AGENT_RESCAN_MS = 20,    /* between looks at /proc while something has to die */
+        2000, /* for processes that a worker started and left running when it ended */
+    /* between looks whether processes that may save still run */
+    AGENT_HELPER_RESCAN_MS = 200,
+    /* for ranks to leave a collective before the next cut; then doubled, because a rank may connect
+     * just after a cut */
+    AGENT_CUT_MS = 10,
+    AGENT_CUT_MAX_MS = 1000, /* the most after doubling */
+    AGENT_START_MS = 100,    /* most workers have started by then */
+    AGENT_RESCAN_MS = 20,    /* between looks at /proc while processes have to end */
     AGENT_SIGNAL_DEDUP_MS =
         200, /* guard and slurmstepd both deliver it: count it as one signal */
     AGENT_CLOCK_WARN_S = 10,    /* a clock difference that confuses readers of logs */

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "agent/control/worker_socket.h"
+#include "agent/loop/limits.h"
+#include "agent/process/code_pages.h"
 #include "agent/process/signal_effect.h"
 #include "agent/worker/worker_group_private.h"
 #include "agent/worker/worker_metrics.h"
@@ -28,6 +30,13 @@ static struct worker *create_workers(int count)
     return workers ? memset(workers, 0, (size_t)count * sizeof *workers) : NULL;
 }
 
+/* The start is over: the files that were read for it are not needed any more. */
+static void on_settled(void *context)
+{
+    (void)context;
+    code_pages_drop(false);
+}
+
 static void on_template(void *context);
 
 int worker_group_create(struct worker_group **out,
@@ -43,6 +52,7 @@ int worker_group_create(struct worker_group **out,
     group->timer = loop_timer_open(options->loop, worker_group_on_timer, group);
     group->memory_timer = loop_timer_open(options->loop, worker_group_on_memory, group);
     group->restart_timer = loop_timer_open(options->loop, worker_group_on_timer, group);
+    group->settled_timer = loop_timer_open(options->loop, on_settled, group);
     if (logfile_writer_create(&group->files, options->loop) < 0)
         group->files = NULL;
     group->place = (struct worker_place){
@@ -61,7 +71,7 @@ int worker_group_create(struct worker_group **out,
         .dedup_err = options->dedup_err,
     };
     if (!group->workers || !group->timer || !group->memory_timer ||
-        !group->restart_timer || !group->files) {
+        !group->restart_timer || !group->settled_timer || !group->files) {
         worker_group_destroy(group);
         return -ENOMEM;
     }
@@ -100,6 +110,7 @@ void worker_group_destroy(struct worker_group *group)
     shm_watch_deinit(&group->shm);
     loop_timer_close(group->timer);
     loop_timer_close(group->memory_timer);
+    loop_timer_close(group->settled_timer);
     loop_timer_close(group->restart_timer);
     free(group);
 }
@@ -155,6 +166,8 @@ static void start_round(struct worker_group *group)
     (void)oom_counter_has_oom_killed(&group->cgroup, proof,
                                      sizeof proof); /* counts from here */
     loop_timer_set(group->memory_timer, MEMORY_FIRST_MS);
+    if (group->start.restart_count == 0) /* a restart keeps these files for the next */
+        loop_timer_set(group->settled_timer, AGENT_START_MS);
     failed = start_all(group);
     if (failed >= 0)
         group->options.on_failure(group->options.context,

@@ -32,7 +32,8 @@ struct worker_group {
     struct policy policy;
     struct loop_timer *timer;         /* the policy's next step */
     struct loop_timer *memory_timer;  /* the next look at the memory of the workers */
-    struct loop_timer *restart_timer; /* the next look at what one has left behind */
+    struct loop_timer *restart_timer; /* the next look at the orphans of one worker */
+    struct loop_timer *settled_timer; /* the start is over */
     struct oom_counter cgroup;
     char oom_proof[320]; /* of this round; empty: none */
     struct orphans orphans;
