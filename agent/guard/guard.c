@@ -390,7 +390,7 @@ int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_erro
 
     first = getpid();
     reap_note_children(&keep);
-    run_cgroup_open("/proc/self/mounts", "/proc/self/cgroup");
+    run_cgroup_open();
     fence_create();
     choose_signals(&set);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)

@@ -6,11 +6,13 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <mntent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -39,12 +41,19 @@ static struct {
 
 /* ---- Finding the cgroup ------------------------------------------------------------------ */
 
-static bool find_mount(const char *mounts, char *dst, size_t size)
+/* Called only where needed: the list of mounts is long. */
+static bool find_mount(char *dst, size_t size)
 {
+    static const char *const usual[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
     bool is_found = false;
+    struct statfs info;
     struct mntent *entry;
-    FILE *file = setmntent(mounts, "re");
+    FILE *file;
 
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (statfs(usual[i], &info) == 0 && info.f_type == CGROUP2_SUPER_MAGIC)
+            return ct_copy(dst, size, usual[i]) >= 0;
+    file = setmntent("/proc/self/mounts", "re");
     while (file && !is_found && (entry = getmntent(file)))
         is_found = strcmp(entry->mnt_type, "cgroup2") == 0 &&
                    ct_copy(dst, size, entry->mnt_dir) >= 0;
@@ -54,12 +63,12 @@ static bool find_mount(const char *mounts, char *dst, size_t size)
 }
 
 /* The line "0::/path". */
-static bool find_membership(const char *membership, char *dst, size_t size)
+static bool find_membership(char *dst, size_t size)
 {
     char text[4 * RUN_CGROUP_LINE_MAX]; /* with version 1, a line for each controller */
     const char *path;
 
-    (void)ct_small_file_read(text, sizeof text, membership);
+    (void)ct_small_file_read(text, sizeof text, "/proc/self/cgroup");
     path = ct_small_file_find(text, "0::");
     return path && *path == '/' &&
            ct_format(dst, size, "%.*s", (int)strcspn(path, "\n"), path) >= 0;
@@ -149,14 +158,13 @@ static void reap_all_stale(const char *parent)
 
 /* ---- The cgroup of the run -------------------------------------------------------------- */
 
-void run_cgroup_open(const char *mounts, const char *membership)
+void run_cgroup_open(void)
 {
     char root[PATH_MAX], own[RUN_CGROUP_LINE_MAX], parent[PATH_MAX];
     const uint64_t started = ct_small_file_started(getpid());
 
-    if (started == 0 || getenv("SLURM_STEP_ID") ||
-        !find_mount(mounts, root, sizeof root) ||
-        !find_membership(membership, own, sizeof own) ||
+    if (started == 0 || getenv("SLURM_STEP_ID") || !find_mount(root, sizeof root) ||
+        !find_membership(own, sizeof own) ||
         ct_format(parent, sizeof parent, "%s%s", root, strcmp(own, "/") ? own : "") < 0)
         return;
     reap_all_stale(parent);

@@ -16,10 +16,10 @@
 
 #include <stdbool.h>
 
-/* `mounts` is /proc/self/mounts, `membership` /proc/self/cgroup; others in tests. */
-void run_cgroup_open(const char *mounts, const char *membership);
-/* Its directory, open, for a child to be born in, with all that it will fork (child.h). -1: there
- * is none, or nobody can be born there any more: then a child calls run_cgroup_enter(). */
+void run_cgroup_open(void);
+/* Its directory, open: a child (child.h) can be born there, with all processes that it forks.
+ * -1: there is none, or no child can be born there any more: then the child calls
+ * run_cgroup_enter(). */
 int run_cgroup_directory(void);
 /* Moves the calling process there. One system call, which leaves errno alone. */
 void run_cgroup_enter(void);

@@ -16,6 +16,8 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/kernel.h"
 
+#define SHM_FOLDER "/dev/shm"
+
 enum {
     FILES_MAX = 256 /* more files are left alone */
 };
@@ -47,13 +49,13 @@ static void add(struct files *files, const char *name, const struct stat *info)
     file->is_held = false;
 }
 
-/* The plain files of this user with such names. */
-static void find_files(struct files *files, const char *folder, bool all,
+/* Finds regular files of this user with such names. */
+static void find_files(struct files *files, bool all,
                        bool (*is_wanted)(void *context, int dir, const char *name,
                                          const struct stat *info),
                        void *context)
 {
-    DIR *dir = opendir(folder);
+    DIR *dir = opendir(SHM_FOLDER);
     struct stat info;
 
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
@@ -131,9 +133,9 @@ static void mark_of_everybody(struct files *files)
 
 /* ---- Files of this run ------------------------------------------------------------------- */
 
-void shm_watch_init(struct shm_watch *watch, const char *folder)
+void shm_watch_init(struct shm_watch *watch)
 {
-    *watch = (struct shm_watch){.folder = folder};
+    *watch = (struct shm_watch){.count = 0};
     (void)clock_gettime(CLOCK_REALTIME, &watch->since); /* cannot fail */
 }
 
@@ -197,7 +199,7 @@ void shm_watch_look(struct shm_watch *watch, bool all)
 {
     struct files files = {0};
 
-    find_files(&files, watch->folder, all, is_new, watch);
+    find_files(&files, all, is_new, watch);
     if (files.count > 0)
         (void)reap_scan(NULL, visit, &files);
     for (int i = 0; i < files.count; i++)
@@ -206,13 +208,13 @@ void shm_watch_look(struct shm_watch *watch, bool all)
     free(files.list);
 }
 
-/* It may have another owner by now, and be another file. */
-static bool unlink_same(const struct shm_watch *watch, const struct shm_file *file)
+/* The name may belong to another file by now. */
+static bool unlink_same(const struct shm_file *file)
 {
     char path[PATH_MAX];
     struct stat info;
 
-    return ct_format(path, sizeof path, "%s/%s", watch->folder, file->name) > 0 &&
+    return ct_format(path, sizeof path, SHM_FOLDER "/%s", file->name) > 0 &&
            lstat(path, &info) == 0 && info.st_ino == file->inode &&
            info.st_dev == file->device && unlink(path) == 0;
 }
@@ -233,15 +235,16 @@ int shm_watch_remove(struct shm_watch *watch)
 
         if (file.is_held) {
             files.list[kept++] = file;
-        } else if (unlink_same(watch, &file)) {
+        } else if (unlink_same(&file)) {
             bytes += file.bytes;
             removed++;
         }
     }
     watch->count = kept;
     if (removed > 0)
-        ct_info("removed what the workers left folder=%s files=%d bytes=%llu",
-                watch->folder, removed, (unsigned long long)bytes);
+        ct_info("removed what the workers left folder=" SHM_FOLDER
+                " files=%d bytes=%llu",
+                removed, (unsigned long long)bytes);
     return removed;
 }
 
@@ -254,14 +257,14 @@ static bool is_old(void *context, int dir, const char *name, const struct stat *
     return info->st_mtime <= *(const time_t *)context;
 }
 
-int shm_count_unused(const char *folder, uint64_t min_age_s, uint64_t *bytes)
+int shm_count_unused(uint64_t min_age_s, uint64_t *bytes)
 {
     time_t latest = time(NULL) - (time_t)min_age_s;
     struct files files = {0};
     int count = 0;
 
     *bytes = 0;
-    find_files(&files, folder, true, is_old, &latest);
+    find_files(&files, true, is_old, &latest);
     if (files.count > 0)
         mark_of_everybody(&files);
     for (int i = 0; i < files.count; i++) {

@@ -25,13 +25,12 @@ struct shm_file {
 };
 
 struct shm_watch {
-    const char *folder;    /* borrowed */
-    struct timespec since; /* what was made until then is not ours */
+    struct timespec since; /* a file made until then is not ours */
     struct shm_file *list; /* ours; NULL: none so far */
     int count;
 };
 
-void shm_watch_init(struct shm_watch *watch, const char *folder);
+void shm_watch_init(struct shm_watch *watch);
 void shm_watch_deinit(struct shm_watch *watch);
 /* Notes the files that our descendants hold. Reads the folder once, and each descendant only
  * when there is a new file. Files of data loaders (torch_) come and go: they are noted only with
@@ -40,6 +39,6 @@ void shm_watch_look(struct shm_watch *watch, bool all);
 /* Removes files that were noted and that no process holds. Returns how many. */
 int shm_watch_remove(struct shm_watch *watch);
 
-/* Files of such names that are this user's, older than min_age_s and held by no process that we see:
- * for people. Nothing is removed. */
-int shm_count_unused(const char *folder, uint64_t min_age_s, uint64_t *bytes);
+/* Counts files with such names that are this user's, older than min_age_s and held by no process
+ * that we see, to tell people about them. Removes nothing. */
+int shm_count_unused(uint64_t min_age_s, uint64_t *bytes);

@@ -81,7 +81,7 @@ int worker_group_create(struct worker_group **out,
         worker_group_destroy(group);
         return -ENOMEM;
     }
-    shm_watch_init(&group->shm, "/dev/shm");
+    shm_watch_init(&group->shm);
     oom_counter_init(&group->cgroup, "/proc/self/cgroup", "/sys/fs/cgroup");
     *out = group;
     return 0;

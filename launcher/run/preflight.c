@@ -30,7 +30,7 @@ enum {
 static void add_stale(struct messages_block *out)
 {
     uint64_t bytes;
-    const int count = shm_count_unused("/dev/shm", SHM_MIN_AGE_S, &bytes);
+    const int count = shm_count_unused(SHM_MIN_AGE_S, &bytes);
 
     if (count > 0)
         messages_add(out, "stale",
