@@ -24,6 +24,7 @@
 #include "launcher/report/exit_status.h"
 #include "launcher/report/messages.h"
 #include "launcher/report/signal_sender.h"
+#include "launcher/report/stack_limit.h"
 #include "launcher/run/dry_run.h"
 #include "launcher/run/launch.h"
 #include "launcher/run/launch_exit.h"
@@ -39,8 +40,7 @@
 #include "worker_sdk/wire/contract.h"
 
 enum {
-    FILES_MIN = 40,      /* open ones of a run of one worker, and some */
-    STACK_MIN_KIB = 256, /* a report is put together in some 100 */
+    FILES_MIN = 40, /* open files of a run with one worker, and a reserve */
 };
 
 static int refuse(const struct ctrun_error *err, enum exit_style style)
@@ -206,20 +206,6 @@ static bool has_descriptors(struct ctrun_error *err)
     return false;
 }
 
-/* The kernel ends who needs more by SIGSEGV, without a word. */
-static bool has_stack(struct ctrun_error *err)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_STACK, &limit) < 0 || limit.rlim_cur / 1024 >= STACK_MIN_KIB)
-        return true;
-    (void)ct_fail(err, CTRUN_E_RESOURCES,
-                  "this process may have a stack of %d KiB at most (ulimit -s); ctrun "
-                  "needs %d KiB",
-                  (int)(limit.rlim_cur / 1024), STACK_MIN_KIB);
-    return false;
-}
-
 int main_ctrun(int argc, char **argv)
 {
     struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
@@ -244,7 +230,8 @@ int main_ctrun(int argc, char **argv)
     if (host_slot_get()->is_given)
         messages_set_sink(host_slot_send_line);
     messages_open_log(ct_env_find(environ, "LOGLEVEL"));
-    if (!config || !token || !has_descriptors(&err) || !has_stack(&err))
+    if (!config || !token || !has_descriptors(&err) ||
+        stack_limit_check("ctrun", &err) < 0)
         return refuse(&err, EXIT_STYLE_OWN);
     if (ct_auth_token_take_env(token, &err) < 0 || /* no child inherits the token */
         parse(&options, argc, argv, &err) < 0)

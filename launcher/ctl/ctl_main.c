@@ -6,6 +6,7 @@
 
 #include "launcher/ctl/ctl.h"
 #include "launcher/options/habits.h"
+#include "launcher/report/stack_limit.h"
 #include "worker_sdk/base/std_streams.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -67,6 +68,8 @@ static int run_verb(const struct ctl_verb *verb, int argc, char **argv)
     }
     if (call.wants_help)
         ctl_print_help(stdout, verb);
+    else if (stack_limit_check("ctrunctl", &err) < 0)
+        code = ctl_fail(&err);
     else
         code = verb->run(&call);
     return code;
