@@ -6,6 +6,7 @@
 
 #include "agent/native/cfi.h"
 #include "agent/native/cpp_name.h"
+#include "tests/fuzz/bytes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -14,24 +15,9 @@ enum {
     STACK_ADDRESS = 0x1000
 };
 
-struct bytes {
-    const uint8_t *data;
-    size_t size;
-};
-
-static bool read_bytes(void *context, uint64_t offset, void *dst, size_t length)
-{
-    const struct bytes *bytes = context;
-
-    if (offset > bytes->size || length > bytes->size - offset)
-        return false;
-    memcpy(dst, bytes->data + offset, length);
-    return true;
-}
-
 static bool read_stack(void *context, uint64_t address, uint64_t *word)
 {
-    return read_bytes(context, address - STACK_ADDRESS, word, sizeof *word);
+    return bytes_read(context, address - STACK_ADDRESS, word, sizeof *word);
 }
 
 /* Walks the stack from the address `place`. */
@@ -52,7 +38,7 @@ static void walk(const struct cfi_file *file, uint64_t place, struct bytes *byte
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct bytes bytes = {data, size};
-    const struct elf_source source = {.context = &bytes, .read = read_bytes};
+    const struct elf_source source = {.context = &bytes, .read = bytes_read};
     struct cfi_file file;
     char name[64], text[24];
     uint64_t entry = 0;
@@ -64,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     if (cfi_file_open(&file, &source) < 0)
         return 0;
-    (void)read_bytes(&bytes, 24, &entry, sizeof entry); /* e_entry */
+    (void)bytes_read(&bytes, 24, &entry, sizeof entry); /* e_entry */
     for (uint64_t place = 0; place < 512; place += 16) {
         walk(&file, entry + place, &bytes);
         walk(&file, cfi_file_address(&file, place * 8), &bytes);

@@ -4,28 +4,14 @@
 #include <string.h>
 
 #include "agent/postmortem/elf_symbols.h"
+#include "tests/fuzz/bytes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-struct bytes {
-    const uint8_t *data;
-    size_t size;
-};
-
-static bool read_bytes(void *context, uint64_t offset, void *dst, size_t length)
-{
-    const struct bytes *bytes = context;
-
-    if (offset > bytes->size || length > bytes->size - offset)
-        return false;
-    memcpy(dst, bytes->data + offset, length);
-    return true;
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct bytes bytes = {data, size};
-    const struct elf_source source = {.context = &bytes, .read = read_bytes};
+    const struct elf_source source = {.context = &bytes, .read = bytes_read};
     struct elf_place places[8];
     char names[8][24];
     uint64_t address, base;

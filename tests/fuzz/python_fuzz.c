@@ -4,23 +4,9 @@
 #include <string.h>
 
 #include "agent/python/python_frames.h"
+#include "tests/fuzz/bytes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-struct bytes {
-    const uint8_t *data;
-    size_t size;
-};
-
-static bool read_bytes(void *context, uint64_t address, void *dst, size_t length)
-{
-    const struct bytes *bytes = context;
-
-    if (address > bytes->size || length > bytes->size - address)
-        return false;
-    memcpy(dst, bytes->data + address, length);
-    return true;
-}
 
 static void check_text(const char *text, size_t size)
 {
@@ -46,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct python_room room;
     struct bytes bytes = {data, size};
-    const struct python_memory memory = {.context = &bytes, .read = read_bytes};
+    const struct python_memory memory = {.context = &bytes, .read = bytes_read};
     struct python_offsets offsets;
 
     for (int minor = 9; python_offsets_find(minor); minor++)
