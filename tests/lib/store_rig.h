@@ -42,6 +42,24 @@ static inline void rig_deinit(struct rig *rig)
     store_destroy(rig->store);
 }
 
+/* A test whose state is a rig of whole requests. */
+#define RIG_TEST(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
+
+static inline int rig_setup(void **state)
+{
+    static struct rig rig;
+
+    rig_init(&rig, 0);
+    *state = &rig;
+    return 0;
+}
+
+static inline int rig_teardown(void **state)
+{
+    rig_deinit(*state);
+    return 0;
+}
+
 static inline struct store_client *rig_client(struct rig *rig, char name)
 {
     int i = name - 'a';

@@ -77,23 +77,20 @@ static void hundred_requests_in_one_segment_are_answered_in_order(void **state)
     struct ct_tcpstore_request add = {
         .query = CT_TCPSTORE_ADD, .key = {(const uint8_t *)"n", 1}, .number = 1};
     struct ct_buf buf;
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    rig_expect_value(&rig, "n", "");
+    rig_expect_value(rig, "n", "");
     ct_buf_init(&buf, 10000);
     for (int i = 0; i < 100; i++)
         assert_int_equal(ct_tcpstore_encode_request(&buf, CT_TCPSTORE_D2, &add, NULL),
                          0);
-    assert_int_equal(rig_send(&rig, 'h', ct_buf_data(&buf), ct_buf_length(&buf)), 0);
-    assert_int_equal(ct_buf_length(store_output(rig_client(&rig, 'h'))), 800);
+    assert_int_equal(rig_send(rig, 'h', ct_buf_data(&buf), ct_buf_length(&buf)), 0);
+    assert_int_equal(ct_buf_length(store_output(rig_client(rig, 'h'))), 800);
     for (int i = 1; i <= 100; i++) {
-        assert_int_equal(*ct_buf_data(store_output(rig_client(&rig, 'h'))), i);
-        ct_buf_consume(store_output(rig_client(&rig, 'h')), 8);
+        assert_int_equal(*ct_buf_data(store_output(rig_client(rig, 'h'))), i);
+        ct_buf_consume(store_output(rig_client(rig, 'h')), 8);
     }
     ct_buf_deinit(&buf);
-    rig_deinit(&rig);
 }
 
 /* ---- Caps ------------------------------------------------------------------------------- */
@@ -233,21 +230,19 @@ static void who_does_not_read_costs_one_reply_not_all(void **state)
     struct store_client *client;
     struct store_stats stats;
     struct ct_buf buf;
-    struct rig rig;
+    struct rig *rig = *state;
     int replies = 0;
     int rc;
 
-    (void)state;
-    rig_init(&rig, 0);
-    set_large(&rig, LARGE);
-    (void)rig_query(&rig, 'b', CT_TCPSTORE_CANCEL_WAIT, "", "");
-    rig_expect_u8(&rig, 'b', 1);
-    client = rig_client(&rig, 'b');
+    set_large(rig, LARGE);
+    (void)rig_query(rig, 'b', CT_TCPSTORE_CANCEL_WAIT, "", "");
+    rig_expect_u8(rig, 'b', 1);
+    client = rig_client(rig, 'b');
     encode_gets(&buf, GETS);
     rc = store_receive(client, ct_buf_data(&buf), ct_buf_length(&buf));
     ct_buf_deinit(&buf);
     for (; rc == STORE_PAUSED; replies++) {
-        store_get_stats(rig.store, &stats);
+        store_get_stats(rig->store, &stats);
         assert_true(stats.output_bytes < 2 * LARGE);
         assert_int_equal(ct_buf_length(store_output(client)), LARGE + 8);
         assert_false(store_is_mid_request(client));
@@ -257,107 +252,94 @@ static void who_does_not_read_costs_one_reply_not_all(void **state)
     }
     assert_int_equal(rc, 0);
     assert_int_equal(replies, GETS);
-    store_get_stats(rig.store, &stats);
-    assert_true(stats.output_bytes < 4096); /* the buffer came back */
-    rig_deinit(&rig);
+    store_get_stats(rig->store, &stats);
+    assert_true(stats.output_bytes < 4096); /* the buffer was freed */
 }
 
 static void what_comes_while_paused_is_kept_and_executed_later(void **state)
 {
     struct store_client *client;
     struct ct_buf buf;
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    set_large(&rig, 100000);
-    client = rig_client(&rig, 'a');
+    set_large(rig, 100000);
+    client = rig_client(rig, 'a');
     encode_gets(&buf, 1);
-    assert_int_equal(rig_send(&rig, 'a', ct_buf_data(&buf), ct_buf_length(&buf)),
+    assert_int_equal(rig_send(rig, 'a', ct_buf_data(&buf), ct_buf_length(&buf)),
                      STORE_PAUSED);
-    assert_int_equal(rig_send(&rig, 'a', "\x07\x04\1\0", 4), STORE_PAUSED);
+    assert_int_equal(rig_send(rig, 'a', "\x07\x04\1\0", 4), STORE_PAUSED);
     ct_buf_consume(store_output(client), 100008);
     assert_int_equal(store_resume(client), 0);
-    rig_expect_i64(&rig, 'a', 1);
+    rig_expect_i64(rig, 'a', 1);
     assert_true(store_is_mid_request(client)); /* the ADD */
-    (void)rig_send(&rig, 'a', "\0\0\0\0\0\0n\1\0\0\0\0\0\0\0", 15);
-    rig_expect_i64(&rig, 'a', 1);
+    (void)rig_send(rig, 'a', "\0\0\0\0\0\0n\1\0\0\0\0\0\0\0", 15);
+    rig_expect_i64(rig, 'a', 1);
     ct_buf_deinit(&buf);
-    rig_deinit(&rig);
 }
 
 static void a_release_comes_even_to_a_paused_client(void **state)
 {
     struct store_client *client;
     struct ct_buf buf;
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    set_large(&rig, 100000);
-    (void)rig_wait(&rig, 'b', "k");
-    client = rig_client(&rig, 'b');
+    set_large(rig, 100000);
+    (void)rig_wait(rig, 'b', "k");
+    client = rig_client(rig, 'b');
     encode_gets(&buf, 1);
     assert_int_equal(store_receive(client, ct_buf_data(&buf), ct_buf_length(&buf)),
                      STORE_PAUSED);
-    (void)rig_set(&rig, 'a', "k", "x");
+    (void)rig_set(rig, 'a', "k", "x");
     assert_int_equal(ct_buf_length(store_output(client)), 100008 + 1);
-    assert_int_equal(rig.notices[1], 1);
+    assert_int_equal(rig->notices[1], 1);
     ct_buf_deinit(&buf);
-    rig_deinit(&rig);
 }
 
 /* ---- Budgets and lack of memory ---------------------------------------------------------- */
 
 static void a_full_store_refuses_writers_and_serves_readers(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
     char key[16];
     int count = 0;
 
-    (void)state;
-    rig_init(&rig, 0);
-    store_set_limits(rig.store, 1 << 20, 1 << 20);
-    (void)rig_set(&rig, 'h', "first", "value");
+    store_set_limits(rig->store, 1 << 20, 1 << 20);
+    (void)rig_set(rig, 'h', "first", "value");
     do
         (void)snprintf(key, sizeof key, "%d", count);
-    while (rig_set(&rig, 'a', key, "0123456789012345678901234567890123456789") == 0 &&
+    while (rig_set(rig, 'a', key, "0123456789012345678901234567890123456789") == 0 &&
            ++count < 100000);
     assert_true(count > 1000 && count < 10000);
-    assert_int_equal(rig.results[0], -ENOBUFS);
-    assert_true(data_bytes(&rig) <= (1 << 20) + 16384);
-    assert_int_equal(rig_query(&rig, 'c', CT_TCPSTORE_QUEUE_PUSH, "q", "x"), -ENOBUFS);
-    assert_int_equal(rig_wait(&rig, 'd', "none"), -ENOBUFS);
-    rig_expect_value(&rig, "first", "value");
-    (void)rig_query(&rig, 'h', CT_TCPSTORE_DELETE_KEY, "0", "");
-    rig_expect_i64(&rig, 'h', 1);
-    assert_int_equal(rig_set(&rig, 'b', "0", "again"), 0);
-    rig_deinit(&rig);
+    assert_int_equal(rig->results[0], -ENOBUFS);
+    assert_true(data_bytes(rig) <= (1 << 20) + 16384);
+    assert_int_equal(rig_query(rig, 'c', CT_TCPSTORE_QUEUE_PUSH, "q", "x"), -ENOBUFS);
+    assert_int_equal(rig_wait(rig, 'd', "none"), -ENOBUFS);
+    rig_expect_value(rig, "first", "value");
+    (void)rig_query(rig, 'h', CT_TCPSTORE_DELETE_KEY, "0", "");
+    rig_expect_i64(rig, 'h', 1);
+    assert_int_equal(rig_set(rig, 'b', "0", "again"), 0);
 }
 
 static void large_replies_share_a_budget(void **state)
 {
     struct ct_buf buf;
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    store_set_limits(rig.store, 64 << 20, 3 << 20);
-    set_large(&rig, 1 << 20);
+    store_set_limits(rig->store, 64 << 20, 3 << 20);
+    set_large(rig, 1 << 20);
     encode_gets(&buf, 1);
     for (char name = 'b'; name <= 'e'; name++) {
-        (void)rig_query(&rig, name, CT_TCPSTORE_GETNUMKEYS, "", "");
-        rig_expect_i64(&rig, name, 1);
-        assert_int_equal(rig_send(&rig, name, ct_buf_data(&buf), ct_buf_length(&buf)),
+        (void)rig_query(rig, name, CT_TCPSTORE_GETNUMKEYS, "", "");
+        rig_expect_i64(rig, name, 1);
+        assert_int_equal(rig_send(rig, name, ct_buf_data(&buf), ct_buf_length(&buf)),
                          name < 'd' ? STORE_PAUSED : -ENOBUFS);
     }
-    rig_close(&rig, 'b');
-    (void)rig_query(&rig, 'f', CT_TCPSTORE_GETNUMKEYS, "", "");
-    rig_expect_i64(&rig, 'f', 1);
-    assert_int_equal(rig_send(&rig, 'f', ct_buf_data(&buf), ct_buf_length(&buf)),
+    rig_close(rig, 'b');
+    (void)rig_query(rig, 'f', CT_TCPSTORE_GETNUMKEYS, "", "");
+    rig_expect_i64(rig, 'f', 1);
+    assert_int_equal(rig_send(rig, 'f', ct_buf_data(&buf), ct_buf_length(&buf)),
                      STORE_PAUSED);
     ct_buf_deinit(&buf);
-    rig_deinit(&rig);
 }
 
 /* Each request is tried with each of its allocations failing. This closes the connection, and the
@@ -370,23 +352,20 @@ static void a_multi_set_that_finds_no_memory_changes_nothing(void **state)
     struct ct_tcpstore_request set = {.query = CT_TCPSTORE_MULTI_SET, .count = 2};
     int rc = -ENOMEM;
     struct ct_buf buf;
-    struct rig rig;
+    struct rig *rig = *state;
     size_t n;
 
-    (void)state;
-    rig_init(&rig, 0);
     ct_buf_init(&buf, 1000);
     assert_int_equal(ct_tcpstore_encode_request(&buf, CT_TCPSTORE_D2, &set, pairs), 0);
     for (n = 1; rc == -ENOMEM; n++) {
-        rig_expect_value(&rig, "a", "");
-        rig_expect_value(&rig, "b", "");
-        rc = rig_send_d2(&rig, 'a', &buf, n);
-        rig_close(&rig, 'a');
+        rig_expect_value(rig, "a", "");
+        rig_expect_value(rig, "b", "");
+        rc = rig_send_d2(rig, 'a', &buf, n);
+        rig_close(rig, 'a');
     }
     assert_true(rc == 0 && n > 4);
-    rig_expect_value(&rig, "a", "1");
+    rig_expect_value(rig, "a", "1");
     ct_buf_deinit(&buf);
-    rig_deinit(&rig);
 }
 
 static void lack_of_memory_ends_one_connection_and_nothing_else(void **state)
@@ -450,17 +429,17 @@ int main(void)
         cmocka_unit_test(validate_may_come_in_any_pieces),
         cmocka_unit_test(unknown_clients_are_refused_at_their_first_bytes),
         cmocka_unit_test(every_unknown_query_closes_only_its_connection),
-        cmocka_unit_test(hundred_requests_in_one_segment_are_answered_in_order),
+        RIG_TEST(hundred_requests_in_one_segment_are_answered_in_order),
         cmocka_unit_test(lengths_are_refused_before_their_bytes_come),
         cmocka_unit_test(the_largest_request_that_is_allowed_is_served),
         cmocka_unit_test(a_value_in_single_bytes_costs_its_size),
-        cmocka_unit_test(who_does_not_read_costs_one_reply_not_all),
-        cmocka_unit_test(what_comes_while_paused_is_kept_and_executed_later),
-        cmocka_unit_test(a_release_comes_even_to_a_paused_client),
-        cmocka_unit_test(a_full_store_refuses_writers_and_serves_readers),
-        cmocka_unit_test(large_replies_share_a_budget),
+        RIG_TEST(who_does_not_read_costs_one_reply_not_all),
+        RIG_TEST(what_comes_while_paused_is_kept_and_executed_later),
+        RIG_TEST(a_release_comes_even_to_a_paused_client),
+        RIG_TEST(a_full_store_refuses_writers_and_serves_readers),
+        RIG_TEST(large_replies_share_a_budget),
         cmocka_unit_test(a_store_that_cannot_be_made_says_so),
-        cmocka_unit_test(a_multi_set_that_finds_no_memory_changes_nothing),
+        RIG_TEST(a_multi_set_that_finds_no_memory_changes_nothing),
         cmocka_unit_test(lack_of_memory_ends_one_connection_and_nothing_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

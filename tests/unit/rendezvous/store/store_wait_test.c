@@ -8,19 +8,16 @@
 static void wait_on_what_is_there_or_on_nothing_returns_at_once(void **state)
 {
     struct ct_tcpstore_request none = {.query = CT_TCPSTORE_WAIT};
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)rig_set(&rig, 'a', "k", "");
-    (void)rig_list(&rig, 'b', CT_TCPSTORE_WAIT, "k", "k");
-    rig_expect_u8(&rig, 'b', 0);
-    (void)rig_ask(&rig, 'b', &none, NULL);
-    rig_expect_u8(&rig, 'b', 0);
+    (void)rig_set(rig, 'a', "k", "");
+    (void)rig_list(rig, 'b', CT_TCPSTORE_WAIT, "k", "k");
+    rig_expect_u8(rig, 'b', 0);
+    (void)rig_ask(rig, 'b', &none, NULL);
+    rig_expect_u8(rig, 'b', 0);
     none.query = CT_TCPSTORE_CHECK;
-    (void)rig_ask(&rig, 'b', &none, NULL);
-    rig_expect_u8(&rig, 'b', 0);
-    rig_deinit(&rig);
+    (void)rig_ask(rig, 'b', &none, NULL);
+    rig_expect_u8(rig, 'b', 0);
 }
 
 static void set_add(struct rig *rig)
@@ -77,149 +74,122 @@ static void multi_set_releases_who_waits_for_several(void **state)
     const struct ct_tcpstore_blob pairs[] = {rig_blob("x"), rig_blob("1"),
                                              rig_blob("y"), rig_blob("2")};
     struct ct_tcpstore_request request = {.query = CT_TCPSTORE_MULTI_SET, .count = 2};
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)rig_list(&rig, 'b', CT_TCPSTORE_WAIT, "x", "y");
-    (void)rig_ask(&rig, 'a', &request, pairs);
-    rig_expect_u8(&rig, 'b', 0);
-    rig_deinit(&rig);
+    (void)rig_list(rig, 'b', CT_TCPSTORE_WAIT, "x", "y");
+    (void)rig_ask(rig, 'a', &request, pairs);
+    rig_expect_u8(rig, 'b', 0);
 }
 
 static void what_does_not_set_the_name_releases_nobody(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)rig_wait(&rig, 'b', "k");
-    (void)rig_compare_set(&rig, 'a', "k", "expected", "x");
-    rig_expect_blob(&rig, 'a', "expected");
-    (void)rig_query(&rig, 'a', CT_TCPSTORE_DELETE_KEY, "k", "");
-    (void)rig_query(&rig, 'a', CT_TCPSTORE_GET, "k", "");
-    (void)rig_query(&rig, 'a', CT_TCPSTORE_QUEUE_POP, "k", "");
-    (void)rig_set(&rig, 'a', "other", "x");
-    rig_expect_nothing(&rig, 'b');
-    assert_int_equal(rig.notices[1], 0);
-    rig_deinit(&rig);
+    (void)rig_wait(rig, 'b', "k");
+    (void)rig_compare_set(rig, 'a', "k", "expected", "x");
+    rig_expect_blob(rig, 'a', "expected");
+    (void)rig_query(rig, 'a', CT_TCPSTORE_DELETE_KEY, "k", "");
+    (void)rig_query(rig, 'a', CT_TCPSTORE_GET, "k", "");
+    (void)rig_query(rig, 'a', CT_TCPSTORE_QUEUE_POP, "k", "");
+    (void)rig_set(rig, 'a', "other", "x");
+    rig_expect_nothing(rig, 'b');
+    assert_int_equal(rig->notices[1], 0);
 }
 
 static void a_name_listed_twice_needs_one_set(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)rig_list(&rig, 'b', CT_TCPSTORE_WAIT, "k", "k");
-    (void)rig_set(&rig, 'a', "k", "x");
-    rig_expect_u8(&rig, 'b', 0);
-    rig_deinit(&rig);
+    (void)rig_list(rig, 'b', CT_TCPSTORE_WAIT, "k", "k");
+    (void)rig_set(rig, 'a', "k", "x");
+    rig_expect_u8(rig, 'b', 0);
 }
 
 static void set_and_deleted_counts_as_set(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)rig_list(&rig, 'b', CT_TCPSTORE_WAIT, "x", "y");
-    (void)rig_set(&rig, 'a', "x", "1");
-    (void)rig_query(&rig, 'a', CT_TCPSTORE_DELETE_KEY, "x", "");
-    rig_expect_nothing(&rig, 'b');
-    (void)rig_set(&rig, 'a', "y", "1");
-    rig_expect_u8(&rig, 'b', 0);
-    rig_deinit(&rig);
+    (void)rig_list(rig, 'b', CT_TCPSTORE_WAIT, "x", "y");
+    (void)rig_set(rig, 'a', "x", "1");
+    (void)rig_query(rig, 'a', CT_TCPSTORE_DELETE_KEY, "x", "");
+    rig_expect_nothing(rig, 'b');
+    (void)rig_set(rig, 'a', "y", "1");
+    rig_expect_u8(rig, 'b', 0);
 }
 
 static void a_new_wait_replaces_the_pending_one(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)rig_wait(&rig, 'b', "first");
-    (void)rig_wait(&rig, 'b', "second");
-    (void)rig_set(&rig, 'a', "first", "x");
-    rig_expect_nothing(&rig, 'b');
-    (void)rig_set(&rig, 'a', "second", "x");
-    rig_expect_u8(&rig, 'b', 0);
-    rig_deinit(&rig);
+    (void)rig_wait(rig, 'b', "first");
+    (void)rig_wait(rig, 'b', "second");
+    (void)rig_set(rig, 'a', "first", "x");
+    rig_expect_nothing(rig, 'b');
+    (void)rig_set(rig, 'a', "second", "x");
+    rig_expect_u8(rig, 'b', 0);
 }
 
 static void who_waits_may_ask_other_things(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)rig_wait(&rig, 'b', "k");
-    (void)rig_query(&rig, 'b', CT_TCPSTORE_GETNUMKEYS, "", "");
-    rig_expect_i64(&rig, 'b', 0);
-    (void)rig_set(&rig, 'b', "k", "x"); /* its own set releases it, without a notice */
-    rig_expect_u8(&rig, 'b', 0);
-    assert_int_equal(rig.notices[1], 0);
-    rig_deinit(&rig);
+    (void)rig_wait(rig, 'b', "k");
+    (void)rig_query(rig, 'b', CT_TCPSTORE_GETNUMKEYS, "", "");
+    rig_expect_i64(rig, 'b', 0);
+    (void)rig_set(rig, 'b', "k", "x"); /* its own SET releases it; no on_output() */
+    rig_expect_u8(rig, 'b', 0);
+    assert_int_equal(rig->notices[1], 0);
 }
 
 static void cancel_answers_always_and_leaves_nothing_behind(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)rig_query(&rig, 'b', CT_TCPSTORE_CANCEL_WAIT, "", "");
-    rig_expect_u8(&rig, 'b', 1);
-    (void)rig_wait(&rig, 'b', "k");
-    (void)rig_query(&rig, 'b', CT_TCPSTORE_CANCEL_WAIT, "", "");
-    rig_expect_u8(&rig, 'b', 1);
-    (void)rig_set(&rig, 'a', "k", "x");
-    rig_expect_nothing(&rig, 'b');
-    rig_deinit(&rig);
+    (void)rig_query(rig, 'b', CT_TCPSTORE_CANCEL_WAIT, "", "");
+    rig_expect_u8(rig, 'b', 1);
+    (void)rig_wait(rig, 'b', "k");
+    (void)rig_query(rig, 'b', CT_TCPSTORE_CANCEL_WAIT, "", "");
+    rig_expect_u8(rig, 'b', 1);
+    (void)rig_set(rig, 'a', "k", "x");
+    rig_expect_nothing(rig, 'b');
 }
 
 static void a_legacy_client_that_speaks_has_given_up_waiting(void **state)
 {
     static const uint8_t wait[] = {5, 1, 0, 0, 0, 0, 0, 0, 0,
                                    1, 0, 0, 0, 0, 0, 0, 0, 'k'};
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)rig_send(&rig, 'b', wait, sizeof wait);
-    (void)rig_send(&rig, 'b', "\6", 1);
-    rig_expect_i64(&rig, 'b', 0);
-    (void)rig_set(&rig, 'a', "k", "x");
-    rig_expect_nothing(&rig, 'b');
-    (void)rig_query(&rig, 'a', CT_TCPSTORE_DELETE_KEY, "k", "");
+    (void)rig_send(rig, 'b', wait, sizeof wait);
+    (void)rig_send(rig, 'b', "\6", 1);
+    rig_expect_i64(rig, 'b', 0);
+    (void)rig_set(rig, 'a', "k", "x");
+    rig_expect_nothing(rig, 'b');
+    (void)rig_query(rig, 'a', CT_TCPSTORE_DELETE_KEY, "k", "");
     /* The first byte of a request is enough. */
-    (void)rig_send(&rig, 'b', wait, sizeof wait);
-    (void)rig_send(&rig, 'b', "\2", 1);
-    (void)rig_set(&rig, 'a', "k", "x");
-    rig_expect_nothing(&rig, 'b');
-    rig_deinit(&rig);
+    (void)rig_send(rig, 'b', wait, sizeof wait);
+    (void)rig_send(rig, 'b', "\2", 1);
+    (void)rig_set(rig, 'a', "k", "x");
+    rig_expect_nothing(rig, 'b');
 }
 
 static void a_closed_waiter_is_forgotten(void **state)
 {
     struct store_stats before;
     struct store_stats after;
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    rig_expect_nothing(&rig, 'a');
-    store_get_stats(rig.store, &before);
-    (void)rig_list(&rig, 'b', CT_TCPSTORE_WAIT, "x", "y");
-    rig_close(&rig, 'b');
-    store_get_stats(rig.store, &after);
+    rig_expect_nothing(rig, 'a');
+    store_get_stats(rig->store, &before);
+    (void)rig_list(rig, 'b', CT_TCPSTORE_WAIT, "x", "y");
+    rig_close(rig, 'b');
+    store_get_stats(rig->store, &after);
     assert_int_equal(after.data_bytes, before.data_bytes);
     assert_int_equal(after.waiting, 0);
-    (void)rig_wait(&rig, 'c', "other"); /* perhaps where b was in memory */
-    (void)rig_set(&rig, 'a', "x", "1");
-    (void)rig_set(&rig, 'a', "y", "1");
-    rig_expect_nothing(&rig, 'c');
-    rig_deinit(&rig);
+    (void)rig_wait(rig, 'c', "other"); /* perhaps in the same memory as b's */
+    (void)rig_set(rig, 'a', "x", "1");
+    (void)rig_set(rig, 'a', "y", "1");
+    rig_expect_nothing(rig, 'c');
 }
 
 /* ---- Barriers --------------------------------------------------------------------------- */
@@ -231,73 +201,61 @@ static int barrier(struct rig *rig, char name, int64_t size)
 
 static void the_last_of_a_barrier_releases_all(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)barrier(&rig, 'a', 3);
-    (void)barrier(&rig, 'b', 3);
-    rig_expect_nothing(&rig, 'a');
-    (void)barrier(&rig, 'c', 3);
+    (void)barrier(rig, 'a', 3);
+    (void)barrier(rig, 'b', 3);
+    rig_expect_nothing(rig, 'a');
+    (void)barrier(rig, 'c', 3);
     for (char name = 'a'; name <= 'c'; name++)
-        rig_expect_u8(&rig, name, 0);
-    rig_expect_value(&rig, "bar", "3");
-    (void)barrier(&rig, 'd', 3); /* one too many returns at once */
-    rig_expect_u8(&rig, 'd', 0);
-    rig_expect_value(&rig, "bar", "4");
-    (void)barrier(&rig, 'd', 0);
-    rig_expect_u8(&rig, 'd', 0);
-    (void)barrier(&rig, 'd', -1);
-    rig_expect_u8(&rig, 'd', 0);
-    rig_deinit(&rig);
+        rig_expect_u8(rig, name, 0);
+    rig_expect_value(rig, "bar", "3");
+    (void)barrier(rig, 'd', 3); /* one more than needed returns at once */
+    rig_expect_u8(rig, 'd', 0);
+    rig_expect_value(rig, "bar", "4");
+    (void)barrier(rig, 'd', 0);
+    rig_expect_u8(rig, 'd', 0);
+    (void)barrier(rig, 'd', -1);
+    rig_expect_u8(rig, 'd', 0);
 }
 
 static void a_cancelled_participant_stays_counted(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)barrier(&rig, 'a', 2);
-    (void)rig_query(&rig, 'a', CT_TCPSTORE_CANCEL_WAIT, "", "");
-    rig_expect_u8(&rig, 'a', 1);
-    (void)barrier(&rig, 'b', 2);
-    rig_expect_u8(&rig, 'b', 0);
-    rig_expect_nothing(&rig, 'a');
-    rig_deinit(&rig);
+    (void)barrier(rig, 'a', 2);
+    (void)rig_query(rig, 'a', CT_TCPSTORE_CANCEL_WAIT, "", "");
+    rig_expect_u8(rig, 'a', 1);
+    (void)barrier(rig, 'b', 2);
+    rig_expect_u8(rig, 'b', 0);
+    rig_expect_nothing(rig, 'a');
 }
 
 static void a_failed_compare_does_not_open_a_barrier(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)barrier(&rig, 'a', 2);
-    (void)rig_compare_set(&rig, 'b', "bar", "", "x");
-    rig_expect_blob(&rig, 'b', "1");
-    (void)rig_compare_set(&rig, 'b', "bar", "7", "x");
-    rig_expect_blob(&rig, 'b', "1");
-    rig_expect_nothing(&rig, 'a');
-    (void)rig_set(&rig, 'b', "bar", "1"); /* a SET does, as in PyTorch */
-    rig_expect_u8(&rig, 'a', 0);
-    rig_deinit(&rig);
+    (void)barrier(rig, 'a', 2);
+    (void)rig_compare_set(rig, 'b', "bar", "", "x");
+    rig_expect_blob(rig, 'b', "1");
+    (void)rig_compare_set(rig, 'b', "bar", "7", "x");
+    rig_expect_blob(rig, 'b', "1");
+    rig_expect_nothing(rig, 'a');
+    (void)rig_set(rig, 'b', "bar", "1"); /* a SET releases, as in PyTorch */
+    rig_expect_u8(rig, 'a', 0);
 }
 
 static void a_barrier_counts_on_a_number_that_is_there(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)rig_set(&rig, 'a', "bar", "5");
-    (void)barrier(&rig, 'a', 2);
-    rig_expect_u8(&rig, 'a', 0);
-    rig_expect_value(&rig, "bar", "6");
-    (void)rig_set(&rig, 'a', "bar", "abc");
-    assert_int_equal(barrier(&rig, 'a', 2), -EINVAL);
-    rig_expect_value(&rig, "bar", "abc");
-    rig_deinit(&rig);
+    (void)rig_set(rig, 'a', "bar", "5");
+    (void)barrier(rig, 'a', 2);
+    rig_expect_u8(rig, 'a', 0);
+    rig_expect_value(rig, "bar", "6");
+    (void)rig_set(rig, 'a', "bar", "abc");
+    assert_int_equal(barrier(rig, 'a', 2), -EINVAL);
+    rig_expect_value(rig, "bar", "abc");
 }
 
 /* ---- Queues ----------------------------------------------------------------------------- */
@@ -315,54 +273,45 @@ static void pop(struct rig *rig, char name, const char *key)
 
 static void each_push_releases_one_waiter_in_order_of_arrival(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
     for (char name = 'a'; name <= 'c'; name++)
-        (void)rig_wait(&rig, name, "q");
+        (void)rig_wait(rig, name, "q");
     for (char name = 'a'; name <= 'c'; name++) {
-        push(&rig, "q");
-        rig_expect_u8(&rig, name, 0);
+        push(rig, "q");
+        rig_expect_u8(rig, name, 0);
         for (char other = (char)(name + 1); other <= 'c'; other++)
-            rig_expect_nothing(&rig, other);
+            rig_expect_nothing(rig, other);
     }
-    rig_deinit(&rig);
 }
 
 static void who_pops_and_waits_again_queues_behind_the_others(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)rig_wait(&rig, 'a', "q");
-    (void)rig_wait(&rig, 'b', "q");
-    push(&rig, "q");
-    rig_expect_u8(&rig, 'a', 0);
-    pop(&rig, 'a', "q");
-    (void)rig_wait(&rig, 'a', "q");
-    push(&rig, "q");
-    rig_expect_u8(&rig, 'b', 0); /* PyTorch's server takes a again */
-    rig_expect_nothing(&rig, 'a');
-    rig_deinit(&rig);
+    (void)rig_wait(rig, 'a', "q");
+    (void)rig_wait(rig, 'b', "q");
+    push(rig, "q");
+    rig_expect_u8(rig, 'a', 0);
+    pop(rig, 'a', "q");
+    (void)rig_wait(rig, 'a', "q");
+    push(rig, "q");
+    rig_expect_u8(rig, 'b', 0); /* PyTorch's server would release a again */
+    rig_expect_nothing(rig, 'a');
 }
 
 static void who_left_swallows_no_push(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
     for (char name = 'a'; name <= 'c'; name++)
-        (void)rig_wait(&rig, name, "q");
-    (void)rig_query(&rig, 'a', CT_TCPSTORE_CANCEL_WAIT, "", "");
-    rig_expect_u8(&rig, 'a', 1);
-    rig_close(&rig, 'b');
-    push(&rig, "q");
-    rig_expect_u8(&rig, 'c', 0);
-    rig_expect_nothing(&rig, 'a');
-    rig_deinit(&rig);
+        (void)rig_wait(rig, name, "q");
+    (void)rig_query(rig, 'a', CT_TCPSTORE_CANCEL_WAIT, "", "");
+    rig_expect_u8(rig, 'a', 1);
+    rig_close(rig, 'b');
+    push(rig, "q");
+    rig_expect_u8(rig, 'c', 0);
+    rig_expect_nothing(rig, 'a');
 }
 
 static void a_waiter_for_two_queues_needs_a_push_to_each(void **state)
@@ -386,18 +335,15 @@ static void a_waiter_for_two_queues_needs_a_push_to_each(void **state)
 
 static void a_set_on_a_queues_name_releases_all(void **state)
 {
-    struct rig rig;
+    struct rig *rig = *state;
 
-    (void)state;
-    rig_init(&rig, 0);
-    (void)rig_wait(&rig, 'a', "q");
-    (void)rig_wait(&rig, 'b', "q");
-    (void)rig_set(&rig, 'h', "q", "value");
-    rig_expect_u8(&rig, 'a', 0);
-    rig_expect_u8(&rig, 'b', 0);
-    (void)rig_query(&rig, 'a', CT_TCPSTORE_QUEUE_POP, "q", "");
-    rig_expect_i64(&rig, 'a', 0);
-    rig_deinit(&rig);
+    (void)rig_wait(rig, 'a', "q");
+    (void)rig_wait(rig, 'b', "q");
+    (void)rig_set(rig, 'h', "q", "value");
+    rig_expect_u8(rig, 'a', 0);
+    rig_expect_u8(rig, 'b', 0);
+    (void)rig_query(rig, 'a', CT_TCPSTORE_QUEUE_POP, "q", "");
+    rig_expect_i64(rig, 'a', 0);
 }
 
 /* ---- Many ------------------------------------------------------------------------------- */
@@ -435,26 +381,26 @@ static void one_set_releases_ten_thousand_with_one_byte_each(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wait_on_what_is_there_or_on_nothing_returns_at_once),
+        RIG_TEST(wait_on_what_is_there_or_on_nothing_returns_at_once),
         cmocka_unit_test(everything_that_sets_a_name_releases_its_waiters),
-        cmocka_unit_test(multi_set_releases_who_waits_for_several),
-        cmocka_unit_test(what_does_not_set_the_name_releases_nobody),
-        cmocka_unit_test(a_name_listed_twice_needs_one_set),
-        cmocka_unit_test(set_and_deleted_counts_as_set),
-        cmocka_unit_test(a_new_wait_replaces_the_pending_one),
-        cmocka_unit_test(who_waits_may_ask_other_things),
-        cmocka_unit_test(cancel_answers_always_and_leaves_nothing_behind),
-        cmocka_unit_test(a_legacy_client_that_speaks_has_given_up_waiting),
-        cmocka_unit_test(a_closed_waiter_is_forgotten),
-        cmocka_unit_test(the_last_of_a_barrier_releases_all),
-        cmocka_unit_test(a_cancelled_participant_stays_counted),
-        cmocka_unit_test(a_failed_compare_does_not_open_a_barrier),
-        cmocka_unit_test(a_barrier_counts_on_a_number_that_is_there),
-        cmocka_unit_test(each_push_releases_one_waiter_in_order_of_arrival),
-        cmocka_unit_test(who_pops_and_waits_again_queues_behind_the_others),
-        cmocka_unit_test(who_left_swallows_no_push),
+        RIG_TEST(multi_set_releases_who_waits_for_several),
+        RIG_TEST(what_does_not_set_the_name_releases_nobody),
+        RIG_TEST(a_name_listed_twice_needs_one_set),
+        RIG_TEST(set_and_deleted_counts_as_set),
+        RIG_TEST(a_new_wait_replaces_the_pending_one),
+        RIG_TEST(who_waits_may_ask_other_things),
+        RIG_TEST(cancel_answers_always_and_leaves_nothing_behind),
+        RIG_TEST(a_legacy_client_that_speaks_has_given_up_waiting),
+        RIG_TEST(a_closed_waiter_is_forgotten),
+        RIG_TEST(the_last_of_a_barrier_releases_all),
+        RIG_TEST(a_cancelled_participant_stays_counted),
+        RIG_TEST(a_failed_compare_does_not_open_a_barrier),
+        RIG_TEST(a_barrier_counts_on_a_number_that_is_there),
+        RIG_TEST(each_push_releases_one_waiter_in_order_of_arrival),
+        RIG_TEST(who_pops_and_waits_again_queues_behind_the_others),
+        RIG_TEST(who_left_swallows_no_push),
         cmocka_unit_test(a_waiter_for_two_queues_needs_a_push_to_each),
-        cmocka_unit_test(a_set_on_a_queues_name_releases_all),
+        RIG_TEST(a_set_on_a_queues_name_releases_all),
         cmocka_unit_test(one_set_releases_ten_thousand_with_one_byte_each),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
