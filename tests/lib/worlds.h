@@ -28,3 +28,6 @@ typedef void worlds_fn(struct ctrun_group *group, void *context);
 void worlds_run(int largest, worlds_fn *body);
 /* Of so many ranks, over shared memory and over TCP, where a thread moves reductions on. */
 void worlds_run_with(int ranks, worlds_fn *body, void *context);
+
+/* Values whose sum depends on the order of the ranks. */
+float worlds_rough_value(int rank, size_t i);

@@ -12,28 +12,19 @@ enum {
     MOST = 70001 /* elements: several chunks, the last one not full */
 };
 
-/* Values whose sum depends on the order of the ranks. */
-static float rough_value(int rank, size_t i)
-{
-    uint32_t bits = ((uint32_t)i * 2654435761u) ^ ((uint32_t)(rank + 1) * 40503u);
-
-    bits = (bits ^ bits >> 13) * 0x5bd1e995u;
-    return (float)(bits >> 8) / 1e3f * (bits % 3 ? 1.0f : -1e-4f);
-}
-
 static void fill(float *data, int rank, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        data[i] = rough_value(rank, i);
+        data[i] = worlds_rough_value(rank, i);
 }
 
 /* The result of every reduction: the sum in rank order. */
 static void check_sums(const float *data, int size, size_t first, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        volatile float want = rough_value(0, first + i); /* rounded each time */
+        volatile float want = worlds_rough_value(0, first + i); /* rounded each time */
         for (int r = 1; r < size; r++)
-            want = want + rough_value(r, first + i);
+            want = want + worlds_rough_value(r, first + i);
         CHECK(data[i] == want);
     }
 }
@@ -62,7 +53,7 @@ static void reductions(struct ctrun_group *group, void *context)
             ctrun_reduce_scatter(group, in, out, n, CTRUN_F32, CTRUN_SUM, NULL, &err));
         check_sums(out, size, n * (size_t)rank, n);
         for (size_t i = 0; i < all; i++)
-            CHECK(in[i] == rough_value(rank, i)); /* only read */
+            CHECK(in[i] == worlds_rough_value(rank, i)); /* the input is not changed */
         CHECK_OK(ctrun_reduce(group, in, in, n, CTRUN_F32, CTRUN_SUM, root, NULL,
                               &err)); /* in place */
         if (rank == root)
@@ -97,7 +88,7 @@ static void broadcasts(struct ctrun_group *group, void *context)
         CHECK_OK(ctrun_broadcast(group, rank == root ? in : NULL, out, n, CTRUN_F32,
                                  root, NULL, &err));
         for (size_t i = 0; i < n; i++)
-            CHECK(out[i] == rough_value(root, i));
+            CHECK(out[i] == worlds_rough_value(root, i));
         CHECK_OK(ctrun_all_reduce(group, in, out, n, CTRUN_F32, CTRUN_SUM, NULL, &err));
         check_sums(out, ctrun_group_size(group), 0, n);
     }

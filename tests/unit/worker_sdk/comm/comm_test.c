@@ -114,16 +114,7 @@ static void averages_divide_by_the_size_of_the_group(void **state)
     worlds_run(5, averages);
 }
 
-/* Values whose sum depends on the order of the ranks. */
-static float rough_value(int rank, size_t i)
-{
-    uint32_t bits = ((uint32_t)i * 2654435761u) ^ ((uint32_t)(rank + 1) * 40503u);
-
-    bits = (bits ^ bits >> 13) * 0x5bd1e995u;
-    return (float)(bits >> 8) / 1e3f * (bits % 3 ? 1.0f : -1e-4f);
-}
-
-/* The sum in rank order, whatever the wire and the size of the data. */
+/* The sum in rank order, for each wire and size. */
 static void same_bits(struct ctrun_group *group, void *context)
 {
     int rank = ctrun_group_rank(group);
@@ -134,13 +125,14 @@ static void same_bits(struct ctrun_group *group, void *context)
 
     for (size_t n = 11; n <= most; n = n * 50 > most && n < most ? most : n * 50) {
         for (size_t i = 0; i < n; i++)
-            data[i] = rough_value(rank, i);
+            data[i] = worlds_rough_value(rank, i);
         CHECK_OK(
             ctrun_all_reduce(group, data, data, n, CTRUN_F32, CTRUN_SUM, NULL, &err));
         for (size_t i = 0; i < n; i++) {
-            volatile float want = rough_value(0, i); /* rounded after each addition */
+            volatile float want = worlds_rough_value(
+                0, i); /* rounded after each addition */
             for (int r = 1; r < size; r++)
-                want = want + rough_value(r, i);
+                want = want + worlds_rough_value(r, i);
             CHECK(data[i] == want);
         }
     }
