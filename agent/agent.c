@@ -19,9 +19,8 @@
 static int open_consoles(struct agent *agent, struct ctrun_error *err)
 {
     agent->console_err = console_open(agent->loop, STDERR_FILENO);
-    agent->console_out = console_is_same(STDOUT_FILENO, STDERR_FILENO)
-                             ? agent->console_err
-                             : console_open(agent->loop, STDOUT_FILENO);
+    agent->console_out = console_is_shared() ? agent->console_err
+                                             : console_open(agent->loop, STDOUT_FILENO);
     return agent->console_err && agent->console_out
                ? 0
                : ct_fail(err, -ENOMEM, "console: out of memory");

@@ -70,13 +70,12 @@ void console_source_deinit(struct console_source *source)
     ct_buf_deinit(&source->queue);
 }
 
-bool console_is_same(int fd_a, int fd_b)
+bool console_is_shared(void)
 {
-    struct stat a;
-    struct stat b;
+    struct stat out, err;
 
-    return fstat(fd_a, &a) == 0 && fstat(fd_b, &b) == 0 && a.st_dev == b.st_dev &&
-           a.st_ino == b.st_ino;
+    return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+           out.st_dev == err.st_dev && out.st_ino == err.st_ino;
 }
 
 static void on_writable(void *context, unsigned events);

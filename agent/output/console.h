@@ -36,8 +36,8 @@ void console_source_deinit(
 
 /* fd is borrowed. NULL when memory is short. */
 struct console *console_open(struct loop *loop, int fd);
-/* True when writing to b would come out where a does. */
-bool console_is_same(int fd_a, int fd_b);
+/* Standard output and standard error are the same terminal or file. */
+bool console_is_shared(void);
 /* The source has appended something. Writes at once what can be written. */
 void console_push(struct console *console, struct console_source *source);
 /* Writes all that waits, blocking; gives up when nothing was taken for timeout_ms. */

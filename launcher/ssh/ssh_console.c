@@ -141,7 +141,7 @@ int ssh_console_open(struct ssh_console **out,
         console->sides[i].source.queue.max = QUEUE_MAX_BYTES;
     console->dedup = ssh_message_dedup_create(options->job->total);
     console->sides[1].out = console_open(options->loop, STDERR_FILENO);
-    console->sides[0].out = console_is_same(STDOUT_FILENO, STDERR_FILENO)
+    console->sides[0].out = console_is_shared()
                                 ? console->sides[1].out
                                 : console_open(options->loop, STDOUT_FILENO);
     *out = console;
