@@ -17,7 +17,6 @@
 #include "rendezvous/server/takeover.h"
 #include "rendezvous/session/output_commit.h"
 #include "rendezvous/session/ha_relay.h"
-#include "rendezvous/session/run_restore.h"
 #include "rendezvous/store/store.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
@@ -513,7 +512,7 @@ int server_create(struct server **out, const struct server_options *options,
                          options ? options->conns_max : 0);
     *out = server;
     if (options && options->book &&
-        run_restore_all(&server->dispatch.runs, options->book) < 0) {
+        takeover_restore(&server->dispatch.runs, options->book) < 0) {
         server_destroy(server);
         *out = NULL;
         return ct_fail(err, -ENOMEM, "rendezvous server: out of memory");

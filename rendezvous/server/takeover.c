@@ -3,7 +3,6 @@
 
 #include <errno.h>
 
-#include "rendezvous/session/run_restore.h"
 #include "worker_sdk/base/clock.h"
 
 static int read_journal(struct journal_book *book, const uint8_t *data, size_t length)
@@ -34,13 +33,35 @@ static void keep_all(struct journal_book *book)
     }
 }
 
+int takeover_restore(struct runs *runs, struct journal_book *book)
+{
+    ct_list_for_each(struct journal_entry, entry, &book->entries, node) {
+        const struct round *round = entry->round;
+        struct run *run = run_open(runs, entry->id, entry->round, entry->heartbeat_ms);
+
+        if (!run)
+            return -ENOMEM;
+        entry->round = NULL;
+        run->mark.is_kept = true;
+        run_arm_timer(run);
+        ct_info("run restored run=%s state=%s generation=%llu members=%zu", run->id,
+                round_state_name(round->state), (unsigned long long)round->generation,
+                round->members.count);
+    }
+    if (book->has_past)
+        runs->held_from_ms = ct_now_ms();
+    if (book->last_id > runs->last_id)
+        runs->last_id = book->last_id;
+    return 0;
+}
+
 static int take_runs(struct dispatch *dispatch, struct journal_book *book,
                      uint64_t served_ms)
 {
     if (journal_book_restore(book, served_ms, ct_now_ms()) > 0)
         return -EBADMSG; /* workers of this run may live: no new world of it may start */
     keep_all(book);
-    return run_restore_all(&dispatch->runs, book);
+    return takeover_restore(&dispatch->runs, book);
 }
 
 int takeover_begin(struct dispatch *dispatch, uint64_t term, const void *journal,

@@ -10,7 +10,6 @@
 #include "rendezvous/session/pause.h"
 #include "rendezvous/session/peer.h"
 #include "rendezvous/session/roster.h"
-#include "rendezvous/session/run_journal.h"
 #include "rendezvous/session/session_limits.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
@@ -470,7 +469,9 @@ static void on_timer(uv_timer_t *timer)
     const uint64_t now_ms = ct_now_ms();
     const uint64_t lag_ms = now_ms > run->timer_ms ? now_ms - run->timer_ms : 0;
 
-    counters_set_lag(&run->all->counters, lag_ms);
+    run->all->counters.lag_ms = lag_ms;
+    if (lag_ms > run->all->counters.lag_max_ms)
+        run->all->counters.lag_max_ms = lag_ms;
     if (look_again(run, lag_ms)) {
         (void)uv_timer_start(&run->timer, on_timer, 1, 0);
         return;
@@ -527,7 +528,32 @@ int run_try(struct run *run, const struct round_command *command)
     return rc;
 }
 
-/* Nothing of what its journal did not take may be told: its members are cut off. */
+/* Journals the last step before its messages are sent. < 0: the journal failed, and no message of
+ * this step may be sent. */
+static int keep(struct run *run)
+{
+    const struct journal_sink *sink = run->all->journal;
+    const struct journal_run source = {
+        .id = run->id, .heartbeat_ms = run->heartbeat_ms, .round = run->round};
+    struct ct_buf batch;
+    unsigned flags;
+    int rc;
+
+    if (!sink)
+        return 0;
+    ct_buf_init(&batch, JOURNAL_BATCH_MAX_BYTES);
+    rc = journal_note(&run->mark, &source, &batch, &flags);
+    if (rc < 0) /* a gap, which a restarted server can live with */
+        ct_err("journal: a record is missing run=%s: %s", run->id, strerror(-rc));
+    rc = rc > 0 ? sink->store(sink->context, run->id, flags, ct_buf_data(&batch),
+                              ct_buf_length(&batch))
+                : 0;
+    ct_buf_deinit(&batch);
+    return rc;
+}
+
+/* Gives the run up because its journal failed: no message may be sent, so the members' connections
+ * are closed. */
 static void abandon(struct run *run)
 {
     ct_err("run given up: its journal cannot be written run=%s", run->id);
@@ -547,10 +573,8 @@ static bool execute_all(struct run *run)
 {
     const struct round *round = run->round;
     const size_t count = round->action_count;
-    const struct journal_run source = {
-        .id = run->id, .heartbeat_ms = run->heartbeat_ms, .round = run->round};
 
-    if (run_journal_keep(run->all->journal, &run->mark, &source) < 0) {
+    if (keep(run) < 0) {
         abandon(run);
         return false;
     }

@@ -11,7 +11,6 @@
 
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/round/round.h"
-#include "rendezvous/session/counters.h"
 #include "rendezvous/session/rank_metrics.h"
 #include "rendezvous/session/run_memory.h"
 #include "worker_sdk/net/addr.h"
@@ -19,7 +18,17 @@
 
 struct journal_sink;
 
-/* All runs of one server, and what they share. */
+/* Counters of all runs of this server; metrics.h prints them. */
+struct counters {
+    uint64_t rounds_started;
+    uint64_t restarts; /* that used a restart of the budget */
+    uint64_t failures[CT_CAUSE_LAST + 1];
+    uint64_t metrics_refused; /* values of ranks for which there was no room */
+    uint64_t lag_ms;          /* how late the last timer of a round was */
+    uint64_t lag_max_ms;
+};
+
+/* All runs of one server, and their common settings. */
 struct runs {
     uv_loop_t *loop;                    /* kept */
     const struct journal_sink *journal; /* borrowed; NULL: runs end with this server */
