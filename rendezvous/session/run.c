@@ -485,15 +485,16 @@ static void on_timer(uv_timer_t *timer)
  * when its time is past: libuv's clock does not count the time in which the machine was suspended. */
 void run_arm_timer(struct run *run)
 {
-    const uint64_t look_ms = ct_now_ms() + RUN_HA_LOOK_MS;
+    const uint64_t now_ms = ct_now_ms(), look_ms = now_ms + RUN_HA_LOOK_MS;
     uint64_t next_ms = round_next_ms(run->round);
 
     if (run->listens_for_ms > 0 && next_ms > look_ms)
         next_ms = look_ms;
-    if (next_ms >= run->timer_ms)
+    if (run->has_looked_again || (next_ms >= run->timer_ms && run->timer_ms > now_ms))
         return;
-    run->timer_ms = next_ms;
-    (void)uv_timer_start(&run->timer, on_timer, (uint64_t)ct_left_ms(next_ms), 0);
+    if (next_ms < run->timer_ms)
+        run->timer_ms = next_ms; /* else on_timer() still finds how late it is */
+    (void)uv_timer_start(&run->timer, on_timer, (uint64_t)ct_left_ms(run->timer_ms), 0);
 }
 
 /* Before the first world the server waits for reports that the run is served elsewhere, even if
