@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/session/output_commit.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "rendezvous/net/conn_limits.h"
@@ -43,17 +44,28 @@ void outbox_deinit(struct outbox *outbox)
     ct_buf_deinit(&outbox->held);
 }
 
-/* Behind something that is held everything is held, also when it could be sent by now: an agent
- * gets its messages in order. */
+static const char not_read[] = "it does not read what the server sends";
+
+/* A message was not appended. `full` is the reason when the buffer has reached its maximum. */
+static void close_unsent(struct conn *conn, int rc, const char *full)
+{
+    conn_close(conn, rc == -ENOBUFS  ? full
+                     : rc == -ENOMEM ? "the rendezvous server is out of memory"
+                                     : strerror(-rc));
+}
+
+/* While an earlier message is held, later ones are held too, even if they could be sent by now: an
+ * agent gets its messages in order. */
 bool output_commit_hold(struct output_commit *commit, struct outbox *to,
                         const struct ct_message *message)
 {
     const bool has_held = ct_buf_length(&to->held) > 0;
+    int rc;
 
     if (!has_held && output_commit_may_send(commit))
         return false;
-    if (ct_seal_encode(&to->seal, &to->held, message) < 0)
-        conn_close(to->conn, "too much was held back for it");
+    if ((rc = ct_seal_encode(&to->seal, &to->held, message)) < 0)
+        close_unsent(to->conn, rc, "too many messages to it wait for the journal");
     else if (!has_held)
         ct_list_add(&commit->held, &to->held_node);
     return true;
@@ -63,14 +75,15 @@ void output_commit_send(struct output_commit *commit, struct outbox *to,
                         const struct ct_message *message)
 {
     struct conn *conn = to->conn;
+    int rc;
 
     if (conn->state != CONN_OPEN)
         return;
     if (commit && message->kind != CT_MESSAGE_REFUSE &&
         output_commit_hold(commit, to, message))
         return;
-    if (ct_seal_encode(&to->seal, conn->out, message) < 0)
-        conn_close(conn, "it does not read what we send");
+    if ((rc = ct_seal_encode(&to->seal, conn->out, message)) < 0)
+        close_unsent(conn, rc, not_read);
     else
         conn_flush(conn);
 }
@@ -86,11 +99,13 @@ static void empty(struct outbox *outbox)
 static void release(struct outbox *outbox)
 {
     struct conn *conn = outbox->conn;
+    int rc;
 
     if (conn->state == CONN_OPEN) {
-        if (ct_buf_append(conn->out, ct_buf_data(&outbox->held),
-                          ct_buf_length(&outbox->held)) < 0)
-            conn_close(conn, "it does not read what we send");
+        rc = ct_buf_append(conn->out, ct_buf_data(&outbox->held),
+                           ct_buf_length(&outbox->held));
+        if (rc < 0)
+            close_unsent(conn, rc, not_read);
         else
             conn_flush(conn);
     }
