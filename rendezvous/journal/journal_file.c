@@ -39,7 +39,8 @@ struct journal_file {
     uint64_t size_bytes;
     uint64_t live_bytes;
     struct ct_list runs; /* struct kept */
-    bool is_broken;      /* the file lacks something that is live */
+    bool is_broken;      /* the file lacks a live batch */
+    bool has_gap;        /* the memory lacked one: a new file lacks it too */
 };
 
 /* ---- What is live ------------------------------------------------------------------------ */
@@ -187,6 +188,7 @@ static int store(void *context, const char *run_id, unsigned flags,
     if ((rc = ct_buf_append(&frame, head, sizeof head)) == 0 &&
         (rc = ct_buf_append(&frame, batch, length)) == 0)
         rc = hold(file, run_id, flags, ct_buf_data(&frame), ct_buf_length(&frame));
+    file->has_gap |= rc < 0;
     if (rc == 0 && !file->is_broken)
         rc = append(file, ct_buf_data(&frame), ct_buf_length(&frame));
     ct_buf_deinit(&frame);
@@ -198,8 +200,9 @@ static int store(void *context, const char *run_id, unsigned flags,
 
         rc = compact(file);
         if (rc < 0 && !was_broken)
-            ct_warn("journal: %s: compact: %s", file->path, strerror(-rc));
-        else if (rc == 0 && was_broken)
+            ct_warn("journal: %s: cannot be compacted, and grows: %s", file->path,
+                    strerror(-rc));
+        else if (rc == 0 && was_broken && !file->has_gap)
             ct_info("journal: %s: complete again; a restart of ctrund ends no run",
                     file->path);
     }
@@ -297,7 +300,11 @@ static int read_file(struct journal_file *file, struct journal_book *book,
     if (file->size_bytes == 0)
         return 0;
     if (file->size_bytes > JOURNAL_FILE_MAX_BYTES)
-        return ct_fail(err, -EFBIG, "%s: larger than a journal can be", file->path);
+        return ct_fail(err, -EFBIG,
+                       "%s: %llu bytes, and a journal has at most %llu; name another "
+                       "file",
+                       file->path, (unsigned long long)file->size_bytes,
+                       (unsigned long long)JOURNAL_FILE_MAX_BYTES);
     data = mmap(NULL, length, PROT_READ, MAP_PRIVATE, file->fd, 0);
     if (data == MAP_FAILED)
         return ct_fail(err, -errno, "%s: %s", file->path, strerror(errno));
