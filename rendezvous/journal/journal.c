@@ -189,10 +189,12 @@ static void write_standing(struct ct_writer *out, const struct member *member)
     ct_write_u8(out, member->is_excluded);
 }
 
-static void add_member(struct batch *batch, const struct member *member)
+static void add_member(struct batch *batch, const struct round *round,
+                       const struct member *member)
 {
     const size_t at = begin_record(batch, JOURNAL_MEMBER);
     uint8_t bytes[FIXED_MAX_BYTES];
+    struct ct_start start;
     struct ct_writer out;
 
     ct_writer_init(&out, bytes, sizeof bytes);
@@ -203,7 +205,8 @@ static void add_member(struct batch *batch, const struct member *member)
     ct_write_str(&out, member->link.reached_at);
     append_fixed(batch, &out);
     append_message(batch, CT_MESSAGE_JOIN, &member->join);
-    append_message(batch, CT_MESSAGE_START, &member->start);
+    round_copy_start(&start, round, member);
+    append_message(batch, CT_MESSAGE_START, &start);
     end_record(batch, at);
 }
 
@@ -337,7 +340,7 @@ int journal_note_whole(struct journal_mark *mark, const struct journal_run *run,
     add_round(&batch, mark, round);
     for (size_t i = 0; i < round->members.count && batch.rc == 0; i++) {
         if (is_kept(round, round->members.list[i]))
-            add_member(&batch, round->members.list[i]);
+            add_member(&batch, round, round->members.list[i]);
     }
     forget_news(run->round);
     mark->limits = limits_of(round);

@@ -196,6 +196,7 @@ static int read_member(struct journal_book *book, struct round *round,
     struct standing standing = read_standing(in);
     struct member_link link = {.id = standing.id};
     const struct ct_join *join;
+    struct ct_start start;
     struct member *member;
 
     link.key = ct_read_u64(in);
@@ -206,11 +207,12 @@ static int read_member(struct journal_book *book, struct round *round,
         return -EBADMSG;
     join = &member->join;
     if (read_message(in, CT_MESSAGE_JOIN, &member->join, sizeof member->join) < 0 ||
-        read_message(in, CT_MESSAGE_START, &member->start, sizeof member->start) < 0 ||
+        read_message(in, CT_MESSAGE_START, &start, sizeof start) < 0 ||
         ct_read_end(in) < 0 || join->slots < 1 ||
         !ct_role_list_is_sound(&join->roles, join->slots) ||
-        member->start.role_count > join->roles.count)
+        start.role_count > join->roles.count)
         return -EBADMSG;
+    round_set_start(round, member, &start);
     set_standing(member, &standing);
     if (link.id > book->last_id)
         book->last_id = link.id;

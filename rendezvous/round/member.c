@@ -232,7 +232,7 @@ static void assign_roles(struct member **world, size_t count)
             if (world[i]->start.roles[j].world_size == 0) /* a new role name */
                 assign_role(world + i, count - i, role_name(world[i], j));
     for (size_t i = 0; i < count; i++) {
-        struct ct_start *start = &world[i]->start;
+        struct member_start *start = &world[i]->start;
 
         start->role_count = world[i]->join.roles.count;
         start->role_rank_base = start->roles[0].rank_base;

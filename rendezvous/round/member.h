@@ -38,7 +38,23 @@ struct member_link {
     char seen_as[CT_ADDR_TEXT_MAX];    /* its address as the server sees it */
     char reached_at[CT_ADDR_TEXT_MAX]; /* the server's address that it connected to */
     bool serves;       /* the server is in its process, and the run is lost with it */
-    struct ct_job job; /* empty: not known, or before a restart of ours */
+    struct ct_job job; /* empty: not known, or told before this server was restarted */
+};
+
+/* The part of the last START that is for this member alone; round->start has the common part. */
+struct member_start {
+    uint64_t generation; /* of the last world it was in; 0: none */
+    uint32_t group_rank;
+    uint32_t group_world_size;
+    uint32_t rank_base;
+    uint32_t world_size;
+    uint32_t role_rank_base;
+    uint32_t role_world_size;
+    uint8_t is_new;
+    uint8_t peer_count;
+    struct ct_start_peer peers[CT_START_PEERS_MAX];
+    uint8_t role_count;
+    struct ct_role_place roles[CT_ROLES_MAX];
 };
 
 struct member {
@@ -64,12 +80,12 @@ struct member {
     uint64_t
         probed_ms; /* when it was last sent a PEER because it was silent; 0: not yet */
     struct ct_lease lease;
-    bool is_away;          /* its connection broke, and it may resume on another one */
-    struct ct_lease away;  /* how long it may */
-    char parted[192];      /* why it is away; for people */
-    struct ct_list news;   /* in round->news: differs from what the journal has */
-    struct ct_join join;   /* valid from READY on */
-    struct ct_start start; /* of the last world it was in; generation 0: none */
+    bool is_away;         /* its connection broke, and it may resume on another one */
+    struct ct_lease away; /* how long it may resume */
+    char parted[192];     /* why its connection broke; for messages */
+    struct ct_list news;  /* in round->news: changed since the journal took it */
+    struct ct_join join;  /* valid from READY on */
+    struct member_start start;
 };
 
 struct member_table {

@@ -156,7 +156,7 @@ static enum ct_reach choose(const struct networks *networks, char *master,
 
 /* ---- The sample -------------------------------------------------------------------------- */
 
-static void add_peer(struct ct_start *start, const struct member *peer,
+static void add_peer(struct member_start *start, const struct member *peer,
                      const struct ct_addr *master)
 {
     const char *beside = find_beside(peer, master);
@@ -193,21 +193,18 @@ static void add_peers(struct member **world, size_t count, size_t self,
     }
 }
 
-void networks_choose(const struct networks *networks, struct member **world,
-                     size_t count)
+void networks_choose(const struct networks *networks, struct ct_start *start,
+                     struct member **world, size_t count)
 {
-    char master[CT_HOST_MAX];
-    const enum ct_reach reach = choose(networks, master, world, count);
     struct ct_addr addr;
+    bool has_peers;
 
+    start->reach = (uint8_t)choose(networks, start->master_addr, world, count);
+    has_peers = (start->reach == CT_REACH_PROVE || start->reach == CT_REACH_WARN) &&
+                parse(&addr, find_network(start->master_addr, world, count));
     for (size_t i = 0; i < count; i++) {
-        struct ct_start *start = &world[i]->start;
-
-        memcpy(start->master_addr, master, sizeof master);
-        start->reach = (uint8_t)reach;
-        start->peer_count = 0;
-        if ((reach == CT_REACH_PROVE || reach == CT_REACH_WARN) && i > 0 &&
-            parse(&addr, find_network(master, world, count)))
+        world[i]->start.peer_count = 0;
+        if (has_peers && i > 0)
             add_peers(world, count, i, &addr);
     }
 }

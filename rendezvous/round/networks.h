@@ -26,10 +26,9 @@ struct networks {
 
 /* False: the list is full, or has this address already. */
 bool networks_cut(struct networks *networks, const char *master);
-/* Fills master_addr, reach and peers of each member's start, whose ranks are assigned. count > 0,
- * in the world's order. */
-void networks_choose(const struct networks *networks, struct member **world,
-                     size_t count);
+/* Fills master_addr and reach of `start`, and the peers of each member. count > 0, in the world's order. */
+void networks_choose(const struct networks *networks, struct ct_start *start,
+                     struct member **world, size_t count);
 /* The address of world[0] for the others, in the network of `master`, which was another node's address until now. */
 void networks_choose_beside(char dst[CT_HOST_MAX], const char *master,
                             struct member *const *world, size_t count);

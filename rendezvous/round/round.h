@@ -195,6 +195,9 @@ struct round {
     struct ct_grow grow;   /* the last one; generation 0: none in this one */
     struct ct_resumed resumed;
     struct ct_list news; /* struct member: changed since the journal took it */
+    /* The common part of START, for the nodes of this world and for those that took a lost node's
+     * place. */
+    struct ct_start start, new_start;
 
     /* Private. */
     bool
@@ -310,3 +313,9 @@ uint64_t round_next_ms(const struct round *round);
 void round_note_refused(struct round *round, const char *host, int code,
                         uint64_t now_ms);
 const char *round_state_name(enum round_state state);
+/* The START of a member of this world. */
+void round_copy_start(struct ct_start *out, const struct round *round,
+                      const struct member *member);
+/* Stores `start` as the START of this member. */
+void round_set_start(struct round *round, struct member *member,
+                     const struct ct_start *start);

@@ -3,6 +3,7 @@
  * the counts that go with them. */
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 
 #include "rendezvous/round/round_limits.h"
 #include "rendezvous/round/round_private.h"
@@ -35,6 +36,61 @@ const char *round_state_name(enum round_state state)
     };
 
     return names[state];
+}
+
+/* ---- START -------------------------------------------------------------------------------- */
+
+void round_name_master(struct ct_start *start, const struct member *member)
+{
+    memcpy(start->master_host, member->link.host, sizeof start->master_host);
+    start->addr_count = member->join.addr_count;
+    memcpy(start->addrs, member->join.addrs, sizeof start->addrs);
+}
+
+void round_copy_start(struct ct_start *out, const struct round *round,
+                      const struct member *member)
+{
+    const struct member_start *own = &member->start;
+
+    *out = *round_start_of(round, member);
+    out->group_rank = own->group_rank;
+    out->group_world_size = own->group_world_size;
+    out->rank_base = own->rank_base;
+    out->world_size = own->world_size;
+    out->role_rank_base = own->role_rank_base;
+    out->role_world_size = own->role_world_size;
+    out->is_new = own->is_new;
+    out->peer_count = own->peer_count;
+    memcpy(out->peers, own->peers, sizeof out->peers);
+    out->role_count = own->role_count;
+    memcpy(out->roles, own->roles, sizeof out->roles);
+    if (own->group_rank > 0)
+        out->unlike[0] = '\0';
+}
+
+void round_set_start(struct round *round, struct member *member,
+                     const struct ct_start *start)
+{
+    struct ct_start *common = start->is_new ? &round->new_start : &round->start;
+    struct member_start *own = &member->start;
+
+    if (common->generation != start->generation || start->group_rank == 0 ||
+        start->is_new) /* only the START of group rank 0 has `unlike` */
+        *common = *start;
+    *own = (struct member_start){
+        .generation = start->generation,
+        .group_rank = start->group_rank,
+        .group_world_size = start->group_world_size,
+        .rank_base = start->rank_base,
+        .world_size = start->world_size,
+        .role_rank_base = start->role_rank_base,
+        .role_world_size = start->role_world_size,
+        .is_new = start->is_new,
+        .peer_count = start->peer_count,
+        .role_count = start->role_count,
+    };
+    memcpy(own->peers, start->peers, sizeof own->peers);
+    memcpy(own->roles, start->roles, sizeof own->roles);
 }
 
 /* ---- Actions and states ------------------------------------------------------------------ */

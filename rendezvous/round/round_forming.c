@@ -7,22 +7,23 @@
 #include "rendezvous/round/round_limits.h"
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
 /* ---- Waiting ----------------------------------------------------------------------------- */
 
 static void describe_waiting(struct round *round, uint64_t now_ms)
 {
+    const uint32_t unit = round->settings.node_unit > 1 ? round->settings.node_unit : 1;
+    const uint64_t until_ms = round->last_call_ms < round->join_deadline_ms
+                                  ? round->last_call_ms
+                                  : round->join_deadline_ms;
+
     round->waiting = (struct ct_waiting){
         .joined = (uint32_t)round->counts[MEMBER_READY],
-        .min_nodes = round->settings.min_nodes,
-        .max_nodes = round->settings.max_nodes,
-        .left_ms = round->join_deadline_ms > now_ms ? round->join_deadline_ms - now_ms
-                                                    : 0,
-        .held_ms = round->generation == 0 && round->held_ms > now_ms
-                       ? round->held_ms - now_ms
-                       : 0,
+        .min_nodes = (round->settings.min_nodes + unit - 1) / unit * unit,
+        .max_nodes = (uint32_t)round_world_size(round, SIZE_MAX),
+        .left_ms = until_ms > now_ms ? until_ms - now_ms : 0,
+        .held_ms = round->held_ms > now_ms ? round->held_ms - now_ms : 0,
     };
     round_format_absent(round, round->waiting.missing, sizeof round->waiting.missing);
 }
@@ -43,24 +44,22 @@ void round_send_waiting_if_due(struct round *round, uint64_t now_ms)
  * worker store. */
 static void fill_start(struct round *round, struct member **world, size_t count)
 {
-    uint16_t port = round->settings.endpoint_port;
+    struct ct_start *start = &round->start;
 
-    if (port == 0)
-        port = world[0]->join.store_port;
-    for (size_t i = 0; i < count; i++) {
-        struct ct_start *start = &world[i]->start;
-
-        start->generation = round->generation;
-        start->restart_count = round->restart_count;
-        start->is_new = 0;
-        start->master_port = port;
-        memcpy(start->master_host, world[0]->link.host, sizeof start->master_host);
-        start->addr_count = world[0]->join.addr_count;
-        memcpy(start->addrs, world[0]->join.addrs, sizeof start->addrs);
-    }
-    networks_choose(&round->networks, world, count);
+    *start = (struct ct_start){
+        .generation = round->generation,
+        .restart_count = round->restart_count,
+        .master_port = round->settings.endpoint_port ? round->settings.endpoint_port
+                                                     : world[0]->join.store_port,
+    };
+    round_name_master(start, world[0]);
+    networks_choose(&round->networks, start, world, count);
     member_assign_ranks(world, count);
-    world_layout_describe(world, count);
+    world_layout_describe(start, world, count);
+    for (size_t i = 0; i < count; i++) {
+        world[i]->start.generation = round->generation;
+        world[i]->start.is_new = 0;
+    }
 }
 
 static void push_spare(struct round *round, const struct member *member, uint32_t place)

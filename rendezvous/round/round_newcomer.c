@@ -72,7 +72,7 @@ static bool find_place(const struct round *round, struct place *out)
     count = list_world(round, world);
 
     for (size_t i = 0; i < count; i++) {
-        const struct ct_start *start = &world[i]->start;
+        const struct member_start *start = &world[i]->start;
 
         if (find_gap(out, &next,
                      &(struct place){start->group_rank, start->rank_base, 0}))
@@ -115,38 +115,37 @@ static bool is_settled(const struct round *round, uint64_t now_ms)
 }
 
 /* Like the START of the others, except for its place and the present address of the worker store. */
-static void fill_start(const struct round *round, struct member *newcomer,
-                       const struct place *place)
+static void set_start(struct round *round, struct member *newcomer,
+                      const struct place *place)
 {
-    struct ct_start *start = &newcomer->start;
+    struct ct_start start;
     const struct ct_world *world = &round->world;
 
-    *start = find_running(round)->start;
-    start->group_rank = place->group_rank;
-    start->rank_base = start->role_rank_base = place->rank_base;
-    start->reach = CT_REACH_FREE;
-    start->peer_count = 0;
-    start->unlike[0] = '\0';
-    start->is_new = 1;
+    round_copy_start(&start, round, find_running(round));
+    start.group_rank = place->group_rank;
+    start.rank_base = start.role_rank_base = place->rank_base;
+    start.reach = CT_REACH_FREE;
+    start.peer_count = 0;
+    start.unlike[0] = '\0';
+    start.is_new = 1;
     for (size_t i = 0; world->store_port > 0 && i < round->members.count; i++) {
         const struct member *keeper = round->members.list[i];
 
         if (!member_is_in_world(keeper) ||
             keeper->start.group_rank != world->store_node)
             continue;
-        start->master_port = world->store_port;
-        memcpy(start->master_addr, world->store_addr, sizeof start->master_addr);
-        memcpy(start->master_host, keeper->link.host, sizeof start->master_host);
-        start->addr_count = keeper->join.addr_count;
-        memcpy(start->addrs, keeper->join.addrs, sizeof start->addrs);
-        return;
+        start.master_port = world->store_port;
+        memcpy(start.master_addr, world->store_addr, sizeof start.master_addr);
+        round_name_master(&start, keeper);
+        break;
     }
+    round_set_start(round, newcomer, &start);
 }
 
 static void begin(struct round *round, struct member *newcomer,
                   const struct place *place)
 {
-    fill_start(round, newcomer, place);
+    set_start(round, newcomer, place);
     round_set_survivor(round, newcomer, true);
     round_change_member(round, newcomer, MEMBER_RUNNING);
     newcomer->step = -1;

@@ -31,6 +31,15 @@ static inline bool round_is_missing_survivor(const struct member *member)
 
 /* round_base.c */
 
+/* The common part of the member's START. */
+static inline const struct ct_start *round_start_of(const struct round *round,
+                                                    const struct member *member)
+{
+    return member->start.is_new ? &round->new_start : &round->start;
+}
+/* Writes where the worker store is: on this member's node, by name and all addresses. */
+void round_name_master(struct ct_start *start, const struct member *member);
+
 /* Adds an action to those of this step; there is always room. */
 struct round_action *round_push(struct round *round, enum round_action_kind kind);
 void round_push_to(struct round *round, enum round_action_kind kind,

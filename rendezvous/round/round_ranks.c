@@ -71,7 +71,8 @@ void round_forget_still(struct round *round, struct member *member)
  * all nodes have proven it. */
 static bool has_begun(const struct round *round, const struct member *member)
 {
-    return member->start.reach != CT_REACH_PROVE || round_is_proven(round);
+    return round_start_of(round, member)->reach != CT_REACH_PROVE ||
+           round_is_proven(round);
 }
 
 /* True: all nodes of the world have one role, the same one. */
@@ -86,7 +87,8 @@ static bool has_one_role(const struct member *member)
 static bool has_way(const struct round *round, const struct member *newcomer,
                     const struct member *other)
 {
-    return master_is_common(other->start.master_addr, newcomer, other) &&
+    return master_is_common(round_start_of(round, other)->master_addr, newcomer,
+                            other) &&
            (round->world.store_port == 0 ||
             master_is_common(round->world.store_addr, newcomer, other));
 }
@@ -261,7 +263,8 @@ void round_move_store(struct round *round)
         return;
     told->store_node = world[0]->start.group_rank;
     told->store_port = world[0]->join.store_port;
-    networks_choose_beside(told->store_addr, world[0]->start.master_addr, world, count);
+    networks_choose_beside(told->store_addr,
+                           round_start_of(round, world[0])->master_addr, world, count);
     round_push_to(round, ROUND_SEND_MEMBERS, world[0]);
 }
 

@@ -276,9 +276,7 @@ int round_restore(struct round *round, uint64_t served_ms, uint64_t now_ms)
             return -EBADMSG;
     }
     round->started_ms = round->stopping_ms = now_ms;
-    round_raise_fence(
-        round,
-        ct_deadline_after(served_ms, round_outlive_ms(round->settings.lost_after_ms)));
+    round_hold(round, served_ms);
     if (round->state != ROUND_RUNNING)
         round->join_deadline_ms = ct_deadline_after(now_ms,
                                                     round->settings.join_timeout_ms);

@@ -31,9 +31,7 @@
 
 #include <string.h>
 
-#include "worker_sdk/base/str.h"
-
-/* Those who know already are told again after a resume, which does no harm. */
+/* After a resume some nodes get this a second time, which does no harm. */
 static void go(struct round *round)
 {
     round->reachability = (struct ct_reachability){.generation = round->generation};
@@ -49,10 +47,10 @@ void round_on_reachability(struct round *round, struct member *member,
 
     if (round->state != ROUND_RUNNING || member->state != MEMBER_RUNNING ||
         theirs->generation != round->generation ||
-        member->start.reach != CT_REACH_PROVE)
+        round_start_of(round, member)->reach != CT_REACH_PROVE)
         return;
     if (theirs->cut[0] && !round->is_finishing &&
-        networks_cut(&round->networks, member->start.master_addr)) {
+        networks_cut(&round->networks, round->start.master_addr)) {
         round_stop_world(round, CT_STOP_NETWORK, &cut, now_ms);
         return;
     }

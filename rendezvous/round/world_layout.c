@@ -32,7 +32,7 @@ static void describe_unlike(char *dst, size_t size, struct member **world, size_
         (void)ct_append(dst, size, " and %zu more", more);
 }
 
-void world_layout_describe(struct member **world, size_t count)
+void world_layout_describe(struct ct_start *start, struct member **world, size_t count)
 {
     struct ct_layout layout = {0};
     bool knows_gloo_scale = true;
@@ -44,11 +44,7 @@ void world_layout_describe(struct member **world, size_t count)
         knows_gloo_scale = knows_gloo_scale && world[i]->join.knows_gloo_scale;
     }
     (void)ct_layout_end(&layout);
-    for (size_t i = 0; i < count; i++) {
-        memcpy(world[i]->start.layout, layout.text, sizeof layout.text);
-        world[i]->start.unlike[0] = '\0';
-        world[i]->start.uses_gloo_scale = knows_gloo_scale;
-    }
-    describe_unlike(world[0]->start.unlike, sizeof world[0]->start.unlike, world,
-                    count);
+    memcpy(start->layout, layout.text, sizeof layout.text);
+    start->uses_gloo_scale = knows_gloo_scale;
+    describe_unlike(start->unlike, sizeof start->unlike, world, count);
 }

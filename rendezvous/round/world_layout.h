@@ -5,5 +5,5 @@
 
 #include "rendezvous/round/member.h"
 
-/* Fills `layout` and `uses_gloo_scale` of every member's start, and `unlike` of the first one's. In the world's order. */
-void world_layout_describe(struct member **world, size_t count);
+/* Fills `layout`, `uses_gloo_scale` and `unlike`. In the world's order. */
+void world_layout_describe(struct ct_start *start, struct member **world, size_t count);

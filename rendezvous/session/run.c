@@ -385,13 +385,16 @@ static void part(struct peer *peer)
 static void send_start(struct run *run, const struct round_action *action)
 {
     const struct member *member = member_find(&run->round->members, action->id);
+    struct ct_start start;
 
     if (member && member->start.group_rank == 0)
         send_roster(run, action);
     if (member && (member->start.group_rank > 0 || run->all->on_members))
         send_hosts(run, action);
-    if (member)
-        send_action(action, CT_MESSAGE_START, &member->start);
+    if (member) {
+        round_copy_start(&start, run->round, member);
+        send_action(action, CT_MESSAGE_START, &start);
+    }
 }
 
 static void execute(struct run *run, const struct round_action *action)

@@ -7,6 +7,8 @@
 #include "tests/sim/sim.h"
 #include "worker_sdk/base/str.h"
 
+static struct sim sim; /* the current story */
+
 static struct round_settings settings(uint32_t min, uint32_t max, uint32_t restarts)
 {
     return (struct round_settings){.min_nodes = min,
@@ -25,68 +27,69 @@ static struct round_settings patient(uint32_t min, uint32_t max)
     return s;
 }
 
-static void begin(struct sim *sim, struct round_settings s, size_t nodes)
+static void begin_with(struct round_settings s, size_t nodes, uint64_t seed)
 {
-    sim_init(sim, &s, nodes, 42);
+    sim_deinit(&sim);
+    sim_init(&sim, &s, nodes, seed);
 }
 
-static void join_all(struct sim *sim)
+static void begin(struct round_settings s, size_t nodes)
 {
-    for (size_t i = 0; i < sim->node_count; i++)
-        sim_join_at(sim, 10 * i, i);
+    begin_with(s, nodes, 42);
 }
 
-static void succeed_after(struct sim *sim, int64_t ms)
+static int end(void **state)
 {
-    for (size_t i = 0; i < sim->node_count; i++)
-        sim->nodes[i].succeeds_after_ms = ms;
+    sim_deinit(&sim);
+    return 0;
 }
 
-static void assert_verdict(const struct sim *sim, size_t i, int outcome, int exit_code)
+static void join_all(void)
 {
-    assert_int_equal(sim->nodes[i].verdict.outcome, outcome);
-    assert_int_equal(sim->nodes[i].verdict.exit_code, exit_code);
+    for (size_t i = 0; i < sim.node_count; i++)
+        sim_join_at(&sim, 10 * i, i);
+}
+
+static void succeed_after(int64_t ms)
+{
+    for (size_t i = 0; i < sim.node_count; i++)
+        sim.nodes[i].succeeds_after_ms = ms;
+}
+
+static void assert_verdict(size_t i, int outcome, int exit_code)
+{
+    assert_int_equal(sim.nodes[i].verdict.outcome, outcome);
+    assert_int_equal(sim.nodes[i].verdict.exit_code, exit_code);
 }
 
 static void a_full_world_starts_at_once_and_succeeds(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(1, 4, 0), 4);
-    join_all(&sim);
-    succeed_after(&sim, 5000);
+    begin(settings(1, 4, 0), 4);
+    join_all();
+    succeed_after(5000);
     sim_run(&sim, 100000);
     assert_true(sim.first_start_ms < 1000); /* no last call is needed */
     for (size_t i = 0; i < 4; i++) {
-        assert_verdict(&sim, i, CT_OUTCOME_SUCCEEDED, 0);
+        assert_verdict(i, CT_OUTCOME_SUCCEEDED, 0);
         assert_int_equal(sim.nodes[i].starts, 1);
         assert_int_equal(sim.nodes[i].verdict.failure_count, 0);
     }
     assert_true(sim.was_forgotten);
-    sim_deinit(&sim);
 }
 
 static void last_call_starts_with_those_who_came(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(2, 4, 0), 3);
-    join_all(&sim);
-    succeed_after(&sim, 5000);
+    begin(settings(2, 4, 0), 3);
+    join_all();
+    succeed_after(5000);
     sim_run(&sim, 100000);
     assert_true(sim.first_start_ms >= 30000 && sim.first_start_ms < 31000);
     assert_int_equal(sim.nodes[2].start.group_world_size, 3);
-    sim_deinit(&sim);
 }
 
 static void a_late_node_is_taken_in_and_costs_no_restart(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(1, 2, 0), 2);
+    begin(settings(1, 2, 0), 2);
     sim_join_at(&sim, 0, 0);
     sim_join_at(&sim, 50000, 1);
     sim_run(&sim, 60000);
@@ -96,16 +99,12 @@ static void a_late_node_is_taken_in_and_costs_no_restart(void **state)
     assert_int_equal(sim.nodes[0].start.restart_count, 0);
     assert_int_equal(sim.nodes[1].start.group_rank, 1);
     assert_int_equal(sim.nodes[1].start.group_world_size, 2);
-    sim_deinit(&sim);
 }
 
 static void a_powered_off_node_is_replaced_by_fewer_within_ten_seconds(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(1, 3, 0), 3);
-    join_all(&sim);
+    begin(settings(1, 3, 0), 3);
+    join_all();
     sim_fault_at(&sim, 20000, 1, SIM_POWER_OFF, 0);
     sim_run(&sim, 40000);
     assert_true(sim.last_start_ms > 20000 && sim.last_start_ms < 30000);
@@ -115,59 +114,47 @@ static void a_powered_off_node_is_replaced_by_fewer_within_ten_seconds(void **st
     assert_int_equal(sim.nodes[2].start.group_world_size, 2);
     assert_int_equal(sim.nodes[2].start.group_rank, 1);
     assert_int_equal(sim.nodes[2].start.restart_count, 0);
-    sim_deinit(&sim);
 }
 
-static void assert_undisturbed(const struct sim *sim)
+static void assert_undisturbed(void)
 {
-    for (size_t i = 0; i < sim->node_count; i++) {
-        assert_int_equal(sim->nodes[i].starts, 1);
-        assert_verdict(sim, i, CT_OUTCOME_SUCCEEDED, 0);
-        assert_int_equal(sim->nodes[i].verdict.restart_count, 0);
+    for (size_t i = 0; i < sim.node_count; i++) {
+        assert_int_equal(sim.nodes[i].starts, 1);
+        assert_verdict(i, CT_OUTCOME_SUCCEEDED, 0);
+        assert_int_equal(sim.nodes[i].verdict.restart_count, 0);
     }
-    assert_true(sim->was_forgotten);
+    assert_true(sim.was_forgotten);
 }
 
 static void a_broken_link_costs_nothing(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(2, 2, 0), 2);
-    join_all(&sim);
-    succeed_after(&sim, 30000);
+    begin(settings(2, 2, 0), 2);
+    join_all();
+    succeed_after(30000);
     sim_fault_at(&sim, 20000, 1, SIM_BREAK, 0);
     sim_fault_at(&sim, 22000, 0, SIM_BREAK, 0);
     sim_fault_at(&sim, 22000, 1, SIM_BREAK, 0);
     sim_run(&sim, 100000);
-    assert_undisturbed(&sim);
+    assert_undisturbed();
     assert_int_equal(sim.nodes[1].resumes, 2);
-    sim_deinit(&sim);
 }
 
 static void a_server_that_is_killed_and_begins_again_costs_nothing(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(1, 5, 0), 5);
-    join_all(&sim);
-    succeed_after(&sim, 60000);
+    begin(settings(1, 5, 0), 5);
+    join_all();
+    succeed_after(60000);
     sim_fault_at(&sim, 40000, 0, SIM_CRASH, 1000);
     sim_fault_at(&sim, 50000, 0, SIM_CRASH, 2500);
     sim_run(&sim, 200000);
-    assert_undisturbed(&sim);
+    assert_undisturbed();
     assert_int_equal(sim.nodes[4].resumes, 2);
-    sim_deinit(&sim);
 }
 
 static void what_happens_while_the_server_is_away_is_told_to_the_next_one(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(3, 3, 1), 3);
-    join_all(&sim);
+    begin(settings(3, 3, 1), 3);
+    join_all();
     for (size_t i = 0; i < 3; i++)
         sim.nodes[i].succeeds_after_ms = 30000 + (int64_t)i * 100;
     sim_fault_at(&sim, 10000, 0, SIM_CRASH, 2000);
@@ -179,19 +166,15 @@ static void what_happens_while_the_server_is_away_is_told_to_the_next_one(void *
     sim_fault_at(&sim, sim.last_start_ms + 29900, 0, SIM_CRASH, 2000);
     sim_run(&sim, 200000); /* all workers succeed while the server is down */
     for (size_t i = 0; i < 3; i++) {
-        assert_verdict(&sim, i, CT_OUTCOME_SUCCEEDED, 0);
+        assert_verdict(i, CT_OUTCOME_SUCCEEDED, 0);
         assert_int_equal(sim.nodes[i].starts, 2);
     }
-    sim_deinit(&sim);
 }
 
 static void a_node_that_dies_with_the_server_is_found_by_the_next_one(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(1, 3, 0), 3);
-    join_all(&sim);
+    begin(settings(1, 3, 0), 3);
+    join_all();
     sim_fault_at(&sim, 20000, 1, SIM_POWER_OFF, 0);
     sim_fault_at(&sim, 20100, 0, SIM_CRASH, 500);
     sim_run(&sim, 40000);
@@ -199,48 +182,36 @@ static void a_node_that_dies_with_the_server_is_found_by_the_next_one(void **sta
     assert_int_equal(sim.nodes[2].stop.reason, CT_STOP_NODE_LOST);
     assert_int_equal(sim.nodes[2].start.group_world_size, 2);
     assert_int_equal(sim.nodes[2].start.restart_count, 0);
-    sim_deinit(&sim);
 }
 
 /* The leases end before the server is back: no worker lives then, and the agents join as new
  * members. */
 static void a_server_that_is_away_for_too_long_finds_no_worker(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(2, 2, 0), 2);
-    join_all(&sim);
+    begin(settings(2, 2, 0), 2);
+    join_all();
     sim_fault_at(&sim, 20000, 0, SIM_CRASH, 8000);
     sim_run(&sim, 27000);
     assert_int_equal(sim.alive_count, 0);
     sim_run(&sim, 60000);
     assert_int_equal(sim.nodes[0].starts, 2);
     assert_int_equal(sim.nodes[1].starts, 2);
-    sim_deinit(&sim);
 }
 
 static void too_few_nodes_wait_for_a_replacement_then_give_up(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(2, 2, 0), 2);
-    join_all(&sim);
+    begin(settings(2, 2, 0), 2);
+    join_all();
     sim_fault_at(&sim, 20000, 1, SIM_POWER_OFF, 0);
     sim_run(&sim, 200000);
-    assert_verdict(&sim, 0, CT_OUTCOME_NODES_LOST, 75);
+    assert_verdict(0, CT_OUTCOME_NODES_LOST, 75);
     assert_int_equal(sim.nodes[0].verdict.failures[0].cause, CT_CAUSE_NODE_LOST);
     assert_true(sim.now_ms >= 80000);
-    sim_deinit(&sim);
 }
 
 static void a_replacement_in_time_continues_the_run(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(2, 2, 0), 3);
+    begin(settings(2, 2, 0), 3);
     sim_join_at(&sim, 0, 0);
     sim_join_at(&sim, 0, 1);
     sim_fault_at(&sim, 20000, 1, SIM_POWER_OFF, 0);
@@ -248,15 +219,11 @@ static void a_replacement_in_time_continues_the_run(void **state)
     sim_run(&sim, 70000);
     assert_int_equal(sim.nodes[0].start.generation, 2);
     assert_int_equal(sim.nodes[2].start.generation, 2);
-    sim_deinit(&sim);
 }
 
 static void a_spare_takes_the_place_of_a_lost_node(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(2, 2, 0), 3);
+    begin(settings(2, 2, 0), 3);
     sim_join_at(&sim, 0, 0);
     sim_join_at(&sim, 0, 1);
     sim_join_at(&sim, 5000, 2);
@@ -269,16 +236,12 @@ static void a_spare_takes_the_place_of_a_lost_node(void **state)
     assert_int_equal(sim.nodes[2].start.generation, 2);
     assert_int_equal(sim.nodes[1].start.group_rank, 0);
     assert_int_equal(sim.nodes[2].start.group_rank, 1);
-    sim_deinit(&sim);
 }
 
 static void the_restart_budget_is_one_for_the_whole_run(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(3, 3, 2), 3);
-    join_all(&sim);
+    begin(settings(3, 3, 2), 3);
+    join_all();
     sim_fault_at(&sim, 10000, 0, SIM_FAIL, 5);
     sim_fault_at(&sim, 20000, 1, SIM_FAIL, 6);
     sim_run(&sim, 25000);
@@ -290,90 +253,73 @@ static void the_restart_budget_is_one_for_the_whole_run(void **state)
     sim_fault_at(&sim, 30000, 2, SIM_FAIL, 7);
     sim_run(&sim, 40000);
     for (size_t i = 0; i < 3; i++) {
-        assert_verdict(&sim, i, CT_OUTCOME_FAILED, 7);
+        assert_verdict(i, CT_OUTCOME_FAILED, 7);
         assert_int_equal(sim.nodes[i].stop.is_final, 1);
         assert_int_equal(sim.nodes[i].verdict.failures[0].node_rank, 2);
     }
-    sim_deinit(&sim);
 }
 
 static void the_first_failure_at_the_server_is_the_root_cause(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(3, 3, 0), 3);
-    join_all(&sim);
+    begin(settings(3, 3, 0), 3);
+    join_all();
     sim_fault_at(&sim, 10000, 1, SIM_FAIL, 11);
     sim_fault_at(&sim, 10050, 2, SIM_FAIL, 12);
     sim_run(&sim, 20000);
-    assert_verdict(&sim, 0, CT_OUTCOME_FAILED, 11);
+    assert_verdict(0, CT_OUTCOME_FAILED, 11);
     assert_int_equal(sim.nodes[0].verdict.failures[0].node_rank, 1);
-    sim_deinit(&sim);
 }
 
-/* Node 1 fails, but is busy with something for 2 s before it tells; node 2 misses it meanwhile. */
-static void fail_and_tell_late(struct sim *sim, uint64_t at_ms)
+/* Node 1 fails, but its agent is paused and reports this 2 s later; node 2 fails in between. */
+static void fail_and_tell_late(uint64_t at_ms)
 {
-    sim_fault_at(sim, at_ms, 1, SIM_PAUSE, 2000);
-    sim_fault_at(sim, at_ms + 1, 1, SIM_FAIL, 11);
-    sim_fault_at(sim, at_ms + 500, 2, SIM_FAIL, 12);
+    sim_fault_at(&sim, at_ms, 1, SIM_PAUSE, 2000);
+    sim_fault_at(&sim, at_ms + 1, 1, SIM_FAIL, 11);
+    sim_fault_at(&sim, at_ms + 500, 2, SIM_FAIL, 12);
 }
 
 static void who_failed_first_is_the_root_cause_though_it_tells_last(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, patient(3, 3), 3);
-    join_all(&sim);
-    fail_and_tell_late(&sim, 10000);
+    begin(patient(3, 3), 3);
+    join_all();
+    fail_and_tell_late(10000);
     sim_run(&sim, 30000);
     for (size_t i = 0; i < 3; i++) {
         const struct ct_verdict *verdict = &sim.nodes[i].verdict;
 
-        assert_verdict(&sim, i, CT_OUTCOME_FAILED, 11);
+        assert_verdict(i, CT_OUTCOME_FAILED, 11);
         assert_int_equal(sim.nodes[i].stop.cause.code, 11);
         assert_int_equal(verdict->failures[1].code, 12);
         assert_in_range(verdict->failures[1].later_ms, 450, 550);
     }
-    sim_deinit(&sim);
 }
 
 static void without_an_age_the_first_to_tell_is_the_root_cause(void **state)
 {
-    struct sim sim;
-
-    (void)state;
     for (size_t old = 1; old < 3; old++) {
-        begin(&sim, patient(3, 3), 3);
+        begin(patient(3, 3), 3);
         sim.nodes[old].tells_no_age = true;
-        join_all(&sim);
-        fail_and_tell_late(&sim, 10000);
+        join_all();
+        fail_and_tell_late(10000);
         sim_run(&sim, 30000);
-        assert_verdict(&sim, 0, CT_OUTCOME_FAILED, 12);
-        sim_deinit(&sim);
+        assert_verdict(0, CT_OUTCOME_FAILED, 12);
     }
 }
 
 /* A restarted server reads the order of the failures from the journal. */
 static void the_order_of_failures_outlives_the_server(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, patient(3, 3), 3);
+    begin(patient(3, 3), 3);
     sim.nodes[0].stops_after_ms = 3000;
-    join_all(&sim);
-    fail_and_tell_late(&sim, 10000);
+    join_all();
+    fail_and_tell_late(10000);
     sim_fault_at(&sim, 12500, 0, SIM_CRASH, 500);
     sim_run(&sim, 30000);
     for (size_t i = 0; i < 3; i++) {
-        assert_verdict(&sim, i, CT_OUTCOME_FAILED, 11);
+        assert_verdict(i, CT_OUTCOME_FAILED, 11);
         assert_int_equal(sim.nodes[i].verdict.failures[1].code, 12);
         assert_in_range(sim.nodes[i].verdict.failures[1].later_ms, 450, 550);
     }
-    sim_deinit(&sim);
 }
 
 /* Nodes fail in any order and report this with any delay. */
@@ -387,11 +333,10 @@ static void random_delays_never_hide_the_first_cause(void **state)
     for (uint64_t seed = 1; seed <= 500; seed++) {
         const struct round_settings s = patient(NODES, NODES);
         uint64_t failed_ms[NODES], first_ms = UINT64_MAX;
-        struct sim sim;
         int code;
 
-        sim_init(&sim, &s, NODES, seed);
-        join_all(&sim);
+        begin_with(s, NODES, seed);
+        join_all();
         for (size_t i = 0; i < NODES; i++) {
             failed_ms[i] = 10000 + sim_random(&sim, 2000);
             sim_fault_at(&sim, 9000 + sim_random(&sim, 1000), i, SIM_PAUSE,
@@ -404,17 +349,13 @@ static void random_delays_never_hide_the_first_cause(void **state)
         if (code < 1 || code > NODES || failed_ms[code - 1] > first_ms + DOUBT_MS)
             fail_msg("CTRUN_SIM_SEED=%llu: node %d is blamed", (unsigned long long)seed,
                      code - 1);
-        sim_deinit(&sim);
     }
 }
 
 static void a_failure_before_the_silence_of_its_cause_is_free(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(1, 2, 0), 2);
-    join_all(&sim);
+    begin(settings(1, 2, 0), 2);
+    join_all();
     sim_fault_at(&sim, 20000, 1, SIM_POWER_OFF, 0);
     sim_fault_at(&sim, 20005, 0, SIM_FAIL, 1); /* as after "connection reset by peer" */
     sim_run(&sim, 40000);
@@ -423,19 +364,15 @@ static void a_failure_before_the_silence_of_its_cause_is_free(void **state)
     assert_int_equal(sim.nodes[0].start.restart_count, 0);
     assert_int_equal(sim.nodes[0].verdict.outcome, 0);
     assert_true(sim.last_start_ms < 30000);
-    sim_deinit(&sim);
 }
 
 /* The failure is decided as soon as all nodes have answered: nobody waits until the slow node has
  * ended its workers, neither for the restart count nor for the final STOP. */
 static void a_genuine_failure_is_decided_before_slow_workers_end(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(3, 3, 1), 3);
+    begin(settings(3, 3, 1), 3);
     sim.nodes[2].stops_after_ms = 20000;
-    join_all(&sim);
+    join_all();
     sim_fault_at(&sim, 10000, 0, SIM_FAIL, 3);
     sim_run(&sim, 10500);
     assert_int_equal(sim.nodes[2].stop.reason, CT_STOP_FAILURE);
@@ -447,38 +384,30 @@ static void a_genuine_failure_is_decided_before_slow_workers_end(void **state)
     assert_int_equal(sim.nodes[2].stop.cause.code, 4);
     sim_run(&sim, 70000);
     for (size_t i = 0; i < 3; i++)
-        assert_verdict(&sim, i, CT_OUTCOME_FAILED, 4);
-    sim_deinit(&sim);
+        assert_verdict(i, CT_OUTCOME_FAILED, 4);
 }
 
 /* A node that answered STOP and died after that is not the cause of the failure. */
 static void a_loss_after_the_answer_does_not_excuse_the_failure(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(1, 3, 1), 3);
+    begin(settings(1, 3, 1), 3);
     for (size_t i = 0; i < 3; i++)
         sim.nodes[i].stops_after_ms = 700;
-    join_all(&sim);
+    join_all();
     sim_fault_at(&sim, 20000, 0, SIM_FAIL, 3);
     sim_fault_at(&sim, 20500, 2, SIM_POWER_OFF, 0);
     sim_run(&sim, 40000);
     assert_int_equal(sim.nodes[0].start.generation, 2);
     assert_int_equal(sim.nodes[0].start.group_world_size, 2);
     assert_int_equal(sim.nodes[0].start.restart_count, 1);
-    sim_deinit(&sim);
 }
 
 /* One node dies, the workers connected to it fail, and another node ends its workers slowly. */
 static void many_failures_of_one_loss_are_free_and_the_loss_is_the_root(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(4, 4, 0), 4);
+    begin(settings(4, 4, 0), 4);
     sim.nodes[3].stops_after_ms = 9000;
-    join_all(&sim);
+    join_all();
     sim_fault_at(&sim, 20000, 1, SIM_POWER_OFF, 0);
     sim_fault_at(&sim, 20001, 0, SIM_FAIL, 1);
     sim_fault_at(&sim, 20002, 2, SIM_FAIL, 1);
@@ -487,37 +416,29 @@ static void many_failures_of_one_loss_are_free_and_the_loss_is_the_root(void **s
     assert_string_equal(sim.nodes[3].stop.cause.host, "n1");
     sim_run(&sim, 200000); /* no replacement joins */
     for (size_t i = 0; i < 4; i += 2) {
-        assert_verdict(&sim, i, CT_OUTCOME_NODES_LOST, 75);
+        assert_verdict(i, CT_OUTCOME_NODES_LOST, 75);
         assert_int_equal(sim.nodes[i].verdict.failures[0].cause, CT_CAUSE_NODE_LOST);
         assert_int_equal(sim.nodes[i].verdict.failures[1].cause, CT_CAUSE_EXIT);
         assert_int_equal(sim.nodes[i].verdict.restart_count, 0);
     }
-    sim_deinit(&sim);
 }
 
 static void a_failure_restarts_also_those_who_had_succeeded(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(2, 2, 1), 2);
-    join_all(&sim);
+    begin(settings(2, 2, 1), 2);
+    join_all();
     sim.nodes[0].succeeds_after_ms = 1000;
     sim.nodes[1].succeeds_after_ms = 8000;
     sim_fault_at(&sim, 5000, 1, SIM_FAIL, 1);
     sim_run(&sim, 60000);
     assert_int_equal(sim.nodes[0].starts, 2);
-    assert_verdict(&sim, 0, CT_OUTCOME_SUCCEEDED, 0);
+    assert_verdict(0, CT_OUTCOME_SUCCEEDED, 0);
     assert_int_equal(sim.nodes[0].verdict.restart_count, 1);
-    sim_deinit(&sim);
 }
 
 static void a_newcomer_waits_while_a_run_is_finishing(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(1, 3, 0), 3);
+    begin(settings(1, 3, 0), 3);
     sim_join_at(&sim, 0, 0);
     sim_join_at(&sim, 0, 1);
     sim.nodes[0].succeeds_after_ms = 1000;
@@ -526,51 +447,39 @@ static void a_newcomer_waits_while_a_run_is_finishing(void **state)
     sim_run(&sim, 100000);
     assert_int_equal(sim.nodes[0].starts, 1);
     assert_int_equal(sim.nodes[2].starts, 0);
-    assert_verdict(&sim, 2, CT_OUTCOME_SUCCEEDED, 0);
-    sim_deinit(&sim);
+    assert_verdict(2, CT_OUTCOME_SUCCEEDED, 0);
 }
 
 static void a_leaver_lets_the_others_go_on(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(1, 3, 0), 3);
-    join_all(&sim);
+    begin(settings(1, 3, 0), 3);
+    join_all();
     sim_fault_at(&sim, 10000, 0, SIM_LEAVE, 0);
     sim_run(&sim, 15000);
     assert_int_equal(sim.nodes[1].start.generation, 2);
     assert_int_equal(sim.nodes[1].start.group_world_size, 2);
     assert_int_equal(sim.nodes[1].start.restart_count, 0);
     assert_int_equal(sim.nodes[0].starts, 1);
-    sim_deinit(&sim);
 }
 
 static void missing_nodes_end_the_run_at_the_join_deadline(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(3, 3, 0), 2);
-    join_all(&sim);
+    begin(settings(3, 3, 0), 2);
+    join_all();
     sim_run(&sim, 100000);
     for (size_t i = 0; i < 2; i++) {
-        assert_verdict(&sim, i, CT_OUTCOME_JOIN_TIMEOUT, 75);
+        assert_verdict(i, CT_OUTCOME_JOIN_TIMEOUT, 75);
         assert_true(sim.nodes[i].waits > 0);
         assert_non_null(strstr(sim.nodes[i].verdict.failures[0].text, "2 of 3 nodes"));
     }
-    sim_deinit(&sim);
 }
 
 static void hints_come_first_then_the_endpoint_then_arrival(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(4, 4, 0), 4);
+    begin(settings(4, 4, 0), 4);
     sim.nodes[2].is_endpoint = true;
     sim.nodes[3].hint = 0;
-    join_all(&sim);
+    join_all();
     sim_run(&sim, 10000);
     assert_int_equal(sim.nodes[3].start.group_rank, 0);
     assert_int_equal(sim.nodes[2].start.group_rank, 1);
@@ -578,29 +487,26 @@ static void hints_come_first_then_the_endpoint_then_arrival(void **state)
     assert_int_equal(sim.nodes[1].start.group_rank, 3);
     assert_string_equal(sim.nodes[0].start.master_addr, "10.0.0.3");
     assert_int_equal(sim.nodes[0].start.master_port, 1024 + 3);
-    sim_deinit(&sim);
 }
 
 static void one_to_a_thousand_nodes_cost_a_few_messages_each(void **state)
 {
     static const size_t sizes[] = {1, 2, 3, 10, 100, 1000};
-    struct sim sim;
 
     for (size_t n = 0; n < sizeof sizes / sizeof sizes[0]; n++) {
         size_t count = sizes[n];
 
-        begin(&sim, settings((uint32_t)count, (uint32_t)count, 1), count);
+        begin(settings((uint32_t)count, (uint32_t)count, 1), count);
         for (size_t i = 0; i < count; i++) {
             sim_join_at(&sim, i % 50, i);
             sim.nodes[i].slots = 1 + (uint32_t)i % 8;
         }
-        succeed_after(&sim, 700); /* before the first heartbeat */
+        succeed_after(700); /* before the first heartbeat */
         sim_run(&sim, 900);
-        assert_verdict(&sim, count - 1, CT_OUTCOME_SUCCEEDED, 0);
+        assert_verdict(count - 1, CT_OUTCOME_SUCCEEDED, 0);
         assert_int_equal(sim.messages_up, 2 * count); /* JOIN, SUCCEEDED */
         /* START, VERDICT, and at most one WAITING for nodes that joined early */
         assert_true(sim.messages_down >= 2 * count && sim.messages_down <= 3 * count);
-        sim_deinit(&sim);
     }
 }
 
@@ -608,11 +514,8 @@ static void one_to_a_thousand_nodes_cost_a_few_messages_each(void **state)
 
 static void a_resize_down_ends_the_world_and_keeps_the_oldest(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(1, 3, 0), 3);
-    join_all(&sim);
+    begin(settings(1, 3, 0), 3);
+    join_all();
     sim_fault_at(&sim, 10000, 2, SIM_RESIZE, 1 * 1000 + 2);
     sim_run(&sim, 20000);
     assert_int_equal(sim.nodes[0].start.generation, 2);
@@ -620,45 +523,33 @@ static void a_resize_down_ends_the_world_and_keeps_the_oldest(void **state)
     assert_int_equal(sim.nodes[1].start.group_rank, 1);
     assert_int_equal(sim.nodes[0].start.restart_count, 0);
     assert_true(sim.nodes[2].is_spare);
-    sim_deinit(&sim);
 }
 
 static void a_resize_up_takes_the_spares_in(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(2, 2, 0), 4);
-    join_all(&sim);
+    begin(settings(2, 2, 0), 4);
+    join_all();
     sim_fault_at(&sim, 10000, 0, SIM_RESIZE, 2 * 1000 + 4);
     sim_run(&sim, 20000);
     for (size_t i = 0; i < 4; i++)
         assert_int_equal(sim.nodes[i].start.group_world_size, 4);
-    assert_int_equal(sim.nodes[1].start.group_rank, 1); /* nobody changes places */
-    sim_deinit(&sim);
+    assert_int_equal(sim.nodes[1].start.group_rank, 1); /* the order of ranks stays */
 }
 
 static void a_resize_that_changes_nothing_disturbs_nobody(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(1, 3, 0), 3);
-    join_all(&sim);
+    begin(settings(1, 3, 0), 3);
+    join_all();
     sim_fault_at(&sim, 10000, 0, SIM_RESIZE, 2 * 1000 + 5);
     sim_fault_at(&sim, 11000, 0, SIM_RESIZE, 4 * 1000 + 2); /* min above max: refused */
     sim_run(&sim, 20000);
     assert_int_equal(sim.nodes[0].starts, 1);
     assert_int_equal(sim.round->settings.max_nodes, 5);
-    sim_deinit(&sim);
 }
 
 static void a_drained_node_leaves_and_a_spare_comes(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(2, 2, 0), 3);
+    begin(settings(2, 2, 0), 3);
     for (size_t i = 0; i < 3; i++)
         sim_join_at(&sim, 1000 * i, i);
     sim_fault_at(&sim, 10000, 1, SIM_DRAIN, 0);
@@ -667,31 +558,23 @@ static void a_drained_node_leaves_and_a_spare_comes(void **state)
     assert_int_equal(sim.nodes[1].start.group_world_size, 2);
     assert_int_equal(sim.nodes[2].start.generation, 2);
     assert_int_equal(sim.nodes[2].start.restart_count, 0);
-    sim_deinit(&sim);
 }
 
 static void a_drained_run_ends_everywhere(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(1, 3, 3), 3);
-    join_all(&sim);
+    begin(settings(1, 3, 3), 3);
+    join_all();
     sim_fault_at(&sim, 10000, 1, SIM_DRAIN, -1);
     sim_run(&sim, 20000);
     for (size_t i = 0; i < 3; i++)
         assert_true(sim.nodes[i].is_done && !sim.nodes[i].alive);
     assert_int_equal(sim.nodes[0].starts, 1);
-    sim_deinit(&sim);
 }
 
 static void a_restart_that_is_asked_for_keeps_ranks_and_budget(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(3, 3, 0), 3);
-    join_all(&sim);
+    begin(settings(3, 3, 0), 3);
+    join_all();
     sim_fault_at(&sim, 10000, 1, SIM_RESTART, 0);
     sim_fault_at(&sim, 30000, 2, SIM_RESTART, 0);
     sim_run(&sim, 40000);
@@ -702,17 +585,14 @@ static void a_restart_that_is_asked_for_keeps_ranks_and_budget(void **state)
         assert_int_equal(sim.nodes[i].stop.reason, CT_STOP_ASKED);
         assert_string_equal(sim.nodes[i].stop.cause.host, "n2");
     }
-    sim_deinit(&sim);
 }
 
 /* The server is killed when only the server, and perhaps a node or two, has the request. */
 static void a_restart_that_was_asked_for_outlives_the_server(void **state)
 {
     for (uint64_t after_ms = 0; after_ms < 200; after_ms += 5) {
-        struct sim sim;
-
-        begin(&sim, settings(3, 3, 0), 3);
-        join_all(&sim);
+        begin(settings(3, 3, 0), 3);
+        join_all();
         for (size_t i = 0; i < 3; i++)
             sim.nodes[i].stops_after_ms = 100;
         sim_fault_at(&sim, 10000, 1, SIM_RESTART, 0);
@@ -727,17 +607,15 @@ static void a_restart_that_was_asked_for_outlives_the_server(void **state)
             assert_int_equal(sim.nodes[i].stop.reason, CT_STOP_ASKED);
             assert_string_equal(sim.nodes[i].stop.cause.host, "n1");
         }
-        sim_deinit(&sim);
     }
 }
 
 static void worlds_have_whole_units_only(void **state)
 {
     struct round_settings s = settings(2, 6, 0);
-    struct sim sim;
 
     s.node_unit = 2;
-    begin(&sim, s, 5);
+    begin(s, 5);
     for (size_t i = 0; i < 3; i++)
         sim_join_at(&sim, 10 * i, i);
     sim_join_at(&sim, 50000, 3);
@@ -752,19 +630,16 @@ static void worlds_have_whole_units_only(void **state)
     assert_int_equal(sim.nodes[0].starts, 2); /* the fifth node causes no new round */
     sim_fault_at(&sim, 70000, 1, SIM_POWER_OFF, 0);
     sim_run(&sim, 90000);
-    assert_int_equal(sim.nodes[4].start.group_world_size, 4); /* and takes over */
-    sim_deinit(&sim);
+    /* instead of the lost one */
+    assert_int_equal(sim.nodes[4].start.group_world_size, 4);
 }
 
 /* ---- Paused is not dead ------------------------------------------------------------------ */
 
 static void a_pause_of_five_seconds_costs_no_node(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, patient(1, 3), 3);
-    join_all(&sim);
+    begin(patient(1, 3), 3);
+    join_all();
     for (uint64_t at_ms = 10000; at_ms < 60000; at_ms += 10000)
         sim_fault_at(&sim, at_ms + at_ms / 100, at_ms / 10000 % 3, SIM_PAUSE, 5000);
     sim_run(&sim, 80000);
@@ -772,31 +647,23 @@ static void a_pause_of_five_seconds_costs_no_node(void **state)
         assert_int_equal(sim.nodes[i].starts, 1);
         assert_int_equal(sim.nodes[i].alive, 1);
     }
-    sim_deinit(&sim);
 }
 
 static void a_pause_of_the_server_for_five_seconds_costs_no_node(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, patient(1, 3), 3);
-    join_all(&sim);
+    begin(patient(1, 3), 3);
+    join_all();
     sim_fault_at(&sim, 10300, 0, SIM_PAUSE_SERVER, 5000);
     sim_fault_at(&sim, 30300, 0, SIM_PAUSE_SERVER, 12000);
     sim_run(&sim, 80000);
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(sim.nodes[i].starts, 1);
-    sim_deinit(&sim);
 }
 
 static void a_node_that_stays_paused_is_lost_in_the_end(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, patient(1, 3), 3);
-    join_all(&sim);
+    begin(patient(1, 3), 3);
+    join_all();
     sim_fault_at(&sim, 10000, 1, SIM_PAUSE, 200000);
     sim_run(&sim, 39000);
     assert_int_equal(sim.nodes[0].starts, 1); /* the server still waits for it */
@@ -805,110 +672,93 @@ static void a_node_that_stays_paused_is_lost_in_the_end(void **state)
     assert_int_equal(sim.nodes[0].start.group_world_size, 2);
     assert_int_equal(sim.nodes[1].alive, 0); /* its guard has ended the workers */
     sim_run(&sim, 230000);
-    assert_int_equal(sim.nodes[1].start.group_world_size, 3); /* awake and back */
-    sim_deinit(&sim);
+    assert_int_equal(sim.nodes[1].start.group_world_size, 3); /* not paused any more */
 }
 
 static void a_cut_cable_is_found_in_a_lease_in_spite_of_the_patience(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, patient(1, 3), 3);
-    join_all(&sim);
+    begin(patient(1, 3), 3);
+    join_all();
     sim_fault_at(&sim, 20000, 1, SIM_SILENCE, 60000);
     sim_run(&sim, 30000);
     assert_int_equal(sim.nodes[0].stop.reason, CT_STOP_NODE_LOST);
     assert_true(sim.last_start_ms > 23000 && sim.last_start_ms < 29000);
-    sim_deinit(&sim);
 }
 
 /* The paused agent cannot end its workers, and the server cannot know whether they live; the guard
  * ends them. */
 static void a_paused_node_whose_cable_is_cut_is_fenced_by_its_guard(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, patient(1, 3), 3);
-    join_all(&sim);
+    begin(patient(1, 3), 3);
+    join_all();
     sim_fault_at(&sim, 20000, 1, SIM_PAUSE, 60000);
     sim_fault_at(&sim, 26000, 1, SIM_SILENCE, 60000);
     sim_run(&sim, 40000);
     assert_int_equal(sim.nodes[1].alive, 0);
     assert_int_equal(sim.nodes[0].start.group_world_size, 2);
     assert_true(sim.last_start_ms < 33000);
-    sim_deinit(&sim);
 }
 
-static void throw_faults(struct sim *sim, uint64_t until_ms)
+static void throw_faults(uint64_t until_ms)
 {
-    size_t faults = sim_random(sim, 12);
+    size_t faults = sim_random(&sim, 12);
 
     for (size_t i = 0; i < faults; i++) {
-        enum sim_fault fault = (enum sim_fault)sim_random(sim, SIM_RESTART + 1);
-        int64_t code = fault == SIM_SILENCE        ? (int64_t)sim_random(sim, 12000)
-                       : fault == SIM_PAUSE        ? (int64_t)sim_random(sim, 40000)
-                       : fault == SIM_PAUSE_SERVER ? (int64_t)sim_random(sim, 15000)
+        enum sim_fault fault = (enum sim_fault)sim_random(&sim, SIM_RESTART + 1);
+        int64_t code = fault == SIM_SILENCE        ? (int64_t)sim_random(&sim, 12000)
+                       : fault == SIM_PAUSE        ? (int64_t)sim_random(&sim, 40000)
+                       : fault == SIM_PAUSE_SERVER ? (int64_t)sim_random(&sim, 15000)
                        : fault == SIM_CRASH || fault == SIM_GAP
-                           ? (int64_t)sim_random(sim, 12000)
+                           ? (int64_t)sim_random(&sim, 12000)
                        : fault == SIM_RESIZE
-                           ? (int64_t)(sim_random(sim, 4) * 1000 + sim_random(sim, 8))
+                           ? (int64_t)(sim_random(&sim, 4) * 1000 + sim_random(&sim, 8))
                        : fault == SIM_DRAIN
-                           ? (int64_t)sim_random(sim, 9)
-                           : 3 + SIM_EARLY * (int64_t)sim_random(sim, 2);
+                           ? (int64_t)sim_random(&sim, 9)
+                           : 3 + SIM_EARLY * (int64_t)sim_random(&sim, 2);
 
-        if ((fault == SIM_CRASH || fault == SIM_GAP) && sim_random(sim, 3))
-            code %= 3000; /* short enough to be survived */
-        sim_fault_at(sim, sim_random(sim, until_ms), sim_random(sim, sim->node_count),
+        if ((fault == SIM_CRASH || fault == SIM_GAP) && sim_random(&sim, 3))
+            code %= 3000; /* short enough that nobody is lost */
+        sim_fault_at(&sim, sim_random(&sim, until_ms), sim_random(&sim, sim.node_count),
                      fault, code);
-        if (sim_random(sim, 3) == 0) { /* a death, and those who talked to the dead */
-            uint64_t at_ms = sim_random(sim, until_ms);
+        if (sim_random(&sim, 3) == 0) { /* a node dies, workers connected to it fail */
+            uint64_t at_ms = sim_random(&sim, until_ms);
 
-            sim_fault_at(sim, at_ms, sim_random(sim, sim->node_count),
-                         sim_random(sim, 2) ? SIM_POWER_OFF : SIM_BREAK, 0);
-            sim_fault_at(sim, at_ms + sim_random(sim, 100),
-                         sim_random(sim, sim->node_count), SIM_FAIL, 1);
+            sim_fault_at(&sim, at_ms, sim_random(&sim, sim.node_count),
+                         sim_random(&sim, 2) ? SIM_POWER_OFF : SIM_BREAK, 0);
+            sim_fault_at(&sim, at_ms + sim_random(&sim, 100),
+                         sim_random(&sim, sim.node_count), SIM_FAIL, 1);
         }
     }
 }
 
 static void the_same_early_failure_ends_the_run_for_every_node(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(3, 3, 5), 3);
-    join_all(&sim);
+    begin(settings(3, 3, 5), 3);
+    join_all();
     sim_fault_at(&sim, 10000, 1, SIM_FAIL, SIM_EARLY + 3);
     sim_fault_at(&sim, 60000, 1, SIM_FAIL, SIM_EARLY + 3);
     sim_run(&sim, 200000);
     for (size_t i = 0; i < 3; i++) {
-        assert_verdict(&sim, i, CT_OUTCOME_CRASH_LOOP, SIM_EARLY + 3);
+        assert_verdict(i, CT_OUTCOME_CRASH_LOOP, SIM_EARLY + 3);
         assert_int_equal(sim.nodes[i].starts, 2);
         assert_int_equal(sim.nodes[i].verdict.restart_count, 1);
     }
-    sim_deinit(&sim);
 }
 
 static void a_sick_node_makes_room_for_a_spare(void **state)
 {
-    struct sim sim;
-
-    (void)state;
-    begin(&sim, settings(2, 2, 5), 3);
+    begin(settings(2, 2, 5), 3);
     for (size_t i = 0; i < 3; i++)
         sim_join_at(&sim, 1000 * i, i); /* the last one is the spare */
-    succeed_after(&sim, 100000);
+    succeed_after(100000);
     sim_fault_at(&sim, 10000, 1, SIM_FAIL, SIM_EARLY + 3);
     sim_fault_at(&sim, 60000, 1, SIM_FAIL, SIM_EARLY + 3);
     sim_run(&sim, 400000);
     assert_int_equal(sim.nodes[1].refused, CTRUN_E_EXCLUDED);
     assert_int_equal(sim.nodes[0].starts, 3);
     assert_int_equal(sim.nodes[2].starts, 1);
-    assert_verdict(&sim, 0, CT_OUTCOME_SUCCEEDED, 0);
+    assert_verdict(0, CT_OUTCOME_SUCCEEDED, 0);
     assert_int_equal(sim.nodes[0].verdict.restart_count, 2);
-    sim_deinit(&sim);
 }
 
 /* One run with random settings and faults; it must end, and in the same way for every node. */
@@ -916,9 +766,8 @@ static void run_random(uint64_t seed)
 {
     struct round_settings s = settings(1, 1, 0);
     uint8_t outcome = 0;
-    struct sim sim;
 
-    sim_init(&sim, &s, 1 + seed % 9, seed);
+    begin_with(s, 1 + seed % 9, seed);
     s.max_nodes = 1 + (uint32_t)sim_random(&sim, sim.node_count);
     s.min_nodes = 1 + (uint32_t)sim_random(&sim, s.max_nodes);
     s.max_restarts = (uint32_t)sim_random(&sim, 4);
@@ -932,7 +781,7 @@ static void run_random(uint64_t seed)
         sim.nodes[i].slots = 1 + (uint32_t)sim_random(&sim, 8);
         sim.nodes[i].succeeds_after_ms = 1 + (int64_t)sim_random(&sim, 30000);
     }
-    throw_faults(&sim, 90000);
+    throw_faults(90000);
     sim_run(&sim, 3600000);
     for (size_t i = 0; i < sim.node_count; i++) {
         const struct sim_node *node = &sim.nodes[i];
@@ -951,7 +800,6 @@ static void run_random(uint64_t seed)
     if (sim.round || sim.event_count > 0)
         fail_msg("CTRUN_SIM_SEED=%llu: the run was not forgotten",
                  (unsigned long long)seed);
-    sim_deinit(&sim);
 }
 
 static void random_faults_never_break_an_invariant(void **state)
@@ -1019,5 +867,5 @@ int main(void)
         cmocka_unit_test(a_sick_node_makes_room_for_a_spare),
         cmocka_unit_test(random_faults_never_break_an_invariant),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, end);
 }

@@ -225,8 +225,9 @@ static void check_world(struct sim *sim)
     bool *seen = calloc(sim->node_count + 1, sizeof *seen);
     uint32_t *base = calloc(sim->node_count + 1, sizeof *base);
     uint32_t *slots = calloc(sim->node_count + 1, sizeof *slots);
-    const struct ct_start *first = NULL;
-    bool is_new = false; /* else a START is sent again, to one that resumed */
+    struct ct_start told, one = {0};
+    const struct ct_start *start = &told, *first = NULL;
+    bool is_new = false; /* false: a START is sent again, to an agent that resumed */
 
     for (size_t i = 0; i < round->action_count; i++) {
         is_new |= round->actions[i].kind == ROUND_CHANGED &&
@@ -234,13 +235,14 @@ static void check_world(struct sim *sim)
     }
     for (size_t i = 0; i < round->action_count && is_new; i++) {
         const struct member *member;
-        const struct ct_start *start;
 
         if (round->actions[i].kind != ROUND_SEND_START)
             continue;
         member = member_find(&round->members, round->actions[i].id);
-        start = &member->start;
-        first = first ? first : start;
+        round_copy_start(&told, round, member);
+        if (!first)
+            one = told;
+        first = &one;
         n++;
         if (start->group_rank >= sim->node_count || seen[start->group_rank])
             die(sim, "a group rank twice, or one START too many");
@@ -296,7 +298,7 @@ static struct note describe(struct sim *sim, const struct round_action *action)
     case ROUND_SEND_START:
         note.kind = CT_MESSAGE_START;
         if ((member = member_find(&round->members, action->id)))
-            note.start = member->start;
+            round_copy_start(&note.start, round, member);
         note.world = sim->world;
         break;
     case ROUND_SEND_STOP:

@@ -6,11 +6,10 @@
 #include <string.h>
 
 #include "rendezvous/journal/journal.h"
-#include "rendezvous/round/round_limits.h"
 #include "tests/lib/test.h"
 
-/* A round, and the journal that follows it. */
-struct rig {
+/* The current round and its journal. */
+static struct rig {
     struct round *round;
     struct journal_mark mark;
     struct ct_buf batch;
@@ -19,14 +18,29 @@ struct rig {
     size_t batches;
     uint64_t now_ms;
     uint64_t survive_ms; /* --survive of all nodes */
-};
+} rig;
 
 enum {
     LOST_AFTER_MS = 5000,
     HEARTBEAT_MS = 1000
 };
 
-static void begin(struct rig *rig, uint32_t restarts)
+static void clear(void)
+{
+    if (!rig.round)
+        return;
+    round_destroy(rig.round);
+    journal_book_deinit(&rig.book);
+    ct_buf_deinit(&rig.batch);
+}
+
+static int end(void **state)
+{
+    clear();
+    return 0;
+}
+
+static void begin(uint32_t restarts)
 {
     const struct round_settings settings = {.min_nodes = 1,
                                             .max_nodes = 3,
@@ -35,17 +49,11 @@ static void begin(struct rig *rig, uint32_t restarts)
                                             .last_call_ms = 1000,
                                             .lost_after_ms = LOST_AFTER_MS};
 
-    *rig = (struct rig){.now_ms = 1000};
-    assert_int_equal(round_create(&rig->round, &settings), 0);
-    ct_buf_init(&rig->batch, JOURNAL_BATCH_MAX_BYTES);
-    journal_book_init(&rig->book);
-}
-
-static void end(struct rig *rig)
-{
-    round_destroy(rig->round);
-    journal_book_deinit(&rig->book);
-    ct_buf_deinit(&rig->batch);
+    clear();
+    rig = (struct rig){.now_ms = 1000};
+    assert_int_equal(round_create(&rig.round, &settings), 0);
+    ct_buf_init(&rig.batch, JOURNAL_BATCH_MAX_BYTES);
+    journal_book_init(&rig.book);
 }
 
 static void write_whole(struct ct_buf *out, struct round *round)
@@ -58,57 +66,55 @@ static void write_whole(struct ct_buf *out, struct round *round)
     assert_int_equal(journal_note_whole(&mark, &run, out), 0);
 }
 
-static struct journal_entry *first(const struct rig *rig)
+static struct journal_entry *first(void)
 {
-    assert_false(ct_list_is_empty(&rig->book.entries));
-    return ct_list_entry(rig->book.entries.next, struct journal_entry, node);
+    assert_false(ct_list_is_empty(&rig.book.entries));
+    return ct_list_entry(rig.book.entries.next, struct journal_entry, node);
 }
 
-static void assert_same(struct rig *rig)
+static void assert_same(void)
 {
     struct ct_buf ours, theirs;
 
-    write_whole(&ours, rig->round);
-    write_whole(&theirs, first(rig)->round);
+    write_whole(&ours, rig.round);
+    write_whole(&theirs, first()->round);
     assert_int_equal(ct_buf_length(&ours), ct_buf_length(&theirs));
     assert_memory_equal(ct_buf_data(&ours), ct_buf_data(&theirs), ct_buf_length(&ours));
     ct_buf_deinit(&ours);
     ct_buf_deinit(&theirs);
 }
 
-/* After every step: the batch goes into the book, and what is there is what we have. */
-static void note(struct rig *rig)
+/* After each step the batch is added to the book, which then equals the round. */
+static void note(void)
 {
     const struct journal_run run = {
-        .id = "job", .heartbeat_ms = HEARTBEAT_MS, .round = rig->round};
-    int rc = journal_note(&rig->mark, &run, &rig->batch, &rig->flags);
+        .id = "job", .heartbeat_ms = HEARTBEAT_MS, .round = rig.round};
+    int rc = journal_note(&rig.mark, &run, &rig.batch, &rig.flags);
 
     assert_true(rc >= 0);
-    assert_int_equal(rc == 0, ct_buf_length(&rig->batch) == 0);
+    assert_int_equal(rc == 0, ct_buf_length(&rig.batch) == 0);
     if (rc == 0)
         return;
-    rig->batches++;
-    assert_int_equal(journal_book_add(&rig->book, ct_buf_data(&rig->batch),
-                                      ct_buf_length(&rig->batch)),
-                     0);
-    ct_buf_consume(&rig->batch, ct_buf_length(&rig->batch));
-    if (!(rig->flags & JOURNAL_END))
-        assert_same(rig);
+    rig.batches++;
+    assert_int_equal(
+        journal_book_add(&rig.book, ct_buf_data(&rig.batch), ct_buf_length(&rig.batch)),
+        0);
+    ct_buf_consume(&rig.batch, ct_buf_length(&rig.batch));
+    if (!(rig.flags & JOURNAL_END))
+        assert_same();
 }
 
-static void step(struct rig *rig, const struct round_command *command)
+static void step(const struct round_command *command)
 {
-    assert_int_equal(round_step(rig->round, command, rig->now_ms), 0);
-    note(rig);
+    assert_int_equal(round_step(rig.round, command, rig.now_ms), 0);
+    note();
 }
 
-static void say(struct rig *rig, uint64_t id, enum ct_message_kind kind,
-                const void *body)
+static void say(uint64_t id, enum ct_message_kind kind, const void *body)
 {
     const struct ct_message message = {kind, .body = body};
 
-    step(rig,
-         &(struct round_command){.kind = ROUND_MESSAGE, .id = id, .message = &message});
+    step(&(struct round_command){.kind = ROUND_MESSAGE, .id = id, .message = &message});
 }
 
 static struct member_link link_of(uint64_t id)
@@ -120,118 +126,118 @@ static struct member_link link_of(uint64_t id)
     return link;
 }
 
-static void add(struct rig *rig, uint64_t id)
+static void add(uint64_t id)
 {
     const struct member_link link = link_of(id);
 
-    step(rig, &(struct round_command){.kind = ROUND_ADD, .link = &link});
+    step(&(struct round_command){.kind = ROUND_ADD, .link = &link});
 }
 
-static void join(struct rig *rig, uint64_t id)
+static void join(uint64_t id)
 {
     const struct ct_join message = {.slots = 2,
-                                    .survive_ms = rig->survive_ms,
+                                    .survive_ms = rig.survive_ms,
                                     .node_rank_hint = -1,
                                     .store_port = 9,
                                     .role = "default",
                                     .addr_count = 1,
                                     .addrs = {"fe80::1"}};
 
-    say(rig, id, CT_MESSAGE_JOIN, &message);
+    say(id, CT_MESSAGE_JOIN, &message);
 }
 
-static void report(struct rig *rig, uint64_t id)
+static void report(uint64_t id)
 {
-    const struct ct_failure failure = {.generation = rig->round->generation,
+    const struct ct_failure failure = {.generation = rig.round->generation,
                                        .cause = CT_CAUSE_EXIT,
                                        .code = 3,
                                        .text = "boom"};
 
-    say(rig, id, CT_MESSAGE_FAILURE, &failure);
+    say(id, CT_MESSAGE_FAILURE, &failure);
 }
 
-static void tell(struct rig *rig, uint64_t id, enum ct_message_kind kind)
+static void tell(uint64_t id, enum ct_message_kind kind)
 {
-    /* All of them begin with the generation. */
-    const struct ct_stopped body = {.generation = rig->round->generation};
+    /* The bodies of all these messages begin with the generation. */
+    const struct ct_stopped body = {.generation = rig.round->generation};
 
-    say(rig, id, kind, &body);
+    say(id, kind, &body);
 }
 
-/* Of the three nodes that every story here has. */
-static void send_to_running(struct rig *rig, enum ct_message_kind kind)
-{
-    for (uint64_t id = 1; id <= 3; id++)
-        tell(rig, id, kind);
-}
-
-static void join_all(struct rig *rig)
+/* From the three nodes that every story here has. */
+static void send_to_running(enum ct_message_kind kind)
 {
     for (uint64_t id = 1; id <= 3; id++)
-        join(rig, id);
+        tell(id, kind);
 }
 
-static void start_to_survive(struct rig *rig, uint64_t survive_ms)
+static void join_all(void)
 {
-    begin(rig, 0);
-    rig->survive_ms = survive_ms;
     for (uint64_t id = 1; id <= 3; id++)
-        add(rig, id);
-    join_all(rig);
-    assert_int_equal(rig->round->state, ROUND_RUNNING);
+        join(id);
 }
 
-static void start(struct rig *rig, uint32_t restarts)
+static void start_to_survive(uint64_t survive_ms)
 {
-    begin(rig, restarts);
+    begin(0);
+    rig.survive_ms = survive_ms;
     for (uint64_t id = 1; id <= 3; id++)
-        add(rig, id);
-    join_all(rig);
-    assert_int_equal(rig->round->state, ROUND_RUNNING);
+        add(id);
+    join_all();
+    assert_int_equal(rig.round->state, ROUND_RUNNING);
 }
 
-/* The server dies; what the journal has takes over, at another time of another clock. The last
- * heartbeat that was acknowledged was sent silence_ms before. */
-static void crash_after(struct rig *rig, uint64_t silence_ms)
+static void start(uint32_t restarts)
 {
-    struct journal_entry *entry = first(rig);
+    begin(restarts);
+    for (uint64_t id = 1; id <= 3; id++)
+        add(id);
+    join_all();
+    assert_int_equal(rig.round->state, ROUND_RUNNING);
+}
 
-    rig->now_ms = silence_ms + 50;
-    assert_int_equal(journal_book_restore(&rig->book, 50, rig->now_ms), 0);
-    round_destroy(rig->round);
-    rig->round = entry->round;
+/* The server dies; the next one restores the round from the journal, with a different clock. The
+ * last heartbeat that was acknowledged was sent silence_ms before. */
+static void crash_after(uint64_t silence_ms)
+{
+    struct journal_entry *entry = first();
+
+    rig.now_ms = silence_ms + 50;
+    assert_int_equal(journal_book_restore(&rig.book, 50, rig.now_ms), 0);
+    round_destroy(rig.round);
+    rig.round = entry->round;
     entry->round = NULL;
-    journal_book_deinit(&rig->book);
-    rig->mark = (struct journal_mark){0};
-    note(rig);
-    assert_int_equal(rig->flags, JOURNAL_WHOLE);
+    journal_book_deinit(&rig.book);
+    rig.mark = (struct journal_mark){0};
+    note();
+    assert_int_equal(rig.flags, JOURNAL_WHOLE);
 }
 
-static void crash(struct rig *rig)
+static void crash(void)
 {
-    crash_after(rig, 0);
+    crash_after(0);
 }
 
-static int resume(struct rig *rig, uint64_t id, uint64_t generation, int state)
+static int resume(uint64_t id, uint64_t generation, int state)
 {
     const struct ct_resume resume = {
         .id = id, .key = 100 + id, .generation = generation, .state = (uint8_t)state};
     const struct ct_message message = {CT_MESSAGE_RESUME, .resume = &resume};
     struct member_link link = link_of(id);
 
-    link.peer = rig;
-    link.key = 0; /* it keeps its own */
+    link.peer = &rig;
+    link.key = 0; /* the member keeps its own key */
     return round_step(
-        rig->round,
+        rig.round,
         &(struct round_command){
             .kind = ROUND_RESUME, .id = id, .link = &link, .message = &message},
-        rig->now_ms);
+        rig.now_ms);
 }
 
-static bool was_sent(const struct rig *rig, enum round_action_kind kind, uint64_t id)
+static bool was_sent(enum round_action_kind kind, uint64_t id)
 {
-    for (size_t i = 0; i < rig->round->action_count; i++) {
-        if (rig->round->actions[i].kind == kind && rig->round->actions[i].id == id)
+    for (size_t i = 0; i < rig.round->action_count; i++) {
+        if (rig.round->actions[i].kind == kind && rig.round->actions[i].id == id)
             return true;
     }
     return false;
@@ -241,144 +247,115 @@ static bool was_sent(const struct rig *rig, enum round_action_kind kind, uint64_
 
 static void nothing_is_kept_before_the_first_world(void **state)
 {
-    struct rig rig;
-
-    (void)state;
-    begin(&rig, 0);
-    add(&rig, 1);
-    join(&rig, 1);
+    begin(0);
+    add(1);
+    join(1);
     assert_int_equal(rig.batches, 0);
-    rig.now_ms += 2000; /* the last call is over */
-    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    rig.now_ms += 2000; /* after the last call */
+    step(&(struct round_command){.kind = ROUND_TICK});
     assert_int_equal(rig.round->state, ROUND_RUNNING);
     assert_int_equal(rig.batches, 1);
     assert_int_equal(rig.flags, JOURNAL_WHOLE);
-    end(&rig);
 }
 
 static void steps_that_change_nothing_keep_nothing(void **state)
 {
-    struct rig rig;
     size_t before;
 
-    (void)state;
-    start(&rig, 0);
+    start(0);
     before = rig.batches;
     for (int i = 0; i < 100; i++)
-        tell(&rig, 1, CT_MESSAGE_HEARTBEAT);
-    step(&rig, &(struct round_command){.kind = ROUND_TICK});
-    add(&rig, 9); /* a newcomer that has not joined */
+        tell(1, CT_MESSAGE_HEARTBEAT);
+    step(&(struct round_command){.kind = ROUND_TICK});
+    add(9); /* a new node that has not joined */
     assert_int_equal(rig.batches, before);
-    end(&rig);
 }
 
 static void every_step_of_a_restart_is_followed(void **state)
 {
-    struct rig rig;
-
-    (void)state;
-    start(&rig, 1);
-    report(&rig, 2);
-    tell(&rig, 1, CT_MESSAGE_STOPPING);
-    tell(&rig, 3, CT_MESSAGE_STOPPING);
+    start(1);
+    report(2);
+    tell(1, CT_MESSAGE_STOPPING);
+    tell(3, CT_MESSAGE_STOPPING);
     assert_int_equal(rig.round->restart_count, 1);
-    send_to_running(&rig, CT_MESSAGE_STOPPED);
+    send_to_running(CT_MESSAGE_STOPPED);
     assert_int_equal(rig.round->state, ROUND_FORMING);
-    join_all(&rig);
+    join_all();
     assert_int_equal(rig.round->generation, 2);
     assert_int_equal(rig.flags, JOURNAL_WHOLE);
-    tell(&rig, 3, CT_MESSAGE_LEAVE);
-    tell(&rig, 3, CT_MESSAGE_STOPPED);
-    tell(&rig, 1, CT_MESSAGE_STOPPED);
-    step(&rig,
-         &(struct round_command){.kind = ROUND_GONE, .id = 3, .reason = "closed"});
-    end(&rig);
+    tell(3, CT_MESSAGE_LEAVE);
+    tell(3, CT_MESSAGE_STOPPED);
+    tell(1, CT_MESSAGE_STOPPED);
+    step(&(struct round_command){.kind = ROUND_GONE, .id = 3, .reason = "closed"});
 }
 
 static void a_run_that_is_forgotten_ends_in_the_journal(void **state)
 {
-    struct rig rig;
-
-    (void)state;
-    start(&rig, 0);
-    send_to_running(&rig, CT_MESSAGE_SUCCEEDED);
+    start(0);
+    send_to_running(CT_MESSAGE_SUCCEEDED);
     assert_int_equal(rig.round->state, ROUND_CLOSED);
     for (uint64_t id = 1; id <= 3; id++)
-        step(&rig,
-             &(struct round_command){.kind = ROUND_GONE, .id = id, .reason = "done"});
+        step(&(struct round_command){.kind = ROUND_GONE, .id = id, .reason = "done"});
     assert_int_equal(rig.flags, JOURNAL_END);
     assert_true(ct_list_is_empty(&rig.book.entries));
-    end(&rig);
 }
 
 static void
 members_of_a_restarted_server_resume_and_nobody_is_told_anything(void **state)
 {
-    struct rig rig;
-
-    (void)state;
-    start(&rig, 0);
-    crash(&rig);
+    start(0);
+    crash();
     for (uint64_t id = 1; id <= 3; id++) {
-        assert_int_equal(resume(&rig, id, 1, CT_RESUME_RUNNING), 0);
+        assert_int_equal(resume(id, 1, CT_RESUME_RUNNING), 0);
         assert_int_equal(rig.round->action_count, 1);
-        assert_true(was_sent(&rig, ROUND_SEND_RESUMED, id));
+        assert_true(was_sent(ROUND_SEND_RESUMED, id));
     }
     assert_int_equal(rig.round->state, ROUND_RUNNING);
     assert_int_equal(rig.round->generation, 1);
     rig.now_ms += LOST_AFTER_MS - 1;
-    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    step(&(struct round_command){.kind = ROUND_TICK});
     assert_int_equal(rig.round->state, ROUND_RUNNING);
-    end(&rig);
 }
 
 static void a_member_that_does_not_come_back_is_lost_after_a_whole_lease(void **state)
 {
-    struct rig rig;
-
-    (void)state;
-    start(&rig, 0);
-    crash(&rig);
-    assert_int_equal(resume(&rig, 1, 1, CT_RESUME_RUNNING), 0);
-    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_RUNNING), 0);
+    start(0);
+    crash();
+    assert_int_equal(resume(1, 1, CT_RESUME_RUNNING), 0);
+    assert_int_equal(resume(2, 1, CT_RESUME_RUNNING), 0);
     assert_int_equal(round_next_ms(rig.round), rig.now_ms + LOST_AFTER_MS);
     rig.now_ms += LOST_AFTER_MS - 1;
-    tell(&rig, 1, CT_MESSAGE_HEARTBEAT);
-    tell(&rig, 2, CT_MESSAGE_HEARTBEAT);
+    tell(1, CT_MESSAGE_HEARTBEAT);
+    tell(2, CT_MESSAGE_HEARTBEAT);
     rig.now_ms++;
-    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    step(&(struct round_command){.kind = ROUND_TICK});
     assert_int_equal(rig.round->state, ROUND_STOPPING);
     assert_string_equal(rig.round->stop.cause.host, "n3");
-    assert_int_equal(resume(&rig, 3, 1, CT_RESUME_RUNNING), -ENOENT);
-    end(&rig);
+    assert_int_equal(resume(3, 1, CT_RESUME_RUNNING), -ENOENT);
 }
 
 static void no_world_starts_before_the_leases_of_the_old_server_are_over(void **state)
 {
-    struct rig rig;
-
-    (void)state;
-    start(&rig, 0);
-    crash(&rig);
+    start(0);
+    crash();
     for (uint64_t id = 1; id <= 3; id++) {
-        assert_int_equal(resume(&rig, id, 1, CT_RESUME_STOPPED), 0);
-        tell(&rig, id, CT_MESSAGE_STOPPED);
+        assert_int_equal(resume(id, 1, CT_RESUME_STOPPED), 0);
+        tell(id, CT_MESSAGE_STOPPED);
     }
-    join_all(&rig);
+    join_all();
     assert_int_equal(rig.round->state, ROUND_FORMING);
     for (int i = 0; i < 2; i++) {
         rig.now_ms += i ? round_outlive_ms(LOST_AFTER_MS) - LOST_AFTER_MS - 1
                         : LOST_AFTER_MS;
         for (uint64_t id = 1; id <= 3; id++)
-            tell(&rig, id, CT_MESSAGE_HEARTBEAT);
+            tell(id, CT_MESSAGE_HEARTBEAT);
     }
-    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    step(&(struct round_command){.kind = ROUND_TICK});
     assert_int_equal(rig.round->state, ROUND_FORMING);
     assert_int_equal(round_next_ms(rig.round), rig.now_ms + 1);
     rig.now_ms++;
-    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    step(&(struct round_command){.kind = ROUND_TICK});
     assert_int_equal(rig.round->generation, 2);
-    end(&rig);
 }
 
 /* Members get most of a lease to come back. How long a lost one may still run counts from the last
@@ -387,127 +364,103 @@ static void
 the_silence_of_the_old_server_shortens_the_wait_for_a_lost_node(void **state)
 {
     const uint64_t served_ms = 50, silence_ms = LOST_AFTER_MS / 2 + 350;
-    struct rig rig;
 
-    (void)state;
-    start(&rig, 0);
-    crash_after(&rig, silence_ms);
+    start(0);
+    crash_after(silence_ms);
     for (uint64_t id = 1; id <= 2; id++)
-        assert_int_equal(resume(&rig, id, 1, CT_RESUME_RUNNING), 0);
+        assert_int_equal(resume(id, 1, CT_RESUME_RUNNING), 0);
     assert_int_equal(round_next_ms(rig.round), rig.now_ms + LOST_AFTER_MS / 10 * 7);
     rig.now_ms = round_next_ms(rig.round);
     for (uint64_t id = 1; id <= 2; id++)
-        tell(&rig, id, CT_MESSAGE_HEARTBEAT);
-    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+        tell(id, CT_MESSAGE_HEARTBEAT);
+    step(&(struct round_command){.kind = ROUND_TICK});
     assert_int_equal(rig.round->state, ROUND_STOPPING);
     for (uint64_t id = 1; id <= 2; id++) {
-        tell(&rig, id, CT_MESSAGE_STOPPED);
-        join(&rig, id);
+        tell(id, CT_MESSAGE_STOPPED);
+        join(id);
     }
     assert_int_equal(rig.round->state, ROUND_FORMING);
     rig.now_ms = served_ms + round_outlive_ms(LOST_AFTER_MS) - 1;
-    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    step(&(struct round_command){.kind = ROUND_TICK});
     assert_int_equal(rig.round->state, ROUND_FORMING);
     assert_int_equal(round_next_ms(rig.round), rig.now_ms + 1);
     rig.now_ms++;
-    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    step(&(struct round_command){.kind = ROUND_TICK});
     assert_int_equal(rig.round->generation, 2);
-    end(&rig);
 }
 
 static void a_verdict_is_delivered_by_the_next_server(void **state)
 {
-    struct rig rig;
-
-    (void)state;
-    start(&rig, 0);
-    send_to_running(&rig, CT_MESSAGE_SUCCEEDED);
-    crash(&rig);
+    start(0);
+    send_to_running(CT_MESSAGE_SUCCEEDED);
+    crash();
     assert_int_equal(rig.round->verdict.outcome, CT_OUTCOME_SUCCEEDED);
-    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_SUCCEEDED), 0);
-    assert_true(was_sent(&rig, ROUND_SEND_VERDICT, 2));
-    end(&rig);
+    assert_int_equal(resume(2, 1, CT_RESUME_SUCCEEDED), 0);
+    assert_true(was_sent(ROUND_SEND_VERDICT, 2));
 }
 
 static void a_stop_and_a_start_that_were_lost_are_sent_again(void **state)
 {
-    struct rig rig;
-
-    (void)state;
-    start(&rig, 1);
-    report(&rig, 2);
-    crash(&rig);
-    assert_int_equal(resume(&rig, 1, 1, CT_RESUME_RUNNING), 0);
-    assert_true(was_sent(&rig, ROUND_SEND_STOP, 1));
+    start(1);
+    report(2);
+    crash();
+    assert_int_equal(resume(1, 1, CT_RESUME_RUNNING), 0);
+    assert_true(was_sent(ROUND_SEND_STOP, 1));
     assert_int_equal(rig.round->stop.cause.code, 3);
-    /* Of the world's START, too: it was never with member 3. */
-    assert_int_equal(resume(&rig, 3, 0, CT_RESUME_JOINING), 0);
+    /* Nor is the START of the world sent: member 3 was never in it. */
+    assert_int_equal(resume(3, 0, CT_RESUME_JOINING), 0);
     assert_int_equal(rig.round->resumed.generation, 0);
     assert_false(rig.round->resumed.is_in_world);
-    end(&rig);
-    start(&rig, 1);
-    crash(&rig);
-    assert_int_equal(resume(&rig, 3, 0, CT_RESUME_JOINING), 0);
-    assert_true(was_sent(&rig, ROUND_SEND_START, 3));
+    start(1);
+    crash();
+    assert_int_equal(resume(3, 0, CT_RESUME_JOINING), 0);
+    assert_true(was_sent(ROUND_SEND_START, 3));
     assert_int_equal(rig.round->resumed.generation, 1);
-    end(&rig);
 }
 
 static void unknown_clients_and_members_of_unknown_worlds_do_not_resume(void **state)
 {
-    struct rig rig;
-
-    (void)state;
-    start(&rig, 0);
-    assert_int_equal(resume(&rig, 9, 1, CT_RESUME_RUNNING), -ENOENT);
+    start(0);
+    assert_int_equal(resume(9, 1, CT_RESUME_RUNNING), -ENOENT);
     rig.round->members.list[0]->link.key = 5;
-    assert_int_equal(resume(&rig, 1, 1, CT_RESUME_RUNNING), -ENOENT);
-    assert_int_equal(resume(&rig, 2, 7, CT_RESUME_RUNNING), -ENOENT);
+    assert_int_equal(resume(1, 1, CT_RESUME_RUNNING), -ENOENT);
+    assert_int_equal(resume(2, 7, CT_RESUME_RUNNING), -ENOENT);
     assert_int_equal(rig.round->floor, 7);
-    assert_int_equal(resume(&rig, 2, 1, 99), -ENOENT);
+    assert_int_equal(resume(2, 1, 99), -ENOENT);
     assert_int_equal(rig.round->state, ROUND_RUNNING);
-    end(&rig);
 }
 
 static void a_short_break_costs_nothing_and_a_long_one_the_node(void **state)
 {
-    struct rig rig;
-
-    (void)state;
-    start(&rig, 0);
-    step(&rig, &(struct round_command){.kind = ROUND_GONE, .id = 2, .reason = "reset"});
+    start(0);
+    step(&(struct round_command){.kind = ROUND_GONE, .id = 2, .reason = "reset"});
     assert_int_equal(rig.round->state, ROUND_RUNNING);
     rig.now_ms += 999;
-    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_RUNNING), 0);
-    step(&rig, &(struct round_command){.kind = ROUND_TICK});
-    step(&rig, &(struct round_command){.kind = ROUND_GONE, .id = 2, .reason = "reset"});
+    assert_int_equal(resume(2, 1, CT_RESUME_RUNNING), 0);
+    step(&(struct round_command){.kind = ROUND_TICK});
+    step(&(struct round_command){.kind = ROUND_GONE, .id = 2, .reason = "reset"});
     rig.now_ms += 1000;
-    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    step(&(struct round_command){.kind = ROUND_TICK});
     assert_int_equal(rig.round->state, ROUND_STOPPING);
     assert_string_equal(rig.round->stop.cause.text, "reset");
-    end(&rig);
 }
 
 /* A JOIN that was sent on the old connection counted, and the world may have started since. */
 static void a_join_that_is_said_again_crosses_the_start(void **state)
 {
-    struct rig rig;
-
-    (void)state;
-    start(&rig, 1);
-    report(&rig, 2);
-    send_to_running(&rig, CT_MESSAGE_STOPPED);
-    join(&rig, 2);
-    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_JOINING), 0);
-    join(&rig, 1);
-    join(&rig, 3);
+    start(1);
+    report(2);
+    send_to_running(CT_MESSAGE_STOPPED);
+    join(2);
+    assert_int_equal(resume(2, 1, CT_RESUME_JOINING), 0);
+    join(1);
+    join(3);
     assert_int_equal(rig.round->generation, 2);
-    join(&rig, 2);
+    join(2);
     assert_int_equal(rig.round->state, ROUND_RUNNING);
-    assert_false(was_sent(&rig, ROUND_SEND_REFUSE, 2));
-    join(&rig, 2); /* once */
-    assert_true(was_sent(&rig, ROUND_SEND_REFUSE, 2));
-    end(&rig);
+    assert_false(was_sent(ROUND_SEND_REFUSE, 2));
+    join(2); /* only once */
+    assert_true(was_sent(ROUND_SEND_REFUSE, 2));
 }
 
 /* An elected server holds the verdict back until the journal is written. */
@@ -515,33 +468,26 @@ static void a_verdict_that_was_not_sent_waits_for_those_who_come_back(void **sta
 {
     struct round_command gone = {
         .kind = ROUND_GONE, .id = 1, .reason = "broken", .is_owed = true};
-    struct rig rig;
 
-    (void)state;
-    start(&rig, 0);
-    send_to_running(&rig, CT_MESSAGE_SUCCEEDED);
+    start(0);
+    send_to_running(CT_MESSAGE_SUCCEEDED);
     assert_int_equal(rig.round->state, ROUND_CLOSED);
-    step(&rig, &gone);
+    step(&gone);
     gone = (struct round_command){.kind = ROUND_GONE, .id = 2, .reason = "end"};
-    step(&rig, &gone);
-    assert_int_equal(resume(&rig, 1, 1, CT_RESUME_SUCCEEDED), 0);
-    assert_true(was_sent(&rig, ROUND_SEND_VERDICT, 1));
-    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_SUCCEEDED), -ENOENT);
-    note(&rig);
-    end(&rig);
+    step(&gone);
+    assert_int_equal(resume(1, 1, CT_RESUME_SUCCEEDED), 0);
+    assert_true(was_sent(ROUND_SEND_VERDICT, 1));
+    assert_int_equal(resume(2, 1, CT_RESUME_SUCCEEDED), -ENOENT);
+    note();
 }
 
 static void a_second_connection_takes_the_place_of_the_first(void **state)
 {
-    struct rig rig;
-
-    (void)state;
-    start(&rig, 0);
-    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_RUNNING), 0);
-    assert_true(was_sent(&rig, ROUND_DROP, 2));
-    assert_null(rig.round->actions[0].peer); /* the old one's */
-    assert_true(was_sent(&rig, ROUND_SEND_RESUMED, 2));
-    end(&rig);
+    start(0);
+    assert_int_equal(resume(2, 1, CT_RESUME_RUNNING), 0);
+    assert_true(was_sent(ROUND_DROP, 2));
+    assert_null(rig.round->actions[0].peer); /* the old connection */
+    assert_true(was_sent(ROUND_SEND_RESUMED, 2));
 }
 
 static void frames_hold_whole_batches_only(void **state)
@@ -569,10 +515,8 @@ static void batches_without_their_beginning_or_with_bad_bytes_are_refused(void *
 {
     struct journal_book book;
     struct ct_buf whole;
-    struct rig rig;
 
-    (void)state;
-    start(&rig, 0);
+    start(0);
     write_whole(&whole, rig.round);
     journal_book_init(&book);
     for (size_t cut = 0; cut < ct_buf_length(&whole); cut++)
@@ -588,119 +532,105 @@ static void batches_without_their_beginning_or_with_bad_bytes_are_refused(void *
     assert_true(ct_list_is_empty(&book.entries));
     journal_book_deinit(&book);
     ct_buf_deinit(&whole);
-    end(&rig);
 }
 
 /* Each node has two ranks. */
-static void stand_still(struct rig *rig, uint64_t id, uint32_t epoch, uint8_t ranks)
+static void stand_still(uint64_t id, uint32_t epoch, uint8_t ranks)
 {
     const struct ct_still still = {.generation = 1, .epoch = epoch, .ranks = {ranks}};
 
-    say(rig, id, CT_MESSAGE_STILL, &still);
+    say(id, CT_MESSAGE_STILL, &still);
 }
 
-static void lose(struct rig *rig, uint64_t id, int32_t rank)
+static void lose(uint64_t id, int32_t rank)
 {
     const struct ct_loss loss = {.generation = 1, .rank = rank, .text = "gone"};
 
-    say(rig, id, CT_MESSAGE_LOSS, &loss);
+    say(id, CT_MESSAGE_LOSS, &loss);
 }
 
 static void who_goes_on_is_kept_and_told_again(void **state)
 {
-    struct rig rig;
-
-    (void)state;
-    start(&rig, 0);
-    lose(&rig, 2, 3);
-    stand_still(&rig, 1, 0, 0x03);
-    crash(&rig); /* what the first node has said is forgotten, the loss is not */
-    assert_int_equal(resume(&rig, 1, 1, CT_RESUME_RUNNING), 0);
-    assert_true(was_sent(&rig, ROUND_SEND_LOSS, 1));
-    assert_false(was_sent(&rig, ROUND_SEND_WORLD, 1));
-    note(&rig);
-    lose(&rig, 2, 3);
+    start(0);
+    lose(2, 3);
+    stand_still(1, 0, 0x03);
+    crash(); /* the STILL of the first node is lost, the loss is not */
+    assert_int_equal(resume(1, 1, CT_RESUME_RUNNING), 0);
+    assert_true(was_sent(ROUND_SEND_LOSS, 1));
+    assert_false(was_sent(ROUND_SEND_WORLD, 1));
+    note();
+    lose(2, 3);
     assert_int_equal(rig.round->loss.losses, 1);
-    stand_still(&rig, 2, 0, 0x04);
-    stand_still(&rig, 3, 0, 0x30);
+    stand_still(2, 0, 0x04);
+    stand_still(3, 0, 0x30);
     assert_int_equal(rig.round->world.epoch, 0);
-    stand_still(&rig, 1, 0, 0x03);
+    stand_still(1, 0, 0x03);
     assert_int_equal(rig.round->world.epoch, 1);
-    crash(&rig);
+    crash();
     assert_int_equal(rig.round->world.epoch, 1);
     assert_int_equal(rig.round->world.ranks[0], 0x37);
-    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_RUNNING), 0);
-    assert_true(was_sent(&rig, ROUND_SEND_WORLD, 2));
-    assert_false(was_sent(&rig, ROUND_SEND_LOSS, 2));
-    note(&rig);
-    stand_still(&rig, 2, 0, 0x04); /* said again, and decided already */
+    assert_int_equal(resume(2, 1, CT_RESUME_RUNNING), 0);
+    assert_true(was_sent(ROUND_SEND_WORLD, 2));
+    assert_false(was_sent(ROUND_SEND_LOSS, 2));
+    note();
+    stand_still(2, 0, 0x04); /* sent again, but decided already */
     for (uint64_t id = 1; id <= 3; id++)
         assert_false(rig.round->members.list[id - 1]->is_still);
-    end(&rig);
 }
 
 /* A restarted server finds the loss in the world, which lacks a node, and waits until the workers
  * of that node are dead, too. */
 static void a_lost_node_is_outlived_by_the_next_server(void **state)
 {
-    struct rig rig;
-
-    (void)state;
-    start_to_survive(&rig, 3000);
-    step(&rig,
-         &(struct round_command){.kind = ROUND_GONE, .id = 3, .reason = "broken"});
+    start_to_survive(3000);
+    step(&(struct round_command){.kind = ROUND_GONE, .id = 3, .reason = "broken"});
     rig.now_ms += LOST_AFTER_MS / 5;
-    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    step(&(struct round_command){.kind = ROUND_TICK});
     assert_int_equal(rig.round->loss.losses, 2);
     assert_int_equal(rig.round->state, ROUND_RUNNING);
-    crash(&rig);
+    crash();
     for (uint64_t id = 1; id <= 2; id++) {
-        assert_int_equal(resume(&rig, id, 1, CT_RESUME_RUNNING), 0);
-        assert_true(was_sent(&rig, ROUND_SEND_LOSS, id));
-        note(&rig);
-        stand_still(&rig, id, 0, id == 1 ? 0x03 : 0x0c);
+        assert_int_equal(resume(id, 1, CT_RESUME_RUNNING), 0);
+        assert_true(was_sent(ROUND_SEND_LOSS, id));
+        note();
+        stand_still(id, 0, id == 1 ? 0x03 : 0x0c);
     }
     assert_int_equal(rig.round->world.epoch, 0); /* its workers may live */
     assert_true(rig.round->ranks_fence_ms > rig.now_ms);
     rig.now_ms = 4000;
     for (uint64_t id = 1; id <= 2; id++)
-        say(&rig, id, CT_MESSAGE_HEARTBEAT,
-            &(const struct ct_heartbeat){.generation = 1});
+        say(id, CT_MESSAGE_HEARTBEAT, &(const struct ct_heartbeat){.generation = 1});
     assert_int_equal(round_next_ms(rig.round), rig.round->ranks_fence_ms);
     rig.now_ms = rig.round->ranks_fence_ms;
-    step(&rig, &(struct round_command){.kind = ROUND_TICK});
+    step(&(struct round_command){.kind = ROUND_TICK});
     assert_int_equal(rig.round->world.epoch, 1);
     assert_int_equal(rig.round->world.ranks[0], 0x0f);
-    end(&rig);
 }
 
 /* A node that comes back is told that a rank waits, until that rank is in a world. */
 static void one_in_the_place_of_a_lost_rank_is_told_to_who_comes_back(void **state)
 {
     const struct ct_grow grow = {.generation = 1, .rank = 3};
-    struct rig rig;
 
-    (void)state;
-    start(&rig, 0);
-    lose(&rig, 2, 3);
-    stand_still(&rig, 1, 0, 0x03);
-    stand_still(&rig, 2, 0, 0x04);
-    stand_still(&rig, 3, 0, 0x30);
-    say(&rig, 2, CT_MESSAGE_GROW, &grow);
-    crash(&rig);
-    assert_int_equal(resume(&rig, 2, 1, CT_RESUME_RUNNING), 0);
-    say(&rig, 2, CT_MESSAGE_GROW, &grow); /* as its agent does then */
-    stand_still(&rig, 2, 1, 0x0c);
-    note(&rig);
-    assert_int_equal(resume(&rig, 1, 1, CT_RESUME_RUNNING), 0);
-    assert_true(was_sent(&rig, ROUND_SEND_GROW, 1));
-    note(&rig);
-    assert_int_equal(resume(&rig, 3, 1, CT_RESUME_RUNNING), 0);
-    stand_still(&rig, 1, 1, 0x03);
-    stand_still(&rig, 3, 1, 0x30);
+    start(0);
+    lose(2, 3);
+    stand_still(1, 0, 0x03);
+    stand_still(2, 0, 0x04);
+    stand_still(3, 0, 0x30);
+    say(2, CT_MESSAGE_GROW, &grow);
+    crash();
+    assert_int_equal(resume(2, 1, CT_RESUME_RUNNING), 0);
+    say(2, CT_MESSAGE_GROW, &grow); /* as its agent does */
+    stand_still(2, 1, 0x0c);
+    note();
+    assert_int_equal(resume(1, 1, CT_RESUME_RUNNING), 0);
+    assert_true(was_sent(ROUND_SEND_GROW, 1));
+    note();
+    assert_int_equal(resume(3, 1, CT_RESUME_RUNNING), 0);
+    stand_still(1, 1, 0x03);
+    stand_still(3, 1, 0x30);
     assert_int_equal(rig.round->world.epoch, 2);
     assert_int_equal(rig.round->world.ranks[0], 0x3f);
-    end(&rig);
 }
 
 int main(void)
@@ -729,5 +659,5 @@ int main(void)
         cmocka_unit_test(frames_hold_whole_batches_only),
         cmocka_unit_test(batches_without_their_beginning_or_with_bad_bytes_are_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, end);
 }

@@ -4,7 +4,6 @@
 
 #include "rendezvous/round/failures.h"
 #include "tests/lib/test.h"
-#include "worker_sdk/base/str.h"
 
 static struct ct_failure make(uint8_t cause, int32_t code, int32_t rank)
 {

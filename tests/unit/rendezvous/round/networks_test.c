@@ -14,6 +14,7 @@ enum {
 
 static struct member members[WORLD_MAX];
 static struct member *world[WORLD_MAX];
+static struct ct_start start; /* of all nodes */
 
 /* Nodes 1, 2, ... with three addresses: 10.77.0.n, from which they reach the server, 10.78.0.n and
  * docker0. */
@@ -39,23 +40,23 @@ static void set_world(size_t count)
 static void the_next_network_is_told_when_one_is_cut(void **state)
 {
     struct networks networks = {0};
-    const struct ct_start *start = &members[2].start;
+    const struct member_start *own = &members[2].start;
 
     set_world(3);
-    networks_choose(&networks, world, 3);
-    assert_string_equal(start->master_addr, "10.77.0.1");
-    assert_int_equal(start->reach, CT_REACH_PROVE);
-    assert_int_equal(start->peer_count, 1);
-    assert_string_equal(start->peers[0].addr, "10.77.0.2");
-    assert_string_equal(start->peers[0].host, "n2");
-    assert_int_equal(start->peers[0].port, 1002);
+    networks_choose(&networks, &start, world, 3);
+    assert_string_equal(start.master_addr, "10.77.0.1");
+    assert_int_equal(start.reach, CT_REACH_PROVE);
+    assert_int_equal(own->peer_count, 1);
+    assert_string_equal(own->peers[0].addr, "10.77.0.2");
+    assert_string_equal(own->peers[0].host, "n2");
+    assert_int_equal(own->peers[0].port, 1002);
     assert_int_equal(members[0].start.peer_count, 0);
     assert_true(networks_cut(&networks, "10.77.0.1"));
     assert_false(networks_cut(&networks, "10.77.0.1"));
-    networks_choose(&networks, world, 3);
-    assert_string_equal(start->master_addr, "10.78.0.1");
-    assert_int_equal(start->reach, CT_REACH_PROVE);
-    assert_string_equal(start->peers[0].addr, "10.78.0.2");
+    networks_choose(&networks, &start, world, 3);
+    assert_string_equal(start.master_addr, "10.78.0.1");
+    assert_int_equal(start.reach, CT_REACH_PROVE);
+    assert_string_equal(own->peers[0].addr, "10.78.0.2");
 }
 
 static void another_first_node_does_not_use_the_cut_network_either(void **state)
@@ -64,8 +65,8 @@ static void another_first_node_does_not_use_the_cut_network_either(void **state)
 
     set_world(3);
     assert_true(networks_cut(&networks, "10.77.0.1"));
-    networks_choose(&networks, world + 1, 2);
-    assert_string_equal(members[1].start.master_addr, "10.78.0.2");
+    networks_choose(&networks, &start, world + 1, 2);
+    assert_string_equal(start.master_addr, "10.78.0.2");
 }
 
 static void when_all_are_cut_the_first_is_told_and_nothing_to_prove(void **state)
@@ -75,9 +76,9 @@ static void when_all_are_cut_the_first_is_told_and_nothing_to_prove(void **state
     set_world(3);
     assert_true(networks_cut(&networks, "10.77.0.1"));
     assert_true(networks_cut(&networks, "10.78.0.1"));
-    networks_choose(&networks, world, 3);
-    assert_string_equal(members[1].start.master_addr, "10.77.0.1");
-    assert_int_equal(members[1].start.reach, CT_REACH_NONE_REACHES_ALL);
+    networks_choose(&networks, &start, world, 3);
+    assert_string_equal(start.master_addr, "10.77.0.1");
+    assert_int_equal(start.reach, CT_REACH_NONE_REACHES_ALL);
     assert_int_equal(members[1].start.peer_count, 0);
     assert_true(networks_cut(&networks, "a"));
     assert_true(networks_cut(&networks, "b"));
@@ -91,19 +92,19 @@ static void without_a_choice_there_is_nothing_to_prove(void **state)
     set_world(3);
     /* Its user has set this address. */
     (void)ct_copy(members[0].join.local_addr, sizeof members[0].join.local_addr,
-                  "10.78.0.1"); /* its user has said it */
-    networks_choose(&networks, world, 3);
-    members[0].join.addr_count = 1; /* docker0, which all have */
-    networks_choose(&networks, world, 3);
-    assert_string_equal(members[1].start.master_addr, "10.78.0.1");
-    assert_int_equal(members[1].start.reach, CT_REACH_FREE);
+                  "10.78.0.1");
+    networks_choose(&networks, &start, world, 3);
+    members[0].join.addr_count = 1; /* only docker0, which all nodes have */
+    networks_choose(&networks, &start, world, 3);
+    assert_string_equal(start.master_addr, "10.78.0.1");
+    assert_int_equal(start.reach, CT_REACH_FREE);
     set_world(3);
     members[0].join.addr_count = 1;
-    networks_choose(&networks, world, 3);
-    assert_int_equal(members[1].start.reach, CT_REACH_FREE);
+    networks_choose(&networks, &start, world, 3);
+    assert_int_equal(start.reach, CT_REACH_FREE);
     set_world(1);
-    networks_choose(&networks, world, 1);
-    assert_int_equal(members[0].start.reach, CT_REACH_FREE);
+    networks_choose(&networks, &start, world, 1);
+    assert_int_equal(start.reach, CT_REACH_FREE);
 }
 
 static void a_network_that_was_typed_stays_and_the_sample_is_tried_on_it(void **state)
@@ -114,19 +115,19 @@ static void a_network_that_was_typed_stays_and_the_sample_is_tried_on_it(void **
     set_world(3);
     assert_true(networks_cut(&networks, "10.78.0.1"));
     (void)ct_copy(first->local_addr, sizeof first->local_addr, "10.78.0.1");
-    networks_choose(&networks, world, 3);
-    assert_string_equal(members[2].start.master_addr, "10.78.0.1");
-    assert_int_equal(members[2].start.reach, CT_REACH_WARN);
+    networks_choose(&networks, &start, world, 3);
+    assert_string_equal(start.master_addr, "10.78.0.1");
+    assert_int_equal(start.reach, CT_REACH_WARN);
     assert_string_equal(members[2].start.peers[0].addr, "10.78.0.2");
     (void)ct_copy(first->local_addr, sizeof first->local_addr, "n1"); /* static */
     (void)ct_copy(members[1].link.reached_at, CT_ADDR_TEXT_MAX, "10.77.0.1");
-    networks_choose(&networks, world, 3);
-    assert_string_equal(members[2].start.master_addr, "n1");
-    assert_int_equal(members[2].start.reach, CT_REACH_WARN);
+    networks_choose(&networks, &start, world, 3);
+    assert_string_equal(start.master_addr, "n1");
+    assert_int_equal(start.reach, CT_REACH_WARN);
     assert_string_equal(members[2].start.peers[0].addr, "10.77.0.2");
     (void)ct_copy(first->local_addr, sizeof first->local_addr, "127.0.0.1");
-    networks_choose(&networks, world, 3);
-    assert_int_equal(members[2].start.reach, CT_REACH_FREE);
+    networks_choose(&networks, &start, world, 3);
+    assert_int_equal(start.reach, CT_REACH_FREE);
 }
 
 /* By group rank: true if node i must reach node k. */
@@ -147,7 +148,7 @@ static void all_pairs_are_proven_up_to_eight_nodes_and_four_a_node_above(void **
 
     for (int count = 2; count <= WORLD_MAX; count++) {
         set_world((size_t)count);
-        networks_choose(&networks, world, (size_t)count);
+        networks_choose(&networks, &start, world, (size_t)count);
         for (int i = 1; i < count; i++) {
             assert_false(reaches(i, i));
             assert_false(reaches(i, 0));

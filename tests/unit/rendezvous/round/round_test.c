@@ -11,6 +11,26 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/alloc.h"
 
+/* All rounds of a test: teardown frees them. */
+static struct round *made[64];
+static size_t made_count;
+
+#define ROUND_TEST(test) cmocka_unit_test_teardown(test, destroy_made)
+
+static int destroy_made(void **state)
+{
+    while (made_count > 0)
+        round_destroy(made[--made_count]);
+    return 0;
+}
+
+static struct round *make(const struct round_settings *settings)
+{
+    assert_true(made_count < sizeof made / sizeof *made);
+    assert_int_equal(round_create(&made[made_count], settings), 0);
+    return made[made_count++];
+}
+
 static struct round *create(uint32_t min, uint32_t max, uint32_t restarts)
 {
     const struct round_settings settings = {.min_nodes = min,
@@ -19,10 +39,8 @@ static struct round *create(uint32_t min, uint32_t max, uint32_t restarts)
                                             .join_timeout_ms = 60000,
                                             .last_call_ms = 1000,
                                             .lost_after_ms = 5000};
-    struct round *round;
 
-    assert_int_equal(round_create(&round, &settings), 0);
-    return round;
+    return make(&settings);
 }
 
 static void add(struct round *round, uint64_t id, uint64_t now_ms)
@@ -149,7 +167,6 @@ static void a_member_that_finds_no_memory_is_not_added(void **state)
     assert_true(n > 2);
     join(round, 1, 0);
     assert_int_equal(round->state, ROUND_FORMING);
-    round_destroy(round);
 }
 
 static void unknown_members_and_old_generations_change_nothing(void **state)
@@ -178,7 +195,6 @@ static void unknown_members_and_old_generations_change_nothing(void **state)
         assert_int_equal(round->members.list[0]->state, MEMBER_RUNNING);
     }
     assert_int_equal(round->restart_count, 1);
-    round_destroy(round);
 }
 
 static void roles_that_are_not_those_of_the_workers_are_refused(void **state)
@@ -192,7 +208,6 @@ static void roles_that_are_not_those_of_the_workers_are_refused(void **state)
     say(round, 1, CT_MESSAGE_JOIN, &message, 0);
     assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
     assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
-    round_destroy(round);
 }
 
 static void a_join_that_makes_no_sense_is_refused_and_ends_the_member(void **state)
@@ -211,7 +226,6 @@ static void a_join_that_makes_no_sense_is_refused_and_ends_the_member(void **sta
     say(round, 2, CT_MESSAGE_JOIN, &message, 0); /* no store */
     assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
     assert_int_equal(count_actions(round, ROUND_FORGET), 1);
-    round_destroy(round);
 }
 
 /* A world that stopped because of it would look for a cause that does not exist. */
@@ -232,7 +246,6 @@ static void a_failure_that_tells_of_none_ends_its_member_only(void **state)
         stopped(round, 1, 0);
         stopped(round, 3, 0);
         assert_int_equal(round->state, ROUND_FORMING);
-        round_destroy(round);
     }
 }
 
@@ -250,7 +263,6 @@ static void the_fingerprint_goes_with_the_last_node_that_had_it(void **state)
     gone(round, 1, 0);
     say(round, 3, CT_MESSAGE_JOIN, &message, 0);
     assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 0);
-    round_destroy(round);
 }
 
 static void add_job(struct round *round, uint64_t id, const struct ct_job *job)
@@ -296,7 +308,6 @@ static void two_unlike_jobs_at_one_endpoint_do_not_become_one(void **state)
         assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), rows[i].code != 0);
         if (rows[i].code)
             assert_int_equal(round->refuse.code, rows[i].code);
-        round_destroy(round);
     }
 }
 
@@ -318,8 +329,37 @@ static void waiting_is_told_at_most_once_a_second(void **state)
     assert_int_equal(round->waiting.joined, 40);
     assert_int_equal(round->waiting.left_ms, 59000);
     tick(round, 2500);
-    assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 0); /* nothing new */
-    round_destroy(round);
+    assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 0); /* no change */
+}
+
+static void who_waits_for_more_than_is_needed_knows_until_when(void **state)
+{
+    struct round *round = create(1, 2, 1);
+
+    add(round, 1, 0);
+    add(round, 2, 0);
+    join(round, 1, 0);
+    assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 1);
+    assert_int_equal(round->waiting.left_ms, 1000); /* until the last call ends */
+    join(round, 2, 10);
+    report(round, 2, CT_CAUSE_EXIT, 20);
+    stopped(round, 1, 30);
+    stopped(round, 2, 30);
+    join(round, 1, 40);
+    assert_int_equal(round->state, ROUND_FORMING);
+    assert_int_equal(round->waiting.joined, 1);
+    assert_int_equal(round->waiting.left_ms, 59990); /* the join deadline */
+}
+
+static void nodes_are_waited_for_in_multiples_of_the_node_unit(void **state)
+{
+    struct round *round = create(3, 5, 0);
+
+    round->settings.node_unit = 2;
+    add(round, 1, 0);
+    join(round, 1, 0);
+    assert_int_equal(round->waiting.min_nodes, 4);
+    assert_int_equal(round->waiting.max_nodes, 4);
 }
 
 static void endless_timeouts_do_not_wrap_around(void **state)
@@ -329,16 +369,13 @@ static void endless_timeouts_do_not_wrap_around(void **state)
                                             .join_timeout_ms = UINT64_MAX,
                                             .last_call_ms = UINT64_MAX - 1,
                                             .lost_after_ms = 5000};
-    struct round *round;
+    struct round *round = make(&settings);
 
-    (void)state;
-    assert_int_equal(round_create(&round, &settings), 0);
     add(round, 1, 1000);
     join(round, 1, 1000);
     tick(round, 5000);
     assert_int_equal(round->state, ROUND_FORMING);
     assert_int_equal(round->members.count, 1);
-    round_destroy(round);
 }
 
 static void the_static_endpoint_replaces_the_store_port(void **state)
@@ -348,14 +385,11 @@ static void the_static_endpoint_replaces_the_store_port(void **state)
                                             .join_timeout_ms = 1000,
                                             .lost_after_ms = 5000,
                                             .endpoint_port = 29500};
-    struct round *round;
+    struct round *round = make(&settings);
 
-    (void)state;
-    assert_int_equal(round_create(&round, &settings), 0);
     add(round, 1, 0);
     join(round, 1, 0);
-    assert_int_equal(round->members.list[0]->start.master_port, 29500);
-    round_destroy(round);
+    assert_int_equal(round->start.master_port, 29500);
 }
 
 static void an_unkillable_worker_ends_the_run_whatever_the_budget(void **state)
@@ -368,7 +402,6 @@ static void an_unkillable_worker_ends_the_run_whatever_the_budget(void **state)
     stopped(round, 2, 20);
     assert_int_equal(round->state, ROUND_CLOSED);
     assert_int_equal(round->verdict.exit_code, 76);
-    round_destroy(round);
 }
 
 static void the_status_is_that_of_what_failed_before_an_unkillable_worker(void **state)
@@ -381,7 +414,6 @@ static void the_status_is_that_of_what_failed_before_an_unkillable_worker(void *
     stopped(round, 2, 30);
     assert_int_equal(round->state, ROUND_CLOSED);
     assert_int_equal(round->verdict.exit_code, 137);
-    round_destroy(round);
 }
 
 static void what_fails_after_a_loss_is_its_consequence_and_costs_nothing(void **state)
@@ -401,7 +433,6 @@ static void what_fails_after_a_loss_is_its_consequence_and_costs_nothing(void **
     tick(round, round_outlive_ms(5000));
     assert_int_equal(round->state, ROUND_RUNNING);
     assert_int_equal(round->restart_count, 0);
-    round_destroy(round);
 }
 
 static void answer(struct round *round, uint64_t id, uint64_t now_ms)
@@ -429,7 +460,6 @@ static void a_failure_is_decided_when_all_others_have_answered(void **state)
     assert_int_equal(round->stop.restart_count, 1);
     answer(round, 3, 13);
     assert_int_equal(round->action_count, 0);
-    round_destroy(round);
 }
 
 static void a_member_lost_before_it_answered_is_the_root_cause(void **state)
@@ -446,7 +476,6 @@ static void a_member_lost_before_it_answered_is_the_root_cause(void **state)
     assert_string_equal(round->stop.cause.host, "n3");
     assert_int_equal(round->stop.is_final, 0);
     assert_string_equal(failures_get_root(&round->failures)->host, "n3");
-    round_destroy(round);
 }
 
 static void a_lone_node_needs_no_answer(void **state)
@@ -458,7 +487,6 @@ static void a_lone_node_needs_no_answer(void **state)
     assert_int_equal(round->stop.is_final, 1);
     stopped(round, 1, 11);
     assert_int_equal(round->verdict.exit_code, 7);
-    round_destroy(round);
 }
 
 /* Early failures of member 1, which is alone in its world, until the run is over. */
@@ -490,7 +518,6 @@ static void the_same_early_failure_twice_ends_the_run(void **state)
     assert_int_equal(round->verdict.exit_code, 3);
     assert_int_equal(round->verdict.restart_count, 1);
     assert_int_equal(round->stop.is_final, 1);
-    round_destroy(round);
 }
 
 /* Member 2 fails first; all nodes stop, and only node 2 joins again. */
@@ -551,7 +578,6 @@ static void who_failed_first_but_tells_late_is_charged(void **state)
     assert_int_equal(round->verdict.failures[0].rank, 1);
     assert_int_equal(round->verdict.failures[1].rank, 0);
     assert_int_equal(round->verdict.failures[1].later_ms, 699);
-    round_destroy(round);
 }
 
 static void what_is_told_after_the_decision_changes_it_no_more(void **state)
@@ -566,7 +592,6 @@ static void what_is_told_after_the_decision_changes_it_no_more(void **state)
     stopped(round, 1, 10003);
     assert_int_equal(round->verdict.exit_code, 4);
     assert_int_equal(round->verdict.failures[0].rank, 0);
-    round_destroy(round);
 }
 
 /* The server was busy: both messages had arrived, and it read them one after the other. */
@@ -585,7 +610,6 @@ static void how_long_a_message_lay_unread_counts(void **state)
     tell(round, 2, 5, 1000, 10000);
     answer(round, 2, 10000);
     assert_int_equal(round->stop.cause.code, 4);
-    round_destroy(round);
 }
 
 static struct round *start_with_spare(void)
@@ -619,7 +643,6 @@ static void a_node_that_fails_first_twice_makes_room_for_a_spare(void **state)
     assert_int_equal(round->restart_count, 2);
     assert_int_equal(round->members.count, 2);
     assert_int_equal(round->members.list[1]->link.id, 3);
-    round_destroy(round);
 }
 
 static void the_node_that_serves_makes_room_for_nobody(void **state)
@@ -635,9 +658,8 @@ static void the_node_that_serves_makes_room_for_nobody(void **state)
     assert_string_equal(round->stop.culprit, "n2");
     assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 0);
     assert_int_equal(round->members.count, 3);
-    assert_int_equal(round->verdict.outcome,
-                     CT_OUTCOME_CRASH_LOOP); /* as without a spare */
-    round_destroy(round);
+    /* As without a spare. */
+    assert_int_equal(round->verdict.outcome, CT_OUTCOME_CRASH_LOOP);
 }
 
 static void a_node_that_fails_first_and_tells_late_makes_room_as_well(void **state)
@@ -649,7 +671,6 @@ static void a_node_that_fails_first_and_tells_late_makes_room_as_well(void **sta
     fail_on_second_node_late(round, 2400);
     assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_EXCLUDED);
     assert_string_equal(round->stop.culprit, "n2");
-    round_destroy(round);
 }
 
 /* A failure of member `id`, which is node id - 1, with evidence of broken hardware. */
@@ -711,7 +732,6 @@ static void a_node_with_broken_hardware_goes_without_a_spare(void **state)
         say(round, id, CT_MESSAGE_JOIN, &back, 30);
         assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), id == 4);
     }
-    round_destroy(round);
 }
 
 static void a_broken_node_that_is_needed_stays_and_that_is_said(void **state)
@@ -723,7 +743,6 @@ static void a_broken_node_that_is_needed_stays_and_that_is_said(void **state)
     assert_string_equal(round->stop.culprit, "n3");
     assert_int_equal(round->members.count, 3);
     assert_int_equal(round->generation, 2);
-    round_destroy(round);
 }
 
 static void a_broken_node_that_serves_stays(void **state)
@@ -734,7 +753,6 @@ static void a_broken_node_that_serves_stays(void **state)
     fail_of_hardware(round, 1, 10);
     assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_BROKEN_KEPT);
     assert_int_equal(round->members.count, 3);
-    round_destroy(round);
 }
 
 static void faults_are_counted_for_each_node_and_only_where_they_count(void **state)
@@ -746,13 +764,11 @@ static void faults_are_counted_for_each_node_and_only_where_they_count(void **st
     assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_NONE);
     fail_of_hardware(round, 2, 30);
     assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_BROKEN);
-    round_destroy(round);
     round = start_three(2, 0);
     for (uint64_t now_ms = 10; now_ms < 60; now_ms += 10)
         fail_of_hardware(round, 2, now_ms);
     assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_NONE);
     assert_int_equal(round->members.count, 3);
-    round_destroy(round);
 }
 
 static void without_a_spare_the_node_stays_and_a_crash_loop_is_one(void **state)
@@ -763,7 +779,6 @@ static void without_a_spare_the_node_stays_and_a_crash_loop_is_one(void **state)
     join(round, 1, 20);
     fail_on_second_node(round, 30);
     assert_int_equal(round->verdict.outcome, CT_OUTCOME_CRASH_LOOP);
-    round_destroy(round);
 }
 
 static void a_program_that_is_missing_is_not_started_again(void **state)
@@ -773,7 +788,6 @@ static void a_program_that_is_missing_is_not_started_again(void **state)
     assert_int_equal(fail_early(round, CT_CAUSE_EXEC, ENOENT), 1);
     assert_int_equal(round->verdict.outcome, CT_OUTCOME_FAILED);
     assert_int_equal(round->verdict.exit_code, 127);
-    round_destroy(round);
 }
 
 static void who_ended_early_with_zero_is_told_and_no_cause(void **state)
@@ -790,7 +804,6 @@ static void who_ended_early_with_zero_is_told_and_no_cause(void **state)
     assert_int_equal(round->verdict.failure_count, 2);
     assert_int_equal(round->verdict.failures[0].cause, CT_CAUSE_EXIT);
     assert_int_equal(round->verdict.failures[1].cause, CT_CAUSE_EARLY);
-    round_destroy(round);
 }
 
 /* Two nodes with two addresses each, which must prove that they reach each other. */
@@ -814,8 +827,34 @@ static struct round *start_with_networks(void)
         say(round, id, CT_MESSAGE_JOIN, &message, 0);
     }
     assert_int_equal(round->state, ROUND_RUNNING);
-    assert_int_equal(round->members.list[0]->start.reach, CT_REACH_PROVE);
+    assert_int_equal(round->start.reach, CT_REACH_PROVE);
     return round;
+}
+
+static const struct ct_start *start_of(const struct round *round, uint64_t id)
+{
+    static struct ct_start start;
+
+    round_copy_start(&start, round, member_find(&round->members, id));
+    return &start;
+}
+
+static void only_the_first_node_hears_which_ones_run_another_program(void **state)
+{
+    struct round *round = create(3, 3, 0);
+
+    for (uint32_t id = 1; id <= 3; id++)
+        add(round, id, 0);
+    for (uint32_t id = 1; id <= 3; id++)
+        say(round, id, CT_MESSAGE_JOIN,
+            &(struct ct_join){
+                .slots = 1, .node_rank_hint = -1, .store_port = 9, .program = id},
+            0);
+    assert_string_equal(start_of(round, 3)->unlike, "");
+    assert_string_equal(start_of(round, 1)->unlike, "n2, n3");
+    for (uint32_t id = 1; id <= 3; id++) /* as after a restore from a journal */
+        round_set_start(round, member_find(&round->members, id), start_of(round, id));
+    assert_string_equal(start_of(round, 1)->unlike, "n2, n3");
 }
 
 static void say_reachability(struct round *round, uint64_t id, const char *cut)
@@ -837,7 +876,6 @@ static void workers_start_once_all_have_proven_their_ways(void **state)
     assert_int_equal(round->reachability.generation, 1);
     say_reachability(round, 1, ""); /* sent again: it may have missed the answer */
     assert_int_equal(count_actions(round, ROUND_SEND_REACHABILITY), 2);
-    round_destroy(round);
 }
 
 static void a_cut_network_costs_a_round_and_no_restart(void **state)
@@ -852,7 +890,6 @@ static void a_cut_network_costs_a_round_and_no_restart(void **state)
     assert_int_equal(round->stop.restart_count, 0);
     assert_string_equal(round->stop.cause.host, "n2");
     assert_string_equal(round->stop.cause.text, "cannot reach n1");
-    round_destroy(round);
 }
 
 static void a_cut_of_the_only_network_left_starts_the_workers(void **state)
@@ -864,7 +901,6 @@ static void a_cut_of_the_only_network_left_starts_the_workers(void **state)
     assert_int_equal(round->state, ROUND_RUNNING);
     say_reachability(round, 2, "");
     assert_int_equal(count_actions(round, ROUND_SEND_REACHABILITY), 2);
-    round_destroy(round);
 }
 
 /* ---- a rank is lost, and the others continue ---- */
@@ -917,7 +953,6 @@ static void who_goes_on_is_told_once_every_node_stands_still(void **state)
     assert_world(round, 1, 5, 0);
     stand_still(round, 1, 1, true); /* no rank is lost: they have lost a connection */
     assert_world(round, 2, 5, 3);
-    round_destroy(round);
 }
 
 static void a_loss_takes_back_that_its_node_stands_still(void **state)
@@ -933,7 +968,6 @@ static void a_loss_takes_back_that_its_node_stands_still(void **state)
     stand_still(round, 1, 0, false);
     assert_world(round, 1, 4, 3);
     assert_int_equal(round->world.losses, 2);
-    round_destroy(round);
 }
 
 static void a_loss_that_is_told_again_counts_once(void **state)
@@ -946,7 +980,6 @@ static void a_loss_that_is_told_again_counts_once(void **state)
     assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 0);
     stand_still(round, 1, 0, true);
     assert_world(round, 1, 1, 2);
-    round_destroy(round);
 }
 
 static void a_node_that_has_succeeded_is_not_waited_for(void **state)
@@ -964,7 +997,6 @@ static void a_node_that_has_succeeded_is_not_waited_for(void **state)
     assert_world(round, 1, 5, 0);
     say(round, 3, CT_MESSAGE_SUCCEEDED, &succeeded, 10);
     assert_world(round, 2, 1, 1);
-    round_destroy(round);
 }
 
 static void grow(struct round *round, uint64_t id, int32_t rank)
@@ -1004,7 +1036,6 @@ one_in_the_place_of_a_lost_rank_is_told_and_is_in_the_next_world(void **state)
     assert_int_equal(count_actions(round, ROUND_SEND_GROW), 0);
     lose(round, 2, 1); /* lost as any other rank */
     assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 3);
-    round_destroy(round);
 }
 
 static void one_that_is_lost_while_it_waits_is_in_no_world(void **state)
@@ -1020,7 +1051,6 @@ static void one_that_is_lost_while_it_waits_is_in_no_world(void **state)
     assert_world(round, 1, 5, 0);
     stand_still(round, 2, 1, false);
     assert_world(round, 2, 5, 3);
-    round_destroy(round);
 }
 
 static void a_rank_of_another_node_cannot_be_grown(void **state)
@@ -1030,7 +1060,6 @@ static void a_rank_of_another_node_cannot_be_grown(void **state)
     grow(round, 3, 1);
     assert_int_equal(count_actions(round, ROUND_SEND_GROW), 0);
     assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
-    round_destroy(round);
 }
 
 static void a_lost_node_stops_those_that_wait(void **state)
@@ -1047,7 +1076,6 @@ static void a_lost_node_stops_those_that_wait(void **state)
     lose(round, 1, 0);
     assert_int_equal(count_actions(round, ROUND_SEND_WORLD), 0);
     assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 0);
-    round_destroy(round);
 }
 
 static void a_new_world_knows_of_no_loss(void **state)
@@ -1068,7 +1096,6 @@ static void a_new_world_knows_of_no_loss(void **state)
     stand_still(round, 1, 0, true);
     stand_still(round, 2, 0, true); /* the rank that was lost before */
     assert_world(round, 1, 3, 2);
-    round_destroy(round);
 }
 
 static void ranks_of_other_nodes_are_refused(void **state)
@@ -1081,7 +1108,6 @@ static void ranks_of_other_nodes_are_refused(void **state)
         lose(round, 2, bad[i]);
         assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
         assert_int_equal(round->loss.losses, 0);
-        round_destroy(round);
     }
     for (uint64_t id = 1; id <= 2; id++) { /* a rank of another node; a lost rank */
         const struct ct_still still = {.generation = 1, .ranks = {2}};
@@ -1091,7 +1117,6 @@ static void ranks_of_other_nodes_are_refused(void **state)
         say(round, id, CT_MESSAGE_STILL, &still, 10);
         assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
         assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
-        round_destroy(round);
     }
 }
 
@@ -1140,7 +1165,6 @@ static void ranks_of_a_lost_node_are_lost_and_it_is_not_waited_for(void **state)
     stand_still(round, 1, 0, true);
     stand_still(round, 2, 0, true);
     assert_int_equal(round->world.epoch, 0);
-    round_destroy(round);
 }
 
 /* A heartbeat, so that its lease does not end. */
@@ -1181,7 +1205,6 @@ static void a_world_after_a_lost_node_is_told_once(void **state)
     join(round, 4, 10400);
     assert_int_equal(round->state, ROUND_STOPPING);
     assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
-    round_destroy(round);
 }
 
 static void a_lost_node_ends_the_world_where_the_others_do_not_ask_in_time(void **state)
@@ -1196,7 +1219,6 @@ static void a_lost_node_ends_the_world_where_the_others_do_not_ask_in_time(void 
     assert_int_equal(round_next_ms(round), DEAD_MS + SURVIVE_MS);
     tick(round, DEAD_MS + SURVIVE_MS);
     assert_ended_by_node(round);
-    round_destroy(round);
 }
 
 static void a_lost_node_is_the_cause_of_what_fails_then(void **state)
@@ -1206,18 +1228,15 @@ static void a_lost_node_is_the_cause_of_what_fails_then(void **state)
 
     report(round, 1, CT_CAUSE_EXIT, 4100);
     assert_ended_by_node(round);
-    round_destroy(round);
 
     round = lose_third(2); /* the work of the lost node is not done */
     say(round, 1, CT_MESSAGE_SUCCEEDED, &succeeded, 4100);
     say(round, 2, CT_MESSAGE_SUCCEEDED, &succeeded, 4100);
     assert_ended_by_node(round);
-    round_destroy(round);
 
     round = lose_third(2); /* a node without a worker that could ask reports this */
     lose(round, 2, -1);
     assert_ended_by_node(round);
-    round_destroy(round);
 }
 
 static void a_lost_node_ends_the_world_at_once_where_nobody_can_go_on(void **state)
@@ -1226,14 +1245,12 @@ static void a_lost_node_ends_the_world_at_once_where_nobody_can_go_on(void **sta
 
     round = lose_third(3); /* too few nodes are left */
     assert_ended_by_node(round);
-    round_destroy(round);
 
     round = start_to_survive(2, 3); /* there is a spare */
     add(round, 4, 0);
     join_to_survive(round, 4, SURVIVE_MS, 0);
     gone(round, 3, 10);
     assert_ended_by_node(round);
-    round_destroy(round);
 }
 
 static void assert_store(const struct round *round, uint32_t node, const char *addr)
@@ -1274,7 +1291,6 @@ static void the_worker_store_moves_when_its_node_is_lost(void **state)
     tick(round, later_ms);
     assert_world(round, 2, 4, 1);
     assert_store(round, 2, "10.0.0.3");
-    round_destroy(round);
 }
 
 /* The server knows which node has the store. A later loss reports the lost store, too, until it has
@@ -1302,7 +1318,6 @@ static void a_loss_says_that_the_worker_store_is_lost_until_it_has_moved(void **
     grow(round, 2, 1);
     lose(round, 2, 1);
     assert_int_equal(round->loss.has_store, 0);
-    round_destroy(round);
 }
 
 /* The store is then in no agent. */
@@ -1318,7 +1333,6 @@ static void a_store_of_the_server_does_not_move(void **state)
     tick(round, DEAD_MS);
     assert_world(round, 1, 2, 1);
     assert_int_equal(round->world.store_port, 0);
-    round_destroy(round);
 }
 
 static void nodes_that_are_lost_at_once_are_told_of_once(void **state)
@@ -1337,7 +1351,6 @@ static void nodes_that_are_lost_at_once_are_told_of_once(void **state)
     beat(round, 2, 7000);
     tick(round, DEAD_MS);
     assert_world(round, 1, 3, 2);
-    round_destroy(round);
 }
 
 /* Its agent has reported the loss of the only rank, but not that all its processes are dead. */
@@ -1361,7 +1374,6 @@ leftovers_of_a_lost_node_are_waited_for_though_its_ranks_are_known_to_be_lost(
     assert_world(round, 0, 0, 0);
     tick(round, DEAD_MS + 10);
     assert_world(round, 1, 3, 2);
-    round_destroy(round);
 
     round = start_to_survive(2, 3); /* one node never asks */
     lose(round, 3, 2);
@@ -1371,7 +1383,6 @@ leftovers_of_a_lost_node_are_waited_for_though_its_ranks_are_known_to_be_lost(
         beat(round, id, DEAD_MS + SURVIVE_MS);
     tick(round, DEAD_MS + SURVIVE_MS + 10);
     assert_ended_by_node(round);
-    round_destroy(round);
 }
 
 /* ---- another node replaces a lost one ---- */
@@ -1423,11 +1434,6 @@ static struct round *free_place(uint64_t lost)
     return round;
 }
 
-static const struct ct_start *start_of(const struct round *round, uint64_t id)
-{
-    return &member_find(&round->members, id)->start;
-}
-
 static void a_node_takes_the_place_of_a_lost_one_and_its_rank_is_taken_in(void **state)
 {
     struct round *round = free_place(2);
@@ -1458,7 +1464,6 @@ static void a_node_takes_the_place_of_a_lost_one_and_its_rank_is_taken_in(void *
     say(round, 4, CT_MESSAGE_STILL,
         &(struct ct_still){.generation = 1, .epoch = 1, .ranks = {2}}, DEAD_MS);
     assert_world(round, 2, 7, 3);
-    round_destroy(round);
 }
 
 /* Until then a worker of the lost node may run with the same rank. */
@@ -1482,7 +1487,6 @@ static void it_waits_until_what_was_there_is_dead(void **state)
     assert_int_equal(count_actions(round, ROUND_SEND_START), 1);
     assert_int_equal(start_of(round, 4)->group_rank, 2);
     assert_int_equal(start_of(round, 4)->rank_base, 2);
-    round_destroy(round);
 }
 
 static void break_link(struct round *round, uint64_t id, uint64_t now_ms)
@@ -1523,7 +1527,6 @@ static void nobody_comes_while_a_node_cannot_be_told_of_it(void **state)
     assert_int_equal(count_actions(round, ROUND_SEND_START), 0);
     resume(round, 3, LATER_MS + 200);
     assert_int_equal(count_actions(round, ROUND_SEND_START), 1);
-    round_destroy(round);
 }
 
 /* The store moved to this node while it was away. */
@@ -1542,7 +1545,6 @@ static void who_may_use_the_worker_store_is_told_again_after_a_break(void **stat
     resume(round, 2, DEAD_MS + 10);
     assert_int_equal(count_actions(round, ROUND_SEND_MEMBERS), 1);
     assert_int_equal(count_actions(round, ROUND_SEND_WORLD), 1);
-    round_destroy(round);
 }
 
 static void it_is_told_where_the_worker_store_has_moved(void **state)
@@ -1559,7 +1561,6 @@ static void it_is_told_where_the_worker_store_has_moved(void **state)
     gone(round, 4, DEAD_MS); /* the store was never on it */
     assert_int_equal(round->world.store_node, 1);
     assert_int_equal(round->state, ROUND_RUNNING);
-    round_destroy(round);
 }
 
 /* It is lost before it asks, then while the others wait for the next world: they do not wait for
@@ -1591,9 +1592,8 @@ static void it_is_lost_before_the_others_take_it_in(void **state)
     gone(round, 5, again_ms);
     assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 0);
     assert_world(round, 2, 3, 2);
-    assert_int_equal(round->grow.generation,
-                     0); /* a member that resumes gets no GROW of it */
-    round_destroy(round);
+    /* A member that resumes gets no GROW of it. */
+    assert_int_equal(round->grow.generation, 0);
 }
 
 /* Node 4 has the place of node 2, and its rank is in no world yet. */
@@ -1637,7 +1637,6 @@ static void the_run_does_not_wait_for_one_that_is_in_no_world(void **state)
         assert_int_equal(round->state, ROUND_RUNNING);
         succeed(round, 3);
         assert_succeeded(round);
-        round_destroy(round);
     }
 
     round = start_newcomer(); /* it is lost at the end */
@@ -1646,7 +1645,6 @@ static void the_run_does_not_wait_for_one_that_is_in_no_world(void **state)
     assert_int_equal(round->state, ROUND_RUNNING);
     succeed(round, 3);
     assert_succeeded(round);
-    round_destroy(round);
 
     round = start_newcomer(); /* it ends first: the others continue */
     succeed(round, 4);
@@ -1654,7 +1652,6 @@ static void the_run_does_not_wait_for_one_that_is_in_no_world(void **state)
     assert_int_equal(round->state, ROUND_RUNNING);
     succeed(round, 3);
     assert_succeeded(round);
-    round_destroy(round);
 }
 
 /* It waits until the others end: they may take in a node, or be started again. */
@@ -1674,7 +1671,6 @@ static void a_node_whose_ranks_are_all_lost_does_not_begin_the_end(void **state)
     assert_int_equal(round->state, ROUND_RUNNING);
     succeed(round, 2);
     assert_succeeded(round);
-    round_destroy(round);
 }
 
 static void assert_goes_on_without_fourth(const struct round *round)
@@ -1694,13 +1690,11 @@ static void what_fails_on_one_that_is_in_no_world_ends_that_one_alone(void **sta
     assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
     assert_int_equal(round->refuse.code, CTRUN_E_CHANGED);
     assert_goes_on_without_fourth(round);
-    round_destroy(round);
 
     round = start_newcomer();
     stopped(round, 4, LATER_MS);
     assert_int_equal(count_actions(round, ROUND_DROP), 1);
     assert_goes_on_without_fourth(round);
-    round_destroy(round);
 
     round = start_newcomer();
     say(round, 4, CT_MESSAGE_LEAVE, &leave, LATER_MS);
@@ -1709,7 +1703,6 @@ static void what_fails_on_one_that_is_in_no_world_ends_that_one_alone(void **sta
     assert_int_equal(count_actions(round, ROUND_DROP), 0);
     gone(round, 4, LATER_MS);
     assert_goes_on_without_fourth(round);
-    round_destroy(round);
 
     round = start_newcomer(); /* the others wait for the next world until it leaves */
     grow(round, 4, 1);
@@ -1722,12 +1715,10 @@ static void what_fails_on_one_that_is_in_no_world_ends_that_one_alone(void **sta
         &(struct ct_still){.generation = 1, .epoch = 2, .ranks = {2}}, LATER_MS);
     stand_still(round, 3, 2, true);
     assert_world(round, 3, 5, 3);
-    round_destroy(round);
 
     round = start_newcomer(); /* no node may take that place */
     report(round, 4, CT_CAUSE_UNKILLABLE, LATER_MS);
     assert_int_equal(round->state, ROUND_STOPPING);
-    round_destroy(round);
 }
 
 /* A new rank has no state of the others' work. */
@@ -1739,7 +1730,6 @@ static void one_that_is_in_no_world_cannot_go_on_for_the_others(void **state)
     gone(round, 3, LATER_MS);
     assert_int_equal(round->state, ROUND_STOPPING);
     assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
-    round_destroy(round);
 
     round = start_newcomer(); /* all others have lost their ranks, and one has ended */
     succeed(round, 1);
@@ -1750,8 +1740,7 @@ static void one_that_is_in_no_world_cannot_go_on_for_the_others(void **state)
         &(struct ct_still){.generation = 1, .epoch = 1, .ranks = {2}}, LATER_MS);
     assert_world(round, 2, 2, 2);
     succeed(round, 4);
-    assert_int_equal(round->state, ROUND_RUNNING); /* node 3 has still to say it */
-    round_destroy(round);
+    assert_int_equal(round->state, ROUND_RUNNING); /* node 3 has not ended */
 }
 
 /* It imports for a while, or its agent sends nothing: the others do not wait for it, and take it in
@@ -1771,14 +1760,12 @@ static void one_that_is_in_no_world_and_does_not_ask_holds_up_no_decision(void *
     say(round, 4, CT_MESSAGE_STILL,
         &(struct ct_still){.generation = 1, .epoch = 2, .ranks = {2}}, LATER_MS);
     assert_world(round, 3, 3, 3);
-    round_destroy(round);
 
     /* It replaces a node that had asked and was lost. */
     round = start_newcomer();
     grow(round, 4, 1);
     gone(round, 4, LATER_MS);
     assert_false(~round->lost[0] & 2);
-    round_destroy(round);
 }
 
 /* A restarted server does not know which nodes were in the world before. */
@@ -1789,7 +1776,6 @@ static void after_a_restart_new_ranks_do_not_go_on_for_a_lost_node_either(void *
     round->is_carried_on = false; /* as after a restore */
     report(round, 4, CT_CAUSE_EXEC, LATER_MS);
     assert_int_equal(round->state, ROUND_STOPPING); /* all start again: safe */
-    round_destroy(round);
 
     for (int asks = 0; asks <= 1; asks++) {
         round = start_newcomer();
@@ -1807,7 +1793,6 @@ static void after_a_restart_new_ranks_do_not_go_on_for_a_lost_node_either(void *
         assert_int_equal(count_actions(round, ROUND_SEND_WORLD), 0);
         assert_int_equal(round->state, ROUND_STOPPING);
         assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
-        round_destroy(round);
     }
 }
 
@@ -1851,7 +1836,6 @@ static void the_worker_store_moves_from_a_node_without_ranks(void **state)
     tick(round, LATER_MS + 1000 + DEAD_MS);
     assert_int_equal(round->world.epoch, 3);
     assert_int_equal(round->world.store_node, 2);
-    round_destroy(round);
 
     round = start_to_replace(2, 3); /* nobody asks for another world */
     lose(round, 1, 0);
@@ -1862,7 +1846,6 @@ static void the_worker_store_moves_from_a_node_without_ranks(void **state)
     tick(round, DEAD_MS + SURVIVE_MS + 10);
     assert_int_equal(round->state, ROUND_STOPPING);
     assert_int_equal(round->stop.reason, CT_STOP_NODE_LOST);
-    round_destroy(round);
 }
 
 /* One rank of the lost node is in the world, and another one waits to be taken in. */
@@ -1891,7 +1874,6 @@ static void a_node_is_lost_while_a_rank_of_it_waits(void **state)
     beat(round, 1, 4000);
     tick(round, DEAD_MS + 10);
     assert_world(round, 2, 3, 1);
-    round_destroy(round);
 }
 
 /* It becomes a spare if the run is full; if more nodes are allowed, all nodes start again with
@@ -1916,7 +1898,6 @@ static void another_one_that_has_waited_for_the_place_does_not_wait_on(void **st
         assert_int_equal(count_actions(round, ROUND_SEND_START), 1);
         assert_int_equal(round->state, max == 3 ? ROUND_RUNNING : ROUND_STOPPING);
         assert_int_equal(count_actions(round, ROUND_SEND_WAITING), max == 3);
-        round_destroy(round);
     }
 }
 
@@ -1928,13 +1909,11 @@ static void a_place_that_does_not_fit_is_no_place(void **state)
     join_to_replace(round, 4, 2, DEAD_MS);
     assert_int_equal(round->state, ROUND_STOPPING); /* all nodes start again, with it */
     assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
-    round_destroy(round);
 
     round = free_place(3); /* a node without --survive-replace */
     add(round, 4, DEAD_MS);
     join_to_survive(round, 4, SURVIVE_MS, DEAD_MS);
     assert_int_equal(round->state, ROUND_STOPPING);
-    round_destroy(round);
 }
 
 static void add_at(struct round *round, uint64_t id, const char *addr, uint64_t now_ms)
@@ -1959,7 +1938,6 @@ static void nobody_elsewhere_gets_a_place_on_the_host_where_all_others_are(void 
     join_to_replace(round, 4, 1, DEAD_MS);
     assert_int_equal(round->state, ROUND_STOPPING); /* all nodes start again, with it */
     assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
-    round_destroy(round);
 
     round = start_to_replace(2, 3);
     add_at(round, 4, "10.0.0.4", 0);
@@ -1967,7 +1945,6 @@ static void nobody_elsewhere_gets_a_place_on_the_host_where_all_others_are(void 
     assert_int_equal(round->state, ROUND_RUNNING);
     gone(round, 3, 0);
     assert_int_equal(round->state, ROUND_STOPPING);
-    round_destroy(round);
 }
 
 /* The store moves to the only node that is left, whose address is `last`. */
@@ -2000,13 +1977,11 @@ static void the_last_node_keeps_the_store_where_others_find_it(void **state)
     tick(round, LATER_MS);
     assert_string_equal(start_of(round, 3)->master_addr, "10.0.0.2");
     assert_int_equal(round->state, ROUND_RUNNING);
-    round_destroy(round);
 
     /* Its only known address is on the server's host. */
     round = leave_one("127.0.0.1");
     assert_int_equal(round->state, ROUND_STOPPING);
     assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
-    round_destroy(round);
 }
 
 /* ---- reload ---- */
@@ -2048,7 +2023,6 @@ static void assert_refused(struct round *round, const char *text)
     assert_int_equal(round->reload.number, 0);
     assert_int_equal(round->offer.number, 0);
     assert_int_equal(round->state, ROUND_RUNNING);
-    round_destroy(round);
 }
 
 static void a_reload_is_taken_once_every_node_can(void **state)
@@ -2068,7 +2042,6 @@ static void a_reload_is_taken_once_every_node_can(void **state)
     assert_int_equal(round->reload.program, 7);
     assert_string_equal(round->reload.command, "b.py --lr 2");
     assert_int_equal(round->state, ROUND_RUNNING); /* it is for the next round */
-    round_destroy(round);
 }
 
 static void a_reload_that_a_node_cannot_run_changes_nothing(void **state)
@@ -2114,7 +2087,6 @@ static void a_reload_ends_with_a_node_that_leaves(void **state)
     assert_string_equal(round->reloaded.text, "n3 leaves the run");
     answer_reload(round, 2, 7); /* too late */
     assert_int_equal(count_actions(round, ROUND_SEND_RELOAD), 0);
-    round_destroy(round);
 }
 
 static void one_reload_at_a_time(void **state)
@@ -2128,7 +2100,6 @@ static void one_reload_at_a_time(void **state)
     for (uint64_t id = 1; id <= 3; id++)
         answer_reload(round, id, 0);
     assert_int_equal(round->reload.number, 1);
-    round_destroy(round);
 }
 
 static void who_comes_later_gets_the_reload_before_its_start(void **state)
@@ -2152,8 +2123,7 @@ static void who_comes_later_gets_the_reload_before_its_start(void **state)
     assert_int_equal(told, 1);
     assert_int_equal(begun, 0);
     join(round, 1, 21);
-    assert_int_equal(count_actions(round, ROUND_SEND_RELOAD), 0); /* it knows */
-    round_destroy(round);
+    assert_int_equal(count_actions(round, ROUND_SEND_RELOAD), 0); /* it has it */
 }
 
 static void a_server_that_has_forgotten_the_reload_learns_it(void **state)
@@ -2167,7 +2137,6 @@ static void a_server_that_has_forgotten_the_reload_learns_it(void **state)
     say_reload(round, 2, CT_RELOAD_TAKE, 4, 7, "");
     assert_int_equal(count_actions(round, ROUND_SEND_RELOAD), 0);
     assert_int_equal(round->reload.number, 5);
-    round_destroy(round);
 }
 
 static void ask_restart(struct round *round, uint64_t id, uint64_t now_ms)
@@ -2202,7 +2171,6 @@ static void a_restart_that_is_asked_for_stops_all_and_costs_none(void **state)
     assert_int_equal(round->state, ROUND_RUNNING);
     assert_int_equal(round->generation, 2);
     assert_int_equal(round->restart_count, 0);
-    round_destroy(round);
 }
 
 static void refused(struct round *round, uint64_t id, const char *words)
@@ -2224,18 +2192,15 @@ static void a_restart_is_refused_when_nothing_runs_or_the_run_ends(void **state)
     add(round, 1, 0);
     join(round, 1, 0);
     refused(round, 1, "waits for nodes");
-    round_destroy(round);
 
     round = start(2, 2, 1);
     ask_restart(round, 1, 10);
     refused(round, 2, "being stopped already");
-    round_destroy(round);
 
     round = start(2, 2, 1);
     message.generation = 1;
     say(round, 1, CT_MESSAGE_SUCCEEDED, &message, 10);
     refused(round, 2, "have succeeded");
-    round_destroy(round);
 
     round = start(1, 1, 0);
     report(round, 1, CT_CAUSE_EXIT, 10); /* no restart is left */
@@ -2243,7 +2208,6 @@ static void a_restart_is_refused_when_nothing_runs_or_the_run_ends(void **state)
     stopped(round, 1, 11);
     assert_int_equal(round->state, ROUND_CLOSED);
     refused(round, 1, "the run is ending");
-    round_destroy(round);
 }
 
 static void a_node_that_stopped_by_itself_brings_a_new_round(void **state)
@@ -2258,7 +2222,6 @@ static void a_node_that_stopped_by_itself_brings_a_new_round(void **state)
     join(round, 1, 30);
     join(round, 2, 30);
     assert_int_equal(round->generation, 2);
-    round_destroy(round);
 }
 
 static void
@@ -2278,7 +2241,6 @@ a_member_that_never_says_stopped_does_not_hold_the_others_for_ever(void **state)
     }
     assert_int_equal(round->state, ROUND_RUNNING);
     assert_int_equal(round->world_count, 1);
-    round_destroy(round);
 }
 
 static void who_is_absent_is_a_table(void **state)
@@ -2291,10 +2253,8 @@ static void who_is_absent_is_a_table(void **state)
                                             .expected = expected,
                                             .expected_count = 4};
     const struct ct_heartbeat beat = {0};
-    struct round *round;
+    struct round *round = make(&settings);
 
-    (void)state;
-    assert_int_equal(round_create(&round, &settings), 0);
     add(round, 1, 1000);
     join(round, 1, 1000);
     add(round, 2, 1000);
@@ -2319,7 +2279,6 @@ static void who_is_absent_is_a_table(void **state)
         "its token or proof was refused\n"
         "20 n3: never connected\n"
         "20 n4: never connected\n");
-    round_destroy(round);
 }
 
 static void absent_nodes_without_names_are_counted(void **state)
@@ -2341,7 +2300,6 @@ static void absent_nodes_without_names_are_counted(void **state)
     assert_non_null(
         strstr(facts_text(&round->verdict.failures[0].facts), "other3: last contact"));
     assert_non_null(strstr(facts_text(&round->verdict.failures[0].facts), " more\n"));
-    round_destroy(round);
     round = create(3, 3, 0);
     add(round, 1, 0);
     join(round, 1, 0);
@@ -2350,9 +2308,7 @@ static void absent_nodes_without_names_are_counted(void **state)
     tick(round, 60000);
     assert_string_equal(
         ct_facts_find(&round->verdict.failures[0].facts, CT_FACT_MISSING),
-        "2 nodes: never connected (this server was not told their "
-        "names)");
-    round_destroy(round);
+        "2 nodes: never connected (their names are not known here)");
 }
 
 static void survivors_of_a_loss_have_the_whole_grace(void **state)
@@ -2375,7 +2331,6 @@ static void survivors_of_a_loss_have_the_whole_grace(void **state)
     }
     tick(round, now_ms + 100);
     assert_int_equal(count_actions(round, ROUND_DROP), 1);
-    round_destroy(round);
 }
 
 static struct round *found(size_t nodes)
@@ -2385,9 +2340,8 @@ static struct round *found(size_t nodes)
                                             .join_timeout_ms = 1500,
                                             .lost_after_ms = 5000,
                                             .found_after_ms = 3000};
-    struct round *round;
+    struct round *round = make(&settings);
 
-    assert_int_equal(round_create(&round, &settings), 0);
     for (uint64_t id = 1; id <= nodes; id++) {
         add(round, id, 0);
         join(round, id, 0);
@@ -2407,8 +2361,6 @@ a_server_that_knows_nothing_listens_before_it_founds_a_small_world(void **state)
     assert_int_equal(small->state, ROUND_FORMING);
     tick(small, 3000);
     assert_int_equal(small->state, ROUND_RUNNING);
-    round_destroy(small);
-    round_destroy(full);
 }
 
 /* With --ha a world may live elsewhere, however many new nodes are here. */
@@ -2424,7 +2376,6 @@ static void a_founder_waits_before_any_world_if_it_has_to(void **state)
     assert_int_equal(round_next_ms(round), 3000);
     tick(round, 3000);
     assert_int_equal(round->state, ROUND_RUNNING);
-    round_destroy(round);
 }
 
 /* The server learns of workers of another run after all nodes have joined. */
@@ -2451,10 +2402,32 @@ static void who_waits_for_workers_elsewhere_is_told(void **state)
     assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 0);
     assert_int_equal(round->state, ROUND_FORMING);
     assert_int_equal(round->fence_ms, 2600 + outlive_ms);
-    round_destroy(round);
 }
 
-/* For who serves the run next. */
+/* Workers may live for as long as the last lease that the server gave before it was killed. */
+static void
+who_waits_for_workers_from_before_a_restart_of_the_server_is_told(void **state)
+{
+    struct round *round = start(1, 1, 1);
+    const uint64_t held_ms = 1000 + round_outlive_ms(round->settings.lost_after_ms);
+
+    member_find(&round->members, 1)->link.key = 1;
+    assert_int_equal(round_restore(round, 1000, 2000), 0);
+    resume(round, 1, 2000);
+    report(round, 1, CT_CAUSE_EXIT, 2100);
+    stopped(round, 1, 2200);
+    join(round, 1, 2300);
+    assert_int_equal(round->state, ROUND_FORMING);
+    assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 1);
+    assert_int_equal(round->waiting.joined, 1);
+    assert_int_equal(round->waiting.held_ms, held_ms - 2300);
+    say(round, 1, CT_MESSAGE_HEARTBEAT, &(const struct ct_heartbeat){.generation = 1},
+        5000);
+    tick(round, held_ms);
+    assert_int_equal(round->state, ROUND_RUNNING);
+}
+
+/* The next server needs this time. */
 static void it_is_known_until_when_workers_may_live(void **state)
 {
     struct round *round = start(2, 2, 0);
@@ -2467,7 +2440,6 @@ static void it_is_known_until_when_workers_may_live(void **state)
     stopped(round, 2, 30);
     assert_int_equal(round->state, ROUND_CLOSED);
     assert_int_equal(round_last_worker_ms(round), 0);
-    round_destroy(round);
     round = start(2, 2, 0);
     report(round, 1, CT_CAUSE_EXIT, 10);
     stopped(round, 1, 20);
@@ -2475,7 +2447,6 @@ static void it_is_known_until_when_workers_may_live(void **state)
     tick(round, 3000);
     assert_int_equal(round->members.count, 1);
     assert_int_equal(round_last_worker_ms(round), outlive_ms);
-    round_destroy(round);
 }
 
 /* The agent's clock is 5 % slow and the server's 5 % fast: (60000 + 2000) * 1.05. */
@@ -2494,10 +2465,9 @@ static void a_run_that_lost_all_its_members_goes_on(void **state)
                                             .lost_after_ms = 5000,
                                             .instance = 7,
                                             .is_kept = true};
-    struct round *round, *next;
+    struct round *round = make(&settings);
+    struct round *next;
 
-    (void)state;
-    assert_int_equal(round_create(&round, &settings), 0);
     for (uint64_t id = 1; id <= 2; id++) {
         add(round, id, 0);
         join(round, id, 0);
@@ -2507,16 +2477,11 @@ static void a_run_that_lost_all_its_members_goes_on(void **state)
     tick(round, round_outlive_ms(5000) + 1);
     assert_int_equal(count_actions(round, ROUND_FORGET), 0);
     assert_true(round_is_deserted(round));
-    assert_int_equal(round_create(&next, &(struct round_settings){.min_nodes = 1,
-                                                                  .max_nodes = 1,
-                                                                  .lost_after_ms = 5000,
-                                                                  .instance = 8}),
-                     0);
+    next = make(&(struct round_settings){
+        .min_nodes = 1, .max_nodes = 1, .lost_after_ms = 5000, .instance = 8});
     round_succeed(next, round);
     assert_int_equal(next->settings.instance, 7);
     assert_int_equal(next->restart_count, 2);
-    round_destroy(next);
-    round_destroy(round);
 }
 
 static void a_thousand_members_lost_at_once_end_in_one_tick(void **state)
@@ -2527,7 +2492,6 @@ static void a_thousand_members_lost_at_once_end_in_one_tick(void **state)
     assert_int_equal(count_actions(round, ROUND_DROP), 1000);
     tick(round, round_outlive_ms(5000)); /* no worker of the run lives any more */
     assert_int_equal(count_actions(round, ROUND_FORGET), 1);
-    round_destroy(round);
 }
 
 /* ---- Hangs that are seen from outside ---------------------------------------------------- */
@@ -2545,7 +2509,6 @@ a_rank_that_waits_does_not_stop_a_world_where_another_node_makes_progress(void *
     assert_int_equal(round->state, ROUND_RUNNING);
     say(round, 1, CT_MESSAGE_FAILURE, &waits, 10700);
     assert_int_equal(round->state, ROUND_STOPPING);
-    round_destroy(round);
 }
 
 static void only_what_others_told_in_this_round_counts_as_their_progress(void **state)
@@ -2562,115 +2525,113 @@ static void only_what_others_told_in_this_round_counts_as_their_progress(void **
     say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, 10000); /* the node itself knows this */
     say(round, 1, CT_MESSAGE_FAILURE, &waits, 10000);
     assert_int_equal(round->state, ROUND_STOPPING);
-    round_destroy(round);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
+        ROUND_TEST(
             a_rank_that_waits_does_not_stop_a_world_where_another_node_makes_progress),
-        cmocka_unit_test(only_what_others_told_in_this_round_counts_as_their_progress),
-        cmocka_unit_test(impossible_settings_are_refused),
-        cmocka_unit_test(
-            a_server_that_knows_nothing_listens_before_it_founds_a_small_world),
-        cmocka_unit_test(a_member_that_finds_no_memory_is_not_added),
-        cmocka_unit_test(unknown_members_and_old_generations_change_nothing),
-        cmocka_unit_test(roles_that_are_not_those_of_the_workers_are_refused),
-        cmocka_unit_test(a_join_that_makes_no_sense_is_refused_and_ends_the_member),
-        cmocka_unit_test(a_failure_that_tells_of_none_ends_its_member_only),
-        cmocka_unit_test(the_fingerprint_goes_with_the_last_node_that_had_it),
-        cmocka_unit_test(two_unlike_jobs_at_one_endpoint_do_not_become_one),
-        cmocka_unit_test(waiting_is_told_at_most_once_a_second),
-        cmocka_unit_test(endless_timeouts_do_not_wrap_around),
-        cmocka_unit_test(the_static_endpoint_replaces_the_store_port),
-        cmocka_unit_test(an_unkillable_worker_ends_the_run_whatever_the_budget),
-        cmocka_unit_test(the_status_is_that_of_what_failed_before_an_unkillable_worker),
-        cmocka_unit_test(what_fails_after_a_loss_is_its_consequence_and_costs_nothing),
-        cmocka_unit_test(a_failure_is_decided_when_all_others_have_answered),
-        cmocka_unit_test(a_member_lost_before_it_answered_is_the_root_cause),
-        cmocka_unit_test(a_lone_node_needs_no_answer),
-        cmocka_unit_test(the_same_early_failure_twice_ends_the_run),
-        cmocka_unit_test(a_node_that_fails_first_twice_makes_room_for_a_spare),
-        cmocka_unit_test(without_a_spare_the_node_stays_and_a_crash_loop_is_one),
-        cmocka_unit_test(a_program_that_is_missing_is_not_started_again),
-        cmocka_unit_test(who_ended_early_with_zero_is_told_and_no_cause),
-        cmocka_unit_test(who_failed_first_but_tells_late_is_charged),
-        cmocka_unit_test(what_is_told_after_the_decision_changes_it_no_more),
-        cmocka_unit_test(how_long_a_message_lay_unread_counts),
-        cmocka_unit_test(the_node_that_serves_makes_room_for_nobody),
-        cmocka_unit_test(a_node_that_fails_first_and_tells_late_makes_room_as_well),
-        cmocka_unit_test(workers_start_once_all_have_proven_their_ways),
-        cmocka_unit_test(a_cut_network_costs_a_round_and_no_restart),
-        cmocka_unit_test(a_cut_of_the_only_network_left_starts_the_workers),
-        cmocka_unit_test(a_node_with_broken_hardware_goes_without_a_spare),
-        cmocka_unit_test(a_broken_node_that_is_needed_stays_and_that_is_said),
-        cmocka_unit_test(a_broken_node_that_serves_stays),
-        cmocka_unit_test(faults_are_counted_for_each_node_and_only_where_they_count),
-        cmocka_unit_test(who_goes_on_is_told_once_every_node_stands_still),
-        cmocka_unit_test(a_loss_takes_back_that_its_node_stands_still),
-        cmocka_unit_test(a_loss_that_is_told_again_counts_once),
-        cmocka_unit_test(a_node_that_has_succeeded_is_not_waited_for),
-        cmocka_unit_test(
-            one_in_the_place_of_a_lost_rank_is_told_and_is_in_the_next_world),
-        cmocka_unit_test(one_that_is_lost_while_it_waits_is_in_no_world),
-        cmocka_unit_test(a_rank_of_another_node_cannot_be_grown),
-        cmocka_unit_test(a_lost_node_stops_those_that_wait),
-        cmocka_unit_test(a_new_world_knows_of_no_loss),
-        cmocka_unit_test(ranks_of_other_nodes_are_refused),
-        cmocka_unit_test(ranks_of_a_lost_node_are_lost_and_it_is_not_waited_for),
-        cmocka_unit_test(a_world_after_a_lost_node_is_told_once),
-        cmocka_unit_test(
-            a_lost_node_ends_the_world_where_the_others_do_not_ask_in_time),
-        cmocka_unit_test(a_lost_node_is_the_cause_of_what_fails_then),
-        cmocka_unit_test(a_lost_node_ends_the_world_at_once_where_nobody_can_go_on),
-        cmocka_unit_test(the_worker_store_moves_when_its_node_is_lost),
-        cmocka_unit_test(a_node_takes_the_place_of_a_lost_one_and_its_rank_is_taken_in),
-        cmocka_unit_test(it_waits_until_what_was_there_is_dead),
-        cmocka_unit_test(nobody_comes_while_a_node_cannot_be_told_of_it),
-        cmocka_unit_test(who_may_use_the_worker_store_is_told_again_after_a_break),
-        cmocka_unit_test(it_is_told_where_the_worker_store_has_moved),
-        cmocka_unit_test(it_is_lost_before_the_others_take_it_in),
-        cmocka_unit_test(the_run_does_not_wait_for_one_that_is_in_no_world),
-        cmocka_unit_test(the_worker_store_moves_from_a_node_without_ranks),
-        cmocka_unit_test(what_fails_on_one_that_is_in_no_world_ends_that_one_alone),
-        cmocka_unit_test(a_node_whose_ranks_are_all_lost_does_not_begin_the_end),
-        cmocka_unit_test(one_that_is_in_no_world_cannot_go_on_for_the_others),
-        cmocka_unit_test(one_that_is_in_no_world_and_does_not_ask_holds_up_no_decision),
-        cmocka_unit_test(after_a_restart_new_ranks_do_not_go_on_for_a_lost_node_either),
-        cmocka_unit_test(a_node_is_lost_while_a_rank_of_it_waits),
-        cmocka_unit_test(another_one_that_has_waited_for_the_place_does_not_wait_on),
-        cmocka_unit_test(a_place_that_does_not_fit_is_no_place),
-        cmocka_unit_test(the_last_node_keeps_the_store_where_others_find_it),
-        cmocka_unit_test(
-            nobody_elsewhere_gets_a_place_on_the_host_where_all_others_are),
-        cmocka_unit_test(a_loss_says_that_the_worker_store_is_lost_until_it_has_moved),
-        cmocka_unit_test(a_store_of_the_server_does_not_move),
-        cmocka_unit_test(nodes_that_are_lost_at_once_are_told_of_once),
-        cmocka_unit_test(
+        ROUND_TEST(only_what_others_told_in_this_round_counts_as_their_progress),
+        ROUND_TEST(impossible_settings_are_refused),
+        ROUND_TEST(a_server_that_knows_nothing_listens_before_it_founds_a_small_world),
+        ROUND_TEST(a_member_that_finds_no_memory_is_not_added),
+        ROUND_TEST(unknown_members_and_old_generations_change_nothing),
+        ROUND_TEST(roles_that_are_not_those_of_the_workers_are_refused),
+        ROUND_TEST(a_join_that_makes_no_sense_is_refused_and_ends_the_member),
+        ROUND_TEST(a_failure_that_tells_of_none_ends_its_member_only),
+        ROUND_TEST(the_fingerprint_goes_with_the_last_node_that_had_it),
+        ROUND_TEST(two_unlike_jobs_at_one_endpoint_do_not_become_one),
+        ROUND_TEST(waiting_is_told_at_most_once_a_second),
+        ROUND_TEST(who_waits_for_more_than_is_needed_knows_until_when),
+        ROUND_TEST(nodes_are_waited_for_in_multiples_of_the_node_unit),
+        ROUND_TEST(endless_timeouts_do_not_wrap_around),
+        ROUND_TEST(the_static_endpoint_replaces_the_store_port),
+        ROUND_TEST(an_unkillable_worker_ends_the_run_whatever_the_budget),
+        ROUND_TEST(the_status_is_that_of_what_failed_before_an_unkillable_worker),
+        ROUND_TEST(what_fails_after_a_loss_is_its_consequence_and_costs_nothing),
+        ROUND_TEST(a_failure_is_decided_when_all_others_have_answered),
+        ROUND_TEST(a_member_lost_before_it_answered_is_the_root_cause),
+        ROUND_TEST(a_lone_node_needs_no_answer),
+        ROUND_TEST(the_same_early_failure_twice_ends_the_run),
+        ROUND_TEST(a_node_that_fails_first_twice_makes_room_for_a_spare),
+        ROUND_TEST(without_a_spare_the_node_stays_and_a_crash_loop_is_one),
+        ROUND_TEST(a_program_that_is_missing_is_not_started_again),
+        ROUND_TEST(who_ended_early_with_zero_is_told_and_no_cause),
+        ROUND_TEST(who_failed_first_but_tells_late_is_charged),
+        ROUND_TEST(what_is_told_after_the_decision_changes_it_no_more),
+        ROUND_TEST(how_long_a_message_lay_unread_counts),
+        ROUND_TEST(the_node_that_serves_makes_room_for_nobody),
+        ROUND_TEST(a_node_that_fails_first_and_tells_late_makes_room_as_well),
+        ROUND_TEST(only_the_first_node_hears_which_ones_run_another_program),
+        ROUND_TEST(workers_start_once_all_have_proven_their_ways),
+        ROUND_TEST(a_cut_network_costs_a_round_and_no_restart),
+        ROUND_TEST(a_cut_of_the_only_network_left_starts_the_workers),
+        ROUND_TEST(a_node_with_broken_hardware_goes_without_a_spare),
+        ROUND_TEST(a_broken_node_that_is_needed_stays_and_that_is_said),
+        ROUND_TEST(a_broken_node_that_serves_stays),
+        ROUND_TEST(faults_are_counted_for_each_node_and_only_where_they_count),
+        ROUND_TEST(who_goes_on_is_told_once_every_node_stands_still),
+        ROUND_TEST(a_loss_takes_back_that_its_node_stands_still),
+        ROUND_TEST(a_loss_that_is_told_again_counts_once),
+        ROUND_TEST(a_node_that_has_succeeded_is_not_waited_for),
+        ROUND_TEST(one_in_the_place_of_a_lost_rank_is_told_and_is_in_the_next_world),
+        ROUND_TEST(one_that_is_lost_while_it_waits_is_in_no_world),
+        ROUND_TEST(a_rank_of_another_node_cannot_be_grown),
+        ROUND_TEST(a_lost_node_stops_those_that_wait),
+        ROUND_TEST(a_new_world_knows_of_no_loss),
+        ROUND_TEST(ranks_of_other_nodes_are_refused),
+        ROUND_TEST(ranks_of_a_lost_node_are_lost_and_it_is_not_waited_for),
+        ROUND_TEST(a_world_after_a_lost_node_is_told_once),
+        ROUND_TEST(a_lost_node_ends_the_world_where_the_others_do_not_ask_in_time),
+        ROUND_TEST(a_lost_node_is_the_cause_of_what_fails_then),
+        ROUND_TEST(a_lost_node_ends_the_world_at_once_where_nobody_can_go_on),
+        ROUND_TEST(the_worker_store_moves_when_its_node_is_lost),
+        ROUND_TEST(a_node_takes_the_place_of_a_lost_one_and_its_rank_is_taken_in),
+        ROUND_TEST(it_waits_until_what_was_there_is_dead),
+        ROUND_TEST(nobody_comes_while_a_node_cannot_be_told_of_it),
+        ROUND_TEST(who_may_use_the_worker_store_is_told_again_after_a_break),
+        ROUND_TEST(it_is_told_where_the_worker_store_has_moved),
+        ROUND_TEST(it_is_lost_before_the_others_take_it_in),
+        ROUND_TEST(the_run_does_not_wait_for_one_that_is_in_no_world),
+        ROUND_TEST(the_worker_store_moves_from_a_node_without_ranks),
+        ROUND_TEST(what_fails_on_one_that_is_in_no_world_ends_that_one_alone),
+        ROUND_TEST(a_node_whose_ranks_are_all_lost_does_not_begin_the_end),
+        ROUND_TEST(one_that_is_in_no_world_cannot_go_on_for_the_others),
+        ROUND_TEST(one_that_is_in_no_world_and_does_not_ask_holds_up_no_decision),
+        ROUND_TEST(after_a_restart_new_ranks_do_not_go_on_for_a_lost_node_either),
+        ROUND_TEST(a_node_is_lost_while_a_rank_of_it_waits),
+        ROUND_TEST(another_one_that_has_waited_for_the_place_does_not_wait_on),
+        ROUND_TEST(a_place_that_does_not_fit_is_no_place),
+        ROUND_TEST(the_last_node_keeps_the_store_where_others_find_it),
+        ROUND_TEST(nobody_elsewhere_gets_a_place_on_the_host_where_all_others_are),
+        ROUND_TEST(a_loss_says_that_the_worker_store_is_lost_until_it_has_moved),
+        ROUND_TEST(a_store_of_the_server_does_not_move),
+        ROUND_TEST(nodes_that_are_lost_at_once_are_told_of_once),
+        ROUND_TEST(
             leftovers_of_a_lost_node_are_waited_for_though_its_ranks_are_known_to_be_lost),
-        cmocka_unit_test(a_reload_is_taken_once_every_node_can),
-        cmocka_unit_test(a_reload_that_a_node_cannot_run_changes_nothing),
-        cmocka_unit_test(a_reload_of_unlike_files_is_refused),
-        cmocka_unit_test(a_reload_does_not_wait_for_ever),
-        cmocka_unit_test(a_reload_ends_with_a_node_that_leaves),
-        cmocka_unit_test(one_reload_at_a_time),
-        cmocka_unit_test(who_comes_later_gets_the_reload_before_its_start),
-        cmocka_unit_test(a_server_that_has_forgotten_the_reload_learns_it),
-        cmocka_unit_test(a_restart_that_is_asked_for_stops_all_and_costs_none),
-        cmocka_unit_test(a_restart_is_refused_when_nothing_runs_or_the_run_ends),
-        cmocka_unit_test(a_node_that_stopped_by_itself_brings_a_new_round),
-        cmocka_unit_test(
-            a_member_that_never_says_stopped_does_not_hold_the_others_for_ever),
-        cmocka_unit_test(who_is_absent_is_a_table),
-        cmocka_unit_test(absent_nodes_without_names_are_counted),
-        cmocka_unit_test(survivors_of_a_loss_have_the_whole_grace),
-        cmocka_unit_test(a_founder_waits_before_any_world_if_it_has_to),
-        cmocka_unit_test(who_waits_for_workers_elsewhere_is_told),
-        cmocka_unit_test(it_is_known_until_when_workers_may_live),
-        cmocka_unit_test(a_lease_is_waited_for_by_two_wrong_clocks),
-        cmocka_unit_test(a_run_that_lost_all_its_members_goes_on),
-        cmocka_unit_test(a_thousand_members_lost_at_once_end_in_one_tick),
+        ROUND_TEST(a_reload_is_taken_once_every_node_can),
+        ROUND_TEST(a_reload_that_a_node_cannot_run_changes_nothing),
+        ROUND_TEST(a_reload_of_unlike_files_is_refused),
+        ROUND_TEST(a_reload_does_not_wait_for_ever),
+        ROUND_TEST(a_reload_ends_with_a_node_that_leaves),
+        ROUND_TEST(one_reload_at_a_time),
+        ROUND_TEST(who_comes_later_gets_the_reload_before_its_start),
+        ROUND_TEST(a_server_that_has_forgotten_the_reload_learns_it),
+        ROUND_TEST(a_restart_that_is_asked_for_stops_all_and_costs_none),
+        ROUND_TEST(a_restart_is_refused_when_nothing_runs_or_the_run_ends),
+        ROUND_TEST(a_node_that_stopped_by_itself_brings_a_new_round),
+        ROUND_TEST(a_member_that_never_says_stopped_does_not_hold_the_others_for_ever),
+        ROUND_TEST(who_is_absent_is_a_table),
+        ROUND_TEST(absent_nodes_without_names_are_counted),
+        ROUND_TEST(survivors_of_a_loss_have_the_whole_grace),
+        ROUND_TEST(a_founder_waits_before_any_world_if_it_has_to),
+        ROUND_TEST(who_waits_for_workers_elsewhere_is_told),
+        ROUND_TEST(who_waits_for_workers_from_before_a_restart_of_the_server_is_told),
+        ROUND_TEST(it_is_known_until_when_workers_may_live),
+        ROUND_TEST(a_lease_is_waited_for_by_two_wrong_clocks),
+        ROUND_TEST(a_run_that_lost_all_its_members_goes_on),
+        ROUND_TEST(a_thousand_members_lost_at_once_end_in_one_tick),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@ enum {
 
 static struct member members[WORLD_MAX];
 static struct member *world[WORLD_MAX];
+static struct ct_start start;
 
 static void set_world(size_t count)
 {
@@ -30,42 +31,38 @@ static void workers_of_each_node_are_added_up(void **state)
 {
     set_world(3);
     members[2].join.slots = 7;
-    world_layout_describe(world, 3);
-    for (size_t i = 0; i < 3; i++)
-        assert_string_equal(members[i].start.layout, "8+8+7");
+    world_layout_describe(&start, world, 3);
+    assert_string_equal(start.layout, "8+8+7");
     set_world(64);
     members[63].join.slots = 7;
-    world_layout_describe(world, 64);
-    assert_string_equal(members[0].start.layout, "8x63+7");
+    world_layout_describe(&start, world, 64);
+    assert_string_equal(start.layout, "8x63+7");
     set_world(200);
     for (uint32_t i = 0; i < 200; i++)
         members[i].join.slots = i + 1;
-    world_layout_describe(world, 200);
-    assert_true(strlen(members[0].start.layout) < CT_LAYOUT_MAX);
-    assert_string_equal(members[0].start.layout + strlen(members[0].start.layout) - 3,
-                        "...");
-    world_layout_describe(world, 0);
+    world_layout_describe(&start, world, 200);
+    assert_true(strlen(start.layout) < CT_LAYOUT_MAX);
+    assert_string_equal(start.layout + strlen(start.layout) - 3, "...");
+    world_layout_describe(&start, world, 0);
 }
 
 static void gloo_is_scaled_when_all_nodes_know_how(void **state)
 {
     set_world(3);
     members[0].join.knows_gloo_scale = members[2].join.knows_gloo_scale = 1;
-    world_layout_describe(world, 3);
-    for (size_t i = 0; i < 3; i++)
-        assert_false(members[i].start.uses_gloo_scale);
+    world_layout_describe(&start, world, 3);
+    assert_false(start.uses_gloo_scale);
     members[1].join.knows_gloo_scale = 1;
-    world_layout_describe(world, 3);
-    for (size_t i = 0; i < 3; i++)
-        assert_true(members[i].start.uses_gloo_scale);
+    world_layout_describe(&start, world, 3);
+    assert_true(start.uses_gloo_scale);
 }
 
 static void nodes_with_another_program_are_named(void **state)
 {
-    const char *unlike = members[0].start.unlike;
+    const char *unlike = start.unlike;
 
     set_world(6);
-    world_layout_describe(world, 6);
+    world_layout_describe(&start, world, 6);
     assert_string_equal(unlike, "");
     members[1].join.program = 2;
     members[3].join.program = 0; /* unknown */
@@ -73,23 +70,22 @@ static void nodes_with_another_program_are_named(void **state)
     /* A role of its own. */
     (void)ct_copy(members[4].join.role, sizeof members[4].join.role, "ps");
     members[5].join.program = 3;
-    world_layout_describe(world, 6);
+    world_layout_describe(&start, world, 6);
     assert_string_equal(unlike, "node2, node6");
-    assert_string_equal(members[1].start.unlike, "");
     members[0].join.program = 0;
-    world_layout_describe(world, 6);
+    world_layout_describe(&start, world, 6);
     assert_string_equal(unlike, "");
 }
 
 static void many_of_them_are_counted(void **state)
 {
-    const char *unlike = members[0].start.unlike;
+    const char *unlike = start.unlike;
 
     set_world(WORLD_MAX);
     for (size_t i = 1; i < WORLD_MAX; i++)
         members[i].join.program = 2;
-    world_layout_describe(world, WORLD_MAX);
-    assert_true(strlen(unlike) < sizeof members[0].start.unlike);
+    world_layout_describe(&start, world, WORLD_MAX);
+    assert_true(strlen(unlike) < sizeof start.unlike);
     assert_non_null(strstr(unlike, "node2, node3, "));
     assert_string_equal(unlike + strlen(unlike) - 5, " more");
 }
