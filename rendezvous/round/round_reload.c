@@ -189,7 +189,7 @@ void round_expire_offer(struct round *round, uint64_t now_ms)
         return;
     for (size_t i = 0; i < round->members.count && !*text; i++)
         if (round->members.list[i]->owes_answer)
-            (void)ct_format(text, sizeof text, "%s does not answer",
-                            round->members.list[i]->link.host);
+            (void)ct_format(text, sizeof text, "%s did not answer within %d s",
+                            round->members.list[i]->link.host, ROUND_OFFER_MS / 1000);
     end_offer(round, text);
 }
