@@ -68,7 +68,8 @@ struct server {
     pthread_mutex_t mutex; /* calls, is_running */
     pthread_cond_t done;
     struct ct_list calls;
-    bool is_running; /* calls go through the queue: another thread owns the loop */
+    uint64_t closing; /* id of a store to close before the calls run; 0: none */
+    bool is_running;  /* calls go through the queue: another thread owns the loop */
 };
 
 /* ---- Calls from other threads ------------------------------------------------------------ */
@@ -101,6 +102,13 @@ static struct store_port *find_store(const struct server *server, uint64_t id)
  * waits: a call that came in between would wait for a loop that has ended. */
 static void run_calls(struct server *server, bool is_last)
 {
+    struct store_port *port;
+
+    pthread_mutex_lock(&server->mutex);
+    port = find_store(server, server->closing);
+    server->closing = 0;
+    pthread_mutex_unlock(&server->mutex);
+    store_port_close(port); /* takes NULL */
     pthread_mutex_lock(&server->mutex);
     while (!ct_list_is_empty(&server->calls)) {
         struct call *next = ct_list_entry(server->calls.next, struct call, node);
@@ -260,8 +268,17 @@ static int close_store_on_loop(struct server *server, struct call *call)
 void server_close_store(struct server *server, uint64_t store)
 {
     struct call args = {.function = close_store_on_loop, .store = store};
+    bool is_left;
 
-    (void)call(server, &args); /* an unknown one needs no closing */
+    pthread_mutex_lock(&server->mutex);
+    is_left = server->is_running && server->closing == 0;
+    if (is_left)
+        server->closing = store;
+    pthread_mutex_unlock(&server->mutex);
+    if (is_left)
+        (void)uv_async_send(&server->wake); /* fails only on a closed handle */
+    else
+        (void)call(server, &args); /* an unknown store needs no closing */
 }
 
 /* ---- Elected, replaced ------------------------------------------------------------------- */
