@@ -26,7 +26,7 @@ void endpoint_init(struct endpoint *endpoint)
 static bool may_use_store(const struct endpoint *endpoint, const struct conn *conn,
                           enum reject_kind *kind)
 {
-    return !endpoint->guests || store_port_is_open_to(endpoint->guests, conn, kind);
+    return !endpoint->allowed || store_port_is_open_to(endpoint->allowed, conn, kind);
 }
 
 /* torch before 2.1 opens a connection for each worker on which it never sends anything, and uses a

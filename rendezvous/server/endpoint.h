@@ -16,9 +16,9 @@
 struct endpoint {
     struct conn_pool *pool;
     struct dispatch *dispatch;
-    bool has_store;                  /* else TCPStore clients are turned away */
-    const struct allow_list *guests; /* kept; who may use it; NULL: everybody */
-    struct store_port *store;        /* owned; NULL until somebody wants it */
+    bool has_store;                   /* false: TCPStore clients are refused */
+    const struct allow_list *allowed; /* borrowed; who may use it; NULL: all clients */
+    struct store_port *store;         /* owned; NULL until the first client */
     struct ct_list listeners;
     size_t listener_count;
     struct http http;

@@ -6,7 +6,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +56,7 @@ struct server {
     bool endpoint_is_store;
     struct listen_place store_place; /* of worker stores */
     bool guards_stores;
-    struct allow_list guests; /* of the endpoint's store */
+    struct allow_list allowed; /* of the endpoint's store */
     bool is_draining;
     uint64_t outlived_from_ms; /* once it is closed */
     bool is_closed;
@@ -409,12 +408,12 @@ static void on_members(void *context, const struct ct_members *members)
 {
     struct server *server = context;
 
-    if (allow_list_add(&server->guests, (const uint8_t(*)[16])members->keys,
+    if (allow_list_add(&server->allowed, (const uint8_t(*)[16])members->keys,
                        members->count) < 0)
         ct_err("worker store: out of memory for the list of nodes; the workers "
                "of some nodes are refused");
     if (members->is_last)
-        allow_list_seal(&server->guests);
+        allow_list_seal(&server->allowed);
 }
 
 static void add_store(struct store_stats *sum, const struct store_port *port)
@@ -498,7 +497,7 @@ static void wire(struct server *server, const struct server_options *options)
                                   !admission_has_secret(&server->dispatch.rules));
     if (server->endpoint_is_store) {
         server->dispatch.runs.on_members = on_members;
-        server->endpoint.guests = server->guards_stores ? &server->guests : NULL;
+        server->endpoint.allowed = server->guards_stores ? &server->allowed : NULL;
     }
     endpoint_init(&server->endpoint);
     ct_list_init(&server->stores);
@@ -571,12 +570,14 @@ int server_start(struct server *server, struct ctrun_error *err)
 {
     int rc;
 
+    if (server->has_thread)
+        return 0;
     set_running(server, true);
     /* The thread takes no signals: SIGPIPE stays pending there, which is harmless. */
     rc = ct_thread_start(&server->thread, run_thread, server);
     if (rc < 0) {
         set_running(server, false);
-        return ct_fail(err, -rc,
+        return ct_fail(err, rc,
                        "rendezvous server: start a thread: %s; see ulimit -u and -v, "
                        "and pids.max of the cgroup",
                        strerror(-rc));
@@ -635,7 +636,7 @@ void server_destroy(struct server *server)
     (void)rc;
     pthread_mutex_destroy(&server->mutex);
     pthread_cond_destroy(&server->done);
-    allow_list_deinit(&server->guests);
+    allow_list_deinit(&server->allowed);
     http_deinit(&server->endpoint.http);
     ct_auth_token_wipe(&server->dispatch.rules.issued);
     free(server->run_id);

@@ -40,8 +40,9 @@ static void on_result(struct store_user *user, int rc)
     if (rc == -EPROTO || rc == -EMSGSIZE)
         conn_note(conn, REJECT_MALFORMED);
     if (rc < 0) {
-        ct_debug("store client closed: it sent a request that is not in the protocol "
-                 "error=%s",
+        ct_debug("store client closed: its request %s error=%s",
+                 rc == -EPROTO || rc == -EMSGSIZE ? "is malformed"
+                                                  : "could not be executed",
                  ct_error_name(rc));
         conn_finish(conn); /* earlier replies must still be sent */
         return;
@@ -196,11 +197,11 @@ void store_port_on_bytes(struct store_port *port, struct conn *conn,
         on_bytes(conn, data, length);
 }
 
-bool store_port_is_open_to(const struct allow_list *guests, const struct conn *conn,
+bool store_port_is_open_to(const struct allow_list *allowed, const struct conn *conn,
                            enum reject_kind *kind)
 {
     *kind = REJECT_NO_MEMBER;
-    if (!allow_list_has(guests, &conn->remote, &conn->local))
+    if (!allow_list_has(allowed, &conn->remote, &conn->local))
         return false;
     switch (peer_user_of(&conn->remote, &conn->local)) {
     case PEER_USER_OURS: return true;
@@ -217,32 +218,32 @@ static void on_connection(uv_stream_t *stream, void *context)
     enum reject_kind kind;
     struct conn *conn;
 
-    if (port->has_guests && !port->guests.is_sealed)
-        return; /* libuv asks again when this one is accepted: store_port_admit() */
+    if (port->is_limited && !port->allowed.is_sealed)
+        return; /* left waiting: store_port_admit() accepts it later */
     if (!(conn = conn_accept(port->pool, stream, &nobody, NULL)))
         return;
-    if (port->has_guests && !store_port_is_open_to(&port->guests, conn, &kind))
+    if (port->is_limited && !store_port_is_open_to(&port->allowed, conn, &kind))
         conn_turn_away(conn, kind);
-    else if (!port->has_guests || conn_prove(conn, CONN_CLIENT))
+    else if (!port->is_limited || conn_prove(conn, CONN_CLIENT))
         store_port_on_bytes(port, conn, NULL, 0);
 }
 
 void store_port_guard(struct store_port *port)
 {
-    port->has_guests = true;
+    port->is_limited = true;
 }
 
 void store_port_admit(struct store_port *port, const uint8_t (*keys)[16], size_t count,
                       bool is_last)
 {
-    const bool was_sealed = port->guests.is_sealed;
+    const bool was_sealed = port->allowed.is_sealed;
 
-    if (allow_list_add(&port->guests, keys, count) < 0)
-        ct_err("worker store: out of memory for the list of nodes; some are turned "
-               "away");
+    if (allow_list_add(&port->allowed, keys, count) < 0)
+        ct_err("worker store: out of memory for the list of nodes; the workers "
+               "of some nodes are refused");
     if (!is_last)
         return;
-    allow_list_seal(&port->guests);
+    allow_list_seal(&port->allowed);
     if (!was_sealed && port->listener.is_open)
         listener_retry(&port->listener);
 }
@@ -309,7 +310,7 @@ void store_port_close(struct store_port *port)
     ct_list_for_each_safe(struct store_user, store_user, &port->users, node)
         detach(store_user);
     ct_list_remove(&port->node);
-    allow_list_deinit(&port->guests);
+    allow_list_deinit(&port->allowed);
     (void)uv_idle_stop(&port->purge); /* cannot fail; it would look into the store */
     store_destroy(port->store);
     port->store = NULL;

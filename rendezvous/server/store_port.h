@@ -22,9 +22,9 @@ struct store_port {
     struct store *store;
     struct conn_pool *pool;
     struct listener listener;
-    uv_idle_t purge; /* runs while the store has something to give back */
-    bool has_guests; /* `guests` alone may use it; until they are known all wait */
-    struct allow_list guests;
+    uv_idle_t purge; /* runs while the store has keys to purge */
+    bool is_limited; /* only `allowed` may use it; all wait until it is complete */
+    struct allow_list allowed;
     struct ct_list users;   /* struct store_user, one a connection */
     struct ct_list touched; /* users with new output, by another user's request */
     bool is_flushing;
@@ -40,7 +40,7 @@ int store_port_open(struct store_port **out, struct conn_pool *pool,
                     const struct listen_place *place, struct ctrun_error *err);
 /* True if the process at the other end may use a store of a run with these nodes. False: *kind says
  * why not. */
-bool store_port_is_open_to(const struct allow_list *guests, const struct conn *conn,
+bool store_port_is_open_to(const struct allow_list *allowed, const struct conn *conn,
                            enum reject_kind *kind);
 /* From now on only the nodes from store_port_admit() are accepted, and none before the list is
  * complete. */

@@ -156,7 +156,28 @@ static void a_busy_port_is_reported_with_its_owner(void **state)
     server_destroy(server);
 }
 
-/* TCPStore of torch >= 2.2: VALIDATE, then CHECK of key "k"; 0 is "there", 1 is "missing". */
+static void a_port_that_a_connection_uses_is_not_blamed_on_a_process(void **state)
+{
+    struct ctrun_error err;
+    struct ct_addr addr;
+    char begin[64];
+    uint16_t port, again;
+    struct server *server = start_server(NULL, &port);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(ct_addr_parse("127.0.0.1", 0, &addr), 0);
+    assert_int_equal(bind(fd, &addr.any, addr.length), 0); /* without listen() */
+    assert_int_equal(getsockname(fd, &addr.any, &addr.length), 0);
+    assert_int_equal(server_listen(server, &addr, &again, &err), CTRUN_E_PORT_BUSY);
+    assert_true(ct_format(begin, sizeof begin,
+                          "port %d is taken: no process listens now: ",
+                          ct_addr_port(&addr)) > 0);
+    assert_non_null(strstr(err.text, begin));
+    close(fd);
+    server_destroy(server);
+}
+
+/* TCPStore of torch >= 2.2: CHECK of key "k". 0: the key exists, 1: it does not. */
 static uint8_t check_key(int fd)
 {
     static const uint8_t query[] = {0x05, 1, 0, 0, 0, 0, 0, 0, 0,
@@ -281,6 +302,7 @@ int main(void)
         cmocka_unit_test(a_server_that_never_ran_is_destroyed_clean),
         cmocka_unit_test(another_run_is_refused_naming_both),
         cmocka_unit_test(a_busy_port_is_reported_with_its_owner),
+        cmocka_unit_test(a_port_that_a_connection_uses_is_not_blamed_on_a_process),
         cmocka_unit_test(the_static_endpoint_is_a_new_empty_store_for_every_world),
         cmocka_unit_test(worker_stores_are_apart_and_end_when_closed),
         cmocka_unit_test(stores_may_be_opened_from_many_threads),
