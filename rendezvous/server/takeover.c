@@ -2,8 +2,10 @@
 #include "rendezvous/server/takeover.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/log.h"
 
 static int read_journal(struct journal_book *book, const uint8_t *data, size_t length)
 {
@@ -75,7 +77,10 @@ int takeover_begin(struct dispatch *dispatch, uint64_t term, const void *journal
         rc = take_runs(dispatch, &book, served_ms);
     journal_book_deinit(&book);
     if (rc < 0)
-        return ct_fail(err, rc, "the journal of the previous server cannot be read");
+        return ct_fail(
+            err, rc, "the journal of the previous server cannot be restored: %s",
+            rc == -EBADMSG ? "it is damaged, or another version of ctrun wrote it"
+                           : strerror(-rc));
     dispatch->is_candidate = false;
     dispatch->term = term;
     dispatch->runs.is_elected = term > 0;
