@@ -214,7 +214,8 @@ static bool has_secret(const struct config *config)
 static int choose_address(struct ct_addr *out, const struct config *config,
                           const struct ct_endpoint *endpoint, struct ctrun_error *err)
 {
-    int rc;
+    struct ct_addr found[CT_ADDRS_MAX];
+    int count;
 
     if (!endpoint->host[0])
         return ct_addr_parse(has_secret(config) ? "::" : "127.0.0.1", endpoint->port,
@@ -223,13 +224,16 @@ static int choose_address(struct ct_addr *out, const struct config *config,
         return ct_addr_parse("127.0.0.1", endpoint->port, out);
     if (ct_addr_parse(endpoint->host, endpoint->port, out) == 0)
         return 0;
-    if ((rc = ct_addr_resolve(endpoint->host, endpoint->port, out, 1, err)) < 0)
-        return rc;
-    if (!ct_nic_is_mine(out))
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "--listen %s: that name is not an address of this machine",
-                       endpoint->host);
-    return ct_addr_parse("::", endpoint->port, out);
+    count = ct_addr_resolve(endpoint->host, endpoint->port, found, CT_ADDRS_MAX, err);
+    if (count < 0)
+        return count;
+    for (int i = 0; i < count; i++) {
+        if (ct_nic_is_mine(&found[i]))
+            return ct_addr_parse("::", endpoint->port, out);
+    }
+    return ct_fail(err, CTRUN_E_USAGE,
+                   "--listen %s: that name is not an address of this machine",
+                   endpoint->host);
 }
 
 static int listen_at(const struct config *config, const char *text,
@@ -404,6 +408,7 @@ int main_ctrund(int argc, char **argv)
     int code;
 
     ct_std_streams_fill();
+    signal(SIGPIPE, SIG_DFL); /* end silently if nobody reads the output of --help */
     if (!config) {
         fprintf(stderr, "ctrund: error[%s]: out of memory\n", ct_error_name(-ENOMEM));
         return CT_EXIT_FAILURE;
