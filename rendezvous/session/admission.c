@@ -113,7 +113,8 @@ static int prepare(struct admission *admission, struct admission_rules *rules,
 
     *reply = (struct admission_reply){0};
     if ((rc = ct_auth_make_nonce(admission->nonce)) < 0)
-        return ct_fail(err, rc, "no random bytes");
+        return ct_fail(err, rc, "the rendezvous server got no random bytes: %s",
+                       strerror(-rc));
     memcpy(reply->challenge.nonce, admission->nonce, sizeof admission->nonce);
     if (rules->uses_munge) {
         if ((rc = renew_credential(rules, err)) < 0)
@@ -135,7 +136,8 @@ static int prepare(struct admission *admission, struct admission_rules *rules,
     admission->is_sealed = reply->has_offer = true;
     memcpy(admission->agent_key, offer->key, sizeof admission->agent_key);
     if ((rc = ct_seal_make_pair(&admission->own->pair)) < 0)
-        return ct_fail(err, rc, "no random bytes");
+        return ct_fail(err, rc, "the rendezvous server got no random bytes: %s",
+                       strerror(-rc));
     memcpy(reply->offer.key, admission->own->pair.public_key, sizeof reply->offer.key);
     return 0;
 }

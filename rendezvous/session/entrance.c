@@ -388,8 +388,11 @@ void entrance_on_proof(struct peer *peer, const struct ct_message *message)
     } else {
         entrance_turn_away(
             peer, CTRUN_E_AUTH,
-            "your token is not the one of this rendezvous: give the same "
-            "--rdzv-token-file or CTRUN_TOKEN on every node");
+            peer->dispatch->rules.uses_munge
+                ? "your proof by MUNGE is not valid here: start ctrun on every node as "
+                  "the same user, with the same MUNGE key"
+                : "your token is not the one of this rendezvous: give the same "
+                  "--rdzv-token-file or CTRUN_TOKEN on every node");
     }
     ct_seal_wipe(&seal);
     admission_destroy(admission);
