@@ -4,7 +4,8 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <stdbool.h>
+#include <limits.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/str.h"
@@ -79,21 +80,18 @@ static void read_command(const char *pid, char *dst, size_t size)
     dst[length] = '\0';
 }
 
-int port_owner_describe(int port, char *dst)
+/* Writes the process that listens at the port into pid[NAME_MAX + 1]; errors as
+ * port_owner_describe(). */
+static int find_owner(int port, char *pid)
 {
     unsigned long inode = find_inode("/proc/net/tcp6", port);
-    char socket_name[64], command[128];
+    char socket_name[64];
     struct dirent *entry;
     int rc = -EACCES;
     DIR *proc;
 
-    if (!inode && !(inode = find_inode("/proc/net/tcp", port))) {
-        (void)ct_copy(dst, PORT_OWNER_TEXT_MAX,
-                      "no process listens now: a connection uses the port, or its "
-                      "owner has just ended");
+    if (!inode && !(inode = find_inode("/proc/net/tcp", port)))
         return -ENOENT;
-    }
-    (void)ct_copy(dst, PORT_OWNER_TEXT_MAX, "a process that this user may not look at");
     (void)ct_format(socket_name, sizeof socket_name, "socket:[%lu]", inode);
     if (!(proc = opendir("/proc")))
         return rc;
@@ -101,13 +99,46 @@ int port_owner_describe(int port, char *dst)
         if (!isdigit((unsigned char)entry->d_name[0]) ||
             !has_socket(entry->d_name, socket_name))
             continue;
-        read_command(entry->d_name, command, sizeof command);
-        (void)ct_format(dst, PORT_OWNER_TEXT_MAX, "pid %s (%s)", entry->d_name,
-                        command);
+        (void)ct_copy(pid, NAME_MAX + 1, entry->d_name);
         rc = 0;
     }
     (void)closedir(proc);
     return rc;
+}
+
+int port_owner_describe(int port, char *dst)
+{
+    char pid[NAME_MAX + 1], command[128];
+    const int rc = find_owner(port, pid);
+
+    if (rc == 0) {
+        read_command(pid, command, sizeof command);
+        (void)ct_format(dst, PORT_OWNER_TEXT_MAX, "pid %s (%s)", pid, command);
+    } else {
+        (void)ct_copy(
+            dst, PORT_OWNER_TEXT_MAX,
+            rc == -ENOENT
+                ? "no process listens now: a connection uses the port, or its "
+                  "owner has just ended"
+                : "a process that this user may not look at");
+    }
+    return rc;
+}
+
+bool port_owner_may_run(int port, const char *prefix)
+{
+    char pid[NAME_MAX + 1], path[300], program[PATH_MAX];
+    const char *name;
+    ssize_t length;
+
+    if (find_owner(port, pid) < 0)
+        return true;
+    (void)ct_format(path, sizeof path, "/proc/%s/exe", pid);
+    if ((length = readlink(path, program, sizeof program - 1)) <= 0)
+        return true;
+    program[length] = '\0';
+    name = strrchr(program, '/');
+    return strncmp(name ? name + 1 : program, prefix, strlen(prefix)) == 0;
 }
 
 int port_owner_choose(unsigned long inode, const pid_t *pids, int count)

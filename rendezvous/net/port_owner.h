@@ -5,6 +5,7 @@
  * this user may see: its own processes, or all if root. */
 #pragma once
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 enum {
@@ -15,5 +16,8 @@ enum {
  * listens there, but a connection may have the port; -EACCES: this user may not see the process.
  * dst explains the error, too. */
 int port_owner_describe(int port, char *dst);
-/* Which of the processes holds the socket; -1: none of them, or it cannot be seen. */
+/* False: the program that listens at the port has a name that does not begin with `prefix`. True:
+ * its name does, or no process listens, or this user may not look. */
+bool port_owner_may_run(int port, const char *prefix);
+/* Index of the process in `pids` that holds the socket; -1: none, or this user may not look. */
 int port_owner_choose(unsigned long inode, const pid_t *pids, int count);
