@@ -82,28 +82,47 @@ struct scan {
     reap_visit_fn *visit;
     void *context;
     int visits;
+    bool is_unordered; /* a process was passed over whose parent comes later */
 };
 
 static void scan_pid(struct scan *scan, pid_t pid)
 {
     struct reap_process process;
 
-    if (scan->keep && has_pid(scan->keep->pids, scan->keep->count, pid))
+    if ((scan->keep && has_pid(scan->keep->pids, scan->keep->count, pid)) ||
+        has_pid(scan->tree.pids, scan->tree.count, pid) || !reap_look(pid, &process))
         return;
-    if (!reap_look(pid, &process) ||
-        !has_pid(scan->tree.pids, scan->tree.count, process.parent))
+    if (!has_pid(scan->tree.pids, scan->tree.count, process.parent)) {
+        scan->is_unordered |= process.parent > pid;
         return;
+    }
     if (scan->tree.count < REAP_TREE_MAX)
         scan->tree.pids[scan->tree.count++] = pid;
     scan->visits++;
     scan->visit(scan->context, &process);
 }
 
-int reap_scan(const struct reap_keep *keep, reap_visit_fn *visit, void *context)
+static void scan_all(struct scan *scan, int fd)
 {
     _Alignas(struct reap_dirent) char entries[4096];
-    struct scan scan;
     long length;
+
+    while ((length = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0) {
+        for (long at = 0; at < length;) {
+            const struct reap_dirent *entry = (const void *)(entries + at);
+            const char *name = entry->name;
+
+            if (*name >= '1' && *name <= '9')
+                scan_pid(scan, take_number(&name));
+            at += entry->length;
+        }
+    }
+}
+
+int reap_scan(const struct reap_keep *keep, reap_visit_fn *visit, void *context)
+{
+    struct scan scan;
+    int known;
     int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (fd < 0)
@@ -114,16 +133,12 @@ int reap_scan(const struct reap_keep *keep, reap_visit_fn *visit, void *context)
     scan.visit = visit;
     scan.context = context;
     scan.visits = 0;
-    while ((length = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0) {
-        for (long at = 0; at < length;) {
-            const struct reap_dirent *entry = (const void *)(entries + at);
-            const char *name = entry->name;
-
-            if (*name >= '1' && *name <= '9')
-                scan_pid(&scan, take_number(&name));
-            at += entry->length;
-        }
-    }
+    do {
+        known = scan.tree.count;
+        scan.is_unordered = false;
+        scan_all(&scan, fd);
+    } while (scan.is_unordered && scan.tree.count > known &&
+             scan.tree.count < REAP_TREE_MAX && lseek(fd, 0, SEEK_SET) == 0);
     close(fd);
     return scan.visits;
 }
