@@ -56,20 +56,9 @@ static void client_close(struct client *client)
 /* Sends as much as the client's socket accepts now. False when the client is done and freed. */
 static bool flush(struct client *client)
 {
-    while (ct_buf_length(&client->out) > 0) {
-        const ssize_t n = send(loop_watch_fd(client->socket), ct_buf_data(&client->out),
-                               ct_buf_length(&client->out), MSG_NOSIGNAL);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN) {
-            loop_watch_for(client->socket, LOOP_WRITE);
-            return true;
-        }
-        if (n < 0)
-            break;
-        ct_buf_consume(&client->out, (size_t)n);
-    }
+    if (loop_watch_write(client->socket, &client->out) == 0 &&
+        ct_buf_length(&client->out) > 0)
+        return true;
     client_close(client);
     return false;
 }

@@ -116,6 +116,22 @@ void loop_watch_for(struct loop_watch *watch, unsigned events)
         (void)uv_poll_stop(&watch->poll);
 }
 
+int loop_watch_write(struct loop_watch *watch, struct ct_buf *out)
+{
+    while (ct_buf_length(out) > 0) {
+        const ssize_t n = write(watch->fd, ct_buf_data(out), ct_buf_length(out));
+
+        if (n >= 0)
+            ct_buf_consume(out, (size_t)n);
+        else if (errno == EAGAIN)
+            break;
+        else if (errno != EINTR)
+            return -errno;
+    }
+    loop_watch_for(watch, ct_buf_length(out) > 0 ? LOOP_WRITE : 0);
+    return 0;
+}
+
 int loop_watch_fd(const struct loop_watch *watch)
 {
     return watch->fd;

@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include "worker_sdk/base/buf.h"
+
 struct loop;
 struct loop_watch;
 struct loop_timer;
@@ -35,6 +37,9 @@ struct loop_watch *loop_watch_open(struct loop *loop, int fd, loop_watch_fn *fn,
                                    void *context);
 /* From now on watches for `events`; 0: for nothing. */
 void loop_watch_for(struct loop_watch *watch, unsigned events);
+/* Writes what can be written now, and watches for LOOP_WRITE while something is left, else for nothing.
+ * 0, or a negative errno. The caller ignores SIGPIPE. */
+int loop_watch_write(struct loop_watch *watch, struct ct_buf *out);
 int loop_watch_fd(const struct loop_watch *watch);
 void loop_watch_close(struct loop_watch *watch); /* NULL is fine; closes fd */
 
