@@ -4,14 +4,13 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "agent/loop/signals.h"
 #include "agent/node/agent_private.h"
 #include "agent/watch/allocation.h"
-#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/wire/contract.h"
 
 /* Opens one console for both streams when they are the same terminal or file, because it must know whether a line there
@@ -145,22 +144,20 @@ static int check(const struct agent_options *options, struct ctrun_error *err)
 int agent_run(const struct agent_options *options, struct agent_result *result,
               struct ctrun_error *err)
 {
-    struct agent *agent; /* 80 KiB: not on a stack */
+    static struct agent memory; /* large, mostly not touched; one per process */
+    struct agent *agent = &memory;
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     struct sigaction before;
     int rc;
 
     if ((rc = check(options, err)) < 0)
         return rc;
-    if (!(agent = ct_zalloc(sizeof *agent)))
-        return ct_fail(err, -ENOMEM, "agent: out of memory");
     agent->options = options;
     agent->result = result;
     agent->born_ms = ct_now_ms();
-    if ((rc = loop_create(&agent->loop)) < 0) {
-        free(agent);
+    if ((rc = loop_create(&agent->loop)) < 0)
         return ct_fail(err, rc, "loop: %s", strerror(-rc));
-    }
+    signals_hold();
     /* Processes that a dead worker leaves become our children, not init's, so that we find and kill them. */
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     /* Writing to a console that is gone must not kill us. */
@@ -177,6 +174,5 @@ int agent_run(const struct agent_options *options, struct agent_result *result,
         ct_err(
             "agent: mistake in ctrun: a handle was not closed before the event loop");
     (void)sigaction(SIGPIPE, &before, NULL);
-    free(agent);
     return rc;
 }

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <linux/magic.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -13,6 +12,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/cond.h"
+#include "worker_sdk/base/thread.h"
 
 /* Shared by two threads. The second one to take the mutex frees the call: the caller if the job
  * returned in time, else the thread, which frees the job, too. */
@@ -114,20 +114,12 @@ static void *run(void *context)
 
 int blocking_call_start(void *(*fn)(void *job), void *job)
 {
-    pthread_attr_t detached;
     pthread_t thread;
-    sigset_t all;
-    sigset_t before;
-    int rc;
+    const int rc = ct_thread_start(&thread, fn, job);
 
-    sigfillset(&all);
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the caller's */
-    rc = pthread_create(&thread, &detached, fn, job);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
-    return -rc;
+    if (rc == 0)
+        (void)pthread_detach(thread);
+    return rc;
 }
 
 /* The call is counted in `out` before its mutex is released, so that the thread cannot uncount

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -33,17 +34,23 @@ struct signals {
 
 static volatile int pipe_write = -1; /* the handler can find it only here */
 static volatile uint64_t late_until_ms;
+static bool is_held;
+
+pid_t signals_sender(const siginfo_t *info)
+{
+    if (info->si_code == SI_QUEUE && info->si_pid == getppid())
+        return info->si_value.sival_int; /* from the guard */
+    if (info->si_code != SI_USER && info->si_code != SI_QUEUE)
+        return 0;
+    return info->si_pid > 0 ? info->si_pid : SIGNALS_OUTSIDE;
+}
 
 static void on_signal(int signal, siginfo_t *info, void *ucontext)
 {
     const int saved = errno;
-    struct note note = {.signal = signal};
+    const struct note note = {.signal = signal, .sender = signals_sender(info)};
 
     (void)ucontext;
-    if (info->si_code == SI_QUEUE && info->si_pid == getppid())
-        note.sender = info->si_value.sival_int; /* from the guard: who sent it there */
-    else if (info->si_code == SI_USER || info->si_code == SI_QUEUE)
-        note.sender = info->si_pid;
     (void)!write(pipe_write, &note, sizeof note);
     errno = saved;
 }
@@ -90,6 +97,44 @@ static void catch_signal(struct signals *signals, int signal)
         sigaddset(&signals->caught, signal);
 }
 
+void signals_hold(void)
+{
+    sigset_t all;
+
+    sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, NULL);
+    is_held = true;
+}
+
+static void let_through(void)
+{
+    sigset_t none;
+
+    sigemptyset(&none);
+    (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
+    is_held = false;
+}
+
+static void ignore_late(const int *list, size_t count)
+{
+    struct sigaction late = {.sa_handler = on_late_signal, .sa_flags = SA_RESTART};
+
+    sigfillset(&late.sa_mask);
+    late_until_ms = ct_deadline_ms(SIGNALS_LATE_MS);
+    for (size_t i = 0; i < count; i++)
+        (void)sigaction(list[i], &late, NULL);
+}
+
+void signals_release(void)
+{
+    static const int usual[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+
+    if (!is_held)
+        return;
+    ignore_late(usual, sizeof usual / sizeof *usual);
+    let_through();
+}
+
 int signals_open(struct signals **out, struct loop *loop, const int *list, size_t count,
                  signals_fn *fn, void *context)
 {
@@ -115,22 +160,26 @@ int signals_open(struct signals **out, struct loop *loop, const int *list, size_
     catch_signal(signals, SIGCHLD);
     for (size_t i = 0; i < count; i++)
         catch_signal(signals, list[i]);
+    let_through();
     *out = signals;
     return 0;
 }
 
 void signals_close(struct signals *signals)
 {
-    struct sigaction late = {.sa_handler = on_late_signal, .sa_flags = SA_RESTART};
     const struct sigaction by_default = {.sa_handler = SIG_DFL};
+    int list[NSIG];
+    size_t count = 0;
 
-    if (!signals)
+    if (!signals) {
+        signals_release();
         return;
-    sigfillset(&late.sa_mask);
-    late_until_ms = ct_deadline_ms(SIGNALS_LATE_MS);
+    }
     for (int i = 1; i < NSIG; i++)
-        if (sigismember(&signals->caught, i) == 1)
-            (void)sigaction(i, i == SIGCHLD ? &by_default : &late, NULL);
+        if (i != SIGCHLD && sigismember(&signals->caught, i) == 1)
+            list[count++] = i;
+    ignore_late(list, count);
+    (void)sigaction(SIGCHLD, &by_default, NULL);
     loop_watch_close(signals->watch);
     close(pipe_write);
     pipe_write = -1;

@@ -137,7 +137,9 @@ static _Noreturn void run_child(void *context)
 {
     const struct spawn_slot *slot = context;
     struct report report = slot->report;
+    static const uint64_t none; /* what the kernel takes for a sigset_t */
 
+    (void)raw_call(SYS_rt_sigprocmask, SIG_SETMASK, raw_pointer(&none), 0, sizeof none);
     (void)raw_call(SYS_setsid, 0, 0, 0, 0); /* cannot fail: we lead no group yet */
     (void)raw_call(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0);
     if (raw_call(SYS_getppid, 0, 0, 0, 0) != slot->parent)

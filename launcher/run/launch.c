@@ -7,6 +7,7 @@
 
 #include "agent/process/descriptors.h"
 #include "agent/loop/limits.h"
+#include "agent/loop/signals.h"
 #include "agent/postmortem/failure_hints.h"
 #include "agent/watch/file_timer.h"
 #include "launcher/run/launch_private.h"
@@ -274,7 +275,17 @@ static int meet(struct launch *launch, struct config *config, struct ctrun_error
     return rc < 0 ? rc : launch_start_ha(launch, err);
 }
 
-/* Descriptors first: all that is opened below counts on the raised limit. */
+/* The first round of one node is known already, so its folders are made meanwhile. */
+static int begin(struct launch *launch, struct config *config, struct ctrun_error *err)
+{
+    if (config->rdzv.backend == CONFIG_LOCAL) {
+        signals_hold();
+        make_folders(launch, 1, 0);
+    }
+    return meet(launch, config, err);
+}
+
+/* Raises the limit of descriptors first, because everything opened below needs it. */
 int launch_run(struct config *config)
 {
     struct launch *launch = ct_zalloc(sizeof *launch);
@@ -312,14 +323,15 @@ int launch_run(struct config *config)
     if (torch_events_init(&launch->torch_events, config) < 0)
         code = launch_fail(config, &err);
     else if (addresses_resolve(&launch->addresses, config, &err) < 0 ||
-             meet(launch, config, &err) < 0) {
+             begin(launch, config, &err) < 0) {
         launch_explain(launch, &err);
         code = exit_status(&(struct exit_end){.error = err.code},
                            config->stop.exit_style);
     } else
         code = run_agent(launch);
-    /* The server outlives the agent: the last nodes read their verdict from it, and an agent's
-     * end must not look like its loss. */
+    signals_release();
+    /* The server ends after the agent: the last nodes still read their verdict from the server,
+     * and must not take this agent's end for the loss of the server. */
     launch_close_server(launch);
     logdir_blocking_close(&launch->logdir);
     torch_events_deinit(&launch->torch_events);
