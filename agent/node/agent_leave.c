@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* This node leaves the run: a signal, ctrunctl, the end of the allocation. */
 #include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "agent/node/agent_private.h"
@@ -55,7 +54,7 @@ static void stop_for_good(struct agent *agent, int signal, uint64_t grace_ms,
 void agent_end_by_signal(struct agent *agent, int signal, pid_t sender)
 {
     const uint64_t grace_ms = agent_signal_grace_ms(agent);
-    char by[PROCESS_NAME_MAX];
+    char by[PROCESS_SENDER_MAX];
     char why[256];
 
     agent->interrupts += signal == SIGINT;
@@ -63,9 +62,7 @@ void agent_end_by_signal(struct agent *agent, int signal, pid_t sender)
         if (agent->drained_by != 0) /* no signal has come */
             (void)ct_format(why, sizeof why, "asked to: %s", agent->result->reason);
         else
-            (void)ct_format(why, sizeof why, "SIG%s from pid %d%s%s",
-                            ct_signal_name(signal), sender, sender ? " " : "",
-                            process_name(by, sender));
+            (void)ct_copy(why, sizeof why, process_describe_sender(by, signal, sender));
         begin_end(agent, signal, grace_ms, why);
     } else if (signal != SIGINT || agent->interrupts < 2) {
         return;

@@ -4,7 +4,10 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "agent/loop/signals.h"
+#include "worker_sdk/base/signal_name.h"
 #include "worker_sdk/base/small_file.h"
+#include "worker_sdk/base/str.h"
 
 char *process_name(char dst[PROCESS_NAME_MAX], pid_t pid)
 {
@@ -15,5 +18,26 @@ char *process_name(char dst[PROCESS_NAME_MAX], pid_t pid)
     for (char *at = dst; *at; at++)
         if (!isgraph((unsigned char)*at)) /* a process may give itself any name */
             *at = '?';
+    return dst;
+}
+
+char *process_describe_sender(char dst[PROCESS_SENDER_MAX], int signal, pid_t sender)
+{
+    char name[CT_SIGNAL_NAME_MAX];
+    char program[PROCESS_NAME_MAX];
+
+    (void)ct_copy(dst, PROCESS_SENDER_MAX, ct_signal_format(name, signal));
+    if (sender > 0) {
+        (void)process_name(program, sender);
+        (void)ct_append(dst, PROCESS_SENDER_MAX, " from pid %d%s%s%s", (int)sender,
+                        *program ? " (" : "", program, *program ? ")" : "");
+    } else if (sender == SIGNALS_OUTSIDE) {
+        (void)ct_append(dst, PROCESS_SENDER_MAX, " from outside of this container");
+    } else {
+        (void)ct_append(dst, PROCESS_SENDER_MAX, "%s",
+                        signal == SIGINT    ? " (Ctrl-C)"
+                        : signal == SIGQUIT ? " (Ctrl-\\)"
+                                            : " from the kernel");
+    }
     return dst;
 }
