@@ -15,12 +15,10 @@
 #include "agent/guard/guard.h"
 
 #include <errno.h>
-#include <link.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -28,20 +26,21 @@
 
 #include "agent/guard/fence.h"
 #include "agent/loop/limits.h"
+#include "agent/loop/signals.h"
+#include "agent/process/code_pages.h"
 #include "agent/process/run_cgroup.h"
 #include "agent/process/orphans.h"
 #include "agent/process/reap.h"
 #include "worker_sdk/base/event.h"
-#include "worker_sdk/wire/contract.h"
 #include "worker_sdk/base/signal_name.h"
+#include "worker_sdk/wire/contract.h"
 
 /* A real-time signal of our own: its default action ends an agent that has no handler yet. */
 #define GUARD_LOST (SIGRTMAX - 3)
 
 enum {
     GUARD_AFTER_AGENT_MS = 2000, /* the agent had its time before it left by itself */
-    GUARD_START_MS = 100,        /* in which workers start, mostly */
-    FENCE_PASSES = 8, /* what forks while it is looked for is found by the next look */
+    FENCE_PASSES = 8, /* the next look finds processes forked during this look */
 };
 
 /* Faults of our own code, and job control: Ctrl-Z stops the guard's terminal job, not the
@@ -103,23 +102,16 @@ static void become_agent(pid_t guard)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-static int forwarded; /* the last signal that was passed on */
-
-/* Who sent it: to us, or to the guard above, which says so. */
-static pid_t sender_of(const siginfo_t *info)
-{
-    if (info->si_code == SI_QUEUE && info->si_pid == getppid())
-        return info->si_value.sival_int;
-    return info->si_code == SI_USER || info->si_code == SI_QUEUE ? info->si_pid : 0;
-}
+static sigset_t
+    forwarded; /* signals that were passed on; zeroed, as sigemptyset() leaves it */
 
 static void forward(pid_t child, const siginfo_t *info)
 {
-    const union sigval sender = {.sival_int = sender_of(info)};
+    const union sigval sender = {.sival_int = signals_sender(info)};
 
     if (info->si_signo == GUARD_LOST || info->si_signo == FENCE_SIGNAL)
         return;
-    forwarded = info->si_signo;
+    (void)sigaddset(&forwarded, info->si_signo);
     (void)sigqueue(child, info->si_signo, sender); /* gone meanwhile: fine */
 }
 
@@ -172,43 +164,17 @@ static void kill_workers(pid_t child, const struct reap_keep *keep)
 {
     const pid_t agent = fence_agent();
     struct spare spare = {.pids = {child, agent}, .killed = 1};
-    struct ct_event event;
 
     for (int i = 0; i < FENCE_PASSES && spare.killed > 0; i++) {
         spare.killed = 0;
         (void)reap_scan(keep, kill_others, &spare);
     }
-    ct_event_begin(&event, "guard_fenced");
-    ct_event_int(&event, "agent_pid", agent);
-    ct_event_end(&event);
-    fprintf(stderr,
-            "ctrun: the agent (pid %d) is stopped or hangs, and nothing was received "
-            "from the rendezvous: its workers were killed\n",
-            (int)agent);
-}
-
-static int drop_object(struct dl_phdr_info *info, size_t size, void *context)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-    (void)size;
-    (void)context;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
-        const size_t from = (info->dlpi_addr + part->p_vaddr) & ~(page - 1);
-        const size_t to = info->dlpi_addr + part->p_vaddr + part->p_memsz;
-
-        if (part->p_type == PT_LOAD && !(part->p_flags & PF_W))
-            (void)madvise((void *)from, to - from, MADV_DONTNEED);
-    }
-    return 0;
-}
-
-/* What was read of programs and libraries on the way here is not wanted any more: two megabytes of
- * resident memory. What is comes back by itself, from memory as long as the agent uses it. */
-static void drop_code(void)
-{
-    (void)dl_iterate_phdr(drop_object, NULL);
+    ct_event_emit("guard_fenced", CT_INT("agent_pid", agent));
+    fprintf(
+        stderr,
+        "ctrun: the agent (pid %d) is stopped or hangs, and has received nothing from "
+        "the rendezvous in time: its workers were killed\n",
+        (int)agent);
 }
 
 /* Waits for a signal, after a first wait with a time limit: only after that, code pages are
@@ -216,7 +182,7 @@ static void drop_code(void)
  * needed, is among these pages. */
 static int wait_for_signal(const sigset_t *set, siginfo_t *info)
 {
-    static const struct timespec start = {.tv_nsec = GUARD_START_MS * 1000000L};
+    static const struct timespec start = {.tv_nsec = AGENT_START_MS * 1000000L};
     static bool is_small;
 
     if (!is_small) {
@@ -224,7 +190,7 @@ static int wait_for_signal(const sigset_t *set, siginfo_t *info)
 
         if (signal > 0)
             return signal;
-        drop_code();
+        code_pages_drop(true);
         is_small = true;
     }
     return sigtimedwait(set, info, NULL); /* NULL on Linux: no time limit */
@@ -271,26 +237,24 @@ static void note_process(void *context, const struct reap_process *process)
  * the signal. */
 static void print_death(const char *who, int signal, int left)
 {
-    const char *name = ct_signal_name(signal) ? ct_signal_name(signal) : "?";
-    const char *rest = left > 0 ? "" : "; nothing of the run is left";
+    char name[CT_SIGNAL_NAME_MAX];
+    const char *rest = left > 0 ? "" : "; no process of the run is left on this node";
 
-    if (signal == forwarded)
-        fprintf(stderr, "ctrun: stopped by SIG%s (%d)%s\n", name, signal, rest);
-    else
-        fprintf(stderr, "ctrun: error[E_SIGNAL]: %s died of SIG%s (%d)%s\n", who, name,
+    if (sigismember(&forwarded, signal) == 1)
+        fprintf(stderr, "ctrun: stopped by %s (%d)%s\n", ct_signal_format(name, signal),
                 signal, rest);
+    else
+        fprintf(stderr, "ctrun: error[E_SIGNAL]: %s died of %s (%d)%s\n", who,
+                ct_signal_format(name, signal), signal, rest);
 }
 
 static void report_end(int status, int left, const struct reap_process *survivor)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "guard_ended");
-    ct_event_int(&event, "agent_exit_code",
-                 WIFEXITED(status) ? WEXITSTATUS(status) : -1);
-    ct_event_int(&event, "agent_signal", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
-    ct_event_int(&event, "survivors", left);
-    ct_event_end(&event);
+    ct_event_emit(
+        "guard_ended",
+        CT_INT("agent_exit_code", WIFEXITED(status) ? WEXITSTATUS(status) : -1),
+        CT_INT("agent_signal", WIFSIGNALED(status) ? WTERMSIG(status) : 0),
+        CT_INT("survivors", left));
     if (left > 0)
         fprintf(
             stderr,
@@ -359,7 +323,6 @@ static int guard_agent(int (*agent_main)(void *context), void *context,
     struct ctrun_error err;
     pid_t agent;
 
-    go_below(first, "ctrun-guard");
     fence_join();
     agent = fork(); /* forked first: the agent has more to do than this guard */
     if (agent < 0) {
@@ -372,6 +335,7 @@ static int guard_agent(int (*agent_main)(void *context), void *context,
         fence_begin();
         exit(agent_main(context));
     }
+    go_below(first, "ctrun-guard");
     return guard(agent, "the agent", &keep, set);
 }
 
