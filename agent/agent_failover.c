@@ -153,7 +153,7 @@ void agent_on_resumed(void *context, const struct ct_resumed *resumed)
 {
     struct agent *agent = context;
 
-    ct_info("link resumed state=%s generation=%llu", agent_state_name(agent->state),
+    ct_info("link resumed state=%s generation=%llu", agent_state_name(agent),
             (unsigned long long)agent->start.generation);
     agent_report_ha(agent);
     agent_send_reload(agent);

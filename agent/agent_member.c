@@ -52,8 +52,9 @@ int agent_need_link(const struct agent *agent, struct ctrun_error *err)
 {
     if (link_is_up(agent->link))
         return 0;
-    return ct_fail(err, -ENOTCONN, "the rendezvous is not connected: the run is %s",
-                   agent_state_name(agent->state));
+    return ct_fail(err, -ENOTCONN,
+                   "this node is not connected to the rendezvous: its state is %s",
+                   agent_state_name(agent));
 }
 
 /* Answers at once, and refuses what the server would refuse. The server sends the new limits to all agents. */

@@ -97,7 +97,7 @@ static int on_ctl_status(void *context, struct ct_buf *out, struct ctrun_error *
         .options = agent->options,
         .state = agent->drained_by != 0 && agent->state == AGENT_RUNNING
                      ? "draining"
-                     : agent_state_name(agent->state),
+                     : agent_state_name(agent),
         .start = &agent->start,
         .waiting = &agent->waiting,
         .group = agent->group,
@@ -172,8 +172,9 @@ static int on_ctl_signal(void *context, int signal, int rank, bool is_forced,
     if (signal < 1 || signal >= NSIG)
         return ct_fail(err, -EINVAL, "signal %d does not exist", signal);
     if (agent->state != AGENT_RUNNING)
-        return ct_fail(err, -ESRCH, "no worker is running: the run is %s",
-                       agent_state_name(agent->state));
+        return ct_fail(err, -ESRCH,
+                       "no worker is running: the state of this node is %s",
+                       agent_state_name(agent));
     if (!is_forced && (rc = refuse_fatal(agent, signal, rank, err)) < 0)
         return rc;
     if (rank >= 0 && (rc = worker_group_signal_rank(agent->group, rank, signal)) < 0)

@@ -16,7 +16,7 @@ void agent_on_start(struct agent *agent, const struct ct_start *start)
 {
     if (agent->state != AGENT_JOINING || start->generation <= agent->start.generation) {
         ct_warn("start ignored generation=%llu state=%s",
-                (unsigned long long)start->generation, agent_state_name(agent->state));
+                (unsigned long long)start->generation, agent_state_name(agent));
         return;
     }
     if (start->role_count != agent->options->join.roles.count) {
@@ -83,10 +83,7 @@ static void on_fenced(void *context)
 
 static const char *name_success(const struct agent *agent)
 {
-    for (int i = 0; i < worker_group_count(agent->group); i++)
-        if (!worker_group_worker(agent->group, i)->is_survived)
-            return "all workers succeeded";
-    return "all workers are lost";
+    return agent_has_lost_all(agent) ? "all workers are lost" : "all workers succeeded";
 }
 
 static void on_success(void *context)

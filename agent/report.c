@@ -118,9 +118,10 @@ static int add_waiting(struct ct_buf *out, const struct ct_waiting *waiting)
 {
     int rc = ct_buf_printf(out,
                            ",\"waiting\":{\"joined\":%u,\"min_nodes\":%u,"
-                           "\"max_nodes\":%u,\"left_ms\":%llu",
+                           "\"max_nodes\":%u,\"left_ms\":%llu,\"held_ms\":%llu",
                            waiting->joined, waiting->min_nodes, waiting->max_nodes,
-                           (unsigned long long)waiting->left_ms);
+                           (unsigned long long)waiting->left_ms,
+                           (unsigned long long)waiting->held_ms);
 
     if (rc == 0)
         rc = add_text(out, "missing", waiting->missing);

@@ -102,6 +102,24 @@ static int check(const struct agent *agent, int rank, struct ctrun_error *err)
     return 0;
 }
 
+static int fail_without_worker(const struct agent *agent, int rank,
+                               struct ctrun_error *err)
+{
+    const struct ct_waiting *waiting = &agent->waiting;
+
+    if (agent->state == AGENT_JOINING && !waiting->is_spare &&
+        waiting->joined < waiting->max_nodes)
+        return ct_fail(
+            err, -ESRCH,
+            "no worker is running yet: this node waits for others (see ctrunctl "
+            "status)");
+    if (rank < 0 || agent->state != AGENT_RUNNING)
+        return ct_fail(err, -ESRCH,
+                       "no worker is running: the state of this node is %s",
+                       agent_state_name(agent));
+    return ct_fail(err, -ESRCH, "rank %d is not running", rank);
+}
+
 static int begin(struct agent *agent, uint32_t ticket, struct ctrun_error *err)
 {
     struct stacks_request *request = ct_zalloc(sizeof *request);
@@ -148,9 +166,7 @@ int agent_show_stacks(void *context, int rank, uint32_t ticket, struct ctrun_err
         ask(agent, rank, ticket);
     rc = agent_write_stacks(agent, rank, &agent->stacks->own, err);
     if (rc == 0 && !asks)
-        rc = rank < 0 ? ct_fail(err, -ESRCH, "no worker is running: the run is %s",
-                                agent_state_name(agent->state))
-                      : ct_fail(err, -ESRCH, "rank %d does not run", rank);
+        rc = fail_without_worker(agent, rank, err);
     if (rc < 0 && !asks) {
         agent_close_stacks(agent);
         return rc;

@@ -19,8 +19,18 @@ static bool is_wanted(const struct agent *agent)
 
 /* ---- What has been seen -------------------------------------------------------------- */
 
-/* *rank, unless it is NULL: that of the last to meet there, -1 where it is not of this node. */
-static struct agent_store_marks look_at_store(const struct agent *agent, int *rank)
+/* The store is watched, and all ranks have connected there. */
+static bool has_met(struct bill_watch *watch)
+{
+    uint64_t count;
+
+    watch->has_met |= read(loop_watch_fd(watch->met), &count, sizeof count) > 0;
+    return watch->has_met;
+}
+
+/* *rank, unless it is NULL: the last rank that connected, -1 if it is not of this node. The store
+ * is asked only when the answer may be new: a stop waits for it. */
+static struct agent_store_marks look_at_store(struct agent *agent, int *rank)
 {
     const struct agent_options *options = agent->options;
     const int count = rank ? worker_group_count(agent->group) : 0;
@@ -29,7 +39,7 @@ static struct agent_store_marks look_at_store(const struct agent *agent, int *ra
 
     for (int i = 0; pids && i < count; i++)
         pids[i] = worker_group_worker(agent->group, i)->pid;
-    if (agent->has_store && agent->start.group_rank == 0 && options->look_at_store)
+    if (has_met(&agent->bill) && options->look_at_store)
         options->look_at_store(options->context, agent->store, pids, pids ? count : 0,
                                &marks);
     if (rank)
@@ -186,9 +196,10 @@ static void close_bill(struct agent *agent)
     agent->options->on_bill(agent->options->context, &watch->out);
 }
 
-/* It goes as far as the rounds before have shown that it can: what a program never tells is not waited for. The
- * first start is not known before its first steps; it ends with its round otherwise. */
-static bool is_due(const struct agent *agent)
+/* True when all phases are known whose ends earlier rounds have shown: a phase that the program
+ * never shows is not waited for. The first start ends with its first steps, or else with its
+ * round. */
+static bool is_due(struct agent *agent)
 {
     const struct bill_watch *watch = &agent->bill;
     uint64_t at_ms;
@@ -242,15 +253,23 @@ void agent_bill_stop(struct agent *agent, bool is_end)
 
 static void meet(struct agent *agent)
 {
-    const struct agent_options *options = agent->options;
     struct bill_watch *watch = &agent->bill;
 
+    (void)has_met(watch); /* of an earlier round */
+    watch->has_met = false;
     watch->state = BILL_IS_STARTED;
     watch->out.generation = agent->start.generation;
     watch->out.restart_count = agent->start.restart_count;
+}
+
+/* The watch may begin after the workers' start: they connect to the store much later. */
+static void watch_store(struct agent *agent)
+{
+    const struct agent_options *options = agent->options;
+
     if (agent->has_store && agent->start.group_rank == 0 && options->watch_store)
         options->watch_store(options->context, agent->store, agent->start.world_size,
-                             loop_watch_fd(watch->met));
+                             loop_watch_fd(agent->bill.met));
 }
 
 void agent_bill_end_phase(struct agent *agent, enum bill_phase phase)
@@ -265,17 +284,18 @@ void agent_bill_end_phase(struct agent *agent, enum bill_phase phase)
         watch->last_step = agent_last_step(agent);
     else if (phase == BILL_MEET)
         meet(agent);
-    else if (phase == BILL_START)
+    else if (phase == BILL_START) {
+        watch_store(agent);
         agent_bill_look(agent);
+    }
 }
 
 static void on_met(void *context, unsigned events)
 {
     struct agent *agent = context;
-    uint64_t count;
 
     (void)events;
-    (void)!read(loop_watch_fd(agent->bill.met), &count, sizeof count);
+    (void)has_met(&agent->bill);
     agent_bill_look(agent);
 }
 

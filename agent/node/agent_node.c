@@ -6,6 +6,7 @@
 
 #include "agent/node/agent_private.h"
 #include "agent/watch/stacks.h"
+#include "agent/worker/worker.h"
 
 static const char *const state_names[] = {"connecting", "joining",   "running",
                                           "stopping",   "succeeded", "ended"};
@@ -21,31 +22,37 @@ static const unsigned edges[] = {
     [AGENT_ENDED] = 0,
 };
 
-const char *agent_state_name(enum agent_state state)
+bool agent_has_lost_all(const struct agent *agent)
 {
-    return state_names[state];
+    for (int i = 0; i < worker_group_count(agent->group); i++)
+        if (!worker_group_worker(agent->group, i)->is_survived)
+            return false;
+    return true;
 }
 
-/* An edge that is not in the table is a mistake of ours: a debug build stops there.
- * A release build logs it and continues, for a run that works must not end of it. */
+const char *agent_state_name(const struct agent *agent)
+{
+    return agent->state == AGENT_SUCCEEDED && agent_has_lost_all(agent)
+               ? "no_workers"
+               : state_names[agent->state];
+}
+
+/* An edge that is not in the table is a mistake in this program: a debug build stops there. A
+ * release build logs it and continues, because a run that works must not end for this. */
 void agent_set_state(struct agent *agent, enum agent_state state, const char *why)
 {
-    struct ct_event event;
+    const char *from = agent_state_name(agent);
 
     if (agent->state == state)
         return;
     if (!(edges[agent->state] & 1u << state))
-        ct_err("agent: no way from=%s to=%s", agent_state_name(agent->state),
-               agent_state_name(state));
+        ct_err("agent: mistake in ctrun: state change not allowed from=%s to=%s", from,
+               state_names[state]);
     assert(edges[agent->state] & 1u << state);
-    ct_debug("agent: %s -> %s (%s)", agent_state_name(agent->state),
-             agent_state_name(state), why);
-    ct_event_begin(&event, "agent_state");
-    ct_event_str(&event, "from", agent_state_name(agent->state));
-    ct_event_str(&event, "to", agent_state_name(state));
-    ct_event_str(&event, "why", why);
-    ct_event_end(&event);
     agent->state = state;
+    ct_debug("agent: %s -> %s (%s)", from, agent_state_name(agent), why);
+    ct_event_emit("agent_state", CT_STR("from", from),
+                  CT_STR("to", agent_state_name(agent)), CT_STR("why", why));
 }
 
 /* Final. The failover machine ends with the agent: a link that comes up while the loop ends has no
@@ -78,18 +85,15 @@ void agent_close_store(struct agent *agent)
 void agent_emit_round(const struct agent *agent, const char *name)
 {
     const struct ct_start *start = &agent->start;
-    struct ct_event event;
 
-    ct_event_begin(&event, name);
-    ct_event_int(&event, "generation", (int64_t)start->generation);
-    ct_event_int(&event, "restart_count", start->restart_count);
-    ct_event_int(&event, "group_rank", start->group_rank);
-    ct_event_int(&event, "group_world_size", start->group_world_size);
-    ct_event_int(&event, "rank_base", start->rank_base);
-    ct_event_int(&event, "world_size", start->world_size);
-    ct_event_str(&event, "master_addr", start->master_addr);
-    ct_event_int(&event, "master_port", start->master_port);
-    ct_event_end(&event);
+    ct_event_emit(name, CT_INT("generation", start->generation),
+                  CT_INT("restart_count", start->restart_count),
+                  CT_INT("group_rank", start->group_rank),
+                  CT_INT("group_world_size", start->group_world_size),
+                  CT_INT("rank_base", start->rank_base),
+                  CT_INT("world_size", start->world_size),
+                  CT_STR("master_addr", start->master_addr),
+                  CT_INT("master_port", start->master_port));
 }
 
 /* ---- What it says ----------------------------------------------------------------------- */

@@ -86,11 +86,12 @@ struct bill_watch {
         BILL_IS_STARTED
     } state;
     struct agent_bill out;
-    unsigned shown;         /* phases whose end some round of this node has shown */
-    bool is_by_store;       /* BILL_IMPORT among them, by the worker store */
-    int steppers;           /* workers that have told steps in one round, at most */
-    int64_t last_step;      /* that workers of the round before have told; -1: none */
-    struct loop_watch *met; /* NULL: nobody is told what a start costs */
+    unsigned shown;    /* phases whose end was seen in an earlier round of this node */
+    bool is_by_store;  /* among them BILL_IMPORT, by the worker store */
+    int steppers;      /* most workers that have reported steps in one round */
+    int64_t last_step; /* that workers of the previous round reported; -1: none */
+    struct loop_watch *met; /* NULL: no bills are wanted */
+    bool has_met;           /* in the watched store of this round */
 };
 
 /* What follows a stop. A later value in this list overrules an earlier one. */
@@ -238,7 +239,9 @@ struct hang_watch {
 /* Ends the search for group rank 0's address, and no workers are started after it; harmless when
  * idle. */
 void agent_cancel_reachability(struct agent *agent);
-const char *agent_state_name(enum agent_state state);
+/* The others continue without any worker of this node (--survive). */
+bool agent_has_lost_all(const struct agent *agent);
+const char *agent_state_name(const struct agent *agent);
 void agent_set_state(struct agent *agent, enum agent_state state, const char *why);
 void agent_end(struct agent *agent, const char *why);
 /* Ends because the agent cannot continue. The first reason is kept. */

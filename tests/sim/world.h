@@ -184,12 +184,11 @@ struct world {
     struct world_node *current; /* the node whose program runs */
     bool is_muted;              /* a program is being freed: it sends nothing */
     bool cut[WORLD_NODES_MAX + 1][WORLD_NODES_MAX + 1]; /* from, to */
-    uint32_t slow_ms;                                   /* packets take up to so long */
+    uint32_t slow_ms;                                   /* longest delay of a packet */
+    uint64_t late_us; /* delay of the next write of a journal; 0: a usual one */
     uint64_t
-        late_us; /* the next write of a journal is on its way for so long; 0: as any */
-    uint64_t
-        mute_until_us; /* the threads of --ha are busy: none tells who is at the endpoint */
-    bool is_whole;     /* no fault will come */
+        mute_until_us; /* until then no thread of --ha sends messages to the endpoint */
+    bool is_whole;     /* no more faults follow */
     bool has_resized;
     bool is_excused;    /* the story ends here: the rest is not covered */
     uint64_t opened_us; /* when a cut path was last opened */

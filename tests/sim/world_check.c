@@ -373,7 +373,7 @@ static struct count count_nodes(int run, uint64_t instance)
         if (node->run != run)
             continue;
         TRACE("node%d: %s, instance %llx, generation %llu%s", i,
-              !has_agent(node) ? "not there" : agent_state_name(node->agent.state),
+              !has_agent(node) ? "not there" : agent_state_name(&node->agent),
               (unsigned long long)node->own_instance,
               (unsigned long long)node->live_generation,
               node->dispatch && !node->dispatch->is_candidate ? ", serves" : "");
