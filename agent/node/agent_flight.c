@@ -58,12 +58,40 @@ static void add_place(struct flight_save *save, const struct flight_place *place
     save->place_count++;
 }
 
+static struct flight_save *make_save(const struct agent *agent)
+{
+    struct flight_save *save = ct_zalloc(sizeof *save);
+    const int workers = worker_group_count(agent->group);
+
+    if (!save)
+        return NULL;
+    ct_buf_init(&save->text, FLIGHT_FILE_MAX_BYTES);
+    ct_buf_init(&save->trace, FLIGHT_FILE_MAX_BYTES);
+    save->now_ns = ct_now_ns();
+    save->most = FLIGHT_CALLS_MAX / workers;
+    save->place_max = workers;
+    save->places = ct_zalloc_array((size_t)workers, sizeof *save->places);
+    if (!save->places || flight_begin_trace(&save->trace) < 0) {
+        free_save(save);
+        return NULL;
+    }
+    return save;
+}
+
+struct flight_search {
+    const struct agent *agent;
+    struct flight_save *save; /* NULL: none was found */
+};
+
 static void take(void *context, int rank, int fd)
 {
-    struct flight_save *save = context;
+    struct flight_search *search = context;
+    struct flight_save *save = search->save;
     struct flight_place place;
 
-    if (save->rc < 0 ||
+    if (!save)
+        save = search->save = make_save(search->agent);
+    if (!save || save->rc < 0 ||
         pread(fd, &save->raw, sizeof save->raw, 0) != sizeof save->raw ||
         flight_decode(&save->raw, sizeof save->raw, &save->flight) < 0)
         return;
@@ -149,37 +177,20 @@ void agent_add_calls(const struct agent *agent, struct ct_failure *failure)
         facts_add(failure, CT_FACT_CALLS, "%s", ct_facts_text(calls, i));
 }
 
-static struct flight_save *make_save(const struct agent *agent)
-{
-    struct flight_save *save = ct_zalloc(sizeof *save);
-    const int workers = worker_group_count(agent->group);
-
-    if (!save)
-        return NULL;
-    ct_buf_init(&save->text, FLIGHT_FILE_MAX_BYTES);
-    ct_buf_init(&save->trace, FLIGHT_FILE_MAX_BYTES);
-    save->now_ns = ct_now_ns();
-    save->most = FLIGHT_CALLS_MAX / workers;
-    save->place_max = workers;
-    save->places = ct_zalloc_array((size_t)workers, sizeof *save->places);
-    if (!save->places || flight_begin_trace(&save->trace) < 0) {
-        free_save(save);
-        return NULL;
-    }
-    return save;
-}
-
 void agent_save_calls(struct agent *agent)
 {
+    struct flight_search search = {.agent = agent};
     struct flight_save *save;
     int rc;
 
-    if (agent->calls_saved == agent->start.generation || !(save = make_save(agent)))
+    if (agent->calls_saved == agent->start.generation)
         return;
     agent->calls_saved = agent->start.generation;
     agent->calls = (struct ct_failure){0};
     worker_socket_each_flight(agent->worker_socket, agent->start.generation, take,
-                              save);
+                              &search);
+    if (!(save = search.save))
+        return;
     if (save->place_count > 0)
         add_facts(save, &agent->calls);
     if (save->count == 0 || save->rc < 0 || flight_end_trace(&save->trace) < 0 ||
