@@ -80,9 +80,8 @@ static void on_message(void *context, const struct ct_message *message)
     }
 }
 
-/* " on node1 (ranks 0-7)": the machine of the server, and which ranks go with it where it is that
- * of group rank 0; empty: it has told no name. */
-static void format_server(char *dst, size_t size, const struct agent *agent)
+/* "; ranks 0-7 ran on node1", where the machine of the server is that of group rank 0; else empty. */
+static void format_ranks(char *dst, size_t size, const struct agent *agent)
 {
     const char *host = link_server_host(agent->link);
     const struct ct_start *start = &agent->start;
@@ -91,10 +90,8 @@ static void format_server(char *dst, size_t size, const struct agent *agent)
     *dst = '\0';
     if (*host && slots > 0 && strcmp(host, start->master_host) == 0)
         (void)ct_format(dst, size,
-                        slots > 1 ? " on %s (ranks 0-%u)" : " on %s (rank %u)", host,
-                        slots - 1);
-    else if (*host)
-        (void)ct_format(dst, size, " on %s", host);
+                        slots > 1 ? "; ranks 0-%u ran on %s" : "; rank %u ran on %s",
+                        slots - 1, host);
 }
 
 /* The link is down for good. The error code decides what follows (failover.h): the agent looks for a server that is
@@ -102,17 +99,17 @@ static void format_server(char *dst, size_t size, const struct agent *agent)
 static void on_down(void *context, const struct ctrun_error *why)
 {
     struct agent *agent = context;
-    char server[CT_HOST_MAX + 48];
+    const char *host = link_server_host(agent->link);
+    char ranks[CT_HOST_MAX + 48];
     struct ctrun_error lost = *why;
 
-    format_server(server, sizeof server, agent);
+    format_ranks(ranks, sizeof ranks, agent);
     if (agent->lost_after_ms > 0 &&
         (why->code == CTRUN_E_UNREACHABLE || why->code == CTRUN_E_NO_HOST))
-        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "the rendezvous%s is gone: %s",
-                      server, why->text);
+        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "the rendezvous%s%s is gone: %s%s",
+                      *host ? " on " : "", host, why->text, ranks);
     else if (why->code == CTRUN_E_LEADER_LOST)
-        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "the rendezvous%s: %s", server,
-                      why->text);
+        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "%s%s", why->text, ranks);
     if (link_was_up(agent->link))
         agent->is_silently_lost = link_was_silent(agent->link);
     agent_on_lost(agent, &lost);

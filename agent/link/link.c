@@ -2,7 +2,6 @@
 /* Opening and closing of the link, its settings, and queries of its state. */
 #include <errno.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,7 +9,6 @@
 #include "agent/loop/limits.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/str.h"
 
 /* Objects that the options point to are kept, and outlive the link; the link owns timers and
  * buffers. It has no socket yet: link_connect() opens one. */

@@ -13,6 +13,11 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    REASON_MAX_BYTES = CTRUN_ERROR_TEXT_MAX
+};
 
 static const char *const state_names[] = {"down", "connecting", "greeting", "up"};
 
@@ -64,7 +69,7 @@ void link_go_down(struct link *link, const struct ctrun_error *why)
     loop_timer_stop(link->talk);
     loop_timer_stop(link->heartbeat);
     loop_timer_stop(link->silence);
-    link->was_up = link->state == LINK_UP || link->is_resuming;
+    link->was_up = (link->state == LINK_UP && !link->is_new) || link->is_resuming;
     link->tried_ms = link->is_resuming ? ct_now_ms() - link->began_ms : 0;
     if (link->is_refused || !link->options.find_servers)
         link->ticket.key = 0;
@@ -95,11 +100,15 @@ static bool is_nobody_there(int rc)
     return rc == -ECONNREFUSED || rc == -EHOSTUNREACH;
 }
 
-static const char *describe(int rc)
+/* "connect: Connection refused". A sentence says all: it has blanks, or another server wrote it. */
+static void add_reason(char *dst, size_t size, const char *what, int rc,
+                       const char *broken)
 {
-    return rc == -EPROTO || rc == -EBADMSG
-               ? "what listens there does not speak as ctrun does"
-               : strerror(-rc);
+    if (rc == -ESTALE || strchr(what, ' '))
+        (void)ct_copy(dst, size, what);
+    else
+        (void)ct_format(dst, size, "%s: %s", what,
+                        rc == -EPROTO || rc == -EBADMSG ? broken : strerror(-rc));
 }
 
 /* The addresses are tried in turn; after the last one comes a pause, twice as long each time.
@@ -107,13 +116,16 @@ static const char *describe(int rc)
 void link_fail_attempt(struct link *link, int rc, const char *what)
 {
     char address[CT_ADDR_TEXT_MAX];
+    char reason[REASON_MAX_BYTES];
     uint64_t pause_ms = 0;
 
     if (link->server_count > 0) {
         ct_addr_format(address, &link->servers[link->server]);
+        add_reason(reason, sizeof reason, what, rc,
+                   "the program that listens there does not use the protocol of ctrun");
         (void)ct_fail(&link->why,
                       is_nobody_there(rc) ? CTRUN_E_NO_HOST : CTRUN_E_UNREACHABLE,
-                      "%s: %s: %s", address, what, describe(rc));
+                      "%s: %s", address, reason);
     } else {
         (void)ct_fail(&link->why, CTRUN_E_UNREACHABLE,
                       "no rendezvous server is known yet: none has been elected");
@@ -181,16 +193,20 @@ void link_fail_connection(struct link *link, int rc, const char *what)
     struct ctrun_error why;
     const char *host = link->server_host;
     char address[CT_ADDR_TEXT_MAX];
+    char reason[REASON_MAX_BYTES];
 
-    if (link->state != LINK_UP) {
+    if (link->state != LINK_UP || link->is_new) {
+        if (link->is_new) {
+            loop_timer_stop(link->heartbeat);
+            loop_timer_stop(link->silence);
+        }
         link_fail_attempt(link, rc, what);
         return;
     }
     ct_addr_format(address, &link->servers[link->server]);
-    (void)ct_fail(&why, CTRUN_E_LEADER_LOST,
-                  "the rendezvous on %s%s%s%s is gone: %s: %s", host, *host ? " (" : "",
-                  address, *host ? ")" : "", what,
-                  rc == -EPROTO || rc == -EBADMSG ? "broken message" : strerror(-rc));
+    add_reason(reason, sizeof reason, what, rc, "malformed or unexpected message");
+    (void)ct_fail(&why, CTRUN_E_LEADER_LOST, "the rendezvous on %s%s%s%s is gone: %s",
+                  host, *host ? " (" : "", address, *host ? ")" : "", reason);
     link->was_silent = is_silence(rc);
     if (rc != -EPROTO && can_resume(link))
         begin_resume(link, &why);

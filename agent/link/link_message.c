@@ -81,9 +81,11 @@ static void welcome(struct link *link, const struct ct_welcome *message)
     if (link->lease.lost_after_ms > 0)
         link_await_silence(link);
     link_set_state(link, LINK_UP, "welcome");
+    link->is_new = !link->is_resuming;
     send_peer(link);
     if (link->state == LINK_UP)
         link_send_heartbeat(link); /* no START counts before it is acknowledged */
+    link->is_new = false;
     if (link->state != LINK_UP || link->is_resuming)
         return; /* RESUMED comes next */
     link->options.on_up(link->options.context, message);

@@ -63,6 +63,7 @@ struct link {
     struct node_lease lease;
     uint64_t instance;        /* of the run whose START this node has had; 0: none */
     uint64_t last_generation; /* ... of that START */
+    bool is_new;              /* connected, and the agent does not know it yet */
     uint64_t welcomed;        /* the instance that the server serves */
     bool was_up, was_silent;  /* state of the connection that has just ended */
     uint64_t tried_ms;        /* ... how long it was tried to resume; 0: not tried */
