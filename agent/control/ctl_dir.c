@@ -130,9 +130,16 @@ int ctl_dir_open(const char *path, bool make, struct ctrun_error *err)
                        strerror(errno));
     fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
-        return ct_fail(err, -errno, "%s: %s", path, strerror(errno));
-    if (fstat(fd, &info) == 0 &&
-        (is_private(&info, getuid()) ||
+        return ct_fail(err, -errno, "the folder %s cannot be opened: %s", path,
+                       errno == ENOTDIR ? "it is a file, or a symbolic link"
+                                        : strerror(errno));
+    if (fstat(fd, &info) < 0) {
+        const int rc = -errno;
+
+        close(fd);
+        return ct_fail(err, rc, "%s: %s", path, strerror(-rc));
+    }
+    if ((is_private(&info, getuid()) ||
          (getuid() == 0 && !make && is_private(&info, info.st_uid))))
         return fd;
     close(fd);
@@ -255,8 +262,9 @@ int ctl_dir_connect(int dir, const char *name, int type)
     return rc;
 }
 
-/* With a descriptor of its own: readdir() moves the place in the folder, which copies of one share. */
-static void walk(int dir, const char *suffix, bool is_hidden,
+/* Uses a descriptor of its own: readdir() moves the read position, which duplicated descriptors
+ * share. */
+static void walk(int dir, const char *suffix, bool with_hidden,
                  void (*visit)(void *context, int dir, const char *name), void *context)
 {
     const int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -272,7 +280,7 @@ static void walk(int dir, const char *suffix, bool is_hidden,
          seen++) {
         const size_t length = strlen(it->d_name);
 
-        if ((it->d_name[0] == '.') == is_hidden && length < CTL_DIR_NAME_MAX &&
+        if ((it->d_name[0] != '.' || with_hidden) && length < CTL_DIR_NAME_MAX &&
             length > strlen(suffix) &&
             strcmp(it->d_name + length - strlen(suffix), suffix) == 0)
             visit(context, dir, it->d_name);
@@ -287,13 +295,13 @@ void ctl_dir_walk(int dir, const char *suffix,
     walk(dir, suffix, false, visit, context);
 }
 
-/* A datagram socket gets nowhere at one that listens, and hears whether there is one. */
-static void remove_stale(void *context, int dir, const char *name)
+/* A datagram socket cannot connect to a stream socket, but the error tells whether that one
+ * listens. */
+static void remove_stale(int dir, const char *name)
 {
     const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct sockaddr_un address;
 
-    (void)context;
     if (fd < 0)
         return;
     fill_address(&address, dir, name);
@@ -303,21 +311,28 @@ static void remove_stale(void *context, int dir, const char *name)
     close(fd);
 }
 
-/* Removes the hidden socket of an agent that was killed before it listened. Pids of other machines mean nothing
- * here. */
-static void remove_unfinished(void *context, int dir, const char *name)
+/* Removes the hidden socket of an agent that was killed before it listened. Only for pids of
+ * this machine and namespace. */
+static void remove_unfinished(int dir, const char *name, const char *suffix)
 {
-    const char *const *suffix = context;
-
-    if (ctl_dir_is_here(name, *suffix) &&
+    if (ctl_dir_is_here(name, suffix) &&
         kill((pid_t)strtol(strrchr(name, '-') + 1, NULL, 10), 0) < 0 && errno == ESRCH)
         (void)unlinkat(dir, name, 0);
 }
 
+static void remove_left_behind(void *context, int dir, const char *name)
+{
+    const char *const *suffix = context;
+
+    if (name[0] == '.')
+        remove_unfinished(dir, name, *suffix);
+    else
+        remove_stale(dir, name);
+}
+
 void ctl_dir_sweep(int dir, const char *suffix)
 {
-    walk(dir, suffix, false, remove_stale, NULL);
-    walk(dir, suffix, true, remove_unfinished, &suffix);
+    walk(dir, suffix, true, remove_left_behind, &suffix);
 }
 
 struct search {
