@@ -67,7 +67,8 @@ int json_error_file_copy(const char *from, const char *to, int error_code, bool 
     int rc = json_parse_file(from, &root);
 
     if (rc < 0)
-        return ct_fail(err, rc, "error file %.600s: %s", from, strerror(-rc));
+        return ct_fail(err, rc, "error file %.600s: %s", from,
+                       rc == -EBADMSG ? "it has no valid JSON object" : strerror(-rc));
     if (redacts)
         json_redact(root);
     message = cJSON_GetObjectItemCaseSensitive(root, "message");

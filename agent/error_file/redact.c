@@ -25,9 +25,10 @@ enum {
 struct candidate {
     char name[NAME_MAX_BYTES];
     bool is_typed;     /* --name value */
-    bool is_label;     /* a colon and a blank stand between */
-    bool is_quoted;    /* then without its quotes: */
-    const char *value; /* not terminated */
+    bool is_label;     /* a colon and a blank are between name and value */
+    bool is_path;      /* the name says that the value is a file */
+    bool is_quoted;    /* if quoted, without its quotes: */
+    const char *value; /* not NUL-terminated */
     size_t length;
     const char *after; /* the text behind the value, closing quote included */
 };
@@ -166,8 +167,9 @@ static bool is_secret(const struct candidate *found)
                                         "secret",   "credential", NULL};
     const char *name = found->name + strspn(found->name, "-");
 
-    if (found->length < 3 || is_other(name) || is_placeholder(found) ||
-        is_prose(found) || (found->is_typed && *found->value == '-'))
+    if (found->length < 3 || found->is_path || is_other(name) ||
+        is_placeholder(found) || is_prose(found) ||
+        (found->is_typed && *found->value == '-'))
         return false;
     if (strcasecmp(name, "sig") == 0 || ends_with(name, "signature"))
         return found->length >= 16 && has(found, isdigit) && !is_number(found);
@@ -255,7 +257,20 @@ static bool is_name_letter(char letter)
     return isalnum((unsigned char)letter) || letter == '_' || letter == '-';
 }
 
-/* The expression begins in the middle of the name: "key" of WANDB_API_KEY. */
+/* /etc/passwd, ./a/token, ~/.ssh/id.key; not user/password. */
+static bool is_path(const char *from, const char *name)
+{
+    const char *begin = name;
+
+    while (begin > from && !isspace((unsigned char)begin[-1]) &&
+           !strchr("\"'`=:,;([{<", begin[-1]))
+        begin--;
+    return begin < name &&
+           (*begin == '/' || ct_starts_with(begin, "./") ||
+            ct_starts_with(begin, "../") || ct_starts_with(begin, "~/"));
+}
+
+/* The expression may match from the middle of a name: "key" of WANDB_API_KEY. */
 static void take_candidate(struct candidate *out, const struct place *place,
                            const regmatch_t *groups)
 {
@@ -276,6 +291,8 @@ static void take_candidate(struct candidate *out, const struct place *place,
     out->is_label = *separator == ':' && out->value > separator + 1;
     out->is_typed = !memchr(separator, ':', (size_t)(out->value - separator)) &&
                     !memchr(separator, '=', (size_t)(out->value - separator));
+    out->is_path = !memchr(separator, '=', (size_t)(out->value - separator)) &&
+                   is_path(place->from, begin);
     out->is_quoted = *out->value == '"' || *out->value == '\'';
     if (out->is_quoted) {
         out->value++;
