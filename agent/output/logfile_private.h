@@ -56,7 +56,8 @@ struct logfile_writer {
     bool is_ending; /* the thread ends when nothing is ready */
     bool is_ended;
     bool is_stalled;
-    bool has_reported; /* of a file that was given up: one line, not one a file */
+    /* files given up: the first is reported in a line, the others in one line at the end */
+    unsigned lost_count;
     struct ct_list targets;
     struct ct_list ready;
     struct ct_list roomy;

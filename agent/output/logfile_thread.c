@@ -82,19 +82,13 @@ static int write_taken(struct logfile_writer *writer, struct logfile_target *tar
 
 static void report_broken(struct logfile_writer *writer, const char *path, int rc)
 {
-    struct ct_event event;
-
-    ct_event_begin(&event, "log_file_lost");
-    ct_event_str(&event, "path", path);
-    ct_event_str(&event, "why", strerror(-rc));
-    ct_event_end(&event);
-    if (writer->has_reported)
+    ct_event_emit("log_file_lost", CT_STR("path", path), CT_STR("why", strerror(-rc)));
+    if (writer->lost_count++ > 0)
         ct_info("log file %s: %s", path, strerror(-rc));
     else
         ct_warn(
             "log file %s: %s; workers keep running, but nothing more is written to it",
             path, strerror(-rc));
-    writer->has_reported = true; /* the thread's own */
 }
 
 void logfile_call_roomy(struct logfile_writer *writer, struct logfile_target *target)
@@ -169,6 +163,10 @@ void *logfile_write_ready(void *context)
         else
             pthread_cond_wait(&writer->work, &writer->mutex);
     }
+    if (writer->lost_count > 1)
+        ct_warn("%u more log file%s could not be written to the end (--verbose names "
+                "each)",
+                writer->lost_count - 1, writer->lost_count > 2 ? "s" : "");
     writer->is_ended = true;
     pthread_cond_signal(&writer->done);
     pthread_mutex_unlock(&writer->mutex);

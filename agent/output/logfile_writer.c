@@ -2,7 +2,6 @@
 /* The life of the thread, as the loop sees it: started with the first file, watched while a file
  * waits for room, joined at the end, but with a time limit. */
 #include <errno.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 
 #include "agent/loop/limits.h"

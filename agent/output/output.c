@@ -132,7 +132,8 @@ static int open_teed(struct output *output, const struct output_options *options
     if (options->file &&
         (rc = open_file(output, options, options->file, &output->file, err)) < 0)
         return rc;
-    if (is_teed && options->filtered_file && options->filters &&
+    if (is_teed && options->kind != AGENT_STREAM_FILE_ONLY_OF_TEE &&
+        options->filtered_file && options->filters &&
         (rc = open_file(output, options, options->filtered_file, &output->filtered,
                         err)) < 0)
         return rc;
