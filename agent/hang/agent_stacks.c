@@ -74,7 +74,11 @@ int agent_write_stacks(const struct agent *agent, int rank, struct ct_buf *out,
     if (count > 0) {
         rc = blocking_call(write_stacks, free_job, job, STACKS_WRITE_MS);
         if (rc < 0)
-            return ct_fail(err, rc, "a file system of the workers does not answer");
+            return ct_fail(
+                err, rc,
+                "the stacks could not be read in %d s: perhaps a file system "
+                "of the workers does not answer",
+                STACKS_WRITE_MS / 1000);
         rc = job->rc < 0 ? job->rc
                          : ct_buf_append(out, ct_buf_data(&job->text),
                                          ct_buf_length(&job->text));

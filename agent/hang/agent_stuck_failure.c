@@ -85,13 +85,15 @@ static int format_waiting(char dst[LIST_MAX_BYTES], const struct story *story,
 
 /* ---- The first line ---------------------------------------------------------------------- */
 
-/* Of a rank that waits for nobody, what is known. */
+#define STOPPED "it is stopped (state T)"
+
+/* What is known of a suspect that waits for no other rank. */
 static const char *format_free(const struct story *story)
 {
     const struct stuck_mind *mind = mind_at(story->watch, story->report->suspect);
 
     if (story->report->doubt == HANG_STOPPED)
-        return "it is stopped (state T)";
+        return STOPPED;
     return mind->answers || *mind->place.own ? "it is in no collective"
                                              : "its stack cannot be read";
 }
@@ -104,16 +106,18 @@ static void fill_text(const struct story *story)
     const struct stuck_rank *waiter = &watch->ranks[report->waiter];
     const double seconds = (double)(ct_now_ms() - waiter->since_ms) / 1000;
     char *dst = story->failure->text;
-    char call[WHAT_MAX_BYTES], waiting[LIST_MAX_BYTES], since[32] = "";
+    char call[WHAT_MAX_BYTES], waiting[LIST_MAX_BYTES], since[48] = "";
 
     format_call(call, story, report->waiter);
     (void)format_waiting(waiting, story, report->waiter);
     if (watch->local[report->waiter] >= 0)
-        (void)ct_format(since, sizeof since, ", %.1f s", seconds);
+        (void)ct_format(since, sizeof since, " (rank %d has waited %.1f s)",
+                        worker_at(watch, report->waiter)->rank, seconds);
     switch (report->verdict) {
     case STUCK_MISSING:
-        (void)ct_format(dst, CT_REASON_MAX, "it has not entered %s, in which %s%s",
-                        call, waiting, since);
+        (void)ct_format(dst, CT_REASON_MAX, "%s has not entered %s, in which %s%s",
+                        report->doubt == HANG_STOPPED ? STOPPED " and" : "it", call,
+                        waiting, since);
         return;
     case STUCK_FREE:
         (void)ct_format(
@@ -129,8 +133,10 @@ static void fill_text(const struct story *story)
         return;
     case STUCK_UNKNOWN:
         format_call(call, story, report->suspect);
-        (void)ct_format(dst, CT_REASON_MAX,
-                        "it waits in %s%s, and for whom is not known", call, since);
+        (void)ct_format(
+            dst, CT_REASON_MAX,
+            "it has waited %.1f s in %s, and it is not known for which rank", seconds,
+            call);
         return;
     }
 }
@@ -216,8 +222,10 @@ static void add_suspect(const struct story *story)
                   (long long)report->entered);
     add_difference(story);
     if (report->alike > 1 && report->verdict == STUCK_MISSING)
-        facts_add(story->failure, CT_FACT_SO, "%d other rank%s of this node: neither",
-                  report->alike - 1, report->alike > 2 ? "s" : "");
+        facts_add(story->failure, CT_FACT_SO,
+                  "%d other rank%s of this node %s not entered it either",
+                  report->alike - 1, report->alike > 2 ? "s" : "",
+                  report->alike > 2 ? "have" : "has");
     if (report->alike > 1 && report->verdict == STUCK_FREE)
         facts_add(
             story->failure, CT_FACT_SO,

@@ -22,7 +22,6 @@
  *
  * This holds for one node. Where a run may have several nodes, the server decides, by the same rule: agent_world.c. */
 #include <errno.h>
-#include <string.h>
 
 #include "agent/node/agent_private.h"
 #include "agent/postmortem/facts.h"
@@ -147,23 +146,22 @@ static void on_time(void *context)
     struct agent *agent = context;
     const struct agent_options *options = agent->options;
     const unsigned long long seconds = options->survive_ms / 1000;
-    const bool is_torch = options->frees_peers;
+    const char *asking = options->frees_peers ? "ask who continues (ctrun.elastic)"
+                                              : "call ctrun_group_shrink()";
     struct ct_failure *loss = worker_group_find_loss(agent->group);
     char late[WORKER_GROUP_VICTIMS_MAX_BYTES];
 
     (void)worker_group_list_late(agent->group, late);
     if (loss && !*late)
         facts_add(loss, CT_FACT_NOW,
-                  "not survived: within %llu s it was not known of all nodes that "
-                  "their ranks had %s",
-                  seconds,
-                  is_torch ? "asked who continues" : "called ctrun_group_shrink()");
+                  "not survived: within %llu s it was not decided who continues: ranks "
+                  "of other nodes did not %s, the rendezvous did not answer, or "
+                  "processes of the lost rank still ran",
+                  seconds, asking);
     else if (loss)
         facts_add(loss, CT_FACT_NOW,
                   "not survived: within %llu s these ranks did not %s: %s", seconds,
-                  is_torch ? "ask who continues (ctrun.elastic)"
-                           : "call ctrun_group_shrink()",
-                  late);
+                  asking, late);
     give_up(agent);
 }
 
