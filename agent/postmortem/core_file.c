@@ -84,8 +84,8 @@ void core_file_describe(char *dst, size_t size, const struct core_file *core)
         (void)ct_format(dst, size, "%s", path);
     } else {
         (void)ct_format(
-            dst, size,
-            "written where the program was last, named by core_pattern %.100s",
+            dst, size, "written%s, named by core_pattern %.100s",
+            core->pattern[0] == '/' ? "" : " to the program's last working directory",
             core->pattern);
     }
 }

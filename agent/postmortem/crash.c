@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "agent/loop/blocking_call.h"

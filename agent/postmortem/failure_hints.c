@@ -73,17 +73,17 @@ static const struct row rows[] = {
     WORDS(": version `", "' not found", "the program or one of its libraries needs ",
           ", which a library of this node does not have",
           "build it on this system, or use the same image on all nodes"),
-    WORDS("ModuleNotFoundError: No module named '", "'",
-          "the program never really started: Python module ", " is missing here",
-          "install it for the interpreter in use (PYTHON_EXEC or the first python3 in "
-          "PATH)"),
-    WORDS("ImportError: cannot import name '", "'",
-          "the program never really started: a Python module has no ", "",
-          "compare the versions of that module with those the program was written for"),
+    WORDS("ModuleNotFoundError: No module named '", "'", "Python finds no module ",
+          " on this node",
+          "install it for the interpreter that runs the program (for a .py file: "
+          "PYTHON_EXEC, or the first python3 in PATH); check PYTHONPATH"),
     WORDS(
-        "can't open file '", "'",
-        "the program never really started: Python finds no script ", " on this node",
-        "check the path and the working directory; do all nodes see that file system?"),
+        "ImportError: cannot import name '", "'", "a Python module has no ",
+        ": another version of it, or a circular import",
+        "compare the version of that module with the one the program was written for"),
+    WORDS("can't open file '", "'", "Python cannot open the script ", " on this node",
+          "check its path and permissions and the working directory; do all nodes see "
+          "that file system?"),
     PRINTED(
         "\\r’: No such file",
         "the #! line of a script ends in CR LF, as on Windows: the CR counts as part "

@@ -35,7 +35,13 @@ bool interpreter_explain(struct ct_failure *failure, const char *path)
     }
     name = line + 2 + strspn(line + 2, " \t");
     name[strcspn(name, " \t")] = '\0';
-    facts_add(failure, CT_FACT_WHY,
-              "the interpreter of its #! line, %s, is not on this node", name);
+    if (access(name, F_OK) == 0) /* then its own interpreter is missing */
+        facts_add(failure, CT_FACT_WHY,
+                  "the interpreter of its #! line, %s, needs an interpreter or ld.so "
+                  "that is not on this node",
+                  name);
+    else
+        facts_add(failure, CT_FACT_WHY,
+                  "the interpreter of its #! line, %s, is not on this node", name);
     return true;
 }
