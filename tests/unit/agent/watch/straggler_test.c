@@ -33,6 +33,7 @@ struct job {
     struct straggler_call calls[RANKS][CALLS_MAX];
 };
 
+static struct job job; /* the current job */
 static const struct job usual = {.now_ns = 1000000000000,
                                  .slow = -1,
                                  .slower = 0.05,
@@ -40,99 +41,98 @@ static const struct job usual = {.now_ns = 1000000000000,
                                  .step_ns = 100.0 * MS,
                                  .buckets = 1};
 
-static void begin(struct job *job, uint64_t seed)
+static void begin(uint64_t seed)
 {
-    *job = usual;
-    job->random = seed * 0x9e3779b97f4a7c15 + 1;
-    job->straggler = straggler_create(RANKS);
-    assert_non_null(job->straggler);
+    straggler_destroy(job.straggler);
+    job = usual;
+    job.random = seed * 0x9e3779b97f4a7c15 + 1;
+    job.straggler = straggler_create(RANKS);
+    assert_non_null(job.straggler);
 }
 
-static void end(struct job *job)
+static int end(void **state)
 {
-    straggler_destroy(job->straggler);
+    straggler_destroy(job.straggler);
+    return 0;
 }
 
-/* From -1 to 1 (xorshift64*). */
-static double chance(struct job *job)
+/* A random number from -1 to 1 (xorshift64*). */
+static double chance(void)
 {
-    job->random ^= job->random >> 12;
-    job->random ^= job->random << 25;
-    job->random ^= job->random >> 27;
-    return (double)((job->random * 0x2545f4914f6cdd1d) >> 11) / (double)(1ULL << 52) -
-           1;
+    job.random ^= job.random >> 12;
+    job.random ^= job.random << 25;
+    job.random ^= job.random >> 27;
+    return (double)((job.random * 0x2545f4914f6cdd1d) >> 11) / (double)(1ULL << 52) - 1;
 }
 
-static void enter(struct job *job, int rank, int call, double after_ns, uint64_t group,
-                  uint64_t shape)
+static void enter(int rank, int call, double after_ns, uint64_t group, uint64_t shape)
 {
     assert_true(call < CALLS_MAX);
-    job->calls[rank][call] = (struct straggler_call){
+    job.calls[rank][call] = (struct straggler_call){
         .group = group,
-        .number = job->number + 1 + call - job->count,
-        .entered_ns = job->now_ns + (uint64_t)after_ns,
+        .number = job.number + 1 + call - job.count,
+        .entered_ns = job.now_ns + (uint64_t)after_ns,
         .shape = shape};
 }
 
-/* All of the ranks make `calls`, the last at the end of what each computes, and then wait. */
-static void play_part(struct job *job, double ns, int calls, const double *extra_ns,
-                      uint64_t shape)
+/* All ranks make `calls`, the last one at the end of their computation, and then wait for each
+ * other. */
+static void play_part(double ns, int calls, const double *extra_ns, uint64_t shape)
 {
     double last_ns = 0;
 
     for (int r = 0; r < RANKS; r++) {
-        const double own_ns = ns * (1 + job->jitter * chance(job)) *
-                                  (r == job->slow ? 1 + job->slower : 1) +
+        const double own_ns = ns * (1 + job.jitter * chance()) *
+                                  (r == job.slow ? 1 + job.slower : 1) +
                               (extra_ns ? extra_ns[r] : 0);
 
         for (int c = 0; c < calls; c++)
-            enter(job, r, job->count + c, own_ns * (c + 1) / calls, GROUP,
+            enter(r, job.count + c, own_ns * (c + 1) / calls, GROUP,
                   shape + (uint64_t)c);
         if (own_ns > last_ns)
             last_ns = own_ns;
     }
-    job->count += calls;
-    job->number += calls;
-    job->now_ns += (uint64_t)last_ns + 10000;
+    job.count += calls;
+    job.number += calls;
+    job.now_ns += (uint64_t)last_ns + 10000;
 }
 
-static void play(struct job *job, int steps)
+static void play(int steps)
 {
     for (int i = 0; i < steps; i++) {
-        play_part(job, job->step_ns, job->buckets, NULL, 0);
-        for (int s = 0; s < job->short_calls; s++)
-            play_part(job, job->step_ns / 1000, 1, NULL, 100 + (uint64_t)s);
+        play_part(job.step_ns, job.buckets, NULL, 0);
+        for (int s = 0; s < job.short_calls; s++)
+            play_part(job.step_ns / 1000, 1, NULL, 100 + (uint64_t)s);
     }
 }
 
-/* One call that all wait in, so that the step before has ended; the next look sees it again, as a recorder does. */
-static int look(struct job *job, struct lateness *found)
+/* Gives all calls, some of them a second time, as a recorder does, and looks for a straggler. */
+static int look(struct lateness *found)
 {
     int rc;
 
     for (int r = 0; r < RANKS; r++)
-        assert_int_equal(straggler_give(job->straggler, r, job->calls[r], job->count),
-                         0);
-    assert_true(straggler_take(job->straggler) >= 0);
-    rc = straggler_find(job->straggler, found);
+        assert_int_equal(straggler_give(job.straggler, r, job.calls[r], job.count), 0);
+    assert_true(straggler_take(job.straggler) >= 0);
+    rc = straggler_find(job.straggler, found);
     assert_true(rc >= 0);
-    if (job->count > CALLS_MAX / 2) {
-        const int left = job->count - CALLS_MAX / 4;
+    if (job.count > CALLS_MAX / 2) {
+        const int left = job.count - CALLS_MAX / 4;
 
         for (int r = 0; r < RANKS; r++)
-            memmove(job->calls[r], job->calls[r] + left,
-                    CALLS_MAX / 4 * sizeof *job->calls[r]);
-        job->count = CALLS_MAX / 4;
+            memmove(job.calls[r], job.calls[r] + left,
+                    CALLS_MAX / 4 * sizeof *job.calls[r]);
+        job.count = CALLS_MAX / 4;
     }
     return rc;
 }
 
-/* After how many steps someone is told, looking every ten; 0: nobody is. */
-static int play_until_told(struct job *job, int steps, struct lateness *found)
+/* Looks after every ten steps. Returns after how many steps a rank was reported; 0: none was. */
+static int play_until_told(int steps, struct lateness *found)
 {
     for (int done = 10; done <= steps; done += 10) {
-        play(job, 10);
-        if (look(job, found))
+        play(10);
+        if (look(found))
             return done;
     }
     return 0;
@@ -143,51 +143,41 @@ static int play_until_told(struct job *job, int steps, struct lateness *found)
 static void
 one_of_eight_that_is_5_percent_slower_is_named_within_100_steps_20_of_20(void **state)
 {
-    static struct job job;
-
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct lateness found;
 
-        begin(&job, seed);
+        begin(seed);
         job.slow = (int)(seed % RANKS);
-        assert_int_not_equal(play_until_told(&job, 100, &found), 0);
+        assert_int_not_equal(play_until_told(100, &found), 0);
         assert_int_equal(found.rank, job.slow);
-        end(&job);
     }
 }
 
 static void nobody_is_named_where_all_differ_by_10_percent_0_of_20(void **state)
 {
-    static struct job job;
-
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct lateness found;
 
-        begin(&job, seed);
-        assert_int_equal(play_until_told(&job, 1000, &found), 0);
-        end(&job);
+        begin(seed);
+        assert_int_equal(play_until_told(1000, &found), 0);
     }
 }
 
 /* The same for many jobs with one look each: the two tests above do not pass by luck. */
 static void of_1000_jobs_990_name_the_slow_one_and_2_a_rank_that_is_none(void **state)
 {
-    static struct job job;
     int right = 0, wrong = 0;
 
     for (uint64_t seed = 1; seed <= 2000; seed++) {
         struct lateness found;
 
-        begin(&job, seed);
+        begin(seed);
         job.slow = seed % 2 ? (int)(seed % RANKS) : -1;
-        play(&job, LATENESS_STEPS);
-        if (look(&job, &found) > 0 && found.rank == job.slow)
+        play(LATENESS_STEPS);
+        if (look(&found) > 0 && found.rank == job.slow)
             right++;
         else if (straggler_find(job.straggler, &found) > 0)
             wrong++;
-        end(&job);
     }
     assert_in_range(right, 990, 1000);
     assert_in_range(wrong, 0, 2);
@@ -195,16 +185,14 @@ static void of_1000_jobs_990_name_the_slow_one_and_2_a_rank_that_is_none(void **
 
 static void what_it_costs_is_told(void **state)
 {
-    static struct job job;
     struct lateness found;
     double late_ns;
 
-    (void)state;
-    begin(&job, 1);
+    begin(1);
     job.slow = 3;
     job.slower = 0.2;
-    play(&job, LATENESS_STEPS + 2);
-    assert_int_equal(look(&job, &found), 1);
+    play(LATENESS_STEPS + 2);
+    assert_int_equal(look(&found), 1);
     assert_int_equal(found.steps, LATENESS_STEPS);
     assert_true(found.late_ns > 17.0 * MS && found.late_ns < 23.0 * MS);
     assert_true(found.share > 0.13 && found.share < 0.22);
@@ -212,43 +200,35 @@ static void what_it_costs_is_told(void **state)
     assert_true(late_ns == found.late_ns);
     assert_true(straggler_late_ns(job.straggler, 2, &late_ns));
     assert_true(late_ns < 3.0 * MS && late_ns > -3.0 * MS);
-    end(&job);
 }
 
 /* ---- What a step is ---------------------------------------------------------------------- */
 
 static void buckets_that_nobody_waits_for_and_short_calls_are_one_step(void **state)
 {
-    static struct job job;
     struct lateness found;
 
-    (void)state;
-    begin(&job, 2);
+    begin(2);
     job.slow = 5;
     job.slower = 0.2;
     job.buckets = 4;
     job.short_calls = 3;
-    play(&job, 41);
-    assert_int_equal(look(&job, &found), 1);
+    play(41);
+    assert_int_equal(look(&found), 1);
     assert_int_equal(found.rank, 5);
     assert_in_range(found.steps, 39, 41); /* not 41 times 7 */
     assert_true(found.late_ns > 17.0 * MS && found.late_ns < 23.0 * MS);
-    end(&job);
 }
 
 /* The random delay of a step is in all of its calls: if each call counted, they would be proof. */
 static void calls_that_nobody_waits_for_make_nobody_a_straggler(void **state)
 {
-    static struct job job;
-
-    (void)state;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct lateness found;
 
-        begin(&job, seed);
+        begin(seed);
         job.buckets = 6;
-        assert_int_equal(play_until_told(&job, 300, &found), 0);
-        end(&job);
+        assert_int_equal(play_until_told(300, &found), 0);
     }
 }
 
@@ -256,102 +236,85 @@ static void calls_that_nobody_waits_for_make_nobody_a_straggler(void **state)
 static void a_checkpoint_now_and_then_makes_nobody_a_straggler(void **state)
 {
     static const double writes[RANKS] = {2000.0 * MS};
-    static struct job job;
     struct lateness found;
 
-    (void)state;
-    begin(&job, 3);
+    begin(3);
     for (int i = 0; i < 12; i++) {
-        play(&job, 24);
-        play_part(&job, job.step_ns, 1, writes, 0);
-        assert_int_equal(look(&job, &found), 0);
+        play(24);
+        play_part(job.step_ns, 1, writes, 0);
+        assert_int_equal(look(&found), 0);
     }
-    assert_int_equal(found.steps, LATENESS_STEPS); /* they are steps all the same */
-    end(&job);
+    assert_int_equal(found.steps, LATENESS_STEPS); /* these steps count, too */
 }
 
 static void less_than_a_millisecond_is_not_told(void **state)
 {
-    static struct job job;
     struct lateness found;
 
-    (void)state;
-    begin(&job, 4);
+    begin(4);
     job.slow = 1;
     job.slower = 0.5;
     job.step_ns = 1.0 * MS;
-    assert_int_equal(play_until_told(&job, 200, &found), 0);
-    end(&job);
+    assert_int_equal(play_until_told(200, &found), 0);
 }
 
 static void few_steps_prove_nothing(void **state)
 {
-    static struct job job;
     struct lateness found;
 
-    (void)state;
-    begin(&job, 5);
+    begin(5);
     job.slow = 1;
     job.slower = 1;
-    play(&job, LATENESS_STEPS_MIN - 2);
-    assert_int_equal(look(&job, &found), 0);
-    play(&job, 4);
-    assert_int_equal(look(&job, &found), 1);
-    end(&job);
+    play(LATENESS_STEPS_MIN - 2);
+    assert_int_equal(look(&found), 0);
+    play(4);
+    assert_int_equal(look(&found), 1);
 }
 
 static void a_rank_that_has_become_as_fast_as_the_others_is_told_no_more(void **state)
 {
-    static struct job job;
     struct lateness found;
 
-    (void)state;
-    begin(&job, 6);
+    begin(6);
     job.slow = 1;
     job.slower = 0.2;
-    assert_int_not_equal(play_until_told(&job, 100, &found), 0);
+    assert_int_not_equal(play_until_told(100, &found), 0);
     job.slow = -1;
-    play(&job, 110);
-    assert_int_equal(look(&job, &found), 0);
-    end(&job);
+    play(110);
+    assert_int_equal(look(&found), 0);
 }
 
 /* ---- What is given ----------------------------------------------------------------------- */
 
 static void a_call_counts_once_and_a_gap_is_no_step(void **state)
 {
-    static struct job job;
     struct lateness found;
 
-    (void)state;
-    begin(&job, 7);
-    play(&job, 40);
-    (void)look(&job, &found);
-    (void)look(&job, &found);
+    begin(7);
+    play(40);
+    (void)look(&found);
+    (void)look(&found);
     assert_in_range(found.steps, 37, 39);
-    job.count = 0; /* the recorder has forgotten what follows */
-    play(&job, 10);
+    job.count = 0; /* the recorder has dropped the next calls */
+    play(10);
     job.count = 0;
-    play(&job, 10);
-    (void)look(&job, &found);
+    play(10);
+    (void)look(&found);
     assert_in_range(found.steps, 45, 48);
-    end(&job);
 }
 
 /* Calls between two ranks, and calls that only some ranks have. */
 static void the_group_with_the_most_ranks_counts_and_calls_that_all_have(void **state)
 {
-    static struct job job;
     struct lateness found;
 
-    (void)state;
-    begin(&job, 8);
+    begin(8);
     job.slow = 6;
     job.slower = 0.3;
-    play(&job, 60);
+    play(60);
     for (int r = 0; r < 2; r++)
         for (int c = 0; c < 100; c++)
-            enter(&job, r, job.count + c, r * 50.0 * MS, OTHER_GROUP, 0);
+            enter(r, job.count + c, r * 50.0 * MS, OTHER_GROUP, 0);
     for (int r = 0; r < RANKS; r++)
         assert_int_equal(straggler_give(job.straggler, r, job.calls[r],
                                         job.count + (r < 2 ? 100 : 0)),
@@ -359,20 +322,17 @@ static void the_group_with_the_most_ranks_counts_and_calls_that_all_have(void **
     assert_true(straggler_take(job.straggler) > 50);
     assert_int_equal(straggler_find(job.straggler, &found), 1);
     assert_int_equal(found.rank, 6);
-    end(&job);
 }
 
 static void other_ranks_begin_anew(void **state)
 {
-    static struct job job;
     struct lateness found;
 
-    (void)state;
-    begin(&job, 9);
-    play(&job, 40);
-    (void)look(&job, &found);
-    play(&job, 10);
-    for (int r = 0; r < RANKS - 1; r++) /* the last one is gone */
+    begin(9);
+    play(40);
+    (void)look(&found);
+    play(10);
+    for (int r = 0; r < RANKS - 1; r++) /* the last rank is gone */
         assert_int_equal(straggler_give(job.straggler, r, job.calls[r], job.count), 0);
     assert_true(straggler_take(job.straggler) > 0);
     (void)straggler_find(job.straggler, &found);
@@ -380,24 +340,21 @@ static void other_ranks_begin_anew(void **state)
     straggler_forget(job.straggler);
     assert_int_equal(straggler_find(job.straggler, &found), 0);
     assert_int_equal(straggler_take(job.straggler), 0);
-    end(&job);
 }
 
 /* Random numbers, which no job makes. */
 static void numbers_of_no_job_do_no_harm(void **state)
 {
-    static struct job job;
     struct lateness found;
 
-    (void)state;
-    begin(&job, 10);
+    begin(10);
     for (int round = 0; round < 50; round++) {
         for (int r = 0; r < RANKS; r++)
             for (int c = 0; c < CALLS_MAX; c++)
                 job.calls[r][c] = (struct straggler_call){
-                    .group = (uint64_t)(chance(&job) * 3 + 3),
-                    .number = (int64_t)(chance(&job) * 1e18),
-                    .entered_ns = (uint64_t)((chance(&job) + 1) * 9e18)};
+                    .group = (uint64_t)(chance() * 3 + 3),
+                    .number = (int64_t)(chance() * 1e18),
+                    .entered_ns = (uint64_t)((chance() + 1) * 9e18)};
         job.count = round % 2 ? CALLS_MAX : 3;
         for (int r = 0; r < RANKS; r++)
             assert_int_equal(straggler_give(job.straggler, r, job.calls[r], job.count),
@@ -405,12 +362,10 @@ static void numbers_of_no_job_do_no_harm(void **state)
         assert_true(straggler_take(job.straggler) >= 0);
         assert_true(straggler_find(job.straggler, &found) >= 0);
     }
-    end(&job);
 }
 
 static void no_memory_is_told(void **state)
 {
-    static struct job job;
     struct lateness found;
     int rc = -ENOMEM;
 
@@ -419,8 +374,8 @@ static void no_memory_is_told(void **state)
         assert_null(straggler_create(RANKS));
     }
     ct_alloc_fail_at(0);
-    begin(&job, 11);
-    play(&job, 40);
+    begin(11);
+    play(40);
     ct_alloc_fail_at(1);
     assert_int_equal(straggler_give(job.straggler, 0, job.calls[0], job.count),
                      -ENOMEM);
@@ -435,7 +390,6 @@ static void no_memory_is_told(void **state)
     ct_alloc_fail_at(1);
     assert_int_equal(straggler_find(job.straggler, &found), -ENOMEM);
     ct_alloc_fail_at(0);
-    end(&job);
 }
 
 int main(void)
@@ -459,5 +413,5 @@ int main(void)
         cmocka_unit_test(no_memory_is_told),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, end);
 }
