@@ -8,7 +8,6 @@
 #include "agent/worker/worker_metrics.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
-#include "worker_sdk/base/str.h"
 
 /* Each add_x() appends ",\"key\":value". 0, or -ENOBUFS, -ENOMEM: then `out` is of no use. */
 static int add_text(struct ct_buf *out, const char *key, const char *text)

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/plain.h"

@@ -18,7 +18,6 @@
 #include "agent/loop/limits.h"
 #include "agent/process/raw.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/str.h"
 
 enum {
     FDS = 5 /* sent for each worker: its memory, the barrier, its three streams */

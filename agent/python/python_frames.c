@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/python/python_frames.h"
 
-#include <string.h>
-
 #include "agent/python/python_lines.h"
 
 enum {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/watch/live_state.h"
 
-#include <string.h>
-
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
 

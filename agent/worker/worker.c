@@ -11,9 +11,9 @@
 #include "agent/worker/worker_metrics.h"
 #include "agent/worker/worker_private.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/signal_name.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
-#include "worker_sdk/base/signal_name.h"
 
 static void emit_started(const struct worker *worker, const struct worker_place *place)
 {
