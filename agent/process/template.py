@@ -113,7 +113,7 @@ def thread_names():
 def find_obstacle():
     """Why no worker can be forked; empty if one can."""
     if sys.version_info < (3, 8):
-        return f"it needs Python 3.8, and this is {sys.version_info[0]}.{sys.version_info[1]}"
+        return f"it needs Python 3.8 or later, and this is {sys.version_info[0]}.{sys.version_info[1]}"
     pid = os.fork()  # libraries that know of it end their threads for it, and start them when they need them
     if pid == 0:
         os._exit(0)

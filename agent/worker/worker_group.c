@@ -234,13 +234,13 @@ int worker_group_inject(struct worker_group *group, const struct ct_fault *fault
         if (worker->state != WORKER_RUNNING || worker->rank != fault->target)
             continue;
         if (fault->kind == CT_FAULT_STOP && worker->chaos.until_ms)
-            return ct_fail(err, -EALREADY, "it is stopped already (plan line %u)",
-                           worker->chaos.line);
+            return ct_fail(err, -EALREADY, "rank %d is stopped already (plan line %u)",
+                           worker->rank, worker->chaos.line);
         rc = worker_inject(worker, fault);
         return rc < 0 ? ct_fail(err, rc, "pid %d: %s", (int)worker->pid, strerror(-rc))
                       : 0;
     }
-    return ct_fail(err, -ESRCH, "it does not run");
+    return ct_fail(err, -ESRCH, "rank %d is not running", fault->target);
 }
 
 uint64_t worker_group_resume(struct worker_group *group, uint64_t now_ms,
