@@ -36,7 +36,6 @@
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/std_streams.h"
-#include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
 enum {

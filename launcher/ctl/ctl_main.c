@@ -2,6 +2,7 @@
 /* ctrunctl: shows and controls the runs of this machine, and checks the machine itself. */
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "launcher/ctl/ctl.h"

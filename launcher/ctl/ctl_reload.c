@@ -5,7 +5,6 @@
 #include "launcher/ctl/ctl_run.h"
 #include "launcher/options/shell_words.h"
 #include "worker_sdk/base/plain.h"
-#include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
 static const struct ctl_option options[] = {

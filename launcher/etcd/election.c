@@ -2,7 +2,6 @@
 /* The thread of an election, its start and its end. */
 #include "launcher/etcd/election.h"
 
-#include <signal.h>
 #include <string.h>
 
 #include "launcher/etcd/election_private.h"

@@ -2,7 +2,6 @@
 #include "launcher/ha/ha.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/report/bills.h"
 
-#include <string.h>
-
 #include "worker_sdk/base/str.h"
 
 void bills_add(struct bills *bills, struct bills_item *item, uint64_t budget_ms)

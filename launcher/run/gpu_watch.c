@@ -11,7 +11,6 @@
 #include "launcher/hardware/devices.h"
 #include "launcher/hardware/gpu_load.h"
 #include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/str.h"
 
 struct gpu_watch {
     int first;

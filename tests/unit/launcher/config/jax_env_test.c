@@ -4,7 +4,6 @@
 #include "launcher/config/jax_env.h"
 #include "tests/lib/full_env.h"
 #include "tests/lib/test.h"
-#include "worker_sdk/base/alloc.h"
 
 static const struct jax_place place = {.rank = 5,
                                        .world_size = 8,

@@ -5,7 +5,6 @@
 #include "launcher/net/route.h"
 #include "tests/lib/full_env.h"
 #include "tests/lib/test.h"
-#include "worker_sdk/base/alloc.h"
 
 static const struct route route = {.nic = "eth0", .is_v6_beside_v4 = true};
 

@@ -14,7 +14,6 @@
 #include "agent/error_file/json.h"
 #include "launcher/report/summary.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/wire/contract.h"
 
 static struct messages_block block;
 

@@ -10,7 +10,6 @@
 #include "launcher/stage/stage_text.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/str.h"
 
 enum {
     MB = 1 << 20
