@@ -113,24 +113,8 @@ static void hang_up(struct ssh_conn *conn)
 
 static void flush(struct ssh_conn *conn)
 {
-    while (conn->input && ct_buf_length(&conn->to) > 0) {
-        const ssize_t n = write(loop_watch_fd(conn->input), ct_buf_data(&conn->to),
-                                ct_buf_length(&conn->to));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN) {
-            loop_watch_for(conn->input, LOOP_WRITE);
-            return;
-        }
-        if (n < 0) { /* its end says why */
-            hang_up(conn);
-            return;
-        }
-        ct_buf_consume(&conn->to, (size_t)n);
-    }
-    if (conn->input)
-        loop_watch_for(conn->input, 0);
+    if (conn->input && loop_watch_write(conn->input, &conn->to) < 0)
+        hang_up(conn); /* ssh's exit tells why */
 }
 
 static void on_writable(void *context, unsigned events)

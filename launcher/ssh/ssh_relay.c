@@ -47,26 +47,11 @@ static void leave(struct relay *relay, int code)
 
 static void flush(struct relay *relay)
 {
-    while (ct_buf_length(&relay->to) > 0) {
-        const ssize_t n = write(loop_watch_fd(relay->up), ct_buf_data(&relay->to),
-                                ct_buf_length(&relay->to));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN) {
-            loop_watch_for(relay->up, LOOP_WRITE);
-            break;
-        }
-        if (n < 0) { /* nobody above us */
-            leave(relay, CT_EXIT_FAILURE);
-            return;
-        }
-        ct_buf_consume(&relay->to, (size_t)n);
+    if (loop_watch_write(relay->up, &relay->to) < 0) { /* the process above is gone */
+        leave(relay, CT_EXIT_FAILURE);
+        return;
     }
-    if (ct_buf_length(&relay->to) == 0)
-        loop_watch_for(relay->up, 0);
-    /* Two marks: between them nothing changes, so that streams are not paused and resumed with
-     * each message. */
+    /* There are two limits, so that streams are not paused and resumed with each message. */
     if (relay->subtree && ct_buf_length(&relay->to) < UP_LOW_BYTES)
         ssh_subtree_pause(relay->subtree, false);
     if (relay->is_over && ct_buf_length(&relay->to) == 0)
