@@ -21,7 +21,11 @@
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/base/signal_name.h"
 
-/* The server has said what the others have. */
+enum {
+    TIMEOUT_TEXT_MAX = 1024
+};
+
+/* The server's text names the settings of the other nodes; adds this node's. */
 static void print_unlike(const struct config *config, const struct ctrun_error *err)
 {
     char ours[FINGERPRINT_TEXT_MAX];
@@ -46,7 +50,9 @@ void launch_explain(struct launch *launch, const struct ctrun_error *err)
         launch_print_error(launch->config, err);
         return;
     }
-    if (err->code == CTRUN_E_PORT_BUSY) {
+    /* Else no port of the range is free, for a store or for an endpoint that the user left out. */
+    if (err->code == CTRUN_E_PORT_BUSY && !launch->serves_rendezvous &&
+        launch->config->rdzv.endpoint.port > 0) {
         (void)port_owner_describe(launch->config->rdzv.endpoint.port, owner);
         rdzv_endpoint_explain_busy(&block, &launch->endpoint, launch->config, owner);
     } else if (err->code == CTRUN_E_UNREACHABLE || err->code == CTRUN_E_DNS ||
@@ -88,19 +94,22 @@ static void end_by_signal(const struct launch *launch,
                           const struct agent_result *result)
 {
     const int signal = result->signal;
-    const char *name = ct_signal_name(signal);
+    char name[CT_SIGNAL_NAME_MAX];
+    const bool is_left = result->error.code == CTRUN_E_UNKILLABLE;
+    const char *rest = is_left ? "do not reuse this node" : "all workers are gone";
     char text[128];
 
     (void)ct_format(text, sizeof text,
-                    "SignalException: Process %d got signal: %d (%s%s)", (int)getpid(),
-                    signal, name ? "SIG" : "", name ? name : "?");
+                    "SignalException: Process %d got signal: %d (%s)", (int)getpid(),
+                    signal, ct_signal_format(name, signal));
+    if (is_left)
+        messages_error(&result->error);
     if (result->allocation_ends)
-        messages_notice("stopped before the allocation ends; all workers are gone");
+        messages_notice("stopped before the allocation ends; %s", rest);
     else if (result->reason[0])
-        messages_notice("stopped as asked: %s; all workers are gone", result->reason);
+        messages_notice("stopped as asked: %s; %s", result->reason, rest);
     else
-        messages_notice("stopped by %s%s (%d); all workers are gone",
-                        name ? "SIG" : "signal ", name ? name : "", signal);
+        messages_notice("stopped by %s (%d); %s", name, signal, rest);
     launch_write_own_error(launch->config, text);
 }
 
@@ -123,23 +132,44 @@ static void read_error_files(const struct launch *launch,
     }
 }
 
+/* torchrun's error for nodes that did not join in time. False: the run ended for another reason. */
+static bool format_timeout(char *dst, size_t size, const struct ct_verdict *verdict)
+{
+    const struct ct_failure *root = &verdict->failures[0];
+    const bool has_root = verdict->failure_count > 0;
+
+    if (has_root ? root->cause != CT_CAUSE_JOIN_TIMEOUT
+                 : verdict->outcome != CT_OUTCOME_JOIN_TIMEOUT)
+        return false;
+    (void)ct_format(dst, size, "RendezvousTimeoutError: %s",
+                    has_root && root->text[0] ? root->text : "not all nodes joined");
+    return true;
+}
+
 static void copy_root_error(const struct launch *launch,
                             const struct ct_verdict *verdict)
 {
     const struct ct_failure *root = &verdict->failures[0];
     const char *path = launch_own_error_file(launch->config);
     const int code = summary_python_code(root);
+    char text[TIMEOUT_TEXT_MAX];
     struct ctrun_error err;
 
     if (!path)
         return;
-    if (!verdict->failure_count)
-        launch_write_own_error(launch->config,
-                               "RendezvousTimeoutError: not all nodes joined");
-    else if (root->error_file[0] && strcmp(root->host, launch->config->run.host) == 0 &&
-             json_error_file_copy(root->error_file, path, code ? code : CT_EXIT_FAILURE,
-                                  launch->config->output.redacts, &err) < 0)
+    if (format_timeout(text, sizeof text, verdict)) {
+        launch_write_own_error(launch->config, text);
+    } else if (!verdict->failure_count) {
+        (void)ct_format(text, sizeof text, "run '%s' %s", launch->config->run.run_id,
+                        verdict->outcome == CT_OUTCOME_CLOSED ? "is over" : "failed");
+        launch_write_own_error(launch->config, text);
+    } else if (root->error_file[0] &&
+               strcmp(root->host, launch->config->run.host) == 0 &&
+               json_error_file_copy(root->error_file, path,
+                                    code ? code : CT_EXIT_FAILURE,
+                                    launch->config->output.redacts, &err) < 0) {
         messages_error(&err);
+    }
 }
 
 static struct summary describe_run(const struct launch *launch,
@@ -273,7 +303,7 @@ static void write_summary(struct launch *launch, const struct agent_result *resu
 
 static void end_torch_events(struct launch *launch, const struct agent_result *result)
 {
-    char text[64];
+    char text[TIMEOUT_TEXT_MAX];
     const char *why = NULL;
 
     if (result->signal) {
@@ -282,8 +312,8 @@ static void end_torch_events(struct launch *launch, const struct agent_result *r
         why = text;
     } else if (result->error.code) {
         why = result->error.text;
-    } else if (result->verdict.outcome == CT_OUTCOME_JOIN_TIMEOUT) {
-        why = "RendezvousTimeoutError: not all nodes joined";
+    } else if (format_timeout(text, sizeof text, &result->verdict)) {
+        why = text;
     }
     torch_events_over(&launch->torch_events, why);
 }
@@ -323,5 +353,7 @@ int launch_end(struct launch *launch, struct agent_result *result)
     code = requeue_code(launch, result,
                         exit_status(&end, launch->config->stop.exit_style));
     write_summary(launch, result, &end, code);
+    if (!result->signal && !result->error.code)
+        host_slot_send_verdict();
     return code;
 }

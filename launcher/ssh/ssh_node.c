@@ -35,6 +35,7 @@ struct ssh_node {
     pid_t pid;
     struct stream streams[STREAMS];
     struct loop_watch *channel;
+    bool has_verdict;
 };
 
 static void send_up(struct ssh_node *node, enum ssh_kind kind, int code,
@@ -108,6 +109,8 @@ static ssize_t read_channel(struct ssh_node *node)
             ;
     if (*text == HOST_SLOT_STARTED)
         send_up(node, SSH_STARTED, 0, NULL, 0);
+    else if (*text == HOST_SLOT_VERDICT)
+        node->has_verdict = true;
     else if (*text == HOST_SLOT_WORDS && n > HOST_SLOT_WORDS_HEAD_BYTES)
         send_up(node, SSH_WORDS, text[1], text + HOST_SLOT_WORDS_HEAD_BYTES,
                 (size_t)n - HOST_SLOT_WORDS_HEAD_BYTES);
@@ -246,7 +249,7 @@ void ssh_node_reap(struct ssh_node *node)
     }
     send_up(node, SSH_ENDED,
             WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL + WTERMSIG(status),
-            NULL, 0);
+            "", node->has_verdict ? 1 : 0);
 }
 
 void ssh_node_close(struct ssh_node *node)

@@ -18,10 +18,11 @@
 #include "worker_sdk/base/signal_name.h"
 
 enum {
-    SLACK_MS = 10000,    /* above the grace time, for the way there and back */
-    HURRY_MS = 5000,     /* after the second Ctrl-C */
-    KILL_MS = 2000,      /* after the third */
-    SAME_SIGNAL_MS = 200 /* two deliveries of one Ctrl-C, as in the agent */
+    SLACK_MS = 10000,     /* above the grace time, for the messages */
+    HURRY_MS = 5000,      /* after the second Ctrl-C */
+    KILL_MS = 2000,       /* after the third */
+    SAME_SIGNAL_MS = 200, /* one Ctrl-C may arrive twice, as in the agent */
+    LIST_BYTES = 1024,
 };
 
 enum root_state {
@@ -45,9 +46,10 @@ struct root {
     bool has_started;        /* a round has begun on a host */
     bool is_ending;          /* the deadline runs */
     bool has_succeeded;
-    bool is_over_budget; /* a host has succeeded, but for its --budget */
-    int code;            /* of the first host that ended badly */
-    int signal;          /* the first one that ends the run */
+    bool is_over_budget; /* a host succeeded, but not within --budget */
+    bool has_verdict;    /* `code` is the run's own (SSH_ENDED) */
+    int code;            /* of the first host that failed */
+    int signal;          /* the first signal that ends the run */
     int interrupts;
     int last_signal;
     uint64_t last_signal_ms;
@@ -75,7 +77,16 @@ static const char *host(const struct root *root, uint32_t place)
     return ssh_job_host(root->job, place);
 }
 
-/* The first code stays: later ones are consequences. */
+static void list_hosts(char *list, size_t size, const struct root *root,
+                       enum ssh_host_state state)
+{
+    list[0] = '\0';
+    for (uint32_t i = 0; i < root->job->total; i++)
+        if (ssh_subtree_state(root->subtree, i) == state)
+            (void)ct_append_item(list, size, ",", "%s", host(root, i));
+}
+
+/* Ends the run. The first code stays: later codes are consequences. */
 static void end(struct root *root, int code)
 {
     if (root->code == 0)
@@ -235,8 +246,10 @@ static void on_ended(struct root *root, const struct ssh_message *message)
             expect_end(root, root->options->grace_ms + SLACK_MS);
         return;
     }
-    if (root->code == 0)
+    /* The run's code replaces the code of a host that left the run earlier. */
+    if (root->code == 0 || (message->length > 0 && !root->has_verdict))
         root->code = message->code;
+    root->has_verdict |= message->length > 0;
     root->is_over_budget |= message->code == CT_EXIT_BUDGET;
     (void)ct_format(what, sizeof what, "ended with %d", message->code);
     check_enough(root, message->host, what);
@@ -308,11 +321,18 @@ static void on_room(void *context)
 static void on_over(void *context)
 {
     const struct root *root = context;
+    char lost[LIST_BYTES], name[CT_SIGNAL_NAME_MAX];
 
-    if (root->signal)
+    list_hosts(lost, sizeof lost, root, SSH_HOST_LOST);
+    if (root->signal && *lost)
         ssh_console_print(root->console, MESSAGES_NEWS,
-                          "stopped by SIG%s (%d); nothing is left on any host",
-                          ct_signal_name(root->signal), root->signal);
+                          "stopped by %s (%d); the connection to %s was lost: "
+                          "something may still run there",
+                          ct_signal_format(name, root->signal), root->signal, lost);
+    else if (root->signal)
+        ssh_console_print(root->console, MESSAGES_NEWS,
+                          "stopped by %s (%d); nothing is left on any host",
+                          ct_signal_format(name, root->signal), root->signal);
     loop_stop(root->loop);
 }
 
@@ -328,15 +348,14 @@ static void on_full(void *context, bool is_full)
 static void on_deadline(void *context)
 {
     struct root *root = context;
-    char list[1024] = "";
+    char list[LIST_BYTES];
 
-    for (uint32_t i = 0; i < root->job->total; i++)
-        if (ssh_subtree_state(root->subtree, i) == SSH_HOST_READY)
-            (void)ct_append_item(list, sizeof list, ",", "%s", host(root, i));
+    list_hosts(list, sizeof list, root, SSH_HOST_READY);
     if (root->state == ROOT_SERVING)
         ssh_console_print(root->console, MESSAGES_ERROR,
-                          "error[E_TIMEOUT]: the first host did not "
-                          "report the address of the rendezvous in time");
+                          "error[E_TIMEOUT]: %s did not report the address of the "
+                          "rendezvous within %g s (--hosts-timeout)",
+                          host(root, root->server), root->job->reach_ms / 1000.0);
     else if (*list)
         ssh_console_print(
             root->console, MESSAGES_ERROR,
