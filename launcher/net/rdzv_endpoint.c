@@ -17,7 +17,8 @@
 
 enum {
     PROBE_MS = 2000,
-    OWNER_MS = 300, /* for one line of an error, which must not be late */
+    START_MS = 8000, /* longer, for a server that accepts and may still start */
+    OWNER_MS = 300,  /* short: for one line of an error message */
     FREE_PORT_TRIES = 100,
 };
 
@@ -107,12 +108,14 @@ static int ask_for_ctrun(const struct ct_addr *addr, uint64_t limit_ms)
     uint64_t deadline_ms = ct_deadline_ms(limit_ms);
     uint8_t answer[2];
     size_t got = 0;
+    int ready = 0;
     int fd = ct_client_dial(addr, deadline_ms);
 
     if (fd < 0)
         return fd == -ECONNREFUSED ? fd : 0;
     if (send(fd, question, sizeof question, MSG_NOSIGNAL) == (ssize_t)sizeof question) {
-        while (got < sizeof answer && ct_client_poll(fd, POLLIN, deadline_ms) > 0) {
+        while (got < sizeof answer &&
+               (ready = ct_client_poll(fd, POLLIN, deadline_ms)) > 0) {
             ssize_t n = recv(fd, answer + got, sizeof answer - got, 0);
 
             if (n <= 0)
@@ -121,6 +124,8 @@ static int ask_for_ctrun(const struct ct_addr *addr, uint64_t limit_ms)
         }
     }
     close(fd);
+    if (ready == -ETIMEDOUT)
+        return ready;
     return got == sizeof answer && answer[0] == CT_FRAME_MAGIC_0 &&
            answer[1] == CT_FRAME_MAGIC_1;
 }
@@ -139,7 +144,7 @@ static int find_ctrun(const struct rdzv_endpoint *endpoint, uint64_t limit_ms)
     return found;
 }
 
-bool rdzv_endpoint_find_ctrun(const struct rdzv_endpoint *endpoint)
+int rdzv_endpoint_find_ctrun(const struct rdzv_endpoint *endpoint)
 {
     struct ct_retry retry;
     int found;
@@ -148,7 +153,15 @@ bool rdzv_endpoint_find_ctrun(const struct rdzv_endpoint *endpoint)
     do /* the port may be bound, but not listening yet */
         found = find_ctrun(endpoint, PROBE_MS);
     while (found == -ECONNREFUSED && ct_retry_pause(&retry));
-    return found > 0;
+    return found;
+}
+
+bool rdzv_endpoint_await_ctrun(const struct rdzv_endpoint *endpoint)
+{
+    messages_notice("port %d is taken by a program that does not answer: waiting up to "
+                    "%d s more, because it may be a rendezvous server that starts",
+                    ct_addr_port(&endpoint->addrs[0]), START_MS / 1000);
+    return find_ctrun(endpoint, START_MS) > 0;
 }
 
 /* ---- Explanations -------------------------------------------------------------------- */

@@ -37,10 +37,13 @@ enum rdzv_endpoint_role rdzv_endpoint_role(const struct rdzv_endpoint *endpoint,
 /* Sets the port of all addresses, once it is known. */
 void rdzv_endpoint_set_port(struct rdzv_endpoint *endpoint, uint16_t port);
 
-/* True when a ctrun server answers at one of the addresses of this machine. Blocks for at most two
- * seconds an address. A refused connection is tried again for two seconds, because a server binds
- * its port before it listens. Joins no run. */
-bool rdzv_endpoint_find_ctrun(const struct rdzv_endpoint *endpoint);
+/* 1: a ctrun server answers at one of the addresses of this machine; 0: none; -ETIMEDOUT: a program
+ * accepts and sends nothing; -ECONNREFUSED: nothing listens. Blocks for at most two seconds an
+ * address; a refused connection is tried again as long, because a server binds its port before it
+ * listens. Joins no run. */
+int rdzv_endpoint_find_ctrun(const struct rdzv_endpoint *endpoint);
+/* True when one answers within eight seconds. Prints a notice that it waits, and blocks. */
+bool rdzv_endpoint_await_ctrun(const struct rdzv_endpoint *endpoint);
 
 /* E_PORT_BUSY; `owner` is "pid 4242 (python3 train.py)", NULL when hidden from this
  * user. Connects to the port: blocks for 0.3 s an address at most. */

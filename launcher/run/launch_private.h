@@ -52,7 +52,9 @@ struct launch {
     bool has_noticed_place, has_noticed_loopback;
     bool has_noticed_own;
     bool has_noticed_held;
-    struct server *server; /* NULL until something has to be listened for */
+    struct server *server; /* NULL until the first listener is needed */
+    uint64_t store;        /* of the first round; 0: none, or in use */
+    uint16_t store_port;
     struct leader_candidate *candidate; /* backend etcd, --ha; else NULL */
     struct ha *ha;                      /* --ha; else NULL */
     struct ha_keeper ha_keeper;

@@ -45,17 +45,31 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
                                     : NULL,
         .journal = launch->candidate ? leader_candidate_sink(launch->candidate) : NULL,
     };
-    int rc;
 
-    if (launch->server)
-        return 0;
-    if ((rc = server_create(&launch->server, &options, err)) < 0)
+    return launch->server ? 0 : server_create(&launch->server, &options, err);
+}
+
+/* True when this server opens a store of its own for each round. */
+static bool has_store(const struct config *config)
+{
+    return config->rdzv.backend != CONFIG_STATIC && !config->rdzv.worker_serves;
+}
+
+/* Starts the server's thread last: neither the listener nor the first store waits for it. If the store
+ * cannot be opened now, open_one_store() tries again for the first round, and reports why not. */
+static int serve_at(struct launch *launch, const struct ct_addr *addr, uint16_t *port,
+                    struct ctrun_error *err)
+{
+    int rc = need_server(launch, err);
+
+    if (rc == 0)
+        rc = server_listen(launch->server, addr, port, err);
+    if (rc < 0)
         return rc;
-    if ((rc = server_start(launch->server, err)) < 0) {
-        server_destroy(launch->server);
-        launch->server = NULL;
-    }
-    return rc;
+    if (launch->store == 0 && has_store(launch->config))
+        (void)server_open_store(launch->server, &launch->store_port, &launch->store,
+                                NULL);
+    return server_start(launch->server, err);
 }
 
 static struct ct_addr where_to_listen(const struct launch *launch)
@@ -73,9 +87,7 @@ static int stand_for_host(struct launch *launch, struct ctrun_error *err)
     int rc;
 
     if ((rc = leader_candidate_create(&launch->candidate, launch->config, err)) < 0 ||
-        (rc = need_server(launch, err)) < 0)
-        return rc;
-    if ((rc = server_listen(launch->server, &addr, &port, err)) < 0)
+        (rc = serve_at(launch, &addr, &port, err)) < 0)
         return rc;
     return leader_candidate_start(launch->candidate, launch->server, &launch->addresses,
                                   port, err);
@@ -114,8 +126,8 @@ int launch_start_ha(struct launch *launch, struct ctrun_error *err)
     if (is_founder) {
         leader_candidate_serve(launch->candidate, launch->server);
         rc = server_lead(launch->server, 0, NULL, 0, 0, err);
-    } else if ((rc = need_server(launch, err)) == 0) {
-        rc = server_listen(launch->server, &addr, &port, err);
+    } else {
+        rc = serve_at(launch, &addr, &port, err);
     }
     return rc < 0 ? rc
                   : ha_start(launch->ha, launch->server, port, is_founder,
@@ -156,14 +168,12 @@ int launch_serve_anywhere(struct launch *launch, uint16_t *port,
                           struct ctrun_error *err)
 {
     struct ct_addr addr = where_to_listen(launch);
-    int rc = need_server(launch, err);
+    int rc;
 
-    if (rc < 0)
-        return rc;
     ct_addr_set_port(&addr, launch->config->rdzv.endpoint.port);
-    if ((rc = server_listen(launch->server, &addr, port, err)) == CTRUN_E_PORT_BUSY) {
+    if ((rc = serve_at(launch, &addr, port, err)) == CTRUN_E_PORT_BUSY) {
         ct_addr_set_port(&addr, 0);
-        rc = server_listen(launch->server, &addr, port, err);
+        rc = serve_at(launch, &addr, port, err);
     }
     if (rc < 0)
         return rc;
@@ -177,15 +187,26 @@ static int listen_at_a_place(struct launch *launch, struct ct_addr *addr,
                              uint16_t *port, struct ctrun_error *err)
 {
     const struct config *config = launch->config;
-    int rc = server_listen(launch->server, addr, port, err);
+    int rc = serve_at(launch, addr, port, err);
 
     for (int i = 1; rc == CTRUN_E_PORT_BUSY && i < config->rdzv.place_count; i++) {
         ct_info("port %d is taken, next: %d", config->rdzv.places[i - 1],
                 config->rdzv.places[i]);
         ct_addr_set_port(addr, config->rdzv.places[i]);
-        rc = server_listen(launch->server, addr, port, err);
+        rc = serve_at(launch, addr, port, err);
     }
     return rc;
+}
+
+/* True when the process that has the port is a ctrun or ctrund that serves this run. */
+static bool is_served_here(const struct launch *launch)
+{
+    const int found = rdzv_endpoint_find_ctrun(&launch->endpoint);
+
+    if (found == -ETIMEDOUT &&
+        port_owner_may_run(launch->config->rdzv.endpoint.port, "ctrun"))
+        return rdzv_endpoint_await_ctrun(&launch->endpoint);
+    return found > 0;
 }
 
 int launch_host_rendezvous(struct launch *launch, struct ctrun_error *err)
@@ -200,8 +221,6 @@ int launch_host_rendezvous(struct launch *launch, struct ctrun_error *err)
         return stand_for_host(launch, err);
     if (role == RDZV_ENDPOINT_CLIENT)
         return 0;
-    if ((rc = need_server(launch, err)) < 0)
-        return rc;
     addr = addresses_choose_bind(&launch->endpoint, launch->config);
     rc = listen_at_a_place(launch, &addr, &port, err);
     if (rc == 0) {
@@ -213,20 +232,15 @@ int launch_host_rendezvous(struct launch *launch, struct ctrun_error *err)
         return 0;
     }
     if (rc == CTRUN_E_PORT_BUSY && role == RDZV_ENDPOINT_SERVE_OR_JOIN &&
-        rdzv_endpoint_find_ctrun(&launch->endpoint)) {
-        ct_info("the rendezvous is served by another ctrun on this machine");
+        is_served_here(launch)) {
+        ct_info("the rendezvous is served by another process on this machine, a ctrun "
+                "or a ctrund");
         return 0;
     }
     return rc;
 }
 
-/* One of our own for each round. */
-static bool has_store(const struct config *config)
-{
-    return config->rdzv.backend != CONFIG_STATIC && !config->rdzv.worker_serves;
-}
-
-/* A port that nobody else gets by chance until the workers start. */
+/* Reserves a port until the workers start. */
 static int keep_master_port(struct launch *launch, uint16_t *port,
                             struct ctrun_error *err)
 {
@@ -270,9 +284,16 @@ static int open_one_store(void *context, uint16_t *port, uint64_t *store,
     }
     if (launch->config->rdzv.worker_serves)
         return keep_master_port(launch, port, err);
-    if ((rc = need_server(launch, err)) < 0)
+    if (launch->store > 0) {
+        *port = launch->store_port;
+        *store = launch->store;
+        launch->store = 0;
+        return 0;
+    }
+    if ((rc = need_server(launch, err)) < 0 ||
+        (rc = server_open_store(launch->server, port, store, err)) < 0)
         return rc;
-    return server_open_store(launch->server, port, store, err);
+    return server_start(launch->server, err);
 }
 
 static void close_store(void *context, uint64_t store)
@@ -300,7 +321,16 @@ static int keep_jax_port(struct launch *launch, uint16_t master_port)
     return launch->jax_port_fd < 0 ? launch->jax_port_fd : 0;
 }
 
-/* Those whose next port is taken stay open until one is found: else they would be the next again. */
+static const char *explain_jax_port(const struct ct_port_range *ports, int port, int rc)
+{
+    return port > UINT16_MAX ? "there is no such port"
+           : ports->first && !ct_port_range_has(ports, port)
+               ? "it is not in --port-range"
+               : strerror(-rc);
+}
+
+/* A store whose next port is taken stays open until a better one is found: else the next try
+ * could get the same port again. */
 static int open_store(void *context, uint16_t *port, uint64_t *store,
                       struct ctrun_error *err)
 {
@@ -318,7 +348,8 @@ static int open_store(void *context, uint16_t *port, uint64_t *store,
         (void)ct_fail(err, rc,
                       "--jax: port %d (MASTER_PORT + 1) is needed for JAX's "
                       "coordinator: %s",
-                      *port + 1, strerror(-rc));
+                      *port + 1,
+                      explain_jax_port(&launch->config->rdzv.ports, *port + 1, rc));
     } while (!is_fixed && count < JAX_TRIES);
     for (int i = 0; i < count && has_store(launch->config); i++)
         server_close_store(launch->server, tried[i]);
