@@ -111,8 +111,11 @@ static int fill_run(struct ssh_job *job, const struct options *options, char **a
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
     int rc = 0;
 
-    if (n < 0 || !getcwd(cwd, sizeof cwd))
-        return ct_fail(err, -errno, "--hosts: own path or folder: %s", strerror(errno));
+    if (n < 0)
+        return ct_fail(err, -errno, "--hosts: /proc/self/exe: %s; mount /proc",
+                       strerror(errno));
+    if (!getcwd(cwd, sizeof cwd))
+        return ct_fail(err, -errno, "--hosts: the current folder: %s", strerror(errno));
     path[n] = '\0';
     env = ssh_names_choose(environ, option_text(options, OPTION_HOSTS_ENV));
     if (!env || make_text(&job->program, ct_strdup(path)) < 0 ||

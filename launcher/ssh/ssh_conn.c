@@ -25,6 +25,9 @@ enum {
     WORDS_MAX = 24,
 };
 
+/* The reader sees it behind the host's name, and that host is not the one without memory. */
+#define OUT_OF_MEMORY "the ctrun that calls it is out of memory"
+
 /* ---- Words ------------------------------------------------------------------------------- */
 
 /* The command for the remote login shell; every shell knows exec and these quotes. */
@@ -51,11 +54,11 @@ static void keep_last(struct ssh_conn *conn, const char *text, size_t length)
 
         while (used > 0 && strchr(" \r\t", text[used - 1]))
             used--;
-        if (used > 0) {
+        if (used > 0)
+            ct_info("%s: %.*s", ssh_job_host(conn->options->job, conn->first),
+                    (int)used, text);
+        if (used > 0 && (*text != ' ' || !*conn->last))
             (void)ct_format(conn->last, sizeof conn->last, "%.*s", (int)used, text);
-            ct_info("%s: %s", ssh_job_host(conn->options->job, conn->first),
-                    conn->last);
-        }
         text += part + (end != NULL);
         length -= part + (end != NULL);
     }
@@ -80,8 +83,11 @@ static void on_deadline(void *context)
     struct ssh_conn *conn = context;
     char why[SSH_TEXT_MAX];
 
-    if (conn->is_open || !conn->input)
-        (void)ct_copy(why, sizeof why, "ssh did not end");
+    if (conn->is_open || conn->has_ended_output || !conn->input)
+        (void)ct_format(why, sizeof why,
+                        "ssh did not end within %d s after its input "
+                        "or output was closed",
+                        LINGER_MS / 1000);
     else
         (void)ct_format(why, sizeof why, "no answer over ssh within %g s%s%.800s",
                         conn->options->job->reach_ms / 1000.0, *conn->last ? ": " : "",
@@ -124,12 +130,28 @@ static void on_writable(void *context, unsigned events)
     check_room(context);
 }
 
+/* `rc` is ssh_message_encode()'s. */
+static void fail_to_send(struct ssh_conn *conn, int rc)
+{
+    char why[128];
+
+    if (rc == -ENOMEM) {
+        give_up(conn, rc, OUT_OF_MEMORY);
+        return;
+    }
+    (void)ct_format(why, sizeof why, "it has not read %zu MiB that were sent to it",
+                    ct_buf_length(&conn->to) >> 20);
+    give_up(conn, CTRUN_E_UNREACHABLE, why);
+}
+
 void ssh_conn_send(struct ssh_conn *conn, const struct ssh_message *message)
 {
+    int rc;
+
     if (!conn->input)
         return;
-    if (ssh_message_encode(&conn->to, message) < 0)
-        give_up(conn, CTRUN_E_UNREACHABLE, "it does not read its input");
+    if ((rc = ssh_message_encode(&conn->to, message)) < 0)
+        fail_to_send(conn, rc);
     else
         flush(conn);
     check_room(conn);
@@ -221,7 +243,7 @@ static ssize_t read_out(struct ssh_conn *conn)
     ssize_t n;
 
     if (ct_buf_reserve(&conn->from, READ_BYTES, &at) < 0) {
-        give_up(conn, CTRUN_E_PROTOCOL, "out of memory");
+        give_up(conn, -ENOMEM, OUT_OF_MEMORY);
         return 0;
     }
     n = read(loop_watch_fd(conn->out), at, READ_BYTES);
@@ -239,6 +261,7 @@ static void on_out(void *context, unsigned events)
 
     (void)events;
     if (read_out(conn) == 0) {
+        conn->has_ended_output = true;
         loop_watch_for(conn->out, 0);
         loop_timer_set(conn->deadline, LINGER_MS);
     }
@@ -418,7 +441,7 @@ struct ssh_conn *ssh_conn_open(const struct ssh_conn_options *options, uint32_t 
     conn->deadline = loop_timer_open(options->loop, on_deadline, conn);
     if (!conn->input || !conn->out || !conn->err || !conn->deadline ||
         send_job(conn) < 0) {
-        (void)ct_fail(err, -ENOMEM, "out of memory");
+        (void)ct_fail(err, -ENOMEM, OUT_OF_MEMORY);
         ssh_conn_close(conn);
         return NULL;
     }

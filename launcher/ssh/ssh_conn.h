@@ -38,9 +38,10 @@ struct ssh_conn {
     struct ct_buf from; /* received, not yet a whole frame */
     bool is_greeted;
     bool is_paused;
-    char why[SSH_TEXT_MAX];  /* we ended it, because */
-    char last[SSH_TEXT_MAX]; /* ssh's last words */
-    int code;                /* of CTRUN_E_*, that goes with why */
+    bool has_ended_output;   /* end-of-file on its standard output */
+    char why[SSH_TEXT_MAX];  /* why the connection ended */
+    char last[SSH_TEXT_MAX]; /* the last line on ssh's stderr */
+    int code;                /* CTRUN_E_* of `why` */
 };
 
 struct ssh_conn_options {

@@ -80,7 +80,9 @@ static char *read_list(const char *path, struct ctrun_error *err)
         length += (size_t)n;
     if (!text || fd < 0 || n < 0 || length == FILE_MAX_BYTES) {
         (void)ct_fail(err, CTRUN_E_USAGE, "--hosts-file %.300s: %s", path,
-                      text && (fd < 0 || n < 0) ? strerror(errno) : "too long");
+                      !text             ? "out of memory"
+                      : fd < 0 || n < 0 ? strerror(errno)
+                                        : "too long");
         free(text);
         text = NULL;
     }
@@ -101,6 +103,7 @@ static char *read_list(const char *path, struct ctrun_error *err)
 int ssh_names_read(struct hostlist *out, const char *text, const char *file,
                    struct ctrun_error *err)
 {
+    const char *option = *text ? "--hosts" : "--hosts-file";
     char *owned = *text ? NULL : read_list(file, err);
     int rc;
 
@@ -110,7 +113,7 @@ int ssh_names_read(struct hostlist *out, const char *text, const char *file,
     rc = hostlist_parse(owned ? owned : text, out, err);
     free(owned);
     if (rc < 0) {
-        (void)ct_wrap(err, "--hosts");
+        (void)ct_wrap(err, "%s", option);
         return err ? (err->code = CTRUN_E_USAGE) : CTRUN_E_USAGE;
     }
     if (out->count == 0)
@@ -121,8 +124,10 @@ int ssh_names_read(struct hostlist *out, const char *text, const char *file,
         rc = check_name(out->names[i], err);
     if (rc == 0)
         rc = check_twice(out, err);
-    if (rc < 0)
+    if (rc < 0) {
         hostlist_deinit(out);
+        (void)ct_wrap(err, "%s", option);
+    }
     return rc;
 }
 

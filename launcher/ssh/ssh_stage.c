@@ -281,14 +281,19 @@ static void offer_more(struct ssh_stage *stage)
 static void check_begin(struct ssh_stage *stage)
 {
     struct ctrun_error err;
+    int rc;
 
     if (!stage->is_scanned || !stage->is_begun || stage->state != STAGE_SCANNING)
         return;
-    if (stage_set_init(&stage->needs, manifest_of(stage)->chunk_count) < 0 ||
-        stage_manifest_encode(&stage->offer, manifest_of(stage)) < 0) {
-        (void)ct_fail(&err, CTRUN_E_STAGE,
-                      "--stage: the list of %u files is too long for memory",
-                      manifest_of(stage)->count);
+    if ((rc = stage_set_init(&stage->needs, manifest_of(stage)->chunk_count)) < 0 ||
+        (rc = stage_manifest_encode(&stage->offer, manifest_of(stage))) < 0) {
+        if (rc == -ENOMEM)
+            (void)ct_fail(&err, CTRUN_E_STAGE, "--stage: out of memory");
+        else
+            (void)ct_fail(&err, CTRUN_E_STAGE,
+                          "--stage: the list of %u files and folders is longer than %d "
+                          "MiB; stage an archive of them, or fewer files",
+                          manifest_of(stage)->count, STAGE_MANIFEST_MAX_BYTES >> 20);
         fail(stage, &err);
         return;
     }

@@ -150,13 +150,18 @@ static const char *base_of(const struct ssh_stage_receive *receive)
 
 static void begin(struct ssh_stage_receive *receive)
 {
-    struct ctrun_error err = {.code = CTRUN_E_STAGE,
-                              .text = "the list of files is malformed"};
+    struct ctrun_error err;
+    int rc = stage_manifest_decode(&receive->manifest, ct_buf_data(&receive->offer),
+                                   ct_buf_length(&receive->offer));
 
-    if (stage_manifest_decode(&receive->manifest, ct_buf_data(&receive->offer),
-                              ct_buf_length(&receive->offer)) < 0 ||
-        stage_store_open(&receive->store, &receive->manifest, base_of(receive), &err) <
-            0) {
+    if (rc < 0)
+        (void)ct_fail(&err, CTRUN_E_STAGE, "%s",
+                      rc == -ENOMEM ? "out of memory for the list of files"
+                                    : "the list of files is malformed");
+    else
+        rc = stage_store_open(&receive->store, &receive->manifest, base_of(receive),
+                              &err);
+    if (rc < 0) {
         fail(receive, &err);
         return;
     }
