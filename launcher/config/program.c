@@ -114,18 +114,24 @@ static bool is_beside_us(const char *name, char *dst, size_t size)
 
 static int fail_missing(const char *name, bool is_of_path, struct ctrun_error *err)
 {
-    const char *why = access(name, F_OK) == 0 || errno == ENOENT || errno == ENOTDIR
+    const int failed = access(name, F_OK) == 0 ? 0 : errno;
+    const char *why = failed == 0 || failed == ENOENT || failed == ENOTDIR
                           ? "no such file"
-                          : strerror(errno);
+                          : strerror(failed);
     const char *meaning = habits_program(name);
     char directory[PATH_MAX];
 
     if (!getcwd(directory, sizeof directory))
         (void)ct_copy(directory, sizeof directory,
                       "the current directory, which was removed: cd to it again");
-    if (!is_of_path)
-        return ct_fail(err, CTRUN_E_EXEC, "%s: %s (in %s)%s", name, why, directory,
-                       meaning);
+    if (is_of_path && failed == 0)
+        return ct_fail(err, CTRUN_E_EXEC,
+                       "%s: no program of that name in PATH; to run the file in %s, "
+                       "write ./%s",
+                       name, directory, name);
+    if (!is_of_path) /* whether it exists is hidden from this user: as for a shell, 126 */
+        return ct_fail(err, failed == EACCES ? -ENOEXEC : CTRUN_E_EXEC,
+                       "%s: %s (in %s)%s", name, why, directory, meaning);
     return ct_fail(err, CTRUN_E_EXEC,
                    "%s: %s in %s, and no program of that name in PATH%s", name, why,
                    directory, meaning);
@@ -174,25 +180,28 @@ static int check_folder(const char *name, struct ctrun_error *err)
         ct_format(path, sizeof path, "%s/__main__.py", name) < 0 ||
         access(path, F_OK) == 0)
         return 0;
-    return ct_fail(err, CTRUN_E_EXEC,
+    return ct_fail(err, -ENOEXEC,
                    "%s: is a folder without __main__.py: name the script in it", name);
 }
 
 static int check_python(const char *python, char *const *env, struct ctrun_error *err)
 {
     const bool is_path = strchr(python, '/');
+    const bool is_there = is_path && access(python, F_OK) == 0;
 
     if (is_path ? is_executable_file(python) : is_in_path(python, env))
         return 0;
-    return ct_fail(err, CTRUN_E_EXEC, "PYTHON_EXEC=%s: %s", python,
-                   !is_path                    ? "no such program in PATH"
-                   : access(python, F_OK) == 0 ? "it cannot be executed"
-                                               : strerror(errno));
+    return ct_fail(err, is_there ? -ENOEXEC : CTRUN_E_EXEC, "PYTHON_EXEC=%s: %s",
+                   python,
+                   !is_path   ? "no such program in PATH"
+                   : is_there ? "it cannot be executed"
+                              : strerror(errno));
 }
 
 static int set_python(struct program *out, char *const *env, struct ctrun_error *err)
 {
     const char *python = ct_env_find(env, "PYTHON_EXEC");
+    int rc;
 
     if (!python || !*python)
         python = is_in_path("python3", env)  ? "python3"
@@ -203,10 +212,10 @@ static int set_python(struct program *out, char *const *env, struct ctrun_error 
                        "%s: no python3 and no python in PATH; set PYTHON_EXEC, or pass "
                        "--no-python for a native program",
                        out->args[0]);
-    if (check_python(python, env, err) < 0)
-        return CTRUN_E_EXEC;
-    if (out->mode != PROGRAM_MODULE && check_folder(out->args[0], err) < 0)
-        return CTRUN_E_EXEC;
+    if ((rc = check_python(python, env, err)) < 0)
+        return rc;
+    if (out->mode != PROGRAM_MODULE && (rc = check_folder(out->args[0], err)) < 0)
+        return rc;
     out->head[0] = "-u";
     if (out->mode == PROGRAM_MODULE)
         out->head[1] = "-m";
@@ -268,7 +277,7 @@ int program_resolve(struct program *out, const struct options *options,
     switch (look_at(name)) {
     case WHAT_SCRIPT:
         if (needs_other_interpreter(name, line, sizeof line))
-            return ct_fail(err, CTRUN_E_EXEC,
+            return ct_fail(err, -ENOEXEC,
                            "%s: begins with %s and is not executable: chmod +x it, or "
                            "write --no-python %s %s",
                            name, line, line + 2 + strspn(line + 2, " "), name);

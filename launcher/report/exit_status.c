@@ -28,6 +28,7 @@ static int status_of_error(int code)
     case CTRUN_E_EXCLUDED:
     case CTRUN_E_UNKILLABLE: return CT_EXIT_UNKILLABLE;
     case CTRUN_E_BUDGET: return CT_EXIT_BUDGET;
+    case -ENOEXEC: return CT_EXIT_CANNOT_EXEC;
     case CTRUN_E_EXEC: return CT_EXIT_NOT_FOUND;
     default: return CT_EXIT_FAILURE;
     }

@@ -37,6 +37,7 @@ static int own_code(int rc)
     case ETIMEDOUT: return CTRUN_E_TIMEOUT;
     case EBADMSG:
     case EPROTO: return CTRUN_E_PROTOCOL;
+    case ENOEXEC: return CTRUN_E_EXEC;
     case ENOMEM:
     case EAGAIN: /* fork(), pthread_create() */
     case EMFILE:

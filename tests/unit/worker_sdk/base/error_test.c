@@ -75,6 +75,7 @@ static void codes_have_names_and_texts(void **state)
     assert_string_equal(ct_error_name(-EADDRINUSE), "E_PORT_BUSY");
     assert_string_equal(ct_error_name(-ESRCH), "E_NOT_FOUND");
     assert_string_equal(ct_error_name(-EPERM), "E_DENIED");
+    assert_string_equal(ct_error_name(-ENOEXEC), "E_EXEC");
     assert_string_equal(ct_error_name(-123456), "E_SYSTEM");
     assert_string_equal(ctrun_strerror(CTRUN_E_TIMEOUT), "no answer in time");
     assert_string_equal(ctrun_strerror(-ENOENT), "No such file or directory");
