@@ -44,7 +44,7 @@ static int check_devices(const struct work_config *config, char *const *env, int
         return 0;
     if (!visible || !*visible)
         visible = ct_env_find(env, name = "CUDA_VISIBLE_DEVICES");
-    if (!visible || !*visible)
+    if (!visible || (!*visible && nproc == 1)) /* an empty list hides all devices */
         return 0;
     for (int i = 0; i < nproc; i++)
         if (devices_visible_entry(visible, i, entry, sizeof entry) < 0)

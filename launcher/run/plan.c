@@ -75,7 +75,9 @@ static int set_virtual_device(struct ct_env *env, const struct config *config,
     char entry[256];
     int rc;
 
-    if (!list || !*list)
+    if (list && !*list)
+        return 0; /* empty: hides all devices */
+    if (!list)
         return ct_env_setf(env, "CUDA_VISIBLE_DEVICES", "%d",
                            local_id(config, local_rank));
     if ((rc = devices_visible_entry(list,
