@@ -253,7 +253,8 @@ int config_resolve(struct config *out, const struct options *options, char *cons
 {
     int rc;
 
-    *out = (struct config){.env = env, .run.node_id = -1};
+    out->env = env;
+    out->run.node_id = -1;
     if ((rc = refuse_unsupported(options, err)) < 0 ||
         (rc = resolve_run(out, options, err)) < 0 ||
         (rc = stop_config_resolve(&out->stop, options, env, &out->run,

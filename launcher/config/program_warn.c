@@ -45,28 +45,33 @@ static bool is_launcher_module(const char *name)
                            "accelerate.commands.launch");
 }
 
-/* torchrun, accelerate launch, -m torch.distributed.run, python -m torch.distributed.run */
-static bool is_launcher(const struct options *options)
+/* The name of torchrun, accelerate launch, -m torch.distributed.run, python -m torch.distributed.run;
+ * NULL: another program. */
+static const char *find_launcher(const struct options *options)
 {
     char *const *words = options->program;
     const char *name = ct_base_name(words[0]);
 
     if (options->values[OPTION_MODULE].is_on)
-        return is_launcher_module(words[0]);
+        return is_launcher_module(words[0]) ? words[0] : NULL;
     if (is_one_of(name, "torchrun deepspeed horovodrun mpirun mpiexec"))
-        return true;
+        return name;
     if (options->program_count > 1 && strcmp(name, "accelerate") == 0)
-        return strcmp(words[1], "launch") == 0;
+        return strcmp(words[1], "launch") == 0 ? "accelerate launch" : NULL;
     return options->program_count > 2 && ct_starts_with(name, "python") &&
-           strcmp(words[1], "-m") == 0 && is_launcher_module(words[2]);
+                   strcmp(words[1], "-m") == 0 && is_launcher_module(words[2])
+               ? words[2]
+               : NULL;
 }
 
 void program_warn(const struct options *options)
 {
+    const char *launcher = options->program_count > 0 ? find_launcher(options) : NULL;
+
     warn_behind(options);
-    if (options->program_count > 0 && is_launcher(options))
+    if (launcher)
         ct_warn(
-            "%s starts ranks of its own in each worker; ctrun takes its place: ctrun "
-            "[options] train.py",
-            options->program[0]);
+            "%s would start ranks of its own in each worker; use ctrun instead of it: "
+            "ctrun [options] train.py",
+            launcher);
 }

@@ -12,7 +12,8 @@ int random_id_make(char *dst, size_t size, struct ctrun_error *err)
     uint8_t b[16];
 
     if (getrandom(b, sizeof b, 0) != (ssize_t)sizeof b)
-        return ct_fail(err, -errno, "run id: no random bytes");
+        return ct_fail(err, -errno, "the kernel gave no random bytes for an id: %s",
+                       strerror(errno));
     b[6] = (uint8_t)((b[6] & 0x0f) | 0x40);
     b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
     (void)ct_format(

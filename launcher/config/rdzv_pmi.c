@@ -23,7 +23,8 @@ static bool read_number(const struct batch_source *from, const char *name, int m
     if (batch_number(from, name, out, why) < 0)
         return false;
     if (*out < min)
-        (void)ct_fail(why, CTRUN_E_BAD_ENVIRONMENT, "%s is %d", name, *out);
+        (void)ct_fail(why, CTRUN_E_BAD_ENVIRONMENT, "%s is %d: at least %d is needed",
+                      name, *out, min);
     return *out >= min;
 }
 

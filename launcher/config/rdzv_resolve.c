@@ -34,6 +34,10 @@ static int choose_backend(const struct rdzv_target *to, const struct options *op
     bool is_placed = has_port || option_has_text(options, OPTION_MASTER_ADDR) ||
                      option_is_given(options, OPTION_NODE_RANK);
 
+    if (options->values[OPTION_STANDALONE].is_on) {
+        to->rdzv->backend = CONFIG_LOCAL; /* whatever backend and endpoint are given */
+        return 0;
+    }
     if (option_is_given(options, OPTION_RDZV_BACKEND) && !*name)
         return ct_fail(err, -EINVAL,
                        "The rendezvous backend name must be a non-empty string.");
@@ -44,9 +48,7 @@ static int choose_backend(const struct rdzv_target *to, const struct options *op
             "The rendezvous backend '%s' is not registered. Use c10d, etcd or "
             "static.",
             name);
-    if (options->values[OPTION_STANDALONE].is_on)
-        to->rdzv->backend = CONFIG_LOCAL;
-    else if (strcmp(name, "c10d") == 0)
+    if (strcmp(name, "c10d") == 0)
         to->rdzv->backend = CONFIG_C10D;
     else if (rdzv_etcd_is_named(name))
         to->rdzv->backend = CONFIG_ETCD;
@@ -156,7 +158,8 @@ static int resolve_keep_alive(const struct rdzv_target *to,
         return -EINVAL;
     if (attempts < 1 || attempts > 10000)
         return ct_fail(err, -EINVAL,
-                       "--rdzv-conf: keep_alive_max_attempt must be positive");
+                       "--rdzv-conf: keep_alive_max_attempt=%lld must be 1 to 10000",
+                       (long long)attempts);
     to->rdzv->heartbeat_ms = HEARTBEAT_MS;
     to->rdzv->lost_after_ms = LOST_AFTER_MS;
     if (!has_interval && !has_attempts)

@@ -140,8 +140,9 @@ static int resolve_delay(struct stop_config *out, const struct options *options,
     if (!(first >= 0 && first <= GRACE_MAX_S && max <= GRACE_MAX_S) ||
         (first > 0 && first < 0.001))
         return ct_fail(err, CTRUN_E_USAGE,
-                       "--restart-delay=%s: want SECONDS or SECONDS,MAX, as 1 or 2,60",
-                       text);
+                       "--restart-delay=%s: want SECONDS or SECONDS,MAX, as 1 or 2,60; "
+                       "0 or 0.001 to %d, and MAX at least SECONDS",
+                       text, GRACE_MAX_S);
     out->delay_ms = (uint64_t)(first * 1000);
     out->delay_max_ms = max > 0 ? (uint64_t)(max * 1000) : DELAY_MAX_MS;
     if (max == 0 && out->delay_max_ms > limit_ms)

@@ -155,6 +155,8 @@ static int take_word(char *word, int kind, unsigned *given, struct chaos_line *l
         *equals = '\0';
     while (key < KEY_COUNT && strcmp(word, keys[key]) != 0)
         key++;
+    if (!equals && key < KEY_COUNT && kinds[kind].takes & 1u << key)
+        return ct_fail(err, CTRUN_E_USAGE, "'%.40s': want %s=...", word, word);
     if (!equals || key == KEY_COUNT || !(kinds[kind].takes & 1u << key))
         return ct_fail(err, CTRUN_E_USAGE, "%s does not take '%.40s'", kinds[kind].name,
                        word);
@@ -322,6 +324,11 @@ struct schedule {
     size_t count;
 };
 
+static bool is_of_rank(const struct ct_fault *fault)
+{
+    return fault->kind == CT_FAULT_KILL || fault->kind == CT_FAULT_STOP;
+}
+
 static int add(struct schedule *schedule, uint64_t at_ms, const struct ct_fault *fault,
                struct ctrun_error *err)
 {
@@ -338,12 +345,13 @@ static int add_line(struct schedule *schedule, const struct chaos_plan *plan,
 {
     uint64_t state = plan->seed ^ line->fault.line * 0xd1342543de82ef95u;
     struct ct_fault fault = line->fault;
+    const char *what = is_of_rank(&fault) ? "rank" : "node";
     uint64_t at_ms = 0;
     int rc;
 
     if (!line->is_any && (uint32_t)fault.target >= size)
-        return ct_fail(err, CTRUN_E_USAGE, "%d: the world has 0 to %u", fault.target,
-                       size - 1);
+        return ct_fail(err, CTRUN_E_USAGE, "%s=%d: the world has %ss 0 to %u", what,
+                       fault.target, what, size - 1);
     do {
         at_ms += draw_between(&state, line->from_ms, line->to_ms);
         if (plan->end_ms > 0 && at_ms > plan->end_ms)
@@ -362,11 +370,6 @@ static int compare(const void *a, const void *b)
     if (x->at_ms != y->at_ms)
         return x->at_ms < y->at_ms ? -1 : 1;
     return x->fault.line < y->fault.line ? -1 : x->fault.line > y->fault.line;
-}
-
-static bool is_of_rank(const struct ct_fault *fault)
-{
-    return fault->kind == CT_FAULT_KILL || fault->kind == CT_FAULT_STOP;
 }
 
 int chaos_plan_schedule(struct chaos_step **out, const struct chaos_plan *plan,

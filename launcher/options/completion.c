@@ -42,15 +42,15 @@ static bool takes_folder(const struct option *option)
     return option->value && strcmp(option->value, "DIR") == 0;
 }
 
-static void print_names(FILE *out, const char *separator)
+static void print_names(FILE *out)
 {
     for (int id = 0; id < OPTION_COUNT; id++) {
         const struct option *option = &option_table[id];
 
         if (option->is_launch_only)
             continue;
-        fputs(id ? separator : "", out);
-        print_spellings(out, option, separator);
+        fputs(id ? " " : "", out);
+        print_spellings(out, option, " ");
     }
 }
 
@@ -95,7 +95,7 @@ static void print_bash(FILE *out)
           "    case $word in\n"
           "    -*) COMPREPLY=($(compgen -W '",
           out);
-    print_names(out, " ");
+    print_names(out);
     fputs("' -- \"$word\")) ;;\n"
           "    *) COMPREPLY=($(compgen -f -- \"$word\")) ;;\n"
           "    esac\n"

@@ -459,6 +459,7 @@ int options_parse(struct options *out, int argc, char **argv, char *const *env,
 {
     struct parser parser = {
         .out = out, .argv = argv, .argc = argc, .at = 1, .err = err};
+    bool is_over = false; /* "--" was seen */
     int rc = set_defaults(out, env, err);
 
     out->is_launch = argc > 0 && strcmp(ct_base_name(argv[0]), "ctrun-launch") == 0;
@@ -466,6 +467,7 @@ int options_parse(struct options *out, int argc, char **argv, char *const *env,
         const char *word = argv[parser.at];
 
         if (strcmp(word, "--") == 0) {
+            is_over = true;
             parser.at++;
             break;
         }
@@ -477,6 +479,14 @@ int options_parse(struct options *out, int argc, char **argv, char *const *env,
     }
     if (rc < 0)
         return rc;
+    /* argparse also drops the first "--" right after the program. Move it before the program, where
+     * it means the same to a node of --hosts that parses these words again. */
+    if (!is_over && parser.at + 1 < argc && strcmp(argv[parser.at + 1], "--") == 0) {
+        char *dashes = argv[parser.at + 1];
+
+        argv[parser.at + 1] = argv[parser.at];
+        argv[parser.at++] = dashes;
+    }
     out->program = argv + parser.at;
     out->program_count = argc - parser.at;
     rc = check_program(&parser);

@@ -155,8 +155,8 @@ int rdzv_conf_get_seconds(const struct rdzv_conf *conf, const char *key,
     if (rc <= 0)
         return rc;
     if (seconds <= 0 || seconds > SECONDS_MAX)
-        return ct_fail(err, -EINVAL, "--rdzv-conf: %s=%lld must be positive", key,
-                       (long long)seconds);
+        return ct_fail(err, -EINVAL, "--rdzv-conf: %s=%lld must be 1 to %d seconds",
+                       key, (long long)seconds, SECONDS_MAX);
     *out_ms = (uint64_t)seconds * 1000;
     return 1;
 }

@@ -17,8 +17,8 @@ enum {
     ENV_MAX = 16
 };
 
-/* One command line, resolved; everything that must outlive the call. */
-struct fixture {
+/* The last command line that was resolved, and all that must stay valid after the call. */
+static struct {
     char line[512];
     char *argv[WORDS_MAX];
     char *env[ENV_MAX];
@@ -27,7 +27,7 @@ struct fixture {
     struct ctrun_error err;
     int rc;
     char log[4096];
-};
+} f;
 
 static char path_env[] = "PATH=/usr/bin:/bin";
 
@@ -38,37 +38,37 @@ static void keep_line(void *context, enum ctrun_log_level level, const char *lin
     (void)snprintf(log + strlen(log), 4096 - strlen(log), "%s\n", line);
 }
 
-/* `env` ends with NULL; PATH is added. */
-static void resolve(struct fixture *f, const char *line, char **env)
+/* Resolves a command line; `env` ends with NULL; PATH is added. */
+static void resolve(const char *line, char **env)
 {
     int argc = 1;
     int count = 0;
 
-    memset(f, 0, sizeof *f);
-    (void)snprintf(f->line, sizeof f->line, "%s", line);
-    for (char *word = f->line; *word && argc < WORDS_MAX - 1;) {
+    config_deinit(&f.config);
+    memset(&f, 0, sizeof f);
+    (void)snprintf(f.line, sizeof f.line, "%s", line);
+    for (char *word = f.line; *word && argc < WORDS_MAX - 1;) {
         char *end = word + strcspn(word, " ");
 
-        f->argv[argc++] = word;
+        f.argv[argc++] = word;
         word = *end ? end + 1 : end;
         *end = '\0';
     }
-    f->argv[0] = f->argv[1];
-    f->env[count++] = path_env;
+    f.argv[0] = f.argv[1];
+    f.env[count++] = path_env;
     for (; env && *env; env++)
-        f->env[count++] = *env;
-    ct_log_set_sink(keep_line, f->log, CTRUN_LOG_WARN);
-    f->rc = options_parse(&f->options, argc, f->argv, f->env, &f->err);
-    if (f->rc == 0)
-        f->rc = config_resolve(&f->config, &f->options, f->env, &f->err);
+        f.env[count++] = *env;
+    ct_log_set_sink(keep_line, f.log, CTRUN_LOG_WARN);
+    f.rc = options_parse(&f.options, argc, f.argv, f.env, &f.err);
+    if (f.rc == 0)
+        f.rc = config_resolve(&f.config, &f.options, f.env, &f.err);
     ct_log_set_sink(NULL, NULL, CTRUN_LOG_ERR);
 }
 
-static struct fixture f;
-
-static void done(void)
+static int end(void **state)
 {
     config_deinit(&f.config);
+    return 0;
 }
 
 static void each_line_chooses_its_backend_and_endpoint(void **state)
@@ -81,6 +81,8 @@ static void each_line_chooses_its_backend_and_endpoint(void **state)
     } rows[] = {
         {"sh", CONFIG_LOCAL, "127.0.0.1", 0},
         {"--standalone --rdzv-backend=static --rdzv-endpoint=h:1 sh", CONFIG_LOCAL,
+         "127.0.0.1", 0},
+        {"--standalone --rdzv-backend=nosuch --rdzv-endpoint=h:x sh", CONFIG_LOCAL,
          "127.0.0.1", 0},
         {"--standalone --nnodes=1:4 sh", CONFIG_LOCAL, "127.0.0.1", 0},
         {"--rdzv-backend=static sh", CONFIG_LOCAL, "127.0.0.1", 0},
@@ -104,25 +106,22 @@ static void each_line_chooses_its_backend_and_endpoint(void **state)
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        resolve(&f, rows[i].line, NULL);
+        resolve(rows[i].line, NULL);
         if (f.rc != 0)
             fail_msg("%s: %s", rows[i].line, f.err.text);
         assert_int_equal(f.config.rdzv.backend, rows[i].backend);
         assert_string_equal(f.config.rdzv.endpoint.host, rows[i].host);
         assert_int_equal(f.config.rdzv.endpoint.port, rows[i].port);
-        done();
     }
 }
 
 static void the_workers_of_all_roles_may_be_said_as_well(void **state)
 {
-    (void)state;
-    resolve(&f, "--nproc-per-node=3 --role=a=2:true --role=b=1:true", NULL);
+    resolve("--nproc-per-node=3 --role=a=2:true --role=b=1:true", NULL);
     if (f.rc != 0)
         fail_msg("%s", f.err.text);
     assert_int_equal(f.config.run.nproc, 3);
     assert_int_equal(config_widest_role(&f.config), 2);
-    done();
 }
 
 static void the_signal_before_the_end_has_its_name_with_and_without_sig(void **state)
@@ -135,12 +134,11 @@ static void the_signal_before_the_end_has_its_name_with_and_without_sig(void **s
                 {"--stop-before-end=5,USR2 sh", SIGUSR2}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        resolve(&f, rows[i].line, NULL);
+        resolve(rows[i].line, NULL);
         if (f.rc != 0)
             fail_msg("%s: %s", rows[i].line, f.err.text);
         assert_int_equal(f.config.stop.stop_before_end_s, 5);
         assert_int_equal(f.config.stop.end_signal, rows[i].signal);
-        done();
     }
 }
 
@@ -201,35 +199,27 @@ static void each_bad_line_is_refused_with_its_code(void **state)
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        resolve(&f, rows[i].line, NULL);
+        resolve(rows[i].line, NULL);
         if (f.rc != rows[i].code || !strstr(f.err.text, rows[i].words))
             fail_msg("%s: %d %s", rows[i].line, f.rc, f.err.text);
-        done();
     }
 }
 
 static void the_run_id_is_the_users_unless_standalone(void **state)
 {
-    (void)state;
-    resolve(&f, "--rdzv-id=J sh", NULL);
-    assert_string_equal(f.config.run.run_id, "J"); /* torchrun replaces it */
-    done();
-    resolve(&f, "--standalone --rdzv-id=J sh", NULL);
+    resolve("--rdzv-id=J sh", NULL);
+    assert_string_equal(f.config.run.run_id, "J"); /* torchrun replaces this id */
+    resolve("--standalone --rdzv-id=J sh", NULL);
     assert_int_equal(strlen(f.config.run.run_id), 36);
-    done();
-    resolve(&f, "sh", NULL);
+    resolve("sh", NULL);
     assert_int_equal(strlen(f.config.run.run_id), 36);
-    done();
-    resolve(&f, "--nnodes=2 sh", NULL);
+    resolve("--nnodes=2 sh", NULL);
     assert_string_equal(f.config.run.run_id, "none");
-    done();
 }
 
 static void times_come_from_rdzv_conf(void **state)
 {
-    (void)state;
-    resolve(&f,
-            "--nnodes=1:2 --rdzv-endpoint=h "
+    resolve("--nnodes=1:2 --rdzv-endpoint=h "
             "--rdzv-conf=join_timeout=5,last_call_timeout=2,keep_alive_interval=1,"
             "keep_alive_max_attempt=2,timeout=77,nonsense=x,is_host=0 sh",
             NULL);
@@ -240,32 +230,26 @@ static void times_come_from_rdzv_conf(void **state)
     assert_int_equal(f.config.rdzv.lost_after_ms, 2000);
     assert_true(f.config.rdzv.heartbeat_ms < 1000);
     assert_int_equal(f.config.rdzv.is_host, CONFIG_HOST_NO);
-    done();
-    resolve(&f, "--nnodes=2 --rdzv-conf=timeout=77,join_timeout=5 sh", NULL);
+    resolve("--nnodes=2 --rdzv-conf=timeout=77,join_timeout=5 sh", NULL);
     assert_int_equal(f.config.rdzv.join_timeout_ms, 77000);
     assert_int_equal(f.config.rdzv.lost_after_ms, 5000);
-    done();
 }
 
 static void static_waits_for_all_nodes(void **state)
 {
-    (void)state;
-    resolve(&f, "--nnodes=1:3 --rdzv-backend=static --node-rank=2 sh", NULL);
+    resolve("--nnodes=1:3 --rdzv-backend=static --node-rank=2 sh", NULL);
     assert_int_equal(f.config.run.nodes.min, 3);
     assert_int_equal(f.config.run.node_rank, 2);
-    done();
 }
 
 static void signals_are_read_by_name_and_unknown_ones_warned_about(void **state)
 {
-    (void)state;
-    resolve(&f, "--signals-to-handle=SIGTERM,SIGUSR1,SIGBOGUS,SIGKILL sh", NULL);
+    resolve("--signals-to-handle=SIGTERM,SIGUSR1,SIGBOGUS,SIGKILL sh", NULL);
     assert_int_equal(f.rc, 0);
     assert_int_equal(f.config.stop.signal_count, 2);
     assert_int_equal(f.config.stop.signals[1], SIGUSR1);
     assert_non_null(strstr(f.log, "SIGBOGUS"));
     assert_non_null(strstr(f.log, "SIGKILL"));
-    done();
 }
 
 static void the_grace_time_has_three_sources(void **state)
@@ -274,22 +258,16 @@ static void the_grace_time_has_three_sources(void **state)
     char minus[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=-5";
     char word[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=x";
 
-    (void)state;
-    resolve(&f, "sh", NULL);
+    resolve("sh", NULL);
     assert_int_equal(f.config.stop.grace_ms, 30000);
-    done();
-    resolve(&f, "sh", (char *[]){five, NULL});
+    resolve("sh", (char *[]){five, NULL});
     assert_int_equal(f.config.stop.grace_ms, 5000);
-    done();
-    resolve(&f, "--shutdown-timeout=0 sh", (char *[]){five, NULL});
+    resolve("--shutdown-timeout=0 sh", (char *[]){five, NULL});
     assert_int_equal(f.config.stop.grace_ms, 0);
-    done();
-    resolve(&f, "sh", (char *[]){minus, NULL});
+    resolve("sh", (char *[]){minus, NULL});
     assert_int_equal(f.rc, -EINVAL);
-    done();
-    resolve(&f, "sh", (char *[]){word, NULL});
+    resolve("sh", (char *[]){word, NULL});
     assert_int_equal(f.rc, -EINVAL);
-    done();
 }
 
 static void a_signal_leaves_the_time_that_slurm_gives(void **state)
@@ -302,32 +280,27 @@ static void a_signal_leaves_the_time_that_slurm_gives(void **state)
     assert_true(fd >= 0 && write(fd, "KillWait=100\n", 13) == 13);
     close(fd);
     (void)snprintf(conf, sizeof conf, "SLURM_CONF=%s", path);
-    resolve(&f, "sh", (char *[]){job, conf, NULL});
+    resolve("sh", (char *[]){job, conf, NULL});
     (void)unlink(path);
     assert_int_equal(f.config.stop.grace_ms, 30000);
     assert_int_equal(f.config.stop.signal_grace_ms, 90000); /* a tenth is ours */
-    done();
 }
 
 static void node_rank_with_a_dynamic_backend_is_warned_about(void **state)
 {
-    (void)state;
-    resolve(&f, "--rdzv-backend=c10d --node-rank=1 sh", NULL);
+    resolve("--rdzv-backend=c10d --node-rank=1 sh", NULL);
     assert_int_equal(f.rc, 0);
     assert_non_null(strstr(f.log, "node_rank is only used for static rdzv_backend"));
-    done();
 }
 
 static void filters_split_at_single_commas(void **state)
 {
-    (void)state;
-    resolve(&f, "--duplicate-stdout-filters=apple,a,,b,,,c sh", NULL);
+    resolve("--duplicate-stdout-filters=apple,a,,b,,,c sh", NULL);
     assert_string_equal(f.config.output.out_filters[0], "apple");
     assert_string_equal(f.config.output.out_filters[1], "a,b,");
     assert_string_equal(f.config.output.out_filters[2], "c");
     assert_null(f.config.output.out_filters[3]);
     assert_null(f.config.output.err_filters[0]);
-    done();
 }
 
 static void the_worker_command_is_torchruns(void **state)
@@ -352,7 +325,7 @@ static void the_worker_command_is_torchruns(void **state)
         char joined[512] = "";
         char **argv;
 
-        resolve(&f, rows[i].line, rows[i].has_exec ? (char *[]){python, NULL} : NULL);
+        resolve(rows[i].line, rows[i].has_exec ? (char *[]){python, NULL} : NULL);
         if (f.rc != 0)
             fail_msg("%s: %s", rows[i].line, f.err.text);
         argv = plan_argv(&f.config, 1);
@@ -366,7 +339,6 @@ static void the_worker_command_is_torchruns(void **state)
         }
         free(argv);
         assert_string_equal(joined, rows[i].argv);
-        done();
     }
 }
 
@@ -421,9 +393,7 @@ static void the_worker_environment_is_torchruns(void **state)
     char kept[] = "KEPT=1";
     struct ct_env env = {0};
 
-    (void)state;
-    resolve(&f,
-            "--nproc-per-node=3 --role=b --rdzv-id=J --max-restarts=4 "
+    resolve("--nproc-per-node=3 --role=b --rdzv-id=J --max-restarts=4 "
             "--omp-threads=torchrun sh",
             (char *[]){kept, NULL});
     assert_non_null(strstr(f.log, "Setting OMP_NUM_THREADS"));
@@ -431,7 +401,6 @@ static void the_worker_environment_is_torchruns(void **state)
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
         assert_env(&env, expected[i][0], expected[i][1]);
     ct_env_deinit(&env);
-    done();
 }
 
 static void what_the_user_set_is_kept(void **state)
@@ -441,8 +410,7 @@ static void what_the_user_set_is_kept(void **state)
     char password[] = "CTRUN_ETCD_PASSWORD=secret";
     struct ct_env env = {0};
 
-    (void)state;
-    resolve(&f, "--nproc-per-node=3 sh", (char *[]){omp, nccl, password, NULL});
+    resolve("--nproc-per-node=3 sh", (char *[]){omp, nccl, password, NULL});
     assert_string_equal(f.log, "");
     assert_int_equal(plan_environment(&env, &f.config, &start, 0, NULL), 0);
     assert_env(&env, "OMP_NUM_THREADS", "7");
@@ -450,27 +418,23 @@ static void what_the_user_set_is_kept(void **state)
     assert_env(&env, "CTRUN_ETCD_PASSWORD", NULL); /* only for the launcher */
     assert_env(&env, "TORCHELASTIC_ERROR_FILE", "");
     ct_env_deinit(&env);
-    done();
-    resolve(&f, "sh", NULL); /* one worker: left alone */
+    resolve("sh", NULL); /* one worker: not set */
     assert_int_equal(plan_environment(&env, &f.config, &start, 0, NULL), 0);
     assert_env(&env, "OMP_NUM_THREADS", NULL);
     ct_env_deinit(&env);
-    done();
 }
 
 static void lines_begin_with_role_and_local_rank(void **state)
 {
     char *prefix;
 
-    (void)state;
-    resolve(&f, "--role=trainer sh", NULL);
+    resolve("--role=trainer sh", NULL);
     prefix = plan_ranks_prefix(&f.config, "1", "5", true);
     assert_string_equal(prefix, "[trainer1]:");
     free(prefix);
     prefix = plan_ranks_prefix(&f.config, "1", "5", false);
     assert_string_equal(prefix, "[5] ");
     free(prefix);
-    done();
 }
 
 static void omp_threads_come_from_the_switch(void **state)
@@ -488,20 +452,17 @@ static void omp_threads_come_from_the_switch(void **state)
     char setting[] = "CTRUN_OMP_THREADS=6";
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        resolve(&f, rows[i].line, NULL);
+        resolve(rows[i].line, NULL);
         assert_int_equal(f.rc, 0);
         assert_int_equal(plan_environment(&env, &f.config, &start, 0, NULL), 0);
         assert_env(&env, "OMP_NUM_THREADS", rows[i].expected);
         ct_env_deinit(&env);
-        done();
     }
-    resolve(&f, "--nproc-per-node=2 sh", (char *[]){setting, NULL});
+    resolve("--nproc-per-node=2 sh", (char *[]){setting, NULL});
     assert_int_equal(f.config.work.placement.omp_threads, 6);
-    done();
-    resolve(&f, "--omp-threads=many sh", NULL);
+    resolve("--omp-threads=many sh", NULL);
     assert_int_equal(f.rc, CTRUN_E_USAGE);
     assert_non_null(strstr(f.err.text, "--omp-threads=many"));
-    done();
 }
 
 static void cores_are_divided_among_workers(void **state)
@@ -519,36 +480,29 @@ static void virtual_ranks_map_through_the_parents_list(void **state)
     char hip[] = "HIP_VISIBLE_DEVICES=6,7";
     struct ct_env env = {0};
 
-    (void)state;
-    resolve(&f, "--nproc-per-node=2 --virtual-local-rank sh", (char *[]){cuda, NULL});
+    resolve("--nproc-per-node=2 --virtual-local-rank sh", (char *[]){cuda, NULL});
     assert_int_equal(plan_environment(&env, &f.config, &start, 1, NULL), 0);
     assert_env(&env, "LOCAL_RANK", "0");
     assert_env(&env, "RANK", "3");
     assert_env(&env, "CUDA_VISIBLE_DEVICES", "5");
     ct_env_deinit(&env);
-    done();
-    resolve(&f, "--nproc-per-node=2 --virtual-local-rank sh",
-            (char *[]){cuda, hip, NULL});
+    resolve("--nproc-per-node=2 --virtual-local-rank sh", (char *[]){cuda, hip, NULL});
     assert_int_equal(plan_environment(&env, &f.config, &start, 0, NULL), 0);
     assert_env(&env, "HIP_VISIBLE_DEVICES", "6");
     assert_env(&env, "CUDA_VISIBLE_DEVICES", "6");
     ct_env_deinit(&env);
-    done();
-    resolve(&f, "--nproc-per-node=3 --virtual-local-rank sh", (char *[]){cuda, NULL});
+    resolve("--nproc-per-node=3 --virtual-local-rank sh", (char *[]){cuda, NULL});
     assert_int_equal(f.rc, CTRUN_E_RESOURCES);
     assert_non_null(
         strstr(f.err.text, "exceeds available GPUs in CUDA_VISIBLE_DEVICES"));
-    done();
 }
 
 static void a_list_of_gpus_decides_nproc_gpu(void **state)
 {
     char cuda[] = "CUDA_VISIBLE_DEVICES=0,2,5";
 
-    (void)state;
-    resolve(&f, "--nproc-per-node=gpu sh", (char *[]){cuda, NULL});
+    resolve("--nproc-per-node=gpu sh", (char *[]){cuda, NULL});
     assert_int_equal(f.config.run.nproc, 3);
-    done();
 }
 
 /* A step of `srun -N3 --ntasks-per-node=1`, seen from node2. */
@@ -568,8 +522,7 @@ static void slurm_says_who_where_and_in_which_order(void **state)
 {
     int port;
 
-    (void)state;
-    resolve(&f, "--nproc-per-node=4 true", slurm_env);
+    resolve("--nproc-per-node=4 true", slurm_env);
     assert_int_equal(f.rc, 0);
     assert_int_equal(f.config.rdzv.backend, CONFIG_C10D);
     assert_int_equal(f.config.run.nodes.min, 3);
@@ -579,55 +532,46 @@ static void slurm_says_who_where_and_in_which_order(void **state)
     assert_string_equal(f.config.rdzv.endpoint.host, "node1");
     assert_string_equal(f.config.run.run_id, "slurm-17.2");
     port = f.config.rdzv.endpoint.port;
-    config_deinit(&f.config);
     slurm_env[4][strlen("SLURM_NODEID=")] = '0';
-    resolve(&f, "--nnodes=2:3 --rdzv-id=mine true", slurm_env);
+    resolve("--nnodes=2:3 --rdzv-id=mine true", slurm_env);
     slurm_env[4][strlen("SLURM_NODEID=")] = '1';
     assert_int_equal(f.rc, 0);
     assert_int_equal(f.config.run.nodes.min, 2);
     assert_int_equal(f.config.rdzv.is_host, CONFIG_HOST_YES);
     assert_int_equal(f.config.rdzv.endpoint.port, port);
     assert_string_equal(f.config.run.run_id, "mine");
-    config_deinit(&f.config);
 }
 
 static void what_the_user_says_wins_over_slurm(void **state)
 {
-    (void)state;
-    resolve(&f, "--nnodes=3 --rdzv-endpoint=head:1234 true", slurm_env);
+    resolve("--nnodes=3 --rdzv-endpoint=head:1234 true", slurm_env);
     assert_int_equal(f.rc, 0);
     assert_string_equal(f.config.rdzv.endpoint.host, "head");
     assert_int_equal(f.config.run.node_rank, -1);
-    config_deinit(&f.config);
-    resolve(&f, "--standalone true", slurm_env);
+    resolve("--standalone true", slurm_env);
     assert_int_equal(f.rc, 0);
     assert_int_equal(f.config.rdzv.backend, CONFIG_LOCAL);
-    config_deinit(&f.config);
 }
 
 static void a_step_that_does_not_fit_is_refused(void **state)
 {
-    (void)state;
-    resolve(&f, "--nnodes=4 true", slurm_env);
+    resolve("--nnodes=4 true", slurm_env);
     assert_int_equal(f.rc, CTRUN_E_USAGE);
     assert_non_null(strstr(f.err.text, "srun -N4"));
-    config_deinit(&f.config);
     slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '8';
-    resolve(&f, "--nnodes=1:2 true",
-            slurm_env); /* a task is a rank: their number is fixed */
+    resolve("--nnodes=1:2 true",
+            slurm_env); /* each task is a rank: their number is fixed */
     assert_int_equal(f.rc, CTRUN_E_USAGE);
-    config_deinit(&f.config);
-    resolve(&f, "--nnodes=2 --rdzv-endpoint=h:1 true", slurm_env); /* 24 agents */
+    resolve("--nnodes=2 --rdzv-endpoint=h:1 true", slurm_env); /* 24 agents */
     assert_int_equal(f.rc, CTRUN_E_USAGE);
     assert_non_null(strstr(f.err.text, "--ntasks-per-node=1"));
-    config_deinit(&f.config);
     slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '1';
 }
 
 static void several_tasks_a_node_are_ranks_or_one_agent(void **state)
 {
     slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '8';
-    resolve(&f, "true", slurm_env);
+    resolve("true", slurm_env);
     assert_int_equal(f.rc, 0);
     assert_int_equal(f.config.run.nodes.min, 24);
     assert_int_equal(f.config.run.nodes.max, 24);
@@ -635,23 +579,19 @@ static void several_tasks_a_node_are_ranks_or_one_agent(void **state)
     assert_true(f.config.run.task.is_rank);
     assert_int_equal(f.config.run.task.local_count, 8);
     assert_int_equal(f.config.run.task.node_count, 3);
-    config_deinit(&f.config);
-    resolve(&f, "--stdin=24 true", slurm_env);
+    resolve("--stdin=24 true", slurm_env);
     assert_int_equal(f.rc, CTRUN_E_USAGE);
     assert_non_null(strstr(f.err.text, "there are 24 ranks"));
-    config_deinit(&f.config);
-    resolve(&f, "--nproc-per-node=8 true", slurm_env); /* never 8 times 8 */
+    resolve("--nproc-per-node=8 true", slurm_env); /* never 8 times 8 */
     assert_int_equal(f.rc, 0);
     assert_int_equal(f.config.run.nodes.max, 3);
     assert_int_equal(f.config.run.nproc, 8);
     assert_false(f.config.run.task.is_rank);
-    config_deinit(&f.config);
-    resolve(&f, "--nnodes=24 --rdzv-endpoint=h:1 true",
-            slurm_env); /* he counts tasks */
+    /* Here --nnodes counts tasks. */
+    resolve("--nnodes=24 --rdzv-endpoint=h:1 true", slurm_env);
     assert_int_equal(f.rc, 0);
     assert_int_equal(f.config.run.nodes.max, 24);
     assert_false(f.config.run.task.is_rank);
-    config_deinit(&f.config);
     slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '1';
 }
 
@@ -683,5 +623,5 @@ int main(void)
         cmocka_unit_test(a_step_that_does_not_fit_is_refused),
         cmocka_unit_test(several_tasks_a_node_are_ranks_or_one_agent),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, end);
 }

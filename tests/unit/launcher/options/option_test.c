@@ -36,7 +36,9 @@ static int parse_as(struct options *out, char *name, char *line, char **argv,
 static int parse(struct options *out, char *line, char **argv, char *const *env,
                  struct ctrun_error *err)
 {
-    return parse_as(out, (char[]){"ctrun"}, line, argv, env, err);
+    static char name[] = "ctrun";
+
+    return parse_as(out, name, line, argv, env, err);
 }
 
 static void each_row_parses_to_the_expected_value(void **state)
@@ -68,6 +70,9 @@ static void each_row_parses_to_the_expected_value(void **state)
         {"x.py --nnodes 4", OPTION_NNODES, "1:1", "x.py", 3},
         {"x.py -h -- --nnodes 4", OPTION_NNODES, "1:1", "x.py", 5},
         {"-- x.py --foo", OPTION_NNODES, "1:1", "x.py", 2},
+        {"x.py -- --nnodes 4", OPTION_NNODES, "1:1", "x.py", 3},
+        {"x.py -- -- a", OPTION_NNODES, "1:1", "x.py", 3},
+        {"-- x.py -- a", OPTION_NNODES, "1:1", "x.py", 3},
         {"--max-restarts -1 x.py", OPTION_MAX_RESTARTS, "-1", "x.py", 1},
         {"--rdzv-conf= x.py", OPTION_RDZV_CONF, "", "x.py", 1},
         {"-5 x", OPTION_NNODES, "1:1", "-5", 2},
@@ -95,6 +100,11 @@ static void each_row_parses_to_the_expected_value(void **state)
             assert_string_equal(options.values[rows[i].id].text, rows[i].value);
         else
             assert_true(options.values[rows[i].id].is_on);
+        assert_string_equal(options.program[0], rows[i].program);
+        assert_int_equal(options.program_count, rows[i].count);
+        /* A node of --hosts parses the same words again. */
+        rc = (int)(options.program - argv) + options.program_count;
+        assert_int_equal(options_parse(&options, rc, argv, no_env, &err), 0);
         assert_string_equal(options.program[0], rows[i].program);
         assert_int_equal(options.program_count, rows[i].count);
     }
