@@ -38,9 +38,9 @@ static int look(struct election *election, uint64_t deadline_ms,
 static void *run(void *context)
 {
     struct election *election = context;
-    struct ctrun_error err;
 
     while (!election_is_stopping(election)) {
+        struct ctrun_error err = {.text = "out of memory"};
         int rc = look(election, ct_deadline_ms(ELECTION_CALL_MS), &err);
 
         if (rc == 1)
@@ -110,8 +110,9 @@ int election_start(struct election **out, const struct election_options *options
     struct election *election = ct_zalloc(sizeof *election);
     int rc;
 
+    (void)ct_fail(err, -ENOMEM, "etcd: out of memory"); /* unless a call says more */
     if (!election)
-        return ct_fail(err, -ENOMEM, "etcd: out of memory");
+        return -ENOMEM;
     init_locks(election);
     if ((rc = fill(election, options, err)) < 0 ||
         (rc = etcd_open(&election->etcd, options->config, err)) < 0 ||

@@ -45,8 +45,8 @@ struct election_options {
      * that was sent later was acknowledged. We may send until `until_ms`. Terms grow with each
      * winner. */
     int (*on_elected)(void *context, uint64_t term, const void *journal, size_t length,
-                      uint64_t served_ms, uint64_t until_ms);
-    /* A renewal that began at asked_ms has succeeded: we are elected, and were so then. */
+                      uint64_t served_ms, uint64_t until_ms, struct ctrun_error *err);
+    /* A renewal that began at asked_ms has succeeded: this node was elected then and still is. */
     void (*on_renewed)(void *context, uint64_t asked_ms, uint64_t until_ms);
     void (*on_lost)(
         void *context); /* the lease is over, or the key gone: no longer elected */

@@ -24,7 +24,8 @@ static int grant(struct election *election, int64_t ttl_s, int64_t *lease,
         return rc;
     *lease = reply.lease;
     if (reply.code != 0 || reply.lease == 0)
-        rc = ct_fail(err, -EPROTO, "etcd: no lease: %s", reply.message);
+        rc = ct_fail(err, -EPROTO, "etcd granted no lease: %s",
+                     *reply.message ? reply.message : "it gave no reason");
     json_etcd_reply_deinit(&reply);
     return rc;
 }
@@ -144,7 +145,7 @@ static int take_journal(struct election *election, const struct json_etcd_reply 
         election->options.context, (uint64_t)election->term,
         kv ? kv->value + ELECTION_HEAD_BYTES : NULL,
         kv ? kv->length - ELECTION_HEAD_BYTES : 0,
-        has_resigned ? ct_now_ms() : known_ms, until_ms);
+        has_resigned ? ct_now_ms() : known_ms, until_ms, err);
 }
 
 static int begin_to_lead(struct election *election, struct ctrun_error *err)
@@ -247,7 +248,7 @@ static int check_key(struct election *election, int64_t raft_term, bool *is_gone
 static void renew(struct election *election)
 {
     const uint64_t asked_ms = ct_now_ms();
-    struct ctrun_error err;
+    struct ctrun_error err = {.text = "out of memory"};
     bool is_gone = false;
     int64_t raft_term;
     int rc = keep_alive(election, election->lease, &is_gone, &raft_term, &err);

@@ -54,7 +54,7 @@ bool election_has_missed_end(const struct election *election)
 
 void election_watch(struct election *election)
 {
-    struct ctrun_error err;
+    struct ctrun_error err = {.text = "out of memory"};
     int cuts = 0;
 
     while (election->state == ELECTION_WATCHING && !election_is_stopping(election)) {

@@ -228,7 +228,10 @@ static int post(struct etcd *etcd, enum etcd_call call, const struct ct_buf *bod
                           },
                           &status, err);
     if (rc == 0 && etcd->rc < 0)
-        rc = ct_fail(err, -EBADMSG, "an answer that is not etcd's (HTTP status %ld)",
+        rc = ct_fail(err, -EBADMSG, "an answer that is %s (HTTP status %ld)",
+                     etcd->rc == -ENOBUFS  ? "too long"
+                     : etcd->rc == -ENOMEM ? "too long for the memory that is left"
+                                           : "not etcd's",
                      status);
     return rc;
 }
@@ -252,9 +255,10 @@ static int ask(struct etcd *etcd, enum etcd_call call, const struct ct_buf *body
         return rc;
     rc = json_etcd_read(reply, (const char *)ct_buf_data(&etcd->in),
                         ct_buf_length(&etcd->in));
-    return rc == 0 ? 0
-                   : ct_fail(err, rc, "an answer that is not etcd's: %.60s",
-                             ct_buf_length(&etcd->in) ? "no JSON" : "it is empty");
+    if (rc == 0 || rc == -ENOMEM)
+        return rc == 0 ? 0 : ct_fail(err, rc, "etcd: out of memory");
+    return ct_fail(err, rc, "an answer that is not etcd's: %s",
+                   ct_buf_length(&etcd->in) ? "it has another form" : "it is empty");
 }
 
 /* ---- Login --------------------------------------------------------------------------- */
@@ -282,6 +286,8 @@ static int login(struct etcd *etcd, uint64_t deadline_ms, struct ctrun_error *er
     rc = json_etcd_login(&body, etcd->config->user, etcd->config->password);
     if (rc == 0)
         rc = ask(etcd, ETCD_LOGIN, &body, deadline_ms, &reply, err);
+    else
+        (void)ct_fail(err, rc, "etcd: out of memory");
     ct_buf_deinit(&body);
     if (rc < 0)
         return rc;

@@ -86,7 +86,9 @@ static int store(void *context, const char *run_id, unsigned flags,
     pthread_mutex_lock(&candidate->mutex);
     rc = store_locked(candidate, flags, batch, length);
     pthread_mutex_unlock(&candidate->mutex);
-    if (rc < 0)
+    if (rc == -ENOMEM)
+        ct_err("etcd: the journal of run %s cannot be written: out of memory", run_id);
+    else if (rc < 0)
         ct_err(
             "etcd: the journal of run %s does not fit: %s; %s is for up to some 2000 "
             "nodes",
@@ -149,10 +151,9 @@ static int take_journal(struct leader_candidate *candidate, const void *journal,
 }
 
 static int on_elected(void *context, uint64_t term, const void *journal, size_t length,
-                      uint64_t served_ms, uint64_t until_ms)
+                      uint64_t served_ms, uint64_t until_ms, struct ctrun_error *err)
 {
     struct leader_candidate *candidate = context;
-    struct ctrun_error err;
     bool serves;
     int rc;
 
@@ -165,12 +166,12 @@ static int on_elected(void *context, uint64_t term, const void *journal, size_t 
     else
         rc = candidate->is_cut ? -EFBIG : write_journal(candidate, until_ms);
     pthread_mutex_unlock(&candidate->mutex);
-    if (serves || rc < 0)
-        return rc;
-    if ((rc = server_lead(candidate->server, term, journal, length, served_ms, &err)) <
-        0)
-        ct_err("etcd: cannot take the run over: %s", err.text);
-    return rc;
+    if (rc < 0)
+        return ct_fail(err, rc, "the journal of the run cannot be written: %s",
+                       strerror(-rc));
+    return serves
+               ? rc
+               : server_lead(candidate->server, term, journal, length, served_ms, err);
 }
 
 static void on_renewed(void *context, uint64_t asked_ms, uint64_t until_ms)

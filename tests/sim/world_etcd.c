@@ -646,6 +646,7 @@ static uint64_t served_ms(const struct election *election)
 static void lead(struct election *election)
 {
     struct call *call = &election->call;
+    struct ctrun_error err;
 
     election->has_journal = false;
     election->written = election->sequence;
@@ -655,7 +656,8 @@ static void lead(struct election *election)
     if (election->options.on_elected(
             election->options.context, election->term, ct_buf_data(&call->journal),
             ct_buf_length(&call->journal), served_ms(election),
-            election_speaks_until_ms(election->renewed_ms, election->ttl_ms)) < 0) {
+            election_speaks_until_ms(election->renewed_ms, election->ttl_ms),
+            &err) < 0) {
         world_break("a journal cannot be read");
         return;
     }
