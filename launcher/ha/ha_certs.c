@@ -162,6 +162,6 @@ int ha_certs_make(const char *openssl, const uint8_t secret[HA_SECRET_BYTES],
     (void)unlink("ca.key");
     explicit_bzero(own, sizeof own);
     return rc < 0 ? ct_fail(err, rc, "%s cannot make certificates: %s", openssl,
-                            strerror(-rc))
+                            rc == -EIO ? "it failed" : strerror(-rc))
                   : 0;
 }

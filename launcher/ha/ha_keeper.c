@@ -338,7 +338,25 @@ static void on_child(struct keeper *keeper)
         return;
     keeper->pid = 0;
     read_log(reply.text, sizeof reply.text);
+    if (!*reply.text)
+        (void)ct_format(reply.text, sizeof reply.text, "%s %d, without a message",
+                        WIFSIGNALED(status) ? "signal" : "exit code",
+                        WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     (void)send(keeper->fd, &reply, sizeof reply, MSG_NOSIGNAL);
+}
+
+/* If openssl failed, with its own message. */
+static int certify(const struct keeper *keeper, const struct ha_keeper_request *request,
+                   struct ctrun_error *err)
+{
+    char log[LOG_TAIL_BYTES + 1];
+    const int rc = ha_certs_make(keeper->openssl, request->secret, request->addr, err);
+
+    if (rc == -EIO)
+        read_log(log, sizeof log);
+    return rc == -EIO && *log ? ct_fail(err, rc, "%s cannot make certificates: %s",
+                                        keeper->openssl, log)
+                              : rc;
 }
 
 static void answer(struct keeper *keeper, const struct ha_keeper_request *request)
@@ -353,8 +371,7 @@ static void answer(struct keeper *keeper, const struct ha_keeper_request *reques
             stop_etcd(keeper);
         drop_folder(keeper);
         if ((reply.rc = make_folder(keeper, &err)) == 0)
-            reply.rc = ha_certs_make(keeper->openssl, request->secret, request->addr,
-                                     &err);
+            reply.rc = certify(keeper, request, &err);
         (void)ct_copy(reply.folder, sizeof reply.folder, keeper->folder);
         break;
     case HA_KEEPER_START: reply.rc = start_etcd(keeper, request, &err); break;
@@ -460,6 +477,8 @@ void ha_keeper_wait(const struct ha_keeper *keeper)
 
 /* ---- The agent's side ---------------------------------------------------------------- */
 
+static const char has_ended_text[] = "the process that runs etcd has ended";
+
 int ha_keeper_ask(const struct ha_keeper *keeper,
                   const struct ha_keeper_request *request,
                   struct ha_keeper_reply *reply, bool *has_ended,
@@ -469,18 +488,19 @@ int ha_keeper_ask(const struct ha_keeper *keeper,
     struct pollfd poll_fd = {.fd = keeper->fd, .events = POLLIN};
 
     if (send(keeper->fd, request, sizeof *request, MSG_NOSIGNAL) < 0)
-        return ct_fail(err, -EPIPE, "the process that keeps etcd is gone");
+        return ct_fail(err, -EPIPE, "%s", has_ended_text);
     do {
+        ssize_t n;
+
         if (poll(&poll_fd, 1, ct_left_ms(deadline_ms)) == 0)
             return ct_fail(err, -ETIMEDOUT,
                            "the process that runs etcd did not answer for %d s",
                            ASK_MS / 1000);
-        if (recv(keeper->fd, reply, sizeof *reply, MSG_DONTWAIT) !=
-            (ssize_t)sizeof *reply) {
-            if (errno == EAGAIN || errno == EINTR)
-                continue;
-            return ct_fail(err, -EPIPE, "the process that keeps etcd is gone");
-        }
+        n = recv(keeper->fd, reply, sizeof *reply, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            continue;
+        if (n != (ssize_t)sizeof *reply)
+            return ct_fail(err, -EPIPE, "%s", has_ended_text);
         *has_ended |= reply->has_ended;
         if (!reply->has_ended)
             return reply->rc < 0 ? ct_fail(err, reply->rc, "%s", reply->text) : 0;
@@ -495,6 +515,7 @@ bool ha_keeper_has_ended(const struct ha_keeper *keeper, struct ha_keeper_reply 
         return reply->has_ended;
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
-    *reply = (struct ha_keeper_reply){.text = "the process that keeps etcd was killed"};
+    *reply = (struct ha_keeper_reply){0};
+    (void)ct_copy(reply->text, sizeof reply->text, has_ended_text);
     return true;
 }
