@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A node: the command, its workers and its guard, and what can happen to them. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,6 @@
 #include "agent/worker/worker_group_private.h"
 #include "rendezvous/server/takeover.h"
 #include "tests/sim/world.h"
-#include "worker_sdk/base/alloc.h"
 
 enum {
     GRACE_MS = 400,

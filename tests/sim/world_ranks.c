@@ -6,9 +6,7 @@
 #include <unistd.h>
 
 #include "agent/worker/worker_group_private.h"
-#include "rendezvous/round/round_private.h"
 #include "tests/sim/world.h"
-#include "worker_sdk/base/alloc.h"
 
 enum {
     SIGHT_MS = 1500,  /* until a rank notices that a rank of its world is gone */
