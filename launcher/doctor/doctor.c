@@ -128,11 +128,9 @@ void doctor_check_port(struct doctor *doctor, int port, const char *owner)
         (void)doctor_add(doctor, DOCTOR_OK, what, "free");
         return;
     }
-    doctor_set_fix(
-        doctor_add(doctor, DOCTOR_WARN, what, "taken%s%s", *owner ? " by " : "",
-                   *owner ? owner : " (by another user's process)"),
-        "stop it, or choose another port with --rdzv-endpoint or --master-port; "
-        "one node alone needs none");
+    doctor_set_fix(doctor_add(doctor, DOCTOR_WARN, what, "taken: %s", owner),
+                   "stop what uses it, or choose another port with --rdzv-endpoint or "
+                   "--master-port; a run on one node needs no fixed port");
 }
 
 /* ---- Memory ------------------------------------------------------------------------------ */

@@ -19,14 +19,16 @@ static void look_at_device(struct doctor *doctor, const struct nvml *nvml,
     char name[NVML_TEXT_MAX] = "unknown";
     char what[32];
     void *device;
+    int rc;
 
     (void)ct_format(what, sizeof what, "GPU %u", index);
-    if (nvml->by_index(index, &device) != 0 ||
-        nvml->name(device, name, sizeof name) != 0 ||
-        nvml->memory(device, &memory) != 0) {
-        finding = doctor_add(doctor, DOCTOR_FAIL, what, "the driver cannot reach it");
-        doctor_set_fix(finding, "see nvidia-smi and dmesg | grep NVRM; leave it out by "
-                                "CUDA_VISIBLE_DEVICES");
+    if ((rc = nvml->by_index(index, &device)) != 0 ||
+        (rc = nvml->name(device, name, sizeof name)) != 0 ||
+        (rc = nvml->memory(device, &memory)) != 0) {
+        finding = doctor_add(doctor, DOCTOR_FAIL, what, "the driver reports: %s",
+                             nvml->error_text(rc));
+        doctor_set_fix(finding, "see nvidia-smi and dmesg | grep NVRM; leave this GPU "
+                                "out with CUDA_VISIBLE_DEVICES");
         return;
     }
     finding = doctor_add(doctor, DOCTOR_OK, what, "%s, %.1f of %.1f GiB in use", name,

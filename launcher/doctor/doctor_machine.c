@@ -58,13 +58,14 @@ static bool is_port_taken(int port)
 
 static void look_at_port(struct doctor *doctor, int port)
 {
-    char owner[PORT_OWNER_TEXT_MAX] = "";
+    char owner[PORT_OWNER_TEXT_MAX];
 
-    if (!is_port_taken(port))
+    if (!is_port_taken(port)) {
         doctor_check_port(doctor, port, NULL);
-    else
-        doctor_check_port(doctor, port,
-                          port_owner_describe(port, owner) == 0 ? owner : "");
+        return;
+    }
+    (void)port_owner_describe(port, owner); /* an error is explained, too */
+    doctor_check_port(doctor, port, owner);
 }
 
 static void look_at_shm(struct doctor *doctor)

@@ -50,18 +50,23 @@ static int get_number(const char *name)
     return text && ct_parse_u64(text, 0, 65535, &value) == 0 ? (int)value : -1;
 }
 
-static int complain(struct net *net, const char *what)
+static int complain(struct net *net, const char *what, const char *fix)
 {
     doctor_set_fix(doctor_add(net->doctor, DOCTOR_FAIL, what, "%.400s", net->err.text),
-                   "run it as the program of a run: ctrun --hosts=a,b ctrunctl doctor "
-                   "--net");
+                   "%s", fix);
     return -1;
+}
+
+/* A node or the store that all use has not answered in time, or sent something else. */
+static int complain_others(struct net *net, const char *what)
+{
+    return complain(net, what, "start it on every node; look at the output of each");
 }
 
 static int complain_memory(struct net *net)
 {
     (void)ct_fail(&net->err, -ENOMEM, "out of memory");
-    return complain(net, "memory");
+    return complain(net, "memory", "run it where more memory is free");
 }
 
 /* Takes one worker of each node. A launcher that sets no GROUP_RANK starts one worker a node. */
@@ -76,12 +81,15 @@ static int read_place(struct net *net)
     if (!host || port <= 0 || net->self < 0 || net->count <= net->self ||
         net->count > DOCTOR_NODES_MAX) {
         (void)ct_fail(&net->err, CTRUN_E_BAD_ENVIRONMENT,
-                      "this is not a worker: RANK, WORLD_SIZE, MASTER_ADDR or "
-                      "MASTER_PORT is missing");
-        return complain(net, "environment");
+                      "this is not a worker of at most %d nodes: RANK, WORLD_SIZE, "
+                      "MASTER_ADDR or MASTER_PORT is missing or wrong",
+                      DOCTOR_NODES_MAX);
+        return complain(net, "environment",
+                        "run it as the program of a run: ctrun --hosts=a,b ctrunctl "
+                        "doctor --net");
     }
     if (ct_store_connect(&net->store, host, port, OTHERS_MS, &net->err) < 0)
-        return complain(net, "store");
+        return complain_others(net, "store");
     (void)doctor_add(net->doctor, DOCTOR_OK, "store", "%s port %d", host, port);
     return 0;
 }
@@ -156,8 +164,9 @@ static int open_listening(struct net *net)
     if (rc >= 0)
         rc = start_answering(net, &bound);
     if (rc < 0) {
-        (void)ct_fail(&net->err, rc, "listen: %s", strerror(-rc));
-        return complain(net, "listen");
+        (void)ct_fail(&net->err, rc, "no TCP port can be opened: %s", strerror(-rc));
+        return complain(net, "listen",
+                        "check ulimit -n, ulimit -u and the memory of this node");
     }
     net->mine.port = ct_addr_port(&bound);
     return 0;
@@ -185,8 +194,9 @@ static const char *key_of(char key[KEY_MAX], const char *what, int node)
     return key;
 }
 
-/* Waits until all nodes have published `what`. The error names the first node that has not. */
-static int await_all(struct net *net, const char *what)
+/* Waits until all nodes have published `what`. The error names the first node that has not, and calls
+ * it `label`. */
+static int await_all(struct net *net, const char *what, const char *label)
 {
     char text[KEY_MAX];
     const char *key = text;
@@ -195,8 +205,8 @@ static int await_all(struct net *net, const char *what)
         (void)key_of(text, what, i);
         if (ctrun_store_wait(net->store, &key, 1, OTHERS_MS, &net->err) < 0) {
             doctor_set_fix(doctor_add(net->doctor, DOCTOR_FAIL, "nodes",
-                                      "node %d of %d did not join: %.300s", i,
-                                      net->count, net->err.text),
+                                      "node %d of %d did not send its %s: %.300s", i,
+                                      net->count, label, net->err.text),
                            "start it on every node; look at the output of that node");
             return -1;
         }
@@ -217,13 +227,13 @@ static int publish_node(struct net *net)
         (here == net->count &&
          ctrun_store_set(net->store, tick, "1", 1, &net->err) < 0) ||
         ctrun_store_wait(net->store, &tick, 1, OTHERS_MS, &net->err) < 0)
-        return complain(net, "nodes");
+        return complain_others(net, "nodes");
     net->mine.clock_ms = (int64_t)(ct_wall_ns() / 1000000);
     doctor_node_format(text, &net->mine);
     if (ctrun_store_set(net->store, key_of(key, "node", net->self), text, strlen(text),
                         &net->err) < 0)
-        return complain(net, "store");
-    return await_all(net, "node");
+        return complain_others(net, "store");
+    return await_all(net, "node", "addresses");
 }
 
 static int read_nodes(struct net *net)
@@ -243,7 +253,7 @@ static int read_nodes(struct net *net)
                 (void)ct_fail(&net->err, rc, "node %d sent a malformed message", i);
         }
         if (rc < 0)
-            return complain(net, "nodes");
+            return complain_others(net, "nodes");
     }
     return 0;
 }
@@ -377,13 +387,14 @@ static int publish_probes(struct net *net)
         rc = ct_buf_printf(&text, "%d %d %d %d,", net->probes[i].to,
                            net->probes[i].addr, net->probes[i].error,
                            net->probes[i].took_ms);
-    if (rc < 0)
-        rc = ct_fail(&net->err, rc, "out of memory");
-    else
-        rc = ctrun_store_set(net->store, key_of(key, "probes", net->self),
-                             ct_buf_data(&text), ct_buf_length(&text), &net->err);
+    if (rc < 0) {
+        ct_buf_deinit(&text);
+        return complain_memory(net);
+    }
+    rc = ctrun_store_set(net->store, key_of(key, "probes", net->self),
+                         ct_buf_data(&text), ct_buf_length(&text), &net->err);
     ct_buf_deinit(&text);
-    return rc < 0 ? complain(net, "store") : 0;
+    return rc < 0 ? complain_others(net, "store") : 0;
 }
 
 /* Publishes this node's findings about itself; made after the probes, so as not to slow them. */
@@ -392,9 +403,10 @@ static int publish_findings(struct net *net)
     struct doctor *own = ct_zalloc(sizeof *own);
     char *text = ct_zalloc(FINDINGS_MAX_BYTES);
     char key[KEY_MAX];
-    int rc = own && text ? 0 : ct_fail(&net->err, -ENOMEM, "out of memory");
+    const bool is_whole = own && text;
+    int rc = 0;
 
-    if (rc == 0) {
+    if (is_whole) {
         doctor_machine(own);
         doctor_gpus(own);
         doctor_findings_format(text, FINDINGS_MAX_BYTES, own);
@@ -403,7 +415,9 @@ static int publish_findings(struct net *net)
     }
     free(own);
     free(text);
-    return rc < 0 ? complain(net, "store") : 0;
+    if (!is_whole)
+        return complain_memory(net);
+    return rc < 0 ? complain_others(net, "store") : 0;
 }
 
 static int read_findings(struct net *net)
@@ -416,7 +430,7 @@ static int read_findings(struct net *net)
 
         if (ctrun_store_get(net->store, key_of(key, "findings", i), &text, &length,
                             &net->err) < 0)
-            return complain(net, "nodes");
+            return complain_others(net, "nodes");
         doctor_add_findings(net->doctor, net->nodes[i].host, text);
         free(text);
     }
@@ -452,7 +466,8 @@ static int evaluate(struct net *net)
 {
     char key[KEY_MAX];
 
-    if (await_all(net, "probes") < 0 || await_all(net, "findings") < 0)
+    if (await_all(net, "probes", "probes") < 0 ||
+        await_all(net, "findings", "findings") < 0)
         return -1;
     for (int i = 1; i < net->count; i++) {
         void *text;
@@ -467,7 +482,7 @@ static int evaluate(struct net *net)
                 (void)ct_fail(&net->err, rc, "node %d sent a malformed message", i);
         }
         if (rc < 0)
-            return complain(net, "nodes");
+            return complain_others(net, "nodes");
     }
     doctor_check_nodes(net->doctor, net->nodes, net->count);
     if (read_findings(net) < 0)
@@ -486,7 +501,7 @@ static int leave(struct net *net)
                  ? ctrun_store_set(net->store, over, "1", 1, &net->err)
                  : ctrun_store_wait(net->store, &over, 1, OTHERS_MS, &net->err);
 
-    return rc < 0 ? complain(net, "store") : 0;
+    return rc < 0 ? complain_others(net, "store") : 0;
 }
 
 /* Every wait is at most OTHERS_MS, so a node that never joins is a finding, not a hang.

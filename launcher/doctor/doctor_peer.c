@@ -55,10 +55,12 @@ static void look_at_server(struct doctor *doctor, int fd, const char *address)
                          address, version, *runs ? runs : "none");
     else
         doctor_set_fix(
-            doctor_add(doctor, DOCTOR_FAIL, "rendezvous",
-                       "%s: another program answers there, not a server of ctrun",
-                       address),
-            "another program has this port (torchrun's store, perhaps): choose "
+            doctor_add(
+                doctor, DOCTOR_FAIL, "rendezvous", "%s: %s", address,
+                ct_buf_length(&answer) > 0
+                    ? "the answer is not that of a server of ctrun"
+                    : "a program accepts connections there, but does not answer"),
+            "another program may have this port (torchrun's store, perhaps): choose "
             "another, or stop it");
     ct_buf_deinit(&answer);
 }
