@@ -57,8 +57,13 @@ int batch_kubernetes_read(struct batch_place *out, const struct batch_source *fr
     hosts = from->read(from->context, "/etc/hosts");
     find_domain(domain, sizeof domain, hosts, pod);
     free(hosts);
-    if (ct_format(first, sizeof first, "%.*s0%s", (int)base, pod, domain) < 0 ||
-        hostlist_add(&out->nodes, first) < 0 || batch_set_tasks(out, 1) < 0)
+    if (ct_format(first, sizeof first, "%.*s0%s", (int)base, pod, domain) < 0)
+        return ct_fail(
+            err, CTRUN_E_BAD_ENVIRONMENT,
+            "Kubernetes: the name of pod 0, '%.*s0' with the domain '%s', is "
+            "longer than a host name can be",
+            (int)base, pod, domain);
+    if (hostlist_add(&out->nodes, first) < 0 || batch_set_tasks(out, 1) < 0)
         return ct_fail(err, -ENOMEM, "Kubernetes: out of memory");
     (void)ct_format(out->job, sizeof out->job, "job %.*s index %s",
                     (int)(base < 90 ? base - 1 : 90), pod, index);

@@ -82,6 +82,12 @@ static int send_request(struct pmi_client *client, const char *name,
                     err);
 }
 
+static int fail_answer(const char *name, struct ctrun_error *err)
+{
+    return ct_fail(err, CTRUN_E_PROTOCOL,
+                   "the PMI server's answer to %s is malformed (not PMI-2)", name);
+}
+
 static int receive_answer(struct pmi_client *client, const char *name,
                           struct ctrun_error *err)
 {
@@ -93,13 +99,11 @@ static int receive_answer(struct pmi_client *client, const char *name,
     if (rc < 0)
         return rc;
     if ((length = pmi2_parse_length(length_text)) < 0)
-        return ct_fail(err, CTRUN_E_PROTOCOL, "%s: its answer is malformed (not PMI-2)",
-                       name);
+        return fail_answer(name, err);
     if ((rc = receive(client, client->body, (size_t)length, deadline_ms, err)) < 0)
         return rc;
     if (pmi2_parse(&client->answer, client->body, (size_t)length) < 0)
-        return ct_fail(err, CTRUN_E_PROTOCOL, "%s: its answer is malformed (not PMI-2)",
-                       name);
+        return fail_answer(name, err);
     if (pmi2_check(&client->answer, name) < 0)
         return ct_fail(err, CTRUN_E_PROTOCOL, "the PMI server refused %s (%s)", name,
                        pmi2_find(&client->answer, "errmsg")
@@ -134,7 +138,7 @@ static int receive_line(struct pmi_client *client, char *dst, size_t size,
             return 0;
         }
     }
-    return ct_fail(err, CTRUN_E_PROTOCOL, "its answer is malformed (not PMI-2)");
+    return fail_answer("init", err);
 }
 
 static int read_number(const struct pmi_client *client, const char *key, int *out,

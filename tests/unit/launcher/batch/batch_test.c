@@ -33,6 +33,8 @@ struct recorded {
 
 static const char pbs_file[] = "cn01.hpc\ncn01.hpc\ncn02.hpc\ncn02.hpc\n";
 
+#define LABELS "abcdefghi.abcdefghi.abcdefghi.abcdefghi.abcdefghi."
+
 static const struct recorded rows[] = {
     {.what = "mpirun of Open MPI 4 on one machine",
      .env = {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2",
@@ -250,6 +252,13 @@ static const struct recorded rows[] = {
              "HOSTNAME=other"},
      .rc = CTRUN_E_BAD_ENVIRONMENT,
      .words = "JOB_COMPLETION_INDEX is 2"},
+    {.what = "a pod with a name that is too long",
+     .env = {"JOB_COMPLETION_INDEX=2", "KUBERNETES_SERVICE_HOST=10.0.0.1",
+             "HOSTNAME=train-2"},
+     .path = "/etc/hosts",
+     .text = "10.1.0.9\ttrain-2." LABELS LABELS LABELS LABELS LABELS "svc\ttrain-2\n",
+     .rc = CTRUN_E_BAD_ENVIRONMENT,
+     .words = "is longer than a host name can be"},
     {.what = "nothing at all", .rc = 0},
 };
 
