@@ -54,5 +54,7 @@ void bills_format(char dst[BILLS_TEXT_MAX], const struct bills_item *item)
         (void)ct_append(dst, BILLS_TEXT_MAX, "; not known: %s", text);
     }
     if (!item->is_whole)
-        (void)ct_append(dst, BILLS_TEXT_MAX, "; the round ended before it got further");
+        (void)ct_append(dst, BILLS_TEXT_MAX,
+                        "; the round ended before the %s was complete",
+                        item->is_restart ? "restart" : "start");
 }

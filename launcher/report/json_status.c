@@ -82,8 +82,6 @@ int json_status_read(struct json_status *out, const char *text, size_t length)
     out->nodes = json_get_unsigned(root, "nodes");
     out->node_rank = json_get_unsigned(root, "node_rank");
     out->world_size = json_get_unsigned(root, "world_size");
-    out->min_nodes = json_get_unsigned(root, "min_nodes");
-    out->max_nodes = json_get_unsigned(root, "max_nodes");
     out->ha_nodes = json_get_unsigned(json_get(root, "ha"), "nodes");
     out->ha_survives = json_get_unsigned(json_get(root, "ha"), "survives");
     read_straggler(&out->straggler, json_get(root, "straggler"));
@@ -92,6 +90,10 @@ int json_status_read(struct json_status *out, const char *text, size_t length)
     out->is_command_used = cJSON_IsTrue(json_get(reload, "is_used"));
     out->is_waiting = cJSON_IsObject(waiting);
     out->joined = json_get_unsigned(waiting, "joined");
+    out->min_nodes = json_get_unsigned(waiting, "min_nodes");
+    out->max_nodes = json_get_unsigned(waiting, "max_nodes");
+    out->left_ms = json_get_u64(waiting, "left_ms");
+    out->held_ms = json_get_u64(waiting, "held_ms");
     json_get_text(waiting, "missing", out->missing, sizeof out->missing);
     rc = read_workers(out, json_get(root, "workers"));
     cJSON_Delete(root);

@@ -52,6 +52,8 @@ struct json_status {
     unsigned joined; /* nodes, while waiting; wanted are: */
     unsigned min_nodes;
     unsigned max_nodes;
+    uint64_t left_ms; /* until the start, if enough nodes are here */
+    uint64_t held_ms; /* enough nodes are here; old workers may still run this long */
     bool is_waiting;
     char
         command[CT_COMMAND_MAX]; /* the last `ctrunctl reload`; empty: there was none */

@@ -311,6 +311,16 @@ void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *wa
         (void)ct_format(
             dst, size, "run is full (%u/%u): spare #%u, will take over for a lost node",
             waiting->joined, waiting->max_nodes, waiting->is_spare);
+    else if (waiting->joined >= waiting->min_nodes &&
+             waiting->joined < waiting->max_nodes && waiting->held_ms == 0)
+        (void)ct_format(dst, size,
+                        "waiting %llu s: enough nodes have joined (%u of at most %u); "
+                        "the start waits "
+                        "up to %llu s for more%s%s",
+                        (unsigned long long)(waited_ms / 1000), waiting->joined,
+                        waiting->max_nodes,
+                        (unsigned long long)((waiting->left_ms + 999) / 1000),
+                        waiting->missing[0] ? "; missing " : "", waiting->missing);
     else
         (void)ct_format(dst, size, "waiting %llu s: %u/%u nodes%s%s",
                         (unsigned long long)(waited_ms / 1000), waiting->joined,

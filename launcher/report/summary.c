@@ -145,18 +145,27 @@ static void add_loop_advice(struct messages_block *out, const struct summary *su
 {
     const struct ct_failure *root = &summary->verdict->failures[0];
     const unsigned long long seconds = summary->min_uptime_ms / 1000;
+    char option[64] = "with --min-uptime 0";
+    char uptime[MESSAGES_SPAN_MAX];
 
-    if (is_early(summary, root))
+    if (seconds)
+        (void)ct_format(option, sizeof option, "--min-uptime %llu; with 0", seconds);
+    messages_format_span(uptime, root->uptime_ms);
+    if (is_early(summary, root) && seconds)
         messages_add(out, "why",
                      "same failure twice within %llu s of start, not restarting",
                      seconds);
+    else if (is_early(summary, root))
+        messages_add(out, "why",
+                     "same failure twice, the last time %s after start, not restarting",
+                     uptime);
     else
         messages_add(out, "why", "same failure twice at step %lld, not restarting",
                      (long long)root->step);
     messages_add(out, "do",
                  "fix it; a restart only helps for failures that do not happen every "
-                 "time (--min-uptime %llu; 0 restarts always)",
-                 seconds);
+                 "time (%s ctrun always restarts)",
+                 option);
 }
 
 static void begin_with_root(struct messages_block *out, const struct ct_failure *root)
@@ -225,9 +234,9 @@ static void begin_without_worker(struct messages_block *out,
     switch ((enum ct_outcome)verdict->outcome) {
     case CT_OUTCOME_JOIN_TIMEOUT:
         messages_begin(out, CTRUN_E_JOIN_TIMEOUT,
-                       "%u of %u nodes joined in %llu s (RendezvousTimeoutError)",
+                       "%u of %u nodes joined in %.1f s (RendezvousTimeoutError)",
                        summary->waiting->joined, summary->min_nodes,
-                       (unsigned long long)(summary->waited_ms / 1000));
+                       (double)summary->waited_ms / 1000);
         if (summary->waiting->missing[0])
             messages_add(out, "missing", "%s", summary->waiting->missing);
         add_join_advice(out, summary);

@@ -352,6 +352,12 @@ static void lines_for_people_are_short(void **state)
 
     messages_format_waiting(text, sizeof text, &waiting, 23400);
     assert_string_equal(text, "waiting 23 s: 1/2 nodes; missing node2");
+    waiting.min_nodes = 1;
+    waiting.left_ms = 6600;
+    messages_format_waiting(text, sizeof text, &waiting, 23400);
+    assert_string_equal(
+        text, "waiting 23 s: enough nodes have joined (1 of at most 2); the start "
+              "waits up to 7 s for more; missing node2");
     messages_format_stop(text, sizeof text, &stop);
     assert_string_equal(text, "restart 1/3: rank 5 on node2 exited with 7");
     stop.reason = CT_STOP_NODE_LOST;
