@@ -30,6 +30,12 @@ static int option_count(const struct ctl_verb *verb)
     return count;
 }
 
+static int unknown_letter(const struct ctl_verb *verb, char letter,
+                          struct ctrun_error *err)
+{
+    return ct_fail(err, CTRUN_E_USAGE, "%s has no option -%c", verb->name, letter);
+}
+
 static int unknown_option(const struct ctl_verb *verb, const char *word, size_t length,
                           struct ctrun_error *err)
 {
@@ -84,7 +90,8 @@ static int take_option(struct ctl_call *call, int argc, char **argv, int *at,
         return 0;
     }
     if (i < 0)
-        return unknown_option(call->verb, name, length, err);
+        return is_long ? unknown_option(call->verb, name, length, err)
+                       : unknown_letter(call->verb, *name, err);
     if (is_long && value)
         value++;
     if (!call->verb->options[i].value) {

@@ -105,6 +105,8 @@ static int show(struct chaos *chaos, struct ctrun_error *err)
 
     if (rc < 0 || (rc = ctl_number(chaos->call, "nodes", &nodes, err)) < 0)
         return rc;
+    if (ranks == 0 || nodes == 0)
+        return ct_fail(err, CTRUN_E_USAGE, "--ranks and --nodes must be at least 1");
     if (ranks < 0 && (rc = ctl_runs_find_one(&runs, chaos->call, err)) >= 0) {
         ranks = (int)runs.list[0].status.world_size;
         nodes = nodes < 0 ? (int)runs.list[0].status.nodes : nodes;

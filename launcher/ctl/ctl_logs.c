@@ -241,6 +241,11 @@ static int open_files(struct logs *logs, struct ctrun_error *err)
         watch_attempts(logs);
         return rc;
     }
+    if (status->worker_count == 0)
+        return ct_fail(err, -ESRCH,
+                       "run %s has no worker on this node now; ctrunctl status shows "
+                       "what it waits for",
+                       status->run_id);
     if (logs->rank >= 0 && !is_rank_here)
         return ct_fail(err, -ESRCH, "rank %d does not run on this node", logs->rank);
     return ct_fail(err, -ENOENT,

@@ -94,6 +94,7 @@ int ctl_main(int argc, char **argv)
     const char *word = argc > 1 ? argv[1] : "--help";
 
     ct_std_streams_fill();
+    (void)signal(SIGPIPE, SIG_DFL); /* end quietly when the reader quits */
     if (argc < 2) {
         print_usage(stderr);
         return CT_EXIT_USAGE;

@@ -22,9 +22,17 @@ enum {
     RUNS_MAX = 256,
 };
 
+#define MALFORMED "the agent sent a malformed answer"
+
 /* ---- One question ------------------------------------------------------------------------ */
 
-/* 1: that was the last piece; 0: more will come; or a code. */
+/* `rc` is of a ct_buf function. */
+static int fail_to_keep(struct ctrun_error *err, int rc)
+{
+    return ct_fail(err, rc, rc == -ENOMEM ? "out of memory" : "the answer is too long");
+}
+
+/* Appends one piece of an answer. 1: it was the last piece; 0: more will come; or a code. */
 static int take_piece(const struct ct_frame *frame, union ct_message_room *room,
                       struct ct_buf *text, struct ctrun_error *err)
 {
@@ -37,7 +45,7 @@ static int take_piece(const struct ct_frame *frame, union ct_message_room *room,
                        "its agent has protocol version %d, and this ctrunctl has %d",
                        frame->version, CT_FRAME_VERSION);
     if ((rc = ct_message_decode(frame, &message, room, sizeof *room)) < 0)
-        return ct_fail(err, CTRUN_E_PROTOCOL, "a broken answer");
+        return ct_fail(err, CTRUN_E_PROTOCOL, MALFORMED);
     if (message.kind == CT_MESSAGE_REFUSE)
         return ct_fail(err, CTRUN_E_VERSION, "%s", message.refuse->text);
     if (message.kind != CT_MESSAGE_CTL_REPLY)
@@ -45,50 +53,70 @@ static int take_piece(const struct ct_frame *frame, union ct_message_room *room,
     if (piece->code < 0)
         return ct_fail(err, piece->code, "%s", piece->text);
     rc = ct_buf_append(text, piece->text, strlen(piece->text));
-    return rc < 0 ? ct_fail(err, rc, "the answer is too long") : piece->is_last;
+    return rc < 0 ? fail_to_keep(err, rc) : piece->is_last;
 }
 
-/* A long answer comes as several CTL_REPLY frames. `in` holds one unfinished frame and what one
- * recv() adds, so all complete frames are taken before the next recv(). `room` is what decoded
- * text points into: the text is copied out before the next decode. */
+/* Handles all complete frames of `in`, so that it has room for the next recv(). Decoded text points
+ * into `room`: it is copied before the next decode. 1: the answer is complete; 0: more will come; or
+ * a code. */
+static int take_pieces(struct ct_buf *in, union ct_message_room *room,
+                       struct ct_buf *text, struct ctrun_error *err)
+{
+    struct ct_frame frame;
+    int rc = 0;
+
+    while (rc == 0) {
+        const int taken = ct_frame_decode(ct_buf_data(in), ct_buf_length(in), &frame);
+
+        if (taken == 0)
+            return 0;
+        if (taken < 0)
+            return ct_fail(err, CTRUN_E_PROTOCOL, MALFORMED);
+        rc = take_piece(&frame, room, text, err);
+        ct_buf_consume(in, (size_t)taken);
+    }
+    return rc;
+}
+
+static int read_some(int fd, struct ct_buf *in, struct ctrun_error *err)
+{
+    uint8_t *at;
+    ssize_t n;
+    int rc = ct_buf_reserve(in, CT_FRAME_BODY_MAX_BYTES, &at);
+
+    if (rc < 0)
+        return ct_fail(err, rc, "out of memory");
+    n = recv(fd, at, CT_FRAME_BODY_MAX_BYTES, 0);
+    if (n == 0)
+        return ct_fail(err, -ECONNRESET,
+                       "the agent closed the connection without an answer; perhaps it "
+                       "does not accept requests of uid %u",
+                       (unsigned)getuid());
+    if (n < 0 && errno != EAGAIN && errno != EINTR)
+        return ct_fail(err, -errno, "no answer: %s", strerror(errno));
+    ct_buf_commit(in, n > 0 ? (size_t)n : 0);
+    return 0;
+}
+
+/* A long answer comes as several CTL_REPLY frames. `in` has room for one unfinished frame and one
+ * recv(). */
 static int read_answer(int fd, uint64_t deadline_ms, struct ct_buf *text,
                        struct ctrun_error *err)
 {
     union ct_message_room *room = ct_zalloc(sizeof *room);
-    struct ct_frame frame;
     struct ct_buf in;
-    uint8_t *at;
-    ssize_t n;
-    int done = 0;
-    int rc = room ? 0 : ct_fail(err, -ENOMEM, "ask: out of memory");
+    int rc = room ? 0 : ct_fail(err, -ENOMEM, "out of memory");
 
     ct_buf_init(&in, IN_MAX_BYTES);
-    while (rc == 0 && !done) {
-        if ((rc = ct_client_poll(fd, POLLIN, deadline_ms)) < 0) {
+    while (rc == 0) {
+        if ((rc = ct_client_poll(fd, POLLIN, deadline_ms)) < 0)
             (void)ct_fail(err, rc, "no answer: %s", strerror(-rc));
-            break;
-        }
-        if ((rc = ct_buf_reserve(&in, CT_FRAME_BODY_MAX_BYTES, &at)) < 0)
-            break;
-        n = recv(fd, at, CT_FRAME_BODY_MAX_BYTES, 0);
-        if (n <= 0 && (n == 0 || errno != EAGAIN))
-            rc = ct_fail(err, -ECONNRESET,
-                         "it closed the connection (it may not serve uid %u)",
-                         (unsigned)getuid());
-        ct_buf_commit(&in, n > 0 ? (size_t)n : 0);
-        while (rc == 0 && !done &&
-               (rc = ct_frame_decode(ct_buf_data(&in), ct_buf_length(&in), &frame)) >
-                   0) {
-            const size_t taken = (size_t)rc;
-
-            done = rc = take_piece(&frame, room, text, err);
-            ct_buf_consume(&in, taken);
-            rc = rc < 0 ? rc : 0;
-        }
+        else if ((rc = read_some(fd, &in, err)) == 0)
+            rc = take_pieces(&in, room, text, err);
     }
     ct_buf_deinit(&in);
     free(room);
-    return rc;
+    return rc < 0 ? rc : 0;
 }
 
 static int send_request(int fd, const struct ct_ctl_request *request,
@@ -117,7 +145,7 @@ static int make_plain(struct ct_buf *text, struct ctrun_error *err)
     const int rc = ct_buf_reserve(text, 1, &end);
 
     if (rc < 0)
-        return ct_fail(err, rc, "the answer is too long");
+        return fail_to_keep(err, rc);
     *end = '\0';
     ct_make_plain((char *)end - ct_buf_length(text), true);
     return 0;
@@ -181,7 +209,7 @@ int ctl_run_refresh(struct ctl_run *run, struct ctrun_error *err)
     if (rc == 0 && !json)
         rc = ct_fail(err, -ENOMEM, "out of memory");
     if (rc == 0 && (rc = json_status_read(&status, json, strlen(json))) < 0)
-        (void)ct_fail(err, rc, "%s: a broken answer", run->name);
+        (void)ct_fail(err, rc, "%s: " MALFORMED, run->name);
     ct_buf_deinit(&text);
     if (rc < 0) {
         free(json);
@@ -459,7 +487,7 @@ static int show(const struct ctl_call *call, const struct ctl_run *run,
     rc = ctl_run_ask(run, request, &text, err);
     if (rc == 0 && (rc = json_text_read((const char *)ct_buf_data(&text),
                                         ct_buf_length(&text), key, &shown)) < 0)
-        (void)ct_fail(err, rc, "run %s: a broken answer", run->status.run_id);
+        (void)ct_fail(err, rc, "run %s: " MALFORMED, run->status.run_id);
     if (rc == 0 && ctl_value(call, "json"))
         printf("%.*s\n", (int)ct_buf_length(&text), (const char *)ct_buf_data(&text));
     else if (rc == 0 && *shown)
@@ -472,14 +500,17 @@ static int show(const struct ctl_call *call, const struct ctl_run *run,
 }
 
 int ctl_run_show(const struct ctl_call *call, const struct ct_ctl_request *request,
-                 const char *key, const char *nothing)
+                 const char *key, const char *nothing, const char *absent)
 {
     struct ctrun_error err;
     struct ctl_runs runs;
     int code = CT_EXIT_OK;
 
-    if (ctl_runs_find_one(&runs, call, &err) < 0 ||
-        show(call, &runs.list[0], request, key, nothing, &err) < 0)
+    if (ctl_runs_find_one(&runs, call, &err) < 0) {
+        if (err.code == -ESRCH)
+            (void)ct_append(err.text, sizeof err.text, "%s", absent); /* cut is fine */
+        code = ctl_fail(&err);
+    } else if (show(call, &runs.list[0], request, key, nothing, &err) < 0)
         code = ctl_fail(&err);
     ctl_runs_deinit(&runs);
     return code;

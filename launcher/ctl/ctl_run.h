@@ -48,4 +48,4 @@ int ctl_run_do(const struct ctl_call *call, const struct ct_ctl_request *request
  * `nothing`" if that is empty; with --json the whole answer. If there is no such run, `absent`
  * is added to the error. The exit code. */
 int ctl_run_show(const struct ctl_call *call, const struct ct_ctl_request *request,
-                 const char *key, const char *nothing);
+                 const char *key, const char *nothing, const char *absent);

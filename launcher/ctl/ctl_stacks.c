@@ -18,7 +18,7 @@ static int run(const struct ctl_call *call)
     }
     if (call->word_count > 0)
         request.rank = (int32_t)rank;
-    return ctl_run_show(call, &request, "stacks", "no worker runs");
+    return ctl_run_show(call, &request, "stacks", "no worker runs", "");
 }
 
 const struct ctl_verb ctl_stacks = {

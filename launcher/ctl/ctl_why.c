@@ -71,7 +71,6 @@ static void print_end(const struct json_summary *end)
         .run_id = end->run_id,
         .log_dir = *end->log_dir ? end->log_dir : NULL,
         .max_restarts = end->max_restarts,
-        .min_uptime_ms = end->verdict.failures[0].uptime_ms,
         .waiting = &nobody,
         .files = files,
     };
@@ -135,7 +134,9 @@ static int run(const struct ctl_call *call)
 
     return call->word_count > 0
                ? run_over(call)
-               : ctl_run_show(call, &request, "why", "nothing has failed");
+               : ctl_run_show(call, &request, "why", "nothing has failed",
+                              "; for a run that is over: ctrunctl why FOLDER, with "
+                              "its --log-dir");
 }
 
 const struct ctl_verb ctl_why = {
