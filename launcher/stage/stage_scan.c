@@ -182,6 +182,19 @@ static int read_file(struct stage_scan *scan, struct ctrun_error *err)
     return 1;
 }
 
+static int explain_add(const struct stage_scan *scan, int rc, struct ctrun_error *err)
+{
+    if (rc == -E2BIG)
+        return ct_fail(
+            err, CTRUN_E_STAGE,
+            "--stage: more than %d files and folders, or more than 16 TB; stage an "
+            "archive of them, or fewer files",
+            STAGE_ENTRIES_MAX);
+    if (rc == -ENAMETOOLONG || rc == -EINVAL)
+        return fail(scan, "the path is too long", err);
+    return rc < 0 ? ct_fail(err, CTRUN_E_STAGE, "--stage: out of memory") : 1;
+}
+
 /* ---- Folders ----------------------------------------------------------------------------- */
 
 static int compare_names(const void *a, const void *b)
@@ -248,23 +261,12 @@ static int enter(struct stage_scan *scan, int fd, struct ctrun_error *err)
     *level = (struct level){.fd = fd, .length = strlen(scan->path)};
     scan->depth++;
     rc = list_names(level);
+    if (rc == -E2BIG || rc == -ENOMEM)
+        return explain_add(scan, rc, err);
     return rc < 0 ? fail(scan, strerror(-rc), err) : 1;
 }
 
 /* ---- Entries ----------------------------------------------------------------------------- */
-
-static int explain_add(const struct stage_scan *scan, int rc, struct ctrun_error *err)
-{
-    if (rc == -E2BIG)
-        return ct_fail(
-            err, CTRUN_E_STAGE,
-            "--stage: more than %d files, or 16 TB in them; stage an archive "
-            "or less of it",
-            STAGE_ENTRIES_MAX);
-    if (rc == -ENAMETOOLONG || rc == -EINVAL)
-        return fail(scan, "the path is too long", err);
-    return rc < 0 ? ct_fail(err, CTRUN_E_STAGE, "--stage: out of memory") : 1;
-}
 
 static int add_link(struct stage_scan *scan, int dir, const char *name,
                     struct stage_entry *entry, struct ctrun_error *err)

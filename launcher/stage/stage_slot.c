@@ -63,8 +63,10 @@ int stage_slot_open(struct stage_slot *slot, const char *base, struct ctrun_erro
     if (*base != '/' ||
         ct_format(slot->folder, sizeof slot->folder, "%s/%s", base, name) < 0)
         return ct_fail(err, CTRUN_E_STAGE,
-                       "%.600s: is not an absolute path; --stage-dir or TMPDIR names a "
-                       "local disk",
+                       *base == '/' ? "%.600s: the path is too long; --stage-dir=DIR "
+                                      "chooses another folder"
+                                    : "%.600s: is not an absolute path; set TMPDIR or "
+                                      "--stage-dir to a folder on a local disk",
                        base);
     slot->base = ctl_dir_open(slot->folder, true, err);
     if (slot->base < 0 && (slot->base = open_unique(slot, base, name)) < 0) {

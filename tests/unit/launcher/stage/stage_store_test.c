@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The copies on one host, with a folder as its disk: what came wrong is never a file, what is
- * locked is left alone. The way through ssh is in tests/cli/test_stage.py. */
-#include <errno.h>
+/* Copies on one host, whose disk is a temporary folder: wrong data never becomes a file, and a
+ * locked copy is not changed. The transfer through ssh is tested in tests/cli/test_stage.py. */
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
