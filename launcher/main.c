@@ -56,6 +56,7 @@ static int print_and_leave(const struct options *options)
 {
     struct ctrun_error err;
 
+    (void)signal(SIGPIPE, SIG_DFL); /* a closed pipe ends it silently */
     switch (options->action) {
     case OPTIONS_HELP: help_print(stdout); break;
     case OPTIONS_VERSION:
@@ -103,12 +104,20 @@ static int start_keeper(struct config *config, struct ha_keeper *keeper,
     return rc;
 }
 
+static bool is_run(const struct options *options)
+{
+    return !options->values[OPTION_PRINT_CONFIG].is_on &&
+           !options->values[OPTION_DRY_RUN].is_on;
+}
+
 static int run(struct config *config, const struct options *options)
 {
     struct ha_keeper keeper = {.fd = -1};
     struct ctrun_error err;
     int rc;
 
+    if (!is_run(options))
+        (void)signal(SIGPIPE, SIG_DFL); /* a closed pipe ends it silently */
     if (options->values[OPTION_PRINT_CONFIG].is_on) {
         rc = print_config(stdout, options, config, options->values[OPTION_JSON].is_on,
                           &err);
@@ -185,13 +194,7 @@ static int parse(struct options *options, int argc, char **argv,
     return rc;
 }
 
-static bool is_run(const struct options *options)
-{
-    return !options->values[OPTION_PRINT_CONFIG].is_on &&
-           !options->values[OPTION_DRY_RUN].is_on;
-}
-
-/* libuv aborts where it finds no descriptor for its own pipe. */
+/* libuv aborts when no descriptor is left for its own pipe. */
 static bool has_descriptors(struct ctrun_error *err)
 {
     struct rlimit limit;

@@ -22,10 +22,11 @@ static int list_nics(struct addresses *out, const struct config *config,
     while (out->count > 1 && config->rdzv.net.count == 0 &&
            is_useless(&out->list[out->count - 1]))
         out->count--;
+    if (out->count < 0)
+        return ct_fail(err, out->count, "the addresses of this node cannot be read: %s",
+                       strerror(-out->count));
     if (out->count > 0 || config->rdzv.net.count == 0)
-        return out->count < 0 ? ct_fail(err, out->count, "addresses of this node: %s",
-                                        strerror(-out->count))
-                              : 0;
+        return 0;
     rdzv_endpoint_format_own(have, sizeof have);
     return ct_fail(err, CTRUN_E_USAGE,
                    "--net=%s: %s has no such interface or address; it has %s",

@@ -225,7 +225,9 @@ static void print_limits(FILE *out, const struct config *config, bool as_json)
         else
             fputs(modules   ? modules
                   : as_json ? "null"
-                            : "no, nothing here can be",
+                  : config->rdzv.pmi.is_for_worker
+                      ? "no: the workers talk to the PMI of another launcher"
+                      : "no: no program here is run by Python",
                   out);
         fputs(as_json ? "" : "\n", out);
     }

@@ -288,21 +288,19 @@ static int begin(struct launch *launch, struct config *config, struct ctrun_erro
 /* Raises the limit of descriptors first, because everything opened below needs it. */
 int launch_run(struct config *config)
 {
-    struct launch *launch = ct_zalloc(sizeof *launch);
+    /* Static because they are large, and the called functions need the stack. */
+    static struct launch memory;
+    static struct messages_block block;
+    struct launch *launch = &memory;
     struct ctrun_error err = {.code = -ENOMEM, .text = "out of memory"};
-    static struct messages_block block; /* the stack is for what is called from here */
     int code;
 
-    if (!launch)
-        return launch_fail(config, &err);
     descriptors_raise();
     descriptors_reserve(AGENT_DESCRIPTORS +
                         AGENT_DESCRIPTORS_PER_WORKER * config->run.nproc);
     if (notice_end_check(config, &err) < 0 ||
-        preflight_check_loopback(config, &err) < 0) {
-        free(launch);
+        preflight_check_loopback(config, &err) < 0)
         return launch_fail(config, &err);
-    }
     launch_notice_beginning(config);
     launch->config = config;
     launch->program = &config->work.program;
@@ -312,14 +310,11 @@ int launch_run(struct config *config)
     if (preflight_check_endpoint(&block, config) < 0) {
         messages_print(&block);
         launch_write_own_error(config, "the endpoint is a loopback address");
-        free(launch);
         return exit_status(&(struct exit_end){.error = CTRUN_E_LOOPBACK},
                            config->stop.exit_style);
     }
     preflight_warn(config);
     launch_begin_gpu(launch);
-    if (config->rdzv.backend == CONFIG_LOCAL) /* the first round is near, and known */
-        make_folders(launch, 1, 0);
     if (torch_events_init(&launch->torch_events, config) < 0)
         code = launch_fail(config, &err);
     else if (addresses_resolve(&launch->addresses, config, &err) < 0 ||
@@ -338,6 +333,5 @@ int launch_run(struct config *config)
     role_restarts_deinit(&launch->role_restarts);
     launch_deinit_reload(launch);
     launch_end_gpu(launch);
-    free(launch);
     return code;
 }

@@ -85,9 +85,10 @@ static void notice_held(struct launch *launch, const struct ct_waiting *waiting)
 
     if (is_due && !launch->has_noticed_held && !launch->config->run.task.is_quiet)
         messages_notice(
-            "no worker starts here for up to %.1f s: those of another rendezvous "
-            "server of run '%s' may still run",
-            (double)waiting->held_ms / 1000, launch->config->run.run_id);
+            "enough nodes have joined (%u); workers start in up to %.1f s, because "
+            "earlier workers of run '%s' may still run",
+            waiting->joined, (double)waiting->held_ms / 1000,
+            launch->config->run.run_id);
     launch->has_noticed_held |= is_due;
 }
 
@@ -95,7 +96,7 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
                        uint64_t waited_ms)
 {
     struct launch *launch = context;
-    char text[CT_MISSING_MAX + 128];
+    char text[CT_MISSING_MAX + 192];
 
     launch->waiting = *waiting;
     launch->waited_ms = waited_ms;
@@ -190,6 +191,7 @@ static void on_start(void *context, const struct ct_start *start)
 
     launch->group_rank = (int)start->group_rank;
     launch->is_one_of_many = start->group_world_size > 1;
+    launch->has_noticed_held = false;
     launch_notice_orphans(launch);
     role_restarts_begin_round(&launch->role_restarts);
     notice_start(launch->config, start, is_first, launch->printed_layout);

@@ -120,10 +120,9 @@ static int pass_fence(const struct config *config, struct pmi_client *client,
         if (ct_left_ms(deadline_ms) == 0)
             return ct_fail(
                 err, CTRUN_E_TIMEOUT,
-                "not all %d tasks of %s have started ctrun within %llu s; one "
-                "that cannot use it needs --bootstrap=port for all",
-                client->size, config->run.batch_system,
-                (unsigned long long)config->rdzv.join_timeout_ms / 1000);
+                "not all %d tasks of the step have reached it within %llu s; if a task "
+                "cannot use it, give --bootstrap=port to all",
+                client->size, (unsigned long long)config->rdzv.join_timeout_ms / 1000);
         if (!config->run.task.is_quiet)
             messages_notice(
                 "waiting %llu s: not all %d tasks of the step have reached srun's PMI",

@@ -260,7 +260,10 @@ static int write_blocking(struct logdir_blocking *blocking, struct errand *erran
     if (rc != -ETIMEDOUT)
         rc = blocking_call(write_file, free_errand, errand, WAIT_MS);
     if (rc == -ETIMEDOUT)
-        return ct_fail(err, rc, "the file system of the log directory does not answer");
+        return ct_fail(err, rc,
+                       "the file system of the log directory has not answered within "
+                       "%d s",
+                       WAIT_MS / 1000);
     blocking->dir = errand->dir;
     rc = errand->rc;
     if (rc < 0 && err)

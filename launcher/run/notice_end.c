@@ -65,11 +65,12 @@ void notice_end_beginning(const struct config *config)
     } else {
         if (left_s >= SOON_S)
             return;
-        if (config->stop.stop_before_end_s)
-            (void)ct_format(then, sizeof then, "; %s %llu s before",
-                            config->stop.end_signal == SIGTERM
-                                ? "the run ends"
-                                : "the workers get the signal",
+        if (config->stop.stop_before_end_s && config->stop.end_signal == SIGTERM)
+            (void)ct_format(then, sizeof then, "; the run ends %llu s before",
+                            (unsigned long long)config->stop.stop_before_end_s);
+        else if (config->stop.stop_before_end_s)
+            (void)ct_format(then, sizeof then, "; the workers get SIG%s %llu s before",
+                            ct_signal_name(config->stop.end_signal),
                             (unsigned long long)config->stop.stop_before_end_s);
         (void)ct_format(text, sizeof text, "the allocation ends in %lld s%s",
                         (long long)left_s, then);

@@ -171,21 +171,21 @@ int preflight_check_loopback(const struct config *config, struct ctrun_error *er
                            : config->rdzv.endpoint.host;
     char number[CT_ADDR_TEXT_MAX];
     struct ct_addr addr;
-    bool is_cut;
+    int code;
     int fd;
 
     if (config->rdzv.backend == CONFIG_ETCD || !is_loopback_everywhere(host, number) ||
         ct_addr_parse(number, 1, &addr) < 0 ||
         (fd = socket(addr.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0)) < 0)
         return 0;
-    is_cut = connect(fd, &addr.any, addr.length) < 0 && /* sends nothing */
-             (errno == ENETUNREACH || errno == EADDRNOTAVAIL);
+    code = connect(fd, &addr.any, addr.length) < 0 ? errno : 0; /* sends nothing */
     close(fd);
-    return is_cut ? ct_fail(err, CTRUN_E_RESOURCES,
-                            "%s cannot reach %s, itself: is its loopback interface "
-                            "down? ip link set lo up",
-                            config->run.host, number)
-                  : 0;
+    return code == ENETUNREACH || code == EADDRNOTAVAIL
+               ? ct_fail(err, CTRUN_E_RESOURCES,
+                         "%s cannot reach its own address %s: %s; if its loopback "
+                         "interface is down: ip link set lo up",
+                         config->run.host, number, strerror(code))
+               : 0;
 }
 
 int preflight_check_endpoint(struct messages_block *out, const struct config *config)
