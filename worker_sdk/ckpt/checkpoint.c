@@ -115,9 +115,12 @@ static int read_manifest(struct ctrun_checkpoint *checkpoint, struct ctrun_error
     if (ct_format(path, sizeof path, "%s/%s", checkpoint->path, CT_MANIFEST_FILE) < 0)
         return ct_fail(err, -ENAMETOOLONG, "the name is too long");
     rc = ct_whole_file_read(path, CT_MANIFEST_MAX_BYTES, &text, &length, NULL);
-    if (rc == -EFBIG || rc == -EBADMSG)
-        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "manifest: no file of ours: %s",
-                       strerror(-rc));
+    if (rc == -EFBIG)
+        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "%s is larger than %d bytes",
+                       CT_MANIFEST_FILE, CT_MANIFEST_MAX_BYTES);
+    if (rc == -EBADMSG)
+        return ct_fail(err, CTRUN_E_BAD_CHECKPOINT, "%s is not a regular file",
+                       CT_MANIFEST_FILE);
     if (rc < 0)
         return ct_fail(err, rc, "%s: %s", CT_MANIFEST_FILE, strerror(-rc));
     rc = ct_manifest_decode(&checkpoint->manifest, text, length, err);

@@ -153,7 +153,9 @@ static int replace(const char *path, fill_fn *fill, const void *source,
         rc = -ECANCELED;
     if (rc < 0) {
         (void)unlink(temporary); /* may not exist; what failed is reported */
-        return ct_fail(err, rc, "write %s: %s", temporary, strerror(-rc));
+        return ct_fail(err, rc, "write %s: %s", temporary,
+                       rc == -EBADMSG ? "its bytes were changed meanwhile"
+                                      : strerror(-rc));
     }
     if (rename(temporary, path) < 0) {
         rc = -errno;
@@ -162,7 +164,7 @@ static int replace(const char *path, fill_fn *fill, const void *source,
     }
     directory_of(directory, path);
     if ((rc = ct_durable_sync_directory(directory)) < 0)
-        return ct_fail(err, rc, "sync its directory: %s", strerror(-rc));
+        return ct_fail(err, rc, "sync %s: %s", directory, strerror(-rc));
     return 0;
 }
 

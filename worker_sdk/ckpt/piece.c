@@ -37,8 +37,10 @@ int ct_piece_of_tensor(struct ct_piece *out, const struct ctrun_tensor *tensor,
         out->start[i] = is_whole(tensor) ? 0 : tensor->starts[i];
         if (out->size[i] < 0 || out->start[i] < 0 ||
             out->size[i] > out->whole[i] - out->start[i])
-            return ct_fail(err, -EINVAL, "tensor '%s': size %lld from %lld on, of %lld",
-                           tensor->name, (long long)out->size[i],
+            return ct_fail(err, -EINVAL,
+                           "tensor '%s': dimension %d: size %lld from %lld on does not "
+                           "fit into %lld",
+                           tensor->name, i, (long long)out->size[i],
                            (long long)out->start[i], (long long)out->whole[i]);
     }
     if (!ct_piece_is_sound(out))

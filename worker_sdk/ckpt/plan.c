@@ -8,7 +8,6 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/error.h"
-#include "worker_sdk/base/str.h"
 #include "worker_sdk/ckpt/safetensors.h"
 
 enum {

@@ -2,7 +2,6 @@
 #include "worker_sdk/ckpt/shards.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -92,8 +91,10 @@ static int write_shard(struct ctrun_shards *shards, uint64_t *values,
     uint32_t header_crc = 0;
     int rc;
 
-    if (ct_folder_path(path, shards->directory, save->step, "") < 0 ||
-        (mkdir(path, 0777) < 0 && errno != EEXIST))
+    if (ct_folder_path(path, shards->directory, save->step, "") < 0)
+        return ct_fail(err, -ENAMETOOLONG, "%s: the name is too long",
+                       shards->directory);
+    if (mkdir(path, 0777) < 0 && errno != EEXIST)
         return ct_fail(err, -errno, "%s: %s", path, strerror(errno));
     if (save->count == 0)
         return 0;
@@ -158,7 +159,7 @@ static int write_manifest(const struct ctrun_shards *shards,
     if (ct_folder_path(path, shards->directory, save->step, CT_MANIFEST_FILE) < 0)
         rc = ct_fail(err, -ENAMETOOLONG, "the name is too long");
     else if ((rc = ct_durable_sync_directory(shards->directory)) < 0)
-        rc = ct_fail(err, rc, "sync the directory: %s", strerror(-rc));
+        rc = ct_fail(err, rc, "sync %s: %s", shards->directory, strerror(-rc));
     else
         rc = ct_durable_write(path, &part, 1, err);
     free(text);

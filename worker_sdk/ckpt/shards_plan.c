@@ -35,8 +35,9 @@ int ct_shards_agree(struct ctrun_shards *shards, int rc, const uint64_t *values,
         memcpy(mine->values, values, sizeof mine->values);
     if (!shards->group)
         return rc;
-    if (rc < 0 && err)
-        (void)ct_copy(mine->text, sizeof mine->text, err->text);
+    if (rc < 0)
+        (void)ct_copy(mine->text, sizeof mine->text,
+                      err ? err->text : ctrun_strerror(rc));
     met = ctrun_all_gather(shards->group, mine, shards->words, sizeof *mine, CTRUN_U8,
                            NULL, err);
     if (met < 0)

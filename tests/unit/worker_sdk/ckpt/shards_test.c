@@ -8,7 +8,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -407,6 +409,10 @@ static int wrong_body(int rank, void *context)
         fprintf(stderr, "'%s' should say '%s'\n", err.text, wrong->why);
         return 1;
     }
+    /* A rank that wants no text still gives the others a reason. */
+    CHECK(ctrun_shards_save(shards, 1, &tensor, 1, NULL, 0, rank ? NULL : &err) ==
+          wrong->code);
+    CHECK(rank || wrong->code != -EINVAL || strstr(err.text, "rank 1: Invalid"));
     ctrun_shards_close(shards);
     ctrun_group_close(group);
     return 0;
@@ -555,12 +561,22 @@ static int on_temporary(const char *path, const struct stat *st, int type,
     return strstr(path, ".tmp") != NULL;
 }
 
-/* Returns false where the victim was through before. */
+/* Waits until the victim has stopped or ended. True: it has stopped. */
+static bool await_stop(pid_t pid)
+{
+    siginfo_t info;
+
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED | WNOWAIT), 0);
+    return info.si_code == CLD_STOPPED;
+}
+
+/* Returns false if the victim had made all its calls before. */
 static bool finish_strike(struct strike *strike)
 {
     const int victim = strike->job.victim;
     const bool saves = strike->body == save_and_judge;
     const pid_t pid = ranks_pid(strike->ranks, victim);
+    bool was_struck;
     int status, statuses[2];
 
     (void)ct_copy(directory, sizeof directory, strike->directory);
@@ -570,11 +586,10 @@ static bool finish_strike(struct strike *strike)
         fail_msg("rank %d, strike at %u: status %#x", !victim, strike->job.at,
                  (unsigned)status);
     assert_in_range(load_all(3), status && saves ? 2 : 1, 2);
+    was_struck = status == 0;
     if (strike->job.signal == SIGSTOP) {
-        siginfo_t info;
-
-        assert_int_equal(waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED | WNOWAIT),
-                         0);
+        /* A victim that was only late is named, too. */
+        was_struck = await_stop(pid) && was_struck;
         (void)kill(pid, SIGCONT);
     }
     (void)ranks_finish(strike->ranks, statuses);
@@ -587,7 +602,7 @@ static bool finish_strike(struct strike *strike)
         save_alone(3, 3);
     assert_int_equal(nftw(directory, on_temporary, 8, FTW_PHYS), 0);
     assert_int_equal(clear(NULL), 0);
-    return status == 0;
+    return was_struck;
 }
 
 static struct {
@@ -761,6 +776,30 @@ static void an_earlier_step_than_the_newest_is_refused(void **state)
     assert_non_null(strstr(err.text, "step 8 is there already"));
     ctrun_shards_close(shards);
     assert_int_equal(load_all(1), 8);
+}
+
+/* No room is left in the path for the folder of a step. */
+static void a_folder_with_too_long_a_name_is_told(void **state)
+{
+    char path[PATH_MAX];
+    struct ctrun_shards *shards;
+    struct ctrun_error err;
+    struct part part;
+    size_t used = (size_t)snprintf(path, sizeof path, "%s", directory);
+
+    cut(&part, 0, 1);
+    (void)mkdir(path, 0700);
+    while (used < PATH_MAX - 20) {
+        const size_t more = PATH_MAX - 10 - used < 200 ? PATH_MAX - 10 - used : 200;
+
+        path[used] = '/';
+        memset(path + used + 1, 'a', more - 1);
+        path[used += more] = '\0';
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    assert_int_equal(ctrun_shards_open(&shards, path, NULL, NULL, &err), 0);
+    assert_int_equal(save(shards, &part, 1, &err), -ENAMETOOLONG);
+    ctrun_shards_close(shards);
 }
 
 static void in_the_background_data_may_change_and_errors_come_later(void **state)
@@ -986,6 +1025,47 @@ static void a_save_or_a_close_need_not_wait_for_reserved_memory(void **state)
     assert_int_equal(load_all(1), 1);
 }
 
+static struct {
+    int until[2]; /* a pipe that is closed at the end */
+    bool is_on;
+    atomic_bool gave_up;
+} hold;
+
+/* Holds a thread that lowers its priority, as if it got no CPU. */
+int setpriority(int which, id_t who, int priority);
+int setpriority(int which, id_t who, int priority)
+{
+    struct pollfd entry = {.fd = hold.until[0], .events = POLLIN};
+
+    if (hold.is_on && poll(&entry, 1, RANKS_DEADLINE_MS) == 0)
+        atomic_store(&hold.gave_up, true);
+    return 0;
+}
+
+static void a_save_does_not_wait_for_a_thread_that_does_not_run(void **state)
+{
+    struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
+    const struct ctrun_tensor tensor = large_tensor();
+    struct ctrun_shards *shards;
+    struct ctrun_error err;
+    struct part part;
+
+    options.async = true;
+    cut(&part, 0, 1);
+    assert_int_equal(pipe(hold.until), 0);
+    hold.is_on = true;
+    assert_int_equal(ctrun_shards_open(&shards, directory, NULL, &options, &err), 0);
+    assert_int_equal(ctrun_shards_reserve(shards, &tensor, 1, &err), 0);
+    assert_int_equal(save(shards, &part, 1, &err), 0);
+    assert_int_equal(ctrun_shards_wait(shards, &err), 0);
+    assert_int_equal(load_all(1), 1);
+    assert_false(atomic_load(&hold.gave_up));
+    close(hold.until[1]);
+    ctrun_shards_close(shards);
+    hold.is_on = false;
+    close(hold.until[0]);
+}
+
 static int reserve_body(int rank, void *context)
 {
     struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
@@ -1059,6 +1139,7 @@ int main(void)
         story(what_others_put_beside_it_stays),
         story(the_same_step_again_replaces_it),
         story(an_earlier_step_than_the_newest_is_refused),
+        story(a_folder_with_too_long_a_name_is_told),
         story(in_the_background_data_may_change_and_errors_come_later),
         story(ranks_save_in_the_background_together),
         story(every_damaged_or_missing_byte_is_noticed),
@@ -1066,6 +1147,7 @@ int main(void)
         story(a_folder_without_a_checkpoint_is_like_no_file),
         story(reserved_memory_is_there_before_the_save_and_is_what_it_uses),
         story(a_save_or_a_close_need_not_wait_for_reserved_memory),
+        story(a_save_does_not_wait_for_a_thread_that_does_not_run),
         story(ranks_reserve_what_each_will_write),
         story(every_failing_allocation_is_survived),
     };
