@@ -386,10 +386,11 @@ static void receive(struct ct_agent_socket *agent)
     greet(agent);
     while (agent->fd >= 0) {
         uint8_t *room;
-        ssize_t n;
+        ssize_t n = ct_buf_reserve(&agent->in, 512, &room);
 
-        if (ct_buf_reserve(&agent->in, 512, &room) < 0) {
-            give_up(agent, "it sent too long a frame");
+        if (n < 0) {
+            give_up(agent, n == -ENOBUFS ? "the agent sent a frame that is too long"
+                                         : "out of memory");
             break;
         }
         n = recv(agent->fd, room, 512, MSG_DONTWAIT);

@@ -2,7 +2,6 @@
 #include "worker_sdk/client/flight.h"
 
 #include <pthread.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/clock.h"

@@ -35,13 +35,17 @@ static int adopt(struct ct_stop_point *point, const char *value, const char *nam
     if ((!is_stop && strncmp(value, "go ", 3) != 0) ||
         ct_parse_u64(value + (is_stop ? 5 : 3), 1, UINT64_MAX, &call) < 0)
         return ct_fail(err, CTRUN_E_PROTOCOL,
-                       "agree on a step: the store has no value of ours");
+                       "agree on a step: the key of %s() in the store holds '%s', not "
+                       "'go N' or 'stop N'; perhaps another program has set it",
+                       name, value);
     if (call < point->call || call < point->next ||
-        (call == point->next && !is_stop)) /* also: the store has lost the key */
-        return ct_fail(err, CTRUN_E_MISMATCH,
-                       "agree on a step: this rank is at call %llu of %s(), another "
-                       "at %llu or before: each rank calls it once a step",
-                       (unsigned long long)point->call, name, (unsigned long long)call);
+        (call == point->next && !is_stop)) /* also if the store lost the key */
+        return ct_fail(
+            err, CTRUN_E_MISMATCH,
+            "agree on a step: this rank is at call %llu of %s(), but the "
+            "store still holds '%s'; perhaps the store has lost its keys, or "
+            "a rank does not call it once a step",
+            (unsigned long long)point->call, name, value);
     point->next = call;
     point->is_stop = is_stop;
     return 0;

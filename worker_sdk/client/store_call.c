@@ -33,8 +33,9 @@ static int wire_keys(struct ctrun_store *store, const char *const *keys, size_t 
         total += 1 + strlen(keys[i]);
     ct_buf_consume(&store->keys, ct_buf_length(&store->keys));
     if ((rc = ct_buf_reserve(&store->keys, total, &at)) < 0)
-        return ct_fail(err, rc, "store %s:%d: %zu keys: %s", store->host, store->port,
-                       count, rc == -ENOBUFS ? "too many" : strerror(-rc));
+        return ct_fail(err, rc, "store %s:%d: %zu keys of %zu bytes: %s", store->host,
+                       store->port, count, total,
+                       rc == -ENOBUFS ? "too long for a request" : strerror(-rc));
     for (size_t i = 0; i < count; i++) {
         size_t length = strlen(keys[i]);
 
@@ -283,22 +284,23 @@ static void name_missing(char *text, size_t size, const char *const *keys,
 static int explain_timeout(struct ctrun_store *store, const char *const *keys,
                            size_t count, uint64_t waited_ms, struct ctrun_error *err)
 {
+    const double seconds = (double)waited_ms / 1e3;
     size_t checked = count < MISSING_CHECKED ? count : MISSING_CHECKED;
-    char names[CTRUN_ERROR_TEXT_MAX / 2];
+    char names[CTRUN_ERROR_TEXT_MAX / 2] = "";
     bool *present = err ? ct_zalloc(checked) : NULL;
-    int rc = -1;
 
-    if (present && store->fd >= 0)
-        rc = check_each(store, keys, checked, present);
-    if (rc == 0)
+    if (present && store->fd >= 0 && check_each(store, keys, checked, present) == 0)
         name_missing(names, sizeof names, keys, present, checked);
-    else
-        (void)ct_format(names, sizeof names, "one of %zu keys ('%.80s' ...)", count,
-                        count ? keys[0] : "");
     free(present);
-    return ct_fail(err, CTRUN_E_TIMEOUT, "store %s:%d: no rank set %s within %.1f s",
-                   store->host, store->port, names[0] ? names : "the keys in time",
-                   (double)waited_ms / 1e3);
+    if (names[0])
+        return ct_fail(err, CTRUN_E_TIMEOUT,
+                       "store %s:%d: no rank set %s within %.1f s", store->host,
+                       store->port, names, seconds);
+    return ct_fail(err, CTRUN_E_TIMEOUT,
+                   "store %s:%d: waited %.1f s for %zu keys ('%.80s' ...): %s",
+                   store->host, store->port, seconds, count, count ? keys[0] : "",
+                   store->fd < 0 ? "the server does not answer"
+                                 : "they were not all set in time");
 }
 
 int ctrun_store_wait(struct ctrun_store *store, const char *const *keys, size_t count,

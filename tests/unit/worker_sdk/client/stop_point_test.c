@@ -131,6 +131,7 @@ static void a_value_of_somebody_else_is_an_error(void **state)
         (void)ct_copy(held, sizeof held, bad[i]);
         assert_int_equal(ct_stop_point_check(&rank, false, 1, &key, &err),
                          CTRUN_E_PROTOCOL);
+        assert_non_null(strstr(err.text, bad[i]));
     }
 }
 
