@@ -15,14 +15,14 @@
 enum {
     GREETING_MAGIC = 0x31736d63, /* "cms1" */
     GREETING_BYTES = 24,
-    GUESTS_MAX = 128,    /* that have not greeted yet; the oldest makes room */
-    GUEST_MS = 5000,     /* for a greeting to arrive */
-    CANDIDATE_MS = 2000, /* for one address to answer, when there are others */
-    PASS_PAUSE_MS = 50,  /* after all addresses failed */
-    REFUSALS_MAX =
-        10, /* passes in which every address refused: nobody listens any more */
-    /* 20 s: slower than the launcher, which gives a silent node up after 5 s and ends us with the
-     * true cause. A worker that gave up first would be counted as the failure. */
+    /* arrivals without a greeting; the oldest is dropped for a new one */
+    ARRIVALS_MAX = 128,
+    ARRIVAL_MS = 5000,   /* limit for a greeting to arrive */
+    CANDIDATE_MS = 2000, /* limit for one address to answer, if there are others */
+    PASS_PAUSE_MS = 50,  /* pause after all addresses failed */
+    REFUSALS_MAX = 10,   /* passes with only refusals: nobody listens any more */
+    /* 20 s: slower than the launcher, which declares a silent node lost after 5 s and ends us with
+     * the true cause. A worker that ended first would count as the cause. */
     KEEPALIVE_IDLE_S = 5,
     KEEPALIVE_INTERVAL_S = 5,
     KEEPALIVE_PROBES = 3,
@@ -48,7 +48,8 @@ struct link {
     uint64_t due_ms;  /* end of this attempt, or start of the next pass */
 };
 
-struct guest {
+/* An accepted connection that has not greeted yet. */
+struct arrival {
     int fd;
     unsigned char greeting[GREETING_BYTES];
     size_t length;
@@ -61,8 +62,8 @@ struct guest {
 struct opening {
     const struct ct_mesh_setup *setup;
     struct link *links;
-    struct guest guests[GUESTS_MAX];
-    int guest_count;
+    struct arrival arrivals[ARRIVALS_MAX];
+    int arrival_count;
     struct pollfd *polls;
     int last_errno; /* of the last failed attempt; for the message */
 };
@@ -213,10 +214,10 @@ static void link_on_ready(struct opening *opening, int index)
 
 /* ---- The side that accepts -------------------------------------------------------------- */
 
-/* The last one takes its place: who walks over the guests goes backwards. */
-static void drop_guest(struct opening *opening, int i)
+/* The last arrival moves into the free place: a loop over arrivals must go backwards. */
+static void drop_arrival(struct opening *opening, int i)
 {
-    opening->guests[i] = opening->guests[--opening->guest_count];
+    opening->arrivals[i] = opening->arrivals[--opening->arrival_count];
 }
 
 /* The link that a complete greeting belongs to, or -1. */
@@ -243,30 +244,30 @@ static int link_of_greeting(const struct opening *opening,
     return is_greeting(greeting, want) ? index : -1;
 }
 
-/* True when the guest is one no longer. */
-static bool guest_on_ready(struct opening *opening, struct guest *guest)
+/* True when the arrival is done: its descriptor belongs to a link now, or is closed. */
+static bool arrival_on_ready(struct opening *opening, struct arrival *arrival)
 {
     const struct ct_mesh_setup *setup = opening->setup;
     unsigned char answer[GREETING_BYTES];
     struct link *link;
     int index;
-    ssize_t n = recv(guest->fd, guest->greeting + guest->length,
-                     GREETING_BYTES - guest->length, 0);
+    ssize_t n = recv(arrival->fd, arrival->greeting + arrival->length,
+                     GREETING_BYTES - arrival->length, 0);
 
     if (n < 0 && errno == EAGAIN)
         return false;
-    guest->length += n > 0 ? (size_t)n : 0;
-    if (n > 0 && guest->length < GREETING_BYTES)
+    arrival->length += n > 0 ? (size_t)n : 0;
+    if (n > 0 && arrival->length < GREETING_BYTES)
         return false;
-    index = n > 0 ? link_of_greeting(opening, guest->greeting) : -1;
+    index = n > 0 ? link_of_greeting(opening, arrival->greeting) : -1;
     if (index < 0) {
-        close(guest->fd);
+        close(arrival->fd);
         return true;
     }
     link = &opening->links[index];
     if (link->fd >= 0)
-        close(link->fd); /* the peer gave up its first attempt and came again */
-    link->fd = guest->fd;
+        close(link->fd); /* the peer gave up its first attempt and connected again */
+    link->fd = arrival->fd;
     write_greeting(answer, setup->cookie, 1, setup->me, index / LINKS_A_MEMBER,
                    index % LINKS_A_MEMBER);
     (void)send(link->fd, answer, sizeof answer,
@@ -280,26 +281,26 @@ static void make_room(struct opening *opening)
 {
     int oldest = 0;
 
-    for (int i = 1; i < opening->guest_count; i++)
-        if (opening->guests[i].due_ms < opening->guests[oldest].due_ms)
+    for (int i = 1; i < opening->arrival_count; i++)
+        if (opening->arrivals[i].due_ms < opening->arrivals[oldest].due_ms)
             oldest = i;
-    if (!guest_on_ready(opening, &opening->guests[oldest]))
-        close(opening->guests[oldest].fd);
-    drop_guest(opening, oldest);
+    if (!arrival_on_ready(opening, &opening->arrivals[oldest]))
+        close(opening->arrivals[oldest].fd);
+    drop_arrival(opening, oldest);
 }
 
-/* Some of those who wait; the others have their turn after the greetings that have come. */
-static void accept_guests(struct opening *opening)
+/* Accepts some waiting connections; the others after the greetings that have arrived. */
+static void accept_arrivals(struct opening *opening)
 {
-    for (int i = 0; i < GUESTS_MAX / 2; i++) {
+    for (int i = 0; i < ARRIVALS_MAX / 2; i++) {
         int fd = accept4(opening->setup->listener, NULL, NULL,
                          SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return;
-        if (opening->guest_count == GUESTS_MAX)
+        if (opening->arrival_count == ARRIVALS_MAX)
             make_room(opening);
-        opening->guests[opening->guest_count++] = (struct guest){
-            .fd = fd, .due_ms = ct_deadline_ms(GUEST_MS)};
+        opening->arrivals[opening->arrival_count++] = (struct arrival){
+            .fd = fd, .due_ms = ct_deadline_ms(ARRIVAL_MS)};
     }
 }
 
@@ -384,8 +385,8 @@ static int collect_polls(struct opening *opening)
             .fd = is_pending ? link->fd : -1,
             .events = link->state == LINK_CONNECTING ? POLLOUT : POLLIN};
     }
-    for (int i = 0; i < opening->guest_count; i++)
-        opening->polls[n++] = (struct pollfd){.fd = opening->guests[i].fd,
+    for (int i = 0; i < opening->arrival_count; i++)
+        opening->polls[n++] = (struct pollfd){.fd = opening->arrivals[i].fd,
                                               .events = POLLIN};
     return n;
 }
@@ -394,24 +395,24 @@ static int collect_polls(struct opening *opening)
  * in polls[]. */
 static void serve(struct opening *opening)
 {
-    int guests_at = 1 + link_count(opening);
+    int arrivals_at = 1 + link_count(opening);
     uint64_t now_ms = ct_now_ms();
 
-    for (int i = opening->guest_count - 1; i >= 0;
+    for (int i = opening->arrival_count - 1; i >= 0;
          i--) { /* backwards: drop moves the last */
-        if (opening->polls[guests_at + i].revents) {
-            if (guest_on_ready(opening, &opening->guests[i]))
-                drop_guest(opening, i);
-        } else if (now_ms >= opening->guests[i].due_ms) {
-            close(opening->guests[i].fd);
-            drop_guest(opening, i);
+        if (opening->polls[arrivals_at + i].revents) {
+            if (arrival_on_ready(opening, &opening->arrivals[i]))
+                drop_arrival(opening, i);
+        } else if (now_ms >= opening->arrivals[i].due_ms) {
+            close(opening->arrivals[i].fd);
+            drop_arrival(opening, i);
         }
     }
     for (int i = 0; i < link_count(opening); i++)
         if (opening->polls[1 + i].revents)
             link_on_ready(opening, i);
     if (opening->polls[0].revents)
-        accept_guests(opening);
+        accept_arrivals(opening);
 }
 
 static int connect_all(struct opening *opening, struct ctrun_error *err)
@@ -474,8 +475,8 @@ static void settle(struct ct_mesh *mesh, struct opening *opening)
         else
             mesh->data[i / LINKS_A_MEMBER] = fd;
     }
-    for (int i = 0; i < opening->guest_count; i++)
-        close(opening->guests[i].fd);
+    for (int i = 0; i < opening->arrival_count; i++)
+        close(opening->arrivals[i].fd);
     free(opening->links);
     free(opening->polls);
     free(opening);
@@ -491,7 +492,7 @@ int ct_mesh_links_open(struct ct_mesh *mesh, const struct ct_mesh_setup *setup,
     if (opening) {
         opening->setup = setup;
         opening->links = ct_zalloc_array(size * LINKS_A_MEMBER, sizeof(struct link));
-        opening->polls = ct_zalloc_array(1 + size * LINKS_A_MEMBER + GUESTS_MAX,
+        opening->polls = ct_zalloc_array(1 + size * LINKS_A_MEMBER + ARRIVALS_MAX,
                                          sizeof(struct pollfd));
     }
     if (!opening || !opening->links || !opening->polls) {
