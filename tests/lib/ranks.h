@@ -35,7 +35,7 @@
 
 enum {
     RANKS_MAX = 16,
-    RANKS_DEADLINE_MS = 60000
+    RANKS_DEADLINE_MS = 180000
 };
 
 /* The n ranks of the current run, for the parent and, by inheritance, for the ranks. */

@@ -15,7 +15,7 @@ struct ctrun_group *worlds_open(int rank, const struct world *world)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
 
-    options.timeout_ms = 30000;
+    options.timeout_ms = 90000;
     options.shm = world->wire != WIRE_TCP;
     return ranks_open(rank, worlds_host_of(world->wire, rank), &options);
 }

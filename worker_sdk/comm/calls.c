@@ -3,7 +3,6 @@
 #include "worker_sdk/comm/calls.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"

@@ -91,10 +91,15 @@ static int check_place(const struct ct_group_place *place,
                        const struct ctrun_group_options *options,
                        struct ctrun_error *err)
 {
-    if (place->world_size < 1 || place->world_size > CT_GROUP_MEMBERS_MAX ||
-        place->rank < 0 || place->rank >= place->world_size)
-        return ct_fail(err, -EINVAL, "open group: rank %d of %d ranks (at most %d)",
-                       place->rank, place->world_size, CT_GROUP_MEMBERS_MAX);
+    if (place->world_size < 1 || place->world_size > CT_GROUP_MEMBERS_MAX)
+        return ct_fail(err, -EINVAL,
+                       "open group: the world has %d ranks, but groups work with 1 to "
+                       "%d ranks",
+                       place->world_size, CT_GROUP_MEMBERS_MAX);
+    if (place->rank < 0 || place->rank >= place->world_size)
+        return ct_fail(err, -EINVAL,
+                       "open group: rank %d is not in a world of %d ranks", place->rank,
+                       place->world_size);
     if (options->ranks &&
         (options->rank_count < 1 || options->rank_count > (size_t)place->world_size))
         return ct_fail(err, -EINVAL,
@@ -223,10 +228,7 @@ int ctrun_group_size(const struct ctrun_group *group)
  * group: it would then wait for the call that it is to end. */
 void ctrun_group_abort(struct ctrun_group *group)
 {
-    char text[64];
-
-    (void)ct_format(text, sizeof text, "rank %d aborted the group", group->rank);
-    group->backend->abort(group->self, CTRUN_E_ABORTED, text);
+    ct_group_abort(group, "aborted the group");
 }
 
 int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **out,
@@ -280,7 +282,11 @@ static int open_part(struct ctrun_group **out, const struct ct_group_place *plac
         return (void)ct_wrap(err, "split: options"), rc;
     if (ct_format(key, sizeof key, "%s.%d-%d", parent->key, parent->split_count,
                   colors[parent->me]) < 0)
-        return ct_fail(err, -ENAMETOOLONG, "split: too deep");
+        return ct_fail(
+            err, -ENAMETOOLONG,
+            "split: too many splits of splits: the name of the group exceeds "
+            "%zu bytes; split a group that was split less often",
+            sizeof key - 1);
     if (!(ranks = ct_zalloc_array((size_t)parent->size, sizeof *ranks)))
         return ct_fail(err, -ENOMEM, "split: out of memory");
     for (int i = 0; i < parent->size; i++)
@@ -298,6 +304,8 @@ int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
                    struct ctrun_group *parent, int color,
                    const struct ctrun_group_options *options, struct ctrun_error *err)
 {
+    struct ct_call call = {
+        .kind = CT_CALL_SPLIT, .in = &color, .count = 1, .dtype = CTRUN_I32};
     int *colors;
     int rc;
 
@@ -307,9 +315,10 @@ int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
                        "split: color %d: must be 0 or more, or CTRUN_SPLIT_NONE (%d)",
                        color, CTRUN_SPLIT_NONE);
     if (!(colors = ct_zalloc_array((size_t)parent->size, sizeof *colors)))
-        return ct_fail(err, -ENOMEM, "split: no memory");
-    rc = ctrun_all_gather(parent, &color, colors, 1, CTRUN_I32, NULL, err);
-    parent->split_count += rc == 0; /* else the group is dead on all ranks */
+        return ct_fail(err, -ENOMEM, "split: out of memory");
+    call.out = colors;
+    rc = ct_group_call(parent, &call, NULL, err);
+    parent->split_count += rc == 0; /* else the parent has failed on all ranks */
     if (rc == 0 && color >= 0)
         rc = open_part(out, place, parent, colors, options, err);
     free(colors);

@@ -67,6 +67,10 @@ int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
                    struct ctrun_group *parent, int color,
                    const struct ctrun_group_options *options, struct ctrun_error *err);
 
+/* Counts a backward that DDP begins on the group: if members come to a collective after different
+ * numbers of backwards, it fails with CTRUN_E_MISMATCH (host). */
+void ct_group_count_pass(struct ctrun_group *group);
+
 /* ---- For a session that has lost ranks -------------------------------------------------- */
 
 /* The epoch of the place that the group was opened with. */

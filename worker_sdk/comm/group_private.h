@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "worker_sdk/base/str.h"
 #include "worker_sdk/base/list.h"
 #include "worker_sdk/comm/calls.h"
 #include "worker_sdk/comm/comm.h"
@@ -20,9 +21,10 @@ struct ctrun_group {
     int rank;     /* in the world */
     void *stream; /* of the options */
     uint64_t timeout_ms;
-    uint64_t number;             /* of the last collective */
-    char key[CT_GROUP_KEY_MAX];  /* of its own in the store */
-    char root[CT_GROUP_KEY_MAX]; /* of the group that it was before ranks were lost */
+    uint64_t number;             /* number of the last collective */
+    uint8_t pass;                /* DDP backwards counted so far */
+    char key[CT_GROUP_KEY_MAX];  /* prefix of its keys in the store */
+    char root[CT_GROUP_KEY_MAX]; /* key of the group before ranks were lost */
     uint32_t epoch;              /* of the world at the opening */
     int shm;                     /* of the options */
     int *ranks;                  /* owned; world rank of each member */
@@ -63,6 +65,14 @@ struct ctrun_work {
 int ct_group_enter(struct ctrun_group *group, const char *name,
                    struct ctrun_error *err);
 int ct_group_leave(struct ctrun_group *group, int rc);
+/* Ends the calls of all members with CTRUN_E_ABORTED; `deed` is what this rank did. Any thread. */
+static inline void ct_group_abort(struct ctrun_group *group, const char *deed)
+{
+    char text[80];
+
+    (void)ct_format(text, sizeof text, "rank %d %s", group->rank, deed);
+    group->backend->abort(group->self, CTRUN_E_ABORTED, text);
+}
 /* Waits until all works are done, so that a blocking call comes after them. */
 void ct_group_drain(struct ctrun_group *group);
 /* Ends the remaining works with CTRUN_E_ABORTED, and joins the thread. */

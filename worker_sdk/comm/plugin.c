@@ -38,11 +38,17 @@ int ct_plugin_load(const struct ct_backend_ops **out, const char *name,
     ct_plugin_fn *plugin;
     void *library = NULL;
     void *symbol;
+    int length = 0;
 
     own_folder(folder, sizeof folder);
     if (folder_option)
-        (void)ct_format(folder, sizeof folder, "%s/", folder_option);
-    if (*folder && ct_format(path, sizeof path, "%slibctrun-%s.so", folder, name) > 0)
+        length = ct_format(path, sizeof path, "%s/libctrun-%s.so", folder_option, name);
+    else if (*folder)
+        length = ct_format(path, sizeof path, "%slibctrun-%s.so", folder, name);
+    if (length < 0 && folder_option)
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "back end '%s': the path in CTRUN_PLUGIN_DIR is too long", name);
+    if (length > 0)
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library && !folder_option) {
         (void)ct_format(path, sizeof path, "libctrun-%s.so", name);

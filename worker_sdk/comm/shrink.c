@@ -5,7 +5,6 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/crc32c.h"
-#include "worker_sdk/base/dtype.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
@@ -65,7 +64,10 @@ static int open_next(struct ctrun_group **out, const struct ct_group_place *plac
 
     *out = NULL;
     if (ct_format(key, sizeof key, "%s~%u", root, place->epoch) < 0)
-        return ct_fail(err, -ENAMETOOLONG, "shrink: the group was split too often");
+        return ct_fail(err, -ENAMETOOLONG,
+                       "open group: too many splits of splits: the name of the group "
+                       "exceeds %zu bytes",
+                       sizeof key - 1);
     there.key = key;
     rc = ct_group_open(out, &there, options, err);
     if (rc == 0 && *out)
@@ -124,25 +126,39 @@ enum {
     PROGRESS_WORDS = sizeof(struct progress) / sizeof(int64_t)
 };
 
-/* On this rank alone, before anything is sent. Only whole tensors: the giver's bytes go to the same places. */
+/* Why the tensor cannot be sent; NULL: it can. Only whole tensors: the sender's bytes go to the
+ * same places. */
+static const char *find_fault(const struct ctrun_tensor *tensor)
+{
+    size_t bytes = ctrun_dtype_size(tensor->dtype);
+
+    if (!tensor->name)
+        return "it has no name";
+    if (bytes == 0)
+        return "its dtype is unknown";
+    if (tensor->dims < 0 || tensor->dims > CTRUN_MAX_DIMS)
+        return "dims is not 0 to 8";
+    for (int d = 0; d < tensor->dims; d++) {
+        if (tensor->whole[d] != 0)
+            return "it is a piece of a tensor: pass whole tensors";
+        if (tensor->sizes[d] < 0)
+            return "one of its sizes is negative";
+        if (__builtin_mul_overflow(bytes, tensor->sizes[d], &bytes))
+            return "it is too large";
+    }
+    return bytes > 0 && !tensor->data ? "data is NULL" : NULL;
+}
+
+/* Checked on this rank alone, before anything is sent. */
 static int check_state(const struct ctrun_tensor *state, size_t count,
                        struct ctrun_error *err)
 {
     for (size_t i = 0; i < count; i++) {
-        const struct ctrun_tensor *tensor = &state[i];
-        size_t bytes = ctrun_dtype_size(tensor->dtype);
-        bool is_good = bytes > 0 && tensor->name && tensor->dims >= 0 &&
-                       tensor->dims <= CTRUN_MAX_DIMS;
+        const char *fault = find_fault(&state[i]);
 
-        for (int d = 0; is_good && d < tensor->dims; d++)
-            is_good = tensor->sizes[d] >= 0 &&
-                      !__builtin_mul_overflow(bytes, tensor->sizes[d], &bytes) &&
-                      tensor->whole[d] == 0;
-        if (!is_good || (bytes > 0 && !tensor->data))
-            return ct_fail(err, -EINVAL,
-                           "catch up: state[%zu] '%s': it has no name, type, size or "
-                           "data, or is a piece",
-                           i, tensor->name ? tensor->name : "");
+        if (fault)
+            return ct_fail(err, -EINVAL, "catch up: state[%zu] '%s': %s", i,
+                           state[i].name ? state[i].name : "", fault);
     }
     return 0;
 }
@@ -308,7 +324,8 @@ int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
     int rc;
 
     if (*steps > INT64_MAX)
-        return ct_fail(err, -EINVAL, "catch up: too many steps");
+        return ct_fail(err, -EINVAL, "catch up: steps is %llu: must be less than 2^63",
+                       (unsigned long long)*steps);
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, state, count,
                                   "CTRUN_TENSOR_INIT", err)) < 0)
         return (void)ct_wrap(err, "catch up: state"), rc;

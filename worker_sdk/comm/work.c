@@ -8,7 +8,6 @@
  * them, and the time that is worth hiding, until the slowest rank has posted, passes without any
  * work. Over the network a thread runs the queue and sleeps in poll() most of the time. */
 #include <errno.h>
-#include <signal.h>
 #include <time.h>
 
 #include "worker_sdk/base/alloc.h"
@@ -173,8 +172,7 @@ void ct_group_stop(struct ctrun_group *group)
         pthread_mutex_lock(&group->lock);
         group->is_closing = true;
         if (!ct_list_is_empty(&group->queue)) /* the thread may be waiting for a peer */
-            group->backend->abort(group->self, CTRUN_E_ABORTED,
-                                  "the group was closed before its works were done");
+            ct_group_abort(group, "closed the group before its works were done");
         pthread_cond_broadcast(&group->changed);
         pthread_mutex_unlock(&group->lock);
         pthread_join(group->thread, NULL);
@@ -316,8 +314,10 @@ static int prepare(struct ctrun_group *group, struct ct_call *call, uint64_t tim
     call->divisor = call->op == CTRUN_AVG ? group->size : 1;
     call->deadline_ms = ct_deadline_after(now_ns / 1000000,
                                           timeout_ms ? timeout_ms : group->timeout_ms);
-    if (call->kind < CT_CALL_SEND)
+    if (call->kind < CT_CALL_SEND) {
         call->number = ++group->number;
+        call->pass = group->pass;
+    }
     if (call->kind < CT_CALL_COPY)
         write_down(group, call, now_ns);
     return 0;
@@ -360,6 +360,11 @@ static int run_prepared(struct ctrun_group *group, struct ct_call *call, void *s
     ct_progress_end_wait();
     ct_flight_end(call->flight, rc);
     return rc;
+}
+
+void ct_group_count_pass(struct ctrun_group *group)
+{
+    group->pass++;
 }
 
 int ct_group_run(struct ctrun_group *group, struct ct_call *call, void *stream,

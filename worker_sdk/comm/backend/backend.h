@@ -21,7 +21,8 @@ enum ct_call_kind {
     CT_CALL_ALL_GATHER,
     CT_CALL_REDUCE_SCATTER,
     CT_CALL_BARRIER,
-    /* Collectives that are made of messages, once all have agreed on them. */
+    CT_CALL_SPLIT, /* an ALL_GATHER; its name tells its use */
+    /* Collectives made of messages, which start once all members have agreed. */
     CT_CALL_ALL_TO_ALL,
     CT_CALL_ALL_TO_ALL_V,
     CT_CALL_ALL_GATHER_V,
@@ -62,8 +63,9 @@ struct ct_call {
     enum ctrun_op op;
     int divisor;          /* AVG: the size of the group; else 1 */
     int peer;             /* root, receiver or sender, as index in the group */
-    uint64_t flight;      /* its number in the record of calls; 0: it has none */
-    uint64_t number;      /* counts the collectives of the group from 1; for people */
+    uint64_t flight;      /* its number in the record of calls; 0: not recorded */
+    uint64_t number;      /* counts the group's collectives from 1; for messages */
+    uint8_t pass;         /* DDP backwards that began before it, modulo 256 */
     uint64_t deadline_ms; /* monotonic */
     struct ct_comm_message *messages; /* in their order; owned by the call's owner */
     size_t message_count;
@@ -78,6 +80,11 @@ struct ct_call {
 static inline bool ct_call_has_messages(const struct ct_call *call)
 {
     return call->kind >= CT_CALL_ALL_TO_ALL && call->kind <= CT_CALL_BATCH;
+}
+
+static inline bool ct_call_is_all_gather(const struct ct_call *call)
+{
+    return call->kind == CT_CALL_ALL_GATHER || call->kind == CT_CALL_SPLIT;
 }
 
 static inline bool ct_call_is_p2p(const struct ct_call *call)
@@ -99,6 +106,10 @@ enum {
     CT_CALL_TEXT_MAX = 96
 };
 void ct_call_format(char *dst, const struct ct_call *call);
+/* Appended to the text of a mismatch if the passes of the two ranks differ. */
+#define CT_CALL_PASS_TEXT                                                              \
+    " after a different number of backward passes of DDP: all ranks must pass the "    \
+    "same value to ctrun_ddp_no_sync()"
 
 /* What a back end is opened with; all borrowed for the call. */
 struct ct_backend_setup {
@@ -164,8 +175,13 @@ struct ct_backend_ops {
     void (*close)(void *self);
 };
 enum {
-    CT_BACKEND_VERSION = 8
+    CT_BACKEND_VERSION = 9
 };
+
+/* A member with the back end nccl stores this where a member with the back end host stores its
+ * hello, so that member 0, which reads all hellos, finds the difference. Member 0 tells both kinds:
+ * host members in the table, nccl members in place of the id. */
+#define CT_NCCL_HELLO "nccl"
 
 /* plugin.c: finds libctrun-nccl.so. Fails with CTRUN_E_UNSUPPORTED, saying what is missing. */
 int ct_plugin_load(const struct ct_backend_ops **out, const char *name,

@@ -18,6 +18,7 @@ const char *ct_call_name(enum ct_call_kind kind)
     case CT_CALL_GATHER: return "gather";
     case CT_CALL_SCATTER: return "scatter";
     case CT_CALL_BARRIER: return "barrier";
+    case CT_CALL_SPLIT: return "split";
     case CT_CALL_SEND: return "send";
     case CT_CALL_RECV: return "recv";
     case CT_CALL_BATCH: return "batch";
@@ -38,8 +39,9 @@ void ct_call_format(char *dst, const struct ct_call *call)
                    call->kind == CT_CALL_REDUCE_SCATTER;
     int n;
 
-    if (call->kind == CT_CALL_BARRIER || call->kind == CT_CALL_BATCH ||
-        call->kind == CT_CALL_ALL_TO_ALL_V || call->kind == CT_CALL_ALL_GATHER_V)
+    if (call->kind == CT_CALL_BARRIER || call->kind == CT_CALL_SPLIT ||
+        call->kind == CT_CALL_BATCH || call->kind == CT_CALL_ALL_TO_ALL_V ||
+        call->kind == CT_CALL_ALL_GATHER_V)
         n = ct_format(dst, CT_CALL_TEXT_MAX, "%s", name);
     else
         n = ct_format(dst, CT_CALL_TEXT_MAX, "%s of %zu %s%s%s", name, call->count,

@@ -31,12 +31,38 @@ static int check_members(const struct ct_peer *peer, const struct ct_peer *self,
 {
     if (peer->members == self->members)
         return 0;
-    return ct_fail(err, CTRUN_E_MISMATCH,
-                   "open group: rank %d was given other members than rank %d",
-                   peer->rank, self->rank);
+    return ct_fail(
+        err, CTRUN_E_MISMATCH,
+        "open group: rank %d passed other members than rank %d: all ranks must pass "
+        "the same members at the same call; ctrun_group_split() makes several groups "
+        "at once",
+        peer->rank, self->rank);
 }
 
-/* Asks the store for each hello and puts the ranks that have none into err. */
+static int check_backend(const char *hello, size_t length, int rank, int self,
+                         struct ctrun_error *err)
+{
+    if (length != strlen(CT_NCCL_HELLO) || memcmp(hello, CT_NCCL_HELLO, length) != 0)
+        return 0;
+    return ct_fail(err, CTRUN_E_MISMATCH,
+                   "open group: rank %d has the back end nccl, rank %d has host", rank,
+                   self);
+}
+
+/* All hellos are in the store, as far as there was time to look. */
+static int fail_late(const struct ct_backend_setup *setup, struct ctrun_error *err)
+{
+    if (setup->me == 0)
+        return ct_fail(err, CTRUN_E_TIMEOUT,
+                       "open group: not all of %d members connected in time",
+                       setup->size);
+    return ct_fail(err, CTRUN_E_TIMEOUT,
+                   "open group: no answer in time from rank %d, which collects the "
+                   "addresses of all %d members",
+                   setup->ranks[0], setup->size);
+}
+
+/* Asks the store for each hello and names in err the ranks that have none. */
 static int fail_missing(const struct ct_backend_setup *setup, struct ctrun_error *err)
 {
     const struct ct_bootstrap *store = &setup->place->bootstrap;
@@ -45,20 +71,36 @@ static int fail_missing(const struct ct_backend_setup *setup, struct ctrun_error
     char names[160] = "";
     size_t used = 0;
     int missing = 0;
+    int asked = 0;
+    bool does_answer = true;
 
-    for (int i = 0; i < setup->size && ct_left_ms(end_ms) > 0; i++) {
-        (void)key_format(key, setup, "hello", setup->ranks[i]);
-        if (store->wait(store->context, key, ct_deadline_ms(PROBE_MS), NULL) == 0)
+    for (; asked < setup->size && ct_left_ms(end_ms) > 0; asked++) {
+        int rc;
+
+        (void)key_format(key, setup, "hello", setup->ranks[asked]);
+        rc = store->wait(store->context, key, ct_deadline_ms(PROBE_MS), NULL);
+        does_answer = rc == 0 || rc == CTRUN_E_TIMEOUT;
+        if (!does_answer)
+            break;
+        if (rc == 0)
             continue;
         if (missing++ < NAMES_MAX) {
             int n = ct_format(names + used, sizeof names - used, "%s%d",
-                              missing > 1 ? ", " : "", setup->ranks[i]);
+                              missing > 1 ? ", " : "", setup->ranks[asked]);
             used += n > 0 ? (size_t)n : 0;
         }
     }
+    if (missing == 0 && !does_answer)
+        return ct_fail(
+            err, CTRUN_E_TIMEOUT,
+            "open group: the store does not answer: it is not known which of "
+            "%d members are missing",
+            setup->size);
+    if (missing == 0)
+        return fail_late(setup, err);
     return ct_fail(err, CTRUN_E_TIMEOUT,
-                   "open group: %d of %d members did not connect: rank %s%s", missing,
-                   setup->size, missing ? names : "? (they came too late)",
+                   "open group: %s%d of %d members did not connect: rank %s%s",
+                   asked < setup->size ? "at least " : "", missing, setup->size, names,
                    missing > NAMES_MAX ? ", ..." : "");
 }
 
@@ -79,9 +121,14 @@ static int gather(struct ct_writer *out, const struct ct_peer *self,
                              err)) < 0)
             return rc == CTRUN_E_TIMEOUT ? fail_missing(setup, err) : rc;
         if (length > CT_HELLO_MAX_BYTES)
-            rc = ct_fail(err, CTRUN_E_PROTOCOL, "open group: rank %d: hello too long",
-                         setup->ranks[i]);
-        else if (ct_peer_decode(&peer, hello, length) == 0)
+            rc = ct_fail(
+                err, CTRUN_E_PROTOCOL,
+                "open group: the record of rank %d in the store has %zu bytes, "
+                "at most %d are allowed",
+                setup->ranks[i], length, CT_HELLO_MAX_BYTES);
+        else if ((rc = check_backend(hello, length, setup->ranks[i], self->rank,
+                                     err)) == 0 &&
+                 ct_peer_decode(&peer, hello, length) == 0)
             rc = check_members(&peer, self, err);
         if (rc >= 0)
             ct_write_blob(out, hello, length);
@@ -120,6 +167,11 @@ static int publish(const struct ct_peer *self, const struct ct_backend_setup *se
         ct_write_i64(&out, rc);
         ct_write_str(&out, why.text);
     }
+    if (rc == CTRUN_E_MISMATCH) { /* members with nccl wait for an id */
+        (void)key_format(key, setup, "nccl", 0);
+        (void)store->set(store->context, key, why.text, strlen(why.text),
+                         ct_deadline_ms(TABLE_GRACE_MS), NULL);
+    }
     (void)key_format(key, setup, "table", -1);
     rc = store->set(store->context, key, table, out.length,
                     ct_deadline_ms(TABLE_GRACE_MS), err);
@@ -143,8 +195,11 @@ static int read_table(struct ct_peer *peers, unsigned char *cookie, const void *
     ct_reader_init(&in, table, length);
     if ((code = ct_read_i64(&in)) < 0) {
         ct_read_str(&in, text, sizeof text);
-        return ct_fail(err, (int)code, "%s",
-                       ct_read_end(&in) < 0 ? "open group" : text);
+        if (ct_read_end(&in) == 0)
+            return ct_fail(err, (int)code, "%s", text);
+        return ct_fail(err, (int)code,
+                       "open group: rank %d failed, and its report cannot be read",
+                       setup->ranks[0]);
     }
     if ((raw = ct_read_raw(&in, CT_COOKIE_BYTES)))
         memcpy(cookie, raw, CT_COOKIE_BYTES);
@@ -162,7 +217,9 @@ static int read_table(struct ct_peer *peers, unsigned char *cookie, const void *
                            setup->ranks[i]);
     }
     if (ct_read_end(&in) < 0)
-        return ct_fail(err, CTRUN_E_PROTOCOL, "open group: the table is damaged");
+        return ct_fail(err, CTRUN_E_PROTOCOL,
+                       "open group: the list of members from rank %d is damaged",
+                       setup->ranks[0]);
     return 0;
 }
 
@@ -180,11 +237,12 @@ int ct_discover(struct ct_peer *peers, unsigned char *cookie,
     int rc = ct_peer_encode(&peers[setup->me], hello, sizeof hello);
 
     if (rc < 0)
-        return ct_fail(err, rc, "open group: this rank's hello is too long");
+        return ct_fail(err, rc, "open group: the record of this rank exceeds %d bytes",
+                       CT_HELLO_MAX_BYTES);
     (void)key_format(key, setup, "hello", setup->ranks[setup->me]);
     if ((rc = store->set(store->context, key, hello, (size_t)rc, setup->deadline_ms,
                          err)) < 0)
-        return ct_wrap(err, "open group");
+        return (void)ct_wrap(err, "open group"), rc;
     if (setup->me == 0 && (rc = publish(&peers[setup->me], setup, err)) < 0)
         return rc;
     table_ms = setup->deadline_ms + TABLE_GRACE_MS;
@@ -194,7 +252,7 @@ int ct_discover(struct ct_peer *peers, unsigned char *cookie,
     rc = store->get(store->context, key, &table, &length, table_ms, err);
     if (rc < 0)
         return rc == CTRUN_E_TIMEOUT ? fail_missing(setup, err)
-                                     : ct_wrap(err, "open group");
+                                     : ((void)ct_wrap(err, "open group"), rc);
     rc = read_table(peers, cookie, table, length, setup, err);
     free(table);
     return rc;

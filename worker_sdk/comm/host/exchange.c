@@ -9,7 +9,6 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/host/header.h"
 #include "worker_sdk/comm/host/host_tcp_private.h"
 #include "worker_sdk/comm/host/ring.h"

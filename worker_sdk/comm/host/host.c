@@ -34,6 +34,7 @@ struct block {
 
 struct host {
     int size, me;
+    int rank; /* in the world */
     struct ct_peer *peers;
     struct ct_verdict verdict;
     struct ct_loss_watch losses;
@@ -63,6 +64,7 @@ static int allocate(struct host *host, const struct ct_backend_setup *setup)
 
     host->size = setup->size;
     host->me = setup->me;
+    host->rank = setup->place->rank;
     host->losses = setup->losses;
     host->peers = ct_zalloc_array(size, sizeof *host->peers);
     host->locals = ct_zalloc_array(size, sizeof *host->locals);
@@ -150,17 +152,30 @@ static int open_tcp(struct host *host, int listener, const unsigned char *cookie
     return rc < 0 ? rc : ct_host_tcp_create(&host->tcp, &host->mesh, watch, err);
 }
 
-/* Any thread. The verdict comes first: who is woken, here or on another member, looks for a reason at once. */
+/* Errors with these codes name the ranks that they are about. */
+static bool names_ranks(int code)
+{
+    return code == CTRUN_E_PEER_LOST || code == CTRUN_E_MISMATCH ||
+           code == CTRUN_E_TIMEOUT || code == CTRUN_E_ABORTED;
+}
+
+/* Any thread. Sets the verdict first: a thread that is woken, here or on another member, looks for
+ * the reason at once. */
 static void host_abort(void *self, int code, const char *text)
 {
     struct host *host = self;
+    char told[CT_VERDICT_TEXT_MAX];
 
     if (!ct_verdict_set(&host->verdict, code, text))
         return;
+    if (names_ranks(code))
+        (void)ct_copy(told, sizeof told, text);
+    else
+        (void)ct_format(told, sizeof told, "rank %d: %s", host->rank, text);
     if (host->shm)
-        ct_host_shm_abort(host->shm, code, text);
+        ct_host_shm_abort(host->shm, code, told);
     if (host->mesh.peers) {
-        ct_mesh_send_code(&host->mesh, code, text);
+        ct_mesh_send_code(&host->mesh, code, told);
         ct_mesh_wake(&host->mesh);
     }
 }

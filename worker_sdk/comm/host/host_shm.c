@@ -103,7 +103,8 @@ int ct_host_shm_get_verdict(const struct ct_host_shm *shm, struct ctrun_error *e
 static uint64_t what_of(const struct ct_call *call)
 {
     return (uint64_t)call->kind | (uint64_t)call->dtype << 8 |
-           (uint64_t)call->op << 16 | (uint64_t)(uint32_t)call->peer << 32;
+           (uint64_t)call->op << 16 | (uint64_t)call->pass << 24 |
+           (uint64_t)(uint32_t)call->peer << 32;
 }
 
 static struct ct_post *post_of(const struct ct_host_shm *shm, int member)
@@ -139,9 +140,11 @@ static int check_agreement(struct ct_host_shm *shm, struct ctrun_error *err)
         format_post(a, first);
         format_post(b, post);
         return ct_fail(err, CTRUN_E_MISMATCH,
-                       "collective %llu: rank %d calls %s, rank %d calls %s",
+                       "collective %llu: rank %d calls %s, rank %d calls %s%s",
                        (unsigned long long)shm->call.number,
-                       shm->segment.peers[0]->rank, a, shm->segment.peers[i]->rank, b);
+                       shm->segment.peers[0]->rank, a, shm->segment.peers[i]->rank, b,
+                       (post->what ^ first->what) >> 24 & 0xff ? CT_CALL_PASS_TEXT
+                                                               : "");
     }
     /* All members see the same posts and so choose the same plan without another barrier. */
     if (ct_call_in_bytes(&shm->call, shm->segment.size) <= CT_POST_BYTES)
@@ -187,7 +190,7 @@ static void finish_tiny(struct ct_host_shm *shm)
         reduce_tiny(shm, (size_t)shm->segment.me * call->bytes);
     if (call->kind == CT_CALL_BROADCAST && call->bytes)
         memcpy(call->out, post_of(shm, call->peer)->data, call->bytes);
-    if (call->kind == CT_CALL_ALL_GATHER && call->bytes)
+    if (ct_call_is_all_gather(call) && call->bytes)
         for (int i = 0; i < shm->segment.size; i++)
             memcpy((unsigned char *)call->out + (size_t)i * call->bytes,
                    post_of(shm, i)->data, call->bytes);
@@ -613,11 +616,18 @@ int ct_host_shm_alloc(struct ct_host_shm *shm, size_t bytes, uint64_t deadline_m
     int64_t own_status;
     int64_t status;
     int own_fd = -1;
+    char who[CT_PEER_TEXT_MAX];
     int rc;
 
-    if (bytes > CT_REGION_MAX_BYTES || shm->regions.count == CT_REGIONS_MAX)
-        return ct_fail(err, -EINVAL, "group alloc: %zu bytes, block %zu: out of range",
-                       bytes, shm->regions.count + 1);
+    if (bytes > CT_REGION_MAX_BYTES)
+        return ct_fail(err, -EINVAL,
+                       "group alloc: %zu bytes: a block has at most %llu bytes", bytes,
+                       (unsigned long long)CT_REGION_MAX_BYTES);
+    if (shm->regions.count == CT_REGIONS_MAX)
+        return ct_fail(err, -EINVAL,
+                       "group alloc: the group has %zu blocks, and more are not "
+                       "possible: free one first",
+                       shm->regions.count);
     if (shm->segment.me == 0)
         offer[0] = own_fd = ct_segment_new_memory(stride * (size_t)shm->segment.size);
     rc = share(shm, CT_CALL_BROADCAST, offer, 2, deadline_ms, err);
@@ -631,7 +641,11 @@ int ct_host_shm_alloc(struct ct_host_shm *shm, size_t bytes, uint64_t deadline_m
     if (rc == 0 && status == CTRUN_E_MISMATCH)
         rc = ct_fail(err, CTRUN_E_MISMATCH,
                      "group alloc: the ranks ask for different sizes");
-    else if (rc == 0 && status < 0)
+    else if (rc == 0 && status == CTRUN_E_PEER_LOST) {
+        ct_peer_format(who, shm->segment.peers[0]);
+        rc = ct_fail(err, CTRUN_E_PEER_LOST,
+                     "group alloc: %s has left the group or ended", who);
+    } else if (rc == 0 && status < 0)
         rc = ct_fail(err, CTRUN_E_SHM, "group alloc: %d times %zu bytes: %s",
                      shm->segment.size, bytes, ctrun_strerror((int)status));
     if (rc < 0 && own_status == 0)

@@ -216,7 +216,7 @@ static void finish_small(struct ct_host_tcp *tcp, const struct ct_call *call)
         reduce_swaps(tcp, call, (size_t)me * call->bytes);
     if (call->kind == CT_CALL_BROADCAST && call->bytes)
         memcpy(call->out, tcp->swaps[call->peer].bytes + CT_HEADER_BYTES, call->bytes);
-    if (call->kind == CT_CALL_ALL_GATHER && call->bytes)
+    if (ct_call_is_all_gather(call) && call->bytes)
         for (int i = 0; i < tcp->mesh->size; i++)
             memcpy((unsigned char *)call->out + (size_t)i * call->bytes,
                    tcp->swaps[i].bytes + CT_HEADER_BYTES, call->bytes);

@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/host/host_tcp_private.h"
 
 enum {

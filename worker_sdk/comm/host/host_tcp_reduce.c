@@ -7,7 +7,6 @@
  * A slice is reduced block by block; data of a member that is ahead wait in the buffers of its
  * socket. */
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/host/host_tcp_private.h"
 #include "worker_sdk/comm/host/reduce.h"
 

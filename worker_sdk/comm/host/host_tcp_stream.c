@@ -5,7 +5,6 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/host/host_tcp_private.h"
 
 /* A transfer in and a transfer out at the same time; advance() moves a block each way. */

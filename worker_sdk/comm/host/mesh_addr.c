@@ -45,11 +45,12 @@ static int read_limits(struct ct_net *net, struct ct_port_range *ports,
 {
     const char *net_text = getenv("CTRUN_NET");
     const char *ports_text = getenv("CTRUN_PORT_RANGE");
+    int rc;
 
-    if (ct_net_parse(net_text ? net_text : "", net, err) < 0)
-        return ct_wrap(err, "open group: CTRUN_NET");
-    if (ct_port_range_parse(ports_text ? ports_text : "", ports, err) < 0)
-        return ct_wrap(err, "open group: CTRUN_PORT_RANGE");
+    if ((rc = ct_net_parse(net_text ? net_text : "", net, err)) < 0)
+        return (void)ct_wrap(err, "open group: CTRUN_NET"), rc;
+    if ((rc = ct_port_range_parse(ports_text ? ports_text : "", ports, err)) < 0)
+        return (void)ct_wrap(err, "open group: CTRUN_PORT_RANGE"), rc;
     return 0;
 }
 

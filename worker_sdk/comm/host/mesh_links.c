@@ -363,7 +363,9 @@ static int start_due_links(struct opening *opening, struct ctrun_error *err)
             char who[CT_PEER_TEXT_MAX];
             ct_peer_format(who, &opening->setup->peers[i / LINKS_A_MEMBER]);
             return ct_fail(err, CTRUN_E_PEER_LOST,
-                           "open group: %s: connection refused: it is gone", who);
+                           "open group: %s refused %d connections in a row: it has "
+                           "ended, or has given up the group",
+                           who, link->refusals);
         }
         if (link->state == LINK_WAITING && now_ms >= link->due_ms)
             link_connect(opening, i);

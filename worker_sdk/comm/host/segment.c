@@ -286,13 +286,16 @@ static int size_segment(struct ct_segment *segment, int fd,
         .is_met = is_ready, .is_awaited = is_lowest, .deadline_ms = setup->deadline_ms};
 
     if (head->magic != SEGMENT_MAGIC)
-        return ct_fail(err, CTRUN_E_SHM, "shared memory: not a segment of ours");
+        return ct_fail(err, CTRUN_E_SHM,
+                       "shared memory: the memory of rank %d is not that of a group",
+                       setup->peers[0]->rank);
     if (segment->me != 0)
         return ct_segment_wait(segment, &wait, err);
     if (ftruncate(fd, (off_t)(PAGE + ct_segment_bytes(segment->size))) < 0)
-        return ct_fail(err, CTRUN_E_SHM, "shared memory: %s", strerror(errno));
-    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW); /* a safety net only */
-    /* The ready word is stored last: who sees it may map the body. */
+        return ct_fail(err, CTRUN_E_SHM, "shared memory: set the size to %zu bytes: %s",
+                       PAGE + ct_segment_bytes(segment->size), strerror(errno));
+    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW); /* only a precaution */
+    /* The ready word is stored last: a member that sees it may map the body. */
     head->size = (uint32_t)segment->size;
     atomic_store(&head->is_ready, 1);
     ct_segment_wake_all(&head->is_ready);

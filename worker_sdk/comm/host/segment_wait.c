@@ -82,7 +82,7 @@ static void format_missing(char *dst, size_t size, const struct ct_segment *segm
 }
 
 static int fail_waiting(const struct ct_segment *segment, const struct ct_wait *wait,
-                        int code, const char *why, struct ctrun_error *err)
+                        struct ctrun_error *err)
 {
     char names[320];
     char call[CT_CALL_TEXT_MAX] = "open group";
@@ -90,7 +90,7 @@ static int fail_waiting(const struct ct_segment *segment, const struct ct_wait *
     if (wait->call)
         ct_call_format(call, wait->call);
     format_missing(names, sizeof names, segment, wait);
-    return ct_fail(err, code, "%s: %s: %s", call, why, names);
+    return ct_fail(err, CTRUN_E_TIMEOUT, "%s: no answer in time from: %s", call, names);
 }
 
 /* The first member that is gone although the wait still needs it, or -1. */
@@ -135,8 +135,7 @@ static int look_around(struct ct_segment *segment, const struct ct_wait *wait,
     if (rc == 0 && gone >= 0)
         rc = fail_gone(segment, wait, gone, err);
     if (rc == 0 && ct_now_ms() >= wait->deadline_ms)
-        rc = fail_waiting(segment, wait, CTRUN_E_TIMEOUT, "no answer in time from",
-                          err);
+        rc = fail_waiting(segment, wait, err);
     return rc;
 }
 

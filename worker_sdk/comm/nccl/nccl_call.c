@@ -61,6 +61,7 @@ static ncclResult_t launch(struct nccl *nccl, const struct ct_call *call,
         return ct_nccl_api.ncclBroadcast(in, out, call->count, dtype, call->peer,
                                          nccl->comm, nccl->stream);
     case CT_CALL_ALL_GATHER:
+    case CT_CALL_SPLIT:
         return ct_nccl_api.ncclAllGather(in, out, call->count, dtype, nccl->comm,
                                          nccl->stream);
     case CT_CALL_BARRIER:

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/nccl/nccl_private.h"
@@ -66,16 +67,81 @@ static int share_id(ncclUniqueId *id, int i, int count,
     }
     rc = ct_nccl_get_value(setup, key, &value, &length, err);
     if (rc < 0)
-        return ct_wrap(err, "nccl: the id of rank %d", setup->ranks[root]);
+        return (void)ct_wrap(err, "nccl: the id of rank %d", setup->ranks[root]), rc;
     if (length == sizeof *id)
         memcpy(id, value, sizeof *id);
-    else
-        rc = ct_fail(err, CTRUN_E_PROTOCOL, "nccl: an id of %zu bytes", length);
+    else /* from a member 0 with another back end: an error text */
+        rc = ct_fail(err, CTRUN_E_MISMATCH, "%.*s", (int)length, (const char *)value);
     free(value);
     return rc;
 }
 
-/* Shares our own id first: others wait for it while we wait for theirs. */
+/* Tells the members of both back ends what member 0 has found. If this fails, nobody can be
+ * told. */
+static void publish_difference(const struct ct_backend_setup *setup,
+                               const struct ctrun_error *why)
+{
+    const struct ct_bootstrap *store = &setup->place->bootstrap;
+    unsigned char table[CTRUN_ERROR_TEXT_MAX + 16];
+    char key[CT_BOOTSTRAP_KEY_MAX];
+    struct ct_writer out;
+
+    ct_writer_init(&out, table, sizeof table);
+    ct_write_i64(&out, why->code);
+    ct_write_str(&out, why->text);
+    (void)ct_format(key, sizeof key, "%s/table", setup->key);
+    (void)store->set(store->context, key, table, out.length, setup->deadline_ms, NULL);
+    (void)ct_format(key, sizeof key, "%s/nccl/0", setup->key);
+    (void)store->set(store->context, key, why->text, strlen(why->text),
+                     setup->deadline_ms, NULL);
+}
+
+/* Member 0: checks that member i has our back end. */
+static int check_hello(const struct ct_backend_setup *setup, int i,
+                       struct ctrun_error *err)
+{
+    char key[CT_BOOTSTRAP_KEY_MAX];
+    struct ctrun_error why;
+    size_t length;
+    void *value;
+    bool is_ours;
+    int rc;
+
+    (void)ct_format(key, sizeof key, "%s/hello/%d", setup->key, setup->ranks[i]);
+    if ((rc = ct_nccl_get_value(setup, key, &value, &length, err)) < 0)
+        return (void)ct_wrap(err, "nccl: wait for rank %d", setup->ranks[i]), rc;
+    is_ours = length == strlen(CT_NCCL_HELLO) &&
+              memcmp(value, CT_NCCL_HELLO, length) == 0;
+    free(value);
+    if (is_ours)
+        return 0;
+    (void)ct_fail(&why, CTRUN_E_MISMATCH,
+                  "open group: rank %d has the back end host, rank %d has nccl",
+                  setup->ranks[i], setup->ranks[0]);
+    publish_difference(setup, &why);
+    return ct_fail(err, why.code, "%s", why.text);
+}
+
+/* Finds members with another back end, because NCCL itself would wait for them. */
+static int exchange_hellos(const struct ct_backend_setup *setup,
+                           struct ctrun_error *err)
+{
+    const struct ct_bootstrap *store = &setup->place->bootstrap;
+    char key[CT_BOOTSTRAP_KEY_MAX];
+    int rc = 0;
+
+    if (setup->me > 0) {
+        (void)ct_format(key, sizeof key, "%s/hello/%d", setup->key,
+                        setup->ranks[setup->me]);
+        return store->set(store->context, key, CT_NCCL_HELLO, strlen(CT_NCCL_HELLO),
+                          setup->deadline_ms, err);
+    }
+    for (int i = 1; rc == 0 && i < setup->size; i++)
+        rc = check_hello(setup, i, err);
+    return rc;
+}
+
+/* Stores our own id first: others wait for it while we wait for theirs. */
 static int share_ids(ncclUniqueId *ids, int count, const struct ct_backend_setup *setup,
                      struct ctrun_error *err)
 {
@@ -95,9 +161,11 @@ int ct_nccl_make_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
     const int count = count_roots(setup->size);
     ncclUniqueId *ids = ct_zalloc_array((size_t)count, sizeof *ids);
     ncclResult_t begun = ncclSuccess;
-    int rc = ids ? share_ids(ids, count, setup, err)
-                 : ct_fail(err, -ENOMEM, "nccl: no memory");
+    int rc = ids ? exchange_hellos(setup, err)
+                 : ct_fail(err, -ENOMEM, "nccl: out of memory");
 
+    if (rc == 0)
+        rc = share_ids(ids, count, setup, err);
     config.blocking = 0;
     if (rc == 0 && count == 1)
         begun = ct_nccl_api.ncclCommInitRankConfig(&nccl->comm, setup->size, ids[0],

@@ -16,7 +16,8 @@ static int find_function(void **out, void *library, const char *name,
                          struct ctrun_error *err)
 {
     *out = dlsym(library, name);
-    return *out ? 0 : ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: %s is missing", name);
+    /* its text has the path of the library and the name of the function */
+    return *out ? 0 : ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: %s", dlerror());
 }
 
 static int open_library(void **out, const char *const *names, struct ctrun_error *err)

@@ -32,7 +32,7 @@ bool ct_nccl_gives(const struct nccl *nccl, const struct ct_call *call)
 
 size_t ct_nccl_out_bytes(const struct nccl *nccl, const struct ct_call *call)
 {
-    size_t each = call->kind == CT_CALL_ALL_GATHER ? (size_t)nccl->size : 1;
+    size_t each = ct_call_is_all_gather(call) ? (size_t)nccl->size : 1;
     bool gets = call->kind != CT_CALL_SEND &&
                 (call->kind != CT_CALL_REDUCE || call->peer == nccl->me);
 
@@ -82,7 +82,7 @@ cudaError_t ct_nccl_stage_in(struct nccl *nccl, struct ticket *ticket, const voi
     if ((rc = reserve(ticket, bytes)) != cudaSuccess)
         return rc;
     at = ticket->device;
-    if (call->kind == CT_CALL_ALL_GATHER && ticket->fetched) /* in place */
+    if (ct_call_is_all_gather(call) && ticket->fetched) /* in place */
         at += (size_t)nccl->me * call->bytes;
     *in = at;
     if (!ct_nccl_gives(nccl, call))

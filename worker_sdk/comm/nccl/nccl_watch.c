@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <signal.h>
 #include <string.h>
 
 #include "worker_sdk/base/clock.h"

@@ -139,6 +139,26 @@ static void a_difference_is_a_mismatch_on_all_ranks(void **state)
     on_every_wire(differ, 6);
 }
 
+static int one_does_not_split(int rank, void *context)
+{
+    struct ctrun_group *group = open_together(rank, context);
+    struct ct_group_place place = ranks_place(rank, NULL);
+    struct ctrun_group *part = NULL;
+    struct ctrun_error err;
+    int rc = rank == VICTIM ? ctrun_barrier(group, NULL, &err)
+                            : ct_group_split(&part, &place, group, 0, NULL, &err);
+
+    check_failure(rc, CTRUN_E_MISMATCH, &err, "calls split");
+    CHECK(!part);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void a_split_is_named_where_ranks_differ(void **state)
+{
+    on_every_wire(one_does_not_split, 1);
+}
+
 static int different_lengths(int rank, void *context)
 {
     char data[64] = {0};
@@ -181,6 +201,40 @@ static void blocks_of_different_size_are_a_mismatch(void **state)
     assert_int_equal(ranks_run(SIZE, different_blocks, &scene), 0);
 }
 
+static bool lowest_has_left; /* before this rank opens its memory */
+int __real_ct_segment_open_peer_fd(const struct ct_peer *peer, int fd, size_t bytes,
+                                   struct ctrun_error *err);
+int __wrap_ct_segment_open_peer_fd(const struct ct_peer *peer, int fd, size_t bytes,
+                                   struct ctrun_error *err);
+int __wrap_ct_segment_open_peer_fd(const struct ct_peer *peer, int fd, size_t bytes,
+                                   struct ctrun_error *err)
+{
+    if (lowest_has_left)
+        return ct_fail(err, CTRUN_E_PEER_LOST, "it has left");
+    return __real_ct_segment_open_peer_fd(peer, fd, bytes, err);
+}
+
+static int lose_the_lowest(int rank, void *context)
+{
+    struct ctrun_group *group = open_together(rank, context);
+    struct ctrun_error err;
+    void *block;
+
+    lowest_has_left = rank == VICTIM;
+    check_failure(ctrun_group_alloc(group, 3000, &block, &err), CTRUN_E_PEER_LOST, &err,
+                  "group alloc: rank 0 (");
+    CHECK(!block);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void who_leaves_before_its_block_is_open_everywhere_is_lost(void **state)
+{
+    struct scene scene = {WIRE_SHM, 0};
+
+    assert_int_equal(ranks_run(SIZE, lose_the_lowest, &scene), 0);
+}
+
 /* ---- Ranks that do not come ------------------------------------------------------------- */
 
 static int one_does_not_call(int rank, void *context)
@@ -215,18 +269,31 @@ static void a_timeout_names_the_rank_that_did_not_call(void **state)
     on_every_wire(one_does_not_call, 3);
 }
 
+/* Waits until that rank has begun to open the first group. */
+static void await_hello(const struct ct_group_place *place, int rank)
+{
+    char key[CT_BOOTSTRAP_KEY_MAX];
+    struct ctrun_error err;
+
+    (void)ct_format(key, sizeof key, "ctrun/group/7.0.0/hello/%d", rank);
+    CHECK_OK(place->bootstrap.wait(NULL, key, ct_deadline_ms(LONG_MS), &err));
+}
+
+/* Rank 0 collects the addresses; the other ranks wait for what it reports. Its short deadline
+ * begins when only the victim is missing. */
 static int one_does_not_open(int rank, void *context)
 {
     const struct scene *scene = context;
     struct ct_group_place place = ranks_place(rank, host_of(scene, rank));
-    struct ctrun_group_options options = options_of(scene, SHORT_MS);
+    struct ctrun_group_options options = options_of(scene, rank ? LONG_MS : SHORT_MS);
     struct ctrun_group *group;
     struct ctrun_error err;
 
-    ranks_signal(MET);
-    ranks_await(MET, SIZE);
     if (rank == VICTIM)
         return 0;
+    for (int other = 1; rank == 0 && other < SIZE; other++)
+        if (other != VICTIM)
+            await_hello(&place, other);
     check_failure(ct_group_open(&group, &place, &options, &err), CTRUN_E_TIMEOUT, &err,
                   "did not connect: rank 2");
     CHECK(!group);
@@ -378,9 +445,11 @@ static void an_abort_ends_the_calls_of_all_ranks(void **state)
 static int closes_with_works(int rank, void *context)
 {
     static float data[2][LARGE];
-    struct ctrun_group *group = open_together(rank, context);
+    const struct scene *scene = context;
+    struct ctrun_group *group = open_together(rank, scene);
     struct ctrun_work *works[2];
     struct ctrun_error err;
+    int rc;
 
     if (rank == 0) {
         for (int i = 0; i < 2; i++)
@@ -393,7 +462,11 @@ static int closes_with_works(int rank, void *context)
         return 0;
     }
     ranks_await(0, 1);
-    CHECK(ctrun_barrier(group, NULL, &err) < 0);
+    rc = ctrun_barrier(group, NULL, &err);
+    if (scene->wire == WIRE_SHM) /* the first call was posted in shared memory */
+        check_failure(rc, CTRUN_E_MISMATCH, &err, "rank 0 calls");
+    else
+        check_failure(rc, CTRUN_E_ABORTED, &err, "rank 0 closed the group");
     ctrun_group_close(group);
     return 0;
 }
@@ -405,7 +478,14 @@ static void works_outlive_their_group(void **state)
 
 /* ---- Ranks that die --------------------------------------------------------------------- */
 
-/* Opens, and goes through all kinds of calls. The victim is killed somewhere on the way. */
+/* Exit codes of ranks that got an error. */
+enum {
+    NOT_OPEN = 10, /* while they opened the group */
+    LOST = 11,     /* in a call, and it names the victim */
+    OTHER = 12     /* in a call: another rank may have given up its opening */
+};
+
+/* Opens a group and makes all kinds of calls. The victim is killed on the way. */
 static int live_and_die(int rank, void *context)
 {
     static float data[LARGE], all[SIZE * LARGE];
@@ -443,14 +523,16 @@ static int live_and_die(int rank, void *context)
     ctrun_group_close(group);
     if (rc == 0)
         return 0;
-    /* Before the group stands a rank may be missing without a trace, and nobody passes the
-     * first cause on: a survivor that gave up and left may be the one that is named. */
-    CHECK(!group || strstr(err.text, "rank 2"));
+    /* While the group is being opened, a rank may be missing without an error, and no rank passes
+     * the first cause on: the error may name a survivor that gave up and left. */
     CHECK(strstr(err.text, "rank ") && !strstr(err.text, "rank -"));
-    if (rc != CTRUN_E_PEER_LOST && !(rc == CTRUN_E_TIMEOUT && !group))
-        fprintf(stderr, "got %d: %s\n", rc, err.text);
-    CHECK(rc == CTRUN_E_PEER_LOST || (rc == CTRUN_E_TIMEOUT && !group));
-    return 10;
+    CHECK(rc == CTRUN_E_PEER_LOST || rc == CTRUN_E_TIMEOUT);
+    if (!group)
+        return NOT_OPEN;
+    if (rc == CTRUN_E_PEER_LOST && strstr(err.text, "rank 2"))
+        return LOST;
+    fprintf(stderr, "rank %d got %d: %s\n", rank, rc, err.text);
+    return OTHER;
 }
 
 enum end {
@@ -459,8 +541,9 @@ enum end {
     GAVE_UP /* SHORT_MS may have passed before it died: the machine is busy */
 };
 
-/* Lets the victim make `count` system calls, then kills it, unless it has ended before. */
-static enum end kill_after_calls(pid_t victim, int count)
+/* Lets the victim make `count` system calls and kills it, unless it ends before. From busy_ms on a
+ * rank may have given up. */
+static enum end kill_after_calls(pid_t victim, int count, uint64_t busy_ms)
 {
     int status;
 
@@ -477,7 +560,21 @@ static enum end kill_after_calls(pid_t victim, int count)
             return WEXITSTATUS(status) == 0 ? DONE : GAVE_UP;
     }
     kill(victim, SIGKILL);
-    return KILLED;
+    return ct_left_ms(busy_ms) ? KILLED : GAVE_UP;
+}
+
+/* A rank may be done already: the victim may die after its work. */
+static bool is_fine(const int statuses[SIZE], int rank, enum end end)
+{
+    bool has_given_up = false;
+    int code = WEXITSTATUS(statuses[rank]);
+
+    for (int i = 0; i < SIZE; i++)
+        has_given_up = has_given_up || (end == GAVE_UP && WIFEXITED(statuses[i]) &&
+                                        WEXITSTATUS(statuses[i]) == NOT_OPEN);
+    return WIFEXITED(statuses[rank]) &&
+           (code == 0 || (end != DONE && (code == NOT_OPEN || code == LOST)) ||
+            (code == OTHER && has_given_up));
 }
 
 static void survivors_learn_of_a_death_at_every_stage(void **state)
@@ -487,21 +584,17 @@ static void survivors_learn_of_a_death_at_every_stage(void **state)
         enum end end = KILLED;
         int killed = 0;
         for (int calls = 1; end != DONE && calls < 5000; calls += 1 + calls / 3) {
+            const uint64_t busy_ms = ct_deadline_ms(SHORT_MS / 2);
             struct ranks *ranks = ranks_start(SIZE, live_and_die, &scene);
             int statuses[SIZE];
-            end = kill_after_calls(ranks_pid(ranks, VICTIM), calls);
-            killed += end == KILLED;
+            end = kill_after_calls(ranks_pid(ranks, VICTIM), calls, busy_ms);
             (void)ranks_finish(ranks, statuses);
-            for (int rank = 0; rank < SIZE; rank++) {
-                /* All done already is fine: the victim may die with its work complete. */
-                bool fine = WIFEXITED(statuses[rank]) &&
-                            (WEXITSTATUS(statuses[rank]) == 0 ||
-                             (end != DONE && WEXITSTATUS(statuses[rank]) == 10));
-                if (rank != VICTIM && !fine)
+            killed += WIFSIGNALED(statuses[VICTIM]);
+            for (int rank = 0; rank < SIZE; rank++)
+                if (rank != VICTIM && !is_fine(statuses, rank, end))
                     fail_msg(
                         "wire %d, killed after %d system calls: rank %d: status %#x",
                         wire, calls, rank, (unsigned)statuses[rank]);
-            }
         }
         assert_true(killed > 5);
     }
@@ -749,8 +842,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TORCH_TEST(a_difference_is_a_mismatch_on_all_ranks,
                    "group_wrong_size_on_one_rank"),
+        cmocka_unit_test(a_split_is_named_where_ranks_differ),
         cmocka_unit_test(a_message_of_another_length_is_a_mismatch),
         cmocka_unit_test(blocks_of_different_size_are_a_mismatch),
+        cmocka_unit_test(who_leaves_before_its_block_is_open_everywhere_is_lost),
         TORCH_TEST(a_timeout_names_the_rank_that_did_not_call, "group_timeout"),
         cmocka_unit_test(a_rank_that_never_opens_is_named),
         TORCH_TEST(a_late_rank_is_waited_for, "group_late_joiner"),

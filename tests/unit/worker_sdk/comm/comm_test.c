@@ -531,6 +531,51 @@ static void a_second_thread_is_refused(void **state)
     worlds_run_with(2, two_threads, NULL);
 }
 
+/* ---- A store that takes everything and gives nothing ------------------------------------- */
+
+static int take_value(void *context, const char *key, const void *value, size_t length,
+                      uint64_t deadline_ms, struct ctrun_error *err)
+{
+    return 0;
+}
+
+static int give_no_value(void *context, const char *key, void **value, size_t *length,
+                         uint64_t deadline_ms, struct ctrun_error *err)
+{
+    return CTRUN_E_TIMEOUT;
+}
+
+/* *context: whether the key is there. */
+static int find_key(void *context, const char *key, uint64_t deadline_ms,
+                    struct ctrun_error *err)
+{
+    return *(const int *)context;
+}
+
+static void open_by_such_a_store(int rank, int key_is_there, const char *want)
+{
+    const struct ct_group_place place = {.rank = rank,
+                                         .world_size = 3,
+                                         .key = "group",
+                                         .bootstrap = {.context = &key_is_there,
+                                                       .set = take_value,
+                                                       .get = give_no_value,
+                                                       .wait = find_key}};
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    assert_int_equal(ct_group_open(&group, &place, NULL, &err), CTRUN_E_TIMEOUT);
+    if (!strstr(err.text, want))
+        fail_msg("'%s' is not in: %s", want, err.text);
+}
+
+static void only_ranks_that_are_known_to_be_missing_are_named(void **state)
+{
+    open_by_such_a_store(1, CTRUN_E_TIMEOUT, "3 of 3 members did not connect: rank 0");
+    open_by_such_a_store(1, -EPIPE, "the store does not answer");
+    open_by_such_a_store(1, 0, "no answer in time from rank 0");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -550,6 +595,7 @@ int main(void)
         cmocka_unit_test(wrong_arguments_are_refused),
         cmocka_unit_test(a_refused_open_may_be_repeated),
         cmocka_unit_test(a_second_thread_is_refused),
+        cmocka_unit_test(only_ranks_that_are_known_to_be_missing_are_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

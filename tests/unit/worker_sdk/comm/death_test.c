@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank is killed or stopped in a stream of calls of one kind. All other ranks get an error that names it.
  *
- * CTRUN_TEST_TIMES=1 tells how long after the death each rank knew of it, in ms.
- * CTRUN_TEST_STOPS=1 stops one in calls of every kind, not of all_reduce alone: each waits for its deadline. */
-#include <errno.h>
+ * CTRUN_TEST_TIMES=1 prints after how many ms each rank got the error.
+ * CTRUN_TEST_STOPS=1 stops a rank in calls of every kind, not only of all_reduce; each waits for its deadline. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -14,15 +13,16 @@
 #include "tests/lib/test.h"
 #include "tests/lib/worlds.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/comm/group_private.h"
 
 enum {
     SIZE = 4,
     VICTIM = 2,
     MANY = 1000000, /* for each rank, so that the call is always under way */
     LONG_GATHER = CALL_KINDS,
-    CALLS = 1,      /* counter: those that rank 0 has made */
-    FAILED = 2,     /* ... of ranks that had an error */
-    STOP_MS = 3000, /* the others are not to be late on a busy machine */
+    CALLS = 1,      /* counter: calls of rank 0 */
+    FAILED = 2,     /* counter: ranks that got an error */
+    STOP_MS = 5000, /* long enough for the others on a busy machine */
 };
 
 static _Atomic uint64_t *death_ns; /* of each wire; shared */
@@ -54,14 +54,16 @@ static int call_on(int rank, void *context)
     int rc;
 
     options.shm = scene->wire != WIRE_TCP;
-    options.timeout_ms = scene->is_stop ? STOP_MS : RANKS_DEADLINE_MS;
+    options.timeout_ms = RANKS_DEADLINE_MS;
     group = ranks_open(rank, worlds_host_of(scene->wire, rank), &options);
+    if (scene->is_stop)
+        group->timeout_ms = STOP_MS;
     while ((rc = make_call(group, scene, &err)) == 0)
         if (rank == 0)
             ranks_signal(CALLS);
     if (getenv("CTRUN_TEST_TIMES"))
         fprintf(stderr, "wire %d kind %d rank %d: %.1f ms\n", scene->wire, scene->kind,
-                rank, (double)(ct_now_ns() - *death_ns) / 1e6);
+                rank, (double)(ct_now_ns() - death_ns[scene->wire]) / 1e6);
     ranks_signal(FAILED);
     ranks_await(FAILED, SIZE - 1);
     if (rc != (scene->is_stop ? CTRUN_E_TIMEOUT : CTRUN_E_PEER_LOST) ||
@@ -73,18 +75,28 @@ static int call_on(int rank, void *context)
     return 0;
 }
 
-static void run_scene(struct scene *scene)
+/* Starts a world and kills or stops its victim. */
+static struct ranks *begin_scene(struct scene *scene)
 {
     struct ranks *ranks = ranks_start(SIZE, call_on, scene);
-    int statuses[SIZE];
 
     ranks_await(CALLS, 3 + (unsigned)scene->kind % CALL_KINDS);
-    *death_ns = ct_now_ns();
+    death_ns[scene->wire] = ct_now_ns();
     kill(ranks_pid(ranks, VICTIM), scene->is_stop ? SIGSTOP : SIGKILL);
-    if (scene->is_stop) {
-        ranks_await(FAILED, SIZE - 1);
-        kill(ranks_pid(ranks, VICTIM), SIGKILL);
-    }
+    return ranks;
+}
+
+static void finish_scene(struct ranks *ranks, const struct scene *scene)
+{
+    siginfo_t info;
+    int statuses[SIZE];
+
+    for (int rank = 0; scene->is_stop && rank < SIZE; rank++)
+        if (rank != VICTIM)
+            assert_int_equal(
+                waitid(P_PID, (id_t)ranks_pid(ranks, rank), &info, WEXITED | WNOWAIT),
+                0);
+    kill(ranks_pid(ranks, VICTIM), SIGKILL);
     (void)ranks_finish(ranks, statuses);
     for (int rank = 0; rank < SIZE; rank++)
         if (rank != VICTIM && statuses[rank] != 0)
@@ -99,7 +111,7 @@ static void a_rank_that_is_killed_in_any_call_is_named(void **state)
         for (int kind = 0; kind < CALL_KINDS; kind++) {
             struct scene scene = {(enum wire)wire, (enum call_kind)kind, false};
 
-            run_scene(&scene);
+            finish_scene(begin_scene(&scene), &scene);
         }
 }
 
@@ -108,13 +120,17 @@ static void a_rank_that_is_stopped_in_any_call_is_named(void **state)
 {
     const bool has_all = getenv("CTRUN_TEST_STOPS") != NULL;
 
-    (void)state;
-    for (int wire = 0; wire < WIRE_MIXED + has_all; wire++)
-        for (int kind = 0; kind < (has_all ? CALL_KINDS : CALL_REDUCE); kind++) {
-            struct scene scene = {(enum wire)wire, (enum call_kind)kind, true};
+    for (int kind = 0; kind < (has_all ? CALL_KINDS : CALL_REDUCE); kind++) {
+        struct scene scenes[WIRES];
+        struct ranks *worlds[WIRES];
 
-            run_scene(&scene);
+        for (int wire = 0; wire < WIRE_MIXED + has_all; wire++) {
+            scenes[wire] = (struct scene){(enum wire)wire, (enum call_kind)kind, true};
+            worlds[wire] = begin_scene(&scenes[wire]);
         }
+        for (int wire = 0; wire < WIRE_MIXED + has_all; wire++)
+            finish_scene(worlds[wire], &scenes[wire]);
+    }
 }
 
 /* Two of the other ranks wait for each other's data, which the stopped rank has. */
@@ -122,8 +138,7 @@ static void a_rank_that_is_stopped_is_named_by_all_who_wait_in_a_row(void **stat
 {
     struct scene scene = {WIRE_TCP, (enum call_kind)LONG_GATHER, true};
 
-    (void)state;
-    run_scene(&scene);
+    finish_scene(begin_scene(&scene), &scene);
 }
 
 int main(void)
@@ -133,7 +148,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_is_stopped_in_any_call_is_named),
         cmocka_unit_test(a_rank_that_is_stopped_is_named_by_all_who_wait_in_a_row),
     };
-    death_ns = mmap(NULL, sizeof *death_ns, PROT_READ | PROT_WRITE,
+    death_ns = mmap(NULL, WIRES * sizeof *death_ns, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (death_ns == MAP_FAILED)
         return 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a user is told who asks for a back end that this machine does not have. None of it needs
- * a GPU. */
+/* The errors for a back end that this machine does not have. No GPU is needed. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +27,16 @@ static void a_missing_plugin_is_named(void **state)
 {
     setenv("CTRUN_PLUGIN_DIR", "/nonexistent", 1);
     expect_unsupported("libctrun-nccl.so");
+}
+
+static void a_folder_whose_name_is_too_long_is_named(void **state)
+{
+    char folder[PATH_MAX];
+
+    memset(folder, 'a', sizeof folder);
+    folder[sizeof folder - 1] = '\0';
+    setenv("CTRUN_PLUGIN_DIR", folder, 1);
+    expect_unsupported("CTRUN_PLUGIN_DIR");
 }
 
 static void a_missing_nccl_is_named(void **state)
@@ -56,6 +66,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_missing_plugin_is_named),
+        cmocka_unit_test(a_folder_whose_name_is_too_long_is_named),
         cmocka_unit_test(a_missing_nccl_is_named),
         cmocka_unit_test(a_library_that_is_not_nccl_is_refused),
     };

@@ -8,6 +8,7 @@
 
 #include "tests/lib/fake_nccl.h"
 #include "tests/lib/test.h"
+#include "worker_sdk/base/error.h"
 #include "worker_sdk/base/half.h"
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/comm/group_private.h"
@@ -133,7 +134,40 @@ static void a_machine_without_a_gpu_is_told_so(void **state)
 
     fake_nccl.no_device = true;
     expect(open_group(&group, 30000, &err), CTRUN_E_UNSUPPORTED, &err,
-           "no usable GPU: no fake device");
+           "cannot use the GPU: no fake device");
+    expect_nothing_left(0, 0);
+}
+
+static int take_value(void *context, const char *key, const void *value, size_t length,
+                      uint64_t deadline_ms, struct ctrun_error *err)
+{
+    return 0;
+}
+
+static int lose_peer(void *context, const char *key, void **value, size_t *length,
+                     uint64_t deadline_ms, struct ctrun_error *err)
+{
+    return ct_fail(err, CTRUN_E_PEER_LOST, "rank 0 is lost");
+}
+
+/* With the error's text and without it. */
+static void a_failure_to_meet_has_the_same_code_for_who_wants_no_text(void **state)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ctrun_error err;
+    struct ctrun_group *group;
+
+    options.backend = "nccl";
+    for (int i = 0; i < 4; i++) {
+        const struct ct_group_place place = {
+            .rank = i / 2,
+            .world_size = 2,
+            .key = "group",
+            .bootstrap = {.set = take_value, .get = lose_peer}};
+
+        assert_int_equal(ct_group_open(&group, &place, &options, i % 2 ? NULL : &err),
+                         CTRUN_E_PEER_LOST);
+    }
     expect_nothing_left(0, 0);
 }
 
@@ -407,6 +441,8 @@ int main(void)
         cmocka_unit_test_setup(an_error_while_init_goes_on_is_an_error, begin),
         cmocka_unit_test_setup(an_old_library_is_refused, begin),
         cmocka_unit_test_setup(a_machine_without_a_gpu_is_told_so, begin),
+        cmocka_unit_test_setup(
+            a_failure_to_meet_has_the_same_code_for_who_wants_no_text, begin),
         cmocka_unit_test_setup(calls_wait_for_communicator_and_device, begin),
         cmocka_unit_test_setup(a_call_that_hangs_on_the_device_ends_at_the_deadline,
                                begin),
