@@ -19,9 +19,13 @@ int ctrun_batch_plan(struct ctrun_batch_plan *out, size_t global_batch,
     struct ctrun_batch_plan plan = CTRUN_BATCH_PLAN_INIT;
     size_t parts, largest;
 
-    if (global_batch == 0 || global_batch > INT32_MAX || micro_max == 0)
-        return ct_fail(err, -EINVAL, "batch plan: %zu samples, %zu at once",
-                       global_batch, micro_max);
+    if (global_batch == 0 || global_batch > INT32_MAX)
+        return ct_fail(err, -EINVAL,
+                       "batch plan: global_batch is %zu, but must be 1 to %d",
+                       global_batch, INT32_MAX);
+    if (micro_max == 0)
+        return ct_fail(err, -EINVAL,
+                       "batch plan: micro_max is 0, but must be 1 or more");
     if (world_size < 1 || rank < 0 || rank >= world_size)
         return ct_fail(err, -EINVAL,
                        "batch plan: there is no rank %d in a world of %d ranks", rank,

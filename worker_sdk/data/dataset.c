@@ -97,9 +97,10 @@ int ctrun_dataset_load(struct ctrun_dataset *out, const char *directory,
     if ((rc = dataset_read(&images, directory, stem, 3, path, sizeof path, err)) < 0)
         return rc;
     if (images.sizes[1] > DATASET_MAX_SIDE || images.sizes[2] > DATASET_MAX_SIDE) {
-        rc = ct_fail(err, CTRUN_E_BAD_DATA,
-                     "%s: images of %u x %u pixels: at most %d a side", path,
-                     images.sizes[1], images.sizes[2], DATASET_MAX_SIDE);
+        rc = ct_fail(
+            err, CTRUN_E_BAD_DATA,
+            "%s: its images have %u x %u pixels; at most %d x %d are supported", path,
+            images.sizes[1], images.sizes[2], DATASET_MAX_SIDE, DATASET_MAX_SIDE);
         goto fail;
     }
     (void)ct_format(stem, sizeof stem, "%s-labels-idx1-ubyte", prefix);

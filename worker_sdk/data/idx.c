@@ -59,7 +59,20 @@ static const char *zlib_reason(gzFile gz, int *code)
     return behind ? behind + 3 : text;
 }
 
-/* Reads exactly `length` bytes of what `part` names. */
+/* A read failed at `at`. Another copy of the file helps only if its bytes are wrong. */
+static int fail_read(const struct idx_file *file, size_t at, const char *part, int code,
+                     const char *why)
+{
+    if (code == Z_MEM_ERROR)
+        return ct_fail(file->err, -ENOMEM, "%s: out of memory", file->name);
+    if (code == Z_ERRNO)
+        return ct_fail(file->err, CTRUN_E_BAD_DATA, "%s: byte %zu, %s: %s", file->name,
+                       at, part, why);
+    return ct_fail(file->err, CTRUN_E_BAD_DATA, "%s: byte %zu, %s: %s; %s", file->name,
+                   at, part, why, idx_remedy);
+}
+
+/* Reads exactly `length` bytes; `part` names them in messages. */
 static int file_read(struct idx_file *file, void *to, size_t length, const char *part)
 {
     uint8_t *at = to;
@@ -73,10 +86,8 @@ static int file_read(struct idx_file *file, void *to, size_t length, const char 
         const char *why = zlib_reason(file->gz, &zerr);
 
         if (got < 0 || (zerr != Z_OK && zerr != Z_STREAM_END && (unsigned)got < want))
-            return ct_fail(file->err, CTRUN_E_BAD_DATA,
-                           "%s: byte %zu, in the %s: %s; %s", file->name,
-                           file->offset + (got > 0 ? (size_t)got : 0), part, why,
-                           idx_remedy);
+            return fail_read(file, file->offset + (got > 0 ? (size_t)got : 0), part,
+                             zerr, why);
         file->offset += (size_t)got;
         if ((unsigned)got < want)
             return ct_fail(file->err, CTRUN_E_BAD_DATA,
@@ -155,8 +166,7 @@ static int read_end(struct idx_file *file)
     const char *why = zlib_reason(file->gz, &zerr);
 
     if (got < 0 || (got == 0 && zerr != Z_OK && zerr != Z_STREAM_END))
-        return ct_fail(file->err, CTRUN_E_BAD_DATA, "%s: byte %zu, at the end: %s; %s",
-                       file->name, file->offset, why, idx_remedy);
+        return fail_read(file, file->offset, "at the end", zerr, why);
     if (got > 0)
         return ct_fail(
             file->err, CTRUN_E_BAD_DATA,

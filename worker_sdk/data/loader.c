@@ -17,9 +17,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
@@ -85,8 +85,11 @@ static void make(struct ctrun_loader *loader, uint64_t number, struct slot *slot
     slot->err.text[0] = '\0';
     slot->rc = options->fetch(options->context, slot->indices, slot->count, slot->data,
                               &slot->err);
-    if (slot->rc < 0)
-        ct_wrap(&slot->err, "loader: batch %llu", (unsigned long long)number);
+    if (slot->rc >= 0)
+        return;
+    if (!slot->err.text[0])
+        ct_fail(&slot->err, slot->rc, "fetch returned %d without a reason", slot->rc);
+    ct_wrap(&slot->err, "loader: batch %llu", (unsigned long long)number);
 }
 
 /* Holds the lock. */
@@ -155,8 +158,11 @@ static int check(const struct ctrun_loader_options *options, struct ctrun_error 
                        "loader: the options sampler and fetch must be set");
     if (options->batch < 1 || options->batch_bytes < 1 ||
         __builtin_mul_overflow(options->batch, sizeof(uint64_t), &bytes))
-        return ct_fail(err, -EINVAL, "loader: batches of %zu samples in %zu bytes",
-                       options->batch, options->batch_bytes);
+        return ct_fail(err, -EINVAL,
+                       "loader: batch is %zu and batch_bytes %zu: both must be 1 or "
+                       "more, and batch %zu at most",
+                       options->batch, options->batch_bytes,
+                       SIZE_MAX / sizeof(uint64_t));
     if (options->threads < 1 || options->threads > THREADS_MAX || options->depth < 1 ||
         options->depth > DEPTH_MAX)
         return ct_fail(err, -EINVAL,
@@ -235,13 +241,14 @@ int ctrun_loader_open(struct ctrun_loader **out,
     ct_cond_init(&loader->made);
     loader->options = options;
     if (make_slots(loader) < 0) {
-        rc = ct_fail(err, -ENOMEM, "loader: out of memory for %d batches of %zu bytes",
-                     options.depth + 1, options.batch_bytes);
+        rc = ct_fail(err, -ENOMEM,
+                     "loader: out of memory for %d batches of %zu samples (%zu bytes)",
+                     options.depth + 1, options.batch, options.batch_bytes);
         goto fail;
     }
     begin(loader);
     if ((rc = start_threads(loader)) < 0) {
-        rc = ct_fail(err, rc, "loader: start a thread");
+        rc = ct_fail(err, rc, "loader: start a thread: %s", strerror(-rc));
         goto fail;
     }
     *out = loader;

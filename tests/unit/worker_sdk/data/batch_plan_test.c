@@ -48,6 +48,43 @@ static void each_sample_is_in_one_micro_batch_of_one_rank(void **state)
                 check(batch, at_once, world);
 }
 
+/* The world of step i has i % 5 + 1 ranks; all of them use the sampler of a world of one. */
+static void worlds_that_change_go_through_the_epoch_of_one_sampler(void **state)
+{
+    enum {
+        SAMPLES = 100,
+        BATCH = 16
+    };
+    struct ctrun_sampler_options options = CTRUN_SAMPLER_OPTIONS_INIT;
+    struct ctrun_batch_plan plan = CTRUN_BATCH_PLAN_INIT;
+    unsigned char seen[SAMPLES] = {0};
+    struct ctrun_sampler *sampler;
+    struct ctrun_error err;
+    int world = 0;
+
+    options.count = SAMPLES;
+    assert_int_equal(ctrun_sampler_create(&sampler, &options, &err), 0);
+    assert_int_equal(ctrun_sampler_length(sampler), SAMPLES);
+    for (size_t first = 0; first < SAMPLES; first += BATCH) {
+        const size_t batch = first + BATCH < SAMPLES ? BATCH : SAMPLES - first;
+
+        world = world % 5 + 1;
+        for (int rank = 0; rank < world; rank++) {
+            assert_int_equal(ctrun_batch_plan(&plan, batch, 3, rank, world, &err), 0);
+            for (size_t i = 0; i < plan.micros; i++) {
+                size_t start, count;
+
+                assert_int_equal(ctrun_batch_micro(&plan, i, &start, &count, &err), 0);
+                for (size_t k = start; k < start + count; k++)
+                    seen[ctrun_sampler_index(sampler, first + k)]++;
+            }
+        }
+    }
+    for (size_t i = 0; i < SAMPLES; i++)
+        assert_int_equal(seen[i], 1);
+    ctrun_sampler_destroy(sampler);
+}
+
 static void what_is_no_batch_or_rank_is_refused(void **state)
 {
     static const struct {
@@ -77,6 +114,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_sample_is_in_one_micro_batch_of_one_rank),
+        cmocka_unit_test(worlds_that_change_go_through_the_epoch_of_one_sampler),
         cmocka_unit_test(what_is_no_batch_or_rank_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

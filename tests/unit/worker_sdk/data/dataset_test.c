@@ -215,6 +215,23 @@ static void truncated_gzip_is_noticed(void **state)
     expect_bad(folder, "train-labels-idx1-ubyte.gz", "incorrect data check");
 }
 
+/* Another copy of the file does not help then, and the message does not advise it. */
+static void a_failed_read_is_named(void **state)
+{
+    struct folder *folder = *state;
+    struct ctrun_dataset set = CTRUN_DATASET_INIT;
+    struct ctrun_error err;
+    char path[256];
+
+    remove_file(folder, "train-images-idx3-ubyte");
+    file_name(folder, "train-images-idx3-ubyte", path, sizeof path);
+    assert_int_equal(symlink("/proc/self/mem", path), 0); /* nothing is at address 0 */
+    assert_int_equal(ctrun_dataset_load(&set, folder->path, CTRUN_TRAIN, &err),
+                     CTRUN_E_BAD_DATA);
+    assert_non_null(strstr(err.text, "byte 0, in the header: Input/output error"));
+    assert_null(strstr(err.text, "fetch the data set again"));
+}
+
 static void lying_header_allocates_nothing(void **state)
 {
     struct folder *folder = *state;
@@ -281,6 +298,7 @@ int main(void)
         story(other_kinds_of_file_are_refused),
         story(every_truncation_is_noticed),
         story(truncated_gzip_is_noticed),
+        story(a_failed_read_is_named),
         story(lying_header_allocates_nothing),
         story(trailing_bytes_are_refused),
         story(labels_that_do_not_fit_are_refused),

@@ -2,7 +2,6 @@
 /* Loader, records and ledger. For any order of the threads, each sample comes once, in the
  * sampler's order. */
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -265,6 +264,25 @@ static void what_cannot_be_fetched_is_told_when_it_is_due(void **state)
     assert_int_equal(good, (COUNT + BATCH - 1) / BATCH - 1);
 }
 
+static int fail_silently(void *context, const uint64_t *indices, size_t count,
+                         void *out, struct ctrun_error *err)
+{
+    return -ENXIO;
+}
+
+static void a_fetch_that_fails_without_a_text_gets_one(void **state)
+{
+    struct ctrun_batch batch = CTRUN_BATCH_INIT;
+    struct rig *rig = *state;
+    struct ctrun_error err;
+
+    rig->options.fetch = fail_silently;
+    open_loader(rig);
+    assert_int_equal(ctrun_loader_next(rig->loader, &batch, &err), -ENXIO);
+    assert_string_equal(err.text,
+                        "loader: batch 0: fetch returned -6 without a reason");
+}
+
 static void a_fetch_that_does_not_end_is_a_timeout(void **state)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
@@ -480,6 +498,7 @@ int main(void)
         story(an_epoch_begins_anew_or_where_it_was_left),
         story(no_more_than_depth_batches_are_made_ahead),
         story(what_cannot_be_fetched_is_told_when_it_is_due),
+        story(a_fetch_that_fails_without_a_text_gets_one),
         story(a_fetch_that_does_not_end_is_a_timeout),
         story(the_callers_memory_is_used),
         story(wrong_options_are_refused),
