@@ -6,7 +6,6 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/error.h"
-#include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/clip.h"
 #include "worker_sdk/ddp/reducer.h"
@@ -43,17 +42,18 @@ int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
 {
     int rc;
 
-    if (ddp->state == DDP_BROKEN)
-        return ct_ddp_fail_broken(err);
-    if (ddp->state == DDP_BACKWARD)
-        return ct_ddp_fail_unfinished(ddp, err);
+    if ((rc = ct_ddp_check_between(ddp, err)) < 0)
+        return rc;
     if (ddp->state != DDP_FORWARD)
         return ct_fail(
             err, CTRUN_E_USAGE,
             "ddp: backward without forward: call ctrun_ddp_forward_begin() first");
     if (used && (!ddp->options.find_unused || ddp->options.static_graph))
         return ct_fail(err, CTRUN_E_USAGE,
-                       "ddp: flags of used parameters need the option find_unused");
+                       "ddp: backward_begin: pass NULL for used: %s",
+                       ddp->options.static_graph
+                           ? "with static_graph the first step shows what is used"
+                           : "the option find_unused is not set");
     if (!ddp->is_capturing && (rc = ct_ddp_look_back(ddp, err)) < 0)
         return rc;
     if (looks_on_device(ddp) &&
@@ -80,6 +80,7 @@ int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
         ddp->order_length = 0;
     ddp->has_seen_grad = false;
     ct_stats_begin_backward(&ddp->stats);
+    ct_group_count_pass(ddp->group);
     ddp->state = DDP_BACKWARD;
     return 0;
 }

@@ -87,10 +87,8 @@ int ctrun_ddp_check_replicas(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     int rc;
 
-    if (ddp->state == DDP_BROKEN)
-        return ct_ddp_fail_broken(err);
-    if (ddp->state == DDP_BACKWARD)
-        return ct_ddp_fail_unfinished(ddp, err);
+    if ((rc = ct_ddp_check_between(ddp, err)) < 0)
+        return rc;
     if (ddp->is_capturing)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: replicas cannot be compared in a capture: call "

@@ -36,8 +36,14 @@ int ctrun_ddp_capture_begin(struct ctrun_ddp *ddp, void *stream,
         return ct_ddp_fail_broken(err);
     if ((rc = check_options(ddp, err)) < 0)
         return rc;
-    if (ddp->state != DDP_IDLE || ddp->is_capturing)
-        return ct_fail(err, CTRUN_E_USAGE, "ddp: a capture begins between steps");
+    if (ddp->is_capturing)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: a capture has begun already: call "
+                       "ctrun_ddp_capture_end() first");
+    if (ddp->state != DDP_IDLE)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: a capture cannot begin inside a step: call "
+                       "ctrun_ddp_backward_end() first");
     if (!is_final || ddp->stats.iterations == 0)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: too early for a capture: make two steps that sum "

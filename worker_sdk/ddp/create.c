@@ -87,8 +87,8 @@ static int tables_create(struct ctrun_ddp *ddp)
 }
 
 /* Gradients travel together where they are neighbours on every rank. Collective. */
-static int cut_callers(struct ctrun_ddp *ddp, const uint64_t *limits,
-                       size_t limit_count, struct ctrun_error *err)
+static int cut_callers(struct ctrun_ddp *ddp, const uint64_t limits[2],
+                       struct ctrun_error *err)
 {
     const uint64_t mine = ct_layout_neighbours(&ddp->layout);
     uint64_t *all = ct_zalloc_array((size_t)ddp->world_size, sizeof *all);
@@ -100,7 +100,7 @@ static int cut_callers(struct ctrun_ddp *ddp, const uint64_t *limits,
     for (int r = 0; rc == 0 && r < ddp->world_size; r++)
         joins = joins && all[r] == mine;
     free(all);
-    if (rc == 0 && ct_layout_cut(&ddp->layout, limits, limit_count, joins) < 0)
+    if (rc == 0 && ct_layout_cut(&ddp->layout, limits, 2, joins) < 0)
         rc = ct_fail(err, -ENOMEM, "ddp: out of memory");
     return rc;
 }
@@ -117,7 +117,7 @@ static int first_buckets(struct ctrun_ddp *ddp, struct ctrun_error *err)
     int rc;
 
     if (ddp->layout.is_callers)
-        return cut_callers(ddp, limits, 2, err);
+        return cut_callers(ddp, limits, err);
     if (ddp->options.find_unused && !ddp->options.static_graph)
         rc = ct_layout_assign(&ddp->layout, &plan, NULL, limits, 2);
     else
@@ -208,9 +208,8 @@ int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
     if (ct_group_is_device(group))
         ddp->stream = ct_group_stream(group);
     rc = take_arguments(ddp, params, count, options, err);
-    if (!ddp->options.no_init_sync) /* a rank that refuses takes the others along */
-        rc = ct_ddp_verify(group, ddp->params, ddp->param_count, &ddp->options, rc,
-                           err);
+    /* a rank that refuses takes the others along */
+    rc = ct_ddp_verify(group, ddp->params, ddp->param_count, &ddp->options, rc, err);
     if (rc < 0 || (rc = build(ddp, err)) < 0) {
         ctrun_ddp_destroy(ddp);
         return rc;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/dtype.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/comm/comm.h"
@@ -160,16 +161,17 @@ static int compare(const struct ctrun_fixed_sum *sum, int rc, struct ctrun_error
                               rc < 0 ? NULL : err);
     for (size_t r = 0; r < sum->ranks && failed == 0 && rc == 0; r++) {
         if (all[r * WORDS] < 0)
-            failed = ct_fail(err, CTRUN_E_MISMATCH, "fixed sum: rank %zu refused: %s",
-                             r, ctrun_strerror((int)all[r * WORDS]));
+            failed = ct_fail(
+                err, CTRUN_E_MISMATCH,
+                "fixed sum: rank %zu failed (%s); its own message says why", r,
+                ct_error_name((int)all[r * WORDS]));
         else if (memcmp(all + r * WORDS, all, sizeof mine) != 0)
-            failed = ct_fail(err, CTRUN_E_MISMATCH,
-                             "fixed sum: rank %zu has %" PRId64
-                             " elements of type %" PRId64 " on %" PRId64
-                             " virtual ranks, rank 0 %" PRId64 " of type %" PRId64
-                             " on %" PRId64,
-                             r, all[r * WORDS + 2], all[r * WORDS + 3],
-                             all[r * WORDS + 1], all[2], all[3], all[1]);
+            failed = ct_fail(
+                err, CTRUN_E_MISMATCH,
+                "fixed sum: rank %zu has %" PRId64 " elements of type %s on %" PRId64
+                " virtual ranks, rank 0 has %" PRId64 " of type %s on %" PRId64,
+                r, all[r * WORDS + 2], ct_dtype_name((int)all[r * WORDS + 3]),
+                all[r * WORDS + 1], all[2], ct_dtype_name((int)all[3]), all[1]);
     }
     free(all);
     return rc < 0 ? rc : failed;
@@ -182,7 +184,9 @@ static int check(const struct ctrun_fixed_sum *sum, struct ctrun_error *err)
                        "fixed sum: virtual_ranks is %" PRIu64 ", but must be 1 to %d",
                        sum->all, VIRTUAL_MAX);
     if (sum->dtype != CTRUN_F32 && sum->dtype != CTRUN_F64)
-        return ct_fail(err, CTRUN_E_UNSUPPORTED, "fixed sum: of f32 and f64 alone");
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "fixed sum: the dtype must be CTRUN_F32 or CTRUN_F64, not %s",
+                       ct_dtype_name((int)sum->dtype));
     if (sum->length > SIZE_MAX / sum->element / NODES_MAX / sum->ranks)
         return ct_fail(err, -EINVAL, "fixed sum: %zu elements are too many",
                        sum->length);

@@ -57,10 +57,22 @@ void ct_ddp_list_missing(const struct ctrun_ddp *ddp, char *text, size_t size)
     }
 }
 
-int ct_ddp_fail_unfinished(const struct ctrun_ddp *ddp, struct ctrun_error *err)
+int ct_ddp_fail_broken(struct ctrun_error *err)
+{
+    return ct_fail(
+        err, CTRUN_E_ABORTED,
+        "ddp: an earlier call on this object failed, so it cannot be used any more: "
+        "destroy it and close its group");
+}
+
+int ct_ddp_check_between(const struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     char missing[CT_DDP_REPORT_BYTES];
 
+    if (ddp->state == DDP_BROKEN)
+        return ct_ddp_fail_broken(err);
+    if (ddp->state != DDP_BACKWARD)
+        return 0;
     ct_ddp_list_missing(ddp, missing, sizeof missing);
     return ct_fail(
         err, CTRUN_E_USAGE,
@@ -68,14 +80,7 @@ int ct_ddp_fail_unfinished(const struct ctrun_ddp *ddp, struct ctrun_error *err)
         "starting a new one. Its backward has begun, but not ended: call "
         "ctrun_ddp_backward_end(). Parameter indices which did not receive grad "
         "for rank %d: %s",
-        ddp->rank, missing);
-}
-
-int ct_ddp_fail_broken(struct ctrun_error *err)
-{
-    return ct_fail(
-        err, CTRUN_E_ABORTED,
-        "ddp: a reduction failed before: destroy this object and close its group");
+        ddp->rank, missing[0] ? missing : "none");
 }
 
 /* Sends rank 0's assignment to all ranks: members, number of buckets, sizes, as int32. */
@@ -97,7 +102,9 @@ static int share_plan(struct ctrun_ddp *ddp, struct ct_bucket_plan *plan,
     rc = ctrun_broadcast(ddp->group, words, words, 2 * n + 1, CTRUN_I32, 0, NULL, err);
     if (rc == 0 && (rc = ct_bucket_plan_import(&adopted, words, n, words + n + 1,
                                                (size_t)words[n])) < 0)
-        ct_fail(err, rc, "ddp: rank 0 sent an impossible bucket assignment");
+        ct_fail(err, rc, "ddp: %s",
+                rc == -ENOMEM ? "out of memory"
+                              : "rank 0 sent an impossible bucket assignment");
     free(words);
     if (rc < 0)
         return rc;
@@ -194,12 +201,10 @@ int ct_ddp_begin_forward(struct ctrun_ddp *ddp, enum ct_turn turn,
 
 int ctrun_ddp_forward_begin(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
-    int rc;
+    int rc = ct_ddp_check_between(ddp, err);
 
-    if (ddp->state == DDP_BROKEN)
-        return ct_ddp_fail_broken(err);
-    if (ddp->state == DDP_BACKWARD)
-        return ct_ddp_fail_unfinished(ddp, err);
+    if (rc < 0)
+        return rc;
     rc = ct_ddp_begin_forward(ddp, ddp->is_no_sync ? CT_TURN_LOCAL : CT_TURN_SYNC, err);
     if (rc == 0)
         ddp->stats.iterations += ddp->is_sync && !ddp->is_capturing;

@@ -26,13 +26,16 @@ int ct_ddp_param_check(const struct ctrun_param *param, size_t p,
                        "params[%zu] '%s': a buffer gets no gradient: set no_grad", p,
                        param->name);
     if (param->dims < 0 || param->dims > CTRUN_MAX_DIMS)
-        return ct_fail(err, -EINVAL, "params[%zu] '%s': %d dimensions", p, param->name,
-                       param->dims);
+        return ct_fail(err, -EINVAL,
+                       "params[%zu] '%s' has %d dimensions, but there can be 0 to %d",
+                       p, param->name, param->dims, CTRUN_MAX_DIMS);
     for (int i = 0; i < param->dims; i++)
         if (param->sizes[i] < 0 ||
             __builtin_mul_overflow(bytes, param->sizes[i], &bytes))
-            return ct_fail(err, -EINVAL, "params[%zu] '%s': size %lld", p, param->name,
-                           (long long)param->sizes[i]);
+            return ct_fail(err, -EINVAL,
+                           "params[%zu] '%s': sizes[%d] is %lld, which is negative or "
+                           "too large",
+                           p, param->name, i, (long long)param->sizes[i]);
     if (bytes > 0 && !param->data)
         return ct_fail(err, -EINVAL, "params[%zu] '%s': data is NULL", p, param->name);
     return 0;

@@ -115,11 +115,14 @@ static int options_check(const struct ctrun_powersgd_options *options,
                        "ddp: powersgd: start_step is %llu, but must be 2 or more: "
                        "the second step lays the buckets out anew",
                        (unsigned long long)options->start_step);
-    if (!(options->min_compression > 0) || !(options->epsilon >= 0))
+    if (!(options->min_compression > 0))
         return ct_fail(err, -EINVAL,
-                       "ddp: powersgd: min_compression %g, epsilon %g: more than 0, 0 "
-                       "or more",
-                       options->min_compression, options->epsilon);
+                       "ddp: powersgd: min_compression is %g, but must be more than 0",
+                       options->min_compression);
+    if (!(options->epsilon >= 0))
+        return ct_fail(err, -EINVAL,
+                       "ddp: powersgd: epsilon is %g, but must be 0 or more",
+                       options->epsilon);
     return 0;
 }
 

@@ -81,9 +81,10 @@ struct ctrun_ddp {
 int ct_ddp_wait(struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* Lists the slots without gradient so far: "1 (b), 4 (fc.bias)". */
 void ct_ddp_list_missing(const struct ctrun_ddp *ddp, char *text, size_t size);
-/* The sentences of calls that come too early, and too late. */
-int ct_ddp_fail_unfinished(const struct ctrun_ddp *ddp, struct ctrun_error *err);
+/* The error of all calls after a backward that broke. */
 int ct_ddp_fail_broken(struct ctrun_error *err);
+/* 0; or the error of a call that may not come inside a backward, or after one that broke. */
+int ct_ddp_check_between(const struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* After the reductions of a step: collective when something was wrong anywhere. */
 int ct_ddp_check_flag(struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* Raises the flag, by which all ranks learn that this step is wrong here, and notes why: the first

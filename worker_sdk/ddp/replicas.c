@@ -101,9 +101,9 @@ static int explain(struct ctrun_group *group, const struct ctrun_param *params,
     list_ranks(all, ranks, model, text, sizeof text);
     return ct_fail(
         err, CTRUN_E_MISMATCH,
-        "ddp: %s: other parameters than rank %zu has; the first that differs is "
-        "%zu '%.64s'",
-        text, model, p, params[p].name);
+        "ddp: the parameters of %s differ from those of rank %zu; the first one that "
+        "differs on rank %zu is params[%zu] '%.64s'",
+        text, model, other, p, params[p].name);
 }
 
 int ct_ddp_compare_replicas(struct ctrun_group *group, const struct ctrun_param *params,

@@ -9,7 +9,6 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/str.h"
 
 /* A text to append to; bad once something did not fit. */
 struct text {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of ranks that have no data left. */
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/reducer.h"
 #include "worker_sdk/ddp/sync.h"
 
@@ -8,10 +9,10 @@ int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
                          const struct ctrun_join_options *options,
                          struct ctrun_error *err)
 {
-    if (ddp->state == DDP_BROKEN)
-        return ct_ddp_fail_broken(err);
-    if (ddp->state == DDP_BACKWARD)
-        return ct_ddp_fail_unfinished(ddp, err);
+    const int rc = ct_ddp_check_between(ddp, err);
+
+    if (rc < 0)
+        return rc;
     if (ddp->join.is_on)
         return ct_fail(
             err, CTRUN_E_USAGE,
@@ -32,6 +33,7 @@ static int shadow_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
     int rc = 0;
 
     if (!ddp->is_sync) {
+        ct_group_count_pass(ddp->group);
         ddp->state = DDP_IDLE;
         return 0;
     }
@@ -57,12 +59,10 @@ static int shadow_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
 
 int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
-    int rc;
+    int rc = ct_ddp_check_between(ddp, err);
 
-    if (ddp->state == DDP_BROKEN)
-        return ct_ddp_fail_broken(err);
-    if (ddp->state == DDP_BACKWARD)
-        return ct_ddp_fail_unfinished(ddp, err);
+    if (rc < 0)
+        return rc;
     if (!ddp->join.is_on)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: no join to end: none has begun, or a failed "

@@ -13,6 +13,7 @@
 /* What each rank says about itself; compared word by word. */
 struct claim {
     int64_t refused; /* the code with which it refused its own arguments, 0: none */
+    uint64_t no_init_sync;
     uint64_t count;
     uint64_t options; /* digest */
     uint64_t params;  /* digest of all */
@@ -66,7 +67,8 @@ static bool has_own_memory(const struct ctrun_param *params, size_t count)
 static struct claim claim_make(const struct ctrun_param *params, size_t count,
                                const struct ctrun_ddp_options *options, int local)
 {
-    struct claim claim = {.refused = local, .count = count};
+    struct claim claim = {
+        .refused = local, .no_init_sync = options->no_init_sync, .count = count};
 
     if (local < 0)
         return claim; /* nothing of ours can be trusted to be readable */
@@ -95,19 +97,18 @@ static void describe(char text[TEXT_BYTES], const struct ctrun_param *param)
     for (int i = 0; i < param->dims; i++)
         (void)ct_append(text, TEXT_BYTES, i ? ", %lld" : "%lld",
                         (long long)param->sizes[i]);
-    (void)ct_append(text, TEXT_BYTES, "]%s", param->no_grad ? " without gradient" : "");
+    (void)ct_append(text, TEXT_BYTES, "]%s%s", param->is_buffer ? " buffer" : "",
+                    param->no_grad ? " without gradient" : "");
 }
 
-/* "1, 4, 5": the ranks whose item of `size` bytes differs from rank 0's. */
-static void list_differing(char *text, size_t text_size, const void *items, size_t size,
-                           int ranks)
+/* "1, 4, 5": the ranks whose digest of parameter p differs from rank 0's. */
+static void list_differing(char *text, size_t size, const uint64_t *all, size_t count,
+                           size_t p, size_t ranks)
 {
-    const char *all = items;
-
     text[0] = '\0';
-    for (int r = 1; r < ranks; r++)
-        if (memcmp(all, all + (size_t)r * size, size) != 0)
-            (void)ct_append_item(text, text_size, ", ", "%d", r);
+    for (size_t r = 1; r < ranks; r++)
+        if (all[r * count + p] != all[p])
+            (void)ct_append_item(text, size, ", ", "%zu", r);
 }
 
 /* Finds the first parameter that differs, by one digest per parameter, then exchanges its
@@ -120,7 +121,7 @@ static int explain_params(struct ctrun_group *group, const struct ctrun_param *p
     uint64_t *all = ct_zalloc_array(count, ranks * sizeof *all);
     char(*texts)[TEXT_BYTES] = ct_zalloc_array(ranks, sizeof *texts);
     char text[TEXT_BYTES] = "";
-    char differing[128];
+    char differing[128] = "";
     size_t p = 0;
     size_t r = 1;
     int rc = -ENOMEM;
@@ -141,12 +142,13 @@ static int explain_params(struct ctrun_group *group, const struct ctrun_param *p
             break;
     }
     r--;
-    if (p < count)
+    if (p < count) {
         describe(text, &params[p]);
+        list_differing(differing, sizeof differing, all, count, p, ranks);
+    }
     if ((rc = ctrun_all_gather(group, text, texts, sizeof text, CTRUN_U8, NULL, err)) <
         0)
         goto done;
-    list_differing(differing, sizeof differing, texts, sizeof *texts, (int)ranks);
     rc = ct_fail(
         err, CTRUN_E_MISMATCH,
         "DDP expects same model across all ranks, but params[%zu] is %s on rank 0 "
@@ -187,14 +189,19 @@ static int compare_claims(struct ctrun_group *group, const struct claim *claims,
         return (int)claims[rank].refused; /* our own sentence is in err */
     for (int r = 0; r < ranks; r++) {
         if (claims[r].refused < 0)
-            return ct_fail(
-                err, CTRUN_E_MISMATCH,
-                "ddp: rank %d refused its own arguments (%s); its message says "
-                "why",
-                r, ct_error_name((int)claims[r].refused));
+            return ct_fail(err, CTRUN_E_MISMATCH,
+                           "ddp: rank %d failed (%s); its own message says why", r,
+                           ct_error_name((int)claims[r].refused));
+        if (claims[r].no_init_sync != claims[0].no_init_sync)
+            return ct_fail(err, CTRUN_E_MISMATCH,
+                           "ddp: rank %d has the option no_init_sync, rank %d has not",
+                           claims[0].no_init_sync ? 0 : r,
+                           claims[0].no_init_sync ? r : 0);
         counts = counts && claims[r].count == claims[0].count;
         equal = equal && memcmp(&claims[r], &claims[0], sizeof *claims) == 0;
     }
+    if (claims[0].no_init_sync)
+        return 0;
     if (!counts)
         return explain_counts(claims, rank, ranks, err);
     for (int r = 0; r < ranks; r++)

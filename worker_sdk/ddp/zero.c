@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/dtype.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/comm/comm.h"
@@ -43,9 +44,10 @@ static int check_params(struct ctrun_zero *zero, struct ctrun_error *err)
         first = first ? first : param;
         if (param->dtype != first->dtype)
             return ct_fail(err, CTRUN_E_UNSUPPORTED,
-                           "zero: params[%zu] '%s': all parameters that are updated "
-                           "have one type",
-                           p, param->name);
+                           "zero: params[%zu] '%s' is of type %s, but '%s' of type %s: "
+                           "all that get a gradient must be of one type",
+                           p, param->name, ct_dtype_name((int)param->dtype),
+                           first->name, ct_dtype_name((int)first->dtype));
     }
     if (!first)
         return ct_fail(
@@ -144,17 +146,19 @@ int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
     struct ctrun_zero_options own = CTRUN_ZERO_OPTIONS_INIT;
     struct ctrun_ddp_options agreed = CTRUN_DDP_OPTIONS_INIT;
     struct ctrun_zero *zero;
-    int rc;
+    int own_rc, rc;
 
     *out = NULL;
     if (!(zero = ct_zalloc(sizeof *zero)))
         return ct_fail(err, -ENOMEM, "zero: out of memory");
     zero->group = group;
     zero->rank = (size_t)ctrun_group_rank(group);
-    rc = take_arguments(zero, &own, params, count, options, err);
+    own_rc = take_arguments(zero, &own, params, count, options, err);
     agreed.find_unused =
         own.whole_params; /* stands for it where options are compared */
-    rc = ct_ddp_verify(group, zero->params, zero->count, &agreed, rc, err);
+    rc = ct_ddp_verify(group, zero->params, zero->count, &agreed, own_rc, err);
+    if (rc < 0 && own_rc == 0)
+        (void)ct_wrap(err, "zero");
     if (rc < 0 || (rc = build(zero, own.whole_params, err)) < 0) {
         ctrun_zero_destroy(zero);
         return rc;
@@ -358,9 +362,13 @@ int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine, void *all
     void *flat = NULL, *sent = NULL;
     int rc;
 
-    if (how.element == 0 || root < 0 || (size_t)root >= shares->ranks)
-        return ct_fail(err, -EINVAL, "zero: gather state: dtype %d, root %d",
-                       (int)dtype, root);
+    if (how.element == 0)
+        return ct_fail(err, -EINVAL, "zero: gather state: no such dtype: %d",
+                       (int)dtype);
+    if (root < 0 || (size_t)root >= shares->ranks)
+        return ct_fail(err, -EINVAL,
+                       "zero: gather state: root is %d, but must be a rank, 0 to %zu",
+                       root, shares->ranks - 1);
     rc = is_root ? make_room(zero, shares->total * how.element, &flat, err) : 0;
     if (rc == 0 && is_device(zero) && /* `mine` may be memory of the host */
         (rc = make_room(zero, own_bytes, &sent, err)) == 0)

@@ -119,6 +119,31 @@ static void no_sync_accumulates_until_the_next_sync(void **state)
     worlds_run_with(2, no_sync_body, NULL);
 }
 
+/* Rank 0 calls its second backward with the average of the first, for which rank 1 waits. */
+static void no_sync_on_one_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_ddp *ddp = scalar_model(group, NULL);
+    struct ctrun_error err = {.text = ""};
+    int rc = 0;
+
+    ctrun_ddp_no_sync(ddp, ctrun_group_rank(group) == 0);
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+        CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
+        rc = backward(ddp, 1, "ab", &err);
+        ctrun_ddp_no_sync(ddp, false);
+    }
+    CHECK(rc == CTRUN_E_MISMATCH);
+    CHECK(strstr(err.text, "rank 0 calls") && strstr(err.text, "rank 1 calls"));
+    CHECK(strstr(err.text, "ctrun_ddp_no_sync()"));
+    ctrun_ddp_destroy(ddp);
+}
+
+static void no_sync_on_one_rank_is_a_mismatch(void **state)
+{
+    worlds_run_with(2, no_sync_on_one_body, NULL);
+}
+
 /* The flag is read when a forward begins, not when its backward runs. */
 static void no_sync_flag_body(struct ctrun_group *group, void *context)
 {
@@ -224,12 +249,12 @@ static void static_graph_body(struct ctrun_group *group, void *context)
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
     float x = (float)ctrun_group_rank(group) + 1;
     const float want = ctrun_group_size(group) == 1 ? 1 : 1.5f;
+    const uint8_t used[] = {1, 1};
     struct ctrun_ddp_stats stats = CTRUN_DDP_STATS_INIT;
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    (void)context;
-    options.static_graph = true;
+    options.static_graph = options.find_unused = true;
     ddp = scalar_model(group, &options);
     for (int i = 0; i < 3; i++) {
         ctrun_ddp_zero_grad(ddp, NULL, NULL);
@@ -241,6 +266,8 @@ static void static_graph_body(struct ctrun_group *group, void *context)
         CHECK(stats.has_rebuilt_buckets == (i == 2));
     }
     CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+    CHECK(ctrun_ddp_backward_begin(ddp, used, &err) == CTRUN_E_USAGE);
+    CHECK(strstr(err.text, "pass NULL for used: with static_graph"));
     CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
     CHECK(ctrun_ddp_grad_ready(ddp, B, NULL, &err) == CTRUN_E_USAGE);
     CHECK(strstr(err.text, "Your training graph has changed in this iteration,") ==
@@ -349,6 +376,9 @@ static void misuse_body(struct ctrun_group *group, void *context)
         "new one.",
         ": 0 (a)");
     CHECK_OK(ctrun_ddp_grad_ready(ddp, A, NULL, &err));
+    expect(ctrun_ddp_forward_begin(ddp, &err), CTRUN_E_USAGE, &err,
+           "Expected to have finished reduction", "did not receive grad for rank ");
+    CHECK(strstr(err.text, ": none"));
     CHECK_OK(ctrun_ddp_backward_end(ddp, NULL, &err));
     step(ddp, 1, "ab", false); /* the object can still be used */
     CHECK_OK(ctrun_all_reduce(group, &one, &one, 1, CTRUN_F32, CTRUN_SUM,
@@ -419,8 +449,12 @@ static void mismatch_body(struct ctrun_group *group, void *context)
         params[0].sizes[0] = 3, params[0].sizes[1] = 2;
     else if (strcmp(story, "dtype") == 0 && odd)
         params[1].dtype = CTRUN_F16;
+    else if (strcmp(story, "buffer") == 0)
+        params[1].no_grad = true, params[1].is_buffer = odd;
     else if (strcmp(story, "options") == 0 && odd)
         options.first_bucket_bytes = 1;
+    else if (strcmp(story, "no_sync") == 0)
+        options.no_init_sync = odd;
     else if (strcmp(story, "refused") == 0 && odd)
         params[1].sizes[0] = -1;
     if (strcmp(story, "count") == 0)
@@ -439,10 +473,19 @@ static void mismatch_body(struct ctrun_group *group, void *context)
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
                CTRUN_E_MISMATCH, &err, "DDP expects same model",
                "params[1] is 'v' F32 [2] on rank 0 and 'v' F16 [2] on rank 1");
+    else if (strcmp(story, "buffer") == 0)
+        expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
+               CTRUN_E_MISMATCH, &err, "DDP expects same model",
+               "params[1] is 'v' F32 [2] without gradient on rank 0 and 'v' F32 [2] "
+               "buffer without gradient on rank 1 (differing from rank 0: ranks 1)");
     else if (strcmp(story, "options") == 0)
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
                CTRUN_E_MISMATCH, &err, "DDP expects same model",
                "rank 1 was given other");
+    else if (strcmp(story, "no_sync") == 0)
+        expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
+               CTRUN_E_MISMATCH, &err,
+               "ddp: rank 1 has the option no_init_sync, rank 0 has not", "");
     else if (odd)
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err), -EINVAL,
                &err, "ddp: params[1] 'v': sizes[0] is -1", "");
@@ -455,7 +498,8 @@ static void mismatch_body(struct ctrun_group *group, void *context)
 
 static void t21_differing_models_fail_on_every_rank(void **state)
 {
-    static char stories[][8] = {"count", "shape", "dtype", "options", "refused"};
+    static char stories[][8] = {"count",   "shape",   "dtype",  "buffer",
+                                "options", "no_sync", "refused"};
 
     for (size_t i = 0; i < sizeof stories / sizeof *stories; i++)
         worlds_run_with(3, mismatch_body, stories[i]);
@@ -862,6 +906,7 @@ int main(void)
                    "accumulate_gradients_no_sync; "
                    "accumulate_gradients_no_sync_grad_is_view"),
         cmocka_unit_test(no_sync_counts_where_the_forward_is),
+        cmocka_unit_test(no_sync_on_one_rank_is_a_mismatch),
         TORCH_TEST(unused_parameters_average_over_all_ranks,
                    "vector find_unused_parameters; "
                    "vector find_unused_parameters, gradient_as_bucket_view; "

@@ -11,6 +11,7 @@
 #include "tests/lib/fake_nccl.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
+#include "worker_sdk/comm/group_private.h"
 #include "worker_sdk/comm/nccl/nccl_api.h"
 
 enum {
@@ -19,14 +20,12 @@ enum {
     RANKS = 2,
     STEPS = 9,
     TIMEOUT_MS = 30000,
+    LAUNCHED = 1, /* counter: rank 0 has made the launch that waits for rank 1 */
 };
-
-static uint64_t timeout_ms;
 
 static int begin(void **state)
 {
     fake_nccl_use((struct fake_nccl){0});
-    timeout_ms = TIMEOUT_MS;
     return 0;
 }
 
@@ -115,7 +114,7 @@ static void open_trainer(struct trainer *t, int rank, const struct how *how)
 
     *t = (struct trainer){.how = how, .rank = rank};
     options.backend = "nccl";
-    options.timeout_ms = timeout_ms;
+    options.timeout_ms = TIMEOUT_MS;
     CHECK(cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking) == cudaSuccess);
     CHECK(cudaStreamCreateWithFlags(&t->other, cudaStreamNonBlocking) == cudaSuccess);
     options.stream = t->other;
@@ -396,6 +395,8 @@ static int spoil(int rank, void *context)
     CHECK_OK(ctrun_ddp_capture_end(t.ddp, &err));
     begin_capture(&t);
     CHECK_OK(ctrun_ddp_forward_begin(t.ddp, &err));
+    check_refused(ctrun_ddp_clip_grad_norm(t.ddp, 1, NULL, &err), &err, CTRUN_E_USAGE,
+                  "clipping cannot run inside a step");
     CHECK(cudaStreamSynchronize(t.stream) == cudaErrorStreamCaptureUnsupported);
     CHECK(cudaStreamEndCapture(t.stream, &graph) == cudaErrorStreamCaptureInvalidated);
     check_refused(ctrun_ddp_capture_end(t.ddp, &err), &err, CTRUN_E_USAGE,
@@ -476,10 +477,14 @@ static int lose_a_rank(int rank, void *context)
     graph = capture(&t);
     CHECK_OK(replay(&t, graph, &err));
     CHECK(cudaStreamSynchronize(t.stream) == cudaSuccess);
-    if (rank == 1)
+    if (rank == 1) {
+        ranks_await(LAUNCHED,
+                    1); /* an earlier end could be an error of the launch itself */
         _exit(0);
+    }
     CHECK_OK(replay(&t, graph, &err));
-    /* Nobody asks the group, and yet this ends. */
+    ranks_signal(LAUNCHED);
+    /* No call asks the group, but this ends. */
     CHECK(cudaStreamSynchronize(t.stream) == cudaSuccess);
     CHECK(ctrun_ddp_replayed(t.ddp, t.stream, &err) == CTRUN_E_PEER_LOST);
     CHECK(ctrun_ddp_replayed(t.ddp, t.stream, &err) == CTRUN_E_ABORTED);
@@ -549,16 +554,16 @@ static int live_with_fault(int rank, void *context)
     struct trainer t;
     int rc, calls;
 
-    timeout_ms = 3000; /* of a rank whose peer has left without a word */
     open_trainer(&t, rank, &fault->how);
     CHECK_OK(make_step(&t, &err));
     CHECK_OK(make_step(&t, &err));
+    t.group->timeout_ms = 3000; /* for a rank whose peer has left */
     (void)fake_fail_at(rank == 0 ? fault->at : 0);
     rc = go_through(&t, &err);
     calls = fake_fail_at(0);
     CHECK(rc == 0 || (rc < 0 && err.code == rc));
     close_trainer(&t);
-    return rank == 0 && calls < fault->at ? 2 : 0;
+    return rank == 0 && rc == 0 && calls < fault->at ? 2 : 0;
 }
 
 static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
@@ -576,8 +581,8 @@ static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
         if (statuses[1] != 0 || (statuses[0] != 0 && statuses[0] != 2 << 8))
             fail_msg("fault %d: %x %x", fault.at, (unsigned)statuses[0],
                      (unsigned)statuses[1]);
-    } while (statuses[0] == 0);
-    assert_in_range(fault.at, 106, 5000);
+    } while (statuses[0] == 0 && fault.at < 5000);
+    assert_in_range(fault.at, 106, 4999);
 }
 
 /* ---- The group's own thread ---------------------------------------------------------------- */

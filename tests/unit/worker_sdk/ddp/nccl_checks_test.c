@@ -28,7 +28,7 @@ enum {
     ELEMENTS_MAX = 70001, /* more than a kernel has threads */
     BYTES_MAX = ELEMENTS_MAX * 4,
     RANKS = 2,
-    TIMEOUT_MS = 30000,
+    TIMEOUT_MS = 150000,
 };
 
 static struct {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DDP on an NCCL group, over the fake of tests/lib/fake_nccl.h: two processes, and gradients that
- * only the device can touch. */
-#include <errno.h>
+/* DDP on an NCCL group, over the fake of tests/lib/fake_nccl.h: two processes, with gradients that
+ * only the device can access. */
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -10,12 +9,13 @@
 #include "tests/lib/fake_nccl.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
-#include "worker_sdk/base/clock.h"
 #include "worker_sdk/cnn/backend.h"
 
 enum {
     RANKS = 2,
     TIMEOUT_MS = 30000,
+    STEPPED =
+        1, /* counter: rank 0 has made its step, which waits for rank 1 on the device */
 };
 
 static int begin(void **state)
@@ -487,10 +487,14 @@ static int lose_a_rank(int rank, void *context)
     struct pair pair;
 
     CHECK_OK(open_pair(&pair, rank, false, &err));
-    if (rank == 1)
+    if (rank == 1) {
+        ranks_await(STEPPED,
+                    1); /* an earlier end could be an error of the step itself */
         _exit(0);
+    }
     CHECK_OK(step(&pair, 1, "ab", NULL, &err));
-    /* Nobody asks the group, and yet this ends. */
+    ranks_signal(STEPPED);
+    /* No call asks the group, but this ends. */
     CHECK(cudaStreamSynchronize(pair.stream) == cudaSuccess);
     CHECK(ctrun_ddp_forward_begin(pair.ddp, &err) == CTRUN_E_PEER_LOST);
     CHECK(strstr(err.text, "the fake peer is gone"));

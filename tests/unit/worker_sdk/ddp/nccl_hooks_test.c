@@ -753,7 +753,8 @@ static int live_with_fault(int rank, void *context)
     rc = live(rank, true, how, NULL, &err);
     calls = fake_fail_at(0);
     CHECK(rc == 0 || (rc < 0 && err.code == rc && err.text[0]));
-    return rank == 0 && calls < how->fail_at ? 2 : 0;
+    /* Without a fault it fails only if the other rank is late. */
+    return rank == 0 && rc == 0 && calls < how->fail_at ? 2 : 0;
 }
 
 static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
@@ -773,14 +774,14 @@ static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
         if (statuses[1] != 0 || (statuses[0] != 0 && statuses[0] != 2 << 8))
             fail_msg("fault %d: %x %x", how.fail_at, (unsigned)statuses[0],
                      (unsigned)statuses[1]);
-    } while (statuses[0] == 0);
-    assert_in_range(how.fail_at, 300, 5000);
+    } while (statuses[0] == 0 && how.fail_at < 5000);
+    assert_in_range(how.fail_at, 300, 4999);
 }
 
 /* ---- Going on without a rank --------------------------------------------------------------- */
 
 enum {
-    GONE = 3 /* counter: rank 1 is */
+    STEPPED = 3 /* counter: ranks that have made their step */
 };
 
 /* Rank 1 dies; the others shrink the group and train on. */
@@ -796,11 +797,10 @@ static int go_on(int rank, void *context)
 
     CHECK_OK(open_trainer(&t, rank, true, &how, &err));
     CHECK_OK(make_step(&t, rank, 1, &err));
-    if (rank == 1) {
-        ranks_signal(GONE);
+    ranks_signal(STEPPED);
+    ranks_await(STEPPED, 3); /* an earlier end could be an error of a step */
+    if (rank == 1)
         _exit(0);
-    }
-    ranks_await(GONE, 1);
     CHECK(ctrun_ddp_forward_begin(t.ddp, &err) == CTRUN_E_PEER_LOST);
     ctrun_ddp_destroy(t.ddp);
     t.ddp = NULL;

@@ -430,6 +430,30 @@ static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
     assert_in_range(n, 60, 1000);
 }
 
+/* Rank `*odd` opens the group with another back end than all others. */
+static int has_another_back_end(int rank, void *odd)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ct_group_place place = ranks_place(rank, NULL);
+    struct ctrun_group *group;
+    struct ctrun_error err = {.text = ""};
+
+    for (int is_nccl = 0; is_nccl < 2; is_nccl++) {
+        options.backend = (rank == *(int *)odd) == is_nccl ? "nccl" : "host";
+        CHECK(ct_group_open(&group, &place, &options, &err) == CTRUN_E_MISMATCH);
+        CHECK(!group);
+        CHECK(strstr(err.text, "has the back end"));
+        CHECK(*(int *)odd == 0 || strstr(err.text, "rank 1 has the back end"));
+    }
+    return 0;
+}
+
+static void another_back_end_is_a_mismatch_on_all_ranks(void **state)
+{
+    for (int odd = 0; odd < 2; odd++)
+        assert_int_equal(ranks_run(RANKS, has_another_back_end, &odd), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -443,6 +467,8 @@ int main(void)
             between_steps_it_shrinks_where_nothing_can_be_revoked, begin, end),
         cmocka_unit_test_setup_teardown(
             a_call_that_hears_of_the_loss_before_or_behind_its_launch_ends, begin, end),
+        cmocka_unit_test_setup_teardown(another_back_end_is_a_mismatch_on_all_ranks,
+                                        begin, end),
         cmocka_unit_test_setup_teardown(
             a_fault_at_any_call_is_an_error_and_leaves_nothing, begin, end),
     };
