@@ -51,6 +51,7 @@ _FUNCTIONS: List[Any] = [
     ("ctrun_batch", None, [_p, ctypes.POINTER(_u64), _size]),
     ("ctrun_should_stop", ctypes.c_bool, [_p]),
     ("ctrun_world_changes", ctypes.c_bool, [_p]),
+    ("ctrun_world_shrinks", ctypes.c_bool, [_p]),
     ("ctrun_world_next", _int, [_p, _u64, ctypes.POINTER(_int), _int, ctypes.POINTER(ctypes.c_uint32), _err]),
     ("ctrun_world_store", ctypes.c_char_p, [_p, ctypes.POINTER(_int)]),
     ("ctrun_hold_open", _int, [ctypes.POINTER(_p), _p, _key, _p, _err]),

@@ -19,8 +19,9 @@ off. The script must call optimizer.step() between two backward(). Collectives o
 they raise, as without this module. RANK and WORLD_SIZE do not change; dist.get_rank() and get_world_size() are those of
 the current group, which has one rank in a new worker until it calls attach().
 
-It needs PyTorch 2.15 with its experimental enable_reconfigure, and ctrun's option. Where one is missing attach() is 0
-and nothing is changed: a rank that dies ends the round, as ever."""
+This needs PyTorch 2.15 with its experimental enable_reconfigure, and ctrun's option. Without them attach() returns 0
+and changes nothing: a rank that dies ends the round."""
+import contextlib
 import ctypes
 import functools
 import inspect
@@ -123,7 +124,8 @@ class _World:
         self.rank, self.most = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.is_new = os.environ.get("CTRUN_MAY_GROW") == "new"
         self.ranks: List[int] = []
-        self.stuck: List[Any] = []  # collectives that do not end, of all trainers: Gloo's threads are theirs together
+        self.epoch = 0
+        self.stuck: List[Any] = []  # collectives of all trainers that do not end: they share Gloo's threads
         with ctrun._lock:
             self.session = ctrun._open()
         self.place = self._find_store()
@@ -132,20 +134,32 @@ class _World:
         answer: bool = library().ctrun_world_changes(self.session)
         return answer
 
+    def has_shrunk(self) -> bool:
+        answer: bool = library().ctrun_world_shrinks(self.session)
+        return answer
+
+    def is_over(self) -> bool:
+        """A rank is lost, or has left the group before all were done. Ranks that wait to join can wait until then."""
+        return self.has_shrunk() or bool(self.store.check([self._key("left")]))
+
+    def leave(self) -> None:
+        if not self.has_shrunk():  # else all ranks know already, and the store may be lost
+            with contextlib.suppress(RuntimeError):  # the store may be lost anyway
+                self.store.set(self._key("left"), "1")
+
     def begin(self) -> None:
         """All ranks of the start form a group; a new rank is alone until the others take it in."""
         if self.is_new:
             self._form(int.from_bytes(os.urandom(7), "big"), [dist._get_reconfigure_handle()])
         else:
             self.ranks = list(range(self.most))
-            self.meet(0, self.ranks)
+            self.meet()
 
-    def ask(self) -> int:
-        """Waits for the agent's word on who goes on. Raises ctrun.Error."""
+    def ask(self) -> None:
+        """Waits until the agent tells which ranks continue. Raises ctrun.Error."""
         ranks, epoch = (ctypes.c_int * self.most)(), ctypes.c_uint32()
         count = call("ctrun_world_next", self.session, int(PATIENCE * 1000), ranks, self.most, ctypes.byref(epoch))
-        self.ranks = ranks[:count]
-        return epoch.value
+        self.ranks, self.epoch = ranks[:count], epoch.value
 
     def _find_store(self) -> Any:
         port = ctypes.c_int()
@@ -156,22 +170,31 @@ class _World:
         if place == self.place:
             return
         if not isinstance(self.store, _Store):
-            raise ctrun.Error(0, "ctrun.elastic: the node of the worker store is lost, and init_process_group() was given a "
-                              "store or an address of its own")
+            raise ctrun.Error(0, "ctrun.elastic: the worker store has moved to another node, but this group does not use the "
+                              "launcher's store: call init_process_group() without store and init_method")
         self.store.move(*place)
         self.place = place
 
-    def meet(self, epoch: int, ranks: List[int]) -> None:
-        """Nobody uses the group before each is in it: all are in the store by then, and none connects in vain."""
+    def meet(self) -> None:
+        """Forms the group. No rank uses it before all are in it: all addresses are in the store before any connects."""
         self._follow_store()
-        self._tell(epoch, "handle", dist._get_reconfigure_handle())
-        handles = [self.store.get(key).decode() for key in self._await(epoch, "handle", ranks)]
-        self._form(epoch, handles)
-        self._tell(epoch, "ready", "1")
-        self._await(epoch, "ready", ranks)
+        self._tell("handle", dist._get_reconfigure_handle())
+        handles = [self.store.get(key).decode() for key in self._await("handle")]
+        self._form(self.epoch, handles)
+        self._tell("ready", "1")
+        self._await("ready")
+
+    def part(self) -> None:
+        """Waits until each rank has what it was sent: a rank that left earlier would end all connections."""
+        self._tell("done", "1")
+        self._await("done", PATIENCE)
 
     def _form(self, uuid: int, handles: List[str]) -> None:
-        """One of them may die before it has told its address, for which Gloo waits as long as the store does."""
+        """A rank may die before it has told its address; Gloo waits for it as long as the store's timeout. The timeout
+        given here also limits later send() and recv(). At the start a loss ends the round anyway: the script's are kept."""
+        if self.epoch == 0:
+            dist._reconfigure(uuid=uuid, handles=handles).wait()
+            return
         patience = self.store.timeout
         self.store.set_timeout(MEET)
         try:
@@ -179,21 +202,22 @@ class _World:
         finally:
             self.store.set_timeout(patience)
 
-    def _key(self, epoch: int, what: str, rank: int) -> str:
-        return f"ctrun/elastic/{epoch}/{what}/{rank}"
+    def _key(self, what: str) -> str:
+        return f"ctrun/elastic/{self.epoch}/{what}"
 
-    def _tell(self, epoch: int, what: str, value: str) -> None:
-        self.store.set(self._key(epoch, what, self.rank), value)
+    def _tell(self, what: str, value: str) -> None:
+        self.store.set(self._key(f"{what}/{self.rank}"), value)
 
-    def _await(self, epoch: int, what: str, ranks: List[int]) -> List[str]:
-        """In looks, not in one wait: who has died by now tells nothing."""
-        keys = [self._key(epoch, what, rank) for rank in ranks]
-        pause, end = 0.0005, time.monotonic() + MEET_ALL
+    def _await(self, what: str, limit: float = MEET_ALL) -> List[str]:
+        """Polls instead of one long wait: a rank that has died by now never sets its key."""
+        keys = [self._key(f"{what}/{rank}") for rank in self.ranks]
+        pause, end = 0.0005, time.monotonic() + limit
         while not self.store.check(keys):
-            if self.has_changed():
-                raise _Changed("a rank was lost while the others met")
-            if epoch > 0 and time.monotonic() > end:
-                raise _Changed("a rank could not connect")  # it asks who continues by now
+            if self.is_over():
+                raise _Changed(f"a rank is lost, or has left the group, while rank {self.rank} waited for all ranks")
+            if self.epoch > 0 and time.monotonic() > end:  # the missing ranks ask by now who continues
+                missing = [rank for rank, key in zip(self.ranks, keys) if not self.store.check([key])]
+                raise _Changed(f"no answer in {limit:g} s from ranks {missing}")
             time.sleep(pause)
             pause = min(pause * 2, 0.02)
         return keys
@@ -288,8 +312,9 @@ class _Trainer:
             self._wait(dist.broadcast(flat.sides[side], 0, async_op=True), flat, side)
 
     def _wait(self, work: Any, flat: Optional[_Flat] = None, side: int = 0) -> None:
-        """Gloo does not always notice that a connection was shut down while it sends, and its thread waits for ever. There
-        are two: without both this rank is of no use."""
+        """Gloo does not always notice that a connection was shut down while it sends; then its thread waits for ever. There
+        are two threads: when both are lost, this rank cannot continue."""
+        look = self.world.has_changed if flat else self.world.is_over
         has_changed = False
         while True:
             try:
@@ -301,13 +326,14 @@ class _Trainer:
                     return
             if has_changed:
                 break
-            has_changed = self.world.has_changed()  # its connections are shut down until the next look
+            has_changed = look()  # its connections are shut down before the next check
         if flat is not None:
             flat.give_up(side)
         self.world.stuck = [one for one in self.world.stuck if not one.is_completed()] + [work]
         if len(self.world.stuck) > 1:
-            raise ctrun.Error(0, "ctrun.elastic: Gloo does not end two collectives whose connections are gone")
-        raise _Changed("a rank is lost, and the collective does not end")
+            raise ctrun.Error(0, "ctrun.elastic: the ranks of the world have changed, and two collectives of Gloo do not "
+                              "end: this rank cannot continue")
+        raise _Changed("the ranks of the world have changed, and the collective does not end")
 
     def _exchange(self, work: Any) -> None:
         """The same for send and receive, for which no thread of Gloo waits. When a timeout ends, Gloo shuts the connections:
@@ -316,21 +342,24 @@ class _Trainer:
 
         def wait() -> None:
             try:
-                work.wait()
+                work.wait(timedelta(seconds=PATIENCE))
             except RuntimeError as error:
                 errors.append(error)
 
         thread = threading.Thread(target=wait, daemon=True)
         thread.start()
-        has_changed = False
+        is_over = False
         while True:
             thread.join(LOOK.total_seconds())
             if not thread.is_alive():
                 break
-            if has_changed:
-                work.wait(timedelta(milliseconds=1))
-                raise _Changed("a rank is lost, and what is sent does not arrive")
-            has_changed = self.world.has_changed()
+            if is_over:
+                try:
+                    work.wait(timedelta(milliseconds=1))
+                finally:  # a thread that returns from Gloo while Python ends would abort
+                    thread.join(MEET_ALL)
+                raise _Changed("a rank is lost, or has left the group, and a send or receive does not end")
+            is_over = self.world.is_over()
         if errors:
             raise errors[0]
 
@@ -372,13 +401,14 @@ class _Trainer:
         tries = 0
         while True:
             ranks = self.world.ranks
-            epoch = self.world.ask()
+            self.world.ask()
             try:
-                self.world.meet(epoch, self.world.ranks)
+                self.world.meet()
                 return self._catch_up()
             except ctrun.Error:
                 raise
             except RuntimeError:
+                self.world.leave()
                 tries = tries + 1 if self.world.ranks == ranks else 0
                 if tries == TRIES:
                     raise
@@ -389,25 +419,31 @@ class _Trainer:
         table[group.rank()] = torch.tensor([self.done, int(self.world.is_new)])
         self._wait(dist.all_reduce(table, async_op=True))
         told = [(done, is_new) for done, is_new in table.tolist()]
-        most = max((done for done, is_new in told if not is_new), default=-1)
-        if most < 0:
-            raise ctrun.Error(0, "ctrun.elastic: no rank is left that has the parameters")
-        source = told.index((most, 0))
+        steps = [done for done, is_new in told if not is_new]
+        if not steps:
+            raise ctrun.Error(0, "ctrun.elastic: no rank that has the parameters is left: start again from a checkpoint")
+        most, source = max(steps), told.index((max(steps), 0))
+        sums = [flat.sides[(most - 1) % 2] for flat in self._flats()] if min(steps) < most else []
         was_behind = False
         for member, (done, is_new) in enumerate(told):
             if not is_new and done == most:
                 continue
             if group.rank() == source:
-                self._send(member, is_new)
+                self._send(member, is_new, sums)
             elif group.rank() == member:
-                self._receive(source, is_new, most)
+                self._receive(source, is_new, most, sums)
                 was_behind = not is_new
+        self.world.part()
+        if self.world.is_new:
+            self.done, self.world.is_new = most, False
         return was_behind
 
-    def _send(self, member: int, is_new: int) -> None:
+    def _send(self, member: int, is_new: int, sums: List[torch.Tensor]) -> None:
+        """When a rank is behind, a new rank gets the sums as well: the new rank may continue while the rank that is behind
+        loses the source, before it knows that all have what they were sent. Then it asks the new rank for the sums."""
+        for tensor in sums:
+            self._exchange(dist.isend(tensor, member))
         if not is_new:
-            for flat in self._flats():
-                self._exchange(dist.isend(flat.sides[(self.done - 1) % 2], member))
             return
         file = io.BytesIO()
         torch.save([self.module.state_dict(), self.optimizer.state_dict(), *(o.state_dict() for o in self.others)], file)
@@ -415,12 +451,13 @@ class _Trainer:
         self._exchange(dist.isend(torch.tensor([state.numel()]), member))
         self._exchange(dist.isend(state, member))
 
-    def _receive(self, source: int, is_new: int, most: int) -> None:
+    def _receive(self, source: int, is_new: int, most: int, sums: List[torch.Tensor]) -> None:
+        if not is_new and most != self.done + 1:
+            raise ctrun.Error(0, f"ctrun.elastic: rank {self.world.rank} has made {self.done} steps, and another rank {most}: "
+                              "a rank can only catch up one step")
+        for tensor in sums:
+            self._exchange(dist.irecv(tensor, source))
         if not is_new:
-            if most != self.done + 1:
-                raise ctrun.Error(0, f"ctrun.elastic: this rank has done {self.done} steps, another {most}")
-            for flat in self._flats():
-                self._exchange(dist.irecv(flat.sides[self.done % 2], source))
             return
         length = torch.zeros(1, dtype=torch.int64)
         self._exchange(dist.irecv(length, source))
@@ -429,7 +466,6 @@ class _Trainer:
         parts = torch.load(io.BytesIO(state.numpy().tobytes()), weights_only=True)
         for target, part in zip((self.module, self.optimizer, *self.others), parts):
             target.load_state_dict(part)
-        self.done, self.world.is_new = most, False
 
 
 # ---- Whether this PyTorch can reconfigure --------------------------------------------------------
@@ -445,13 +481,13 @@ def _refuse() -> Optional[str]:
     names = "_reconfigure", "_get_reconfigure_handle"
     if all(hasattr(dist, name) for name in names) and "enable_reconfigure" in inspect.signature(_original).parameters:
         return None
-    return f"PyTorch {torch.__version__} cannot form a group again, 2.15 can"
+    return f"PyTorch {torch.__version__} cannot form a group again: this needs enable_reconfigure as in PyTorch 2.15"
 
 
 def _init_process_group(backend: Optional[str] = None, *arguments: Any, **options: Any) -> None:
     global _world
     if backend != "gloo":
-        _tell(f"backend {backend}: only gloo forms a group again")
+        _tell(f"init_process_group() was called with backend {backend}: only gloo can form a group again")
         _original(backend, *arguments, **options)
         return
     os.environ["TORCH_GLOO_LAZY_INIT"] = "0"  # 2.15: with it, a group that is formed again does not read

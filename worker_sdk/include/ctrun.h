@@ -463,9 +463,12 @@ CTRUN_API int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
 /* Whether a rank is lost, or waits to be taken in, that the last answer of ctrun_world_next() does
  * not include. Never blocks. */
 CTRUN_API bool ctrun_world_changes(struct ctrun_session *session);
-/* Tells the agent that this rank does nothing until it knows who continues, and waits for that: until each rank that
- * lives has asked, too. ranks[0] to ranks[count - 1], ascending: who continues, count is returned; *epoch: the answer's
- * number, higher each time. max: as many as there are ranks at most. One thread at a time, and it blocks.
+/* The same for lost ranks only. Use it while new ranks get their state: ranks that come later can
+ * wait. */
+CTRUN_API bool ctrun_world_shrinks(struct ctrun_session *session);
+/* Asks the agent which ranks continue, and blocks until each living rank has asked, too. Writes
+ * these ranks, ascending, to `ranks`, which has room for max, and returns how many they are
+ * (-EINVAL: more than max). *epoch: the answer's number, higher each time. One thread at a time.
  *
  * CTRUN_E_CHANGED: the others continue without this rank: end this process. CTRUN_E_UNSUPPORTED:
  * without --survive; CTRUN_E_CLOSED: no connection to the agent. CTRUN_E_TIMEOUT. */

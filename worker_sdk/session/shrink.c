@@ -30,7 +30,13 @@ static bool is_in(const struct ct_worker_world *world, int rank)
     return rank < CT_WORLD_BYTES * 8 && world->ranks[rank / 8] & 1u << rank % 8;
 }
 
-/* What ranks count together, they count from zero again: one of them may have been further. */
+/* The call that asks the agent, for messages: a new rank asks when it opens its first group. */
+static const char *name_call(const struct ctrun_session *session)
+{
+    return session->is_new ? "open group" : "shrink";
+}
+
+/* Resets the counters that all ranks must have equal: one rank may have been ahead. */
 static int take_world(struct ctrun_session *session,
                       const struct ct_worker_world *world, struct ctrun_error *err)
 {
@@ -38,10 +44,10 @@ static int take_world(struct ctrun_session *session,
 
     if (!is_in(world, session->rank))
         return ct_fail(err, CTRUN_E_CHANGED,
-                       "shrink: rank %d counts as lost: the others continue without it",
-                       session->rank);
+                       "%s: rank %d counts as lost: the others continue without it",
+                       name_call(session), session->rank);
     if (!(ranks = ct_zalloc_array((size_t)session->world_size, sizeof *ranks)))
-        return ct_fail(err, -ENOMEM, "shrink: no memory");
+        return ct_fail(err, -ENOMEM, "%s: out of memory", name_call(session));
     session->rank_count = 0;
     for (int i = 0; i < session->world_size; i++)
         if (is_in(world, i))
@@ -65,7 +71,7 @@ static int ask_agent(struct ctrun_session *session, uint64_t deadline_ms,
                                        &world, err);
 
     if (rc < 0)
-        return (void)ct_wrap(err, "shrink"), rc;
+        return (void)ct_wrap(err, "%s", name_call(session)), rc;
     if ((rc = take_world(session, &world, err)) < 0 || session->rank_count < 2)
         return rc;
     return ct_session_open_store(session, deadline_ms, err);
@@ -75,7 +81,7 @@ static int ask_agent(struct ctrun_session *session, uint64_t deadline_ms,
 static void end_old(struct ctrun_session *session, struct ctrun_group *old)
 {
     struct ctrun_error why;
-    char text[64];
+    char text[80];
 
     if (ct_agent_socket_check_ranks(&session->agent, session->losses, &why) < 0) {
         ct_group_end(old, why.code, why.text);
@@ -147,7 +153,14 @@ static int find_root(struct ctrun_session *session, struct ct_group_place *place
     if ((rc = place->bootstrap.get(session, key, &value, &length, deadline_ms, err)) <
         0)
         return rc;
-    *root = length < CT_BOOTSTRAP_KEY_MAX ? strndup(value, length) : NULL;
+    if (length >= CT_BOOTSTRAP_KEY_MAX) {
+        free(value);
+        return ct_fail(err, CTRUN_E_PROTOCOL,
+                       "open group: key '%s' of the store has %zu bytes: no name of a "
+                       "group is that long",
+                       key, length);
+    }
+    *root = strndup(value, length);
     free(value);
     return *root ? 0 : ct_fail(err, -ENOMEM, "open group: out of memory");
 }

@@ -7,10 +7,16 @@
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/session/session_private.h"
 
-bool ctrun_world_changes(struct ctrun_session *session)
+bool ctrun_world_shrinks(struct ctrun_session *session)
 {
     return session->survives &&
-           (ct_agent_socket_check_ranks(&session->agent, session->losses, NULL) < 0 ||
+           ct_agent_socket_check_ranks(&session->agent, session->losses, NULL) < 0;
+}
+
+bool ctrun_world_changes(struct ctrun_session *session)
+{
+    return ctrun_world_shrinks(session) ||
+           (session->survives &&
             ct_agent_socket_should_grow(&session->agent, session->epoch));
 }
 

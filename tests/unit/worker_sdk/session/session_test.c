@@ -301,129 +301,113 @@ static int receive_descriptor(int fd, struct ct_buf *in)
     return passed;
 }
 
-static void the_crash_record_is_handed_over_when_it_is_asked_for(void **state)
-{
+/* A session, and its agent, which has the descriptor of the first messages. */
+struct pair {
     struct ctrun_session *session;
-    struct ct_crash record;
     struct ct_buf in;
     char name[128];
-    int listener = listen_as_agent(name, sizeof name);
-    int passed = -1;
-    int fd;
+    int listener, fd, passed;
+};
 
-    (void)state;
-    ct_buf_init(&in, 4096);
+static void open_pair(struct pair *pair, const char *crash_report)
+{
+    *pair = (struct pair){.passed = -1};
+    pair->listener = listen_as_agent(pair->name, sizeof pair->name);
+    ct_buf_init(&pair->in, 4096);
     set_good_environment();
-    setenv(CT_ENV_AGENT_SOCKET, name, 1);
-    setenv(CT_ENV_CRASH_REPORT, "1", 1);
-    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
-    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-    while (passed < 0)
-        passed = receive_descriptor(fd, &in);
-    expect_message(fd, &in, CT_MESSAGE_WORKER_HELLO);
-    expect_message(fd, &in, CT_MESSAGE_WORKER_CRASH_RECORD);
+    setenv(CT_ENV_AGENT_SOCKET, pair->name, 1);
+    setenv(CT_ENV_CRASH_REPORT, crash_report, 1);
+    assert_int_equal(ctrun_open(&pair->session, NULL, NULL), 0);
+    pair->fd = accept4(pair->listener, NULL, NULL, SOCK_CLOEXEC);
+}
+
+static void receive_first(struct pair *pair, enum ct_message_kind kind)
+{
+    while (pair->passed < 0)
+        pair->passed = receive_descriptor(pair->fd, &pair->in);
+    expect_message(pair->fd, &pair->in, CT_MESSAGE_WORKER_HELLO);
+    expect_message(pair->fd, &pair->in, kind);
+}
+
+static void close_pair(struct pair *pair)
+{
+    ctrun_close(pair->session);
+    close(pair->passed);
+    close(pair->fd);
+    close(pair->listener);
+    ct_buf_deinit(&pair->in);
+}
+
+static void the_crash_record_is_handed_over_when_it_is_asked_for(void **state)
+{
+    struct ct_crash record;
+    struct pair pair;
+
+    open_pair(&pair, "1");
+    receive_first(&pair, CT_MESSAGE_WORKER_CRASH_RECORD);
     assert_int_equal(message.crash_record.size, sizeof record);
-    assert_int_equal(pread(passed, &record, sizeof record, 0), sizeof record);
+    assert_int_equal(pread(pair.passed, &record, sizeof record, 0), sizeof record);
     assert_int_equal(record.magic, CT_CRASH_MAGIC);
     assert_int_equal(record.state, CT_CRASH_EMPTY);
-    assert_int_equal(ctrun_crash_report(session, NULL),
-                     0); /* again: this thread's stack */
-    ctrun_close(session);
+    /* A second call: for the stack of this thread. */
+    assert_int_equal(ctrun_crash_report(pair.session, NULL), 0);
+    close_pair(&pair);
 
     setenv(CT_ENV_CRASH_REPORT, "on", 1);
-    assert_int_equal(ctrun_open(&session, NULL, NULL), CTRUN_E_BAD_ENVIRONMENT);
-    close(passed);
-    close(fd);
-    close(listener);
-    ct_buf_deinit(&in);
+    assert_int_equal(ctrun_open(&pair.session, NULL, NULL), CTRUN_E_BAD_ENVIRONMENT);
 }
 
 static void the_last_step_can_be_read_though_it_was_never_sent(void **state)
 {
-    struct ctrun_session *session;
     struct ct_progress page;
-    struct ct_buf in;
-    char name[128];
-    int listener = listen_as_agent(name, sizeof name);
-    int passed = -1;
-    int fd;
+    struct pair pair;
 
-    (void)state;
-    ct_buf_init(&in, 4096);
-    set_good_environment();
-    setenv(CT_ENV_AGENT_SOCKET, name, 1);
-    setenv(CT_ENV_CRASH_REPORT, "0", 1);
-    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
-    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    open_pair(&pair, "0");
     for (uint64_t step = 1; step <= 400; step++)
-        ctrun_step(session, step);
-    while (passed < 0)
-        passed = receive_descriptor(fd, &in);
-    expect_message(fd, &in, CT_MESSAGE_WORKER_HELLO);
-    expect_message(fd, &in, CT_MESSAGE_WORKER_PROGRESS);
-    assert_int_equal(pread(passed, &page, sizeof page, 0), sizeof page);
+        ctrun_step(pair.session, step);
+    receive_first(&pair, CT_MESSAGE_WORKER_PROGRESS);
+    assert_int_equal(pread(pair.passed, &page, sizeof page, 0), sizeof page);
     assert_int_equal(page.magic, CT_PROGRESS_MAGIC);
     assert_int_equal(page.step, 400);
     assert_int_equal(page.waits, 0);
     ct_progress_begin_wait();
-    assert_int_equal(pread(passed, &page, sizeof page, 0), sizeof page);
+    assert_int_equal(pread(pair.passed, &page, sizeof page, 0), sizeof page);
     assert_int_equal(page.waits, 1);
     ct_progress_end_wait();
-    ctrun_close(session);
-    close(passed);
-    close(fd);
-    close(listener);
-    ct_buf_deinit(&in);
+    close_pair(&pair);
 }
 
 static void what_a_rank_measures_can_be_read_and_names_are_checked(void **state)
 {
-    struct ctrun_session *session;
     struct ct_progress page;
     struct ctrun_error err;
-    struct ct_buf in;
-    char name[128];
-    int listener = listen_as_agent(name, sizeof name);
-    int passed = -1;
-    int fd;
+    struct pair pair;
+    char name[16];
 
-    (void)state;
-    ct_buf_init(&in, 4096);
-    set_good_environment();
-    setenv(CT_ENV_AGENT_SOCKET, name, 1);
-    setenv(CT_ENV_CRASH_REPORT, "0", 1);
-    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
-    fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-    assert_int_equal(ctrun_metric(session, "loss", 0.5, &err), 0);
-    while (passed < 0)
-        passed = receive_descriptor(fd, &in);
-    expect_message(fd, &in, CT_MESSAGE_WORKER_HELLO);
-    expect_message(fd, &in, CT_MESSAGE_WORKER_PROGRESS);
-    assert_int_equal(pread(passed, &page, sizeof page, 0), sizeof page);
+    open_pair(&pair, "0");
+    assert_int_equal(ctrun_metric(pair.session, "loss", 0.5, &err), 0);
+    receive_first(&pair, CT_MESSAGE_WORKER_PROGRESS);
+    assert_int_equal(pread(pair.passed, &page, sizeof page, 0), sizeof page);
     assert_int_equal(page.metric_count, 1);
     assert_string_equal(page.metrics[0].name, "loss");
 
-    assert_int_equal(ctrun_metric(session, "loss", NAN, &err), 0);
-    assert_int_equal(ctrun_metric(session, "9x", 1, &err), -EINVAL);
+    assert_int_equal(ctrun_metric(pair.session, "loss", NAN, &err), 0);
+    assert_int_equal(ctrun_metric(pair.session, "9x", 1, &err), -EINVAL);
     assert_non_null(strstr(err.text, "'9x'"));
-    assert_int_equal(ctrun_metric(session, "ctrund_runs", 1, &err), -EINVAL);
-    assert_int_equal(ctrun_metric(session, "", 1, NULL), -EINVAL);
+    assert_int_equal(ctrun_metric(pair.session, "ctrund_runs", 1, &err), -EINVAL);
+    assert_int_equal(ctrun_metric(pair.session, "", 1, NULL), -EINVAL);
     for (int i = 1; i < CT_METRICS_MAX; i++) {
         (void)ct_format(name, sizeof name, "m%d", i);
-        assert_int_equal(ctrun_metric(session, name, i, &err), 0);
+        assert_int_equal(ctrun_metric(pair.session, name, i, &err), 0);
     }
-    assert_int_equal(ctrun_metric(session, "more", 1, &err), -ENOSPC);
+    assert_int_equal(ctrun_metric(pair.session, "more", 1, &err), -ENOSPC);
     assert_non_null(strstr(err.text, "32"));
-    assert_int_equal(ctrun_metric(session, "m31", 7, &err), 0);
-    assert_int_equal(pread(passed, &page, sizeof page, 0), sizeof page);
+    assert_int_equal(ctrun_metric(pair.session, "m31", 7, &err), 0);
+    assert_int_equal(pread(pair.passed, &page, sizeof page, 0), sizeof page);
     assert_int_equal(page.metric_count, CT_METRICS_MAX);
     assert_true(isnan(ct_metric_from_bits(page.metrics[0].bits)));
     assert_true(ct_metric_from_bits(page.metrics[31].bits) == 7);
-    ctrun_close(session);
-    close(passed);
-    close(fd);
-    close(listener);
-    ct_buf_deinit(&in);
+    close_pair(&pair);
 }
 
 /* As a daemon that closes all inherited descriptors, and opens another file with that number. */

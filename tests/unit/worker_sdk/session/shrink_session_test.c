@@ -14,6 +14,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/agent_socket.h"
+#include "worker_sdk/tcpstore/codec.h"
 #include "worker_sdk/wire/contract.h"
 
 /* What the agent does after a worker's hello. It answers when it is asked. */
@@ -355,15 +356,25 @@ static void a_store_that_is_lost_before_it_is_reached_makes_it_ask_again(void **
     assert_fails_to_join(&agent, CTRUN_E_CLOSED);
 }
 
-/* As a store of PyTorch 2.5 does; it ends at the first request behind the greeting, if there is one. */
-static void greet_and_end(int listener, ssize_t requests)
+/* Greets as a store of PyTorch 2.5 does. It ends at the first request after the greeting, if there
+ * is one. */
+static int greet(int listener)
 {
     const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     uint8_t greeting[10]; /* VALIDATE and its number, PING and its number */
 
     assert_int_equal(recv(fd, greeting, sizeof greeting, MSG_WAITALL), sizeof greeting);
     assert_int_equal(send(fd, greeting + 6, 4, MSG_NOSIGNAL), 4);
-    assert_int_equal(recv(fd, greeting, 1, 0), requests);
+    return fd;
+}
+
+/* It ends at the first request behind the greeting, if there is one. */
+static void greet_and_end(int listener, ssize_t requests)
+{
+    const int fd = greet(listener);
+    uint8_t byte;
+
+    assert_int_equal(recv(fd, &byte, 1, 0), requests);
     close(fd);
 }
 
@@ -392,13 +403,50 @@ static void *be_agent_whose_store_ends(void *context)
     return NULL;
 }
 
-static void join_where_the_store_ends(uint32_t losses, int code)
+/* Each key of its store exists, with a value that no rank has written. */
+static void *be_agent_whose_store_has_a_long_value(void *context)
+{
+    const uint8_t ready = CT_TCPSTORE_READY;
+    const uint8_t value[8 + 200] = {200}; /* its length and its bytes */
+    struct ct_tcpstore_scan scan = {0};
+    struct agent *agent = context;
+    struct ct_buf in, requests;
+    const int fd = answer_first(agent, &in);
+    const int store = greet(agent->store);
+    uint8_t *room;
+    ssize_t n;
+    int used;
+
+    ct_buf_init(&requests, 4096);
+    while (ct_buf_reserve(&requests, 512, &room) == 0 &&
+           (n = recv(store, room, 512, 0)) > 0) {
+        ct_buf_commit(&requests, (size_t)n);
+        while ((used = ct_tcpstore_scan_request(&scan, CT_TCPSTORE_D2,
+                                                ct_buf_data(&requests),
+                                                ct_buf_length(&requests))) > 0) {
+            const bool is_get = scan.query == CT_TCPSTORE_GET;
+
+            assert_true(send(store, is_get ? value : &ready, is_get ? sizeof value : 1,
+                             MSG_NOSIGNAL) > 0);
+            ct_buf_consume(&requests, (size_t)used);
+            scan = (struct ct_tcpstore_scan){0};
+        }
+    }
+    close(agent->store);
+    close(store);
+    close(fd);
+    ct_buf_deinit(&requests);
+    ct_buf_deinit(&in);
+    return NULL;
+}
+
+static void join_by_a_store(void *(*begin)(void *), uint32_t losses, int code)
 {
     struct sockaddr_in addr = {.sin_family = AF_INET,
                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof addr;
     struct agent agent = {
-        .begin = be_agent_whose_store_ends,
+        .begin = begin,
         .losses = losses,
         .store = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
         .world = {.epoch = 1, .losses = 1, .ranks = {3}, .store_addr = "127.0.0.1"}};
@@ -412,14 +460,19 @@ static void join_where_the_store_ends(uint32_t losses, int code)
 
 static void a_store_that_ends_before_its_loss_is_known_makes_it_ask_again(void **state)
 {
-    (void)state;
-    join_where_the_store_ends(2, CTRUN_E_CLOSED); /* by the agent */
+    join_by_a_store(be_agent_whose_store_ends, 2,
+                    CTRUN_E_CLOSED); /* the agent closes */
 }
 
 static void a_store_that_lives_and_refuses_is_an_error(void **state)
 {
-    (void)state;
-    join_where_the_store_ends(0, CTRUN_E_PROTOCOL);
+    join_by_a_store(be_agent_whose_store_ends, 0, CTRUN_E_PROTOCOL);
+}
+
+static void
+a_value_that_is_no_name_of_a_group_is_not_called_lack_of_memory(void **state)
+{
+    join_by_a_store(be_agent_whose_store_has_a_long_value, 0, CTRUN_E_PROTOCOL);
 }
 
 static void a_loss_or_one_that_waits_changes_the_world(void **state)
@@ -433,6 +486,7 @@ static void a_loss_or_one_that_waits_changes_the_world(void **state)
     assert_int_equal(ctrun_open(&session, NULL, &err), 0);
     while (!ctrun_world_changes(session))
         assert_true(ct_now_ms() < until_ms);
+    assert_true(ctrun_world_shrinks(session));
     ctrun_close(session);
     end_agent(&agent);
     agent.losses = 0;
@@ -441,6 +495,7 @@ static void a_loss_or_one_that_waits_changes_the_world(void **state)
     assert_int_equal(ctrun_open(&session, NULL, &err), 0);
     while (!ctrun_world_changes(session))
         assert_true(ct_now_ms() < until_ms);
+    assert_false(ctrun_world_shrinks(session));
     ctrun_close(session);
     end_agent(&agent);
 }
@@ -503,6 +558,8 @@ int main(void)
         cmocka_unit_test(a_store_that_is_lost_before_it_is_reached_makes_it_ask_again),
         cmocka_unit_test(a_store_that_ends_before_its_loss_is_known_makes_it_ask_again),
         cmocka_unit_test(a_store_that_lives_and_refuses_is_an_error),
+        cmocka_unit_test(
+            a_value_that_is_no_name_of_a_group_is_not_called_lack_of_memory),
         cmocka_unit_test(a_loss_or_one_that_waits_changes_the_world),
         cmocka_unit_test(without_survive_it_is_refused_at_once),
         cmocka_unit_test(the_wait_for_the_answer_has_an_end),
