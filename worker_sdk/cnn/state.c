@@ -131,7 +131,8 @@ static int read_number(const struct ctrun_checkpoint *file, const char *path,
                        path, key);
     if (ct_parse_u64(text, 0, max, out) < 0)
         return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
-                       "%s: \"%s\" is \"%.40s\": no number", path, key, text);
+                       "%s: \"%s\" is \"%.40s\": not a number from 0 to %" PRIu64, path,
+                       key, text, max);
     return 0;
 }
 

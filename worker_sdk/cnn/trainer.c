@@ -9,7 +9,6 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
-#include "worker_sdk/base/str.h"
 
 static int load_data(struct trainer *t, enum ctrun_split split,
                      struct ctrun_dataset *out, struct ctrun_error *err)

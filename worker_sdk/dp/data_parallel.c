@@ -11,7 +11,6 @@
  * The lock is not held while a job runs. A job writes only memory of its device, or, in a sum, the
  * device's share of the elements, so that no two jobs write the same memory. */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,8 +117,9 @@ static int run_job(struct ctrun_dp *dp, const char *name, ct_dp_job_fn *job,
     int rc = 0;
 
     if (replicas < 0 || replicas > dp->devices)
-        return ct_fail(err, -EINVAL, "data parallel: %s: %d replicas on %d devices",
-                       name, replicas, dp->devices);
+        return ct_fail(err, -EINVAL,
+                       "data parallel: %s: %d replicas on %d devices: give 0 to %d",
+                       name, replicas, dp->devices, dp->devices);
     if (atomic_exchange(&dp->is_busy, true))
         return ct_fail(err, CTRUN_E_USAGE,
                        "data parallel: %s: another call on this object has not "
