@@ -89,8 +89,9 @@ static int encode(munge_ctx_t ctx, const void *payload, int length,
     if (code != EMUNGE_SUCCESS)
         rc = fail(ctx, code, "make a credential", err);
     else if (ct_copy(credential, CT_CREDENTIAL_MAX, text) < 0)
-        rc = ct_fail(err, CTRUN_E_AUTH, "MUNGE: a credential of %zu bytes",
-                     strlen(text));
+        rc = ct_fail(err, CTRUN_E_AUTH,
+                     "MUNGE: a credential of %zu bytes, at most %d are possible",
+                     strlen(text), CT_CREDENTIAL_MAX - 1);
     free(text);
     return rc;
 }

@@ -55,6 +55,27 @@ static void an_event_too_long_is_dropped_whole(void **state)
     unlink(path);
 }
 
+/* As logrotate's copytruncate does during a run. */
+static void a_file_that_is_truncated_begins_anew(void **state)
+{
+    char path[] = "/tmp/ctrun-event-XXXXXX";
+    struct ct_event event;
+    char first;
+    int fd = mkstemp(path);
+
+    assert_int_equal(ct_event_open(path), 0);
+    ct_event_begin(&event, "before");
+    ct_event_end(&event);
+    assert_int_equal(ftruncate(fd, 0), 0);
+    ct_event_begin(&event, "behind");
+    ct_event_end(&event);
+    ct_event_close();
+    assert_int_equal(read(fd, &first, 1), 1);
+    assert_int_equal(first, '{'); /* there is no hole in front of it */
+    close(fd);
+    unlink(path);
+}
+
 static void
 a_json_string_grows_with_what_is_escaped_and_is_whole_or_not_there(void **state)
 {
@@ -83,6 +104,7 @@ int main(void)
         cmocka_unit_test(
             a_json_string_grows_with_what_is_escaped_and_is_whole_or_not_there),
         cmocka_unit_test(an_event_too_long_is_dropped_whole),
+        cmocka_unit_test(a_file_that_is_truncated_begins_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
