@@ -30,7 +30,7 @@ $(grep -rnwE --include='*.[ch]' \
     grep -vE '^worker_sdk/base/kernel\.h:|^[^:]*:[0-9]+:( \*|/\*|.*"[^"]*pidfd_open)' || true)
 EOF
 
-known='always_inline|constructor|fallthrough|format|noreturn|used|vector_size|visibility'
+known='always_inline|constructor|fallthrough|format|no_sanitize|noreturn|used|vector_size|visibility'
 builtins='(add|sub|mul)_overflow|clz(l|ll)?|cpu_supports|ctz(l|ll)?|expect|ia32_[a-z0-9_]+|popcount(l|ll)?|trap|unreachable'
 complain "not in the lists of what gcc 8 is known to have (look into its manual, then add it to portable.sh)" <<EOF
 $(grep -rnoE --include='*.[ch]' -e '__attribute__\(\([^()]*(\(|\))' -e '__(builtin|has)_[a-z0-9_]+|asm (goto|inline)' \
