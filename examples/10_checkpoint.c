@@ -19,7 +19,26 @@ enum {
 static float slice[ELEMENTS]; /* of which this rank has the first `count` */
 static struct ctrun_tensor state = CTRUN_TENSOR_INIT;
 
-/* Our slice of the newest checkpoint, and the step after it. Nothing is there at the first start. */
+/* A number of the checkpoint's metadata: steps go up to 2^53. */
+static int read_number(const struct ctrun_checkpoint *checkpoint, const char *key,
+                       uint64_t *out, struct ctrun_error *err)
+{
+    const char *text = ctrun_checkpoint_metadata(checkpoint, key);
+    char *end;
+
+    if (text && *text >= '0' && *text <= '9') {
+        *out = strtoull(text, &end, 10); /* too large: 2^64 - 1 */
+        if (!*end && *out <= 1ULL << 53)
+            return 0;
+    }
+    snprintf(err->text, sizeof err->text,
+             "checkpoint: %s '%s': a number up to 2^53 is needed", key,
+             text ? text : "");
+    return err->code = CTRUN_E_BAD_CHECKPOINT;
+}
+
+/* Loads our slice of the newest checkpoint; *step: the step after it. At the first start there is
+ * no checkpoint. */
 static int load(const char *folder, uint64_t *step, struct ctrun_error *err)
 {
     struct ctrun_checkpoint *checkpoint;
@@ -29,8 +48,8 @@ static int load(const char *folder, uint64_t *step, struct ctrun_error *err)
         return 0;
     if (rc < 0)
         return rc;
-    *step = strtoull(ctrun_checkpoint_metadata(checkpoint, "next_step"), NULL, 10);
-    rc = ctrun_checkpoint_load(checkpoint, &state, err);
+    if ((rc = read_number(checkpoint, "next_step", step, err)) == 0)
+        rc = ctrun_checkpoint_load(checkpoint, &state, err);
     ctrun_checkpoint_close(checkpoint);
     return rc;
 }

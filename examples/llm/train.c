@@ -101,6 +101,24 @@ static int list_tensors(struct trainer *trainer)
     return 0;
 }
 
+/* A number of the checkpoint's metadata: steps go up to 2^53. */
+static int read_number(const struct ctrun_checkpoint *checkpoint, const char *key,
+                       uint64_t *out, struct ctrun_error *err)
+{
+    const char *text = ctrun_checkpoint_metadata(checkpoint, key);
+    char *end;
+
+    if (text && *text >= '0' && *text <= '9') {
+        *out = strtoull(text, &end, 10); /* too large: 2^64 - 1 */
+        if (!*end && *out <= 1ULL << 53)
+            return 0;
+    }
+    snprintf(err->text, sizeof err->text,
+             "checkpoint: %s '%s': a number up to 2^53 is needed", key,
+             text ? text : "");
+    return err->code = CTRUN_E_BAD_CHECKPOINT;
+}
+
 static int load(struct trainer *trainer, const char *folder, struct ctrun_error *err)
 {
     struct ctrun_checkpoint *checkpoint;
@@ -108,9 +126,8 @@ static int load(struct trainer *trainer, const char *folder, struct ctrun_error 
 
     if (rc < 0)
         return rc == -ENOENT ? 0 : rc; /* the first start */
-    trainer->step = strtoull(ctrun_checkpoint_metadata(checkpoint, "step"), NULL, 10);
-    trainer->next_sample = strtoull(
-        ctrun_checkpoint_metadata(checkpoint, "next_sample"), NULL, 10);
+    if ((rc = read_number(checkpoint, "step", &trainer->step, err)) == 0)
+        rc = read_number(checkpoint, "next_sample", &trainer->next_sample, err);
     for (size_t i = 0; i < trainer->tensor_count && rc >= 0; i++)
         rc = ctrun_checkpoint_load(checkpoint, &trainer->tensors[i], err);
     ctrun_checkpoint_close(checkpoint);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each example does what its first lines say, with one worker and with several."""
+import re
 import sys
 
 import ctrun
@@ -38,6 +39,31 @@ def test_a_checkpoint_of_one_world_is_gone_on_with_by_others(box):
         said = box.ctrun("--standalone", f"--nproc-per-node={n}", ctrun.program("10_checkpoint"), folder)
         assert said.code == 0 and f"step {20 * run}: the sum is {20000 * run}" in said.out, said
     assert len(list(folder.iterdir())) == 3
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+@pytest.mark.parametrize("text", ['"5x"', '"-5"', '""', '"9007199254740993"', '"99999999999999999999"', None])
+@pytest.mark.parametrize("words, key", [(("10_checkpoint",), "next_step"),
+                                        (("train_llm", ctrun.ROOT / "man" / "ctrun.1", 1), "next_sample")])
+def test_metadata_that_is_no_number_is_told_in_one_line(box, words, key, text):
+    folder = box.path("checkpoints")
+    start = ["--standalone", "--nproc-per-node=1", ctrun.program(words[0]), *words[1:], folder]
+    assert box.ctrun(*start).code == 0
+    manifest = max(folder.iterdir()) / "manifest.json"
+    body = re.sub(f'"{key}":"[0-9]+"', f'"{key}":{text}' if text else '"other":"1"', manifest.read_text())
+    body = body[:body.rindex(',"crc32c"')]
+    manifest.write_text(f'{body},"crc32c":"{crc32c(body.encode()):08x}"}}\n')
+    run = box.ctrun(*start)
+    said = f"E_BAD_CHECKPOINT: checkpoint: {key} '{(text or '').strip(chr(34))}': a number up to 2^53 is needed\n"
+    assert run.code == 1 and said in run.err, run
 
 
 @pytest.mark.parametrize("n", [1, 3])
