@@ -141,18 +141,21 @@ class Etcd:
                 return index
         return None
 
+    def _must(self, path, body):
+        """As call(); again until there is an answer."""
+        return ctrun.wait_until(lambda: self.call(path, body), f"etcd answers {path}")
+
     def _enable_users(self):
         for name, password in (("root", "rootpw"), (USER, PASSWORD)):
-            self.call("auth/user/add", {"name": name, "password": password})
-        self.call("auth/role/add", {"name": "root"})
-        self.call("auth/role/add", {"name": "jobs"})
-        self.call("auth/role/grant", {"name": "jobs", "perm": {
+            self._must("auth/user/add", {"name": name, "password": password})
+        self._must("auth/role/add", {"name": "root"})
+        self._must("auth/role/add", {"name": "jobs"})
+        self._must("auth/role/grant", {"name": "jobs", "perm": {
             "permType": "READWRITE", "key": _text("/ctrun/"), "range_end": _text("/ctrun0")}})
-        self.call("auth/user/grant", {"user": "root", "role": "root"})
-        self.call("auth/user/grant", {"user": USER, "role": "jobs"})
-        self.call("auth/enable", {})
-        self._token = self.call("auth/authenticate", {"name": "root",
-                                                      "password": "rootpw"})["token"]
+        self._must("auth/user/grant", {"user": "root", "role": "root"})
+        self._must("auth/user/grant", {"user": USER, "role": "jobs"})
+        self._must("auth/enable", {})
+        self._token = self._must("auth/authenticate", {"name": "root", "password": "rootpw"})["token"]
 
     def keys(self, prefix="/ctrun/"):
         """{key: value} below the prefix."""
