@@ -114,6 +114,7 @@ class Case:
         words = " ".join(f"{key}={value}" for key, value in env.items())
         env |= {"FAULTED": words, "FAKE_SSH_ENV": f"{words} TMPDIR={box.dir}",
                 "CTRUN_SSH": fake_ssh.local(box), "PORT": str(launch.free_port()), "LIMIT": "60" if fault == "list" else "3",
+                "STEPS": "5000 1000" if fault == "list" else "30000",
                 **bench.env}
         self.late = self.left = ""
         run = box.start("sh", "-c", fault_bodies.PRELUDE + script, env=env)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals to the launcher, and what survives it: nothing."""
+"""Signals to the launcher, and that no process survives it."""
+import itertools
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ import sys
 import ctrun
 import launch
 import pytest
+from clock import Clock
 
 TRAP = """#!/bin/sh
 for name in TERM INT HUP QUIT USR1; do trap "echo $RANK got $name; exit 0" $name; done
@@ -16,9 +18,9 @@ while :; do sleep 0.02; done
 """
 
 
-def start(box, *options, script=TRAP, count=2):
+def start(box, *options, script=TRAP, count=2, env=None):
     box.write("trap.sh", script, 0o755)
-    run = box.start_ctrun(f"--nproc-per-node={count}", *options, "trap.sh")
+    run = box.start_ctrun(f"--nproc-per-node={count}", *options, "trap.sh", env=env)
     launch_up = [box.path(f"up.{rank}") for rank in range(count)]
     ctrun.wait_until(lambda: all(path.exists() for path in launch_up), lambda: f"up\n{run}")
     return run
@@ -169,10 +171,23 @@ def test_t23_usr1_and_usr2_reach_each_worker_once_and_are_one_line_each(box):
     assert len(own_lines(run)) == 4, run
 
 
-def press(box, run, count):
-    """Two within 200 ms count as one: press until it is heard."""
-    ctrun.wait_until(lambda: len(box.events("signal", signal=int(signal.SIGINT))) >= count or
-                     run.code or run.signal(signal.SIGINT), lambda: f"Ctrl-C {count}\n{run}")
+def test_a_signal_at_each_moment_of_the_start_leaves_nothing():
+    """The agent gets it before one of the calls that open, create or connect something."""
+    for number in itertools.count(1):
+        box = ctrun.Box()
+        fault = {"LD_PRELOAD": str(ctrun.BUILD / "tests" / "lib" / "libfault.so"), "FAULT": f"signal:{number}",
+                 "FAULT_FILE": str(box.path("fault")),
+                 "ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:verify_asan_link_order=0"}
+        run = box.ctrun("--nproc-per-node=1", "--no-python", "true", env=fault)
+        is_sent = box.path("fault").exists()
+        left = sorted(str(path.relative_to(box.dir)) for path in box.dir.rglob("*")
+                      if path.name not in ("fault", "events.ndjson", "ctl"))
+        assert run.code in ((0, 143) if is_sent else (0,)), (number, str(run))
+        assert left == [], (number, left, str(run))
+        assert not box.close(), number
+        if not is_sent:
+            break
+    assert number > 10
 
 
 DEAF = "#!/bin/sh\ntrap '' INT TERM\necho up > up.$RANK\nwhile :; do sleep 0.02; done\n"
@@ -181,9 +196,12 @@ DEAF = "#!/bin/sh\ntrap '' INT TERM\necho up > up.$RANK\nwhile :; do sleep 0.02;
 @pytest.mark.parametrize("presses, words", [
     (1, ["--shutdown-timeout=1"]), (2, []), (3, [])])
 def test_t23_ctrl_c_once_twice_and_thrice(box, presses, words):
-    run = start(box, *words, script=DEAF)
+    clock = Clock(box)
+    run = start(box, *words, script=DEAF, env=clock.env)
     for count in range(1, presses + 1):
-        press(box, run, count)
+        run.signal(signal.SIGINT)
+        box.wait_event("signal", count, signal=signal.SIGINT)
+        clock.advance(0.25)  # two within 0.2 s count as one
     assert run.wait(20) == 130
     lines = own_lines(run)
     assert "stopping (press again to kill)" in lines[0], run
@@ -228,4 +246,6 @@ def test_t23_as_pid_1_of_a_container_it_passes_signals_on_and_leaves_nothing(box
     os.kill(guard, signal.Signals["SIG" + name])
     assert run.wait() == code
     assert run.out == f"0 got {name}\n", run
+    assert f"ctrun: SIG{name} from outside of this container: stopping" in run.err, run
+    assert box.events("signal")[0]["sender_pid"] == -1
     box.wait_gone()

@@ -3,6 +3,7 @@
 node that a signal ends; the exit code that asks for a requeue."""
 import json
 import os
+import re
 import signal
 
 import ctrun
@@ -88,7 +89,7 @@ def test_the_scope_of_a_signal_can_be_the_node(box):
 def test_t22_the_others_hear_which_node_was_told_to_end_and_by_whom(box):
     runs = start_nodes(box, 2, "--shutdown-timeout=15")
     runs[1].signal(signal.SIGTERM)
-    ctrun.wait_until(lambda: "leaves (SIGTERM from" in runs[0].err, lambda: str(runs[0]))
+    ctrun.wait_until(lambda: re.search(r"leaves \(SIGTERM from pid \d+ \(.+\)\)", runs[0].err), lambda: str(runs[0]))
     wait_all_got(box, 4, "TERM")
     runs[1].signal(signal.SIGTERM)  # a second one changes nothing
     assert "up to 15 s for checkpoints" in runs[1].err, runs[1]

@@ -64,6 +64,7 @@ struct shared {
 static enum {
     OFF,
     COUNT,
+    SIGNAL,
     AT,
     LIST
 } mode;
@@ -172,9 +173,9 @@ __attribute__((constructor)) static void begin(int argc, char **argv)
     } else if (strncmp(fault, "at:", 3) == 0) {
         mode = choose_callers(fault + 3) ? AT : OFF;
     } else {
-        chosen = kind_of(fault);
+        mode = strncmp(fault, "signal:", 7) == 0 ? SIGNAL : COUNT;
+        chosen = mode == SIGNAL ? OPEN : kind_of(fault);
         atomic_store(&shared->left, strtol(strchrnul(fault, ':') + 1, NULL, 10));
-        mode = COUNT;
     }
     if (!__interceptor_calloc)
         watch_crashes();
@@ -252,13 +253,36 @@ static bool is_chosen_by(const struct callers *callers)
                   sizeof chosen_callers[0] * (size_t)chosen_count) == 0;
 }
 
+static bool has_name(pid_t pid, const char *name)
+{
+    char path[64];
+    char found[32] = "";
+    int fd;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+    fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY);
+    if (fd >= 0) {
+        (void)syscall(SYS_read, fd, found, sizeof found - 1);
+        (void)syscall(SYS_close, fd);
+    }
+    return strncmp(found, name, strlen(name)) == 0;
+}
+
+/* The agent itself, not a child of it that has not replaced its program yet. */
+static bool is_agent(void)
+{
+    return has_name(getpid(), "ctrun-agent") && !has_name(getppid(), "ctrun-agent");
+}
+
 static bool is_chosen(enum kind kind)
 {
     struct callers callers;
 
     if (mode != LIST && kind != chosen)
         return false;
-    if (mode == COUNT && atomic_fetch_sub(&shared->left, 1) != 1)
+    if (mode == SIGNAL && !is_agent())
+        return false;
+    if ((mode == COUNT || mode == SIGNAL) && atomic_fetch_sub(&shared->left, 1) != 1)
         return false;
     callers = callers_get(kind);
     if (mode == LIST) {
@@ -266,7 +290,10 @@ static bool is_chosen(enum kind kind)
             (void)tell(kind, &callers, O_APPEND);
         return false;
     }
-    return (mode == COUNT || is_chosen_by(&callers)) && tell(kind, &callers, O_EXCL);
+    if (mode == SIGNAL && tell(kind, &callers, O_EXCL))
+        (void)kill(getpid(), SIGTERM);
+    return mode != SIGNAL && (mode == COUNT || is_chosen_by(&callers)) &&
+           tell(kind, &callers, O_EXCL);
 }
 
 static bool fails(enum kind kind, const void *caller)

@@ -76,11 +76,11 @@ BODIES = {
                       "--role-restarts b=1", 0),
     "survive": ("ctrun --nproc-per-node=2 --survive=sdk --survive-timeout=5 --survive-replace=1 --shutdown-timeout=1 "
                 "--no-python sh -c '[ \"$CTRUN_MAY_GROW\" = new ] && exec true; "
-                "E=$TESTS/../../examples/07_elastic; [ $RANK = 1 ] || exec $E 30000 >out; $E 30000 & "
+                "E=$TESTS/../../examples/07_elastic; [ $RANK = 1 ] || exec $E $STEPS >out; $E $STEPS & "
                 "while kill -0 $! 2>/dev/null && ! grep -qs \"step 1000,\" out; do sleep 0.05; done; "
                 "kill -9 $$$$'", 0),
     "calls": ("ctrun --nproc-per-node=2 --log-dir=D --shutdown-timeout=1 --no-python sh -c "
-              "'E=$TESTS/../../examples/07_elastic; [ $RANK = 1 ] || exec $E 30000 >out; $E 30000 & "
+              "'E=$TESTS/../../examples/07_elastic; [ $RANK = 1 ] || exec $E $STEPS >out; $E $STEPS & "
               "while kill -0 $! 2>/dev/null && ! grep -qs \"step 1000,\" out; do sleep 0.05; done; "
               "kill -9 $$$$'", 137),
     "config": ("ctrun --config options --print-config true", 0),
@@ -99,10 +99,10 @@ BODIES = {
     "survivors": ("ctrun --nproc-per-node=3 --survivor-grace=5 --shutdown-timeout=1 --no-python $PYTHON -c "
                   "'import os, socket, time\nrank = os.environ[\"RANK\"]\n"
                   "if rank == \"0\":\n s = socket.create_server((\"127.0.0.1\", 0))\n"
-                  " os.symlink(str(s.getsockname()[1]), \"port\")\n s.accept()[0].recv(1)\n"
+                  " os.symlink(str(s.getsockname()[1]), \"port\")\n c = s.accept()[0]\n open(\"up\", \"w\")\n c.recv(1)\n"
                   "while not os.path.islink(\"port\"): time.sleep(0.02)\n"
                   "if rank == \"1\":\n c = socket.create_connection((\"127.0.0.1\", int(os.readlink(\"port\"))))\n"
-                  " open(\"up\", \"w\")\n c.recv(1)\n"
+                  " c.recv(1)\n"
                   "while rank == \"2\" and not os.path.exists(\"up\"): time.sleep(0.02)\n"
                   "os._exit(3)'", 3),
     "warm": ("echo 'import sys; sys.exit(3)' >s.py; PYTHON_EXEC=$PYTHON ctrun --nproc-per-node=2 --max-restarts=1 "
@@ -116,14 +116,14 @@ BODIES = {
                      "import os\nif os.environ[\"RANK\"] == \"0\": call(1)\nos.read(os.pipe()[0], 1)' >s.py; "
                      "PYTHONPATH=$PWD/site-packages PYTHON_EXEC=$PYTHON ctrun --nproc-per-node=2 --hang-timeout=1 "
                      "--log-dir=D --shutdown-timeout=1 s.py", 1),
-    "stragglers": ("ctrun --nproc-per-node=2 --stragglers --no-python $TESTS/stopper up & run=$!; "
+    "stragglers": ("ctrun --nproc-per-node=2 --stragglers --no-python $TESTS/stopper up 1 2 & run=$!; "
                    "until_file up.0 $run; c=0; for i in $(seq $((80 * SLOW))); do ctrunctl status | grep -q metrics "
                    "&& break; kill -0 $run || break; sleep 0.05; done; kill -TERM $run; wait $run || c=$?; exit $c", None),
     "stuck": ("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=0.2 ctrun --shutdown-timeout=0 "
               "--no-python true", 0),
     "timer": ("TORCHELASTIC_ENABLE_FILE_TIMER=1 ctrun --no-python sh -c 'printf \"{\\\"version\\\": "
               "1, \\\"pid\\\": %d, \\\"scope_id\\\": \\\"s\\\", \\\"expiration_time\\\": %d, "
-              "\\\"signal\\\": 10}\\n\" $$$$ $$(date +%s) >$TORCHELASTIC_TIMER_FILE; sleep $LIMIT; exit 9'", 138),
+              "\\\"signal\\\": 10}\\n\" $$$$ $$(date +%s) >$TORCHELASTIC_TIMER_FILE; sleep $((LIMIT * 3)); exit 9'", 138),
     "allocation": ("CTRUN_END_TIME=$(($(date +%s) + 3600)) ctrun --stop-before-end=3597 "
                    "--requeue-exit=75 --shutdown-timeout=1 --no-python sleep 60", None),
     "signal": ("ctrun --shutdown-timeout=1 --no-python sh -c 'trap \"exit 5\" TERM; touch up; "
