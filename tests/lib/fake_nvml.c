@@ -175,12 +175,14 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *
     return 0;
 }
 
-static atomic_bool is_told; /* the error */
+/* For each set: the error was returned. Another thread may still wait for its set. */
+static atomic_bool sets[64];
+static atomic_int set_count;
 
 int nvmlEventSetCreate(void **set)
 {
-    *set = &is_told;
-    atomic_store(&is_told, false);
+    *set = &sets[atomic_fetch_add(&set_count, 1) % 64];
+    atomic_store((atomic_bool *)*set, false);
     return 0;
 }
 
@@ -193,10 +195,9 @@ int nvmlDeviceRegisterEvents(void *device, unsigned long long kinds, void *set)
 
 int nvmlEventSetWait_v2(void *set, struct nvml_event *out, unsigned timeout_ms)
 {
-    (void)set;
     if (timeout_ms > 0 || read_xid(&gpus[0]) <= 0)
         return NVML_TIMEOUT;
-    if (atomic_exchange(&is_told, true))
+    if (atomic_exchange((atomic_bool *)set, true))
         return read_xid(&gpus[0]) == 79 ? 15
                                         : NVML_TIMEOUT; /* NVML_ERROR_GPU_IS_LOST */
     *out = (struct nvml_event){.device = &gpus[0],
