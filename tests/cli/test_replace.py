@@ -13,8 +13,8 @@ import ctrun
 import elastic
 import pytest
 import schema
-from elastic import PROGRAM as ELASTIC
-from elastic import END, last_step, pids, result, wait_step
+from elastic import SLOW as ELASTIC
+from elastic import END, last_step, pids, result, speed_up, wait_step
 
 STEPS = 4000
 PACE = 400  # microseconds of a step, at least
@@ -61,7 +61,8 @@ def undisturbed():
     return elastic.undisturbed(STEPS)
 
 
-def check(run, undisturbed):
+def check(box, run, undisturbed):
+    speed_up(box)
     assert run.wait(60) == 0, run
     steps, slope, offset = result(run)
     assert (steps, STEPS) == (undisturbed[0], STEPS)
@@ -77,7 +78,7 @@ def test_a_lost_rank_comes_again_and_all_come_to_the_same(box, undisturbed):
     go_on(others)
     grown = box.wait_event("world_grown")[0]
     assert (grown["epoch"], grown["joined"], grown["size"]) == (2, 1, 3), grown
-    check(run, undisturbed)
+    check(box, run, undisturbed)
     assert "(--survive-replace)" in run.err and "1 rank added: 3 continue" in run.err, run
     assert re.findall(r"^step \d+, (\d) ranks", run.out, re.M)[-1] == "3", run
     assert len(box.events("worker_started")) == 4 and len(box.events("round_started")) == 1
@@ -97,7 +98,7 @@ def test_one_that_dies_while_it_waits_is_nobodys_loss(box, undisturbed):
     box.wait_event("rank_ready", 2)
     go_on(others)
     box.wait_event("world_grown")
-    check(run, undisturbed)
+    check(box, run, undisturbed)
     assert [e["count"] for e in box.events("rank_replacing")] == [1, 2]
     assert len(box.events("rank_lost")) == len(box.events("world_grown")) == 1
 
@@ -113,7 +114,7 @@ def test_a_member_that_dies_while_another_waits_is_left_out_of_the_same_answer(b
     go_on(others)
     assert box.wait_event("world_grown")[0]["size"] == 2
     assert [e["left"] for e in box.events("world_shrunk")] == [2, 1]
-    check(run, undisturbed)
+    check(box, run, undisturbed)
 
 
 def test_the_limit_is_kept(box, undisturbed):
@@ -127,7 +128,7 @@ def test_the_limit_is_kept(box, undisturbed):
     box.wait_event("world_grown")
     os.kill(pids(box)[1], signal.SIGKILL)
     box.wait_event("world_shrunk", 2)
-    check(run, undisturbed)
+    check(box, run, undisturbed)
     assert len(box.events("rank_replacing")) == 1 and len(box.events("worker_started")) == 4
 
 
@@ -138,7 +139,7 @@ def test_a_run_that_ends_waits_for_nobody(box, undisturbed):
     run = start(box, 3, 1, shell)
     wait_step(run, 1000)
     os.kill(pids(box)[1], signal.SIGKILL)
-    check(run, undisturbed)
+    check(box, run, undisturbed)
     assert len(box.events("worker_started")) == 4 and not box.events("world_grown")
 
 
@@ -151,6 +152,7 @@ def test_all_are_started_again_where_none_of_the_world_is_left(box):
     let(box)
     box.wait_event("rank_ready")
     os.kill(pids(box)[0], signal.SIGKILL)
+    speed_up(box)
     assert run.wait(60) == 0, run
     assert len(box.events("round_started")) == 2 and len(box.events("worker_started")) == 5
     assert not box.events("world_grown") and "restart 1/1: rank 0 " in run.err, run
@@ -189,6 +191,7 @@ def test_random_kills_cost_no_step(box):
     """At any step, also while an earlier rank is still being replaced; the result is that of one
     rank."""
     steps = 2000 * (KILLS + 2)
+    speed_up(box)
     want = box.ctrun("--standalone", ELASTIC, steps)
     before = {kind: len(box.events(kind)) for kind in ("worker_started", "round_started")}
     run = start(box, 4, KILLS, steps=steps)

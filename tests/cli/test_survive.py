@@ -2,7 +2,6 @@
 """--survive: a rank is lost, and the others continue in their processes and lose no step."""
 import os
 import random
-import re
 import signal
 import sys
 
@@ -10,8 +9,8 @@ import ctrun
 import elastic
 import pytest
 import schema
-from elastic import PROGRAM as ELASTIC
-from elastic import pids, result, wait_step
+from elastic import SLOW as ELASTIC
+from elastic import pids, result, speed_up, wait_step
 
 STEPS = 30000 if ctrun.SLOW == 1 else 6000
 
@@ -30,12 +29,15 @@ def test_survivors_go_on_and_come_to_the_same(box, undisturbed):
     draw = random.Random(os.getpid())
     ranks = list(range(4))
     for kill in range(1, 4):  # until one is left
-        wait_step(run, 1000 + (kill - 1) * (STEPS - 3000) // 3 // 1000 * 1000)
+        step = 1000 + (kill - 1) * (STEPS - 3000) // 3 // 1000 * 1000
+        speed_up(box, step)
+        wait_step(run, step)
         victim = ranks.pop(draw.randrange(len(ranks)))
         os.kill(pids(box)[victim], signal.SIGKILL)
         told = box.wait_event("world_shrunk", kill)[-1]
         assert (told["epoch"], told["losses"], told["left"]) == (kill, kill, 4 - kill), told
         assert box.events("rank_lost")[-1]["rank"] == victim
+    speed_up(box)
     assert run.wait(60) == 0, run
     steps, slope, offset = result(run)
     assert (steps, STEPS) == (undisturbed[0], STEPS)
@@ -43,7 +45,7 @@ def test_survivors_go_on_and_come_to_the_same(box, undisturbed):
     assert len(box.events("worker_started")) == 4 and len(box.events("round_started")) == 1
     for event in box.events():
         schema.check(event, "events")
-    assert "3 ranks may continue (--survive)" in run.err and "1 rank goes on, " in run.err, run
+    assert "3 ranks may continue (--survive)" in run.err and "1 rank continues, " in run.err, run
 
 
 def test_two_die_at_once(box, undisturbed):
@@ -51,6 +53,7 @@ def test_two_die_at_once(box, undisturbed):
     wait_step(run, 1000)
     for rank in (0, 2):
         os.kill(pids(box)[rank], signal.SIGKILL)
+    speed_up(box)
     assert run.wait(60) == 0, run
     assert abs(result(run)[1] - undisturbed[1]) < 1e-11, run
     assert sorted(e["rank"] for e in box.events("rank_lost")) == [0, 2]
@@ -68,18 +71,19 @@ def test_a_worker_that_dies_while_the_others_ask_is_left_out_too(box, undisturbe
     assert not box.events("world_shrunk")
     os.kill(of[2], signal.SIGKILL)
     assert box.wait_event("world_shrunk")[0]["left"] == 2
+    speed_up(box)
     assert run.wait(60) == 0, run
     assert abs(result(run)[1] - undisturbed[1]) < 1e-11, run
 
 
 def test_who_does_not_ask_in_time_ends_it_as_without(box):
-    run = start(box, 3, "--survive=sdk", "--survive-timeout=1")
+    run = start(box, 3, "--survive=sdk", "--survive-timeout=3")
     wait_step(run, 1000)
     of = pids(box)
     os.kill(of[1], signal.SIGSTOP)
     os.kill(of[2], signal.SIGKILL)
     assert run.wait(60) == 128 + signal.SIGKILL, run
-    assert "within 1 s these ranks did not call ctrun_group_shrink(): 1" in run.err, run
+    assert "within 3 s these ranks did not call ctrun_group_shrink(): 1" in run.err, run
     assert "rank 2 (" in run.err.split("E_SIGNAL")[0] + run.err, run
     assert not box.events("world_shrunk")
 
@@ -92,6 +96,7 @@ def test_a_loss_that_was_survived_is_not_the_cause_of_a_later_restart(box):
     box.wait_event("world_shrunk")
     os.kill(of[0], signal.SIGSTOP)
     os.kill(of[1], signal.SIGKILL)
+    speed_up(box)
     assert run.wait(60) == 0, run
     assert "restart 1/1: rank 1 on " in run.err and len(box.events("round_started")) == 2, run
     assert len(box.events("worker_started")) == 6  # all of them again
@@ -124,6 +129,7 @@ def test_what_a_lost_rank_left_behind_is_gone_before_the_others_go_on(box):
     os.kill(pids(box)[1], signal.SIGKILL)
     box.wait_event("world_shrunk")
     assert not ctrun.is_alive(inner)
+    speed_up(box)
     assert run.wait(60) == 0, run
 
 
@@ -220,11 +226,11 @@ def test_ranks_that_wait_for_each_other_are_freed(box):
 
 
 def test_a_rank_of_another_library_that_does_not_ask_is_told_in_the_words_of_that(box):
-    run = box.start_ctrun("--standalone", "--nproc-per-node=3", "--survive=torch", "--survive-timeout=1",
+    run = box.start_ctrun("--standalone", "--nproc-per-node=3", "--survive=torch", "--survive-timeout=3",
                           box.write("held.py", HELD), box.dir, env={"PYTHON_EXEC": sys.executable})
     for rank in (0, 1):
         ctrun.wait_until(box.path(f"ready.{rank}").exists, lambda: f"rank {rank} waits\n{run}", 60)
     os.kill(pids(box)[1], signal.SIGSTOP)
     os.kill(pids(box)[2], signal.SIGKILL)
     assert run.wait(60) == 128 + signal.SIGKILL, run
-    assert "within 1 s these ranks did not ask who continues (ctrun.elastic): 1" in run.err, run
+    assert "within 3 s these ranks did not ask who continues (ctrun.elastic): 1" in run.err, run

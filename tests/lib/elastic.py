@@ -5,6 +5,7 @@ import re
 import ctrun
 
 PROGRAM = ctrun.program("07_elastic")
+SLOW = ctrun.program("elastic_slow")  # the same; from step 1000 on a step takes 20 ms, until speed_up()
 END = re.compile(r"after (\d+) steps \((.*), (.*)\)")
 
 
@@ -21,6 +22,11 @@ def wait_step(run, step):
     ctrun.wait_until(lambda: last_step(run) >= step or run.process.poll() is not None,
                      lambda: f"step {step}\n{run}", 60)
     assert run.process.poll() is None, run
+
+
+def speed_up(box, until=10**9):
+    """SLOW makes the steps before `until` as fast as PROGRAM, and those from it on slowly."""
+    box.write("fast_until", f"{until}\n")
 
 
 def pids(box):

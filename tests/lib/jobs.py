@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batch jobs of a lab's Slurm: the examples' scripts, what they print, and their end."""
-import json
-
 import ctrun
 
 EXAMPLES = ctrun.ROOT / "examples" / "slurm"
-# More steps than can pass before the test does what ends them.
-LONG = ("--epochs=1000", "--global-batch=32", "--save-steps=5", "--log-interval=1", "--threads=1")
+# More steps than a job can make before the test ends it.
+LONG = ("--epochs=100000", "--global-batch=32", "--save-steps=5", "--log-interval=1", "--threads=1")
 
 
 def sbatch(box, cluster, script, *words):
@@ -25,8 +23,8 @@ def text(box):
 def steps(box, after=""):
     """(epoch, step of the epoch) of each step that was printed after the text `after`."""
     printed = text(box).partition(after)[2] if after else text(box)
-    lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
-    return [(line["epoch"], line["step"]) for line in lines if "step" in line and "loss" in line]
+    return [(line["epoch"], line["step"]) for line in ctrun.json_lines(printed)
+            if "step" in line and "loss" in line]
 
 
 def wait_job_gone(box, cluster, job):
