@@ -146,7 +146,7 @@ def test_a_restart_that_fails_before_its_first_step_is_said_not_to_be_whole(box)
     first, second = end_after(box, run, count=2)
     assert (first["is_whole"], "first step" in phases(first), "lost_steps" in first) == (0, False, False)
     assert (second["is_whole"], "first step" in phases(second)) == (1, True)
-    assert lines(run)[0].endswith("; the round ended before it got further") and len(lines(run)) == 2, run
+    assert lines(run)[0].endswith("; the round ended before the restart was complete") and len(lines(run)) == 2, run
 
 
 def test_each_node_bills_what_it_saw_and_one_tells_it(box, meeting):  # noqa: F811

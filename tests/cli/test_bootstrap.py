@@ -90,7 +90,7 @@ def test_an_agent_that_is_started_again_finds_the_others_at_the_derived_port(box
     box.wait_event("round_started", count=4)
     box.write("leave", "")
     assert [run.wait() for run in (runs[0], again)] == [0, 0], (runs, again)
-    assert "srun's PMI cannot be used (it has closed the connection)" in again.err, again
+    assert "srun's PMI cannot be used (the PMI server has closed the connection)" in again.err, again
 
 
 def test_a_run_without_a_secret_gets_one_that_only_the_pmi_tells(box, server):
@@ -148,7 +148,7 @@ def test_where_each_task_is_a_rank_the_pmi_is_left_to_its_program(box, server, o
                                          "1 1 cmd=response_to_init\n"], runs
     assert "sent through srun's PMI" not in runs[0].err, runs
     why = shown(box, found, *options, SLURM_LOCALID="0", **RANKS)["bootstrap"]["why"]
-    assert why == (options or ["each task is a rank, whose program may be MPI and need it"])[0]
+    assert why == (options or ["each task is a rank, and its program may use MPI, which needs the PMI server"])[0]
 
 
 def test_where_each_task_is_a_rank_the_pmi_can_be_asked_for(box, server):
@@ -161,10 +161,10 @@ def test_where_each_task_is_a_rank_the_pmi_can_be_asked_for(box, server):
 
 
 @pytest.mark.parametrize("reply,why", [
-    (b"", "it has closed the connection"),
-    (b"cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n", "it does not support PMI-2"),
-    (b"x" * 200, "its answer is malformed (not PMI-2)"),
-    (None, "no answer within 5 s")])
+    (b"", "the PMI server has closed the connection"),
+    (b"cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1\n", "the PMI server does not support PMI-2"),
+    (b"x" * 200, "the PMI server's answer to init is malformed (not PMI-2)"),
+    (None, "the PMI server did not answer within 5 s")])
 def test_a_pmi_that_cannot_be_used_is_told_and_the_port_is_derived(box, server, reply, why):
     found = server(2, reply=reply)
     runs = [start(box, found, task, SLURM_STEP_NODELIST="localhost,nohost")
@@ -176,9 +176,9 @@ def test_a_pmi_that_cannot_be_used_is_told_and_the_port_is_derived(box, server, 
 
 def test_a_pmi_that_is_asked_for_is_used_or_refused(box, server):
     run = start(box, server(2, reply=b""), 0, "--bootstrap=pmi")
-    assert run.wait() == 1 and "--bootstrap=pmi: srun's PMI: it has closed" in run.err, run
+    assert run.wait() == 1 and "--bootstrap=pmi: srun's PMI: the PMI server has closed" in run.err, run
     run = box.ctrun("--bootstrap=pmi", "--no-python", "true", env={**STEP, "SLURM_NODEID": "0"})
-    assert run.code == 2 and "srun has started none; srun --mpi=pmi2 does" in run.err, run
+    assert run.code == 2 and "PMI_FD is not set; srun --mpi=pmi2 sets it" in run.err, run
     run = box.ctrun("--bootstrap=pmi", "--nnodes=2", "--rdzv-endpoint=h", "--no-python", "true")
     assert run.code == 2 and "without an option that says where to meet" in run.err, run
     run = box.ctrun("--bootstrap=dns", "--no-python", "true")
@@ -188,7 +188,7 @@ def test_a_pmi_that_is_asked_for_is_used_or_refused(box, server):
 def test_who_waits_for_a_task_that_never_comes_gives_up_with_the_join_time_out(box, server):
     run = start(box, server(2), 0, "--rdzv-conf=join_timeout=1")
     assert run.wait() == 75, run
-    assert "error[E_TIMEOUT]: srun's PMI: not all 2 tasks of Slurm have started" in run.err, run
+    assert "error[E_TIMEOUT]: srun's PMI: not all 2 tasks of the step have reached it within 1 s; if a task cannot use" in run.err, run
 
 
 def test_a_signal_ends_the_wait_for_the_other_tasks(box, server):
@@ -218,7 +218,7 @@ def test_the_way_is_shown_before_anything_starts(box, server):
     assert "waits for all" in shown(box, found, "--nnodes=1:2")["bootstrap"]["why"]
     assert "3 tasks" in shown(box, found, SLURM_STEP_NODELIST="n[1-3]",
                               SLURM_STEP_TASKS_PER_NODE="1(x3)")["bootstrap"]["why"]
-    assert "not open here" in shown(box, found, PMI_FD="99")["bootstrap"]["why"]
+    assert "not an open socket here" in shown(box, found, PMI_FD="99")["bootstrap"]["why"]
     assert "PMI_RANK" in shown(box, found, PMI_RANK="x")["bootstrap"]["why"]
     run = box.ctrun("--print-config", "--no-python", "true", fds=found.fds(0),
                     env={**STEP, **found.env(0), "SLURM_NODEID": "0"})

@@ -33,13 +33,13 @@ def test_each_rule_tells_the_first_line_that_fits_and_consequences_come_last(box
     assert run.out.splitlines() == [
         f"{box.path('log')}:3: NVRM: Xid (PCI:0000:3b:00): 79, pid=812, GPU has fallen off the bus.",
         "  likely     : the GPU does not answer on PCIe any more (Xid 79)",
-        "  do         : take the node out; power cycle it; its power, cooling and seat",
+        "  do         : take the node out and power cycle it; check the GPU's power, cooling and slot",
         f"{box.path('log')}:5: gpu3: RuntimeError: CUDA error: out of memory",
         "  likely     : GPU memory is full, not host memory",
         "  do         : smaller batches; is another process on the GPU (nvidia-smi)?",
         "  again      : 2 more lines, the last is 8",
         f"{box.path('log')}:2: [rank3]: recv: Connection reset by peer",
-        "  likely     : the other side ended: perhaps a consequence",
+        "  likely     : the other side closed a connection, perhaps because it ended",
         "  do         : look at the rank that ended first",
         "  again      : 1 more line, the last is 6"]
 
@@ -53,7 +53,7 @@ def test_programs_are_told_the_same(box):
 
 def test_a_log_that_says_nothing_known_is_said_to(box):
     run = explain(box, box.write("log", "all is well\n"))
-    assert (run.code, run.out) == (1, f"{box.path('log')}: 1 line, and none that is known\n"), run
+    assert (run.code, run.out) == (1, f"{box.path('log')}: no known error in 1 line\n"), run
     assert json.loads(explain(box, "--json", box.path("log")).out) == {"file": str(box.path("log")), "lines": 1, "findings": []}
 
 
@@ -96,7 +96,7 @@ def test_a_failed_worker_is_explained_by_rules_of_a_file(box):
 @pytest.mark.parametrize("text, why", [
     ("words = boom!\n", ":1: the rule before has no `likely`"), ("likely = x\n", ":1: `likely` comes before the first `words`"),
     ("words = boom!\nlikely = a\nlikely = b\n", ":3: `likely` is given twice in a rule"),
-    ("words = boom!\nwhat = a\n", ":2: no `what`: words, likely, do or kind"),
+    ("words = boom!\nwhat = a\n", ":2: `what` is not a name here: want words, likely, do or kind"),
     ("words = boom!\nkind = soft\n", ':2: kind = "soft": want hardware'),
     ("words = boom!\nkind = hardware\nkind = hardware\n", ":3: `kind` is given twice in a rule"),
     ("words = abc\n", ":1: words has 3 bytes; 4 to 300 are possible"), ("words\n", ":1: "),

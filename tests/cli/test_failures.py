@@ -132,7 +132,7 @@ def test_torchrun_146_a_grace_of_zero_kills_at_once(box):
     run = box.ctrun("--nproc-per-node=2", "--shutdown-timeout=0", "sh", "-c",
                     "if [ $RANK = 1 ]; then exit 1; fi; trap '' TERM; while :; do sleep 60; done",
                     seconds=5)
-    assert run.code == 1 and "did not exit" not in run.err and "UNKILLABLE" not in run.err
+    assert run.code == 1 and "did not die" not in run.err and "UNKILLABLE" not in run.err
 
 
 def test_a_rank_that_ends_by_itself_after_the_stop_keeps_its_exit_code(box):

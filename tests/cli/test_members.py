@@ -95,9 +95,9 @@ def test_drain_of_a_name_that_no_node_has_is_an_error(box, cluster):
     cluster.start(2, "2")
     cluster.world(1, 2)
     answer = ctl(box, "drain", "nowhere", run=cluster.runs[1])
-    assert answer.code == 1 and "no node of it is called 'nowhere': it has " in answer.err, answer
+    assert answer.code == 1 and "the run has no node 'nowhere': its nodes are " in answer.err, answer
     host = os.uname().nodename
-    assert f"it has {host}\n" in answer.err, answer  # both nodes, named once
+    assert f"its nodes are {host}\n" in answer.err, answer  # both nodes, named once
     answer = ctl(box, "drain", "--json", host, run=cluster.runs[1])
     assert answer.code == 0 and json.loads(answer.out) == {"asked": True, "nodes": 2}, answer
     assert [run.wait(20) for run in cluster.runs] == [143, 143]

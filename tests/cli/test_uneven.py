@@ -83,7 +83,7 @@ def test_several_tasks_of_a_node_become_one_agent_with_its_number(box):
 
 @pytest.mark.parametrize("words, env, text", [
     (["--nnodes=2", "--rdzv-endpoint=h:1", "--nproc-per-node=8,2"], {},
-     "--nproc-per-node=8,2: which node this is must be known"),
+     "--nproc-per-node=8,2: a list needs the number of this node"),
     (["--nnodes=3", "--master-port=1", "--nproc-per-node=8,2"], {},
      "--nproc-per-node=8,2: is for 2 nodes, and the run has 3"),
     (["--nproc-per-node=8,2"], {}, "is for 2 nodes, and the run has 1"),

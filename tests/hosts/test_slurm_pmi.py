@@ -56,7 +56,7 @@ def test_a_second_ctrun_of_the_same_tasks_meets_at_the_derived_port(box, slurm):
             f"--no-python sh -c '{WORLD}'"
     run = srun(cluster, "sh", "-c", twice)
     assert run.code == 0 and lines(run) == ["0/2 0", "1/2 0"], run
-    assert run.err.count("srun's PMI cannot be used (it has closed the connection)") == 2, run
+    assert run.err.count("srun's PMI cannot be used (the PMI server has closed the connection)") == 2, run
 
 
 # A sum over all ranks: it differs in a world of one rank. In Debian 12's MPICH (4.0.2, UCX) some

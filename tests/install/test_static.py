@@ -137,7 +137,7 @@ def test_a_job_runs_where_there_is_musl_alone(box, programs):
     assert run.code == 0 and "on every rank" in run.out, run
     run = root.run("/ctrunctl", "doctor", "--json")
     told = {each["what"]: each["value"] for each in json.loads(run.out)["findings"]}
-    assert told["libcurl"] == "inside of ctrun" and "built without it" in told["MUNGE"], run
+    assert told["libcurl"] == "linked into ctrun" and "built without it" in told["MUNGE"], run
     assert "unknown" in told["NCCL, cuDNN"], run
     assert root.run("/ctrund", "--version").code == 0, box.runs[-1]
 

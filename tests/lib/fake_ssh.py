@@ -20,6 +20,7 @@ case $host in
 bad*) echo "ssh: Could not resolve hostname $host: Name or service not known" >&2; exit 255 ;;
 evil*) printf '\\033]0;owned\\007\\n' >&2; exit 255 ;;
 mute*) exec sleep 600 ;;
+shut*) exec sleep 600 >&- ;;
 noisy*) echo "Welcome to $host"; echo "you have mail" >&2 ;;
 bare*) set -- "exec /nowhere/ctrun --relay" ;;
 esac

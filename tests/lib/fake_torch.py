@@ -19,8 +19,9 @@ def call(number, op="gloo:all_reduce", size=3, waits=True):
         os.read(ends[0], 1)
 '''
 
-# What its answer is, by the variable FAKE_RECORDER: "none": there is no server, as in an older torch.
-SERVER = '''import json, os, socket, sys, threading, time
+# The variable FAKE_RECORDER chooses the answer. "none": there is no server, as in an older torch;
+# "stops": rank 1 stops itself after an answer that has a call.
+SERVER = '''import json, os, signal, socket, sys, threading, time
 entries = []
 mode = os.environ.get("FAKE_RECORDER", "")
 
@@ -38,24 +39,26 @@ def send(connection):
     is_other = b"nccl" in connection.recv(4096)
     body = b"{}" if is_other != (mode == "nccl") else answer()
     if mode == "silent":
-        return True
+        return body
     try:
         connection.sendall(b"HTTP/1.1 200 OK\\r\\n\\r\\n" + (body or b""))
         while body is None:
             connection.sendall(b"[" * 65536)
     except OSError:
         pass
-    return False
+    connection.close()
+    return body
 
 
 def serve(listener):
     kept = []
     while True:
         connection = listener.accept()[0]
-        if send(connection):
-            kept.append(connection)
-        else:
-            connection.close()
+        kept.append(connection)
+        body = send(connection)
+        if mode == "stops" and os.environ["RANK"] == "1" and b"pg_id" in body:
+            os.kill(os.getpid(), signal.SIGSTOP)
+            threading.Event().wait()  # the other threads may be stopped first
 
 
 class Server:

@@ -23,7 +23,7 @@ def fails(box, code, name, *options, data=None, **how):
 @pytest.mark.parametrize("option, told", [
     ("--wrong", "--help"), ("--epoch=3", "--epochs"), ("--epochs=-1", "--epochs -1"),
     ("--batch-size=0", "from 1"), ("--lr=fast", "--lr fast"), ("--resume", "--save"),
-    ("--exchange=nccl", "--backend=cuda"), ("--init=", "empty"), ("--exchange=pigeon", "host and nccl")])
+    ("--exchange=nccl", "--backend=cuda"), ("--init=", "empty"), ("--exchange=pigeon", "use host or nccl")])
 def test_wrong_usage_is_exit_code_2(box, option, told):
     assert told in fails(box, 2, "E_USAGE", option)
 
