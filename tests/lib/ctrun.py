@@ -24,6 +24,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import socket
@@ -85,9 +86,15 @@ def is_alive(pid):
 
 
 def processes():
-    """{(pid, inode of its folder)}: a process that gets the pid of an earlier one has another inode."""
+    """{(pid, inode of its folder)}: a process that gets the pid of an earlier one has another inode.
+    stat() looks the folder up: the inode of a list of /proc may still be that of the earlier one."""
+    found = set()
     with os.scandir("/proc") as entries:
-        return {(entry.name, entry.inode()) for entry in entries if entry.name.isdigit()}
+        for entry in entries:
+            with contextlib.suppress(OSError):  # it has ended
+                if entry.name.isdigit():
+                    found.add((entry.name, entry.stat().st_ino))
+    return found
 
 
 def pids_marked(mark, others=None):
@@ -108,9 +115,11 @@ def pids_marked(mark, others=None):
 
 
 def environment(pid):
-    """The environment that a process was started with. While it is replaced by another program, as a
-    script is by its interpreter, none can be read: a few looks more."""
-    data = next(filter(None, (_read(f"/proc/{pid}/environ") for _ in range(1000))), b"")
+    """The environment that a process was started with. During an exec(), as of a script's
+    interpreter, there is none to read: then it is read again."""
+    deadline = time.monotonic() + 2 * BUSY
+    while not (data := _read(f"/proc/{pid}/environ")) and is_alive(pid) and time.monotonic() < deadline:
+        os.sched_yield()
     pairs = (item.partition(b"=") for item in data.split(b"\0"))
     return {key.decode(errors="replace"): value.decode(errors="replace")
             for key, _, value in pairs if key}
@@ -123,13 +132,18 @@ def cmdline(pid):
 def parent_of(pid):
     """None when the process has ended: unlike 0, that is nothing that os.kill() accepts."""
     stat = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    return int(stat[1]) if stat else 0
+    return int(stat[1]) if stat else None
 
 
 def guards_of(agent):
-    """[second guard, guard]: the guard is the process that the outside sees."""
-    second = parent_of(agent)
-    return [second, parent_of(second)]
+    """[second guard, guard] of an agent; the guard is the process that was started. None for one
+    that has ended: the parent is then another process, as init."""
+    def guard_above(pid):
+        above = parent_of(pid)
+        return above if above and cmdline(above) == cmdline(agent) else None  # no exec() is between them
+
+    second = guard_above(agent)
+    return [second, guard_above(second)]
 
 
 def below(guard):
@@ -197,6 +211,12 @@ def describe(pids):
         words = _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
         lines.append(f"{pid} {words.strip()}")
     return "; ".join(lines)
+
+
+def json_lines(text):
+    """The objects that a text has, one in a line, without a last line that is being written."""
+    return [json.loads(line) for line in text.splitlines(keepends=True)
+            if line.startswith("{") and line.endswith("\n")]
 
 
 def _shm_orphans(shm, before):
@@ -317,6 +337,12 @@ class Box:
     def start_ctrun(self, *arguments, **how):
         return self.start(program("ctrun"), *arguments, **how)
 
+    def start_ctrund(self):
+        """Starts a ctrund at a free port; returns its Run and its endpoint."""
+        run = self.start(program("ctrund"), "--listen=127.0.0.1:0")
+        found = wait_until(lambda: re.search(r"^listening on (\S+)$", run.out, re.M), lambda: f"the port is told\n{run}")
+        return run, found[1]
+
     def events(self, name=None, **match):
         """Events so far, as dicts, of one kind and with these values when given."""
         found = []
@@ -390,7 +416,12 @@ class Box:
                         pass
                 pids = self.pids()
         for run in self.runs:
-            run.process.wait()
+            try:
+                run.process.wait(10 * BUSY)
+            except subprocess.TimeoutExpired:
+                complaints.append(f"alive, and not found by its mark: {describe([run.process.pid])}")
+                run.process.kill()
+                run.process.wait()
             run.close()
         # A file of another test looks like an orphan until a process has mapped it.
         try:

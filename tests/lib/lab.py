@@ -71,9 +71,15 @@ class Lab:
     def agents(self, host):
         """The pids, as seen from here, of the box's agents on a host that is not frozen."""
         uts = self.sh(host, "readlink /proc/self/ns/uts").strip()
+
+        def is_there(pid):
+            try:
+                return os.readlink(f"/proc/{pid}/ns/uts") == uts
+            except OSError:
+                return False  # it has ended
+
         return [pid for pid in self.box.pids()
-                if b"(ctrun-agent)" in ctrun._read(f"/proc/{pid}/stat")
-                and os.readlink(f"/proc/{pid}/ns/uts") == uts]
+                if b"(ctrun-agent)" in ctrun._read(f"/proc/{pid}/stat") and is_there(pid)]
 
     def down(self):
         self._call("down")

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of ctrun-mnist share: a tiny data set, runs with N workers, and what they say."""
-import json
+"""What the tests of ctrun-mnist share: a tiny data set, runs with N workers, and their output."""
 import os
 import pathlib
 import random
@@ -59,7 +58,7 @@ def train(box, workers, data, *options, seconds=120, **how):
 
 
 def lines(run):
-    return [json.loads(line) for line in run.out.splitlines() if line.startswith("{")]
+    return ctrun.json_lines(run.out)
 
 
 def losses(said):
