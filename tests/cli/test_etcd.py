@@ -1,17 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """--rdzv-backend=etcd, several launchers of one job and a real etcd on this machine."""
 import ctrun
-import launch
 import pytest
 from etcd_job import job  # noqa: F401
 from proxy import Proxy
 
 AUTH, RETRY, USAGE = 77, 75, 2  # exit codes
-
-
-@pytest.fixture
-def dump(box):
-    return launch.Dump(box)
 
 
 def only_line(run):
@@ -48,7 +42,7 @@ def test_no_user_where_etcd_wants_one_is_one_line(box, etcd):
     run = box.ctrun("--rdzv-backend=etcd", f"--rdzv-endpoint={server.endpoint}", "--rdzv-id=job",
                     "true")
     assert run.code == AUTH, run
-    assert only_line(run).startswith("ctrun: error[E_AUTH]: etcd refuses us without a user: "), run
+    assert only_line(run).startswith("ctrun: error[E_AUTH]: etcd refuses requests without a user: "), run
 
 
 def test_a_key_that_the_user_may_not_touch_is_one_line(box, etcd):
@@ -64,9 +58,19 @@ def test_the_journal_of_another_version_is_left_alone_and_said(box, etcd):
     server.put("/ctrun/job/journal", before)
     run = box.ctrun(*server.options(), "true")
     assert run.code == AUTH, run
-    assert "etcd: the journal of run 'job' is another version's: install the same" in run.err, run
+    assert "etcd: another version of ctrun wrote the journal of run 'job': install the same" in run.err, run
     assert not box.events("worker_started")
     assert server.keys()["/ctrun/job/journal"] == before.encode()
+
+
+def test_a_damaged_journal_is_the_reason_why_nobody_serves(box, etcd):
+    server = etcd()
+    server.put("/ctrun/job/journal", "\x01\x00no frame")
+    run = box.ctrun(*server.options(join_timeout=2), "true")
+    assert run.code == RETRY, run
+    assert run.err.count("etcd: no rendezvous server is found or elected: the journal of the previous server cannot be "
+                         "restored: it is damaged, or another version of ctrun wrote it") == 1, run
+    assert not box.events("worker_started")
 
 
 def test_a_wrong_ca_is_one_line_that_says_which_keys_to_check(box, etcd):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several launchers of one job on this machine: who serves, who waits, who gets which rank."""
+"""Several launchers of one job on this machine: which one serves, which ones wait, and their
+ranks."""
+import json
 import re
 import signal
 import socket
@@ -9,11 +11,6 @@ import ctrun
 import launch
 import pytest
 from clock import Clock
-
-
-@pytest.fixture
-def dump(box):
-    return launch.Dump(box)
 
 
 @pytest.fixture
@@ -52,7 +49,7 @@ def test_torchrun_059_065_a_taken_port_is_an_error_that_names_its_owner(box, wor
     lines = run.err.splitlines()
     assert lines[0].startswith(f"ctrun: error[E_PORT_BUSY]: port {port} on ")
     assert any(line.startswith("  by         : pid ") for line in lines)
-    assert "  is it ours : no ctrun answers there" in lines, run
+    assert "  is it ours : no rendezvous server answers there" in lines, run
     assert not box.events("worker_started")
 
 
@@ -70,7 +67,7 @@ def test_a_port_that_another_run_of_the_same_name_has_is_not_reported_as_another
     box.wait_event("agent_state", to="joining")
     run = box.ctrun(*words, "true")
     assert run.code == 77 and "E_PORT_BUSY" in run.err, run
-    assert "  is it ours : perhaps: a ctrun answers there" in run.err, run
+    assert "  is it ours : perhaps: a rendezvous server answers there" in run.err, run
     first.signal(signal.SIGTERM)
     first.wait()
 
@@ -123,10 +120,10 @@ def test_a_host_that_is_lost_and_soon_back_is_named(box, endpoint):
     ctrun.kill_at_once(host.pid, agent)
     ctrun.wait_until(lambda: not ctrun.is_alive(agent), "its port is free")
     again = box.start_ctrun(*words, "sh", "-c", script)
-    told = r"(lost the rendezvous|E_LEADER_LOST\]): the rendezvous on \S+ \(ranks 0-1\)( is gone)?: .*127\.0\.0\.1"
+    told = r"(lost the rendezvous|E_LEADER_LOST\]): the .*127\.0\.0\.1.*; ranks 0-1 ran on \S+"
     ctrun.wait_until(lambda: re.search(told, other.err), lambda: f"the lost node is named\n{other}")
-    assert "has gone on without this node" not in other.err, other
-    for run in (again, other):  # which goes on with the new one, if it came in time
+    assert "continues without this node" not in other.err, other
+    for run in (again, other):  # `other` continues with `again` when that came in time
         if run.code is None:
             run.signal(signal.SIGTERM)
     codes([again, other, host])
@@ -137,7 +134,7 @@ def test_ctrl_c_while_a_name_is_looked_up_is_no_error(box):
     ctrun.wait_until(lambda: "waiting for DNS" in run.err, lambda: f"it waits\n{run}")
     run.signal(signal.SIGINT)
     assert run.wait() == 130
-    assert run.err.splitlines()[-1] == "ctrun: stopped by SIGINT (2); nothing of the run is left"
+    assert run.err.splitlines()[-1] == "ctrun: stopped by SIGINT (2); no process of the run is left on this node"
 
 
 def test_torchrun_060_048_static_two_nodes(box, dump):
@@ -212,12 +209,14 @@ def test_torchrun_068_a_range_starts_after_the_last_call(box, dump, endpoint):
 
 def test_torchrun_069_too_few_nodes_end_with_a_timeout(box, endpoint):
     run = box.ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-conf=join_timeout=1",
-                    "true")
+                    "true", env={"TORCHELASTIC_ERROR_FILE": str(box.path("own"))})
     assert run.code == 75, run
     first, second = run.err.splitlines()[:2]
-    assert first.startswith("ctrun: run 'none': 1 of 2 nodes are here, they meet at localhost ")
+    assert first.startswith("ctrun: run 'none': 1 of 2 nodes have joined; they meet at localhost ")
     assert second.startswith("ctrun: error[E_JOIN_TIMEOUT]: 1 of 2 nodes joined")
     assert "RendezvousTimeoutError" in run.err
+    said = json.loads(box.path("own").read_text())["message"]["message"]
+    assert said == "RendezvousTimeoutError: 1 of 2 nodes joined in 1.0 s", said
 
 
 def test_torchrun_070_agents_start_in_any_order(box, dump, endpoint):
@@ -363,7 +362,7 @@ def test_two_unlike_jobs_at_one_endpoint_do_not_become_one(box, endpoint, words)
     if words[0] == "--rdzv-backend=static":  # without --nnodes even the same program is another job
         assert re.search(r"error\[E_(OTHER_JOB|PORT_BUSY)\]", other.err), other
         return
-    assert re.search(r"error\[E_OTHER_JOB\]: .*'a.py' of uid \d+ was started on .* here it is "
+    assert re.search(r"error\[E_OTHER_JOB\]: .*'a.py' of uid \d+ was started on .* here "
                      r"'b.py' of uid", other.err), other
     assert "error=E_OTHER_JOB" in first.err, first
 

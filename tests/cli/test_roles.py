@@ -13,11 +13,6 @@ NAMES = ("RANK", "LOCAL_RANK", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "WOR
          "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
 
 
-@pytest.fixture
-def dump(box):
-    return launch.Dump(box)
-
-
 def places(dump):
     """{rank: the values of NAMES as one text}"""
     return {rank: " ".join(env[name] for name in NAMES)
@@ -167,7 +162,7 @@ def test_the_environment_names_a_role_and_no_program(box):
     run = box.ctrun("--standalone", "sh", "-c", 'echo "$ROLE_NAME"', env={"PET_ROLE": "a=1:x"})
     assert run.out == "a=1:x\n", run
     run = box.ctrun("--standalone", env={"PET_ROLE": "a=1:x"})
-    assert run.code == 2 and "--role=a=1:x must be typed, not be in PET_ROLE" in run.err, run
+    assert run.code == 2 and "--role=a=1:x must be on the command line, not in PET_ROLE" in run.err, run
 
 
 def test_without_several_roles_a_template_s_role_rank_stays_as_typed(box):
@@ -178,11 +173,11 @@ def test_without_several_roles_a_template_s_role_rank_stays_as_typed(box):
 
 @pytest.mark.parametrize("words, code, text", [
     (["--role=t=0:x"], 2, "--role=t=0:x: a role has 1 to 4096 workers on each node"),
-    (["--role=t=1:"], 2, "--role=t=1:: no command behind the ':'"),
+    (["--role=t=1:"], 2, "--role=t=1:: no command after the ':'"),
     (["--role=t=1:x", "y"], 2, "y: each --role=NAME=N:COMMAND has its own program"),
     (["--role=t=1:x", "--role=t=1:z"], 2, "--role=t=1:z: t is given twice"),
-    (["--role=t=1:x", "--role=y"], 2, "--role=y: the others are NAME=N:COMMAND, so must all be"),
-    (["--role=y", "--role=t=1:x"], 2, "--role=y: the others are NAME=N:COMMAND, so must all be"),
+    (["--role=t=1:x", "--role=y"], 2, "--role=y: another --role is NAME=N:COMMAND, so this one must be too"),
+    (["--role=y", "--role=t=1:x"], 2, "--role=y: another --role is NAME=N:COMMAND, so this one must be too"),
     (["--role=t=four:x"], 2, "(the program to run); --role=t=four:x is not NAME=N:COMMAND"),
     (["--role=t=1:echo 'x"], 2, "--role=t: a ' is not closed"),
     (["--nproc-per-node=3", "--role=t=2:true"], 2, "--nproc-per-node=3: the roles have 2 workers"),

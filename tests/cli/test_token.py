@@ -16,11 +16,6 @@ def token_file(box):
     return str(box.write("token", TOKEN + "\n", 0o600))
 
 
-@pytest.fixture
-def dump(box):
-    return launch.Dump(box)
-
-
 def arguments(port, *more):
     return ["--nnodes=2", f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=J", *more]
 

@@ -13,11 +13,6 @@ import pytest
 
 
 @pytest.fixture
-def dump(box):
-    return launch.Dump(box)
-
-
-@pytest.fixture
 def script(box):
     return box.write("x.py", "")
 
@@ -253,6 +248,14 @@ def test_torchrun_055_139_virtual_local_rank(box, dump):
                      env={**hip.env, "HIP_VISIBLE_DEVICES": "6,7"}).code == 0
     for rank, env in hip.environments().items():
         assert env["HIP_VISIBLE_DEVICES"] == env["CUDA_VISIBLE_DEVICES"] == str(6 + rank)
+
+
+def test_an_empty_list_hides_the_gpus_from_a_virtual_local_rank_too(box, dump):
+    env = {**dump.env, "CUDA_VISIBLE_DEVICES": ""}
+    assert box.ctrun("--virtual-local-rank", dump.program, env=env).code == 0
+    assert dump.environments()[0]["CUDA_VISIBLE_DEVICES"] == ""
+    run = box.ctrun("--virtual-local-rank", "--nproc-per-node=2", dump.program, env=env)
+    assert run.code == 1 and "local_rank 0 exceeds available GPUs in CUDA_VISIBLE_DEVICES=" in run.err
 
 
 def test_torchrun_056_virtual_local_rank_with_too_few_gpus_exits_1(box, dump):
