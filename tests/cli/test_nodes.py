@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that come, go and end at different times: several agents on this machine, told apart by
---local-addr, meet at a ctrund, so that any of them can be lost."""
+"""Nodes that join, leave and end at different times: several agents on this machine, told apart by
+--local-addr, use a ctrund, so that any of them can be lost."""
+import json
 import os
 import re
 import signal
@@ -14,11 +15,6 @@ from proxy import Proxy
 QUICK = "is_host=0,last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=1"
 HEARTBEAT = bytes([11]) + struct.pack("<I", 24)  # kind and length of its frame
 ALL_REDUCE = ctrun.program("03_all_reduce")
-
-
-@pytest.fixture
-def dump(box):
-    return launch.Dump(box)
 
 
 class Meeting:
@@ -126,13 +122,14 @@ def test_torchrun_099_149_nodes_end_at_different_times(box, meeting):
     wire = Proxy(int(meeting.endpoint.rpartition(":")[2]))
     direct, meeting.endpoint = meeting.endpoint, f"127.0.0.1:{wire.port}"
     train = ["sh", "-c", '[ "$RANK" = 0 ] || while [ ! -e go ]; do sleep 0.01; done']
-    runs = [meeting.start(2, "2", *train)]
+    conf = QUICK.replace("attempt=1", "attempt=4")
+    runs = [meeting.start(2, "2", *train, conf=conf)]
     box.wait_event("agent_state", to="joining")
     meeting.endpoint = direct
-    runs.append(meeting.start(3, "2", *train))
+    runs.append(meeting.start(3, "2", *train, conf=conf))
     box.wait_event("agent_state", to="succeeded")
     before = wire.seen.count(HEARTBEAT)
-    ctrun.wait_until(lambda: wire.seen.count(HEARTBEAT) >= before + 3, "three more heartbeats")
+    ctrun.wait_until(lambda: wire.seen.count(HEARTBEAT) >= before + 5, "five more heartbeats")
     box.write("go", "")
     assert [run.wait() for run in runs] == [0, 0], runs
     wire.close()
@@ -225,3 +222,40 @@ def test_torchrun_156_a_late_client_without_world_size_is_served(box, torch):
     run = box.ctrun("--nproc-per-node=2", box.write("late.py", LATE_CLIENT), seconds=120,
                     env={"PYTHON_EXEC": torch})
     assert run.code == 0, run
+
+
+def test_a_round_that_waits_for_workers_from_before_a_restart_of_ctrund_says_so(box):
+    """The workers that the server knew may live for 10 minutes: nothing else starts meanwhile."""
+    port = ctrun.free_port()
+
+    def begin():
+        daemon = box.start(ctrun.program("ctrund"), f"--listen=127.0.0.1:{port}", "--journal", box.path(""))
+        ctrun.wait_until(lambda: "\n" in daemon.out, lambda: str(daemon))
+        return daemon
+
+    def status(*words):
+        return box.run(ctrun.program("ctrunctl"), "status", *words).out
+
+    daemon = begin()
+    run = box.start_ctrun("--nnodes=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=J",
+                          "--rdzv-conf=is_host=0,keep_alive_interval=60,keep_alive_max_attempt=10",
+                          "--max-restarts=1", "sleep", "600")
+    box.wait_workers(1)
+    daemon.signal(signal.SIGKILL)
+    daemon.wait()
+    daemon = begin()
+    box.wait_event("link_state", count=2, to="up")
+    assert box.run(ctrun.program("ctrunctl"), "restart").code == 0
+    said = ctrun.wait_until(lambda: re.search(r"enough nodes have joined \(1\); workers start in .*", run.err), lambda: str(run)).group()
+    assert said.endswith("because earlier workers of run 'J' may still run"), said
+    assert re.search(r"enough nodes have joined \(1\); workers start in up to [\d.]+ s", status()), status()
+    [now] = json.loads(status("--json"))["runs"]
+    assert now["waiting"]["joined"] == 1 and now["waiting"]["held_ms"] > 0, now
+    for one in (run, daemon):
+        one.signal(signal.SIGTERM)
+        one.wait()
+
+
+def test_a_node_that_finds_a_ctrund_where_it_may_serve_does_not_call_it_a_ctrun(meeting):
+    run = meeting.start(1, "1", "--verbose", "true", conf="last_call_timeout=1")
+    assert run.wait() == 0 and "served by another process on this machine, a ctrun or a ctrund" in run.err, run
