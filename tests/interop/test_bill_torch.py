@@ -7,7 +7,6 @@ import signal
 import ctrun
 import pytest
 import schema
-from test_ddp_gloo import interpreter
 
 SCRIPT = """import os, signal, sys
 import torch, torch.distributed as dist
@@ -19,11 +18,6 @@ if TELLS:
     ctrun.step(5 - int(os.environ["TORCHELASTIC_RESTART_COUNT"]))
 signal.pause()
 """
-
-
-@pytest.fixture(params=["debian", "newer"])
-def python(request):
-    return interpreter(request.param)
 
 
 @pytest.mark.parametrize("tells", [True, False], ids=["steps", "no steps"])

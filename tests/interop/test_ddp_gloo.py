@@ -4,15 +4,8 @@ every test run, and with the PyTorch of the interpreter that CTRUN_TEST_TORCH na
 import os
 
 import ctrun
-import pytest
-from torch_job import interpreter
 
 SCRIPT = ctrun.ROOT / "examples" / "pytorch" / "ddp_gloo.py"
-
-
-@pytest.fixture(params=["debian", "newer"])
-def python(request):
-    return interpreter(request.param)
 
 
 def reports(run):

@@ -2,7 +2,7 @@
 """PyTorch reads the variables that ctrun sets for it to start Gloo at scale."""
 import mmap
 
-from test_ddp_gloo import interpreter
+from torch_job import interpreter
 
 TELL = """import os, torch
 print(torch.__version__, os.path.dirname(torch.__file__), *[os.environ.get(name, "-") for name in (

@@ -6,7 +6,7 @@ import signal
 
 import ctrun
 import pytest
-from test_ddp_gloo import interpreter
+from torch_job import interpreter
 
 # A DDP model whose gradients go in two buckets; no rank waits for each of them. Rank 1 of 3 is 15
 # ms late in each step.

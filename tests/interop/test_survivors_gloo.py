@@ -5,7 +5,6 @@ import signal
 
 import ctrun
 import pytest
-from test_ddp_gloo import interpreter
 
 SCRIPT = """import os, sys, time
 from datetime import timedelta
@@ -27,11 +26,6 @@ except RuntimeError as error:
 finally:
     open(f"{folder}/finally.{rank}", "w").close()
 """
-
-
-@pytest.fixture(params=["debian", "newer"])
-def python(request):
-    return interpreter(request.param)
 
 
 @pytest.mark.parametrize("world", [2, 3])

@@ -4,8 +4,6 @@ import os
 import signal
 
 import ctrun
-import pytest
-from test_ddp_gloo import interpreter
 
 SCRIPT = """import os, sys, time
 import torch, torch.distributed as dist
@@ -31,11 +29,6 @@ while attempt == "0":
 del model, optimizer  # the group ends here: its threads may not outlive Python (torch 1.13 aborts then)
 dist.destroy_process_group()
 """
-
-
-@pytest.fixture(params=["debian", "newer"])
-def python(request):
-    return interpreter(request.param)
 
 
 def trained(box, attempt, rank, run):
