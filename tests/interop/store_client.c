@@ -145,6 +145,8 @@ static void server_closes(struct ctrun_store *store)
 int main(int argc, char **argv)
 {
     const bool is_open_only = argc > 4 && strcmp(argv[3], "open") == 0;
+    const bool is_wait_only = argc > 3 && strcmp(argv[3], "wait") == 0;
+    const char *key = "k";
     struct ctrun_store *store;
     int port;
 
@@ -154,6 +156,8 @@ int main(int argc, char **argv)
     must(ct_store_connect(&store, argv[1], port,
                           is_open_only ? strtoull(argv[4], NULL, 10) : 20000, &err),
          "open");
+    if (is_wait_only)
+        must(ctrun_store_wait(store, &key, 1, 50, &err), "wait");
     if (!is_open_only) {
         printf("%s\n", ct_store_is_modern(store) ? "modern" : "legacy");
         simple_operations(store);

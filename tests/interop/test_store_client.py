@@ -50,7 +50,7 @@ def strange_server(on_connect):
 
 
 def open_store(box, port):
-    run = box.run(ctrun.program("store_client"), "127.0.0.1", port, "open", 1000)
+    run = box.run(ctrun.program("store_client"), "127.0.0.1", port, "open", 3000)
     assert run.code == 3, run
     return run.out
 
@@ -68,7 +68,18 @@ def test_open_gives_up_on_a_server_that_stays_silent(box):
 
 def test_open_says_when_the_server_is_no_store(box):
     with strange_server(lambda connection: connection.recv(100)) as port:
-        assert "not as a TCPStore" in open_store(box, port)
+        assert "does not answer as a TCPStore" in open_store(box, port)
+
+
+def test_a_wait_says_when_the_server_has_become_silent(box):
+    def answer(connection):
+        connection.sendall(connection.recv(100)[6:10])  # PING
+        while connection.recv(100):
+            pass
+
+    with strange_server(answer) as port:
+        run = box.run(ctrun.program("store_client"), "127.0.0.1", port, "wait")
+    assert run.code == 3 and "'k' ...): the server does not answer" in run.out, run
 
 
 def test_a_length_above_the_cap_is_an_error_not_an_allocation(box):
