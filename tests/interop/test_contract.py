@@ -44,6 +44,9 @@ ID = "--rdzv_id=J"
 CASES = {
     "one worker": ["show.py"],
     "arguments of the script are its own": ["show.py", "--nproc_per_node", "3", "-m", "--", "a b"],
+    "dashes behind the script": ["show.py", "--", "--lr", "--", "x"],
+    "dashes on both sides of the script": ["--", "show.py", "--", "x"],
+    "dashes behind a program": ["--no_python", "sh", "--", "-c", "echo $RANK of $WORLD_SIZE"],
     "two workers": ["--nproc_per_node", "2", "show.py", "x"],
     "an abbreviated option": ["--nproc_p=2", "show.py"],
     "the last of two counts": ["--nproc_per_node=3", "--nproc_per_node=2", "show.py"],
@@ -59,6 +62,8 @@ CASES = {
     "a program that is not there": ["--no_python", "./missing"],
     "no python and a module": ["--no_python", "-m", "show"],
     "standalone": ["--standalone", "--nproc_per_node=2", "show.py"],
+    "standalone whatever is given": ["--standalone", "--rdzv_backend=carrier-pigeon",
+                                     "--rdzv_endpoint=host:70000", "--master_port=70000", "show.py"],
     "a range of nodes": ["--standalone", "--nnodes=1:1", "show.py"],
     "nodes the wrong way round": ["--nnodes=2:1", "show.py"],
     "a role": ["--role=trainer", "--nproc_per_node=2", "show.py"],
