@@ -270,8 +270,10 @@ class Agent:
             self.buffer += data
 
     def expect(self, kind, seconds=10):
-        """The next message of this kind; what is only for people, or for the link, is skipped."""
+        """The next message of this kind; skips those of FOR_LINK."""
+        deadline = time.monotonic() + 80 * ctrun.SLOW
         while True:
+            assert time.monotonic() < deadline, f"no message of kind {kind} in time"
             got = self.read(seconds)
             assert got is not None, f"the server closed before kind {kind}"
             if got[0] == kind:
@@ -319,12 +321,15 @@ class Agent:
         self.sock.close()
 
 
-def live_until_start(*agents):
-    """A world starts when old leases are over: until then all of them have to be heard. Their STARTs,
-    in the same order."""
+def live_until_start(*agents, clock=None):
+    """Sends heartbeats of all agents until each has received START: a world starts when old leases
+    have ended. A clock of the server makes that short. Returns the STARTs in the order of the
+    agents."""
     starts = {}
 
     def started():
+        if clock:
+            clock.advance(5)  # each agent gets an answer after it: no lease of a minute ends
         for agent in agents:
             if agent in starts:
                 continue

@@ -32,6 +32,28 @@ def status(daemon):
     return json.loads(get(daemon, "/status"))
 
 
+@pytest.fixture
+def clock(box):
+    return Clock(box)
+
+
+@pytest.fixture
+def timed(start_daemon, clock):
+    """A daemon with that clock."""
+    return start_daemon(env=clock.env)
+
+
+def outlive(clock, agents, seconds=60):
+    """Leases of `seconds` end, except those of `agents`."""
+    clock.advance(0.8 * seconds)
+    for agent in agents:
+        agent.heartbeat(generation=1)
+        agent.read_kind(wire.HEARTBEAT_ACK)
+    clock.advance(0.8 * seconds)
+    for agent in agents:
+        agent.heartbeat(generation=1)  # the server wakes up and reads its clock
+
+
 # ---- Rounds -------------------------------------------------------------------------------
 
 
@@ -66,8 +88,8 @@ def answer_undecided(agents, generation):
         agent.stopping(generation)
 
 
-def test_a_failure_that_is_heard_before_the_loss_behind_it_is_free(daemon):
-    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=2000)
+def test_a_failure_that_is_heard_before_the_loss_behind_it_is_free(timed, clock):
+    agents, _ = timed.world(2, min_nodes=1, max_nodes=2)
     agents[0].fail(1, code=1, why="connection reset by peer")
     assert agents[0].expect(wire.STOP)["reason"] == wire.STOP_UNDECIDED
     agents[0].stopped(1)
@@ -76,19 +98,19 @@ def test_a_failure_that_is_heard_before_the_loss_behind_it_is_free(daemon):
     stop = agents[0].expect_alive(wire.STOP)
     assert stop["reason"] == wire.STOP_NODE_LOST and not stop["is_final"]
     assert stop["cause"]["host"] == "n1"
-    (start,) = wire.live_until_start(agents[0])
+    (start,) = wire.live_until_start(agents[0], clock=clock)
     assert start["group_world_size"] == 1 and start["restart_count"] == 0
 
 
-def test_a_failure_that_tells_of_none_ends_its_node_and_not_the_server(daemon):
-    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=2000)
+def test_a_failure_that_tells_of_none_ends_its_node_and_not_the_server(timed, clock):
+    agents, _ = timed.world(2, min_nodes=1, max_nodes=2)
     agents[1].fail(1, cause=wire.CAUSE_STOPPED)
-    assert "tells of none" in agents[1].expect(wire.REFUSE)["text"]
+    assert "without a failure" in agents[1].expect(wire.REFUSE)["text"]
     stop = agents[0].expect(wire.STOP)
     assert stop["reason"] == wire.STOP_NODE_LOST and stop["cause"]["host"] == "n1"
     agents[0].stopped(1)
     agents[0].join()
-    wire.live_until_start(agents[0])
+    wire.live_until_start(agents[0], clock=clock)
 
 
 def test_a_failure_stops_everyone_and_restarts_with_one_count(daemon):
@@ -170,7 +192,7 @@ def test_a_fault_goes_to_the_node_that_has_its_target_and_its_answer_to_who_aske
         assert (answer["is_answer"], answer["ticket"], answer["host"], answer["text"]) == (1, 7, "n2", "no")
     agents[1].chaos(wire.FAULT_KILL, 3, ticket=8)
     answer = agents[1].read_kind(wire.CHAOS)
-    assert (answer["is_answer"], answer["ticket"], answer["text"]) == (1, 8, "no node of this round has it")
+    assert (answer["is_answer"], answer["ticket"], answer["text"]) == (1, 8, "no node of this round has that rank")
     agents[1].chaos(wire.FAULT_END, -1)
     assert [agents[node].read_kind(wire.CHAOS)["kind"] for node in (0, 2)] == [wire.FAULT_END] * 2
 
@@ -193,46 +215,47 @@ def test_a_clock_comes_back_with_that_of_the_server(daemon):
     assert clock["agent_ns"] == 7 and before - 10 ** 12 < clock["server_ns"] <= time.clock_gettime_ns(time.CLOCK_BOOTTIME), clock
 
 
-def test_a_broken_connection_stops_the_others_and_the_rest_goes_on(daemon):
-    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=2000)
+def test_a_broken_connection_stops_the_others_and_the_rest_goes_on(timed, clock):
+    agents, _ = timed.world(2, min_nodes=1, max_nodes=2)
     agents[1].close()
     stop = agents[0].expect_alive(wire.STOP)
     assert stop["reason"] == wire.STOP_NODE_LOST
     assert stop["cause"]["cause"] == wire.CAUSE_NODE_LOST and stop["cause"]["host"] == "n1"
     agents[0].stopped(1)
     agents[0].join()
-    (start,) = wire.live_until_start(agents[0])
+    (start,) = wire.live_until_start(agents[0], clock=clock)
     assert start["group_world_size"] == 1 and start["restart_count"] == 0
 
 
-def test_a_silent_node_is_lost_when_its_lease_is_over(daemon):
-    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=1000)
-
-    def stopped():
-        agents[0].heartbeat()
-        kind, message = agents[0].read()
-        return message if kind == wire.STOP else None
-
-    stop = ctrun.wait_until(stopped, "the silent node is noticed")
+def test_a_silent_node_is_lost_when_its_lease_is_over(timed, clock):
+    agents, _ = timed.world(2, min_nodes=1, max_nodes=2)
+    outlive(clock, agents[:1])
+    stop = agents[0].expect_alive(wire.STOP)
     assert stop["reason"] == wire.STOP_NODE_LOST
     assert "nothing received" in stop["cause"]["text"]
     agents[1].expect_end()
 
 
 @pytest.mark.parametrize("is_direct", [True, False])
-def test_who_proves_that_nobody_stands_between_is_paused_before_it_is_lost(box, daemon, is_direct):
-    agents, _ = daemon.world(2, min_nodes=1, max_nodes=2, lost_after=1000)
+def test_who_proves_that_nobody_stands_between_is_paused_before_it_is_lost(box, timed, clock, is_direct):
+    agents, _ = timed.world(2, min_nodes=1, max_nodes=2)
     port = agents[1].sock.getsockname()[1]
     agents[1].send(wire.PEER, struct.pack("<H", port if is_direct else port ^ 1))
+    for agent in reversed(agents):  # when the last one has its answer, the server has handled PEER
+        agent.heartbeat(generation=1)
+        agent.read_kind(wire.HEARTBEAT_ACK)
 
-    def next_kind():
-        agents[0].heartbeat()
-        return agents[0].read()[0]
+    def paused():  # in small steps: a silent node has one fifth of a lease to answer a probe
+        clock.advance(5)
+        agents[0].heartbeat(generation=1)
+        agents[0].read_kind(wire.HEARTBEAT_ACK)
+        return box.events("member_paused")
 
     if is_direct:
-        box.wait_event("member_paused")
+        ctrun.wait_until(paused, "the silent node is paused")
     else:
-        ctrun.wait_until(lambda: next_kind() == wire.STOP, "the silent node is lost")
+        outlive(clock, agents[:1])
+        agents[0].expect_alive(wire.STOP)
         assert not box.events("member_paused")
 
 
@@ -254,9 +277,13 @@ def test_a_server_whose_machine_was_suspended_loses_only_who_is_silent(box, star
     expired."""
     clock = Clock(box)
     daemon = start_daemon(env=clock.env)
-    (silent, *others), _ = daemon.world(3, min_nodes=2, lost_after=60000)
+    (silent, *others), _ = daemon.world(3, min_nodes=2, lost_after=600000)
+    clock.advance(2)  # now the timer of libuv is set to the end of a lease, not to the next WAITING
+    for agent in others * 10:  # each answer needs one more turn of the loop
+        agent.heartbeat(generation=1)
+        agent.read_kind(wire.HEARTBEAT_ACK)
     daemon.run.signal(signal.SIGSTOP)
-    clock.suspend(120)
+    clock.suspend(1200)
     for agent in others:
         agent.heartbeat(generation=1)
     daemon.run.signal(signal.SIGCONT)
@@ -272,10 +299,11 @@ def test_a_server_whose_machine_was_suspended_loses_only_who_is_silent(box, star
     assert len(daemon.status()["runs"][0]["members"]) == 2
 
 
-def test_a_newcomer_is_taken_in(daemon):
-    first = daemon.agent("n0").hello(min_nodes=1, max_nodes=2, last_call=0, lost_after=2000).join()
-    assert first.expect_alive(wire.START)["group_world_size"] == 1
-    second = daemon.agent("n1").hello().join()
+def test_a_newcomer_is_taken_in(timed, clock):
+    first = timed.agent("n0").hello(min_nodes=1, max_nodes=2, last_call=0).join()
+    [start] = wire.live_until_start(first, clock=clock)
+    assert start["group_world_size"] == 1
+    second = timed.agent("n1").hello().join()
     assert first.expect(wire.STOP)["reason"] == wire.STOP_MEMBERSHIP
     first.stopped(1)
     first.join()
@@ -316,21 +344,23 @@ def test_another_job_is_refused_and_a_node_that_comes_back_is_not(daemon):
     assert many.expect(wire.REFUSE)["code"] == wire.E_WRONG_RUN
 
 
-def test_who_waits_in_vain_for_a_lost_node_is_told_its_name(daemon):
-    agents, _ = daemon.world(2, lost_after=1000, join_timeout=1500)
+def test_who_waits_in_vain_for_a_lost_node_is_told_its_name(timed, clock):
+    agents, _ = timed.world(2, join_timeout=30000)
     agents[1].close()
     assert agents[0].expect_alive(wire.STOP)["reason"] == wire.STOP_NODE_LOST
     agents[0].stopped(1)
     agents[0].join()
 
     def verdict():
+        clock.advance(5)
         agents[0].heartbeat()
-        kind, message = agents[0].read()
-        return message if kind == wire.VERDICT else None
+        while (got := agents[0].read())[0] not in (wire.HEARTBEAT_ACK, wire.VERDICT):
+            pass
+        return got[1] if got[0] == wire.VERDICT else None
     [(text, facts)] = [(failure["text"], failure["facts"])
                        for failure in ctrun.wait_until(verdict, "the end")["failures"]
                        if failure["cause"] == wire.CAUSE_JOIN_TIMEOUT]
-    assert text == "1 of 2 nodes joined in 1.5 s"
+    assert text == "1 of 2 nodes joined in 30.0 s"
     [(joined, who), (missing, why)] = facts
     assert (joined, who, missing) == (wire.FACT_JOINED, "n0", wire.FACT_MISSING)
     assert re.fullmatch(r"n1: last contact [\d.]+ s ago: the connection to it broke \(.*\)", why), why
@@ -657,6 +687,14 @@ def test_a_signal_that_the_parent_has_blocked_ends_it(box):
     ctrun.wait_until(lambda: "listening on" in run.out, lambda: f"a port: {run}")
     run.signal(15)
     assert run.wait() == 0, run
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGHUP, 128 + signal.SIGHUP)])
+def test_signals_end_it_with_the_statuses_of_the_manual(box, number, code):
+    run = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
+    ctrun.wait_until(lambda: "listening on" in run.out, lambda: f"a port: {run}")
+    run.signal(number)
+    assert run.wait() == code, run
 
 
 def test_without_standard_error_the_events_have_no_line_of_the_log(box):
