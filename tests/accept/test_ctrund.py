@@ -50,6 +50,18 @@ def test_status_is_json_and_names_the_run(box):
     assert daemon.wait(10) == 0, daemon
 
 
+def test_a_server_that_answers_late_is_waited_for_aloud_and_joined(box):
+    daemon, endpoint = start(box)
+    daemon.signal(signal.SIGSTOP)
+    agents = [agent(box, endpoint, "late", "echo", "here") for _ in range(2)]
+    for run in agents:
+        ctrun.wait_until(lambda: "does not answer: waiting up to 8 s more" in run.err, lambda: f"the notice\n{run}")
+    daemon.signal(signal.SIGCONT)
+    assert [(run.wait(30), run.out) for run in agents] == [(0, "here\n")] * 2, agents
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait(10) == 0, daemon
+
+
 def test_a_second_daemon_on_the_port_is_refused(box):
     daemon, endpoint = start(box)
     second = box.run(ctrun.program("ctrund"), f"--listen={endpoint}")
@@ -78,10 +90,27 @@ def test_a_port_alone_is_listened_at_and_a_bare_number_is_no_address(box):
     assert "write HOST:PORT" in box.run(ctrun.program("ctrund"), "--listen=29888").err
 
 
+def test_a_name_is_listened_at_if_any_of_its_addresses_is_of_this_machine(box):
+    ctrun.needs_mounts()
+    hosts = box.write("hosts", "192.0.2.1 many\n127.0.0.1 many\n192.0.2.1 other\n")
+    order = box.write("order", "precedence ::ffff:192.0.2.0/120 100\nprecedence ::ffff:0:0/96 10\n")  # 192.0.2.1 is first
+    mount = '[ ! -e /etc/gai.conf ] || mount --bind "$2" /etc/gai.conf; mount --bind "$1" /etc/hosts; shift 2; exec "$@"'
+    within = ["unshare", "-m", "sh", "-ec", mount, "sh", hosts, order, ctrun.program("ctrund")]
+    daemon = box.start(*within, "--listen=many:0")
+    ctrun.wait_until(lambda: "listening on " in daemon.out, lambda: f"it listens\n{daemon}")
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait(10) == 0, daemon
+    run = box.run(*within, "--listen=other:0")
+    assert run.code == 2 and "--listen other: that name is not an address of this machine" in run.err, run
+
+
 # ---- Killed --------------------------------------------------------------------------------
 
 
 WAIT_FOR = 'until [ -e "$GO" ]; do sleep 0.05; done; '
+
+
+LONG_LEASE = "--rdzv-conf=keep_alive_interval=60,keep_alive_max_attempt=1"  # ctrund may be slow to come back
 
 
 def begin(box, *options, script="", env=None):
@@ -113,7 +142,7 @@ def back(box, endpoint, agents):
 
 
 def test_t07_a_daemon_that_is_killed_and_started_again_is_noticed_by_no_worker(box):
-    daemon, endpoint, agents, workers = begin(box, script="echo $TORCHELASTIC_RESTART_COUNT")
+    daemon, endpoint, agents, workers = begin(box, LONG_LEASE, script="echo $TORCHELASTIC_RESTART_COUNT")
     for _ in range(3):
         kill(box, daemon, agents)
         daemon = back(box, endpoint, agents)
@@ -128,7 +157,7 @@ def test_t07_a_daemon_that_is_killed_and_started_again_is_noticed_by_no_worker(b
 
 
 def test_a_failure_while_the_daemon_is_away_costs_one_restart_when_it_is_back(box):
-    daemon, endpoint, agents, workers = begin(box, "--max-restarts=2",
+    daemon, endpoint, agents, workers = begin(box, "--rdzv-conf=keep_alive_interval=12,keep_alive_max_attempt=1", "--max-restarts=2",
                                               script="exit 0")
     kill(box, daemon, agents)
     os.kill(workers[3], signal.SIGKILL)
@@ -144,7 +173,7 @@ def test_a_failure_while_the_daemon_is_away_costs_one_restart_when_it_is_back(bo
 
 
 def test_a_run_that_succeeds_while_the_daemon_is_away_has_succeeded(box):
-    daemon, endpoint, agents, workers = begin(box)
+    daemon, endpoint, agents, workers = begin(box, LONG_LEASE)
     kill(box, daemon, agents)
     box.write("go", "")
     box.wait_event("worker_ended", count=4)
@@ -160,12 +189,12 @@ def test_t07_a_daemon_that_never_comes_back_ends_the_run_with_75(box):
     kill(box, daemon, agents)
     assert [run.wait(15) for run in agents] == [75, 75], agents
     for run in agents:
-        assert "error[E_LEADER_LOST]" in run.err and "exit 75" in run.err, run
+        assert "error[E_LEADER_LOST]" in run.err and "no worker of this node runs; exit 75" in run.err, run
     assert not box.workers()
 
 
 def test_without_its_journal_the_runs_of_a_daemon_end_with_it(box):
-    daemon, endpoint, agents, workers = begin(box)
+    daemon, endpoint, agents, workers = begin(box, LONG_LEASE)
     kill(box, daemon, agents)
     daemon, _ = start(box, endpoint)
     assert [run.wait(30) for run in agents] == [75, 75], agents
