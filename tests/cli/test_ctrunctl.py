@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ctrunctl beside a live run: what it tells, what it does, whom it obeys."""
+"""ctrunctl with a live run: what it prints, what it does, and for which users."""
+import contextlib
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 
 import ctrun
 import launch
@@ -22,6 +24,22 @@ while :; do sleep 0.02; done
 
 def ctl(box, *words, **how):
     return box.run(ctrun.program("ctrunctl"), *words, **how)
+
+
+@contextlib.contextmanager
+def answering(listener, answer):
+    """One request to the listener gets these bytes; then the connection ends."""
+    def serve():
+        listener.settimeout(60)
+        client = listener.accept()[0]
+        with client:
+            client.recv(1000)
+            client.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield
+    thread.join()
 
 
 def wait_up(box, run, attempt=0):
@@ -63,6 +81,17 @@ def test_status_tells_the_run_and_its_workers(box):
     stop(box, run)
 
 
+def test_status_tells_that_enough_nodes_are_here_and_more_are_waited_for(box):
+    run = box.start_ctrun("--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{ctrun.free_port()}",
+                          "--rdzv-conf=last_call_timeout=500", "true")
+    line = r"\n  enough nodes have joined \(1 of at most 2\); the start waits up to [45]\d\d s for more\n$"
+    ctrun.wait_until(lambda: re.search(line, ctl(box, "status").out), lambda: f"{ctl(box, 'status')}\n{run}")
+    none = ctl(box, "logs")
+    assert none.code == 1 and "has no worker on this node now; ctrunctl status shows what it waits for" in none.err, none
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
 def test_a_signal_reaches_one_rank_or_all(box):
     run = start(box)
     assert ctl(box, "signal", "USR1", "--rank", "1").code == 0
@@ -88,6 +117,7 @@ def test_a_signal_that_workers_would_die_of_is_refused_and_forced(box):
     refused = ctl(box, "signal", "USR1")
     assert refused.code == 2 and "rank 1 (pid" in refused.err and "--force" in refused.err, refused
     assert "rank 0" not in refused.err, refused
+    assert "signal 40 was not sent: it would end rank 0 (pid" in ctl(box, "signal", "40").err
     assert ctl(box, "signal", "USR1", "--rank=1").code == 2
     assert ctl(box, "signal", "USR1", "--rank=0").code == 0
     ctrun.wait_until(lambda: "got it" in run.out, lambda: f"the handler\n{run}")
@@ -95,6 +125,14 @@ def test_a_signal_that_workers_would_die_of_is_refused_and_forced(box):
     assert len(box.events("control_request")) == 1  # the refused ones emit none
     assert ctl(box, "signal", "USR1", "--rank=1", "--force").code == 0
     assert run.wait(30) == 128 + signal.SIGUSR1, run
+
+
+def test_a_rank_that_has_ended_gets_no_signal(box):
+    run = box.start_ctrun("--nproc-per-node=2", "--no-python", "sh", "-c", "[ $$RANK = 0 ] || sleep 60")
+    box.wait_event("worker_ended")
+    ended = ctl(box, "signal", "USR1", "--rank=0")
+    assert ended.code == 1 and "rank 0 got no signal: it is not running" in ended.err, ended
+    stop(box, run)
 
 
 def test_usr1_reaches_the_workers_of_all_nodes_and_others_those_of_one(box):
@@ -128,6 +166,11 @@ def test_status_without_a_run_is_an_empty_list(box):
     answer = ctl(box, "status", "--json")
     assert answer.code == 1 and "no run of uid" in answer.err, answer
     assert json.loads(answer.out) == {"runs": []}
+
+
+def test_why_without_a_run_says_how_to_ask_of_one_that_is_over(box):
+    answer = ctl(box, "why")
+    assert answer.code == 1 and answer.err.endswith("; for a run that is over: ctrunctl why FOLDER, with its --log-dir\n"), answer
 
 
 def test_stop_lets_workers_of_the_sdk_leave_by_themselves(box):
@@ -389,11 +432,27 @@ def test_noise_on_the_socket_harms_nobody(box):
     stop(box, run)
 
 
+@pytest.mark.parametrize("answer, text", [
+    (b"", "the agent closed the connection without an answer; perhaps it does not accept requests of uid "),
+    (b"noise " * 20, "the agent sent a malformed answer"),
+    (bytes([0xc7, 0x52, 5, 49, 2, 0, 0, 0, 1, 2]), "the agent sent a malformed answer")])
+def test_an_agent_that_answers_with_noise_is_named_with_the_reason(box, answer, text):
+    box.path("ctl").mkdir(0o700)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(box.path("ctl/job-1.sock")))
+        listener.listen()
+        with answering(listener, answer):
+            asked = ctl(box, "status")
+    assert asked.code == 1 and f"]: run job-1.sock: {text}" in asked.err, asked
+
+
 def test_a_verb_that_is_misspelt_is_suggested(box):
     answer = ctl(box, "statsu")
     assert answer.code == 2 and "did you mean status?" in answer.err
     answer = ctl(box, "logs", "--rnak", "1")
     assert answer.code == 2 and "did you mean --rank?" in answer.err
+    answer = ctl(box, "logs", "-x5")
+    assert answer.code == 2 and "error[E_USAGE]: logs has no option -x\n" in answer.err, answer
     assert ctl(box).code == 2 and ctl(box, "signal").code == 2
     answer = ctl(box, "--help")
     assert answer.code == 0 and answer.err == ""
@@ -461,7 +520,7 @@ def test_doctor_names_libraries_that_cannot_be_loaded(box):
     told = {each["what"]: each["value"] for each in json.loads(run.out)["findings"]}
     for what, option in (("libcurl", "--rdzv-backend=etcd"), ("MUNGE", "--auth=munge")):
         assert option in told[what] and ("none: no " in told[what] or "built without" in told[what]), run
-    assert "no libnvidia-ml.so.1" in told["GPUs"] and told["NCCL"].startswith("none"), run
+    assert "no usable libnvidia-ml.so.1" in told["GPUs"] and told["NCCL"].startswith("none"), run
 
 
 @pytest.mark.parametrize("number, told", [(91301, "9.13.1"), (8907, "8.9.7"), (0, "unknown version"),
@@ -481,7 +540,7 @@ def test_doctor_names_cudnn_or_that_it_is_missing(box, number, told):
 def test_doctor_says_why_it_cannot_listen(box):
     """With 4 descriptors the store takes the last one."""
     run = box.ctrun("--no-python", "sh", "-c", f"ulimit -n 4; exec {ctrun.program('ctrunctl')} doctor --net")
-    assert run.code == 1 and re.search(r"fail +listen +listen: Too many open files", run.out), run
+    assert run.code == 1 and re.search(r"fail +listen +no TCP port can be opened: Too many open files  -> check ulimit -n", run.out), run
 
 
 def test_doctor_says_who_answers_at_an_endpoint(box):
@@ -494,3 +553,13 @@ def test_doctor_says_who_answers_at_an_endpoint(box):
     server.wait()
     answer = ctl(box, "doctor", f"127.0.0.1:{port}")
     assert answer.code == 1 and "Connection refused" in answer.out, answer
+
+
+@pytest.mark.parametrize("said, text", [
+    (b"", "a program accepts connections there, but does not answer"),
+    (b"HTTP/1.1 200 OK\r\n\r\nhi", "the answer is not that of a server of ctrun")])
+def test_doctor_tells_another_answer_from_none(box, said, text):
+    with socket.create_server(("127.0.0.1", 0)) as listener, answering(listener, said):
+        port = listener.getsockname()[1]
+        answer = ctl(box, "doctor", f"127.0.0.1:{port}")
+    assert answer.code == 1 and f"127.0.0.1:{port}: {text}" in answer.out, answer

@@ -204,7 +204,7 @@ def test_stopped_and_uninterruptible_workers_are_told_apart(box):
     os.kill(pid, signal.SIGSTOP)
     where = re.escape(str(box.path("where.py")))
     text = shown(box, r"^rank 0: pid \d+, Python 3\.\d+, stopped \(T\)$", rf"load \({where}:7\)$",
-                 r"^rank 1: pid \d+, Python 3\.\d+, cannot be interrupted \(D\)")
+                 r"^rank 1: pid \d+, Python 3\.\d+, uninterruptible sleep \(D\)")
     if NATIVE:  # neither needs to be stopped for it
         assert re.search(r"\(D\).*\n    in .*libc\.so", text), text
         assert re.search(TAKES_LOCK, text), text
@@ -250,8 +250,18 @@ def two_nodes(box, *command):
                                     f"--rdzv-endpoint=localhost:{port}", "--rdzv-id=stacks",
                                     f"--rdzv-conf=is_host={1 - node}", "--no-python", *command, env=control(box, node)))
         if node == 0:
-            ctrun.wait_until(lambda: "1 of 2 nodes are here" in runs[0].err, lambda: f"the first has joined\n{runs[0]}")
+            ctrun.wait_until(lambda: "1 of 2 nodes have joined" in runs[0].err, lambda: f"the first has joined\n{runs[0]}")
     return runs
+
+
+@pytest.mark.parametrize("words", [[], ["7"]])
+def test_before_the_first_round_it_says_that_nodes_are_waited_for(box, words):
+    run = box.start_ctrun("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{ctrun.free_port()}", "true")
+    ctrun.wait_until(lambda: "1 of 2 nodes have joined" in run.err, lambda: f"it has joined\n{run}")
+    found = stacks(box, *words)
+    assert found.code == 1 and "no worker is running yet: this node waits for others (see ctrunctl status)\n" in found.err, found
+    run.signal(signal.SIGTERM)
+    run.wait()
 
 
 def control(box, node):
