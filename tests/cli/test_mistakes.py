@@ -45,7 +45,7 @@ def test_a_script_may_come_by_standard_input(box, name):
 def test_a_server_of_another_kind_at_the_endpoint_is_told_as_such(box):
     with socket.create_server(("127.0.0.1", 0)) as other:
         run = box.start_ctrun("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{other.getsockname()[1]}",
-                              "--rdzv-conf=is_host=0,read_timeout=1", "true")
+                              "--rdzv-conf=is_host=0,read_timeout=3", "true")
         other.settimeout(0.1)
         taken = []
         while run.code is None:
@@ -54,7 +54,16 @@ def test_a_server_of_another_kind_at_the_endpoint_is_told_as_such(box):
                 taken[-1].sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
         for connection in taken:
             connection.close()
-    assert run.wait() == 75 and "does not speak as ctrun does" in run.err, run
+    assert run.wait() == 75 and "does not use the protocol of ctrun" in run.err, run
+
+
+@pytest.mark.parametrize("endpoint", [["--standalone"], ["--nnodes=1:2", "--rdzv-endpoint=127.0.0.1:{free}"]])
+def test_a_range_of_ports_that_are_taken_is_named(box, endpoint):
+    words = [word.format(free=ctrun.free_port()) for word in endpoint]
+    with socket.create_server(("0.0.0.0", 0)) as other:
+        port = other.getsockname()[1]
+        run = box.ctrun(*words, f"--port-range={port}-{port}", "--no-python", "true")
+    one_line(run, 77, "E_PORT_BUSY", f"ports {port}-{port}: all of them are taken; give a wider --port-range")
 
 
 def test_an_empty_variable_is_refused_like_its_option(box):
@@ -73,10 +82,16 @@ def test_a_word_that_is_no_program_is_told_what_it_may_be(box, word, hint):
 
 def test_a_folder_is_a_program_when_it_has_a_main(box):
     box.path("job").mkdir()
-    one_line(box.ctrun("job"), 127, "E_EXEC", "job: is a folder without __main__.py")
+    one_line(box.ctrun("job"), 126, "E_EXEC", "job: is a folder without __main__.py")
     box.write("job/__main__.py", SCRIPT)
     run = box.ctrun("job")
     assert run.code == 0 and run.out == "rank 0\n", run
+
+
+def test_a_file_in_this_directory_is_no_program_of_path(box):
+    box.write("mine", "#!/bin/sh\n", 0o755)
+    one_line(box.ctrun("--no-python", "mine"), 127, "E_EXEC", "mine: no program of that name in PATH; to run the file in "
+             f"{box.dir}, write ./mine")
 
 
 def test_a_missing_script_of_run_path_is_told_before_the_start(box):
@@ -86,11 +101,11 @@ def test_a_missing_script_of_run_path_is_told_before_the_start(box):
     assert "PATH" not in run.err, run
 
 
-@pytest.mark.parametrize("python, why", [("/nonexistent/python", "No such file"), ("/tmp", "cannot be executed"),
-                                         ("nosuchpython", "PATH")])
-def test_a_python_that_is_not_there_is_told_by_the_variable_that_names_it(box, python, why):
+@pytest.mark.parametrize("python, code, why", [("/nonexistent/python", 127, "No such file"),
+                                               ("/tmp", 126, "cannot be executed"), ("nosuchpython", 127, "PATH")])
+def test_a_python_that_is_not_there_is_told_by_the_variable_that_names_it(box, python, code, why):
     box.write("train.py", SCRIPT)
-    one_line(box.ctrun("train.py", env={"PYTHON_EXEC": python}), 127, "E_EXEC", f"PYTHON_EXEC={python}", why)
+    one_line(box.ctrun("train.py", env={"PYTHON_EXEC": python}), code, "E_EXEC", f"PYTHON_EXEC={python}", why)
 
 
 def test_a_working_folder_that_was_removed_is_told(box):
@@ -102,7 +117,7 @@ def test_a_working_folder_that_was_removed_is_told(box):
 def test_options_behind_the_program_are_told_unless_they_were_given_before_it(box):
     box.write("train.py", SCRIPT)
     run = box.ctrun("train.py", "--nproc_per_node", "2")
-    assert run.code == 0 and "warning: --nproc_per_node is behind train.py" in run.err, run
+    assert run.code == 0 and "warning: --nproc_per_node comes after train.py" in run.err, run
     run = box.ctrun("--nproc-per-node=1", "train.py", "--nproc-per-node=2", "--lr=1")
     assert run.code == 0 and not run.err, run
 
@@ -113,7 +128,8 @@ def test_another_launcher_below_ctrun_is_told(box, words):
     for name in ("torchrun", "accelerate", "python3"):
         box.write(name, "#!/bin/sh\n", 0o755)
     run = box.ctrun(*words, "train.py", env={"PATH": f"{box.dir}:/usr/bin:/bin", "PYTHON_EXEC": str(box.path("python3"))})
-    assert run.code == 0 and "starts ranks of its own" in run.err, run
+    launcher = " ".join(words[words.index("-m") + 1:] if "-m" in words else words).removeprefix("./")
+    assert run.code == 0 and f"warning: {launcher} would start ranks of its own" in run.err, run
     assert run.err.count("\n") == 1, run
 
 
@@ -128,7 +144,7 @@ def test_an_address_of_ipv6_with_a_port_and_no_brackets_is_refused(box):
 
 def test_a_name_that_nobody_knows_is_answered_with_what_helps_against_it(box):
     run = box.ctrun("--nnodes=2", "--rdzv-endpoint=nohost.invalid:29500", "--rdzv-conf=read_timeout=1", "true")
-    assert run.code == 75 and "does not know the host name 'nohost.invalid'" in run.err, run
+    assert run.code == 75 and "cannot resolve the host name 'nohost.invalid'" in run.err, run
     assert "/etc/hosts" in run.err and "start ctrun" not in run.err, run
 
 
@@ -139,10 +155,11 @@ def test_a_local_address_that_nobody_knows_is_warned_of(box):
 
 
 def test_loopback_for_several_nodes_is_warned_of_once(box):
-    run = box.ctrun("--nnodes=2", f"--rdzv-endpoint=localhost:{launch.free_port()}",
-                    "--rdzv-conf=join_timeout=21", "true")
-    assert run.code == 75 and run.err.count("warning[E_LOOPBACK]") == 1, run
-    assert run.err.count("waiting") == 2, run
+    run = box.start_ctrun("--nnodes=2", f"--rdzv-endpoint=localhost:{launch.free_port()}", "true")
+    ctrun.wait_until(lambda: run.err.count("\nctrun: waiting ") == 2, run, 60)
+    assert run.err.count("warning[E_LOOPBACK]") == 1, run
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143
 
 
 def limited(kind, value, *command):
@@ -160,6 +177,21 @@ def test_too_few_open_files_are_told(box, files):
 def test_a_stack_that_is_too_small_is_told(box):
     run = box.run(*limited(resource.RLIMIT_STACK, 128 << 10, ctrun.program("ctrun"), "--no-python", "true"))
     one_line(run, 1, "E_RESOURCES", "a stack of 128 KiB", "ulimit -s", "needs 256 KiB")
+
+
+@pytest.mark.parametrize("verb", ["doctor", "status"])
+def test_a_stack_that_is_too_small_for_ctrunctl_is_told(box, verb):
+    run = box.run(*limited(resource.RLIMIT_STACK, 64 << 10, ctrun.program("ctrunctl"), verb))
+    assert (run.code, run.out, run.err) == (1, "", (
+        "ctrunctl: error[E_RESOURCES]: this process may have a stack of 64 KiB at most (ulimit -s); ctrunctl needs "
+        "256 KiB\n")), run
+
+
+@pytest.mark.skipif(ctrun.SLOW > 1, reason="under a sanitizer functions need more of it")
+def test_the_smallest_stack_that_is_not_refused_suffices_for_doctor(box):
+    """What it finds does not matter."""
+    run = box.run(*limited(resource.RLIMIT_STACK, 256 << 10, ctrun.program("ctrunctl"), "doctor"))
+    assert run.code in (0, 1) and "libcurl" in run.out, run
 
 
 @pytest.mark.skipif(ctrun.SLOW > 1, reason="under a sanitizer functions need more of it")
