@@ -8,6 +8,7 @@ import signal
 import ctrun
 import fake_ssh
 import pytest
+from clock import Clock
 
 SHOW = 'echo "$FAKE_HOST $RANK/$WORLD_SIZE $GROUP_RANK $PWD"'
 
@@ -81,6 +82,17 @@ def test_words_and_folder_arrive_as_they_were_typed(box):
     assert where.out == f"{folder}\n", where
 
 
+def test_a_folder_that_a_host_does_not_have_is_named(box):
+    folder = box.path("work")
+    folder.mkdir()
+    script = fake_ssh.local(box)
+    text = open(script, encoding="utf-8").read()
+    box.write("ssh", text.replace("cd /\n", f"cd /; rmdir {folder}\n"), 0o755)
+    done = box.ctrun("--hosts=a", f"--ssh={script}", *shell("true"), cwd=folder)
+    assert "error[E_BAD_ENVIRONMENT]: a: cannot change to " \
+           f"{folder}, the folder where ctrun was started: No such file or directory" in done.err, done
+
+
 def test_the_chosen_environment_goes_along_and_nothing_else(box):
     env = {"NCCL_DEBUG": "it's \"x\"", "EXTRA_1": "two\nlines", "MY_SECRET": "no",
            "SSH_AUTH_SOCK": "no", "HOME": "/nonexistent"}
@@ -142,6 +154,8 @@ def test_the_first_cause_is_told_once_and_its_code_is_the_runs(box):
     (["--hosts=a,bad1,b"], 75, "bad1: ssh ended with 255: ssh: Could not resolve hostname bad1"),
     (["--hosts=a,evil1", "--verbose"], 75, "evil1: ssh ended with 255: ?]0;owned?"),
     (["--hosts=a,mute1", "--hosts-timeout=6"], 75, "mute1: no answer over ssh within 6 s"),
+    (["--hosts=a,shut1", "--hosts-timeout=60"], 75,
+     "shut1: ssh did not end within 5 s after its input or output was closed"),
     (["--hosts=a,bare1"], 127, "bare1: no ctrun can be started there: "),
 ])
 def test_a_host_that_cannot_be_reached_is_one_line_with_sshs_last_words(box, words, code, text):
@@ -158,6 +172,15 @@ def test_with_a_range_of_nodes_the_others_go_on(box):
                *shell(SHOW))
     assert done.code == 0 and "bad1: ssh ended with 255" in done.err, done
     assert sorted(line.split()[2] for line in done.out.splitlines()) == ["0/2", "1/2"], done
+
+
+def test_a_host_that_has_left_does_not_decide_how_the_run_ends(box):
+    run = start(box, "--hosts=a,b", "--nnodes=1:2", *shell("[ $CTRUN_GENERATION = 1 ] || exit 9; exec sleep 600"))
+    box.wait_event("worker_started", count=2)
+    [left] = box.wait_event("round_started", group_rank=1)
+    guard = ctrun.guards_of(left["pid"])[1]
+    assert box.run(ctrun.program("ctrunctl"), "stop", f"--run={guard}").code == 0
+    assert run.wait() == 9, run
 
 
 def test_a_long_list_is_a_tree_and_the_rest_of_a_dead_branch_is_called_from_above(box):
@@ -195,9 +218,9 @@ while :; do sleep 0.02; done
 """
 
 
-def start_trap(box, *words, script=TRAP):
+def start_trap(box, *words, script=TRAP, env=None):
     box.write("trap.sh", script, 0o755)
-    started = start(box, "--hosts=a,b,c", *words, "./trap.sh")
+    started = start(box, "--hosts=a,b,c", *words, "./trap.sh", env=env)
     ctrun.wait_until(lambda: started.out.count("up") == 3, lambda: f"up\n{started}")
     return started
 
@@ -225,13 +248,14 @@ STUBBORN = TRAP.replace("trap ", "trap '' INT TERM; : ")
 
 
 def test_t23_ctrl_c_three_times_leaves_nothing_on_any_host(box):
-    started = start_trap(box, script=STUBBORN)
+    clock = Clock(box)
+    passed_on = "TMPDIR,LD_PRELOAD,CTRUN_TEST_CLOCK,ASAN_OPTIONS"
+    started = start_trap(box, script=STUBBORN, env={**clock.env, "CTRUN_HOSTS_ENV": passed_on})
     for count in (1, 2, 3):
-        # Two within 200 ms count as one: press until it is heard.
-        ctrun.wait_until(lambda: started.err.count("ctrun: SIGINT") == count or started.code or
-                         started.signal(signal.SIGINT), lambda: str(started))
-        if count < 3:  # each node has heard it before the next one
-            box.wait_event("signal", count=3 * count, signal=int(signal.SIGINT))
+        started.signal(signal.SIGINT)
+        if count < 3:  # each node handles it before the next one is sent
+            box.wait_event("signal", count=3 * count, signal=signal.SIGINT)
+            clock.advance(0.25)  # two within 0.2 s count as one
     assert started.wait(20) == 130
     assert started.err.count("ctrun: SIGINT") == 3, started
     box.wait_gone()
@@ -263,7 +287,20 @@ def test_a_connection_that_breaks_ends_what_is_behind_it(box):
     ctrun.wait_until(lambda: "c is lost: ssh" in started.err, lambda: str(started))
     started.signal(signal.SIGTERM)
     assert started.wait() == 143
+    assert "stopped by SIGTERM (15); the connection to c was lost: something may still run there" in started.err
     box.wait_gone()
+
+
+def test_the_first_line_of_the_error_that_ended_a_host_is_quoted(box):
+    started = start_trap(box, "--nnodes=2:3", "--rdzv-conf=last_call_timeout=60")
+    [relay] = [pid for pid in box.pids() if ctrun.environment(pid).get("FAKE_HOST") == "c"
+               and "--relay" in ctrun.cmdline(pid)
+               and b"(ctrun-agent)" in ctrun._read(f"/proc/{pid}/stat")]
+    os.kill(relay, signal.SIGQUIT)
+    lost = "c is lost: ssh ended with 131: ctrun: error[E_SIGNAL]: the agent died of SIGQUIT (3)"
+    ctrun.wait_until(lambda: lost in started.err, lambda: str(started))
+    started.signal(signal.SIGTERM)
+    assert started.wait() == 143
 
 
 def test_much_output_of_all_hosts_comes_through_in_whole_lines(box):
@@ -293,6 +330,12 @@ def test_what_cannot_be_meant_is_refused_before_anything_starts(box, words, text
     done = run(box, *words, *shell("true"))
     assert done.code == 2 and text in done.err, done
     assert not box.path("calls").exists()
+
+
+@pytest.mark.parametrize("names, text", [("a\na\n", "a is given twice"), ("# none\n", "no host is named")])
+def test_a_bad_file_of_hosts_is_named_by_its_own_option(box, names, text):
+    done = run(box, f"--hosts-file={box.write('hosts', names)}", *shell("true"))
+    assert done.code == 2 and f"error[E_USAGE]: --hosts-file: {text}" in done.err, done
 
 
 def test_an_endpoint_of_ones_own_is_used(box):
