@@ -4,6 +4,7 @@ pipe for events that nobody reads."""
 import json
 import os
 import re
+import signal
 import subprocess
 
 import ctrun
@@ -44,6 +45,20 @@ def test_without_standard_streams_no_other_file_gets_what_is_printed(box, closed
 def test_what_cannot_be_printed_is_an_error_with_its_reason(box, program, words):
     run = box.run("sh", "-c", 'exec "$@" >/dev/full', "sh", ctrun.program(program), *words)
     assert run.code == 1 and run.err == f"{program}: error[E_RESOURCES]: standard output: No space left on device\n", run
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+@pytest.mark.parametrize("program, words", [
+    ("ctrun", ["--help"]), ("ctrun", ["--version"]), ("ctrun", ["--dry-run", "true"]), ("ctrun", ["--print-config", "true"]),
+    ("ctrund", ["--help"]), ("ctrunctl", ["--help"]), ("ctrunctl", ["status", "--help"])])
+def test_what_nobody_reads_ends_quietly_by_sigpipe(program, words, is_ignored):
+    """Python ignores SIGPIPE, and restores it for a child unless restore_signals is false."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as pipe:
+        run = subprocess.run([ctrun.program(program), *words], stdout=pipe, stderr=subprocess.PIPE,
+                             restore_signals=not is_ignored, env={"PATH": os.environ["PATH"]}, timeout=60, check=False)
+    assert (run.returncode, run.stderr) == (-signal.SIGPIPE, b"")
 
 
 @pytest.mark.parametrize("words", [[], ["--nproc-per-node=2"]])
