@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """T21: a rank that makes no more steps is named, with its state and the stacks of all ranks."""
 import json
-import os
 import platform
 import re
 import signal
@@ -69,12 +68,10 @@ def test_the_rank_that_has_not_entered_the_collective_is_named(box):
 
 
 def test_the_node_of_the_rank_that_is_missing_is_asked(box):
-    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
-    found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
-                             lambda: f"the port is told\n{daemon}")
+    daemon, endpoint = box.start_ctrund()
     runs = []
     for n in range(2):
-        runs.append(box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={found.group(1)}",
+        runs.append(box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}",
                                     f"--hang-timeout={(3, 1000)[n]}", "--shutdown-timeout=2", "--no-python",
                                     ctrun.program("victim"), "step", "7", ("meet", "hang")[n]))
         box.wait_event("agent_state", n + 1, to="joining")
@@ -116,10 +113,8 @@ def test_t21_a_restart_follows_where_one_is_left(box):
 
 
 def test_t21_the_node_of_the_stuck_rank_speaks_first(box):
-    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
-    found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
-                             lambda: f"the port is told\n{daemon}")
-    runs = [box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={found.group(1)}", "--hang-timeout=3",
+    daemon, endpoint = box.start_ctrund()
+    runs = [box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--hang-timeout=3",
                             "--shutdown-timeout=2", f"--log-dir=logs{n}", "--no-python", "sh", "-c",
                             f'exec {ctrun.program("victim")} step $((42 - RANK)) hang')
             for n in range(2)]

@@ -78,9 +78,8 @@ def test_the_rank_is_named_in_status_events_and_metrics(box, job):
 
 
 def test_a_server_has_the_metric_of_each_rank(box, job):
-    daemon = job(box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0"))
-    where = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
-                             lambda: f"the port is told\n{daemon}")[1]
+    daemon, where = box.start_ctrund()
+    job(daemon)
     job(start_torch(box, 2, 30, f"--rdzv-endpoint={where}", "--rdzv-id=j",
                     "--rdzv-backend=c10d", "--rdzv-conf=is_host=0", alone="--nnodes=1"))
 
@@ -133,9 +132,8 @@ def start_nodes(box, job, per_node, late, slow, *options):
     """Starts a launcher for each node, the first as group rank 0. None knows that they have the
     same clock."""
     env = {"PYTHON_EXEC": sys.executable, "PYTHONPATH": fake_torch.install(box.dir)}
-    daemon = job(box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0"))
-    where = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
-                             lambda: f"the port is told\n{daemon}")[1]
+    daemon, where = box.start_ctrund()
+    job(daemon)
     runs, begin = [], str(time.time_ns())
     for number, count in enumerate(per_node, 1):
         runs.append(job(box.start_ctrun(
