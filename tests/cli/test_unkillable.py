@@ -30,13 +30,26 @@ WORKER = ["--no-python", "sh", "-c", "[ $RANK = 1 ] || exec sleep 600;"
           "while [ ! -e go ]; do sleep 0.01; done; exit 5"]
 
 
+def test_a_frozen_worker_is_told_when_a_signal_ends_the_run(box, freezer):
+    run = box.start_ctrun("--shutdown-timeout=1", "--no-python", "sleep", "600")
+    frozen = box.wait_workers(1)[0]
+    (freezer / "cgroup.procs").write_text(str(frozen))
+    (freezer / "freezer.state").write_text("FROZEN")
+    ctrun.wait_until(lambda: (freezer / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
+    run.signal(signal.SIGTERM)
+    assert run.wait(40) == 143, run
+    assert re.search(rf"^ctrun: error\[E_UNKILLABLE\]: pid {frozen} did not die after SIGKILL: state D, ",
+                     run.err, re.M), run
+    assert "ctrun: stopped by SIGTERM (15); do not reuse this node\n" in run.err, run
+    (freezer / "freezer.state").write_text("THAWED")
+    box.wait_gone()
+
+
 def test_t10_a_frozen_worker_is_given_up_with_76_and_other_nodes_are_free(box, freezer):
-    daemon = box.start(ctrun.program("ctrund"), "--listen=127.0.0.1:0")
-    found = ctrun.wait_until(lambda: re.search(r"^listening on (\S+)$", daemon.out, re.M),
-                             lambda: f"the port is told\n{daemon}")
+    daemon, endpoint = box.start_ctrund()
     runs = []
     for n in range(2):
-        runs.append(box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={found.group(1)}",
+        runs.append(box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}",
                                     "--nproc-per-node=2", "--shutdown-timeout=1",
                                     "--max-restarts=3", *WORKER, env={"SLURM_JOB_ID": "771"}))
         box.wait_event("agent_state", n + 1, to="joining")  # the order of the ranks
