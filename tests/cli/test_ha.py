@@ -99,6 +99,14 @@ def test_an_etcd_that_cannot_start_costs_the_run_nothing(box, ha_job):
     assert any("etcd has ended on this node: no disk" in node.err for node in job.nodes)
 
 
+def test_an_openssl_that_fails_is_quoted_and_costs_the_run_nothing(box, ha_job):
+    box.write("openssl", "#!/bin/sh\necho no digest >&2\nexit 1\n", 0o755)
+    job = ha_job("3", 3, env={"CTRUN_HA_OPENSSL": str(box.path("openssl"))})
+    line = f"--ha: this node takes no part in the run's etcd: {box.path('openssl')} cannot make certificates: no digest"
+    ctrun.wait_until(lambda: all(line in node.err for node in job.nodes), lambda: job.nodes)
+    job.finish()
+
+
 # ---- Members that are lost
 
 def test_a_lost_member_is_replaced_by_another_node(box, ha_job):
@@ -130,7 +138,8 @@ def test_a_node_that_was_stopped_finds_the_founder_where_it_listens(box, ha_job)
 
 
 def test_a_member_that_dies_comes_back_as_another(box, ha_job):
-    job = ha_job("3", 3)
+    """It may be the leader of etcd: agents wait longer than etcd takes to elect another one."""
+    job = ha_job("3", 3, "--rdzv-conf=keep_alive_interval=20,keep_alive_max_attempt=3")
     job.wait_survives()
     os.kill(ha.etcds(box)[0], signal.SIGKILL)
     box.wait_event("ha_member", what="died")
@@ -164,7 +173,7 @@ def test_a_node_that_starts_anew_at_the_endpoint_finds_the_run(box, ha_job, toke
     for size in (3, 4):
         job.start(1)
         generation = job.wait_world(size, after=generation, seconds=30)
-    assert "run 'job' is running" in job.nodes[2].err, job.nodes[2]
+    assert "run 'job' is already running" in job.nodes[2].err, job.nodes[2]
     job.finish()
 
 
@@ -208,7 +217,7 @@ def test_a_founder_that_returns_before_another_is_elected_joins_the_run_that_liv
     begun = {(event["generation"], event["pid"]) for event in box.events("round_changed", to="running")}
     assert len(begun) == len({generation for generation, _ in begun}), begun
     assert {pid for generation, pid in begun if generation > 1} <= elected, begun  # the founder alone founds nothing
-    assert "run 'job' is running" in job.nodes[2].err, job.nodes
+    assert "run 'job' is already running" in job.nodes[2].err, job.nodes
     job.finish()
 
 

@@ -116,7 +116,15 @@ def test_a_fixed_port_whose_next_one_is_taken_is_an_error(box):
     with contextlib.ExitStack() as stack:
         port = take_ports(stack, 1)
         run = box.ctrun("--nnodes=1", "--master-addr=127.0.0.1", f"--master-port={port}", "--jax", "true")
-        assert run.code == 77 and re_line(run, f"--jax: port {port + 1}, the one behind MASTER_PORT"), run
+        assert run.code == 77 and re_line(run, f"--jax: port {port + 1} (MASTER_PORT + 1) is needed for JAX's coordinator: "), run
+
+
+def test_a_fixed_port_at_the_end_of_the_range_is_told_from_a_taken_one(box):
+    port = ctrun.free_port()
+    run = box.ctrun("--nnodes=1", "--master-addr=127.0.0.1", f"--master-port={port}", f"--port-range={port}-{port}",
+                    "--jax", "true")
+    assert run.code == 77 and re_line(run, f"port {port + 1} (MASTER_PORT + 1) is needed for JAX's coordinator: "
+                                           "it is not in --port-range"), run
 
 
 def re_line(run, words):
