@@ -95,6 +95,13 @@ def test_torchrun_115_filters_collect_matching_lines(box):
                                    for t in ("an apple", "pears", "a,b"))
 
 
+def test_filters_collect_no_line_of_a_rank_that_is_not_shown(box):
+    run = box.ctrun("--log-dir=D", "--duplicate-stdout-filters=apple", "-t3", "--local-ranks-filter=1",
+                    "--nproc-per-node=2", "sh", "-c", "echo an apple")
+    assert run.code == 0
+    assert logs(box)["attempt_0/filtered_stdout.log"] == "[default1]:an apple\n"
+
+
 def test_a_log_directory_that_cannot_be_made_is_told_with_the_remedy(box):
     run = box.ctrun("--log-dir=/proc/x", "-r3", "true")
     assert run.code == 1, run
