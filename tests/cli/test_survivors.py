@@ -8,6 +8,7 @@ import sys
 
 import ctrun
 import pytest
+from clock import Clock
 
 RING = ctrun.ROOT / "tests" / "lib" / "ring.py"
 
@@ -87,13 +88,17 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 
 
 def test_a_second_interrupt_does_not_wait_for_survivors(box):
-    run = start(box, 3, "--survivor-grace=1000")
-    kill_last(box, 3, gone="")  # rank 2 never writes: they go on for ever
+    clock = Clock(box)
+    box.env.update(clock.env)
+    run = start(box, 3, "--survivor-grace=1000", "--shutdown-timeout=1000", words=["handle"])
+    kill_last(box, 3, gone="")  # rank 2 never writes: the survivors never end
     box.wait_event("survivors_freed")
     run.signal(signal.SIGINT)
+    box.wait_event("signal", signal=signal.SIGINT)
+    clock.advance(0.25)  # two within 0.2 s count as one
     run.signal(signal.SIGINT)
-    run.wait(60)
-    assert box.events("worker_ended", rank=0), run
+    assert run.wait(60) == 128 + signal.SIGINT, run
+    assert box.events("worker_ended", rank=0)[0]["code"] == signal.SIGKILL, run
 
 
 # Forbids the system call, as a container's profile does.
