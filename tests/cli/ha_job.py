@@ -3,7 +3,6 @@
 import os
 import pathlib
 import shutil
-import signal
 
 import ctrun
 import etcd_job

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 
 import ctrun
 import pytest

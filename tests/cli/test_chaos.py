@@ -84,10 +84,10 @@ def test_the_same_seed_and_world_print_the_same_schedule_and_nothing_is_done(box
     (["at 1s explode"], "plan:1: no fault 'explode'"),
     (["", "at 1s stop rank=0"], "plan:2: stop needs for="),
     (["at 1s kill rank=0 node=1"], "plan:1: kill does not take 'node'"),
-    (["at 1s kill rank=0 signal=STOP"], "plan:1: signal=STOP stops it for good"),
+    (["at 1s kill rank=0 signal=STOP"], "plan:1: signal=STOP stops the process and nothing continues it"),
     (["every 1s kill rank=0"], "plan:1: every: the plan has no end"),
-    (["at 1s kill rank=0", "at 1s kill rank=2"], "plan:2: 2: the world has 0 to 1"),
-    ([], "plan:0: there is no fault in it"),
+    (["at 1s kill rank=0", "at 1s kill rank=2"], "plan:2: rank=2: the world has ranks 0 to 1"),
+    ([], "plan:0: the plan has no fault"),
 ])
 def test_a_bad_plan_is_one_line_with_its_number(box, lines, why):
     found = chaos(box, *lines, words=["--dry-run", "--ranks=2"])
@@ -99,6 +99,8 @@ def test_what_cannot_be_read_or_is_not_there_is_told(box):
     assert "No such file" in box.run(CTL, "chaos", "nowhere").err
     assert box.run(CTL, "chaos", "nowhere").code == 2
     assert chaos(box, "at 0s kill rank=0").code == 1  # no run
+    found = chaos(box, "at 0s kill rank=0", words=["--dry-run", "--ranks=0"])
+    assert found.code == 2 and "--ranks and --nodes must be at least 1" in found.err, found
 
 
 # ---- Runs without --allow-chaos ---------------------------------------------------------------
@@ -250,4 +252,4 @@ def test_a_run_that_ends_first_ends_the_plan(box):
     found = box.start(CTL, "chaos", plan(box, "at 0s stop rank=0 for=1ms", "at 1h kill rank=0"))
     box.wait_event("chaos_over")
     end(run)
-    assert found.wait() == 0 and "has ended; 1 of 2 faults were left" in found.err, found
+    assert found.wait() == 0 and "has ended; 1 of 2 faults were not injected" in found.err, found
