@@ -186,8 +186,9 @@ def test_a_node_whose_ranks_are_all_lost_waits_and_does_not_say_that_they_succee
         server.wait_for("STILL", 2)
         server.send("WORLD", generation=1, epoch=2, losses=1, ranks=bits(5), **STORE)
         assert run.wait(60) == 0, run
-        why = {event["why"] for event in box.events("agent_state") if event["to"] in ("stopping", "succeeded")}
-        assert why == {"all workers are lost"}
+        why = "all workers are lost"
+        assert [(event["to"], event["why"]) for event in box.events("agent_state")][-3:-1] == \
+            [("stopping", why), ("no_workers", why)]
 
 
 def test_nobody_is_left(box):
