@@ -20,6 +20,17 @@ def test_a_full_disk_costs_the_file_and_not_the_worker(node):
     assert node.box.path("1.out").stat().st_size == 8000005
 
 
+def test_files_that_are_lost_after_the_first_one_are_counted(node):
+    for rank in range(2):
+        for stream in ("out", "err"):
+            node.box.path(f"{rank}.{stream}").symlink_to("/dev/full")
+    run = node.run("write", "out\\n", "err", "err\\n",
+                   options=["--out", "file", "--err", "file", "--log", "on", "--log-dir", node.box.dir])
+    assert run.code == 0
+    assert len(node.box.events("log_file_lost")) == 4
+    assert run.err.count("nothing more is written to it") == 1 and "3 more log files could not be written" in run.err
+
+
 def test_a_redirect_to_a_full_disk_does_not_stop_the_worker(node):
     node.box.path("0.out").symlink_to("/dev/full")
     run = node.run("flood", "800000", "touch", "done%r",
