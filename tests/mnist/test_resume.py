@@ -45,7 +45,7 @@ def test_a_run_is_resumed_with_another_number_of_workers(box):
 
 def test_sigterm_saves_and_ends_with_143(box):
     data = mnist.make_data(box)
-    options = (*OPTIONS, "--epochs=400", "--save-steps=0", "--save=state.safetensors", "--resume")
+    options = (*OPTIONS, "--epochs=100000", "--save-steps=0", "--save=state.safetensors", "--resume")
     run = mnist.start(box, 1, data, *options)
     ctrun.wait_until(lambda: len(mnist.losses(mnist.lines(run))) > 3, "three steps")
     run.signal(signal.SIGTERM)
@@ -55,25 +55,37 @@ def test_sigterm_saves_and_ends_with_143(box):
     # One step more of the resumed run is what the whole run's next step would have been.
     next_step = stopped["step"] + 1
     resumed = mnist.train(box, 1, data, *options, f"--limit-steps={next_step}")
-    whole = mnist.train(box, 1, data, *OPTIONS, "--epochs=400", f"--limit-steps={next_step}")
+    whole = mnist.train(box, 1, data, *OPTIONS, "--epochs=100000", f"--limit-steps={next_step}")
     assert mnist.losses(resumed) == mnist.losses(whole)[-1:]
     assert mnist.digest(resumed) == mnist.digest(whole)
 
 
-def test_a_killed_worker_is_restarted_and_the_run_ends_as_if_nothing_had_been(box):
+def train_with_a_kill(box, data, *options, is_saved):
+    """Kills a worker once a checkpoint is there, and ends the training some time after its restart;
+    returns its last epoch's line."""
+    run = mnist.start(box, 2, data, *options, "--epochs=100000", launcher=("--max-restarts=1",))
+    worker = box.wait_event("worker_started", rank=1)[0]["worker_pid"]
+    ctrun.wait_until(is_saved, lambda: f"a checkpoint\n{run}", 60)
+    os.kill(worker, signal.SIGKILL)
+    ctrun.wait_until(lambda: "resumed from" in run.err, lambda: f"the restart\n{run}", 60)
+    before = len(mnist.epochs(mnist.lines(run)))
+    ctrun.wait_until(lambda: len(mnist.epochs(mnist.lines(run))) > before, lambda: f"an epoch\n{run}", 60)
+    run.signal(signal.SIGUSR1)  # the workers end with 0
+    assert run.wait() == 0, run
+    return mnist.epochs(mnist.lines(run))[-1]
+
+
+def is_as_without_a_kill(box, data, *options, epoch):
+    whole = mnist.train(box, 2, data, *options, f"--epochs={epoch['epoch']}")
+    return mnist.digest(whole) == epoch["params_digest"]
+
+
+def test_a_killed_worker_is_restarted_and_the_run_continues_as_if_nothing_had_been(box):
     data = mnist.make_data(box)
-    options = (*OPTIONS, "--epochs=12", "--lr=0.01", "--save-steps=3")
-    whole = mnist.train(box, 2, data, *options)
-    run = mnist.start(box, 2, data, *options, "--save=state.safetensors", "--resume",
-                      launcher=("--max-restarts=1",))
-    started = box.wait_event("worker_started", 2, rank=1)  # of the whole run, and of this one
-    ctrun.wait_until(lambda: box.path("state.safetensors").exists(), "a checkpoint")
-    os.kill(started[1]["worker_pid"], signal.SIGKILL)  # soon: the training is short
-    assert run.wait(120) == 0, run
-    assert "resumed from" in run.err, run
-    said = mnist.lines(run)
-    assert mnist.epochs(said)[-1]["epoch"] == 12
-    assert mnist.digest(said) == mnist.digest(whole)
+    options = (*OPTIONS, "--lr=0.01", "--save-steps=3")
+    last = train_with_a_kill(box, data, *options, "--save=state.safetensors", "--resume",
+                             is_saved=box.path("state.safetensors").exists)
+    assert is_as_without_a_kill(box, data, *options, epoch=last)
 
 
 def test_a_resume_with_another_global_batch_says_so(box):
@@ -85,7 +97,7 @@ def test_a_resume_with_another_global_batch_says_so(box):
     other = mnist.start(box, 2, data, *options, "--limit-steps=6")
     assert other.wait() == 0, other
     assert ("state.safetensors was written with 4 samples a step, this run has 8, and the learning "
-            "rate stays as it is: --global-batch=4 goes on as before") in other.err
+            "rate stays as it is: give --global-batch=4 to continue as before") in other.err
 
 
 def test_gradients_can_be_of_any_step_and_a_run_without_a_step_has_none(box):
@@ -126,15 +138,10 @@ def test_shards_of_one_world_are_gone_on_with_by_others(box):
 
 def test_a_worker_killed_while_shards_are_written_costs_no_bit(box):
     data = mnist.make_data(box)
-    options = (*OPTIONS, "--epochs=12", "--lr=0.01")
-    whole = mnist.train(box, 2, data, *options)
-    run = mnist.start(box, 2, data, *options, *SHARDED, launcher=("--max-restarts=1",))
-    started = box.wait_event("worker_started", 2, rank=1)  # of the whole run, and of this one
-    ctrun.wait_until(lambda: list(box.path("checkpoints").glob("*/manifest.json")), "a checkpoint")
-    os.kill(started[1]["worker_pid"], signal.SIGKILL)  # soon: the training is short
-    assert run.wait(120) == 0, run
-    assert "resumed from" in run.err, run
-    assert mnist.digest(mnist.lines(run)) == mnist.digest(whole)
+    options = (*OPTIONS, "--lr=0.01")
+    last = train_with_a_kill(box, data, *options, *SHARDED,
+                             is_saved=lambda: list(box.path("checkpoints").glob("*/manifest.json")))
+    assert is_as_without_a_kill(box, data, *options, epoch=last)
 
 
 def test_a_folder_that_is_further_than_the_training_is_not_overtaken(box):
