@@ -178,10 +178,28 @@ def test_pods_of_a_trainjob_meet_with_what_the_plug_in_sets(box):
     assert says(pods) == [f"{rank} 4 {rank // 2} 127.0.0.1" for rank in range(4)], pods
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a hosts file for the pods needs root")
-def test_pods_of_a_jobset_find_pod_0_by_their_own_name(box):
-    """A pod's /etc/hosts has its own name; that of pod 0 comes from DNS, here from the same file."""
+@pytest.fixture
+def start_pod(box):
+    """start_pod(HOSTS, WORDS, ENV) runs a pod's command with that text as its /etc/hosts, in one
+    network for all pods of the test: port 29400 of this machine may be taken."""
     ctrun.needs_mounts()
+    if os.geteuid():
+        pytest.skip("a hosts file for the pods needs root")
+    network = box.start("unshare", "-n", "sh", "-c", "ip link set lo up && touch network && exec sleep 600")
+    ctrun.wait_until(box.path("network").exists, lambda: f"a network\n{network}")
+
+    def start(hosts, words, env):
+        inside = f"mount --bind {hosts} /etc/hosts && exec \"$@\""
+        return box.start("nsenter", f"--net=/proc/{network.pid}/ns/net", "unshare", "-m", "sh", "-c", inside, "-", *words,
+                         env={**POD, **env})
+
+    yield start
+    network.signal(signal.SIGTERM)
+    network.wait()
+
+
+def test_pods_of_a_jobset_find_pod_0_by_their_own_name(box, start_pod):
+    """A pod's /etc/hosts has its own name; that of pod 0 comes from DNS, here from the same file."""
     script = box.write("train.sh", SAYS, 0o755)
     command = [word.replace("=8", "=2") for word in container("jobset.yaml")["command"]]
     assert command[0] == "ctrun" and command[-1] == "train.py" and "--nproc-per-node=2" in command
@@ -190,9 +208,8 @@ def test_pods_of_a_jobset_find_pod_0_by_their_own_name(box):
     for index in range(2):
         hosts = box.write(f"hosts{index}", f"127.0.0.1 localhost train-node-0-{1 - index}.train\n"
                           f"127.0.0.1 train-node-0-{index}.train train-node-0-{index}\n")
-        inside = f"mount --bind {hosts} /etc/hosts && exec \"$@\""
-        pods.append(box.start("unshare", "-m", "sh", "-c", inside, "-", *command[:-1], script, env={
-            **POD, "JOB_COMPLETION_INDEX": str(index), "HOSTNAME": f"train-node-0-{index}"}))
+        pods.append(start_pod(hosts, [*command[:-1], script], {
+            "JOB_COMPLETION_INDEX": str(index), "HOSTNAME": f"train-node-0-{index}"}))
     assert [pod.wait() for pod in pods] == [0, 0], pods
     assert [line.split()[:3] for line in says(pods)] == [[str(r), "4", str(r // 2)] for r in range(4)], pods
 
@@ -201,11 +218,9 @@ FOREVER = "#!/bin/sh\nexec sleep 600\n"
 
 
 @pytest.fixture
-def pods(box):
-    """add(INDEX) plays a pod of elastic.yaml: its init container, then its command, in the same volume."""
-    ctrun.needs_mounts()
-    if os.geteuid():
-        pytest.skip("a hosts file for the pods needs root")
+def pods(box, start_pod):
+    """add(INDEX) runs a pod of elastic.yaml: its init container, then its command, in the same
+    volume."""
     spec = job("elastic.yaml")["template"]["spec"]
     init, = spec["initContainers"]
     main = container("elastic.yaml")
@@ -227,10 +242,8 @@ def pods(box):
                 f"{name}.{service}.default.svc.cluster.local" for name in names) + f" {names[index]}\n")
             words = [word.replace(volume["mountPath"], str(inside)).replace("=8", "=1")
                      .replace("last_call_timeout=5", "last_call_timeout=1") for word in main["command"]]
-            self.live[index] = box.start(
-                "unshare", "-m", "sh", "-c", f"mount --bind {hosts} /etc/hosts && exec \"$@\"", "-",
-                *words[:-1], script, env={**POD, "JOB_COMPLETION_INDEX": str(index),
-                                                "HOSTNAME": names[index]})
+            self.live[index] = start_pod(hosts, [*words[:-1], script], {
+                "JOB_COMPLETION_INDEX": str(index), "HOSTNAME": names[index]})
             return self
 
         def delete(self, index, signum):
