@@ -74,7 +74,7 @@ class Script:
         ended; empty while it has no agent."""
         for pid in self.lab.agents(name):
             second, guard = ctrun.guards_of(pid)
-            return dict(zip(THREE, (guard, second, pid)))
+            return {who: pid for who, pid in zip(THREE, (guard, second, pid)) if pid}
         return {}
 
     # ---- What happens

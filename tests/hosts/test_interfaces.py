@@ -70,7 +70,7 @@ def test_t17_the_other_network_is_used_by_all_where_the_first_is_blocked(box, la
     runs = run_both(box, hosts, "10.77.0.11:29400", "--port-range=29611")
     for rank, run in zip("01", runs):
         assert told(run) == [[rank, "10.78.0.11", "29611", "=hsn0", "hsn0"]], run
-        assert "new round on another network: node2 cannot reach node1 on 10.77.0.11, but on " \
+        assert "new round on another network: node2 cannot reach node1 on 10.77.0.11, but can on " \
             "10.78.0.11\n" in run.err, run
 
 
@@ -107,7 +107,7 @@ def test_where_no_network_reaches_all_the_first_is_used_and_told(box, lab):
     runs = run_three(box, hosts)
     for run in runs:
         assert [line[1:2] + line[3:] for line in told(run)] == [["10.77.0.11", "=eth0", "eth0"]], run
-    assert "no network of node1 reaches all nodes from all: the first one is used" in runs[0].err
+    assert "on each network of node1 some node could not reach another: the first network is used" in runs[0].err
 
 
 @pytest.mark.parametrize("address", ["10.77.0.11", "node1"])
@@ -120,11 +120,11 @@ def test_a_cut_on_a_network_that_was_typed_is_told_while_the_workers_run(box, la
                         "echo at $MASTER_ADDR; exec sleep 600") for rank in range(3)]
     reason = box.wait_event("node_unreachable")[0]["reason"].split(" (")[0].rsplit(":", 1)[0]
     assert reason in {"cannot reach node3 on 10.77.0.13", "cannot reach node2 on 10.77.0.12"}
-    ctrun.wait_until(lambda: any("which was typed: if workers hang" in run.err for run in runs), "a warning")
+    ctrun.wait_until(lambda: any("was given: if workers hang" in run.err for run in runs), "a warning")
     ctrun.wait_until(lambda: all(run.out == f"at {address}\n" for run in runs), "all workers run")
-    for run in runs:
+    for run in reversed(runs):  # the one that serves the rendezvous is the last
         run.signal(15)
-    assert [run.wait(60) for run in runs] == [143] * 3, runs
+        assert run.wait(60) == 143, runs
 
 
 def test_a_master_port_where_nobody_listens_yet_is_a_way_to_its_host(box, traps):
@@ -175,7 +175,7 @@ def test_t17_a_net_that_a_node_lacks_is_refused_with_what_it_has(box, lab):
     hosts = lab(2)
     run = start(box, hosts, "node2", "10.77.0.11:29400", "--net=10.78.0.0/16")
     assert run.wait() == 2, run
-    assert "error[E_USAGE]: --net=10.78.0.0/16: node2 has nothing there; it has 10.77.0.12 (eth0)" \
+    assert "error[E_USAGE]: --net=10.78.0.0/16: node2 has no such interface or address; it has 10.77.0.12 (eth0)" \
         in run.err, run
 
 

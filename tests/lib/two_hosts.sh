@@ -12,10 +12,10 @@ ip link set near up
 nsenter -t $far -n sh -c 'ip addr add 10.9.8.2/24 dev away; ip link set away up'
 meet="--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=10.9.8.1:29400 --rdzv-id=j --shutdown-timeout=1"
 # shellcheck disable=SC2086 # words
-nsenter -t $far -n ctrun $meet --rdzv-conf=is_host=0,join_timeout=5 --no-python true &
+nsenter -t $far -n ctrun $meet --rdzv-conf=is_host=0,join_timeout=$((LIMIT + 2)) --no-python true &
 node=$!
 # shellcheck disable=SC2086
-ctrun $meet --rdzv-conf=join_timeout=5 --no-python true
+ctrun $meet --rdzv-conf=join_timeout=$((LIMIT + 2)) --no-python true
 code=$?
 wait $node || code=$?
 touch over
