@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any batches into a book; what can be restored must live on as a round: time passes until it is
- * forgotten. Batches lie behind a u16 length each, big-endian. */
-#include <stdlib.h>
+/* Any batches into a journal's book. Each round that can be restored must run until it is
+ * forgotten. Each batch has its length in front, a big-endian u16. */
 
 #include "rendezvous/journal/journal.h"
 

@@ -30,7 +30,6 @@ static void admit(struct admission_rules *rules, const struct ct_message *messag
     struct ct_seal seal = {0};
     struct ct_proof proof;
 
-    memset(&offer, 0, sizeof offer);
     for (size_t i = 0; i < count; i++) {
         const struct ct_message *in = &messages[i];
 
