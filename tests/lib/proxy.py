@@ -11,8 +11,9 @@ class Proxy:
     def __init__(self, target, address="127.0.0.1"):
         self.target = target
         self.seen = b""
-        self.change = lambda data: data  # of what the server says
-        self.mute_s = 0  # the way of the server's first word on each connection
+        self.seen_lock = threading.Lock()
+        self.change = lambda data: data  # applied to what the server sends
+        self.mute_s = 0  # how late the server's first bytes of each connection are
         self.is_closed = threading.Event()
         self.listener = socket.create_server((address, 0))
         self.port = self.listener.getsockname()[1]
@@ -40,7 +41,8 @@ class Proxy:
             if is_reply and self.mute_s:
                 self.is_closed.wait(self.mute_s)
             while data := source.recv(65536):
-                self.seen += data
+                with self.seen_lock:
+                    self.seen += data
                 sink.sendall(self.change(data) if is_reply else data)
             sink.shutdown(socket.SHUT_WR)
         except OSError:
