@@ -566,8 +566,12 @@ static void fire(struct step *step)
 static void await(struct step *step)
 {
     pthread_mutex_lock(&lock);
-    while (!step->record->has_fired)
-        pthread_cond_wait(&changed, &lock);
+    if (!step->record->has_fired) {
+        fake_nccl.waits++;
+        while (!step->record->has_fired)
+            pthread_cond_wait(&changed, &lock);
+        fake_nccl.waits--;
+    }
     drop(step->record);
     pthread_mutex_unlock(&lock);
 }
@@ -707,6 +711,8 @@ EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
 
 static void fill(struct step *step)
 {
+    if (fake_nccl.on_fill)
+        fake_nccl.on_fill();
     memset(any(step->to), step->value, step->bytes);
 }
 

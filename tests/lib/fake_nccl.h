@@ -45,9 +45,11 @@ struct fake_nccl {
     bool no_driver;      /* the driver loads no kernels */
     bool no_memory;      /* cudaMalloc() of a megabyte and more fails */
     void (*on_record)(void); /* called by cudaEventRecord() before it does anything */
+    void (*on_fill)(void);   /* called by a stream before it clears memory */
     /* What happened, in any thread. */
     _Atomic int aborts, destroys, calls;
     _Atomic int revokes, shrinks;
+    _Atomic int waits;      /* streams that wait for an event now */
     _Atomic int queries;    /* calls of cudaEventQuery() */
     _Atomic int ids;        /* that were made */
     _Atomic int roots;      /* ids that the last communicator was made of */

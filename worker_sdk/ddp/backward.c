@@ -470,6 +470,8 @@ static int leave_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *e
     else if (rc == 0)
         rc = ct_group_fetch_start(ddp->group, ddp->flag, layout->flag,
                                   ct_layout_flag_bytes(layout), &ddp->flag_work, err);
+    if (rc == 0 && ddp->has_capture && !ddp->is_capturing) /* a launch may come next */
+        rc = ct_group_hold_back(ddp->group, stream, err);
     return rc < 0 ? break_down(ddp, rc) : 0;
 }
 
@@ -487,7 +489,7 @@ int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream, struct ctrun_err
         return rc;
     if (!ddp->is_sync) {
         ddp->state = DDP_IDLE;
-        return 0;
+        return ddp->has_capture ? ct_group_hold_back(ddp->group, stream, err) : 0;
     }
     rc = ddp->options.static_graph ? finish_graph(ddp, err) : mark_unused(ddp, err);
     if (rc < 0 || (rc = complete(ddp, err)) < 0)

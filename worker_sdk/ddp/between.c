@@ -46,6 +46,8 @@ static int clip_on_device(struct ctrun_ddp *ddp, double max_norm, double *norm,
     }
     if (rc == 0)
         rc = ct_checks_fetch(&ddp->checks, ddp->stream, err);
+    if (rc == 0 && ddp->has_capture) /* a launch may come next */
+        rc = ct_group_hold_back(ddp->group, ddp->stream, err);
     if (rc == 0 && norm)
         rc = ct_ddp_wait(ddp, err);
     if (rc < 0) {

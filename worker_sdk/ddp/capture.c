@@ -52,8 +52,11 @@ int ctrun_ddp_capture_begin(struct ctrun_ddp *ddp, void *stream,
     if ((rc = ct_ddp_look_back(ddp, err)) < 0)
         return rc;
     ddp->stream = stream;
-    ddp->is_capturing = true;
-    return 0;
+    /* In a graph nothing waits for earlier work of the group. */
+    if ((rc = ct_group_hold_back(ddp->group, stream, err)) < 0)
+        ddp->state = DDP_BROKEN;
+    ddp->is_capturing = rc == 0;
+    return rc;
 }
 
 int ctrun_ddp_capture_end(struct ctrun_ddp *ddp, struct ctrun_error *err)

@@ -639,6 +639,58 @@ static void the_watch_over_calls_spoils_no_capture(void **state)
     assert_int_equal(ranks_run(RANKS, watch_meanwhile, NULL), 0);
 }
 
+/* ---- The launch and the work before the capture --------------------------------------------- */
+
+static _Atomic int fills, kernels;
+
+/* The second fill is the last work that clipping puts on the group's stream. */
+static void hold_second_fill(void)
+{
+    if (++fills == 2)
+        run_gate(NULL);
+}
+
+static void count_kernel(void *context)
+{
+    free(context);
+    kernels++;
+}
+
+static int launch_early(int rank, void *context)
+{
+    const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+    struct ctrun_error err;
+    cudaGraphExec_t graph;
+    struct trainer t;
+    char *none = malloc(1);
+
+    open_trainer(&t, rank, &how);
+    CHECK_OK(make_step(&t, &err));
+    CHECK_OK(make_step(&t, &err));
+    CHECK(cudaStreamSynchronize(t.stream) == cudaSuccess);
+    fake_nccl.on_fill = hold_second_fill;
+    CHECK_OK(ctrun_ddp_clip_grad_norm(t.ddp, 2, NULL, &err));
+    begin_capture(&t);
+    fake_launch_copy(t.stream, count_kernel, none, 1);
+    CHECK_OK(make_step(&t, &err));
+    graph = end_capture(&t);
+    CHECK(cudaGraphLaunch(graph, t.stream) == cudaSuccess);
+    while (!fake_nccl.waits && !kernels)
+        sched_yield(); /* ranks_run() has a deadline */
+    CHECK(kernels == 0);
+    gate = true;
+    CHECK_OK(ctrun_ddp_replayed(t.ddp, t.stream, &err));
+    CHECK(cudaGraphExecDestroy(graph) == cudaSuccess);
+    close_trainer(&t);
+    CHECK(kernels == 1 && fills > 2);
+    return 0;
+}
+
+static void a_launch_waits_for_the_work_before_the_capture(void **state)
+{
+    assert_int_equal(ranks_run(RANKS, launch_early, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -653,6 +705,7 @@ int main(void)
         cmocka_unit_test_setup(a_fault_at_any_call_is_an_error_and_leaves_nothing,
                                begin),
         cmocka_unit_test_setup(the_watch_over_calls_spoils_no_capture, begin),
+        cmocka_unit_test_setup(a_launch_waits_for_the_work_before_the_capture, begin),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
