@@ -437,6 +437,15 @@ static int finish_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *
     return ct_ddp_check_flag(ddp, err);
 }
 
+/* After a step outside the graph, a launch may come next. It overwrites what ct_ddp_check_flag()
+ * would ask the device for, and nothing in it waits for the group. */
+static int prepare_launch(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
+{
+    int rc = looks_on_device(ddp) ? ct_checks_fetch(&ddp->checks, stream, err) : 0;
+
+    return rc < 0 ? rc : ct_group_hold_back(ddp->group, stream, err);
+}
+
 /* Lets `stream` wait for the step instead of the host. */
 static int leave_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
 {
@@ -470,8 +479,8 @@ static int leave_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *e
     else if (rc == 0)
         rc = ct_group_fetch_start(ddp->group, ddp->flag, layout->flag,
                                   ct_layout_flag_bytes(layout), &ddp->flag_work, err);
-    if (rc == 0 && ddp->has_capture && !ddp->is_capturing) /* a launch may come next */
-        rc = ct_group_hold_back(ddp->group, stream, err);
+    if (rc == 0 && ddp->has_capture && !ddp->is_capturing)
+        rc = prepare_launch(ddp, stream, err);
     return rc < 0 ? break_down(ddp, rc) : 0;
 }
 

@@ -179,8 +179,11 @@ int ct_checks_clip(struct ct_device_checks *checks, const struct ct_layout *layo
 int ct_checks_fetch(struct ct_device_checks *checks, void *stream,
                     struct ctrun_error *err)
 {
+    /* Of a step that is fetched twice, the device has forgotten bad_grad. */
+    const size_t bytes = checks->has_found ? offsetof(struct ct_device_found, bad_grad)
+                                           : sizeof checks->found;
     int rc = ct_group_fetch_start(checks->group, &checks->found, &whole(checks)->found,
-                                  sizeof checks->found, &checks->found_work, err);
+                                  bytes, &checks->found_work, err);
 
     checks->has_found = rc == 0;
     return rc < 0 ? rc : forget(checks, stream, err);
