@@ -35,7 +35,10 @@ static int find_signal(const char *name, size_t length)
     return 0;
 }
 
-static void resolve_signals(struct stop_config *out, const struct options *options)
+/* As torchrun: a word that names no signal is left out, a signal that no process can handle is an
+ * error. */
+static int resolve_signals(struct stop_config *out, const struct options *options,
+                           struct ctrun_error *err)
 {
     const char *rest = option_text(options, OPTION_SIGNALS_TO_HANDLE);
     size_t length;
@@ -46,14 +49,19 @@ static void resolve_signals(struct stop_config *out, const struct options *optio
 
         name = ct_trim(name, &length);
         n = find_signal(name, length);
-        if (n == 0 || n == SIGKILL || n == SIGSTOP || n == SIGCHLD)
-            ct_warn(
-                "--signals-to-handle: '%.*s' is not the name of a signal that can be "
-                "handled, such as SIGTERM",
-                (int)length, name);
+        if (n == SIGKILL || n == SIGSTOP)
+            return ct_fail(err, -EINVAL,
+                           "--signals-to-handle: no process can handle %.*s",
+                           (int)length, name);
+        if (n == 0 || n == SIGCHLD)
+            ct_warn("--signals-to-handle: '%.*s' is %s; it is left out", (int)length,
+                    name,
+                    n ? "how ctrun learns that a worker has ended"
+                      : "not the name of a signal, such as SIGTERM");
         else if (out->signal_count < CONFIG_SIGNALS_MAX)
             out->signals[out->signal_count++] = n;
     }
+    return 0;
 }
 
 static int resolve_grace(struct stop_config *out, const struct options *options,
@@ -314,13 +322,13 @@ int stop_config_resolve(struct stop_config *out, const struct options *options,
         (rc = resolve_delay(out, options, join_timeout_ms, err)) < 0 ||
         (rc = resolve_gpu_wait(out, options, join_timeout_ms, err)) < 0 ||
         (rc = resolve_survival(out, options, err)) < 0 ||
-        (rc = resolve_requeue(out, options, err)) < 0)
+        (rc = resolve_requeue(out, options, err)) < 0 ||
+        (rc = resolve_signals(out, options, err)) < 0)
         return rc;
     if (option_has_text(options, OPTION_FAILURE_RULES) &&
         (rc = failure_rules_read(&out->rules,
                                  option_text(options, OPTION_FAILURE_RULES), err)) < 0)
         return rc;
-    resolve_signals(out, options);
     resolve_stuck_limit(out, env);
     out->exit_style = option_exit_style(options);
     return resolve_end(out, options, env, err);

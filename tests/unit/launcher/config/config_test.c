@@ -244,12 +244,21 @@ static void static_waits_for_all_nodes(void **state)
 
 static void signals_are_read_by_name_and_unknown_ones_warned_about(void **state)
 {
-    resolve("--signals-to-handle=SIGTERM,SIGUSR1,SIGBOGUS,SIGKILL sh", NULL);
+    resolve("--signals-to-handle=SIGTERM,SIGUSR1,SIGBOGUS,SIGCHLD sh", NULL);
     assert_int_equal(f.rc, 0);
     assert_int_equal(f.config.stop.signal_count, 2);
     assert_int_equal(f.config.stop.signals[1], SIGUSR1);
-    assert_non_null(strstr(f.log, "SIGBOGUS"));
-    assert_non_null(strstr(f.log, "SIGKILL"));
+    assert_non_null(strstr(f.log, "'SIGBOGUS' is not the name of a signal"));
+    assert_non_null(strstr(f.log, "'SIGCHLD' is how"));
+}
+
+static void a_signal_that_no_process_can_handle_is_refused(void **state)
+{
+    resolve("--signals-to-handle=SIGTERM,SIGKILL sh", NULL);
+    assert_int_equal(f.rc, -EINVAL);
+    assert_non_null(strstr(f.err.text, "no process can handle SIGKILL"));
+    resolve("--signals-to-handle=SIGSTOP sh", NULL);
+    assert_int_equal(f.rc, -EINVAL);
 }
 
 static void the_grace_time_has_three_sources(void **state)
@@ -606,6 +615,7 @@ int main(void)
         cmocka_unit_test(times_come_from_rdzv_conf),
         cmocka_unit_test(static_waits_for_all_nodes),
         cmocka_unit_test(signals_are_read_by_name_and_unknown_ones_warned_about),
+        cmocka_unit_test(a_signal_that_no_process_can_handle_is_refused),
         cmocka_unit_test(the_grace_time_has_three_sources),
         cmocka_unit_test(a_signal_leaves_the_time_that_slurm_gives),
         cmocka_unit_test(node_rank_with_a_dynamic_backend_is_warned_about),
