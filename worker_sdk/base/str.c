@@ -135,12 +135,18 @@ int ct_parse_python_int(const char *text, int64_t *out)
 {
     char digits[24];
     size_t length = strlen(text);
+    size_t n = 0;
 
     text = ct_trim(text, &length);
-    if (length >= sizeof digits)
-        return -ERANGE;
-    memcpy(digits, text, length);
-    digits[length] = '\0';
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] == '_' && i > 0 && isdigit((unsigned char)text[i - 1]) &&
+            isdigit((unsigned char)text[i + 1]))
+            continue;
+        if (n == sizeof digits - 1)
+            return -ERANGE;
+        digits[n++] = text[i];
+    }
+    digits[n] = '\0';
     return ct_parse_i64(digits, INT64_MIN, INT64_MAX, out);
 }
 

@@ -32,7 +32,8 @@ ct_append_item(char *dst, size_t size, const char *separator, const char *fmt, .
 int ct_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *out);
 int ct_parse_i64(const char *text, int64_t min, int64_t max, int64_t *out);
 
-/* Python's int(): decimal, blanks around it and a sign are fine. 0, -EINVAL, -ERANGE. */
+/* Python's int(): decimal, blanks around it, a sign and single '_' between digits are fine.
+ * 0, -EINVAL, -ERANGE. */
 int ct_parse_python_int(const char *text, int64_t *out);
 
 bool ct_starts_with(const char *text, const char *prefix);

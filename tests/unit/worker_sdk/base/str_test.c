@@ -86,6 +86,11 @@ static void integers_are_read_as_python_reads_them(void **state)
     assert_int_equal(i, 7);
     assert_int_equal(ct_parse_python_int("-7", &i), 0);
     assert_int_equal(i, -7);
+    assert_int_equal(ct_parse_python_int("-1_0_0 ", &i), 0);
+    assert_int_equal(i, -100);
+    assert_int_equal(ct_parse_python_int("1__0", &i), -EINVAL);
+    assert_int_equal(ct_parse_python_int("_1", &i), -EINVAL);
+    assert_int_equal(ct_parse_python_int("1_", &i), -EINVAL);
     assert_int_equal(ct_parse_python_int("7 8", &i), -EINVAL);
     assert_int_equal(ct_parse_python_int("", &i), -EINVAL);
     assert_int_equal(ct_parse_python_int("1000000000000000000000000", &i), -ERANGE);
