@@ -46,7 +46,7 @@ static int refuse(const struct ctrun_error *err, enum exit_style style)
 {
     const int code = exit_status(&(struct exit_end){.error = err->code}, style);
 
-    messages_error(err);
+    launch_print_error(err);
     if (code == CT_EXIT_USAGE)
         messages_notice(HELP_USAGE "; ctrun --help has more");
     return code;

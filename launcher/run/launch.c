@@ -309,7 +309,7 @@ int launch_run(struct config *config)
     launch->born_ms = ct_now_ms();
     if (preflight_check_endpoint(&block, config) < 0) {
         messages_print(&block);
-        launch_write_own_error(config, "the endpoint is a loopback address");
+        launch_write_own_error("the endpoint is a loopback address");
         return exit_status(&(struct exit_end){.error = CTRUN_E_LOOPBACK},
                            config->stop.exit_style);
     }

@@ -33,7 +33,7 @@ static void print_unlike(const struct config *config, const struct ctrun_error *
 
     fingerprint_format(ours, sizeof ours, config);
     (void)ct_fail(&both, err->code, "%s; this node has %s", err->text, ours);
-    launch_print_error(config, &both);
+    launch_print_error(&both);
 }
 
 void launch_explain(struct launch *launch, const struct ctrun_error *err)
@@ -47,7 +47,7 @@ void launch_explain(struct launch *launch, const struct ctrun_error *err)
     }
     if (launch->config->rdzv.backend ==
         CONFIG_ETCD) { /* etcd's own error: its endpoint is no node */
-        launch_print_error(launch->config, err);
+        launch_print_error(err);
         return;
     }
     /* Else no port of the range is free, for a store or for an endpoint that the user left out. */
@@ -64,11 +64,11 @@ void launch_explain(struct launch *launch, const struct ctrun_error *err)
     } else if (err->code == CTRUN_E_LEADER_LOST) {
         messages_explain_leader_lost(&block, err);
     } else {
-        launch_print_error(launch->config, err);
+        launch_print_error(err);
         return;
     }
     messages_print(&block);
-    launch_write_own_error(launch->config, err->text);
+    launch_write_own_error(err->text);
 }
 
 /* --requeue-exit's code for a run that was cut short, if all workers here have saved and ended
@@ -90,8 +90,7 @@ static int requeue_code(const struct launch *launch, const struct agent_result *
     return launch->config->stop.requeue_exit;
 }
 
-static void end_by_signal(const struct launch *launch,
-                          const struct agent_result *result)
+static void end_by_signal(const struct agent_result *result)
 {
     const int signal = result->signal;
     char name[CT_SIGNAL_NAME_MAX];
@@ -110,7 +109,7 @@ static void end_by_signal(const struct launch *launch,
         messages_notice("stopped as asked: %s; %s", result->reason, rest);
     else
         messages_notice("stopped by %s (%d); %s", name, signal, rest);
-    launch_write_own_error(launch->config, text);
+    launch_write_own_error(text);
 }
 
 /* Reads the error files of this node's failures: the messages have only the part that fits. */
@@ -150,7 +149,7 @@ static void copy_root_error(const struct launch *launch,
                             const struct ct_verdict *verdict)
 {
     const struct ct_failure *root = &verdict->failures[0];
-    const char *path = launch_own_error_file(launch->config);
+    const char *path = launch_own_error_file();
     const int code = summary_python_code(root);
     char text[TIMEOUT_TEXT_MAX];
     struct ctrun_error err;
@@ -158,11 +157,11 @@ static void copy_root_error(const struct launch *launch,
     if (!path)
         return;
     if (format_timeout(text, sizeof text, verdict)) {
-        launch_write_own_error(launch->config, text);
+        launch_write_own_error(text);
     } else if (!verdict->failure_count) {
         (void)ct_format(text, sizeof text, "run '%s' %s", launch->config->run.run_id,
                         verdict->outcome == CT_OUTCOME_CLOSED ? "is over" : "failed");
-        launch_write_own_error(launch->config, text);
+        launch_write_own_error(text);
     } else if (root->error_file[0] &&
                strcmp(root->host, launch->config->run.host) == 0 &&
                json_error_file_copy(root->error_file, path,
@@ -342,7 +341,7 @@ int launch_end(struct launch *launch, struct agent_result *result)
                                 result->verdict.outcome != CT_OUTCOME_SUCCEEDED))
         messages_end_line(); /* the report begins a new line, so that grep finds it */
     if (result->signal)
-        end_by_signal(launch, result);
+        end_by_signal(result);
     else if (result->error.code == CTRUN_E_UNKILLABLE)
         end_unkillable(launch, result);
     else if (result->error.code)

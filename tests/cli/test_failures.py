@@ -114,6 +114,13 @@ def test_torchrun_096_the_launchers_error_file_names_the_signal(box):
     assert "SIGTERM" in json.loads(box.path("own").read_text())["message"]["message"]
 
 
+@pytest.mark.parametrize("option", ["--no-such-option", "--nnodes=0", "--nproc-per-node=many"])
+def test_the_launchers_error_file_tells_of_a_wrong_option(box, option):
+    run = box.ctrun(option, "true", env={"TORCHELASTIC_ERROR_FILE": str(box.path("own"))})
+    assert run.code != 0, run
+    assert json.loads(box.path("own").read_text())["message"]["message"] in run.err, run
+
+
 def test_torchrun_097_an_early_zero_does_not_end_the_group(box):
     run = box.ctrun("--nproc-per-node=2", "sh", "-c",
                     "if [ $RANK = 0 ]; then touch done; exit 0; fi; "
