@@ -100,16 +100,19 @@ static void on_down(void *context, const struct ctrun_error *why)
 {
     struct agent *agent = context;
     const char *host = link_server_host(agent->link);
+    const char *own = agent->state == AGENT_SUCCEEDED && !agent_has_lost_all(agent)
+                          ? "; the workers of this node had succeeded before"
+                          : "";
     char ranks[CT_HOST_MAX + 48];
     struct ctrun_error lost = *why;
 
     format_ranks(ranks, sizeof ranks, agent);
     if (agent->lost_after_ms > 0 &&
         (why->code == CTRUN_E_UNREACHABLE || why->code == CTRUN_E_NO_HOST))
-        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "the rendezvous%s%s is gone: %s%s",
-                      *host ? " on " : "", host, why->text, ranks);
+        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "the rendezvous%s%s is gone: %s%s%s",
+                      *host ? " on " : "", host, why->text, ranks, own);
     else if (why->code == CTRUN_E_LEADER_LOST)
-        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "%s%s", why->text, ranks);
+        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "%s%s%s", why->text, ranks, own);
     if (link_was_up(agent->link))
         agent->is_silently_lost = link_was_silent(agent->link);
     agent_on_lost(agent, &lost);

@@ -129,6 +129,21 @@ def test_a_host_that_is_lost_and_soon_back_is_named(box, endpoint):
     codes([again, other, host])
 
 
+def test_a_node_that_loses_the_server_tells_that_its_own_workers_had_succeeded(box, endpoint):
+    """Its exit code cannot tell: whether the run succeeds depends on the others."""
+    words = ["--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=r", "sh", "-c",
+             "[ $GROUP_RANK = 1 ] || while :; do sleep 0.01; done"]
+    host = box.start_ctrun(*words)
+    box.wait_event("agent_state", to="joining")
+    other = box.start_ctrun("--rdzv-conf=is_host=0", *words)
+    agent = box.wait_event("worker_started", rank=0)[0]["pid"]
+    box.wait_event("agent_state", to="succeeded")
+    ctrun.kill_at_once(host.pid, agent)
+    assert other.wait() == 75, other
+    assert re.search(r"E_LEADER_LOST\]: .*; the workers of this node had succeeded before", other.err), other
+    host.wait()
+
+
 def test_ctrl_c_while_a_name_is_looked_up_is_no_error(box):
     run = box.start_ctrun("--nnodes=2", "--rdzv-endpoint=nosuch.invalid:29400", "true")
     ctrun.wait_until(lambda: "waiting for DNS" in run.err, lambda: f"it waits\n{run}")
