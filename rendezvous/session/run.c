@@ -466,12 +466,28 @@ static bool look_again(struct run *run, uint64_t lag_ms)
     return true;
 }
 
+static void on_timer(uv_timer_t *timer);
+
+/* libuv's clock does not count the time in which the machine was suspended: the timer looks at ours
+ * now and then, because messages, which do so too, may all stay away. */
+static void start_timer(struct run *run)
+{
+    const uint64_t left_ms = (uint64_t)ct_left_ms(run->timer_ms);
+
+    (void)uv_timer_start(&run->timer, on_timer,
+                         left_ms < RUN_LOOK_MS ? left_ms : RUN_LOOK_MS, 0);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct run *run = timer->data;
     const uint64_t now_ms = ct_now_ms();
     const uint64_t lag_ms = now_ms > run->timer_ms ? now_ms - run->timer_ms : 0;
 
+    if (now_ms < run->timer_ms) {
+        start_timer(run);
+        return;
+    }
     run->all->counters.lag_ms = lag_ms;
     if (lag_ms > run->all->counters.lag_max_ms)
         run->all->counters.lag_max_ms = lag_ms;
@@ -485,7 +501,7 @@ static void on_timer(uv_timer_t *timer)
 }
 
 /* Deadlines mostly move later: the timer is changed only if it would fire too late. That is also so
- * when its time is past: libuv's clock does not count the time in which the machine was suspended. */
+ * when its time is past. */
 void run_arm_timer(struct run *run)
 {
     const uint64_t now_ms = ct_now_ms(), look_ms = now_ms + RUN_HA_LOOK_MS;
@@ -497,7 +513,7 @@ void run_arm_timer(struct run *run)
         return;
     if (next_ms < run->timer_ms)
         run->timer_ms = next_ms; /* else on_timer() still finds how late it is */
-    (void)uv_timer_start(&run->timer, on_timer, (uint64_t)ct_left_ms(run->timer_ms), 0);
+    start_timer(run);
 }
 
 /* Before the first world the server waits for reports that the run is served elsewhere, even if

@@ -10,6 +10,8 @@ enum {
     RUN_HA_LISTEN_MS = 3000,
     /* Step of this wait: after twice this time without a step the process was stopped. */
     RUN_HA_LOOK_MS = 500,
+    /* The timer of a run looks at the clock at least this often. */
+    RUN_LOOK_MS = 5000,
     /* Runs from one address without a token: a node has some jobs, a proxy has those of a site. */
     RUNS_PER_ADDRESS_MAX = RUNS_MAX / 4,
     /* Runs whose nodes are gone, which wait until none of their workers can be alive. */

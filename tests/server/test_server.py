@@ -299,6 +299,14 @@ def test_a_server_whose_machine_was_suspended_loses_only_who_is_silent(box, star
     assert len(daemon.status()["runs"][0]["members"]) == 2
 
 
+def test_a_server_whose_machine_was_suspended_loses_a_node_though_no_message_comes(box, start_daemon):
+    clock = Clock(box)
+    daemon = start_daemon(env=clock.env)
+    daemon.world(1, lost_after=600000)
+    clock.suspend(1200)
+    box.wait_event("round_changed", why="node_lost", seconds=60)
+
+
 def test_a_newcomer_is_taken_in(timed, clock):
     first = timed.agent("n0").hello(min_nodes=1, max_nodes=2, last_call=0).join()
     [start] = wire.live_until_start(first, clock=clock)
