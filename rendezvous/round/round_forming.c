@@ -17,13 +17,15 @@ static void describe_waiting(struct round *round, uint64_t now_ms)
     const uint64_t until_ms = round->last_call_ms < round->join_deadline_ms
                                   ? round->last_call_ms
                                   : round->join_deadline_ms;
+    /* Before the first world the fence may be the wait for reports of another server only. */
+    const uint64_t held_ms = round->generation > 0 ? round->fence_ms : round->held_ms;
 
     round->waiting = (struct ct_waiting){
         .joined = (uint32_t)round->counts[MEMBER_READY],
         .min_nodes = (round->settings.min_nodes + unit - 1) / unit * unit,
         .max_nodes = (uint32_t)round_world_size(round, SIZE_MAX),
         .left_ms = until_ms > now_ms ? until_ms - now_ms : 0,
-        .held_ms = round->held_ms > now_ms ? round->held_ms - now_ms : 0,
+        .held_ms = held_ms > now_ms ? held_ms - now_ms : 0,
     };
     round_format_absent(round, round->waiting.missing, sizeof round->waiting.missing);
 }

@@ -352,8 +352,8 @@ struct ct_waiting {
     uint32_t min_nodes; /* both are multiples of --node-unit */
     uint32_t max_nodes;
     uint64_t left_ms; /* until the join deadline, or the start if that is earlier */
-    /* No world starts before: workers of another server, or from before a restart of this one, may
-     * live; 0: none do. */
+    /* No world starts before: workers of a lost node or of another server, or from before a restart
+     * of this one, may live; 0: none do. */
     uint64_t held_ms;
     /* The run is full: the place among the spares, from 1; 0: no spare. */
     uint8_t is_spare;

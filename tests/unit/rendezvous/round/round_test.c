@@ -2404,6 +2404,18 @@ static void who_waits_for_workers_elsewhere_is_told(void **state)
     assert_int_equal(round->fence_ms, 2600 + outlive_ms);
 }
 
+static void who_waits_for_workers_of_a_lost_node_is_told(void **state)
+{
+    struct round *round = start(1, 2, 0);
+
+    gone(round, 2, 100);
+    stopped(round, 1, 200);
+    join(round, 1, 300);
+    assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 1);
+    assert_int_equal(round->waiting.joined, 1);
+    assert_int_equal(round->waiting.held_ms, round_outlive_ms(5000) - 300);
+}
+
 /* Workers may live for as long as the last lease that the server gave before it was killed. */
 static void
 who_waits_for_workers_from_before_a_restart_of_the_server_is_told(void **state)
@@ -2627,6 +2639,7 @@ int main(void)
         ROUND_TEST(survivors_of_a_loss_have_the_whole_grace),
         ROUND_TEST(a_founder_waits_before_any_world_if_it_has_to),
         ROUND_TEST(who_waits_for_workers_elsewhere_is_told),
+        ROUND_TEST(who_waits_for_workers_of_a_lost_node_is_told),
         ROUND_TEST(who_waits_for_workers_from_before_a_restart_of_the_server_is_told),
         ROUND_TEST(it_is_known_until_when_workers_may_live),
         ROUND_TEST(a_lease_is_waited_for_by_two_wrong_clocks),
