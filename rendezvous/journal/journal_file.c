@@ -40,7 +40,11 @@ struct journal_file {
     uint64_t live_bytes;
     struct ct_list runs; /* struct kept */
     bool is_broken;      /* the file lacks a live batch */
-    bool has_gap;        /* the memory lacked one: a new file lacks it too */
+    bool is_reported;    /* ... and the log says so */
+    /* The run of a batch that the memory lacked: a new file lacks it too, until a WHOLE one. Empty:
+     * none. */
+    char gap[CT_RUN_ID_MAX];
+    bool has_gaps; /* more runs than one had a gap at once: not followed further */
 };
 
 /* ---- What is live ------------------------------------------------------------------------ */
@@ -159,7 +163,7 @@ static void give_up_write(struct journal_file *file, int rc)
     ct_err("journal: %s: a record could not be written: %s; until it can, a restart of "
            "ctrund may end runs",
            file->path, strerror(-rc));
-    file->is_broken = true;
+    file->is_broken = file->is_reported = true;
     if (ftruncate(file->fd, (off_t)file->size_bytes) < 0)
         ct_err("journal: %s: the incomplete part cannot be cut off: %s", file->path,
                strerror(errno));
@@ -172,6 +176,27 @@ static int append(struct journal_file *file, const uint8_t *frame, size_t length
     if (rc == 0)
         file->size_bytes += length;
     return rc;
+}
+
+static void note_gap(struct journal_file *file, const char *run_id, unsigned flags,
+                     int rc)
+{
+    const bool is_same = strcmp(file->gap, run_id) == 0;
+
+    if (rc < 0) {
+        file->has_gaps |= file->gap[0] && !is_same;
+        (void)ct_copy(file->gap, sizeof file->gap, run_id); /* same size */
+    } else if (is_same && flags & (JOURNAL_WHOLE | JOURNAL_END)) {
+        file->gap[0] = '\0';
+    }
+}
+
+static void log_if_complete(struct journal_file *file)
+{
+    if (!file->is_reported || file->is_broken || file->gap[0] || file->has_gaps)
+        return;
+    file->is_reported = false;
+    ct_info("journal: %s: complete again; a restart of ctrund ends no run", file->path);
 }
 
 /* When the disk fails, the batches are kept in memory only: the runs continue. */
@@ -188,7 +213,7 @@ static int store(void *context, const char *run_id, unsigned flags,
     if ((rc = ct_buf_append(&frame, head, sizeof head)) == 0 &&
         (rc = ct_buf_append(&frame, batch, length)) == 0)
         rc = hold(file, run_id, flags, ct_buf_data(&frame), ct_buf_length(&frame));
-    file->has_gap |= rc < 0;
+    note_gap(file, run_id, flags, rc);
     if (rc == 0 && !file->is_broken)
         rc = append(file, ct_buf_data(&frame), ct_buf_length(&frame));
     ct_buf_deinit(&frame);
@@ -202,10 +227,8 @@ static int store(void *context, const char *run_id, unsigned flags,
         if (rc < 0 && !was_broken)
             ct_warn("journal: %s: cannot be compacted, and grows: %s", file->path,
                     strerror(-rc));
-        else if (rc == 0 && was_broken && !file->has_gap)
-            ct_info("journal: %s: complete again; a restart of ctrund ends no run",
-                    file->path);
     }
+    log_if_complete(file);
     return 0;
 }
 
@@ -375,6 +398,7 @@ static int go_on(struct journal_file *file, int why, struct ctrun_error *err)
         return ct_fail(err, why, "%s.new: %s", file->path, strerror(-why));
     ct_err("journal: %s.new: %s; continuing with the old journal", file->path,
            strerror(-why));
+    file->is_reported = file->is_broken;
     return 0;
 }
 
