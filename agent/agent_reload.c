@@ -77,8 +77,8 @@ static void on_take(struct agent *agent, const struct ct_reload *message)
                      "the program's file on this node differs from the one on the "
                      "other nodes");
     if (rc < 0) {
-        (void)ct_wrap(&err, "the run has a new command line (ctrunctl reload on %s)",
-                      message->by);
+        ct_wrap(&err, "the run has a new command line (ctrunctl reload on %s)",
+                message->by);
         agent_give_up(agent, &err);
         return;
     }

@@ -275,7 +275,7 @@ static int resolve_token(struct config *config, struct ctrun_error *err)
     if (rc >= 0 && config->token_file) {
         rc = ct_auth_token_read(&config->token, config->token_file, err);
         if (rc < 0)
-            return ct_wrap(err, "--token-file");
+            return ct_wrap(err, "--token-file"), rc;
     }
     if (rc >= 0 && config->uses_munge) {
         if (config->token.length > 0)
@@ -352,7 +352,7 @@ static int serve(const struct config *config, struct ctrun_error *err)
     if (file)
         options.journal = journal_file_sink(file);
     if (rc < 0)
-        (void)ct_wrap(err, "--journal");
+        ct_wrap(err, "--journal");
     else if ((rc = server_create(&server, &options, err)) == 0)
         rc = listen_and_run(config, err);
     /* Destroy the server first: it borrows the book, and writes to the sink until the end. */

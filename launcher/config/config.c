@@ -197,7 +197,7 @@ static int resolve_names(struct config *out, const struct options *options,
                 option_text(options, OPTION_LOCAL_ADDR)) < 0)
         return ct_fail(err, -EINVAL, "--local-addr: longer than a host name can be");
     if (ct_endpoint_parse(out->rdzv.local_addr, &local, err) < 0)
-        return ct_wrap(err, "--local-addr");
+        return ct_wrap(err, "--local-addr"), err->code;
     out->run.has_run_id = *out->run.run_id || option_has_text(options, OPTION_RDZV_ID);
     out->run.has_size = option_has_text(options, OPTION_NNODES) ||
                         out->run.batch_system || host_slot_get()->is_given;

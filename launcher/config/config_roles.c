@@ -41,7 +41,7 @@ static int take_spec(struct config *out, const char *text, struct ctrun_error *e
                            role->name);
     if ((rc = shell_words_split(&out->run.role_programs[number].words, command, err)) <
         0)
-        return ct_wrap(err, "--role=%s", role->name);
+        return ct_wrap(err, "--role=%s", role->name), rc;
     out->run.roles.count++;
     out->run.nproc += (int)role->slots;
     return 0;
@@ -120,7 +120,7 @@ int config_roles_find_programs(struct config *out, const struct options *options
 
         one.program = role->words;
         if ((rc = program_resolve(&role->program, &one, out->env, err)) < 0)
-            return ct_wrap(err, "--role=%s", out->run.roles.list[i].name);
+            return ct_wrap(err, "--role=%s", out->run.roles.list[i].name), rc;
     }
     out->work.program = out->run.role_programs[0].program;
     out->work.program.name = out->run.role;

@@ -261,9 +261,9 @@ static int resolve_net(const struct rdzv_target *to, const struct options *optio
     to->rdzv->net_text = option_text(options, OPTION_NET);
     to->rdzv->ports_text = option_text(options, OPTION_PORT_RANGE);
     if (ct_net_parse(to->rdzv->net_text, &to->rdzv->net, err) < 0)
-        return ct_wrap(err, "--net");
+        return ct_wrap(err, "--net"), err->code;
     if (ct_port_range_parse(to->rdzv->ports_text, &to->rdzv->ports, err) < 0)
-        return ct_wrap(err, "--port-range");
+        return ct_wrap(err, "--port-range"), err->code;
     return 0;
 }
 

@@ -40,7 +40,7 @@ static int take_token(struct config *config, const struct options *options,
         !(host_slot_get()->is_given && from_env->length > 0)) {
         rc = ct_auth_token_read(&config->rdzv.token,
                                 option_text(options, OPTION_RDZV_TOKEN_FILE), err);
-        return rc < 0 ? ct_wrap(err, "--rdzv-token-file") : 0;
+        return rc < 0 ? (ct_wrap(err, "--rdzv-token-file"), rc) : 0;
     }
     if (from_env->length > 0)
         config->rdzv.token = *from_env;

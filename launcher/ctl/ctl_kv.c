@@ -209,7 +209,7 @@ static int run_action(const struct action *action, const struct ctl_call *call,
     if (rc == 0)
         rc = action->run(&kv, err);
     ctrun_store_close(kv.store);
-    return rc < 0 ? ct_wrap(err, "run %s", status->run_id) : 0;
+    return rc < 0 ? (ct_wrap(err, "run %s", status->run_id), rc) : 0;
 }
 
 static int run(const struct ctl_call *call)

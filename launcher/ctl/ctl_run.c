@@ -187,8 +187,9 @@ int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
     if (rc == 0)
         rc = make_plain(text, err);
     close(fd);
-    return rc < 0 ? ct_wrap(err, "run %s",
-                            *run->status.run_id ? run->status.run_id : run->name)
+    return rc < 0 ? (ct_wrap(err, "run %s",
+                             *run->status.run_id ? run->status.run_id : run->name),
+                     rc)
                   : 0;
 }
 

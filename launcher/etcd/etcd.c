@@ -79,7 +79,7 @@ int etcd_open(struct etcd **out, const struct etcd_config *config,
         return ct_fail(err, -ENOMEM, "etcd: out of memory");
     if ((rc = http_client_open(&etcd->http, &options, err)) < 0) {
         free(etcd);
-        return ct_wrap(err, "--rdzv-backend=etcd");
+        return ct_wrap(err, "--rdzv-backend=etcd"), rc;
     }
     etcd->config = config;
     etcd->endpoint_count = config->endpoint_count;

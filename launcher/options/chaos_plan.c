@@ -298,7 +298,7 @@ int chaos_plan_parse(struct chaos_plan *out, const char *text, size_t length,
     if (rc == 0)
         rc = check_end(out, &number, err);
     if (rc < 0)
-        (void)ct_wrap(err, "%.300s:%d", name, number);
+        ct_wrap(err, "%.300s:%d", name, number);
     return rc;
 }
 
@@ -389,7 +389,7 @@ int chaos_plan_schedule(struct chaos_step **out, const struct chaos_plan *plan,
         rc = add_line(&schedule, plan, line, is_of_rank(&line->fault) ? ranks : nodes,
                       err);
         if (rc < 0)
-            (void)ct_wrap(err, "%.300s:%u", name, line->fault.line);
+            ct_wrap(err, "%.300s:%u", name, line->fault.line);
     }
     if (rc < 0) {
         free(schedule.steps);

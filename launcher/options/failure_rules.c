@@ -108,7 +108,7 @@ int failure_rules_parse(struct failure_rules *out, char *text, size_t length,
     if (rc == 0)
         return 0;
     failure_rules_deinit(out);
-    (void)ct_wrap(err, "%.300s:%d", name, file.line);
+    ct_wrap(err, "%.300s:%d", name, file.line);
     return CTRUN_E_USAGE;
 }
 

@@ -29,7 +29,7 @@ int option_file_apply(struct options *options, const char *path, char *text,
         if ((rc = options_set_from_file(options, entry.name, entry.value, entry.line,
                                         err)) < 0)
             break;
-    return rc < 0 ? ct_wrap(err, "%.*s:%d", PATH_SHOWN, path, file.line) : 0;
+    return rc < 0 ? (ct_wrap(err, "%.*s:%d", PATH_SHOWN, path, file.line), rc) : 0;
 }
 
 static int read_file(char **text, const char *path, size_t *length,
@@ -60,7 +60,7 @@ int option_file_load(struct options *options, struct ctrun_error *err)
         return 0;
     options_deinit(options);
     if (read_file(&options->file_text, config->text, &length, err) < 0)
-        return ct_wrap(err, "--config %.*s", PATH_SHOWN, config->text);
+        return ct_wrap(err, "--config %.*s", PATH_SHOWN, config->text), err->code;
     return option_file_apply(options, config->text, options->file_text, length, err);
 }
 
@@ -102,8 +102,8 @@ void option_file_blame(const struct options *options, struct ctrun_error *err)
         }
     }
     if (first && first->source == OPTION_FROM_FILE)
-        (void)ct_wrap(err, "%.*s:%d", PATH_SHOWN, option_text(options, OPTION_CONFIG),
-                      first->line);
+        ct_wrap(err, "%.*s:%d", PATH_SHOWN, option_text(options, OPTION_CONFIG),
+                first->line);
 }
 
 /* ---- For other machines -------------------------------------------------------------- */

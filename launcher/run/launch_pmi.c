@@ -152,7 +152,7 @@ static int fall_back(const struct config *config, struct pmi_client *client,
     (void)close(config->rdzv.pmi.fd);
     ct_secret_free(client);
     if (config->rdzv.pmi.is_required)
-        return ct_wrap(err, "--bootstrap=pmi: srun's PMI");
+        return ct_wrap(err, "--bootstrap=pmi: srun's PMI"), err->code;
     if (!config->run.task.is_quiet)
         messages_notice("srun's PMI cannot be used (%s): the nodes meet at %s port %d",
                         err->text, config->rdzv.endpoint.host,
@@ -178,7 +178,7 @@ int launch_meet_by_pmi(struct launch *launch, struct config *config,
     pmi_client_close(client);
     ct_secret_free(client);
     if (rc < 0)
-        return ct_wrap(err, "srun's PMI");
+        return ct_wrap(err, "srun's PMI"), rc;
     if (serves)
         messages_notice("the nodes meet at %s port %d, sent through srun's PMI",
                         config->rdzv.endpoint.host, config->rdzv.endpoint.port);

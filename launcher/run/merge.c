@@ -109,7 +109,7 @@ static int lead(struct merge *merge, const struct batch_place *place,
         return ct_fail(err, -ENOMEM, "tasks of this node: out of memory");
     name_socket(name, place);
     if ((dir = ctl_dir_choose(folder, PATH_MAX, false, err)) < 0)
-        return ct_wrap(err, "tasks of this node");
+        return ct_wrap(err, "tasks of this node"), err->code;
     listener = ctl_dir_listen(dir, name, SOCK_SEQPACKET);
     if (listener < 0)
         rc = ct_fail(err, listener, "tasks of this node: socket %.300s/%s: %s", folder,

@@ -71,7 +71,7 @@ static int fill_token(struct ssh_job *job, const struct options *options,
         rc = ct_auth_token_read(&token, option_text(options, OPTION_RDZV_TOKEN_FILE),
                                 err);
     if (rc < 0)
-        return ct_wrap(err, "--rdzv-token-file");
+        return ct_wrap(err, "--rdzv-token-file"), rc;
     /* A ctrund does not know a token that is made here. */
     if (token.length > 0)
         job->token = ct_strndup((const char *)token.bytes, token.length);

@@ -113,7 +113,7 @@ int ssh_names_read(struct hostlist *out, const char *text, const char *file,
     rc = hostlist_parse(owned ? owned : text, out, err);
     free(owned);
     if (rc < 0) {
-        (void)ct_wrap(err, "%s", option);
+        ct_wrap(err, "%s", option);
         return err ? (err->code = CTRUN_E_USAGE) : CTRUN_E_USAGE;
     }
     if (out->count == 0)
@@ -126,7 +126,7 @@ int ssh_names_read(struct hostlist *out, const char *text, const char *file,
         rc = check_twice(out, err);
     if (rc < 0) {
         hostlist_deinit(out);
-        (void)ct_wrap(err, "%s", option);
+        ct_wrap(err, "%s", option);
     }
     return rc;
 }

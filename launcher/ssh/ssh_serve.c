@@ -72,7 +72,7 @@ static int find_in_net(struct ct_addr *out, const char *text, const char *host,
     int rc = ct_net_parse(text, &net, err);
 
     if (rc < 0)
-        return ct_wrap(err, "--net");
+        return ct_wrap(err, "--net"), rc;
     if (ct_net_list(&net, &nic, 1) < 1)
         return ct_fail(err, CTRUN_E_USAGE, "--net=%s: %s has no address in it", text,
                        host);

@@ -65,21 +65,20 @@ int ct_fail(struct ctrun_error *err, int rc, const char *fmt, ...)
     return rc;
 }
 
-int ct_wrap(struct ctrun_error *err, const char *fmt, ...)
+void ct_wrap(struct ctrun_error *err, const char *fmt, ...)
 {
     char where[sizeof err->text];
     char what[sizeof err->text];
     va_list args;
 
     if (!err)
-        return -1;
+        return;
     va_start(args, fmt);
     (void)vsnprintf(where, sizeof where, fmt, args);
     va_end(args);
     memcpy(what, err->text, sizeof what);
     (void)ct_format(err->text, sizeof err->text, "%s: %s", where, what);
     ct_make_plain(err->text, true);
-    return err->code;
 }
 
 const char *ct_error_name(int rc)

@@ -18,9 +18,9 @@
  * is made plain (plain.h), so that quoted bytes of files and peers cannot control the terminal. */
 __attribute__((format(printf, 3, 4))) int ct_fail(struct ctrun_error *err, int rc,
                                                   const char *fmt, ...);
-/* Puts "text: " in front of the sentence in err (may be NULL); the code stays. Returns it. */
-__attribute__((format(printf, 2, 3))) int ct_wrap(struct ctrun_error *err,
-                                                  const char *fmt, ...);
+/* Puts "text: " in front of the sentence in err (may be NULL); the code stays. */
+__attribute__((format(printf, 2, 3))) void ct_wrap(struct ctrun_error *err,
+                                                   const char *fmt, ...);
 /* The stable name that users search for, always one of CTRUN_ERRORS: "E_PORT_BUSY" for
  * CTRUN_E_PORT_BUSY and EADDRINUSE, "E_SYSTEM" for a code without a name. Static text. `rc` may be
  * positive or negative. */

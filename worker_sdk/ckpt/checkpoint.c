@@ -371,6 +371,6 @@ int ctrun_checkpoint_load(struct ctrun_checkpoint *checkpoint,
     int rc = ct_sized_read(&tensor, sizeof tensor, given, "CTRUN_TENSOR_INIT", err);
 
     if (rc < 0 || (rc = ct_piece_of_tensor(&target, &tensor, err)) < 0)
-        return (void)ct_wrap(err, "load checkpoint"), rc;
+        return ct_wrap(err, "load checkpoint"), rc;
     return load_named(checkpoint, &target, tensor.data, err);
 }

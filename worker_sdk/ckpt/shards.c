@@ -37,7 +37,7 @@ int ctrun_shards_open(struct ctrun_shards **out, const char *directory,
     *out = NULL;
     if (given && (rc = ct_sized_read(&options, sizeof options, given,
                                      "CTRUN_SHARDS_OPTIONS_INIT", err)) < 0)
-        return (void)ct_wrap(err, "checkpoints %s: options", directory), rc;
+        return ct_wrap(err, "checkpoints %s: options", directory), rc;
     if (mkdir(directory, 0777) < 0 && errno != EEXIST)
         return ct_fail(err, -errno, "checkpoints %s: %s", directory, strerror(errno));
     if (!(shards = ct_zalloc(sizeof *shards)))
@@ -209,8 +209,8 @@ static void *write_all(void *context)
         rc = ct_shards_agree(shards, rc, NULL, &save->err);
     }
     if (rc < 0)
-        (void)ct_wrap(&save->err, "save checkpoint %s: step %llu", shards->directory,
-                      (unsigned long long)save->step);
+        ct_wrap(&save->err, "save checkpoint %s: step %llu", shards->directory,
+                (unsigned long long)save->step);
     save->rc = rc;
     save->write_ns = ct_now_ns() - save->begin_ns;
     return NULL;
@@ -399,7 +399,7 @@ int ctrun_shards_reserve(struct ctrun_shards *shards,
     rc = save_begin(shards, tensors, count, NULL, 0, true, err);
     save_deinit(&shards->save);
     if (rc < 0)
-        return (void)ct_wrap(err, "reserve for checkpoints %s", shards->directory), rc;
+        return ct_wrap(err, "reserve for checkpoints %s", shards->directory), rc;
     ct_copy_touch(&shards->copy);
     return 0;
 }
@@ -421,8 +421,8 @@ int ctrun_shards_save(struct ctrun_shards *shards, uint64_t step,
     if ((rc = save_begin(shards, tensors, count, metadata, metadata_count, false,
                          err)) < 0) {
         save_deinit(&shards->save);
-        return (void)ct_wrap(err, "save checkpoint %s: step %llu", shards->directory,
-                             (unsigned long long)step),
+        return ct_wrap(err, "save checkpoint %s: step %llu", shards->directory,
+                       (unsigned long long)step),
                rc;
     }
     shards->save.begin_ns = shards->options.async ? ct_now_ns() : begin_ns;

@@ -88,7 +88,7 @@ static int find_furthest(struct trainer *t, int64_t mine, int *from,
         return ct_fail(err, -ENOMEM, "resume: out of memory");
     if ((rc = ctrun_all_gather(t->world, &mine, all, 1, CTRUN_I64, NULL, err)) < 0) {
         free(all);
-        return ct_wrap(err, "compare checkpoints");
+        return ct_wrap(err, "compare checkpoints"), rc;
     }
     *from = -1;
     for (int r = 0; r < t->world_size; r++)
@@ -106,13 +106,13 @@ static int share_state(struct trainer *t, int from, struct ctrun_error *err)
 
     if ((rc = ctrun_broadcast(t->world, &t->position, &t->position, sizeof t->position,
                               CTRUN_U8, from, NULL, err)) < 0)
-        return ct_wrap(err, "share the checkpoint");
+        return ct_wrap(err, "share the checkpoint"), rc;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         for (enum cnn_param p = 0; p < CNN_PARAMS; p++)
             if ((rc = ctrun_broadcast(t->world, parts[i]->of[p], parts[i]->of[p],
                                       cnn_params[p].count, CTRUN_F32, from, NULL,
                                       err)) < 0)
-                return ct_wrap(err, "share the checkpoint");
+                return ct_wrap(err, "share the checkpoint"), rc;
     return 0;
 }
 

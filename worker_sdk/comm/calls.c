@@ -269,7 +269,7 @@ static int take_parts(struct side *side, const struct ctrun_parts *parts, int si
     rc = ct_sized_read(&side->parts, sizeof side->parts, parts, "CTRUN_PARTS_INIT",
                        err);
     if (rc < 0)
-        return (void)ct_wrap(err, "%s: parts", name), rc;
+        return ct_wrap(err, "%s: parts", name), rc;
     if (!side->parts.counts)
         return ct_fail(err, -EINVAL, "%s: counts of parts is NULL", name);
     for (int i = 0; i < size; i++)

@@ -153,7 +153,7 @@ int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
     *out = NULL;
     if (options && (rc = ct_sized_read(&all, sizeof all, options,
                                        "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
-        return (void)ct_wrap(err, "open group: options"), rc;
+        return ct_wrap(err, "open group: options"), rc;
     if ((rc = check_place(place, &all, err)) < 0)
         return rc;
     if (!(ranks = ct_zalloc_array((size_t)place->world_size, sizeof *ranks)) ||
@@ -279,7 +279,7 @@ static int open_part(struct ctrun_group **out, const struct ct_group_place *plac
 
     if (given && (rc = ct_sized_read(&options, sizeof options, given,
                                      "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
-        return (void)ct_wrap(err, "split: options"), rc;
+        return ct_wrap(err, "split: options"), rc;
     if (ct_format(key, sizeof key, "%s.%d-%d", parent->key, parent->split_count,
                   colors[parent->me]) < 0)
         return ct_fail(

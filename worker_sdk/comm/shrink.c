@@ -102,7 +102,7 @@ int ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place
     options.stream = old->stream;
     if (given && (rc = ct_sized_read(&options, sizeof options, given,
                                      "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
-        return (void)ct_wrap(err, "shrink: options"), rc;
+        return ct_wrap(err, "shrink: options"), rc;
     if (!(left = ct_zalloc_array((size_t)old->size, sizeof *left)))
         return ct_fail(err, -ENOMEM, "shrink: out of memory");
     there.is_new = old->lacks_state;
@@ -250,7 +250,7 @@ static int give_tensor(struct giving *giving, const struct ctrun_tensor *tensor,
         at += count * bytes;
         left -= count;
     }
-    return rc < 0 ? (void)ct_wrap(err, "catch up: '%s'", tensor->name), rc : 0;
+    return rc < 0 ? (ct_wrap(err, "catch up: '%s'", tensor->name), rc) : 0;
 }
 
 /* Each rank computes the checksum over its own memory, the sender as well: so a wrong copy anywhere
@@ -328,7 +328,7 @@ int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
                        (unsigned long long)*steps);
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, state, count,
                                   "CTRUN_TENSOR_INIT", err)) < 0)
-        return (void)ct_wrap(err, "catch up: state"), rc;
+        return ct_wrap(err, "catch up: state"), rc;
     if (!(all = ct_zalloc_array((size_t)group->size, sizeof *all)))
         rc = ct_fail(err, -ENOMEM, "catch up: out of memory");
     if (rc == 0 && (rc = check_state(list, count, err)) == 0)

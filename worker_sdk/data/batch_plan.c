@@ -46,7 +46,7 @@ int ctrun_batch_micro(const struct ctrun_batch_plan *given, size_t i, size_t *st
     int rc = ct_sized_read(&plan, sizeof plan, given, "CTRUN_BATCH_PLAN_INIT", err);
 
     if (rc < 0)
-        return (void)ct_wrap(err, "batch plan"), rc;
+        return ct_wrap(err, "batch plan"), rc;
     if (i >= plan.micros)
         return ct_fail(err, -EINVAL,
                        "batch plan: there is no micro-batch %zu: the plan has %zu, "

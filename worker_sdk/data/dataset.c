@@ -92,7 +92,7 @@ int ctrun_dataset_load(struct ctrun_dataset *out, const char *directory,
     int rc;
 
     if ((rc = ct_sized_write(out, &found, sizeof found, "CTRUN_DATASET_INIT", err)) < 0)
-        return (void)ct_wrap(err, "data set"), rc;
+        return ct_wrap(err, "data set"), rc;
     (void)ct_format(stem, sizeof stem, "%s-images-idx3-ubyte", prefix);
     if ((rc = dataset_read(&images, directory, stem, 3, path, sizeof path, err)) < 0)
         return rc;

@@ -46,7 +46,7 @@ int ctrun_ledger_total(const struct ctrun_ledger *mine, struct ctrun_group *grou
     memcpy(words + 1, all.sums, sizeof all.sums);
     if (group && (rc = ctrun_all_reduce(group, words, words, 3, CTRUN_I64, CTRUN_SUM,
                                         NULL, err)) < 0)
-        return (void)ct_wrap(err, "ledger"), rc;
+        return ct_wrap(err, "ledger"), rc;
     all.count = words[0];
     memcpy(all.sums, words + 1, sizeof all.sums);
     return ct_sized_write(total, &all, sizeof all, "CTRUN_LEDGER_INIT", err);

@@ -231,7 +231,7 @@ int ctrun_loader_open(struct ctrun_loader **out,
     *out = NULL;
     if ((rc = ct_sized_read(&options, sizeof options, given,
                             "CTRUN_LOADER_OPTIONS_INIT", err)) < 0)
-        return (void)ct_wrap(err, "loader: options"), rc;
+        return ct_wrap(err, "loader: options"), rc;
     if ((rc = check(&options, err)) < 0)
         return rc;
     if (!(loader = ct_zalloc(sizeof *loader)))

@@ -143,7 +143,7 @@ int ctrun_sampler_create(struct ctrun_sampler **out,
     *out = NULL;
     if ((rc = ct_sized_read(&all, sizeof all, options, "CTRUN_SAMPLER_OPTIONS_INIT",
                             err)) < 0)
-        return (void)ct_wrap(err, "sampler: options"), rc;
+        return ct_wrap(err, "sampler: options"), rc;
     if ((rc = options_check(&all, err)) < 0)
         return rc;
     if (!(sampler = ct_zalloc(sizeof *sampler)))

@@ -50,7 +50,7 @@ static int params_check(const struct ctrun_param *params, size_t count,
 
     for (size_t p = 0; p < count; p++) {
         if ((rc = ct_ddp_param_check(&params[p], p, err)) < 0)
-            return (void)ct_wrap(err, "ddp"), rc;
+            return ct_wrap(err, "ddp"), rc;
         any = any || !params[p].no_grad;
     }
     if (!any)
@@ -175,18 +175,18 @@ static int take_arguments(struct ctrun_ddp *ddp, const struct ctrun_param *param
     ddp->options = (struct ctrun_ddp_options)CTRUN_DDP_OPTIONS_INIT;
     if (options && (rc = ct_sized_read(&ddp->options, sizeof ddp->options, options,
                                        "CTRUN_DDP_OPTIONS_INIT", err)) < 0)
-        return (void)ct_wrap(err, "ddp: options"), rc;
+        return ct_wrap(err, "ddp: options"), rc;
     ddp->powersgd = (struct ctrun_powersgd_options)CTRUN_POWERSGD_OPTIONS_INIT;
     if (ddp->options.powersgd &&
         (rc = ct_sized_read(&ddp->powersgd, sizeof ddp->powersgd, ddp->options.powersgd,
                             "CTRUN_POWERSGD_OPTIONS_INIT", err)) < 0)
-        return (void)ct_wrap(err, "ddp: powersgd"), rc;
+        return ct_wrap(err, "ddp: powersgd"), rc;
     if (ddp->options.powersgd)
         /* The caller's struct may be gone after create: ours takes its place. */
         ddp->options.powersgd = &ddp->powersgd;
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, params, count,
                                   "CTRUN_PARAM_INIT", err)) < 0)
-        return (void)ct_wrap(err, "ddp: params"), rc;
+        return ct_wrap(err, "ddp: params"), rc;
     ddp->params = list;
     ddp->param_count = count;
     return params_check(ddp->params, count, err);

@@ -19,7 +19,7 @@ int ct_join_begin(struct ct_join *join, const struct ctrun_group *group,
                              .last = ctrun_group_size(group) - 1};
     if (options && (rc = ct_sized_read(&join->options, sizeof join->options, options,
                                        "CTRUN_JOIN_OPTIONS_INIT", err)) < 0)
-        return (void)ct_wrap(err, "ddp: join options"), rc;
+        return ct_wrap(err, "ddp: join options"), rc;
     if (!(join->turns = ct_zalloc((size_t)join->ranks)))
         return ct_fail(err, -ENOMEM, "ddp: join: out of memory");
     join->is_on = true;

@@ -38,7 +38,7 @@ static int check_params(struct ctrun_zero *zero, struct ctrun_error *err)
         const struct ctrun_param *param = &zero->params[p];
 
         if ((rc = ct_ddp_param_check(param, p, err)) < 0)
-            return (void)ct_wrap(err, "zero"), rc;
+            return ct_wrap(err, "zero"), rc;
         if (param->no_grad)
             continue;
         first = first ? first : param;
@@ -130,10 +130,10 @@ static int take_arguments(struct ctrun_zero *zero, struct ctrun_zero_options *ow
 
     if (options && (rc = ct_sized_read(own, sizeof *own, options,
                                        "CTRUN_ZERO_OPTIONS_INIT", err)) < 0)
-        return (void)ct_wrap(err, "zero: options"), rc;
+        return ct_wrap(err, "zero: options"), rc;
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, params, count,
                                   "CTRUN_PARAM_INIT", err)) < 0)
-        return (void)ct_wrap(err, "zero: params"), rc;
+        return ct_wrap(err, "zero: params"), rc;
     zero->params = list;
     zero->count = count;
     return check_params(zero, err);
@@ -158,7 +158,7 @@ int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
         own.whole_params; /* stands for it where options are compared */
     rc = ct_ddp_verify(group, zero->params, zero->count, &agreed, own_rc, err);
     if (rc < 0 && own_rc == 0)
-        (void)ct_wrap(err, "zero");
+        ct_wrap(err, "zero");
     if (rc < 0 || (rc = build(zero, own.whole_params, err)) < 0) {
         ctrun_zero_destroy(zero);
         return rc;
@@ -290,7 +290,7 @@ int ctrun_zero_share(struct ctrun_zero *zero, const struct ctrun_call_options *o
 
     if (options && (rc = ct_sized_read(&own, sizeof own, options,
                                        "CTRUN_CALL_OPTIONS_INIT", err)) < 0)
-        return (void)ct_wrap(err, "zero: share"), rc;
+        return ct_wrap(err, "zero: share"), rc;
     if (own.work)
         return ct_fail(
             err, CTRUN_E_UNSUPPORTED,

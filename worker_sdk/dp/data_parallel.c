@@ -278,7 +278,7 @@ static int read_options(struct ctrun_dp_options *out,
                  : 0;
 
     if (rc < 0)
-        return (void)ct_wrap(err, "data parallel: options"), rc;
+        return ct_wrap(err, "data parallel: options"), rc;
     if (out->backend && strcmp(out->backend, "host") != 0 &&
         strcmp(out->backend, "nccl") != 0)
         return ct_fail(err, -EINVAL,
@@ -306,7 +306,7 @@ int ctrun_dp_create_on(struct ctrun_dp **out, const struct ctrun_param *params,
         return rc;
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, params, count,
                                   "CTRUN_PARAM_INIT", err)) < 0)
-        return (void)ct_wrap(err, "data parallel: params"), rc;
+        return ct_wrap(err, "data parallel: params"), rc;
     if (!(dp = ct_zalloc(sizeof *dp))) {
         free(list);
         return ct_fail(err, -ENOMEM, "data parallel: out of memory");
@@ -400,7 +400,7 @@ static int call_fn(struct ctrun_dp *dp, int device, struct ctrun_error *err)
         return 0;
     if (err->code != rc || !err->text[0])
         (void)ct_fail(err, rc, "it returned %d without a reason", rc);
-    (void)ct_wrap(err, "in replica %d on device %d", device, device);
+    ct_wrap(err, "in replica %d on device %d", device, device);
     return rc;
 }
 
@@ -465,7 +465,7 @@ int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *pieces,
                        count, dp->devices);
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, pieces, count,
                                   "CTRUN_TENSOR_INIT", err)) < 0)
-        return (void)ct_wrap(err, "data parallel: pieces"), rc;
+        return ct_wrap(err, "data parallel: pieces"), rc;
     call.pieces = list;
     rc = ct_dp_describe_whole(list, count, room, room_bytes, out, err);
     if (rc == 0)

@@ -101,7 +101,7 @@ int ctrun_dp_gather(const struct ctrun_tensor *pieces, size_t count, void *room,
 
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, pieces, count,
                                   "CTRUN_TENSOR_INIT", err)) < 0)
-        return (void)ct_wrap(err, "gather"), rc;
+        return ct_wrap(err, "gather"), rc;
     all = list;
     rc = ct_dp_describe_whole(all, count, room, room_bytes, out, err);
     for (size_t i = 0; rc == 0 && i < count; i++) {

@@ -185,7 +185,7 @@ int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
     *out = NULL;
     if (options &&
         (rc = ct_sized_read(&all, sizeof all, options, "CTRUN_OPTIONS_INIT", err)) < 0)
-        return (void)ct_wrap(err, "session: options"), rc;
+        return ct_wrap(err, "session: options"), rc;
     if (!(session = ct_zalloc(sizeof *session)))
         return ct_fail(err, -ENOMEM, "session: out of memory");
     session->options = all;
@@ -363,7 +363,7 @@ int ct_session_open_store(struct ctrun_session *session, uint64_t deadline_ms,
             slice_ms *= 2;
     }
     if (rc == CTRUN_E_UNREACHABLE)
-        (void)ct_wrap(err, "tried for %.1f s", (double)(ct_now_ms() - began_ms) / 1e3);
+        ct_wrap(err, "tried for %.1f s", (double)(ct_now_ms() - began_ms) / 1e3);
     if (rc == 0)
         ct_store_set_timeout(session->store, session->options.timeout_ms);
     return rc;

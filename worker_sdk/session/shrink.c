@@ -71,7 +71,7 @@ static int ask_agent(struct ctrun_session *session, uint64_t deadline_ms,
                                        &world, err);
 
     if (rc < 0)
-        return (void)ct_wrap(err, "%s", name_call(session)), rc;
+        return ct_wrap(err, "%s", name_call(session)), rc;
     if ((rc = take_world(session, &world, err)) < 0 || session->rank_count < 2)
         return rc;
     return ct_session_open_store(session, deadline_ms, err);
@@ -190,7 +190,7 @@ static int join(struct ctrun_group **out, struct ctrun_session *session,
                    : 0;
 
     if (rc < 0)
-        return (void)ct_wrap(err, "open group: options"), rc;
+        return ct_wrap(err, "open group: options"), rc;
     if (options.ranks || (options.backend && strcmp(options.backend, "host") != 0))
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
                        "open group: this rank replaces a lost one: its first group "

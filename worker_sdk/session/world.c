@@ -58,7 +58,7 @@ int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms, int *ra
                        "workers were started with ctrun --survive=torch");
     if ((rc = ct_agent_socket_ask_world(&session->agent, session->epoch,
                                         ct_deadline_ms(timeout_ms), &world, err)) < 0)
-        return (void)ct_wrap(err, "next world"), rc;
+        return ct_wrap(err, "next world"), rc;
     session->epoch = *epoch = world.epoch;
     session->losses = world.losses;
     ct_session_move_store(session, &world);

@@ -242,7 +242,7 @@ int ct_discover(struct ct_peer *peers, unsigned char *cookie,
     (void)key_format(key, setup, "hello", setup->ranks[setup->me]);
     if ((rc = store->set(store->context, key, hello, (size_t)rc, setup->deadline_ms,
                          err)) < 0)
-        return (void)ct_wrap(err, "open group"), rc;
+        return ct_wrap(err, "open group"), rc;
     if (setup->me == 0 && (rc = publish(&peers[setup->me], setup, err)) < 0)
         return rc;
     table_ms = setup->deadline_ms + TABLE_GRACE_MS;
@@ -252,7 +252,7 @@ int ct_discover(struct ct_peer *peers, unsigned char *cookie,
     rc = store->get(store->context, key, &table, &length, table_ms, err);
     if (rc < 0)
         return rc == CTRUN_E_TIMEOUT ? fail_missing(setup, err)
-                                     : ((void)ct_wrap(err, "open group"), rc);
+                                     : (ct_wrap(err, "open group"), rc);
     rc = read_table(peers, cookie, table, length, setup, err);
     free(table);
     return rc;

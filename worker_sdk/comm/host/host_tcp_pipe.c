@@ -108,8 +108,9 @@ int ct_host_tcp_fail_broken(struct ct_host_tcp *tcp, int member,
     int rc = ct_mesh_explain(tcp->mesh, member, err);
 
     ct_call_format(text, call);
-    return rc == CTRUN_E_PEER_LOST && !tcp->mesh->is_received ? ct_wrap(err, "%s", text)
-                                                              : rc;
+    return rc == CTRUN_E_PEER_LOST && !tcp->mesh->is_received
+               ? (ct_wrap(err, "%s", text), rc)
+               : rc;
 }
 
 /* In a chain of members that wait for each other only the first is the cause, and a stopped process

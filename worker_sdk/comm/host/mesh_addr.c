@@ -48,9 +48,9 @@ static int read_limits(struct ct_net *net, struct ct_port_range *ports,
     int rc;
 
     if ((rc = ct_net_parse(net_text ? net_text : "", net, err)) < 0)
-        return (void)ct_wrap(err, "open group: CTRUN_NET"), rc;
+        return ct_wrap(err, "open group: CTRUN_NET"), rc;
     if ((rc = ct_port_range_parse(ports_text ? ports_text : "", ports, err)) < 0)
-        return (void)ct_wrap(err, "open group: CTRUN_PORT_RANGE"), rc;
+        return ct_wrap(err, "open group: CTRUN_PORT_RANGE"), rc;
     return 0;
 }
 

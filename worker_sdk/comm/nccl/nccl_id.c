@@ -67,7 +67,7 @@ static int share_id(ncclUniqueId *id, int i, int count,
     }
     rc = ct_nccl_get_value(setup, key, &value, &length, err);
     if (rc < 0)
-        return (void)ct_wrap(err, "nccl: the id of rank %d", setup->ranks[root]), rc;
+        return ct_wrap(err, "nccl: the id of rank %d", setup->ranks[root]), rc;
     if (length == sizeof *id)
         memcpy(id, value, sizeof *id);
     else /* from a member 0 with another back end: an error text */
@@ -109,7 +109,7 @@ static int check_hello(const struct ct_backend_setup *setup, int i,
 
     (void)ct_format(key, sizeof key, "%s/hello/%d", setup->key, setup->ranks[i]);
     if ((rc = ct_nccl_get_value(setup, key, &value, &length, err)) < 0)
-        return (void)ct_wrap(err, "nccl: wait for rank %d", setup->ranks[i]), rc;
+        return ct_wrap(err, "nccl: wait for rank %d", setup->ranks[i]), rc;
     is_ours = length == strlen(CT_NCCL_HELLO) &&
               memcmp(value, CT_NCCL_HELLO, length) == 0;
     free(value);

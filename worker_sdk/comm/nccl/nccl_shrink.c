@@ -49,7 +49,7 @@ static int get_word(const struct ct_backend_setup *setup, const char *what, int 
 
     (void)ct_format(key, sizeof key, "%s/%s/%d", setup->key, what, i);
     if ((rc = ct_nccl_get_value(setup, key, &value, &length, err)) < 0)
-        return (void)ct_wrap(err, "nccl: wait for rank %d", setup->ranks[i]), rc;
+        return ct_wrap(err, "nccl: wait for rank %d", setup->ranks[i]), rc;
     if (length < CT_BOOTSTRAP_KEY_MAX)
         memcpy(text, value, length);
     text[length < CT_BOOTSTRAP_KEY_MAX ? length : 0] = '\0';
