@@ -46,21 +46,18 @@ static size_t find_model(const uint64_t *all, size_t ranks)
     return best;
 }
 
-/* "rank 1", "ranks 1, 4" */
-static void list_ranks(const uint64_t *all, size_t ranks, size_t model, char *text,
-                       size_t size)
+void ct_ddp_list_unlike(char *text, size_t size, const uint64_t *all, size_t step,
+                        size_t ranks, size_t model)
 {
-    size_t others = 0;
-    const char *before = "";
+    size_t others = 0, at;
 
     for (size_t r = 0; r < ranks; r++)
-        others += all[r] != all[model];
-    (void)ct_copy(text, size, others == 1 ? "rank" : "ranks");
+        others += all[r * step] != all[model * step];
+    (void)ct_copy(text, size, others == 1 ? "rank " : "ranks ");
+    at = strlen(text);
     for (size_t r = 0; r < ranks; r++)
-        if (all[r] != all[model]) {
-            (void)ct_append(text, size, "%s %zu", before, r);
-            before = ",";
-        }
+        if (all[r * step] != all[model * step])
+            (void)ct_append_item(text + at, size - at, ", ", "%zu", r);
 }
 
 /* The first parameter in which that rank is not as `model`. */
@@ -98,7 +95,7 @@ static int explain(struct ctrun_group *group, const struct ctrun_param *params,
         return 0;
     if ((rc = find_param(group, mine, count, model, other, &p, err)) < 0)
         return rc;
-    list_ranks(all, ranks, model, text, sizeof text);
+    ct_ddp_list_unlike(text, sizeof text, all, 1, ranks, model);
     return ct_fail(
         err, CTRUN_E_MISMATCH,
         "ddp: the parameters of %s differ from those of rank %zu; the first one that "

@@ -6,9 +6,11 @@
 #include <string.h>
 
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/dtype.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/hash.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/ddp/replicas.h"
 
 /* What each rank says about itself; compared word by word. */
 struct claim {
@@ -87,28 +89,16 @@ static struct claim claim_make(const struct ctrun_param *params, size_t count,
     return claim;
 }
 
-/* "'fc1.weight' F32 [128, 9216]" */
+/* "'fc1.weight' f32 [128, 9216]" */
 static void describe(char text[TEXT_BYTES], const struct ctrun_param *param)
 {
-    static const char *const names[] = {"U8",   "I32", "I64", "F16",
-                                        "BF16", "F32", "F64", "I8"};
-
-    (void)ct_format(text, TEXT_BYTES, "'%.64s' %s [", param->name, names[param->dtype]);
+    (void)ct_format(text, TEXT_BYTES, "'%.64s' %s [", param->name,
+                    ct_dtype_name((int)param->dtype));
     for (int i = 0; i < param->dims; i++)
         (void)ct_append(text, TEXT_BYTES, i ? ", %lld" : "%lld",
                         (long long)param->sizes[i]);
     (void)ct_append(text, TEXT_BYTES, "]%s%s", param->is_buffer ? " buffer" : "",
                     param->no_grad ? " without gradient" : "");
-}
-
-/* "1, 4, 5": the ranks whose digest of parameter p differs from rank 0's. */
-static void list_differing(char *text, size_t size, const uint64_t *all, size_t count,
-                           size_t p, size_t ranks)
-{
-    text[0] = '\0';
-    for (size_t r = 1; r < ranks; r++)
-        if (all[r * count + p] != all[p])
-            (void)ct_append_item(text, size, ", ", "%zu", r);
 }
 
 /* Finds the first parameter that differs, by one digest per parameter, then exchanges its
@@ -144,7 +134,7 @@ static int explain_params(struct ctrun_group *group, const struct ctrun_param *p
     r--;
     if (p < count) {
         describe(text, &params[p]);
-        list_differing(differing, sizeof differing, all, count, p, ranks);
+        ct_ddp_list_unlike(differing, sizeof differing, all + p, count, ranks, 0);
     }
     if ((rc = ctrun_all_gather(group, text, texts, sizeof text, CTRUN_U8, NULL, err)) <
         0)
@@ -152,7 +142,7 @@ static int explain_params(struct ctrun_group *group, const struct ctrun_param *p
     rc = ct_fail(
         err, CTRUN_E_MISMATCH,
         "DDP expects same model across all ranks, but params[%zu] is %s on rank 0 "
-        "and %s on rank %zu (differing from rank 0: ranks %s)",
+        "and %s on rank %zu (differing from rank 0: %s)",
         p, texts[0], texts[r], r, differing);
 done:
     free(texts);

@@ -467,17 +467,17 @@ static void mismatch_body(struct ctrun_group *group, void *context)
     else if (strcmp(story, "shape") == 0)
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
                CTRUN_E_MISMATCH, &err, "DDP expects same model",
-               "params[0] is 'w' F32 [2, 3] on rank 0 and 'w' F32 [3, 2] on rank 1 "
-               "(differing from rank 0: ranks 1)");
+               "params[0] is 'w' f32 [2, 3] on rank 0 and 'w' f32 [3, 2] on rank 1 "
+               "(differing from rank 0: rank 1)");
     else if (strcmp(story, "dtype") == 0)
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
                CTRUN_E_MISMATCH, &err, "DDP expects same model",
-               "params[1] is 'v' F32 [2] on rank 0 and 'v' F16 [2] on rank 1");
+               "params[1] is 'v' f32 [2] on rank 0 and 'v' f16 [2] on rank 1");
     else if (strcmp(story, "buffer") == 0)
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
                CTRUN_E_MISMATCH, &err, "DDP expects same model",
-               "params[1] is 'v' F32 [2] without gradient on rank 0 and 'v' F32 [2] "
-               "buffer without gradient on rank 1 (differing from rank 0: ranks 1)");
+               "params[1] is 'v' f32 [2] without gradient on rank 0 and 'v' f32 [2] "
+               "buffer without gradient on rank 1 (differing from rank 0: rank 1)");
     else if (strcmp(story, "options") == 0)
         expect(ctrun_ddp_create(&ddp, group, params, count, &options, &err),
                CTRUN_E_MISMATCH, &err, "DDP expects same model",
