@@ -26,7 +26,7 @@ struct hold_writer_result {
 
 struct hold_writer; /* a thread that writes one file */
 
-/* NULL: no memory, descriptor or thread. At its end a result is written to the pipe `done`. */
+/* NULL: out of memory, descriptor or thread. At its end a result is written to the pipe `done`. */
 struct hold_writer *hold_writer_start(const struct hold_writer_job *job, int done);
 /* The file gets no name any more, and the result is dropped. */
 void hold_writer_give_up(struct hold_writer *writer);

@@ -33,7 +33,7 @@ struct worker_seen {
 };
 
 /* Takes ownership of `list` (heap); `folder` is borrowed until the look ends. done is called on the
- * loop, gets the list, borrowed for the call, and may start the next look. NULL: no memory or
+ * loop, gets the list, borrowed for the call, and may start the next look. NULL: out of memory or
  * thread, or an earlier thread has not returned yet; list is freed. */
 struct worker_look *
 worker_look_start(struct loop *loop, const struct recorder_folder *folder,

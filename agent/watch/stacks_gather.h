@@ -13,7 +13,7 @@
 
 struct stacks_gather;
 
-/* For one request. NULL: no memory. */
+/* For one request. NULL: out of memory. */
 struct stacks_gather *stacks_gather_create(uint32_t ticket);
 void stacks_gather_destroy(struct stacks_gather *gather); /* NULL is fine */
 uint32_t stacks_gather_ticket(const struct stacks_gather *gather);

@@ -40,7 +40,7 @@ struct straggler_report {
 
 struct straggler;
 
-/* NULL: no memory. */
+/* NULL: out of memory. */
 struct straggler *straggler_create(int ranks);
 void straggler_destroy(struct straggler *straggler); /* NULL is fine */
 /* Drops all that was seen: another round, or other processes. */

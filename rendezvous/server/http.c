@@ -80,7 +80,7 @@ static struct http_page *make_metrics(const struct dispatch *dispatch)
     return page;
 }
 
-/* NULL: no memory. A page is reused so long that making pages takes a tenth of the time at most. */
+/* NULL: out of memory. A page is reused so long that making pages takes a tenth of the time at most. */
 static struct http_page *page_get(struct http *http, enum http_path path)
 {
     struct http_page *page = http->pages[path];

@@ -32,7 +32,7 @@ static size_t find_place(const struct rank_metrics *metrics, int32_t rank)
     return from;
 }
 
-/* Finds or adds the rank. NULL: no room or no memory. */
+/* Finds or adds the rank. NULL: no room, or out of memory. */
 static struct rank_metrics_entry *get_rank(struct rank_metrics *metrics, int32_t rank)
 {
     const size_t at = find_place(metrics, rank);
@@ -64,7 +64,7 @@ static struct ct_metric *find_name(const struct rank_metrics_entry *entry,
     return NULL;
 }
 
-/* Makes room for one more value. False: no memory. */
+/* Makes room for one more value. False: out of memory. */
 static bool make_room(struct rank_metrics_entry *entry)
 {
     struct ct_metric *list;

@@ -72,7 +72,7 @@ struct ctrun_dp {
 ct_dp_job_fn ct_dp_open_device, ct_dp_close_device, ct_dp_replicate_on_device,
     ct_dp_reduce_on_device, ct_dp_collect_on_device;
 
-/* Where the devices that open a group meet; one for each dp. NULL: no memory. */
+/* Where the devices that open a group meet; one for each dp. NULL: out of memory. */
 struct ct_dp_meeting *ct_dp_meeting_create(void);
 /* Ends the waits of devices that have not met yet. Any thread. */
 void ct_dp_meeting_end(struct ct_dp_meeting *meeting);
