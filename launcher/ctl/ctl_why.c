@@ -75,13 +75,13 @@ static void print_end(const struct json_summary *end)
         .files = files,
     };
     struct messages_block block;
+    char name[CT_SIGNAL_NAME_MAX];
 
     if (end->signal && end->allocation_ends)
         printf("run %s: ended before the end of its allocation\n", end->run_id);
     else if (end->signal)
-        printf("run %s: ended by SIG%s (%d)\n", end->run_id,
-               ct_signal_name(end->signal) ? ct_signal_name(end->signal) : "?",
-               end->signal);
+        printf("run %s: ended by %s (%d)\n", end->run_id,
+               ct_signal_format(name, end->signal), end->signal);
     else if (end->verdict.outcome == CT_OUTCOME_SUCCEEDED)
         printf("run %s: succeeded\n", end->run_id);
     else if (*end->message || end->verdict.outcome == 0)

@@ -53,6 +53,7 @@ void notice_end_beginning(const struct config *config)
     const int64_t left_s = config_time_left(config);
     char text[TEXT_MAX];
     char then[64] = "";
+    char name[CT_SIGNAL_NAME_MAX];
 
     if (config->stop.end_s == 0 && config->stop.stop_before_end_s == 0)
         return;
@@ -69,8 +70,8 @@ void notice_end_beginning(const struct config *config)
             (void)ct_format(then, sizeof then, "; the run ends %llu s before",
                             (unsigned long long)config->stop.stop_before_end_s);
         else if (config->stop.stop_before_end_s)
-            (void)ct_format(then, sizeof then, "; the workers get SIG%s %llu s before",
-                            ct_signal_name(config->stop.end_signal),
+            (void)ct_format(then, sizeof then, "; the workers get %s %llu s before",
+                            ct_signal_format(name, config->stop.end_signal),
                             (unsigned long long)config->stop.stop_before_end_s);
         (void)ct_format(text, sizeof text, "the allocation ends in %lld s%s",
                         (long long)left_s, then);
@@ -83,14 +84,16 @@ void notice_end_near(const struct config *config, const struct agent_ending *end
 {
     char text[TEXT_MAX];
     char what[128] = "stopping";
+    char name[CT_SIGNAL_NAME_MAX];
 
     if (!ending->is_ending)
-        (void)ct_format(what, sizeof what, "sending SIG%s to the workers",
-                        ct_signal_name(ending->signal));
+        (void)ct_format(what, sizeof what, "sending %s to the workers",
+                        ct_signal_format(name, ending->signal));
     else if (ending->has_workers)
         (void)ct_format(what, sizeof what,
-                        "sending SIG%s to the workers, up to %llu s for checkpoints",
-                        ct_signal_name(ending->signal), to_seconds(ending->grace_ms));
+                        "sending %s to the workers, up to %llu s for checkpoints",
+                        ct_signal_format(name, ending->signal),
+                        to_seconds(ending->grace_ms));
     (void)ct_format(text, sizeof text, "the allocation ends in %llu s: %s",
                     to_seconds(ending->left_ms), what);
     print_notice(config, MESSAGES_NEWS, text);

@@ -384,12 +384,11 @@ static bool is_copy(struct root *root, int signal)
 
 static bool ends_run(const struct ssh_root_options *options, int signal)
 {
-    char name[24];
+    char name[CT_SIGNAL_NAME_MAX];
     const char *rest = options->signals;
     size_t length;
 
-    (void)ct_format(name, sizeof name, "SIG%s",
-                    ct_signal_name(signal) ? ct_signal_name(signal) : "?");
+    (void)ct_signal_format(name, signal);
     for (const char *item; (item = ct_next_field(&rest, ',', &length));) {
         while (length && *item == ' ') {
             item++;
