@@ -74,8 +74,8 @@ static int find_in_net(struct ct_addr *out, const char *text, const char *host,
     if (rc < 0)
         return ct_wrap(err, "--net"), rc;
     if (ct_net_list(&net, &nic, 1) < 1)
-        return ct_fail(err, CTRUN_E_USAGE, "--net=%s: %s has no address in it", text,
-                       host);
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--net=%s: %s has no such interface or address", text, host);
     *out = nic.addr;
     return 0;
 }

@@ -332,6 +332,11 @@ def test_what_cannot_be_meant_is_refused_before_anything_starts(box, words, text
     assert not box.path("calls").exists()
 
 
+def test_a_network_that_the_serving_host_lacks_is_named_in_the_words_of_a_run_without_hosts(box):
+    done = run(box, "--hosts=a,b", "--net=203.0.113.0/24", *shell("true"))
+    assert done.code == 2 and "--net=203.0.113.0/24: a has no such interface or address" in done.err, done
+
+
 @pytest.mark.parametrize("names, text", [("a\na\n", "a is given twice"), ("# none\n", "no host is named")])
 def test_a_bad_file_of_hosts_is_named_by_its_own_option(box, names, text):
     done = run(box, f"--hosts-file={box.write('hosts', names)}", *shell("true"))
