@@ -156,9 +156,13 @@ static int fail_signal(const struct agent *agent, int rank, int rc,
     const int64_t first = agent->start.rank_base;
     const int64_t last = first + agent->options->join.slots - 1;
 
+    if ((rank < first || rank > last) && first == last)
+        return ct_fail(err, rc, "rank %d does not run on this node, which has rank %d",
+                       rank, (int)first);
     if (rank < first || rank > last)
-        return ct_fail(err, rc, "rank %d does not run on this node: it has %d to %d",
-                       rank, (int)first, (int)last);
+        return ct_fail(err, rc,
+                       "rank %d does not run on this node, which has ranks %d-%d", rank,
+                       (int)first, (int)last);
     return ct_fail(err, rc, "rank %d got no signal: %s", rank,
                    rc == -ESRCH ? "it is not running" : strerror(-rc));
 }
