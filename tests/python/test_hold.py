@@ -64,6 +64,7 @@ for name in ("nowhere/x", ".", "", "a" * 300):
     assert "the checkpoint is committed or dropped" in lines and len(lines) == 8, run
     assert "hold checkpoint nowhere/x: its folder: No such file or directory" in lines, run
     assert "hold checkpoint .: not the name of a file" in lines, run
+    assert any(line.startswith("hold checkpoint aaa") and "its name is longer than" in line for line in lines), run
 
 
 def test_threads_wait_for_each_other(box, disk):

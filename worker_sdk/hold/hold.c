@@ -92,9 +92,11 @@ static int find_place(struct ct_worker_hold *request, int *folder, const char *p
     char directory[PATH_MAX];
     struct stat st;
 
-    if (ct_copy(request->name, sizeof request->name, name) < 0 || !*name ||
-        strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return ct_fail(err, *name ? -ENAMETOOLONG : -EISDIR, "not the name of a file");
+    if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return ct_fail(err, -EISDIR, "not the name of a file");
+    if (ct_copy(request->name, sizeof request->name, name) < 0)
+        return ct_fail(err, -ENAMETOOLONG, "its name is longer than %zu bytes",
+                       sizeof request->name - 1);
     if (ct_copy(request->path, sizeof request->path, path) < 0 ||
         ct_format(directory, sizeof directory, "%.*s",
                   slash ? (int)(slash - path + 1) : 1, slash ? path : ".") < 0)
