@@ -257,6 +257,9 @@ static int ask(struct etcd *etcd, enum etcd_call call, const struct ct_buf *body
                         ct_buf_length(&etcd->in));
     if (rc == 0 || rc == -ENOMEM)
         return rc == 0 ? 0 : ct_fail(err, rc, "etcd: out of memory");
+    if (rc == -EMSGSIZE)
+        return ct_fail(err, rc, "its token is longer than %d bytes",
+                       JSON_ETCD_TOKEN_MAX - 1);
     return ct_fail(err, rc, "an answer that is not etcd's: %s",
                    ct_buf_length(&etcd->in) ? "it has another form" : "it is empty");
 }

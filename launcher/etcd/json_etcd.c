@@ -237,6 +237,7 @@ static void read_members(struct json_etcd_reply *out, const cJSON *list)
 
 static int read_object(struct json_etcd_reply *out, const cJSON *object)
 {
+    const char *token = cJSON_GetStringValue(json_get(object, "token"));
     const cJSON *response;
     int rc;
 
@@ -252,6 +253,8 @@ static int read_object(struct json_etcd_reply *out, const cJSON *object)
     json_get_text(json_get(object, "header"), "member_id", out->member,
                   sizeof out->member);
     read_members(out, json_get(object, "members"));
+    if (token && strlen(token) >= sizeof out->token)
+        return -EMSGSIZE;
     json_get_text(object, "token", out->token, sizeof out->token);
     if (out->is_canceled)
         json_get_text(object, "cancel_reason", out->message, sizeof out->message);

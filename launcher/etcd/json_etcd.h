@@ -12,7 +12,7 @@
 
 enum {
     JSON_ETCD_KEY_MAX = 1024,
-    JSON_ETCD_TOKEN_MAX = 1024,
+    JSON_ETCD_TOKEN_MAX = 2000, /* a key of 8192 bits signs with 1366 */
     /* etcd's own limit for a request is 1.5 MiB: what came in through it is no larger. */
     JSON_ETCD_VALUE_MAX_BYTES = 2 << 20,
     JSON_ETCD_KVS_MAX = 4096,
@@ -65,7 +65,7 @@ struct json_etcd_reply {
     size_t count;
 };
 
-/* 0, -EBADMSG, -ENOMEM. deinit accepts a zeroed one. */
+/* 0, -EBADMSG, -EMSGSIZE (a token that does not fit: cut, it would be another one), -ENOMEM. deinit accepts a zeroed one. */
 int json_etcd_read(struct json_etcd_reply *out, const char *text, size_t length);
 void json_etcd_reply_deinit(struct json_etcd_reply *reply);
 

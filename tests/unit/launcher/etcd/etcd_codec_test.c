@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "launcher/etcd/json_etcd.h"
@@ -161,6 +162,22 @@ static void answers_that_are_none_are_refused(void **state)
     }
 }
 
+static void a_token_is_whole_or_refused(void **state)
+{
+    char text[JSON_ETCD_TOKEN_MAX + 16];
+    struct json_etcd_reply reply;
+
+    for (int length = JSON_ETCD_TOKEN_MAX - 1; length <= JSON_ETCD_TOKEN_MAX;
+         length++) {
+        (void)snprintf(text, sizeof text, "{\"token\":\"%0*d\"}", length, 1);
+        assert_int_equal(json_etcd_read(&reply, text, strlen(text)),
+                         length < JSON_ETCD_TOKEN_MAX ? 0 : -EMSGSIZE);
+        if (length < JSON_ETCD_TOKEN_MAX)
+            assert_int_equal(strlen(reply.token), length);
+        json_etcd_reply_deinit(&reply);
+    }
+}
+
 static void a_host_reads_back_as_it_was_written(void **state)
 {
     static const char text[] = "ctrun 1\nnode3\n41234\n10.0.0.13\nfd00::13\n";
@@ -204,6 +221,7 @@ int main(void)
         cmocka_unit_test(a_watch_tells_creations_changes_deletions_and_compaction),
         cmocka_unit_test(errors_have_a_code_and_a_message_in_calls_and_streams),
         cmocka_unit_test(answers_that_are_none_are_refused),
+        cmocka_unit_test(a_token_is_whole_or_refused),
         cmocka_unit_test(a_host_reads_back_as_it_was_written),
         cmocka_unit_test(what_is_no_host_of_ours_is_refused),
     };
