@@ -233,11 +233,24 @@ static void become_etcd(const struct keeper *keeper, char *const *argv, pid_t pa
     _exit(127);
 }
 
+static int fork_etcd(struct keeper *keeper, const char *const argv[],
+                     struct ctrun_error *err)
+{
+    const pid_t self = getpid();
+
+    keeper->pid = fork();
+    if (keeper->pid == 0)
+        become_etcd(keeper, (char *const *)(uintptr_t)argv, self);
+    if (keeper->pid > 0)
+        return 0;
+    keeper->pid = 0;
+    return ct_fail(err, -errno, "fork: %s", strerror(errno));
+}
+
 static int start_etcd(struct keeper *keeper, const struct ha_keeper_request *request,
                       struct ctrun_error *err)
 {
     char client[CT_ADDR_TEXT_MAX + 16], peer[CT_ADDR_TEXT_MAX + 16];
-    const pid_t self = getpid();
     /* A member never starts again with the same data: it is replaced. So its data may be
      * small, and old entries are of no use. */
     const char *const argv[] = {keeper->etcd,
@@ -283,14 +296,7 @@ static int start_etcd(struct keeper *keeper, const struct ha_keeper_request *req
     format_url(client, sizeof client, keeper, keeper->ports[0]);
     format_url(peer, sizeof peer, keeper, keeper->ports[1]);
     remove_below(AT_FDCWD, "data", 3);
-    keeper->pid = fork();
-    if (keeper->pid == 0)
-        become_etcd(keeper, (char *const *)(uintptr_t)argv, self);
-    if (keeper->pid < 0) {
-        keeper->pid = 0;
-        return ct_fail(err, -errno, "fork: %s", strerror(errno));
-    }
-    return 0;
+    return fork_etcd(keeper, argv, err);
 }
 
 static void stop_etcd(struct keeper *keeper)
