@@ -14,50 +14,83 @@ import ctrun
 import fake_torch
 import pytest
 
-# Rank R executes argument R, which is Python.
-SCRIPT = """import os, pathlib, sys, time
+LIMIT = 6  # seconds; ranks that meet begin to wait within it
+# Rank R executes argument R, which is Python. Whoever waits in a call has met all others before, who
+# are by then where they stay: so only the calls have to come within LIMIT.
+SCRIPT = """import os, pathlib, signal, sys, time
 from torch.distributed.distributed_c10d import call
 rank = int(os.environ["RANK"])
+def is_up(): pathlib.Path(f"up.{rank}").touch()
 def rest():
-    os.read(os.pipe()[0], 1)
+    is_up(); os.read(os.pipe()[0], 1)
 def spin():
+    is_up()
     while True: pass
+def stop():
+    is_up(); os.kill(os.getpid(), signal.SIGSTOP)
 def write(seconds):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pathlib.Path(f"note.{rank}").write_text("x")
+        is_up()
         time.sleep(0.05)
-pathlib.Path(f"up.{rank}").touch()
-while len(list(pathlib.Path().glob("up.*"))) < int(os.environ["WORLD_SIZE"]):
-    time.sleep(0.01)  # who is up first waits for nobody in a call
+def meet():
+    is_up()
+    while len(list(pathlib.Path().glob("up.*"))) < int(os.environ["WORLD_SIZE"]):
+        time.sleep(0.01)
 exec(sys.argv[1 + rank])
 """
-WAIT = "call(7, waits=False); call(8)"
+WAIT = "call(7, waits=False); meet(); call(8)"
 
 
 def start(box, *programs, options=(), recorder="", nproc=None, **how):
     script = box.write("train.py", SCRIPT)
     env = {"PYTHON_EXEC": sys.executable, "PYTHONPATH": fake_torch.install(box.dir), "FAKE_RECORDER": recorder}
-    return box.start_ctrun(f"--nproc-per-node={nproc or len(programs)}", "--hang-timeout=1", "--shutdown-timeout=2",
+    return box.start_ctrun(f"--nproc-per-node={nproc or len(programs)}", f"--hang-timeout={LIMIT}", "--shutdown-timeout=2",
                            *options, script, *programs, env=env, **how)
-
-
-def run(box, *programs, **how):
-    started = start(box, *programs, **how)
-    started.wait(60)
-    return started
 
 
 def head(run):
     return next((line for line in run.err.splitlines() if line.startswith("ctrun: error[")), "")
 
 
-def test_the_rank_that_has_not_entered_is_named(box):
-    ended = run(box, WAIT, WAIT, "call(7, waits=False); rest()", WAIT, options=["--log-dir=logs"])
+CASES = {
+    "missing": ([WAIT, WAIT, "call(7, waits=False); rest()", WAIT], {"options": ["--log-dir=logs"]}),
+    "nccl": ([WAIT, "call(7, waits=False); rest()"], {"recorder": "nccl"}),
+    "frames": ([WAIT, "spin()", WAIT], {"recorder": "none"}),
+    **{kind: ([WAIT, "call(7, waits=False); rest()"], {"recorder": kind}) for kind in ("garbage", "endless", "silent")},
+    "two": ([WAIT, "rest()", "rest()"], {"recorder": "none"}),
+    "stopped": ([WAIT, "stop()"], {"recorder": "none"}),
+    "stopped after an answer": (["call(8)", "while not os.path.exists('in.0.8'): time.sleep(0.01)\ncall(7, waits=False); rest()"],
+                                {"recorder": f"stops {LIMIT}"}),
+    "left behind": ([WAIT, "meet(); call(7, size=4)"], {}),
+    "unlike": (["meet(); call(8)", "meet(); call(8, size=4)", "meet(); call(8)"], {}),
+    "alike": ([WAIT, WAIT], {}),
+    "ended": ([WAIT, "call(7, waits=False); is_up()"], {}),
+    "another program": (["time.sleep(11); os.execlp('sleep', 'sleep', '3')"], {"options": ["--hang-timeout=1"]}),
+}
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """name of the case -> its box and its run. All are started at once: they do little but wait."""
+    boxes = {name: ctrun.Box() for name in CASES}
+    yield {name: (box, start(box, *CASES[name][0], **CASES[name][1])) for name, box in boxes.items()}
+    complaints = [complaint for box in boxes.values() for complaint in box.close()]
+    assert not complaints, complaints
+
+
+def end_of(case):
+    case[1].wait()
+    return case[1]
+
+
+def test_the_rank_that_has_not_entered_is_named(runs):
+    box, ended = runs["missing"][0], end_of(runs["missing"])
     assert ended.code == 1, ended
     assert re.fullmatch(r"ctrun: error\[E_HANG\]: rank 2 \(\S+, pid \d+\) is stuck: it has not entered "
                         r"gloo:all_reduce 8 of default_pg, in which ranks 0-1, 3 wait \(rank \d has waited \d+\.\d s\)", head(ended)), ended
-    assert f"  it is in   : rest ({box.path('train.py')}:5)\n" in ended.err, ended
+    assert f"  it is in   : rest ({box.path('train.py')}:6)\n" in ended.err, ended
     assert "  so         : its last call in that group was 7\n" in ended.err, ended
     assert re.search(r"^ +so? *:? ranks 0-1, 3 wait in gloo:all_reduce 8 of default_pg Float\[3\]: <module> \(",
                      ended.err, re.M), ended
@@ -66,65 +99,63 @@ def test_the_rank_that_has_not_entered_is_named(box):
         assert (folder / "stack.txt").exists() and "pg_status" in json.loads((folder / "flight_recorder.json").read_text())
 
 
-def test_the_recorder_of_nccl_is_read_too(box):
-    ended = run(box, WAIT, "call(7, waits=False); rest()", recorder="nccl")
+def test_the_recorder_of_nccl_is_read_too(runs):
+    ended = end_of(runs["nccl"])
     assert "rank 1 (" in head(ended) and "it has not entered gloo:all_reduce 8 of default_pg" in head(ended), ended
 
 
-def test_without_a_recorder_frames_tell(box):
-    ended = run(box, WAIT, "spin()", WAIT, recorder="none")
+def test_without_a_recorder_frames_tell(runs):
+    box, ended = runs["frames"][0], end_of(runs["frames"])
     assert re.search(r"rank 1 \(\S+, pid \d+\) is stuck: it is in no collective, and ranks 0, 2 wait in a collective ",
                      head(ended)), ended
-    assert f"spin ({box.path('train.py')}:7)" in ended.err and "state R" in ended.err, ended
+    assert f"spin ({box.path('train.py')}:9)" in ended.err and "state R" in ended.err, ended
 
 
 @pytest.mark.parametrize("recorder", ["garbage", "endless", "silent"])
-def test_a_recorder_that_answers_nonsense_is_not_believed(box, recorder):
-    ended = run(box, WAIT, "call(7, waits=False); rest()", recorder=recorder)
+def test_a_recorder_that_answers_nonsense_is_not_believed(runs, recorder):
+    ended = end_of(runs[recorder])
     assert ended.code == 1 and "rank 1 (" in head(ended) and "it is in no collective" in head(ended), ended
 
 
-def test_two_that_are_missing_are_not_told_as_one(box):
-    ended = run(box, WAIT, "rest()", "rest()", recorder="none")
+def test_two_that_are_missing_are_not_told_as_one(runs):
+    ended = end_of(runs["two"])
     assert "2 ranks of this node are not seen in a collective: it is not known which of them the others wait for" in ended.err, ended
 
 
-def test_a_stopped_rank_is_said_to_be_stopped(box):
-    stopped = f"os.kill(os.getpid(), {int(signal.SIGSTOP)}); {WAIT}"
-    ended = run(box, WAIT, stopped, recorder="none")
+def test_a_stopped_rank_is_said_to_be_stopped(runs):
+    ended = end_of(runs["stopped"])
     assert ended.code == 1 and "state T, " in ended.err, ended
     assert re.search(r"rank 1 \(.*\) is stuck: it is stopped \(state T\), and rank 0 waits in ", head(ended)), ended
 
 
-def test_what_a_stopped_rank_had_not_entered_is_said_too(box):
-    """Its recorder answers, and then the rank is stopped."""
-    ended = run(box, "call(7, waits=False); pathlib.Path('waits').touch(); call(8)",
-                "while not os.path.exists('waits'): time.sleep(0.01)\ncall(7, waits=False); rest()", recorder="stops")
+def test_what_a_stopped_rank_had_not_entered_is_said_too(runs):
+    """Its recorder answers when it is to be named, and then the rank is stopped."""
+    ended = end_of(runs["stopped after an answer"])
     assert re.search(r"rank 1 \(.*\) is stuck: it is stopped \(state T\) and has not entered gloo:all_reduce 8 of "
                      r"default_pg, in which rank 0 waits ", head(ended)), ended
     assert "  so         : its last call in that group was 7\n" in ended.err, ended
 
 
-def test_a_call_that_only_one_is_left_in_was_another_one(box):
-    ended = run(box, "call(7, waits=False); call(8)", "call(7, size=4)")
+def test_a_call_that_only_one_is_left_in_was_another_one(runs):
+    ended = end_of(runs["left behind"])
     assert "rank 1 (" in head(ended) and "it has not entered gloo:all_reduce 8 of default_pg" in head(ended), ended
     assert "call 7 of that group is gloo:all_reduce Float[4] on this rank, and was gloo:all_reduce Float[3] on rank 0" in ended.err, ended
 
 
-def test_calls_that_do_not_match_are_told(box):
-    ended = run(box, "call(8)", "call(8, size=4)", "call(8)")
+def test_calls_that_do_not_match_are_told(runs):
+    ended = end_of(runs["unlike"])
     assert re.search(r"rank 1 \(.*\) is stuck: call 8 of its group is gloo:all_reduce Float\[4\] on this rank, and gloo:all_reduce "
                      r"Float\[3\] on rank [02] \(rank [02] has waited ", head(ended)), ended
 
 
-def test_where_all_wait_alike_the_cause_is_not_known(box):
-    ended = run(box, WAIT, WAIT)
+def test_where_all_wait_alike_the_cause_is_not_known(runs):
+    ended = end_of(runs["alike"])
     assert re.search(r"rank [01] \(.*\) is stuck: it has waited \d+\.\d s in gloo:all_reduce 8 of default_pg, and it is "
                      r"not known for which rank$", head(ended)), ended
 
 
-def test_a_rank_that_has_ended_is_told(box):
-    ended = run(box, WAIT, "call(7, waits=False)")
+def test_a_rank_that_has_ended_is_told(runs):
+    ended = end_of(runs["ended"])
     assert "ended with 0 before: rank 1" in ended.err and "not known" in head(ended), ended
 
 
@@ -133,14 +164,14 @@ def test_who_writes_is_left_alone_while_others_wait(box):
     writes = box.path("note.1")
     ctrun.wait_until(writes.exists, lambda: f"rank 1 writes\n{started}")
     begun = writes.stat().st_mtime
-    ctrun.wait_until(lambda: writes.stat().st_mtime > begun + 3, lambda: f"three limits have passed\n{started}")
+    ctrun.wait_until(lambda: writes.stat().st_mtime > begun + 1.5 * LIMIT, lambda: f"a limit has passed\n{started}")
     assert "E_HANG" not in started.err, started
     started.signal(signal.SIGTERM)
     started.wait()
 
 
 def test_while_nobody_waits_nothing_is_told(box):
-    started = start(box, "spin()", "rest()")
+    started = start(box, "spin()", "rest()", options=["--hang-timeout=1"])
     box.wait_workers(2)
     begun = time.monotonic()
     ctrun.wait_until(lambda: time.monotonic() > begun + 4, "four limits have passed")
@@ -149,10 +180,10 @@ def test_while_nobody_waits_nothing_is_told(box):
     started.wait()
 
 
-def test_a_program_that_could_be_read_so_far_is_not_said_to_be_unwatched(box):
+def test_a_program_that_could_be_read_so_far_is_not_said_to_be_unwatched(runs):
     """For a while ctrun can not read a Python that ends; here the process becomes `sleep`
     instead."""
-    ended = run(box, "time.sleep(11); os.execlp('sleep', 'sleep', '3')")
+    ended = end_of(runs["another program"])
     assert ended.code == 0 and ended.err == "", ended
 
 
@@ -184,12 +215,11 @@ def test_what_a_killed_agent_has_left_is_removed_by_the_next(box):
     other.wait()
 
 
-def two_nodes(box, *programs, limit_s=1):
+def two_nodes(box, *programs):
     daemon, endpoint = box.start_ctrund()
     runs = []
     for n in range(2):
-        runs.append(start(box, *programs, nproc=1, options=["--nnodes=2", f"--rdzv-endpoint={endpoint}",
-                                                          f"--hang-timeout={limit_s}"]))
+        runs.append(start(box, *programs, nproc=1, options=["--nnodes=2", f"--rdzv-endpoint={endpoint}"]))
         box.wait_event("agent_state", n + 1, to="joining")
     return daemon, runs
 
@@ -206,11 +236,11 @@ def test_the_node_of_the_rank_that_the_others_wait_for_is_asked(box):
 
 
 def test_progress_on_another_node_counts(box):
-    daemon, runs = two_nodes(box, WAIT, "write(600)", limit_s=4)  # heartbeats come once a second
+    daemon, runs = two_nodes(box, WAIT, "write(600)")
     writes = box.path("note.1")
     ctrun.wait_until(writes.exists, lambda: f"rank 1 writes\n{runs}")
     begun = writes.stat().st_mtime
-    ctrun.wait_until(lambda: writes.stat().st_mtime > begun + 9, lambda: f"two limits have passed\n{runs}")
+    ctrun.wait_until(lambda: writes.stat().st_mtime > begun + 1.5 * LIMIT, lambda: f"a limit has passed\n{runs}")
     assert not any("E_HANG" in run.err for run in runs), runs
     for run in runs:
         run.signal(signal.SIGTERM)

@@ -16,14 +16,15 @@ def call(number, op="gloo:all_reduce", size=3, waits=True):
              "state": "scheduled" if waits else "completed", "is_p2p": False}
     _distributed_c10d.entries.append(entry)
     if waits:
+        open(f"in.{os.environ['RANK']}.{number}", "w").close()
         os.read(ends[0], 1)
 '''
 
 # The variable FAKE_RECORDER chooses the answer. "none": there is no server, as in an older torch;
-# "stops": rank 1 stops itself after an answer that has a call.
+# "stops N": rank 1 stops itself after an answer whose last call is N seconds old.
 SERVER = '''import json, os, signal, socket, sys, threading, time
 entries = []
-mode = os.environ.get("FAKE_RECORDER", "")
+mode, _, limit = os.environ.get("FAKE_RECORDER", "").partition(" ")
 
 
 def answer():
@@ -56,7 +57,8 @@ def serve(listener):
         connection = listener.accept()[0]
         kept.append(connection)
         body = send(connection)
-        if mode == "stops" and os.environ["RANK"] == "1" and b"pg_id" in body:
+        if (mode == "stops" and os.environ["RANK"] == "1" and b"pg_id" in body and
+                entries[-1]["time_created_ns"] < time.time_ns() - int(limit) * 10**9):
             os.kill(os.getpid(), signal.SIGSTOP)
             threading.Event().wait()  # the other threads may be stopped first
 
