@@ -251,11 +251,14 @@ def test_t23_ctrl_c_three_times_leaves_nothing_on_any_host(box):
     clock = Clock(box)
     passed_on = "TMPDIR,LD_PRELOAD,CTRUN_TEST_CLOCK,ASAN_OPTIONS"
     started = start_trap(box, script=STUBBORN, env={**clock.env, "CTRUN_HOSTS_ENV": passed_on})
+    clock.stand()  # the second press leaves seconds for the third
     for count in (1, 2, 3):
         started.signal(signal.SIGINT)
         if count < 3:  # each node handles it before the next one is sent
             box.wait_event("signal", count=3 * count, signal=signal.SIGINT)
             clock.advance(0.25)  # two within 0.2 s count as one
+    ctrun.wait_until(lambda: started.err.count("ctrun: SIGINT") == 3, lambda: f"three are told\n{started}")
+    clock.go_on()
     assert started.wait(20) == 130
     assert started.err.count("ctrun: SIGINT") == 3, started
     box.wait_gone()

@@ -198,10 +198,12 @@ DEAF = "#!/bin/sh\ntrap '' INT TERM\necho up > up.$RANK\nwhile :; do sleep 0.02;
 def test_t23_ctrl_c_once_twice_and_thrice(box, presses, words):
     clock = Clock(box)
     run = start(box, *words, script=DEAF, env=clock.env)
+    clock.stand()  # the second press leaves two seconds for the third
     for count in range(1, presses + 1):
         run.signal(signal.SIGINT)
         box.wait_event("signal", count, signal=signal.SIGINT)
         clock.advance(0.25)  # two within 0.2 s count as one
+    clock.go_on()
     assert run.wait(20) == 130
     lines = own_lines(run)
     assert "stopping (press again to kill)" in lines[0], run
