@@ -66,6 +66,8 @@ void agent_end_by_signal(struct agent *agent, int signal, pid_t sender)
         begin_end(agent, signal, grace_ms, why);
     } else if (signal != SIGINT || agent->interrupts < 2) {
         return;
+    } else {
+        loop_timer_stop(agent->countdown); /* its time is not what is left now */
     }
     if (!has_workers(agent, "signal"))
         return;

@@ -211,6 +211,22 @@ def test_t23_ctrl_c_once_twice_and_thrice(box, presses, words):
     box.wait_gone()
 
 
+def test_t23_behind_the_second_ctrl_c_no_time_is_left_for_checkpoints(box):
+    """A line that tells how much is left comes every ten seconds behind the first."""
+    clock = Clock(box)
+    run = start(box, script=DEAF, env=clock.env)
+    clock.stand()
+    for count, seconds in (1, 9), (2, 1.5):
+        run.signal(signal.SIGINT)
+        box.wait_event("signal", count, signal=signal.SIGINT)
+        box.run(ctrun.program("ctrunctl"), "status")  # whoever answers has handled it, and looked at the clock
+        clock.advance(seconds)
+    box.run(ctrun.program("ctrunctl"), "status")
+    assert "left for checkpoints" not in run.err, run
+    clock.go_on()
+    assert run.wait() == 130
+
+
 def test_t23_nohup_keeps_sighup_ignored_in_the_launcher_and_its_workers(box):
     box.write("trap.sh", PATIENT, 0o755)
     run = box.start("sh", "-c", 'trap "" HUP; exec "$@"', "sh", ctrun.program("ctrun"), "trap.sh")
