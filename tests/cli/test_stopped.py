@@ -3,12 +3,15 @@
 transport, long before the deadline of the call, which is ten minutes.
 
 With CTRUN_TEST_STOPS=1 each kind runs over both transports, without it over one of them in turn."""
+import json
 import os
+import pathlib
 import re
 import signal
 
 import ctrun
 import pytest
+from clock import Clock
 
 KINDS = re.findall(r"CALL_(\w+),", (ctrun.ROOT / "tests/lib/calls.h").read_text(encoding="utf-8"))
 VICTIM, RANKS = 1, 3
@@ -28,22 +31,40 @@ def boxes():
     assert not complaints, complaints
 
 
+def steps(box):
+    """rank -> its last step. Whoever answers has looked at the clock."""
+    [run] = json.loads(box.run(ctrun.program("ctrunctl"), "status", "--json").out)["runs"]
+    return {worker["rank"]: worker["step"] for worker in run["workers"]}
+
+
+def is_the_last(box, pid):
+    if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        return False
+    found = steps(box)
+    return found[VICTIM] == min(found.values())
+
+
 def test_a_rank_that_is_stopped_in_any_call_is_found_before_the_deadline(boxes):
     runs = []
     for number, wire in [(number, wire) for number in range(len(KINDS)) for wire in range(2)]:
         if (number + wire) % 2 and not os.environ.get("CTRUN_TEST_STOPS"):
             continue
         box, wire = boxes(), ("shm", "tcp")[wire]
-        run = box.start_ctrun("--standalone", f"--nproc-per-node={RANKS}", "--hang-timeout=3", "--shutdown-timeout=1",
-                              "--no-python", ctrun.program("caller"), box.path("ready"), number, wire)
-        runs.append((f"{KINDS[number]} over {wire}", box, run))
+        clock = Clock(box)
+        run = box.start_ctrun("--standalone", f"--nproc-per-node={RANKS}", "--hang-timeout=300", "--shutdown-timeout=1",
+                              "--rdzv-conf=keep_alive_interval=1000", "--no-python", ctrun.program("caller"),
+                              box.path("ready"), number, wire, env=clock.env)
+        runs.append((f"{KINDS[number]} over {wire}", box, clock, run))
     assert len(KINDS) == 12 and len(runs) >= len(KINDS)
-    for what, box, run in runs:
+    for what, box, clock, run in runs:
         for rank in range(RANKS):
             ctrun.wait_until(box.path(f"ready.{rank}").exists, lambda what=what, run=run: f"{what}: {run}", 60)
         pids = {e["rank"]: e["worker_pid"] for e in box.wait_event("worker_started", RANKS)}
         os.kill(pids[VICTIM], signal.SIGSTOP)
-    for what, box, run in runs:
+        ctrun.wait_until(lambda box=box, pid=pids[VICTIM]: is_the_last(box, pid), lambda what=what, run=run: f"{what}: {run}")
+        clock.advance(400)
+        steps(box)
+    for what, box, clock, run in runs:
         assert run.wait(60) == 1, (what, run)
         head = next(line for line in run.err.splitlines() if line.startswith("ctrun: error["))
         assert head.startswith(f"ctrun: error[E_HANG]: rank {VICTIM} ("), (what, run)
