@@ -8,6 +8,12 @@ import schema
 
 free_port = ctrun.free_port
 
+def steps(box):
+    """rank -> its last step, of those that tell steps. An agent that answers has looked at the clock."""
+    runs = json.loads(box.run(ctrun.program("ctrunctl"), "status", "--json").out)["runs"]
+    return {worker["rank"]: worker["step"] for run in runs for worker in run["workers"] if worker["step"] >= 0}
+
+
 DUMP = """#!/bin/sh
 # One file per worker and attempt: the environment, and argv as NUL-terminated words.
 name="$DUMP_DIR/$RANK.$TORCHELASTIC_RESTART_COUNT"

@@ -8,8 +8,10 @@ import sys
 
 import ctrun
 import fake_ssh
+import launch
 import pytest
 import schema
+from clock import Clock
 from test_nodes import meeting, start_in_order  # noqa: F401 (a fixture)
 
 VICTIM = ["--no-python", ctrun.program("victim")]
@@ -133,10 +135,14 @@ os.execv({ctrun.program("victim")!r}, ["victim", "step", "1", "await", "end"])
 
 
 def test_a_hang_is_detected_from_its_last_step_on(box):
-    run = box.start_ctrun("--nproc-per-node=2", "--hang-timeout=4", "--max-restarts=1", "--shutdown-timeout=2", *VICTIM,
-                          "@0r0", "step", "1", "hang", "@1r0", "step", "2", "hang", "@all", "step", "3", "await", "end")
+    clock = Clock(box)
+    run = box.start_ctrun("--nproc-per-node=2", "--hang-timeout=1000", "--max-restarts=1", "--shutdown-timeout=2",
+                          "--rdzv-conf=keep_alive_interval=2000", *VICTIM, "@0r0", "step", "1", "hang",
+                          "@1r0", "step", "2", "hang", "@all", "step", "3", "await", "end", env=clock.env)
+    ctrun.wait_until(lambda: launch.steps(box) == {0: 1, 1: 2}, lambda: f"both have told a step\n{run}")
+    clock.advance(1000)
     [bill] = end_after(box, run)
-    assert bill["parts"][0]["phases"] == ["detect"] and bill["parts"][0]["ms"] >= 4000, bill
+    assert bill["parts"][0]["phases"] == ["detect"] and bill["parts"][0]["ms"] >= 1000000, bill
     assert bill["unknown"] == [] and bill["lost_steps"] == 0
 
 

@@ -3,13 +3,13 @@
 transport, long before the deadline of the call, which is ten minutes.
 
 With CTRUN_TEST_STOPS=1 each kind runs over both transports, without it over one of them in turn."""
-import json
 import os
 import pathlib
 import re
 import signal
 
 import ctrun
+import launch
 import pytest
 from clock import Clock
 
@@ -31,16 +31,10 @@ def boxes():
     assert not complaints, complaints
 
 
-def steps(box):
-    """rank -> its last step. Whoever answers has looked at the clock."""
-    [run] = json.loads(box.run(ctrun.program("ctrunctl"), "status", "--json").out)["runs"]
-    return {worker["rank"]: worker["step"] for worker in run["workers"]}
-
-
 def is_the_last(box, pid):
     if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
         return False
-    found = steps(box)
+    found = launch.steps(box)
     return found[VICTIM] == min(found.values())
 
 
@@ -63,7 +57,6 @@ def test_a_rank_that_is_stopped_in_any_call_is_found_before_the_deadline(boxes):
         os.kill(pids[VICTIM], signal.SIGSTOP)
         ctrun.wait_until(lambda box=box, pid=pids[VICTIM]: is_the_last(box, pid), lambda what=what, run=run: f"{what}: {run}")
         clock.advance(400)
-        steps(box)
     for what, box, clock, run in runs:
         assert run.wait(60) == 1, (what, run)
         head = next(line for line in run.err.splitlines() if line.startswith("ctrun: error["))
