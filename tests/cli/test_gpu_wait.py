@@ -8,6 +8,7 @@ import signal
 import ctrun
 import pytest
 import schema
+from clock import Clock
 
 FAKE = ctrun.BUILD / "tests" / "unit" / "fake_nvml"
 pytestmark = pytest.mark.skipif(os.path.exists("/proc/driver/nvidia/gpus"), reason="there is a driver here")
@@ -21,10 +22,10 @@ exit $((3 + TORCHELASTIC_RESTART_COUNT))
 """
 
 
-def start(box, *words):
+def start(box, *words, env=None):
     return box.start_ctrun("--max-restarts=3", *words, "--no-python", "sh", "-c", SCRIPT, env={
         "LD_LIBRARY_PATH": str(FAKE), "FAKE_NVML_HELD": str(box.path("held")),
-        "FAKE_NVML_ASKED": str(box.path("asked"))})
+        "FAKE_NVML_ASKED": str(box.path("asked")), **(env or {})})
 
 
 def test_a_restart_waits_for_gpu_memory_and_names_its_holder(box):
@@ -43,7 +44,10 @@ def test_a_restart_waits_for_gpu_memory_and_names_its_holder(box):
 
 
 def test_the_wait_has_an_end(box):
-    run = start(box, "--gpu-wait=1")
+    clock = Clock(box)
+    run = start(box, "--gpu-wait=100", "--rdzv-conf=keep_alive_interval=1000", env=clock.env)
+    box.wait_event("gpu_memory_held")
+    clock.advance(100)
     assert run.wait() == 0, run
     first, last = box.events("gpu_memory_held")
     assert (first["is_over"], last["is_over"]) == (0, 1)

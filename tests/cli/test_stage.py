@@ -492,13 +492,13 @@ def test_a_squatter_of_the_folder_costs_another_folder(box, ssh, squat):
 def test_a_host_that_falls_silent_is_named(box, ssh):
     source = tree(box)
     started = start(box, ssh, "--hosts=b,c,mute1", "--nnodes=2:3", f"--stage={source}",
-                    "--hosts-timeout=6", *SHOW)
+                    "--hosts-timeout=15", *SHOW)
     box.wait_event("host_state", state="ready", host="c")
     for pid in box.pids():
         if ctrun.environment(pid).get("FAKE_HOST") == "c":
             os.kill(pid, signal.SIGSTOP)
     assert started.wait() == 1, started
-    assert errors(started)[-1].endswith("error[E_STAGE]: --stage: nothing received from c for 6 s"), started
+    assert errors(started)[-1].endswith("error[E_STAGE]: --stage: nothing received from c for 15 s"), started
     for pid in box.pids():
         with contextlib.suppress(ProcessLookupError):  # some are about to end
             os.kill(pid, signal.SIGCONT)
