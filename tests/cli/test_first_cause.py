@@ -20,6 +20,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "proc"))
 
 from test_memory import LIMIT_BYTES, small_group  # noqa: E402,F401  (a fixture)
 
+# A node that is paused for some seconds is not lost.
+TWO = ["--nnodes=2", "--rdzv-conf=keep_alive_interval=20"]
 CRASHES = {
     "SEGV": "import ctypes; ctypes.string_at(0)",
     "ABRT": "import os; os.abort()",
@@ -330,7 +332,7 @@ def test_t24_a_up_to_three_restarts_are_used_up_as_with_torchrun(box):
 
 def test_t24_a_one_decision_holds_for_all_nodes(box):
     daemon, endpoint = box.start_ctrund()
-    runs = [box.start_ctrun("--nnodes=2", "--max-restarts=5", f"--rdzv-endpoint={endpoint}",
+    runs = [box.start_ctrun(*TWO, "--max-restarts=5", f"--rdzv-endpoint={endpoint}",
                             "--no-python", "sh", "-c", "[ $RANK = 1 ] || exec sleep 60; echo boom >&2; exit 3")
             for _ in range(2)]
     assert [run.wait() for run in runs] == [3, 3], runs
@@ -349,7 +351,7 @@ def test_the_node_that_failed_first_is_told_though_its_agent_tells_last(box):
                "exit $((7 + RANK))")
     runs = []
     for n in range(2):
-        runs.append(box.start_ctrun("--nnodes=2", "--max-restarts=0", "--no-python",
+        runs.append(box.start_ctrun(*TWO, "--max-restarts=0", "--no-python",
                                     f"--rdzv-endpoint={endpoint}", "sh", "-c", command))
         box.wait_event("agent_state", n + 1, to="joining")
     worker = box.wait_workers(2)[0]
@@ -398,7 +400,7 @@ def test_a_rank_that_raised_first_on_another_node_is_the_cause(box):
     victim = ctrun.program("victim")
     script = box.write("rank.sh", f"if [ $RANK = 0 ]; then printf '%s' '{RAISED}' > $TORCHELASTIC_ERROR_FILE;"
                        f"touch raised; exec {victim} hang; fi; exec {victim} await go exit 4")
-    runs = [box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--no-python", "sh", str(script))
+    runs = [box.start_ctrun(*TWO, f"--rdzv-endpoint={endpoint}", "--no-python", "sh", str(script))
             for _ in range(2)]
     raised = box.path("raised")
     ctrun.wait_until(lambda: raised.exists() and time.time() - raised.stat().st_mtime > 0.5,
@@ -438,7 +440,7 @@ def test_t24_c_a_node_that_fails_twice_makes_room_for_a_spare(box):
                "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; exec sleep 60")
     runs = []
     for n in range(3):  # the second one is sick, the third a spare
-        runs.append(box.start_ctrun("--nnodes=2", "--max-restarts=5", "--no-python",
+        runs.append(box.start_ctrun(*TWO, "--max-restarts=5", "--no-python",
                                     f"--rdzv-endpoint={endpoint}", "sh", "-c", command,
                                     env={"SICK": str(int(n == 1))}))
         box.wait_event("agent_state", n + 1, to="joining")
@@ -462,7 +464,7 @@ def test_t24_d_the_node_that_serves_makes_room_for_nobody(box):
     command = "while [ ! -e go ]; do sleep 0.01; done; [ $SICK = 1 ] && exit 3; exec sleep 60"
     runs = []
     for n in range(3):  # the first one serves and is sick, the third a spare
-        runs.append(box.start_ctrun("--nnodes=2", "--max-restarts=5", "--no-python",
+        runs.append(box.start_ctrun(*TWO, "--max-restarts=5", "--no-python",
                                     f"--rdzv-endpoint=127.0.0.1:{port}", "sh", "-c", command,
                                     env={"SICK": str(int(n == 0))}))
         box.wait_event("agent_state", n + 1, to="joining")
