@@ -41,7 +41,7 @@ def test_status_is_json_and_names_the_run(box):
     daemon, endpoint = start(box)
     waiting = agent(box, endpoint, "lonely", "true")
     def status():
-        with urllib.request.urlopen(f"http://{endpoint}/status", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{endpoint}/status", timeout=60) as answer:
             return json.load(answer)
     ctrun.wait_until(lambda: "lonely" in json.dumps(status()), "the run shows in the status")
     waiting.signal(signal.SIGTERM)

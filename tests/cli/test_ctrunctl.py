@@ -400,7 +400,7 @@ def test_a_foreign_user_is_refused_even_when_the_files_are_open(box):
     (path,) = box.path("ctl").glob("*.sock")
     for each, mode in ((box.dir, 0o755), (path.parent, 0o777), (path, 0o666)):
         each.chmod(mode)
-    code = ("import socket,sys; s=socket.socket(socket.AF_UNIX); s.settimeout(20);"
+    code = ("import socket,sys; s=socket.socket(socket.AF_UNIX); s.settimeout(60);"
             "s.connect(sys.argv[1]); s.sendall(bytes([0xc7,0x52,5,48,13,0,0,0,1]) + bytes(12));"
             "print(len(s.recv(100)))")
     who = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -421,7 +421,7 @@ def test_noise_on_the_socket_harms_nobody(box):
     for noise in (b"GET / HTTP/1.1\r\n\r\n", bytes([0xc7, 0x52, 5, 48, 255, 255, 255, 255]),
                   bytes([0xc7, 0x52, 5, 1, 0, 0, 0, 0]), b"x" * 100000):
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(20)
+            client.settimeout(60)
             client.connect(str(path))
             try:
                 client.sendall(noise)

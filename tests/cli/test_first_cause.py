@@ -367,7 +367,7 @@ def test_the_node_that_failed_first_is_told_though_its_agent_tells_last(box):
         box.write("go1", "")
 
         def is_stopping():
-            with urllib.request.urlopen(f"http://{endpoint}/status", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{endpoint}/status", timeout=60) as answer:
                 return b'"stopping"' in answer.read()
 
         ctrun.wait_until(is_stopping, "the server has heard of rank 1")
@@ -446,7 +446,7 @@ def test_t24_c_a_node_that_fails_twice_makes_room_for_a_spare(box):
         box.wait_event("agent_state", n + 1, to="joining")
 
     def spare_waits():
-        with urllib.request.urlopen(f"http://{endpoint}/status", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{endpoint}/status", timeout=60) as answer:
             return b'"ready"' in answer.read()
 
     ctrun.wait_until(spare_waits, "the spare waits")
@@ -470,7 +470,7 @@ def test_t24_d_the_node_that_serves_makes_room_for_nobody(box):
         box.wait_event("agent_state", n + 1, to="joining")
 
     def spare_waits():
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=60) as answer:
             return b'"ready"' in answer.read()
 
     ctrun.wait_until(spare_waits, "the spare waits")

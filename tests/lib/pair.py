@@ -6,7 +6,7 @@ import ctrun
 WORKER = """
 import os, socket
 e = os.environ
-socket.create_connection((e["MASTER_ADDR"], int(e["MASTER_PORT"])), timeout=10).close()
+socket.create_connection((e["MASTER_ADDR"], int(e["MASTER_PORT"])), timeout=60).close()
 print("told", e["RANK"], e["MASTER_ADDR"], e["MASTER_PORT"],
       e.get("NCCL_SOCKET_IFNAME", "-"), e.get("GLOO_SOCKET_IFNAME", "-"), flush=True)
 """
@@ -25,7 +25,7 @@ if e["RANK"] == "0":
 deadline = time.monotonic() + 20
 while e["RANK"] != "0":
     try:
-        socket.create_connection(place, timeout=10).send(b"x")
+        socket.create_connection(place, timeout=60).send(b"x")
         break
     except ConnectionRefusedError:
         assert time.monotonic() < deadline

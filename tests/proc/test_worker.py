@@ -256,7 +256,7 @@ def connect_to_agent(node):
     rendezvous.ctrun.wait_until(lambda: run.out.endswith("\n"), "the name of the socket")
     name = run.out.strip().split("=", 1)[1]
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    client.settimeout(10)
+    client.settimeout(60)
     client.connect(name)
     return run, client
 

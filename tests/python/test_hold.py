@@ -251,7 +251,7 @@ folder, null = os.open(".", os.O_RDONLY), os.open("/dev/null", os.O_RDWR)
 BEGIN, RESERVE, COMMIT, DROP, WAIT, FIND = range(1, 7)
 def told(*requests):
     s = socket.socket(socket.AF_UNIX)
-    s.settimeout(20)
+    s.settimeout(60)
     s.connect(os.environ["CTRUN_AGENT_SOCKET"])
     s.sendall(frame(32, struct.pack("<iQ", 0, int(os.environ["CTRUN_GENERATION"]))))
     try:

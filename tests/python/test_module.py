@@ -245,7 +245,7 @@ def test_metrics_are_at_the_rendezvous_in_the_status_and_in_the_event_of_a_kille
     ctrun.wait_until(lambda: all(box.path(f"told.{r}").exists() for r in range(2)), lambda: run)
 
     def shown():
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
             return re.findall(r'^(?:loss|rate)\{.*', reply.read().decode(), re.M)
     ctrun.wait_until(lambda: shown() == ['loss{run="job 7",rank="0"} 0.5', 'loss{run="job 7",rank="1"} 1.5',
                                          'rate{run="job 7",rank="0"} NaN', 'rate{run="job 7",rank="1"} NaN'],

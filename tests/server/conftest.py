@@ -20,7 +20,7 @@ class Daemon:
         self.agents = []
 
     def status(self):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/status", timeout=10) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/status", timeout=60) as reply:
             return json.loads(reply.read())
 
     def agent(self, host="n", source=""):

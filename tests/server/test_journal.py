@@ -34,7 +34,7 @@ class Phoenix:
         self.run.wait()
 
     def status(self):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/status", timeout=10) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/status", timeout=60) as reply:
             return reply.read().decode()
 
     def agent(self, host="n"):

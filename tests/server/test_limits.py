@@ -19,7 +19,7 @@ BOMB = b"\x00" + struct.pack("<I", 0x3C85F7CE) + b"\x01" + struct.pack("<Q", 512
 
 
 def dial(port):
-    return socket.create_connection(("127.0.0.1", port), timeout=20 * ctrun.SLOW)
+    return socket.create_connection(("127.0.0.1", port), timeout=60 * ctrun.SLOW)
 
 
 def is_closed(sock):
@@ -238,7 +238,7 @@ def test_refusals_are_counted_for_prometheus(daemon):
     with dial(daemon.port) as sock:
         sock.sendall(TLS)
         assert is_closed(sock)
-    with urllib.request.urlopen(f"http://127.0.0.1:{daemon.port}/metrics", timeout=10) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{daemon.port}/metrics", timeout=60) as reply:
         assert 'ctrund_refused_total{reason="foreign"} 1' in reply.read().decode()
 
 

@@ -36,7 +36,7 @@ def prometheus(box, daemon):
         words = urllib.parse.urlencode({"query": expression})
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{words}",
-                                        timeout=10) as reply:
+                                        timeout=60) as reply:
                 found = json.load(reply)["data"]["result"]
         except (urllib.error.URLError, ConnectionError):
             return None  # it is still starting

@@ -24,7 +24,7 @@ from clock import Clock
 
 
 def get(daemon, path):
-    with urllib.request.urlopen(f"http://127.0.0.1:{daemon.port}{path}", timeout=10) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{daemon.port}{path}", timeout=60) as reply:
         return reply.read().decode()
 
 
@@ -484,7 +484,7 @@ def test_a_peer_that_reads_nothing_costs_a_bounded_buffer_and_no_one_else(daemon
 def test_head_is_answered_as_get_without_the_page(daemon, path):
     replies = []
     for method in ("GET", "HEAD"):
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=10)) as client:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=60)) as client:
             client.request(method, path)
             with client.sock.makefile("rb") as stream:
                 head, _, page = stream.read().partition(b"\r\n\r\n")
@@ -594,7 +594,7 @@ def test_metrics_show_what_ranks_told_until_the_next_world(daemon):
 
 
 def test_a_request_that_does_not_end_is_refused(daemon):
-    with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=60) as client:
         client.sendall(b"GET /status HTTP/1.1\r\nCookie: " + b"x" * 9000)
         assert client.recv(4096).startswith(b"HTTP/1.1 431 ")
 
@@ -606,7 +606,7 @@ def test_other_paths_are_not_found(daemon):
 
 
 def test_the_same_port_is_a_tcpstore(daemon):
-    with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=60) as client:
         client.sendall(b"\x00\xce\xf7\x85\x3c")  # VALIDATE
         key, value = b"k", b"v"
         client.sendall(b"\x01" + struct.pack("<Q", 1) + key + struct.pack("<Q", 1) + value)
@@ -622,7 +622,7 @@ def test_a_store_request_costs_one_read_and_one_write(daemon):
     def counts():
         return [int(n) for n in re.findall(r"^sysc[rw]: (\d+)$", path.read_text(), re.M)]
 
-    with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=60) as client:
         client.sendall(b"\x00\xce\xf7\x85\x3c")  # VALIDATE
         for i in range(220):
             if i == 20:  # the server knows by now that this is a store client
@@ -634,7 +634,7 @@ def test_a_store_request_costs_one_read_and_one_write(daemon):
 
 
 def test_a_silent_connection_is_kept_until_it_speaks(daemon):
-    with socket.create_connection(("127.0.0.1", daemon.port), timeout=10) as silent:
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=60) as silent:
         daemon.world(2)
         silent.sendall(b"\x00\xce\xf7\x85\x3c\x07")  # VALIDATE, GETNUMKEYS
         assert len(silent.recv(8, socket.MSG_WAITALL)) == 8
@@ -658,7 +658,7 @@ def test_the_service_manager_is_told_when_it_listens_and_when_it_ends(box, is_ab
     path = str(box.dir / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind("\0" + path if is_abstract else path)
-        manager.settimeout(10 * ctrun.SLOW)
+        manager.settimeout(60 * ctrun.SLOW)
         run = box.start(ctrun.program("ctrund"), "--listen", "127.0.0.1:0",
                         env={"NOTIFY_SOCKET": ("@" + path) if is_abstract else path})
         assert manager.recv(100) == b"READY=1"
