@@ -2,6 +2,7 @@
 """Helpers of the command line tests: workers that write their environment and arguments to
 files."""
 import json
+import pathlib
 
 import ctrun
 import schema
@@ -12,6 +13,14 @@ def steps(box):
     """rank -> its last step, of those that tell steps. An agent that answers has looked at the clock."""
     runs = json.loads(box.run(ctrun.program("ctrunctl"), "status", "--json").out)["runs"]
     return {worker["rank"]: worker["step"] for run in runs for worker in run["workers"] if worker["step"] >= 0}
+
+
+def is_stopped_as_the_last(box, rank, pid):
+    """The process of that rank is stopped, and no rank has made fewer steps."""
+    if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        return False
+    found = steps(box)
+    return found[rank] == min(found.values())
 
 
 DUMP = """#!/bin/sh

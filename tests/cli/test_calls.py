@@ -6,13 +6,15 @@ import re
 import signal
 
 import ctrun
+import launch
+from clock import Clock
 
 STOPPER = ctrun.program("stopper")
 
 
-def start(box, *options):
+def start(box, *options, env=None):
     run = box.start_ctrun("--standalone", "--nproc-per-node=3", "--log-dir=logs", "--rdzv-id=calls", *options,
-                          STOPPER, box.path("up"))
+                          STOPPER, box.path("up"), env=env)
     for rank in range(3):
         ctrun.wait_until(box.path(f"up.{rank}").exists, f"rank {rank} is up", 30)
     return run, {e["rank"]: e["worker_pid"] for e in box.wait_event("worker_started", 3)}
@@ -34,8 +36,11 @@ def files(box):
 
 
 def test_the_rank_that_is_stopped_is_behind_the_others(box):
-    run, pids = start(box, "--hang-timeout=3", "--shutdown-timeout=2")
+    clock = Clock(box)
+    run, pids = start(box, "--hang-timeout=300", "--shutdown-timeout=2", "--rdzv-conf=keep_alive_interval=1000", env=clock.env)
     os.kill(pids[1], signal.SIGSTOP)
+    ctrun.wait_until(lambda: launch.is_stopped_as_the_last(box, 1, pids[1]), lambda: f"rank 1 is stopped\n{run}")
+    clock.advance(400)
     assert run.wait(60) == 1, run
     seen = calls(run)
     assert sorted(seen) == [0, 1, 2], run

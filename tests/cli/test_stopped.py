@@ -4,7 +4,6 @@ transport, long before the deadline of the call, which is ten minutes.
 
 With CTRUN_TEST_STOPS=1 each kind runs over both transports, without it over one of them in turn."""
 import os
-import pathlib
 import re
 import signal
 
@@ -31,13 +30,6 @@ def boxes():
     assert not complaints, complaints
 
 
-def is_the_last(box, pid):
-    if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-        return False
-    found = launch.steps(box)
-    return found[VICTIM] == min(found.values())
-
-
 def test_a_rank_that_is_stopped_in_any_call_is_found_before_the_deadline(boxes):
     runs = []
     for number, wire in [(number, wire) for number in range(len(KINDS)) for wire in range(2)]:
@@ -55,7 +47,8 @@ def test_a_rank_that_is_stopped_in_any_call_is_found_before_the_deadline(boxes):
             ctrun.wait_until(box.path(f"ready.{rank}").exists, lambda what=what, run=run: f"{what}: {run}", 60)
         pids = {e["rank"]: e["worker_pid"] for e in box.wait_event("worker_started", RANKS)}
         os.kill(pids[VICTIM], signal.SIGSTOP)
-        ctrun.wait_until(lambda box=box, pid=pids[VICTIM]: is_the_last(box, pid), lambda what=what, run=run: f"{what}: {run}")
+        ctrun.wait_until(lambda box=box, pid=pids[VICTIM]: launch.is_stopped_as_the_last(box, VICTIM, pid),
+                         lambda what=what, run=run: f"{what}: {run}")
         clock.advance(400)
     for what, box, clock, run in runs:
         assert run.wait(60) == 1, (what, run)
