@@ -725,15 +725,6 @@ EXPORT cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes,
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaMemset(void *to, int value, size_t bytes)
-{
-    cudaError_t rc;
-
-    PERMITTED();
-    rc = cudaMemsetAsync(to, value, bytes, NULL);
-    return rc == cudaSuccess ? cudaStreamSynchronize(NULL) : rc;
-}
-
 static void run_kernel(struct step *step)
 {
     step->kernel(step->context);

@@ -78,7 +78,8 @@ static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
         (made = ct_nccl_api.cudaEventCreateWithFlags(
              &nccl->joined, cudaEventDisableTiming)) != cudaSuccess ||
         (made = ct_nccl_api.cudaMalloc(&nccl->scratch, sizeof(float))) != cudaSuccess ||
-        (made = ct_nccl_api.cudaMemset(nccl->scratch, 0, sizeof(float))) != cudaSuccess)
+        (made = ct_nccl_api.cudaMemsetAsync(nccl->scratch, 0, sizeof(float),
+                                            nccl->stream)) != cudaSuccess)
         return ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: cannot use the GPU: %s",
                        ct_nccl_api.cudaGetErrorString(made));
     return ct_nccl_init_comm(nccl, setup, err);

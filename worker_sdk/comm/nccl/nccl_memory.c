@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
 enum {
@@ -44,6 +45,36 @@ static void free_block(struct nccl *nccl, struct block *block)
     free(block);
 }
 
+/* Waits for the zeroes, because the caller may use the memory on any stream. On the group's stream: cudaMemset() would
+ * put them on the default stream, and return before they are there. */
+static int clear(struct nccl *nccl, void *data, size_t bytes, uint64_t deadline_ms,
+                 struct ctrun_error *err)
+{
+    cudaError_t code = ct_nccl_api.cudaMemsetAsync(data, 0, bytes, nccl->stream);
+    long nap_ns = CT_NCCL_NAP_MIN_NS;
+    struct ctrun_error why;
+    int rc;
+
+    if (code == cudaSuccess)
+        code = ct_nccl_api.cudaEventRecord(nccl->joined, nccl->stream);
+    while (code == cudaSuccess &&
+           (code = ct_nccl_api.cudaEventQuery(nccl->joined)) == cudaErrorNotReady) {
+        if (ct_now_ms() >= deadline_ms) {
+            rc = ct_fail(&why, CTRUN_E_TIMEOUT,
+                         "nccl: group alloc: the calls before it are not done in time");
+            rc = ct_nccl_fail_group(nccl, rc, &why, err);
+            (void)ct_nccl_api.cudaDeviceSynchronize(); /* the zeroes come now */
+            return rc;
+        }
+        ct_nccl_nap(&nap_ns);
+        code = cudaSuccess;
+    }
+    if (code == cudaSuccess)
+        return 0;
+    (void)ct_nccl_api.cudaDeviceSynchronize(); /* they may still come */
+    return ct_nccl_cuda_fail(err, "group alloc", code);
+}
+
 int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
                   struct ctrun_error *err)
 {
@@ -66,10 +97,10 @@ int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
     if (got != ncclSuccess)
         rc = ct_fail(err, -ENOMEM, "nccl: group alloc: %zu bytes: %s", bytes,
                      ct_nccl_api.ncclGetErrorString(got));
-    else if (made != cudaSuccess ||
-             (made = ct_nccl_api.cudaMemset(block->data, 0, bytes)) != cudaSuccess)
+    else if (made != cudaSuccess)
         rc = ct_nccl_cuda_fail(err, "group alloc", made);
-    else if (block->is_nccls)
+    else if ((rc = clear(nccl, block->data, bytes, deadline_ms, err)) == 0 &&
+             block->is_nccls)
         rc = register_block(nccl, block, bytes, deadline_ms, err);
     if (rc < 0) {
         free_block(nccl, block);

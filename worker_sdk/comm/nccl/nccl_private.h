@@ -40,7 +40,6 @@
     X(cudaEventQuery)                                                                  \
     X(cudaEventDestroy)                                                                \
     X(cudaMalloc)                                                                      \
-    X(cudaMemset)                                                                      \
     X(cudaMemsetAsync)                                                                 \
     X(cudaMemcpyAsync)                                                                 \
     X(cudaFree)                                                                        \
@@ -102,7 +101,8 @@ struct nccl {
     bool is_stopped; /* comm has ended and serves only ncclCommShrink() */
     bool has_recorded;
     cudaStream_t stream;
-    cudaEvent_t joined; /* recorded on callers' streams */
+    cudaEvent_t
+        joined; /* recorded on callers' streams, and on ours where the host waits */
     int device, size, me;
     void *scratch; /* one float, for barriers */
     struct block *blocks;
@@ -159,7 +159,8 @@ void ct_nccl_finish_running(struct nccl *nccl);
 
 /* ---- nccl_memory.c: memory of the group */
 
-/* ct_backend_ops.alloc and .free. free waits for running calls and for kernels of the caller. */
+/* ct_backend_ops.alloc and .free. alloc waits until the memory is zero, behind running calls. free
+ * waits for running calls and for kernels of the caller. */
 int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
                   struct ctrun_error *err);
 int ct_nccl_free(void *self, void *at);

@@ -19,6 +19,10 @@ enum {
     NCCL_INVALID_USAGE = 5,
     NCCL_REMOTE_ERROR = 6,
     SHORT_MS = 100,
+    LARGE = 1 << 20, /* bytes of memory that NCCL allocates */
+    LATE_US = 3000,
+    LATE_STEPS =
+        30, /* what does not wait for a stream that is so late comes before it */
 };
 
 static int begin(void **state)
@@ -293,6 +297,59 @@ static void memory_is_zeroed_and_freed_with_the_group(void **state)
     expect_nothing_left(0, 1);
 }
 
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static void pass_gate(void *context)
+{
+    (void)context;
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+}
+
+/* The default stream has other work, for which no other stream waits. */
+static void memory_is_zero_when_the_call_returns(void **state)
+{
+    struct ctrun_group *group = open_good(30000);
+    struct ctrun_error err;
+    bool is_zero[2];
+    void *at;
+
+    fake_nccl.late_us = LATE_US;
+    pthread_mutex_lock(&gate);
+    fake_launch(NULL, pass_gate, NULL);
+    for (int i = 0; i < 2; i++) { /* of CUDA, and of NCCL */
+        const size_t bytes = i ? LARGE : 64;
+
+        assert_int_equal(ctrun_group_alloc(group, bytes, &at, &err), 0);
+        is_zero[i] = ((char *)fake_device(at))[0] == 0 &&
+                     ((char *)fake_device(at))[bytes - 1] == 0;
+    }
+    pthread_mutex_unlock(&gate);
+    assert_true(is_zero[0] && is_zero[1]);
+    ctrun_group_close(group);
+    expect_nothing_left(0, 1);
+}
+
+static void memory_behind_a_call_that_hangs_ends_at_the_deadline(void **state)
+{
+    struct ctrun_group *group = open_good(30000);
+    struct ctrun_error err;
+    struct ctrun_work *work;
+    static float data[4];
+    void *at;
+
+    fake_nccl.hangs = true;
+    assert_int_equal(ctrun_all_reduce(group, data, data, 4, CTRUN_F32, CTRUN_SUM,
+                                      IN_BACKGROUND(&work), &err),
+                     0);
+    group->timeout_ms = SHORT_MS;
+    expect(ctrun_group_alloc(group, LARGE, &at, &err), CTRUN_E_TIMEOUT, &err,
+           "the calls before it");
+    expect(ctrun_work_wait(work, &err), CTRUN_E_TIMEOUT, &err, "the calls before it");
+    ctrun_group_close(group);
+    expect_nothing_left(1, 0);
+}
+
 static void memory_may_be_freed_before(void **state)
 {
     struct ctrun_group *group = open_good(30000);
@@ -316,10 +373,6 @@ static void memory_may_be_freed_before(void **state)
     ctrun_group_close(group);
     expect_nothing_left(1, 0);
 }
-
-enum {
-    LARGE = 1 << 20
-};
 
 static void large_memory_is_nccls_and_registered(void **state)
 {
@@ -452,6 +505,9 @@ int main(void)
         cmocka_unit_test_setup(a_call_that_is_refused_kills_the_group, begin),
         cmocka_unit_test_setup(another_thread_can_abort_a_call_that_hangs, begin),
         cmocka_unit_test_setup(memory_is_zeroed_and_freed_with_the_group, begin),
+        cmocka_unit_test_setup(memory_is_zero_when_the_call_returns, begin),
+        cmocka_unit_test_setup(memory_behind_a_call_that_hangs_ends_at_the_deadline,
+                               begin),
         cmocka_unit_test_setup(memory_may_be_freed_before, begin),
         cmocka_unit_test_setup(large_memory_is_nccls_and_registered, begin),
         cmocka_unit_test_setup(an_older_nccl_has_memory_of_cuda, begin),
