@@ -252,7 +252,7 @@ EXPORT cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 
 static void wait_for_device(int device);
 
-static cudaError_t forget(void *data)
+static cudaError_t forget(void *data, bool waits)
 {
     struct memory *found;
     struct memory was;
@@ -263,7 +263,8 @@ static cudaError_t forget(void *data)
     pthread_mutex_lock(&lock);
     if (!(found = find_memory(data)))
         die("free of memory that is not there");
-    wait_for_device(found->on);
+    if (waits)
+        wait_for_device(found->on);
     was = *found;
     *found = (struct memory){0};
     fake_nccl.blocks--;
@@ -277,12 +278,12 @@ static cudaError_t forget(void *data)
 
 EXPORT cudaError_t cudaFree(void *data)
 {
-    return forget(data);
+    return forget(data, true);
 }
 
 EXPORT cudaError_t cudaFreeHost(void *data)
 {
-    return forget(data);
+    return forget(data, true);
 }
 
 EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out,
@@ -521,6 +522,7 @@ EXPORT cudaError_t cudaDeviceSynchronize(void)
 {
     PERMITTED();
     pthread_mutex_lock(&lock);
+    fake_nccl.device_waits++;
     wait_for_device(current);
     pthread_mutex_unlock(&lock);
     return cudaSuccess;
@@ -1683,7 +1685,7 @@ EXPORT ncclResult_t ncclMemFree(void *data)
     if ((found = find_memory(data)) && found->registered)
         die("memory is freed that is registered");
     pthread_mutex_unlock(&lock);
-    return forget(data) == cudaSuccess ? ncclSuccess : ncclSystemError;
+    return forget(data, false) == cudaSuccess ? ncclSuccess : ncclSystemError;
 }
 
 static void mark(void *data, ncclComm_t before, ncclComm_t after)

@@ -3,6 +3,7 @@
  *
  *   - the host cannot touch device memory (SIGSEGV); copies and kernels have it at another address
  *   - a stream is a queue with a thread; everything on it happens later, each step after `late_us`
+ *   - cudaFree() waits for the device, ncclMemFree() does not
  *   - collectives carry data between the processes of a test, added up in rank order; one that
  *     waits for a rank that does not come, or that is not the same on all ranks, spins for ever
  *   - a dead rank is an asynchronous error of the communicator, the kernel spins on; an abort ends
@@ -49,11 +50,12 @@ struct fake_nccl {
     /* What happened, in any thread. */
     _Atomic int aborts, destroys, calls;
     _Atomic int revokes, shrinks;
-    _Atomic int waits;      /* streams that wait for an event now */
-    _Atomic int queries;    /* calls of cudaEventQuery() */
-    _Atomic int ids;        /* that were made */
-    _Atomic int roots;      /* ids that the last communicator was made of */
-    _Atomic int registered; /* blocks that are registered */
+    _Atomic int waits;        /* streams that wait for an event now */
+    _Atomic int queries;      /* calls of cudaEventQuery() */
+    _Atomic int device_waits; /* calls of cudaDeviceSynchronize() */
+    _Atomic int ids;          /* that were made */
+    _Atomic int roots;        /* ids that the last communicator was made of */
+    _Atomic int registered;   /* blocks that are registered */
     _Atomic int
         blocks; /* memory, events, streams and communicators that were not freed */
 };

@@ -125,13 +125,13 @@ int ct_nccl_free(void *self, void *at)
             continue;
         (void)ct_nccl_api.cudaSetDevice(nccl->device);
         ct_nccl_finish_running(nccl);
+        /* A failure belongs to another call, which reports it. */
+        (void)ct_nccl_api.cudaDeviceSynchronize();
         if (block->handle && nccl->comm && nccl->is_stopped) {
             block->is_given_back = true;
             return 0;
         }
         *link = block->next;
-        /* A failure belongs to another call, which reports it. */
-        (void)ct_nccl_api.cudaDeviceSynchronize();
         free_block(nccl, block);
         return 0;
     }

@@ -2,7 +2,9 @@
 /* DDP on an NCCL group that loses a rank, over the fake of tests/lib/fake_nccl.h. The other ranks
  * continue with a communicator that NCCL has made of the old one, or with a new one, and get the
  * bits of the host back end. */
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -389,6 +391,64 @@ static void a_call_that_hears_of_the_loss_before_or_behind_its_launch_ends(void 
     }
 }
 
+/* ---- Kernels of the caller ----------------------------------------------------------------- */
+
+/* A kernel that uses memory of the group as late as possible: when the host waits for the device, or has the new
+ * group, which ends the communicator that the memory is registered with. */
+static struct {
+    void *memory;
+    int waits; /* of the host, before */
+    _Atomic bool has_new, has_run, is_there;
+} late;
+
+static void use_late(void *context)
+{
+    while (fake_nccl.device_waits == late.waits && !late.has_new)
+        sched_yield();
+    late.is_there = fake_device(late.memory) != NULL;
+    late.has_run = true;
+}
+
+static int frees_early(int rank, void *context)
+{
+    struct ctrun_group *next;
+    struct job *job;
+    struct ctrun_error err = {.text = ""};
+
+    job = open_job(rank, true);
+    CHECK_OK(ctrun_group_alloc(job->group, BYTES, &late.memory, &err));
+    tell_there(job);
+    if (rank == LOST)
+        await_death(job);
+    ranks_await(TOLD, 1);
+    ct_group_end(job->group, CTRUN_E_PEER_LOST, "rank 1 is lost");
+    late.waits = fake_nccl.device_waits;
+    fake_launch(job->stream, use_late, NULL);
+    CHECK_OK(ctrun_group_free(job->group, late.memory, &err));
+    job->place.ranks = left;
+    job->place.rank_count = RANKS - 1;
+    job->place.epoch = job->place.losses.losses = 1;
+    CHECK_OK(ct_group_shrink(&next, &job->place, job->group, NULL, &err));
+    late.has_new = true;
+    finish(job);
+    CHECK(late.has_run && late.is_there);
+    ctrun_ddp_destroy(job->ddp);
+    job->ddp = NULL;
+    ctrun_group_close(job->group);
+    job->group = next;
+    close_job(job);
+    return 0;
+}
+
+static void memory_is_freed_behind_the_kernels_of_the_caller(void **state)
+{
+    int statuses[RANKS];
+
+    lose_one(frees_early, NULL, statuses);
+    assert_int_equal(statuses[0], 0);
+    assert_int_equal(statuses[2], 0);
+}
+
 /* ---- Faults at each call ----------------------------------------------------------------- */
 
 /* The n-th call of rank 0 fails, counted from before the death. Returns 2 if there were fewer
@@ -467,6 +527,8 @@ int main(void)
             between_steps_it_shrinks_where_nothing_can_be_revoked, begin, end),
         cmocka_unit_test_setup_teardown(
             a_call_that_hears_of_the_loss_before_or_behind_its_launch_ends, begin, end),
+        cmocka_unit_test_setup_teardown(
+            memory_is_freed_behind_the_kernels_of_the_caller, begin, end),
         cmocka_unit_test_setup_teardown(another_back_end_is_a_mismatch_on_all_ranks,
                                         begin, end),
         cmocka_unit_test_setup_teardown(
