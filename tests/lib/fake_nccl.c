@@ -746,6 +746,17 @@ EXPORT void fake_launch(void *stream, fake_kernel *kernel, void *context)
     fake_launch_copy(stream, kernel, context, 0);
 }
 
+static void do_nothing(void *context)
+{
+    (void)context;
+}
+
+EXPORT void fake_delay(void *stream, int steps)
+{
+    for (int i = 0; i < steps; i++)
+        fake_launch(stream, do_nothing, NULL);
+}
+
 /* ---- Graphs ----------------------------------------------------------------------------- */
 
 static void keep_comm(struct ncclComm *comm);

@@ -82,6 +82,8 @@ typedef void fake_kernel(void *context);
 void fake_launch(void *stream, fake_kernel *kernel, void *context);
 /* The same for one that may be captured: `context`, of malloc(), is the kernel's to free; each run gets a copy. */
 void fake_launch_copy(void *stream, fake_kernel *kernel, void *context, size_t bytes);
+/* Makes the stream late by that many steps of `late_us`. */
+void fake_delay(void *stream, int steps);
 
 /* For fake_cuda.c. Every call that can fail begins with the first; true: it must fail. */
 bool fake_enter(void);

@@ -155,14 +155,30 @@ static int shrink_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
     return rc < 0 ? rc : ct_nccl_settle(nccl, "shrink", setup->deadline_ms, err);
 }
 
+/* What calls of the old group still do, also those that failed, comes before what the new group does with the same
+ * memory. */
+static int come_behind(struct nccl *nccl, const struct nccl *old,
+                       struct ctrun_error *err)
+{
+    cudaError_t code = cudaSuccess;
+
+    if (old->device == nccl->device &&
+        ((code = ct_nccl_api.cudaEventRecord(nccl->joined, old->stream)) !=
+             cudaSuccess ||
+         (code = ct_nccl_api.cudaStreamWaitEvent(nccl->stream, nccl->joined, 0)) !=
+             cudaSuccess))
+        return ct_nccl_cuda_fail(err, "open", code);
+    return 0;
+}
+
 int ct_nccl_init_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                       struct ctrun_error *err)
 {
     bool shrinks = false;
-    int rc;
+    int rc = setup->old ? come_behind(nccl, setup->old, err) : 0;
 
-    if (setup->old && ct_nccl_api.ncclCommShrink &&
-        (rc = agree(&shrinks, setup, may_shrink(nccl, setup), err)) < 0)
+    if (rc < 0 || (setup->old && ct_nccl_api.ncclCommShrink &&
+                   (rc = agree(&shrinks, setup, may_shrink(nccl, setup), err)) < 0))
         return rc;
     rc = shrinks ? shrink_comm(nccl, setup, err) : 0;
     if (setup->old)

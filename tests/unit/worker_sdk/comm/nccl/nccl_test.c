@@ -350,6 +350,43 @@ static void memory_behind_a_call_that_hangs_ends_at_the_deadline(void **state)
     expect_nothing_left(1, 0);
 }
 
+/* A copy of the old group is still to come when the new one copies to the same place. */
+static void a_shrunk_group_comes_behind_what_the_old_one_still_does(void **state)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ctrun_group *old = open_good(30000), *next;
+    const int rank = 0;
+    const struct ct_group_place place = {
+        .world_size = 1, .ranks = &rank, .rank_count = 1, .epoch = 1};
+    cudaStream_t late, stream;
+    struct ctrun_error err;
+    float *at;
+
+    options.backend = "nccl";
+    assert_int_equal(cudaStreamCreateWithFlags(&late, cudaStreamNonBlocking), 0);
+    assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), 0);
+    assert_int_equal(cudaMalloc((void **)&at, 3 * sizeof *at), 0);
+    for (int i = 0; i < 3; i++)
+        *(float *)fake_device(at + i) = (float)i;
+    fake_nccl.late_us = LATE_US;
+    pthread_mutex_lock(&gate);
+    fake_launch(late, pass_gate, NULL);
+    fake_delay(late, LATE_STEPS);
+    assert_int_equal(ct_group_copy_behind(old, at, at + 1, sizeof *at, late, &err), 0);
+    ct_group_end(old, CTRUN_E_ABORTED, "a rank is lost");
+    assert_int_equal(ct_group_shrink(&next, &place, old, &options, &err), 0);
+    assert_int_equal(ct_group_copy_behind(next, at, at + 2, sizeof *at, stream, &err),
+                     0);
+    pthread_mutex_unlock(&gate);
+    ctrun_group_close(old);
+    ctrun_group_close(next);
+    assert_true(*(float *)fake_device(at) == 2);
+    assert_int_equal(cudaFree(at), 0);
+    assert_int_equal(cudaStreamDestroy(late), 0);
+    assert_int_equal(cudaStreamDestroy(stream), 0);
+    expect_nothing_left(1, 1);
+}
+
 static void memory_may_be_freed_before(void **state)
 {
     struct ctrun_group *group = open_good(30000);
@@ -511,6 +548,8 @@ int main(void)
         cmocka_unit_test_setup(memory_may_be_freed_before, begin),
         cmocka_unit_test_setup(large_memory_is_nccls_and_registered, begin),
         cmocka_unit_test_setup(an_older_nccl_has_memory_of_cuda, begin),
+        cmocka_unit_test_setup(a_shrunk_group_comes_behind_what_the_old_one_still_does,
+                               begin),
         cmocka_unit_test_setup(kernels_convert_as_the_host_does, begin),
         cmocka_unit_test_setup(a_close_that_cannot_finish_aborts, begin),
     };
