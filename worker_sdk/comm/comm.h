@@ -38,7 +38,7 @@ int ct_group_hold_back(struct ctrun_group *group, void *stream,
                        struct ctrun_error *err);
 /* Copies from device memory to host memory in the background. Device groups only. */
 int ct_group_fetch_start(struct ctrun_group *group, void *to, const void *from,
-                         size_t bytes, struct ctrun_work **out,
+                         size_t bytes, void *stream, struct ctrun_work **out,
                          struct ctrun_error *err);
 /* Frees a work of a device group that nobody will wait for. */
 int ct_work_let_go(struct ctrun_work *work, struct ctrun_error *err);

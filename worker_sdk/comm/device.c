@@ -47,12 +47,13 @@ int ct_group_copy(struct ctrun_group *group, void *to, const void *from, size_t 
 }
 
 int ct_group_fetch_start(struct ctrun_group *group, void *to, const void *from,
-                         size_t bytes, struct ctrun_work **out, struct ctrun_error *err)
+                         size_t bytes, void *stream, struct ctrun_work **out,
+                         struct ctrun_error *err)
 {
     const struct ct_call call = {
         .kind = CT_CALL_COPY, .in = from, .out = to, .count = bytes};
 
-    return ct_group_start(group, &call, group->stream, out, err);
+    return ct_group_start(group, &call, stream, out, err);
 }
 
 static int start_clear(struct ctrun_group *group, void *at, size_t bytes, void *stream,

@@ -437,15 +437,6 @@ static int finish_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *
     return ct_ddp_check_flag(ddp, err);
 }
 
-/* After a step outside the graph, a launch may come next. It overwrites what ct_ddp_check_flag()
- * would ask the device for, and nothing in it waits for the group. */
-static int prepare_launch(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
-{
-    int rc = looks_on_device(ddp) ? ct_checks_fetch(&ddp->checks, stream, err) : 0;
-
-    return rc < 0 ? rc : ct_group_hold_back(ddp->group, stream, err);
-}
-
 /* Lets `stream` wait for the step instead of the host. */
 static int leave_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
 {
@@ -472,15 +463,17 @@ static int leave_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *e
     if (rc == 0)
         rc = settle(ddp, err);
     ct_stats_end_step(&ddp->stats, false);
-    if (rc == 0)
-        rc = ct_group_hold_back(ddp->group, stream, err);
     if (rc == 0 && ddp->is_capturing)
         ddp->has_capture = true; /* ctrun_ddp_replayed() fetches */
     else if (rc == 0)
         rc = ct_group_fetch_start(ddp->group, ddp->flag, layout->flag,
-                                  ct_layout_flag_bytes(layout), &ddp->flag_work, err);
-    if (rc == 0 && ddp->has_capture && !ddp->is_capturing)
-        rc = prepare_launch(ddp, stream, err);
+                                  ct_layout_flag_bytes(layout), stream, &ddp->flag_work,
+                                  err);
+    /* A graph that is launched next overwrites the flag, and what the host would ask for. */
+    if (rc == 0 && ddp->has_capture && !ddp->is_capturing && looks_on_device(ddp))
+        rc = ct_checks_fetch(&ddp->checks, stream, err);
+    if (rc == 0)
+        rc = ct_group_hold_back(ddp->group, stream, err);
     return rc < 0 ? break_down(ddp, rc) : 0;
 }
 

@@ -38,16 +38,13 @@ static int clip_on_device(struct ctrun_ddp *ddp, double max_norm, double *norm,
     }
     if (rc == 0)
         rc = ct_checks_clip(&ddp->checks, &ddp->layout, max_norm, ddp->stream, err);
-    if (rc == 0)
-        rc = ct_group_hold_back(ddp->group, ddp->stream, err);
     if (ddp->is_capturing) { /* ctrun_ddp_replayed() fetches */
+        rc = rc < 0 ? rc : ct_group_hold_back(ddp->group, ddp->stream, err);
         ddp->has_clip = ddp->has_clip || rc == 0;
         return rc;
     }
     if (rc == 0)
         rc = ct_checks_fetch(&ddp->checks, ddp->stream, err);
-    if (rc == 0 && ddp->has_capture) /* a launch may come next */
-        rc = ct_group_hold_back(ddp->group, ddp->stream, err);
     if (rc == 0 && norm)
         rc = ct_ddp_wait(ddp, err);
     if (rc < 0) {

@@ -87,8 +87,8 @@ static int fetch_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
 
     if (ddp->world_size > 1) /* the next launch overwrites both */
         rc = ct_group_fetch_start(ddp->group, ddp->flag, ddp->layout.flag,
-                                  ct_layout_flag_bytes(&ddp->layout), &ddp->flag_work,
-                                  err);
+                                  ct_layout_flag_bytes(&ddp->layout), ddp->stream,
+                                  &ddp->flag_work, err);
     ddp->checks.has_found = false; /* of the launch before */
     if (rc == 0 && (ddp->has_clip || ddp->options.check_finite))
         rc = ct_checks_fetch(&ddp->checks, ddp->stream, err);

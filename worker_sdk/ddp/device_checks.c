@@ -77,6 +77,15 @@ static int forget(struct ct_device_checks *checks, void *stream,
                           sizeof(struct ct_device_found) - from, stream, err);
 }
 
+/* `stream` waits: a graph that is launched on it uses the same words. */
+static int forget_between(struct ct_device_checks *checks, void *stream,
+                          struct ctrun_error *err)
+{
+    int rc = forget(checks, stream, err);
+
+    return rc < 0 ? rc : ct_group_hold_back(checks->group, stream, err);
+}
+
 int ct_checks_begin(struct ct_device_checks *checks, void *stream,
                     struct ctrun_error *err)
 {
@@ -121,7 +130,8 @@ int ct_checks_find(struct ct_device_checks *checks, void *stream, long *slot,
                            sizeof bad, stream, err);
     checks->found.bad_grad = 0; /* it is reported once */
     *slot = (long)bad - 1;
-    return rc == 0 && bad && !checks->has_found ? forget(checks, stream, err) : rc;
+    return rc == 0 && bad && !checks->has_found ? forget_between(checks, stream, err)
+                                                : rc;
 }
 
 /* ---- How long? --------------------------------------------------------------------------- */
@@ -183,10 +193,10 @@ int ct_checks_fetch(struct ct_device_checks *checks, void *stream,
     const size_t bytes = checks->has_found ? offsetof(struct ct_device_found, bad_grad)
                                            : sizeof checks->found;
     int rc = ct_group_fetch_start(checks->group, &checks->found, &whole(checks)->found,
-                                  bytes, &checks->found_work, err);
+                                  bytes, stream, &checks->found_work, err);
 
     checks->has_found = rc == 0;
-    return rc < 0 ? rc : forget(checks, stream, err);
+    return rc < 0 ? rc : forget_between(checks, stream, err);
 }
 
 /* ---- Those of the others? ---------------------------------------------------------------- */

@@ -38,8 +38,6 @@ int ct_ddp_ask_device(struct ctrun_ddp *ddp, struct ctrun_error *err)
     long s;
     int rc = ct_checks_find(&ddp->checks, ddp->stream, &s, err);
 
-    if (rc == 0 && ddp->has_capture) /* a launch may come next */
-        rc = ct_group_hold_back(ddp->group, ddp->stream, err);
     if (rc < 0 || s < 0)
         return rc;
     ddp->report.code =

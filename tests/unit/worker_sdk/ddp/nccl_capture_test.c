@@ -13,12 +13,14 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/comm/group_private.h"
 #include "worker_sdk/comm/nccl/nccl_api.h"
+#include "worker_sdk/ddp/reducer.h"
 
 enum {
     N = 40, /* elements of each parameter */
     PARAMS = 3,
     RANKS = 2,
     STEPS = 9,
+    PLAIN = 5, /* a step between launches */
     TIMEOUT_MS = 30000,
     LAUNCHED = 1, /* counter: rank 0 has made the launch that waits for rank 1 */
 };
@@ -217,7 +219,7 @@ static int replay(struct trainer *t, cudaGraphExec_t graph, struct ctrun_error *
 
 /* ---- The same bits ------------------------------------------------------------------------- */
 
-/* Two plain steps, then steps from a graph if `in_graph`; the last step is plain again. */
+/* Two plain steps, then steps from a graph if `in_graph`; one between them and the last step are plain again. */
 static void train(int rank, const struct how *how, bool in_graph, float *out)
 {
     cudaGraphExec_t graph = NULL;
@@ -231,7 +233,8 @@ static void train(int rank, const struct how *how, bool in_graph, float *out)
     if (in_graph)
         graph = capture(&t);
     for (; step < STEPS - 1; step++)
-        CHECK_OK(in_graph ? replay(&t, graph, &err) : make_step(&t, &err));
+        CHECK_OK(in_graph && step != PLAIN ? replay(&t, graph, &err)
+                                           : make_step(&t, &err));
     CHECK_OK(make_step(&t, &err));
     CHECK_OK(ctrun_ddp_check_replicas(t.ddp, &err));
     for (size_t p = 0; p < PARAMS; p++)
@@ -265,6 +268,40 @@ static void a_step_in_a_graph_has_the_bits_of_one_without(void **state)
     how.ddp.reduce_dtype = CTRUN_BF16;
     how.in_own_memory = true;
     assert_int_equal(ranks_run(RANKS, compare, &how), 0);
+}
+
+/* What comes next on the stream, maybe a graph, writes where this step's end is fetched from. */
+static int end_step(int rank, void *context)
+{
+    const struct ct_device_found *found;
+    const float bad = NAN;
+    struct ctrun_error err;
+    struct trainer t;
+
+    open_trainer(&t, rank, context);
+    CHECK_OK(make_step(&t, &err));
+    copy(&t, t.poison, &bad, sizeof bad);
+    fake_nccl.late_us = 3000;
+    CHECK_OK(make_step(&t, &err));
+    CHECK(cudaStreamSynchronize(t.stream) == cudaSuccess);
+    CHECK(ctrun_work_test(t.ddp->flag_work, &err) == 1);
+    if (t.how->clips) { /* the device has forgotten what was fetched */
+        CHECK(ctrun_work_test(t.ddp->checks.found_work, &err) == 1);
+        found = fake_device(t.ddp->checks.memory);
+        CHECK(t.ddp->checks.found.bad_norm && !found->bad_norm);
+    }
+    fake_nccl.late_us = 0;
+    close_trainer(&t);
+    return 0;
+}
+
+static void the_end_of_a_step_is_fetched_before_the_stream_goes_on(void **state)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+
+    assert_int_equal(ranks_run(RANKS, end_step, &how), 0);
+    how.clips = true;
+    assert_int_equal(ranks_run(RANKS, end_step, &how), 0);
 }
 
 /* ---- What cannot be captured --------------------------------------------------------------- */
@@ -704,6 +741,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_step_in_a_graph_has_the_bits_of_one_without, begin),
+        cmocka_unit_test_setup(the_end_of_a_step_is_fetched_before_the_stream_goes_on,
+                               begin),
         cmocka_unit_test_setup(what_cannot_be_captured_is_refused_and_nothing_breaks,
                                begin),
         cmocka_unit_test_setup(options_that_need_the_host_are_named, begin),
