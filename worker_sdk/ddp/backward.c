@@ -425,6 +425,8 @@ static int finish_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *
         rc = finish_hooks(ddp, stream, err);
     if (rc == 0)
         rc = settle(ddp, err);
+    if (rc == 0) /* one rank alone waits for nothing else behind its zeroes */
+        rc = ct_group_hold_back(ddp->group, stream, err);
     if (rc == 0 && ddp->world_size > 1)
         rc = ct_group_copy(ddp->group, ddp->flag, layout->flag,
                            ct_layout_flag_bytes(layout), ddp->stream, err);

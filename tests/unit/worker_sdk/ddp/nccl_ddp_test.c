@@ -14,6 +14,9 @@
 enum {
     RANKS = 2,
     TIMEOUT_MS = 30000,
+    LATE_US = 3000,
+    LATE_STEPS =
+        30, /* what does not wait for a stream that is so late comes before it */
     STEPPED =
         1, /* counter: rank 0 has made its step, which waits for rank 1 on the device */
 };
@@ -460,6 +463,37 @@ static void a_static_graph_waits_for_the_device_once(void **state)
     run_ranks(keep_graph);
 }
 
+/* One rank alone: the group's stream is late with the zeroes of b, which gets another value next. */
+static int use_one(int rank, void *context)
+{
+    struct ctrun_error err;
+    cudaStream_t late;
+    struct pair pair;
+
+    CHECK_OK(open_pair(&pair, rank, true, &err));
+    CHECK(cudaStreamCreateWithFlags(&late, cudaStreamNonBlocking) == cudaSuccess);
+    CHECK_OK(ctrun_ddp_forward_begin(pair.ddp, &err));
+    CHECK_OK(ctrun_ddp_backward_begin(pair.ddp, (const uint8_t[]){1, 0}, &err));
+    fake_nccl.late_us = LATE_US;
+    fake_delay(late, LATE_STEPS);
+    CHECK_OK(ct_group_clear(pair.group, NULL, 0, late, &err));
+    launch_add(&pair, A, 4, NULL);
+    CHECK_OK(ctrun_ddp_grad_ready(pair.ddp, A, pair.stream, &err));
+    CHECK_OK(ctrun_ddp_backward_end(pair.ddp, pair.stream, &err));
+    launch_add(&pair, B, 5, NULL);
+    CHECK_OK(ctrun_barrier(pair.group, NULL, &err));
+    CHECK(grad(&pair, A) == 4 && grad(&pair, B) == 5);
+    fake_nccl.late_us = 0;
+    CHECK(cudaStreamDestroy(late) == cudaSuccess);
+    close_pair(&pair);
+    return 0;
+}
+
+static void the_zeroes_of_one_rank_come_before_what_is_next_on_the_stream(void **state)
+{
+    assert_int_equal(ranks_run(1, use_one, NULL), 0);
+}
+
 static int forget(int rank, void *context)
 {
     struct ctrun_error err;
@@ -663,6 +697,8 @@ int main(void)
         cmocka_unit_test_setup(a_step_never_waits_for_the_device, begin),
         cmocka_unit_test_setup(gradients_accumulate_and_move_with_the_rebuild, begin),
         cmocka_unit_test_setup(unused_parameters_average_over_all_ranks, begin),
+        cmocka_unit_test_setup(
+            the_zeroes_of_one_rank_come_before_what_is_next_on_the_stream, begin),
         cmocka_unit_test_setup(a_static_graph_waits_for_the_device_once, begin),
         cmocka_unit_test_setup(
             a_forgotten_gradient_is_told_to_every_rank_by_the_next_step, begin),
