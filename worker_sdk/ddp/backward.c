@@ -337,11 +337,12 @@ int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream,
     if (!ddp->is_sync)
         return 0;
     ct_stats_on_ready(&ddp->stats, &ddp->layout, ddp->slot_of[p]);
-    if ((rc = look_at_gradient(ddp, ddp->slot_of[p], err)) < 0 || !is_complete)
+    if ((rc = look_at_gradient(ddp, ddp->slot_of[p], err)) < 0 ||
+        (!ddp->has_seen_grad && (rc = mark_unused(ddp, err)) < 0))
         return rc;
-    if (!ddp->has_seen_grad && (rc = mark_unused(ddp, err)) < 0)
-        return rc;
-    ddp->has_seen_grad = true;
+    ddp->has_seen_grad = true; /* also of a part: the group waits for its stream */
+    if (!is_complete)
+        return 0;
     if (!ddp->has_rebuilt)
         ddp->order[ddp->order_length++] = ddp->slot_of[p];
     return ct_ddp_mark_ready(ddp, slot, err);

@@ -494,6 +494,44 @@ static void the_zeroes_of_one_rank_come_before_what_is_next_on_the_stream(void *
     assert_int_equal(ranks_run(1, use_one, NULL), 0);
 }
 
+/* a comes on a late stream, b and the end of backward on another one. */
+static int use_two_streams(int rank, void *context)
+{
+    struct ctrun_error err;
+    cudaStream_t late;
+    struct pair pair;
+
+    with_static_graph = true;
+    CHECK_OK(open_pair(&pair, rank, false, &err));
+    late = pair.stream;
+    CHECK(cudaStreamCreateWithFlags(&pair.stream, cudaStreamNonBlocking) ==
+          cudaSuccess);
+    CHECK_OK(ctrun_ddp_forward_begin(pair.ddp, &err));
+    CHECK_OK(ctrun_ddp_backward_begin(pair.ddp, NULL, &err));
+    fake_nccl.late_us = LATE_US;
+    for (size_t p = 0; p < BOTH; p++) {
+        cudaStream_t stream = pair.stream;
+
+        pair.stream = p == A ? late : stream;
+        fake_delay(pair.stream, p == A ? LATE_STEPS : 0);
+        launch_add(&pair, p, (float)rank + 1, NULL);
+        CHECK_OK(ctrun_ddp_grad_ready(pair.ddp, p, pair.stream, &err));
+        pair.stream = stream;
+    }
+    CHECK_OK(ctrun_ddp_backward_end(pair.ddp, pair.stream, &err));
+    CHECK(cudaStreamSynchronize(late) == cudaSuccess);
+    CHECK(grad(&pair, A) == 1.5f && grad(&pair, B) == 1.5f);
+    fake_nccl.late_us = 0;
+    CHECK(cudaStreamDestroy(late) == cudaSuccess);
+    close_pair(&pair);
+    return 0;
+}
+
+static void the_first_step_of_a_static_graph_waits_for_all_streams(void **state)
+{
+    run_ranks(use_two_streams);
+}
+
 static int forget(int rank, void *context)
 {
     struct ctrun_error err;
@@ -700,6 +738,8 @@ int main(void)
         cmocka_unit_test_setup(
             the_zeroes_of_one_rank_come_before_what_is_next_on_the_stream, begin),
         cmocka_unit_test_setup(a_static_graph_waits_for_the_device_once, begin),
+        cmocka_unit_test_setup(the_first_step_of_a_static_graph_waits_for_all_streams,
+                               begin),
         cmocka_unit_test_setup(
             a_forgotten_gradient_is_told_to_every_rank_by_the_next_step, begin),
         cmocka_unit_test_setup(a_lost_rank_ends_the_kernels_that_wait_for_it, begin),
