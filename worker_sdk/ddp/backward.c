@@ -70,9 +70,11 @@ int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *used,
             slot->is_unused = slot->firings == 0;
         slot->left = slot->firings;
     }
-    for (size_t b = 0; b < ddp->layout.bucket_count; b++)
+    for (size_t b = 0; b < ddp->layout.bucket_count; b++) {
         ddp->layout.buckets[b].pending = ddp->layout.plan.starts[b + 1] -
                                          ddp->layout.plan.starts[b];
+        ddp->layout.buckets[b].is_mixed = false;
+    }
     ddp->has_flag_up = false;
     ddp->report = (struct ct_ddp_report){.code = 0};
     ddp->next_bucket = 0;
@@ -201,8 +203,10 @@ int ct_ddp_mark_ready(struct ctrun_ddp *ddp, struct ct_slot *slot,
     int rc = 0;
 
     slot->is_ready = true;
-    if (!slot->is_present)
+    if (!slot->is_present) {
         rc = ct_group_clear(ddp->group, slot->grad, slot->bytes, ddp->stream, err);
+        ddp->layout.buckets[slot->bucket].is_mixed = true;
+    }
     if (rc < 0)
         return break_down(ddp, rc);
     ddp->layout.buckets[slot->bucket].pending--;
@@ -273,6 +277,8 @@ static int take_stream(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *
     ddp->stream = stream;
     if (!ddp->has_seen_grad || before == stream)
         return 0;
+    for (size_t b = ddp->next_bucket; b < ddp->layout.bucket_count; b++)
+        ddp->layout.buckets[b].is_mixed = true;
     rc = ct_group_clear(ddp->group, NULL, 0, before, err);
     return rc < 0 ? break_down(ddp, rc) : 0;
 }

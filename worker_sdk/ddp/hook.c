@@ -180,8 +180,11 @@ static int start_users(struct ct_hook *hook, struct ct_layout *layout, size_t b,
     struct ct_bucket *bucket = &layout->buckets[b];
     int rc = 0;
 
-    if (ct_group_is_device(hook->group)) /* what it starts comes behind the gradients */
-        rc = ct_group_clear(hook->group, NULL, 0, stream, err);
+    /* What it starts comes behind the gradients: on the group, and on `stream` if that is behind them only by the
+     * group. */
+    if (ct_group_is_device(hook->group))
+        rc = bucket->is_mixed ? ct_group_hold_back(hook->group, stream, err)
+                              : ct_group_clear(hook->group, NULL, 0, stream, err);
     if (rc == 0)
         rc = hook->start(hook->context, hook->group, &public, &bucket->work, err);
     bucket->is_hooked = rc >= 0 && hook->done;

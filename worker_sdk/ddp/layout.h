@@ -47,6 +47,9 @@ struct ct_bucket {
     size_t pending;          /* gradients still missing in this backward */
     struct ctrun_work *work; /* running reduction, or NULL */
     bool is_hooked;          /* something is left to do after it */
+    /* In this backward the group's stream zeroed a gradient of it, or has waited for one that came on another
+     * stream than the last one. */
+    bool is_mixed;
 };
 
 struct ct_layout {

@@ -24,6 +24,9 @@ enum {
     STEPS = 6,
     TIMEOUT_MS = 30000,
     COPY_MS = 20, /* at most, because a yield takes long on a busy machine */
+    LATE_US = 3000,
+    LATE_STEPS =
+        30, /* what does not wait for a stream that is so late comes before it */
 };
 
 static const size_t lengths[PARAMS] = {N * M, N, 4};
@@ -384,6 +387,79 @@ static void halves_have_the_bits_of_the_host(void **state)
     play(how);
     how.ddp.reduce_dtype = CTRUN_BF16;
     play(how);
+}
+
+/* A hook that does all by a kernel of its own. */
+static void run_halving(void *context)
+{
+    struct negation *what = context;
+    float *at = fake_device(what->data);
+
+    for (size_t i = 0; i < what->count; i++)
+        at[i] = at[i] / 2 + 1;
+    free(what);
+}
+
+static int halve(void *context, struct ctrun_group *group,
+                 const struct ctrun_bucket *bucket, struct ctrun_work **work,
+                 struct ctrun_error *err)
+{
+    struct negation *what = malloc(sizeof *what);
+
+    CHECK(what);
+    *what = (struct negation){bucket->data, bucket->elements};
+    fake_launch(bucket->stream, run_halving, what);
+    return 0;
+}
+
+/* Two gradients of one bucket: the vector is made on a late stream, or is zero, and the group is late with the zeroes.
+ */
+static int mix_streams(int rank, void *context)
+{
+    const bool *is_zero = context;
+    const uint8_t used[] = {1, 0, 1, 1};
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+    float made[N * M], got[ALL];
+    struct ctrun_error err;
+    struct trainer t;
+
+    how.ddp.hook = halve;
+    how.ddp.find_unused = *is_zero;
+    for (size_t i = 0; i < N * M; i++)
+        made[i] = 4;
+    CHECK_OK(open_trainer(&t, rank, true, &how, &err));
+    CHECK_OK(ctrun_ddp_forward_begin(t.ddp, &err));
+    CHECK_OK(ctrun_ddp_backward_begin(t.ddp, *is_zero ? used : NULL, &err));
+    fake_nccl.late_us = LATE_US;
+    fake_delay(t.first, LATE_STEPS);
+    CHECK_OK(ct_group_clear(t.group, NULL, 0, t.first, &err));
+    for (size_t i = 0; i < PARAMS; i++) {
+        const size_t p = (i + 1) % PARAMS; /* the vector is the first */
+        cudaStream_t stream = p == 1 ? t.first : t.stream;
+
+        if (p == 1 && *is_zero)
+            continue;
+        put_on(&t, stream, ctrun_ddp_grad(t.ddp, p), made, lengths[p] * sizeof *made);
+        CHECK_OK(ctrun_ddp_grad_ready(t.ddp, p, stream, &err));
+    }
+    CHECK_OK(ctrun_ddp_backward_end(t.ddp, t.stream, &err));
+    CHECK(cudaStreamSynchronize(t.first) == cudaSuccess);
+    CHECK_OK(ctrun_barrier(t.group, NULL, &err));
+    fetch_grads(&t, got);
+    for (size_t i = 0; i < ALL; i++)
+        CHECK(got[i] == (*is_zero && i >= N * M && i < N * M + N ? 1 : 3));
+    fake_nccl.late_us = 0;
+    close_trainer(&t);
+    return 0;
+}
+
+static void the_kernels_of_a_hook_come_behind_all_gradients(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        bool is_zero = i;
+
+        assert_int_equal(ranks_run(1, mix_streams, &is_zero), 0);
+    }
 }
 
 static void a_hook_runs_in_the_order_of_the_streams(void **state)
@@ -883,6 +959,7 @@ int main(void)
                                begin),
         cmocka_unit_test_setup(halves_have_the_bits_of_the_host, begin),
         cmocka_unit_test_setup(a_hook_runs_in_the_order_of_the_streams, begin),
+        cmocka_unit_test_setup(the_kernels_of_a_hook_come_behind_all_gradients, begin),
         cmocka_unit_test_setup(powersgd_has_the_bits_of_the_host, begin),
         cmocka_unit_test_setup(a_driver_that_takes_no_kernels_is_told, begin),
         cmocka_unit_test_setup(memory_for_gradients_that_does_not_fit_is_refused,
