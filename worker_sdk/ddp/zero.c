@@ -356,7 +356,8 @@ int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine, void *all
                           .context = all,
                           .element = ctrun_dtype_size(dtype),
                           .back = true,
-                          .wait = true};
+                          .wait = true,
+                          .stream = ct_group_stream(zero->group)};
     const size_t own_bytes = shares->counts[zero->rank] * how.element;
     const bool is_root = (int)zero->rank == root;
     void *flat = NULL, *sent = NULL;
@@ -372,7 +373,7 @@ int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine, void *all
     rc = is_root ? make_room(zero, shares->total * how.element, &flat, err) : 0;
     if (rc == 0 && is_device(zero) && /* `mine` may be memory of the host */
         (rc = make_room(zero, own_bytes, &sent, err)) == 0)
-        rc = ct_group_copy(zero->group, sent, mine, own_bytes, NULL, err);
+        rc = ct_group_copy(zero->group, sent, mine, own_bytes, how.stream, err);
     if (rc == 0)
         rc = send_state(zero, sent ? sent : mine, flat, dtype, root, err);
     for (size_t r = 0; rc == 0 && is_root && r < shares->ranks; r++)
@@ -389,7 +390,8 @@ int ctrun_zero_pick_state(const struct ctrun_zero *zero, const void *all, void *
     const struct copying how = {.find = find_in_order,
                                 .context = (uint8_t *)(uintptr_t)all, /* only read */
                                 .element = ctrun_dtype_size(dtype),
-                                .wait = true};
+                                .wait = true,
+                                .stream = ct_group_stream(zero->group)};
 
     if (how.element == 0)
         return ct_fail(err, -EINVAL, "zero: pick state: no such dtype: %d", (int)dtype);

@@ -1144,7 +1144,8 @@ CTRUN_API int ctrun_zero_share(struct ctrun_zero *zero,
                                struct ctrun_error *err);
 /* For a checkpoint that does not depend on the number of ranks: the state of all parameters, in
  * their order, comes to the root. mine: ctrun_zero_length() elements of dtype; all: on the root
- * ctrun_zero_total() of them, else not used; nccl: of the host or of the device. Collective, blocks. */
+ * ctrun_zero_total() of them, else not used; nccl: of the host, or of the device as the group's stream
+ * has them. Collective, blocks. */
 CTRUN_API int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine,
                                       void *all, enum ctrun_dtype dtype, int root,
                                       struct ctrun_error *err);

@@ -792,9 +792,27 @@ static int move_state(int rank, void *context)
 
     CHECK_OK(open_trainer(&t, rank, true, &how, &err));
     CHECK_OK(ctrun_zero_create(&t.zero, t.group, t.params, PARAMS, NULL, &err));
-    for (int i = 0; i < ALL; i++)
-        whole[i] = (float)i;
     device = room(&t, ALL);
+    for (int i = 0; i < ALL; i++) { /* the group's stream has the state later */
+        whole[i] = -(float)i;
+        mine[i] = (float)i;
+    }
+    put(&t, device, whole, sizeof whole);
+    CHECK(cudaStreamSynchronize(t.stream) == cudaSuccess);
+    fake_nccl.late_us = LATE_US;
+    fake_delay(t.first, LATE_STEPS);
+    put_on(&t, t.first, device, mine, sizeof mine);
+    CHECK_OK(ctrun_zero_pick_state(t.zero, device, whole, CTRUN_F32, &err));
+    CHECK(memcmp(whole, mine + (rank ? ALL - ctrun_zero_length(t.zero) : 0),
+                 ctrun_zero_length(t.zero) * sizeof *mine) == 0);
+    fake_delay(t.first, LATE_STEPS);
+    put_on(&t, t.first, device, whole, sizeof whole);
+    CHECK_OK(
+        ctrun_zero_gather_state(t.zero, device, rank ? NULL : all, CTRUN_F32, 0, &err));
+    CHECK(rank != 0 || memcmp(all, mine, sizeof all) == 0);
+    fake_nccl.late_us = 0;
+    memcpy(whole, mine, sizeof whole);
+    memset(all, 0, sizeof all);
     CHECK_OK(ctrun_zero_pick_state(t.zero, whole, device, CTRUN_F32, &err));
     CHECK_OK(
         ctrun_zero_gather_state(t.zero, device, rank ? NULL : all, CTRUN_F32, 0, &err));
