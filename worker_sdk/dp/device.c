@@ -295,6 +295,7 @@ int ct_dp_reduce_on_device(struct ctrun_dp *dp, int device, struct ctrun_error *
 {
     struct ct_dp_device *own = &dp->of[device];
     size_t values, grads, next;
+    unsigned char byte;
     int rc = 0;
 
     for (size_t p = 0; rc == 0 && p < dp->count; p = next) {
@@ -303,9 +304,12 @@ int ct_dp_reduce_on_device(struct ctrun_dp *dp, int device, struct ctrun_error *
             rc = reduce_some(dp, device, p, &next, err);
     }
     measure(dp, &values, &grads);
-    if (rc == 0 && device > 0 && grads > 0)
-        rc = ct_group_clear(own->group, own->summed, grads, stream_of(dp, device), err);
-    return rc < 0 ? rc : ct_group_hold_back(own->group, stream_of(dp, device), err);
+    if (rc < 0 || device == 0 || grads == 0)
+        return rc;
+    rc = ct_group_clear(own->group, own->summed, grads, stream_of(dp, device), err);
+    return rc < 0 ? rc /* wait for the zeroes */
+                  : ct_group_copy(own->group, &byte, own->summed, 1,
+                                  stream_of(dp, device), err);
 }
 
 /* Device 0 receives from the others, one after the other. */
