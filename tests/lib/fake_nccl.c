@@ -38,6 +38,67 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static _Atomic bool is_sick; /* an illegal address was used */
 
+/* The thread sanitizer sees only the orders that CUDA promises: a stream's thread ignores the fake's own locks and
+ * memory (hide), but for what a step does (show), and events, launches and the host's waits are told to it. */
+#ifdef __SANITIZE_THREAD__
+void AnnotateIgnoreSyncBegin(const char *file, int line);
+void AnnotateIgnoreSyncEnd(const char *file, int line);
+void AnnotateIgnoreReadsBegin(const char *file, int line);
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+void __tsan_acquire(void *at);
+void __tsan_release(void *at);
+#define TSAN(call) (call)
+#else
+#define TSAN(call) ((void)0)
+#endif
+
+static void hide_memory(void)
+{
+    TSAN(AnnotateIgnoreReadsBegin(__FILE__, __LINE__));
+    TSAN(AnnotateIgnoreWritesBegin(__FILE__, __LINE__));
+}
+
+static void show_memory(void)
+{
+    TSAN(AnnotateIgnoreReadsEnd(__FILE__, __LINE__));
+    TSAN(AnnotateIgnoreWritesEnd(__FILE__, __LINE__));
+}
+
+static void hide(void)
+{
+    TSAN(AnnotateIgnoreSyncBegin(__FILE__, __LINE__));
+    hide_memory();
+}
+
+static void show(void)
+{
+    show_memory();
+    TSAN(AnnotateIgnoreSyncEnd(__FILE__, __LINE__));
+}
+
+/* What came before come_before(at) in its thread comes before what follows come_after(at). */
+static void come_before(void *at)
+{
+    (void)at;
+    if (is_kernel)
+        show();
+    TSAN(__tsan_release(at));
+    if (is_kernel)
+        hide();
+}
+
+static void come_after(void *at)
+{
+    (void)at;
+    if (is_kernel)
+        show();
+    TSAN(__tsan_acquire(at));
+    if (is_kernel)
+        hide();
+}
+
 static void die(const char *why)
 {
     fprintf(stderr, "fake NCCL: %s\n", why);
@@ -154,6 +215,8 @@ static struct memory {
     struct ncclComm *registered; /* with it */
 } memory[BLOCKS];
 
+static _Atomic unsigned memory_changes;
+
 static struct memory *find_memory(const void *at)
 {
     const unsigned char *byte = at;
@@ -170,15 +233,30 @@ static struct memory *find_memory(const void *at)
 /* Finds memory of any device, and which device. */
 static void *find_device(void *at, int *on)
 {
+    static _Thread_local struct memory last; /* kernels look for each element */
+    static _Thread_local unsigned seen;
     const struct memory *found;
     void *device = NULL;
 
+    if (is_kernel && last.host &&
+        seen == atomic_load_explicit(&memory_changes, memory_order_relaxed) &&
+        (unsigned char *)at >= last.host &&
+        (unsigned char *)at < last.host + last.bytes) {
+        *on = last.on;
+        return last.device + ((unsigned char *)at - last.host);
+    }
+    if (is_kernel)
+        hide();
     pthread_mutex_lock(&lock);
     if ((found = find_memory(at)) && found->host) {
         device = found->device + ((unsigned char *)at - found->host);
         *on = found->on;
+        last = *found;
+        seen = memory_changes;
     }
     pthread_mutex_unlock(&lock);
+    if (is_kernel)
+        show();
     return device;
 }
 
@@ -211,6 +289,7 @@ static cudaError_t keep(void **out, unsigned char *host, unsigned char *device,
         if (room == memory + BLOCKS - 1)
             die("too much memory");
     *room = (struct memory){host, device, bytes, current, NULL};
+    memory_changes++;
     fake_nccl.blocks++;
     pthread_mutex_unlock(&lock);
     *out = host ? host : device;
@@ -267,6 +346,7 @@ static cudaError_t forget(void *data, bool waits)
         wait_for_device(found->on);
     was = *found;
     *found = (struct memory){0};
+    memory_changes++;
     fake_nccl.blocks--;
     pthread_mutex_unlock(&lock);
     if (!was.host)
@@ -354,6 +434,7 @@ static void *run_stream(void *context)
 {
     struct CUstream_st *stream = context;
 
+    hide();
     current = stream->on;
     is_kernel = true;
     pthread_mutex_lock(&lock);
@@ -372,13 +453,16 @@ static void *run_stream(void *context)
         pthread_mutex_unlock(&lock);
         if (fake_nccl.late_us)
             usleep(fake_nccl.late_us);
+        come_after(step);
         step->run(step);
+        come_before(stream);
         free(step);
         pthread_mutex_lock(&lock);
         stream->is_busy = false;
         pthread_cond_broadcast(&changed);
     }
     pthread_mutex_unlock(&lock);
+    show();
     return NULL;
 }
 
@@ -417,6 +501,7 @@ static void put(cudaStream_t on, struct step what)
         die("no memory");
     *step = what;
     step->next = NULL;
+    come_before(step);
     pthread_mutex_lock(&lock);
     stream = stream_of(on);
     if (stream->capture) {
@@ -489,10 +574,11 @@ EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return cudaSuccess;
 }
 
-static void wait_for_stream(const struct CUstream_st *stream)
+static void wait_for_stream(struct CUstream_st *stream)
 {
     while (stream->first || stream->is_busy)
         pthread_cond_wait(&changed, &lock);
+    come_after(stream);
 }
 
 EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream)
@@ -508,7 +594,7 @@ EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 /* Lock held, except while it waits: a stream may be destroyed then, so it begins again. */
 static void wait_for_device(int device)
 {
-    const struct CUstream_st *s;
+    struct CUstream_st *s;
 
     do {
         for (s = streams; s && (s->on != device || (!s->first && !s->is_busy));)
@@ -516,6 +602,9 @@ static void wait_for_device(int device)
         if (s)
             pthread_cond_wait(&changed, &lock);
     } while (s);
+    for (s = streams; s; s = s->next)
+        if (s->on == device)
+            come_after(s);
 }
 
 EXPORT cudaError_t cudaDeviceSynchronize(void)
@@ -559,6 +648,7 @@ EXPORT cudaError_t cudaEventDestroy(cudaEvent_t event)
 static void fire(struct step *step)
 {
     pthread_mutex_lock(&lock);
+    come_before(step->record);
     step->record->has_fired = true;
     drop(step->record);
     pthread_cond_broadcast(&changed);
@@ -574,6 +664,7 @@ static void await(struct step *step)
             pthread_cond_wait(&changed, &lock);
         fake_nccl.waits--;
     }
+    come_after(step->record);
     drop(step->record);
     pthread_mutex_unlock(&lock);
 }
@@ -692,13 +783,22 @@ EXPORT cudaError_t cudaEventQuery(cudaEvent_t event)
     pthread_mutex_lock(&lock);
     fake_nccl.queries++;
     has_fired = !event->last || event->last->has_fired;
+    if (has_fired && event->last)
+        come_after(event->last);
     pthread_mutex_unlock(&lock);
     return has_fired ? cudaSuccess : cudaErrorNotReady;
 }
 
+static void carry(void *to, const void *from, size_t bytes)
+{
+    show_memory();
+    memmove(to, from, bytes);
+    hide_memory();
+}
+
 static void copy(struct step *step)
 {
-    memmove(any(step->to), any(step->from), step->bytes);
+    carry(any(step->to), any(step->from), step->bytes);
 }
 
 EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
@@ -713,9 +813,13 @@ EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
 
 static void fill(struct step *step)
 {
+    void *to = any(step->to);
+
     if (fake_nccl.on_fill)
         fake_nccl.on_fill();
-    memset(any(step->to), step->value, step->bytes);
+    show_memory();
+    memset(to, step->value, step->bytes);
+    hide_memory();
 }
 
 EXPORT cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes,
@@ -729,7 +833,9 @@ EXPORT cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes,
 
 static void run_kernel(struct step *step)
 {
+    show();
     step->kernel(step->context);
+    hide();
 }
 
 EXPORT void fake_launch_copy(void *stream, fake_kernel *kernel, void *context,
@@ -1037,8 +1143,10 @@ static void keep_comm(struct ncclComm *comm)
 
 static void put_away(struct ncclComm *comm)
 {
+    come_before(comm);
     if (atomic_fetch_sub(&comm->users, 1) > 1)
         return;
+    come_after(comm);
     for (int i = 0; i < comm->size; i++)
         if (comm->pidfds[i] > 0)
             close(comm->pidfds[i]);
@@ -1113,19 +1221,21 @@ static void finish_chunk(const struct step *step, const unsigned char *in,
 
     (void)in;
     if (step->kind == BROADCAST)
-        memcpy(to, comm->world->chunks[step->root], bytes);
+        carry(to, comm->world->chunks[step->root], bytes);
     for (int i = 0; i < comm->size; i++) {
         sources[i] = comm->world->chunks[i];
         if (step->kind == ALL_GATHER)
-            memcpy(out + (size_t)i * step->bytes + at, sources[i], bytes);
+            carry(out + (size_t)i * step->bytes + at, sources[i], bytes);
     }
     if (step->kind == ALL_REDUCE ||
         (step->kind >= REDUCE && step->root == comm->rank)) {
         const struct ct_reduction how = {dtype_of[step->type], op_of[step->op],
                                          step->op == ncclAvg ? comm->size : 1};
 
+        show_memory();
         ct_reduce(&how, &to, 1, sources, comm->size,
                   bytes / ctrun_dtype_size(how.dtype));
+        hide_memory();
     }
 }
 
@@ -1159,7 +1269,7 @@ static void collect_part(const struct step *step, const unsigned char *in,
         size_t bytes = step->bytes - at < CHUNK ? step->bytes - at : CHUNK;
 
         if (step->kind != BROADCAST || step->root == comm->rank)
-            memcpy(comm->world->chunks[comm->rank], in + at, bytes);
+            carry(comm->world->chunks[comm->rank], in + at, bytes);
         if (!meet(comm))
             return;
         finish_chunk(step, in, out, at, bytes);
@@ -1199,9 +1309,9 @@ static bool move_chunk(struct step *step)
     if (bytes == 0 || (*written == *taken) != is_send)
         return false;
     if (is_send)
-        memcpy(data, (const unsigned char *)any(step->from) + step->done, bytes);
+        carry(data, (const unsigned char *)any(step->from) + step->done, bytes);
     else
-        memcpy((unsigned char *)any(step->to) + step->done, data, bytes);
+        carry((unsigned char *)any(step->to) + step->done, data, bytes);
     atomic_fetch_add(is_send ? written : taken, 1);
     step->done += bytes;
     return true;

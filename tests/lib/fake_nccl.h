@@ -2,7 +2,8 @@
 /* A libnccl and a CUDA runtime in one, without a GPU. They behave as the real ones in this:
  *
  *   - the host cannot touch device memory (SIGSEGV); copies and kernels have it at another address
- *   - a stream is a queue with a thread; everything on it happens later, each step after `late_us`
+ *   - a stream is a queue with a thread; everything on it happens later, each step after `late_us`; the thread
+ *     sanitizer finds two steps, or a step and the host, whose order no event and no wait gives
  *   - cudaFree() waits for the device, ncclMemFree() does not
  *   - collectives carry data between the processes of a test, added up in rank order; one that
  *     waits for a rank that does not come, or that is not the same on all ranks, spins for ever
