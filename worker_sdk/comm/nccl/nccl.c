@@ -41,8 +41,10 @@ static void nccl_close(void *self)
     ct_nccl_stop_watch(nccl);
     ct_nccl_finish_running(nccl);
     ct_nccl_end_stopped(nccl);
-    while (nccl->blocks) /* registered memory is freed before the communicator ends */
+    while (nccl->blocks) { /* registered memory is freed before the communicator ends */
         (void)ct_nccl_free(nccl, nccl->blocks->data);
+        ct_nccl_end_stopped(nccl); /* it may have heard only now that a rank is lost */
+    }
     begun = nccl->comm ? ct_nccl_api.ncclCommFinalize(nccl->comm) : ncclSuccess;
 
     if (nccl->comm && (begun == ncclSuccess || begun == ncclInProgress) &&

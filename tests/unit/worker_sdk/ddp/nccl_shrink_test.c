@@ -2,6 +2,7 @@
 /* DDP on an NCCL group that loses a rank, over the fake of tests/lib/fake_nccl.h. The other ranks
  * continue with a communicator that NCCL has made of the old one, or with a new one, and get the
  * bits of the host back end. */
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -391,6 +392,46 @@ static void a_call_that_hears_of_the_loss_before_or_behind_its_launch_ends(void 
     }
 }
 
+/* ---- The loss is reported within a close --------------------------------------------------- */
+
+/* How often the group may still ask before a rank is lost. */
+static _Atomic int looks = INT_MAX;
+
+static int look_often(void *context, uint32_t losses, bool leaves_node,
+                      struct ctrun_error *err)
+{
+    return looks-- > 0 ? 0 : ct_fail(err, CTRUN_E_PEER_LOST, "a rank is lost");
+}
+
+static int hears_within_a_close(int rank, void *context)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ct_group_place place = ranks_place(rank, NULL);
+    struct ctrun_group *group;
+    struct ctrun_error err = {.text = ""};
+    struct ctrun_work *work;
+    void *memory;
+
+    options.backend = "nccl";
+    place.losses = (struct ct_loss_watch){.check = look_often, .sees_ranks = true};
+    CHECK_OK(ct_group_open(&group, &place, &options, &err));
+    CHECK_OK(ctrun_group_alloc(group, BYTES, &memory, &err));
+    CHECK_OK(ctrun_all_reduce(group, memory, memory, COUNT, CTRUN_F32, CTRUN_SUM,
+                              IN_BACKGROUND(&work), &err));
+    CHECK(cudaDeviceSynchronize() == cudaSuccess);
+    looks = 1; /* once for its calls, and once more when it frees the memory */
+    ctrun_group_close(group);
+    CHECK(looks < 0 && fake_nccl.revokes == 1 && fake_nccl.aborts == 1);
+    CHECK(fake_nccl.blocks == 0 && fake_nccl.registered == 0);
+    free(work); /* nobody waits for it */
+    return 0;
+}
+
+static void a_close_that_hears_of_the_loss_ends(void **state)
+{
+    assert_int_equal(ranks_run(RANKS, hears_within_a_close, NULL), 0);
+}
+
 /* ---- Kernels of the caller ----------------------------------------------------------------- */
 
 /* A kernel that uses memory of the group as late as possible: when the host waits for the device, or has the new
@@ -527,6 +568,8 @@ int main(void)
             between_steps_it_shrinks_where_nothing_can_be_revoked, begin, end),
         cmocka_unit_test_setup_teardown(
             a_call_that_hears_of_the_loss_before_or_behind_its_launch_ends, begin, end),
+        cmocka_unit_test_setup_teardown(a_close_that_hears_of_the_loss_ends, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(
             memory_is_freed_behind_the_kernels_of_the_caller, begin, end),
         cmocka_unit_test_setup_teardown(another_back_end_is_a_mismatch_on_all_ranks,
