@@ -31,13 +31,20 @@ static int register_block(struct nccl *nccl, struct block *block, size_t bytes,
     return begun == ncclSuccess ? 0 : ct_nccl_fail(err, "register", begun);
 }
 
-/* An aborted communicator has no registered memory. */
-static void free_block(struct nccl *nccl, struct block *block)
+/* Frees a block that is in no list. One that is registered with a stopped communicator comes back into the list until
+ * that communicator is aborted (ct_nccl_end_stopped()). An aborted communicator has no registered memory. */
+static void give_back(struct nccl *nccl, struct block *block)
 {
-    pthread_mutex_lock(&nccl->lock);
-    if (block->handle && nccl->comm)
+    pthread_mutex_lock(&nccl->lock); /* another thread may stop the communicator */
+    block->is_given_back = block->handle && nccl->comm && nccl->is_stopped;
+    if (block->handle && nccl->comm && !nccl->is_stopped)
         (void)ct_nccl_api.ncclCommDeregister(nccl->comm, block->handle);
     pthread_mutex_unlock(&nccl->lock);
+    if (block->is_given_back) {
+        block->next = nccl->blocks;
+        nccl->blocks = block;
+        return;
+    }
     if (block->data && block->is_nccls)
         (void)ct_nccl_api.ncclMemFree(block->data);
     else if (block->data)
@@ -103,7 +110,7 @@ int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
              block->is_nccls)
         rc = register_block(nccl, block, bytes, deadline_ms, err);
     if (rc < 0) {
-        free_block(nccl, block);
+        give_back(nccl, block);
         return rc;
     }
     block->next = nccl->blocks;
@@ -112,8 +119,7 @@ int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
     return 0;
 }
 
-/* Waits first until no call and no kernel of the caller uses the block. A block that is registered
- * with a stopped communicator stays until that communicator is aborted (ct_nccl_end_stopped()). */
+/* Waits first until no call and no kernel of the caller uses the block. */
 int ct_nccl_free(void *self, void *at)
 {
     struct nccl *nccl = self;
@@ -127,12 +133,8 @@ int ct_nccl_free(void *self, void *at)
         ct_nccl_finish_running(nccl);
         /* A failure belongs to another call, which reports it. */
         (void)ct_nccl_api.cudaDeviceSynchronize();
-        if (block->handle && nccl->comm && nccl->is_stopped) {
-            block->is_given_back = true;
-            return 0;
-        }
         *link = block->next;
-        free_block(nccl, block);
+        give_back(nccl, block);
         return 0;
     }
     return -ENOENT;
@@ -151,7 +153,7 @@ void ct_nccl_end_stopped(struct nccl *nccl)
 
         if (block->is_given_back) {
             *link = block->next;
-            free_block(nccl, block);
+            give_back(nccl, block);
         } else {
             link = &block->next;
         }
