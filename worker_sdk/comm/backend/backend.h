@@ -166,6 +166,7 @@ struct ct_backend_ops {
      * after the call. The ticket is spent, also on failure. */
     int (*release)(void *self, void *ticket, void *const *stream,
                    struct ctrun_error *err);
+    /* On a device waits for the calls before; at the deadline the group has failed. */
     int (*alloc)(void *self, size_t bytes, uint64_t deadline_ms, void **out,
                  struct ctrun_error *err);
     /* Frees memory of alloc(). Local; also possible when the group has failed. 0, or -ENOENT. */

@@ -53,7 +53,7 @@ static void give_back(struct nccl *nccl, struct block *block)
 }
 
 /* Waits for the zeroes, because the caller may use the memory on any stream. On the group's stream: cudaMemset() would
- * put them on the default stream, and return before they are there. */
+ * put them on the default stream, and return before they are there. After a failure they may still come. */
 static int clear(struct nccl *nccl, void *data, size_t bytes, uint64_t deadline_ms,
                  struct ctrun_error *err)
 {
@@ -66,20 +66,18 @@ static int clear(struct nccl *nccl, void *data, size_t bytes, uint64_t deadline_
         code = ct_nccl_api.cudaEventRecord(nccl->joined, nccl->stream);
     while (code == cudaSuccess &&
            (code = ct_nccl_api.cudaEventQuery(nccl->joined)) == cudaErrorNotReady) {
-        if (ct_now_ms() >= deadline_ms) {
+        pthread_mutex_lock(&nccl->lock);
+        rc = ct_nccl_ask_comm(nccl, "group alloc", &why);
+        pthread_mutex_unlock(&nccl->lock);
+        if (rc >= 0 && ct_now_ms() >= deadline_ms)
             rc = ct_fail(&why, CTRUN_E_TIMEOUT,
                          "nccl: group alloc: the calls before it are not done in time");
-            rc = ct_nccl_fail_group(nccl, rc, &why, err);
-            (void)ct_nccl_api.cudaDeviceSynchronize(); /* the zeroes come now */
-            return rc;
-        }
+        if (rc < 0)
+            return ct_nccl_fail_group(nccl, rc, &why, err);
         ct_nccl_nap(&nap_ns);
         code = cudaSuccess;
     }
-    if (code == cudaSuccess)
-        return 0;
-    (void)ct_nccl_api.cudaDeviceSynchronize(); /* they may still come */
-    return ct_nccl_cuda_fail(err, "group alloc", code);
+    return code == cudaSuccess ? 0 : ct_nccl_cuda_fail(err, "group alloc", code);
 }
 
 int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
@@ -106,17 +104,17 @@ int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
                      ct_nccl_api.ncclGetErrorString(got));
     else if (made != cudaSuccess)
         rc = ct_nccl_cuda_fail(err, "group alloc", made);
-    else if ((rc = clear(nccl, block->data, bytes, deadline_ms, err)) == 0 &&
-             block->is_nccls)
-        rc = register_block(nccl, block, bytes, deadline_ms, err);
     if (rc < 0) {
         give_back(nccl, block);
         return rc;
     }
     block->next = nccl->blocks;
     nccl->blocks = block;
-    *out = block->data;
-    return 0;
+    rc = clear(nccl, block->data, bytes, deadline_ms, err);
+    if (rc == 0 && block->is_nccls)
+        rc = register_block(nccl, block, bytes, deadline_ms, err);
+    *out = rc == 0 ? block->data : NULL; /* else it is freed when the group is closed */
+    return rc;
 }
 
 /* Waits first until no call and no kernel of the caller uses the block. */

@@ -350,6 +350,25 @@ static void memory_behind_a_call_that_hangs_ends_at_the_deadline(void **state)
     expect_nothing_left(1, 0);
 }
 
+static void memory_behind_a_call_of_a_lost_rank_says_so(void **state)
+{
+    struct ctrun_group *group = open_good(30000);
+    struct ctrun_work *work;
+    struct ctrun_error err;
+    static float data[4];
+    void *at;
+
+    fake_nccl.hangs = true;
+    assert_int_equal(ctrun_all_reduce(group, data, data, 4, CTRUN_F32, CTRUN_SUM,
+                                      IN_BACKGROUND(&work), &err),
+                     0);
+    fake_nccl.async_error = NCCL_REMOTE_ERROR;
+    expect(ctrun_group_alloc(group, 64, &at, &err), CTRUN_E_PEER_LOST, &err,
+           "fake peer");
+    expect(ctrun_work_wait(work, &err), CTRUN_E_PEER_LOST, &err, "fake peer");
+    expect_dead(group, CTRUN_E_PEER_LOST, "fake peer");
+}
+
 /* A copy of the old group is still to come when the new one copies to the same place. */
 static void a_shrunk_group_comes_behind_what_the_old_one_still_does(void **state)
 {
@@ -545,6 +564,7 @@ int main(void)
         cmocka_unit_test_setup(memory_is_zero_when_the_call_returns, begin),
         cmocka_unit_test_setup(memory_behind_a_call_that_hangs_ends_at_the_deadline,
                                begin),
+        cmocka_unit_test_setup(memory_behind_a_call_of_a_lost_rank_says_so, begin),
         cmocka_unit_test_setup(memory_may_be_freed_before, begin),
         cmocka_unit_test_setup(large_memory_is_nccls_and_registered, begin),
         cmocka_unit_test_setup(an_older_nccl_has_memory_of_cuda, begin),
