@@ -324,7 +324,10 @@ static int judge(const struct etcd *etcd, int rc, struct ctrun_error *err)
     char why[sizeof err->text];
 
     if (rc != -EACCES && rc != -EBADF)
-        return rc == -ECANCELED || rc == CTRUN_E_AUTH || rc == -ENOMEM ? rc : 0;
+        return rc == -ECANCELED || rc == CTRUN_E_AUTH || rc == -ENOMEM ||
+                       rc == -EMSGSIZE
+                   ? rc
+                   : 0;
     etcd_config_format(what, sizeof what, etcd->config);
     (void)ct_copy(why, sizeof why, err->text);
     if (rc == -EBADF)
