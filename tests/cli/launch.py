@@ -20,7 +20,7 @@ def is_stopped_as_the_last(box, rank, pid):
     if pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
         return False
     found = steps(box)
-    return found[rank] == min(found.values())
+    return rank in found and found[rank] == min(found.values())
 
 
 DUMP = """#!/bin/sh

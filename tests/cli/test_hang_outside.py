@@ -75,8 +75,17 @@ CASES = {
 def runs():
     """name of the case -> its box and its run. All are started at once: they do little but wait."""
     boxes = {name: ctrun.Box() for name in CASES}
-    yield {name: (box, start(box, *CASES[name][0], **CASES[name][1])) for name, box in boxes.items()}
-    complaints = [complaint for box in boxes.values() for complaint in box.close()]
+    started = {}
+    try:
+        for name, box in boxes.items():
+            started[name] = box, start(box, *CASES[name][0], **CASES[name][1])
+        yield started
+        for _, run in started.values():  # those that no test has waited for
+            if run.code is None:
+                run.signal(signal.SIGTERM)
+                run.wait()
+    finally:
+        complaints = [complaint for box in boxes.values() for complaint in box.close()]
     assert not complaints, complaints
 
 
