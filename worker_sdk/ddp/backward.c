@@ -432,7 +432,7 @@ static int finish_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *
         rc = finish_hooks(ddp, stream, err);
     if (rc == 0)
         rc = settle(ddp, err);
-    if (rc == 0) /* one rank alone waits for nothing else behind its zeroes */
+    if (rc == 0) /* with one rank no collective lets the stream wait for the zeroes */
         rc = ct_group_hold_back(ddp->group, stream, err);
     if (rc == 0 && ddp->world_size > 1)
         rc = ct_group_copy(ddp->group, ddp->flag, layout->flag,
@@ -478,10 +478,11 @@ static int leave_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *e
         rc = ct_group_fetch_start(ddp->group, ddp->flag, layout->flag,
                                   ct_layout_flag_bytes(layout), stream, &ddp->flag_work,
                                   err);
-    /* A graph that is launched next overwrites the flag, and what the host would ask for. */
+    /* A graph that is launched next overwrites the flag, and the number of the gradient that is not
+     * finite. */
     if (rc == 0 && ddp->has_capture && !ddp->is_capturing && looks_on_device(ddp))
         rc = ct_checks_fetch(&ddp->checks, stream, err);
-    if (rc == 0)
+    else if (rc == 0)
         rc = ct_group_hold_back(ddp->group, stream, err);
     return rc < 0 ? break_down(ddp, rc) : 0;
 }
@@ -500,7 +501,10 @@ int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream, struct ctrun_err
         return rc;
     if (!ddp->is_sync) {
         ddp->state = DDP_IDLE;
-        return ddp->has_capture ? ct_group_hold_back(ddp->group, stream, err) : 0;
+        /* The launch of a graph may come next, and marks what ct_checks_begin() cleared. */
+        if (ddp->has_capture && looks_on_device(ddp))
+            rc = ct_group_hold_back(ddp->group, stream, err);
+        return rc < 0 ? break_down(ddp, rc) : 0;
     }
     rc = ddp->options.static_graph ? finish_graph(ddp, err) : mark_unused(ddp, err);
     if (rc < 0 || (rc = complete(ddp, err)) < 0)

@@ -53,7 +53,8 @@ int ctrun_ddp_capture_begin(struct ctrun_ddp *ddp, void *stream,
         return rc;
     ddp->stream = stream;
     /* In a graph nothing waits for earlier work of the group. */
-    if ((rc = ct_group_hold_back(ddp->group, stream, err)) < 0)
+    rc = ct_group_hold_back(ddp->group, stream, err);
+    if (rc < 0 && rc != CTRUN_E_USAGE)
         ddp->state = DDP_BROKEN;
     ddp->is_capturing = rc == 0;
     return rc;
@@ -79,8 +80,8 @@ int ctrun_ddp_capture_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
                               "ctrun_ddp_capture_end()");
 }
 
-/* The group's stream is behind `stream` here; the group watches these calls, but not those in a
- * graph. */
+/* The group's stream is behind `stream` here, and `stream` waits for the fetches: the next launch overwrites what they
+ * read. The group watches these calls, but not those in a graph. */
 static int fetch_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     int rc = 0;
@@ -91,7 +92,7 @@ static int fetch_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
                                   &ddp->flag_work, err);
     ddp->checks.has_found = false; /* of the launch before */
     if (rc == 0 && (ddp->has_clip || ddp->options.check_finite))
-        rc = ct_checks_fetch(&ddp->checks, ddp->stream, err);
+        return ct_checks_fetch(&ddp->checks, ddp->stream, err);
     return rc == 0 ? ct_group_hold_back(ddp->group, ddp->stream, err) : rc;
 }
 
