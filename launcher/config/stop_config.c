@@ -50,9 +50,10 @@ static int resolve_signals(struct stop_config *out, const struct options *option
         name = ct_trim(name, &length);
         n = find_signal(name, length);
         if (n == SIGKILL || n == SIGSTOP)
-            return ct_fail(err, -EINVAL,
-                           "--signals-to-handle: no process can handle %.*s",
-                           (int)length, name);
+            return ct_fail(
+                err, -EINVAL,
+                "--signals-to-handle: no process can handle %.*s: leave it out",
+                (int)length, name);
         if (n == 0 || n == SIGCHLD)
             ct_warn("--signals-to-handle: '%.*s' is %s; it is left out", (int)length,
                     name,

@@ -44,7 +44,8 @@ struct journal_file {
     /* The run of a batch that the memory lacked: a new file lacks it too, until a WHOLE one. Empty:
      * none. */
     char gap[CT_RUN_ID_MAX];
-    bool has_gaps; /* more runs than one had a gap at once: not followed further */
+    bool
+        has_gaps; /* more runs than one lacked a record at the same time: never called complete again */
 };
 
 /* ---- What is live ------------------------------------------------------------------------ */

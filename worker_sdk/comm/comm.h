@@ -36,7 +36,8 @@ int ct_group_clear(struct ctrun_group *group, void *at, size_t bytes, void *stre
 /* Work put on `stream` from now on runs after all work that is on the group's own stream. */
 int ct_group_hold_back(struct ctrun_group *group, void *stream,
                        struct ctrun_error *err);
-/* Copies from device memory to host memory in the background. Device groups only. */
+/* Copies from device memory to host memory in the background, behind what `stream` has. Device
+ * groups only. */
 int ct_group_fetch_start(struct ctrun_group *group, void *to, const void *from,
                          size_t bytes, void *stream, struct ctrun_work **out,
                          struct ctrun_error *err);

@@ -77,7 +77,7 @@ static int forget(struct ct_device_checks *checks, void *stream,
                           sizeof(struct ct_device_found) - from, stream, err);
 }
 
-/* `stream` waits: a graph that is launched on it uses the same words. */
+/* `stream` waits: a graph that is launched on it writes the same memory. */
 static int forget_between(struct ct_device_checks *checks, void *stream,
                           struct ctrun_error *err)
 {

@@ -47,13 +47,13 @@ int ct_checks_look_at(struct ct_device_checks *checks, const struct ct_layout *l
 /* Raises the layout's flag if a gradient was not finite. */
 int ct_checks_raise_flag(struct ct_device_checks *checks, struct ct_layout *layout,
                          void *stream, struct ctrun_error *err);
-/* *slot: the remembered slot, or -1. Waits, unless it was fetched. */
+/* *slot: the remembered slot, or -1. Waits, unless it was fetched; `stream` waits, too. */
 int ct_checks_find(struct ct_device_checks *checks, void *stream, long *slot,
                    struct ctrun_error *err);
 /* ct_clip() of clip.h. */
 int ct_checks_clip(struct ct_device_checks *checks, const struct ct_layout *layout,
                    double max_norm, void *stream, struct ctrun_error *err);
-/* Fetches the results: `found` is valid once found_work is done. */
+/* Fetches the results: `found` is valid once found_work is done. `stream` waits for that. */
 int ct_checks_fetch(struct ct_device_checks *checks, void *stream,
                     struct ctrun_error *err);
 /* A hash of each parameter, 0 for buffers. Waits. */

@@ -180,8 +180,8 @@ static int start_users(struct ct_hook *hook, struct ct_layout *layout, size_t b,
     struct ct_bucket *bucket = &layout->buckets[b];
     int rc = 0;
 
-    /* What it starts comes behind the gradients: on the group, and on `stream` if that is behind them only by the
-     * group. */
+    /* What it starts comes behind the gradients: on the group, and on `stream` if some of them came on other streams
+     * or are zeroed by the group. */
     if (ct_group_is_device(hook->group))
         rc = bucket->is_mixed ? ct_group_hold_back(hook->group, stream, err)
                               : ct_group_clear(hook->group, NULL, 0, stream, err);

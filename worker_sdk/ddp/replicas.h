@@ -11,6 +11,6 @@
 int ct_ddp_compare_replicas(struct ctrun_group *group, const struct ctrun_param *params,
                             size_t count, struct ct_device_checks *checks, void *stream,
                             struct ctrun_error *err);
-/* "rank 1", or "ranks 1, 4": those whose item is not as that of `model`; each rank has one at every `step`. */
+/* "rank 1", or "ranks 1, 4": those whose item is not as that of `model`. That of rank r is all[r * step]. */
 void ct_ddp_list_unlike(char *text, size_t size, const uint64_t *all, size_t step,
                         size_t ranks, size_t model);

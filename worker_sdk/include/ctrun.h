@@ -259,7 +259,8 @@ CTRUN_API int ctrun_fail_worker(const struct ctrun_error *err);
 struct ctrun_store;
 
 /* Connects, retrying until the session's timeout. Blocks. Fails with CTRUN_E_UNREACHABLE,
- * CTRUN_E_DNS, CTRUN_E_PROTOCOL (no store answers there), CTRUN_E_BAD_ENVIRONMENT. */
+ * CTRUN_E_DNS, CTRUN_E_PROTOCOL (no store answers there), CTRUN_E_BAD_ENVIRONMENT; at once with
+ * -EMFILE, -ENFILE or -ENOMEM. */
 CTRUN_API int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
                                struct ctrun_error *err);
 /* Accepts NULL. */
@@ -483,7 +484,8 @@ CTRUN_API const char *ctrun_world_store(const struct ctrun_session *session, int
 /* Memory that the host back end reduces without a copy (shared between the ranks of a host); on an
  * nccl group memory of its device. Collective, same size on every rank; lives until it is freed or the
  * group is closed; zeroed; on a host 4096-byte aligned. Ordinary memory works everywhere too, with one
- * copy more. */
+ * copy more. On an nccl group it waits until this rank's earlier calls are done; when that takes longer than
+ * the group's timeout, CTRUN_E_TIMEOUT ends the group. */
 CTRUN_API int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **out,
                                 struct ctrun_error *err);
 /* Frees memory of ctrun_group_alloc(); NULL is fine. Local, at any time; waits for this rank's
@@ -722,7 +724,8 @@ struct ctrun_bucket {
  * and leaves it in *work, or does everything itself and leaves *work NULL. Called on all ranks in
  * the same order, by grad_ready() or backward_end(). Negative: the step fails with that. On an
  * nccl group calls on this group run after the gradients; pass the bucket's stream to the hook's
- * own kernels and to calls on other groups. The hook must not wait for the device. */
+ * own kernels and to calls on other groups. It waits for the group's earlier calls if the bucket's
+ * gradients came on several streams, or some are zeroes. The hook must not wait for the device. */
 typedef int ctrun_ddp_hook_fn(void *context, struct ctrun_group *group,
                               const struct ctrun_bucket *bucket,
                               struct ctrun_work **work, struct ctrun_error *err);
@@ -831,7 +834,8 @@ CTRUN_API int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream,
  * be NULL, is the norm before. CTRUN_E_DIVERGED names the first parameter whose gradient is not
  * finite; then nothing is scaled. Norms of a host and of a device differ in their last bits.
  * On an nccl group it comes in the order of backward_end()'s stream. Where norm is NULL the host waits for
- * nothing, and CTRUN_E_DIVERGED is reported by the next backward_begin(); else it waits for the device. */
+ * nothing (but once a step was captured, and with check_finite, for the step), and CTRUN_E_DIVERGED is reported by the
+ * next backward_begin(); else it waits for the device. */
 CTRUN_API int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm,
                                        double *norm, struct ctrun_error *err);
 /* Whether all ranks still have the same parameters, bit by bit; buffers may differ. Collective,

@@ -102,7 +102,7 @@ struct nccl {
     bool has_recorded;
     cudaStream_t stream;
     cudaEvent_t
-        joined; /* recorded on callers' streams, and on ours where the host waits */
+        joined; /* recorded where a stream or the host is to wait, and free again at once */
     int device, size, me;
     void *scratch; /* one float, for barriers */
     struct block *blocks;
