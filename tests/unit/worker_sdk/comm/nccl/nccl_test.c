@@ -228,17 +228,25 @@ static void a_call_that_never_gets_to_the_device_ends_at_the_deadline(void **sta
     expect_dead(group, CTRUN_E_TIMEOUT, "did not finish in time");
 }
 
-static void an_asynchronous_error_ends_a_call_that_hangs(void **state)
+static struct ctrun_work *start_hanging(struct ctrun_group *group)
 {
-    struct ctrun_group *group = open_good(30000);
-    struct ctrun_work *work;
     static float data[4];
+    struct ctrun_work *work;
     struct ctrun_error err;
 
     fake_nccl.hangs = true;
     assert_int_equal(ctrun_all_reduce(group, data, data, 4, CTRUN_F32, CTRUN_SUM,
                                       IN_BACKGROUND(&work), &err),
                      0);
+    return work;
+}
+
+static void an_asynchronous_error_ends_a_call_that_hangs(void **state)
+{
+    struct ctrun_group *group = open_good(30000);
+    struct ctrun_work *work = start_hanging(group);
+    struct ctrun_error err;
+
     fake_nccl.async_error = NCCL_REMOTE_ERROR;
     expect(ctrun_work_wait(work, &err), CTRUN_E_PEER_LOST, &err, "fake peer");
     expect_dead(group, CTRUN_E_PEER_LOST, "fake peer");
@@ -334,14 +342,9 @@ static void memory_behind_a_call_that_hangs_ends_at_the_deadline(void **state)
 {
     struct ctrun_group *group = open_good(30000);
     struct ctrun_error err;
-    struct ctrun_work *work;
-    static float data[4];
+    struct ctrun_work *work = start_hanging(group);
     void *at;
 
-    fake_nccl.hangs = true;
-    assert_int_equal(ctrun_all_reduce(group, data, data, 4, CTRUN_F32, CTRUN_SUM,
-                                      IN_BACKGROUND(&work), &err),
-                     0);
     group->timeout_ms = SHORT_MS;
     expect(ctrun_group_alloc(group, LARGE, &at, &err), CTRUN_E_TIMEOUT, &err,
            "the calls before it");
@@ -353,15 +356,10 @@ static void memory_behind_a_call_that_hangs_ends_at_the_deadline(void **state)
 static void memory_behind_a_call_of_a_lost_rank_says_so(void **state)
 {
     struct ctrun_group *group = open_good(30000);
-    struct ctrun_work *work;
+    struct ctrun_work *work = start_hanging(group);
     struct ctrun_error err;
-    static float data[4];
     void *at;
 
-    fake_nccl.hangs = true;
-    assert_int_equal(ctrun_all_reduce(group, data, data, 4, CTRUN_F32, CTRUN_SUM,
-                                      IN_BACKGROUND(&work), &err),
-                     0);
     fake_nccl.async_error = NCCL_REMOTE_ERROR;
     expect(ctrun_group_alloc(group, 64, &at, &err), CTRUN_E_PEER_LOST, &err,
            "fake peer");
