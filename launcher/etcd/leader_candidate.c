@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "launcher/etcd/election.h"
 #include "launcher/report/messages.h"
@@ -44,12 +45,15 @@ struct leader_candidate {
 
 static int append_batch(struct ct_buf *journal, const uint8_t *batch, size_t length)
 {
-    uint8_t head[JOURNAL_FRAME_BYTES];
-    int rc;
+    uint8_t *at;
+    const int rc = ct_buf_reserve(journal, JOURNAL_FRAME_BYTES + length, &at);
 
-    journal_frame_encode(head, batch, length);
-    rc = ct_buf_append(journal, head, sizeof head);
-    return rc < 0 ? rc : ct_buf_append(journal, batch, length);
+    if (rc < 0)
+        return rc;
+    journal_frame_encode(at, batch, length);
+    memcpy(at + JOURNAL_FRAME_BYTES, batch, length);
+    ct_buf_commit(journal, JOURNAL_FRAME_BYTES + length);
+    return 0;
 }
 
 /* While there is no etcd, a journal that does not fit is only noted: it prevents
@@ -66,6 +70,8 @@ static int store_locked(struct leader_candidate *candidate, unsigned flags,
     }
     if (!(flags & JOURNAL_END))
         rc = append_batch(journal, batch, length);
+    if (rc == -ENOBUFS && !(flags & JOURNAL_WHOLE))
+        return rc; /* a WHOLE batch follows, in place of all */
     if (!candidate->is_elsewhere) {
         candidate->is_cut |= rc < 0;
         return 0;
@@ -88,7 +94,7 @@ static int store(void *context, const char *run_id, unsigned flags,
     pthread_mutex_unlock(&candidate->mutex);
     if (rc == -ENOMEM)
         ct_err("etcd: the journal of run %s cannot be written: out of memory", run_id);
-    else if (rc < 0)
+    else if (rc < 0 && (flags & JOURNAL_WHOLE))
         ct_err(
             "etcd: the journal of run %s does not fit: %s; %s is for up to some 2000 "
             "nodes",

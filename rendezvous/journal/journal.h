@@ -45,8 +45,9 @@ enum journal_flags {
 struct journal_sink {
     void *context; /* borrowed */
     /* Called on the server's thread. 0: the batch is kept, and the messages of its step are sent to
-     * the agents. Else they must not be sent: this server gives the run up, closes its connections
-     * and forgets it. `run_id` and `batch` are borrowed. */
+     * the agents. -ENOBUFS: there is no room for it beside earlier ones; unless it is WHOLE, a WHOLE
+     * batch follows at once. Else they must not be sent: this server gives the run up, closes its
+     * connections and forgets it. `run_id` and `batch` are borrowed. */
     int (*store)(void *context, const char *run_id, unsigned flags,
                  const uint8_t *batch, size_t length);
 };

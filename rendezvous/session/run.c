@@ -548,26 +548,36 @@ int run_try(struct run *run, const struct round_command *command)
     return rc;
 }
 
+static int store(const struct run *run, unsigned flags, const struct ct_buf *batch)
+{
+    const struct journal_sink *sink = run->all->journal;
+
+    return sink->store(sink->context, run->id, flags, ct_buf_data(batch),
+                       ct_buf_length(batch));
+}
+
 /* Journals the last step before its messages are sent. < 0: the journal failed, and no message of
  * this step may be sent. */
 static int keep(struct run *run)
 {
-    const struct journal_sink *sink = run->all->journal;
     const struct journal_run source = {
         .id = run->id, .heartbeat_ms = run->heartbeat_ms, .round = run->round};
     struct ct_buf batch;
     unsigned flags;
-    int rc;
+    int noted, rc;
 
-    if (!sink)
+    if (!run->all->journal)
         return 0;
     ct_buf_init(&batch, JOURNAL_BATCH_MAX_BYTES);
-    rc = journal_note(&run->mark, &source, &batch, &flags);
-    if (rc < 0) /* a gap, which a restarted server can live with */
-        ct_err("journal: a record is missing run=%s: %s", run->id, strerror(-rc));
-    rc = rc > 0 ? sink->store(sink->context, run->id, flags, ct_buf_data(&batch),
-                              ct_buf_length(&batch))
-                : 0;
+    noted = journal_note(&run->mark, &source, &batch, &flags);
+    rc = noted > 0 ? store(run, flags, &batch) : 0;
+    if (rc == -ENOBUFS && !(flags & JOURNAL_WHOLE)) {
+        ct_buf_consume(&batch, ct_buf_length(&batch));
+        noted = journal_note_whole(&run->mark, &source, &batch);
+        rc = noted == 0 ? store(run, JOURNAL_WHOLE, &batch) : 0;
+    }
+    if (noted < 0) /* a gap, which a restarted server can live with */
+        ct_err("journal: a record is missing run=%s: %s", run->id, strerror(-noted));
     ct_buf_deinit(&batch);
     return rc;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server as ctrun embeds it: one run, a thread of its own, calls from other threads. What
  * ctrund sends and receives is tested in tests/server. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "rendezvous/journal/journal.h"
 #include "rendezvous/server/server.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/str.h"
@@ -240,6 +242,72 @@ static void the_static_endpoint_is_a_new_empty_store_for_every_world(void **stat
     server_destroy(server);
 }
 
+/* ---- Journal ----------------------------------------------------------------------------- */
+
+struct full_journal {
+    struct journal_sink sink;
+    int rc;           /* for a batch that is neither WHOLE nor END */
+    unsigned refused; /* such batches */
+    unsigned whole;
+};
+
+static int store_whole(void *context, const char *run_id, unsigned flags,
+                       const uint8_t *batch, size_t length)
+{
+    struct full_journal *journal = context;
+
+    journal->whole += flags == JOURNAL_WHOLE;
+    journal->refused += flags == 0;
+    return flags == 0 ? journal->rc : 0;
+}
+
+static struct full_journal full_journal(int rc)
+{
+    return (struct full_journal){.sink = {.store = store_whole}, .rc = rc};
+}
+
+/* A world of one node; what it sends next is the first step that is no WHOLE batch. */
+static int start_world(uint16_t port)
+{
+    struct ct_message message;
+    int agent = dial(port);
+
+    hello(agent, "r", 1);
+    join(agent);
+    expect(agent, CT_MESSAGE_START, &message);
+    return agent;
+}
+
+static void send_failure(int agent)
+{
+    send_message(agent, CT_MESSAGE_FAILURE,
+                 &(struct ct_failure){.generation = 1, .cause = CT_CAUSE_EXIT});
+}
+
+static void a_full_journal_begins_again_with_a_whole_batch(void **state)
+{
+    struct full_journal journal = full_journal(-ENOBUFS);
+    const struct server_options options = {.run_id = "r", .journal = &journal.sink};
+    struct ct_message message;
+    uint16_t port;
+    struct server *server;
+    int agent;
+
+    journal.sink.context = &journal;
+    server = start_server(&options, &port);
+    agent = start_world(port);
+    send_failure(agent);
+    expect(agent, CT_MESSAGE_STOP, &message);
+    send_message(agent, CT_MESSAGE_STOPPED, &(struct ct_stopped){.generation = 1});
+    join(agent);
+    expect(agent, CT_MESSAGE_START, &message);
+    assert_int_equal(message.start->generation, 2);
+    close(agent);
+    server_destroy(server);
+    assert_true(journal.refused >= 2);
+    assert_true(journal.whole >= journal.refused + 2); /* and of two worlds */
+}
+
 static void worker_stores_are_apart_and_end_when_closed(void **state)
 {
     const struct server_options options = {.run_id = "r"};
@@ -304,6 +372,7 @@ int main(void)
         cmocka_unit_test(a_busy_port_is_reported_with_its_owner),
         cmocka_unit_test(a_port_that_a_connection_uses_is_not_blamed_on_a_process),
         cmocka_unit_test(the_static_endpoint_is_a_new_empty_store_for_every_world),
+        cmocka_unit_test(a_full_journal_begins_again_with_a_whole_batch),
         cmocka_unit_test(worker_stores_are_apart_and_end_when_closed),
         cmocka_unit_test(stores_may_be_opened_from_many_threads),
     };
