@@ -86,8 +86,8 @@ static const struct row {
     {HA_STARTING, all_run, HA_SECURING, HA_DO_SECURE},
     {HA_SECURING, goes_wrong, HA_WAITING, HA_DO_DROP},
     {HA_SECURING, is_done, HA_MOVING, HA_DO_MOVE},
+    {HA_MOVING, is_done, HA_SENDING, HA_DO_SEND}, /* first: it cannot be undone */
     {HA_MOVING, goes_wrong, HA_WAITING, HA_DO_DROP},
-    {HA_MOVING, is_done, HA_SENDING, HA_DO_SEND},
     {HA_SENDING, all_follow, HA_ACTIVE, HA_DO_SEND},
     {HA_SENDING, is_replaceable, HA_REMOVING, HA_DO_REMOVE},
     {HA_ACTIVE, learner_runs, HA_PROMOTING, HA_DO_PROMOTE},

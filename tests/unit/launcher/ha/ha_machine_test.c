@@ -79,6 +79,21 @@ static void what_fails_before_anybody_was_told_begins_anew(void **unused)
     }
 }
 
+/* The rendezvous is in etcd already: without etcd its server could send nothing any more. */
+static void what_has_moved_does_not_move_back(void **unused)
+{
+    struct ha_facts facts[2] = {running(), running()};
+
+    facts[0].lost = 1;
+    facts[1].is_late = true;
+    for (int i = 0; i < 2; i++) {
+        enum ha_state state = HA_MOVING;
+
+        facts[i].outcome = HA_DONE;
+        expect(&state, &facts[i], HA_DO_SEND, HA_SENDING);
+    }
+}
+
 static void once_told_there_is_no_way_back(void **unused)
 {
     for (enum ha_state first = HA_SENDING; first < HA_STATES; first++)
@@ -173,6 +188,7 @@ int main(void)
         cmocka_unit_test(it_begins_when_enough_nodes_are_here),
         cmocka_unit_test(the_way_from_three_nodes_to_a_run_that_survives),
         cmocka_unit_test(what_fails_before_anybody_was_told_begins_anew),
+        cmocka_unit_test(what_has_moved_does_not_move_back),
         cmocka_unit_test(once_told_there_is_no_way_back),
         cmocka_unit_test(a_lost_member_is_replaced_learner_first),
         cmocka_unit_test(a_learner_that_is_lost_is_taken_out),
