@@ -32,7 +32,7 @@ void leader_candidate_set_members(struct leader_candidate *candidate,
 /* Serves without an etcd: the server, kept, may send without a lease. Before server_lead(). */
 void leader_candidate_serve(struct leader_candidate *candidate, struct server *server);
 /* Ends leader_candidate_serve(): this node has founded no run, and may be elected from now on. Call
- * server_step_down() next. */
+ * server_step_down() before: a step of the server would be written to an etcd, and there is none. */
 void leader_candidate_stand_down(struct leader_candidate *candidate);
 /* True once this node is elected, its output is bound to the lease, and the journal is in etcd.
  * From then on other nodes may be told of the etcd: this node serves for as long as it is

@@ -200,8 +200,8 @@ void ha_take_found(struct ha *ha)
     ha->is_founder = ha->leads = false;
     ha->state = HA_WAITING;
     ha->made = (struct ct_ha_plan){0};
-    leader_candidate_stand_down(ha->options.candidate);
     server_step_down(ha->server);
+    leader_candidate_stand_down(ha->options.candidate);
     server_send_ha(ha->server, &found);
     ha_on_plan(ha, &found);
 }

@@ -392,8 +392,8 @@ static void take_found(struct world_ha *ha)
     ha->is_founder = false;
     ha->step = STEP_WAITING;
     ha->made = (struct ct_ha_plan){0};
-    leader_candidate_stand_down(ha->node->candidate);
     dispatch_step_down(ha->node->dispatch);
+    leader_candidate_stand_down(ha->node->candidate);
     ha_relay_send(&ha->node->dispatch->ha, &ha->node->dispatch->runs, &found);
     ha->plan = found;
 }
