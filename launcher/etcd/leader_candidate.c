@@ -180,12 +180,17 @@ static int on_elected(void *context, uint64_t term, const void *journal, size_t 
                : server_lead(candidate->server, term, journal, length, served_ms, err);
 }
 
+/* After speak_freely() a renewal that was under way limits nothing any more, nor does a write. */
 static void on_renewed(void *context, uint64_t asked_ms, uint64_t until_ms)
 {
     struct leader_candidate *candidate = context;
 
-    atomic_store(&candidate->commit.renewed_ms, asked_ms);
-    atomic_store(&candidate->commit.until_ms, until_ms);
+    pthread_mutex_lock(&candidate->mutex);
+    if (candidate->is_elsewhere) {
+        atomic_store(&candidate->commit.renewed_ms, asked_ms);
+        atomic_store(&candidate->commit.until_ms, until_ms);
+    }
+    pthread_mutex_unlock(&candidate->mutex);
     server_poke(candidate->server);
 }
 
@@ -212,7 +217,10 @@ static void on_written(void *context, uint64_t sequence)
 {
     struct leader_candidate *candidate = context;
 
-    atomic_store(&candidate->commit.kept, sequence);
+    pthread_mutex_lock(&candidate->mutex);
+    if (candidate->is_elsewhere)
+        atomic_store(&candidate->commit.kept, sequence);
+    pthread_mutex_unlock(&candidate->mutex);
     server_poke(candidate->server);
 }
 

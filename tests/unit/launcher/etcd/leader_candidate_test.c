@@ -98,6 +98,22 @@ static void begin(bool serves)
         options->on_elected(options->context, 1, NULL, 0, SERVED_MS, OVER_MS, &err), 0);
 }
 
+static void
+a_server_that_nobody_can_replace_is_not_bound_to_its_last_lease(void **state)
+{
+    const struct output_commit *commit;
+
+    begin(true);
+    commit = leader_candidate_output_commit(candidate);
+    assert_int_equal(store(JOURNAL_WHOLE, 10), 0);
+    assert_int_equal(store(0, 10), 0);
+    leader_candidate_revert(candidate);
+    assert_true(output_commit_may_send(commit));
+    assert_true(
+        output_commit_may_acknowledge(UINT32_MAX, atomic_load(&commit->renewed_ms)));
+    leader_candidate_destroy(candidate);
+}
+
 static void a_journal_without_room_waits_for_a_whole_batch(void **state)
 {
     for (int serves = 0; serves < 2; serves++) {
@@ -123,6 +139,8 @@ static void a_journal_without_room_waits_for_a_whole_batch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            a_server_that_nobody_can_replace_is_not_bound_to_its_last_lease),
         cmocka_unit_test(a_journal_without_room_waits_for_a_whole_batch),
     };
 
