@@ -86,7 +86,7 @@ void run_forget(struct run *run)
         run_memory_keep(&runs->memory, run->id, run->round->settings.instance,
                         generation_of(run->round), run->round->restart_count,
                         ct_now_ms());
-    else if (from_ms > 0) /* lost nodes have not got the verdict */
+    if (from_ms > 0) /* lost nodes have not got the verdict, or the journal failed */
         run_memory_note(&runs->memory, run->id, run->round->generation, from_ms);
     ct_list_remove(&run->node);
     runs->count--;

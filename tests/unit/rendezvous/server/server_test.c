@@ -284,6 +284,17 @@ static void send_failure(int agent)
                  &(struct ct_failure){.generation = 1, .cause = CT_CAUSE_EXIT});
 }
 
+static void expect_end(int fd)
+{
+    uint8_t bytes[4096];
+    ssize_t n;
+
+    do {
+        n = recv(fd, bytes, sizeof bytes, 0);
+    } while (n > 0);
+    assert_true(n == 0 || errno == ECONNRESET);
+}
+
 static void a_full_journal_begins_again_with_a_whole_batch(void **state)
 {
     struct full_journal journal = full_journal(-ENOBUFS);
@@ -306,6 +317,30 @@ static void a_full_journal_begins_again_with_a_whole_batch(void **state)
     server_destroy(server);
     assert_true(journal.refused >= 2);
     assert_true(journal.whole >= journal.refused + 2); /* and of two worlds */
+}
+
+static void a_run_without_a_journal_does_not_start_beside_its_workers(void **state)
+{
+    struct full_journal journal = full_journal(-EIO);
+    const struct server_options options = {.journal = &journal.sink};
+    struct ct_message message;
+    uint16_t port;
+    struct server *server;
+    int agent;
+
+    journal.sink.context = &journal;
+    server = start_server(&options, &port);
+    agent = start_world(port);
+    send_failure(agent);
+    expect_end(agent); /* the lease of its worker lasts */
+    close(agent);
+    agent = dial(port);
+    hello(agent, "r", 1);
+    join(agent);
+    expect(agent, CT_MESSAGE_WAITING, &message);
+    assert_true(message.waiting->held_ms > 0);
+    close(agent);
+    server_destroy(server);
 }
 
 static void worker_stores_are_apart_and_end_when_closed(void **state)
@@ -373,6 +408,7 @@ int main(void)
         cmocka_unit_test(a_port_that_a_connection_uses_is_not_blamed_on_a_process),
         cmocka_unit_test(the_static_endpoint_is_a_new_empty_store_for_every_world),
         cmocka_unit_test(a_full_journal_begins_again_with_a_whole_batch),
+        cmocka_unit_test(a_run_without_a_journal_does_not_start_beside_its_workers),
         cmocka_unit_test(worker_stores_are_apart_and_end_when_closed),
         cmocka_unit_test(stores_may_be_opened_from_many_threads),
     };
