@@ -582,19 +582,23 @@ static int keep(struct run *run)
     return rc;
 }
 
-/* Gives the run up because its journal failed: no message may be sent, so the members' connections
- * are closed. */
+static void cut(struct peer *peer)
+{
+    if (!peer)
+        return; /* away */
+    peer->run = NULL;
+    conn_close(peer->conn, "the journal of the run cannot be written");
+}
+
+/* Gives the run up because its journal failed: no message may be sent, so the connections are
+ * closed of its members and of those that this step has removed. */
 static void abandon(struct run *run)
 {
     ct_err("run given up: its journal cannot be written run=%s", run->id);
-    member_for_each(member, &run->round->members) {
-        struct peer *peer = member->link.peer;
-
-        if (!peer)
-            continue; /* away */
-        peer->run = NULL;
-        conn_close(peer->conn, "the journal of the run cannot be written");
-    }
+    for (size_t i = 0; i < run->round->action_count; i++)
+        cut(run->round->actions[i].peer);
+    member_for_each(member, &run->round->members)
+        cut(member->link.peer);
     run_forget(run);
 }
 

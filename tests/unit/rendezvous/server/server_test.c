@@ -343,6 +343,23 @@ static void a_run_without_a_journal_does_not_start_beside_its_workers(void **sta
     server_destroy(server);
 }
 
+static void a_run_given_up_leaves_no_connection_of_its_agents(void **state)
+{
+    struct full_journal journal = full_journal(-EIO);
+    const struct server_options options = {.journal = &journal.sink};
+    uint16_t port;
+    struct server *server;
+    int agent;
+
+    journal.sink.context = &journal;
+    server = start_server(&options, &port);
+    agent = start_world(port);
+    join(agent); /* out of turn: it is removed, and this step is not journalled */
+    expect_end(agent);
+    close(agent);
+    server_destroy(server);
+}
+
 static void worker_stores_are_apart_and_end_when_closed(void **state)
 {
     const struct server_options options = {.run_id = "r"};
@@ -409,6 +426,7 @@ int main(void)
         cmocka_unit_test(the_static_endpoint_is_a_new_empty_store_for_every_world),
         cmocka_unit_test(a_full_journal_begins_again_with_a_whole_batch),
         cmocka_unit_test(a_run_without_a_journal_does_not_start_beside_its_workers),
+        cmocka_unit_test(a_run_given_up_leaves_no_connection_of_its_agents),
         cmocka_unit_test(worker_stores_are_apart_and_end_when_closed),
         cmocka_unit_test(stores_may_be_opened_from_many_threads),
     };
