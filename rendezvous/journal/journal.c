@@ -287,6 +287,31 @@ static void add_world(struct batch *batch, struct journal_mark *mark,
     (void)forget_same(batch, at, &mark->world_sum); /* fine either way */
 }
 
+/* Adds no record where no node is ever excluded. */
+static void add_faults(struct batch *batch, struct journal_mark *mark,
+                       const struct round *round)
+{
+    const size_t at = ct_buf_length(batch->out);
+    uint8_t bytes[FIXED_MAX_BYTES];
+    struct ct_writer out;
+
+    if (round->settings.exclude_after == 0)
+        return;
+    (void)begin_record(batch, JOURNAL_FAULTS);
+    ct_writer_init(&out, bytes, sizeof bytes);
+    ct_write_u64(&out, round->settings.exclude_after);
+    append_fixed(batch, &out);
+    for (int i = 0; i < ROUND_FAULTS_MAX && round->faults[i].count > 0; i++) {
+        ct_writer_init(&out, bytes, sizeof bytes);
+        ct_write_str(&out, round->faults[i].host);
+        ct_write_u32(&out, round->faults[i].count);
+        ct_write_u8(&out, round->faults[i].is_out);
+        append_fixed(batch, &out);
+    }
+    end_record(batch, at);
+    (void)forget_same(batch, at, &mark->faults_sum); /* fine either way */
+}
+
 static void add_round(struct batch *batch, struct journal_mark *mark,
                       const struct round *round)
 {
@@ -295,6 +320,7 @@ static void add_round(struct batch *batch, struct journal_mark *mark,
     add_state(batch, round);
     (void)forget_same(batch, at, &mark->state_sum); /* fine either way */
     add_world(batch, mark, round);
+    add_faults(batch, mark, round);
     if (is_calm(round) && mark->calm_generation == round->generation)
         return; /* so for most heartbeats: do not write 5 KiB only to remove them */
     mark->calm_generation = is_calm(round) ? round->generation : 0;
@@ -336,7 +362,8 @@ int journal_note_whole(struct journal_mark *mark, const struct journal_run *run,
 
     begin(&batch, run->id, JOURNAL_WHOLE);
     add_settings(&batch, run);
-    mark->state_sum = mark->trouble_sum = mark->world_sum = mark->calm_generation = 0;
+    mark->state_sum = mark->trouble_sum = mark->world_sum = mark->faults_sum = 0;
+    mark->calm_generation = 0;
     add_round(&batch, mark, round);
     for (size_t i = 0; i < round->members.count && batch.rc == 0; i++) {
         if (is_kept(round, round->members.list[i]))

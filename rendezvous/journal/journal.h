@@ -59,7 +59,7 @@ struct journal_mark {
     bool is_kept; /* the journal has the run: it needs an END */
     uint64_t generation;
     uint64_t limits;
-    uint64_t state_sum, trouble_sum, world_sum;
+    uint64_t state_sum, trouble_sum, world_sum, faults_sum;
     uint32_t newcomers; /* round->newcomers, as noted; a change needs a WHOLE batch */
     uint64_t
         calm_generation; /* of a world noted as running without a failure; 0: none */

@@ -146,6 +146,20 @@ static int read_world(struct round *round, struct ct_reader *in)
     return ct_read_end(in);
 }
 
+static int read_faults(struct round *round, struct ct_reader *in)
+{
+    memset(round->faults, 0, sizeof round->faults);
+    round->settings.exclude_after = ct_read_u64(in);
+    for (int i = 0; i < ROUND_FAULTS_MAX && in->left > 0; i++) {
+        struct round_fault *fault = &round->faults[i];
+
+        ct_read_str(in, fault->host, sizeof fault->host);
+        fault->count = ct_read_u32(in);
+        fault->is_out = read_bool(in);
+    }
+    return ct_read_end(in);
+}
+
 struct standing {
     uint64_t id;
     uint8_t state;
@@ -260,6 +274,7 @@ static int read_record(struct journal_book *book, struct journal_entry *entry,
     case JOURNAL_STATE: return read_state(entry->round, in);
     case JOURNAL_TROUBLE: return read_trouble(entry->round, in);
     case JOURNAL_WORLD: return read_world(entry->round, in);
+    case JOURNAL_FAULTS: return read_faults(entry->round, in);
     case JOURNAL_MEMBER: return read_member(book, entry->round, in);
     case JOURNAL_STANDING: return change_member(entry->round, in);
     case JOURNAL_GONE: return remove_member(entry->round, in);

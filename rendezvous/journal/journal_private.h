@@ -14,5 +14,6 @@ enum journal_kind {
     JOURNAL_STANDING = 5, /* id, state, is_survivor, is_asked, is_excluded */
     JOURNAL_GONE = 6,     /* id */
     JOURNAL_WORLD = 8,    /* WORLD, losses sent since, lost ranks */
+    JOURNAL_FAULTS = 9,   /* exclude_after; hosts whose hardware has failed */
     JOURNAL_AFTER = 7,    /* ct_hash() of the run's batch before this one */
 };

@@ -289,6 +289,38 @@ static void every_step_of_a_restart_is_followed(void **state)
     step(&(struct round_command){.kind = ROUND_GONE, .id = 3, .reason = "closed"});
 }
 
+/* The next server does not let the host of a broken node in either. */
+static void an_excluded_host_stays_out(void **state)
+{
+    struct ct_failure failure = {.generation = 1, .cause = CT_CAUSE_EXIT, .code = 3};
+    struct member_link link = link_of(2);
+
+    start(2);
+    rig.round->settings.exclude_after = 2;
+    for (failure.generation = 1; failure.generation <= 2; failure.generation++) {
+        failure.node_rank = 1;
+        failure.facts = (struct ct_facts){0};
+        assert_true(ct_facts_add(&failure.facts, CT_FACT_HARDWARE, "Xid 79"));
+        if (failure.generation == 2)
+            crash();
+        for (uint64_t id = 1; id <= 3 && failure.generation == 2; id++)
+            assert_int_equal(resume(id, 2, CT_RESUME_RUNNING), 0);
+        say(2, CT_MESSAGE_FAILURE, &failure);
+        tell(1, CT_MESSAGE_STOPPING);
+        tell(3, CT_MESSAGE_STOPPING);
+        send_to_running(CT_MESSAGE_STOPPED);
+        if (failure.generation == 1)
+            join_all();
+    }
+    crash();
+    link.id = 9;
+    link.peer = &rig;
+    step(&(struct round_command){.kind = ROUND_ADD, .link = &link});
+    join(9);
+    assert_true(was_sent(ROUND_SEND_REFUSE, 9));
+    assert_int_equal(rig.round->refuse.code, CTRUN_E_EXCLUDED);
+}
+
 static void a_run_that_is_forgotten_ends_in_the_journal(void **state)
 {
     start(0);
@@ -639,6 +671,7 @@ int main(void)
         cmocka_unit_test(nothing_is_kept_before_the_first_world),
         cmocka_unit_test(steps_that_change_nothing_keep_nothing),
         cmocka_unit_test(every_step_of_a_restart_is_followed),
+        cmocka_unit_test(an_excluded_host_stays_out),
         cmocka_unit_test(a_run_that_is_forgotten_ends_in_the_journal),
         cmocka_unit_test(
             members_of_a_restarted_server_resume_and_nobody_is_told_anything),
