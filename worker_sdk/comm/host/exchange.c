@@ -327,9 +327,10 @@ static int idle(struct exchange_wait *self, struct ctrun_error *err)
                             is_local ? BOTH_SLICE_MS : CT_SLICE_MS, err);
 }
 
-/* Waits until something may move. 0, or the error that ends the wait. */
+/* Waits until something may move. 0, or the error that ends the wait. Without `wait`, in shared
+ * memory only, it does all of that except to wait. */
 static int wait_some(struct ct_exchange *exchange, const struct ct_call *first,
-                     struct ctrun_error *err)
+                     bool wait, struct ctrun_error *err)
 {
     struct exchange_wait self = find_wait(exchange, first);
     int rc = self.sends && exchange->segment ? ct_ring_take_mail(exchange->segment) : 0;
@@ -338,6 +339,8 @@ static int wait_some(struct ct_exchange *exchange, const struct ct_call *first,
         return ct_fail(err, rc, "send: out of memory for data that arrived meanwhile");
     if (rc > 0)
         return 0;
+    if (!wait)
+        return ct_segment_look(exchange->segment, &self.wait, err);
     if (!self.is_remote)
         return ct_segment_wait(exchange->segment, &self.wait, err);
     if ((rc = idle(&self, err)) == 0 && ct_now_ms() >= self.wait.deadline_ms)
@@ -367,10 +370,10 @@ int ct_exchange_move(struct ct_exchange *exchange, struct ct_call *first, bool w
         quiet = moved ? 0 : quiet + 1;
         if (moved || (exchange->tcp && wait && quiet <= exchange->tcp->spins))
             continue;
-        if (!wait)
-            return 0;
         if (bad < 0)
             return bad; /* no data have arrived since */
-        bad = wait_some(exchange, first, err);
+        bad = wait_some(exchange, first, wait, err);
+        if (!wait)
+            return bad;
     }
 }

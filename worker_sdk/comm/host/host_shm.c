@@ -513,22 +513,34 @@ static bool awaits_pieces(const struct ct_host_shm *shm)
            shm->step == 1;
 }
 
-static bool is_met(const struct ct_host_shm *shm)
+/* What the call waits for now. */
+static struct ct_wait find_wait(const struct ct_host_shm *shm)
 {
-    const struct ct_wait wait = pieces_wait(shm);
-
-    return awaits_pieces(shm) ? pieces_are_done(&shm->segment, &wait)
-                              : ct_segment_all_posted(&shm->segment, shm->number);
+    return awaits_pieces(shm) ? pieces_wait(shm)
+                              : ct_segment_posts_wait(shm->number, &shm->call);
 }
 
-static int wait_for_others(struct ct_host_shm *shm, struct ctrun_error *err)
+static int wait_for_others(struct ct_host_shm *shm, const struct ct_wait *wait,
+                           struct ctrun_error *err)
 {
-    const struct ct_wait wait = pieces_wait(shm);
+    if (awaits_pieces(shm))
+        reduce_unclaimed(shm, shm->segment.size);
+    return ct_segment_wait(&shm->segment, wait, err);
+}
 
-    if (!awaits_pieces(shm))
-        return ct_segment_wait_posts(&shm->segment, shm->number, &shm->call, err);
-    reduce_unclaimed(shm, shm->segment.size);
-    return ct_segment_wait(&shm->segment, &wait, err);
+static bool has_unfinished(const struct ct_segment *segment, const struct ct_wait *wait,
+                           int member)
+{
+    return atomic_load(&segment->members[member].finished) < wait->number;
+}
+
+/* A call that is only tried leaves the pieces of the others to them: so it needs each of them. */
+static int look_for_others(struct ct_host_shm *shm, struct ct_wait wait,
+                           struct ctrun_error *err)
+{
+    if (awaits_pieces(shm))
+        wait.is_awaited = has_unfinished;
+    return ct_segment_look(&shm->segment, &wait, err);
 }
 
 int ct_host_shm_advance(struct ct_host_shm *shm, bool wait, struct ctrun_error *err)
@@ -536,10 +548,12 @@ int ct_host_shm_advance(struct ct_host_shm *shm, bool wait, struct ctrun_error *
     int rc;
 
     for (;;) {
-        if (!is_met(shm)) {
+        const struct ct_wait next = find_wait(shm);
+
+        if (!next.is_met(&shm->segment, &next)) {
             if (!wait)
-                return ct_verdict_get(shm->segment.verdict, err);
-            if ((rc = wait_for_others(shm, err)) < 0)
+                return look_for_others(shm, next, err);
+            if ((rc = wait_for_others(shm, &next, err)) < 0)
                 return rc;
         }
         if (shm->step == 0 && (rc = check_agreement(shm, err)) < 0)

@@ -88,6 +88,7 @@ struct ct_segment {
     int spins_now;          /* current limit, set by adapt() in segment_wait.c */
     int yields;             /* most yields before the first sleep */
     int yields_now;         /* likewise */
+    uint64_t looked_ms;     /* last time of ct_segment_look() */
     /* in the head: members sleep on it while there are no bells */
     _Atomic uint32_t *ready;
     void *head;
@@ -143,6 +144,10 @@ struct ct_wait {
  * failure, the deadline passed. */
 int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
                     struct ctrun_error *err);
+/* For a caller that tries again instead of waiting: 0, or the error that would end the wait. Looks
+ * for members that are gone once in CT_SLICE_MS. Never blocks. */
+int ct_segment_look(struct ct_segment *segment, const struct ct_wait *wait,
+                    struct ctrun_error *err);
 
 /* Posts `number` (what, count, where and data are filled in before); the last member to post wakes
  * the others. */
@@ -152,10 +157,8 @@ static inline struct ct_post *ct_segment_get_post(const struct ct_segment *segme
 {
     return &segment->members[member].post[number & 1];
 }
-bool ct_segment_all_posted(const struct ct_segment *segment, uint64_t number);
-/* Waits until every member has posted `number`. */
-int ct_segment_wait_posts(struct ct_segment *segment, uint64_t number,
-                          const struct ct_call *call, struct ctrun_error *err);
+/* The wait until every member has posted `number`. */
+struct ct_wait ct_segment_posts_wait(uint64_t number, const struct ct_call *call);
 /* Wakes `member` if it sleeps; called after a change that it may wait for. */
 void ct_segment_wake(struct ct_segment *segment, int member);
 /* Wakes without checking whether the member sleeps; `member` may be ourselves. */

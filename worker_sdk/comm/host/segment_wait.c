@@ -139,6 +139,20 @@ static int look_around(struct ct_segment *segment, const struct ct_wait *wait,
     return rc;
 }
 
+int ct_segment_look(struct ct_segment *segment, const struct ct_wait *wait,
+                    struct ctrun_error *err)
+{
+    const uint64_t now_ms = ct_now_ms();
+    int rc;
+
+    if (now_ms - segment->looked_ms < CT_SLICE_MS)
+        return 0;
+    segment->looked_ms = now_ms;
+    rc = look_around(segment, wait, err);
+    /* a peer that finished this call may have failed in its next */
+    return rc < 0 && wait->is_met(segment, wait) ? 0 : rc;
+}
+
 /* Sleeps until the bell rings or a slice is over; on the ready word while there are no bells. */
 static void sleep_a_slice(struct ct_segment *segment, const struct ct_wait *wait,
                           uint32_t bell)
@@ -243,7 +257,7 @@ int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
     return rc;
 }
 
-bool ct_segment_all_posted(const struct ct_segment *segment, uint64_t number)
+static bool all_posted(const struct ct_segment *segment, uint64_t number)
 {
     for (int i = 0; i < segment->size; i++)
         if (atomic_load(&ct_segment_get_post(segment, i, number)->number) < number)
@@ -256,7 +270,7 @@ bool ct_segment_all_posted(const struct ct_segment *segment, uint64_t number)
 void ct_segment_post(struct ct_segment *segment, uint64_t number)
 {
     atomic_store(&ct_segment_get_post(segment, segment->me, number)->number, number);
-    if (!ct_segment_all_posted(segment, number))
+    if (!all_posted(segment, number))
         return; /* the last member wakes the others */
     for (int i = 0; i < segment->size; i++)
         ct_segment_wake(segment, i);
@@ -265,7 +279,7 @@ void ct_segment_post(struct ct_segment *segment, uint64_t number)
 static bool posts_are_there(const struct ct_segment *segment,
                             const struct ct_wait *wait)
 {
-    return ct_segment_all_posted(segment, wait->number);
+    return all_posted(segment, wait->number);
 }
 
 static bool has_not_posted(const struct ct_segment *segment, const struct ct_wait *wait,
@@ -275,14 +289,11 @@ static bool has_not_posted(const struct ct_segment *segment, const struct ct_wai
            wait->number;
 }
 
-int ct_segment_wait_posts(struct ct_segment *segment, uint64_t number,
-                          const struct ct_call *call, struct ctrun_error *err)
+struct ct_wait ct_segment_posts_wait(uint64_t number, const struct ct_call *call)
 {
-    struct ct_wait wait = {.is_met = posts_are_there,
-                           .is_awaited = has_not_posted,
-                           .number = number,
-                           .call = call,
-                           .deadline_ms = call->deadline_ms};
-
-    return ct_segment_wait(segment, &wait, err);
+    return (struct ct_wait){.is_met = posts_are_there,
+                            .is_awaited = has_not_posted,
+                            .number = number,
+                            .call = call,
+                            .deadline_ms = call->deadline_ms};
 }
