@@ -244,6 +244,16 @@ static int link_of_greeting(const struct opening *opening,
     return is_greeting(greeting, want) ? index : -1;
 }
 
+/* A peer that has greeted sends nothing before we answer; where it gave up and connected again, the
+ * connection has ended. */
+static bool is_given_up(const struct arrival *arrival)
+{
+    unsigned char byte;
+    const ssize_t n = recv(arrival->fd, &byte, 1, MSG_PEEK);
+
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 /* True when the arrival is done: its descriptor belongs to a link now, or is closed. */
 static bool arrival_on_ready(struct opening *opening, struct arrival *arrival)
 {
@@ -260,7 +270,8 @@ static bool arrival_on_ready(struct opening *opening, struct arrival *arrival)
     if (n > 0 && arrival->length < GREETING_BYTES)
         return false;
     index = n > 0 ? link_of_greeting(opening, arrival->greeting) : -1;
-    if (index < 0) {
+    /* After a pause of ours all attempts of a peer are here, and we may see the last one first. */
+    if (index < 0 || (opening->links[index].fd >= 0 && is_given_up(arrival))) {
         close(arrival->fd);
         return true;
     }
@@ -356,6 +367,12 @@ static int start_due_links(struct opening *opening, struct ctrun_error *err)
     for (int i = 0; i < opening->setup->me * LINKS_A_MEMBER; i++) {
         struct link *link = &opening->links[i];
         if (link->state == LINK_UP || now_ms < link->due_ms)
+            continue;
+        /* The answer may be there, if this process was stopped meanwhile: the peer uses this
+         * connection then, and perhaps listens no more. */
+        if (link->state == LINK_GREETED)
+            link_on_ready(opening, i);
+        if (link->state == LINK_UP)
             continue;
         if (link->state != LINK_WAITING)
             link_retry(link, opening->last_errno = ETIMEDOUT);
