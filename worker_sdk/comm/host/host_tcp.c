@@ -155,8 +155,9 @@ static int collect_swaps(struct ct_host_tcp *tcp, size_t total)
 
 /* Sends header and `bytes` of data to all members, receives theirs into swaps.
  *
- * After a failure that a check found (`bad`), one more round over the sockets decides: a peer may
- * have sent all that we need and then failed in its next call. */
+ * After a failure that a check found, or the deadline (`bad`), one more round over the sockets
+ * decides: a peer may have sent all that we need and then failed in its next call, or this process
+ * was stopped while the data came. */
 static int swap_all(struct ct_host_tcp *tcp, const struct ct_call *call,
                     const void *data, size_t bytes, struct ctrun_error *err)
 {
@@ -186,7 +187,7 @@ static int swap_all(struct ct_host_tcp *tcp, const struct ct_call *call,
         if ((bad = ct_host_tcp_idle(tcp, collect_swaps(tcp, total), call, CT_SLICE_MS,
                                     err)) == 0 &&
             ct_now_ms() >= call->deadline_ms)
-            return fail_swap_timeout(tcp, call, total, err);
+            bad = fail_swap_timeout(tcp, call, total, err);
     }
 }
 

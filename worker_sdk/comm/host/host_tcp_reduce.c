@@ -178,7 +178,7 @@ int ct_host_tcp_reduce_scatter(struct ct_host_tcp *tcp, const struct ct_call *ca
         if (bad < 0)
             return bad; /* no data have arrived since */
         if ((bad = idle(&scatter)) == 0 && ct_now_ms() >= call->deadline_ms)
-            return fail_timeout(&scatter);
+            bad = fail_timeout(&scatter);
     }
     return 0;
 }

@@ -69,7 +69,7 @@ static int stream_run(struct stream *stream, struct ctrun_error *err)
         if ((bad = ct_host_tcp_idle(tcp, collect_stream(stream), stream->call,
                                     CT_SLICE_MS, err)) == 0 &&
             ct_now_ms() >= stream->call->deadline_ms)
-            return fail_stream_timeout(stream, err);
+            bad = fail_stream_timeout(stream, err);
     }
     return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A member that was stopped for a while, when the group was opened: what came meanwhile
+/* A member that was stopped for a while, when the group was opened or in a call: what came meanwhile
  * counts. The test is the other member. */
 #include <errno.h>
 #include <string.h>
@@ -9,7 +9,8 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/comm/host/mesh.h"
+#include "worker_sdk/comm/host/header.h"
+#include "worker_sdk/comm/host/host_tcp.h"
 #include "worker_sdk/net/tcp.h"
 
 enum {
@@ -18,6 +19,7 @@ enum {
 };
 
 static const unsigned char cookie[CT_COOKIE_BYTES] = "0123456789abcde";
+static const struct ct_call barrier = {.kind = CT_CALL_BARRIER, .number = 1};
 static uint64_t stopped_ms; /* for so long this process was stopped */
 
 uint64_t __real_ct_now_ms(void);
@@ -171,10 +173,51 @@ static void an_answer_that_came_meanwhile_counts(void **state)
     stopped_ms = 0;
 }
 
+/* ---- A member was stopped in a call ------------------------------------------------------ */
+
+/* Called by the member when it has waited for a while: the other one answers, then the member is
+ * stopped until its deadline is over. */
+static int answer_late(void *context, struct ctrun_error *err)
+{
+    const struct opening *opening = context;
+    unsigned char header[CT_HEADER_BYTES];
+
+    if (stopped_ms)
+        return 0;
+    ct_header_write(header, &barrier);
+    if (send(opening->ours[0], header, sizeof header, MSG_NOSIGNAL) != sizeof header)
+        return ct_fail(err, -EPIPE, "no answer");
+    stopped_ms = STOP_MS;
+    return 0;
+}
+
+static void data_that_came_meanwhile_count(void **state)
+{
+    struct ct_host_tcp *tcp = NULL;
+    struct opening opening;
+    struct ct_call call = barrier;
+    struct ctrun_error err;
+
+    begin(&opening, 0);
+    for (int kind = 0; kind < 2; kind++)
+        opening.ours[kind] = connect_and_greet(&opening, kind);
+    if (ct_mesh_open(&opening.mesh, &opening.setup, &err) < 0 ||
+        ct_host_tcp_create(&tcp, &opening.mesh,
+                           (struct ct_watch){answer_late, &opening}, &err) < 0)
+        fail_msg("%s", err.text);
+    call.deadline_ms = ct_deadline_ms(STOP_MS);
+    if (ct_host_tcp_run(tcp, &call, &err) < 0)
+        fail_msg("%s", err.text);
+    ct_host_tcp_destroy(tcp);
+    finish(&opening);
+    stopped_ms = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_last_of_several_attempts_counts),
+        cmocka_unit_test(data_that_came_meanwhile_count),
         cmocka_unit_test(an_answer_that_came_meanwhile_counts),
     };
 
