@@ -14,10 +14,14 @@
 static const char step_prefix[] = "step-";
 static const char shard_prefix[] = "shard-";
 
+enum {
+    STEP_DIGITS = 16 /* of the largest step, 2^53, too */
+};
+
 int ct_folder_path(char *path, const char *directory, uint64_t step, const char *file)
 {
-    return ct_format(path, PATH_MAX, "%s/%s%016llu%s%s", directory, step_prefix,
-                     (unsigned long long)step, *file ? "/" : "", file) < 0
+    return ct_format(path, PATH_MAX, "%s/%s%0*llu%s%s", directory, step_prefix,
+                     STEP_DIGITS, (unsigned long long)step, *file ? "/" : "", file) < 0
                ? -ENAMETOOLONG
                : 0;
 }
@@ -39,6 +43,15 @@ static int compare_newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
+/* Exactly as ct_folder_path() writes it: another folder with the same number, for example a copy
+ * called step-7, would count as a second checkpoint of that step. */
+static bool read_step(const char *name, uint64_t *step)
+{
+    return ct_starts_with(name, step_prefix) &&
+           strlen(name) == sizeof step_prefix - 1 + STEP_DIGITS &&
+           ct_parse_u64(name + sizeof step_prefix - 1, 0, UINT64_MAX, step) == 0;
+}
+
 /* All steps there are, complete or not, the newest first. *out is allocated: free() it. */
 static int list_steps(const char *directory, uint64_t **out, size_t *count)
 {
@@ -54,9 +67,7 @@ static int list_steps(const char *directory, uint64_t **out, size_t *count)
     while (rc == 0 && (entry = readdir(dir))) {
         uint64_t step;
 
-        if (!ct_starts_with(entry->d_name, step_prefix) ||
-            ct_parse_u64(entry->d_name + sizeof step_prefix - 1, 0, UINT64_MAX, &step) <
-                0)
+        if (!read_step(entry->d_name, &step))
             continue;
         if (*count == room) {
             void *more = ct_realloc_array(*out, room = 2 * room + 16, sizeof **out);

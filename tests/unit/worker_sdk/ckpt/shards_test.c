@@ -751,6 +751,21 @@ static void what_others_put_beside_it_stays(void **state)
     assert_int_equal(load_all(1), 5);
 }
 
+/* The other folder has the same number, and does not count. */
+static void a_copy_of_the_newest_beside_it_does_not_remove_it(void **state)
+{
+    struct job job = job_of(7, 7);
+    char path[256];
+
+    save_alone(6, 6);
+    (void)ct_format(path, sizeof path, "%s/step-7", directory);
+    assert_int_equal(mkdir(path, 0777), 0);
+    job.options.keep = 1;
+    assert_int_equal(run_job(NULL, 0, 1, &job), 0);
+    assert_int_equal(load_all(1), 7);
+    assert_int_equal(count_entries(directory), 2);
+}
+
 static void the_same_step_again_replaces_it(void **state)
 {
     char path[256];
@@ -1137,6 +1152,7 @@ int main(void)
         story(the_manifest_is_named_after_everything_is_on_the_disk),
         story(the_newest_stay),
         story(what_others_put_beside_it_stays),
+        story(a_copy_of_the_newest_beside_it_does_not_remove_it),
         story(the_same_step_again_replaces_it),
         story(an_earlier_step_than_the_newest_is_refused),
         story(a_folder_with_too_long_a_name_is_told),
