@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/crc32c.h"
@@ -52,7 +53,7 @@ static int give_name(int fd, const char *path)
     char self[64];
 
     (void)ct_format(self, sizeof self, "/proc/self/fd/%d", fd);
-    (void)unlink(path); /* of a process that had our pid and died */
+    (void)unlink(path); /* of a thread that had our number and died */
     return linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
 }
 
@@ -146,7 +147,10 @@ static int replace(const char *path, fill_fn *fill, const void *source,
     char temporary[PATH_MAX], directory[PATH_MAX];
     int rc;
 
-    if (ct_format(temporary, sizeof temporary, "%s.tmp-%d", path, (int)getpid()) < 0)
+    /* Of this thread alone: the agent gives up a thread that writes too long, and writes the next
+     * checkpoint of that name on another one. */
+    if (ct_format(temporary, sizeof temporary, "%s.tmp-%d", path,
+                  (int)syscall(SYS_gettid)) < 0)
         return ct_fail(err, -ENAMETOOLONG, "the name is too long");
     rc = write_file(temporary, fill, source);
     if (rc == 0 && asks && !may_go_on(asks))

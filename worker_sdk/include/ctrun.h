@@ -1461,8 +1461,8 @@ struct ctrun_metadata { /* text about the file; both borrowed */
  *         ctrun_checkpoint_load(checkpoint, &tensors[i], &err);
  *     ctrun_checkpoint_close(checkpoint);
  *
- * Writes a file without a name, fsync, path.tmp-PID, rename, fsync of the directory: a crash
- * leaves the old file or the new one, and nothing beside it (on NFS it may leave path.tmp-PID).
+ * Writes a file without a name, fsync, path.tmp-TID, rename, fsync of the directory: a crash
+ * leaves the old file or the new one, and nothing beside it (on NFS it may leave path.tmp-TID).
  * Parent directory must exist. Whole tensors only, `count` of them with different names;
  * metadata_count pairs, NULL and 0 for none. Local; blocks on the disk. -EINVAL, or the errno of
  * the call that failed: then the old file stays. */

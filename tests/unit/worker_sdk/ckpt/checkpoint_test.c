@@ -2,6 +2,7 @@
 /* Checkpoints: saved values can be loaded, and each kind of damage has its message. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/ckpt/durable.h"
 #include "worker_sdk/include/ctrun.h"
 
 static float weight[2][3] = {{1, 2, 3}, {4, 5, -6.5f}};
@@ -85,6 +87,37 @@ static void save(const struct folder *folder)
 
     if (rc < 0)
         fail_msg("save: %s", err.text);
+}
+
+/* Before our file gets its name, another thread that writes the same path gives up. */
+static char *rival;
+
+static bool may_not_go_on(void *context)
+{
+    return false;
+}
+
+static void *give_up(void *path)
+{
+    const struct ct_durable_source source = {
+        .fd = -1, .length = 1, .may_go_on = may_not_go_on};
+
+    return ct_durable_copy(path, &source, NULL) == -ECANCELED ? path : NULL;
+}
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to)
+{
+    pthread_t thread;
+    void *result;
+
+    if (rival) {
+        assert_int_equal(pthread_create(&thread, NULL, give_up, rival), 0);
+        assert_int_equal(pthread_join(thread, &result), 0);
+        assert_ptr_equal(result, rival);
+    }
+    return __real_rename(from, to);
 }
 
 static size_t slurp(const char *path, uint8_t *to, size_t size)
@@ -438,6 +471,16 @@ static int save_beyond_limit(const struct folder *folder, void (*on_limit)(int))
     return status;
 }
 
+static void a_thread_that_gives_up_the_same_file_does_not_harm_it(void **state)
+{
+    struct folder *folder = *state;
+
+    rival = folder->file;
+    save(folder);
+    rival = NULL;
+    assert_int_equal(access(folder->file, F_OK), 0);
+}
+
 static void a_full_disk_leaves_the_old_file(void **state)
 {
     struct folder *folder = *state;
@@ -483,6 +526,7 @@ int main(void)
         story(other_files_are_recognised),
         story(failed_save_keeps_the_old_file),
         story(saving_again_replaces_the_file),
+        story(a_thread_that_gives_up_the_same_file_does_not_harm_it),
         story(a_full_disk_leaves_the_old_file),
         story(death_while_saving_leaves_nothing),
     };
