@@ -132,6 +132,29 @@ print("said", ctrun.held(path), ctrun.held("other"))
         ("written", "there", 0)}, ends
 
 
+def test_after_a_save_that_could_not_begin_the_next_one_can(box, disk):
+    run = launch(box, HELD + """
+import resource
+with ctrun.hold(path) as f:
+    f.write(b"before")
+free = os.open("/", os.O_RDONLY)  # room for the descriptor of the folder, and none for the memory
+os.close(free)
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, hard))
+try:
+    ctrun.hold(path)
+except ctrun.Error as error:
+    print("said", error)
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+with ctrun.hold(path) as f:
+    f.write(b"after")
+ctrun.hold_wait()
+print("said", old())
+""", workers=1)
+    assert run.code == 0 and said(run) == [
+        "b'after'", "hold checkpoint disk/last.ckpt: its memory: Too many open files"], run
+
+
 @pytest.mark.parametrize("stage", ["open", "write", "leave"])
 def test_a_worker_killed_before_the_commit_leaves_the_old_file(box, disk, stage):
     box.write("disk/last.ckpt", "before")

@@ -128,6 +128,7 @@ static int take_memory(struct ctrun_hold *hold, struct ctrun_error *err)
 static int begin(struct ctrun_hold *hold, struct ctrun_session *session,
                  struct ctrun_error *err)
 {
+    struct ct_worker_hold drop = {.verb = CT_HOLD_DROP};
     int rc = ct_hold_link_open(session, ct_deadline_ms(hold->timeout_ms), err);
 
     become_owner();
@@ -138,7 +139,10 @@ static int begin(struct ctrun_hold *hold, struct ctrun_session *session,
     hold->request.bytes = hold->reserved = last_bytes;
     if ((rc = ask(hold, &hold->request, hold->folder, err)) < 0)
         return rc;
-    return take_memory(hold, err); /* nobody else has the spare memory any more */
+    rc = take_memory(hold, err); /* nobody else has the spare memory any more */
+    if (rc < 0) /* else the agent would refuse the next one, as this one is not over */
+        (void)ask(hold, &drop, -1, NULL);
+    return rc;
 }
 
 int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
