@@ -235,6 +235,8 @@ static int hand_over(struct ctrun_hold *hold, struct ctrun_error *err)
         last = hold->memory;
         last_bytes = hold->length;
         hold->memory = (struct ct_hold_memory)CT_HOLD_MEMORY_NONE;
+    } else {
+        ct_hold_memory_close(&hold->memory); /* the agent may have it, and write it */
     }
     pthread_mutex_unlock(&mutex);
     return rc;
