@@ -134,10 +134,9 @@ int ct_segment_open_peer_fd(const struct ct_peer *peer, int fd, size_t bytes,
 }
 
 /* The map outlives the descriptor: callers close the descriptor at once. */
-static int map_file(void **out, int fd, off_t offset, size_t bytes,
-                    struct ctrun_error *err)
+static int map_file(void **out, int fd, size_t bytes, struct ctrun_error *err)
 {
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset);
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
     if (at == MAP_FAILED)
         return ct_fail(err, CTRUN_E_SHM, "shared memory: map %zu bytes: %s", bytes,
@@ -326,19 +325,20 @@ int ct_segment_open(struct ct_segment *segment, const struct ct_segment_setup *s
     /* Maps the head alone first: any memfd of a hello has one. The body has no pages before the
      * lowest member has set the size; an earlier access would cause SIGBUS. */
     segment->head_bytes = PAGE;
-    rc = map_file(&segment->head, fd, 0, PAGE, err);
+    rc = map_file(&segment->head, fd, PAGE, err);
     if (rc == 0) {
         segment->ready = &((struct segment_head *)segment->head)->is_ready;
         rc = size_segment(segment, fd, setup, err);
     }
-    segment->body_bytes = ct_segment_bytes(setup->size);
+    /* From the head on, because a page of this kernel may be larger than the head. */
+    segment->body_bytes = PAGE + ct_segment_bytes(setup->size);
     if (rc == 0)
-        rc = map_file(&segment->body, fd, PAGE, segment->body_bytes, err);
+        rc = map_file(&segment->body, fd, segment->body_bytes, err);
     if (setup->me != 0)
         close(fd);
     if (rc < 0)
         return rc;
-    lay_out(segment, segment->head, segment->body);
+    lay_out(segment, segment->head, (unsigned char *)segment->body + PAGE);
     return join(segment, setup->deadline_ms, err);
 }
 

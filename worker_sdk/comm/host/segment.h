@@ -93,7 +93,7 @@ struct ct_segment {
     _Atomic uint32_t *ready;
     void *head;
     size_t head_bytes;
-    void *body;
+    void *body; /* of our own map; the head comes first */
     size_t body_bytes;
 };
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Posts and waits in shared memory, with threads as members, so that the thread sanitizer sees
  * every access. The numbers of spins and yields vary, so that members spin, yield and sleep. */
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"
@@ -18,6 +20,17 @@ enum {
     MEMBERS = 4,
     BARRIERS = 3000
 };
+
+/* As a kernel with pages of 64 KiB (arm64). */
+void *__real_mmap(void *at, size_t length, int prot, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t length, int prot, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t length, int prot, int flags, int fd, off_t offset)
+{
+    if (offset % 65536 == 0)
+        return __real_mmap(at, length, prot, flags, fd, offset);
+    errno = EINVAL;
+    return MAP_FAILED;
+}
 
 struct shared {
     void *head;
@@ -282,6 +295,27 @@ static void a_number_that_is_something_else_by_now_is_a_rank_that_left(void **st
     close(memory);
 }
 
+static void a_segment_is_mapped_whatever_the_size_of_a_page(void **state)
+{
+    const struct ct_call call = {.kind = CT_CALL_BARRIER,
+                                 .deadline_ms = ct_deadline_ms(60000)};
+    struct ct_peer peer = {.rank = 0, .pid = getpid()};
+    const struct ct_peer *peers[] = {&peer};
+    struct ct_segment_setup setup = {
+        .peers = peers, .size = 1, .deadline_ms = ct_deadline_ms(60000)};
+    struct ct_segment segment;
+    struct ctrun_error err;
+
+    if (ct_segment_create(&setup.own_fd, &err) < 0 ||
+        ct_segment_open(&segment, &setup, &err) < 0)
+        fail_msg("%s", err.text);
+    ct_segment_post(&segment, 1);
+    assert_int_equal(wait_posts(&segment, 1, &call, &err), 0);
+    segment.result[2 * CT_CHUNK_BYTES - 1] = 1; /* its last byte */
+    ct_segment_close(&segment);
+    close(setup.own_fd);
+}
+
 static long looks, met_at;
 
 static bool is_met_by_now(const struct ct_segment *segment, const struct ct_wait *wait)
@@ -342,6 +376,7 @@ int main(void)
         cmocka_unit_test(collectives_have_no_data_race),
         cmocka_unit_test(spins_and_yields_that_do_not_pay_become_fewer),
         cmocka_unit_test(who_leaves_with_a_reason_is_not_taken_for_lost),
+        cmocka_unit_test(a_segment_is_mapped_whatever_the_size_of_a_page),
         cmocka_unit_test(a_number_that_is_something_else_by_now_is_a_rank_that_left),
     };
 
