@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/hold/hold.h"
@@ -27,10 +32,38 @@ static struct {
     int written, lost, left, idle, asked;
     char why[256];
     bool may_write;
+    /* The threads that may not go on before the test lets them: two, by the number of the call. */
+    bool holds;
+    atomic_int calls;
+    sem_t came, may_go[2];
+    pid_t first; /* the thread of the first call */
 } here;
+
+enum {
+    CALL_FIRST = 0, /* the first writer, before its bytes */
+    CALL_NAME = 2,  /* the second writer, before it names the file */
+};
+
+static void wait_for(sem_t *semaphore)
+{
+    struct timespec until;
+
+    assert_int_equal(clock_gettime(CLOCK_REALTIME, &until), 0);
+    until.tv_sec += 120;
+    assert_int_equal(sem_timedwait(semaphore, &until), 0);
+}
 
 static bool may_write(void)
 {
+    const int call = here.holds ? atomic_fetch_add(&here.calls, 1) : -1;
+
+    if (call == CALL_FIRST)
+        here.first = (pid_t)syscall(SYS_gettid);
+    if (call == CALL_FIRST || call == CALL_NAME) {
+        sem_post(&here.came);
+        while (sem_wait(&here.may_go[call == CALL_NAME]) < 0)
+            ;
+    }
     return here.may_write;
 }
 
@@ -275,6 +308,35 @@ static void what_is_cancelled_is_lost_at_once(void **state)
     assert_false(hold_is_busy(here.hold));
 }
 
+/* Its thread hung in the disk, and goes on while the next bytes of the file wait for their name. */
+static void who_was_given_up_leaves_the_next_one_its_file(void **state)
+{
+    struct peer peer;
+    char text[32];
+
+    here.holds = true;
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(sem_init(i < 2 ? &here.may_go[i] : &here.came, 0, 0), 0);
+    join(&peer, 0);
+    assert_int_equal(begin(&peer, 10), 0);
+    assert_int_equal(commit(&peer, "old"), 0);
+    wait_for(&here.came);
+    hold_cancel(here.hold, "too late");
+    loop_run(here.loop); /* returns at once: on_idle() was called */
+    assert_int_equal(begin(&peer, 10), 0);
+    assert_int_equal(commit(&peer, "new"), 0);
+    wait_for(&here.came);
+    sem_post(&here.may_go[0]);
+    while (syscall(SYS_tgkill, getpid(), here.first, 0) == 0)
+        sched_yield();
+    sem_post(&here.may_go[1]);
+    loop_run(here.loop);
+    assert_int_equal(here.lost, 1);
+    assert_int_equal(here.written, 1);
+    read_file(text);
+    assert_string_equal(text, "new");
+}
+
 static void lies_end_the_connection(void **state)
 {
     struct peer peer;
@@ -352,6 +414,7 @@ int main(void)
         STORY(a_third_one_waits_for_the_first),
         STORY(a_node_that_was_cut_off_names_nothing),
         STORY(what_is_cancelled_is_lost_at_once),
+        STORY(who_was_given_up_leaves_the_next_one_its_file),
         STORY(lies_end_the_connection),
         STORY(how_much_there_is_room_for_is_asked_once_and_not_before_it_matters),
         STORY(who_has_gone_makes_room_for_others),
