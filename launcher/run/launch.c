@@ -87,7 +87,6 @@ static int plan(void *context, const struct ct_start *start, int local_rank,
     struct logdir *dir;
     int rc;
 
-    launch_use_reload(launch);
     launch_free_ports(launch);
     make_folders(launch, start->generation, start->restart_count);
     if ((rc = find_folder(launch, config->run.task.local_id + local_rank, &dir, err)) <

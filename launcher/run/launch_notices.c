@@ -189,6 +189,7 @@ static void on_start(void *context, const struct ct_start *start)
     const bool is_first = launch->group_rank < 0;
     struct ct_role_at role;
 
+    launch_use_reload(launch);
     launch->group_rank = (int)start->group_rank;
     launch->is_one_of_many = start->group_world_size > 1;
     launch->has_noticed_held = false;

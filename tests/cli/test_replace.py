@@ -87,6 +87,18 @@ def test_a_lost_rank_comes_again_and_all_come_to_the_same(box, undisturbed):
         schema.check(event, "events")
 
 
+def test_one_that_comes_after_a_reload_runs_what_the_others_run(box, undisturbed):
+    """What was reloaded is for the next round."""
+    run = start(box, 3, 1)
+    wait_step(run, 1000)
+    assert box.run(ctrun.program("ctrunctl"), "reload", "true").code == 0
+    box.wait_event("reloaded")
+    os.kill(pids(box)[1], signal.SIGKILL)
+    box.wait_event("worker_started", 4)
+    box.wait_event("world_grown")
+    check(box, run, undisturbed)
+
+
 def test_one_that_dies_while_it_waits_is_nobodys_loss(box, undisturbed):
     run = start(box, 3, 2, waiting(box))
     wait_step(run, 1000)
