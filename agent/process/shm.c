@@ -78,6 +78,16 @@ static void mark(struct files *files, dev_t device, ino_t inode)
             files->list[i].is_held = true;
 }
 
+/* Other links are not followed: fstatat() would wait for a file system that hangs. */
+static bool has_known_name(int dir, const char *descriptor)
+{
+    char target[PATH_MAX];
+    const ssize_t length = readlinkat(dir, descriptor, target, sizeof target - 1);
+
+    target[length > 0 ? length : 0] = '\0';
+    return is_known_name(ct_base_name(target), true);
+}
+
 static void mark_open(struct files *files, const char *pid)
 {
     char path[PATH_MAX];
@@ -87,7 +97,8 @@ static void mark_open(struct files *files, const char *pid)
     (void)ct_format(path, sizeof path, "/proc/%s/fd", pid);
     dir = opendir(path);
     for (struct dirent *entry; dir && (entry = readdir(dir));)
-        if (fstatat(dirfd(dir), entry->d_name, &info, 0) == 0)
+        if (has_known_name(dirfd(dir), entry->d_name) &&
+            fstatat(dirfd(dir), entry->d_name, &info, 0) == 0)
             mark(files, info.st_dev, info.st_ino);
     if (dir)
         closedir(dir);
