@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/loop/limits.h"
@@ -23,7 +24,8 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    MESSAGE_MAX_BYTES = 512
+    MESSAGE_MAX_BYTES = 512,
+    TEMPLATE_LOOK_NS = 1000 * 1000,
 };
 
 enum template_state {
@@ -246,13 +248,23 @@ struct template *template_create(struct loop *loop, const struct template_plan *
     return template;
 }
 
+/* One that hangs in the kernel is left to the guard, which reports it. */
+static void await_end(pid_t pid)
+{
+    static const struct timespec pause = {.tv_nsec = TEMPLATE_LOOK_NS};
+    const uint64_t deadline_ms = ct_deadline_ms(TEMPLATE_END_MS);
+
+    while (waitpid(pid, NULL, WNOHANG) == 0 && ct_left_ms(deadline_ms) > 0)
+        (void)nanosleep(&pause, NULL);
+}
+
 void template_destroy(struct template *template)
 {
     if (!template)
         return;
     kill_all(template);
-    while (template->pid > 0 && waitpid(template->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
+    if (template->pid > 0)
+        await_end(template->pid);
     loop_timer_close(template->timer);
     free(template);
 }

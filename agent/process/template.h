@@ -53,7 +53,7 @@ struct template;
 /* `plan` is kept. on_settled: called when it leaves STARTING. NULL: out of memory. */
 struct template *template_create(struct loop *loop, const struct template_plan *plan,
                                  void (*on_settled)(void *context), void *context);
-/* Kills it; blocks until it is gone. NULL is fine. */
+/* Kills it; blocks until it is gone, or for TEMPLATE_END_MS. NULL is fine. */
 void template_destroy(struct template *template);
 /* Starts a LOST template again, unless killed processes of the old one have not ended yet. */
 void template_revive(struct template *template);
