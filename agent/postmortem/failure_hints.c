@@ -186,6 +186,13 @@ static const struct row rows[] = {
     PRINTED("no CUDA-capable device is detected", "the program sees no GPU here",
             "nvidia-smi -L; CUDA_VISIBLE_DEVICES; ask the batch system for GPUs"),
 
+    PRINTED(
+        "CUDA-capable device(s) is/are busy or unavailable",
+        "the GPU accepts no further program: it is exclusive and in use, or "
+        "prohibited, or its MPS server has failed",
+        "nvidia-smi -q -d COMPUTE shows the mode, nvidia-smi who uses it; with MPS, "
+        "end nvidia-cuda-mps-control and start it again"),
+
     /* ---- Shared memory, before NCCL's errors that follow from it ---- */
     PRINTED(
         "Error while creating shared memory segment",

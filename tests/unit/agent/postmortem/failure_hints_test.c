@@ -86,6 +86,8 @@ static const struct example examples[] = {
      "no NVIDIA driver"},
     {EXIT, 1, "RuntimeError: No CUDA GPUs are available", "sees no GPU"},
     {EXIT, 1, "RuntimeError: no CUDA-capable device is detected", "sees no GPU"},
+    {EXIT, 1, "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+     "accepts no further program"},
     {EXIT, 1,
      "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x "
      "(size 9637888), error: No space left on device (28)",
