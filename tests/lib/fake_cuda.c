@@ -24,6 +24,9 @@ enum {
     REGISTERS = 128,
     BLOCK = 256,
     SHARED_BYTES = 2048,
+    INFINITY_F16 = 0x7c00,
+    NAN_F16 = 0x7fff, /* the only NaNs that cvt makes */
+    NAN_F32 = 0x7fffffff,
 };
 
 static _Noreturn void die(const char *why, const char *what)
@@ -328,9 +331,11 @@ UNWATCHED static uint64_t count_integer(const struct statement *s, uint64_t a,
 UNWATCHED static uint64_t convert(const struct statement *s, uint64_t a)
 {
     if (s->type == P_f16 && s->from == P_f32)
-        return ct_f16_of_float(f32_of(a));
+        return f32_of(a) == f32_of(a) ? ct_f16_of_float(f32_of(a)) : NAN_F16;
     if (s->type == P_f32 && s->from == P_f16)
-        return ct_bits_of_float(ct_float_of_f16((uint16_t)a));
+        return (a & 0x7fff) > INFINITY_F16
+                   ? NAN_F32
+                   : ct_bits_of_float(ct_float_of_f16((uint16_t)a));
     if (s->type == P_f64 && s->from == P_f32)
         return bits_of((double)f32_of(a));
     if (s->type == P_f32 && s->from == P_f64)

@@ -62,6 +62,8 @@ struct fake_nccl {
 };
 
 extern struct fake_nccl fake_nccl;
+/* False over the real libraries (tests/gpu): then settings do nothing and counters stay 0. */
+bool fake_counts(void);
 
 #ifdef PLUGIN_FOLDER
 /* At the start of a test: the fake is set so, and groups of the back end "nccl" use it. */

@@ -12,7 +12,7 @@ ROOT = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__).resolve()
 ROOT = ROOT if ROOT.is_dir() else ROOT.parents[2]
 POLLS = "tests/lib/ctrun.py"  # wait_until(), the one place
 PROGRAMS = ("tests/bench/", "tests/lib/victim.c", "tests/lib/crasher.c", "tests/lib/hung.c",
-            "tests/lib/life.c", "tests/lib/fake_nccl.c")
+            "tests/lib/life.c", "tests/lib/fake_nccl.c", "tests/gpu/real_device.c")
 
 
 def python_lines(path):

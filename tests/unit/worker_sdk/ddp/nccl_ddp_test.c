@@ -569,7 +569,7 @@ static int lose_a_rank(int rank, void *context)
     /* No call asks the group, but this ends. */
     CHECK(cudaStreamSynchronize(pair.stream) == cudaSuccess);
     CHECK(ctrun_ddp_forward_begin(pair.ddp, &err) == CTRUN_E_PEER_LOST);
-    CHECK(strstr(err.text, "the fake peer is gone"));
+    CHECK(!fake_counts() || strstr(err.text, "the fake peer is gone"));
     CHECK(ctrun_barrier(pair.group, NULL, &err) == CTRUN_E_PEER_LOST);
     close_pair(&pair);
     return 0;
