@@ -21,7 +21,7 @@ def put(folder, name, text):
 
 def run(tmp_path):
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CTRUN_BUILD": str(tmp_path)}
-    return subprocess.run([RUN, tmp_path / "RESULTS.md"], env=env, stdout=subprocess.PIPE, text=True, check=False)
+    return subprocess.run([RUN, tmp_path / "report.md"], env=env, stdout=subprocess.PIPE, text=True, check=False)
 
 
 def test_verdicts_and_speeds_are_written(tmp_path):
@@ -29,18 +29,28 @@ def test_verdicts_and_speeds_are_written(tmp_path):
     put(tmp_path, "ctest", CTEST % "notrun")
     (tmp_path / "bin").mkdir()
     put(tmp_path / "bin", "ctrun", "#!/bin/sh\n[ \"$2\" = --nproc-per-node=1 ] || exit 1\n"
-        "echo '{\"epoch\": 1, \"images_per_s\": 10}'\necho '{\"epoch\": 2, \"images_per_s\": 1234.4}'\n")
+        "for i in 10 1234.4; do echo '{\"images_per_s\": '$i', \"params_digest\": \"beef\"}'; done\n")
     assert run(tmp_path).returncode == 0
-    text = (tmp_path / "RESULTS.md").read_text("utf-8")
+    text = (tmp_path / "report.md").read_text("utf-8")
     assert "GPU 1: two\n" in text and "| gpu/a | passed |" in text and "| gpu/b | skipped |" in text
-    assert "| 1 | nccl | 1234 |" in text and "| 2 | nccl | did not run |" in text
+    assert "| 1 | 1 | nccl | 1234 | beef |" in text and "| 2 | 2 | nccl | did not run |  |" in text
+
+
+def test_ranks_that_share_a_gpu_are_hosts_of_their_own(tmp_path):
+    put(tmp_path, "nvidia-smi", "#!/bin/sh\necho 'GPU 0: one'\n")
+    put(tmp_path, "ctest", CTEST % "run")
+    (tmp_path / "bin").mkdir()
+    put(tmp_path / "bin", "ctrun", "#!/bin/sh\n[ \"$2\" = --nproc-per-node=2 ] || exit 1\nshift 2\nRANK=1 exec \"$@\"\n")
+    put(tmp_path / "bin", "ctrun-mnist", "#!/bin/sh\necho '{\"images_per_s\": 5, \"params_digest\": \"'$NCCL_HOSTID'\"}'\n")
+    assert run(tmp_path).returncode == 0
+    assert "| 2 | 1 | nccl | 5 | rank-1 |" in (tmp_path / "report.md").read_text("utf-8")
 
 
 def test_a_failed_test_is_a_failed_run(tmp_path):
     put(tmp_path, "nvidia-smi", "#!/bin/sh\necho 'GPU 0: one'\n")
     put(tmp_path, "ctest", CTEST % "fail")
     assert run(tmp_path).returncode == 1
-    assert "| gpu/b | FAILED |" in (tmp_path / "RESULTS.md").read_text("utf-8")
+    assert "| gpu/b | FAILED |" in (tmp_path / "report.md").read_text("utf-8")
 
 
 def test_without_a_gpu_nothing_is_run(tmp_path):
@@ -48,4 +58,4 @@ def test_without_a_gpu_nothing_is_run(tmp_path):
     put(tmp_path, "ctest", "#!/bin/sh\nexit 1\n")
     done = run(tmp_path)
     assert done.returncode == 77 and "no NVIDIA GPU" in done.stdout
-    assert not (tmp_path / "RESULTS.md").exists()
+    assert not (tmp_path / "report.md").exists()
