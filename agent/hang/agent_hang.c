@@ -201,7 +201,7 @@ static void fill_failure(struct hang_watch *watch, const struct worker *worker,
                         (long long)report->furthest);
     (void)ct_format(failure->text, sizeof failure->text, "last step %lld, %.1f s ago%s",
                     (long long)worker->step, (double)silent_ms / 1000, others);
-    unkillable_describe(where, worker->pid);
+    unkillable_describe_stuck(where, worker->pid);
     agent_find_place(place, worker->pid);
     if (*place)
         facts_add(failure, CT_FACT_IS_IN, "%s", place);

@@ -154,7 +154,7 @@ static void add_place(const struct story *story)
         facts_add(story->failure, CT_FACT_IS_IN, "%s", place->own);
     if (*place->inner && strcmp(place->inner, place->own) != 0)
         facts_add(story->failure, CT_FACT_IS_IN, "%s", place->inner);
-    unkillable_describe(where, worker->pid);
+    unkillable_describe_stuck(where, worker->pid);
     if (agent_make_evidence_path(path, sizeof path, worker, "stack.txt"))
         facts_add(story->failure, CT_FACT_IS_IN, "%s (stack: %s)", where, path);
     else

@@ -70,7 +70,7 @@ static void add_devices(char *dst, size_t size, pid_t pid)
     closedir(dir);
 }
 
-void unkillable_describe(char *dst, pid_t pid)
+static void describe(char *dst, pid_t pid, bool has_survived)
 {
     const size_t size = UNKILLABLE_WHERE_MAX;
     struct reap_process process = {.state = '?'};
@@ -83,7 +83,18 @@ void unkillable_describe(char *dst, pid_t pid)
                     *where ? where : "unknown");
     if (find_freezer(freezer, sizeof freezer, pid))
         (void)ct_append(dst, size, ", frozen by cgroup %s", freezer);
-    add_devices(dst, size, pid);
+    if (has_survived || process.state == 'D')
+        add_devices(dst, size, pid);
+}
+
+void unkillable_describe(char *dst, pid_t pid)
+{
+    describe(dst, pid, true);
+}
+
+void unkillable_describe_stuck(char *dst, pid_t pid)
+{
+    describe(dst, pid, false);
 }
 
 void unkillable_explain(struct ct_failure *failure, pid_t pid)

@@ -880,3 +880,8 @@ void unkillable_describe(char *dst, pid_t pid)
     (void)pid;
     dst[0] = '\0';
 }
+
+void unkillable_describe_stuck(char *dst, pid_t pid)
+{
+    unkillable_describe(dst, pid);
+}
