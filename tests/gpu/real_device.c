@@ -78,6 +78,8 @@ __attribute__((constructor)) static void begin(void)
     setenv("NCCL_SOCKET_IFNAME", "lo", 0);
     setenv("NCCL_RUNTIME_CONNECT", "0",
            0); /* a first call does not wait for the device */
+    setenv("NCCL_MAX_NCHANNELS", "1", 0); /* a test opens many groups */
+    setenv("NCCL_RAS_ENABLE", "0", 0);
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0); /* NCCL 2.30 and newer */
     name_host();
     pthread_atfork(NULL, NULL, name_host);
