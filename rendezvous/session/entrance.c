@@ -29,7 +29,9 @@ static void format_name(char *dst, size_t size, const struct peer *peer, int cod
                         peer->host[0] ? ")" : "");
 }
 
-/* Refuses an agent that wants to be a member; WAITING tells the nodes that wait for it. */
+/* Refuses an agent that wants to be a member; WAITING tells the nodes that wait for it. The timer
+ * sends it: a step here would end leases after a pause of this process, before the heartbeats that
+ * wait were read. */
 void entrance_turn_away(struct peer *peer, int code, const char *text)
 {
     const char *run_id = peer->dispatch->only_run_id;
@@ -39,7 +41,7 @@ void entrance_turn_away(struct peer *peer, int code, const char *text)
     if (run && !peer->is_probe) {
         format_name(name, sizeof name, peer, code);
         round_note_refused(run->round, name, code, ct_now_ms());
-        run_step(run, &(struct round_command){.kind = ROUND_TICK});
+        run_arm_timer(run);
     }
     peer_refuse(peer, code, text);
 }

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Refused agents, and the run that they wanted to join. The clock is the test's. */
+#include "rendezvous/session/entrance.h"
+
+#include <stdlib.h>
+
+#include "rendezvous/session/dispatch.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
+
+enum {
+    BEGIN_MS = 100000,
+    LEASE_MS = 5000,
+    MEMBER = 1
+};
+
+static uint64_t now_ms;
+
+uint64_t __wrap_ct_now_ms(void);
+uint64_t __wrap_ct_now_ms(void)
+{
+    return now_ms;
+}
+
+struct rig {
+    uv_loop_t loop;
+    struct dispatch *dispatch;
+    struct run *run;
+    struct conn conn; /* closing, so that nothing is sent */
+    struct peer member, refused;
+};
+
+/* A run that waits for its second node. */
+static void begin(struct rig *rig)
+{
+    const struct ct_hello hello = {.run_id = "r",
+                                   .min_nodes = 2,
+                                   .max_nodes = 2,
+                                   .heartbeat_ms = 1000,
+                                   .lost_after_ms = LEASE_MS};
+    const struct member_link link = {
+        .id = MEMBER, .peer = &rig->member, .host = "node0"};
+    int rc;
+
+    now_ms = BEGIN_MS;
+    assert_int_equal(uv_loop_init(&rig->loop), 0);
+    assert_non_null(rig->dispatch = ct_zalloc(sizeof *rig->dispatch));
+    rig->dispatch->runs.loop = &rig->loop;
+    rig->dispatch->only_run_id = "r";
+    dispatch_init(rig->dispatch);
+    rig->conn = (struct conn){.state = CONN_CLOSING};
+    rig->member = (struct peer){.dispatch = rig->dispatch, .conn = &rig->conn};
+    rig->refused = (struct peer){.dispatch = rig->dispatch,
+                                 .conn = &rig->conn,
+                                 .refused = &rig->dispatch->refused};
+    outbox_init(&rig->member.outbox, &rig->conn);
+    outbox_init(&rig->refused.outbox, &rig->conn);
+    assert_non_null(rig->run = run_create(&rig->dispatch->runs, &hello, &rc));
+    assert_int_equal(
+        run_try(rig->run, &(struct round_command){.kind = ROUND_ADD, .link = &link}),
+        0);
+    run_arm_timer(rig->run);
+}
+
+static void end(struct rig *rig)
+{
+    dispatch_close(rig->dispatch);
+    (void)uv_run(&rig->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&rig->loop), 0);
+    free(rig->dispatch);
+}
+
+/* The server was stopped meanwhile: the member's heartbeats wait to be read. */
+static void a_refusal_does_not_end_the_lease_of_a_member(void **state)
+{
+    const struct ct_heartbeat heartbeat = {0};
+    const struct ct_message message = {CT_MESSAGE_HEARTBEAT, .heartbeat = &heartbeat};
+    struct rig rig;
+
+    begin(&rig);
+    now_ms += 2 * LEASE_MS;
+    entrance_turn_away(&rig.refused, CTRUN_E_AUTH, "no");
+    assert_non_null(run_find(&rig.dispatch->runs, "r")); /* else freed */
+    assert_int_equal(rig.run->round->members.count, 1);
+    run_step(rig.run, &(struct round_command){
+                          .kind = ROUND_MESSAGE, .id = MEMBER, .message = &message});
+    run_step(rig.run, &(struct round_command){.kind = ROUND_TICK});
+    assert_int_equal(rig.run->round->members.count, 1);
+    end(&rig);
+}
+
+static void the_nodes_that_wait_are_told_of_a_refusal_by_the_timer(void **state)
+{
+    struct rig rig;
+
+    begin(&rig);
+    now_ms += 100;
+    assert_true(rig.run->timer_ms > now_ms);
+    entrance_turn_away(&rig.refused, CTRUN_E_AUTH, "no");
+    assert_int_equal(rig.run->round->waiting_due_ms, now_ms);
+    assert_int_equal(rig.run->timer_ms, now_ms);
+    end(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_refusal_does_not_end_the_lease_of_a_member),
+        cmocka_unit_test(the_nodes_that_wait_are_told_of_a_refusal_by_the_timer),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
