@@ -98,6 +98,7 @@ static uint64_t call_deadline(const struct election *election)
     return ct_deadline_ms(election_call_ms(election->ttl_ms));
 }
 
+/* Sets *is_gone only if etcd says so: an error tells nothing about the lease. */
 static int keep_alive(struct election *election, int64_t lease, bool *is_gone,
                       int64_t *raft_term, struct ctrun_error *err)
 {
@@ -107,10 +108,13 @@ static int keep_alive(struct election *election, int64_t lease, bool *is_gone,
     if (rc < 0 || (rc = etcd_do(election->etcd, ETCD_KEEPALIVE, call_deadline(election),
                                 &reply, err)) < 0)
         return rc;
-    *is_gone = reply.ttl_s <= 0;
+    if (reply.code != 0 && reply.code != JSON_ETCD_NOT_FOUND)
+        rc = ct_fail(err, -EPROTO, "etcd: %s", reply.message);
+    else
+        *is_gone = reply.ttl_s <= 0;
     *raft_term = reply.raft_term;
     json_etcd_reply_deinit(&reply);
-    return 0;
+    return rc;
 }
 
 /* The latest time, by our clock, at which the last renewal of the server before us began: a lease

@@ -22,6 +22,7 @@ enum {
 /* etcd's (gRPC's) codes that we distinguish. */
 enum json_etcd_code {
     JSON_ETCD_INVALID = 3, /* wrong password, no key, ... */
+    JSON_ETCD_NOT_FOUND = 5,
     JSON_ETCD_DENIED = 7,
     JSON_ETCD_UNAVAILABLE = 14, /* no leader, no quorum */
     JSON_ETCD_BAD_TOKEN = 16,

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a candidate makes of etcd's answers. The etcd is the test's, and so is the thread. */
+#include "launcher/etcd/election_private.h"
+#include "tests/lib/test.h"
+
+enum {
+    TTL_MS = 10000,
+    OLD_LEASE = 7,
+    LEASE = 9,
+    TERM = 50,
+    INTERNAL_ERROR = 13
+};
+
+static struct json_etcd_reply kept; /* the answer to each keep-alive */
+static struct election election;
+static uint64_t served_ms;
+static int losses;
+
+/* ---- An etcd that does as it is told --------------------------------------------------------- */
+
+struct ct_buf *etcd_body(struct etcd *etcd)
+{
+    static struct ct_buf body;
+
+    ct_buf_deinit(&body);
+    ct_buf_init(&body, 1 << 20);
+    return &body;
+}
+
+int etcd_do(struct etcd *etcd, enum etcd_call call, uint64_t deadline_ms,
+            struct json_etcd_reply *reply, struct ctrun_error *err)
+{
+    *reply = (struct json_etcd_reply){.lease = LEASE, .revision = TERM};
+    if (call == ETCD_TXN)
+        reply->succeeded = true;
+    if (call == ETCD_KEEPALIVE) {
+        *reply = kept;
+        atomic_store(&election.is_stopping, true); /* a leader renews once */
+    }
+    return 0;
+}
+
+int etcd_open(struct etcd **out, const struct etcd_config *config,
+              struct ctrun_error *err)
+{
+    return -ENOSYS;
+}
+
+int etcd_watch(struct etcd *etcd, uint64_t deadline_ms,
+               bool (*on_reply)(void *context, const struct json_etcd_reply *reply),
+               void *context, struct ctrun_error *err)
+{
+    return -ENOSYS;
+}
+
+void etcd_close(struct etcd *etcd)
+{
+}
+
+void etcd_set_members(struct etcd *etcd, const struct etcd_config *config)
+{
+}
+
+void etcd_wake(struct etcd *etcd)
+{
+}
+
+void etcd_rearm(struct etcd *etcd)
+{
+}
+
+/* ---- The candidate --------------------------------------------------------------------------- */
+
+static void on_leader(void *context, const struct server_record *leader)
+{
+}
+
+static int on_elected(void *context, uint64_t term, const void *journal, size_t length,
+                      uint64_t at_ms, uint64_t until_ms, struct ctrun_error *err)
+{
+    served_ms = at_ms;
+    return 0;
+}
+
+static void on_lost(void *context)
+{
+    losses++;
+}
+
+static void begin(struct json_etcd_reply answer)
+{
+    kept = answer;
+    losses = 0;
+    election = (struct election){.options = {.run_id = "r",
+                                             .on_leader = on_leader,
+                                             .on_elected = on_elected,
+                                             .on_lost = on_lost},
+                                 .ttl_ms = TTL_MS,
+                                 .leader_lease = OLD_LEASE,
+                                 .leader_key = "l",
+                                 .journal_key = "j",
+                                 .self = "s"};
+    pthread_mutex_init(&election.mutex, NULL);
+}
+
+static void be_elected(struct json_etcd_reply answer)
+{
+    struct ctrun_error err;
+
+    begin(answer);
+    assert_int_equal(election_campaign(&election, &err), 1);
+}
+
+/* Until etcd says that it is not, the lease of the server before may be alive. */
+static void a_lease_of_which_etcd_tells_an_error_may_be_renewed_just_now(void **state)
+{
+    const uint64_t began_ms = ct_now_ms();
+
+    be_elected((struct json_etcd_reply){.code = INTERNAL_ERROR});
+    assert_true(served_ms >= began_ms);
+}
+
+static void a_lease_that_is_gone_was_renewed_long_ago(void **state)
+{
+    const struct json_etcd_reply gone[] = {{.ttl_s = 0}, {.code = JSON_ETCD_NOT_FOUND}};
+
+    for (int i = 0; i < 2; i++) {
+        const uint64_t began_ms = ct_now_ms();
+
+        be_elected(gone[i]);
+        assert_true(served_ms >= election_served_ms(began_ms, TTL_MS));
+        assert_true(served_ms <= election_served_ms(ct_now_ms(), TTL_MS));
+    }
+}
+
+static int renew(struct json_etcd_reply answer)
+{
+    begin(answer);
+    election.state = ELECTION_LEADING;
+    election.lease = LEASE;
+    election.journal_renew_ms = UINT64_MAX;
+    election_lead(&election);
+    return losses;
+}
+
+static void an_error_of_etcd_does_not_end_a_leader(void **state)
+{
+    assert_int_equal(renew((struct json_etcd_reply){.code = INTERNAL_ERROR}), 0);
+    assert_int_equal(election.state, ELECTION_LEADING);
+    assert_true(election.is_unwell); /* it was logged, and is tried again */
+}
+
+static void a_leader_whose_lease_is_gone_ends(void **state)
+{
+    assert_int_equal(renew((struct json_etcd_reply){.ttl_s = 0}), 1);
+    assert_int_equal(renew((struct json_etcd_reply){.code = JSON_ETCD_NOT_FOUND}), 1);
+    assert_int_equal(election.state, ELECTION_LOOKING);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lease_of_which_etcd_tells_an_error_may_be_renewed_just_now),
+        cmocka_unit_test(a_lease_that_is_gone_was_renewed_long_ago),
+        cmocka_unit_test(an_error_of_etcd_does_not_end_a_leader),
+        cmocka_unit_test(a_leader_whose_lease_is_gone_ends),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
