@@ -156,6 +156,14 @@ static int take_journal(struct leader_candidate *candidate, const void *journal,
     return write_journal(candidate, until_ms);
 }
 
+/* Nothing is sent, and nobody is told that this node leads. With the mutex. */
+static void fall_silent(struct leader_candidate *candidate)
+{
+    candidate->leads = false;
+    atomic_store(&candidate->commit.until_ms, 0);
+    atomic_store(&candidate->commit.renewed_ms, 0);
+}
+
 static int on_elected(void *context, uint64_t term, const void *journal, size_t length,
                       uint64_t served_ms, uint64_t until_ms, struct ctrun_error *err)
 {
@@ -175,9 +183,15 @@ static int on_elected(void *context, uint64_t term, const void *journal, size_t 
     if (rc < 0)
         return ct_fail(err, rc, "the journal of the run cannot be written: %s",
                        strerror(-rc));
-    return serves
-               ? rc
-               : server_lead(candidate->server, term, journal, length, served_ms, err);
+    if (serves)
+        return rc;
+    rc = server_lead(candidate->server, term, journal, length, served_ms, err);
+    if (rc < 0) { /* the election gives the key back */
+        pthread_mutex_lock(&candidate->mutex);
+        fall_silent(candidate);
+        pthread_mutex_unlock(&candidate->mutex);
+    }
+    return rc;
 }
 
 /* After speak_freely() a renewal that was under way limits nothing any more, nor does a write. */
@@ -201,9 +215,7 @@ static void on_lost(void *context)
 
     pthread_mutex_lock(&candidate->mutex);
     serves = candidate->serves;
-    candidate->leads = false;
-    atomic_store(&candidate->commit.until_ms, 0);
-    atomic_store(&candidate->commit.renewed_ms, 0);
+    fall_silent(candidate);
     if (serves)
         speak_freely(candidate); /* nobody else can have been elected */
     pthread_mutex_unlock(&candidate->mutex);

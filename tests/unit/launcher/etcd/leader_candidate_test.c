@@ -8,6 +8,7 @@
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/session/output_commit.h"
 #include "tests/lib/test.h"
+#include "worker_sdk/base/clock.h"
 
 enum {
     SERVED_MS = 1,
@@ -60,10 +61,12 @@ void server_poke(struct server *server)
 {
 }
 
+static int lead_rc;
+
 int server_lead(struct server *server, uint64_t term, const void *journal,
                 size_t length, uint64_t served_ms, struct ctrun_error *err)
 {
-    return 0;
+    return lead_rc;
 }
 
 void server_step_down(struct server *server)
@@ -136,12 +139,32 @@ static void a_journal_without_room_waits_for_a_whole_batch(void **state)
     }
 }
 
+/* Its server could not read the journal: the election gives the key back. */
+static void one_whose_server_does_not_take_over_leads_nothing(void **state)
+{
+    const struct addresses addresses = {0};
+    const struct election_options *options = &the_election.options;
+    struct ctrun_error err;
+
+    assert_int_equal(leader_candidate_create(&candidate, &config, &err), 0);
+    assert_int_equal(leader_candidate_start(candidate, NULL, &addresses, 1, &err), 0);
+    lead_rc = -EBADMSG;
+    assert_int_equal(options->on_elected(options->context, 1, NULL, 0, SERVED_MS,
+                                         ct_deadline_ms(60000), &err),
+                     -EBADMSG);
+    lead_rc = 0;
+    assert_false(leader_candidate_leads(candidate));
+    assert_false(output_commit_may_send(leader_candidate_output_commit(candidate)));
+    leader_candidate_destroy(candidate);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             a_server_that_nobody_can_replace_is_not_bound_to_its_last_lease),
         cmocka_unit_test(a_journal_without_room_waits_for_a_whole_batch),
+        cmocka_unit_test(one_whose_server_does_not_take_over_leads_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
