@@ -23,8 +23,13 @@ static const struct ct_ha_report *find_report(const struct ha *ha, uint64_t key)
     return NULL;
 }
 
-/* A member whose node is disconnected may come back: it is lost only after HA_LOST_MS. With the
- * mutex. */
+/* A member whose node is disconnected may come back: it is lost only after HA_LOST_MS. */
+static bool is_absent_long(const struct ha *ha, int i, uint64_t now_ms)
+{
+    return ha->absent_ms[i] != 0 && now_ms - ha->absent_ms[i] >= HA_LOST_MS;
+}
+
+/* With the mutex. */
 static void add_member(struct ha *ha, struct ha_facts *facts, int i)
 {
     const struct ct_ha_member *member = &ha->made.members[i];
@@ -37,7 +42,7 @@ static void add_member(struct ha *ha, struct ha_facts *facts, int i)
         ha->absent_ms[i] = 0;
     else if (ha->absent_ms[i] == 0)
         ha->absent_ms[i] = now_ms;
-    is_lost = !report && now_ms - ha->absent_ms[i] >= HA_LOST_MS;
+    is_lost = is_absent_long(ha, i, now_ms);
     if (member->is_learner) {
         facts->learner = is_running ? HA_LEARNER_RUNS
                          : is_lost  ? HA_LEARNER_LOST
@@ -181,15 +186,16 @@ static int list(struct ha *ha, struct ctrun_error *err)
     return 0;
 }
 
-/* The member to be taken out: a learner, else the one that has been absent longest; -1: none. */
+/* The member to be taken out: a learner, else the one that has been lost longest; -1: none. */
 static int choose_lost(const struct ha *ha)
 {
+    const uint64_t now_ms = ct_now_ms();
     int lost = -1;
 
     for (int i = 0; i < ha->made.count; i++) {
         if (ha->made.members[i].is_learner)
             return i;
-        if (ha->absent_ms[i] != 0 &&
+        if (is_absent_long(ha, i, now_ms) &&
             (lost < 0 || ha->absent_ms[i] < ha->absent_ms[lost]))
             lost = i;
     }
@@ -206,15 +212,16 @@ static int find_learner(const struct ha *ha)
 
 static enum ha_outcome change(struct ha *ha, enum etcd_call call)
 {
-    struct ctrun_error err = {.text = "no such member"};
+    struct ctrun_error err;
     int rc = list(ha, &err);
     int at;
 
     if (rc == 0) {
         at = call == ETCD_MEMBER_REMOVE ? choose_lost(ha) : find_learner(ha);
-        rc = at < 0 ? -1
-                    : ha_cluster_change(ha->admin, call, ha->ids[at],
-                                        ct_deadline_ms(HA_CALL_MS), &err);
+        if (at < 0) /* an earlier try, whose answer was lost, has done it */
+            return HA_DONE;
+        rc = ha_cluster_change(ha->admin, call, ha->ids[at], ct_deadline_ms(HA_CALL_MS),
+                               &err);
     }
     if (rc == 0)
         rc = list(ha, &err);
