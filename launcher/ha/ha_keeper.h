@@ -64,8 +64,9 @@ int ha_keeper_start(struct ha_keeper *keeper, const char *etcd, const char *open
 /* In the guard, after guard_run(): waits until the keeper has ended, three seconds at most. */
 void ha_keeper_wait(const struct ha_keeper *keeper);
 
-/* In the agent, one thread. Sends the request and waits for its answer. 0; -ETIMEDOUT; -EPIPE: the
- * keeper was killed; or the answer's rc. Sets *has_ended if etcd has ended meanwhile. */
+/* In the agent, one thread. Sends the request and waits for its answer. 0; -ETIMEDOUT: ask nothing
+ * more, for the next answer would be this one's; -EPIPE: the keeper was killed; or the answer's rc.
+ * Sets *has_ended if etcd has ended meanwhile. */
 int ha_keeper_ask(const struct ha_keeper *keeper,
                   const struct ha_keeper_request *request,
                   struct ha_keeper_reply *reply, bool *has_ended,

@@ -237,7 +237,7 @@ bool ha_keep_member(struct ha *ha, const struct ct_ha_plan *plan)
         return false;
     if (ha_keeper_has_ended(ha->options.keeper, &reply))
         note_end(ha, &reply);
-    if (ha->self.key == 0)
+    if (ha->self.key == 0 && !ha->is_broken)
         reserve(ha);
     if (ha->self.key == 0)
         return false;
