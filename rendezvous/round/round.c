@@ -67,6 +67,8 @@ void round_succeed(struct round *round, const struct round *deserted)
     round->settings.instance = deserted->settings.instance;
     round->restart_count = deserted->restart_count;
     round->fence_ms = round->held_ms = deserted->fence_ms;
+    if (round->settings.exclude_after > 0)
+        memcpy(round->faults, deserted->faults, sizeof round->faults);
 }
 
 /* ---- Coming, time ------------------------------------------------------------------------ */

@@ -276,7 +276,8 @@ bool round_is_deserted(const struct round *round);
  * for them. */
 void round_give_up(struct round *round);
 /* A deserted run continues as a new one, of the same instance: the new one starts no world before
- * the workers of the old one are dead, and gets no more restarts than the old one has left. */
+ * the workers of the old one are dead, gets no more restarts than the old one has left, and counts
+ * the hardware faults of nodes on. */
 void round_succeed(struct round *round, const struct round *deserted);
 /* When all workers are certainly dead, without any further message: those of lost nodes, and of
  * members that have not reported the end of theirs. The node of this server is not counted. 0: none

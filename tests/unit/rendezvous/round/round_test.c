@@ -734,6 +734,32 @@ static void a_node_with_broken_hardware_goes_without_a_spare(void **state)
     }
 }
 
+/* As a new one of the same instance, after all its nodes were lost. */
+static void a_run_that_goes_on_does_not_take_a_broken_node_back(void **state)
+{
+    const struct ct_join back = {.slots = 1, .node_rank_hint = -1, .store_port = 9};
+
+    for (uint64_t exclude_after = 0; exclude_after <= 2; exclude_after += 2) {
+        struct round *round = start_three(2, 2);
+        struct round *next = create(2, 3, 9);
+        struct member_link link = {.id = 7, .host = "n2"};
+
+        fail_of_hardware(round, 2, 10);
+        fail_of_hardware(round, 2, 20);
+        assert_string_equal(round->stop.culprit, "n2");
+        tick(round, 6000);
+        assert_true(round_is_deserted(round));
+        next->settings.exclude_after = exclude_after; /* 0: it was started without */
+        round_succeed(next, round);
+        assert_int_equal(
+            round_step(next, &(struct round_command){.kind = ROUND_ADD, .link = &link},
+                       6000),
+            0);
+        say(next, 7, CT_MESSAGE_JOIN, &back, 6000);
+        assert_int_equal(count_actions(next, ROUND_SEND_REFUSE), exclude_after > 0);
+    }
+}
+
 static void a_broken_node_that_is_needed_stays_and_that_is_said(void **state)
 {
     struct round *round = start_three(3, 1);
@@ -2580,6 +2606,7 @@ int main(void)
         ROUND_TEST(a_cut_network_costs_a_round_and_no_restart),
         ROUND_TEST(a_cut_of_the_only_network_left_starts_the_workers),
         ROUND_TEST(a_node_with_broken_hardware_goes_without_a_spare),
+        ROUND_TEST(a_run_that_goes_on_does_not_take_a_broken_node_back),
         ROUND_TEST(a_broken_node_that_is_needed_stays_and_that_is_said),
         ROUND_TEST(a_broken_node_that_serves_stays),
         ROUND_TEST(faults_are_counted_for_each_node_and_only_where_they_count),
