@@ -260,6 +260,7 @@ static void on_failure(struct round *round, struct member *member,
         refuse_unmet(round, member, failure, now_ms);
         return;
     }
+    round_add_failure(round, failure, now_ms);
     round_fail(round, member, failure, now_ms);
 }
 
@@ -302,12 +303,11 @@ static void on_stopped(struct round *round, struct member *member,
                                                         : MEMBER_CONNECTED);
     failures_add_more(&round->failures, &stopped->more);
     hang_views_add(&round->hang_views, &stopped->hang);
-    for (uint8_t i = 0; i < stopped->failure_count; i++) {
-        if (is_no_failure(&stopped->failures[i]))
-            round_add_failure(round, &stopped->failures[i], now_ms);
-        else
+    for (uint8_t i = 0; i < stopped->failure_count; i++) /* the first may end the run */
+        round_add_failure(round, &stopped->failures[i], now_ms);
+    for (uint8_t i = 0; i < stopped->failure_count; i++)
+        if (!is_no_failure(&stopped->failures[i]))
             round_fail(round, member, &stopped->failures[i], now_ms);
-    }
     round_on_answer(round, member);
     if (round->state != ROUND_RUNNING) {
         round_finish_stopping(round, now_ms);

@@ -255,7 +255,7 @@ void round_blame_loss(struct round *round, const struct ct_failure *loss);
 void round_wait_for_grace(struct round *round, uint64_t grace_ms);
 /* --survive: the others do not continue without the lost node; its loss ends the world. */
 void round_give_up_surviving(struct round *round, uint64_t now_ms);
-/* `reporter` reported the failure, so it is alive. */
+/* What follows from a failure that was added. `reporter` reported it, so it is alive. */
 void round_fail(struct round *round, struct member *reporter,
                 const struct ct_failure *failure, uint64_t now_ms);
 /* The member has answered our STOP: it is not the lost node that caused the failure. */

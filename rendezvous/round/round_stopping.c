@@ -86,9 +86,9 @@ void round_add_failure(struct round *round, const struct ct_failure *failure,
 void round_fail(struct round *round, struct member *reporter,
                 const struct ct_failure *failure, uint64_t now_ms)
 {
+    const struct ct_failure *root = failures_get_root(&round->failures);
     bool is_unkillable = failure->cause == CT_CAUSE_UNKILLABLE;
 
-    round_add_failure(round, failure, now_ms);
     if (round->state == ROUND_RUNNING && round->survive_due_ms > 0 && !is_unkillable) {
         round_give_up_surviving(round,
                                 now_ms); /* the failure is a consequence of the loss */
@@ -97,7 +97,7 @@ void round_fail(struct round *round, struct member *reporter,
     if (round->state == ROUND_STOPPING && is_unkillable && !round->outcome)
         round_decide(round,
                      CT_OUTCOME_FAILED, /* by the first failure; its node says 76 */
-                     failures_exit_code(failures_get_root(&round->failures)));
+                     failures_exit_code(root));
     if (round->state != ROUND_RUNNING)
         return;
     if (!is_unkillable && has_others(round, reporter)) {
@@ -105,8 +105,8 @@ void round_fail(struct round *round, struct member *reporter,
         round_on_answer(round, reporter); /* the report shows that it is alive */
         return;
     }
-    charge(round, failure);
-    round_stop_world(round, CT_STOP_FAILURE, failure, now_ms);
+    charge(round, root);
+    round_stop_world(round, CT_STOP_FAILURE, root, now_ms);
 }
 
 /* Drops members that send heartbeats but never report the end of their workers: they must not block

@@ -807,6 +807,33 @@ static void without_a_spare_the_node_stays_and_a_crash_loop_is_one(void **state)
     assert_int_equal(round->verdict.outcome, CT_OUTCOME_CRASH_LOOP);
 }
 
+/* Its connection was broken when they failed: the report at the end is the first one. */
+static void all_failures_of_the_only_node_are_known_before_the_decision(void **state)
+{
+    static const struct ct_stopped report = {
+        .generation = 1,
+        .failure_count = 3,
+        .failures = {{.generation = 1,
+                      .cause = CT_CAUSE_EXIT,
+                      .code = 7,
+                      .error = CTRUN_E_PEER_LOST},
+                     {.generation = 1, .cause = CT_CAUSE_EXIT, .code = 9, .rank = 1},
+                     {.generation = 1, .cause = CT_CAUSE_STOPPED, .rank = 2}}};
+    struct round *round = start(1, 1, 0);
+
+    say(round, 1, CT_MESSAGE_STOPPED, &report, 0);
+    assert_int_equal(round->state, ROUND_CLOSED);
+    assert_int_equal(round->verdict.failure_count, 3);
+    assert_int_equal(round->verdict.failures[0].rank, 1);
+    assert_int_equal(round->verdict.exit_code, 9);
+
+    round = start(1, 1, 1);
+    say(round, 1, CT_MESSAGE_STOPPED, &report, 0);
+    assert_int_equal(round->state, ROUND_FORMING);
+    assert_int_equal(round->restart_count, 1);
+    assert_int_equal(round->stop.cause.rank, 1);
+}
+
 static void a_program_that_is_missing_is_not_started_again(void **state)
 {
     struct round *round = start(1, 1, 5);
@@ -2594,6 +2621,7 @@ int main(void)
         ROUND_TEST(the_same_early_failure_twice_ends_the_run),
         ROUND_TEST(a_node_that_fails_first_twice_makes_room_for_a_spare),
         ROUND_TEST(without_a_spare_the_node_stays_and_a_crash_loop_is_one),
+        ROUND_TEST(all_failures_of_the_only_node_are_known_before_the_decision),
         ROUND_TEST(a_program_that_is_missing_is_not_started_again),
         ROUND_TEST(who_ended_early_with_zero_is_told_and_no_cause),
         ROUND_TEST(who_failed_first_but_tells_late_is_charged),
