@@ -8,6 +8,7 @@
 
 #include "agent/control/ctl_dir.h"
 #include "agent/loop/limits.h"
+#include "agent/loop/loop_listener.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/list.h"
 #include "worker_sdk/base/log.h"
@@ -16,7 +17,7 @@
 
 struct ctl_socket {
     struct ctl_socket_options options;
-    struct loop_watch *listener;
+    struct loop_listener *listener;
     struct ct_list clients;
     int count;
     uint32_t last_ticket;
@@ -325,14 +326,12 @@ static int client_open(struct ctl_socket *ctl_socket, int fd, pid_t pid)
     return 0;
 }
 
-static void on_connect(void *context, unsigned events)
+static void on_connect(void *context)
 {
     struct ctl_socket *ctl_socket = context;
-    const int fd = accept4(loop_watch_fd(ctl_socket->listener), NULL, NULL,
-                           SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int fd = loop_listener_accept(ctl_socket->listener);
     struct ucred peer = {0};
 
-    (void)events;
     if (fd < 0)
         return; /* the client has gone, or no descriptor is left */
     if (ctl_socket->count >= CTL_SOCKET_CLIENTS_MAX || !is_welcome(fd, &peer)) {
@@ -379,13 +378,12 @@ int ctl_socket_open(struct ctl_socket **out, const struct ctl_socket_options *op
     ct_list_init(&ctl_socket->clients);
     fd = open_socket(ctl_socket, err);
     if (fd >= 0)
-        ctl_socket->listener = loop_watch_open(options->loop, fd, on_connect,
-                                               ctl_socket);
+        ctl_socket->listener = loop_listener_open(options->loop, fd, "control socket",
+                                                  on_connect, ctl_socket);
     if (!ctl_socket->listener) {
         ctl_socket_close(ctl_socket);
         return fd < 0 ? fd : ct_fail(err, -ENOMEM, "out of memory");
     }
-    loop_watch_for(ctl_socket->listener, LOOP_READ);
     *out = ctl_socket;
     return 0;
 }
@@ -398,7 +396,7 @@ void ctl_socket_close(struct ctl_socket *ctl_socket)
         client_close(client);
     if (ctl_socket->listener)
         (void)unlinkat(ctl_socket->dir, ctl_socket->name, 0);
-    loop_watch_close(ctl_socket->listener);
+    loop_listener_close(ctl_socket->listener);
     if (ctl_socket->dir >= 0)
         close(ctl_socket->dir);
     free(ctl_socket);

@@ -297,8 +297,7 @@ static int connection_open(struct worker_socket *worker_socket, int fd, pid_t pi
  * continues without one. */
 static bool accept_one(struct worker_socket *worker_socket)
 {
-    const int fd = accept4(loop_watch_fd(worker_socket->listener), NULL, NULL,
-                           SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int fd = loop_listener_accept(worker_socket->listener);
     pid_t pid = -1;
 
     if (fd < 0)
@@ -310,9 +309,8 @@ static bool accept_one(struct worker_socket *worker_socket)
     return true;
 }
 
-static void on_connect(void *context, unsigned events)
+static void on_connect(void *context)
 {
-    (void)events;
     (void)accept_one(context);
 }
 
@@ -392,15 +390,14 @@ int worker_socket_open(struct worker_socket **out,
     if (fd < 0)
         fd = listen_abstract(worker_socket);
     if (fd >= 0)
-        worker_socket->listener = loop_watch_open(options->loop, fd, on_connect,
-                                                  worker_socket);
+        worker_socket->listener = loop_listener_open(options->loop, fd, "worker socket",
+                                                     on_connect, worker_socket);
     if (!worker_socket->listener) {
         leave_folder(worker_socket);
         free(worker_socket);
         return ct_fail(err, fd < 0 ? fd : -ENOMEM, "worker socket: %s",
                        fd < 0 ? strerror(-fd) : "out of memory");
     }
-    loop_watch_for(worker_socket->listener, LOOP_READ);
     *out = worker_socket;
     return 0;
 }
@@ -417,7 +414,7 @@ void worker_socket_close(struct worker_socket *worker_socket)
         connection_close(connection);
     worker_socket_forget_crashes(worker_socket);
     worker_socket_forget_flights(worker_socket);
-    loop_watch_close(worker_socket->listener);
+    loop_listener_close(worker_socket->listener);
     leave_folder(worker_socket);
     free(worker_socket);
 }

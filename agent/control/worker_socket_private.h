@@ -8,13 +8,14 @@
 
 #include "agent/control/ctl_dir.h"
 #include "agent/control/worker_socket.h"
+#include "agent/loop/loop_listener.h"
 #include "worker_sdk/base/buf.h"
 #include "worker_sdk/base/list.h"
 #include "worker_sdk/base/seldom.h"
 
 struct worker_socket {
     struct worker_socket_options options;
-    struct loop_watch *listener;
+    struct loop_listener *listener;
     struct ct_list connections;
     struct ct_list crashes; /* crash records of processes that are gone: one per rank */
     struct ct_list flights; /* their call records: at most as many as connections */

@@ -210,6 +210,9 @@ enum {
     FILE_TIMER_LINE_MAX_BYTES = 4096,
     FILE_TIMER_TIMEOUT_MAX_S = 10 * 365 * 24 * 3600,
 
+    /* between tries to accept a connection for which no descriptor was left */
+    LOOP_LISTENER_PAUSE_MS = 100,
+
     /* Workers' socket. */
     WORKER_SOCKET_HELLO_MS = 5000, /* a client that sends nothing is closed */
     WORKER_SOCKET_IN_MAX_BYTES = 4096,
