@@ -113,6 +113,7 @@ static void start_world(struct round *round, uint64_t now_ms, const char *why)
     round->generation++;
     round->culprit_is_kept = false; /* the last STOP has told it */
     round->world_count = (uint32_t)count;
+    round->world_reload = round->reload.number;
     round->is_finishing = false;
     round->started_ms = now_ms;
     round->join_deadline_ms = UINT64_MAX;

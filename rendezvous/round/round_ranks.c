@@ -93,10 +93,12 @@ static bool has_way(const struct round *round, const struct member *newcomer,
             master_is_common(round->world.store_addr, newcomer, other));
 }
 
+/* After a reload the newcomer would run another program than this world. */
 bool round_could_replace(const struct round *round, const struct member *newcomer,
                          const struct member *other)
 {
-    return newcomer->state == MEMBER_READY && !newcomer->is_excluded &&
+    return round->world_reload == round->reload.number &&
+           newcomer->state == MEMBER_READY && !newcomer->is_excluded &&
            newcomer->join.replaces && other->join.replaces && has_one_role(other) &&
            newcomer->join.roles.count == 0 && has_way(round, newcomer, other) &&
            strcmp(newcomer->join.role, other->join.role) == 0;

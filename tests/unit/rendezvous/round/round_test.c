@@ -2097,6 +2097,52 @@ static void a_reload_is_taken_once_every_node_can(void **state)
     assert_int_equal(round->state, ROUND_RUNNING); /* it is for the next round */
 }
 
+/* All members of the round take part. */
+static void reload_all(struct round *round)
+{
+    const uint64_t number = round->reload.number + 1;
+
+    say_reload(round, 1, CT_RELOAD_ASK, 0, 0, "");
+    for (size_t i = 0; i < round->members.count; i++)
+        answer_reload(round, round->members.list[i]->link.id, 7);
+    assert_int_equal(round->reload.number, number);
+}
+
+/* It would run the new program in the place of a rank among others that run the old one. */
+static void no_newcomer_gets_a_place_in_a_world_from_before_the_reload(void **state)
+{
+    struct round *round;
+
+    for (int is_announced = 0; is_announced < 2; is_announced++) {
+        round = free_place(2);
+        if (!is_announced)
+            reload_all(round);
+        add(round, 4, DEAD_MS);
+        join_to_replace(round, 4, 1, DEAD_MS);
+        assert_int_equal(member_find(&round->members, 4)->is_announced, is_announced);
+        if (is_announced)
+            reload_all(round);
+        beat_all(round, DEAD_MS);
+        tick(round, LATER_MS);
+        assert_int_equal(round->state, ROUND_STOPPING);
+        assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
+        for (uint64_t id = 1; id <= 3; id += 2)
+            stopped(round, id, LATER_MS);
+        for (uint64_t id = 1; id <= 3; id += 2)
+            join_to_replace(round, id, 1, LATER_MS);
+        assert_int_equal(round->generation, 2);
+        assert_int_equal(round->world_count, 3);
+    }
+    /* The new world runs the new program. */
+    gone(round, 4, LATER_MS);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    beat_all(round, LATER_MS + 4000);
+    tick(round, LATER_MS + DEAD_MS);
+    add(round, 5, LATER_MS + DEAD_MS);
+    join_to_replace(round, 5, 1, LATER_MS + DEAD_MS);
+    assert_int_equal(round->state, ROUND_RUNNING);
+}
+
 static void a_reload_that_a_node_cannot_run_changes_nothing(void **state)
 {
     struct round *round = start_with_offer();
@@ -2678,6 +2724,7 @@ int main(void)
         ROUND_TEST(
             leftovers_of_a_lost_node_are_waited_for_though_its_ranks_are_known_to_be_lost),
         ROUND_TEST(a_reload_is_taken_once_every_node_can),
+        ROUND_TEST(no_newcomer_gets_a_place_in_a_world_from_before_the_reload),
         ROUND_TEST(a_reload_that_a_node_cannot_run_changes_nothing),
         ROUND_TEST(a_reload_of_unlike_files_is_refused),
         ROUND_TEST(a_reload_does_not_wait_for_ever),
