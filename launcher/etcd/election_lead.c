@@ -119,16 +119,20 @@ static int keep_alive(struct election *election, int64_t lease, bool *is_gone,
 
 /* The latest time, by our clock, at which the last renewal of the server before us began: a lease
  * ago if its lease has run out, else now (somebody deleted the key, or we never saw the lease).
- * Call it once we have the key: until then a server unknown to us may have been elected. */
+ * The server before us may have been this one. Call it once we have the key: until then a server
+ * unknown to us may have been elected. */
 static uint64_t find_served_ms(struct election *election)
 {
     struct ctrun_error err;
     bool is_gone = false;
     int64_t raft_term;
+    uint64_t served_ms;
 
     if (election->leader_lease != 0 && election->leader_lease != election->lease)
         (void)keep_alive(election, election->leader_lease, &is_gone, &raft_term, &err);
-    return is_gone ? election_served_ms(ct_now_ms(), election->ttl_ms) : ct_now_ms();
+    served_ms = is_gone ? election_served_ms(ct_now_ms(), election->ttl_ms)
+                        : ct_now_ms();
+    return served_ms > election->led_ms ? served_ms : election->led_ms;
 }
 
 static int take_journal(struct election *election, const struct json_etcd_reply *reply,
@@ -211,6 +215,7 @@ int election_campaign(struct election *election, struct ctrun_error *err)
                   election->self); /* same size */
     election->options.on_leader(election->options.context, &election->options.self);
     election->seen_revision = 0; /* we are the server that was elected last */
+    election->led_ms = ct_now_ms();
     election_set_state(election, ELECTION_LEADING, "elected");
     return 1;
 }
@@ -263,7 +268,7 @@ static void renew(struct election *election)
         step_down(election, "the lease or the key is gone");
     } else if (rc == 0) {
         election_log_up(election);
-        election->renewed_ms = asked_ms;
+        election->renewed_ms = election->led_ms = asked_ms;
         election->renew_ms = asked_ms + election_renew_ms(election->ttl_ms);
         election->options.on_renewed(
             election->options.context, asked_ms,

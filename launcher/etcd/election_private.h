@@ -59,6 +59,7 @@ struct election {
     char leader[SERVER_RECORD_TEXT_MAX]; /* the leader reported last */
     uint64_t renewed_ms; /* when the last renewal that was confirmed was asked for */
     uint64_t renew_ms;   /* when the next one is due */
+    uint64_t led_ms; /* we acknowledged no heartbeat that came later; 0: none at all */
     int64_t journal_lease;
     uint64_t journal_renew_ms;
     uint64_t written; /* sequence */

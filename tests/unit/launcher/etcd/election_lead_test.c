@@ -133,6 +133,20 @@ static void a_lease_that_is_gone_was_renewed_long_ago(void **state)
     }
 }
 
+/* Somebody deleted our key: the lease of the server before us is gone, and our own renewals are
+ * recent. */
+static void a_server_that_is_elected_again_has_just_served(void **state)
+{
+    const uint64_t began_ms = ct_now_ms();
+    struct ctrun_error err;
+
+    be_elected((struct json_etcd_reply){.ttl_s = 0});
+    assert_true(served_ms < began_ms);
+    election.state = ELECTION_LOOKING;
+    assert_int_equal(election_campaign(&election, &err), 1);
+    assert_true(served_ms >= began_ms);
+}
+
 static int renew(struct json_etcd_reply answer)
 {
     begin(answer);
@@ -162,6 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lease_of_which_etcd_tells_an_error_may_be_renewed_just_now),
         cmocka_unit_test(a_lease_that_is_gone_was_renewed_long_ago),
+        cmocka_unit_test(a_server_that_is_elected_again_has_just_served),
         cmocka_unit_test(an_error_of_etcd_does_not_end_a_leader),
         cmocka_unit_test(a_leader_whose_lease_is_gone_ends),
     };
