@@ -48,8 +48,10 @@ static void on_report(void *context, uint64_t peer, const struct ct_ha_report *r
     struct ha_node *node;
 
     /* The address goes into the command line of etcd on all nodes. */
-    if (report->key == 0 || report->client_port == 0 || report->peer_port == 0 ||
-        ct_addr_parse(report->addr, report->peer_port, &number) < 0)
+    if (report->key == 0 ||
+        (report->client_port != 0 &&
+         (report->peer_port == 0 ||
+          ct_addr_parse(report->addr, report->peer_port, &number) < 0)))
         return;
     pthread_mutex_lock(&ha->mutex);
     node = find_node(ha, peer);

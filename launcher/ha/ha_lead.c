@@ -14,6 +14,12 @@ static bool is_member(const struct ct_ha_plan *plan, uint64_t key)
     return false;
 }
 
+/* It could become a member. */
+static bool is_idle(const struct ha *ha, const struct ct_ha_report *report)
+{
+    return report->client_port != 0 && !is_member(&ha->made, report->key);
+}
+
 /* NULL: the member's node is not connected, or is another member now. With the mutex. */
 static const struct ct_ha_report *find_report(const struct ha *ha, uint64_t key)
 {
@@ -69,7 +75,7 @@ static struct ha_facts gather(struct ha *ha)
         const struct ct_ha_report *report = &ha->nodes[i].report;
 
         facts.nodes++;
-        facts.idle += !is_member(&ha->made, report->key);
+        facts.idle += is_idle(ha, report);
         facts.following += ha->made.epoch != 0 && report->follows == ha->made.epoch;
     }
     pthread_mutex_unlock(&ha->mutex);
@@ -97,7 +103,7 @@ static void name_idle(struct ha *ha, int wanted, bool is_learner)
     for (size_t i = 0; i < ha->node_count && wanted > 0; i++) {
         const struct ct_ha_report *report = &ha->nodes[i].report;
 
-        if (is_member(&ha->made, report->key) || ha->made.count == CT_HA_MEMBERS_MAX)
+        if (!is_idle(ha, report) || ha->made.count == CT_HA_MEMBERS_MAX)
             continue;
         name_member(ha, report, is_learner);
         wanted--;

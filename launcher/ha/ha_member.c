@@ -24,11 +24,38 @@ static void emit(const char *what, uint64_t took_ms)
     ct_event_emit("ha_member", CT_STR("what", what), CT_INT("took_ms", took_ms));
 }
 
+/* A new key makes this node another member: nobody mistakes it for the old one, whose data are
+ * gone. 0: no random bytes. */
+static uint64_t make_key(void)
+{
+    uint64_t key;
+
+    return getrandom(&key, sizeof key, 0) == (ssize_t)sizeof key ? key | 1 : 0;
+}
+
+/* Another node becomes a member in place of this one. Only our thread writes `self`, with the
+ * mutex, because the agent's loop reads it; so we read it without. */
+static void withdraw(struct ha *ha)
+{
+    const uint64_t key = make_key();
+
+    if (!ha->self.addr[0] || key == 0)
+        return; /* it has never offered itself; or it counts as one that does not run */
+    pthread_mutex_lock(&ha->mutex);
+    ha->self.key = key;
+    ha->self.client_port = ha->self.peer_port = 0;
+    ha->self.is_running = false;
+    pthread_mutex_unlock(&ha->mutex);
+    wake_agent(ha);
+}
+
 static void give_up(struct ha *ha, const struct ctrun_error *why)
 {
-    if (!ha->is_broken)
-        ct_warn("--ha: this node takes no part in the run's etcd: %s", why->text);
+    if (ha->is_broken)
+        return;
+    ct_warn("--ha: this node takes no part in the run's etcd: %s", why->text);
     ha->is_broken = true;
+    withdraw(ha);
 }
 
 static int ask(struct ha *ha, struct ha_keeper_request *request,
@@ -72,9 +99,6 @@ static bool choose_addr(struct ha *ha, char out[CT_ADDR_TEXT_MAX])
     return true;
 }
 
-/* A new key makes this node another member: nobody mistakes it for the old member, whose data are
- * gone. Only our thread writes `self`, with the mutex, because the agent's loop reads it; so we
- * read it without. */
 static void reserve(struct ha *ha)
 {
     struct ha_keeper_request request = {.verb = HA_KEEPER_RESERVE,
@@ -84,9 +108,8 @@ static void reserve(struct ha *ha)
 
     if (!choose_addr(ha, request.addr) || ask(ha, &request, &reply) < 0)
         return;
-    if (getrandom(&self.key, sizeof self.key, 0) != (ssize_t)sizeof self.key)
+    if ((self.key = make_key()) == 0)
         return;
-    self.key |= 1; /* never 0 */
     self.client_port = reply.client_port;
     self.peer_port = reply.peer_port;
     (void)ct_copy(self.addr, sizeof self.addr, request.addr); /* same size */
@@ -187,12 +210,13 @@ static void start(struct ha *ha, const struct ct_ha_plan *plan)
 static void forget(struct ha *ha)
 {
     ha->has_started = false;
+    if (ha->is_broken)
+        return; /* it has withdrawn */
     pthread_mutex_lock(&ha->mutex);
     ha->self.key = 0;
     ha->self.is_running = false;
     pthread_mutex_unlock(&ha->mutex);
-    if (!ha->is_broken)
-        reserve(ha);
+    reserve(ha);
 }
 
 static void end(struct ha *ha)
@@ -239,7 +263,7 @@ bool ha_keep_member(struct ha *ha, const struct ct_ha_plan *plan)
         note_end(ha, &reply);
     if (ha->self.key == 0 && !ha->is_broken)
         reserve(ha);
-    if (ha->self.key == 0)
+    if (ha->self.key == 0 || ha->is_broken)
         return false;
     self = find_self(ha, plan);
     if (ha->has_started && (!self || ha->started_epoch != plan->epoch)) {

@@ -867,7 +867,7 @@ struct ct_grow {
 struct ct_ha_report {
     uint64_t key; /* random: the member that this node is or may become; never 0 */
     char addr[CT_ADDR_TEXT_MAX]; /* where it listens or would listen */
-    uint16_t client_port;        /* free and reserved */
+    uint16_t client_port;        /* free and reserved; 0: it can become no member */
     uint16_t peer_port;
     uint8_t is_running; /* the member answers */
     /* Epoch of the etcd from which this node learns where the rendezvous is; 0: none. */

@@ -149,6 +149,16 @@ static bool is_member(const struct ct_ha_plan *plan, uint64_t key)
     return false;
 }
 
+static struct ha_node report_of(uint64_t peer, uint64_t key, bool is_running)
+{
+    return (struct ha_node){.peer = peer,
+                            .report = {.key = key,
+                                       .addr = "10.0.0.1",
+                                       .client_port = 2379,
+                                       .peer_port = 2380,
+                                       .is_running = is_running}};
+}
+
 /* Three members, one of them lost, and an idle node in its place. */
 static void begin(struct ha *ha, struct ha_node *nodes)
 {
@@ -160,9 +170,9 @@ static void begin(struct ha *ha, struct ha_node *nodes)
         .epoch = 1,
         .count = 3,
         .members = {{.key = SELF}, {.key = LOST}, {.key = AWAY}}};
-    nodes[0] = (struct ha_node){.peer = 1, .report = {.key = SELF, .is_running = 1}};
-    nodes[1] = (struct ha_node){.peer = 2, .report = {.key = IDLE}};
-    nodes[2] = (struct ha_node){.peer = 3, .report = {.key = AWAY, .is_running = 1}};
+    nodes[0] = report_of(1, SELF, true);
+    nodes[1] = report_of(2, IDLE, false);
+    nodes[2] = report_of(3, AWAY, true);
     *ha = (struct ha){.options.config = &config,
                       .nodes = nodes,
                       .node_count = 3,
@@ -223,7 +233,7 @@ static void a_vote_that_was_given_unheard_is_told_to_the_nodes(void **state)
     struct ha ha;
 
     begin(&ha, nodes);
-    nodes[1].report = (struct ct_ha_report){.key = LOST, .is_running = 1};
+    nodes[1] = report_of(2, LOST, true);
     cluster.members[1].is_learner = 1;
     ha.made = cluster;
     is_answer_lost = true;
@@ -236,12 +246,33 @@ static void a_vote_that_was_given_unheard_is_told_to_the_nodes(void **state)
     assert_int_equal(sent.members[1].is_learner, 0);
 }
 
+static void a_node_that_cannot_be_a_member_is_not_named(void **state)
+{
+    struct ha_node nodes[4];
+    struct ha ha;
+
+    begin(&ha, nodes);
+    ha.is_founder = true;
+    ha.state = HA_WAITING;
+    ha.made = (struct ct_ha_plan){0};
+    nodes[1].report.client_port = nodes[1].report.peer_port = 0;
+    take_turn(&ha); /* three are wanted */
+    assert_int_equal(sent.count, 0);
+    nodes[3] = report_of(4, LOST, false);
+    ha.node_count = 4;
+    take_turn(&ha);
+    assert_int_equal(sent.count, 3);
+    assert_false(is_member(&sent, IDLE));
+    assert_true(is_member(&sent, LOST));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_other_member_is_taken_out_for_a_lost_one),
         cmocka_unit_test(a_lost_member_is_taken_out),
         cmocka_unit_test(a_vote_that_was_given_unheard_is_told_to_the_nodes),
+        cmocka_unit_test(a_node_that_cannot_be_a_member_is_not_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,17 +8,16 @@
 #include "tests/lib/test.h"
 
 static int asked;      /* requests to the keeper */
-static int asked_rc;   /* the result of the next one; then 0 */
+static int results[3]; /* of the first ones; then 0 */
 static bool has_ended; /* etcd, for the next look */
 
 int ha_keeper_ask(const struct ha_keeper *keeper,
                   const struct ha_keeper_request *request,
                   struct ha_keeper_reply *reply, bool *is_gone, struct ctrun_error *err)
 {
-    const int rc = asked_rc;
+    const int rc = asked < 3 ? results[asked] : 0;
 
     asked++;
-    asked_rc = 0;
     *reply = (struct ha_keeper_reply){0};
     return rc < 0 ? ct_fail(err, rc, "it is busy") : 0;
 }
@@ -69,28 +68,72 @@ int leader_candidate_start(struct leader_candidate *candidate, struct server *se
     return 0;
 }
 
+static struct config config;
+static struct addresses addresses = {.has_bind = true};
+
+/* Member 5 of epoch 1. */
+static void begin(struct ha *ha, const int rcs[3])
+{
+    asked = 0;
+    memcpy(results, rcs, sizeof results);
+    assert_int_equal(ct_addr_parse("127.0.0.1", 0, &addresses.bind), 0);
+    *ha = (struct ha){
+        .options = {.config = &config, .addresses = &addresses},
+        .wake_fd = eventfd(0, EFD_CLOEXEC),
+        .certified_epoch = 1,
+        .started_epoch = 1,
+        .self = {
+            .key = 5, .addr = "127.0.0.1", .client_port = 2379, .peer_port = 2380}};
+    pthread_mutex_init(&ha->mutex, NULL);
+}
+
+/* It is reported as a node that is no member, and can become none. */
+static void assert_no_member(const struct ha *ha)
+{
+    assert_true(ha->is_broken);
+    assert_int_not_equal(ha->self.key, 0);
+    assert_int_not_equal(ha->self.key, 5); /* the lost member */
+    assert_int_equal(ha->self.client_port, 0);
+    assert_int_equal(ha->self.is_running, 0);
+}
+
 /* Its answer may still come, and would be taken for that to the next request. */
 static void a_keeper_that_does_not_answer_in_time_is_asked_no_more(void **state)
 {
-    static struct config config;
-    static struct addresses addresses = {.has_bind = true};
     const struct ct_ha_plan plan = {0};
-    struct ha ha = {.options = {.config = &config, .addresses = &addresses},
-                    .wake_fd = eventfd(0, EFD_CLOEXEC),
-                    .has_started = true,
-                    .started_epoch = 1,
-                    .self = {.key = 5, .is_running = 1}};
+    struct ha ha;
 
-    assert_int_equal(ct_addr_parse("127.0.0.1", 0, &addresses.bind), 0);
-    pthread_mutex_init(&ha.mutex, NULL);
+    begin(&ha, (const int[3]){-ETIMEDOUT}); /* STOP */
+    ha.has_started = true;
+    ha.self.is_running = 1;
     has_ended = true;
-    asked_rc = -ETIMEDOUT; /* to STOP */
-    (void)ha_keep_member(&ha, &plan);
-    assert_true(ha.is_broken);
-    assert_int_equal(asked, 1);
-    assert_int_equal(ha.self.key, 0);
     (void)ha_keep_member(&ha, &plan);
     assert_int_equal(asked, 1);
+    (void)ha_keep_member(&ha, &plan);
+    assert_int_equal(asked, 1);
+    assert_no_member(&ha);
+    close(ha.wake_fd);
+}
+
+/* Its member does not start, or has ended and no other port is free: another node must become
+ * one. */
+static void a_node_that_cannot_be_a_member_says_so(void **state)
+{
+    const struct ct_ha_plan plan = {
+        .epoch = 1, .phase = CT_HA_STARTING, .count = 1, .members = {{.key = 5}}};
+    struct ha ha;
+
+    begin(&ha, (const int[3]){-ENOENT}); /* START */
+    (void)ha_keep_member(&ha, &plan);
+    assert_no_member(&ha);
+    close(ha.wake_fd);
+
+    begin(&ha, (const int[3]){0, -EADDRINUSE}); /* STOP, RESERVE */
+    ha.has_started = true;
+    ha.self.is_running = 1;
+    has_ended = true;
+    (void)ha_keep_member(&ha, &plan);
+    assert_no_member(&ha);
     close(ha.wake_fd);
 }
 
@@ -98,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_keeper_that_does_not_answer_in_time_is_asked_no_more),
+        cmocka_unit_test(a_node_that_cannot_be_a_member_says_so),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -153,11 +153,32 @@ static void news_end_a_wait(void **state)
     end(ha);
 }
 
+static void a_node_that_can_become_no_member_takes_its_offer_back(void **state)
+{
+    const struct ct_ha_report offer = {
+        .key = 5, .addr = "10.0.0.1", .client_port = 2379, .peer_port = 2380};
+    const struct ct_ha_report none = {.key = 7};
+    const struct ha_options options = {0};
+    const struct ha_hooks *hooks;
+    struct ctrun_error err;
+    struct ha *ha;
+
+    assert_int_equal(ha_create(&ha, &options, &err), 0);
+    hooks = ha_hooks(ha);
+    hooks->on_report(hooks->context, 1, &offer);
+    assert_int_equal(ha->nodes[0].report.key, 5);
+    hooks->on_report(hooks->context, 1, &none);
+    assert_int_equal(ha->node_count, 1);
+    assert_int_equal(ha->nodes[0].report.key, 7);
+    ha_destroy(ha);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(turns_go_on_without_news_though_the_machine_was_suspended),
         cmocka_unit_test(news_end_a_wait),
+        cmocka_unit_test(a_node_that_can_become_no_member_takes_its_offer_back),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
