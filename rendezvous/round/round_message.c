@@ -385,7 +385,7 @@ static void on_leave(struct round *round, struct member *member,
     case MEMBER_LEFT: return;
     }
     round_forget_fingerprint(round);
-    if (before == MEMBER_RUNNING)
+    if (before == MEMBER_RUNNING && round->state == ROUND_RUNNING) /* not over */
         round_stop_world(round, CT_STOP_MEMBERSHIP, &leaver, now_ms);
     else if (round->state == ROUND_FORMING)
         round_announce(round, now_ms);

@@ -1707,6 +1707,24 @@ static void the_run_does_not_wait_for_one_that_is_in_no_world(void **state)
     assert_succeeded(round);
 }
 
+/* Its LEAVE crosses the verdict. */
+static void one_that_is_in_no_world_may_leave_after_the_end(void **state)
+{
+    const struct ct_leave leave = {.reason = "asked to"};
+    struct round *round = start_newcomer();
+
+    succeed(round, 1);
+    succeed(round, 3);
+    assert_succeeded(round);
+    say(round, 4, CT_MESSAGE_LEAVE, &leave, LATER_MS);
+    assert_int_equal(round->state, ROUND_CLOSED);
+    assert_int_equal(count_actions(round, ROUND_SEND_STOP), 0);
+    stopped(round, 4, LATER_MS);
+    gone(round, 4, LATER_MS);
+    assert_null(member_find(&round->members, 4));
+    assert_int_equal(round->state, ROUND_CLOSED);
+}
+
 /* It waits until the others end: they may take in a node, or be started again. */
 static void a_node_whose_ranks_are_all_lost_does_not_begin_the_end(void **state)
 {
@@ -2709,6 +2727,7 @@ int main(void)
         ROUND_TEST(the_run_does_not_wait_for_one_that_is_in_no_world),
         ROUND_TEST(the_worker_store_moves_from_a_node_without_ranks),
         ROUND_TEST(what_fails_on_one_that_is_in_no_world_ends_that_one_alone),
+        ROUND_TEST(one_that_is_in_no_world_may_leave_after_the_end),
         ROUND_TEST(a_node_whose_ranks_are_all_lost_does_not_begin_the_end),
         ROUND_TEST(one_that_is_in_no_world_cannot_go_on_for_the_others),
         ROUND_TEST(one_that_is_in_no_world_and_does_not_ask_holds_up_no_decision),
