@@ -344,12 +344,26 @@ static bool has_ranks(const struct round *round, const struct member *member)
     return false;
 }
 
+/* True if nothing of the world is left that could go on or has succeeded. An agent reports the
+ * failure of the last rank of the world instead. */
+static bool is_end_of_nothing(const struct round *round, const struct member *member)
+{
+    return !round->is_finishing && !has_ranks(round, member) &&
+           !round_is_outside(round, member) && round_count_inside(round) == 1;
+}
+
 static void on_succeeded(struct round *round, struct member *member,
                          const struct ct_message *message, uint64_t now_ms)
 {
     if (message->succeeded->generation != round->generation ||
         member->state != MEMBER_RUNNING)
         return; /* ignored when STOPPING: all ranks run again */
+    if (is_end_of_nothing(round, member)) {
+        round_refuse(round, member, CTRUN_E_PROTOCOL,
+                     "a SUCCEEDED message though all ranks of the world are lost",
+                     now_ms);
+        return;
+    }
     round_change_member(round, member, MEMBER_SUCCEEDED);
     round->is_finishing |= has_ranks(round, member);
     round_close_if_succeeded(round, now_ms); /* first: no world of newcomers alone */

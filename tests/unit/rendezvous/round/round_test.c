@@ -1707,6 +1707,24 @@ static void the_run_does_not_wait_for_one_that_is_in_no_world(void **state)
     assert_succeeded(round);
 }
 
+/* An agent reports the failure of the last rank instead. */
+static void the_last_node_does_not_succeed_without_a_rank(void **state)
+{
+    struct round *round = start_to_survive(1, 2);
+
+    lose(round, 2, 1);
+    stand_still(round, 1, 0, true);
+    stand_still(round, 2, 0, false);
+    assert_world(round, 1, 1, 2);
+    succeed(round, 2);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    lose(round, 1, 0);
+    succeed(round, 1);
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+    assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
+    assert_int_equal(round->state, ROUND_STOPPING); /* the other one begins again */
+}
+
 /* Its LEAVE crosses the verdict. */
 static void one_that_is_in_no_world_may_leave_after_the_end(void **state)
 {
@@ -2727,6 +2745,7 @@ int main(void)
         ROUND_TEST(the_run_does_not_wait_for_one_that_is_in_no_world),
         ROUND_TEST(the_worker_store_moves_from_a_node_without_ranks),
         ROUND_TEST(what_fails_on_one_that_is_in_no_world_ends_that_one_alone),
+        ROUND_TEST(the_last_node_does_not_succeed_without_a_rank),
         ROUND_TEST(one_that_is_in_no_world_may_leave_after_the_end),
         ROUND_TEST(a_node_whose_ranks_are_all_lost_does_not_begin_the_end),
         ROUND_TEST(one_that_is_in_no_world_cannot_go_on_for_the_others),
