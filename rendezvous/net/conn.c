@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/net/conn.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "rendezvous/net/conn_limits.h"
+#include "rendezvous/net/listener.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
@@ -319,16 +322,28 @@ static struct conn *take_spare(struct conn_pool *pool)
     return NULL;
 }
 
+/* fd < 0: there is none. */
+static int take_fd(struct conn *conn, int fd)
+{
+    const int rc = fd < 0 ? fd : uv_tcp_open(&conn->tcp, fd);
+
+    if (rc < 0 && fd >= 0)
+        (void)close(fd); /* nothing was written to it */
+    return rc;
+}
+
 /* Without memory a connection is accepted with a spare struct and closed: while it waits in the
  * listener, no other connection is accepted. `user` is cleared if the caller never got the
  * connection: else on_close() would report a client that the caller does not know. */
-struct conn *conn_accept(struct conn_pool *pool, uv_stream_t *listener,
+struct conn *conn_accept(struct conn_pool *pool, struct listener *listener,
                          const struct conn_user *user, void *context)
 {
     struct conn *conn = ct_zalloc(sizeof *conn);
 
-    if (!conn && !(conn = take_spare(pool)))
+    if (!conn && !(conn = take_spare(pool))) {
+        listener->last = -ENOMEM; /* it is tried again later */
         return NULL;
+    }
     conn->pool = pool;
     conn->user = user;
     conn->context = context;
@@ -342,7 +357,7 @@ struct conn *conn_accept(struct conn_pool *pool, uv_stream_t *listener,
     pool->counts[CONN_UNPROVEN]++;
     pool->count++;
     (void)uv_tcp_init(pool->loop, &conn->tcp); /* without flags it cannot fail */
-    if (uv_accept(listener, (uv_stream_t *)&conn->tcp) < 0) {
+    if (take_fd(conn, listener_accept(listener)) < 0) {
         conn->user = NULL;
         conn_close(conn, "it went away");
         return NULL;

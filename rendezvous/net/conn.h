@@ -48,6 +48,7 @@ enum conn_rank {
 };
 
 struct conn_pool;
+struct listener;
 
 struct conn {
     uv_tcp_t tcp;
@@ -97,9 +98,8 @@ void conn_pool_close(struct conn_pool *pool);
 
 /* Accepts the connection that waits at `listener` and starts to read; its rank is unproven. If
  * there are too many connections of this rank or in all, the oldest unproven one is closed. NULL:
- * the new connection was closed, for that reason or for lack of memory. (If it were left waiting,
- * libuv would not accept any other.) */
-struct conn *conn_accept(struct conn_pool *pool, uv_stream_t *listener,
+ * the new connection was closed, for that reason or for lack of memory, or has to wait. */
+struct conn *conn_accept(struct conn_pool *pool, struct listener *listener,
                          const struct conn_user *user, void *context);
 /* Gives the connection a rank: it is not closed any more to make room. False: there are too many of
  * that rank, and it is closed. */

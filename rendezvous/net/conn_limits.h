@@ -10,6 +10,8 @@ enum {
     SERVER_OWN_DESCRIPTORS = 64,
     /* Connections accepted by one listener in a millisecond: heartbeats are handled in between. */
     LISTENER_BURST = 32,
+    /* Between two tries to accept a connection for which no descriptor was left. */
+    LISTENER_PAUSE_MS = 100,
     CONN_SPARES = 16, /* connections that can be refused at once without memory */
     /* Unproven connections; or an eighth of all, if that is less. Beyond this limit the oldest one
      * is closed: a legitimate client proves itself within a round trip. */

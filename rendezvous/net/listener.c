@@ -2,54 +2,104 @@
 #include "rendezvous/net/listener.h"
 
 #include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "rendezvous/net/conn_limits.h"
 #include "rendezvous/net/port_owner.h"
 
+/* ---- Connections ------------------------------------------------------------------------- */
+
+static void watch(struct listener *listener);
+
 static void on_turn(uv_timer_t *timer)
 {
     struct listener *listener = timer->data;
-    const bool was_held = listener->is_held;
 
     listener->count = 0;
-    listener->is_held = false;
-    if (was_held)
-        listener_retry(listener);
+    watch(listener);
 }
 
-/* Until this connection is accepted, libuv holds it back, and the kernel the others. */
-static void on_connection(uv_stream_t *stream, int status)
+/* Leaves the connections that wait alone until the timer fires. */
+static void pause_for(struct listener *listener, uint64_t ms)
 {
-    struct listener *listener = stream->data;
-
-    if (status != 0)
-        return; /* the connection was closed before it was accepted */
-    if (listener->count++ == 0)
-        (void)uv_timer_start(&listener->turn, on_turn, 1, 0); /* open: cannot fail */
-    listener->is_held = listener->count > LISTENER_BURST;
-    if (!listener->is_held)
-        listener->on_connection(stream, listener->context);
+    (void)uv_poll_stop(&listener->poll);                   /* open: cannot fail */
+    (void)uv_timer_start(&listener->turn, on_turn, ms, 0); /* the same */
 }
 
-/* Gives libuv a socket that listens already: libuv's own bind reports a busy port too late to try
- * the next one. */
+/* No descriptor or no memory is left: the connection stays in the queue of the kernel. */
+static bool is_full(int rc)
+{
+    return rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM;
+}
+
+int listener_accept(struct listener *listener)
+{
+    const int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    return listener->last = fd < 0 ? -errno : fd;
+}
+
+/* The callback may close the listener. */
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    struct listener *listener = poll->data;
+
+    (void)events;
+    if (status < 0) { /* an error of the socket; libuv does not watch it any more */
+        pause_for(listener, LISTENER_PAUSE_MS);
+        return;
+    }
+    for (unsigned i = 0; i < LISTENER_BURST && listener->is_open; i++) {
+        if (listener->count++ >= LISTENER_BURST) {
+            pause_for(listener, 1);
+            return;
+        }
+        if (listener->count == 1)
+            (void)uv_timer_start(&listener->turn, on_turn, 1, 0);
+        listener->last = -EBUSY; /* until it is accepted */
+        listener->on_connection(listener, listener->context);
+        if (listener->last < 0)
+            break;
+    }
+    if (!listener->is_open || listener->last >= 0)
+        return;
+    if (is_full(listener->last)) {
+        ct_log_seldom(&listener->full, CTRUN_LOG_WARN,
+                      "rendezvous: a connection waits: %s", strerror(-listener->last));
+        pause_for(listener, LISTENER_PAUSE_MS);
+    } else if (listener->last == -EBUSY) {
+        (void)uv_timer_stop(&listener->turn);
+        (void)uv_poll_stop(&listener->poll); /* until listener_retry() */
+        listener->count = 0;
+    }
+}
+
+static void watch(struct listener *listener)
+{
+    (void)uv_poll_start(&listener->poll, UV_READABLE, on_readable); /* cannot fail */
+}
+
+/* ---- Life -------------------------------------------------------------------------------- */
+
+/* A socket of our own that listens already: libuv's bind reports a busy port too late to try the
+ * next one. */
 static int take_fd(struct listener *listener, uv_loop_t *loop, int fd)
 {
-    int rc = uv_tcp_init(loop, &listener->tcp);
+    const int rc = uv_poll_init(loop, &listener->poll, fd);
 
-    if (rc == 0) {
-        (void)uv_timer_init(loop, &listener->turn); /* never fails */
-        listener->is_open = true;
-        listener->handles = 2;
-        listener->tcp.data = listener->turn.data = listener;
-        rc = uv_tcp_open(&listener->tcp, fd);
-    }
     if (rc < 0) {
         (void)close(fd);
         return rc;
     }
-    return uv_listen((uv_stream_t *)&listener->tcp, SERVER_BACKLOG, on_connection);
+    (void)uv_timer_init(loop, &listener->turn); /* never fails */
+    listener->fd = fd;
+    listener->is_open = true;
+    listener->handles = 2;
+    listener->poll.data = listener->turn.data = listener;
+    watch(listener);
+    return 0;
 }
 
 static int fail_busy(const struct listen_place *place, int port,
@@ -91,11 +141,8 @@ int listener_open(struct listener *listener, uv_loop_t *loop,
 
 void listener_retry(struct listener *listener)
 {
-    uv_os_fd_t fd;
-
-    if (listener->is_open && !listener->is_held &&
-        uv_fileno((uv_handle_t *)&listener->tcp, &fd) == 0)
-        on_connection((uv_stream_t *)&listener->tcp, 0);
+    if (listener->is_open && !uv_is_active((uv_handle_t *)&listener->turn))
+        watch(listener);
 }
 
 static void on_handle_closed(uv_handle_t *handle)
@@ -111,7 +158,8 @@ void listener_close(struct listener *listener, void (*on_closed)(void *context))
     listener->on_closed = on_closed;
     if (listener->is_open) {
         listener->is_open = false;
-        uv_close((uv_handle_t *)&listener->tcp, on_handle_closed);
+        uv_close((uv_handle_t *)&listener->poll, on_handle_closed);
+        (void)close(listener->fd); /* libuv does not watch it any more */
         uv_close((uv_handle_t *)&listener->turn, on_handle_closed);
     } else if (on_closed) {
         on_closed(listener->context);

@@ -78,14 +78,14 @@ static void on_first_bytes(struct conn *conn, const uint8_t *data, size_t length
     }
 }
 
-static void on_connection(uv_stream_t *stream, void *context)
+static void on_connection(struct listener *listener, void *context)
 {
     static const struct conn_user silent_conn = {
         .kind = "silent",
         .on_bytes = on_first_bytes,
     };
     struct endpoint *endpoint = context;
-    struct conn *conn = conn_accept(endpoint->pool, stream, &nobody, endpoint);
+    struct conn *conn = conn_accept(endpoint->pool, listener, &nobody, endpoint);
 
     if (!conn)
         return;

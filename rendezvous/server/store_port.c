@@ -211,7 +211,7 @@ bool store_port_is_open_to(const struct allow_list *allowed, const struct conn *
     return false;
 }
 
-static void on_connection(uv_stream_t *stream, void *context)
+static void on_connection(struct listener *listener, void *context)
 {
     static const struct conn_user nobody = {0};
     struct store_port *port = context;
@@ -220,7 +220,7 @@ static void on_connection(uv_stream_t *stream, void *context)
 
     if (port->is_limited && !port->allowed.is_sealed)
         return; /* left waiting: store_port_admit() accepts it later */
-    if (!(conn = conn_accept(port->pool, stream, &nobody, NULL)))
+    if (!(conn = conn_accept(port->pool, listener, &nobody, NULL)))
         return;
     if (port->is_limited && !store_port_is_open_to(&port->allowed, conn, &kind))
         conn_turn_away(conn, kind);

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection that waits while no descriptor is left, not even libuv's spare one, or no memory. */
+#include "rendezvous/net/listener.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rendezvous/server/store_port.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
+
+enum {
+    DESCRIPTORS = 64,
+    TURNS = 20,   /* of the loop */
+    LIMIT_S = 60, /* then this process ends by SIGALRM */
+};
+
+static int filled[DESCRIPTORS];
+static int filled_count;
+static int turns; /* left */
+
+static void fill_descriptors(void)
+{
+    int fd;
+
+    while (filled_count < DESCRIPTORS && (fd = dup(0)) >= 0)
+        filled[filled_count++] = fd;
+}
+
+static void free_descriptors(void)
+{
+    while (filled_count > 0)
+        close(filled[--filled_count]);
+}
+
+static void on_turn(uv_idle_t *idle)
+{
+    if (--turns == 0)
+        uv_stop(idle->loop);
+}
+
+static void turn(uv_loop_t *loop)
+{
+    uv_idle_t idle;
+
+    turns = TURNS;
+    (void)uv_idle_init(loop, &idle);
+    (void)uv_idle_start(&idle, on_turn);
+    (void)uv_run(loop, UV_RUN_DEFAULT);
+    uv_close((uv_handle_t *)&idle, NULL);
+    (void)uv_run(loop, UV_RUN_NOWAIT);
+}
+
+static int connect_to(uint16_t port)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct ct_addr addr;
+
+    assert_int_equal(ct_addr_parse("127.0.0.1", port, &addr), 0);
+    assert_int_equal(connect(fd, &addr.any, addr.length), 0);
+    return fd;
+}
+
+struct rig {
+    uv_loop_t loop;
+    struct conn_pool *pool;
+    struct store_port *port;
+    int client;
+};
+
+/* A connection waits. */
+static void begin(struct rig *rig)
+{
+    struct listen_place place = {0};
+    struct ctrun_error err;
+
+    alarm(LIMIT_S);
+    assert_non_null(rig->pool = ct_zalloc(sizeof *rig->pool));
+    assert_int_equal(uv_loop_init(&rig->loop), 0);
+    assert_int_equal(conn_pool_init(rig->pool, &rig->loop, 0), 0);
+    assert_int_equal(ct_addr_parse("127.0.0.1", 0, &place.addr), 0);
+    assert_int_equal(store_port_open(&rig->port, rig->pool, &place, &err), 0);
+    rig->client = connect_to(rig->port->port);
+}
+
+static void end(struct rig *rig)
+{
+    while (rig->pool->count == 0) /* until it is accepted */
+        (void)uv_run(&rig->loop, UV_RUN_ONCE);
+    close(rig->client);
+    store_port_close(rig->port);
+    conn_pool_close(rig->pool);
+    (void)uv_run(&rig->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&rig->loop), 0);
+    free(rig->pool);
+}
+
+static void
+without_a_descriptor_the_connection_waits_and_the_loop_does_not(void **state)
+{
+    const struct rlimit few = {DESCRIPTORS, DESCRIPTORS};
+    struct rig rig;
+
+    begin(&rig);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    if (rig.loop.emfile_fd >= 0)
+        close(rig.loop.emfile_fd);
+    rig.loop.emfile_fd = -1; /* another thread has got it */
+    fill_descriptors();
+    for (int i = 0; i < 2; i++)
+        turn(&rig.loop);
+    assert_int_equal(rig.pool->count, 0);
+    free_descriptors();
+    end(&rig);
+}
+
+static void without_memory_it_waits_too(void **state)
+{
+    struct rig rig;
+
+    begin(&rig);
+    for (int i = 0; i < CONN_SPARES; i++)
+        rig.pool->spares[i].pool = rig.pool; /* in use */
+    ct_alloc_fail_at(1);
+    turn(&rig.loop);
+    ct_alloc_fail_at(0);
+    end(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            without_a_descriptor_the_connection_waits_and_the_loop_does_not),
+        cmocka_unit_test(without_memory_it_waits_too),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
