@@ -108,6 +108,8 @@ static const char *check_join(const struct round *round, const struct member *me
         return "JOIN with an impossible number of workers";
     if (!ct_role_list_is_sound(&join->roles, join->slots))
         return "JOIN with roles that are not those of its workers";
+    if (member->join.slots > 0 && member->join.roles.count != join->roles.count)
+        return "JOIN with other roles than before";
     if (join->store_port == 0 && round->settings.endpoint_port == 0)
         return "JOIN without a store port";
     return NULL;

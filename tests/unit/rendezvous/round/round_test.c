@@ -210,6 +210,24 @@ static void roles_that_are_not_those_of_the_workers_are_refused(void **state)
     assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
 }
 
+/* The journal has the places of the roles of the last world beside the roles of the last JOIN: it
+ * could not be read any more. */
+static void a_node_that_changes_its_roles_is_refused(void **state)
+{
+    struct round *round = create(1, 1, 1);
+    struct ct_join message = {
+        .slots = 1, .node_rank_hint = -1, .store_port = 9, .roles = {1, {{"a", 1}}}};
+
+    add(round, 1, 0);
+    say(round, 1, CT_MESSAGE_JOIN, &message, 0);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    stopped(round, 1, 0);
+    message.roles.count = 0;
+    say(round, 1, CT_MESSAGE_JOIN, &message, 0);
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+    assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
+}
+
 static void a_join_that_makes_no_sense_is_refused_and_ends_the_member(void **state)
 {
     struct round *round = create(2, 2, 0);
@@ -2685,6 +2703,7 @@ int main(void)
         ROUND_TEST(a_member_that_finds_no_memory_is_not_added),
         ROUND_TEST(unknown_members_and_old_generations_change_nothing),
         ROUND_TEST(roles_that_are_not_those_of_the_workers_are_refused),
+        ROUND_TEST(a_node_that_changes_its_roles_is_refused),
         ROUND_TEST(a_join_that_makes_no_sense_is_refused_and_ends_the_member),
         ROUND_TEST(a_failure_that_tells_of_none_ends_its_member_only),
         ROUND_TEST(the_fingerprint_goes_with_the_last_node_that_had_it),
