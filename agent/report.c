@@ -74,7 +74,7 @@ static int add_worker(struct ct_buf *out, const struct worker *worker,
         out,
         "{\"rank\":%d,\"local_rank\":%d,\"pid\":%d,\"state\":\"%s\",\"uptime_ms\":%llu,"
         "\"step\":%lld,\"rss_kb\":%lld,\"cause\":\"%s\",\"code\":%d",
-        worker->rank, worker->local_rank, (int)worker->pid, worker_state(worker),
+        worker->rank, worker->local_id, (int)worker->pid, worker_state(worker),
         (unsigned long long)up_ms, (long long)worker->step,
         is_running ? (long long)memory_read_kib(worker->pid) : -1LL,
         ct_cause_name(worker->failure.cause), worker->failure.code);

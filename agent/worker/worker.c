@@ -22,7 +22,7 @@ static void emit_started(const struct worker *worker, const struct worker_place 
     ct_event_begin(&event, "worker_started");
     ct_event_int(&event, "generation", (int64_t)place->start->generation);
     ct_event_int(&event, "rank", worker->rank);
-    ct_event_int(&event, "local_rank", worker->local_rank);
+    ct_event_int(&event, "local_rank", worker->local_id);
     ct_event_int(&event, "worker_pid", worker->pid);
     ct_event_str(&event, "start", worker->is_forked ? "fork" : "exec");
     worker_emit_role(&event, worker, place);
@@ -176,6 +176,7 @@ int worker_plan(struct worker *worker, const struct worker_place *place, int loc
     int rc;
 
     worker->local_rank = local_rank;
+    worker->local_id = options->local_id + local_rank;
     worker->rank = (int)place->start->rank_base + local_rank;
     worker->step = -1;
     worker->plan.restarts = worker->restarts;
@@ -266,7 +267,7 @@ void worker_expire(struct worker *worker, const char *scope, int signal)
                         ct_signal_format(name, signal)); /* cut is fine */
     }
     ct_event_emit("timer_expired", CT_INT("rank", worker->rank),
-                  CT_INT("local_rank", worker->local_rank),
+                  CT_INT("local_rank", worker->local_id),
                   CT_INT("worker_pid", worker->pid), CT_INT("signal", signal),
                   CT_STR("scope", scope));
     (void)kill(worker->pid, signal);

@@ -35,6 +35,7 @@ struct worker {
     pid_t pid;      /* once its start is confirmed */
     bool is_forked; /* by the template */
     int local_rank;
+    int local_id; /* its LOCAL_RANK: not the same where a node has several agents */
     int rank;
     int stop_signal;   /* the last signal that we sent; 0: none */
     int passed_signal; /* the last signal for the worker that we passed on; 0: none */

@@ -28,7 +28,7 @@ static void begin_failure(struct worker *worker, const struct worker_place *plac
     memset(failure, 0, sizeof *failure);
     failure->generation = place->start->generation;
     failure->rank = worker->rank;
-    failure->local_rank = worker->local_rank;
+    failure->local_rank = worker->local_id;
     failure->node_rank = (int32_t)place->start->group_rank;
     failure->pid = worker->pid;
     failure->restart_count = place->start->restart_count;
@@ -181,7 +181,6 @@ static void explain(struct worker *worker, const struct worker_place *place,
     /* Of stderr, or of stdout when stderr was silent. */
     if (output_last_lines(worker->err, last_lines, size) == 0)
         (void)output_last_lines(worker->out, last_lines, size);
-    failure->local_rank += place->options->local_id;
     if (failure->error_file[0])
         error_file_text_add(failure, place->options->redacts);
     if (failure->error_file[0])
@@ -246,7 +245,6 @@ bool worker_has_raised(struct worker *worker, const struct worker_place *place)
     failure->cause = CT_CAUSE_RAISED;
     (void)worker_add_chaos(failure, worker); /* a handler that raises */
     written_ns = find_error_file(worker);
-    failure->local_rank += place->options->local_id;
     if (failure->error_file[0])
         error_file_text_add(failure, place->options->redacts);
     if (!failure->error_file[0]) {

@@ -73,7 +73,7 @@ static void print_worker(const struct torch_events *events, const char *state,
     event.is_worker = true;
     event.pid = events->workers[local_rank].pid;
     event.rank = (int)events->start.rank_base + local_rank;
-    event.local_rank = local_rank;
+    event.local_rank = events->config->run.task.local_id + local_rank;
     event.role_rank = (int)role.rank;
     event.role_world_size = (int)role.world_size;
     if (failure) {
@@ -126,10 +126,14 @@ void torch_events_worker_started(struct torch_events *events, int local_rank, in
 void torch_events_worker_ended(struct torch_events *events,
                                const struct ct_failure *end)
 {
-    if (!is_worker(events, end->local_rank))
+    const int local_rank = events->config
+                               ? end->local_rank - events->config->run.task.local_id
+                               : -1;
+
+    if (!is_worker(events, local_rank))
         return;
-    events->workers[end->local_rank].has_ended = true;
-    events->workers[end->local_rank].end = *end;
+    events->workers[local_rank].has_ended = true;
+    events->workers[local_rank].end = *end;
 }
 
 /* In a failed round a worker that did not fail counts as TERMINATED. */

@@ -114,6 +114,27 @@ def test_what_happens_to_tasks_that_are_ranks_is_told_once_a_node(box):
         assert words in runs[0].err and words not in runs[1].err, runs
 
 
+@pytest.mark.parametrize("cause, paths", [("exit", "bb"), ("exec", "bn")])
+def test_a_task_that_is_a_rank_has_its_own_local_rank_in_all_that_is_told(box, cause, paths):
+    """Also when its program cannot be started, and in torchrun's events."""
+    for folder, interpreter in (("b", "/bin/sh"), ("n", "/absent")):
+        box.path(folder).mkdir()
+        box.write(f"{folder}/fails_as_rank_1", f"#!{interpreter}\nexit $((RANK * 5))\n", 0o755)
+    runs = [box.start_ctrun("--event-log-handler=console", "--log-dir=logs", "--no-python", "fails_as_rank_1",
+                            env={**step_of_two_tasks(), "SLURM_LOCALID": str(task), "PATH": f"{box.path(path)}:/usr/bin:/bin"})
+            for task, path in enumerate(paths)]
+    for run in runs:
+        run.wait(30)
+    failures = json.loads(next(box.path("logs").glob("**/summary.json")).read_text())["failures"]
+    assert [(one["cause"], one["rank"], one["local_rank"]) for one in failures][:1] == [(cause, 1, 1)], failures
+    for name in ("worker_started", "worker_ended"):
+        found = box.events(name)
+        assert found and all(one["local_rank"] == one["rank"] for one in found), found
+    told = [json.loads(line)["metadata"] for line in runs[1].err.splitlines() if line.startswith('{"name"')]
+    states = {one["state"]: json.loads(one["metadata"])["local_rank"] for one in told if one["global_rank"] == 1}
+    assert states.pop("START", [1]) == [1] and states == {"FAILED": [1]}, runs
+
+
 def start_merged(box):
     """Two tasks of one node that merge: the agent, and the one that sleeps."""
     step = step_of_two_tasks()
