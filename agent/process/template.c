@@ -82,13 +82,16 @@ static void settle(struct template *template, enum template_state state,
         template->on_settled(template->context);
 }
 
-/* Kills the template and the workers that it was about to make. It is reaped as every child is. */
+/* Kills the template and the workers that it was about to make, or the template alone when no descriptor is left to
+ * find the workers: those end by themselves. It is reaped as every child is. */
 static void kill_all(struct template *template)
 {
     struct orphans_pass below = {.session = template->pid};
 
-    if (template->pid > 0)
+    if (template->pid > 0) {
         (void)orphans_kill(&below, NULL);
+        (void)kill(template->pid, SIGKILL);
+    }
     loop_watch_close(template->watch);
     template->watch = NULL;
 }
