@@ -45,7 +45,9 @@ static void on_signal(void *context, int signal, pid_t sender)
     struct agent *agent = context;
 
     if (signal == SIGCHLD) {
-        worker_group_reap(agent->group);
+        if (agent->state !=
+            AGENT_ENDED) /* else sockets that a reap needs may be closed */
+            worker_group_reap(agent->group);
         return;
     }
     if (signal == SIGWINCH) {

@@ -218,6 +218,20 @@ with ctrun.hold(path) as f:
     assert os.listdir(disk) == ["hung"], run
 
 
+def test_a_template_that_dies_meanwhile_does_not_end_the_wait(box, disk, hung):
+    """Tunables of malloc: what was freed before the wait has other bytes."""
+    run = launch(box, HELD + """
+with ctrun.hold(path) as f:
+    f.write(b"new")
+""", "--warm=json", workers=1, start=True, GLIBC_TUNABLES="glibc.malloc.perturb=165:glibc.malloc.tcache_count=0", **hung)
+    [template] = {event["template_pid"] for event in box.wait_event("template_state", to="ready")}
+    box.wait_event("agent_state", to="ended")
+    os.kill(template, signal.SIGKILL)
+    ctrun.wait_until(lambda: not ctrun.is_alive(template), "the template is dead")
+    ctrun.wait_until(lambda: run.code is not None or run.signal(signal.SIGINT), lambda: run)
+    assert "its checkpoint disk/last.ckpt (3 bytes) was committed to memory and is not on the disk: interrupted" in run.err
+
+
 def test_a_disk_that_is_full_is_told_and_the_old_file_stays(box):
     ctrun.needs_mounts()
     box.path("full").mkdir()
