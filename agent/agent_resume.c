@@ -18,7 +18,8 @@ uint8_t agent_get_resume_state(void *context)
     return 0;
 }
 
-/* In the original order: after STOPPED the server expects nothing more of this round from this node. */
+/* In the original order: after STOPPED the server expects nothing more of this round from this node. If the held
+ * checkpoints reached the disk while the link was broken, nothing else leads to the next JOIN. */
 static void send_again(struct agent *agent)
 {
     if (agent->failure.cause != CT_CAUSE_NONE &&
@@ -30,6 +31,8 @@ static void send_again(struct agent *agent)
         agent_send_stopping(agent);
     if (agent->is_gone)
         agent_send_stopped(agent);
+    if (agent->joins_later)
+        agent_join(agent);
 }
 
 /* The server sends the START of a later round again by itself. */

@@ -52,6 +52,9 @@ KINDS = {
     "LEAVE": (18, (("generation", "Q"), ("reason", "s"))),
     "CLOSE": (19, (("exit_code", "B"), ("reason", "s"))),
     "STOPPING": (20, (("generation", "Q"), ("grace_ms", "Q"))),
+    "RESUME": (21, (("id", "Q"), ("key", "Q"), ("generation", "Q"), ("state", "B"), ("attempt", "Q"))),
+    "RESUMED": (22, (("generation", "Q"), ("is_in_world", "B"))),
+    "TICKET": (23, (("id", "Q"), ("key", "Q"))),
     "PEER": (25, (("port", "H"),)),
     "LOSS": (56, (("generation", "Q"), ("losses", "I"), ("rank", "i"), ("count", "I"), ("has_store", "B"), ("text", "s"))),
     "STILL": (57, (("generation", "Q"), ("epoch", "I"), ("ranks", "512s"))),
@@ -144,6 +147,9 @@ class Rendezvous:
         self.is_silent = False   # reads everything, answers nothing
         self.starts_rounds = True
         self.refuse = None       # (code, text) instead of WELCOME
+        self.is_shut = False     # every connection ends at its HELLO
+        self.gives_tickets = False  # a broken connection may be resumed
+        self.resume = None       # came in front of the next HELLO
         self.instance = 1
         self.generation = 0
         self.master_port = 29500
@@ -254,13 +260,23 @@ class Rendezvous:
         if react:
             react(fields)
 
+    def _on_resume(self, fields):
+        self.resume = fields
+
     def _on_hello(self, _):
-        if self.refuse:
+        if self.is_shut:
+            self.drop()
+        elif self.refuse:
             self.send("REFUSE", code=self.refuse[0], version=1, text=self.refuse[1])
         else:
             self.send("WELCOME", heartbeat_ms=self.heartbeat_ms,
                       lost_after_ms=self.lost_after_ms, seen_as="127.0.0.1", wall_ns=0,
                       host="service1", instance=self.instance, term=0)
+            if self.resume:
+                self.send("RESUMED", generation=self.generation, is_in_world=0)
+            elif self.gives_tickets:
+                self.send("TICKET", id=1, key=2)
+        self.resume = None
 
     def _on_peer(self, fields):
         if self.is_direct:

@@ -127,6 +127,39 @@ def test_a_lost_server_is_looked_for_again_while_nothing_runs(node):
     assert server.connections == 2
 
 
+HOLD = """
+import os, signal, ctrun
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    with ctrun.hold("disk/last.ckpt") as f:
+        f.write(b"new")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(ctrun.SLOW > 1, reason="the sanitizers' libraries come first")
+def test_a_checkpoint_that_is_written_while_the_link_is_broken_delays_the_next_round_and_no_more(node):
+    """fsync() does not return in a folder that has a file "hung"."""
+    disk = node.box.path("disk")
+    disk.mkdir()
+    (disk / "hung").touch()
+    server = node.serve(workers=1, max_restarts=1, lost_after_ms=600000)
+    server.gives_tickets = True
+    run = node.box.start_ctrun("--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint={server.address}", "--rdzv-id=J",
+                               "--rdzv-conf=is_host=0", "--max-restarts=1", node.box.write("hold.py", HOLD),
+                               env={"PYTHONPATH": str(ctrun.ROOT / "python"), "PYTHON_EXEC": ctrun.DEBIAN_PYTHON,
+                                    "CTRUN_LIBRARY": str(ctrun.BUILD / "lib" / "libctrun.so"), "PYTHONDONTWRITEBYTECODE": "1",
+                                    "LD_PRELOAD": str(ctrun.BUILD / "tests/lib/libhung.so"), "CTRUN_TEST_HUNG": str(disk)})
+    server.wait_for("STOPPED")
+    server.wait_for("STOPPING")  # it has the server's decision
+    server.is_shut, server._on_failure = True, lambda again: None
+    server.drop()
+    server.wait_for("RESUME")
+    (disk / "hung").unlink()
+    node.box.wait_event("checkpoint_held")
+    server.is_shut = False
+    assert run.wait(20) == 0 and len(server.received("JOIN")) == 2, run
+
+
 def test_a_broken_message_ends_the_connection_and_the_node_comes_back(node):
     run = start_hanging(node, server=node.serve(lost_after_ms=600000))
     run.server.connection.sendall(b"HTTP/1.0 400 no\r\n\r\n")
