@@ -163,6 +163,17 @@ static int inject(struct client *client, const struct ct_ctl_request *request,
     return ct_buf_printf(text, "{\"done\":true}");
 }
 
+static int reload(struct client *client, const struct ct_ctl_request *request,
+                  struct ctrun_error *err)
+{
+    const struct ctl_socket_options *options = &client->ctl_socket->options;
+
+    if (request->command_count == 0)
+        return ct_fail(err, -EINVAL, "reload: there is no command in it");
+    return options->on_reload(options->context, request->command[0].text,
+                              take_ticket(client), client->pid, err);
+}
+
 /* Handles the request and queues the answer. `text` and `err` are copied into frames before this
  * returns; questions to the rendezvous are answered later, by ticket. */
 static int answer(struct client *client, const struct ct_ctl_request *request)
@@ -198,13 +209,7 @@ static int answer(struct client *client, const struct ct_ctl_request *request)
         rc = options->on_restart(options->context, request->reason, take_ticket(client),
                                  client->pid, &err);
         break;
-    case CT_CTL_RELOAD:
-        if (request->command_count == 0)
-            rc = ct_fail(&err, -EINVAL, "reload: there is no command in it");
-        else
-            rc = options->on_reload(options->context, request->command[0].text,
-                                    take_ticket(client), client->pid, &err);
-        break;
+    case CT_CTL_RELOAD: rc = reload(client, request, &err); break;
     case CT_CTL_CHAOS: rc = inject(client, request, &text, &err); break;
     case CT_CTL_STOP: rc = ct_buf_printf(&text, "{\"stopping\":true}"); break;
     default:
