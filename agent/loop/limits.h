@@ -42,6 +42,7 @@ enum {
      * check reports */
     WORKER_LOOK_MS = 500,
     WORKER_LOOK_EACH_MS = 4, /* for each further file, as the network may be slow */
+    SHM_LOOK_MS = 500,       /* to find who holds files of /dev/shm: else they stay */
 
     /* The template of --warm. */
     TEMPLATE_FORK_MS = 3000,    /* for a batch, plus */

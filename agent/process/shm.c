@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes are looked at only when there is a candidate file; mostly there is none. */
+/* Processes are looked at only when there is a candidate file; mostly there is none. A memory map cannot be read while
+ * a thread of that process waits for a file system that hangs: so a thread of ours looks, with a time limit. */
 #include "agent/process/shm.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "agent/loop/blocking_call.h"
+#include "agent/loop/limits.h"
 #include "agent/process/reap.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
@@ -142,6 +146,58 @@ static void mark_of_everybody(struct files *files)
         closedir(dir);
 }
 
+static void visit(void *context, const struct reap_process *process)
+{
+    char pid[16];
+
+    (void)ct_format(pid, sizeof pid, "%d", (int)process->pid);
+    mark_of(context, pid);
+}
+
+static void mark_of_ours(struct files *files)
+{
+    (void)reap_scan(NULL, visit, files);
+}
+
+struct job {
+    struct files files;
+    void (*fn)(struct files *files);
+};
+
+static void run_job(void *context)
+{
+    struct job *job = context;
+
+    job->fn(&job->files);
+}
+
+static void free_job(void *context)
+{
+    struct job *job = context;
+
+    free(job->files.list);
+    free(job);
+}
+
+/* Takes a copy of `files`, because fn may still use it when this returns. False: fn has not marked all that are held. */
+static bool mark_within_limit(struct files *files, void (*fn)(struct files *files))
+{
+    struct job *job = ct_zalloc(sizeof *job);
+
+    if (!job || !(job->files.list = ct_zalloc_array(FILES_MAX, sizeof *files->list))) {
+        free(job);
+        return false;
+    }
+    memcpy(job->files.list, files->list, (size_t)files->count * sizeof *files->list);
+    job->files.count = files->count;
+    job->fn = fn;
+    if (blocking_call(run_job, free_job, job, SHM_LOOK_MS) < 0)
+        return false;
+    memcpy(files->list, job->files.list, (size_t)files->count * sizeof *files->list);
+    free_job(job);
+    return true;
+}
+
 /* ---- Files of this run ------------------------------------------------------------------- */
 
 void shm_watch_init(struct shm_watch *watch)
@@ -190,14 +246,6 @@ static bool is_new(void *context, int dir, const char *name, const struct stat *
            !is_before(watch, made.btime_seconds, made.btime_nanos);
 }
 
-static void visit(void *context, const struct reap_process *process)
-{
-    char pid[16];
-
-    (void)ct_format(pid, sizeof pid, "%d", (int)process->pid);
-    mark_of(context, pid);
-}
-
 static void keep(struct shm_watch *watch, const struct shm_file *file)
 {
     if (watch->count < FILES_MAX &&
@@ -212,7 +260,7 @@ void shm_watch_look(struct shm_watch *watch, bool all)
 
     find_files(&files, all, is_new, watch);
     if (files.count > 0)
-        (void)reap_scan(NULL, visit, &files);
+        (void)mark_within_limit(&files, mark_of_ours); /* else none is noted */
     for (int i = 0; i < files.count; i++)
         if (files.list[i].is_held)
             keep(watch, &files.list[i]);
@@ -239,8 +287,8 @@ int shm_watch_remove(struct shm_watch *watch)
 
     for (int i = 0; i < files.count; i++)
         files.list[i].is_held = false;
-    if (files.count > 0)
-        mark_of_everybody(&files);
+    if (files.count > 0 && !mark_within_limit(&files, mark_of_everybody))
+        return 0;
     for (int i = 0; i < files.count; i++) {
         const struct shm_file file = files.list[i];
 
