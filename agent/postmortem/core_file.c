@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "agent/loop/blocking_call.h"
+#include "agent/loop/limits.h"
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
 
@@ -64,6 +66,15 @@ static void explain_none(char *dst, size_t size, const struct core_file *core)
                         core->pattern);
 }
 
+/* Our own folder may be on a file system that hangs, though that of the worker answered. */
+static bool is_there(const char *path)
+{
+    struct blocking_file file = {.path = path};
+
+    blocking_call_find_files(&file, 1, WORKER_LOOK_MS);
+    return file.is_there;
+}
+
 void core_file_describe(char *dst, size_t size, const struct core_file *core)
 {
     char path[PATH_MAX];
@@ -80,7 +91,7 @@ void core_file_describe(char *dst, size_t size, const struct core_file *core)
         else
             (void)ct_format(dst, size, "handed to %.*s, process %d", length, name,
                             (int)core->pid);
-    } else if (make_path(path, sizeof path, core) && access(path, F_OK) == 0) {
+    } else if (make_path(path, sizeof path, core) && is_there(path)) {
         (void)ct_format(dst, size, "%s", path);
     } else {
         (void)ct_format(

@@ -48,6 +48,54 @@ static void assert_core(const struct core_file *core, const char *expected)
     assert_non_null(strstr(text, expected));
 }
 
+static int hung[2]; /* a look into the folder /hung waits for the end of this pipe */
+
+static void wait_if_hung(const char *path)
+{
+    char byte;
+
+    if (strncmp(path, "/hung/", 6) == 0)
+        (void)!read(hung[0], &byte, 1);
+}
+
+int __real_access(const char *path, int mode);
+int __wrap_access(const char *path, int mode);
+int __real_stat(const char *path, struct stat *info);
+int __wrap_stat(const char *path, struct stat *info);
+
+int __wrap_access(const char *path, int mode)
+{
+    wait_if_hung(path);
+    return __real_access(path, mode);
+}
+
+int __wrap_stat(const char *path, struct stat *info)
+{
+    wait_if_hung(path);
+    return __real_stat(path, info);
+}
+
+/* Our folder, while the worker, which had gone to another one, could dump its core. */
+static void a_folder_that_does_not_answer_is_not_waited_for(void **state)
+{
+    const struct core_file core = {.pattern = "core",
+                                   .is_dumped = true,
+                                   .pid = 812,
+                                   .signal = SIGSEGV,
+                                   .program = "train",
+                                   .host = "node1",
+                                   .directory = "/hung"};
+
+    (void)state;
+    assert_int_equal(pipe(hung), 0);
+    (void)alarm(60); /* ends a test that waits */
+    assert_core(&core, "named by core_pattern core");
+    close(hung[1]);
+    assert_core(&core, "named by core_pattern core"); /* the thread has ended */
+    (void)alarm(0);
+    close(hung[0]);
+}
+
 static void a_core_file_is_found_or_its_absence_explained(void **state)
 {
     char directory[] = "/tmp/ctrun-core-XXXXXX";
@@ -208,6 +256,7 @@ int main(void)
         cmocka_unit_test(facts_are_lines_and_what_does_not_fit_is_left_out_whole),
         cmocka_unit_test(sizes_are_for_people),
         cmocka_unit_test(a_core_file_is_found_or_its_absence_explained),
+        cmocka_unit_test(a_folder_that_does_not_answer_is_not_waited_for),
         cmocka_unit_test(the_kernels_words_must_be_of_that_process_and_that_time),
         cmocka_unit_test(the_tightest_limit_up_to_the_root_counts),
         cmocka_unit_test(version_1_counts_in_files_of_other_names),
