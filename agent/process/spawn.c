@@ -21,6 +21,7 @@
 #include "agent/process/run_cgroup.h"
 #include "agent/process/child.h"
 #include "agent/process/descriptors.h"
+#include "agent/process/fork_limit.h"
 #include "agent/process/raw.h"
 #include "agent/process/template_fork.h"
 #include "worker_sdk/base/alloc.h"
@@ -238,6 +239,16 @@ static int copy_streams(struct spawn_request *request)
     return 0;
 }
 
+static int fail_fork(const char *program, int rc, struct ctrun_error *err)
+{
+    char limit[FORK_LIMIT_MAX] = "";
+
+    if (rc == -EAGAIN)
+        fork_limit_describe(limit, sizeof limit, "/proc/self/cgroup", "/sys/fs/cgroup");
+    return ct_fail(err, rc, "%s: fork: %s%s%s", program, strerror(-rc),
+                   *limit ? ": " : "", limit);
+}
+
 int spawn_start(struct spawn *spawn, struct spawn_batch *batch,
                 const struct spawn_request *request, struct ctrun_error *err)
 {
@@ -257,7 +268,7 @@ int spawn_start(struct spawn *spawn, struct spawn_batch *batch,
     slot->is_forked = batch->template > 0 && request->may_fork && request->extra <= 0;
     slot->pid = slot->is_forked ? 0 : start_child(slot);
     if (slot->pid < 0)
-        return ct_fail(err, slot->pid, "%s: fork: %s", program, strerror(-slot->pid));
+        return fail_fork(program, slot->pid, err);
     if (slot->is_forked && (rc = copy_streams(&slot->request)) < 0)
         return ct_fail(err, rc, "%s: %s", program, strerror(-rc));
     *spawn = (struct spawn){slot->pid, batch->count++};
@@ -348,6 +359,8 @@ int spawn_check(const struct spawn *spawn, const struct spawn_batch *batch,
 
     if (slot->report.rc >= 0)
         return 0; /* it runs, or was killed before execve(): SIGCHLD reports that */
+    if (slot->pid < 0)
+        return fail_fork(slot->request.argv[0], slot->pid, err);
     return ct_fail(err, slot->report.rc, "%s: %s%s", slot->request.argv[0],
                    slot->report.is_bind ? "bind to CPUs: " : "",
                    strerror(-slot->report.rc));

@@ -221,6 +221,19 @@ def test_too_few_processes_are_told(box, processes):
     one_line(run, 1, "E_RESOURCES", "see ulimit -u and -v, ")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root acts as another user; root has no such limit")
+@pytest.mark.skipif(ctrun.SLOW > 1, reason="a sanitizer needs a process of its own to look for leaks")
+def test_the_limit_that_leaves_no_process_for_a_worker_is_named(box):
+    user = 20000 + os.getpid() % 30000  # whose processes are those of this test only
+    as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+    if box.run(*as_user, "test", "-x", ctrun.program("ctrun"), cwd="/").code:
+        pytest.skip("the build is in a folder that is closed to other users")
+    run = box.run(*as_user, "prlimit", "--nproc=12", ctrun.program("ctrun"), "--nproc-per-node=30", "--no-python", "sleep", "600",
+                  cwd="/", env={"CTRUN_EVENTS": "", "CTRUN_CONTROL_DIR": "", "TMPDIR": "/tmp"})
+    assert run.code == 1 and "could not be started: sleep: fork: Resource temporarily unavailable" in run.err, run
+    assert ": this user may have 12 processes and threads (ulimit -u)\n" in run.err, run
+
+
 def test_loopback_that_is_down_is_told(box):
     """With one node, and with several nodes at a loopback endpoint, which would wait for ever."""
     if box.run("unshare", "--net", "true").code:

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which limit of processes and threads a fork() has reached that failed with EAGAIN: the kernel does not say. */
+#pragma once
+
+#include <stddef.h>
+
+enum {
+    FORK_LIMIT_MAX = 320
+};
+
+/* "cgroup /job has its 512 processes and threads (pids.max)", "this user may have 4096 processes and threads (ulimit
+ * -u)", or that it is unknown. `membership`: /proc/self/cgroup; `root`: /sys/fs/cgroup. */
+void fork_limit_describe(char *dst, size_t size, const char *membership,
+                         const char *root);

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cgroups are folders of the test. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "agent/process/fork_limit.h"
+#include "tests/lib/test.h"
+#include "tests/lib/tree.h"
+#include "worker_sdk/base/str.h"
+
+static char root[] = "/tmp/ctrun-limit-XXXXXX";
+
+static void put(const char *name, const char *text)
+{
+    char path[256];
+    FILE *file;
+
+    (void)ct_format(path, sizeof path, "%s/%s", root, name);
+    assert_non_null(file = fopen(path, "we"));
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void make(const char *folder)
+{
+    char path[256];
+
+    (void)ct_format(path, sizeof path, "%s/%s", root, folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+}
+
+static void assert_text(const char *expected)
+{
+    char membership[256], text[256];
+
+    (void)ct_format(membership, sizeof membership, "%s/membership", root);
+    fork_limit_describe(text, sizeof text, membership, root);
+    assert_string_equal(text, expected);
+}
+
+static void the_full_cgroup_is_named_with_its_limit(void **state)
+{
+    make("job");
+    make("job/step");
+    put("membership", "4:memory:/\n0::/job/step\n");
+    put("job/step/pids.max", "max\n");
+    put("job/step/pids.current", "40\n");
+    put("job/pids.max", "512\n");
+    put("job/pids.current", "512\n");
+    assert_text("cgroup /job has its 512 processes and threads (pids.max)");
+    put("job/step/pids.max", "40\n");
+    assert_text("cgroup /job/step has its 40 processes and threads (pids.max)");
+}
+
+static void a_container_sees_its_cgroup_as_the_root(void **state)
+{
+    put("membership", "0::/\n");
+    put("pids.max", "64\n");
+    put("pids.current", "64\n");
+    assert_text("cgroup / has its 64 processes and threads (pids.max)");
+    put("pids.current", "1\n");
+}
+
+static void version_1_has_a_hierarchy_of_its_own(void **state)
+{
+    make("pids");
+    make("pids/job");
+    put("membership", "9:pids:/job\n8:memory:/job\n0::/\n");
+    put("pids/job/pids.max", "100\n");
+    put("pids/job/pids.current", "100\n");
+    assert_text("cgroup /job has its 100 processes and threads (pids.max)");
+    put("pids/job/pids.current", "99\n");
+}
+
+static uid_t user;
+static struct rlimit users_limit = {RLIM_INFINITY, RLIM_INFINITY};
+
+uid_t __wrap_getuid(void);
+int __wrap_getrlimit(int resource, struct rlimit *limit);
+
+uid_t __wrap_getuid(void)
+{
+    return user;
+}
+
+int __wrap_getrlimit(int resource, struct rlimit *limit)
+{
+    assert_int_equal(resource, RLIMIT_NPROC);
+    *limit = users_limit;
+    return 0;
+}
+
+static void without_a_full_cgroup_it_is_the_users_limit(void **state)
+{
+    static const char unknown[] = "which limit of processes was reached is unknown";
+
+    user = 1000;
+    assert_text(unknown);
+    users_limit.rlim_cur = 4096;
+    assert_text("this user may have 4096 processes and threads (ulimit -u)");
+    put("membership", "");
+    assert_text("this user may have 4096 processes and threads (ulimit -u)");
+    user = 0; /* the limit does not count for root */
+    assert_text(unknown);
+}
+
+static int make_root(void **state)
+{
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_root(void **state)
+{
+    return test_remove_tree(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_full_cgroup_is_named_with_its_limit),
+        cmocka_unit_test(a_container_sees_its_cgroup_as_the_root),
+        cmocka_unit_test(version_1_has_a_hierarchy_of_its_own),
+        cmocka_unit_test(without_a_full_cgroup_it_is_the_users_limit),
+    };
+
+    return cmocka_run_group_tests(tests, make_root, remove_root);
+}
