@@ -116,6 +116,15 @@ void worker_socket_forget_flights(struct worker_socket *worker_socket)
                                                    struct gone_flight, node));
 }
 
+void worker_socket_forget_lost(struct worker_socket *worker_socket,
+                               const struct ct_worker_world *world)
+{
+    ct_list_for_each_safe(struct gone_flight, flight, &worker_socket->flights, node) {
+        if (!worker_socket_is_in(world, flight->rank))
+            forget_flight(worker_socket, flight);
+    }
+}
+
 /* Keeps call records until there are as many as connections are allowed; later records are
  * dropped. */
 void worker_socket_keep_flight(struct connection *connection)

@@ -61,6 +61,12 @@ static inline void worker_socket_close_fd(int *fd)
     *fd = -1;
 }
 
+static inline bool worker_socket_is_in(const struct ct_worker_world *world, int rank)
+{
+    return rank >= 0 && rank < CT_WORLD_BYTES * 8 &&
+           world->ranks[rank / 8] & 1u << rank % 8;
+}
+
 /* ---- worker_socket_kept.c */
 
 /* Take a record over from a connection that ends, if it has one worth keeping. */
@@ -68,6 +74,9 @@ void worker_socket_keep_crash(struct connection *connection);
 void worker_socket_keep_flight(struct connection *connection);
 void worker_socket_forget_crashes(struct worker_socket *worker_socket);
 void worker_socket_forget_flights(struct worker_socket *worker_socket);
+/* Forgets the call records of ranks that continue in no world. */
+void worker_socket_forget_lost(struct worker_socket *worker_socket,
+                               const struct ct_worker_world *world);
 
 /* ---- worker_socket_progress.c */
 

@@ -165,12 +165,6 @@ void worker_socket_send_grow(struct worker_socket *worker_socket)
     (void)send_to_known(worker_socket, send_grow);
 }
 
-static bool is_in(const struct ct_worker_world *world, int rank)
-{
-    return rank >= 0 && rank < CT_WORLD_BYTES * 8 &&
-           world->ranks[rank / 8] & 1u << rank % 8;
-}
-
 /* A new worker may have asked after this world was decided: it waits for the next world. */
 void worker_socket_send_world(struct worker_socket *worker_socket,
                               const struct ct_worker_world *world)
@@ -178,7 +172,8 @@ void worker_socket_send_world(struct worker_socket *worker_socket,
     worker_socket->epoch = world->epoch;
     worker_socket->has_new = false;
     ct_list_for_each(struct connection, connection, &worker_socket->connections, node) {
-        if (connection->asks && is_in(world, connection->rank))
+        if (connection->asks && worker_socket_is_in(world, connection->rank))
             worker_socket_send_answer(connection, world);
     }
+    worker_socket_forget_lost(worker_socket, world);
 }

@@ -102,6 +102,19 @@ def test_a_loss_that_was_survived_is_not_the_cause_of_a_later_restart(box):
     assert len(box.events("worker_started")) == 6  # all of them again
 
 
+def test_the_last_calls_of_a_later_failure_are_those_of_its_world(box):
+    run = start(box, 3, "--survive=sdk", "--survive-timeout=3", "--log-dir=logs")
+    wait_step(run, 1000)
+    of = pids(box)
+    os.kill(of[2], signal.SIGKILL)
+    box.wait_event("world_shrunk")
+    os.kill(of[0], signal.SIGSTOP)
+    os.kill(of[1], signal.SIGKILL)
+    assert run.wait(60) == 128 + signal.SIGKILL, run
+    text = next(box.path("logs").glob("*/attempt_0/calls.node0.txt")).read_text()
+    assert "rank 0: the last " in text and "rank 1: the last " in text and "rank 2: " not in text, text
+
+
 def test_it_starts_again_where_nobody_asks(box):
     """A program without the SDK restarts at once, as without the option."""
     program = box.write("p", "#!/bin/sh\n[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0\n"
