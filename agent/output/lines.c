@@ -98,8 +98,12 @@ size_t lines_last(const char *data, size_t length, int count, char *dst, size_t 
         end = feed ? start - 1 : 0;
         if (is_blank(from, n))
             continue;
-        if (n + 1 > used)
+        if (used < size - 1 && n + 1 > used)
             break;
+        if (n > used) { /* the last line alone is too long */
+            n = cut_at(from, used);
+            count = 1;
+        }
         if (used < size - 1)
             dst[--used] = '\n';
         used -= n;

@@ -93,10 +93,18 @@ static void the_last_lines_leave_out_blanks_and_overwritten_bars(void **state)
     assert_last("\n\n", 3, 64, "");
 }
 
+static void of_a_last_line_that_is_too_long_the_beginning_is_kept(void **state)
+{
+    assert_last("a\nbcdefghi\n", 3, 6, "bcdef");
+    assert_last("a\nbcd\303\251fghi", 3, 5, "bcd"); /* no half of a character */
+    assert_last("abcdefghi\nb\n", 3, 6, "b");
+    assert_last("first\nsecond\n", 5, 7, "second");
+    assert_last("first\nsecond\n", 5, 4, "sec");
+}
+
 static void the_beginning_goes_when_the_last_lines_do_not_fit(void **state)
 {
     assert_last("first\nsecond\n", 5, 8, "second");
-    assert_last("first\nsecond\n", 5, 4, "");
     assert_last("first\nsecond\n", 5, 13, "first\nsecond");
 }
 
@@ -111,6 +119,7 @@ int main(void)
         cmocka_unit_test(whole_lines_are_taken_together),
         cmocka_unit_test(a_match_is_a_plain_substring),
         cmocka_unit_test(the_last_lines_leave_out_blanks_and_overwritten_bars),
+        cmocka_unit_test(of_a_last_line_that_is_too_long_the_beginning_is_kept),
         cmocka_unit_test(the_beginning_goes_when_the_last_lines_do_not_fit),
     };
 
