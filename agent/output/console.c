@@ -47,14 +47,17 @@ struct console {
     size_t turn_left; /* bytes of the head's piece or batch that are not written yet */
     char mark[CONSOLE_MARK_MAX]; /* written before them: a separator and a prefix */
     size_t mark_length;
-    size_t mark_at;                    /* bytes of it that are written */
-    const struct console_source *last; /* the source of the last byte */
+    size_t mark_at; /* bytes of it that are written */
+    uint64_t last;  /* the source of the last byte; 0: none */
     char last_byte;
 };
 
 void console_source_init(struct console_source *source, void (*on_room)(void *context),
                          void *context)
 {
+    static uint64_t count;
+
+    source->number = ++count;
     ct_list_init(&source->node);
     /* A source stops at its high mark, long before this limit; one piece with its prefix may
      * come on top. */
@@ -174,7 +177,7 @@ static ssize_t write_some(const struct console *console, const void *data,
 static const char *separator(const struct console *console,
                              const struct console_source *next)
 {
-    if (console->last == next || console->last_byte == '\n')
+    if (console->last == next->number || console->last_byte == '\n')
         return "";
     if (console->last_byte == '\r')
         return console->is_terminal ? "\033[K" : "";
@@ -186,14 +189,14 @@ static void begin_turn(struct console *console, struct console_source *source)
 {
     const char *data = (const char *)ct_buf_data(&source->queue);
     const size_t length = ct_buf_length(&source->queue);
-    const bool goes_on = source->is_open && console->last != source;
+    const bool goes_on = source->is_open && console->last != source->number;
 
     (void)ct_format(console->mark, sizeof console->mark, "%s%s",
                     separator(console, source),
                     goes_on && source->prefix ? source->prefix : ""); /* cut is fine */
     console->mark_length = strlen(console->mark);
     console->mark_at = 0;
-    console->last = source;
+    console->last = source->number;
     console->turn_left = lines_whole(data, length, OUTPUT_TURN_BYTES);
     if (console->turn_left == 0)
         console->turn_left = length; /* a line without an end */
@@ -317,6 +320,6 @@ void console_check(struct console *console)
 
 bool console_is_mid_line(const struct console *console)
 {
-    return console->last && console->last_byte != '\n' &&
+    return console->last != 0 && console->last_byte != '\n' &&
            console->kind != CONSOLE_BROKEN;
 }

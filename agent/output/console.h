@@ -10,6 +10,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "agent/loop/loop.h"
 #include "worker_sdk/base/buf.h"
@@ -20,6 +21,7 @@ struct console;
 /* What a stream embeds; init with console_source_init(). */
 struct console_source {
     struct ct_list node; /* in the console's ring while the queue is not empty */
+    uint64_t number;     /* unlike its address, no later source has it; from 1 */
     struct ct_buf queue; /* pieces that wait to be written; the source appends them */
     /* in front of a line that continues after another source wrote; NULL: none */
     const char *prefix;
