@@ -120,17 +120,6 @@ static void drop_job(struct logdir_blocking *blocking)
     blocking->job = NULL;
 }
 
-void logdir_blocking_begin(struct logdir_blocking *blocking,
-                           const struct logdir_request *request)
-{
-    if (blocking->job && blocking->job->request.generation == request->generation)
-        return;
-    drop_job(blocking);
-    blocking->job = create_job(&blocking->dir, request);
-    if (blocking->job && blocking_call_start(make_folders, blocking->job) < 0)
-        (void)make_folders(blocking->job); /* no thread: may block */
-}
-
 /* Waits until `count` folders are made or the thread has ended. 0, -ETIMEDOUT, or its error. */
 static int wait_for(struct logdir_job *job, int count)
 {
@@ -162,6 +151,31 @@ static void take_dir(struct logdir_blocking *blocking)
     blocking->dir.made_count = job->request.count;
 }
 
+/* Waits for all folders of the job, and takes the job's directory if there was none before.
+ * -ETIMEDOUT: the job is not done. */
+static int settle(struct logdir_blocking *blocking)
+{
+    struct logdir_job *job = blocking->job;
+    const int rc = job ? wait_for(job, job->request.count) : 0;
+
+    if (job && rc == 0 && !blocking->dir.is_open)
+        take_dir(blocking);
+    return rc;
+}
+
+void logdir_blocking_begin(struct logdir_blocking *blocking,
+                           const struct logdir_request *request)
+{
+    if (blocking->job && blocking->job->request.generation == request->generation)
+        return;
+    if (!blocking->dir.is_open) /* nothing has waited for the folder of the run */
+        (void)settle(blocking);
+    drop_job(blocking);
+    blocking->job = create_job(&blocking->dir, request);
+    if (blocking->job && blocking_call_start(make_folders, blocking->job) < 0)
+        (void)make_folders(blocking->job); /* no thread: may block */
+}
+
 int logdir_blocking_wait(struct logdir_blocking *blocking, int local_rank,
                          struct ctrun_error *err)
 {
@@ -186,18 +200,6 @@ int logdir_blocking_wait(struct logdir_blocking *blocking, int local_rank,
     }
     if (err)
         *err = job->err; /* no race: the thread is done */
-    return rc;
-}
-
-/* Waits for all folders of the job, and takes the job's directory if there was none before.
- * -ETIMEDOUT: the job is not done. */
-static int settle(struct logdir_blocking *blocking)
-{
-    struct logdir_job *job = blocking->job;
-    const int rc = job ? wait_for(job, job->request.count) : 0;
-
-    if (job && rc == 0 && !blocking->dir.is_open)
-        take_dir(blocking);
     return rc;
 }
 

@@ -590,3 +590,21 @@ def test_a_dry_run_tells_the_modules(box):
     schema.check(plan, "plan")
     assert plan["warm"] == "a.b,c"
     assert "warm" not in json.loads(box.ctrun("--dry-run", "--json", script).out)
+
+
+def test_a_restart_during_the_imports_leaves_one_folder_of_the_run(box):
+    """No worker of the first round was planned, so that nothing had waited for its folders."""
+    box.write("module.py", """
+import os, time
+open("importing", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.01)
+""")
+    started = start(box, "--log-dir=logs", box.write("s.py", "print('ran')"))
+    ctrun.wait_until(box.path("importing").exists, "the template imports")
+    asked = box.run(ctrun.program("ctrunctl"), "restart")
+    assert asked.code == 0, asked
+    box.wait_event("round_started", 2)
+    box.path("go").touch()
+    assert started.wait() == 0 and started.out == "ran\n", started
+    assert len(list(box.path("logs").iterdir())) == 1, list(box.path("logs").rglob("*"))
