@@ -91,11 +91,22 @@ static void print_piece(struct logs *logs, const struct log_file *file,
     (void)fwrite(text, 1, length, stdout);
 }
 
+/* A zero byte, which would end the text, becomes a question mark. */
+static void print_json(struct logs *logs, const struct log_file *file, const char *data,
+                       size_t length)
+{
+    static char line[LINE_MAX_BYTES + 1];
+
+    memcpy(line, data, length);
+    for (char *zero; (zero = memchr(line, '\0', length));)
+        *zero = '?';
+    line[length] = '\0';
+    print_piece(logs, file, line, length);
+}
+
 /* Prints complete lines; an incomplete last line only when `is_all` or when it is too long. */
 static void print_lines(struct logs *logs, struct log_file *file, bool is_all)
 {
-    char line[4096];
-
     for (;;) {
         const char *data = (const char *)ct_buf_data(&file->rest);
         const size_t length = ct_buf_length(&file->rest);
@@ -106,13 +117,10 @@ static void print_lines(struct logs *logs, struct log_file *file, bool is_all)
             part = length;
         if (!part)
             return;
-        if (logs->is_json) {
-            (void)ct_format(line, sizeof line, "%.*s", (int)(part - (end != NULL)),
-                            data);
-            print_piece(logs, file, line, strlen(line));
-        } else {
+        if (logs->is_json)
+            print_json(logs, file, data, part - (end != NULL));
+        else
             print_piece(logs, file, data, part);
-        }
         ct_buf_consume(&file->rest, part);
     }
 }

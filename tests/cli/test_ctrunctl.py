@@ -209,6 +209,17 @@ def test_logs_begin_with_the_last_lines(box):
     stop(box, run)
 
 
+def test_logs_as_json_have_the_whole_of_long_lines(box):
+    """And what follows a zero byte."""
+    run = box.start_ctrun("-r1", "--log-dir=D", "sh", "-c",
+                          "printf '%09999d end\\na\\0b\\n'; touch up; sleep 60")
+    ctrun.wait_until(box.path("up").exists, "up")
+    ctrun.wait_until(lambda: ctl(box, "logs").out.endswith("b\n"), "its lines")
+    lines = [json.loads(line)["line"] for line in ctl(box, "logs", "--json").out.splitlines()]
+    assert lines == ["0" * 9999 + " end", "a?b"], lines
+    stop(box, run)
+
+
 def test_logs_follow_a_file_that_is_renamed_for_its_size(box):
     run = box.start_ctrun("-r1", "--log-dir=D", "--log-max-size=1K", "--log-keep=500",
                           ctrun.program("victim"), "write", "first\\n", "await", "go",
