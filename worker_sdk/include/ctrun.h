@@ -469,7 +469,7 @@ CTRUN_API bool ctrun_world_changes(struct ctrun_session *session);
 CTRUN_API bool ctrun_world_shrinks(struct ctrun_session *session);
 /* Asks the agent which ranks continue, and blocks until each living rank has asked, too. Writes
  * these ranks, ascending, to `ranks`, which has room for max, and returns how many they are
- * (-EINVAL: more than max). *epoch: the answer's number, higher each time. One thread at a time.
+ * (-EINVAL: more than max; call it again with more room). *epoch: the answer's number, higher each time. One thread at a time.
  *
  * CTRUN_E_CHANGED: the others continue without this rank: end this process. CTRUN_E_UNSUPPORTED:
  * without --survive; CTRUN_E_CLOSED: no connection to the agent. CTRUN_E_TIMEOUT. */

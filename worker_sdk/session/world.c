@@ -59,16 +59,16 @@ int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms, int *ra
     if ((rc = ct_agent_socket_ask_world(&session->agent, session->epoch,
                                         ct_deadline_ms(timeout_ms), &world, err)) < 0)
         return ct_wrap(err, "next world"), rc;
+    count = list_ranks(&world, session->rank, ranks, max, &is_in);
+    if (count < 0) /* the answer stays: the next call gets it with more room */
+        return ct_fail(
+            err, -EINVAL,
+            "next world: more ranks continue than the %d that there is room for", max);
     session->epoch = *epoch = world.epoch;
     session->losses = world.losses;
     ct_session_move_store(session, &world);
     /* all ranks count from zero again */
     session->stop_point = (struct ct_stop_point){0};
-    count = list_ranks(&world, session->rank, ranks, max, &is_in);
-    if (count < 0)
-        return ct_fail(
-            err, -EINVAL,
-            "next world: more ranks continue than the %d that there is room for", max);
     if (!is_in)
         return ct_fail(
             err, CTRUN_E_CHANGED,

@@ -238,10 +238,26 @@ static void it_tells_others_who_goes_on(void **state)
     assert_int_equal(epoch, 3);
     assert_int_equal(ranks[0], 0);
     assert_int_equal(ranks[1], 9);
-    assert_int_equal(next_world(&agent, ranks, 1, &epoch, &err), -EINVAL);
     agent.world.ranks[0] = 0;
     assert_int_equal(next_world(&agent, ranks, 8, &epoch, &err), CTRUN_E_CHANGED);
     assert_non_null(strstr(err.text, "rank 0 counts as lost"));
+}
+
+static void the_answer_is_still_there_when_there_was_no_room_for_it(void **state)
+{
+    struct agent agent = {.world = {.epoch = 3, .ranks = {3}}};
+    struct ctrun_session *session;
+    struct ctrun_error err;
+    uint32_t epoch;
+    int ranks[2];
+
+    begin_agent(&agent);
+    assert_int_equal(ctrun_open(&session, NULL, &err), 0);
+    assert_int_equal(ctrun_world_next(session, 60000, ranks, 1, &epoch, &err), -EINVAL);
+    assert_int_equal(ctrun_world_next(session, 0, ranks, 2, &epoch, &err), 2);
+    assert_int_equal(epoch, 3);
+    ctrun_close(session);
+    end_agent(&agent);
 }
 
 static void assert_store(const struct ctrun_session *session, const char *host,
@@ -554,6 +570,7 @@ int main(void)
         cmocka_unit_test(who_counts_as_lost_is_told),
         cmocka_unit_test(an_agent_that_goes_away_decides_nothing),
         cmocka_unit_test(it_tells_others_who_goes_on),
+        cmocka_unit_test(the_answer_is_still_there_when_there_was_no_room_for_it),
         cmocka_unit_test(where_the_store_is_comes_with_the_answer),
         cmocka_unit_test(a_store_that_is_lost_before_it_is_reached_makes_it_ask_again),
         cmocka_unit_test(a_store_that_ends_before_its_loss_is_known_makes_it_ask_again),
