@@ -135,7 +135,6 @@ static int publish_root(struct ctrun_session *session, const struct ctrun_group 
     place->takes_all = session->grows && !session->has_met && ct_group_is_whole(old);
     if (!place->takes_all)
         return 0;
-    session->has_met = true;
     name_root(key, session);
     return place->bootstrap.set(session, key, root, strlen(root), deadline_ms, err);
 }
@@ -268,6 +267,8 @@ static int regroup(struct ctrun_group **out, struct ctrun_session *session,
             rc = publish_root(session, old, &place, deadline_ms, err);
         if (rc == 0)
             rc = ct_group_shrink(out, &place, old, options, err);
+        /* Only now: a caller that corrects its options and calls again must meet all, too. */
+        session->has_met |= rc == 0 && place.takes_all;
         if ((rc != CTRUN_E_PEER_LOST && rc != CTRUN_E_ABORTED) ||
             ct_now_ms() >= deadline_ms)
             return rc;

@@ -28,6 +28,7 @@ struct agent {
     bool grows;                   /* a rank waits to be taken in after world 0 */
     void *(*begin)(void *);       /* another function; NULL: be_agent() */
     int store;                    /* listening socket of a worker store */
+    int names;                    /* values that the worker stored there */
 };
 
 static void say(int fd, const struct ct_message *message)
@@ -335,11 +336,25 @@ static void *be_agent_whose_store_is_lost(void *context)
     return NULL;
 }
 
-static const char *const new_rank[][2] = {
+static const char *const variables[][2] = {
     {CT_ENV_RANK, "0"},        {CT_ENV_WORLD_SIZE, "2"},
     {CT_ENV_LOCAL_RANK, "0"},  {CT_ENV_LOCAL_WORLD_SIZE, "1"},
     {CT_ENV_MASTER_PORT, "1"}, {CT_ENV_MASTER_ADDR, "127.0.0.1"},
-    {CT_ENV_MAY_GROW, "new"},  {CT_ENV_MAY_SHRINK, "1"}};
+    {CT_ENV_MAY_SHRINK, "1"},  {CT_ENV_MAY_GROW, ""}};
+
+/* Those of rank 0 of two; `kind` "new": it takes the place of a lost one. */
+static void set_variables(const char *kind)
+{
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        (void)setenv(variables[i][0], variables[i][1], 1);
+    (void)setenv(CT_ENV_MAY_GROW, kind, 1);
+}
+
+static void unset_variables(void)
+{
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        unsetenv(variables[i][0]);
+}
 
 /* A new rank fails to join with this error. */
 static void assert_fails_to_join(struct agent *agent, int code)
@@ -348,15 +363,13 @@ static void assert_fails_to_join(struct agent *agent, int code)
     struct ctrun_group *group;
     struct ctrun_error err;
 
-    for (size_t i = 0; i < sizeof new_rank / sizeof *new_rank; i++)
-        (void)setenv(new_rank[i][0], new_rank[i][1], 1);
+    set_variables("new");
     begin_agent(agent);
     assert_int_equal(ctrun_open(&session, NULL, &err), 0);
     assert_int_equal(ctrun_group_open(&group, session, NULL, &err), code);
     ctrun_close(session);
     end_agent(agent);
-    for (size_t i = 0; i < sizeof new_rank / sizeof *new_rank; i++)
-        unsetenv(new_rank[i][0]);
+    unset_variables();
 }
 
 /* Nothing listens at port 2. The agent leaves at the second question. */
@@ -456,21 +469,28 @@ static void *be_agent_whose_store_has_a_long_value(void *context)
     return NULL;
 }
 
-static void join_by_a_store(void *(*begin)(void *), uint32_t losses, int code)
+/* Returns the port. */
+static int listen_as_store(struct agent *agent)
 {
     struct sockaddr_in addr = {.sin_family = AF_INET,
                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof addr;
+
+    agent->store = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(agent->store, (struct sockaddr *)&addr, length), 0);
+    assert_int_equal(listen(agent->store, 4), 0);
+    assert_int_equal(getsockname(agent->store, (struct sockaddr *)&addr, &length), 0);
+    return ntohs(addr.sin_port);
+}
+
+static void join_by_a_store(void *(*begin)(void *), uint32_t losses, int code)
+{
     struct agent agent = {
         .begin = begin,
         .losses = losses,
-        .store = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
         .world = {.epoch = 1, .losses = 1, .ranks = {3}, .store_addr = "127.0.0.1"}};
 
-    assert_int_equal(bind(agent.store, (struct sockaddr *)&addr, length), 0);
-    assert_int_equal(listen(agent.store, 4), 0);
-    assert_int_equal(getsockname(agent.store, (struct sockaddr *)&addr, &length), 0);
-    agent.world.store_port = ntohs(addr.sin_port);
+    agent.world.store_port = (uint16_t)listen_as_store(&agent);
     assert_fails_to_join(&agent, code);
 }
 
@@ -489,6 +509,86 @@ static void
 a_value_that_is_no_name_of_a_group_is_not_called_lack_of_memory(void **state)
 {
     join_by_a_store(be_agent_whose_store_has_a_long_value, 0, CTRUN_E_PROTOCOL);
+}
+
+/* Counts the values that the worker stores. */
+static int count_sets(int store)
+{
+    struct ct_tcpstore_scan scan = {0};
+    struct ct_buf requests;
+    uint8_t *room;
+    int used, count = 0;
+    ssize_t n;
+
+    ct_buf_init(&requests, 4096);
+    while (ct_buf_reserve(&requests, 512, &room) == 0 &&
+           (n = recv(store, room, 512, 0)) > 0) {
+        ct_buf_commit(&requests, (size_t)n);
+        while ((used = ct_tcpstore_scan_request(&scan, CT_TCPSTORE_D2,
+                                                ct_buf_data(&requests),
+                                                ct_buf_length(&requests))) > 0) {
+            count += scan.query == CT_TCPSTORE_SET;
+            ct_buf_consume(&requests, (size_t)used);
+            scan = (struct ct_tcpstore_scan){0};
+        }
+    }
+    ct_buf_deinit(&requests);
+    return count;
+}
+
+/* Is the store, too. Answers twice. */
+static void *be_agent_that_counts_names(void *context)
+{
+    struct agent *agent = context;
+    const int store = greet(agent->store);
+    struct ct_buf in;
+    const int fd = answer_first(agent, &in);
+
+    assert_true(hears(fd, &in, CT_MESSAGE_WORKER_SHRINK));
+    agent->world.epoch++;
+    say(fd,
+        &(struct ct_message){CT_MESSAGE_WORKER_WORLD, .worker_world = &agent->world});
+    agent->names = count_sets(store);
+    close(store);
+    ct_buf_deinit(&in);
+    close(fd);
+    return NULL;
+}
+
+/* After an error of its own a rank calls again, and must meet all ranks then, not only those of its
+ * old group. */
+static void a_wrong_option_does_not_keep_it_from_the_ranks_that_are_new(void **state)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ctrun_group *part, *whole, *next;
+    struct ctrun_session *session;
+    struct ctrun_error err;
+    const int own = 0;
+    char port[16];
+    struct agent agent = {.begin = be_agent_that_counts_names,
+                          .world = {.epoch = 1, .ranks = {1}}};
+
+    set_variables("1");
+    assert_true(ct_format(port, sizeof port, "%d", listen_as_store(&agent)) > 0);
+    setenv(CT_ENV_MASTER_PORT, port, 1);
+    begin_agent(&agent);
+    assert_int_equal(ctrun_open(&session, NULL, &err), 0);
+    options.ranks = &own;
+    options.rank_count = 1;
+    assert_int_equal(ctrun_group_open(&part, session, &options, &err), 0);
+    assert_int_equal(ctrun_group_shrink(&whole, session, part, NULL, &err), 0);
+    options.backend = "none";
+    assert_int_equal(ctrun_group_shrink(&next, session, whole, &options, &err),
+                     -EINVAL);
+    assert_int_equal(ctrun_group_shrink(&next, session, whole, NULL, &err), 0);
+    ctrun_group_close(next);
+    ctrun_group_close(whole);
+    ctrun_group_close(part);
+    ctrun_close(session);
+    end_agent(&agent);
+    unset_variables();
+    close(agent.store);
+    assert_int_equal(agent.names, 2);
 }
 
 static void a_loss_or_one_that_waits_changes_the_world(void **state)
@@ -577,6 +677,7 @@ int main(void)
         cmocka_unit_test(a_store_that_lives_and_refuses_is_an_error),
         cmocka_unit_test(
             a_value_that_is_no_name_of_a_group_is_not_called_lack_of_memory),
+        cmocka_unit_test(a_wrong_option_does_not_keep_it_from_the_ranks_that_are_new),
         cmocka_unit_test(a_loss_or_one_that_waits_changes_the_world),
         cmocka_unit_test(without_survive_it_is_refused_at_once),
         cmocka_unit_test(the_wait_for_the_answer_has_an_end),
