@@ -410,9 +410,11 @@ CTRUN_API bool ctrun_may_shrink(const struct ctrun_session *session);
  * ranks that are left of the world: each passes the group that it had, several groups in the same
  * order. It waits until each of these ranks has called it. The agent waits for that for
  * --survive-timeout at most, then restarts all of them, as without --survive. Ranks that die
- * meanwhile are left out, too. `old` cannot be used any more: its calls fail on all members; close
- * it. options NULL: as old's; options' ranks are ignored. It may be called without a loss, for
- * example after ctrun_group_abort(): then the same ranks form the new group. The running kernels
+ * meanwhile are left out, too; if one dies before the last of several groups is opened, the calls
+ * for all groups but the first fail with CTRUN_E_PEER_LOST: begin again with the first, and pass
+ * the new groups, or `old` again where there is none yet. `old` cannot be used for anything else:
+ * its calls fail on all members; close it. options NULL: as old's; options' ranks are ignored. It
+ * may be called without a loss, for example after ctrun_group_abort(): then the same ranks form the new group. The running kernels
  * of an nccl group end, and NCCL makes the new communicator from the old one (ncclCommShrink);
  * where a rank could not keep the old one, or NCCL is older than 2.28.7, all ranks make a new one.
  * From here on ctrun_group_open() and ctrun_group_split() know of the loss, and
@@ -423,7 +425,7 @@ CTRUN_API bool ctrun_may_shrink(const struct ctrun_session *session);
  *
  * CTRUN_E_CHANGED: the others continued without this rank: end this process. CTRUN_E_UNSUPPORTED:
  * without --survive=sdk. CTRUN_E_CLOSED: no connection to the agent. CTRUN_E_TIMEOUT: by old's deadline.
- * CTRUN_E_PEER_LOST at the deadline only. */
+ * CTRUN_E_PEER_LOST, CTRUN_E_ABORTED: as above; for the first group at the deadline only. */
 CTRUN_API int ctrun_group_shrink(struct ctrun_group **out,
                                  struct ctrun_session *session, struct ctrun_group *old,
                                  const struct ctrun_group_options *options,

@@ -38,6 +38,8 @@ struct ctrun_session {
     bool grows; /* new ranks replace lost ones; the others agree when to take them in */
     bool is_new;  /* this rank is new, and no group has taken it in yet */
     bool has_met; /* this epoch's group of all ranks, new ones included, has a name */
+    bool
+        begins_again; /* a rank died after the decision: the next group to be opened asks */
 };
 
 /* This process in the current world; valid until the next decision. */

@@ -59,7 +59,7 @@ static int take_world(struct ctrun_session *session,
     ct_session_move_store(session, world);
     session->group_sequence = 0;
     session->stop_point = session->grow_point = (struct ct_stop_point){0};
-    session->has_met = false;
+    session->has_met = session->begins_again = false;
     return 0;
 }
 
@@ -245,11 +245,48 @@ int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *session,
     return ct_group_split(out, &place, parent, color, options, err);
 }
 
+/* Only the first of several groups asks the agent, and asks again if a rank dies meanwhile: a rank
+ * that asked for a later group would open that one, while the others, who have opened all of theirs,
+ * begin with the first. */
+static bool is_first(const struct ctrun_session *session, const struct ctrun_group *old)
+{
+    return session->begins_again || ct_group_epoch(old) == session->epoch;
+}
+
+/* Another rank has died behind the decision, and `old` is not the first group. */
+static int begin_again(struct ctrun_session *session, struct ctrun_error *err)
+{
+    session->begins_again = true;
+    ct_wrap(err, "shrink: begin again with the first group");
+    return CTRUN_E_PEER_LOST;
+}
+
+static bool has_lost(int rc)
+{
+    return rc == CTRUN_E_PEER_LOST || rc == CTRUN_E_ABORTED;
+}
+
+static int regroup_once(struct ctrun_group **out, struct ctrun_session *session,
+                        struct ctrun_group *old,
+                        const struct ctrun_group_options *options, uint64_t deadline_ms,
+                        struct ctrun_error *err)
+{
+    struct ct_group_place place = ct_session_place(session);
+    int rc = publish_root(session, old, &place, deadline_ms, err);
+
+    if (rc == 0)
+        rc = ct_group_shrink(out, &place, old, options, err);
+    /* Only now: a caller that corrects its options and calls again must meet all, too. */
+    session->has_met |= rc == 0 && place.takes_all;
+    return rc;
+}
+
 static int regroup(struct ctrun_group **out, struct ctrun_session *session,
                    struct ctrun_group *old, const struct ctrun_group_options *options,
                    struct ctrun_error *err)
 {
     const uint64_t deadline_ms = ct_deadline_ms(ct_group_timeout_ms(old));
+    const bool may_ask = is_first(session, old);
     int rc = check_shrink(session, err);
     bool must_ask;
 
@@ -259,18 +296,15 @@ static int regroup(struct ctrun_group **out, struct ctrun_session *session,
     end_old(session, old);
     must_ask = is_undecided(session, old);
     for (;;) {
-        struct ct_group_place place;
-
-        rc = must_ask ? ask_agent(session, deadline_ms, err) : 0;
-        place = ct_session_place(session);
+        if (must_ask)
+            rc = may_ask ? ask_agent(session, deadline_ms, err)
+                         : ct_agent_socket_check_ranks(&session->agent, session->losses,
+                                                       err);
         if (rc == 0)
-            rc = publish_root(session, old, &place, deadline_ms, err);
-        if (rc == 0)
-            rc = ct_group_shrink(out, &place, old, options, err);
-        /* Only now: a caller that corrects its options and calls again must meet all, too. */
-        session->has_met |= rc == 0 && place.takes_all;
-        if ((rc != CTRUN_E_PEER_LOST && rc != CTRUN_E_ABORTED) ||
-            ct_now_ms() >= deadline_ms)
+            rc = regroup_once(out, session, old, options, deadline_ms, err);
+        if (has_lost(rc) && !may_ask)
+            return begin_again(session, err);
+        if (!has_lost(rc) || ct_now_ms() >= deadline_ms)
             return rc;
         must_ask = true; /* another rank has died since, or a peer met one that died */
     }

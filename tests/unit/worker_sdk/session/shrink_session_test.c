@@ -28,6 +28,7 @@ struct agent {
     bool grows;                   /* a rank waits to be taken in after world 0 */
     void *(*begin)(void *);       /* another function; NULL: be_agent() */
     int store;                    /* listening socket of a worker store */
+    int asked;                    /* how often */
     int names;                    /* values that the worker stored there */
 };
 
@@ -209,6 +210,72 @@ static void an_agent_that_goes_away_decides_nothing(void **state)
 
     assert_int_equal(shrink(&agent, &next, &err), CTRUN_E_CLOSED);
     assert_null(next);
+}
+
+static int answer_first(const struct agent *agent, struct ct_buf *in);
+static void say_lost(int fd);
+
+/* Another rank dies after the first answer. */
+static void *be_agent_that_loses_two(void *context)
+{
+    struct agent *agent = context;
+    struct ct_buf in;
+    const int fd = answer_first(agent, &in);
+
+    say_lost(fd);
+    agent->world.epoch = agent->world.losses = 2;
+    if (hears(fd, &in, CT_MESSAGE_WORKER_SHRINK))
+        say(fd, &(struct ct_message){CT_MESSAGE_WORKER_WORLD,
+                                     .worker_world = &agent->world});
+    agent->asked = hears(fd, &in, CT_MESSAGE_WORKER_SHRINK) ? 3 : 2;
+    ct_buf_deinit(&in);
+    close(fd);
+    return NULL;
+}
+
+static struct ctrun_group *open_alone(struct ctrun_session *session)
+{
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    if (ctrun_group_open(&group, session, NULL, &err) < 0)
+        fail_msg("%s", err.text);
+    return group;
+}
+
+/* A rank that has opened its last group hears of the death in the first one, and asks for that. */
+static void after_a_second_death_all_begin_with_their_first_group(void **state)
+{
+    struct agent agent = {.begin = be_agent_that_loses_two,
+                          .world = {.epoch = 1, .losses = 1, .ranks = {1}}};
+    const uint64_t until_ms = ct_deadline_ms(60000);
+    struct ctrun_group *first, *second, *next;
+    struct ctrun_session *session;
+    struct ctrun_error err;
+
+    begin_agent(&agent);
+    assert_int_equal(ctrun_open(&session, NULL, &err), 0);
+    first = open_alone(session);
+    second = open_alone(session);
+    assert_int_equal(ctrun_group_shrink(&next, session, first, NULL, &err), 0);
+    ctrun_group_close(first);
+    first = next;
+    while (!ctrun_world_shrinks(session))
+        assert_true(ct_now_ms() < until_ms);
+    assert_int_equal(ctrun_group_shrink(&next, session, second, NULL, &err),
+                     CTRUN_E_PEER_LOST);
+    assert_null(next);
+    assert_non_null(strstr(err.text, "node n2 is lost"));
+    assert_int_equal(ctrun_group_shrink(&next, session, first, NULL, &err), 0);
+    ctrun_group_close(first);
+    first = next;
+    assert_int_equal(ctrun_group_shrink(&next, session, second, NULL, &err), 0);
+    ctrun_group_close(second);
+    ctrun_group_close(first);
+    ctrun_group_close(next);
+    ctrun_close(session);
+    end_agent(&agent);
+    assert_int_equal(agent.asked, 2);
 }
 
 /* For groups of another library. */
@@ -668,6 +735,7 @@ int main(void)
         cmocka_unit_test(an_nccl_group_goes_on_too),
         cmocka_unit_test(without_a_loss_they_meet_again),
         cmocka_unit_test(who_counts_as_lost_is_told),
+        cmocka_unit_test(after_a_second_death_all_begin_with_their_first_group),
         cmocka_unit_test(an_agent_that_goes_away_decides_nothing),
         cmocka_unit_test(it_tells_others_who_goes_on),
         cmocka_unit_test(the_answer_is_still_there_when_there_was_no_room_for_it),
