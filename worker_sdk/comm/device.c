@@ -4,8 +4,11 @@
  * On a device only ct_group_copy() waits. A work that is not returned to the caller is released at
  * once: the back end then makes sure that it ends in time. If it fails, the group fails, and the
  * next call returns the failure. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "worker_sdk/base/error.h"
+#include "worker_sdk/client/flight.h"
 #include "worker_sdk/comm/group_private.h"
 
 int ct_work_let_go(struct ctrun_work *work, struct ctrun_error *err)
@@ -120,4 +123,33 @@ int ct_group_hold_back(struct ctrun_group *group, void *stream, struct ctrun_err
         return 0;
     rc = start_clear(group, NULL, 0, stream, &work, err);
     return rc < 0 ? rc : ct_work_release(work, &stream, err);
+}
+
+/* On a device only. The call's record ends here, because no thread of ours sees when the device has
+ * finished. */
+int ct_work_release(struct ctrun_work *work, void *const *stream,
+                    struct ctrun_error *err)
+{
+    struct ctrun_group *group = work->group;
+    int rc;
+
+    if (work->is_done)
+        return ct_work_take_result(work, err);
+    if ((rc = ct_group_enter(group, "work wait", err)) < 0)
+        return rc;
+    rc = ct_group_leave(
+        group, group->backend->release(group->self, work->ticket, stream, err));
+    ct_flight_end(work->call.flight, rc < 0 ? rc : 1);
+    free(work->call.messages);
+    free(work);
+    return rc;
+}
+
+int ctrun_work_wait_on(struct ctrun_work *work, void *stream, struct ctrun_error *err)
+{
+    if (!work->is_device)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "work wait: a group of the host has no streams: use "
+                       "ctrun_work_wait()");
+    return ct_work_release(work, &stream, err);
 }

@@ -84,6 +84,8 @@ int ct_group_start(struct ctrun_group *group, const struct ct_call *call, void *
 /* Runs a call; on a device it is enqueued behind `stream`. The caller keeps the messages. */
 int ct_group_run(struct ctrun_group *group, struct ct_call *call, void *stream,
                  struct ctrun_error *err);
+/* The result of a work that is done; frees it. */
+int ct_work_take_result(struct ctrun_work *work, struct ctrun_error *err);
 /* Gives up a work that nobody will wait for. `stream`, if not NULL, waits for it. */
 int ct_work_release(struct ctrun_work *work, void *const *stream,
                     struct ctrun_error *err);

@@ -55,14 +55,29 @@ static struct ct_call *link_messages(struct ctrun_group *group)
     return first;
 }
 
-/* Finishes works after a move of the messages at the head: the complete ones; after a failure only
- * the head. The others fail when their turn comes, because the group has failed. */
-static void finish_messages(struct ctrun_group *group, int rc)
+/* The first message that is not complete gets the reason, which is with the head. The others fail
+ * when their turn comes, because the group has failed. */
+static void fail_message(struct ctrun_group *group, int rc)
 {
-    if (rc < 0) {
-        finish_work(head_of(group), rc);
+    const struct ctrun_work *head = head_of(group);
+
+    ct_list_for_each_safe(struct ctrun_work, work, &group->queue, node) {
+        if (!ct_call_is_p2p(&work->call))
+            return;
+        if (work->call.is_complete)
+            continue;
+        if (work != head)
+            work->err = head->err;
+        finish_work(work, rc);
         return;
     }
+}
+
+/* Finishes works after a move of the messages at the head. */
+static void finish_messages(struct ctrun_group *group, int rc)
+{
+    if (rc < 0)
+        fail_message(group, rc);
     ct_list_for_each_safe(struct ctrun_work, work, &group->queue, node) {
         if (!ct_call_is_p2p(&work->call))
             break;
@@ -467,8 +482,7 @@ static void finish(struct ctrun_group *group, struct ctrun_work *work)
     advance_queue(group);
 }
 
-/* The result of a work that is done; frees it. */
-static int take_result(struct ctrun_work *work, struct ctrun_error *err)
+int ct_work_take_result(struct ctrun_work *work, struct ctrun_error *err)
 {
     int rc = work->result < 0 ? work->result : 0;
 
@@ -511,7 +525,7 @@ int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err)
         ct_progress_end_wait();
         (void)ct_group_leave(work->group, 0);
     }
-    return take_result(work, err);
+    return ct_work_take_result(work, err);
 }
 
 int ctrun_work_test(struct ctrun_work *work, struct ctrun_error *err)
@@ -555,35 +569,6 @@ int ctrun_work_wait_for(struct ctrun_work *work, uint64_t timeout_ms,
     return rc < 0 ? rc : ctrun_work_wait(work, err);
 }
 
-/* On a device only. The call's record ends here, because no thread of ours sees when the device has
- * finished. */
-int ct_work_release(struct ctrun_work *work, void *const *stream,
-                    struct ctrun_error *err)
-{
-    struct ctrun_group *group = work->group;
-    int rc;
-
-    if (work->is_done)
-        return take_result(work, err);
-    if ((rc = ct_group_enter(group, "work wait", err)) < 0)
-        return rc;
-    rc = ct_group_leave(
-        group, group->backend->release(group->self, work->ticket, stream, err));
-    ct_flight_end(work->call.flight, rc < 0 ? rc : 1);
-    free(work->call.messages);
-    free(work);
-    return rc;
-}
-
-int ctrun_work_wait_on(struct ctrun_work *work, void *stream, struct ctrun_error *err)
-{
-    if (!work->is_device)
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "work wait: a group of the host has no streams: use "
-                       "ctrun_work_wait()");
-    return ct_work_release(work, &stream, err);
-}
-
 /* ---- Blocking or in the background, as options say ---------------------------------------- */
 
 /* The thread may empty the queue meanwhile, but only a caller inside the group adds to it. */
@@ -609,7 +594,7 @@ static int run_beside(struct ctrun_group *group, const struct ct_call *call,
     ct_progress_begin_wait();
     finish(group, work);
     ct_progress_end_wait();
-    return take_result(work, err);
+    return ct_work_take_result(work, err);
 }
 
 /* Inside the group; takes ownership of call->messages. */

@@ -235,6 +235,53 @@ static void who_leaves_before_its_block_is_open_everywhere_is_lost(void **state)
     assert_int_equal(ranks_run(SIZE, lose_the_lowest, &scene), 0);
 }
 
+/* ---- One of two messages ------------------------------------------------------------------ */
+
+enum {
+    STARTED = 0, /* counter: the receives of rank 0 wait */
+    SENT = 1,    /* counter: what rank 0 receives is there */
+    TOLD = 2,    /* counter: rank 0 has both results */
+};
+
+/* Rank 1 sends what rank 0 receives from it, rank 2 something else. */
+static int one_message_differs(int rank, void *context)
+{
+    struct ctrun_group *group = open_together(rank, context);
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    struct ctrun_work *works[2];
+    struct ctrun_error err;
+    int32_t data[2] = {0, 0};
+
+    if (rank == 0) {
+        for (int i = 0; i < 2; i++) {
+            options.work = &works[i];
+            CHECK_OK(ctrun_recv(group, &data[i], 1, CTRUN_I32, i + 1, &options, &err));
+        }
+        ranks_signal(STARTED);
+        ranks_await(SENT, 2);
+        CHECK_OK(ctrun_work_wait(works[0], &err));
+        CHECK(data[0] == 7);
+        check_failure(ctrun_work_wait(works[1], &err), CTRUN_E_MISMATCH, &err,
+                      "rank 2");
+        ranks_signal(TOLD);
+    } else if (rank < 3) {
+        data[0] = 7;
+        ranks_await(STARTED, 1);
+        CHECK_OK(ctrun_send(group, data, (size_t)rank, CTRUN_I32, 0, NULL, &err));
+        ranks_signal(SENT);
+    }
+    ranks_await(TOLD, 1);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void a_message_that_came_is_not_failed_by_another_one(void **state)
+{
+    struct scene scene = {WIRE_SHM, 0};
+
+    assert_int_equal(ranks_run(SIZE, one_message_differs, &scene), 0);
+}
+
 /* ---- Ranks that do not come ------------------------------------------------------------- */
 
 static int one_does_not_call(int rank, void *context)
@@ -846,6 +893,7 @@ int main(void)
         cmocka_unit_test(a_message_of_another_length_is_a_mismatch),
         cmocka_unit_test(blocks_of_different_size_are_a_mismatch),
         cmocka_unit_test(who_leaves_before_its_block_is_open_everywhere_is_lost),
+        cmocka_unit_test(a_message_that_came_is_not_failed_by_another_one),
         TORCH_TEST(a_timeout_names_the_rank_that_did_not_call, "group_timeout"),
         cmocka_unit_test(a_rank_that_never_opens_is_named),
         TORCH_TEST(a_late_rank_is_waited_for, "group_late_joiner"),
