@@ -288,6 +288,7 @@ static int size_segment(struct ct_segment *segment, int fd,
         return ct_fail(err, CTRUN_E_SHM,
                        "shared memory: the memory of rank %d is not that of a group",
                        setup->peers[0]->rank);
+    segment->verdict = &head->verdict; /* a member that fails from here on says why */
     if (segment->me != 0)
         return ct_segment_wait(segment, &wait, err);
     if (ftruncate(fd, (off_t)(PAGE + ct_segment_bytes(segment->size))) < 0)

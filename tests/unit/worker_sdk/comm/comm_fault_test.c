@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -233,6 +234,55 @@ static void who_leaves_before_its_block_is_open_everywhere_is_lost(void **state)
     struct scene scene = {WIRE_SHM, 0};
 
     assert_int_equal(ranks_run(SIZE, lose_the_lowest, &scene), 0);
+}
+
+enum {
+    MAPPED = 0, /* counter: ranks that have mapped the segment */
+    FAILED = 1, /* counter: ranks that could not open the group */
+};
+
+static bool is_mapping; /* one rank cannot map the segment, after all others have */
+static bool is_full;
+void *__real_mmap(void *at, size_t length, int prot, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t length, int prot, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t length, int prot, int flags, int fd, off_t offset)
+{
+    if (!is_mapping || length <= 4096)
+        return __real_mmap(at, length, prot, flags, fd, offset);
+    if (!is_full) {
+        ranks_signal(MAPPED);
+        return __real_mmap(at, length, prot, flags, fd, offset);
+    }
+    ranks_await(MAPPED, SIZE - 1);
+    errno = ENOMEM;
+    return MAP_FAILED;
+}
+
+/* The one that fails lives on, and may try without shared memory. */
+static int one_cannot_map(int rank, void *context)
+{
+    const struct scene *scene = context;
+    const struct ctrun_group_options options = options_of(scene, SHORT_MS);
+    const struct ct_group_place place = ranks_place(rank, NULL);
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    is_mapping = true;
+    is_full = rank == scene->variant;
+    check_failure(ct_group_open(&group, &place, &options, &err), CTRUN_E_SHM, &err,
+                  "Cannot allocate memory");
+    ranks_signal(FAILED);
+    ranks_await(FAILED, SIZE);
+    return 0;
+}
+
+static void a_rank_that_cannot_share_memory_tells_the_others(void **state)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        struct scene scene = {WIRE_SHM, rank};
+
+        assert_int_equal(ranks_run(SIZE, one_cannot_map, &scene), 0);
+    }
 }
 
 /* ---- One of two messages ------------------------------------------------------------------ */
@@ -893,6 +943,7 @@ int main(void)
         cmocka_unit_test(a_message_of_another_length_is_a_mismatch),
         cmocka_unit_test(blocks_of_different_size_are_a_mismatch),
         cmocka_unit_test(who_leaves_before_its_block_is_open_everywhere_is_lost),
+        cmocka_unit_test(a_rank_that_cannot_share_memory_tells_the_others),
         cmocka_unit_test(a_message_that_came_is_not_failed_by_another_one),
         TORCH_TEST(a_timeout_names_the_rank_that_did_not_call, "group_timeout"),
         cmocka_unit_test(a_rank_that_never_opens_is_named),
