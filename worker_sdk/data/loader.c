@@ -294,7 +294,8 @@ int ctrun_loader_set_epoch(struct ctrun_loader *loader, uint64_t epoch, size_t s
      * is made and then 0. */
     atomic_store(&loader->total, loader->begun); /* no thread takes up another one */
     while (rc == 0 && loader->busy > 0)
-        if (!ct_cond_wait(&loader->made, &loader->lock, deadline_ms))
+        if (!ct_cond_wait(&loader->made, &loader->lock, deadline_ms) &&
+            loader->busy > 0)
             rc = ct_fail(err, CTRUN_E_TIMEOUT,
                          "loader: %d batches of the epoch before were not made within "
                          "%llu ms",
@@ -315,7 +316,9 @@ static int wait_for(struct ctrun_loader *loader, struct slot *slot,
 
     pthread_mutex_lock(&loader->lock);
     while (rc == 0 && !atomic_load(&slot->is_made))
-        if (!ct_cond_wait(&loader->made, &loader->lock, deadline_ms))
+        /* A batch that was made while this process was stopped counts. */
+        if (!ct_cond_wait(&loader->made, &loader->lock, deadline_ms) &&
+            !atomic_load(&slot->is_made))
             rc = ct_fail(err, CTRUN_E_TIMEOUT,
                          "loader: batch %llu was not made within %llu ms",
                          (unsigned long long)loader->given,

@@ -301,6 +301,38 @@ static void a_fetch_that_does_not_end_is_a_timeout(void **state)
     pthread_mutex_unlock(&rig->source.gate);
 }
 
+/* Locked: the process is stopped in its first wait, its thread makes the batch meanwhile, and then the
+ * deadline is over. */
+static pthread_mutex_t *stops;
+bool __real_ct_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                         uint64_t deadline_ms);
+bool __wrap_ct_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                         uint64_t deadline_ms);
+bool __wrap_ct_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                         uint64_t deadline_ms)
+{
+    if (!stops)
+        return __real_ct_cond_wait(cond, mutex, deadline_ms);
+    pthread_mutex_unlock(stops);
+    stops = NULL;
+    assert_true(__real_ct_cond_wait(cond, mutex, ct_deadline_ms(RANKS_DEADLINE_MS)));
+    return false;
+}
+
+static void a_batch_made_while_the_process_was_stopped_counts(void **state)
+{
+    struct ctrun_batch batch = CTRUN_BATCH_INIT;
+    struct rig *rig = *state;
+    struct ctrun_error err = {.text = ""};
+
+    stops = &rig->source.gate;
+    pthread_mutex_lock(stops);
+    open_loader(rig);
+    if (ctrun_loader_next(rig->loader, &batch, &err) != 1)
+        fail_msg("%s", err.text);
+    assert_null(stops);
+}
+
 static void the_callers_memory_is_used(void **state)
 {
     uint64_t memory[5 * BATCH];
@@ -500,6 +532,7 @@ int main(void)
         story(what_cannot_be_fetched_is_told_when_it_is_due),
         story(a_fetch_that_fails_without_a_text_gets_one),
         story(a_fetch_that_does_not_end_is_a_timeout),
+        story(a_batch_made_while_the_process_was_stopped_counts),
         story(the_callers_memory_is_used),
         story(wrong_options_are_refused),
         story(records_are_read_in_any_order),
