@@ -53,6 +53,8 @@ static pid_t owner;
 static struct ct_hold_memory last = CT_HOLD_MEMORY_NONE;  /* the agent has it */
 static struct ct_hold_memory spare = CT_HOLD_MEMORY_NONE; /* the agent had it */
 static uint64_t last_bytes; /* what the next one will have, too, most likely */
+static bool
+    is_owed; /* the agent has a file of this process that may not be on the disk */
 
 static void close_fd(int *fd)
 {
@@ -67,6 +69,7 @@ static void become_owner(void)
     if (owner != getpid()) {
         ct_hold_memory_close(&last);
         ct_hold_memory_close(&spare);
+        is_owed = false;
     }
     owner = getpid();
 }
@@ -76,8 +79,8 @@ static int ask(const struct ctrun_hold *hold, struct ct_worker_hold *request, in
 {
     struct ct_worker_hold_reply reply;
 
-    return ct_hold_link_ask(request, fd, ct_deadline_ms(hold->timeout_ms), &reply, NULL,
-                            err);
+    return ct_hold_link_ask(CT_HOLD_LINK_MAKE, request, fd,
+                            ct_deadline_ms(hold->timeout_ms), &reply, NULL, err);
 }
 
 /* ---- The file --------------------------------------------------------------------------- */
@@ -123,24 +126,50 @@ static int take_memory(struct ctrun_hold *hold, struct ctrun_error *err)
     return 0;
 }
 
+/* Holds the mutex. Without a reply of the agent nobody knows whether it still writes what it has. */
+static void drop_shared(void)
+{
+    if (last.fd >= 0)
+        ct_hold_memory_close(&spare);
+    ct_hold_memory_close(&last);
+}
+
+/* Holds the mutex. -ENOENT: without an agent. The connection may have ended since the last file. */
+static int ask_to_begin(struct ctrun_hold *hold, struct ctrun_session *session,
+                        struct ctrun_error *err)
+{
+    const uint64_t deadline_ms = ct_deadline_ms(hold->timeout_ms);
+    int rc = 0;
+
+    hold->request.verb = CT_HOLD_BEGIN;
+    hold->request.bytes = hold->reserved = last_bytes;
+    for (int i = 0; i < 2; i++) {
+        if ((rc = ct_hold_link_open(session, CT_HOLD_LINK_MAKE, deadline_ms, err)) < 0)
+            return rc;
+        rc = ask(hold, &hold->request, hold->folder, err);
+        if (rc != -EPIPE && rc != -ECONNRESET)
+            break;
+    }
+    return rc;
+}
+
 /* Holds the mutex. The agent replies when the memory before the last one is on the disk: then the
  * spare memory may be written to. */
 static int begin(struct ctrun_hold *hold, struct ctrun_session *session,
                  struct ctrun_error *err)
 {
     struct ct_worker_hold drop = {.verb = CT_HOLD_DROP};
-    int rc = ct_hold_link_open(session, ct_deadline_ms(hold->timeout_ms), err);
+    int rc = ask_to_begin(hold, session, err);
 
     become_owner();
     hold->has_agent = rc == 0;
-    if (!hold->has_agent)
-        return take_memory(hold, err);
-    hold->request.verb = CT_HOLD_BEGIN;
-    hold->request.bytes = hold->reserved = last_bytes;
-    if ((rc = ask(hold, &hold->request, hold->folder, err)) < 0)
+    if (rc < 0 && rc != -ENOENT)
         return rc;
+    if (!hold->has_agent)
+        drop_shared();
     rc = take_memory(hold, err); /* nobody else has the spare memory any more */
-    if (rc < 0) /* else the agent would refuse the next one, as this one is not over */
+    if (rc < 0 && hold->has_agent)
+        /* else the agent would refuse the next one, as this one is not over */
         (void)ask(hold, &drop, -1, NULL);
     return rc;
 }
@@ -229,6 +258,7 @@ static int hand_over(struct ctrun_hold *hold, struct ctrun_error *err)
     hold->request.bytes = hold->length;
     hold->request.crc = hold->crc;
     pthread_mutex_lock(&mutex);
+    is_owed = true;
     if ((rc = ask(hold, &hold->request, hold->memory.fd, err)) == 0) {
         ct_hold_memory_close(&spare);
         spare = last;
@@ -248,7 +278,12 @@ static int write_now(struct ctrun_hold *hold, struct ctrun_error *err)
     const struct ct_durable_source source = {
         .fd = hold->memory.fd, .length = hold->length, .crc = hold->crc};
 
-    return ct_durable_copy(hold->request.path, &source, err);
+    const int rc = ct_durable_copy(hold->request.path, &source, err);
+
+    pthread_mutex_lock(&mutex);
+    is_owed = is_owed && rc < 0;
+    pthread_mutex_unlock(&mutex);
+    return rc;
 }
 
 /* Cuts the memory first: reused memory may be longer, and the agent accepts only memory of the
@@ -301,11 +336,16 @@ int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms,
     int rc;
 
     pthread_mutex_lock(&mutex);
-    rc = ct_hold_link_open(session, deadline_ms, err);
+    become_owner();
+    rc = ct_hold_link_open(session, CT_HOLD_LINK_LOOK, deadline_ms, err);
     if (rc == 0)
-        rc = ct_hold_link_ask(&request, -1, deadline_ms, &reply, NULL, err);
-    else
-        rc = 0; /* no agent: what was committed was written */
+        rc = ct_hold_link_ask(CT_HOLD_LINK_LOOK, &request, -1, deadline_ms, &reply,
+                              NULL, err);
+    else if (rc == -ENOENT) /* else what was committed was written */
+        rc = is_owed ? ct_fail(err, CTRUN_E_CLOSED,
+                               "the agent has ended, which was to write it")
+                     : 0;
+    is_owed = is_owed && rc < 0;
     pthread_mutex_unlock(&mutex);
     return rc < 0 ? (ct_wrap(err, "held checkpoint"), rc) : 0;
 }
@@ -361,13 +401,15 @@ int ctrun_hold_find(struct ctrun_session *session, const char *path,
     *out = -1;
     if (rc == 0) {
         pthread_mutex_lock(&mutex);
-        if ((rc = ct_hold_link_open(session, deadline_ms, err)) == 0)
-            rc = ct_hold_link_ask(&request, -1, deadline_ms, &reply, &held, err);
+        rc = ct_hold_link_open(session, CT_HOLD_LINK_LOOK, deadline_ms, err);
+        if (rc == 0)
+            rc = ct_hold_link_ask(CT_HOLD_LINK_LOOK, &request, -1, deadline_ms, &reply,
+                                  &held, err);
         pthread_mutex_unlock(&mutex);
     }
     if (rc == 0 && held >= 0 && is_current(&request, folder, &reply) &&
-        is_whole(held, &reply))
-        *out = reopen(held);
+        (*out = reopen(held)) >= 0 && !is_whole(*out, &reply))
+        close_fd(out);
     close_fd(&held);
     close_fd(&folder);
     if (rc < 0 && rc != -ENOENT) {

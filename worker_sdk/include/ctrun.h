@@ -1605,7 +1605,8 @@ CTRUN_API int ctrun_hold_commit(struct ctrun_hold *hold, struct ctrun_error *err
 /* NULL is fine. */
 CTRUN_API void ctrun_hold_close(struct ctrun_hold *hold);
 /* Waits until all files that this rank has committed are on the disk: 0; the error with which the
- * last one was lost (-ENOSPC, ...); CTRUN_E_TIMEOUT. Any thread; calls run one after the other. */
+ * last one was lost (-ENOSPC, ...); CTRUN_E_CLOSED: the agent has ended, and perhaps not written it;
+ * CTRUN_E_TIMEOUT. Any thread; calls run one after the other. */
 CTRUN_API int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms,
                               struct ctrun_error *err);
 /* Finds the file at path in the agent's memory, where a worker of this node has committed it,
