@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -115,11 +116,14 @@ static int find_place(struct ct_worker_hold *request, int *folder, const char *p
 
 /* ---- In the making ---------------------------------------------------------------------- */
 
-/* Holds the mutex. Prefers the spare memory, which is mapped and has its pages. */
+/* Holds the mutex. Prefers the spare memory, which is mapped and has its pages, unless a process
+ * that has found it still reads it. */
 static int take_memory(struct ctrun_hold *hold, struct ctrun_error *err)
 {
     hold->memory = spare;
     spare = (struct ct_hold_memory)CT_HOLD_MEMORY_NONE;
+    if (hold->memory.fd >= 0 && flock(hold->memory.fd, LOCK_EX | LOCK_NB) < 0)
+        ct_hold_memory_close(&hold->memory);
     if (hold->memory.fd < 0)
         return ct_hold_memory_open(&hold->memory, err);
     ct_hold_memory_map(&hold->memory);
@@ -259,6 +263,7 @@ static int hand_over(struct ctrun_hold *hold, struct ctrun_error *err)
     hold->request.crc = hold->crc;
     pthread_mutex_lock(&mutex);
     is_owed = true;
+    (void)flock(hold->memory.fd, LOCK_UN); /* from now on others may find it */
     if ((rc = ask(hold, &hold->request, hold->memory.fd, err)) == 0) {
         ct_hold_memory_close(&spare);
         spare = last;
@@ -380,13 +385,19 @@ static bool is_whole(int fd, const struct ct_worker_hold_reply *reply)
     return room && at == reply->bytes && crc == reply->crc;
 }
 
-/* Returns a read-only descriptor with a position of its own. */
+/* Returns a read-only descriptor with a position of its own. Its lock keeps the process that has
+ * made the memory from using it again; the lock ends with the last copy of the descriptor. -1 also
+ * when that process is using it already. */
 static int reopen(int fd)
 {
     char path[40];
+    int own;
 
     (void)ct_format(path, sizeof path, "/proc/self/fd/%d", fd);
-    return open(path, O_RDONLY | O_CLOEXEC);
+    own = open(path, O_RDONLY | O_CLOEXEC);
+    if (own >= 0 && flock(own, LOCK_SH | LOCK_NB) < 0)
+        close_fd(&own);
+    return own;
 }
 
 int ctrun_hold_find(struct ctrun_session *session, const char *path,

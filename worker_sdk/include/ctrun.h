@@ -1611,7 +1611,7 @@ CTRUN_API int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms
                               struct ctrun_error *err);
 /* Finds the file at path in the agent's memory, where a worker of this node has committed it,
  * perhaps before a restart. 1: *out is a descriptor that reads from its beginning; the caller
- * closes it. 0: the agent does not have the file, or the disk has another one now: read the file
+ * closes it, and nothing writes to the memory before that. 0: the agent does not have the file, or the disk has another one now: read the file
  * on the disk. Blocks while the agent writes the file, and then to check its sum. CTRUN_E_TIMEOUT,
  * -errno of the folder. */
 CTRUN_API int ctrun_hold_find(struct ctrun_session *session, const char *path,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a worker does with memory that its agent has. The agent is threads of the test, one for each
- * connection; every test has a process of its own. */
+/* What a worker does with memory that its agent has, or that another process reads. The agent is
+ * threads of the test, one for each connection; every test has a process of its own. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,6 +55,21 @@ static void send_reply(int fd, const struct ct_worker_hold_reply *reply, int pas
     ct_buf_deinit(&out);
 }
 
+/* The last commit is on the disk, at `path`. */
+static void reply_found(int fd)
+{
+    const int last = agent.commit_count - 1;
+    struct ct_worker_hold_reply reply = {.bytes = agent.commits[last].bytes,
+                                         .crc = agent.commits[last].crc};
+    struct stat st;
+
+    CHECK(stat(path, &st) == 0);
+    reply.inode = st.st_ino;
+    reply.mtime_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000 +
+                     (uint64_t)st.st_mtim.tv_nsec;
+    send_reply(fd, &reply, agent.memories[last]);
+}
+
 /* Never answers a wait. */
 static void answer(int fd, const struct ct_worker_hold *request, int passed)
 {
@@ -65,7 +81,9 @@ static void answer(int fd, const struct ct_worker_hold *request, int passed)
         agent.memories[agent.commit_count++] = passed;
     }
     agent.drops += request->verb == CT_HOLD_DROP;
-    if (request->verb != CT_HOLD_WAIT)
+    if (request->verb == CT_HOLD_FIND)
+        reply_found(fd);
+    else if (request->verb != CT_HOLD_WAIT)
         send_reply(fd, &good, -1);
     pthread_mutex_unlock(&agent.lock);
 }
@@ -218,6 +236,29 @@ static void what_the_agent_had_when_it_ended_is_neither_written_nor_used(void **
     assert_int_equal(ranks_run(1, lose_the_agent, NULL), 0);
 }
 
+static int read_slowly(int rank, void *context)
+{
+    struct ctrun_hold *hold;
+    struct ctrun_error err;
+    int found;
+
+    begin_agent();
+    save("first");
+    CHECK(ctrun_hold_find(&session, path, 60000, &found, &err) == 1);
+    save("other");
+    hold = make("later"); /* the agent has "first" no more */
+    CHECK(has(found, "first"));
+    ctrun_hold_close(hold);
+    close(found);
+    end_agent();
+    return unlink(path);
+}
+
+static void what_was_found_does_not_change_while_it_is_read(void **state)
+{
+    assert_int_equal(ranks_run(1, read_slowly, NULL), 0);
+}
+
 static int fork_and_close(int rank, void *context)
 {
     struct ctrun_hold *hold;
@@ -249,6 +290,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wait_that_ends_without_an_answer_drops_no_file),
         cmocka_unit_test(what_the_agent_had_when_it_ended_is_neither_written_nor_used),
+        cmocka_unit_test(what_was_found_does_not_change_while_it_is_read),
         cmocka_unit_test(a_child_of_fork_drops_nothing_of_its_parent),
     };
 
