@@ -2,10 +2,12 @@
 /* Groups that continue without lost ranks, and with new ranks that were started in their place. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/crc32c.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/hash.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/group_private.h"
@@ -121,6 +123,7 @@ struct progress {
     int64_t steps;
     int64_t tensors;
     int64_t lacks_state; /* its steps do not count */
+    int64_t hash;        /* of what the tensors are, without their data */
 };
 enum {
     PROGRESS_WORDS = sizeof(struct progress) / sizeof(int64_t)
@@ -170,6 +173,43 @@ static size_t count_elements(const struct ctrun_tensor *tensor)
     for (int d = 0; d < tensor->dims; d++)
         count *= (size_t)tensor->sizes[d];
     return count;
+}
+
+/* Equal where all tensors have the same names, types and sizes, in the same order: else one would get
+ * the data of another. */
+static int64_t hash_state(const struct ctrun_tensor *state, size_t count)
+{
+    uint64_t hash = CT_HASH_START;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct ctrun_tensor *tensor = &state[i];
+        const int32_t words[] = {(int32_t)tensor->dtype, tensor->dims};
+
+        hash = ct_hash_add(hash, tensor->name, strlen(tensor->name) + 1);
+        hash = ct_hash_add(hash, words, sizeof words);
+        hash = ct_hash_add(hash, tensor->sizes,
+                           (size_t)tensor->dims * sizeof *tensor->sizes);
+    }
+    return (int64_t)hash;
+}
+
+static int compare_states(const struct ctrun_group *group, const struct progress *all,
+                          struct ctrun_error *err)
+{
+    for (int i = 0; i < group->size; i++) {
+        if (all[i].tensors != all[0].tensors)
+            return ct_fail(err, CTRUN_E_MISMATCH,
+                           "catch up: rank %d gives %lld tensors, rank %d %lld",
+                           group->ranks[0], (long long)all[0].tensors, group->ranks[i],
+                           (long long)all[i].tensors);
+        if (all[i].hash != all[0].hash)
+            return ct_fail(
+                err, CTRUN_E_MISMATCH,
+                "catch up: the tensors of rank %d have other names, types or "
+                "sizes than those of rank %d, or another order",
+                group->ranks[i], group->ranks[0]);
+    }
+    return 0;
 }
 
 /* The lowest member of those that are furthest; -1: all are equally far. All ranks have the same
@@ -282,17 +322,14 @@ static int catch_up(struct ctrun_group *group, uint64_t *steps,
                     const struct ctrun_tensor *state, size_t count,
                     struct progress *all, struct ctrun_error *err)
 {
-    const struct progress own = {(int64_t)*steps, (int64_t)count, group->lacks_state};
+    const struct progress own = {(int64_t)*steps, (int64_t)count, group->lacks_state,
+                                 hash_state(state, count)};
     struct giving giving;
     int from, last;
     int rc = ctrun_all_gather(group, &own, all, PROGRESS_WORDS, CTRUN_I64, NULL, err);
 
-    for (int i = 0; rc == 0 && i < group->size; i++)
-        if (all[i].tensors != all[0].tensors)
-            return ct_fail(err, CTRUN_E_MISMATCH,
-                           "catch up: rank %d gives %lld tensors, rank %d %lld",
-                           group->ranks[0], (long long)all[0].tensors, group->ranks[i],
-                           (long long)all[i].tensors);
+    if (rc == 0)
+        rc = compare_states(group, all, err);
     if (rc < 0 || (from = find_furthest(all, group->size)) < 0)
         return rc;
     if (all[from].lacks_state)

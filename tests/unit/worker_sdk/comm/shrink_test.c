@@ -191,9 +191,30 @@ static void lists_differ(struct ctrun_group *group, void *context)
     CHECK(strstr(err.text, "rank 0 gives 2 tensors, rank 1 1"));
 }
 
+/* The same number and sizes, in another order: rank 0 would take the one for the other. */
+static void orders_differ(struct ctrun_group *group, void *context)
+{
+    struct ctrun_tensor state[2];
+    struct ctrun_error err = {.text = ""};
+    const int rank = ctrun_group_rank(group);
+    uint64_t steps = (uint64_t)rank;
+    double values[2] = {rank, rank};
+
+    for (int i = 0; i < 2; i++) {
+        state[i] = (struct ctrun_tensor)CTRUN_TENSOR_INIT;
+        state[i].name = i == rank ? "weight" : "momentum";
+        state[i].dtype = CTRUN_F64;
+        state[i].data = &values[i];
+    }
+    CHECK(ctrun_group_catch_up(group, &steps, state, 2, &err) == CTRUN_E_MISMATCH);
+    CHECK(strstr(err.text, "the tensors of rank 1 have other names"));
+    CHECK(values[0] == rank && values[1] == rank);
+}
+
 static void different_states_are_told_on_all_ranks(void **state)
 {
     worlds_run_with(2, lists_differ, NULL);
+    worlds_run_with(2, orders_differ, NULL);
 }
 
 /* ---- Those who are new ------------------------------------------------------------------ */
