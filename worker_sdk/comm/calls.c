@@ -111,6 +111,17 @@ int ctrun_recv(struct ctrun_group *group, void *data, size_t count,
     return ct_group_call(group, &call, options, err);
 }
 
+/* A call that fails at once leaves no work. Returns rc. */
+static int refuse(const struct ctrun_call_options *given, int rc)
+{
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+
+    if (given && ct_sized_read(&options, sizeof options, given, "", NULL) == 0 &&
+        options.work)
+        *options.work = NULL;
+    return rc;
+}
+
 /* The messages of a batch start at the same time, so two members that send to each other need no
  * order. */
 int ctrun_batch_end(struct ctrun_group *group, const struct ctrun_call_options *options,
@@ -119,8 +130,10 @@ int ctrun_batch_end(struct ctrun_group *group, const struct ctrun_call_options *
     struct ct_call call = {.kind = CT_CALL_BATCH};
 
     if (!ct_group_take_batch(group, &call))
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "batch: it has not begun: call ctrun_batch_begin() first");
+        return refuse(
+            options,
+            ct_fail(err, CTRUN_E_USAGE,
+                    "batch: it has not begun: call ctrun_batch_begin() first"));
     return ct_group_call(group, &call, options, err);
 }
 
@@ -197,7 +210,8 @@ static int exchange(struct ctrun_group *group, struct ct_call *call,
         return ct_group_call(group, call, options, err); /* it reports the bad type */
     call->messages = ct_zalloc_array(2 * (size_t)size, sizeof *call->messages);
     if (!call->messages)
-        return ct_fail(err, -ENOMEM, "%s: out of memory", ct_call_name(call->kind));
+        return refuse(options, ct_fail(err, -ENOMEM, "%s: out of memory",
+                                       ct_call_name(call->kind)));
     /* A message to oneself has both halves or none: a message without its other half would wait
      * forever. */
     if ((give == ALL || give == me) && (get == ALL || get == me)) {
@@ -224,8 +238,9 @@ int ctrun_all_to_all(struct ctrun_group *group, const void *in, void *out, size_
     const struct side to = {.to = out, .count = count};
 
     if (in == out && count)
-        return ct_fail(err, -EINVAL,
-                       "all_to_all: in and out are the same buffer: pass two");
+        return refuse(options,
+                      ct_fail(err, -EINVAL,
+                              "all_to_all: in and out are the same buffer: pass two"));
     return exchange(group, &call, &from, ALL, &to, ALL, options, err);
 }
 
@@ -290,7 +305,7 @@ int ctrun_all_gather_v(struct ctrun_group *group, const void *in, void *out,
     int rc = take_parts(&to, out_parts, ctrun_group_size(group), call.kind, err);
 
     if (rc < 0)
-        return rc;
+        return refuse(options, rc);
     from.count = count_of(&to, ctrun_group_rank(group));
     call.parts = ct_hash(to.parts.counts,
                          (size_t)ctrun_group_size(group) * sizeof *to.parts.counts);
@@ -312,11 +327,12 @@ int ctrun_all_to_all_v(struct ctrun_group *group, const void *in,
     if ((rc = take_parts(&from, in_parts, ctrun_group_size(group), call.kind, err)) <
             0 ||
         (rc = take_parts(&to, out_parts, ctrun_group_size(group), call.kind, err)) < 0)
-        return rc;
+        return refuse(options, rc);
     if (count_of(&from, me) != count_of(&to, me))
-        return ct_fail(err, -EINVAL,
-                       "all_to_all_v: this rank sends %zu elements to itself and "
-                       "receives %zu from itself: both must be equal",
-                       count_of(&from, me), count_of(&to, me));
+        return refuse(
+            options, ct_fail(err, -EINVAL,
+                             "all_to_all_v: this rank sends %zu elements to itself and "
+                             "receives %zu from itself: both must be equal",
+                             count_of(&from, me), count_of(&to, me)));
     return exchange(group, &call, &from, ALL, &to, ALL, options, err);
 }

@@ -366,6 +366,42 @@ static void a_batch_is_of_messages_only(void **state)
     ctrun_group_close(group);
 }
 
+static void a_call_that_fails_at_once_leaves_no_work(void **state)
+{
+    const struct ctrun_parts none = CTRUN_PARTS_INIT;
+    struct ct_group_place place;
+    struct ctrun_group *group;
+    struct ctrun_error err;
+    float x = 1;
+    char any;
+
+    ranks_new_store(1);
+    place = ranks_place(0, NULL);
+    assert_int_equal(ct_group_open(&group, &place, NULL, &err), 0);
+    for (int call = 0; call < 4; call++) {
+        struct ctrun_work *work = (void *)&any;
+        const struct ctrun_call_options *options = IN_BACKGROUND(&work);
+        int rc = 0;
+
+        switch (call) {
+        case 0:
+            rc = ctrun_all_to_all(group, &x, &x, 1, CTRUN_F32, options, &err);
+            break;
+        case 1:
+            rc = ctrun_all_gather_v(group, &x, &x, &none, CTRUN_F32, options, &err);
+            break;
+        case 2:
+            rc = ctrun_all_to_all_v(group, &x, NULL, &x, &none, CTRUN_F32, options,
+                                    &err);
+            break;
+        case 3: rc = ctrun_batch_end(group, options, &err); break;
+        }
+        assert_true(rc < 0);
+        assert_null(work);
+    }
+    ctrun_group_close(group);
+}
+
 static void other_message(struct ctrun_group *group, void *context)
 {
     int rank = ctrun_group_rank(group);
@@ -545,6 +581,7 @@ int main(void)
         cmocka_unit_test(messages_in_the_background_go_on_at_the_same_time),
         cmocka_unit_test(a_batch_moves_at_once),
         cmocka_unit_test(a_batch_is_of_messages_only),
+        cmocka_unit_test(a_call_that_fails_at_once_leaves_no_work),
         cmocka_unit_test(a_message_of_another_type_is_a_mismatch),
         cmocka_unit_test(who_gives_up_may_wait_again),
         cmocka_unit_test(a_call_may_have_a_deadline_of_its_own),
