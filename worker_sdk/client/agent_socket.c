@@ -487,14 +487,17 @@ int ct_agent_socket_ask_world(struct ct_agent_socket *agent, uint32_t epoch,
                               uint64_t deadline_ms, struct ct_worker_world *out,
                               struct ctrun_error *err)
 {
+    bool has_asked = false;
     int rc = 0;
 
     pthread_mutex_lock(&agent->lock);
     receive(agent);
-    if (agent->fd >= 0 && agent->world.epoch <= epoch)
-        send_shrink(agent, epoch);
     while (rc == 0 && agent->world.epoch <= epoch) {
-        if (agent->fd < 0)
+        if (agent->fd >= 0 && !has_asked) {
+            send_shrink(agent, epoch);
+            has_asked = true;
+        }
+        if (agent->fd < 0 && !agent->name[0]) /* else its accept queue is full */
             rc = ct_fail(err, CTRUN_E_CLOSED,
                          "there is no connection to the agent, which decides which "
                          "ranks continue");

@@ -95,7 +95,7 @@ static void *be_agent(void *context)
     return NULL;
 }
 
-static void begin_agent(struct agent *agent)
+static void make_listener(struct agent *agent)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     socklen_t length = sizeof addr.sun_family;
@@ -109,6 +109,11 @@ static void begin_agent(struct agent *agent)
     assert_true(ct_format(agent->name, sizeof agent->name, "@%.*s",
                           (int)(length - offsetof(struct sockaddr_un, sun_path) - 1),
                           addr.sun_path + 1) > 0);
+}
+
+static void begin_agent(struct agent *agent)
+{
+    make_listener(agent);
     assert_int_equal(pthread_create(&agent->thread, NULL,
                                     agent->begin ? agent->begin : be_agent, agent),
                      0);
@@ -728,6 +733,33 @@ static void the_wait_for_the_answer_has_an_end(void **state)
     end_agent(&agent);
 }
 
+/* Many workers start at once: the first attempt to connect finds the accept queue full. */
+static void an_agent_that_is_slow_to_accept_is_asked_later(void **state)
+{
+    struct agent agent = {.world = {.epoch = 1}};
+    struct ct_agent_socket ours;
+    struct ct_worker_world world;
+    struct ctrun_error err;
+    int fds[2];
+
+    make_listener(&agent);
+    assert_int_equal(listen(agent.listener, 0), 0);
+    fds[0] = ct_agent_socket_connect(agent.name);
+    assert_true(fds[0] >= 0);
+    ct_agent_socket_init(&ours, agent.name, 0, 0);
+    assert_int_equal(ct_agent_socket_ask_world(&ours, 0, 0, &world, &err),
+                     CTRUN_E_TIMEOUT);
+    fds[1] = accept4(agent.listener, NULL, NULL, SOCK_CLOEXEC);
+    assert_int_equal(pthread_create(&agent.thread, NULL, be_agent, &agent), 0);
+    assert_int_equal(
+        ct_agent_socket_ask_world(&ours, 0, ct_deadline_ms(30000), &world, &err), 0);
+    assert_int_equal(world.epoch, 1);
+    ct_agent_socket_deinit(&ours);
+    end_agent(&agent);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -749,6 +781,7 @@ int main(void)
         cmocka_unit_test(a_loss_or_one_that_waits_changes_the_world),
         cmocka_unit_test(without_survive_it_is_refused_at_once),
         cmocka_unit_test(the_wait_for_the_answer_has_an_end),
+        cmocka_unit_test(an_agent_that_is_slow_to_accept_is_asked_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
