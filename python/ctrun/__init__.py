@@ -152,7 +152,7 @@ def should_stop() -> bool:
 
 
 class Store:
-    """A client of the TCPStore at MASTER_ADDR:MASTER_PORT. Keys are text of at most 8 KiB, values
+    """A client of the TCPStore at MASTER_ADDR:MASTER_PORT. Keys are text of at most 8191 bytes, values
     bytes of at most 8 MiB. Every call has a deadline, 300 s where none is given; after the deadline,
     and when the network fails, it raises Error."""
 

@@ -133,6 +133,20 @@ static void large_values(struct ctrun_store *store)
     free(value);
 }
 
+static void long_keys(struct ctrun_store *store)
+{
+    char key[8193];
+
+    memset(key, 'k', sizeof key);
+    key[8192] = '\0';
+    want(ctrun_store_set(store, key, "v", 1, &err) == -EMSGSIZE, "a long key");
+    want(strstr(err.text, "a key has at most 8191 bytes") != NULL, err.text);
+    key[8191] = '\0';
+    set(store, key, "v");
+    want_value(store, key, "v");
+    must(ctrun_store_delete(store, key, &err), "delete");
+}
+
 static void server_closes(struct ctrun_store *store)
 {
     set(store, "text", "abc");
@@ -164,6 +178,7 @@ int main(int argc, char **argv)
         several_keys(store);
         timeouts(store, argv[1], port);
         large_values(store);
+        long_keys(store);
         server_closes(store);
     }
     ctrun_store_close(store);

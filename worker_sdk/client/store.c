@@ -110,7 +110,8 @@ int ct_store_request(struct ctrun_store *store,
             err, rc,
             "store %s:%d: %s: too large: a key has at most %d bytes, a value %d, "
             "a list %d keys",
-            store->host, store->port, name, CT_TCPSTORE_KEY_MAX_BYTES,
+            store->host, store->port, name,
+            CT_TCPSTORE_KEY_MAX_BYTES - 1, /* '/' stands in front of it */
             CT_TCPSTORE_VALUE_MAX_BYTES, CT_TCPSTORE_KEYS_MAX);
     if (rc == -ENOTSUP)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
