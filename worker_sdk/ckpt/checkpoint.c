@@ -74,7 +74,8 @@ int ctrun_checkpoint_save(const char *path, const struct ctrun_tensor *given,
 
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, given, count,
                                   "CTRUN_TENSOR_INIT", err)) == 0 &&
-        (rc = tensors_check(list, count, err)) == 0)
+        (rc = tensors_check(list, count, err)) == 0 &&
+        (rc = ct_tensor_file_check_metadata(metadata, metadata_count, err)) == 0)
         rc = ct_tensor_file_write(path, list, count, metadata, metadata_count, &bytes,
                                   &header_crc, err);
     free(list);

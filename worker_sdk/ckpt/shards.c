@@ -369,6 +369,8 @@ static int save_begin(struct ctrun_shards *shards, const struct ctrun_tensor *gi
 
     if (rc == 0 && shards->save.step > step_max)
         rc = ct_fail(err, -EINVAL, "more than 2^53");
+    if (rc == 0 && shards->rank == 0) /* nobody uses that of the others */
+        rc = ct_tensor_file_check_metadata(metadata, metadata_count, err);
     /* takes rc along: a rank with wrong arguments tells the others, and all of them return */
     if ((rc = ct_shards_plan(shards, &flags, rc, list, count, err)) == 0) {
         rc = take_part(shards, flags, list, count, metadata, metadata_count, err);

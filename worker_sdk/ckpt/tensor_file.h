@@ -41,7 +41,11 @@ int ct_tensor_file_read(const struct ct_tensor_file *file,
  * rc. */
 int ct_tensor_file_fail(const char *path, int rc, struct ctrun_error *err);
 
-/* Writes such a file: ctrun_checkpoint_save() without checking the tensors. *bytes and
+/* -EINVAL where a key or a value is NULL, or a key is there twice or is that of the sums: readers
+ * differ in which of two values they take. */
+int ct_tensor_file_check_metadata(const struct ctrun_metadata *metadata, size_t count,
+                                  struct ctrun_error *err);
+/* Writes such a file: ctrun_checkpoint_save() without checking tensors and metadata. *bytes and
  * *header_crc: as above. */
 int ct_tensor_file_write(const char *path, const struct ctrun_tensor *tensors,
                          size_t count, const struct ctrun_metadata *metadata,

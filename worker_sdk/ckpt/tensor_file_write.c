@@ -11,6 +11,25 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/ckpt/durable.h"
 
+int ct_tensor_file_check_metadata(const struct ctrun_metadata *metadata, size_t count,
+                                  struct ctrun_error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *key = metadata[i].key;
+        bool is_taken = key && strcmp(key, CT_TENSOR_FILE_CRC_KEY) == 0;
+
+        if (!key || !metadata[i].value)
+            return ct_fail(err, -EINVAL, "metadata[%zu]: its key or its value is NULL",
+                           i);
+        for (size_t j = 0; j < i; j++)
+            is_taken = is_taken || strcmp(key, metadata[j].key) == 0;
+        if (is_taken)
+            return ct_fail(err, -EINVAL,
+                           "metadata[%zu]: the key '%.64s' is there already", i, key);
+    }
+    return 0;
+}
+
 static size_t tensor_bytes(const struct ctrun_tensor *tensor)
 {
     size_t bytes = ctrun_dtype_size(tensor->dtype);

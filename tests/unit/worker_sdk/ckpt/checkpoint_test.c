@@ -386,6 +386,31 @@ static void other_files_are_recognised(void **state)
     expect_bad(folder, "not a regular file");
 }
 
+static void metadata_that_cannot_be_read_back_are_refused(void **state)
+{
+    static const struct ctrun_metadata wrong[][2] = {
+        {{"a", "1"}, {NULL, "2"}},
+        {{"a", "1"}, {"b", NULL}},
+        {{"a", "1"}, {"a", "2"}},
+        {{"a", "1"}, {"ctrun.crc32c", "00000000 "}},
+    };
+    struct folder *folder = *state;
+    struct ctrun_shards *shards;
+    struct ctrun_error err;
+
+    assert_int_equal(ctrun_shards_open(&shards, folder->path, NULL, NULL, &err), 0);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(
+            ctrun_checkpoint_save(folder->file, saved, SAVED, wrong[i], 2, &err),
+            -EINVAL);
+        assert_non_null(strstr(err.text, "metadata[1]"));
+        assert_int_equal(ctrun_shards_save(shards, 1, saved, SAVED, wrong[i], 2, &err),
+                         -EINVAL);
+        assert_non_null(strstr(err.text, "metadata[1]"));
+    }
+    ctrun_shards_close(shards);
+}
+
 static void failed_save_keeps_the_old_file(void **state)
 {
     struct folder *folder = *state;
@@ -524,6 +549,7 @@ int main(void)
         story(a_changed_byte_is_noticed_when_loading),
         story(damaged_headers_are_refused),
         story(other_files_are_recognised),
+        story(metadata_that_cannot_be_read_back_are_refused),
         story(failed_save_keeps_the_old_file),
         story(saving_again_replaces_the_file),
         story(a_thread_that_gives_up_the_same_file_does_not_harm_it),
