@@ -445,10 +445,12 @@ CTRUN_API int ctrun_group_grow(struct ctrun_group **out, struct ctrun_session *s
 struct ctrun_tensor; /* below */
 /* When a collective fails, some ranks may have completed it already, and the step with it. *steps:
  * how many steps this rank has made; on return, the most that any rank has made. Ranks that have
- * made fewer, or are new, get the state (parameters and optimizer) of the lowest rank of those
- * that made most; when all have made the same number, nothing is sent. All ranks pass the same
- * tensors, whole ones; received data are checked by a sum (CRC-32C) of what was sent. Collective,
- * blocks. CTRUN_E_MISMATCH: the ranks passed different tensors, or a sum is wrong.
+ * made fewer, or are new, get the state (parameters, optimizer, and the buffers of normalisations:
+ * ctrun_ddp_create() sends those of the first rank, which may be a new one) of the lowest rank of
+ * those that made most; when all have made the same number, nothing is sent. All ranks pass the
+ * same tensors, whole ones; received data are checked by a sum (CRC-32C) of what was sent. What the
+ * forward of a step that failed has changed, such as those buffers, is the program's to restore.
+ * Collective, blocks. CTRUN_E_MISMATCH: the ranks passed different tensors, or a sum is wrong.
  * CTRUN_E_CHANGED: the last rank with a whole state was lost while it sent the state. After a
  * failure the state is undefined; a later call of this rank, on the group that
  * ctrun_group_shrink() makes of this one, takes that into account. */
