@@ -146,7 +146,7 @@ static int ask_to_begin(struct ctrun_hold *hold, struct ctrun_session *session,
     int rc = 0;
 
     hold->request.verb = CT_HOLD_BEGIN;
-    hold->request.bytes = hold->reserved = last_bytes;
+    hold->request.bytes = last_bytes;
     for (int i = 0; i < 2; i++) {
         if ((rc = ct_hold_link_open(session, CT_HOLD_LINK_MAKE, deadline_ms, err)) < 0)
             return rc;
@@ -154,6 +154,12 @@ static int ask_to_begin(struct ctrun_hold *hold, struct ctrun_session *session,
         if (rc != -EPIPE && rc != -ECONNRESET)
             break;
     }
+    if (rc == CTRUN_E_RESOURCES &&
+        hold->request.bytes > 0) { /* perhaps it is smaller */
+        hold->request.bytes = 0;
+        rc = ask(hold, &hold->request, hold->folder, err);
+    }
+    hold->reserved = hold->request.bytes;
     return rc;
 }
 
@@ -216,15 +222,19 @@ int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
 static int reserve(struct ctrun_hold *hold, uint64_t bytes, struct ctrun_error *err)
 {
     struct ct_worker_hold request = {.verb = CT_HOLD_RESERVE};
+    uint64_t needed;
     int rc = 0;
 
     if (!hold->has_agent || bytes <= hold->reserved)
         return 0;
-    request.bytes = bytes - hold->reserved;
-    if (request.bytes < HOLD_RESERVE_BYTES)
-        request.bytes = HOLD_RESERVE_BYTES;
+    needed = bytes - hold->reserved;
+    request.bytes = needed < HOLD_RESERVE_BYTES ? HOLD_RESERVE_BYTES : needed;
     pthread_mutex_lock(&mutex);
     rc = ask(hold, &request, -1, err);
+    if (rc == CTRUN_E_RESOURCES && request.bytes > needed) {
+        request.bytes = needed;
+        rc = ask(hold, &request, -1, err);
+    }
     pthread_mutex_unlock(&mutex);
     if (rc == 0)
         hold->reserved += request.bytes;

@@ -38,7 +38,8 @@ static struct {
     int memories[COMMITS_MAX]; /* of the commits */
     int commit_count;
     int drops;
-} agent = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    uint64_t room; /* for the next file */
+} agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .room = UINT64_MAX};
 
 static struct ctrun_session session;
 static char path[64];
@@ -70,12 +71,19 @@ static void reply_found(int fd)
     send_reply(fd, &reply, agent.memories[last]);
 }
 
+static bool asks_for_room(const struct ct_worker_hold *request)
+{
+    return request->verb == CT_HOLD_BEGIN || request->verb == CT_HOLD_RESERVE;
+}
+
 /* Never answers a wait. */
 static void answer(int fd, const struct ct_worker_hold *request, int passed)
 {
-    const struct ct_worker_hold_reply good = {.code = 0};
+    struct ct_worker_hold_reply reply = {.code = 0};
 
     pthread_mutex_lock(&agent.lock);
+    if (asks_for_room(request) && request->bytes > agent.room)
+        reply.code = CTRUN_E_RESOURCES;
     if (request->verb == CT_HOLD_COMMIT) {
         agent.commits[agent.commit_count] = *request;
         agent.memories[agent.commit_count++] = passed;
@@ -84,7 +92,7 @@ static void answer(int fd, const struct ct_worker_hold *request, int passed)
     if (request->verb == CT_HOLD_FIND)
         reply_found(fd);
     else if (request->verb != CT_HOLD_WAIT)
-        send_reply(fd, &good, -1);
+        send_reply(fd, &reply, -1);
     pthread_mutex_unlock(&agent.lock);
 }
 
@@ -259,6 +267,29 @@ static void what_was_found_does_not_change_while_it_is_read(void **state)
     assert_int_equal(ranks_run(1, read_slowly, NULL), 0);
 }
 
+static int save_a_small_one(int rank, void *context)
+{
+    struct ctrun_hold *hold;
+    struct ctrun_error err;
+
+    begin_agent();
+    save("a large file");
+    pthread_mutex_lock(&agent.lock);
+    agent.room = 5;
+    pthread_mutex_unlock(&agent.lock);
+    save("small");
+    CHECK_OK(ctrun_hold_open(&hold, &session, path, NULL, &err));
+    CHECK(ctrun_hold_write(hold, "much larger", 11, &err) == CTRUN_E_RESOURCES);
+    ctrun_hold_close(hold);
+    end_agent();
+    return unlink(path);
+}
+
+static void a_small_file_after_a_large_one_needs_little_room(void **state)
+{
+    assert_int_equal(ranks_run(1, save_a_small_one, NULL), 0);
+}
+
 static int fork_and_close(int rank, void *context)
 {
     struct ctrun_hold *hold;
@@ -291,6 +322,7 @@ int main(void)
         cmocka_unit_test(a_wait_that_ends_without_an_answer_drops_no_file),
         cmocka_unit_test(what_the_agent_had_when_it_ended_is_neither_written_nor_used),
         cmocka_unit_test(what_was_found_does_not_change_while_it_is_read),
+        cmocka_unit_test(a_small_file_after_a_large_one_needs_little_room),
         cmocka_unit_test(a_child_of_fork_drops_nothing_of_its_parent),
     };
 
