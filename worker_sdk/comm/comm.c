@@ -139,6 +139,62 @@ static void name_group(struct ctrun_group *group, const struct ct_group_place *p
     (void)ct_copy(group->root, sizeof group->root, group->key);
 }
 
+/* The store of a place, and whether the back end has used it: from then on others may know of the
+ * group. */
+struct meeting {
+    const struct ct_bootstrap *store;
+    bool has_begun;
+};
+
+static int meet_set(void *context, const char *key, const void *value, size_t length,
+                    uint64_t deadline_ms, struct ctrun_error *err)
+{
+    struct meeting *meeting = context;
+
+    meeting->has_begun = true;
+    return meeting->store->set(meeting->store->context, key, value, length, deadline_ms,
+                               err);
+}
+
+static int meet_get(void *context, const char *key, void **value, size_t *length,
+                    uint64_t deadline_ms, struct ctrun_error *err)
+{
+    struct meeting *meeting = context;
+
+    meeting->has_begun = true;
+    return meeting->store->get(meeting->store->context, key, value, length, deadline_ms,
+                               err);
+}
+
+static int meet_wait(void *context, const char *key, uint64_t deadline_ms,
+                     struct ctrun_error *err)
+{
+    struct meeting *meeting = context;
+
+    meeting->has_begun = true;
+    return meeting->store->wait(meeting->store->context, key, deadline_ms, err);
+}
+
+/* A group that nobody else can know of does not count: the call may be repeated, and then has the
+ * number that the other members have. */
+static int open_backend(struct ctrun_group *group, struct ct_backend_setup *setup,
+                        struct ctrun_error *err)
+{
+    const struct ct_group_place *place = setup->place;
+    struct meeting meeting = {.store = &place->bootstrap};
+    struct ct_group_place there = *place;
+    int rc;
+
+    there.bootstrap = (struct ct_bootstrap){
+        .context = &meeting, .set = meet_set, .get = meet_get, .wait = meet_wait};
+    setup->place = &there;
+    rc = group->backend->open(&group->self, setup, err);
+    setup->place = place;
+    if (rc < 0 && !place->key && !meeting.has_begun)
+        (*place->sequence)--;
+    return rc;
+}
+
 /* On success the group owns `ranks`; the back end borrows `setup` and what it points to during
  * open(). The lock and the condition come last, because free_all() does not undo them. */
 int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
@@ -186,7 +242,7 @@ int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
                       (place->ranks ? place->rank_count : place->world_size);
     group->lacks_state = place->is_new;
     ct_list_init(&group->queue);
-    if ((rc = group->backend->open(&group->self, &setup, err)) < 0)
+    if ((rc = open_backend(group, &setup, err)) < 0)
         goto free_all;
     pthread_mutex_init(&group->lock, NULL);
     pthread_cond_init(&group->changed, NULL);

@@ -71,9 +71,9 @@ struct ct_group_place {
     bool takes_all; /* ct_group_shrink() takes in new ranks, too */
     const struct ctrun_group *old; /* set by ct_group_shrink() */
     /* These three and epoch make the group's name: the same on all ranks, and never used before in
-     * this store. sequence counts the groups that this session began to open, failed ones included:
-     * ct_group_open() increments it once the arguments are valid, so that a call that is refused at
-     * once may be repeated. Kept for the call. */
+     * this store. sequence counts the groups that this session began to open, failed ones included,
+     * but for those that failed before the store was used: such a call may be repeated. Kept for
+     * the call. */
     uint64_t generation;
     uint64_t restart_count;
     uint64_t *sequence;

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
@@ -465,7 +466,24 @@ static void wrong_arguments_are_refused(void **state)
     assert_null(group);
 }
 
-/* The first try of rank 0 is wrong; the second one meets the others. */
+/* There is no descriptor left for the socket at which the others would connect. */
+static void cannot_listen(struct ct_group_place *place)
+{
+    struct rlimit limit, none;
+    struct ctrun_group *group;
+    struct ctrun_error err;
+    int rc;
+
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    none = limit;
+    none.rlim_cur = 0;
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    rc = ct_group_open(&group, place, NULL, &err);
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK(rc == -EMFILE && !group);
+}
+
+/* The first two tries of rank 0 fail; the third one meets the others. */
 static int wrong_once(int rank, void *context)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
@@ -477,6 +495,9 @@ static int wrong_once(int rank, void *context)
     if (rank == 0)
         CHECK(ct_group_open(&group, &place, &options, &err) == -EINVAL);
     options.backend = NULL;
+    options.timeout_ms = 20000;
+    if (rank == 0)
+        cannot_listen(&place);
     CHECK_OK(ct_group_open(&group, &place, &options, &err));
     CHECK_OK(ctrun_barrier(group, NULL, &err));
     ctrun_group_close(group);
