@@ -287,13 +287,23 @@ static int hand_over(struct ctrun_hold *hold, struct ctrun_error *err)
     return rc;
 }
 
-/* Called without an agent. The memory stays ours, and close() keeps it for the next one. */
+/* Called without an agent. The memory stays ours, and close() keeps it for the next one. A relative
+ * path is that of the folder at the opening: this process may work in another one by now. */
 static int write_now(struct ctrun_hold *hold, struct ctrun_error *err)
 {
+    const bool moves = hold->request.path[0] != '/' &&
+                       access("/proc/self/fd", X_OK) == 0;
+    char path[PATH_MAX];
     const struct ct_durable_source source = {
         .fd = hold->memory.fd, .length = hold->length, .crc = hold->crc};
 
-    const int rc = ct_durable_copy(hold->request.path, &source, err);
+    int rc;
+
+    if (!moves || ct_format(path, sizeof path, "/proc/self/fd/%d/%s", hold->folder,
+                            hold->request.name) < 0)
+        rc = ct_durable_copy(hold->request.path, &source, err);
+    else
+        rc = ct_durable_copy(path, &source, err);
 
     pthread_mutex_lock(&mutex);
     is_owed = is_owed && rc < 0;

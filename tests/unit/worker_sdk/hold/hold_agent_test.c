@@ -316,6 +316,29 @@ static void a_child_of_fork_drops_nothing_of_its_parent(void **state)
     assert_int_equal(ranks_run(1, fork_and_close, NULL), 0);
 }
 
+static int go_elsewhere(int rank, void *context)
+{
+    char here[] = "/tmp/ctrun-hold-here-XXXXXX",
+         there[] = "/tmp/ctrun-hold-there-XXXXXX";
+    struct ctrun_hold *hold;
+    struct ctrun_error err;
+
+    CHECK(mkdtemp(here) && mkdtemp(there) && chdir(here) == 0);
+    CHECK_OK(ctrun_hold_open(&hold, &session, "held", NULL, &err));
+    CHECK_OK(ctrun_hold_write(hold, "text", 4, &err));
+    CHECK(chdir(there) == 0);
+    CHECK_OK(ctrun_hold_commit(hold, &err));
+    ctrun_hold_close(hold);
+    CHECK(unlink("held") < 0);
+    CHECK(chdir(here) == 0 && unlink("held") == 0);
+    return rmdir(here) == 0 && rmdir(there) == 0 ? 0 : 1;
+}
+
+static void without_an_agent_the_file_is_where_it_was_opened(void **state)
+{
+    assert_int_equal(ranks_run(1, go_elsewhere, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +346,7 @@ int main(void)
         cmocka_unit_test(what_the_agent_had_when_it_ended_is_neither_written_nor_used),
         cmocka_unit_test(what_was_found_does_not_change_while_it_is_read),
         cmocka_unit_test(a_small_file_after_a_large_one_needs_little_room),
+        cmocka_unit_test(without_an_agent_the_file_is_where_it_was_opened),
         cmocka_unit_test(a_child_of_fork_drops_nothing_of_its_parent),
     };
 
