@@ -287,6 +287,22 @@ static void lose_unmet(struct round *round, struct member *member, uint64_t now_
     round_lose(round, member, "its workers have ended", now_ms);
 }
 
+/* Workers that cannot be killed first: after another failure the next round could begin. */
+static void fail_all(struct round *round, struct member *member,
+                     const struct ct_stopped *stopped, uint64_t now_ms)
+{
+    const struct ct_failure *failures = stopped->failures;
+
+    for (uint8_t i = 0; i < stopped->failure_count; i++)
+        round_add_failure(round, &failures[i], now_ms);
+    for (uint8_t i = 0; i < stopped->failure_count; i++)
+        if (failures[i].cause == CT_CAUSE_UNKILLABLE)
+            round_fail(round, member, &failures[i], now_ms);
+    for (uint8_t i = 0; i < stopped->failure_count; i++)
+        if (failures[i].cause != CT_CAUSE_UNKILLABLE && !is_no_failure(&failures[i]))
+            round_fail(round, member, &failures[i], now_ms);
+}
+
 /* The answer to STOP. Without a STOP the node stopped by itself, because it heard nothing from
  * us. */
 static void on_stopped(struct round *round, struct member *member,
@@ -305,11 +321,7 @@ static void on_stopped(struct round *round, struct member *member,
                                                         : MEMBER_CONNECTED);
     failures_add_more(&round->failures, &stopped->more);
     hang_views_add(&round->hang_views, &stopped->hang);
-    for (uint8_t i = 0; i < stopped->failure_count; i++) /* the first may end the run */
-        round_add_failure(round, &stopped->failures[i], now_ms);
-    for (uint8_t i = 0; i < stopped->failure_count; i++)
-        if (!is_no_failure(&stopped->failures[i]))
-            round_fail(round, member, &stopped->failures[i], now_ms);
+    fail_all(round, member, stopped, now_ms);
     round_on_answer(round, member);
     if (round->state != ROUND_RUNNING) {
         round_finish_stopping(round, now_ms);

@@ -26,7 +26,7 @@ static void charge(struct round *round, const struct ct_failure *failure)
         poison_on_root(&round->poison, failure);
     if (round->outcome)
         return; /* the run ends anyhow */
-    if (failure->cause == CT_CAUSE_UNKILLABLE || crash_loop_is_hopeless(failure) ||
+    if (crash_loop_is_hopeless(failure) ||
         round->restart_count >= round->settings.max_restarts)
         round_decide(round, CT_OUTCOME_FAILED, failures_exit_code(failure));
     else if (is_broken || round_exclude(round, failure))
@@ -82,22 +82,23 @@ void round_add_failure(struct round *round, const struct ct_failure *failure,
     failures_add_reported(&round->failures, failure, &arrival);
 }
 
-/* A worker failed. Only the first failure of a round stops the world. */
+/* A worker failed. Only the first failure of a round stops the world. One that cannot be killed ends
+ * the run, whatever the first failure is: the next world would not be alone. The first failure gives
+ * the exit status; the node of the worker says 76. */
 void round_fail(struct round *round, struct member *reporter,
                 const struct ct_failure *failure, uint64_t now_ms)
 {
     const struct ct_failure *root = failures_get_root(&round->failures);
-    bool is_unkillable = failure->cause == CT_CAUSE_UNKILLABLE;
+    const bool is_unkillable = failure->cause == CT_CAUSE_UNKILLABLE;
 
+    if (is_unkillable && !round->outcome &&
+        (round->state == ROUND_RUNNING || round->state == ROUND_STOPPING))
+        round_decide(round, CT_OUTCOME_FAILED, failures_exit_code(root));
     if (round->state == ROUND_RUNNING && round->survive_due_ms > 0 && !is_unkillable) {
         round_give_up_surviving(round,
                                 now_ms); /* the failure is a consequence of the loss */
         return;
     }
-    if (round->state == ROUND_STOPPING && is_unkillable && !round->outcome)
-        round_decide(round,
-                     CT_OUTCOME_FAILED, /* by the first failure; its node says 76 */
-                     failures_exit_code(root));
     if (round->state != ROUND_RUNNING)
         return;
     if (!is_unkillable && has_others(round, reporter)) {

@@ -434,6 +434,34 @@ static void the_status_is_that_of_what_failed_before_an_unkillable_worker(void *
     assert_int_equal(round->verdict.exit_code, 137);
 }
 
+/* A process lives on: the next world would not be alone. The worker that failed before is the cause, in
+ * whichever order the node lists them. */
+static void
+an_unkillable_worker_that_is_not_the_cause_ends_the_run_as_well(void **state)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t nodes = 1 + i / 2, first = i % 2;
+        struct round *round = start(1, nodes, 9);
+        struct ct_stopped body = {.generation = 1, .failure_count = 2};
+
+        body.failures[first] = (struct ct_failure){
+            .generation = 1, .cause = CT_CAUSE_UNKILLABLE, .rank = 0, .age_ms = 10};
+        body.failures[!first] = (struct ct_failure){.generation = 1,
+                                                    .cause = CT_CAUSE_EXIT,
+                                                    .rank = 1,
+                                                    .code = 7,
+                                                    .age_ms = 60000};
+        say(round, 1, CT_MESSAGE_STOPPED, &body, 100000);
+        if (nodes == 2)
+            stopped(round, 2, 100010);
+        assert_int_equal(round->state, ROUND_CLOSED);
+        assert_int_equal(round->verdict.outcome, CT_OUTCOME_FAILED);
+        assert_int_equal(round->verdict.exit_code, 7);
+        assert_int_equal(round->verdict.failure_count, 2);
+        assert_int_equal(round->verdict.failures[0].cause, CT_CAUSE_EXIT);
+    }
+}
+
 static void what_fails_after_a_loss_is_its_consequence_and_costs_nothing(void **state)
 {
     struct round *round = start(1, 2, 0);
@@ -2715,6 +2743,7 @@ int main(void)
         ROUND_TEST(the_static_endpoint_replaces_the_store_port),
         ROUND_TEST(an_unkillable_worker_ends_the_run_whatever_the_budget),
         ROUND_TEST(the_status_is_that_of_what_failed_before_an_unkillable_worker),
+        ROUND_TEST(an_unkillable_worker_that_is_not_the_cause_ends_the_run_as_well),
         ROUND_TEST(what_fails_after_a_loss_is_its_consequence_and_costs_nothing),
         ROUND_TEST(a_failure_is_decided_when_all_others_have_answered),
         ROUND_TEST(a_member_lost_before_it_answered_is_the_root_cause),
