@@ -362,6 +362,8 @@ int journal_note_whole(struct journal_mark *mark, const struct journal_run *run,
 
     begin(&batch, run->id, JOURNAL_WHOLE);
     add_settings(&batch, run);
+    if (round->world_reload > 0) /* changes only with a new world: a WHOLE batch */
+        add_number(&batch, JOURNAL_RELOAD, round->world_reload);
     mark->state_sum = mark->trouble_sum = mark->world_sum = mark->faults_sum = 0;
     mark->calm_generation = 0;
     add_round(&batch, mark, round);

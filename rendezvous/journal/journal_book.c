@@ -146,6 +146,12 @@ static int read_world(struct round *round, struct ct_reader *in)
     return ct_read_end(in);
 }
 
+static int read_reload(struct round *round, struct ct_reader *in)
+{
+    round->world_reload = ct_read_u64(in);
+    return ct_read_end(in);
+}
+
 static int read_faults(struct round *round, struct ct_reader *in)
 {
     memset(round->faults, 0, sizeof round->faults);
@@ -274,6 +280,7 @@ static int read_record(struct journal_book *book, struct journal_entry *entry,
     case JOURNAL_STATE: return read_state(entry->round, in);
     case JOURNAL_TROUBLE: return read_trouble(entry->round, in);
     case JOURNAL_WORLD: return read_world(entry->round, in);
+    case JOURNAL_RELOAD: return read_reload(entry->round, in);
     case JOURNAL_FAULTS: return read_faults(entry->round, in);
     case JOURNAL_MEMBER: return read_member(book, entry->round, in);
     case JOURNAL_STANDING: return change_member(entry->round, in);

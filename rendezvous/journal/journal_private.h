@@ -15,5 +15,6 @@ enum journal_kind {
     JOURNAL_GONE = 6,     /* id */
     JOURNAL_WORLD = 8,    /* WORLD, losses sent since, lost ranks */
     JOURNAL_FAULTS = 9,   /* exclude_after; hosts whose hardware has failed */
+    JOURNAL_RELOAD = 10,  /* the number of the reload that this world began with */
     JOURNAL_AFTER = 7,    /* ct_hash() of the run's batch before this one */
 };

@@ -189,7 +189,8 @@ struct round {
     struct ct_reload reload; /* the last one that all have accepted; number 0: none */
     struct ct_reload offer;  /* all are being asked; number 0: none */
     struct ct_reload reloaded;
-    /* The number of `reload` that this world began with; 0 after a restart of this server. */
+    /* The number of `reload` that this world began with. After a restart of this server the journal
+     * has it; `reload` comes from the agents. */
     uint64_t world_reload;
     struct ct_reachability reachability;
     struct ct_loss loss;   /* the last one; losses 0: none in this generation */

@@ -18,6 +18,7 @@ static struct rig {
     size_t batches;
     uint64_t now_ms;
     uint64_t survive_ms; /* --survive of all nodes */
+    uint8_t replaces;    /* --survive-replace of all nodes */
 } rig;
 
 enum {
@@ -137,6 +138,7 @@ static void join(uint64_t id)
 {
     const struct ct_join message = {.slots = 2,
                                     .survive_ms = rig.survive_ms,
+                                    .replaces = rig.replaces,
                                     .node_rank_hint = -1,
                                     .store_port = 9,
                                     .role = "default",
@@ -569,7 +571,8 @@ static void batches_without_their_beginning_or_with_bad_bytes_are_refused(void *
 /* Each node has two ranks. */
 static void stand_still(uint64_t id, uint32_t epoch, uint8_t ranks)
 {
-    const struct ct_still still = {.generation = 1, .epoch = epoch, .ranks = {ranks}};
+    const struct ct_still still = {
+        .generation = rig.round->generation, .epoch = epoch, .ranks = {ranks}};
 
     say(id, CT_MESSAGE_STILL, &still);
 }
@@ -665,6 +668,75 @@ static void one_in_the_place_of_a_lost_rank_is_told_to_who_comes_back(void **sta
     assert_int_equal(rig.round->world.ranks[0], 0x3f);
 }
 
+/* ---- A world from after a reload ---- */
+
+static void say_reload(uint64_t id, enum ct_reload_step step)
+{
+    const struct ct_reload reload = {
+        .number = 1, .step = (uint8_t)step, .program = 7, .command = "b.py"};
+
+    say(id, CT_MESSAGE_RELOAD, &reload);
+}
+
+/* The second world runs the new program. */
+static void start_reloaded(void)
+{
+    begin(0);
+    rig.survive_ms = 3000;
+    rig.replaces = 1;
+    for (uint64_t id = 1; id <= 3; id++)
+        add(id);
+    join_all();
+    say_reload(1, CT_RELOAD_ASK);
+    for (uint64_t id = 1; id <= 3; id++)
+        say_reload(id, CT_RELOAD_ANSWER);
+    assert_int_equal(rig.round->reload.number, 1);
+    send_to_running(CT_MESSAGE_STOPPED);
+    join_all();
+    assert_int_equal(rig.round->generation, 2);
+    assert_int_equal(rig.round->state, ROUND_RUNNING);
+}
+
+/* A second later the nodes 1 and 2 are still there. */
+static void pass_second(void)
+{
+    rig.now_ms += 1000;
+    for (uint64_t id = 1; id <= 2; id++)
+        say(id, CT_MESSAGE_HEARTBEAT, &(const struct ct_heartbeat){.generation = 2});
+    step(&(struct round_command){.kind = ROUND_TICK});
+}
+
+/* Nodes 1 and 2 continue without node 3; no process of it can be alive any more. */
+static void lose_third(void)
+{
+    step(&(struct round_command){.kind = ROUND_GONE, .id = 3, .reason = "broken"});
+    pass_second();
+    stand_still(1, 0, 0x03);
+    stand_still(2, 0, 0x0c);
+    for (int i = 0; i < 10; i++)
+        pass_second();
+    assert_int_equal(rig.round->world.epoch, 1);
+}
+
+/* The new node runs the program that this world runs, which its agents tell the next server. */
+static void
+a_world_that_began_after_the_reload_takes_a_new_node_of_the_next_server(void **state)
+{
+    start_reloaded();
+    crash();
+    for (uint64_t id = 1; id <= 3; id++) {
+        assert_int_equal(resume(id, 2, CT_RESUME_RUNNING), 0);
+        note();
+        say_reload(id, CT_RELOAD_TAKE);
+    }
+    lose_third();
+    add(4);
+    join(4);
+    pass_second();
+    assert_int_equal(rig.round->state, ROUND_RUNNING);
+    assert_int_equal(member_find(&rig.round->members, 4)->state, MEMBER_RUNNING);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -689,6 +761,8 @@ int main(void)
         cmocka_unit_test(who_goes_on_is_kept_and_told_again),
         cmocka_unit_test(a_lost_node_is_outlived_by_the_next_server),
         cmocka_unit_test(one_in_the_place_of_a_lost_rank_is_told_to_who_comes_back),
+        cmocka_unit_test(
+            a_world_that_began_after_the_reload_takes_a_new_node_of_the_next_server),
         cmocka_unit_test(frames_hold_whole_batches_only),
         cmocka_unit_test(batches_without_their_beginning_or_with_bad_bytes_are_refused),
     };
