@@ -64,8 +64,10 @@ int loop_listener_accept(struct loop_listener *listener)
     const int rc = fd < 0 ? -errno : fd;
 
     if (rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM) {
-        ct_log_seldom(&listener->full, CTRUN_LOG_WARN, "%s: a connection waits: %s",
-                      listener->name, strerror(-rc));
+        ct_log_seldom(&listener->full, CTRUN_LOG_WARN,
+                      "%s: cannot accept a connection, tries again: %s%s",
+                      listener->name, strerror(-rc),
+                      rc == -EMFILE ? "; raise ulimit -n" : "");
         loop_watch_for(listener->watch, 0);
         loop_timer_set(listener->pause, LOOP_LISTENER_PAUSE_MS);
     }

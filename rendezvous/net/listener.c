@@ -67,7 +67,9 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         return;
     if (is_full(listener->last)) {
         ct_log_seldom(&listener->full, CTRUN_LOG_WARN,
-                      "rendezvous: a connection waits: %s", strerror(-listener->last));
+                      "rendezvous: cannot accept a connection, tries again: %s%s",
+                      strerror(-listener->last),
+                      listener->last == -EMFILE ? "; raise ulimit -n" : "");
         pause_for(listener, LISTENER_PAUSE_MS);
     } else if (listener->last == -EBUSY) {
         (void)uv_timer_stop(&listener->turn);

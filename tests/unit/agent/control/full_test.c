@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The agent's listening sockets while no descriptor is left: the connection keeps them readable. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -12,10 +13,12 @@
 #include "agent/control/ctl_socket.h"
 #include "agent/control/worker_socket.h"
 #include "tests/lib/test.h"
+#include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
 enum {
-    TURNS = 20 /* of the loop: enough to see that it turns for nothing */
+    TURNS = 20, /* of the loop: enough to see that it turns for nothing */
+    LINE_MAX_BYTES = 256
 };
 
 static int accepts; /* calls */
@@ -26,6 +29,7 @@ static struct loop *loop;
 static struct loop_timer *last_timer;
 static loop_timer_fn *last_fn;
 static void *last_context;
+static char line[LINE_MAX_BYTES]; /* the first one of the log */
 
 /* ---- The kernel and the time ------------------------------------------------------------------ */
 
@@ -61,18 +65,27 @@ void __wrap_loop_timer_set(struct loop_timer *timer, uint64_t delay_ms)
 
 /* ---- Tests ------------------------------------------------------------------------------------ */
 
+static void keep_line(void *context, enum ctrun_log_level level, const char *text)
+{
+    if (!*line)
+        (void)ct_copy(line, sizeof line, text); /* cut is fine */
+}
+
 static char folder[] = "/tmp/ctrun-full-XXXXXX";
 
 static int begin(void **state)
 {
     memcpy(folder + sizeof folder - sizeof "XXXXXX", "XXXXXX", sizeof "XXXXXX");
     last_fn = NULL;
+    line[0] = '\0';
+    ct_log_set_sink(keep_line, NULL, CTRUN_LOG_WARN);
     return mkdtemp(folder) && setenv(CTL_DIR_ENV, folder, 1) == 0 ? loop_create(&loop)
                                                                   : -1;
 }
 
 static int end(void **state)
 {
+    ct_log_set_sink(NULL, NULL, CTRUN_LOG_ERR);
     loop_run(loop); /* until all is closed */
     return loop_destroy(loop) == 0 ? rmdir(folder) : -1;
 }
@@ -132,8 +145,15 @@ static struct tries try_all(const char *path)
     return tries;
 }
 
-static void check(const struct tries *tries)
+static void check(const struct tries *tries, const char *name)
 {
+    char text[LINE_MAX_BYTES];
+
+    (void)snprintf(text, sizeof text,
+                   "%s: cannot accept a connection, tries again: Too many open files; "
+                   "raise ulimit -n",
+                   name);
+    assert_string_equal(line, text);
     for (int i = 0; i < 4; i++)
         assert_int_equal(tries->accepts[i], 1);
     for (int i = 0; i < 3; i++)
@@ -150,7 +170,7 @@ static void the_workers_socket_waits_without_turning_the_loop(void **state)
     assert_int_equal(worker_socket_open(&worker_socket, &options, &err), 0);
     tries = try_all(worker_socket_name(worker_socket));
     worker_socket_close(worker_socket);
-    check(&tries);
+    check(&tries, "worker socket");
 }
 
 static void the_control_socket_waits_without_turning_the_loop(void **state)
@@ -166,7 +186,7 @@ static void the_control_socket_waits_without_turning_the_loop(void **state)
     assert_true(ct_format(path, sizeof path, "%s/%s", folder, name) >= 0);
     tries = try_all(path);
     ctl_socket_close(ctl_socket);
-    check(&tries);
+    check(&tries, "control socket");
 }
 
 int main(void)

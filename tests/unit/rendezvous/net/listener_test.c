@@ -10,16 +10,25 @@
 #include "rendezvous/server/store_port.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/log.h"
+#include "worker_sdk/base/str.h"
 
 enum {
     DESCRIPTORS = 64,
     TURNS = 20,   /* of the loop */
     LIMIT_S = 60, /* then this process ends by SIGALRM */
+    LINE_MAX_BYTES = 256,
 };
 
 static int filled[DESCRIPTORS];
 static int filled_count;
 static int turns; /* left */
+static char line[LINE_MAX_BYTES];
+
+static void keep_line(void *context, enum ctrun_log_level level, const char *text)
+{
+    (void)ct_copy(line, sizeof line, text); /* cut is fine */
+}
 
 static void fill_descriptors(void)
 {
@@ -109,8 +118,12 @@ without_a_descriptor_the_connection_waits_and_the_loop_does_not(void **state)
         close(rig.loop.emfile_fd);
     rig.loop.emfile_fd = -1; /* another thread has got it */
     fill_descriptors();
+    ct_log_set_sink(keep_line, NULL, CTRUN_LOG_WARN);
     for (int i = 0; i < 2; i++)
         turn(&rig.loop);
+    ct_log_set_sink(NULL, NULL, CTRUN_LOG_ERR);
+    assert_string_equal(line, "rendezvous: cannot accept a connection, tries again: "
+                              "Too many open files; raise ulimit -n");
     assert_int_equal(rig.pool->count, 0);
     free_descriptors();
     end(&rig);
