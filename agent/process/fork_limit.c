@@ -47,10 +47,11 @@ static bool describe_cgroup(char *dst, size_t size, char *directory, size_t root
             return false;
         *strrchr(directory, '/') = '\0';
     }
-    return ct_format(dst, size,
-                     "cgroup %.200s has its %llu processes and threads (pids.max)",
-                     directory[root_length] ? directory + root_length : "/",
-                     (unsigned long long)limit) >= 0;
+    return ct_format(
+               dst, size,
+               "cgroup %.200s is at its limit of %llu processes and threads (pids.max)",
+               directory[root_length] ? directory + root_length : "/",
+               (unsigned long long)limit) >= 0;
 }
 
 /* Tries one line of the membership file. */

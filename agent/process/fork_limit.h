@@ -8,7 +8,7 @@ enum {
     FORK_LIMIT_MAX = 320
 };
 
-/* "cgroup /job has its 512 processes and threads (pids.max)", "this user may have 4096 processes and threads (ulimit
- * -u)", or that it is unknown. `membership`: /proc/self/cgroup; `root`: /sys/fs/cgroup. */
+/* "cgroup /job is at its limit of 512 processes and threads (pids.max)", "this user may have 4096 processes and threads
+ * (ulimit -u)", or that it is unknown. `membership`: /proc/self/cgroup; `root`: /sys/fs/cgroup. */
 void fork_limit_describe(char *dst, size_t size, const char *membership,
                          const char *root);

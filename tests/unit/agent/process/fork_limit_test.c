@@ -10,7 +10,7 @@
 #include "tests/lib/tree.h"
 #include "worker_sdk/base/str.h"
 
-static char root[] = "/tmp/ctrun-limit-XXXXXX";
+static char root[sizeof "/tmp/ctrun-limit-XXXXXX"]; /* of one test */
 
 static void put(const char *name, const char *text)
 {
@@ -49,9 +49,10 @@ static void the_full_cgroup_is_named_with_its_limit(void **state)
     put("job/step/pids.current", "40\n");
     put("job/pids.max", "512\n");
     put("job/pids.current", "512\n");
-    assert_text("cgroup /job has its 512 processes and threads (pids.max)");
+    assert_text("cgroup /job is at its limit of 512 processes and threads (pids.max)");
     put("job/step/pids.max", "40\n");
-    assert_text("cgroup /job/step has its 40 processes and threads (pids.max)");
+    assert_text(
+        "cgroup /job/step is at its limit of 40 processes and threads (pids.max)");
 }
 
 static void a_container_sees_its_cgroup_as_the_root(void **state)
@@ -59,8 +60,7 @@ static void a_container_sees_its_cgroup_as_the_root(void **state)
     put("membership", "0::/\n");
     put("pids.max", "64\n");
     put("pids.current", "64\n");
-    assert_text("cgroup / has its 64 processes and threads (pids.max)");
-    put("pids.current", "1\n");
+    assert_text("cgroup / is at its limit of 64 processes and threads (pids.max)");
 }
 
 static void version_1_has_a_hierarchy_of_its_own(void **state)
@@ -70,8 +70,7 @@ static void version_1_has_a_hierarchy_of_its_own(void **state)
     put("membership", "9:pids:/job\n8:memory:/job\n0::/\n");
     put("pids/job/pids.max", "100\n");
     put("pids/job/pids.current", "100\n");
-    assert_text("cgroup /job has its 100 processes and threads (pids.max)");
-    put("pids/job/pids.current", "99\n");
+    assert_text("cgroup /job is at its limit of 100 processes and threads (pids.max)");
 }
 
 static uid_t user;
@@ -96,6 +95,10 @@ static void without_a_full_cgroup_it_is_the_users_limit(void **state)
 {
     static const char unknown[] = "which limit of processes was reached is unknown";
 
+    make("job");
+    put("membership", "0::/job\n");
+    put("job/pids.max", "512\n");
+    put("job/pids.current", "511\n");
     user = 1000;
     assert_text(unknown);
     users_limit.rlim_cur = 4096;
@@ -108,6 +111,7 @@ static void without_a_full_cgroup_it_is_the_users_limit(void **state)
 
 static int make_root(void **state)
 {
+    (void)ct_copy(root, sizeof root, "/tmp/ctrun-limit-XXXXXX");
     return mkdtemp(root) ? 0 : -1;
 }
 
@@ -119,11 +123,15 @@ static int remove_root(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_full_cgroup_is_named_with_its_limit),
-        cmocka_unit_test(a_container_sees_its_cgroup_as_the_root),
-        cmocka_unit_test(version_1_has_a_hierarchy_of_its_own),
-        cmocka_unit_test(without_a_full_cgroup_it_is_the_users_limit),
+        cmocka_unit_test_setup_teardown(the_full_cgroup_is_named_with_its_limit,
+                                        make_root, remove_root),
+        cmocka_unit_test_setup_teardown(a_container_sees_its_cgroup_as_the_root,
+                                        make_root, remove_root),
+        cmocka_unit_test_setup_teardown(version_1_has_a_hierarchy_of_its_own, make_root,
+                                        remove_root),
+        cmocka_unit_test_setup_teardown(without_a_full_cgroup_it_is_the_users_limit,
+                                        make_root, remove_root),
     };
 
-    return cmocka_run_group_tests(tests, make_root, remove_root);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
