@@ -57,9 +57,10 @@ static void emit(const struct straggler_watch *watch, const char *name)
 {
     const struct agent *agent = watch->agent;
     const struct straggler_report *late = &watch->report;
+    const struct worker *worker = worker_group_worker(agent->group, late->found.rank);
 
     ct_event_emit(name, CT_INT("generation", agent->start.generation),
-                  CT_INT("rank", late->rank), CT_INT("local_rank", late->found.rank),
+                  CT_INT("rank", late->rank), CT_INT("local_rank", worker->local_id),
                   CT_STR("host", agent->options->hello.host),
                   CT_INT("late_us", late->found.late_ns / 1000),
                   CT_INT("late_permille", late->found.share * 1000),
