@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which descriptors of a process are looked at to find who holds a file of /dev/shm, and a process whose memory map
  * cannot be read for now. */
+#include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,8 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/loop/blocking_call.h"
+#include "agent/loop/limits.h"
 #include "agent/process/shm.h"
 #include "tests/lib/test.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/cond.h"
 #include "worker_sdk/base/str.h"
 
 static char other[] = "/tmp/ctrun-shm-XXXXXX"; /* its file system may hang */
@@ -46,6 +52,30 @@ FILE *__wrap_fopen(const char *path, const char *mode)
     if (strcmp(path, map) == 0)
         (void)!read(lock[0], &byte, 1);
     return __real_fopen(path, mode);
+}
+
+/* Time is over at once where a map is locked and nobody would unlock it; else it is never over. */
+static bool is_over, unlocks;
+static uint64_t latest_ms; /* deadline of the waits that were over */
+
+static void unlock_map(void);
+bool __real_ct_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                         uint64_t deadline_ms);
+bool __wrap_ct_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                         uint64_t deadline_ms);
+
+bool __wrap_ct_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex,
+                         uint64_t deadline_ms)
+{
+    if (is_over) {
+        if (deadline_ms > latest_ms)
+            latest_ms = deadline_ms;
+        return false;
+    }
+    if (unlocks)
+        unlock_map();
+    unlocks = false;
+    return __real_ct_cond_wait(cond, mutex, UINT64_MAX);
 }
 
 /* A file of an earlier tick of the clock would not count as made since then. */
@@ -87,23 +117,21 @@ static pid_t start_holder(struct shm_watch *watch, char path[64])
     return child;
 }
 
-/* A look that takes too long notes nothing. */
 static void note(struct shm_watch *watch)
 {
-    while (watch->count == 0)
-        shm_watch_look(watch, false);
+    shm_watch_look(watch, false);
     assert_int_equal(watch->count, 1);
 }
 
-static void end(pid_t child, struct shm_watch *watch, const char *path)
+static void kill_holder(pid_t child)
 {
-    int removed;
-
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    while ((removed = shm_watch_remove(watch)) == 0)
-        ;
-    assert_int_equal(removed, 1);
+}
+
+static void remove_file(struct shm_watch *watch, const char *path)
+{
+    assert_int_equal(shm_watch_remove(watch), 1);
     assert_int_equal(access(path, F_OK), -1);
     shm_watch_deinit(watch);
 }
@@ -119,7 +147,8 @@ static void what_is_held_is_found_without_a_look_at_other_files(void **state)
     child = start_holder(&watch, path);
     note(&watch);
     assert_int_equal(shm_watch_remove(&watch), 0);
-    end(child, &watch, path);
+    kill_holder(child);
+    remove_file(&watch, path);
     assert_false(is_followed);
     close(held);
     assert_int_equal(unlink(other), 0);
@@ -137,24 +166,71 @@ static void unlock_map(void)
     close(lock[1]);
 }
 
-/* A thread of a worker holds it while it waits for a file system that hangs. */
+static void find_nothing_in_time(struct shm_watch *watch)
+{
+    is_over = true;
+    shm_watch_look(watch, false);
+    is_over = false;
+    assert_int_equal(watch->count, 0);
+}
+
+static int count_threads(void)
+{
+    DIR *dir = opendir("/proc/self/task");
+    int count = 0;
+
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        count += entry->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+/* A thread of a worker holds it while it waits for a file system that hangs. The next look may begin before the one
+ * that was waited for has ended: it is left out then. */
 static void a_memory_map_that_cannot_be_read_is_not_waited_for(void **state)
+{
+    struct shm_watch watch;
+    struct blocking_file file = {.path = "/dev/shm"};
+    char path[64];
+    const pid_t child = start_holder(&watch, path);
+    int threads;
+
+    lock_map_of(child);
+    find_nothing_in_time(&watch);
+    threads = count_threads();
+    find_nothing_in_time(&watch);
+    assert_true(count_threads() <= threads);
+    blocking_call_find_files(&file, 1, 20000);
+    assert_true(file.is_there);
+    unlock_map();
+    while (watch.count == 0)
+        shm_watch_look(&watch, false);
+    assert_int_equal(watch.count, 1);
+    close(lock[0]);
+    kill_holder(child);
+    remove_file(&watch, path);
+}
+
+static void a_removal_has_more_time_and_waits_for_an_earlier_one(void **state)
 {
     struct shm_watch watch;
     char path[64];
     const pid_t child = start_holder(&watch, path);
+    uint64_t begin_ms;
 
-    lock_map_of(child);
-    shm_watch_look(&watch, false);
-    assert_int_equal(watch.count, 0);
-    unlock_map();
     note(&watch);
-    close(lock[0]);
     lock_map_of(child);
+    begin_ms = ct_now_ms();
+    is_over = true;
     assert_int_equal(shm_watch_remove(&watch), 0);
+    is_over = false;
     assert_int_equal(watch.count, 1); /* it may still be held */
-    unlock_map();
-    end(child, &watch, path);
+    assert_true(latest_ms >= begin_ms + SHM_REMOVE_MS);
+    kill_holder(child);
+    unlocks = true;
+    remove_file(&watch, path);
+    assert_false(unlocks);
     close(lock[0]);
 }
 
@@ -163,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_held_is_found_without_a_look_at_other_files),
         cmocka_unit_test(a_memory_map_that_cannot_be_read_is_not_waited_for),
+        cmocka_unit_test(a_removal_has_more_time_and_waits_for_an_earlier_one),
     };
 
     (void)alarm(60); /* ends a test that waits */
