@@ -66,7 +66,7 @@ static void on_question(struct connection *connection)
 {
     struct worker_socket *worker_socket = connection->worker_socket;
     const struct worker_socket_options *options = &worker_socket->options;
-    const struct ct_worker_world nobody = {.epoch = worker_socket->epoch + 1};
+    const struct ct_worker_world nobody = {.epoch = worker_socket->world.epoch + 1};
 
     connection->asks = true;
     if (!options->on_ask || !options->on_ask(options->context, connection->rank,
@@ -459,7 +459,7 @@ void worker_socket_begin_round(struct worker_socket *worker_socket, int workers)
     worker_socket_forget_flights(worker_socket);
     worker_socket->is_stopping = false;
     worker_socket->loss[0] = '\0';
-    worker_socket->rank_lost.losses = worker_socket->epoch = 0;
+    worker_socket->rank_lost.losses = worker_socket->world.epoch = 0;
     worker_socket->has_new = worker_socket->was_used = false;
     worker_socket->count_max = workers * WORKER_SOCKET_CONNECTIONS_PER_WORKER + 16;
 }

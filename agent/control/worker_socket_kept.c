@@ -116,13 +116,11 @@ void worker_socket_forget_flights(struct worker_socket *worker_socket)
                                                    struct gone_flight, node));
 }
 
-void worker_socket_forget_lost(struct worker_socket *worker_socket,
-                               const struct ct_worker_world *world)
+/* The others continue without it. Its process may still live. */
+static bool is_left_behind(const struct worker_socket *worker_socket, int rank)
 {
-    ct_list_for_each_safe(struct gone_flight, flight, &worker_socket->flights, node) {
-        if (!worker_socket_is_in(world, flight->rank))
-            forget_flight(worker_socket, flight);
-    }
+    return worker_socket->world.epoch > 0 &&
+           !worker_socket_is_in(&worker_socket->world, rank);
 }
 
 /* Keeps call records until there are as many as connections are allowed; later records are
@@ -132,7 +130,7 @@ void worker_socket_keep_flight(struct connection *connection)
     struct worker_socket *worker_socket = connection->worker_socket;
     struct gone_flight *flight;
 
-    if (connection->flight < 0 ||
+    if (connection->flight < 0 || is_left_behind(worker_socket, connection->rank) ||
         worker_socket->flight_count >= worker_socket->count_max ||
         !(flight = ct_zalloc(sizeof *flight)))
         return;
@@ -150,7 +148,8 @@ void worker_socket_each_flight(const struct worker_socket *worker_socket,
 {
     ct_list_for_each(const struct connection, connection, &worker_socket->connections,
                      node) {
-        if (connection->flight >= 0 && connection->generation == generation)
+        if (connection->flight >= 0 && connection->generation == generation &&
+            !is_left_behind(worker_socket, connection->rank))
             fn(context, connection->rank, connection->flight);
     }
     ct_list_for_each(const struct gone_flight, flight, &worker_socket->flights, node) {

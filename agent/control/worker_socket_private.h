@@ -27,9 +27,9 @@ struct worker_socket {
     char reason[128];
     char loss[192];                       /* empty: no node of the round is lost */
     struct ct_worker_rank_lost rank_lost; /* the last loss; losses 0: none */
-    uint32_t epoch;                       /* epoch of the last world that was sent */
-    bool was_used;                        /* a WORKER_HELLO came in this round */
-    bool has_new;                         /* a new worker waits for the next world */
+    struct ct_worker_world world; /* the last one that was sent; epoch 0: none */
+    bool was_used;                /* a WORKER_HELLO came in this round */
+    bool has_new;                 /* a new worker waits for the next world */
     char name[WORKER_SOCKET_NAME_MAX];
     int dir; /* folder of file[]; -1: the name is abstract */
     char file[CTL_DIR_NAME_MAX];
@@ -74,9 +74,6 @@ void worker_socket_keep_crash(struct connection *connection);
 void worker_socket_keep_flight(struct connection *connection);
 void worker_socket_forget_crashes(struct worker_socket *worker_socket);
 void worker_socket_forget_flights(struct worker_socket *worker_socket);
-/* Forgets the call records of ranks that continue in no world. */
-void worker_socket_forget_lost(struct worker_socket *worker_socket,
-                               const struct ct_worker_world *world);
 
 /* ---- worker_socket_progress.c */
 

@@ -89,7 +89,8 @@ static void send_rank_loss(struct connection *connection)
 
 static void send_grow(struct connection *connection)
 {
-    const struct ct_worker_grow grow = {.epoch = connection->worker_socket->epoch};
+    const struct ct_worker_grow grow = {
+        .epoch = connection->worker_socket->world.epoch};
 
     (void)send_message(
         connection, &(struct ct_message){CT_MESSAGE_WORKER_GROW, .worker_grow = &grow});
@@ -165,15 +166,16 @@ void worker_socket_send_grow(struct worker_socket *worker_socket)
     (void)send_to_known(worker_socket, send_grow);
 }
 
-/* A new worker may have asked after this world was decided: it waits for the next world. */
+/* A new worker may have asked after this world was decided: it waits for the next world. A process that is gone does not
+ * continue: its number in this world is that of a new one. */
 void worker_socket_send_world(struct worker_socket *worker_socket,
                               const struct ct_worker_world *world)
 {
-    worker_socket->epoch = world->epoch;
+    worker_socket->world = *world;
     worker_socket->has_new = false;
     ct_list_for_each(struct connection, connection, &worker_socket->connections, node) {
         if (connection->asks && worker_socket_is_in(world, connection->rank))
             worker_socket_send_answer(connection, world);
     }
-    worker_socket_forget_lost(worker_socket, world);
+    worker_socket_forget_flights(worker_socket);
 }
