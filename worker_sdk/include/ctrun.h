@@ -412,7 +412,9 @@ CTRUN_API bool ctrun_may_shrink(const struct ctrun_session *session);
  * --survive-timeout at most, then restarts all of them, as without --survive. Ranks that die
  * meanwhile are left out, too; if one dies before the last of several groups is opened, the calls
  * for all groups but the first fail with CTRUN_E_PEER_LOST: begin again with the first, and pass
- * the new groups, or `old` again where there is none yet. `old` cannot be used for anything else:
+ * the new groups, or `old` again where there is none yet. So pass all groups after each loss, also
+ * those that have lost no member: a group that was left out and is the first one passed after the
+ * next loss fails with CTRUN_E_PEER_LOST, too; pass it again. `old` cannot be used for anything else:
  * its calls fail on all members; close it. options NULL: as old's; options' ranks are ignored. It
  * may be called without a loss, for example after ctrun_group_abort(): then the same ranks form the new group. The running kernels
  * of an nccl group end, and NCCL makes the new communicator from the old one (ncclCommShrink);

@@ -38,8 +38,7 @@ struct ctrun_session {
     bool grows; /* new ranks replace lost ones; the others agree when to take them in */
     bool is_new;  /* this rank is new, and no group has taken it in yet */
     bool has_met; /* this epoch's group of all ranks, new ones included, has a name */
-    bool
-        begins_again; /* a rank died after the decision: the next group to be opened asks */
+    bool has_regrouped; /* a group was opened since then, and no rank has died */
 };
 
 /* This process in the current world; valid until the next decision. */

@@ -59,7 +59,7 @@ static int take_world(struct ctrun_session *session,
     ct_session_move_store(session, world);
     session->group_sequence = 0;
     session->stop_point = session->grow_point = (struct ct_stop_point){0};
-    session->has_met = session->begins_again = false;
+    session->has_met = session->has_regrouped = false;
     return 0;
 }
 
@@ -247,16 +247,17 @@ int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *session,
 
 /* Only the first of several groups asks the agent, and asks again if a rank dies meanwhile: a rank
  * that asked for a later group would open that one, while the others, who have opened all of theirs,
- * begin with the first. */
+ * begin with the first. Once a group was opened since the decision, all those from before it are
+ * later ones. */
 static bool is_first(const struct ctrun_session *session, const struct ctrun_group *old)
 {
-    return session->begins_again || ct_group_epoch(old) == session->epoch;
+    return !session->has_regrouped || ct_group_epoch(old) == session->epoch;
 }
 
 /* Another rank has died behind the decision, and `old` is not the first group. */
 static int begin_again(struct ctrun_session *session, struct ctrun_error *err)
 {
-    session->begins_again = true;
+    session->has_regrouped = false;
     ct_wrap(err, "shrink: begin again with the first group");
     return CTRUN_E_PEER_LOST;
 }
@@ -278,6 +279,7 @@ static int regroup_once(struct ctrun_group **out, struct ctrun_session *session,
         rc = ct_group_shrink(out, &place, old, options, err);
     /* Only now: a caller that corrects its options and calls again must meet all, too. */
     session->has_met |= rc == 0 && place.takes_all;
+    session->has_regrouped |= rc == 0;
     return rc;
 }
 

@@ -248,12 +248,19 @@ static struct ctrun_group *open_alone(struct ctrun_session *session)
     return group;
 }
 
+static void wait_for_a_loss(struct ctrun_session *session)
+{
+    const uint64_t until_ms = ct_deadline_ms(60000);
+
+    while (!ctrun_world_shrinks(session))
+        assert_true(ct_now_ms() < until_ms);
+}
+
 /* A rank that has opened its last group hears of the death in the first one, and asks for that. */
 static void after_a_second_death_all_begin_with_their_first_group(void **state)
 {
     struct agent agent = {.begin = be_agent_that_loses_two,
                           .world = {.epoch = 1, .losses = 1, .ranks = {1}}};
-    const uint64_t until_ms = ct_deadline_ms(60000);
     struct ctrun_group *first, *second, *next;
     struct ctrun_session *session;
     struct ctrun_error err;
@@ -265,8 +272,7 @@ static void after_a_second_death_all_begin_with_their_first_group(void **state)
     assert_int_equal(ctrun_group_shrink(&next, session, first, NULL, &err), 0);
     ctrun_group_close(first);
     first = next;
-    while (!ctrun_world_shrinks(session))
-        assert_true(ct_now_ms() < until_ms);
+    wait_for_a_loss(session);
     assert_int_equal(ctrun_group_shrink(&next, session, second, NULL, &err),
                      CTRUN_E_PEER_LOST);
     assert_null(next);
@@ -278,6 +284,58 @@ static void after_a_second_death_all_begin_with_their_first_group(void **state)
     ctrun_group_close(second);
     ctrun_group_close(first);
     ctrun_group_close(next);
+    ctrun_close(session);
+    end_agent(&agent);
+    assert_int_equal(agent.asked, 2);
+}
+
+/* The first call got its answer, but opened no group. */
+static void without_a_group_since_the_answer_the_next_call_is_the_first(void **state)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct agent agent = {.begin = be_agent_that_loses_two,
+                          .world = {.epoch = 1, .losses = 1, .ranks = {1}}};
+    struct ctrun_group *group, *next;
+    struct ctrun_session *session;
+    struct ctrun_error err;
+
+    begin_agent(&agent);
+    assert_int_equal(ctrun_open(&session, NULL, &err), 0);
+    group = open_alone(session);
+    options.backend = "none";
+    assert_int_equal(ctrun_group_shrink(&next, session, group, &options, &err),
+                     -EINVAL);
+    wait_for_a_loss(session);
+    assert_int_equal(ctrun_group_shrink(&next, session, group, NULL, &err), 0);
+    ctrun_group_close(group);
+    ctrun_group_close(next);
+    ctrun_close(session);
+    end_agent(&agent);
+    assert_int_equal(agent.asked, 2);
+}
+
+/* Nobody can tell it from a group that is still to be passed after the first loss. */
+static void a_group_left_out_at_a_loss_is_passed_twice_after_the_next(void **state)
+{
+    struct agent agent = {.begin = be_agent_that_loses_two,
+                          .world = {.epoch = 1, .losses = 1, .ranks = {1}}};
+    struct ctrun_group *first, *left_out, *next[2];
+    struct ctrun_session *session;
+    struct ctrun_error err;
+
+    begin_agent(&agent);
+    assert_int_equal(ctrun_open(&session, NULL, &err), 0);
+    first = open_alone(session);
+    left_out = open_alone(session);
+    assert_int_equal(ctrun_group_shrink(&next[0], session, first, NULL, &err), 0);
+    wait_for_a_loss(session);
+    assert_int_equal(ctrun_group_shrink(&next[1], session, left_out, NULL, &err),
+                     CTRUN_E_PEER_LOST);
+    assert_int_equal(ctrun_group_shrink(&next[1], session, left_out, NULL, &err), 0);
+    ctrun_group_close(next[1]);
+    ctrun_group_close(next[0]);
+    ctrun_group_close(left_out);
+    ctrun_group_close(first);
     ctrun_close(session);
     end_agent(&agent);
     assert_int_equal(agent.asked, 2);
@@ -768,6 +826,8 @@ int main(void)
         cmocka_unit_test(without_a_loss_they_meet_again),
         cmocka_unit_test(who_counts_as_lost_is_told),
         cmocka_unit_test(after_a_second_death_all_begin_with_their_first_group),
+        cmocka_unit_test(without_a_group_since_the_answer_the_next_call_is_the_first),
+        cmocka_unit_test(a_group_left_out_at_a_loss_is_passed_twice_after_the_next),
         cmocka_unit_test(an_agent_that_goes_away_decides_nothing),
         cmocka_unit_test(it_tells_others_who_goes_on),
         cmocka_unit_test(the_answer_is_still_there_when_there_was_no_room_for_it),
