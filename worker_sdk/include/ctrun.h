@@ -427,7 +427,8 @@ CTRUN_API bool ctrun_may_shrink(const struct ctrun_session *session);
  *
  * CTRUN_E_CHANGED: the others continued without this rank: end this process. CTRUN_E_UNSUPPORTED:
  * without --survive=sdk. CTRUN_E_CLOSED: no connection to the agent. CTRUN_E_TIMEOUT: by old's deadline.
- * CTRUN_E_PEER_LOST, CTRUN_E_ABORTED: as above; for the first group at the deadline only. */
+ * CTRUN_E_PEER_LOST: as above. The first group fails with it, or with CTRUN_E_ABORTED, at the
+ * deadline only. */
 CTRUN_API int ctrun_group_shrink(struct ctrun_group **out,
                                  struct ctrun_session *session, struct ctrun_group *old,
                                  const struct ctrun_group_options *options,

@@ -259,6 +259,8 @@ static int begin_again(struct ctrun_session *session, struct ctrun_error *err)
 {
     session->has_regrouped = false;
     ct_wrap(err, "shrink: begin again with the first group");
+    if (err)
+        err->code = CTRUN_E_PEER_LOST;
     return CTRUN_E_PEER_LOST;
 }
 

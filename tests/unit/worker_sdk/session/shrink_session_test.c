@@ -12,8 +12,10 @@
 #include "tests/lib/fake_nccl.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/error.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/agent_socket.h"
+#include "worker_sdk/comm/comm.h"
 #include "worker_sdk/tcpstore/codec.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -339,6 +341,58 @@ static void a_group_left_out_at_a_loss_is_passed_twice_after_the_next(void **sta
     ctrun_close(session);
     end_agent(&agent);
     assert_int_equal(agent.asked, 2);
+}
+
+static bool is_aborted; /* by another member, while a group is opened */
+
+int __real_ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place,
+                           const struct ctrun_group *old,
+                           const struct ctrun_group_options *options,
+                           struct ctrun_error *err);
+int __wrap_ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place,
+                           const struct ctrun_group *old,
+                           const struct ctrun_group_options *options,
+                           struct ctrun_error *err);
+int __wrap_ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place,
+                           const struct ctrun_group *old,
+                           const struct ctrun_group_options *options,
+                           struct ctrun_error *err)
+{
+    if (!is_aborted)
+        return __real_ct_group_shrink(out, place, old, options, err);
+    *out = NULL;
+    return ct_fail(err, CTRUN_E_ABORTED, "rank 1 called ctrun_group_shrink()");
+}
+
+static void abort_a_later_group(struct ctrun_error *err)
+{
+    struct agent agent = {.world = {.epoch = 1, .ranks = {1}}};
+    struct ctrun_group *first, *second, *next, *none;
+    struct ctrun_session *session;
+
+    begin_agent(&agent);
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    first = open_alone(session);
+    second = open_alone(session);
+    assert_int_equal(ctrun_group_shrink(&next, session, first, NULL, NULL), 0);
+    is_aborted = true;
+    assert_int_equal(ctrun_group_shrink(&none, session, second, NULL, err),
+                     CTRUN_E_PEER_LOST);
+    is_aborted = false;
+    ctrun_group_close(next);
+    ctrun_group_close(second);
+    ctrun_group_close(first);
+    ctrun_close(session);
+    end_agent(&agent);
+}
+
+static void the_code_of_a_later_group_is_in_the_error_too(void **state)
+{
+    struct ctrun_error err;
+
+    abort_a_later_group(&err);
+    assert_int_equal(err.code, CTRUN_E_PEER_LOST);
+    abort_a_later_group(NULL);
 }
 
 /* For groups of another library. */
@@ -828,6 +882,7 @@ int main(void)
         cmocka_unit_test(after_a_second_death_all_begin_with_their_first_group),
         cmocka_unit_test(without_a_group_since_the_answer_the_next_call_is_the_first),
         cmocka_unit_test(a_group_left_out_at_a_loss_is_passed_twice_after_the_next),
+        cmocka_unit_test(the_code_of_a_later_group_is_in_the_error_too),
         cmocka_unit_test(an_agent_that_goes_away_decides_nothing),
         cmocka_unit_test(it_tells_others_who_goes_on),
         cmocka_unit_test(the_answer_is_still_there_when_there_was_no_room_for_it),
