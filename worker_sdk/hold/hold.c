@@ -138,22 +138,17 @@ static void drop_shared(void)
     ct_hold_memory_close(&last);
 }
 
-/* Holds the mutex. -ENOENT: without an agent. The connection may have ended since the last file. */
+/* Holds the mutex. Returns what ct_hold_link_begin() does. */
 static int ask_to_begin(struct ctrun_hold *hold, struct ctrun_session *session,
                         struct ctrun_error *err)
 {
-    const uint64_t deadline_ms = ct_deadline_ms(hold->timeout_ms);
-    int rc = 0;
+    struct ct_worker_hold_reply reply;
+    int rc;
 
     hold->request.verb = CT_HOLD_BEGIN;
     hold->request.bytes = last_bytes;
-    for (int i = 0; i < 2; i++) {
-        if ((rc = ct_hold_link_open(session, CT_HOLD_LINK_MAKE, deadline_ms, err)) < 0)
-            return rc;
-        rc = ask(hold, &hold->request, hold->folder, err);
-        if (rc != -EPIPE && rc != -ECONNRESET)
-            break;
-    }
+    rc = ct_hold_link_begin(session, CT_HOLD_LINK_MAKE, &hold->request, hold->folder,
+                            ct_deadline_ms(hold->timeout_ms), &reply, NULL, err);
     if (rc == CTRUN_E_RESOURCES &&
         hold->request.bytes > 0) { /* perhaps it is smaller */
         hold->request.bytes = 0;
@@ -173,7 +168,7 @@ static int begin(struct ctrun_hold *hold, struct ctrun_session *session,
 
     become_owner();
     hold->has_agent = rc == 0;
-    if (rc < 0 && rc != -ENOENT)
+    if (rc < 0)
         return rc;
     if (!hold->has_agent)
         drop_shared();
@@ -362,11 +357,9 @@ int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms,
 
     pthread_mutex_lock(&mutex);
     become_owner();
-    rc = ct_hold_link_open(session, CT_HOLD_LINK_LOOK, deadline_ms, err);
-    if (rc == 0)
-        rc = ct_hold_link_ask(CT_HOLD_LINK_LOOK, &request, -1, deadline_ms, &reply,
-                              NULL, err);
-    else if (rc == -ENOENT) /* else what was committed was written */
+    rc = ct_hold_link_begin(session, CT_HOLD_LINK_LOOK, &request, -1, deadline_ms,
+                            &reply, NULL, err);
+    if (rc == CT_HOLD_LINK_NO_AGENT) /* else what was committed was written */
         rc = is_owed ? ct_fail(err, CTRUN_E_CLOSED,
                                "the agent has ended, which was to write it")
                      : 0;
@@ -432,10 +425,8 @@ int ctrun_hold_find(struct ctrun_session *session, const char *path,
     *out = -1;
     if (rc == 0) {
         pthread_mutex_lock(&mutex);
-        rc = ct_hold_link_open(session, CT_HOLD_LINK_LOOK, deadline_ms, err);
-        if (rc == 0)
-            rc = ct_hold_link_ask(CT_HOLD_LINK_LOOK, &request, -1, deadline_ms, &reply,
-                                  &held, err);
+        rc = ct_hold_link_begin(session, CT_HOLD_LINK_LOOK, &request, -1, deadline_ms,
+                                &reply, &held, err);
         pthread_mutex_unlock(&mutex);
     }
     if (rc == 0 && held >= 0 && is_current(&request, folder, &reply) &&

@@ -179,8 +179,8 @@ static int fail_to_dial(int rc, struct ctrun_error *err)
     return ct_fail(err, -ENOENT, "no agent");
 }
 
-int ct_hold_link_open(struct ctrun_session *session, enum ct_hold_link which,
-                      uint64_t deadline_ms, struct ctrun_error *err)
+static int open_link(struct ctrun_session *session, enum ct_hold_link which,
+                     uint64_t deadline_ms, struct ctrun_error *err)
 {
     const struct ct_worker_hello hello = {.rank = ctrun_rank(session),
                                           .generation = ctrun_generation(session)};
@@ -199,4 +199,36 @@ int ct_hold_link_open(struct ctrun_session *session, enum ct_hold_link which,
     if ((rc = send_message(link, &message, -1, deadline_ms)) < 0)
         disconnect(link);
     return rc < 0 ? fail_to_dial(rc, err) : 0;
+}
+
+static void close_passed(int *passed)
+{
+    if (passed && *passed >= 0)
+        close(*passed);
+    if (passed)
+        *passed = -1;
+}
+
+/* A reply may have the same codes; the connection that it came over stays open. */
+static bool was_closed(enum ct_hold_link which, int rc)
+{
+    return links[which].fd < 0 && (rc == -EPIPE || rc == -ECONNRESET);
+}
+
+int ct_hold_link_begin(struct ctrun_session *session, enum ct_hold_link which,
+                       const struct ct_worker_hold *request, int fd,
+                       uint64_t deadline_ms, struct ct_worker_hold_reply *reply,
+                       int *passed, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    for (int i = 0; i < 2; i++) {
+        if ((rc = open_link(session, which, deadline_ms, err)) < 0)
+            return rc == -ENOENT ? CT_HOLD_LINK_NO_AGENT : rc;
+        rc = ct_hold_link_ask(which, request, fd, deadline_ms, reply, passed, err);
+        if (!was_closed(which, rc))
+            break;
+        close_passed(passed);
+    }
+    return rc;
 }

@@ -12,10 +12,6 @@ enum ct_hold_link {
     CT_HOLD_LINKS
 };
 
-/* 0; -ENOENT: there is no agent, or it has ended; CTRUN_E_TIMEOUT, or -errno: it may be there, and
- * write what was committed. Blocks until deadline_ms. */
-int ct_hold_link_open(struct ctrun_session *session, enum ct_hold_link which,
-                      uint64_t deadline_ms, struct ctrun_error *err);
 /* Sends the request, with a descriptor unless fd is -1, and waits for the reply. *passed, unless
  * it is NULL, is the descriptor that came with it, the caller's, or -1. 0, the reply's code with
  * its text in err, or another code: then the connection is closed, and the agent drops what was
@@ -23,3 +19,14 @@ int ct_hold_link_open(struct ctrun_session *session, enum ct_hold_link which,
 int ct_hold_link_ask(enum ct_hold_link which, const struct ct_worker_hold *request,
                      int fd, uint64_t deadline_ms, struct ct_worker_hold_reply *reply,
                      int *passed, struct ctrun_error *err);
+enum {
+    CT_HOLD_LINK_NO_AGENT = 1
+};
+/* The same, for a request that needs no earlier one: connects first, if need be, and once more when
+ * the connection has ended since it was last used. CT_HOLD_LINK_NO_AGENT: there is none, or it has
+ * ended. Other errors of the connection: it may be there, and write what was committed. Blocks until
+ * deadline_ms. */
+int ct_hold_link_begin(struct ctrun_session *session, enum ct_hold_link which,
+                       const struct ct_worker_hold *request, int fd,
+                       uint64_t deadline_ms, struct ct_worker_hold_reply *reply,
+                       int *passed, struct ctrun_error *err);

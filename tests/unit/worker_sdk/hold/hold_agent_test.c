@@ -38,7 +38,9 @@ static struct {
     int memories[COMMITS_MAX]; /* of the commits */
     int commit_count;
     int drops;
-    uint64_t room; /* for the next file */
+    uint64_t room;      /* for the next file */
+    bool answers_waits; /* what was committed is on the disk */
+    int lost;           /* why a file is not: what a wait gets */
 } agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .room = UINT64_MAX};
 
 static struct ctrun_session session;
@@ -76,7 +78,6 @@ static bool asks_for_room(const struct ct_worker_hold *request)
     return request->verb == CT_HOLD_BEGIN || request->verb == CT_HOLD_RESERVE;
 }
 
-/* Never answers a wait. */
 static void answer(int fd, const struct ct_worker_hold *request, int passed)
 {
     struct ct_worker_hold_reply reply = {.code = 0};
@@ -89,9 +90,11 @@ static void answer(int fd, const struct ct_worker_hold *request, int passed)
         agent.memories[agent.commit_count++] = passed;
     }
     agent.drops += request->verb == CT_HOLD_DROP;
+    if (request->verb == CT_HOLD_WAIT)
+        reply.code = agent.lost;
     if (request->verb == CT_HOLD_FIND)
         reply_found(fd);
-    else if (request->verb != CT_HOLD_WAIT)
+    else if (request->verb != CT_HOLD_WAIT || agent.answers_waits)
         send_reply(fd, &reply, -1);
     pthread_mutex_unlock(&agent.lock);
 }
@@ -244,6 +247,70 @@ static void what_the_agent_had_when_it_ended_is_neither_written_nor_used(void **
     assert_int_equal(ranks_run(1, lose_the_agent, NULL), 0);
 }
 
+/* The connection over which it waits is open when the agent ends. */
+static int wait_for_lost_files(int rank, void *context)
+{
+    const bool is_owed = *(const bool *)context;
+    struct ctrun_error err;
+
+    agent.answers_waits = true;
+    begin_agent();
+    save("first");
+    CHECK_OK(ctrun_hold_wait(&session, 60000, &err));
+    if (is_owed)
+        save("other");
+    end_agent();
+    CHECK(ctrun_hold_wait(&session, 60000, &err) == (is_owed ? CTRUN_E_CLOSED : 0));
+    return unlink(path);
+}
+
+static void a_wait_after_the_end_of_the_agent_tells_whether_a_file_is_lost(void **state)
+{
+    bool is_owed = true;
+
+    assert_int_equal(ranks_run(1, wait_for_lost_files, &is_owed), 0);
+    is_owed = false;
+    assert_int_equal(ranks_run(1, wait_for_lost_files, &is_owed), 0);
+}
+
+static int look_twice(int rank, void *context)
+{
+    struct ctrun_error err;
+    int found;
+
+    begin_agent();
+    save("first");
+    CHECK(ctrun_hold_find(&session, path, 60000, &found, &err) == 1);
+    close(found);
+    end_agent();
+    CHECK_OK(ctrun_hold_find(&session, path, 60000, &found, &err));
+    CHECK(found == -1);
+    return unlink(path);
+}
+
+static void after_the_end_of_the_agent_nothing_is_found(void **state)
+{
+    assert_int_equal(ranks_run(1, look_twice, NULL), 0);
+}
+
+static int wait_for_a_file_without_a_folder(int rank, void *context)
+{
+    struct ctrun_error err;
+
+    agent.answers_waits = true;
+    agent.lost = -ENOENT;
+    begin_agent();
+    save("first");
+    CHECK(ctrun_hold_wait(&session, 60000, &err) == -ENOENT);
+    end_agent();
+    return unlink(path);
+}
+
+static void an_error_of_the_disk_is_not_taken_for_a_missing_agent(void **state)
+{
+    assert_int_equal(ranks_run(1, wait_for_a_file_without_a_folder, NULL), 0);
+}
+
 static int read_slowly(int rank, void *context)
 {
     struct ctrun_hold *hold;
@@ -344,6 +411,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wait_that_ends_without_an_answer_drops_no_file),
         cmocka_unit_test(what_the_agent_had_when_it_ended_is_neither_written_nor_used),
+        cmocka_unit_test(
+            a_wait_after_the_end_of_the_agent_tells_whether_a_file_is_lost),
+        cmocka_unit_test(after_the_end_of_the_agent_nothing_is_found),
+        cmocka_unit_test(an_error_of_the_disk_is_not_taken_for_a_missing_agent),
         cmocka_unit_test(what_was_found_does_not_change_while_it_is_read),
         cmocka_unit_test(a_small_file_after_a_large_one_needs_little_room),
         cmocka_unit_test(without_an_agent_the_file_is_where_it_was_opened),
