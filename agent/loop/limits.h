@@ -220,7 +220,8 @@ enum {
     /* Workers' socket. */
     WORKER_SOCKET_HELLO_MS = 5000, /* a client that sends nothing is closed */
     WORKER_SOCKET_IN_MAX_BYTES = 4096,
-    WORKER_SOCKET_CONNECTIONS_PER_WORKER = 4,
+    /* one of the session and two to hold files, two of a forked child that holds files, one more */
+    WORKER_SOCKET_CONNECTIONS_PER_WORKER = 6,
 
     /* Checkpoints that are held for workers. */
     HOLD_WRITERS_MAX = 4,  /* threads: more do not make a disk faster */

@@ -46,9 +46,8 @@ struct ctrun_hold {
     uint32_t crc;
 };
 
-/* Guards all that follows, and the connection to the agent (hold_link.h), of which a process has
- * one: a request holds the mutex until its reply has come. A struct ctrun_hold needs no lock: one
- * thread uses it at a time. */
+/* Guards all that follows, and both connections to the agent (hold_link.h): a request holds the
+ * mutex until its reply has come. A struct ctrun_hold needs no lock: one thread uses it at a time. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pid_t owner;
 static struct ct_hold_memory last = CT_HOLD_MEMORY_NONE;  /* the agent has it */
