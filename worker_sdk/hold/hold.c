@@ -360,7 +360,7 @@ int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms,
                             &reply, NULL, err);
     if (rc == CT_HOLD_LINK_NO_AGENT) /* else what was committed was written */
         rc = is_owed ? ct_fail(err, CTRUN_E_CLOSED,
-                               "the agent has ended, which was to write it")
+                               "the agent ended before it wrote the file")
                      : 0;
     is_owed = is_owed && rc < 0;
     pthread_mutex_unlock(&mutex);

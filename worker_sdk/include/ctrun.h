@@ -414,13 +414,13 @@ CTRUN_API bool ctrun_may_shrink(const struct ctrun_session *session);
  * for all groups but the first fail with CTRUN_E_PEER_LOST: begin again with the first, and pass
  * the new groups, or `old` again where there is none yet. So pass all groups after each loss, also
  * those that have lost no member: a group that was left out and is the first one passed after the
- * next loss fails with CTRUN_E_PEER_LOST, too; pass it again. `old` cannot be used for anything else:
- * its calls fail on all members; close it. options NULL: as old's; options' ranks are ignored. It
- * may be called without a loss, for example after ctrun_group_abort(): then the same ranks form the new group. The running kernels
- * of an nccl group end, and NCCL makes the new communicator from the old one (ncclCommShrink);
- * where a rank could not keep the old one, or NCCL is older than 2.28.7, all ranks make a new one.
- * From here on ctrun_group_open() and ctrun_group_split() know of the loss, and
- * ctrun_should_stop() counts its calls.
+ * next loss fails with CTRUN_E_PEER_LOST, too; pass it again. `old` cannot be used for anything
+ * else: its calls fail on all members; close it. options NULL: as old's; options' ranks are
+ * ignored. It may be called without a loss, for example after ctrun_group_abort(): then the same
+ * ranks form the new group. The running kernels of an nccl group end, and NCCL makes the new
+ * communicator from the old one (ncclCommShrink); where a rank could not keep the old one, or NCCL
+ * is older than 2.28.7, all ranks make a new one. From here on ctrun_group_open() and
+ * ctrun_group_split() know of the loss, and ctrun_should_stop() counts its calls.
  *
  * Ranks that wait to be taken in become members, too: of the first group that is opened so after a
  * change, if `old` was of all ranks.
@@ -476,7 +476,8 @@ CTRUN_API bool ctrun_world_changes(struct ctrun_session *session);
 CTRUN_API bool ctrun_world_shrinks(struct ctrun_session *session);
 /* Asks the agent which ranks continue, and blocks until each living rank has asked, too. Writes
  * these ranks, ascending, to `ranks`, which has room for max, and returns how many they are
- * (-EINVAL: more than max; call it again with more room). *epoch: the answer's number, higher each time. One thread at a time.
+ * (-EINVAL: more than max; call it again with more room). *epoch: the answer's number, higher each
+ * time. One thread at a time.
  *
  * CTRUN_E_CHANGED: the others continue without this rank: end this process. CTRUN_E_UNSUPPORTED:
  * without --survive; CTRUN_E_CLOSED: no connection to the agent. CTRUN_E_TIMEOUT. */
@@ -923,8 +924,8 @@ CTRUN_API int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
  * synchronise and others are under no_sync; the join is over, the object lives. Negative from
  * on_step: the same here, while the others wait for us. */
 CTRUN_API int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err);
-/* With find_unused: false when no rank used p in the last step, with static_graph: in the first (leave the parameter alone; its
- * gradient is what it was before). */
+/* With find_unused: false when no rank used p in the last step, with static_graph: in the first
+ * (leave the parameter alone; its gradient is what it was before). */
 CTRUN_API bool ctrun_ddp_grad_is_used(const struct ctrun_ddp *ddp, size_t p);
 
 struct ctrun_ddp_stats {
@@ -1616,9 +1617,9 @@ CTRUN_API int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms
                               struct ctrun_error *err);
 /* Finds the file at path in the agent's memory, where a worker of this node has committed it,
  * perhaps before a restart. 1: *out is a descriptor that reads from its beginning; the caller
- * closes it, and nothing writes to the memory before that. 0: the agent does not have the file, or the disk has another one now: read the file
- * on the disk. Blocks while the agent writes the file, and then to check its sum. CTRUN_E_TIMEOUT,
- * -errno of the folder. */
+ * closes it, and nothing writes to the memory before that. 0: the agent does not have the file, or
+ * the disk has another one now: read the file on the disk. Blocks while the agent writes the file,
+ * and then to check its sum. CTRUN_E_TIMEOUT, -errno of the folder. */
 CTRUN_API int ctrun_hold_find(struct ctrun_session *session, const char *path,
                               uint64_t timeout_ms, int *out, struct ctrun_error *err);
 

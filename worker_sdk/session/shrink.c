@@ -254,7 +254,7 @@ static bool is_first(const struct ctrun_session *session, const struct ctrun_gro
     return !session->has_regrouped || ct_group_epoch(old) == session->epoch;
 }
 
-/* Another rank has died behind the decision, and `old` is not the first group. */
+/* Another rank has died after the decision, and `old` is not the first group. */
 static int begin_again(struct ctrun_session *session, struct ctrun_error *err)
 {
     session->has_regrouped = false;
