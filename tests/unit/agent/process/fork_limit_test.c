@@ -91,10 +91,21 @@ int __wrap_getrlimit(int resource, struct rlimit *limit)
     return 0;
 }
 
+static const char unknown[] = "which limit of processes was reached is unknown";
+
+/* No membership file; then one of a full cgroup without its limit. */
+static void what_cannot_be_read_names_no_limit(void **state)
+{
+    user = 0;
+    assert_text(unknown);
+    make("job");
+    put("membership", "0::/job\n");
+    put("job/pids.current", "64\n");
+    assert_text(unknown);
+}
+
 static void without_a_full_cgroup_it_is_the_users_limit(void **state)
 {
-    static const char unknown[] = "which limit of processes was reached is unknown";
-
     make("job");
     put("membership", "0::/job\n");
     put("job/pids.max", "512\n");
@@ -128,6 +139,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_container_sees_its_cgroup_as_the_root,
                                         make_root, remove_root),
         cmocka_unit_test_setup_teardown(version_1_has_a_hierarchy_of_its_own, make_root,
+                                        remove_root),
+        cmocka_unit_test_setup_teardown(what_cannot_be_read_names_no_limit, make_root,
                                         remove_root),
         cmocka_unit_test_setup_teardown(without_a_full_cgroup_it_is_the_users_limit,
                                         make_root, remove_root),
