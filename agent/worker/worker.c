@@ -205,6 +205,8 @@ void worker_wait_batch(struct spawn_batch *batch, const struct worker_place *pla
 int worker_start(struct worker *worker, const struct worker_place *place)
 {
     struct ctrun_error err = {0};
+    /* before the fork: what the worker does comes later, however late this process runs again */
+    const uint64_t now_ms = ct_now_ms();
     const int rc = start_planned(worker, place, &err);
 
     if (rc < 0) {
@@ -212,7 +214,7 @@ int worker_start(struct worker *worker, const struct worker_place *place)
         return worker_fail_start(worker, place, CT_CAUSE_AGENT, &err);
     }
     worker->state = WORKER_RUNNING;
-    worker->started_ms = ct_now_ms();
+    worker->started_ms = now_ms;
     return 0;
 }
 
