@@ -29,9 +29,20 @@ def speed_up(box, until=10**9):
     box.write("fast_until", f"{until}\n")
 
 
+class Pids(dict):
+    """Waits for the event of a rank that is not there yet: its worker may be quicker."""
+
+    def __init__(self, box):
+        super().__init__({e["rank"]: e["worker_pid"] for e in box.events("worker_started")})
+        self.box = box
+
+    def __missing__(self, rank):
+        return self.box.wait_event("worker_started", rank=rank)[-1]["worker_pid"]
+
+
 def pids(box):
     """{rank: pid of its last worker}"""
-    return {e["rank"]: e["worker_pid"] for e in box.events("worker_started")}
+    return Pids(box)
 
 
 def undisturbed(steps):
