@@ -342,6 +342,7 @@ def test_a_death_by_a_signal_that_ctrunctl_sent_says_so(box, name):
 
 def test_an_agent_that_is_stopped_is_told_from_one_that_is_not_there(box):
     run = start(box)
+    box.wait_event("worker_started")
     [pid] = {event["pid"] for event in box.events("worker_started")}
     os.kill(pid, signal.SIGSTOP)
     answer = ctl(box, "status")

@@ -70,8 +70,8 @@ def start(box, lab, per_node, *words, env):
 
 def kill(box, hosts, host, rank):
     """The pid comes from the event: a worker that a template has forked has it nowhere else."""
-    pids = [event["worker_pid"] for event in box.events("worker_started") if event["rank"] == rank]
-    hosts.sh(host, f"kill -9 {pids[-1]}")
+    pid = box.wait_event("worker_started", rank=rank)[-1]["worker_pid"]
+    hosts.sh(host, f"kill -9 {pid}")
 
 
 def wait_ready(box, runs, count):
