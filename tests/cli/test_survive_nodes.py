@@ -66,9 +66,10 @@ class Nodes:
         """Kills all of a node at once, as when its power fails, except that the kernel closes its
         connections."""
         launcher = self.runs[node].process.pid
-        workers = [pid for rank, pid in pids(self.box).items()
-                   if ctrun.parent_of(pid) == ctrun.below(launcher)[1]]
-        assert workers
+
+        def own():
+            return [pid for pid in pids(self.box).values() if ctrun.parent_of(pid) == ctrun.below(launcher)[1]]
+        workers = ctrun.wait_until(own, f"node {node} has started workers")
         ctrun.kill_at_once(launcher, *ctrun.below(launcher), *workers)
 
 
