@@ -290,15 +290,13 @@ static int write_now(struct ctrun_hold *hold, struct ctrun_error *err)
     char path[PATH_MAX];
     const struct ct_durable_source source = {
         .fd = hold->memory.fd, .length = hold->length, .crc = hold->crc};
-
+    const char *target = hold->request.path;
     int rc;
 
-    if (!moves || ct_format(path, sizeof path, "/proc/self/fd/%d/%s", hold->folder,
-                            hold->request.name) < 0)
-        rc = ct_durable_copy(hold->request.path, &source, err);
-    else
-        rc = ct_durable_copy(path, &source, err);
-
+    if (moves && ct_format(path, sizeof path, "/proc/self/fd/%d/%s", hold->folder,
+                           hold->request.name) >= 0)
+        target = path;
+    rc = ct_durable_copy(target, &source, err);
     pthread_mutex_lock(&mutex);
     is_owed = is_owed && rc < 0;
     pthread_mutex_unlock(&mutex);

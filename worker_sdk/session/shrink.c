@@ -179,6 +179,11 @@ static int meet_all(struct ctrun_group **out, struct ctrun_session *session,
     return rc;
 }
 
+static bool has_lost(int rc)
+{
+    return rc == CTRUN_E_PEER_LOST || rc == CTRUN_E_ABORTED;
+}
+
 static int join(struct ctrun_group **out, struct ctrun_session *session,
                 const struct ctrun_group_options *given, struct ctrun_error *err)
 {
@@ -199,8 +204,7 @@ static int join(struct ctrun_group **out, struct ctrun_session *session,
         if ((rc = ask_agent(session, deadline_ms, err)) == 0 &&
             (rc = ct_session_open_store(session, deadline_ms, err)) == 0)
             rc = meet_all(out, session, &options, deadline_ms, err);
-    } while ((rc == CTRUN_E_PEER_LOST || rc == CTRUN_E_ABORTED) &&
-             ct_now_ms() < deadline_ms);
+    } while (has_lost(rc) && ct_now_ms() < deadline_ms);
     if (rc == 0)
         session->is_new = false;
     return rc;
@@ -262,11 +266,6 @@ static int begin_again(struct ctrun_session *session, struct ctrun_error *err)
     if (err)
         err->code = CTRUN_E_PEER_LOST;
     return CTRUN_E_PEER_LOST;
-}
-
-static bool has_lost(int rc)
-{
-    return rc == CTRUN_E_PEER_LOST || rc == CTRUN_E_ABORTED;
 }
 
 static int regroup_once(struct ctrun_group **out, struct ctrun_session *session,
