@@ -1472,8 +1472,8 @@ struct ctrun_metadata { /* text about the file; both borrowed */
  * Writes a file without a name, fsync, path.tmp-TID, rename, fsync of the directory: a crash
  * leaves the old file or the new one, and nothing beside it (on NFS it may leave path.tmp-TID).
  * Parent directory must exist. Whole tensors only, `count` of them with different names;
- * metadata_count pairs with different keys, NULL and 0 for none. Local; blocks on the disk. -EINVAL, or the errno of
- * the call that failed: then the old file stays. */
+ * metadata_count pairs with different keys, none of them "ctrun.crc32c"; NULL and 0 for none. Local;
+ * blocks on the disk. -EINVAL, or the errno of the call that failed: then the old file stays. */
 CTRUN_API int ctrun_checkpoint_save(const char *path,
                                     const struct ctrun_tensor *tensors, size_t count,
                                     const struct ctrun_metadata *metadata,
