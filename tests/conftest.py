@@ -14,10 +14,28 @@ import etcd as etcd_server  # noqa: E402
 import lab as hosts  # noqa: E402
 
 SKIPPED = 77  # tests/CMakeLists.txt: SKIP_RETURN_CODE
+MARKS = {"plain": "plain(reason): sanitizers get in its way", "both": "both: it shows more without sanitizers"}
 
 # What nohup and a shell's & ignore would be ignored by all that a test starts.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config):
+    for text in MARKS.values():
+        config.addinivalue_line("markers", text)
+
+
+def pytest_collection_modifyitems(config, items):
+    """With CTRUN_TEST_REST, the build without sanitizers runs only what the other one cannot show."""
+    marked = [item for item in items if any(item.get_closest_marker(mark) for mark in MARKS)]
+    if ctrun.SLOW > 1:
+        for item in marked:
+            for mark in item.iter_markers("plain"):
+                item.add_marker(pytest.mark.skip(reason=mark.args[0]))
+    elif "CTRUN_TEST_REST" in os.environ and "CTRUN_TEST_SANITIZED" in os.environ:
+        config.hook.pytest_deselected(items=[item for item in items if item not in marked])
+        items[:] = marked
 
 
 @pytest.fixture

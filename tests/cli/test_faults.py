@@ -29,8 +29,8 @@ import pytest
 ASKED = os.environ.get("CTRUN_TEST_FAULTS")
 ALL = ASKED == "all"
 PATHS = ASKED == "paths"
-pytestmark = pytest.mark.skipif(ctrun.SLOW > 1 and not ASKED, reason="the address sanitizer makes it "
-                                "slow: CTRUN_TEST_FAULTS=each looks for leaks")
+pytestmark = [pytest.mark.both, pytest.mark.skipif(
+    ctrun.SLOW > 1 and not ASKED, reason="the address sanitizer makes it slow: CTRUN_TEST_FAULTS=each looks for leaks")]
 KINDS = ["memory", "open", "read", "write", "socket"]
 LIBRARY = ctrun.BUILD / "tests" / "lib" / "libfault.so"
 FOLDERS = ("agent", "launcher", "rendezvous")  # whose code has to handle a failure

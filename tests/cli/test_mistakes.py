@@ -187,14 +187,14 @@ def test_a_stack_that_is_too_small_for_ctrunctl_is_told(box, verb):
         "256 KiB\n")), run
 
 
-@pytest.mark.skipif(ctrun.SLOW > 1, reason="under a sanitizer functions need more of it")
+@pytest.mark.plain("under a sanitizer functions need more of it")
 def test_the_smallest_stack_that_is_not_refused_suffices_for_doctor(box):
     """What it finds does not matter."""
     run = box.run(*limited(resource.RLIMIT_STACK, 256 << 10, ctrun.program("ctrunctl"), "doctor"))
     assert run.code in (0, 1) and "libcurl" in run.out, run
 
 
-@pytest.mark.skipif(ctrun.SLOW > 1, reason="under a sanitizer functions need more of it")
+@pytest.mark.plain("under a sanitizer functions need more of it")
 def test_the_smallest_stack_that_is_not_refused_suffices_for_a_report(box):
     run = box.run(*limited(resource.RLIMIT_STACK, 256 << 10, ctrun.program("ctrun"), "--nproc-per-node=2", "--no-python",
                            "sh", "-c", "echo last words >&2; exit 3"))
@@ -208,7 +208,7 @@ def test_a_worker_that_finds_no_open_file_is_told_with_the_remedy(box):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root acts as another user; root has no such limit")
-@pytest.mark.skipif(ctrun.SLOW > 1, reason="a sanitizer needs a process of its own to look for leaks")
+@pytest.mark.plain("a sanitizer needs a process of its own to look for leaks")
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_too_few_processes_are_told(box, processes):
     """A run needs four: guard, second guard, agent, and the agent's thread of the rendezvous
@@ -222,7 +222,7 @@ def test_too_few_processes_are_told(box, processes):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root acts as another user; root has no such limit")
-@pytest.mark.skipif(ctrun.SLOW > 1, reason="a sanitizer needs a process of its own to look for leaks")
+@pytest.mark.plain("a sanitizer needs a process of its own to look for leaks")
 def test_the_limit_that_leaves_no_process_for_a_worker_is_named(box):
     user = 20000 + os.getpid() % 30000  # whose processes are those of this test only
     as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]

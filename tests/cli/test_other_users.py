@@ -268,7 +268,7 @@ def cores(box, pids):
 
 
 @pytest.mark.skipif(not shutil.which("gcore"), reason="gdb is not installed")
-@pytest.mark.skipif(ctrun.SLOW > 1, reason="a core file with the shadow memory of a sanitizer fills the disk")
+@pytest.mark.plain("a core file with the shadow memory of a sanitizer fills the disk")
 def test_core_files_do_not_have_the_token(box):
     """The core files of guard, agent and a ctrund, during a run."""
     secret = {"CTRUN_TOKEN": TOKEN}

@@ -109,11 +109,9 @@ def test_t29_few_open_files_are_raised_or_told(box):
     assert run.code == 0 and "may have 256 open files at most" in run.err, run
 
 
+@pytest.mark.plain("faketime's preloaded library and sanitizers do not get along")
+@pytest.mark.skipif(not shutil.which("faketime"), reason="faketime is not installed")
 def test_t29_a_wrong_clock_is_told_and_does_no_harm(box):
-    if not shutil.which("faketime"):
-        pytest.skip("faketime is not installed")
-    if ctrun.SLOW > 1:
-        pytest.skip("faketime's preloaded library and sanitizers do not get along")
     daemon, endpoint = box.start_ctrund()
     options = ["--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=clock",
                "--log-dir=/dev/null",  # faketime turns waits of condition variables into zero
@@ -167,7 +165,7 @@ def test_a_loopback_endpoint_for_nodes_of_a_batch_job_is_refused(box, endpoint):
 WITHOUT_PROC = 'mount -t tmpfs none /proc && exec "$@"'
 
 
-@pytest.mark.skipif(ctrun.SLOW > 1, reason="the sanitizers read /proc themselves")
+@pytest.mark.plain("the sanitizers read /proc themselves")
 def test_a_machine_without_proc_runs_and_says_what_it_lacks(box):
     """/proc/net/unix shows which sockets are alive, and /proc/PID/fd which process has one."""
     ctrun.needs_mounts()

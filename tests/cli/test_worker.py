@@ -321,7 +321,7 @@ def resident_bytes(pid):
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Rss:"))
 
 
-@pytest.mark.skipif(ctrun.SLOW > 1, reason="sanitizers need memory of their own")
+@pytest.mark.plain("sanitizers need memory of their own")
 def test_launching_eight_workers_takes_less_than_6_mb(box):
     run = box.start_ctrun("--standalone", "--nproc-per-node=8", "--no-python", "sleep", "1000")
     workers = {event["worker_pid"] for event in box.wait_event("worker_started", count=8)}

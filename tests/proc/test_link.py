@@ -136,7 +136,7 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
 """
 
 
-@pytest.mark.skipif(ctrun.SLOW > 1, reason="the sanitizers' libraries come first")
+@pytest.mark.plain("the sanitizers' libraries come first")
 def test_a_checkpoint_that_is_written_while_the_link_is_broken_delays_the_next_round_and_no_more(node):
     """fsync() does not return in a folder that has a file "hung"."""
     disk = node.box.path("disk")

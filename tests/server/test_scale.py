@@ -5,7 +5,9 @@ import pathlib
 import re
 
 import ctrun
+import pytest
 
+pytestmark = pytest.mark.both
 AGENTS = 4096 if ctrun.SLOW <= 1 else 512
 CLIENTS = 10000 if ctrun.SLOW <= 1 else 1000
 

@@ -462,6 +462,7 @@ def test_messages_may_come_byte_by_byte_and_unknown_kinds_are_skipped(daemon):
     assert agent.expect(wire.START)["world_size"] == 1
 
 
+@pytest.mark.both
 def test_a_peer_that_reads_nothing_costs_a_bounded_buffer_and_no_one_else(daemon):
     slow = daemon.agent("slow").hello(run="slow", min_nodes=1, max_nodes=1)
     beat = wire.frame(wire.HEARTBEAT, struct.pack("<QQq", 0, 1, -1)) * 1000
