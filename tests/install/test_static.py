@@ -20,6 +20,7 @@ import debian
 import pytest
 import readme
 from proxy import Proxy
+from test_wheel import backend, sdist, unpacked  # noqa: F401
 
 KEPT = ctrun.BUILD / "static"
 VERSION = re.search(r"project\(ctrun VERSION ([\d.]+)", (ctrun.ROOT / "CMakeLists.txt").read_text())[1]
@@ -57,19 +58,22 @@ def libraries():
     return there
 
 
+def static(there):
+    """(words for cmake, the environment), with the libraries there."""
+    return (["-DCTRUN_STATIC=ON", f"-DCJSON_ARCHIVE={there}/lib/libcjson.a",
+             f"-DCURL_ARCHIVES={there}/lib/libcurl.a;{there}/lib/libmbedtls.a"],
+            {"PKG_CONFIG_LIBDIR": f"{there}/lib/pkgconfig"})
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     if os.environ.get("CTRUN_TEST_WHEEL"):
         return pathlib.Path(os.environ["CTRUN_TEST_WHEEL"])
-    there, build, folder = libraries(), KEPT / "build", tmp_path_factory.mktemp("wheel")
-    configure(ctrun.ROOT, build, "-DCTRUN_STATIC=ON", "-DCTRUN_CUDA=OFF", "-DCTRUN_TESTS=OFF",
-              f"-DCJSON_ARCHIVE={there}/lib/libcjson.a",
-              f"-DCURL_ARCHIVES={there}/lib/libcurl.a;{there}/lib/libmbedtls.a",
-              PKG_CONFIG_LIBDIR=f"{there}/lib/pkgconfig")
+    build, folder = KEPT / "build", tmp_path_factory.mktemp("wheel")
+    words, env = static(libraries())
+    configure(ctrun.ROOT, build, *words, "-DCTRUN_CUDA=OFF", "-DCTRUN_TESTS=OFF", "-DCMAKE_SKIP_RPATH=ON", **env)
     work("ninja", "-C", build, *PROGRAMS, "libctrun")
-    name = work("python3", "-Bc", "import backend, sys; print(backend.build_wheel(sys.argv[1]))", folder,
-                PYTHONPATH=str(ctrun.ROOT / "packaging/wheel"), CTRUN_WHEEL_BUILD=str(build)).split()[-1]
-    return folder / name
+    return folder / backend("build_wheel", folder, CTRUN_WHEEL_BUILD=str(build))
 
 
 @pytest.fixture
@@ -208,6 +212,17 @@ def test_static_programs_refuse_a_certificate_of_another_address(box, programs, 
         there = [word.replace(server.endpoint, f"127.0.0.2:{proxy.port}") for word in server.options("job")]
         run = box.run(programs / "ctrun", *there, "true")
     assert run.code == 77 and f"127.0.0.2:{proxy.port}" in run.err and "CN_MISMATCH" in run.err, run
+
+
+def test_a_wheel_that_is_compiled_at_another_place_and_time_is_equal(box, wheel, sdist):  # noqa: F811
+    """Of an unpacked sdist whose files are newer than the tree's."""
+    if "CTRUN_TEST_WHEEL" in os.environ:
+        pytest.skip("CTRUN_TEST_WHEEL was compiled elsewhere")
+    tree = unpacked(box, sdist, "another/place", "--touch")
+    words, env = static(libraries())
+    name = backend("build_wheel", tree, root=tree, umask=0o077, CCACHE_DISABLE="1",
+                   CTRUN_WHEEL_CMAKE=" ".join([*words, "-DCMAKE_C_FLAGS_RELEASE=-O0"]), **env)
+    assert (name, (tree / name).read_bytes()) == (wheel.name, wheel.read_bytes())
 
 
 def test_libraries_that_are_compiled_at_two_places_and_times_are_equal(box):
