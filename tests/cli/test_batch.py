@@ -185,7 +185,7 @@ s.bind(f"\\0ctrun-merge-0-slurm-'$SLURM_JOB_ID'.0-0")
 open("/tmp/bound", "w")
 signal.pause()' &
 trap "kill $!" EXIT
-until [ -e /tmp/bound ]; do kill -0 $! || exit 1; sleep 0.01; done
+until [ -e /tmp/bound ]; do kill -0 $! || exit 1; sleep 0.05; done
 SLURM_LOCALID=1 "$@" &
 SLURM_LOCALID=0 "$@" && wait $!
 """

@@ -80,7 +80,7 @@ def test_the_derived_port_is_taken_where_it_is_free(box, server):
 
 def test_an_agent_that_is_started_again_finds_the_others_at_the_derived_port(box, server):
     found = server(2)
-    show = 'echo "$TORCHELASTIC_RESTART_COUNT" > up.$RANK; until [ -e leave ]; do sleep 0.02; done'
+    show = 'echo "$TORCHELASTIC_RESTART_COUNT" > up.$RANK; until [ -e leave ]; do sleep 0.05; done'
     how = {"CTRUN_TOKEN": "correct horse battery", "SLURM_STEP_NODELIST": "localhost,nohost"}
     runs = [start(box, found, task, show=show, **how) for task in (0, 1)]
     ctrun.wait_until(lambda: box.path("up.0").exists() and box.path("up.1").exists(), str(runs))

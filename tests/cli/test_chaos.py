@@ -148,7 +148,7 @@ def test_who_is_killed_by_a_plan_is_not_blamed_and_it_is_no_crash_loop(box):
 
 
 def test_a_worker_that_makes_something_of_the_signal_is_told_with_it(box):
-    run = start(box, program=["--no-python", "sh", "-c", "trap 'exit 7' TERM; : > up; while :; do sleep 0.01; done"],
+    run = start(box, program=["--no-python", "sh", "-c", "trap 'exit 7' TERM; : > up; while :; do sleep 0.05; done"],
                 ranks=1)
     ctrun.wait_until(box.path("up").exists, lambda: f"up\n{run}")
     assert chaos(box, "# two", "at 0s kill rank=0 signal=TERM").code == 0
@@ -225,7 +225,7 @@ def test_what_a_slow_node_says_arrives_late(box):
 
 def test_log_files_meet_a_full_disk_and_those_of_the_next_round_do_not(box):
     run = start(box, "-r3", "--log-dir=D", "--max-restarts=1", ranks=1,
-                program=["--no-python", "sh", "-c", "while :; do echo $TORCHELASTIC_RESTART_COUNT; sleep 0.01; done"])
+                program=["--no-python", "sh", "-c", "while :; do echo $TORCHELASTIC_RESTART_COUNT; sleep 0.05; done"])
     assert chaos(box, "at 0s full node=0 for=1h", "at 1ms kill rank=9 # in no world").code == 2
     found = box.start(CTL, "chaos", plan(box, "at 0s full node=0 for=1h"))
     [lost] = box.wait_event("log_file_lost")

@@ -18,7 +18,7 @@ LOOP = """#!/bin/sh
 for name in USR1 TERM; do trap "echo $RANK got $name; [ $name = TERM ] && exit 0" $name; done
 echo hello $RANK attempt $TORCHELASTIC_RESTART_COUNT
 echo up > up.$RANK.$TORCHELASTIC_RESTART_COUNT
-while :; do sleep 0.02; done
+while :; do sleep 0.05; done
 """
 
 
@@ -371,7 +371,7 @@ def test_containers_with_the_same_pids_and_one_folder_have_a_socket_each(box):
         pytest.skip("no PID namespace can be made here")
     stop = f"{ctrun.program('ctrunctl')} stop --run=j --reason"
     runs = [box.start(*unshare, ctrun.program("ctrun"), "--rdzv-id=j", "--no-python", "sh", "-c",
-                      f"touch up.{name}; while [ ! -e end.{name} ]; do sleep 0.02; done; {stop} {name}; sleep 60")
+                      f"touch up.{name}; while [ ! -e end.{name} ]; do sleep 0.05; done; {stop} {name}; sleep 60")
             for name in "ab"]
     ctrun.wait_until(lambda: all(box.path(f"up.{name}").exists() for name in "ab"),
                      lambda: f"two runs\n{runs}")

@@ -125,7 +125,7 @@ def test_encrypted_links_are_made_anew_when_ctrund_was_killed(box):
 
     first, port = begin(ctrun.free_port())
     runs = agents(box, port, "--encrypt", "--rdzv-conf=keep_alive_interval=60,keep_alive_max_attempt=1",
-                  program=f"while [ ! -e {go} ]; do sleep 0.01; done")
+                  program=f"while [ ! -e {go} ]; do sleep 0.05; done")
     workers = box.wait_workers(2)
     first.signal(9)
     first.wait()

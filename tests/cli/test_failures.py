@@ -124,7 +124,7 @@ def test_the_launchers_error_file_tells_of_a_wrong_option(box, option):
 def test_torchrun_097_an_early_zero_does_not_end_the_group(box):
     run = box.ctrun("--nproc-per-node=2", "sh", "-c",
                     "if [ $RANK = 0 ]; then touch done; exit 0; fi; "
-                    "while [ ! -e done ]; do sleep 0.01; done; echo went on")
+                    "while [ ! -e done ]; do sleep 0.05; done; echo went on")
     assert run.code == 0 and run.out == "went on\n"
 
 
@@ -186,7 +186,7 @@ def test_a_program_that_cannot_be_executed_ends_with_126(box):
 
 MANY = """
 if [ $RANK = 5 ]; then
-    until [ "$(grep -c '"worker_started"' "$CTRUN_EVENTS")" = 36 ]; do sleep 0.01; done
+    until [ "$(grep -c '"worker_started"' "$CTRUN_EVENTS")" = 36 ]; do sleep 0.05; done
     exit 7
 fi
 exec sleep 600

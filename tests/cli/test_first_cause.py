@@ -272,7 +272,7 @@ def test_who_ended_with_zero_before_the_failure_is_told(box):
     run = box.ctrun("--nproc-per-node=3", "sh", "-c",
                     "case $RANK in 0) exit 0;; 2) while :; do sleep 60; done;; esac;"
                     "while ! grep -q '\"worker_ended\".*\"rank\":0,' $CTRUN_EVENTS;"
-                    " do sleep 0.01; done; exit 4")
+                    " do sleep 0.05; done; exit 4")
     assert run.code == 4
     assert fact(run, "before it") == "rank 0 had ended with 0"
     assert fact(run, "after it") == "rank 2 stopped by ctrun"
@@ -348,7 +348,7 @@ def test_t24_a_one_decision_holds_for_all_nodes(box):
 def test_the_node_that_failed_first_is_told_though_its_agent_tells_last(box):
     daemon, endpoint = box.start_ctrund()
     error = '{"message": {"message": "the real one", "extraInfo": {"timestamp": "1"}}}'
-    command = ("while [ ! -e go$RANK ]; do sleep 0.01; done;"
+    command = ("while [ ! -e go$RANK ]; do sleep 0.05; done;"
                f"[ $RANK = 1 ] || printf '%s' '{error}' > $TORCHELASTIC_ERROR_FILE;"
                "exit $((7 + RANK))")
     runs = []
@@ -438,7 +438,7 @@ def test_t24_min_uptime_0_restarts_as_torchrun_does(box):
 
 def test_t24_c_a_node_that_fails_twice_makes_room_for_a_spare(box):
     daemon, endpoint = box.start_ctrund()
-    command = ("while [ ! -e go ]; do sleep 0.01; done; [ $SICK = 1 ] && exit 3;"
+    command = ("while [ ! -e go ]; do sleep 0.05; done; [ $SICK = 1 ] && exit 3;"
                "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; exec sleep 60")
     runs = []
     for n in range(3):  # the second one is sick, the third a spare
@@ -463,7 +463,7 @@ def test_t24_c_a_node_that_fails_twice_makes_room_for_a_spare(box):
 def test_t24_d_the_node_that_serves_makes_room_for_nobody(box):
     """Without it the run would end, and the same command could start a second world at once."""
     port = launch.free_port()
-    command = "while [ ! -e go ]; do sleep 0.01; done; [ $SICK = 1 ] && exit 3; exec sleep 60"
+    command = "while [ ! -e go ]; do sleep 0.05; done; [ $SICK = 1 ] && exit 3; exec sleep 60"
     runs = []
     for n in range(3):  # the first one serves and is sick, the third a spare
         runs.append(box.start_ctrun(*TWO, "--max-restarts=5", "--no-python",

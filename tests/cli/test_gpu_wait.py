@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(os.path.exists("/proc/driver/nvidia/gpus"), reas
 
 # A file ends the first round; in the second one the agent gets GPU memory, which it does not free.
 SCRIPT = """
-[ $TORCHELASTIC_RESTART_COUNT = 0 ] && while [ ! -e asked ]; do sleep 0.02; done
+[ $TORCHELASTIC_RESTART_COUNT = 0 ] && while [ ! -e asked ]; do sleep 0.05; done
 [ $TORCHELASTIC_RESTART_COUNT = 1 ] && { echo "$PPID 20480" >held.new; mv held.new held; }
 [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0
 exit $((3 + TORCHELASTIC_RESTART_COUNT))

@@ -214,7 +214,7 @@ def test_a_program_that_is_missing_stops_the_others_before_they_wait(box):
 TRAP = """#!/bin/sh
 for name in TERM INT USR1; do trap "echo $RANK got $name; [ $name = USR1 ] || exit 0" $name; done
 echo up
-while :; do sleep 0.02; done
+while :; do sleep 0.05; done
 """
 
 
@@ -307,7 +307,7 @@ def test_the_first_line_of_the_error_that_ended_a_host_is_quoted(box):
 
 
 def test_much_output_of_all_hosts_comes_through_in_whole_lines(box):
-    script = 'i=0; while [ $i -lt 3000 ]; do echo "$RANK:$i:$(printf %0100d $i)"; i=$((i+1)); done'
+    script = 'i=0; while [ $i -lt 3000 ]; do printf "$RANK:$i:%0100d\\n" $i; i=$((i+1)); done'
     done = run(box, "--hosts=a,b,c", *shell(script))
     assert done.code == 0, done.err
     lines = done.out.splitlines()

@@ -121,7 +121,7 @@ def test_torchrun_099_149_nodes_end_at_different_times(box, meeting):
     miss."""
     wire = Proxy(int(meeting.endpoint.rpartition(":")[2]))
     direct, meeting.endpoint = meeting.endpoint, f"127.0.0.1:{wire.port}"
-    train = ["sh", "-c", '[ "$RANK" = 0 ] || while [ ! -e go ]; do sleep 0.01; done']
+    train = ["sh", "-c", '[ "$RANK" = 0 ] || while [ ! -e go ]; do sleep 0.05; done']
     conf = QUICK.replace("attempt=1", "attempt=4")
     runs = [meeting.start(2, "2", *train, conf=conf)]
     box.wait_event("agent_state", to="joining")
@@ -138,7 +138,7 @@ def test_torchrun_099_149_nodes_end_at_different_times(box, meeting):
 
 def test_torchrun_074_a_run_that_is_over_takes_nobody_in(box, meeting):
     """While a spare has not left yet, the server still knows the run."""
-    first = meeting.start(2, "1:1", "sh", "-c", "while [ ! -e go ]; do sleep 0.01; done",
+    first = meeting.start(2, "1:1", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done",
                           conf="is_host=0,keep_alive_interval=20")
     box.wait_event("worker_started")
     spare = meeting.start(3, "1:1", "true", conf="is_host=0")

@@ -116,7 +116,7 @@ def test_t29_a_wrong_clock_is_told_and_does_no_harm(box):
     options = ["--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=clock",
                "--log-dir=/dev/null",  # faketime turns waits of condition variables into zero
                "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=4", "--no-python", "sh",
-               "-c", "while [ ! -e go ]; do sleep 0.01; done"]
+               "-c", "while [ ! -e go ]; do sleep 0.05; done"]
     right = box.start_ctrun(*options)
     wrong = box.start("faketime", "-f", "+3600s", ctrun.program("ctrun"), *options,
                       env={"FAKETIME_DONT_FAKE_MONOTONIC": "1"})

@@ -36,7 +36,7 @@ def test_log_files_are_as_without_a_terminal(box):
 
 def test_workers_have_the_size_of_the_terminal_and_hear_of_another(box):
     box.write("size.sh", "trap 'stty size <&1; exit 0' WINCH; stty size <&1; touch up$RANK\n"
-                         "while :; do sleep 0.01; done\n", 0o755)
+                         "while :; do sleep 0.05; done\n", 0o755)
     run = Terminal(box, "--nproc-per-node=2", "sh", "size.sh", rows=33, columns=111)
     ctrun.wait_until(lambda: len(list(box.dir.glob("up?"))) == 2, lambda: run.text)
     run.resize(44, 122)

@@ -23,7 +23,7 @@ def codes(runs):
 
 
 def test_torchrun_058_two_plain_runs_at_once(box, dump):
-    runs = [box.start_ctrun("sh", "-c", f"touch {i}; while [ ! -e {1 - i} ]; do sleep 0.01; done")
+    runs = [box.start_ctrun("sh", "-c", f"touch {i}; while [ ! -e {1 - i} ]; do sleep 0.05; done")
             for i in (0, 1)]
     assert codes(runs) == [0, 0]
 
@@ -111,7 +111,7 @@ def test_a_host_that_is_lost_and_soon_back_is_named(box, endpoint):
     """After a power cut the same command starts soon: without the name one would see only its
     return."""
     words = ["--nnodes=2:2", "--nproc-per-node=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=r"]
-    script = f"touch {box.path('up')}$RANK; while :; do sleep 0.01; done"
+    script = f"touch {box.path('up')}$RANK; while :; do sleep 0.05; done"
     host = box.start_ctrun(*words, "sh", "-c", script)
     box.wait_event("agent_state", to="joining")
     other = box.start_ctrun(*words, "--rdzv-conf=is_host=0", "sh", "-c", script)
@@ -132,7 +132,7 @@ def test_a_host_that_is_lost_and_soon_back_is_named(box, endpoint):
 def test_a_node_that_loses_the_server_tells_that_its_own_workers_had_succeeded(box, endpoint):
     """Its exit code cannot tell: whether the run succeeds depends on the others."""
     words = ["--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=r", "sh", "-c",
-             "[ $GROUP_RANK = 1 ] || while :; do sleep 0.01; done"]
+             "[ $GROUP_RANK = 1 ] || while :; do sleep 0.05; done"]
     host = box.start_ctrun(*words)
     box.wait_event("agent_state", to="joining")
     other = box.start_ctrun("--rdzv-conf=is_host=0", *words)
@@ -272,7 +272,7 @@ def test_torchrun_087_a_newcomer_leaves_the_restarts_as_they_were(box, endpoint)
 
 def test_torchrun_072_073_157_a_spare_node_waits_and_ends_with_0(box, endpoint):
     words = ["--nnodes=1:1", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"]
-    first = box.start_ctrun(*words, "sh", "-c", "while [ ! -e go ]; do sleep 0.01; done")
+    first = box.start_ctrun(*words, "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done")
     box.wait_event("worker_started")
     spare = box.start_ctrun(*words, "sh", "-c", "exit 9")
     box.wait_event("agent_state", count=2, to="joining")
@@ -392,7 +392,7 @@ def test_one_run_id_says_that_unlike_programs_belong_together(box, endpoint):
 
 def test_two_starts_without_nnodes_are_two_jobs_and_told_so(box, endpoint):
     words = ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "sh", "-c",
-             "while [ ! -e end ]; do sleep 0.01; done"]
+             "while [ ! -e end ]; do sleep 0.05; done"]
     first = box.start_ctrun(*words)
     box.wait_event("worker_started")
     other = box.ctrun(*words)

@@ -25,7 +25,7 @@ shift "$n"
 [ "$1" != 0 ] || touch done
 exit "$1"
 """
-WAIT = "sh -c 'until [ -e done ]; do sleep 0.02; done'"
+WAIT = "sh -c 'until [ -e done ]; do sleep 0.05; done'"
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_all_workers_of_a_role_share_its_restarts(box, server):
 
 def test_a_role_without_restarts_fails_as_ever(box, server):
     run = box.ctrun("--standalone", "--role", f"data=1:{server} stay",
-                    "--role", "trainer=1:sh -c 'until [ -e stays ]; do sleep 0.02; done; exit 9'",
+                    "--role", "trainer=1:sh -c 'until [ -e stays ]; do sleep 0.05; done; exit 9'",
                     "--role-restarts=data=5")
     assert run.code == 9, run
     assert not box.events("worker_restarting")
@@ -119,7 +119,7 @@ def test_few_restarts_or_no_min_uptime_use_them_all(box, server):
 
 def test_its_children_are_dead_before_the_next_one_starts_and_no_other_s(box, server):
     trainer = box.write("trainer", "#!/bin/sh\nsleep 1000 & other=$!\n"
-                        "until [ -e done ]; do sleep 0.02; done\n"
+                        "until [ -e done ]; do sleep 0.05; done\n"
                         "kill -0 $other && touch other_lives; kill $other\n", mode=0o755)
     run = box.ctrun("--standalone", "--role", f"trainer=1:{trainer}",
                     "--role", f"data=1:{server} 1 0", "--role-restarts=data=1",
@@ -137,7 +137,7 @@ def test_who_has_left_its_session_is_found_by_its_parents(box):
                         "[ $CTRUN_ROLE_RESTART_COUNT = 0 ] || "
                         "{ grep -q . /proc/$(cat deep)/cmdline && touch lives; exit 0; }\n"
                         "sh -c 'setsid sh -c \"echo \\$\\$ > deep; exec sleep 1000\" & wait' &\n"
-                        "until [ -s deep ]; do sleep 0.02; done\nexit 1\n", mode=0o755)
+                        "until [ -s deep ]; do sleep 0.05; done\nexit 1\n", mode=0o755)
     run = box.ctrun("--standalone", "--role", f"data=1:{program}", "--role-restarts=data=1")
     assert run.code == 0, run
     assert box.path("deep").exists() and not box.path("lives").exists()
@@ -164,7 +164,7 @@ def test_one_that_cannot_be_started_again_is_everybody_s_failure(box):
 
 def test_nobody_is_started_again_while_the_run_is_stopped(box):
     program = box.write("stubborn", "#!/bin/sh\ntrap 'exit 7' TERM\ntouch here\n"
-                        "while :; do sleep 0.02; done\n", mode=0o755)
+                        "while :; do sleep 0.05; done\n", mode=0o755)
     run = box.start_ctrun("--standalone", "--role", "trainer=1:sleep 1000",
                           "--role", f"data=1:{program}", "--role-restarts=data=3")
     ctrun.wait_until(box.path("here").exists, "the trap")
@@ -175,9 +175,9 @@ def test_nobody_is_started_again_while_the_run_is_stopped(box):
 
 def test_nobody_is_started_again_in_a_round_that_another_has_ended(box):
     program = box.write("stubborn", "#!/bin/sh\ntrap 'exit 7' TERM\ntouch here\n"
-                        "while :; do sleep 0.02; done\n", mode=0o755)
+                        "while :; do sleep 0.05; done\n", mode=0o755)
     run = box.ctrun("--standalone", "--role", f"data=1:{program}", "--role-restarts=data=3",
-                    "--role", "trainer=1:sh -c 'until [ -e here ]; do sleep 0.02; done; exit 9'")
+                    "--role", "trainer=1:sh -c 'until [ -e here ]; do sleep 0.05; done; exit 9'")
     assert run.code == 9, run
     assert starts(box, "data") == 1 and not box.events("worker_restarting")
 

@@ -14,7 +14,7 @@ from clock import Clock
 TRAP = """#!/bin/sh
 for name in TERM INT HUP QUIT USR1; do trap "echo $RANK got $name; exit 0" $name; done
 echo up > up.$RANK
-while :; do sleep 0.02; done
+while :; do sleep 0.05; done
 """
 
 
@@ -93,7 +93,7 @@ stay()
 STUBBORN = """#!/bin/sh
 trap '' TERM
 echo up > up.$RANK
-while :; do sleep 0.02; done
+while :; do sleep 0.05; done
 """
 
 
@@ -190,7 +190,7 @@ def test_a_signal_at_each_moment_of_the_start_leaves_nothing():
     assert number > 10
 
 
-DEAF = "#!/bin/sh\ntrap '' INT TERM\necho up > up.$RANK\nwhile :; do sleep 0.02; done\n"
+DEAF = "#!/bin/sh\ntrap '' INT TERM\necho up > up.$RANK\nwhile :; do sleep 0.05; done\n"
 
 
 @pytest.mark.parametrize("presses, words", [

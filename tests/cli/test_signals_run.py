@@ -13,7 +13,7 @@ COUNTING = """#!/bin/sh
 # counts the signals it gets, one line each; `leave` ends it with 0
 for name in USR1 USR2 TERM; do trap "echo $name >> got.$RANK" $name; done
 echo up > up.$RANK
-until [ -e leave ]; do sleep 0.02; done
+until [ -e leave ]; do sleep 0.05; done
 """
 
 
@@ -143,7 +143,7 @@ def test_signals_that_come_while_the_end_is_written_change_nothing_of_it(box):
 
 
 def test_a_signal_behind_the_end_of_the_agent_leaves_the_exit_code_as_it_is(box):
-    run = box.start_ctrun("--no-python", "sh", "-c", "until [ -e leave ]; do sleep 0.02; done; exit 3")
+    run = box.start_ctrun("--no-python", "sh", "-c", "until [ -e leave ]; do sleep 0.05; done; exit 3")
     agent = ctrun.parent_of(box.wait_workers(1)[0])
     run.signal(signal.SIGSTOP)  # the guard: both signals are pending when it continues, and SIGCHLD comes first
     box.write("leave", "")
@@ -155,7 +155,7 @@ def test_a_signal_behind_the_end_of_the_agent_leaves_the_exit_code_as_it_is(box)
 
 def test_a_worker_that_had_to_be_killed_asks_for_no_requeue(box):
     run = box.start_ctrun("--requeue-exit=75", "--shutdown-timeout=0", "--no-python",
-                          "sh", "-c", "trap '' TERM; touch up; while :; do sleep 0.02; done")
+                          "sh", "-c", "trap '' TERM; touch up; while :; do sleep 0.05; done")
     ctrun.wait_until(lambda: box.path("up").exists(), "up")
     run.signal(signal.SIGTERM)
     assert run.wait() == 128 + signal.SIGTERM

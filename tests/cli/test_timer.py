@@ -79,7 +79,7 @@ def test_an_expired_timer_uses_a_restart_and_is_forgotten_in_the_next_round(box)
 
 @pytest.mark.parametrize("trap,code", [("trap '' TERM", 137), ("trap 'exit 0' TERM", 143)])
 def test_a_worker_cannot_talk_itself_out_of_its_timer(box, trap, code):
-    worker = script(box, f"{trap}\nset_timer step 0 15\nwhile :; do sleep 0.01; done\n")
+    worker = script(box, f"{trap}\nset_timer step 0 15\nwhile :; do sleep 0.05; done\n")
     run = box.ctrun("--shutdown-timeout=1", worker, env=ON)
     assert run.code == code, run
     assert "timer expired: scope step; sent SIGTERM" in run.err
@@ -107,7 +107,7 @@ def test_lines_of_other_processes_and_rubbish_do_nothing(box):
 
 
 def test_the_pipe_is_nobody_elses(box):
-    run = box.start_ctrun("sh", "-c", "while [ ! -e go ]; do sleep 0.01; done", env=ON)
+    run = box.start_ctrun("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done", env=ON)
     box.wait_event("worker_started")
     assert stat.S_IMODE(left_pipes(box)[0].stat().st_mode) == 0o600
     box.write("go", "")

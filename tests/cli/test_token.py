@@ -128,7 +128,7 @@ def test_a_server_cannot_have_its_own_question_answered_for_it(box, token_file):
 
 def test_a_run_of_one_node_lets_no_unknown_client_in(box):
     """Without a token of the user the run has its own one."""
-    run = box.start_ctrun("--standalone", "sh", "-c", "while [ ! -e go ]; do sleep 0.01; done",
+    run = box.start_ctrun("--standalone", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done",
                           env={"LOGLEVEL": "INFO"})
     box.wait_event("worker_started")
     port = int(run.err.partition("serving the rendezvous")[2].partition("port=")[2].split()[0])
@@ -160,7 +160,7 @@ def test_a_token_file_that_is_no_secret_is_refused(box, mode, words, why):
 
 
 def test_the_environment_of_the_launcher_shows_no_token(box):
-    run = box.start_ctrun("sh", "-c", "while [ ! -e go ]; do sleep 0.01; done",
+    run = box.start_ctrun("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done",
                           env={"CTRUN_TOKEN": TOKEN})
     box.wait_event("worker_started")
     for pid in [run.pid, ctrun.parent_of(box.workers()[0])]:

@@ -27,7 +27,7 @@ def freezer():
 
 
 WORKER = ["--no-python", "sh", "-c", "[ $RANK = 1 ] || exec sleep 600;"
-          "while [ ! -e go ]; do sleep 0.01; done; exit 5"]
+          "while [ ! -e go ]; do sleep 0.05; done; exit 5"]
 
 
 def test_a_frozen_worker_is_told_when_a_signal_ends_the_run(box, freezer):

@@ -60,7 +60,7 @@ def test_a_server_of_another_user_is_refused(box, cluster):
 def test_srun_alone_uses_munge(box, cluster):
     """A node that knows endpoint and run id, but proves nothing by MUNGE, is refused."""
     go = box.path("go")
-    script = 'echo "$MASTER_PORT $TORCHELASTIC_RUN_ID"; while [ ! -e "$GO" ]; do sleep 0.01; done'
+    script = 'echo "$MASTER_PORT $TORCHELASTIC_RUN_ID"; while [ ! -e "$GO" ]; do sleep 0.05; done'
     run = cluster.start("login1", "srun", "-N2", "--ntasks-per-node=1", ctrun.program("ctrun"),
                         "--no-python", "sh", "-c", script, env={"GO": str(go)})
     ctrun.wait_until(lambda: run.out.count("slurm-") == 2, lambda: f"both ranks: {run}", 60)

@@ -27,7 +27,7 @@ SAVER = """#!/bin/sh
 # saves until the test says that it has
 trap 'echo TERM >> term.$RANK' TERM
 echo up > up.$RANK
-until [ -e saved ] && [ -e term.$RANK ]; do sleep 0.02; done
+until [ -e saved ] && [ -e term.$RANK ]; do sleep 0.05; done
 exit 0 # not as the sleep, which gets the signal too
 """
 

@@ -8,7 +8,7 @@ ended() { grep -q '"worker_ended".*"rank":2,' "$CTRUN_EVENTS"; }
 all_started() { [ "$(grep -c '"worker_started"' "$CTRUN_EVENTS")" = 12 ]; }
 case $RANK in
 2) exit 0;;
-5) until ended && all_started; do sleep 0.01; done; echo out of luck >&2; exit 7;;
+5) until ended && all_started; do sleep 0.05; done; echo out of luck >&2; exit 7;;
 *) trap '' TERM; while :; do sleep 600; done;;
 esac
 """

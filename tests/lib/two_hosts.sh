@@ -3,9 +3,9 @@
 # two_hosts.sh - two nodes, each in a network of its own: started by `unshare --net`, needs root;
 # LIMIT: see fault_bodies.py
 ip link set lo up
-unshare --net sh -c 'ip link set lo up; touch far; while [ ! -e over ]; do sleep 0.02; done' &
+unshare --net sh -c 'ip link set lo up; touch far; while [ ! -e over ]; do sleep 0.05; done' &
 far=$!
-while [ ! -e far ]; do sleep 0.01; done
+while [ ! -e far ]; do sleep 0.05; done
 ip link add near type veth peer name away netns $far
 ip addr add 10.9.8.1/24 dev near
 ip link set near up

@@ -137,7 +137,7 @@ def test_workers_are_in_the_runs_cgroup_in_every_round(node):
         while read -r line; do case $line in 0::*/ctrun-*) echo "in $CTRUN_GENERATION";; esac; done </proc/self/cgroup
         [ "$CTRUN_GENERATION" = 1 ] || exit 0
         [ "$RANK" = 0 ] && touch {ready}
-        until [ -e {ready} ]; do sleep 0.01; done
+        until [ -e {ready} ]; do sleep 0.05; done
         [ "$RANK" = 0 ] || exit 3
         while :; do sleep 1; done
         """, 0o755)

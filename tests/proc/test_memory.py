@@ -54,7 +54,7 @@ def test_one_that_was_killed_for_memory_and_started_again_proves_nothing_for_oth
     data = box.write("data", "#!/bin/sh\n[ $CTRUN_ROLE_RESTART_COUNT = 0 ] && exec "
                      f"{ctrun.program('victim')} eat {LIMIT_BYTES * 2}\n"
                      "touch again; exec sleep 1000\n", 0o755)
-    trainer = box.write("trainer", "#!/bin/sh\nuntil [ -e again ]; do sleep 0.02; done\n"
+    trainer = box.write("trainer", "#!/bin/sh\nuntil [ -e again ]; do sleep 0.05; done\n"
                         "kill -KILL $$\n", 0o755)
     run = box.run("sh", "-c", f'echo $$ > {small_group}/cgroup.procs; exec "$@"', "sh",
                   ctrun.program("ctrun"), "--standalone", "--role", f"data=1:{data}",

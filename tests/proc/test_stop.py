@@ -33,9 +33,9 @@ def test_a_signal_goes_to_all_workers_and_ends_the_run(node, name):
 def test_workers_may_use_the_grace_to_save(node):
     go = node.box.path("go")
     run = start_hanging(node,
-                        program=["sh", "-c", f"trap 'while [ ! -e {go} ]; do sleep 0.01; done;"
+                        program=["sh", "-c", f"trap 'while [ ! -e {go} ]; do sleep 0.05; done;"
                                  f" echo saved; exit 0' TERM; touch {node.box.path('ready')}"
-                                 "$LOCAL_RANK; while :; do sleep 0.01; done"],
+                                 "$LOCAL_RANK; while :; do sleep 0.05; done"],
                         options=["--grace", "60000"])
     run.signal(signal.SIGTERM)
     node.box.wait_event("signal")
@@ -203,7 +203,7 @@ def test_a_helper_that_ignores_the_stop_is_killed_soon_after_its_worker_has_ende
     """If it had the whole grace time of ten minutes, the run would not end in time."""
     helper = f"trap '' TERM; touch {node.box.path('ready')}$LOCAL_RANK; while :; do sleep 0.1; done"
     run = start_hanging(node, program=["sh", "-c", f"trap 'exit 0' TERM; ({helper}) & "
-                                       "while :; do sleep 0.01; done"],
+                                       "while :; do sleep 0.05; done"],
                         options=["--grace", "600000"], env=way)
     run.signal(signal.SIGTERM)
     assert run.wait() == 143
@@ -213,7 +213,7 @@ def test_a_helper_that_ignores_the_stop_is_killed_soon_after_its_worker_has_ende
 
 def test_a_program_in_a_shell_keeps_the_grace_when_the_shell_is_gone(node, way):
     """The shell dies of SIGTERM at once; the program saves for longer than helpers may live."""
-    save = "trap 'sleep 3; echo saved; exit 0' TERM; touch %s$LOCAL_RANK; while :; do sleep 0.01; done"
+    save = "trap 'sleep 3; echo saved; exit 0' TERM; touch %s$LOCAL_RANK; while :; do sleep 0.05; done"
     script = node.box.write("program.sh", save % node.box.path("ready"))
     run = start_hanging(node, program=["sh", "-c", f"sh {script}; true"],
                         options=["--grace", "600000"], env=way)
@@ -279,7 +279,7 @@ def test_workers_have_the_whole_grace_when_another_node_is_lost(node):
     run = start_hanging(node, program=["sh", "-c", f"[ $TORCHELASTIC_RESTART_COUNT = 0 ] && "
                                        f"[ ! -e {node.box.path('saved')} ] || exit 0;"
                                        f"trap '{save}' TERM; touch {node.box.path('ready')}"
-                                       "$LOCAL_RANK; while :; do sleep 0.01; done"],
+                                       "$LOCAL_RANK; while :; do sleep 0.05; done"],
                         options=["--grace", "60000"])
     run.server.stop_round(reason=2)
     node.box.wait_event("worker_started", 4)
