@@ -148,8 +148,9 @@ int python_frames_walk(
         uint64_t at = read_word(&walk, interpreter + offsets->threads);
         int count = 0;
 
-        for (; at && count < PYTHON_THREADS_MAX; count++) {
-            threads[count] = at;
+        for (int steps = 0; at && steps < STEPS_MAX; steps++) {
+            count += count < PYTHON_THREADS_MAX;
+            threads[count - 1] = at; /* the oldest takes the place of others */
             at = read_word(&walk, at + offsets->thread_next);
         }
         total += count;

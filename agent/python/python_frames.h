@@ -11,7 +11,7 @@
 #include "agent/python/python_offsets.h"
 
 enum {
-    PYTHON_THREADS_MAX = 64, /* the newest; more are left out */
+    PYTHON_THREADS_MAX = 64, /* the newest and the oldest; others are left out */
     PYTHON_FRAMES_MAX = 64,  /* of a thread, the innermost */
     PYTHON_NAME_MAX = 128,
     PYTHON_FILE_MAX = 512

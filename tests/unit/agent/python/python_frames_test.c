@@ -8,7 +8,7 @@
 #include "tests/lib/test.h"
 
 enum {
-    IMAGE_BYTES = 8192,
+    IMAGE_BYTES = 16384,
     /* Addresses. */
     INTERPRETER = 0x1000,
     THREAD = 0x1100,
@@ -143,6 +143,49 @@ frames_are_read_as_3_14_describes_itself_with_tagged_references(void **state)
     check(14, 1);
 }
 
+struct seen {
+    int count;
+    uint64_t first, last;
+};
+
+static void note_thread(void *context, const struct python_thread *thread)
+{
+    struct seen *seen = context;
+
+    if (seen->count++ == 0)
+        seen->first = thread->native_id;
+    seen->last = thread->native_id;
+}
+
+/* The list begins with the newest thread; the main thread, which is read first, is its end. */
+static void the_main_thread_is_read_however_many_threads_there_are(void **state)
+{
+    enum {
+        THREADS = PYTHON_THREADS_MAX + 9,
+        AT = 0x2000
+    };
+    static struct python_room room;
+    struct image *image = make(14, 0);
+    const struct python_memory memory = {.context = image, .read = read_image};
+    struct python_offsets offsets;
+    struct seen seen = {0};
+
+    put(image, INTERPRETER + 0x18, AT, 8);
+    for (uint64_t i = 1; i <= THREADS; i++) {
+        const uint64_t thread = AT + (THREADS - i) * 0x30;
+
+        put(image, thread + 0x10, i > 1 ? thread + 0x30 : 0, 8);
+        put(image, thread + 0x20, i, 8);
+    }
+    assert_true(python_offsets_read(&offsets, image->bytes, IMAGE_BYTES));
+    assert_int_equal(
+        python_frames_walk(&memory, &offsets, 0, &room, note_thread, &seen),
+        PYTHON_THREADS_MAX);
+    assert_int_equal(seen.count, PYTHON_THREADS_MAX);
+    assert_int_equal(seen.first, 1);
+    assert_int_equal(seen.last, THREADS);
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     struct python_offsets offsets;
@@ -169,6 +212,7 @@ int main(void)
         cmocka_unit_test(frames_are_read_as_3_13_describes_itself),
         cmocka_unit_test(
             frames_are_read_as_3_14_describes_itself_with_tagged_references),
+        cmocka_unit_test(the_main_thread_is_read_however_many_threads_there_are),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
 
