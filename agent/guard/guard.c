@@ -54,9 +54,11 @@ static void choose_signals(sigset_t *set)
 {
     struct sigaction action = {.sa_handler = SIG_DFL};
 
-    /* if SIGCHLD is ignored, exit statuses are lost */
+    /* our parent may ignore them: without SIGCHLD exit statuses are lost, and our own two are for
+     * the guards and the agent alone */
     (void)sigaction(SIGCHLD, &action, NULL);
     (void)sigaction(FENCE_SIGNAL, &action, NULL);
+    (void)sigaction(GUARD_LOST, &action, NULL);
     sigfillset(set);
     for (size_t i = 0; i < sizeof not_forwarded / sizeof *not_forwarded; i++)
         sigdelset(set, not_forwarded[i]);

@@ -19,6 +19,19 @@ def test_kill_9_of_the_guard_leaves_nobody(node):
     node.box.wait_gone()
 
 
+def test_kill_9_of_a_guard_whose_parent_ignores_signals_leaves_nobody(node):
+    """What a daemon ignores, its jobs ignore at first, too."""
+    numbers = range(signal.SIGRTMIN, signal.SIGRTMAX + 1)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    try:
+        run = start_hanging(node, *FAMILY)
+    finally:
+        for number, action in zip(numbers, before):
+            signal.signal(number, action)
+    os.kill(run.pid, signal.SIGKILL)
+    node.box.wait_gone()
+
+
 def test_workers_that_end_with_the_guard_are_not_reported_as_failed(node):
     """A lost node uses no restart; a failed worker would end the job on all nodes."""
     for _ in range(10):
