@@ -199,8 +199,14 @@ static void fill_failure(struct hang_watch *watch, const struct worker *worker,
     if (report->ahead > 0)
         (void)ct_format(others, sizeof others, ", others %lld",
                         (long long)report->furthest);
-    (void)ct_format(failure->text, sizeof failure->text, "last step %lld, %.1f s ago%s",
-                    (long long)worker->step, (double)silent_ms / 1000, others);
+    if (worker->step >= 0)
+        (void)ct_format(failure->text, sizeof failure->text,
+                        "last step %lld, %.1f s ago%s", (long long)worker->step,
+                        (double)silent_ms / 1000, others);
+    else
+        (void)ct_format(failure->text, sizeof failure->text,
+                        "no step since it started %.1f s ago%s",
+                        (double)silent_ms / 1000, others);
     unkillable_describe_stuck(where, worker->pid);
     agent_find_place(place, worker->pid);
     if (*place)

@@ -58,6 +58,12 @@ def test_t21_a_rank_that_computes_without_a_step_is_named(box):
     assert "it is in   : state R" in run.err
 
 
+def test_a_rank_without_a_step_is_named_when_others_make_steps(box):
+    run = box.ctrun("--nproc-per-node=2", "--hang-timeout=3", "--shutdown-timeout=2", *VICTIM, "@0", "step", "42", "hang",
+                    "@all", "hang", seconds=30)
+    assert re.search(r"rank 1 \(.*\) is stuck: no step since it started \d+\.\d s ago, others 42$", head(run)), run
+
+
 def test_a_program_that_tells_no_steps_is_said_not_to_be_watched(box):
     run = box.start_ctrun("--nproc-per-node=2", "--hang-timeout=1", *VICTIM, "hang")
     ctrun.wait_until(lambda: "--hang-timeout=1 watches nothing yet" in run.err, lambda: str(run))
