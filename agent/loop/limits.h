@@ -192,7 +192,7 @@ enum {
     STUCK_AGAIN_MS = 300,
     RECORDER_TAKE_MS =
         1500,            /* for all workers; one answers in 60 ms on an idle machine */
-    RECORDER_BATCH = 64, /* connections at a time */
+    RECORDER_BATCH = 64, /* workers that are asked at a time */
     RECORDER_TEXT_MAX_BYTES = 4 * 1024 * 1024, /* 2,000 calls take 1.5 MB */
     RECORDER_DUMPS_MAX_BYTES = 64 * 1024 *
                                1024, /* of all workers, until the next look */

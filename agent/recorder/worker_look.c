@@ -4,6 +4,7 @@
 #include "agent/recorder/worker_look.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@
 #include "worker_sdk/base/clock.h"
 
 enum {
-    DEPTH_MAX = 8 /* depth of shells that wait for one another, above a Python */
+    RECORDERS = 2, /* of a worker: torch's own, and that of its NCCL */
+    DEPTH_MAX = 8  /* depth of shells that wait for one another, above a Python */
 };
 
 struct job {
@@ -106,8 +108,8 @@ static void take_dump(struct job *job, struct worker_seen *seen,
 }
 
 /* Appends to the calls of another recorder. */
-static int take_calls(struct worker_seen *seen, const char *kind,
-                      const struct ct_buf *text)
+static void take_calls(struct worker_seen *seen, const char *kind,
+                       const struct ct_buf *text)
 {
     struct straggler_call *calls = NULL, *all;
     const int count = json_recorder_read_calls(
@@ -125,12 +127,11 @@ static int take_calls(struct worker_seen *seen, const char *kind,
     free(calls);
     if (count >= 0)
         seen->has_recorder = seen->is_seen = true;
-    return count < 0 ? count : 0;
 }
 
 /* The dump of the recorder in which the process waits is kept. */
-static int take_view(struct job *job, struct worker_seen *seen, const char *kind,
-                     const struct ct_buf *text)
+static void take_view(struct job *job, struct worker_seen *seen, const char *kind,
+                      const struct ct_buf *text)
 {
     struct recorder_view *view = ct_zalloc(sizeof *view);
     const int rc = !view
@@ -145,52 +146,76 @@ static int take_view(struct job *job, struct worker_seen *seen, const char *kind
         seen->has_recorder = seen->is_seen = true;
     }
     free(view);
-    return rc;
 }
 
 /* Reads the answer of one recorder. */
-static int take(struct job *job, struct worker_seen *seen, const char *kind, int fd,
-                uint64_t asked_ms, uint64_t deadline_ms)
+static void take(struct job *job, struct worker_seen *seen, const char *kind, int fd,
+                 uint64_t asked_ms, uint64_t deadline_ms)
 {
     struct ct_buf text;
-    int rc;
 
     ct_buf_init(&text, RECORDER_TEXT_MAX_BYTES);
-    rc = recorder_take(&text, fd, deadline_ms);
-    if (rc == 0 && seen->took_ms == 0)
-        seen->took_ms = ct_now_ms() - asked_ms + 1;
-    if (rc == 0)
-        rc = seen->wants_calls ? take_calls(seen, kind, &text)
-                               : take_view(job, seen, kind, &text);
+    if (recorder_take(&text, fd, deadline_ms) == 0) {
+        if (seen->took_ms == 0)
+            seen->took_ms = ct_now_ms() - asked_ms + 1;
+        if (seen->wants_calls)
+            take_calls(seen, kind, &text);
+        else
+            take_view(job, seen, kind, &text);
+    }
     ct_buf_deinit(&text);
-    return rc;
 }
 
-/* A recorder takes 60 ms to write its answer: all of a batch do so at the same time. */
+/* The next of these connections on which something has come; -1: none in time. A negative
+ * descriptor counts as no connection. */
+static int await_answer(const int *fds, int count, uint64_t deadline_ms)
+{
+    struct pollfd list[RECORDERS * RECORDER_BATCH];
+    bool waits = false;
+
+    for (int i = 0; i < count; i++) {
+        list[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+        waits |= fds[i] >= 0;
+    }
+    if (!waits || poll(list, (nfds_t)count, ct_left_ms(deadline_ms)) <= 0)
+        return -1;
+    for (int i = 0; i < count; i++)
+        if (list[i].revents)
+            return i;
+    return -1;
+}
+
+/* A recorder takes 60 ms to write its answer: all of a batch do so at the same time, and answers
+ * are read in the order in which they come. So one that is silent keeps no other from being read. */
 static void ask_batch(struct job *job, struct worker_seen *own, int count,
                       uint64_t deadline_ms)
 {
     static const struct {
         const char *kind, *handler, *for_calls;
-    } recorders[] = {
+    } recorders[RECORDERS] = {
         {"", "fr_trace_json", "fr_trace_json"},
         {"nccl:", "dump_nccl_trace_json?onlyactive=true", "dump_nccl_trace_json"}};
-    int fds[RECORDER_BATCH];
-    bool is_silent[RECORDER_BATCH] = {false};
+    const uint64_t asked_ms = ct_now_ms();
+    const int all = RECORDERS * count;
+    int fds[RECORDERS * RECORDER_BATCH], next;
 
-    for (size_t r = 0; r < sizeof recorders / sizeof *recorders; r++) {
-        const uint64_t asked_ms = ct_now_ms();
+    for (int i = 0; i < all; i++) {
+        const struct worker_seen *seen = &own[i / RECORDERS];
 
-        for (int i = 0; i < count; i++)
-            fds[i] = own[i].is_stopped || is_silent[i]
-                         ? -EAGAIN
-                         : ask(job, own[i].pid,
-                               own[i].wants_calls ? recorders[r].for_calls
-                                                  : recorders[r].handler);
-        for (int i = 0; i < count; i++)
-            is_silent[i] = fds[i] >= 0 && take(job, &own[i], recorders[r].kind, fds[i],
-                                               asked_ms, deadline_ms) == -ETIMEDOUT;
+        fds[i] = seen->is_stopped
+                     ? -EAGAIN
+                     : ask(job, seen->pid,
+                           seen->wants_calls ? recorders[i % RECORDERS].for_calls
+                                             : recorders[i % RECORDERS].handler);
     }
+    while ((next = await_answer(fds, all, deadline_ms)) >= 0) {
+        take(job, &own[next / RECORDERS], recorders[next % RECORDERS].kind, fds[next],
+             asked_ms, deadline_ms);
+        fds[next] = -1;
+    }
+    for (int i = 0; i < all; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
 }
 
 /* Reads files of the worker: may never return. */
