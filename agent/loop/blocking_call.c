@@ -17,6 +17,7 @@
 /* Shared by two threads. The second one to take the mutex frees the call: the caller if the job
  * returned in time, else the thread, which frees the job, too. */
 struct call {
+    struct blocking_lane *lane;
     pthread_mutex_t mutex;
     pthread_cond_t done;
     bool is_done;
@@ -26,52 +27,47 @@ struct call {
     void *job;
 };
 
-/* Calls that have not returned and whose callers have stopped waiting. While there is such a
- * call, no other call starts: else a hung file system would occupy one thread per call. Lock
- * order: the mutex of a call, then this one. */
-static struct {
-    pthread_mutex_t mutex;
-    pthread_cond_t are_back;
-    int count;
-    uint64_t began_ms; /* when the first of them began */
-} out = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+/* Guards all lanes. While calls of a lane are out, no other call of it starts: else a hung file
+ * system would occupy one thread per call. Lock order: the mutex of a call, then this one. */
+static pthread_mutex_t lanes = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t are_back; /* the calls of some lane */
+static struct blocking_lane common;
 
-static void init_out(void)
+static void init_lanes(void)
 {
-    ct_cond_init(&out.are_back);
+    ct_cond_init(&are_back);
 }
 
-static void add_to_out(uint64_t began_ms)
+static void add_to_lane(struct blocking_lane *lane, uint64_t began_ms)
+{
+    pthread_mutex_lock(&lanes);
+    if (lane->out++ == 0)
+        lane->began_ms = began_ms;
+    pthread_mutex_unlock(&lanes);
+}
+
+static void take_from_lane(struct blocking_lane *lane)
+{
+    pthread_mutex_lock(&lanes);
+    if (--lane->out == 0)
+        pthread_cond_broadcast(&are_back);
+    pthread_mutex_unlock(&lanes);
+}
+
+/* Waits until no call of the lane is out. False: the first one has lasted for longer than timeout_ms. */
+static bool await_lane(const struct blocking_lane *lane, uint64_t timeout_ms)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    bool is_free;
 
-    pthread_once(&once, init_out);
-    pthread_mutex_lock(&out.mutex);
-    if (out.count++ == 0)
-        out.began_ms = began_ms;
-    pthread_mutex_unlock(&out.mutex);
-}
-
-static void take_from_out(void)
-{
-    pthread_mutex_lock(&out.mutex);
-    if (--out.count == 0)
-        pthread_cond_broadcast(&out.are_back);
-    pthread_mutex_unlock(&out.mutex);
-}
-
-/* Waits until none of them is left. False: the first one has lasted for longer than timeout_ms. */
-static bool await_out(uint64_t timeout_ms)
-{
-    bool are_back;
-
-    pthread_mutex_lock(&out.mutex);
-    while (out.count > 0 &&
-           ct_cond_wait(&out.are_back, &out.mutex, out.began_ms + timeout_ms))
+    pthread_once(&once, init_lanes);
+    pthread_mutex_lock(&lanes);
+    while (lane->out > 0 &&
+           ct_cond_wait(&are_back, &lanes, lane->began_ms + timeout_ms))
         ;
-    are_back = out.count == 0;
-    pthread_mutex_unlock(&out.mutex);
-    return are_back;
+    is_free = lane->out == 0;
+    pthread_mutex_unlock(&lanes);
+    return is_free;
 }
 
 static void destroy(struct call *call)
@@ -105,9 +101,11 @@ static void *run(void *context)
     pthread_cond_signal(&call->done);
     pthread_mutex_unlock(&call->mutex);
     if (is_left) {
+        struct blocking_lane *lane = call->lane;
+
         call->free_job(call->job);
         destroy(call);
-        take_from_out();
+        take_from_lane(lane);
     }
     return NULL;
 }
@@ -122,12 +120,11 @@ int blocking_call_start(void *(*fn)(void *job), void *job)
     return rc;
 }
 
-/* The call is counted in `out` before its mutex is released, so that the thread cannot uncount
+/* The call is counted in its lane before its mutex is released, so that the thread cannot uncount
  * it first. */
-static bool wait_for(struct call *call, uint64_t timeout_ms)
+static bool wait_for(struct call *call, uint64_t until_ms)
 {
     const uint64_t began_ms = ct_now_ms();
-    const uint64_t until_ms = ct_deadline_ms(timeout_ms);
     bool is_done;
 
     pthread_mutex_lock(&call->mutex);
@@ -136,22 +133,24 @@ static bool wait_for(struct call *call, uint64_t timeout_ms)
     is_done = call->is_done;
     call->is_left = !is_done;
     if (!is_done)
-        add_to_out(began_ms);
+        add_to_lane(call->lane, began_ms);
     pthread_mutex_unlock(&call->mutex);
     return is_done;
 }
 
-int blocking_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
-                  uint64_t timeout_ms)
+int blocking_call_in(struct blocking_lane *lane, void (*fn)(void *job),
+                     void (*free_job)(void *job), void *job, uint64_t timeout_ms)
 {
+    const uint64_t until_ms = ct_deadline_ms(timeout_ms);
     struct call *call;
 
-    if (!await_out(timeout_ms)) {
+    if (!await_lane(lane, timeout_ms)) {
         free_job(job);
         return -ETIMEDOUT;
     }
     call = create();
     if (call) {
+        call->lane = lane;
         call->fn = fn;
         call->free_job = free_job;
         call->job = job;
@@ -162,10 +161,16 @@ int blocking_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
             destroy(call);
         return 0;
     }
-    if (!wait_for(call, timeout_ms))
+    if (!wait_for(call, until_ms))
         return -ETIMEDOUT;
     destroy(call);
     return 0;
+}
+
+int blocking_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
+                  uint64_t timeout_ms)
+{
+    return blocking_call_in(&common, fn, free_job, job, timeout_ms);
 }
 
 struct look {

@@ -6,12 +6,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Calls that wait for the end of one another. Static, zeroed. */
+struct blocking_lane {
+    int out; /* calls that have not returned and whose callers have stopped waiting */
+    uint64_t began_ms; /* when the first of them began */
+};
+
 /* Calls fn(job) on a thread and waits for it. 0: fn has returned, and job is the caller's again.
  * -ETIMEDOUT: fn has not returned after timeout_ms; the thread keeps job and calls free_job(job)
- * when fn returns. While such a call has not returned, the next blocking_call() waits for its
+ * when fn returns. While such a call has not returned, the next call of its lane waits for its
  * end; if the older call has then lasted for longer than the timeout_ms of the next one, fn is
  * not called: free_job(job) and -ETIMEDOUT. So many calls on a hung file system cost the time of
- * the longest. job is on the heap. Any thread. */
+ * the longest, and none waits for longer than timeout_ms. job is on the heap. Any thread. */
+int blocking_call_in(struct blocking_lane *lane, void (*fn)(void *job),
+                     void (*free_job)(void *job), void *job, uint64_t timeout_ms);
+/* The same, in the lane of all who need none of their own. */
 int blocking_call(void (*fn)(void *job), void (*free_job)(void *job), void *job,
                   uint64_t timeout_ms);
 /* Calls fn(job) on its own thread and returns at once; fn owns job. 0, or a negative errno when

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes are looked at only when there is a candidate file; mostly there is none. A memory map cannot be read while
- * a thread of that process waits for a file system that hangs: so a thread of ours looks, with a time limit. It is not
- * a blocking_call(), because others would wait for it then. */
+ * a thread of that process waits for a file system that hangs: so a thread of ours looks, with a time limit. */
 #include "agent/process/shm.h"
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +16,6 @@
 #include "agent/loop/limits.h"
 #include "agent/process/reap.h"
 #include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/cond.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/kernel.h"
@@ -166,25 +162,19 @@ static void mark_of_ours(struct files *files)
 struct job {
     struct files files;
     void (*fn)(struct files *files);
-    bool is_done;
-    bool is_left; /* the caller has stopped waiting: the thread frees the job */
 };
 
-/* At most one thread looks. The mutex also guards the flags of its job. */
-static struct {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    bool is_out;
-    uint64_t began_ms;
-} look = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-
-static void init_look(void)
+static void run_job(void *context)
 {
-    ct_cond_init(&look.changed);
+    struct job *job = context;
+
+    job->fn(&job->files);
 }
 
-static void free_job(struct job *job)
+static void free_job(void *context)
 {
+    struct job *job = context;
+
     free(job->files.list);
     free(job);
 }
@@ -204,79 +194,15 @@ static struct job *create_job(const struct files *files,
     return job;
 }
 
-static void *run_job(void *context)
-{
-    struct job *job = context;
-    bool is_left;
-
-    job->fn(&job->files);
-    pthread_mutex_lock(&look.mutex);
-    look.is_out = false;
-    job->is_done = true;
-    is_left = job->is_left;
-    pthread_cond_broadcast(&look.changed);
-    pthread_mutex_unlock(&look.mutex);
-    if (is_left)
-        free_job(job);
-    return NULL;
-}
-
-/* Waits for an earlier look until that has lasted for earlier_ms. False: it has not ended. */
-static bool take_look(uint64_t earlier_ms)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    bool is_ours;
-
-    pthread_once(&once, init_look);
-    pthread_mutex_lock(&look.mutex);
-    while (look.is_out &&
-           ct_cond_wait(&look.changed, &look.mutex, look.began_ms + earlier_ms))
-        ;
-    is_ours = !look.is_out;
-    if (is_ours)
-        look.began_ms = ct_now_ms();
-    look.is_out = true;
-    pthread_mutex_unlock(&look.mutex);
-    return is_ours;
-}
-
-static void give_look_back(void)
-{
-    pthread_mutex_lock(&look.mutex);
-    look.is_out = false;
-    pthread_mutex_unlock(&look.mutex);
-}
-
-static bool wait_for(struct job *job, uint64_t until_ms)
-{
-    bool is_done;
-
-    pthread_mutex_lock(&look.mutex);
-    while (!job->is_done && ct_cond_wait(&look.changed, &look.mutex, until_ms))
-        ;
-    is_done = job->is_done;
-    job->is_left = !is_done;
-    pthread_mutex_unlock(&look.mutex);
-    return is_done;
-}
-
-/* Gives fn a copy of `files`, because it may still use that when this returns. An earlier look that has not ended
- * gets earlier_ms from its begin. False: fn has not marked all that are held. */
+/* Gives fn a copy of `files`, because it may still use that when this returns. False: fn has not marked all that are
+ * held. */
 static bool mark_within_limit(struct files *files, void (*fn)(struct files *files),
-                              uint64_t limit_ms, uint64_t earlier_ms)
+                              uint64_t limit_ms)
 {
-    const uint64_t until_ms = ct_deadline_ms(limit_ms);
-    struct job *job;
+    static struct blocking_lane lane; /* others do not wait for our looks */
+    struct job *job = create_job(files, fn);
 
-    if (!take_look(earlier_ms))
-        return false;
-    if (!(job = create_job(files, fn)) || blocking_call_start(run_job, job) < 0) {
-        give_look_back();
-        if (job)
-            free_job(job);
-        return false;
-    }
-    if (!wait_for(job, until_ms))
+    if (!job || blocking_call_in(&lane, run_job, free_job, job, limit_ms) < 0)
         return false;
     memcpy(files->list, job->files.list, (size_t)files->count * sizeof *files->list);
     free_job(job);
@@ -345,8 +271,8 @@ void shm_watch_look(struct shm_watch *watch, bool all)
 
     find_files(&files, all, is_new, watch);
     if (files.count > 0)
-        (void)mark_within_limit(&files, mark_of_ours, SHM_LOOK_MS,
-                                0); /* else none is noted */
+        (void)mark_within_limit(&files, mark_of_ours,
+                                SHM_LOOK_MS); /* else none is noted */
     for (int i = 0; i < files.count; i++)
         if (files.list[i].is_held)
             keep(watch, &files.list[i]);
@@ -373,8 +299,7 @@ int shm_watch_remove(struct shm_watch *watch)
 
     for (int i = 0; i < files.count; i++)
         files.list[i].is_held = false;
-    if (files.count > 0 &&
-        !mark_within_limit(&files, mark_of_everybody, SHM_REMOVE_MS, SHM_REMOVE_MS))
+    if (files.count > 0 && !mark_within_limit(&files, mark_of_everybody, SHM_REMOVE_MS))
         return 0;
     for (int i = 0; i < files.count; i++) {
         const struct shm_file file = files.list[i];
