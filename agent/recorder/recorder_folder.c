@@ -21,7 +21,8 @@
 #define SUFFIX ".recorder"
 
 enum {
-    ABOVE_MAX_BYTES = 70, /* PID.recorder/PID fits into a socket's address, too */
+    ABOVE_MAX_BYTES =
+        70, /* PID.NAMESPACE.recorder/PID fits into a socket's address, too */
     NAME_MAX_BYTES = 32,
     TRIES = 3
 };
@@ -141,6 +142,15 @@ static int make(struct recorder_folder *folder)
     return write_text(folder->fd);
 }
 
+/* PID.recorder; in a container with pids of its own PID.NAMESPACE.recorder (ctl_dir.h). */
+static void fill_name(char dst[NAME_MAX_BYTES])
+{
+    char name[CTL_DIR_NAME_MAX];
+
+    ctl_dir_own_name(name, "", SUFFIX);
+    (void)ct_copy(dst, NAME_MAX_BYTES, name + 1); /* without the '-' behind the run */
+}
+
 int recorder_folder_open(struct recorder_folder **out, struct ctrun_error *err)
 {
     struct recorder_folder *folder = ct_zalloc(sizeof *folder);
@@ -153,7 +163,7 @@ int recorder_folder_open(struct recorder_folder **out, struct ctrun_error *err)
     folder->above = rc = ctl_dir_choose(above, ABOVE_MAX_BYTES, true, err);
     if (rc >= 0) {
         sweep(folder->above);
-        (void)ct_format(folder->name, sizeof folder->name, "%d" SUFFIX, (int)getpid());
+        fill_name(folder->name);
         rc = ct_format(folder->path, sizeof folder->path, "%s/%s", above, folder->name);
         if (rc >= 0 && (rc = make(folder)) < 0)
             (void)ct_fail(err, rc, "%s: %s", folder->path, strerror(-rc));

@@ -224,6 +224,21 @@ def test_what_a_killed_agent_has_left_is_removed_by_the_next(box):
     other.wait()
 
 
+def test_containers_with_the_same_pids_and_one_folder_have_recorders_each(box):
+    """Each has its own PIDs, so that both agents have the same pid."""
+    unshare = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"]
+    if box.run(*unshare, "true").code != 0:
+        pytest.skip("no PID namespace can be made here")
+    runs = [box.start(*unshare, ctrun.program("ctrun"), "--hang-timeout=600", "--no-python", ctrun.program("victim"),
+                      "touch", f"up.{name}", "await", "end") for name in "ab"]
+    ctrun.wait_until(lambda: all(box.path(f"up.{name}").exists() for name in "ab"), lambda: f"two runs\n{runs}")
+    folders = [path.name for path in box.path("ctl").glob("*.recorder")]
+    box.write("end", "")
+    assert [run.wait() for run in runs] == [0, 0] and not any("recorder" in run.err for run in runs), runs
+    assert len({name.split(".")[0] for name in folders}) == 1 and len(folders) == 2, folders
+    assert not list(box.path("ctl").glob("*.recorder"))
+
+
 def two_nodes(box, *programs):
     daemon, endpoint = box.start_ctrund()
     runs = []
