@@ -50,16 +50,16 @@ static int list_unique(char paths[][PATH_MAX], int count, uid_t uid)
     return count;
 }
 
-/* Lists the folders with fixed names. */
-static int list_fixed(char paths[][PATH_MAX], uid_t uid)
+/* Lists the folders with fixed names. Without a session of its own, a process finds runs of a login
+ * session of that user (is_search), but makes no folder there. */
+static int list_fixed(char paths[][PATH_MAX], uid_t uid, bool is_search)
 {
-    const bool is_me = uid == getuid();
-    const char *runtime = is_me ? getenv("XDG_RUNTIME_DIR") : NULL;
+    const char *runtime = uid == getuid() ? getenv("XDG_RUNTIME_DIR") : NULL;
     int count = 0;
 
     if (runtime && *runtime == '/')
         (void)ct_format(paths[count++], PATH_MAX, "%s/ctrun", runtime);
-    else if (!is_me)
+    else if (is_search)
         (void)ct_format(paths[count++], PATH_MAX, "/run/user/%u/ctrun", (unsigned)uid);
     (void)ct_format(paths[count++], PATH_MAX, "/tmp/ctrun-%u", (unsigned)uid);
     return count;
@@ -70,7 +70,7 @@ int ctl_dir_list(char paths[CTL_DIRS_MAX][PATH_MAX], uid_t uid)
     const char *own = uid == getuid() ? getenv(CTL_DIR_ENV) : NULL;
 
     if (!own || !*own)
-        return list_unique(paths, list_fixed(paths, uid), uid);
+        return list_unique(paths, list_fixed(paths, uid, true), uid);
     (void)ct_copy(paths[0], PATH_MAX, own);
     return 1;
 }
@@ -109,7 +109,7 @@ int ctl_dir_choose(char path[PATH_MAX], size_t max, bool in_tmp,
         (void)ct_copy(path, PATH_MAX, own);
         return ctl_dir_open(path, true, err);
     }
-    fd = open_first(path, paths, list_fixed(paths, getuid()), in_tmp, err);
+    fd = open_first(path, paths, list_fixed(paths, getuid(), false), in_tmp, err);
     if (fd < 0)
         fd = open_first(path, paths, list_unique(paths, 0, getuid()), in_tmp, err);
     if (fd >= 0)

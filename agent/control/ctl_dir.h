@@ -28,7 +28,8 @@ enum {
 #define CTL_WORKER_SUFFIX ".worker"
 
 /* Fills in the folders of user `uid`, best first; at least one. Returns their number. The
- * environment is used for our own user only. */
+ * environment is used for our own user only; without $XDG_RUNTIME_DIR the folder of a login
+ * session is listed, too. */
 int ctl_dir_list(char paths[CTL_DIRS_MAX][PATH_MAX], uid_t uid);
 /* Opens the first of our own folders that can be used or made; `path` gets its path. With
  * `in_tmp`, only folders below /tmp, or the one that CTRUN_CONTROL_DIR names if its path has

@@ -86,11 +86,29 @@ static void what_a_killed_agent_had_begun_is_swept_up(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
+/* An agent of a login session has its socket in the session's folder; the caller may have no session. */
+static void a_run_of_a_login_session_is_found_without_its_environment(void **state)
+{
+    char paths[CTL_DIRS_MAX][PATH_MAX], in_session[64];
+
+    (void)snprintf(in_session, sizeof in_session, "/run/user/%u/ctrun",
+                   (unsigned)getuid());
+    assert_int_equal(unsetenv(CTL_DIR_ENV), 0);
+    assert_int_equal(unsetenv("XDG_RUNTIME_DIR"), 0);
+    assert_true(ctl_dir_list(paths, getuid()) >= 2);
+    assert_string_equal(paths[0], in_session);
+    assert_int_equal(setenv("XDG_RUNTIME_DIR", "/tmp/x", 1), 0);
+    assert_true(ctl_dir_list(paths, getuid()) >= 2);
+    assert_string_equal(paths[0], "/tmp/x/ctrun");
+    assert_int_equal(unsetenv("XDG_RUNTIME_DIR"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_launcher_of_the_run_is_found_once),
         cmocka_unit_test(what_a_killed_agent_had_begun_is_swept_up),
+        cmocka_unit_test(a_run_of_a_login_session_is_found_without_its_environment),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
