@@ -34,12 +34,13 @@ struct job {
     size_t dump_bytes;
     struct worker_seen *list; /* under the mutex */
     struct worker_seen *own;  /* the thread's */
+    atomic_int *phase;        /* `asking` or `reading`; under the mutex */
     struct python_room room;
 };
 
-/* While a thread whose look was left has not returned, no new look begins: a file system that hangs
- * would take one thread per look. */
-static atomic_int out;
+/* Threads whose look was left, and that have not returned: they ask recorders, or read files of workers. While there
+ * is one, no new look begins, or no new look reads files: a file system that hangs would take one thread per look. */
+static atomic_int asking, reading;
 
 struct worker_look {
     struct job *job;
@@ -238,6 +239,18 @@ static bool publish(struct job *job, int i, const struct worker_seen *seen)
     return !is_left;
 }
 
+/* False if the loop has left, or an earlier thread still reads. */
+static bool begin_to_read(struct job *job)
+{
+    bool may_read;
+
+    pthread_mutex_lock(&job->mutex);
+    if ((may_read = !job->is_left && atomic_load(&reading) == 0))
+        job->phase = &reading;
+    pthread_mutex_unlock(&job->mutex);
+    return may_read;
+}
+
 static void look_at_all(struct job *job, struct worker_seen *own)
 {
     const uint64_t deadline_ms = ct_now_ms() + RECORDER_TAKE_MS;
@@ -252,6 +265,7 @@ static void look_at_all(struct job *job, struct worker_seen *own)
             if (!(goes_on = publish(job, i, &own[i])))
                 drop(&own[i]);
     }
+    goes_on = begin_to_read(job);
     for (int i = 0; i < job->count && goes_on; i++) {
         if (own[i].wants_calls)
             continue;
@@ -264,19 +278,21 @@ static void *run(void *context)
 {
     static const uint64_t one = 1;
     struct job *job = context;
+    atomic_int *phase;
     bool is_left;
 
     look_at_all(job, job->own);
     pthread_mutex_lock(&job->mutex);
     job->is_done = true;
     is_left = job->is_left;
+    phase = job->phase;
     if (!is_left && write(job->wake, &one, sizeof one) < 0) {
         /* the deadline wakes the loop */
     }
     pthread_mutex_unlock(&job->mutex);
     if (is_left) {
         destroy(job);
-        atomic_fetch_sub(&out, 1);
+        atomic_fetch_sub(phase, 1);
     }
     return NULL;
 }
@@ -298,7 +314,7 @@ static void part(struct job *job, struct worker_seen *list)
     job->is_left = true;
     is_done = job->is_done;
     if (!is_done)
-        atomic_fetch_add(&out, 1);
+        atomic_fetch_add(job->phase, 1);
     pthread_mutex_unlock(&job->mutex);
     if (is_done)
         destroy(job);
@@ -352,6 +368,7 @@ static struct job *make_job(const struct recorder_folder *folder,
     job->list = list;
     job->count = count;
     job->folder = folder;
+    job->phase = &asking;
     job->wake = eventfd(0, EFD_CLOEXEC);
     job->own = ct_zalloc_array((size_t)count, sizeof *job->own);
     if (job->own)
@@ -369,7 +386,7 @@ worker_look_start(struct loop *loop, const struct recorder_folder *folder,
     struct job *job = make_job(folder, list, count);
     int fd;
 
-    if (!look || !job || !job->own || atomic_load(&out) > 0)
+    if (!look || !job || !job->own || atomic_load(&asking) > 0)
         goto fail;
     *look = (struct worker_look){.job = job, .done = done, .context = context};
     if (job->wake < 0 || (fd = dup(job->wake)) < 0 ||

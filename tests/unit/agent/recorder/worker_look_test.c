@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker whose recorder does not answer, beside one whose recorder does. */
+/* Workers that can be read only in part: a recorder that does not answer, a file system that hangs. */
 #include "agent/recorder/worker_look.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -21,13 +24,13 @@ enum {
     QUESTIONS = 2 /* one of each recorder */
 };
 
-static int listen_for(const struct recorder_folder *folder, pid_t pid)
+static int listen_for(const struct recorder_folder *in, pid_t pid)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     char path[PATH_MAX];
 
-    recorder_folder_socket(folder, path, pid);
+    recorder_folder_socket(in, path, pid);
     assert_true(strlen(path) < sizeof address.sun_path);
     memcpy(address.sun_path, path, strlen(path));
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
@@ -73,43 +76,127 @@ static void note(void *context, struct worker_seen *list, int count)
     loop_stop(seen->loop);
 }
 
+/* ---- What they use ------------------------------------------------------------------------- */
+
+static char path[] = "/tmp/ctrun-look-XXXXXX";
+static struct recorder_folder *folder;
+
+static int begin(void **state)
+{
+    struct ctrun_error err;
+
+    memcpy(path + sizeof path - sizeof "XXXXXX", "XXXXXX", sizeof "XXXXXX");
+    return mkdtemp(path) && setenv(CTL_DIR_ENV, path, 1) == 0
+               ? recorder_folder_open(&folder, &err)
+               : -1;
+}
+
+static int end(void **state)
+{
+    recorder_folder_close(folder);
+    return rmdir(path);
+}
+
+/* Looks at the workers of the list until `good`, a listener, has answered; takes the list. */
+static struct seen look_at(struct worker_seen *list, int count, int good)
+{
+    struct seen seen = {0};
+    pthread_t server;
+
+    assert_int_equal(pthread_create(&server, NULL, answer, &good), 0);
+    assert_int_equal(loop_create(&seen.loop), 0);
+    assert_non_null(worker_look_start(seen.loop, folder, list, count, note, &seen));
+    loop_run(seen.loop);
+    assert_int_equal(shutdown(good, SHUT_RDWR), 0);
+    pthread_join(server, NULL);
+    assert_int_equal(loop_destroy(seen.loop), 0);
+    return seen;
+}
+
 static void a_silent_recorder_hides_no_other(void **state)
 {
     struct worker_seen *list = ct_zalloc_array(WORKERS, sizeof *list);
-    char path[] = "/tmp/ctrun-look-XXXXXX";
-    struct recorder_folder *folder;
-    struct ctrun_error err;
-    struct seen seen = {0};
-    pthread_t server;
-    int listeners[WORKERS];
+    const int silent = listen_for(folder, getppid());
+    const int good = listen_for(folder, getpid());
+    struct seen seen;
 
-    assert_non_null(mkdtemp(path));
-    assert_int_equal(setenv(CTL_DIR_ENV, path, 1), 0);
-    assert_int_equal(recorder_folder_open(&folder, &err), 0);
     list[SILENT] = (struct worker_seen){.pid = getppid(), .wants_calls = true};
     list[GOOD] = (struct worker_seen){.pid = getpid(), .wants_calls = true};
-    for (int i = 0; i < WORKERS; i++)
-        listeners[i] = listen_for(folder, list[i].pid);
-    assert_int_equal(pthread_create(&server, NULL, answer, &listeners[GOOD]), 0);
-    assert_int_equal(loop_create(&seen.loop), 0);
-    assert_non_null(worker_look_start(seen.loop, folder, list, WORKERS, note, &seen));
-    loop_run(seen.loop);
-    assert_int_equal(shutdown(listeners[GOOD], SHUT_RDWR), 0);
-    pthread_join(server, NULL);
-    for (int i = 0; i < WORKERS; i++)
-        close(listeners[i]);
-    assert_int_equal(loop_destroy(seen.loop), 0);
-    recorder_folder_close(folder);
-    assert_int_equal(rmdir(path), 0);
+    seen = look_at(list, WORKERS, good);
+    close(silent);
+    close(good);
     assert_false(seen.has_recorder[SILENT]);
     assert_true(seen.has_recorder[GOOD]);
     assert_int_equal(seen.call_count[GOOD], QUESTIONS);
 }
 
+/* ---- A file system that hangs -------------------------------------------------------------- */
+
+static sem_t is_hung, answers;
+
+void __wrap_live_stack_find_place(struct live_place *out, pid_t pid,
+                                  struct python_room *room);
+
+void __wrap_live_stack_find_place(struct live_place *out, pid_t pid,
+                                  struct python_room *room)
+{
+    assert_int_equal(sem_post(&is_hung), 0);
+    assert_int_equal(sem_wait(&answers), 0);
+}
+
+static int count_threads(void)
+{
+    DIR *dir = opendir("/proc/self/task");
+    int count = 0;
+
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        count += entry->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+static struct worker_seen *list_one(void)
+{
+    struct worker_seen *list = ct_zalloc_array(1, sizeof *list);
+
+    assert_non_null(list);
+    list[0].pid = getpid();
+    return list;
+}
+
+static void recorders_are_read_while_the_place_of_a_worker_cannot_be(void **state)
+{
+    const int threads = count_threads();
+    struct worker_look *look;
+    struct loop *loop;
+    struct seen seen;
+    int good;
+
+    assert_int_equal(sem_init(&is_hung, 0, 0), 0);
+    assert_int_equal(sem_init(&answers, 0, 0), 0);
+    assert_int_equal(loop_create(&loop), 0);
+    look = worker_look_start(loop, folder, list_one(), 1, note, NULL);
+    assert_non_null(look);
+    assert_int_equal(sem_wait(&is_hung), 0);
+    worker_look_cancel(look);
+    assert_int_equal(loop_destroy(loop), 0);
+    good = listen_for(folder, getpid());
+    seen = look_at(list_one(), 1, good);
+    close(good);
+    assert_true(seen.has_recorder[0]);
+    assert_int_equal(sem_post(&answers), 0);
+    while (count_threads() > threads)
+        (void)sched_yield();
+    assert_int_equal(sem_trywait(&is_hung), -1); /* no second thread hangs */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_silent_recorder_hides_no_other),
+        cmocka_unit_test_setup_teardown(a_silent_recorder_hides_no_other, begin, end),
+        cmocka_unit_test_setup_teardown(
+            recorders_are_read_while_the_place_of_a_worker_cannot_be, begin, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
