@@ -12,6 +12,19 @@ enum {
     KILL_WAIT_MAX_S = 65533,
 };
 
+/* Slurm's own steps have the numbers from here to 2^32: a batch script, and the shell of salloc. */
+static const int64_t own_steps = 0xfffffff0;
+
+/* SLURM_STEP_ID may have the number of such a step, unsigned or as an int. */
+static bool is_in_step(const struct batch_source *from)
+{
+    const char *text = batch_text(from, "SLURM_STEP_ID");
+    int64_t step;
+
+    return text && (ct_parse_i64(text, INT64_MIN, INT64_MAX, &step) < 0 ||
+                    (step >= 0 && step < own_steps));
+}
+
 /* One item of a per-node list, "3" or "1(x6)", of `length` bytes. */
 static int parse_item(const char *field, size_t length, uint64_t *value,
                       uint64_t *times)
@@ -102,8 +115,8 @@ int slurm_nodes_without_step(const struct batch_source *from)
     const char *text = batch_text(from, "SLURM_NNODES");
     uint64_t nodes;
 
-    if (!batch_text(from, "SLURM_JOB_ID") || batch_text(from, "SLURM_STEP_ID") ||
-        !text || ct_parse_u64(text, 0, INT_MAX, &nodes) < 0)
+    if (!batch_text(from, "SLURM_JOB_ID") || is_in_step(from) || !text ||
+        ct_parse_u64(text, 0, INT_MAX, &nodes) < 0)
         return 0;
     return (int)nodes;
 }
@@ -206,7 +219,7 @@ int slurm_read(struct batch_place *out, const struct batch_source *from,
     int job = 0, step = 0;
     int rc;
 
-    if (!batch_text(from, "SLURM_STEP_ID"))
+    if (!is_in_step(from))
         return 0;
     out->system = "Slurm";
     out->has_size = true;

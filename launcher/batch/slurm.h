@@ -2,8 +2,8 @@
 /* This node's place in a job of Slurm.
  *
  * Inside a step (srun) the step's variables count, not the job's: `srun -N2` in a job of three
- * nodes is a run of two. A batch script or salloc's shell is no step: SLURM_STEP_ID is not set,
- * and ctrun there is an ordinary process on one node. */
+ * nodes is a run of two. A batch script or salloc's shell is no step: SLURM_STEP_ID is not set or
+ * has a reserved number, and ctrun there is an ordinary process on one node. */
 #pragma once
 
 #include "launcher/batch/batch.h"

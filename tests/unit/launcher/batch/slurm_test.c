@@ -121,6 +121,29 @@ static void outside_a_step_there_is_no_place(void **state)
     ct_env_deinit(&env);
 }
 
+/* salloc's shell with LaunchParameters=use_interactive_step, before Slurm 26.11 and since; a batch script since. */
+static void the_shell_and_the_script_of_a_job_are_no_step_of_srun(void **state)
+{
+    static const char *const ids[] = {"4294967290", "-6", "-5"};
+    struct batch_source source;
+    struct batch_place place;
+    struct ctrun_error err;
+    struct ct_env env;
+
+    assert_int_equal(ct_env_init(&env, step), 0);
+    assert_int_equal(ct_env_set(&env, "SLURM_NNODES", "4"), 0);
+    source = source_of(&env);
+    assert_int_equal(slurm_nodes_without_step(&source), 0);
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        assert_int_equal(ct_env_set(&env, "SLURM_STEP_ID", ids[i]), 0);
+        assert_int_equal(read_place(&place, &env, &err), 0);
+        assert_int_equal(slurm_nodes_without_step(&source), 4);
+    }
+    assert_int_equal(ct_env_set(&env, "SLURM_STEP_ID", "x"), 0);
+    assert_int_equal(read_place(&place, &env, &err), CTRUN_E_BAD_ENVIRONMENT);
+    ct_env_deinit(&env);
+}
+
 static void the_kill_wait_is_that_of_slurms_configuration(void **state)
 {
     static const struct {
@@ -230,6 +253,7 @@ int main(void)
         cmocka_unit_test(tasks_are_counted_node_by_node),
         cmocka_unit_test(the_kill_wait_is_that_of_slurms_configuration),
         cmocka_unit_test(outside_a_step_there_is_no_place),
+        cmocka_unit_test(the_shell_and_the_script_of_a_job_are_no_step_of_srun),
         cmocka_unit_test(contradictions_name_their_variable),
         cmocka_unit_test(per_node_lists_repeat),
         cmocka_unit_test(ports_are_distinct_and_below_the_ephemeral_range),
