@@ -89,8 +89,11 @@ static void close_all(struct agent *agent)
     /* The server counts this node as gone. The loop runs again until the checkpoints are on the
      * disk or Ctrl-C gives them up: the signals are still open for that, and agent_hold.c stops the
      * loop. */
-    if (hold_is_busy(agent->hold))
+    if (hold_is_busy(agent->hold)) {
+        if (agent->options->on_saving)
+            agent->options->on_saving(agent->options->context);
         loop_run(agent->loop);
+    }
     hold_destroy(agent->hold);
     worker_group_destroy(agent->group);
     signals_close(agent->signals);

@@ -119,8 +119,13 @@ void host_slot_send_started(void)
         has_reported = send_record(&(char){HOST_SLOT_STARTED}, 1, NULL, 0);
 }
 
+/* For these two a failure does not matter: without a reader nobody needs them. */
+void host_slot_send_saving(void)
+{
+    (void)send_record(&(char){HOST_SLOT_SAVING}, 1, NULL, 0);
+}
+
 void host_slot_send_verdict(void)
 {
-    /* A failure does not matter: without a reader nobody needs it. */
     (void)send_record(&(char){HOST_SLOT_VERDICT}, 1, NULL, 0);
 }

@@ -444,6 +444,12 @@ static void on_held(void *context, const struct hold_end *end)
                         end->rank, end->path, size, (double)end->took_ms / 1000);
 }
 
+static void on_saving(void *context)
+{
+    (void)context;
+    host_slot_send_saving();
+}
+
 static void on_own_ranks(void *context, int rank, const struct own_ranks *found)
 {
     char other[512] = "";
@@ -491,6 +497,7 @@ void launch_fill_words(struct agent_options *options)
     options->on_grown = on_grown;
     options->on_shrunk = on_shrunk;
     options->on_held = on_held;
+    options->on_saving = on_saving;
     options->on_resize = on_resize;
     options->on_lost = on_lost;
     options->on_returned = on_returned;

@@ -12,7 +12,7 @@ enum {
 static bool is_kind(int kind)
 {
     return (kind >= SSH_JOB && kind <= SSH_PIECE) ||
-           (kind >= SSH_READY && kind <= SSH_STAGED);
+           (kind >= SSH_READY && kind <= SSH_SAVING);
 }
 
 int ssh_message_encode(struct ct_buf *out, const struct ssh_message *message)

@@ -12,7 +12,7 @@
  *     SERVE (one host) ─────────────────────▶ open the rendezvous
  *                                  ◀───────── SERVING its address
  *     GO ───────────────────────────────────▶ start this host's ctrun with that address
- *                                  ◀───────── STARTED, OUTPUT, WORDS ..., at last ENDED or LOST
+ *                                  ◀───────── STARTED, OUTPUT, WORDS ..., perhaps SAVING, at last ENDED or LOST
  *     SIGNAL ───────────────────────────────▶ to every ctrun
  *     (end of file) ────────────────────────▶ the process above is gone: kill everything at once
  *
@@ -22,7 +22,7 @@
 #include "worker_sdk/wire/frame.h"
 
 /* The line has the version: programs of different versions cannot talk to each other. */
-#define SSH_GREETING "CTRUN-RELAY 3\n"
+#define SSH_GREETING "CTRUN-RELAY 4\n"
 
 enum ssh_kind {
     SSH_JOB = 64, /* data: a piece; code: 1 when it is the last */
@@ -42,6 +42,8 @@ enum ssh_kind {
     SSH_NEED = 88,    /* data: runs of chunks (stage_set.h); code: 1 in the last */
     SSH_STAGING = 89, /* data: u64 bytes checked or received so far; a heartbeat */
     SSH_STAGED = 90,
+    SSH_SAVING =
+        91, /* no worker runs there, and its ctrun writes held checkpoints before it ends */
 };
 
 enum {

@@ -109,6 +109,8 @@ static ssize_t read_channel(struct ssh_node *node)
             ;
     if (*text == HOST_SLOT_STARTED)
         send_up(node, SSH_STARTED, 0, NULL, 0);
+    else if (*text == HOST_SLOT_SAVING)
+        send_up(node, SSH_SAVING, 0, NULL, 0);
     else if (*text == HOST_SLOT_VERDICT)
         node->has_verdict = true;
     else if (*text == HOST_SLOT_WORDS && n > HOST_SLOT_WORDS_HEAD_BYTES)

@@ -294,6 +294,7 @@ static void on_message(void *context, const struct ssh_message *message)
         __attribute__((fallthrough));
     case SSH_OUTPUT: ssh_console_show(root->console, message); break;
     case SSH_STARTED: root->has_started = true; break;
+    case SSH_SAVING:
     case SSH_NEED:
     case SSH_STAGING:
     case SSH_STAGED: break;
@@ -344,12 +345,16 @@ static void on_full(void *context, bool is_full)
 }
 
 /* Names the hosts that have not ended in time. Their relays see the connection end and kill what
- * runs there. */
+ * runs there. While a host writes held checkpoints, it is awaited: it has a limit of its own, and two Ctrl-C end it. */
 static void on_deadline(void *context)
 {
     struct root *root = context;
     char list[LIST_BYTES];
 
+    if (root->interrupts < 2 && count(root, SSH_HOST_SAVING) > 0) {
+        expect_end(root, SLACK_MS);
+        return;
+    }
     list_hosts(list, sizeof list, root, SSH_HOST_READY);
     if (root->state == ROOT_SERVING)
         ssh_console_print(root->console, MESSAGES_ERROR,

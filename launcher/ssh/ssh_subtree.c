@@ -47,7 +47,7 @@ static void emit(const struct ssh_subtree *subtree, const struct ssh_message *me
 {
     static const char *const names[] = {
         [SSH_READY] = "ready", [SSH_FAILED] = "failed", [SSH_STARTED] = "started",
-        [SSH_ENDED] = "ended", [SSH_LOST] = "lost",
+        [SSH_ENDED] = "ended", [SSH_LOST] = "lost",     [SSH_SAVING] = "saving",
     };
 
     if ((size_t)message->kind >= sizeof names / sizeof *names || !names[message->kind])
@@ -105,6 +105,7 @@ static void on_message(void *context, const struct ssh_message *message)
     case SSH_FAILED: *state = SSH_HOST_FAILED; break;
     case SSH_ENDED: *state = SSH_HOST_ENDED; break;
     case SSH_LOST: *state = SSH_HOST_LOST; break;
+    case SSH_SAVING: *state = SSH_HOST_SAVING; break;
     case SSH_NEED: note_needs(subtree, message); break;
     case SSH_JOB:
     case SSH_STAGE:
@@ -253,8 +254,9 @@ static void on_own_message(struct ssh_subtree *subtree,
                            const struct ssh_message *message)
 {
     const uint32_t place = subtree->options.here;
+    const enum ssh_host_state state = ssh_subtree_state(subtree, place);
 
-    if (ssh_subtree_state(subtree, place) != SSH_HOST_READY)
+    if (state != SSH_HOST_READY && state != SSH_HOST_SAVING)
         return;
     if (message->kind == SSH_GO && !subtree->has_gone)
         go(subtree, message);

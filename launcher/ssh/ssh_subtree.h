@@ -18,7 +18,8 @@
 
 enum ssh_host_state {
     SSH_HOST_CALLED,
-    SSH_HOST_READY, /* before and after GO */
+    SSH_HOST_READY,  /* before and after GO */
+    SSH_HOST_SAVING, /* its ctrun writes held checkpoints before it ends */
     SSH_HOST_FAILED,
     SSH_HOST_ENDED,
     SSH_HOST_LOST,

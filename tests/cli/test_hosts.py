@@ -264,6 +264,35 @@ def test_t23_ctrl_c_three_times_leaves_nothing_on_any_host(box):
     box.wait_gone()
 
 
+HELD = """
+import ctrun
+if ctrun.run().rank == 1:
+    with ctrun.hold("disk/last.ckpt") as f:
+        f.write(b"new")
+"""
+
+
+@pytest.mark.skipif(ctrun.SLOW > 1, reason="the sanitizers' libraries come first")
+def test_a_host_that_still_writes_a_held_checkpoint_is_awaited(box):
+    """The others have ended, and so has the time that a host has for it: the grace time and ten seconds."""
+    disk, clock = box.path("disk"), Clock(box)
+    disk.mkdir()
+    (disk / "hung").touch()
+    preload = f"{ctrun.BUILD / 'tests' / 'lib' / 'libhung.so'}:{clock.env['LD_PRELOAD']}"
+    started = start(box, "--hosts=a,b", "--shutdown-timeout=0", box.write("train.py", HELD),
+                    env={**clock.env, "LD_PRELOAD": preload, "CTRUN_TEST_HUNG": str(disk), "PYTHON_EXEC": ctrun.DEBIAN_PYTHON,
+                         "PYTHONPATH": str(ctrun.ROOT / "python"), "CTRUN_LIBRARY": str(ctrun.BUILD / "lib" / "libctrun.so"),
+                         "CTRUN_HOSTS_ENV": "TMPDIR,ASAN_OPTIONS"})
+    box.wait_event("host_state", count=2, host="a", state="ended")  # of the relay, and of the first process
+    box.wait_event("host_state", count=2, host="b", state="saving")
+    clock.advance(15)
+    started.signal(signal.SIGUSR1)
+    ctrun.wait_until(lambda: "SIGUSR1" in started.err, lambda: f"it has looked at the time\n{started}")
+    (disk / "hung").unlink()
+    assert started.wait() == 0 and (disk / "last.ckpt").read_text() == "new", started
+    assert "did not report" not in started.err, started
+
+
 @pytest.mark.parametrize("whom", ["the first ctrun", "its session", "it, its second guard and its agent"])
 def test_t23_kill_9_of_the_first_ctrun_leaves_nothing_on_any_host(box, whom):
     started = start_trap(box, script=STUBBORN)
