@@ -28,7 +28,8 @@ static const char *const others[] = {
     CHILD_ENV_CLONE3,     "CTRUN_HOSTS_FANOUT", "CTRUN_PLUGIN_DIR",
     "CTRUN_NCCL_LIBRARY", "CTRUN_MNIST_ISA",    "CTRUN_NCCL_RANKS_PER_ROOT",
     "CTRUN_LIBRARY",      WARM_ENV_TIMEOUT,     CT_ENV_RECORDER,
-    CT_ENV_PYTHONPATH,
+    CT_ENV_PYTHONPATH,    CT_ENV_MAY_SHRINK,    CT_ENV_MAY_GROW,
+    CT_ENV_MAY_REFORM,
 };
 
 static const char *name_at(size_t i)

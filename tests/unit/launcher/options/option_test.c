@@ -364,6 +364,10 @@ static void names_that_nobody_reads_have_a_nearest_one(void **state)
     assert_true(env_names_is_known("CTRUN_TOKEN"));
     assert_true(env_names_is_known("CTRUN_LIBRARY")); /* read by import ctrun */
     assert_true(env_names_is_known("CTRUN_ROOT"));    /* set by a module file */
+    /* A ctrun that a worker of --survive starts has them. */
+    assert_true(env_names_is_known("CTRUN_MAY_SHRINK"));
+    assert_true(env_names_is_known("CTRUN_MAY_GROW"));
+    assert_true(env_names_is_known("CTRUN_MAY_REFORM"));
 }
 
 int main(void)
