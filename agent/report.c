@@ -25,7 +25,9 @@ static const char *worker_state(const struct worker *worker)
     case WORKER_RESTARTING: return "restarting";
     case WORKER_ENDED: break;
     }
-    return worker->failure.cause == CT_CAUSE_NONE ? "succeeded" : "failed";
+    return worker->failure.cause == CT_CAUSE_NONE      ? "succeeded"
+           : worker->failure.cause == CT_CAUSE_STOPPED ? "stopped"
+                                                       : "failed";
 }
 
 /* KiB in the last minute, the oldest first. */

@@ -61,7 +61,7 @@ static void print_worker(const struct json_worker *worker, bool has_restarts)
     if (worker->step >= 0)
         (void)ct_format(step, sizeof step, "%lld", (long long)worker->step);
     (void)ct_copy(state, sizeof state, worker->state);
-    if (strcmp(worker->state, "failed") == 0)
+    if (strcmp(worker->state, "failed") == 0 || strcmp(worker->state, "stopped") == 0)
         (void)ct_format(state, sizeof state, "%s %d", worker->cause, worker->code);
     if (*worker->role)
         (void)ct_format(role, sizeof role, "%-*.*s ", ROLE_WIDTH, ROLE_WIDTH,

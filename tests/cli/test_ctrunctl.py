@@ -105,6 +105,21 @@ def test_a_signal_reaches_one_rank_or_all(box):
     stop(box, run)
 
 
+def test_status_tells_a_worker_that_ctrun_stopped_from_one_that_failed(box):
+    run = box.start_ctrun("--nproc-per-node=3", "--shutdown-timeout=600", ctrun.program("victim"), "@0", "await", "go", "exit", "3",
+                          "@1", "ignore", "TERM", "touch", "up", "hang", "@2", "hang")
+    ctrun.wait_until(box.path("up").exists, lambda: f"up\n{run}")
+    box.write("go", "")
+    box.wait_event("worker_ended", count=2)  # ranks 0 and 2
+    (status,) = json.loads(ctl(box, "status", "--json").out)["runs"]
+    assert [(worker["state"], worker["cause"], worker["code"]) for worker in status["workers"]] == [
+        ("failed", "exit", 3), ("stopping", "none", 0), ("stopped", "stopped", signal.SIGTERM)], status
+    text = ctl(box, "status").out
+    assert "exit 3" in text and "stopping" in text and f"stopped {signal.SIGTERM:d}" in text, text
+    os.kill(status["workers"][1]["pid"], signal.SIGKILL)
+    assert run.wait() == 3, run
+
+
 def test_a_signal_that_workers_would_die_of_is_refused_and_forced(box):
     """One worker has a handler, the other has none."""
     box.write("w.py", "import os, signal, time\n"
