@@ -16,7 +16,7 @@ static uint64_t find_room(void)
     (void)sysinfo(&info);
     all = (uint64_t)info.totalram * info.mem_unit;
     oom_counter_init(&cgroup, "/proc/self/cgroup", "/sys/fs/cgroup");
-    limit = oom_counter_get_limit(&cgroup);
+    limit = oom_counter_get_limit(&cgroup, NULL);
     return (limit < all ? limit : all) / 2;
 }
 

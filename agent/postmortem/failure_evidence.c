@@ -26,7 +26,7 @@ enum {
 static void add_memory(struct ct_failure *failure,
                        const struct failure_evidence *evidence)
 {
-    const uint64_t limit = oom_counter_get_limit(evidence->cgroup);
+    const uint64_t limit = oom_counter_get_limit(evidence->cgroup, NULL);
     char curve[MEMORY_TEXT_MAX];
     char limit_text[FACTS_SIZE_MAX];
 
@@ -46,7 +46,7 @@ static void emit_memory(const struct ct_failure *failure,
                         const struct failure_evidence *evidence)
 {
     const int count = memory_count(evidence->memory);
-    const uint64_t limit = oom_counter_get_limit(evidence->cgroup);
+    const uint64_t limit = oom_counter_get_limit(evidence->cgroup, NULL);
     char list[MEMORY_SAMPLES * 12 + 3] = "[";
 
     for (int i = 0; i < count; i++)
@@ -110,11 +110,11 @@ static void add_kill(struct ct_failure *failure,
                   "raise it; login nodes have such limits: run in a job");
         return;
     }
-    if (evidence->cgroup->counter_file[0])
+    if (evidence->cgroup->has_count)
         facts_add(failure, CT_FACT_BECAUSE,
                   "not the OOM killer (oom_kill of cgroup %.100s has not grown); it is "
                   "unknown which process sent the signal",
-                  evidence->cgroup->name);
+                  cgroup_path_name(&evidence->cgroup->cgroup));
     else
         facts_add(failure, CT_FACT_BECAUSE,
                   "it is unknown whether it was the OOM killer (no memory cgroup is "

@@ -1,86 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A cgroup that is full, ours or one above it, is the cause. Else it is the user's limit, which is named if there is
- * one: to count a user's threads, /proc would have to be read. Root has no such limit. Lines of /proc/self/cgroup:
- * "0::/path" is v2, "8:pids:/path" is v1. */
+ * one: to count a user's threads, /proc would have to be read. Root has no such limit. */
 #include "agent/process/fork_limit.h"
 
-#include <limits.h>
-#include <stdbool.h>
-#include <stdint.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "worker_sdk/base/small_file.h"
+#include "agent/process/cgroup_path.h"
 #include "worker_sdk/base/str.h"
 
 enum {
-    MEMBERSHIP_MAX = 4 * 4096 /* with version 1, a line for each controller */
+    FORK_LIMIT_MAX = 320
 };
 
-/* False for "max", too: no limit. */
-static bool read_number(const char *directory, const char *name, uint64_t *out)
+static bool describe_full_cgroup(char *dst, size_t size, const char *membership,
+                                 const char *root)
 {
-    char path[PATH_MAX + 16];
-    char text[32];
+    struct cgroup_path cgroup;
+    uint64_t limit = 0, count;
+    bool is_full;
 
-    return ct_format(path, sizeof path, "%s/%s", directory, name) >= 0 &&
-           ct_small_file_line(text, sizeof text, path) > 0 &&
-           ct_parse_u64(text, 0, UINT64_MAX, out) == 0;
-}
-
-static bool is_full(const char *directory, uint64_t *limit)
-{
-    uint64_t count;
-
-    return read_number(directory, "pids.max", limit) &&
-           read_number(directory, "pids.current", &count) && count >= *limit;
-}
-
-/* From the cgroup up to the root of the hierarchy, whose path ends at root_length. */
-static bool describe_cgroup(char *dst, size_t size, char *directory, size_t root_length)
-{
-    uint64_t limit;
-
-    while (!is_full(directory, &limit)) {
-        if (strlen(directory) <= root_length)
-            return false;
-        *strrchr(directory, '/') = '\0';
-    }
-    return ct_format(
+    (void)cgroup_path_find(&cgroup, "pids", membership, root);
+    do
+        is_full = cgroup_path_read(&cgroup, "pids.max", &limit) &&
+                  cgroup_path_read(&cgroup, "pids.current", &count) && count >= limit;
+    while (!is_full && cgroup_path_go_up(&cgroup));
+    return is_full &&
+           ct_format(
                dst, size,
                "cgroup %.200s is at its limit of %llu processes and threads (pids.max)",
-               directory[root_length] ? directory + root_length : "/",
-               (unsigned long long)limit) >= 0;
-}
-
-/* Tries one line of the membership file. */
-static bool try_line(char *dst, size_t size, const char *line, const char *root)
-{
-    const bool is_v2 = ct_starts_with(line, "0::");
-    const char *path = strchr(line, '/');
-    char directory[PATH_MAX];
-
-    if (!path || (!is_v2 && !strstr(line, ":pids:")))
-        return false;
-    if (strcmp(path, "/") == 0)
-        path = ""; /* the root, or the only cgroup that a container sees */
-    return ct_format(directory, sizeof directory, "%s%s%s", root, is_v2 ? "" : "/pids",
-                     path) >= 0 &&
-           describe_cgroup(dst, size, directory, strlen(directory) - strlen(path));
-}
-
-static bool find_full_cgroup(char *dst, size_t size, const char *membership,
-                             const char *root)
-{
-    char text[MEMBERSHIP_MAX];
-    char *rest = text;
-
-    (void)ct_small_file_read(text, sizeof text, membership);
-    for (char *line; (line = strsep(&rest, "\n"));)
-        if (try_line(dst, size, line, root))
-            return true;
-    return false;
+               cgroup_path_name(&cgroup), (unsigned long long)limit) >= 0;
 }
 
 void fork_limit_describe(char *dst, size_t size, const char *membership,
@@ -88,7 +39,7 @@ void fork_limit_describe(char *dst, size_t size, const char *membership,
 {
     struct rlimit limit;
 
-    if (find_full_cgroup(dst, size, membership, root))
+    if (describe_full_cgroup(dst, size, membership, root))
         return;
     if (getuid() != 0 && getrlimit(RLIMIT_NPROC, &limit) == 0 &&
         limit.rlim_cur != RLIM_INFINITY)
@@ -97,4 +48,13 @@ void fork_limit_describe(char *dst, size_t size, const char *membership,
                         (unsigned long long)limit.rlim_cur);
     else
         (void)ct_copy(dst, size, "which limit of processes was reached is unknown");
+}
+
+int fork_limit_fail(int rc, struct ctrun_error *err)
+{
+    char limit[FORK_LIMIT_MAX] = "";
+
+    if (rc == -EAGAIN)
+        fork_limit_describe(limit, sizeof limit, "/proc/self/cgroup", "/sys/fs/cgroup");
+    return ct_fail(err, rc, "fork: %s%s%s", strerror(-rc), *limit ? ": " : "", limit);
 }

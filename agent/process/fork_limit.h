@@ -4,11 +4,11 @@
 
 #include <stddef.h>
 
-enum {
-    FORK_LIMIT_MAX = 320
-};
+#include "worker_sdk/base/error.h"
 
 /* "cgroup /job is at its limit of 512 processes and threads (pids.max)", "this user may have 4096 processes and threads
  * (ulimit -u)", or that it is unknown. `membership`: /proc/self/cgroup; `root`: /sys/fs/cgroup. */
 void fork_limit_describe(char *dst, size_t size, const char *membership,
                          const char *root);
+/* The error of a fork() that failed with `rc`, a negative errno, with that limit; returns `rc`. */
+int fork_limit_fail(int rc, struct ctrun_error *err);

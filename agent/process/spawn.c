@@ -241,12 +241,9 @@ static int copy_streams(struct spawn_request *request)
 
 static int fail_fork(const char *program, int rc, struct ctrun_error *err)
 {
-    char limit[FORK_LIMIT_MAX] = "";
-
-    if (rc == -EAGAIN)
-        fork_limit_describe(limit, sizeof limit, "/proc/self/cgroup", "/sys/fs/cgroup");
-    return ct_fail(err, rc, "%s: fork: %s%s%s", program, strerror(-rc),
-                   *limit ? ": " : "", limit);
+    (void)fork_limit_fail(rc, err);
+    ct_wrap(err, "%s", program);
+    return rc;
 }
 
 int spawn_start(struct spawn *spawn, struct spawn_batch *batch,

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/process/cgroup_path.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/small_file.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    MEMBERSHIP_MAX = 4 * 4096, /* with version 1, a line for each controller */
+    FILE_TEXT_MAX = 1024
+};
+
+bool cgroup_path_go_up(struct cgroup_path *cgroup)
+{
+    if (strlen(cgroup->directory) <= cgroup->root_length)
+        return false;
+    *strrchr(cgroup->directory, '/') = '\0';
+    return true;
+}
+
+bool cgroup_path_find(struct cgroup_path *out, const char *controller,
+                      const char *membership, const char *root)
+{
+    char text[MEMBERSHIP_MAX], label[32];
+    const char *path;
+    int length;
+
+    *out = (struct cgroup_path){0};
+    (void)ct_small_file_read(text, sizeof text, membership);
+    (void)ct_format(label, sizeof label, ":%s:/", controller);
+    if ((path = strstr(text, label))) {
+        out->is_v1 = true;
+        path += strlen(label) - 1;
+    } else if (!(path = ct_small_file_find(text, "0::"))) {
+        return false;
+    }
+    length = (int)strcspn(path, "\n");
+    if (length == 1)
+        length = 0; /* "/": the root, or the only cgroup that a container sees */
+    if (ct_format(out->directory, sizeof out->directory, "%s%s%s%.*s", root,
+                  out->is_v1 ? "/" : "", out->is_v1 ? controller : "", length,
+                  path) < 0) {
+        *out = (struct cgroup_path){0};
+        return false;
+    }
+    out->root_length = strlen(out->directory) - (size_t)length;
+    while (access(out->directory, F_OK) < 0 && cgroup_path_go_up(out))
+        ;
+    return true;
+}
+
+const char *cgroup_path_name(const struct cgroup_path *cgroup)
+{
+    const char *name = cgroup->directory + cgroup->root_length;
+
+    return *name ? name : "/";
+}
+
+static void read_text(char text[FILE_TEXT_MAX], const struct cgroup_path *cgroup,
+                      const char *file)
+{
+    char path[PATH_MAX + 32];
+
+    text[0] = '\0';
+    if (ct_format(path, sizeof path, "%s/%s", cgroup->directory, file) >= 0)
+        (void)ct_small_file_read(text, FILE_TEXT_MAX, path);
+}
+
+bool cgroup_path_read(const struct cgroup_path *cgroup, const char *file, uint64_t *out)
+{
+    char text[FILE_TEXT_MAX];
+
+    read_text(text, cgroup, file);
+    text[strcspn(text, "\n")] = '\0';
+    return ct_parse_u64(text, 0, (uint64_t)1 << 62, out) == 0;
+}
+
+bool cgroup_path_read_key(const struct cgroup_path *cgroup, const char *file,
+                          const char *key, uint64_t *out)
+{
+    char text[FILE_TEXT_MAX];
+    const char *at;
+
+    read_text(text, cgroup, file);
+    if (!(at = ct_small_file_find(text, key)))
+        return false;
+    text[at - text + (ptrdiff_t)strcspn(at, "\n")] = '\0';
+    return ct_parse_u64(at, 0, UINT64_MAX, out) == 0;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cgroup of this process that has the limits of one controller, and the cgroups above it. Lines of
+ * /proc/self/cgroup: "8:pids:/path" is v1, where each controller has a hierarchy of its own; "0::/path" is v2. */
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct cgroup_path {
+    char directory[PATH_MAX]; /* its folder; empty: there is none */
+    size_t root_length;       /* length of the part of it that is above all cgroups */
+    bool is_v1;
+};
+
+/* `controller` is "memory" or "pids"; `membership` is /proc/self/cgroup, `root` is /sys/fs/cgroup; tests pass other
+ * paths. A container may be told the path on the host: then the nearest cgroup that exists. False: there is none. */
+bool cgroup_path_find(struct cgroup_path *out, const char *controller,
+                      const char *membership, const char *root);
+/* Goes to the cgroup above; false at the root. */
+bool cgroup_path_go_up(struct cgroup_path *cgroup);
+/* "/job/step", for people. Borrowed from the cgroup. */
+const char *cgroup_path_name(const struct cgroup_path *cgroup);
+/* The number in one of its files; false for "max", and for v1's largest number: they mean no limit. */
+bool cgroup_path_read(const struct cgroup_path *cgroup, const char *file,
+                      uint64_t *out);
+/* The number behind `key` in one of its files, which has lines "KEY NUMBER". */
+bool cgroup_path_read_key(const struct cgroup_path *cgroup, const char *file,
+                          const char *key, uint64_t *out);

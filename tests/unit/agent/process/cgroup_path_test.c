@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cgroups are folders of the test. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/process/cgroup_path.h"
+#include "tests/lib/test.h"
+#include "tests/lib/tree.h"
+#include "worker_sdk/base/str.h"
+
+static char root[sizeof "/tmp/ctrun-cgroup-XXXXXX"]; /* of one test */
+
+__attribute__((format(printf, 2, 3))) static void put(const char *text,
+                                                      const char *format, ...)
+{
+    va_list args;
+    FILE *file;
+
+    va_start(args, format);
+    assert_non_null(file = fopen(test_place(root, format, args), "we"));
+    va_end(args);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static bool find(struct cgroup_path *out, const char *controller,
+                 const char *membership)
+{
+    char path[64];
+
+    put(membership, "membership");
+    (void)ct_format(path, sizeof path, "%s/membership", root);
+    return cgroup_path_find(out, controller, path, root);
+}
+
+static void each_version_has_its_line_and_its_folders(void **state)
+{
+    static const char lines[] =
+        "12:pids:/a/b\n9:name=systemd:/x\n4:memory:/\n0::/u/v\n";
+    struct cgroup_path cgroup;
+
+    put("1\n", "pids/a/b/pids.max");
+    put("2\n", "u/v/cpu.max");
+    put("3\n", "memory/memory.limit_in_bytes");
+    assert_true(find(&cgroup, "pids", lines) && cgroup.is_v1);
+    assert_string_equal(cgroup_path_name(&cgroup), "/a/b");
+    assert_true(find(&cgroup, "memory", lines) && cgroup.is_v1);
+    assert_string_equal(cgroup_path_name(&cgroup), "/");
+    assert_true(find(&cgroup, "cpu", lines) && !cgroup.is_v1);
+    assert_string_equal(cgroup_path_name(&cgroup), "/u/v");
+    assert_false(find(&cgroup, "cpu", "12:pids:/a/b\n"));
+    assert_false(find(&cgroup, "cpu", ""));
+    assert_string_equal(cgroup.directory, "");
+}
+
+static void the_way_up_ends_at_the_root(void **state)
+{
+    struct cgroup_path cgroup;
+
+    put("", "a/b/x");
+    assert_true(find(&cgroup, "memory", "0::/a/b\n"));
+    assert_true(cgroup_path_go_up(&cgroup));
+    assert_string_equal(cgroup_path_name(&cgroup), "/a");
+    assert_true(cgroup_path_go_up(&cgroup));
+    assert_string_equal(cgroup_path_name(&cgroup), "/");
+    assert_string_equal(cgroup.directory, root);
+    assert_false(cgroup_path_go_up(&cgroup));
+}
+
+/* docker run with version 1, or with --cgroupns=host. */
+static void
+a_path_on_the_host_means_the_nearest_cgroup_that_a_container_has(void **state)
+{
+    struct cgroup_path cgroup;
+    uint64_t limit;
+
+    put("64\n", "memory/memory.limit_in_bytes");
+    assert_true(find(&cgroup, "memory", "4:memory:/docker/0123\n0::/\n"));
+    assert_string_equal(cgroup_path_name(&cgroup), "/");
+    assert_true(cgroup_path_read(&cgroup, "memory.limit_in_bytes", &limit));
+    assert_int_equal(limit, 64);
+}
+
+static void numbers_are_read_alone_and_behind_their_key(void **state)
+{
+    struct cgroup_path cgroup;
+    uint64_t number;
+
+    put("17\n", "memory.max");
+    put("max\n", "memory.high");
+    put("9223372036854771712\n", "memory.limit_in_bytes");
+    put("low 1\noom 2\noom_kill 3\noom_group_kill x\n", "memory.events");
+    assert_true(find(&cgroup, "memory", "0::/\n"));
+    assert_true(cgroup_path_read(&cgroup, "memory.max", &number));
+    assert_int_equal(number, 17);
+    assert_false(cgroup_path_read(&cgroup, "memory.high", &number));
+    assert_false(cgroup_path_read(&cgroup, "memory.limit_in_bytes", &number));
+    assert_false(cgroup_path_read(&cgroup, "nothing", &number));
+    assert_true(cgroup_path_read_key(&cgroup, "memory.events", "oom ", &number));
+    assert_int_equal(number, 2);
+    assert_true(cgroup_path_read_key(&cgroup, "memory.events", "oom_kill ", &number));
+    assert_int_equal(number, 3);
+    assert_false(
+        cgroup_path_read_key(&cgroup, "memory.events", "oom_group_kill ", &number));
+    assert_false(cgroup_path_read_key(&cgroup, "memory.events", "high ", &number));
+}
+
+static int make_root(void **state)
+{
+    (void)ct_copy(root, sizeof root, "/tmp/ctrun-cgroup-XXXXXX");
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_root(void **state)
+{
+    return test_remove_tree(root);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(each_version_has_its_line_and_its_folders,
+                                        make_root, remove_root),
+        cmocka_unit_test_setup_teardown(the_way_up_ends_at_the_root, make_root,
+                                        remove_root),
+        cmocka_unit_test_setup_teardown(
+            a_path_on_the_host_means_the_nearest_cgroup_that_a_container_has, make_root,
+            remove_root),
+        cmocka_unit_test_setup_teardown(numbers_are_read_alone_and_behind_their_key,
+                                        make_root, remove_root),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
