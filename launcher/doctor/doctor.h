@@ -42,6 +42,8 @@ bool doctor_has_failed(const struct doctor *doctor);
 
 /* Read values of this machine and add findings. */
 void doctor_machine(struct doctor *doctor);
+/* The lowest memory limit of a cgroup; the paths are those of oom_counter_init(). */
+void doctor_memory(struct doctor *doctor, const char *membership, const char *root);
 void doctor_gpus(struct doctor *doctor);
 void doctor_libraries(struct doctor *doctor);
 /* True when this program can load libraries; false in a static program. */

@@ -7,6 +7,7 @@
 #include <sys/timex.h>
 #include <unistd.h>
 
+#include "agent/postmortem/oom_counter.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/hardware/devices.h"
 #include "rendezvous/net/port_owner.h"
@@ -14,10 +15,6 @@
 #include "worker_sdk/net/nic.h"
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
-
-enum {
-    LEVELS_MAX = 32 /* of nested cgroups */
-};
 
 static void look_at_name(struct doctor *doctor)
 {
@@ -114,48 +111,14 @@ static void look_at_limits(struct doctor *doctor)
                                 });
 }
 
-/* A number in FOLDER/NAME; "max" and v1's page-rounded maximum are UINT64_MAX. */
-static bool read_bytes(const char *folder, const char *name, uint64_t *out)
+void doctor_memory(struct doctor *doctor, const char *membership, const char *root)
 {
-    char path[PATH_MAX];
-    char text[64];
+    struct oom_counter cgroup;
+    uint64_t max, used = 0;
 
-    if (ct_format(path, sizeof path, "%s/%s", folder, name) < 0 ||
-        ct_small_file_line(text, sizeof text, path) <= 0)
-        return false;
-    if (strcmp(text, "max") == 0)
-        *out = UINT64_MAX;
-    else if (ct_parse_u64(text, 0, UINT64_MAX, out) < 0)
-        return false;
-    if (*out > (uint64_t)INT64_MAX / 2)
-        *out = UINT64_MAX;
-    return true;
-}
-
-/* The tightest limit between our cgroup and the root; v2, then v1. */
-static void look_at_memory(struct doctor *doctor)
-{
-    char folder[PATH_MAX] = "/sys/fs/cgroup";
-    char line[1024];
-    uint64_t tightest = UINT64_MAX;
-    uint64_t used = 0;
-    uint64_t max;
-
-    if (ct_small_file_line(line, sizeof line, "/proc/self/cgroup") > 0 &&
-        ct_starts_with(line, "0::"))
-        (void)ct_format(folder, sizeof folder, "/sys/fs/cgroup%s", line + 3);
-    for (int i = 0; i < LEVELS_MAX && ct_starts_with(folder, "/sys/fs/cgroup"); i++) {
-        if (read_bytes(folder, "memory.max", &max) && max < tightest) {
-            tightest = max;
-            (void)read_bytes(folder, "memory.current", &used);
-        }
-        /* the prefix that the loop checks holds a '/', so there is one to cut */
-        *strrchr(folder, '/') = '\0';
-    }
-    if (tightest == UINT64_MAX &&
-        read_bytes("/sys/fs/cgroup/memory", "memory.limit_in_bytes", &tightest))
-        (void)read_bytes("/sys/fs/cgroup/memory", "memory.usage_in_bytes", &used);
-    doctor_check_memory(doctor, tightest, used);
+    oom_counter_init(&cgroup, membership, root);
+    max = oom_counter_get_limit(&cgroup, &used);
+    doctor_check_memory(doctor, max, used);
 }
 
 /* adjtimex() with no modes set only reads, and needs no privilege. STA_UNSYNC is also set where a
@@ -179,7 +142,7 @@ void doctor_machine(struct doctor *doctor)
     look_at_port(doctor, 29500);
     look_at_shm(doctor);
     look_at_limits(doctor);
-    look_at_memory(doctor);
+    doctor_memory(doctor, "/proc/self/cgroup", "/sys/fs/cgroup");
     doctor_check_cpus(doctor, devices_cpu_count(), (int)sysconf(_SC_NPROCESSORS_ONLN));
     look_at_clock(doctor);
 }

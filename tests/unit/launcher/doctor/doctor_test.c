@@ -5,6 +5,8 @@
 
 #include "launcher/doctor/doctor_net.h"
 #include "tests/lib/test.h"
+#include "tests/lib/tree.h"
+#include "worker_sdk/base/str.h"
 
 static void a_name_that_is_loopback_is_a_trap(void **state)
 {
@@ -69,6 +71,44 @@ static void what_is_wrong_with_a_machine_comes_with_its_fix(void **state)
     assert_newest(&doctor, "cgroup memory", DOCTOR_OK, "");
     doctor_check_memory(&doctor, 100, 95);
     assert_newest(&doctor, "cgroup memory", DOCTOR_WARN, "--mem");
+}
+
+static void put(const char *root, const char *name, const char *text)
+{
+    char path[256];
+    FILE *file;
+
+    (void)ct_format(path, sizeof path, "%s/%s", root, name);
+    assert_non_null(file = fopen(path, "we"));
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* As under Slurm with cgroup v1: the limit is the job's, above the step's. */
+static void
+the_limit_of_a_cgroup_above_this_process_counts_in_version_1_too(void **state)
+{
+    char root[] = "/tmp/ctrun-doctor-XXXXXX";
+    struct doctor doctor = {0};
+    char path[256];
+
+    assert_non_null(mkdtemp(root));
+    for (const char *const *at =
+             (const char *const[]){"memory", "memory/job", "memory/job/step", NULL};
+         *at; at++) {
+        (void)ct_format(path, sizeof path, "%s/%s", root, *at);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    put(root, "membership", "5:cpuset:/job\n4:memory:/job/step\n0::/\n");
+    put(root, "memory/memory.limit_in_bytes", "9223372036854771712\n");
+    put(root, "memory/job/memory.limit_in_bytes", "1073741824\n");
+    put(root, "memory/job/memory.usage_in_bytes", "1000000000\n");
+    put(root, "memory/job/step/memory.limit_in_bytes", "9223372036854771712\n");
+    (void)ct_format(path, sizeof path, "%s/membership", root);
+    doctor_memory(&doctor, path, root);
+    assert_newest(&doctor, "cgroup memory", DOCTOR_WARN, "--mem");
+    assert_string_equal(doctor.list[0].value, "1.0 GiB, 953.7 MiB used");
+    assert_int_equal(test_remove_tree(root), 0);
 }
 
 static void limits_that_workers_would_hit_come_with_their_fix(void **state)
@@ -219,6 +259,8 @@ int main(void)
         cmocka_unit_test(a_name_that_is_loopback_is_a_trap),
         cmocka_unit_test(a_small_shm_warns_and_none_fails),
         cmocka_unit_test(what_is_wrong_with_a_machine_comes_with_its_fix),
+        cmocka_unit_test(
+            the_limit_of_a_cgroup_above_this_process_counts_in_version_1_too),
         cmocka_unit_test(limits_that_workers_would_hit_come_with_their_fix),
     };
 
