@@ -28,6 +28,7 @@
 #include "agent/loop/limits.h"
 #include "agent/loop/signals.h"
 #include "agent/process/code_pages.h"
+#include "agent/process/fork_limit.h"
 #include "agent/process/run_cgroup.h"
 #include "agent/process/orphans.h"
 #include "agent/process/reap.h"
@@ -309,13 +310,6 @@ static int guard(pid_t child, const char *who, const struct reap_keep *keep,
     return WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL + WTERMSIG(status);
 }
 
-static int fail_fork(struct ctrun_error *err)
-{
-    return ct_fail(err, -errno,
-                   "fork: %s; see ulimit -u and -v, and pids.max of the cgroup",
-                   strerror(errno));
-}
-
 /* The second guard; returns its own exit code. */
 static int guard_agent(int (*agent_main)(void *context), void *context,
                        const sigset_t *set)
@@ -328,8 +322,8 @@ static int guard_agent(int (*agent_main)(void *context), void *context,
     fence_join();
     agent = fork(); /* forked first: the agent has more to do than this guard */
     if (agent < 0) {
-        fprintf(stderr, "ctrun: error[%s]: %s\n", ct_error_name(fail_fork(&err)),
-                err.text);
+        fprintf(stderr, "ctrun: error[%s]: %s\n",
+                ct_error_name(fork_limit_fail(-errno, &err)), err.text);
         return CT_EXIT_FAILURE;
     }
     if (agent == 0) {
@@ -367,7 +361,7 @@ int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_erro
     second = fork();
     if (second < 0) {
         (void)sigprocmask(SIG_SETMASK, &before, NULL);
-        return fail_fork(err);
+        return fork_limit_fail(-errno, err);
     }
     if (second == 0)
         _exit(guard_agent(agent_main, context, &set));

@@ -218,7 +218,8 @@ def test_too_few_processes_are_told(box, processes):
         pytest.skip("the build is in a folder that is closed to other users")
     run = box.run(*as_user, "prlimit", f"--nproc={processes}", ctrun.program("ctrun"), "--no-python", "true", cwd="/",
                   env={"CTRUN_EVENTS": "", "CTRUN_CONTROL_DIR": "", "TMPDIR": "/tmp"})
-    one_line(run, 1, "E_RESOURCES", "see ulimit -u and -v, ")
+    one_line(run, 1, "E_RESOURCES", f"fork: Resource temporarily unavailable: this user may have {processes} processes and threads (ulimit -u)"
+             if processes < 3 else "start a thread: Resource temporarily unavailable; see ulimit -u and -v, ")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root acts as another user; root has no such limit")
