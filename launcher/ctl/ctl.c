@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/ctl/ctl.h"
+
+#include <ctype.h>
+
 #include "worker_sdk/base/nearest.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -109,6 +112,12 @@ static int take_option(struct ctl_call *call, int argc, char **argv, int *at,
     return 0;
 }
 
+/* A negative number is none: kv add KEY -1. */
+static bool is_option(const char *word)
+{
+    return word[0] == '-' && word[1] && !isdigit((unsigned char)word[1]);
+}
+
 int ctl_parse(struct ctl_call *out, const struct ctl_verb *verb, int argc, char **argv,
               struct ctrun_error *err)
 {
@@ -124,7 +133,7 @@ int ctl_parse(struct ctl_call *out, const struct ctl_verb *verb, int argc, char 
     for (int i = 0; i < argc; i++) {
         if (!is_over && strcmp(argv[i], "--") == 0) {
             is_over = true;
-        } else if (!is_over && argv[i][0] == '-' && argv[i][1]) {
+        } else if (!is_over && is_option(argv[i])) {
             if ((rc = take_option(out, argc, argv, &i, err)) < 0)
                 return rc;
         } else if (verb->takes_command) {

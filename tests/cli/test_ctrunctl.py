@@ -281,7 +281,8 @@ def test_kv_reads_writes_lists_and_waits_in_the_store_of_the_workers(box):
     assert ctl(box, "kv", "wait", "saw").code == 0
     assert ctl(box, "kv", "get", "saw").out == "it's me\n"
     assert ctl(box, "kv", "add", "n", "41").out == "41\n"
-    assert ctl(box, "kv", "add", "n", "1").out == "42\n"
+    assert ctl(box, "kv", "add", "n", "3").out == "44\n"
+    assert ctl(box, "kv", "add", "n", "-2").out == "42\n"
     keys = ctl(box, "kv", "list").out.split()  # torch 1.13 has its own key
     assert sorted(key for key in keys if key != "init/") == ["from/torch", "go", "n", "saw"]
     assert json.loads(ctl(box, "kv", "list", "fr", "--json").out) == {"keys": ["from/torch"]}
