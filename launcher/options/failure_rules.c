@@ -124,7 +124,7 @@ int failure_rules_read(struct failure_rules *out, const char *path,
     if (rc < 0)
         return ct_fail(err, CTRUN_E_USAGE, "--failure-rules=%.300s: %s", path,
                        rc == -EBADMSG ? "it is no regular file" : strerror(-rc));
-    return failure_rules_parse(out, text, strlen(text), path, err);
+    return failure_rules_parse(out, text, length, path, err);
 }
 
 void failure_rules_deinit(struct failure_rules *rules)

@@ -100,7 +100,8 @@ def test_a_failed_worker_is_explained_by_rules_of_a_file(box):
     ("words = boom!\nkind = soft\n", ':2: kind = "soft": want hardware'),
     ("words = boom!\nkind = hardware\nkind = hardware\n", ":3: `kind` is given twice in a rule"),
     ("words = abc\n", ":1: words has 3 bytes; 4 to 300 are possible"), ("words\n", ":1: "),
-    ("words = boom!\nlikely = a\n" * 257, ":513: more than 256 rules")])
+    ("words = boom!\nlikely = a\n" * 257, ":513: more than 256 rules"),
+    ("words = boom!\nlikely = a\n\0\nwords = bang!\nlikely = b\n", ":3: a NUL byte; this is not a text file")])
 def test_a_file_of_rules_that_is_wrong_is_refused_with_its_line(box, text, why):
     rules = box.write("rules", text)
     for run in (box.ctrun(f"--failure-rules={rules}", "true"), explain(box, f"--failure-rules={rules}", rules)):
