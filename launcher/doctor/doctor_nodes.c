@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "launcher/doctor/doctor_net.h"
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -25,13 +26,16 @@ void doctor_node_format(char *dst, const struct doctor_node *node)
 }
 
 /* False when the field is missing or does not fit: a field of another node is never silently
- * truncated. */
+ * truncated. Makes it safe for a terminal. */
 static bool read_field(const char **rest, char separator, char *dst, size_t size)
 {
     size_t length;
     const char *field = ct_next_field(rest, separator, &length);
 
-    return field && ct_format(dst, size, "%.*s", (int)length, field) >= 0;
+    if (!field || ct_format(dst, size, "%.*s", (int)length, field) < 0)
+        return false;
+    ct_make_plain(dst, false);
+    return true;
 }
 
 int doctor_node_parse(struct doctor_node *out, const char *text)

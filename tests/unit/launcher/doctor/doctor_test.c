@@ -223,6 +223,10 @@ static void what_many_nodes_suffer_from_is_told_once_with_their_names(void **sta
     assert_string_equal(find_with(&all, "open files", "1024")->value, "b, a: 1024");
     assert_int_equal(find_with(&all, "/dev/shm", "b, a: none")->level, DOCTOR_FAIL);
     assert_string_equal(all.list[1].fix, "mount it");
+    doctor_add_findings(&all, "f", "2\tev\033il\t\033]0;x\007\t\x9b\n");
+    assert_string_equal(all.list[2].what, "ev?il");
+    assert_string_equal(all.list[2].value, "f: ?]0;x?");
+    assert_string_equal(all.list[2].fix, "?");
     /* What does not fit is left out as a whole. */
     doctor_findings_format(text, 40, &own);
     assert_string_equal(text, "1\topen files\t1024\tulimit -n\n");
