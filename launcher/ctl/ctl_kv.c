@@ -5,6 +5,7 @@
 
 #include "launcher/ctl/ctl_run.h"
 #include "agent/error_file/json.h"
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/wire/contract.h"
@@ -65,6 +66,7 @@ static int list(const struct kv *kv, struct ctrun_error *err)
             fputs(is_first ? "" : ",", stdout);
             json_print_text(stdout, keys[i]);
         } else {
+            ct_make_plain(keys[i], false);
             puts(keys[i]);
         }
         is_first = false;

@@ -290,6 +290,8 @@ def test_kv_reads_writes_lists_and_waits_in_the_store_of_the_workers(box):
     for words in (["kv"], ["kv", "gte", "x"], ["kv", "set", "x"], ["kv", "add", "n", "x"]):
         assert ctl(box, *words).code == 2, words
     assert "did you mean get?" in ctl(box, "kv", "gte", "x").err
+    assert ctl(box, "kv", "set", "\x1b]0;owned\x07", "1").code == 0
+    assert ctl(box, "kv", "list", "\x1b").out == "?]0;owned?\n"  # no command for the terminal
     assert ctl(box, "kv", "set", "end", "1").code == 0
     assert run.wait() == 0
 
