@@ -303,6 +303,14 @@ static void fail_all(struct round *round, struct member *member,
             round_fail(round, member, &failures[i], now_ms);
 }
 
+static bool has_unkillable(const struct ct_stopped *stopped)
+{
+    for (uint8_t i = 0; i < stopped->failure_count; i++)
+        if (stopped->failures[i].cause == CT_CAUSE_UNKILLABLE)
+            return true;
+    return false;
+}
+
 /* The answer to STOP. Without a STOP the node stopped by itself, because it heard nothing from
  * us. */
 static void on_stopped(struct round *round, struct member *member,
@@ -312,7 +320,7 @@ static void on_stopped(struct round *round, struct member *member,
 
     if (stopped->generation != round->generation || !member_is_in_world(member))
         return;
-    if (is_unmet(round, member)) {
+    if (is_unmet(round, member) && !has_unkillable(stopped)) {
         lose_unmet(round, member, now_ms);
         return;
     }

@@ -1856,6 +1856,22 @@ static void what_fails_on_one_that_is_in_no_world_ends_that_one_alone(void **sta
     assert_int_equal(round->state, ROUND_STOPPING);
 }
 
+static void what_cannot_be_killed_there_ends_the_run_also_at_its_end(void **state)
+{
+    const struct ct_stopped body = {
+        .generation = 1,
+        .failure_count = 1,
+        .failures = {{.generation = 1, .cause = CT_CAUSE_UNKILLABLE, .rank = 1}}};
+    struct round *round = start_newcomer();
+
+    say(round, 4, CT_MESSAGE_STOPPED, &body, LATER_MS);
+    assert_int_equal(round->state, ROUND_STOPPING);
+    stopped(round, 1, LATER_MS);
+    stopped(round, 3, LATER_MS);
+    assert_int_equal(round->state, ROUND_CLOSED);
+    assert_int_equal(round->verdict.exit_code, 76);
+}
+
 /* A new rank has no state of the others' work. */
 static void one_that_is_in_no_world_cannot_go_on_for_the_others(void **state)
 {
@@ -2793,6 +2809,7 @@ int main(void)
         ROUND_TEST(the_run_does_not_wait_for_one_that_is_in_no_world),
         ROUND_TEST(the_worker_store_moves_from_a_node_without_ranks),
         ROUND_TEST(what_fails_on_one_that_is_in_no_world_ends_that_one_alone),
+        ROUND_TEST(what_cannot_be_killed_there_ends_the_run_also_at_its_end),
         ROUND_TEST(the_last_node_does_not_succeed_without_a_rank),
         ROUND_TEST(one_that_is_in_no_world_may_leave_after_the_end),
         ROUND_TEST(a_node_whose_ranks_are_all_lost_does_not_begin_the_end),
