@@ -13,14 +13,14 @@ enum {
 
 /* ---- Winning ------------------------------------------------------------------------- */
 
-static int grant(struct election *election, int64_t ttl_s, int64_t *lease,
-                 struct ctrun_error *err)
+static int grant(struct election *election, int64_t ttl_s, uint64_t deadline_ms,
+                 int64_t *lease, struct ctrun_error *err)
 {
     struct json_etcd_reply reply;
     int rc = json_etcd_grant(etcd_body(election->etcd), ttl_s);
 
-    if (rc < 0 || (rc = etcd_do(election->etcd, ETCD_GRANT,
-                                ct_deadline_ms(ELECTION_CALL_MS), &reply, err)) < 0)
+    if (rc < 0 ||
+        (rc = etcd_do(election->etcd, ETCD_GRANT, deadline_ms, &reply, err)) < 0)
         return rc;
     *lease = reply.lease;
     if (reply.code != 0 || reply.lease == 0)
@@ -160,7 +160,8 @@ static int begin_to_lead(struct election *election, struct ctrun_error *err)
 {
     const uint64_t served_ms = find_served_ms(election);
     struct json_etcd_reply reply;
-    int rc = grant(election, JOURNAL_TTL_S, &election->journal_lease, err);
+    int rc = grant(election, JOURNAL_TTL_S, ct_deadline_ms(ELECTION_CALL_MS),
+                   &election->journal_lease, err);
 
     if (rc < 0 ||
         (rc = json_etcd_range(etcd_body(election->etcd), election->journal_key)) < 0 ||
@@ -202,7 +203,8 @@ int election_campaign(struct election *election, struct ctrun_error *err)
     int rc;
 
     election->renewed_ms = ct_now_ms();
-    rc = grant(election, (int64_t)(election->ttl_ms / 1000), &election->lease, err);
+    rc = grant(election, (int64_t)(election->ttl_ms / 1000),
+               ct_deadline_ms(ELECTION_CALL_MS), &election->lease, err);
     if (rc < 0 || (rc = create_key(election, err)) <= 0) {
         revoke_lease(election, ct_deadline_ms(ELECTION_CALL_MS));
         return rc;
@@ -279,18 +281,31 @@ static void renew(struct election *election)
     }
 }
 
+/* Without a lease the journal is written all the same, but would stay in etcd for ever: asks again
+ * soon. */
+static void grant_journal_lease(struct election *election)
+{
+    struct ctrun_error err;
+
+    election->journal_lease = 0;
+    if (grant(election, JOURNAL_TTL_S, call_deadline(election),
+              &election->journal_lease, &err) == 0)
+        election->written = 0; /* write the journal again, with the new lease */
+    else
+        election->journal_renew_ms = ct_deadline_ms(ELECTION_PAUSE_MS);
+}
+
 static void renew_journal(struct election *election)
 {
     struct ctrun_error err;
-    bool is_gone = false;
+    bool is_gone = election->journal_lease == 0;
     int64_t raft_term;
 
     election->journal_renew_ms = ct_deadline_ms(JOURNAL_RENEW_MS);
-    if (keep_alive(election, election->journal_lease, &is_gone, &raft_term, &err) < 0 ||
-        !is_gone)
-        return;
-    if (grant(election, JOURNAL_TTL_S, &election->journal_lease, &err) == 0)
-        election->written = 0; /* write the journal again, with the new lease */
+    if (!is_gone)
+        (void)keep_alive(election, election->journal_lease, &is_gone, &raft_term, &err);
+    if (is_gone)
+        grant_journal_lease(election);
 }
 
 /* Takes a copy that nobody changes. 1, 0: nothing is new, -ENOMEM. */
@@ -330,6 +345,8 @@ static int put_journal(struct election *election, const struct ct_buf *journal,
     if (rc < 0 ||
         (rc = etcd_do(election->etcd, ETCD_TXN, deadline_ms, &reply, err)) < 0)
         return rc;
+    if (reply.code == JSON_ETCD_NOT_FOUND)
+        election->journal_renew_ms = 0; /* its lease is gone */
     if (reply.code != 0)
         rc = ct_fail(err, -EPROTO, "etcd: %s", reply.message);
     else if (!reply.succeeded && reply.count > 0 &&
@@ -389,16 +406,17 @@ static void take_hurry(struct election *election)
     pthread_mutex_unlock(&election->mutex);
 }
 
+/* The journal's lease comes before the journal, which cannot be written with one that is gone. */
 void election_lead(struct election *election)
 {
     while (election->state == ELECTION_LEADING && !election_is_stopping(election)) {
         take_hurry(election);
         if (ct_left_ms(election->renew_ms) == 0)
             renew(election);
-        else if (has_pending(election))
-            write_journal(election);
         else if (ct_left_ms(election->journal_renew_ms) == 0)
             renew_journal(election);
+        else if (has_pending(election))
+            write_journal(election);
         else
             election_sleep(election, election->renew_ms, true);
     }

@@ -8,10 +8,12 @@ enum {
     OLD_LEASE = 7,
     LEASE = 9,
     TERM = 50,
+    OLD_JOURNAL_LEASE = 8,
     INTERNAL_ERROR = 13
 };
 
 static struct json_etcd_reply kept; /* the answer to each keep-alive */
+static int grant_code, txn_code;    /* errors of these calls; 0: none */
 static struct election election;
 static uint64_t served_ms;
 static int losses;
@@ -32,11 +34,13 @@ int etcd_do(struct etcd *etcd, enum etcd_call call, uint64_t deadline_ms,
 {
     *reply = (struct json_etcd_reply){.lease = LEASE, .revision = TERM};
     if (call == ETCD_TXN)
-        reply->succeeded = true;
-    if (call == ETCD_KEEPALIVE) {
+        *reply = (struct json_etcd_reply){
+            .revision = TERM, .succeeded = txn_code == 0, .code = txn_code};
+    if (call == ETCD_GRANT && grant_code)
+        *reply = (struct json_etcd_reply){.code = grant_code};
+    if (call == ETCD_KEEPALIVE)
         *reply = kept;
-        atomic_store(&election.is_stopping, true); /* a leader renews once */
-    }
+    atomic_store(&election.is_stopping, true); /* a leader does one thing */
     return 0;
 }
 
@@ -171,9 +175,55 @@ static void a_leader_whose_lease_is_gone_ends(void **state)
     assert_int_equal(election.state, ELECTION_LOOKING);
 }
 
+/* ---- The journal's lease ---------------------------------------------------------------------- */
+
+static void lead_once(uint64_t journal_renew_ms)
+{
+    election.state = ELECTION_LEADING;
+    election.renew_ms = UINT64_MAX;
+    election.journal_renew_ms = journal_renew_ms;
+    atomic_store(&election.is_stopping, false);
+    election_lead(&election);
+}
+
+/* Without a lease the journal would stay in etcd for ever, and cannot be written with one that is gone. */
+static void a_journal_that_gets_no_lease_asks_again_soon(void **state)
+{
+    begin((struct json_etcd_reply){.ttl_s = 0});
+    election.journal_lease = OLD_JOURNAL_LEASE;
+    election.written = 1;
+    grant_code = INTERNAL_ERROR;
+    lead_once(0);
+    grant_code = 0;
+    assert_true(election.journal_renew_ms <= ct_now_ms() + ELECTION_PAUSE_MS);
+    assert_int_equal(election.journal_lease, 0);
+    lead_once(0);
+    assert_int_equal(election.journal_lease, LEASE);
+    assert_int_equal(election.written, 0); /* it is written again */
+}
+
+static void a_journal_whose_lease_etcd_does_not_know_gets_another(void **state)
+{
+    uint8_t journal[ELECTION_HEAD_BYTES] = {ELECTION_VERSION};
+
+    begin((struct json_etcd_reply){.ttl_s = 0});
+    election.journal = journal;
+    election.journal_length = sizeof journal;
+    election.journal_lease = OLD_JOURNAL_LEASE;
+    election.sequence = 1;
+    txn_code = JSON_ETCD_NOT_FOUND;
+    lead_once(UINT64_MAX);
+    txn_code = 0;
+    assert_int_equal(election.journal_renew_ms, 0);
+    lead_once(0);
+    assert_int_equal(election.journal_lease, LEASE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_journal_that_gets_no_lease_asks_again_soon),
+        cmocka_unit_test(a_journal_whose_lease_etcd_does_not_know_gets_another),
         cmocka_unit_test(a_lease_of_which_etcd_tells_an_error_may_be_renewed_just_now),
         cmocka_unit_test(a_lease_that_is_gone_was_renewed_long_ago),
         cmocka_unit_test(a_server_that_is_elected_again_has_just_served),
