@@ -45,12 +45,6 @@ static void on_timer_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* The highest generation that an agent may know of. */
-static uint64_t generation_of(const struct round *round)
-{
-    return round->generation > round->floor ? round->generation : round->floor;
-}
-
 /* Since when workers of the run may live that a next server does not know of; 0: none. */
 static uint64_t outlived_from_ms(const struct run *run)
 {
@@ -83,9 +77,7 @@ void run_forget(struct run *run)
 
     ct_log_often(&runs->comings, CTRUN_LOG_INFO, "run forgotten run=%s", run->id);
     if (run->round->state != ROUND_CLOSED)
-        run_memory_keep(&runs->memory, run->id, run->round->settings.instance,
-                        generation_of(run->round), run->round->restart_count,
-                        ct_now_ms());
+        run_memory_keep(&runs->memory, run->id, run->round, ct_now_ms());
     if (from_ms > 0) /* lost nodes have not got the verdict, or the journal failed */
         run_memory_note(&runs->memory, run->id, run->round->generation, from_ms);
     ct_list_remove(&run->node);
@@ -186,7 +178,8 @@ int run_renew(struct run *run, const struct ct_hello *hello)
     if (rc < 0)
         return rc;
     round_succeed(round, run->round);
-    round_raise_floor(round, generation_of(run->round));
+    round_raise_floor(round, run->round->generation);
+    round_raise_floor(round, run->round->floor);
     round_destroy(run->round);
     run->round = round;
     run->mark.generation = 0; /* kept is the old round, until the new one has a world */
@@ -234,9 +227,7 @@ static void hold_back(struct round *round, const struct runs *runs, const char *
     if (known && known->received_ms > from_ms)
         from_ms = known->received_ms;
     if (known)
-        round_raise_floor(round, known->generation);
-    if (known && known->instance == round->settings.instance)
-        round->restart_count = known->restarts;
+        run_memory_restore(known, round);
     if (from_ms > 0 &&
         ct_now_ms() - from_ms < round_outlive_ms(round->settings.lost_after_ms))
         round_hold(round, from_ms);

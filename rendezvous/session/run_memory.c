@@ -17,6 +17,7 @@ static void drop(struct run_memory *memory, struct run_memory_entry *entry)
 {
     ct_list_remove(&entry->node);
     memory->count--;
+    free(entry->faults);
     free(entry);
 }
 
@@ -79,16 +80,39 @@ static void raise_generation(struct run_memory_entry *entry, uint64_t generation
         entry->generation = generation;
 }
 
-void run_memory_keep(struct run_memory *memory, const char *run_id, uint64_t instance,
-                     uint64_t generation, uint32_t restarts, uint64_t now_ms)
+/* Without memory for them the faults are forgotten. */
+static void keep_faults(struct run_memory_entry *entry, const struct round *round)
+{
+    free(entry->faults);
+    entry->faults = round->faults[0].count > 0
+                        ? ct_zalloc_array(ROUND_FAULTS_MAX, sizeof *entry->faults)
+                        : NULL;
+    if (entry->faults)
+        memcpy(entry->faults, round->faults, sizeof round->faults);
+}
+
+void run_memory_keep(struct run_memory *memory, const char *run_id,
+                     const struct round *round, uint64_t now_ms)
 {
     struct run_memory_entry *entry = touch(memory, run_id, now_ms);
 
     if (!entry)
         return;
-    entry->instance = instance;
-    entry->restarts = restarts;
-    raise_generation(entry, generation);
+    entry->instance = round->settings.instance;
+    entry->restarts = round->restart_count;
+    keep_faults(entry, round);
+    raise_generation(entry, round->generation);
+    raise_generation(entry, round->floor); /* an agent knew of this one */
+}
+
+void run_memory_restore(const struct run_memory_entry *entry, struct round *round)
+{
+    round_raise_floor(round, entry->generation);
+    if (entry->instance != round->settings.instance)
+        return;
+    round->restart_count = entry->restarts;
+    if (entry->faults && round->settings.exclude_after > 0)
+        memcpy(round->faults, entry->faults, sizeof round->faults);
 }
 
 void run_memory_note(struct run_memory *memory, const char *run_id, uint64_t generation,

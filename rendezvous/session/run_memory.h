@@ -4,8 +4,7 @@
  * may live, and its generations continue. Pure. */
 #pragma once
 
-#include "worker_sdk/base/list.h"
-#include "worker_sdk/wire/message.h"
+#include "rendezvous/round/round.h"
 
 enum {
     RUN_MEMORY_MAX = 256 /* beyond, the entry that was used longest ago is dropped */
@@ -17,6 +16,8 @@ struct run_memory_entry {
     uint64_t instance;   /* the instance that was served here; 0: none */
     uint64_t generation; /* the highest known one */
     uint32_t restarts;   /* restarts used by `instance` */
+    struct round_fault *
+        faults; /* ROUND_FAULTS_MAX of `instance`; owned; NULL: no hardware has failed */
     uint64_t
         received_ms; /* when an agent last told of workers of an instance that is not ours;
                           0: none has */
@@ -31,8 +32,10 @@ struct run_memory {
 void run_memory_init(struct run_memory *memory);
 void run_memory_deinit(struct run_memory *memory);
 /* Remembers a run that was served here and is now forgotten. */
-void run_memory_keep(struct run_memory *memory, const char *run_id, uint64_t instance,
-                     uint64_t generation, uint32_t restarts, uint64_t now_ms);
+void run_memory_keep(struct run_memory *memory, const char *run_id,
+                     const struct round *round, uint64_t now_ms);
+/* The round of a run that begins again continues what is remembered of it. */
+void run_memory_restore(const struct run_memory_entry *entry, struct round *round);
 /* Notes that an agent had workers of this run, of an instance that is not served here. */
 void run_memory_note(struct run_memory *memory, const char *run_id, uint64_t generation,
                      uint64_t now_ms);

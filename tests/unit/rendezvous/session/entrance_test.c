@@ -102,9 +102,34 @@ static void the_nodes_that_wait_are_told_of_a_refusal_by_the_timer(void **state)
     end(&rig);
 }
 
+/* All its nodes were gone for so long that the run was forgotten. */
+static void a_run_that_comes_back_still_counts_the_faults_of_hosts(void **state)
+{
+    const struct ct_hello hello = {.run_id = "r",
+                                   .min_nodes = 2,
+                                   .max_nodes = 2,
+                                   .exclude_after = 2,
+                                   .instance = 7};
+    struct rig rig;
+    int rc;
+
+    begin(&rig);
+    run_forget(rig.run);
+    assert_non_null(rig.run = run_create(&rig.dispatch->runs, &hello, &rc));
+    rig.run->round->faults[0] = (struct round_fault){.host = "node1", .count = 2};
+    rig.run->round->faults[0].is_out = true;
+    run_forget(rig.run);
+    assert_non_null(rig.run = run_create(&rig.dispatch->runs, &hello, &rc));
+    assert_string_equal(rig.run->round->faults[0].host, "node1");
+    assert_int_equal(rig.run->round->faults[0].count, 2);
+    assert_true(rig.run->round->faults[0].is_out);
+    end(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_that_comes_back_still_counts_the_faults_of_hosts),
         cmocka_unit_test(a_refusal_does_not_end_the_lease_of_a_member),
         cmocka_unit_test(the_nodes_that_wait_are_told_of_a_refusal_by_the_timer),
     };
