@@ -170,6 +170,13 @@ static void log_created(const struct run *run)
                  run->round->settings.min_nodes, run->round->settings.max_nodes);
 }
 
+/* ctrunctl may have changed them. */
+static void keep_limits(struct round *round, const struct round *deserted)
+{
+    round->settings.min_nodes = deserted->settings.min_nodes;
+    round->settings.max_nodes = deserted->settings.max_nodes;
+}
+
 int run_renew(struct run *run, const struct ct_hello *hello)
 {
     struct round *round;
@@ -178,6 +185,8 @@ int run_renew(struct run *run, const struct ct_hello *hello)
     if (rc < 0)
         return rc;
     round_succeed(round, run->round);
+    if (hello->instance == round->settings.instance) /* else of a new launcher */
+        keep_limits(round, run->round);
     round_raise_floor(round, run->round->generation);
     round_raise_floor(round, run->round->floor);
     round_destroy(run->round);

@@ -100,6 +100,8 @@ void run_memory_keep(struct run_memory *memory, const char *run_id,
         return;
     entry->instance = round->settings.instance;
     entry->restarts = round->restart_count;
+    entry->min_nodes = round->settings.min_nodes;
+    entry->max_nodes = round->settings.max_nodes;
     keep_faults(entry, round);
     raise_generation(entry, round->generation);
     raise_generation(entry, round->floor); /* an agent knew of this one */
@@ -111,6 +113,8 @@ void run_memory_restore(const struct run_memory_entry *entry, struct round *roun
     if (entry->instance != round->settings.instance)
         return;
     round->restart_count = entry->restarts;
+    round->settings.min_nodes = entry->min_nodes;
+    round->settings.max_nodes = entry->max_nodes;
     if (entry->faults && round->settings.exclude_after > 0)
         memcpy(round->faults, entry->faults, sizeof round->faults);
 }

@@ -13,9 +13,10 @@ enum {
 struct run_memory_entry {
     struct ct_list node;
     char run_id[CT_RUN_ID_MAX];
-    uint64_t instance;   /* the instance that was served here; 0: none */
-    uint64_t generation; /* the highest known one */
-    uint32_t restarts;   /* restarts used by `instance` */
+    uint64_t instance;             /* the instance that was served here; 0: none */
+    uint64_t generation;           /* the highest known one */
+    uint32_t restarts;             /* restarts used by `instance` */
+    uint32_t min_nodes, max_nodes; /* of `instance`: ctrunctl may have changed them */
     struct round_fault *
         faults; /* ROUND_FAULTS_MAX of `instance`; owned; NULL: no hardware has failed */
     uint64_t

@@ -126,9 +126,44 @@ static void a_run_that_comes_back_still_counts_the_faults_of_hosts(void **state)
     end(&rig);
 }
 
+static void assert_limits(const struct rig *rig, uint32_t limit)
+{
+    assert_int_equal(rig->run->round->settings.min_nodes, limit);
+    assert_int_equal(rig->run->round->settings.max_nodes, limit);
+}
+
+/* They come back before the run is forgotten, or after. */
+static void limits_that_a_user_has_set_outlive_the_loss_of_all_nodes(void **state)
+{
+    const struct ct_resize one = {.min_nodes = 1, .max_nodes = 1};
+    const struct ct_message resize = {CT_MESSAGE_RESIZE, .resize = &one};
+    struct ct_hello hello = {.run_id = "r", .min_nodes = 2, .max_nodes = 2};
+    struct rig rig;
+    int rc;
+
+    begin(&rig);
+    hello.instance = rig.run->round->settings.instance;
+    run_step(rig.run, &(struct round_command){
+                          .kind = ROUND_MESSAGE, .id = MEMBER, .message = &resize});
+    round_hold(rig.run->round, now_ms);
+    run_step(rig.run, &(struct round_command){
+                          .kind = ROUND_GONE, .id = MEMBER, .reason = "broken"});
+    assert_int_equal(run_renew(rig.run, &hello), 0);
+    assert_limits(&rig, 1);
+    run_forget(rig.run);
+    assert_non_null(rig.run = run_create(&rig.dispatch->runs, &hello, &rc));
+    assert_limits(&rig, 1);
+    hello.instance = 0; /* a new launcher */
+    round_hold(rig.run->round, now_ms);
+    assert_int_equal(run_renew(rig.run, &hello), 0);
+    assert_limits(&rig, 2);
+    end(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(limits_that_a_user_has_set_outlive_the_loss_of_all_nodes),
         cmocka_unit_test(a_run_that_comes_back_still_counts_the_faults_of_hosts),
         cmocka_unit_test(a_refusal_does_not_end_the_lease_of_a_member),
         cmocka_unit_test(the_nodes_that_wait_are_told_of_a_refusal_by_the_timer),
