@@ -43,8 +43,8 @@ enum {
     WORKER_LOOK_MS = 500,
     WORKER_LOOK_EACH_MS = 4, /* for each further file, as the network may be slow */
     SHM_LOOK_MS = 500,       /* to find which of our processes hold files of /dev/shm */
-    /* To find which of all processes hold them: else they stay. The loop waits for it, so less than an agent may be
-     * silent (four fifths of the default LOST_AFTER_MS) */
+    /* To find which of all processes hold them: else they stay. The loop waits for it: with a short
+     * lease less (agent/process/shm.h) */
     SHM_REMOVE_MS = 3000,
 
     /* The template of --warm. */

@@ -16,6 +16,7 @@
 #include "agent/loop/limits.h"
 #include "agent/process/reap.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/kernel.h"
@@ -290,16 +291,26 @@ static bool unlink_same(const struct shm_file *file)
            info.st_dev == file->device && unlink(path) == 0;
 }
 
-int shm_watch_remove(struct shm_watch *watch)
+/* The loop waits, and no heartbeat is sent: with a short lease the node would be lost. */
+static uint64_t remove_limit_ms(uint64_t silent_until_ms)
+{
+    const uint64_t now_ms = ct_now_ms();
+    const uint64_t left_ms = silent_until_ms > now_ms ? silent_until_ms - now_ms : 0;
+
+    return left_ms / 3 * 2 < SHM_REMOVE_MS ? left_ms / 3 * 2 : SHM_REMOVE_MS;
+}
+
+int shm_watch_remove(struct shm_watch *watch, uint64_t silent_until_ms)
 {
     struct files files = {watch->list, watch->count};
+    const uint64_t limit_ms = remove_limit_ms(silent_until_ms);
     uint64_t bytes = 0;
     int removed = 0;
     int kept = 0;
 
     for (int i = 0; i < files.count; i++)
         files.list[i].is_held = false;
-    if (files.count > 0 && !mark_within_limit(&files, mark_of_everybody, SHM_REMOVE_MS))
+    if (files.count > 0 && !mark_within_limit(&files, mark_of_everybody, limit_ms))
         return 0;
     for (int i = 0; i < files.count; i++) {
         const struct shm_file file = files.list[i];

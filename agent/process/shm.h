@@ -36,9 +36,9 @@ void shm_watch_deinit(struct shm_watch *watch);
  * when there is a new file. Files of data loaders (torch_) come and go: they are noted only with
  * `all`. */
 void shm_watch_look(struct shm_watch *watch, bool all);
-/* Removes files that were noted and that no process holds; none when that cannot be found out in SHM_REMOVE_MS. Returns
- * how many. */
-int shm_watch_remove(struct shm_watch *watch);
+/* Removes files that were noted and that no process holds; none when that cannot be found out in SHM_REMOVE_MS, or in
+ * two thirds of the time until silent_until_ms, when the lease of this node ends. Returns how many. */
+int shm_watch_remove(struct shm_watch *watch, uint64_t silent_until_ms);
 
 /* Counts files with such names that are this user's, older than min_age_s and held by no process
  * that we see, to tell people about them. Removes nothing. */

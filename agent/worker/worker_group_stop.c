@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "agent/guard/fence.h"
 #include "agent/loop/limits.h"
 #include "agent/process/run_cgroup.h"
 #include "agent/process/signal_effect.h"
@@ -229,7 +230,7 @@ static void end_stop(struct worker_group *group)
     memset(&group->policy, 0, sizeof group->policy);
     group->loss.is_set = false;
     report_orphans(group);
-    (void)shm_watch_remove(&group->shm);
+    (void)shm_watch_remove(&group->shm, fence_next_ms());
     group->options.on_gone(group->options.context,
                            is_stuck && survivors == 0 ? 1 : survivors);
 }

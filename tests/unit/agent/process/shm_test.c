@@ -131,7 +131,7 @@ static void kill_holder(pid_t child)
 
 static void remove_file(struct shm_watch *watch, const char *path)
 {
-    assert_int_equal(shm_watch_remove(watch), 1);
+    assert_int_equal(shm_watch_remove(watch, UINT64_MAX), 1);
     assert_int_equal(access(path, F_OK), -1);
     shm_watch_deinit(watch);
 }
@@ -146,7 +146,7 @@ static void what_is_held_is_found_without_a_look_at_other_files(void **state)
     assert_true(held >= 0);
     child = start_holder(&watch, path);
     note(&watch);
-    assert_int_equal(shm_watch_remove(&watch), 0);
+    assert_int_equal(shm_watch_remove(&watch, UINT64_MAX), 0);
     kill_holder(child);
     remove_file(&watch, path);
     assert_false(is_followed);
@@ -223,7 +223,7 @@ static void a_removal_has_more_time_and_waits_for_an_earlier_one(void **state)
     lock_map_of(child);
     begin_ms = ct_now_ms();
     is_over = true;
-    assert_int_equal(shm_watch_remove(&watch), 0);
+    assert_int_equal(shm_watch_remove(&watch, UINT64_MAX), 0);
     is_over = false;
     assert_int_equal(watch.count, 1); /* it may still be held */
     assert_true(latest_ms >= begin_ms + SHM_REMOVE_MS);
@@ -234,12 +234,34 @@ static void a_removal_has_more_time_and_waits_for_an_earlier_one(void **state)
     close(lock[0]);
 }
 
+static void a_removal_ends_before_the_lease(void **state)
+{
+    struct shm_watch watch;
+    char path[64];
+    const pid_t child = start_holder(&watch, path);
+    uint64_t silent_until_ms;
+
+    note(&watch);
+    lock_map_of(child);
+    latest_ms = 0;
+    is_over = true;
+    silent_until_ms = ct_now_ms() + SHM_REMOVE_MS;
+    assert_int_equal(shm_watch_remove(&watch, silent_until_ms), 0);
+    is_over = false;
+    assert_true(latest_ms > 0 && latest_ms < silent_until_ms);
+    kill_holder(child);
+    unlocks = true;
+    remove_file(&watch, path);
+    close(lock[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_held_is_found_without_a_look_at_other_files),
         cmocka_unit_test(a_memory_map_that_cannot_be_read_is_not_waited_for),
         cmocka_unit_test(a_removal_has_more_time_and_waits_for_an_earlier_one),
+        cmocka_unit_test(a_removal_ends_before_the_lease),
     };
 
     (void)alarm(60); /* ends a test that waits */
