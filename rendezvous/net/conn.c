@@ -309,41 +309,9 @@ static void make_room(struct conn_pool *pool)
                        REJECT_TOO_MANY);
 }
 
-static bool is_spare(const struct conn_pool *pool, const struct conn *conn)
+static void init(struct conn *conn, struct conn_pool *pool,
+                 const struct conn_user *user, void *context)
 {
-    return conn >= pool->spares && conn < pool->spares + CONN_SPARES;
-}
-
-static struct conn *take_spare(struct conn_pool *pool)
-{
-    for (size_t i = 0; i < CONN_SPARES; i++)
-        if (!pool->spares[i].pool)
-            return &pool->spares[i];
-    return NULL;
-}
-
-/* fd < 0: there is none. */
-static int take_fd(struct conn *conn, int fd)
-{
-    const int rc = fd < 0 ? fd : uv_tcp_open(&conn->tcp, fd);
-
-    if (rc < 0 && fd >= 0)
-        (void)close(fd); /* nothing was written to it */
-    return rc;
-}
-
-/* Without memory a connection is accepted with a spare struct and closed: while it waits in the
- * listener, no other connection is accepted. `user` is cleared if the caller never got the
- * connection: else on_close() would report a client that the caller does not know. */
-struct conn *conn_accept(struct conn_pool *pool, struct listener *listener,
-                         const struct conn_user *user, void *context)
-{
-    struct conn *conn = ct_zalloc(sizeof *conn);
-
-    if (!conn && !(conn = take_spare(pool))) {
-        listener->last = -ENOMEM; /* it is tried again later */
-        return NULL;
-    }
     conn->pool = pool;
     conn->user = user;
     conn->context = context;
@@ -357,18 +325,28 @@ struct conn *conn_accept(struct conn_pool *pool, struct listener *listener,
     pool->counts[CONN_UNPROVEN]++;
     pool->count++;
     (void)uv_tcp_init(pool->loop, &conn->tcp); /* without flags it cannot fail */
-    if (take_fd(conn, listener_accept(listener)) < 0) {
-        conn->user = NULL;
+}
+
+/* `user` is cleared if the caller never got the connection: else on_close() would report a client
+ * that the caller does not know. */
+struct conn *conn_accept(struct conn_pool *pool, struct listener *listener,
+                         const struct conn_user *user, void *context)
+{
+    const int fd = listener_accept(listener);
+    struct conn *conn = fd < 0 ? NULL : ct_zalloc(sizeof *conn);
+
+    if (!conn && fd >= 0)
+        (void)close(fd); /* left waiting, it would keep all others waiting, too */
+    if (!conn)
+        return NULL;
+    init(conn, pool, user, context);
+    if (uv_tcp_open(&conn->tcp, fd) < 0) {
+        (void)close(fd); /* nothing was written to it */
         conn_close(conn, "it went away");
-        return NULL;
+    } else {
+        learn_addresses(conn);
+        make_room(pool);
     }
-    learn_addresses(conn);
-    if (is_spare(pool, conn)) {
-        conn->user = NULL;
-        conn_close(conn, "out of memory");
-        return NULL;
-    }
-    make_room(pool);
     if (conn->state == CONN_CLOSING) {
         conn->user = NULL;
         return NULL;
@@ -388,10 +366,7 @@ static void on_closed(uv_handle_t *handle)
     ct_list_remove(&conn->node);
     ct_buf_deinit(&conn->own_out);
     ct_buf_deinit(&conn->writing);
-    if (is_spare(conn->pool, conn))
-        *conn = (struct conn){0};
-    else
-        free(conn);
+    free(conn);
 }
 
 void conn_finish(struct conn *conn)

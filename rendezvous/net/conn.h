@@ -81,8 +81,6 @@ struct conn_pool {
     size_t count;            /* connections with a descriptor */
     size_t count_max;        /* from conn_pool_init(), limited by descriptors */
     size_t counts[CONN_RANKS], maxima[CONN_RANKS]; /* `count` and limits by rank */
-    struct conn
-        spares[CONN_SPARES]; /* to refuse with if memory is short; pool NULL: unused */
     struct rejects rejects;
     uint64_t bytes_in, bytes_out; /* of all connections since start */
     struct ct_lease_queue
@@ -98,7 +96,7 @@ void conn_pool_close(struct conn_pool *pool);
 
 /* Accepts the connection that waits at `listener` and starts to read; its rank is unproven. If
  * there are too many connections of this rank or in all, the oldest unproven one is closed. NULL:
- * the new connection was closed, for that reason or for lack of memory, or has to wait. */
+ * the new connection was closed, for that reason or for lack of memory, or there is none yet. */
 struct conn *conn_accept(struct conn_pool *pool, struct listener *listener,
                          const struct conn_user *user, void *context);
 /* Gives the connection a rank: it is not closed any more to make room. False: there are too many of

@@ -12,7 +12,6 @@ enum {
     LISTENER_BURST = 32,
     /* Between two tries to accept a connection for which no descriptor was left. */
     LISTENER_PAUSE_MS = 100,
-    CONN_SPARES = 16, /* connections that can be refused at once without memory */
     /* Unproven connections; or an eighth of all, if that is less. Beyond this limit the oldest one
      * is closed: a legitimate client proves itself within a round trip. */
     CONN_UNPROVEN_MAX = 8192,

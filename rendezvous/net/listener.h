@@ -24,8 +24,7 @@ struct listener {
         turn; /* ends a millisecond that had LISTENER_BURST connections, or a pause */
     int fd;
     unsigned count; /* in this millisecond */
-    /* Result of the last listener_accept(); -ENOMEM: there was no memory for a connection. */
-    int last;
+    int last;       /* result of the last listener_accept() */
     listener_fn *on_connection;
     void *context; /* borrowed */
     void (*on_closed)(void *context);

@@ -129,16 +129,43 @@ without_a_descriptor_the_connection_waits_and_the_loop_does_not(void **state)
     end(&rig);
 }
 
-static void without_memory_it_waits_too(void **state)
+/* It does not keep the next one waiting. */
+static void without_memory_it_is_refused(void **state)
+{
+    struct rig rig;
+    char byte;
+
+    begin(&rig);
+    ct_alloc_fail_at(1);
+    turn(&rig.loop);
+    ct_alloc_fail_at(0);
+    assert_int_equal(rig.pool->count, 0);
+    assert_true(recv(rig.client, &byte, 1, 0) <= 0);
+    close(rig.client);
+    rig.client = connect_to(rig.port->port);
+    end(&rig);
+}
+
+static int made; /* connections, also those that are closed at once */
+
+int __real_uv_tcp_init(uv_loop_t *loop, uv_tcp_t *tcp);
+int __wrap_uv_tcp_init(uv_loop_t *loop, uv_tcp_t *tcp);
+
+int __wrap_uv_tcp_init(uv_loop_t *loop, uv_tcp_t *tcp)
+{
+    made++;
+    return __real_uv_tcp_init(loop, tcp);
+}
+
+static void a_connection_is_made_only_for_one_that_waits(void **state)
 {
     struct rig rig;
 
     begin(&rig);
-    for (int i = 0; i < CONN_SPARES; i++)
-        rig.pool->spares[i].pool = rig.pool; /* in use */
-    ct_alloc_fail_at(1);
+    made = 0;
     turn(&rig.loop);
-    ct_alloc_fail_at(0);
+    assert_int_equal(rig.pool->count, 1);
+    assert_int_equal(made, 1);
     end(&rig);
 }
 
@@ -147,7 +174,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(
             without_a_descriptor_the_connection_waits_and_the_loop_does_not),
-        cmocka_unit_test(without_memory_it_waits_too),
+        cmocka_unit_test(without_memory_it_is_refused),
+        cmocka_unit_test(a_connection_is_made_only_for_one_that_waits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
