@@ -9,6 +9,7 @@
 
 #include "agent/loop/limits.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/error.h"
 #include "worker_sdk/base/seldom.h"
 
 struct loop_listener {
@@ -63,7 +64,7 @@ int loop_listener_accept(struct loop_listener *listener)
                            SOCK_CLOEXEC | SOCK_NONBLOCK);
     const int rc = fd < 0 ? -errno : fd;
 
-    if (rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM) {
+    if (ct_is_short(rc)) {
         ct_log_seldom(&listener->full, CTRUN_LOG_WARN,
                       "%s: cannot accept a connection, tries again: %s%s",
                       listener->name, strerror(-rc),

@@ -28,12 +28,6 @@ static void pause_for(struct listener *listener, uint64_t ms)
     (void)uv_timer_start(&listener->turn, on_turn, ms, 0); /* the same */
 }
 
-/* No descriptor or no memory is left: the connection stays in the queue of the kernel. */
-static bool is_full(int rc)
-{
-    return rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM;
-}
-
 int listener_accept(struct listener *listener)
 {
     const int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -65,7 +59,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     }
     if (!listener->is_open || listener->last >= 0)
         return;
-    if (is_full(listener->last)) {
+    if (ct_is_short(listener->last)) { /* it stays in the queue of the kernel */
         ct_log_seldom(&listener->full, CTRUN_LOG_WARN,
                       "rendezvous: cannot accept a connection, tries again: %s%s",
                       strerror(-listener->last),

@@ -51,6 +51,11 @@ static int own_code(int rc)
     }
 }
 
+bool ct_is_short(int rc)
+{
+    return rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM;
+}
+
 int ct_fail(struct ctrun_error *err, int rc, const char *fmt, ...)
 {
     va_list args;

@@ -21,6 +21,9 @@ __attribute__((format(printf, 3, 4))) int ct_fail(struct ctrun_error *err, int r
 /* Puts "text: " in front of the sentence in err (may be NULL); the code stays. */
 __attribute__((format(printf, 2, 3))) void ct_wrap(struct ctrun_error *err,
                                                    const char *fmt, ...);
+/* True for the errors of a call that finds no descriptor or no memory for now: a later try may succeed. `rc` is
+ * negative. */
+bool ct_is_short(int rc);
 /* The stable name that users search for, always one of CTRUN_ERRORS: "E_PORT_BUSY" for
  * CTRUN_E_PORT_BUSY and EADDRINUSE, "E_SYSTEM" for a code without a name. Static text. `rc` may be
  * positive or negative. */

@@ -324,7 +324,7 @@ static int give_up(const struct ctrun_store *store, const struct ct_retry *retry
                        "store %s:%d: a program accepts connections there, but does not "
                        "answer as a TCPStore (tried %u times in %.1f s)",
                        store->host, store->port, retry->tries, seconds);
-    if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM) /* it may well be there */
+    if (ct_is_short(rc)) /* it may well be there */
         return ct_fail(err, rc, "store %s:%d: not opened: %s", store->host, store->port,
                        last);
     return ct_fail(err, CTRUN_E_UNREACHABLE,

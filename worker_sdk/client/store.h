@@ -24,7 +24,7 @@
  * the protocol of torch >= 2.2 and falls back to that of torch <= 2.0 when the server resets the
  * connection at its first bytes. Fails with CTRUN_E_DNS, CTRUN_E_UNREACHABLE (the text tells how
  * often it tried and the last error), CTRUN_E_PROTOCOL (the server is no store); -EMFILE, -ENFILE,
- * -ENOMEM at once. */
+ * -ENOBUFS, -ENOMEM at once. */
 int ct_store_connect(struct ctrun_store **out, const char *host, int port,
                      uint64_t timeout_ms, struct ctrun_error *err);
 void ct_store_set_timeout(struct ctrun_store *store, uint64_t timeout_ms);

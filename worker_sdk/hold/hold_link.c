@@ -174,7 +174,7 @@ static int fail_to_dial(int rc, struct ctrun_error *err)
 {
     if (rc == -EAGAIN || rc == -ETIMEDOUT)
         return ct_fail(err, CTRUN_E_TIMEOUT, "no answer from the agent in time");
-    if (rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM || rc == -ENOBUFS)
+    if (ct_is_short(rc))
         return ct_fail(err, rc, "connect to the agent: %s", strerror(-rc));
     return ct_fail(err, -ENOENT, "no agent");
 }

@@ -260,7 +260,7 @@ struct ctrun_store;
 
 /* Connects, retrying until the session's timeout. Blocks. Fails with CTRUN_E_UNREACHABLE,
  * CTRUN_E_DNS, CTRUN_E_PROTOCOL (no store answers there), CTRUN_E_BAD_ENVIRONMENT; at once with
- * -EMFILE, -ENFILE or -ENOMEM. */
+ * -EMFILE, -ENFILE, -ENOBUFS or -ENOMEM. */
 CTRUN_API int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
                                struct ctrun_error *err);
 /* Accepts NULL. */
