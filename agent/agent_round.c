@@ -124,29 +124,46 @@ static void succeed(struct agent *agent)
     agent_send_succeeded(agent);
 }
 
-/* The kernel does not release a process: this node cannot run another round. */
+/* That of a worker, or of a process that a worker left behind. */
+static void find_unkillable(const struct agent *agent, struct ct_failure *out)
+{
+    const char *host = agent->options->hello.host;
+    char where[UNKILLABLE_WHERE_MAX];
+
+    for (int i = 0; i < worker_group_count(agent->group); i++) {
+        *out = worker_group_worker(agent->group, i)->failure;
+        if (out->cause == CT_CAUSE_UNKILLABLE)
+            return;
+    }
+    *out = (struct ct_failure){.generation = agent->start.generation,
+                               .cause = CT_CAUSE_UNKILLABLE,
+                               .code = SIGKILL,
+                               .rank = -1,
+                               .local_rank = -1,
+                               .node_rank = (int32_t)agent->start.group_rank,
+                               .pid = unkillable_find(),
+                               .restart_count = agent->start.restart_count,
+                               .wall_ns = ct_wall_ns(),
+                               .step = -1};
+    unkillable_describe(where, out->pid);
+    (void)ct_copy(out->host, sizeof out->host, host); /* same size */
+    (void)ct_format(
+        out->text, sizeof out->text,
+        "pid %d on %s, which a worker left behind, did not die after SIGKILL: %s",
+        (int)out->pid, host, where); /* fits */
+}
+
+/* The kernel does not release a process: this node cannot run another round, nor can the others
+ * while it lives. STOPPED has failures of workers only, and room for some: so the server is told
+ * before. */
 static void give_up(struct agent *agent)
 {
-    const struct ct_stopped *stopped = &agent->stopped;
     struct ctrun_error err;
-    char where[UNKILLABLE_WHERE_MAX];
-    pid_t pid;
-    int i = 0;
 
+    find_unkillable(agent, &agent->failure);
+    agent_send_failure(agent);
     agent_send_stopped(agent);
-    while (i < stopped->failure_count &&
-           stopped->failures[i].cause != CT_CAUSE_UNKILLABLE)
-        i++;
-    if (i < stopped->failure_count) {
-        (void)ct_fail(&err, CTRUN_E_UNKILLABLE, "%s", stopped->failures[i].text);
-    } else {
-        pid = unkillable_find();
-        unkillable_describe(where, pid);
-        (void)ct_fail(
-            &err, CTRUN_E_UNKILLABLE,
-            "pid %d, which a worker left behind, did not die after SIGKILL: %s",
-            (int)pid, where);
-    }
+    (void)ct_fail(&err, CTRUN_E_UNKILLABLE, "%s", agent->failure.text);
     agent_send_leave(agent, err.text);
     agent_fail(agent, &err);
 }

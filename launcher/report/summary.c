@@ -99,7 +99,8 @@ static void begin_with_node(struct messages_block *out, const struct ct_failure 
 
     if (root->cause == CT_CAUSE_JOIN_TIMEOUT)
         messages_begin(out, summary_code_of(root), "%s (RendezvousTimeoutError)", text);
-    else if (!root->host[0])
+    else if (!root->host[0] ||
+             root->cause == CT_CAUSE_UNKILLABLE) /* which names its node */
         messages_begin(out, summary_code_of(root), "%s", text);
     else
         messages_begin(out, summary_code_of(root), "node %s %s%s%s", root->host, what,

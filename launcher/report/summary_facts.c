@@ -162,7 +162,9 @@ void summary_add_others(struct messages_block *out, const struct ct_verdict *ver
 
         if (failure->rank >= 0 && failure->rank == verdict->failures[0].rank)
             continue; /* the root cause's rank, which we stopped afterwards */
-        if (failure->rank < 0 && failure->host[0])
+        if (failure->rank < 0 && failure->cause == CT_CAUSE_UNKILLABLE)
+            messages_add(out, "after it", "%s", failure->text);
+        else if (failure->rank < 0 && failure->host[0])
             messages_add(out, "after it", "node %s lost", failure->host);
         if (is_later(verdict, failure))
             continue; /* add_later() prints it */

@@ -75,3 +75,34 @@ def test_t10_a_frozen_worker_is_given_up_with_76_and_other_nodes_are_free(box, f
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0
     box.wait_gone()
+
+
+# Rank 0 leaves a process behind in the first round only.
+LEAVER = ["--no-python", "sh", "-c", """
+if [ $RANK = 0 ] && [ ! -e left ]; then sleep 600 & echo $! > new; mv new left; exec sleep 600; fi
+while [ ! -e go ]; do sleep 0.01; done; exit 5"""]
+
+
+def test_a_process_left_behind_that_cannot_be_killed_ends_the_run_as_well(box, freezer):
+    daemon, endpoint = box.start_ctrund()
+    runs = []
+    for n in range(2):
+        runs.append(box.start_ctrun("--nnodes=1:2", f"--rdzv-endpoint={endpoint}", "--shutdown-timeout=1",
+                                    "--max-restarts=3", *LEAVER))
+        box.wait_event("agent_state", n + 1, to="joining")  # the order of the ranks
+    ctrun.wait_until(box.path("left").exists, "rank 0 has started a process")
+    left = box.path("left").read_text().strip()
+    (freezer / "cgroup.procs").write_text(left)
+    (freezer / "freezer.state").write_text("FROZEN")
+    ctrun.wait_until(lambda: (freezer / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
+    box.write("go", "")
+    says = rf"pid {left} on \S+, which a worker left behind, did not die after SIGKILL: state D, "
+    assert runs[0].wait(40) == 76, runs[0]
+    assert re.search(rf"^ctrun: error\[E_UNKILLABLE\]: {says}", runs[0].err, re.M), runs[0]
+    assert runs[1].wait(10) == 5, runs[1]  # of the root cause
+    assert re.search(rf"^  after it   : {says}", runs[1].err, re.M), runs[1]
+    assert len(box.events("round_started")) == 2  # on two nodes: no world without the first one
+    (freezer / "freezer.state").write_text("THAWED")
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+    box.wait_gone()
