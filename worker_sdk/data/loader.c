@@ -350,8 +350,11 @@ int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
 {
     struct slot *slot = &loader->slots[loader->given % loader->slot_count];
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
-    int rc = 0;
+    /* before a batch is used up */
+    int rc = ct_sized_write(out, &batch, sizeof batch, "CTRUN_BATCH_INIT", err);
 
+    if (rc < 0)
+        return rc;
     /* Also when this call fails: the caller's batch is its own only until it calls again. */
     give_back(loader, slot);
     if (loader->given < atomic_load(&loader->total)) {

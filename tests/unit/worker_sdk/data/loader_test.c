@@ -174,6 +174,17 @@ static void threads_go_on_before_all_is_used_up(void **state)
     }
 }
 
+static void a_struct_without_its_size_takes_no_batch(void **state)
+{
+    struct ctrun_batch batch = CTRUN_BATCH_INIT, wrong = {.size = 0};
+    struct rig *rig = *state;
+
+    open_loader(rig);
+    assert_int_equal(ctrun_loader_next(rig->loader, &wrong, NULL), -EINVAL);
+    assert_int_equal(ctrun_loader_next(rig->loader, &batch, NULL), 1);
+    assert_int_equal(batch.indices[0], ctrun_sampler_index(rig->options.sampler, 0));
+}
+
 /* A woken thread must not take the processor from the step. */
 static void threads_do_not_take_the_processor_from_the_step(void **state)
 {
@@ -525,6 +536,7 @@ int main(void)
         story(batches_come_in_order_from_any_number_of_threads),
         story(batches_come_in_order_at_any_depth),
         story(threads_go_on_before_all_is_used_up),
+        story(a_struct_without_its_size_takes_no_batch),
         story(threads_do_not_take_the_processor_from_the_step),
         story(what_is_worked_on_is_on_the_page_of_the_process),
         story(an_epoch_begins_anew_or_where_it_was_left),
