@@ -75,6 +75,11 @@ void ct_store_set_timeout(struct ctrun_store *store, uint64_t timeout_ms)
     store->timeout_ms = timeout_ms;
 }
 
+bool ct_store_has_ended(const struct ctrun_store *store)
+{
+    return store->fd < 0;
+}
+
 bool ct_store_is_modern(const struct ctrun_store *store)
 {
     return store->dialect == CT_TCPSTORE_D2;

@@ -349,8 +349,10 @@ int ct_session_open_store(struct ctrun_session *session, uint64_t deadline_ms,
     uint64_t slice_ms = session->survives ? STORE_SLICE_MS : UINT64_MAX;
     int rc;
 
-    if (session->store)
+    if (session->store && !ct_store_has_ended(session->store))
         return 0;
+    ctrun_store_close(session->store);
+    session->store = NULL;
     for (;;) {
         const uint64_t left_ms = (uint64_t)ct_left_ms(deadline_ms);
 
@@ -390,9 +392,12 @@ static int swap_key(void *context, const char *expected, const char *desired,
     char key[64];
     size_t length;
     void *value;
-    int rc = ct_session_open_store(session, ct_deadline_ms(session->options.timeout_ms),
-                                   err);
+    int rc = 0;
 
+    /* One that has ended stays so until a group needs it: each step would wait for it. */
+    if (!session->store)
+        rc = ct_session_open_store(session, ct_deadline_ms(session->options.timeout_ms),
+                                   err);
     if (rc < 0)
         return rc;
     ct_store_set_timeout(session->store, session->options.timeout_ms);

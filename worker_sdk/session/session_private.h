@@ -46,7 +46,8 @@ struct ct_group_place ct_session_place(struct ctrun_session *session);
 /* Closes the connection to the worker store if the last decision has moved the store. */
 void ct_session_move_store(struct ctrun_session *session,
                            const struct ct_worker_world *world);
-/* Opens the session's connection to the store, unless it has one. CTRUN_E_PEER_LOST: a rank is lost
- * that the last decision does not account for, and the store perhaps with it. */
+/* Opens the session's connection to the store, unless it has one that has not ended.
+ * CTRUN_E_PEER_LOST: a rank is lost that the last decision does not account for, and the store
+ * perhaps with it. */
 int ct_session_open_store(struct ctrun_session *session, uint64_t deadline_ms,
                           struct ctrun_error *err);

@@ -695,9 +695,10 @@ a_value_that_is_no_name_of_a_group_is_not_called_lack_of_memory(void **state)
     join_by_a_store(be_agent_whose_store_has_a_long_value, 0, CTRUN_E_PROTOCOL);
 }
 
-/* Counts the values that the worker stores. */
-static int count_sets(int store)
+/* Counts the values that the worker stores, up to another request or the end. */
+static int count_sets(int store, bool to_the_end)
 {
+    bool is_over = false;
     struct ct_tcpstore_scan scan = {0};
     struct ct_buf requests;
     uint8_t *room;
@@ -705,19 +706,63 @@ static int count_sets(int store)
     ssize_t n;
 
     ct_buf_init(&requests, 4096);
-    while (ct_buf_reserve(&requests, 512, &room) == 0 &&
+    while (!is_over && ct_buf_reserve(&requests, 512, &room) == 0 &&
            (n = recv(store, room, 512, 0)) > 0) {
         ct_buf_commit(&requests, (size_t)n);
         while ((used = ct_tcpstore_scan_request(&scan, CT_TCPSTORE_D2,
                                                 ct_buf_data(&requests),
                                                 ct_buf_length(&requests))) > 0) {
             count += scan.query == CT_TCPSTORE_SET;
+            is_over = !to_the_end && scan.query != CT_TCPSTORE_SET;
             ct_buf_consume(&requests, (size_t)used);
             scan = (struct ct_tcpstore_scan){0};
         }
     }
     ct_buf_deinit(&requests);
     return count;
+}
+
+/* It ends each of two connections when the worker waits for another rank. */
+static void *be_store_that_ends(void *context)
+{
+    struct agent *agent = context;
+
+    for (int i = 0; i < 2; i++) {
+        const int store = greet(agent->store);
+
+        agent->names += count_sets(store, false);
+        close(store);
+    }
+    return NULL;
+}
+
+/* Nobody but the session can open its store again. */
+static void a_session_opens_its_store_again(void **state)
+{
+    struct agent agent = {.names = 0};
+    struct ctrun_session *session;
+    struct ctrun_group *group;
+    struct ctrun_error err;
+    char port[16];
+
+    set_variables("1");
+    setenv(CT_ENV_RANK, "1", 1); /* it only waits for what rank 0 stores */
+    unsetenv(CT_ENV_MAY_SHRINK);
+    assert_true(ct_format(port, sizeof port, "%d", listen_as_store(&agent)) > 0);
+    setenv(CT_ENV_MASTER_PORT, port, 1);
+    assert_int_equal(pthread_create(&agent.thread, NULL, be_store_that_ends, &agent),
+                     0);
+    assert_int_equal(ctrun_open(&session, NULL, &err), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ctrun_group_open(&group, session, NULL, &err),
+                         CTRUN_E_PROTOCOL);
+        assert_null(group);
+    }
+    assert_int_equal(pthread_join(agent.thread, NULL), 0);
+    assert_int_equal(agent.names, 2);
+    ctrun_close(session);
+    unset_variables();
+    close(agent.store);
 }
 
 /* Is the store, too. Answers twice. */
@@ -732,7 +777,7 @@ static void *be_agent_that_counts_names(void *context)
     agent->world.epoch++;
     say(fd,
         &(struct ct_message){CT_MESSAGE_WORKER_WORLD, .worker_world = &agent->world});
-    agent->names = count_sets(store);
+    agent->names = count_sets(store, true);
     close(store);
     ct_buf_deinit(&in);
     close(fd);
@@ -892,6 +937,7 @@ int main(void)
         cmocka_unit_test(a_store_that_lives_and_refuses_is_an_error),
         cmocka_unit_test(
             a_value_that_is_no_name_of_a_group_is_not_called_lack_of_memory),
+        cmocka_unit_test(a_session_opens_its_store_again),
         cmocka_unit_test(a_wrong_option_does_not_keep_it_from_the_ranks_that_are_new),
         cmocka_unit_test(a_loss_or_one_that_waits_changes_the_world),
         cmocka_unit_test(without_survive_it_is_refused_at_once),
