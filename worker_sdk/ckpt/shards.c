@@ -32,6 +32,7 @@ int ctrun_shards_open(struct ctrun_shards **out, const char *directory,
 {
     struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
     struct ctrun_shards *shards;
+    struct stat st;
     int rc;
 
     *out = NULL;
@@ -40,6 +41,9 @@ int ctrun_shards_open(struct ctrun_shards **out, const char *directory,
         return ct_wrap(err, "checkpoints %s: options", directory), rc;
     if (mkdir(directory, 0777) < 0 && errno != EEXIST)
         return ct_fail(err, -errno, "checkpoints %s: %s", directory, strerror(errno));
+    if (stat(directory, &st) == 0 && !S_ISDIR(st.st_mode))
+        return ct_fail(err, -ENOTDIR, "checkpoints %s: %s", directory,
+                       strerror(ENOTDIR));
     if (!(shards = ct_zalloc(sizeof *shards)))
         return ct_fail(err, -ENOMEM, "checkpoints %s: out of memory", directory);
     shards->options = options;

@@ -817,6 +817,20 @@ static void a_folder_with_too_long_a_name_is_told(void **state)
     ctrun_shards_close(shards);
 }
 
+/* For example a checkpoint of one file. */
+static void a_file_in_place_of_the_directory_is_told_at_once(void **state)
+{
+    struct ctrun_shards *shards;
+    struct ctrun_error err;
+    char path[96];
+
+    (void)ct_format(path, sizeof path, "%s/file", directory);
+    close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    assert_int_equal(ctrun_shards_open(&shards, path, NULL, NULL, &err), -ENOTDIR);
+    assert_null(shards);
+    assert_non_null(strstr(err.text, path));
+}
+
 static void in_the_background_data_may_change_and_errors_come_later(void **state)
 {
     struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
@@ -1156,6 +1170,7 @@ int main(void)
         story(the_same_step_again_replaces_it),
         story(an_earlier_step_than_the_newest_is_refused),
         story(a_folder_with_too_long_a_name_is_told),
+        story(a_file_in_place_of_the_directory_is_told_at_once),
         story(in_the_background_data_may_change_and_errors_come_later),
         story(ranks_save_in_the_background_together),
         story(every_damaged_or_missing_byte_is_noticed),
