@@ -297,6 +297,9 @@ static int write_now(struct ctrun_hold *hold, struct ctrun_error *err)
                            hold->request.name) >= 0)
         target = path;
     rc = ct_durable_copy(target, &source, err);
+    if (rc < 0 &&
+        target == path) /* a name that nobody knows: the caller adds its own */
+        rc = ct_fail(err, rc, "%s", strerror(-rc));
     pthread_mutex_lock(&mutex);
     is_owed = is_owed && rc < 0;
     pthread_mutex_unlock(&mutex);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A commit whose reply does not come. The test is the agent. */
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -129,10 +131,33 @@ static void memory_of_a_commit_without_a_reply_is_not_used_again(void **state)
     close(agent.listener);
 }
 
+/* Without an agent. */
+static void a_file_that_cannot_be_written_is_told_by_its_own_name(void **state)
+{
+    struct ctrun_session session = {.rank = 0};
+    char folder[] = "/tmp/ctrun_hold_XXXXXX";
+    struct ctrun_hold *hold;
+    struct ctrun_error err;
+
+    unsetenv(CT_ENV_AGENT_SOCKET);
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(chdir(folder), 0);
+    assert_int_equal(mkdir("last.ckpt", 0700), 0);
+    assert_int_equal(ctrun_hold_open(&hold, &session, "last.ckpt", NULL, &err), 0);
+    assert_int_equal(ctrun_hold_write(hold, "data", 4, &err), 0);
+    assert_int_equal(ctrun_hold_commit(hold, &err), -EISDIR);
+    assert_string_equal(err.text, "hold checkpoint last.ckpt: Is a directory");
+    ctrun_hold_close(hold);
+    assert_int_equal(rmdir("last.ckpt"), 0);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(chdir("/"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_a_commit_without_a_reply_is_not_used_again),
+        cmocka_unit_test(a_file_that_cannot_be_written_is_told_by_its_own_name),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
