@@ -21,6 +21,7 @@
 #include "worker_sdk/comm/host/exchange.h"
 #include "worker_sdk/comm/host/host_shm.h"
 #include "worker_sdk/comm/host/host_tcp.h"
+#include "worker_sdk/comm/host/region.h"
 
 enum {
     PAGE = 4096,
@@ -460,10 +461,16 @@ static int host_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out
     struct ctrun_error why = {.text = ""};
     int rc = check_verdict(host, &why);
 
-    if (rc == 0 && host->shm)
-        rc = ct_host_shm_alloc(host->shm, bytes, deadline_ms, out, &why);
-    else if (rc == 0)
-        rc = alloc_alone(host, bytes, out, &why);
+    if (rc < 0)
+        return host_fail(host, rc, &why, err);
+    if (bytes > CT_REGION_MAX_BYTES)
+        return ct_fail(err, -EINVAL,
+                       "group alloc: %zu bytes: a block has at most %llu bytes", bytes,
+                       (unsigned long long)CT_REGION_MAX_BYTES);
+    rc = host->shm ? ct_host_shm_alloc(host->shm, bytes, deadline_ms, out, &why)
+                   : alloc_alone(host, bytes, out, &why);
+    if (rc == -EINVAL || host->size == 1) /* no other member has taken part */
+        return rc < 0 ? ct_fail(err, rc, "%s", why.text) : 0;
     return rc < 0 ? host_fail(host, rc, &why, err) : 0;
 }
 

@@ -633,10 +633,6 @@ int ct_host_shm_alloc(struct ct_host_shm *shm, size_t bytes, uint64_t deadline_m
     char who[CT_PEER_TEXT_MAX];
     int rc;
 
-    if (bytes > CT_REGION_MAX_BYTES)
-        return ct_fail(err, -EINVAL,
-                       "group alloc: %zu bytes: a block has at most %llu bytes", bytes,
-                       (unsigned long long)CT_REGION_MAX_BYTES);
     if (shm->regions.count == CT_REGIONS_MAX)
         return ct_fail(err, -EINVAL,
                        "group alloc: the group has %zu blocks, and more are not "

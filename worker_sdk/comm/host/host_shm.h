@@ -34,7 +34,8 @@ int ct_host_shm_advance(struct ct_host_shm *shm, bool wait, struct ctrun_error *
 /* begin and advance in one. */
 int ct_host_shm_run(struct ct_host_shm *shm, const struct ct_call *call,
                     struct ctrun_error *err);
-/* Collective; every member gets its own zeroed `bytes`. */
+/* Collective; every member gets its own zeroed `bytes`, at most CT_REGION_MAX_BYTES. -EINVAL, on all
+ * members alike: the group has too many blocks. */
 int ct_host_shm_alloc(struct ct_host_shm *shm, size_t bytes, uint64_t deadline_ms,
                       void **out, struct ctrun_error *err);
 /* Local; the others keep theirs. 0, or -ENOENT. */

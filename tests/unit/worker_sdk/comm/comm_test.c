@@ -9,6 +9,7 @@
 #include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
 #include "tests/lib/worlds.h"
+#include "worker_sdk/base/alloc.h"
 
 /* Small integers: every order of additions gives the same float. */
 static float value_of(int rank, size_t i)
@@ -89,6 +90,29 @@ static void frees(struct ctrun_group *group, void *context)
 static void memory_of_a_group_may_be_freed(void **state)
 {
     worlds_run(3, frees);
+}
+
+static void allocates_too_much(struct ctrun_group *group, void *context)
+{
+    const int rank = ctrun_group_rank(group);
+    struct ctrun_error err;
+    float data[8];
+    void *block;
+
+    CHECK(ctrun_group_alloc(group, SIZE_MAX, &block, &err) == -EINVAL);
+    CHECK(!block);
+    CHECK(ctrun_group_alloc(group, 0, &block, &err) == -EINVAL);
+    check_sum(group, rank, data, 8);
+    if (ctrun_group_size(group) > 1)
+        return;
+    ct_alloc_fail_at(1);
+    CHECK(ctrun_group_alloc(group, 4096, &block, &err) == -ENOMEM);
+    check_sum(group, rank, data, 8);
+}
+
+static void memory_that_is_refused_leaves_the_group(void **state)
+{
+    worlds_run(3, allocates_too_much);
 }
 
 static void averages(struct ctrun_group *group, void *context)
@@ -602,6 +626,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_reduce_sums_in_every_world),
         cmocka_unit_test(memory_of_a_group_may_be_freed),
+        cmocka_unit_test(memory_that_is_refused_leaves_the_group),
         cmocka_unit_test(averages_divide_by_the_size_of_the_group),
         cmocka_unit_test(sums_are_made_in_rank_order_on_every_wire),
         cmocka_unit_test(an_average_of_halves_does_not_overflow_in_between),
