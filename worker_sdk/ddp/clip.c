@@ -64,9 +64,9 @@ long ct_clip(const struct ct_layout *layout, double max_norm, double *norm)
         double own = 0;
         for (size_t i = 0; i < count; i++)
             own += read_element(slot, i) * read_element(slot, i);
-        if (!isfinite(own))
-            return (long)s;
         squares += own;
+        if (!isfinite(squares))
+            return (long)s;
     }
     *norm = sqrt(squares);
     by = max_norm / (*norm + 1e-6); /* torch's */

@@ -66,8 +66,9 @@ int ct_ddp_fail_clip(const struct ctrun_ddp *ddp, size_t s, struct ctrun_error *
     const size_t p = ddp->layout.slots[s].param;
 
     return ct_fail(err, CTRUN_E_DIVERGED,
-                   "ddp: the gradient of parameter %zu '%s' is not finite", p,
-                   ddp->params[p].name);
+                   "ddp: the gradient of parameter %zu '%s' is not finite, or too "
+                   "large to clip",
+                   p, ddp->params[p].name);
 }
 
 int ct_ddp_check_clip(struct ctrun_ddp *ddp, struct ctrun_error *err)

@@ -230,9 +230,9 @@ static const char ptx[] =
     EACH
     "mov.f64 %d1, 0d0000000000000000;\nmov.u64 %x11, 0;\nmov.u64 %x12, %x0;\n"
     "more:\nsetp.ge.u64 %p1, %x11, %x4;\n@%p1 bra made;\nadd.u64 %x11, %x11, 1;\n"
-    "ld.global.u64 %x13, [%x12];\nshr.u64 %x13, %x13, 52;\n"
-    "and.b64 %x13, %x13, 2047;\nsetp.eq.u64 %p1, %x13, 2047;\n@%p1 bra bad;\n"
     "ld.global.f64 %d2, [%x12];\nadd.rn.f64 %d1, %d1, %d2;\n"
+    "mov.b64 %x13, %d1;\nshr.u64 %x13, %x13, 52;\n"
+    "and.b64 %x13, %x13, 2047;\nsetp.eq.u64 %p1, %x13, 2047;\n@%p1 bra bad;\n"
     "add.u64 %x12, %x12, 8;\nbra more;\n"
     "bad:\ncvt.u32.u64 %r4, %x11;\nmov.f64 %d2, 0d3FF0000000000000;\nbra store;\n"
     "made:\nmov.u32 %r4, 0;\nsqrt.rn.f64 %d1, %d1;\n"

@@ -468,7 +468,8 @@ static int diverge(int rank, void *context)
     how.ddp.check_finite = !by_clip;
     how.clips = by_clip;
     if (by_clip)
-        wants[0] = wants[1] = "ddp: the gradient of parameter 1 'b' is not finite";
+        wants[0] = wants[1] =
+            "ddp: the gradient of parameter 1 'b' is not finite, or too large to clip";
     open_trainer(&t, rank, &how);
     CHECK_OK(make_step(&t, &err));
     CHECK_OK(make_step(&t, &err));

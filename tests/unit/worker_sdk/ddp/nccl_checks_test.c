@@ -330,8 +330,8 @@ static int clip_both(int rank, void *context)
         CHECK_OK(make_step(&t[d], &bad, &err));
         CHECK(ctrun_ddp_clip_grad_norm(t[d].ddp, 1, &norms[d][0], &err) ==
               CTRUN_E_DIVERGED);
-        CHECK(strcmp(err.text,
-                     "ddp: the gradient of parameter 2 'wide' is not finite") == 0);
+        CHECK(strcmp(err.text, "ddp: the gradient of parameter 2 'wide' is not finite, "
+                               "or too large to clip") == 0);
         fetch_grads(&t[d]);
         CHECK_OK(make_step(&t[d], &good, &err)); /* reported only once */
         close_trainer(&t[d]);
@@ -344,6 +344,35 @@ static int clip_both(int rank, void *context)
 static void gradients_are_clipped_by_their_global_norm(void **state)
 {
     assert_int_equal(ranks_run(RANKS, clip_both, NULL), 0);
+}
+
+/* Each square is finite, their sum is not. */
+static int clip_huge(int rank, void *context)
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    struct ctrun_error err;
+    double grad, norm;
+    struct trainer t;
+
+    shapes[WIDE].dtype = CTRUN_F64;
+    for (int d = 0; d < 2; d++) {
+        open_trainer(&t, rank, d, &options);
+        CHECK_OK(make_step(&t, &good, &err));
+        for (size_t p = WIDE; p <= TWICE; p++)
+            copy(&t, ctrun_ddp_grad(t.ddp, p), &(double){1.2e154}, sizeof grad);
+        CHECK(ctrun_ddp_clip_grad_norm(t.ddp, 1, &norm, &err) == CTRUN_E_DIVERGED);
+        CHECK(strstr(err.text,
+                     "parameter 3 'twice' is not finite, or too large to clip"));
+        copy(&t, &grad, ctrun_ddp_grad(t.ddp, TWICE), sizeof grad);
+        CHECK(grad == 1.2e154);
+        close_trainer(&t);
+    }
+    return 0;
+}
+
+static void gradients_whose_norm_overflows_are_not_scaled(void **state)
+{
+    assert_int_equal(ranks_run(RANKS, clip_huge, NULL), 0);
 }
 
 static _Atomic bool gate;
@@ -439,6 +468,7 @@ int main(void)
         cmocka_unit_test_setup(a_gradient_that_is_not_finite_names_rank_and_parameter,
                                begin),
         cmocka_unit_test_setup(gradients_are_clipped_by_their_global_norm, begin),
+        cmocka_unit_test_setup(gradients_whose_norm_overflows_are_not_scaled, begin),
         cmocka_unit_test_setup(a_clipping_without_a_norm_waits_for_nothing, begin),
         cmocka_unit_test_setup(the_rank_whose_parameters_differ_is_named, begin),
     };
