@@ -27,6 +27,12 @@ int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
     return ct_join_begin(&ddp->join, ddp->group, options, err);
 }
 
+/* The ranks with data got this error, too, and may continue after it: so do we. */
+static bool is_error_of_step(int rc)
+{
+    return rc == CTRUN_E_USAGE || rc == CTRUN_E_DIVERGED;
+}
+
 /* Takes part, with zeros, in a step of the ranks that have data. */
 static int shadow_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
@@ -49,8 +55,7 @@ static int shadow_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
     }
     if (rc == 0)
         rc = ctrun_ddp_backward_end(ddp, ddp->stream, err);
-    /* A rank that forgot a gradient may continue: so do we. */
-    if (rc == CTRUN_E_USAGE)
+    if (is_error_of_step(rc))
         return 0;
     if (rc == 0 && ddp->join.options.on_step)
         rc = ddp->join.options.on_step(ddp->join.options.context, err);
@@ -69,7 +74,7 @@ int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
                        "ctrun_ddp_forward_begin() has ended it");
     for (;;) {
         rc = ct_ddp_begin_forward(ddp, CT_TURN_JOINED, err);
-        if (rc == CTRUN_E_USAGE) /* of the step before, on a device */
+        if (is_error_of_step(rc)) /* of the step before, on a device */
             continue;
         if (rc < 0 || ddp->join.active == 0 || (rc = shadow_step(ddp, err)) < 0)
             break;

@@ -2,6 +2,7 @@
 /* Uneven inputs. Where torch 1.13 has numbers for the same story, they are torch's. The model is y
  * = a x + b x^2 with scalars a and b, so a's gradient is x and b's x^2. */
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -274,6 +275,31 @@ static void join_calls_back_after_each_step_of_the_others(void **state)
     worlds_run_with(2, on_step_body, NULL);
 }
 
+/* The ranks with data may leave out a step, and go on. */
+static void diverged_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    options.check_finite = true;
+    ddp = make(group, &options);
+    CHECK_OK(ctrun_ddp_join_begin(ddp, NULL, &err));
+    if (ctrun_group_rank(group) == 0) {
+        CHECK_OK(forward(ddp, &err));
+        CHECK(backward(ddp, NAN, &err) == CTRUN_E_DIVERGED);
+        step(ddp, 4);
+        CHECK(grad(ddp, A) == 2);
+    }
+    CHECK_OK(ctrun_ddp_join_end(ddp, &err));
+    ctrun_ddp_destroy(ddp);
+}
+
+static void join_stays_when_a_gradient_of_the_others_is_not_finite(void **state)
+{
+    worlds_run_with(2, diverged_body, NULL);
+}
+
 static void misuse_body(struct ctrun_group *group, void *context)
 {
     struct ctrun_join_options options = CTRUN_JOIN_OPTIONS_INIT;
@@ -320,6 +346,7 @@ int main(void)
                    "ddp_join_model_equivalence; ddp_uneven_inputs_buffers"),
         cmocka_unit_test(join_takes_part_in_steps_that_synchronise),
         cmocka_unit_test(join_calls_back_after_each_step_of_the_others),
+        cmocka_unit_test(join_stays_when_a_gradient_of_the_others_is_not_finite),
         cmocka_unit_test(join_that_is_misused_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
