@@ -109,6 +109,22 @@ def test_the_frames_of_each_version_are_read(box, minor):
     run.wait()
 
 
+def test_a_python_that_was_replaced_since_the_start_is_read(box):
+    """As by an update of its environment."""
+    real = os.path.realpath(ctrun.DEBIAN_PYTHON)
+    python = shutil.copy(real, box.path(os.path.basename(real)))
+    run = start(box, "env", "PYTHONHOME=/usr", *script(box, python), count=1)
+    wait_inside(box, 1)
+    os.unlink(python)
+    shutil.copy(real, python)
+    found = stacks(box).out
+    assert re.search(r"^rank 0: pid \d+, Python 3\.", found) and "load (" in found, found
+    os.unlink(python)
+    assert "load (" in stacks(box).out
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
 def test_all_ranks_of_the_node_and_json(box):
     run = start(box, *script(box, sys.executable), count=3)
     wait_inside(box, 3)
