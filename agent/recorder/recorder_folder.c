@@ -23,8 +23,7 @@
 enum {
     ABOVE_MAX_BYTES =
         70, /* PID.NAMESPACE.recorder/PID fits into a socket's address, too */
-    NAME_MAX_BYTES = 32,
-    TRIES = 3
+    NAME_MAX_BYTES = 32
 };
 
 struct recorder_folder {
@@ -127,19 +126,28 @@ static int write_text(int folder)
     return written == (ssize_t)length ? 0 : written < 0 ? -errno : -ENOSPC;
 }
 
+/* It gets its name when it is locked: so no other agent that starts now sweeps it up. */
 static int make(struct recorder_folder *folder)
 {
-    int rc = -EAGAIN;
+    char new[NAME_MAX_BYTES + sizeof "-new"];
+    int rc;
 
-    for (int i = 0; i < TRIES && rc < 0; i++) {
-        if (mkdirat(folder->above, folder->name, 0700) < 0 && errno != EEXIST)
-            return -errno;
-        rc = folder->fd = open_locked(folder->above, folder->name);
+    (void)ct_format(new, sizeof new, "%s-new", folder->name);
+    if (mkdirat(folder->above, new, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    if ((folder->fd = open_locked(folder->above, new)) < 0)
+        return folder->fd;
+    /* Of an earlier process with our pid. */
+    empty(folder->fd, true);
+    sweep_one(folder->above, folder->name);
+    rc = write_text(folder->fd);
+    if (rc == 0 && renameat(folder->above, new, folder->above, folder->name) < 0)
+        rc = -errno;
+    if (rc < 0) {
+        empty(folder->fd, true);
+        (void)unlinkat(folder->above, new, AT_REMOVEDIR);
     }
-    if (rc < 0)
-        return rc;
-    empty(folder->fd, true); /* of an earlier process with our pid */
-    return write_text(folder->fd);
+    return rc;
 }
 
 /* PID.recorder; in a container with pids of its own PID.NAMESPACE.recorder (ctl_dir.h). */
