@@ -25,6 +25,9 @@ struct stacks_job {
     } list[];
 };
 
+/* Calls that read files of workers. Those for log files do not wait for them. */
+static struct blocking_lane lane;
+
 static void write_stacks(void *context)
 {
     struct stacks_job *job = context;
@@ -72,7 +75,7 @@ int agent_write_stacks(const struct agent *agent, int rank, struct ct_buf *out,
         return ct_fail(err, -ENOMEM, "out of memory");
     count = job->count;
     if (count > 0) {
-        rc = blocking_call(write_stacks, free_job, job, STACKS_WRITE_MS);
+        rc = blocking_call_in(&lane, write_stacks, free_job, job, STACKS_WRITE_MS);
         if (rc < 0)
             return ct_fail(
                 err, rc,
@@ -124,7 +127,7 @@ void agent_find_place(char dst[AGENT_PLACE_MAX], pid_t pid)
     if (!job)
         return;
     job->pid = pid;
-    if (blocking_call(find_place, free, job, PLACE_MS) < 0)
+    if (blocking_call_in(&lane, find_place, free, job, PLACE_MS) < 0)
         return;
     memcpy(dst, job->place.own, AGENT_PLACE_MAX);
     free(job);

@@ -295,6 +295,7 @@ static void start_debugger(struct stacks *stacks, pid_t pid, int fd)
 void stacks_save(struct stacks *stacks, struct stacks_target *targets, int count,
                  void (*done)(void *context, bool is_saved), void *context)
 {
+    static struct blocking_lane lane; /* no call for log files alone waits for it */
     struct stacks_job *job = ct_zalloc(sizeof *job);
 
     stacks->done = done;
@@ -312,7 +313,7 @@ void stacks_save(struct stacks *stacks, struct stacks_target *targets, int count
         job->fds[i] = -1;
     /* On a failure the thread that hangs owns the job, with the targets, and frees it when it
      * returns. */
-    if (blocking_call(write_files, free_job, job, STACKS_WRITE_MS) < 0) {
+    if (blocking_call_in(&lane, write_files, free_job, job, STACKS_WRITE_MS) < 0) {
         end_save(stacks);
         return;
     }

@@ -2,6 +2,7 @@
 """A log directory whose file system stops answering delays the run by seconds and gives one
 message."""
 import os
+import shutil
 
 import ctrun
 
@@ -45,3 +46,20 @@ def test_a_worker_goes_on_when_its_log_directory_hangs(box):
     box.path("go").touch()
     assert run.wait() == 0
     assert sorted(run.out.splitlines()) == ["[default0]:done", "[default1]:done"]
+
+
+def test_the_files_of_a_worker_that_hang_do_not_keep_its_state_from_being_saved(box):
+    """The program of rank 1 is there, and its Python cannot be read."""
+    folder, env = hung(box)
+    real = os.path.realpath(ctrun.DEBIAN_PYTHON)
+    python = shutil.copy(real, folder / os.path.basename(real))
+    victim = f"exec {ctrun.program('victim')} await up step 42 hang"
+    script = f"import pathlib, signal; pathlib.Path('{box.path('up')}').touch(); signal.pause()"
+    run = box.start_ctrun("--nproc-per-node=2", "--hang-timeout=3", "--log-dir", box.path("logs"), "--shutdown-timeout=1",
+                          "--no-python", "sh", "-c", f'[ $RANK = 0 ] && {victim}; PYTHONHOME=/usr exec {python} -c "{script}"', env=env)
+    ctrun.wait_until(box.path("up").exists, lambda: str(run))
+    (folder / "hung").touch()
+    assert run.wait() == 1 and "rank 1 (" in run.err and "is stuck" in run.err, run
+    [saved] = box.path("logs").glob("*/attempt_0/1/stack.txt")
+    assert "state S" in saved.read_text(), run
+    assert "the file system of the log directory" not in run.err, run  # that one answers
