@@ -81,12 +81,13 @@ static void resolve(void *job)
  * The thread works on a copy: we free the copy when it returned in time, else the thread does. */
 static struct crash_record *resolve_in_time(struct crash_record *record)
 {
+    static struct blocking_lane lane; /* no call for log files waits for it */
     struct crash_record *copy = ct_zalloc(sizeof *copy);
 
     if (!copy)
         return record;
     *copy = *record;
-    if (blocking_call(resolve, free, copy, CRASH_RESOLVE_MS) < 0)
+    if (blocking_call_in(&lane, resolve, free, copy, CRASH_RESOLVE_MS) < 0)
         return record;
     free(record);
     return copy;

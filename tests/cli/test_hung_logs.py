@@ -3,8 +3,11 @@
 message."""
 import os
 import shutil
+import signal
 
 import ctrun
+import launch
+import pytest
 
 
 def hung(box):
@@ -63,3 +66,16 @@ def test_the_files_of_a_worker_that_hang_do_not_keep_its_state_from_being_saved(
     [saved] = box.path("logs").glob("*/attempt_0/1/stack.txt")
     assert "state S" in saved.read_text(), run
     assert "the file system of the log directory" not in run.err, run  # that one answers
+
+
+@pytest.mark.skipif(ctrun.SLOW > 1, reason="sanitizers handle a crash themselves")
+def test_the_files_of_a_crashed_worker_that_hang_are_not_taken_for_the_log_directory(box):
+    folder, env = hung(box)
+    crasher = shutil.copy(ctrun.program("crasher"), folder / "crasher")
+    run = box.start_ctrun("--log-dir", box.path("logs"), "--no-python", crasher, "segv", box.path("go"),
+                          env={**env, "LD_LIBRARY_PATH": str(ctrun.BUILD / "lib")})
+    ctrun.wait_until(lambda: launch.steps(box) == {0: 1}, lambda: str(run))
+    (folder / "hung").touch()
+    box.write("go", "")
+    assert run.wait() == 128 + signal.SIGSEGV and "(crasher)" in run.err, run
+    assert "the file system of the log directory" not in run.err, run
