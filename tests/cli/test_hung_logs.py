@@ -51,6 +51,7 @@ def test_a_worker_goes_on_when_its_log_directory_hangs(box):
     assert sorted(run.out.splitlines()) == ["[default0]:done", "[default1]:done"]
 
 
+@pytest.mark.skipif(ctrun.SLOW > 1, reason="the sanitizers' libraries come first")
 def test_the_files_of_a_worker_that_hang_do_not_keep_its_state_from_being_saved(box):
     """The program of rank 1 is there, and its Python cannot be read."""
     folder, env = hung(box)
