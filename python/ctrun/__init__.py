@@ -128,7 +128,7 @@ def hold_wait(timeout: float = 300.0) -> None:
     """Waits until all files that this rank committed are on the disk; raises Error if the last is lost."""
     with _lock:
         session = _open()
-    call("ctrun_hold_wait", session, max(0, int(timeout * 1000)))
+    call("ctrun_hold_wait", session, _milliseconds(timeout))
 
 
 def held(path: Union[str, "os.PathLike[str]"], timeout: float = 300.0) -> Optional[io.BufferedReader]:
@@ -139,7 +139,7 @@ def held(path: Union[str, "os.PathLike[str]"], timeout: float = 300.0) -> Option
             state = torch.load(f)"""
     with _lock:
         session = _open()
-    return find(session, _path(path), max(0, int(timeout * 1000)))
+    return find(session, _path(path), _milliseconds(timeout))
 
 
 def should_stop() -> bool:
@@ -193,7 +193,7 @@ class Store:
         """Waits until all keys exist, for at most `timeout` seconds."""
         names = (ctypes.c_char_p * len(keys))(*map(_encode, keys))
         with self._lock:
-            call("ctrun_store_wait", self._live(), names, len(keys), max(0, int(timeout * 1000)))
+            call("ctrun_store_wait", self._live(), names, len(keys), _milliseconds(timeout))
 
     def delete(self, key: str) -> bool:
         """Deletes the key; returns whether it existed."""
@@ -213,6 +213,11 @@ class Store:
     def __exit__(self, kind: Optional[Type[BaseException]], value: Optional[BaseException],
                  traceback: Optional[TracebackType]) -> None:
         self.close()
+
+
+def _milliseconds(seconds: float) -> int:
+    """At most thirty years: infinity would not fit."""
+    return int(min(max(seconds, 0), 1e9) * 1000)
 
 
 def _encode(key: str) -> bytes:
