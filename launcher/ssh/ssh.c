@@ -275,6 +275,7 @@ int ssh_run(const struct options *options, char **argv,
 int ssh_preview(const struct options *options, struct ctrun_error *err)
 {
     struct host_slot slot = {.is_given = true};
+    const char *first;
     struct hostlist list;
     int rc = read_names(&list, options, err);
 
@@ -283,8 +284,10 @@ int ssh_preview(const struct options *options, struct ctrun_error *err)
     slot.total = (int)list.count;
     (void)ct_copy(slot.run_id, sizeof slot.run_id, "?");
     (void)hostlist_format(&list, slot.hosts, sizeof slot.hosts);
+    first = ssh_names_host(list.names[0]);
     if (!option_has_text(options, OPTION_RDZV_ENDPOINT) && list.count > 1)
-        (void)ct_format(slot.endpoint, sizeof slot.endpoint, "%.200s:0", list.names[0]);
+        (void)ct_format(slot.endpoint, sizeof slot.endpoint,
+                        strchr(first, ':') ? "[%.200s]:0" : "%.200s:0", first);
     hostlist_deinit(&list);
     host_slot_set(&slot);
     return 0;

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "launcher/ssh/ssh_names.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/str.h"
@@ -145,8 +146,5 @@ uint32_t ssh_job_count(const struct ssh_job *job)
 
 const char *ssh_job_host(const struct ssh_job *job, uint32_t place)
 {
-    const char *name = job->names[place - job->first];
-    const char *at = strrchr(name, '@');
-
-    return at ? at + 1 : name;
+    return ssh_names_host(job->names[place - job->first]);
 }

@@ -131,6 +131,13 @@ int ssh_names_read(struct hostlist *out, const char *text, const char *file,
     return rc;
 }
 
+const char *ssh_names_host(const char *name)
+{
+    const char *at = strrchr(name, '@');
+
+    return at ? at + 1 : name;
+}
+
 bool ssh_names_is_here(const char *name, const char *self)
 {
     struct ct_addr addr;

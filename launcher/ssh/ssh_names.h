@@ -12,6 +12,8 @@
  * given twice, or no name. */
 int ssh_names_read(struct hostlist *out, const char *text, const char *file,
                    struct ctrun_error *err);
+/* The name without "user@". Borrowed from it. */
+const char *ssh_names_host(const char *name);
 /* True when `name` means the machine called `self`: the names are equal up to the first dot, or
  * `name` is localhost or a numeric address of this machine. Asks no resolver. False with "user@",
  * which is another account. */

@@ -393,6 +393,9 @@ def test_a_dry_run_calls_nobody(box):
     assert "hosts      : a,n[1-2]" in done.out and "endpoint   : a, a free port" in done.out, done
     done = run(box, "--hosts=a,n1,n2", "--dry-run", "--json", *shell("true"))
     assert json.loads(done.out)["hosts"] == "a,n[1-2]", done
+    for first, endpoint in ("joe@b", "b"), ("fe80::1", "fe80::1"), ("joe@fe80::1%lo", "fe80::1%lo"):
+        done = run(box, f"--hosts={first},c", "--dry-run", *shell("true"))
+        assert done.code == 0 and f"endpoint   : {endpoint}, a free port" in done.out, done
     assert not box.path("calls").exists()
 
 
