@@ -29,6 +29,13 @@ int devices_visible_entry(const char *visible, int index, char *dst, size_t size
     return ct_format(dst, size, "%.*s", (int)length, entry) < 0 ? -ERANGE : 0;
 }
 
+/* CUDA takes a number, or a UUID with one of two prefixes; all else ends its list. */
+static bool names_gpu(const char *entry)
+{
+    return (*entry >= '0' && *entry <= '9') || *entry == '+' ||
+           ct_starts_with(entry, "GPU-") || ct_starts_with(entry, "MIG-");
+}
+
 int devices_visible_count(const char *visible)
 {
     char entry[128];
@@ -36,7 +43,7 @@ int devices_visible_count(const char *visible)
 
     while (count < GPUS_MAX &&
            devices_visible_entry(visible, count, entry, sizeof entry) == 0 &&
-           entry[0] != '-')
+           names_gpu(entry))
         count++;
     return count;
 }

@@ -230,6 +230,10 @@ static void device_lists_count_as_cuda_does(void **state)
     assert_int_equal(devices_visible_count("-1"), 0);
     assert_int_equal(devices_visible_count("3,-1,4"), 1);
     assert_int_equal(devices_visible_count("GPU-5895,MIG-1/2/3"), 2);
+    assert_int_equal(devices_visible_count("none"), 0);
+    assert_int_equal(devices_visible_count("NoDevFiles"), 0);
+    assert_int_equal(devices_visible_count("0, none,1"), 1);
+    assert_int_equal(devices_visible_count(" +1,2"), 2);
     assert_int_equal(devices_visible_entry(" 6 , 7", 1, entry, sizeof entry), 0);
     assert_string_equal(entry, "7");
     assert_int_equal(devices_visible_entry("6,7", 2, entry, sizeof entry), -ERANGE);
