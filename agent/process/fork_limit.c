@@ -47,7 +47,9 @@ void fork_limit_describe(char *dst, size_t size, const char *membership,
                         "this user may have %llu processes and threads (ulimit -u)",
                         (unsigned long long)limit.rlim_cur);
     else
-        (void)ct_copy(dst, size, "which limit of processes was reached is unknown");
+        (void)ct_copy(dst, size,
+                      "it is unknown which limit was reached: ulimit -u, or pids.max "
+                      "of a cgroup");
 }
 
 int fork_limit_fail(int rc, struct ctrun_error *err)

@@ -285,10 +285,10 @@ void summary_format(struct messages_block *out, const struct summary *summary)
     if (root->error_file[0])
         messages_add(out, "error file", "%s", root->error_file);
     if (root->cause == CT_CAUSE_AGENT && (root->code == EMFILE || root->code == EAGAIN))
-        messages_add(out, "do", "raise the limit of %s on %s",
+        messages_add(out, "do", "raise %s on %s",
                      root->code == EMFILE
-                         ? "open files (ulimit -Hn)"
-                         : "processes above (ulimit -u or pids.max of the cgroup)",
+                         ? "the limit of open files (ulimit -Hn)"
+                         : "that limit of processes", /* fork_limit.h has named it */
                      root->host);
     if (root->cause == CT_CAUSE_OOM)
         messages_add(out, "do",

@@ -91,7 +91,8 @@ int __wrap_getrlimit(int resource, struct rlimit *limit)
     return 0;
 }
 
-static const char unknown[] = "which limit of processes was reached is unknown";
+static const char unknown[] =
+    "it is unknown which limit was reached: ulimit -u, or pids.max of a cgroup";
 
 /* No membership file; then one of a full cgroup without its limit. */
 static void what_cannot_be_read_names_no_limit(void **state)
