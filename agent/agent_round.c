@@ -188,8 +188,7 @@ static void on_gone(void *context, int survivors)
     case AFTER_RETURN: break; /* continued */
     case AFTER_END:
         agent_emit_round(agent, "round_stopped");
-        if (agent->result->error.code == 0)
-            agent_send_stopped(agent);
+        agent_send_stopped(agent);
         agent_end(agent, "stopped");
         break;
     }

@@ -30,6 +30,27 @@ sleep 60
     assert len(box.events("round_started")) == 1
 
 
+def test_the_other_nodes_do_not_wait_for_the_lease_of_a_node_whose_stuck_worker_has_ended(box):
+    daemon, endpoint = box.start_ctrund()
+    box.write("stuck.py", STUCK)
+    worker = box.write("worker.sh", """#!/bin/sh
+if [ "$RANK" = 1 ]; then exec %s stuck.py; fi
+while [ ! -e done ]; do sleep 0.05; done
+""" % ctrun.DEBIAN_PYTHON, 0o755)
+    runs = []
+    for n in range(2):
+        runs.append(box.start_ctrun("--nnodes=1:2", f"--rdzv-endpoint={endpoint}", "--shutdown-timeout=1",
+                                    "--rdzv-conf=keep_alive_interval=100,keep_alive_max_attempt=3", worker,
+                                    env={LIMIT: "0.5"}))
+        box.wait_event("agent_state", n + 1, to="joining")  # the order of the ranks
+    assert runs[1].wait() == 76, runs[1]
+    box.wait_event("round_started", generation=2)
+    box.write("done", "")
+    assert runs[0].wait() == 0, runs[0]
+    daemon.signal(15)
+    assert daemon.wait() == 0
+
+
 def test_torchrun_141_the_exit_code_of_torchrun_on_demand(box):
     box.write("stuck.py", STUCK)
     run = box.ctrun("--exit-code=torchrun", "--shutdown-timeout=0", "--no-python",
