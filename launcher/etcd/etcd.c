@@ -323,13 +323,14 @@ static int judge(const struct etcd *etcd, int rc, struct ctrun_error *err)
     char what[512];
     char why[sizeof err->text];
 
-    if (rc != -EACCES && rc != -EBADF)
-        return rc == -ECANCELED || rc == CTRUN_E_AUTH || rc == -ENOMEM ||
-                       rc == -EMSGSIZE
-                   ? rc
-                   : 0;
+    if (rc == -ECANCELED || rc == CTRUN_E_AUTH || rc == -ENOMEM)
+        return rc;
+    if (rc != -EACCES && rc != -EBADF && rc != -EMSGSIZE)
+        return 0;
     etcd_config_format(what, sizeof what, etcd->config);
     (void)ct_copy(why, sizeof why, err->text);
+    if (rc == -EMSGSIZE)
+        return ct_fail(err, CTRUN_E_AUTH, "etcd at %s: %s", what, why);
     if (rc == -EBADF)
         return ct_fail(err, CTRUN_E_USAGE, "certificate files for etcd: %s", why);
     return ct_fail(err, CTRUN_E_AUTH,

@@ -43,7 +43,8 @@ void etcd_set_members(struct etcd *etcd, const struct etcd_config *config);
 struct ct_buf *etcd_body(struct etcd *etcd);
 /* Makes the call with the body. 0 and *reply, which may hold an error of etcd's (reply->code);
  * CTRUN_E_UNREACHABLE: nobody answered by the deadline; CTRUN_E_AUTH: password or certificate
- * refused; CTRUN_E_USAGE: a file of ours is no good; -ECANCELED. */
+ * refused, or a token that is too long; CTRUN_E_USAGE: a file of ours is no good; -ECANCELED,
+ * -ENOMEM. */
 int etcd_do(struct etcd *etcd, enum etcd_call call, uint64_t deadline_ms,
             struct json_etcd_reply *reply, struct ctrun_error *err);
 /* Watches with the body until on_reply, which sees each answer, returns false, or until the

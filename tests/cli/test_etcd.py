@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """--rdzv-backend=etcd, several launchers of one job and a real etcd on this machine."""
+import http.server
+import json
+import threading
+
 import ctrun
 import pytest
 from etcd_job import job  # noqa: F401
@@ -35,6 +39,32 @@ def test_a_wrong_password_is_one_line_that_names_the_user(box, etcd):
     assert only_line(run) == ("ctrun: error[E_AUTH]: etcd refuses user 'ctrun': etcdserver: "
                               "authentication failed, invalid user ID or password"), run
     assert "guess" not in run.err
+
+
+def test_a_token_that_is_too_long_is_one_line_that_names_the_etcd(box):
+    class Login(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            body = json.dumps({"token": "t" * 2000}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words):
+            pass
+
+    password = box.write("password", "secret\n")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Login) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        at = f"127.0.0.1:{server.server_port}"
+        run = box.ctrun("--rdzv-backend=etcd", f"--rdzv-endpoint={at}", "--rdzv-id=job",
+                        f"--rdzv-conf=user=u,password_file={password}", "true")
+        server.shutdown()
+        thread.join()
+    assert run.code == AUTH, run
+    assert only_line(run) == f"ctrun: error[E_AUTH]: etcd at {at}: its token is longer than 1999 bytes", run
 
 
 def test_no_user_where_etcd_wants_one_is_one_line(box, etcd):
