@@ -64,11 +64,19 @@ bool output_commit_hold(struct output_commit *commit, struct outbox *to,
 
     if (!has_held && output_commit_may_send(commit))
         return false;
-    if ((rc = ct_seal_encode(&to->seal, &to->held, message)) < 0)
+    if ((rc = ct_message_encode(&to->held, message)) < 0)
         close_unsent(to->conn, rc, "too many messages to it wait for the journal");
     else if (!has_held)
         ct_list_add(&commit->held, &to->held_node);
     return true;
+}
+
+/* Messages that tell nothing of the run are not held. A refusal is the last message: what is held
+ * then is never sent. */
+static bool is_free(enum ct_message_kind kind)
+{
+    return kind == CT_MESSAGE_OFFER || kind == CT_MESSAGE_CHALLENGE ||
+           kind == CT_MESSAGE_SERVER_PROOF || kind == CT_MESSAGE_REFUSE;
 }
 
 void output_commit_send(struct output_commit *commit, struct outbox *to,
@@ -79,8 +87,7 @@ void output_commit_send(struct output_commit *commit, struct outbox *to,
 
     if (conn->state != CONN_OPEN)
         return;
-    if (commit && message->kind != CT_MESSAGE_REFUSE &&
-        output_commit_hold(commit, to, message))
+    if (commit && !is_free(message->kind) && output_commit_hold(commit, to, message))
         return;
     if ((rc = ct_seal_encode(&to->seal, conn->out, message)) < 0)
         close_unsent(conn, rc, not_read);
@@ -96,15 +103,29 @@ static void empty(struct outbox *outbox)
     ct_buf_consume(&outbox->held, ct_buf_length(&outbox->held));
 }
 
+/* Sealed only now: an encrypted link takes messages in the order of their seals, and a refusal
+ * passes what is held. */
+static int seal_held(struct outbox *outbox)
+{
+    struct ct_frame frame;
+    int taken, rc = 0;
+
+    while (rc == 0 &&
+           (taken = ct_frame_decode(ct_buf_data(&outbox->held),
+                                    ct_buf_length(&outbox->held), &frame)) > 0) {
+        rc = ct_seal_frame(&outbox->seal, outbox->conn->out, &frame);
+        ct_buf_consume(&outbox->held, (size_t)taken);
+    }
+    return rc;
+}
+
 static void release(struct outbox *outbox)
 {
     struct conn *conn = outbox->conn;
     int rc;
 
     if (conn->state == CONN_OPEN) {
-        rc = ct_buf_append(conn->out, ct_buf_data(&outbox->held),
-                           ct_buf_length(&outbox->held));
-        if (rc < 0)
+        if ((rc = seal_held(outbox)) < 0)
             close_unsent(conn, rc, not_read);
         else
             conn_flush(conn);

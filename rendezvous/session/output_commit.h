@@ -44,7 +44,7 @@ struct output_commit_owed {
 struct outbox {
     struct conn *conn;   /* borrowed */
     struct ct_seal seal; /* zeroed: off */
-    struct ct_buf held;  /* held messages */
+    struct ct_buf held;  /* held messages, not sealed yet */
     struct ct_list held_node;
     /* Not acknowledged yet: the oldest heartbeat, the newest. */
     struct output_commit_owed owed[2];

@@ -100,26 +100,42 @@ static int append_sealed(struct ct_seal *seal, struct ct_buf *out, uint8_t *text
     return rc;
 }
 
+int ct_seal_frame(struct ct_seal *seal, struct ct_buf *out,
+                  const struct ct_frame *frame)
+{
+    const size_t length = 1 + frame->length;
+    struct ct_buf text;
+    uint8_t *at;
+    int rc;
+
+    if (!seal->is_on)
+        return ct_frame_encode(out, frame->kind, frame->body, frame->length);
+    if (length + CT_SEAL_TAG_BYTES > CT_FRAME_BODY_MAX_BYTES)
+        return -EMSGSIZE;
+    ct_buf_init(&text, CT_FRAME_BODY_MAX_BYTES);
+    if ((rc = ct_buf_reserve(&text, length + CT_SEAL_TAG_BYTES, &at)) == 0) {
+        at[0] = frame->kind;
+        if (frame->length > 0)
+            memcpy(at + 1, frame->body, frame->length);
+        rc = append_sealed(seal, out, at, length);
+    }
+    ct_buf_deinit(&text);
+    return rc;
+}
+
 int ct_seal_encode(struct ct_seal *seal, struct ct_buf *out,
                    const struct ct_message *message)
 {
     struct ct_buf plain;
-    uint8_t *end;
-    size_t length;
+    struct ct_frame frame;
     int rc;
 
     if (!seal->is_on)
         return ct_message_encode(out, message);
-    ct_buf_init(&plain,
-                CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES + CT_SEAL_TAG_BYTES);
+    ct_buf_init(&plain, CT_FRAME_HEADER_BYTES + CT_FRAME_BODY_MAX_BYTES);
     if ((rc = ct_message_encode(&plain, message)) == 0 &&
-        (rc = ct_buf_reserve(&plain, CT_SEAL_TAG_BYTES, &end)) == 0) {
-        length = 1 + ct_buf_length(&plain) - CT_FRAME_HEADER_BYTES;
-        end[-(ptrdiff_t)length] = (uint8_t)message->kind; /* over its header's end */
-        rc = length + CT_SEAL_TAG_BYTES > CT_FRAME_BODY_MAX_BYTES
-                 ? -EMSGSIZE
-                 : append_sealed(seal, out, end - length, length);
-    }
+        (rc = ct_frame_decode(ct_buf_data(&plain), ct_buf_length(&plain), &frame)) > 0)
+        rc = ct_seal_frame(seal, out, &frame);
     ct_buf_deinit(&plain);
     return rc;
 }

@@ -59,6 +59,9 @@ void ct_seal_wipe(struct ct_seal *seal);
  * ct_message_encode(). */
 int ct_seal_encode(struct ct_seal *seal, struct ct_buf *out,
                    const struct ct_message *message);
+/* The same for a frame that ct_message_encode() has made. */
+int ct_seal_frame(struct ct_seal *seal, struct ct_buf *out,
+                  const struct ct_frame *frame);
 /* The frame inside `frame`, which is what the seal's state demands: a SEALED one, or any other
  * while it is off (then *inner is that one). `plain` has CT_FRAME_BODY_MAX_BYTES and holds what
  * *inner points to. 0, or -EBADMSG: close the connection. */

@@ -84,12 +84,88 @@ nothing_is_released_before_its_time_and_all_is_dropped_when_told(void **state)
     outbox_deinit(&rig.outbox);
 }
 
+/* ---- An encrypted link ---- */
+
+/* Nothing is sent: it stays in conn->out. */
+void __wrap_conn_flush(struct conn *conn);
+void __wrap_conn_flush(struct conn *conn)
+{
+    (void)conn;
+}
+
+static void open_sealed(struct rig *rig, struct ct_seal *agent)
+{
+    begin(rig);
+    rig->conn.state = CONN_OPEN;
+    rig->conn.out = &rig->conn.own_out;
+    ct_buf_init(rig->conn.out, CONN_OUT_MAX_BYTES);
+    rig->outbox.seal = (struct ct_seal){.is_on = true, .send_key = {1}};
+    *agent = (struct ct_seal){.is_on = true, .receive_key = {1}};
+}
+
+static void assert_next(struct rig *rig, struct ct_seal *agent,
+                        enum ct_message_kind kind)
+{
+    static uint8_t plain[CT_FRAME_BODY_MAX_BYTES];
+    struct ct_buf *out = rig->conn.out;
+    struct ct_frame frame, inner;
+    const int taken = ct_frame_decode(ct_buf_data(out), ct_buf_length(out), &frame);
+
+    assert_true(taken > 0);
+    assert_int_equal(ct_seal_decode(agent, &frame, plain, &inner), 0);
+    assert_int_equal(inner.kind, kind);
+    ct_buf_consume(out, (size_t)taken);
+}
+
+static void close_sealed(struct rig *rig)
+{
+    assert_int_equal(ct_buf_length(rig->conn.out), 0);
+    outbox_deinit(&rig->outbox);
+    ct_buf_deinit(rig->conn.out);
+}
+
+static void a_refusal_can_be_read_while_something_is_held(void **state)
+{
+    const struct ct_refuse refuse = {.code = CTRUN_E_EXCLUDED};
+    struct ct_seal agent;
+    struct rig rig;
+
+    open_sealed(&rig, &agent);
+    output_commit_send(&rig.commit, &rig.outbox, &message);
+    output_commit_send(&rig.commit, &rig.outbox,
+                       &(struct ct_message){CT_MESSAGE_REFUSE, .refuse = &refuse});
+    assert_next(&rig, &agent, CT_MESSAGE_REFUSE);
+    close_sealed(&rig);
+}
+
+static void what_was_held_is_read_in_its_order(void **state)
+{
+    const struct ct_heartbeat ack = {.sequence = 1};
+    struct ct_seal agent;
+    struct rig rig;
+
+    open_sealed(&rig, &agent);
+    output_commit_send(&rig.commit, &rig.outbox, &message);
+    output_commit_send(
+        &rig.commit, &rig.outbox,
+        &(struct ct_message){CT_MESSAGE_HEARTBEAT_ACK, .heartbeat = &ack});
+    let_send(&rig.commit);
+    output_commit_release(&rig.commit);
+    output_commit_send(&rig.commit, &rig.outbox, &message);
+    assert_next(&rig, &agent, CT_MESSAGE_SUCCEEDED);
+    assert_next(&rig, &agent, CT_MESSAGE_HEARTBEAT_ACK);
+    assert_next(&rig, &agent, CT_MESSAGE_SUCCEEDED);
+    close_sealed(&rig);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_may_be_sent_until_somebody_says_for_how_long),
         cmocka_unit_test(nothing_may_be_sent_while_the_journal_is_not_kept),
         cmocka_unit_test(what_comes_while_something_is_held_waits_behind_it),
+        cmocka_unit_test(a_refusal_can_be_read_while_something_is_held),
+        cmocka_unit_test(what_was_held_is_read_in_its_order),
         cmocka_unit_test(
             nothing_is_released_before_its_time_and_all_is_dropped_when_told),
     };
