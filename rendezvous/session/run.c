@@ -73,13 +73,15 @@ uint64_t runs_outlived_from_ms(const struct runs *runs)
 void run_forget(struct run *run)
 {
     struct runs *runs = run->all;
-    const uint64_t from_ms = outlived_from_ms(run);
+    const uint64_t now_ms = ct_now_ms(), last_ms = round_last_worker_ms(run->round);
 
     ct_log_often(&runs->comings, CTRUN_LOG_INFO, "run forgotten run=%s", run->id);
     if (run->round->state != ROUND_CLOSED)
-        run_memory_keep(&runs->memory, run->id, run->round, ct_now_ms());
-    if (from_ms > 0) /* lost nodes have not got the verdict, or the journal failed */
-        run_memory_note(&runs->memory, run->id, run->round->generation, from_ms);
+        run_memory_keep(&runs->memory, run->id, run->round, now_ms);
+    if (last_ms >
+        now_ms) /* lost nodes have not got the verdict, or the journal failed */
+        run_memory_outlive(&runs->memory, run->id, run->round->generation, last_ms,
+                           now_ms);
     ct_list_remove(&run->node);
     runs->count--;
     round_destroy(run->round);
@@ -226,8 +228,10 @@ struct run *run_open(struct runs *runs, const char *id, struct round *round,
 static void hold_back(struct round *round, const struct runs *runs, const char *run_id)
 {
     const struct run_memory_entry *known = run_memory_find(&runs->memory, run_id);
+    const uint64_t for_ms = round_outlive_ms(round->settings.lost_after_ms);
     uint64_t from_ms = round->settings.max_nodes >
                        1; /* our machine may have been restarted */
+    uint64_t until_ms;
 
     if (runs->held_from_ms > from_ms)
         from_ms = runs->held_from_ms;
@@ -235,11 +239,13 @@ static void hold_back(struct round *round, const struct runs *runs, const char *
         from_ms = runs->memory.lost_ms;
     if (known && known->received_ms > from_ms)
         from_ms = known->received_ms;
+    until_ms = from_ms > 0 ? ct_deadline_after(from_ms, for_ms) : 0;
     if (known)
         run_memory_restore(known, round);
-    if (from_ms > 0 &&
-        ct_now_ms() - from_ms < round_outlive_ms(round->settings.lost_after_ms))
-        round_hold(round, from_ms);
+    if (known && known->until_ms > until_ms) /* their lease may be longer than ours */
+        until_ms = known->until_ms;
+    if (until_ms > ct_now_ms())
+        round_hold(round, until_ms > for_ms ? until_ms - for_ms : 0);
 }
 
 struct run *run_create(struct runs *runs, const struct ct_hello *hello, int *rc)

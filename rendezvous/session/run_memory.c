@@ -129,3 +129,15 @@ void run_memory_note(struct run_memory *memory, const char *run_id, uint64_t gen
     entry->received_ms = now_ms;
     raise_generation(entry, generation);
 }
+
+void run_memory_outlive(struct run_memory *memory, const char *run_id,
+                        uint64_t generation, uint64_t until_ms, uint64_t now_ms)
+{
+    struct run_memory_entry *entry = touch(memory, run_id, now_ms);
+
+    if (!entry)
+        return;
+    if (until_ms > entry->until_ms)
+        entry->until_ms = until_ms;
+    raise_generation(entry, generation);
+}

@@ -19,6 +19,7 @@ struct run_memory_entry {
     uint32_t min_nodes, max_nodes; /* of `instance`: ctrunctl may have changed them */
     struct round_fault *
         faults; /* ROUND_FAULTS_MAX of `instance`; owned; NULL: no hardware has failed */
+    uint64_t until_ms; /* workers of a run that was served here may live until then */
     uint64_t
         received_ms; /* when an agent last told of workers of an instance that is not ours;
                           0: none has */
@@ -40,6 +41,9 @@ void run_memory_restore(const struct run_memory_entry *entry, struct round *roun
 /* Notes that an agent had workers of this run, of an instance that is not served here. */
 void run_memory_note(struct run_memory *memory, const char *run_id, uint64_t generation,
                      uint64_t now_ms);
+/* Notes that workers of the run that was served here may live until until_ms. */
+void run_memory_outlive(struct run_memory *memory, const char *run_id,
+                        uint64_t generation, uint64_t until_ms, uint64_t now_ms);
 /* NULL: nothing is known of this run. */
 const struct run_memory_entry *run_memory_find(const struct run_memory *memory,
                                                const char *run_id);

@@ -160,9 +160,54 @@ static void limits_that_a_user_has_set_outlive_the_loss_of_all_nodes(void **stat
     end(&rig);
 }
 
+/* When the first world of a run with that lease may start. */
+static uint64_t find_start_ms(struct rig *rig, uint64_t lease_ms)
+{
+    const struct ct_hello hello = {
+        .run_id = "r", .min_nodes = 2, .max_nodes = 2, .lost_after_ms = lease_ms};
+    int rc;
+
+    assert_non_null(rig->run = run_create(&rig->dispatch->runs, &hello, &rc));
+    return rig->run->round->fence_ms;
+}
+
+/* The next run of this id may have a shorter one. */
+static void workers_of_a_run_that_is_forgotten_have_all_of_their_lease(void **state)
+{
+    struct rig rig;
+    uint64_t until_ms;
+
+    begin(&rig);
+    run_forget(rig.run);
+    (void)find_start_ms(&rig, 10 * LEASE_MS);
+    round_hold(rig.run->round, now_ms);
+    until_ms = rig.run->round->fence_ms;
+    run_forget(rig.run);
+    now_ms += LEASE_MS;
+    assert_true(find_start_ms(&rig, LEASE_MS) >= until_ms);
+    end(&rig);
+}
+
+static void workers_that_an_agent_reports_have_all_of_theirs_as_well(void **state)
+{
+    struct rig rig;
+    uint64_t reported_ms;
+
+    begin(&rig);
+    round_hold(rig.run->round, now_ms);
+    reported_ms = now_ms += LEASE_MS;
+    run_memory_note(&rig.dispatch->runs.memory, "r", 1, reported_ms);
+    run_forget(rig.run);
+    assert_true(find_start_ms(&rig, LEASE_MS) >=
+                reported_ms + round_outlive_ms(LEASE_MS));
+    end(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_of_a_run_that_is_forgotten_have_all_of_their_lease),
+        cmocka_unit_test(workers_that_an_agent_reports_have_all_of_theirs_as_well),
         cmocka_unit_test(limits_that_a_user_has_set_outlive_the_loss_of_all_nodes),
         cmocka_unit_test(a_run_that_comes_back_still_counts_the_faults_of_hosts),
         cmocka_unit_test(a_refusal_does_not_end_the_lease_of_a_member),
