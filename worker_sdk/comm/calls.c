@@ -111,15 +111,14 @@ int ctrun_recv(struct ctrun_group *group, void *data, size_t count,
     return ct_group_call(group, &call, options, err);
 }
 
-/* A call that fails at once leaves no work. Returns rc. */
-static int refuse(const struct ctrun_call_options *given, int rc)
+/* A call that fails at once leaves no work. */
+static void clear_work(const struct ctrun_call_options *given)
 {
     struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
 
     if (given && ct_sized_read(&options, sizeof options, given, "", NULL) == 0 &&
         options.work)
         *options.work = NULL;
-    return rc;
 }
 
 /* The messages of a batch start at the same time, so two members that send to each other need no
@@ -129,11 +128,10 @@ int ctrun_batch_end(struct ctrun_group *group, const struct ctrun_call_options *
 {
     struct ct_call call = {.kind = CT_CALL_BATCH};
 
+    clear_work(options);
     if (!ct_group_take_batch(group, &call))
-        return refuse(
-            options,
-            ct_fail(err, CTRUN_E_USAGE,
-                    "batch: it has not begun: call ctrun_batch_begin() first"));
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "batch: it has not begun: call ctrun_batch_begin() first");
     return ct_group_call(group, &call, options, err);
 }
 
@@ -208,10 +206,10 @@ static int exchange(struct ctrun_group *group, struct ct_call *call,
 
     if (ctrun_dtype_size(call->dtype) == 0)
         return ct_group_call(group, call, options, err); /* it reports the bad type */
+    clear_work(options);
     call->messages = ct_zalloc_array(2 * (size_t)size, sizeof *call->messages);
     if (!call->messages)
-        return refuse(options, ct_fail(err, -ENOMEM, "%s: out of memory",
-                                       ct_call_name(call->kind)));
+        return ct_fail(err, -ENOMEM, "%s: out of memory", ct_call_name(call->kind));
     /* A message to oneself has both halves or none: a message without its other half would wait
      * forever. */
     if ((give == ALL || give == me) && (get == ALL || get == me)) {
@@ -237,10 +235,10 @@ int ctrun_all_to_all(struct ctrun_group *group, const void *in, void *out, size_
     const struct side from = {.data = in, .count = count};
     const struct side to = {.to = out, .count = count};
 
+    clear_work(options);
     if (in == out && count)
-        return refuse(options,
-                      ct_fail(err, -EINVAL,
-                              "all_to_all: in and out are the same buffer: pass two"));
+        return ct_fail(err, -EINVAL,
+                       "all_to_all: in and out are the same buffer: pass two");
     return exchange(group, &call, &from, ALL, &to, ALL, options, err);
 }
 
@@ -304,8 +302,9 @@ int ctrun_all_gather_v(struct ctrun_group *group, const void *in, void *out,
     struct side to = {.to = out};
     int rc = take_parts(&to, out_parts, ctrun_group_size(group), call.kind, err);
 
+    clear_work(options);
     if (rc < 0)
-        return refuse(options, rc);
+        return rc;
     from.count = count_of(&to, ctrun_group_rank(group));
     call.parts = ct_hash(to.parts.counts,
                          (size_t)ctrun_group_size(group) * sizeof *to.parts.counts);
@@ -324,15 +323,15 @@ int ctrun_all_to_all_v(struct ctrun_group *group, const void *in,
     int me = ctrun_group_rank(group);
     int rc;
 
+    clear_work(options);
     if ((rc = take_parts(&from, in_parts, ctrun_group_size(group), call.kind, err)) <
             0 ||
         (rc = take_parts(&to, out_parts, ctrun_group_size(group), call.kind, err)) < 0)
-        return refuse(options, rc);
+        return rc;
     if (count_of(&from, me) != count_of(&to, me))
-        return refuse(
-            options, ct_fail(err, -EINVAL,
-                             "all_to_all_v: this rank sends %zu elements to itself and "
-                             "receives %zu from itself: both must be equal",
-                             count_of(&from, me), count_of(&to, me)));
+        return ct_fail(err, -EINVAL,
+                       "all_to_all_v: this rank sends %zu elements to itself and "
+                       "receives %zu from itself: both must be equal",
+                       count_of(&from, me), count_of(&to, me));
     return exchange(group, &call, &from, ALL, &to, ALL, options, err);
 }
