@@ -41,7 +41,7 @@
  *   - The caller destroys what it creates, in reverse order. _close, _destroy accept NULL. The caller
  *     owns what a call returns in `out`; it is NULL when the call failed.
  *   - Every wait for other ranks has a deadline (the session's or the group's); none blocks
- *     forever. Only waits for a disk and for functions of the caller have none.
+ *     forever. Only waits for a disk and for functions and kernels of the caller have none.
  *   - Lengths of memory are in bytes, counts in elements; the names of times end in their unit.
  *   - The library never prints, exits or aborts, and installs signal handlers only where it is
  *     asked to: ctrun_crash_report().
@@ -361,7 +361,8 @@ CTRUN_API int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *
                                 struct ctrun_group *parent, int color,
                                 const struct ctrun_group_options *options,
                                 struct ctrun_error *err);
-/* Local. Other ranks that still wait for us get CTRUN_E_PEER_LOST. */
+/* Local. Other ranks that still wait for us get CTRUN_E_PEER_LOST. An nccl group with memory of ctrun_group_alloc()
+ * waits for all kernels of its device, without a deadline. */
 CTRUN_API void ctrun_group_close(struct ctrun_group *group);
 /* Our index among the members, 0 to size - 1: what root, to and from below mean. It is the
  * session's rank only in a group of the whole world. Both are constant: any thread. */
@@ -1600,7 +1601,7 @@ struct ctrun_hold_options {
         sizeof(struct ctrun_hold_options), 300000                                      \
     }
 /* The file at path will be replaced; its folder must exist. options may be NULL. One thread at a time per
- * hold. CTRUN_E_RESOURCES when there is no room, CTRUN_E_TIMEOUT, -errno of the folder. */
+ * hold. CTRUN_E_RESOURCES when there is no room, CTRUN_E_TIMEOUT, -errno of the folder, -EMFILE, -ENFILE or -ENOMEM. */
 CTRUN_API int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
                               const char *path,
                               const struct ctrun_hold_options *options,
@@ -1614,14 +1615,14 @@ CTRUN_API int ctrun_hold_commit(struct ctrun_hold *hold, struct ctrun_error *err
 CTRUN_API void ctrun_hold_close(struct ctrun_hold *hold);
 /* Waits until all files that this rank has committed are on the disk: 0; the error with which the
  * last one was lost (-ENOSPC, ...); CTRUN_E_CLOSED: the agent has ended, and perhaps not written it;
- * CTRUN_E_TIMEOUT. Any thread; calls run one after the other. */
+ * CTRUN_E_TIMEOUT; -EMFILE, -ENFILE or -ENOMEM: it cannot be asked now. Any thread; calls run one after the other. */
 CTRUN_API int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms,
                               struct ctrun_error *err);
 /* Finds the file at path in the agent's memory, where a worker of this node has committed it,
  * perhaps before a restart. 1: *out is a descriptor that reads from its beginning; the caller
  * closes it, and nothing writes to the memory before that. 0: the agent does not have the file, or
  * the disk has another one now: read the file on the disk. Blocks while the agent writes the file,
- * and then to check its sum. CTRUN_E_TIMEOUT, -errno of the folder. */
+ * and then to check its sum. CTRUN_E_TIMEOUT, -errno of the folder, -EMFILE, -ENFILE or -ENOMEM. */
 CTRUN_API int ctrun_hold_find(struct ctrun_session *session, const char *path,
                               uint64_t timeout_ms, int *out, struct ctrun_error *err);
 
