@@ -40,6 +40,8 @@ int ctrun_ledger_total(const struct ctrun_ledger *mine, struct ctrun_group *grou
     uint64_t words[3];
     int rc = ct_sized_read(&all, sizeof all, mine, "CTRUN_LEDGER_INIT", err);
 
+    if (rc == 0) /* a struct that is wrong is refused before the others take part */
+        rc = ct_sized_write(total, &all, sizeof all, "CTRUN_LEDGER_INIT", err);
     if (rc < 0)
         return rc;
     words[0] = all.count;

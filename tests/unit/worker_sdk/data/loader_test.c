@@ -481,6 +481,7 @@ static int work_shift(int rank, void *context)
     const struct shift *shift = context;
     struct ctrun_sampler_options options = CTRUN_SAMPLER_OPTIONS_INIT;
     struct ctrun_ledger ledger = CTRUN_LEDGER_INIT, total = CTRUN_LEDGER_INIT;
+    struct ctrun_ledger wrong = {.size = 0};
     struct ctrun_group *group = ranks_open(rank, "a", NULL);
     struct ctrun_sampler *sampler;
     struct ctrun_error err;
@@ -498,6 +499,8 @@ static int work_shift(int rank, void *context)
         if (shift->start + i * (size_t)options.world_size + (size_t)rank < shift->end)
             CHECK_OK(ctrun_ledger_add(&ledger, &index, 1, &err));
     }
+    if (rank == 0) /* alone: the others wait for the next call */
+        CHECK(ctrun_ledger_total(&ledger, group, &wrong, &err) == -EINVAL);
     CHECK_OK(ctrun_ledger_total(&ledger, group, &total, &err));
     CHECK_OK(
         rank ? 0 : ctrun_ledger_format(&total, shift->after, sizeof shift->text, &err));
