@@ -427,6 +427,14 @@ static int enqueue(struct ctrun_group *group, struct ctrun_work *work, void *str
     return 0;
 }
 
+/* The call will not run: its number is the next one's. */
+static void give_up(struct ctrun_group *group, const struct ct_call *call, int rc)
+{
+    group->number -= call->kind < CT_CALL_SEND;
+    ct_flight_end(call->flight, rc);
+    free(call->messages);
+}
+
 /* Inside the group. Takes ownership of call->messages, also on failure. */
 static int start_prepared(struct ctrun_group *group, const struct ct_call *call,
                           void *stream, struct ctrun_work **out,
@@ -437,15 +445,14 @@ static int start_prepared(struct ctrun_group *group, const struct ct_call *call,
 
     *out = NULL;
     if (!work) {
-        free(call->messages);
+        give_up(group, call, -ENOMEM);
         return ct_fail(err, -ENOMEM, "%s: out of memory", ct_call_name(call->kind));
     }
     work->group = group;
     work->call = *call;
     work->is_device = ct_group_is_device(group);
     if ((rc = enqueue(group, work, stream, err)) < 0) {
-        ct_flight_end(call->flight, rc);
-        free(call->messages);
+        give_up(group, call, rc);
         free(work);
         return rc;
     }

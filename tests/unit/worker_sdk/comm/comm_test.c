@@ -115,6 +115,29 @@ static void memory_that_is_refused_leaves_the_group(void **state)
     worlds_run(3, allocates_too_much);
 }
 
+/* A call that has not begun has no number: the next one matches those of the others. */
+static void repeats(struct ctrun_group *group, void *context)
+{
+    const int rank = ctrun_group_rank(group);
+    struct ctrun_work *work;
+    struct ctrun_error err;
+    float data[8];
+
+    if (rank == 0) {
+        ct_alloc_fail_at(1);
+        CHECK(ctrun_barrier(group, IN_BACKGROUND(&work), &err) == -ENOMEM);
+        CHECK(!work);
+    }
+    CHECK_OK(ctrun_barrier(group, IN_BACKGROUND(&work), &err));
+    CHECK_OK(ctrun_work_wait(work, &err));
+    check_sum(group, rank, data, 8);
+}
+
+static void a_call_that_could_not_begin_may_be_repeated(void **state)
+{
+    worlds_run(3, repeats);
+}
+
 static void averages(struct ctrun_group *group, void *context)
 {
     int rank = ctrun_group_rank(group);
@@ -627,6 +650,7 @@ int main(void)
         cmocka_unit_test(all_reduce_sums_in_every_world),
         cmocka_unit_test(memory_of_a_group_may_be_freed),
         cmocka_unit_test(memory_that_is_refused_leaves_the_group),
+        cmocka_unit_test(a_call_that_could_not_begin_may_be_repeated),
         cmocka_unit_test(averages_divide_by_the_size_of_the_group),
         cmocka_unit_test(sums_are_made_in_rank_order_on_every_wire),
         cmocka_unit_test(an_average_of_halves_does_not_overflow_in_between),
