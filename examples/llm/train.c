@@ -47,8 +47,12 @@ static int read_text(struct trainer *trainer, const char *path, struct ctrun_err
     if (file && fseek(file, 0, SEEK_END) == 0)
         bytes = ftell(file);
     err->code = CTRUN_E_BAD_DATA;
-    snprintf(err->text, sizeof err->text, "%s: a text of %d bytes or more is needed",
-             path, BATCH * GPT_CONTEXT + 1);
+    if (file)
+        snprintf(err->text, sizeof err->text,
+                 "%s: a text of %d bytes or more is needed", path,
+                 BATCH * GPT_CONTEXT + 1);
+    else
+        snprintf(err->text, sizeof err->text, "%s: %s", path, strerror(errno));
     if (bytes > BATCH * GPT_CONTEXT && (trainer->text = malloc((size_t)bytes))) {
         rewind(file);
         trainer->sequences = (size_t)(bytes - 1) / GPT_CONTEXT / BATCH * BATCH;
