@@ -62,8 +62,6 @@ static int make_list(struct exchange *all, const struct ctrun_tensor *tensors,
     struct ct_piece *pieces = ct_zalloc_array(count, sizeof *pieces);
     int rc = pieces ? 0 : ct_fail(err, -ENOMEM, "out of memory");
 
-    if (rc == 0 && count == 0)
-        rc = ct_fail(err, -EINVAL, "no tensors");
     for (size_t i = 0; i < count && rc == 0; i++)
         rc = ct_piece_of_tensor(&pieces[i], &tensors[i], err);
     if (rc == 0 && ct_plan_encode(&all->list, &all->length, pieces, count) < 0)
@@ -124,6 +122,8 @@ static int plan(struct ctrun_shards *shards, struct exchange *all,
     uint64_t newest = 0;
     int rc = ct_folder_newest(shards->directory, &newest, err);
 
+    if (all->stride == 0)
+        return ct_fail(err, -EINVAL, "no rank has a tensor");
     if (rc == 0 && newest > shards->save.step)
         return ct_fail(err, -EEXIST,
                        "step %llu is there already, and would be loaded instead as the "

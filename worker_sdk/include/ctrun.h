@@ -1530,7 +1530,7 @@ CTRUN_API int ctrun_shards_open(struct ctrun_shards **out, const char *directory
  * before ctrun_group_close(). Accepts NULL. */
 CTRUN_API void ctrun_shards_close(struct ctrun_shards *shards);
 /* Saves a checkpoint for `step` (at most 2^53). Collective. tensors: what this rank has, whole
- * tensors or pieces, one for each name. When several ranks have the same piece, one of them writes
+ * tensors or pieces, one for each name; not every rank needs one. When several ranks have the same piece, one of them writes
  * it, so that the bytes are spread over the ranks. A part that no rank has, or pieces that overlap
  * without being equal, are CTRUN_E_MISMATCH. metadata: rank 0's is written. All are borrowed for
  * the call.

@@ -381,6 +381,49 @@ static void what_all_ranks_have_is_spread_over_them(void **state)
     assert_int_equal(ranks_run(2, share_body, NULL), 0);
 }
 
+/* Only one rank has the tensor. */
+static int holder_body(int rank, void *context)
+{
+    const bool has = rank == *(const int *)context;
+    struct ctrun_group *group = ranks_open(rank, "a", NULL);
+    struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
+    struct ctrun_tensor tensor = CTRUN_TENSOR_INIT;
+    struct ctrun_shards *shards;
+    struct ctrun_error err;
+    float value = 7;
+
+    options.async = true;
+    tensor.name = "a";
+    tensor.data = &value;
+    CHECK_OK(ctrun_shards_open(&shards, directory, group, &options, &err));
+    CHECK_OK(ctrun_shards_reserve(shards, &tensor, has, &err));
+    CHECK_OK(ctrun_shards_save(shards, 1, &tensor, has, NULL, 0, &err));
+    CHECK_OK(ctrun_shards_wait(shards, &err));
+    CHECK(ctrun_shards_save(shards, 2, NULL, 0, NULL, 0, &err) == -EINVAL);
+    CHECK(strstr(err.text, "rank 0: no rank has a tensor"));
+    ctrun_shards_close(shards);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void a_rank_may_have_nothing_to_save(void **state)
+{
+    for (int holder = 0; holder < 2; holder++) {
+        struct ctrun_tensor tensor = CTRUN_TENSOR_INIT;
+        struct ctrun_checkpoint *checkpoint;
+        struct ctrun_error err;
+        float value = 0;
+
+        assert_int_equal(ranks_run(2, holder_body, &holder), 0);
+        tensor.name = "a";
+        tensor.data = &value;
+        assert_int_equal(ctrun_checkpoint_open(&checkpoint, directory, &err), 0);
+        assert_int_equal(ctrun_checkpoint_load(checkpoint, &tensor, &err), 0);
+        assert_true(value == 7);
+        ctrun_checkpoint_close(checkpoint);
+    }
+}
+
 /* Two ranks, each with rows [starts, starts + sizes) of "w"; `why` is the error on both. */
 struct wrong {
     int64_t starts[2], sizes[2], whole[2];
@@ -1156,6 +1199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         story(what_one_world_saved_every_other_loads),
         story(what_all_ranks_have_is_spread_over_them),
+        story(a_rank_may_have_nothing_to_save),
         story(pieces_that_are_no_whole_tensor_are_refused_on_every_rank),
         story(a_process_killed_at_any_call_leaves_the_newest_complete_one),
         story(a_rank_killed_at_any_call_is_named_and_harms_nothing),
