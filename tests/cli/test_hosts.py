@@ -272,7 +272,7 @@ if ctrun.run().rank == 1:
 """
 
 
-@pytest.mark.skipif(ctrun.SLOW > 1, reason="the sanitizers' libraries come first")
+@pytest.mark.plain("the sanitizers' libraries come first")
 def test_a_host_that_still_writes_a_held_checkpoint_is_awaited(box):
     """The others have ended, and so has the time that a host has for it: the grace time and ten seconds."""
     disk, clock = box.path("disk"), Clock(box)

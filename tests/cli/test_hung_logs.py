@@ -51,7 +51,7 @@ def test_a_worker_goes_on_when_its_log_directory_hangs(box):
     assert sorted(run.out.splitlines()) == ["[default0]:done", "[default1]:done"]
 
 
-@pytest.mark.skipif(ctrun.SLOW > 1, reason="the sanitizers' libraries come first")
+@pytest.mark.plain("the sanitizers' libraries come first")
 def test_the_files_of_a_worker_that_hang_do_not_keep_its_state_from_being_saved(box):
     """The program of rank 1 is there, and its Python cannot be read."""
     folder, env = hung(box)
@@ -69,7 +69,7 @@ def test_the_files_of_a_worker_that_hang_do_not_keep_its_state_from_being_saved(
     assert "the file system of the log directory" not in run.err, run  # that one answers
 
 
-@pytest.mark.skipif(ctrun.SLOW > 1, reason="sanitizers handle a crash themselves")
+@pytest.mark.plain("sanitizers handle a crash themselves")
 def test_the_files_of_a_crashed_worker_that_hang_are_not_taken_for_the_log_directory(box):
     folder, env = hung(box)
     crasher = shutil.copy(ctrun.program("crasher"), folder / "crasher")
