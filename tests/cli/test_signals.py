@@ -11,6 +11,9 @@ import launch
 import pytest
 from clock import Clock
 
+# Without sanitizers workers are started in another way (agent/process/child.c).
+pytestmark = pytest.mark.both
+
 TRAP = """#!/bin/sh
 for name in TERM INT HUP QUIT USR1; do trap "echo $RANK got $name; exit 0" $name; done
 echo up > up.$RANK

@@ -37,10 +37,8 @@ def work(*words, **env):
 
 
 def configure(source, build, *words, **env):
-    """Runs CMake once; from then on the build does that itself."""
-    if not (build / "build.ninja").exists():
-        work("cmake", "-G", "Ninja", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release",
-             "-DCMAKE_C_FLAGS_RELEASE=-O0", *words, **env)
+    work("cmake", "-G", "Ninja", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release",
+         "-DCMAKE_C_FLAGS_RELEASE=-O0", *words, **env)
 
 
 def libraries():

@@ -9,6 +9,9 @@ import pytest
 import ctrun
 from clock import Clock
 
+# Without sanitizers workers are started in another way (agent/process/child.c).
+pytestmark = pytest.mark.both
+
 
 def start_hanging(node, *words, **how):
     """Starts workers, and waits until each has done all its words and hangs."""

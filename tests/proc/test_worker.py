@@ -8,7 +8,11 @@ import socket
 import struct
 import sys
 
+import pytest
 import rendezvous
+
+# Without sanitizers workers are started in another way (agent/process/child.c).
+pytestmark = pytest.mark.both
 
 
 def test_workers_that_exit_0_make_the_run_succeed(node):

@@ -10,6 +10,7 @@ import urllib.request
 
 import ctrun
 import fake_agent as wire
+import pytest
 from clock import Clock
 
 VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
@@ -73,6 +74,7 @@ class Good:
         return sorted(self.times)[len(self.times) * 99 // 100]
 
 
+@pytest.mark.both
 def test_t25_abuse_costs_little_and_good_clients_go_on(daemon, capsys):
     began = time.monotonic()
     with dial(daemon.port) as first:  # now the store exists
