@@ -43,7 +43,9 @@ static struct json_torch_event describe(const struct torch_events *events,
         .run_id = config->run.run_id,
         .role = config->run.role,
         .host = config->run.host,
-        .backend = config->rdzv.backend == CONFIG_STATIC ? "static" : "c10d",
+        .backend = config->rdzv.backend == CONFIG_STATIC ? "static"
+                   : config->rdzv.backend == CONFIG_ETCD ? "etcd"
+                                                         : "c10d",
         .entry_point = ct_base_name(config->work.program.path),
         .group_rank = has_round ? (int)events->start.group_rank : -1,
         .group_world_size = has_round ? (int)events->start.group_world_size : -1,

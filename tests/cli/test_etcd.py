@@ -168,6 +168,11 @@ def test_etcd_v2_is_another_name_for_the_same(box, etcd, dump):
     assert [run.wait() for run in runs] == [0, 0], runs
 
 
+def test_torchruns_events_name_etcd(box, etcd):
+    run = box.ctrun(*etcd().options(), "--event-log-handler=console", "--nnodes=1", "true")
+    assert run.code == 0 and '"rdzv_backend":"etcd"' in run.err, run
+
+
 def test_two_jobs_share_an_etcd(box, etcd):
     server = etcd()
     runs = [run for job in ("a", "b") for run in start_nodes(
