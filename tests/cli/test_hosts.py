@@ -8,6 +8,7 @@ import signal
 import ctrun
 import fake_ssh
 import pytest
+import schema
 from clock import Clock
 
 SHOW = 'echo "$FAKE_HOST $RANK/$WORLD_SIZE $GROUP_RANK $PWD"'
@@ -291,6 +292,8 @@ def test_a_host_that_still_writes_a_held_checkpoint_is_awaited(box):
     (disk / "hung").unlink()
     assert started.wait() == 0 and (disk / "last.ckpt").read_text() == "new", started
     assert "did not report" not in started.err, started
+    for event in box.events("host_state"):
+        schema.check(event, "events")
 
 
 @pytest.mark.parametrize("whom", ["the first ctrun", "its session", "it, its second guard and its agent"])
