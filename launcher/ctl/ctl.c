@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/ctl/ctl.h"
 
-#include <ctype.h>
-
 #include "worker_sdk/base/nearest.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -112,10 +110,11 @@ static int take_option(struct ctl_call *call, int argc, char **argv, int *at,
     return 0;
 }
 
-/* A negative number is none: kv add KEY -1. */
-static bool is_option(const char *word)
+static bool is_option(const struct ctl_verb *verb, const char *word)
 {
-    return word[0] == '-' && word[1] && !isdigit((unsigned char)word[1]);
+    if (word[0] != '-' || !word[1])
+        return false;
+    return !verb->takes_negative || word[1 + strspn(word + 1, "0123456789")];
 }
 
 int ctl_parse(struct ctl_call *out, const struct ctl_verb *verb, int argc, char **argv,
@@ -133,7 +132,7 @@ int ctl_parse(struct ctl_call *out, const struct ctl_verb *verb, int argc, char 
     for (int i = 0; i < argc; i++) {
         if (!is_over && strcmp(argv[i], "--") == 0) {
             is_over = true;
-        } else if (!is_over && is_option(argv[i])) {
+        } else if (!is_over && is_option(verb, argv[i])) {
             if ((rc = take_option(out, argc, argv, &i, err)) < 0)
                 return rc;
         } else if (verb->takes_command) {

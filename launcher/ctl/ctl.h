@@ -33,6 +33,7 @@ struct ctl_verb {
     int word_max;
     bool
         takes_command; /* its words are a command line: no option of ours after the first word */
+    bool takes_negative; /* -1 is a word, not an option */
     const char *help;
     const struct ctl_option *options;
     const char

@@ -233,6 +233,7 @@ const struct ctl_verb ctl_kv = {
     .words = "ACTION ...",
     .word_min = 1,
     .word_max = 4,
+    .takes_negative = true, /* kv add KEY -1 */
     .help = "read and change the worker store of a run\n"
             "  kv list [PREFIX]     the keys\n"
             "  kv get KEY           its value; exit code 1 when there is none\n"

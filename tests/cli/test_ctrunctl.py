@@ -483,6 +483,9 @@ def test_a_verb_that_is_misspelt_is_suggested(box):
     assert answer.code == 2 and "did you mean --rank?" in answer.err
     answer = ctl(box, "logs", "-x5")
     assert answer.code == 2 and "error[E_USAGE]: logs has no option -x\n" in answer.err, answer
+    for words, what in (("signal", "-9"), "signal has no option -9"), (("kv", "add", "n", "-1x"), "kv has no option -1"):
+        answer = ctl(box, *words)
+        assert answer.code == 2 and f"error[E_USAGE]: {what}\n" in answer.err, answer
     assert ctl(box).code == 2 and ctl(box, "signal").code == 2
     answer = ctl(box, "--help")
     assert answer.code == 0 and answer.err == ""
