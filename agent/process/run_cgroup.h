@@ -10,7 +10,7 @@
  * run_cgroup_open() kills the processes that are left in the cgroup.
  *
  * There is at most one in a process tree, so that signal handlers can reach it; without one (no
- * cgroup v2, no right to make one, or a Slurm step, which keeps accounts of its own) all
+ * cgroup v2, no right to make one, or a step of srun, which keeps accounts of its own) all
  * functions do nothing, and the search for descendants alone (reap.h) does the work. */
 #pragma once
 

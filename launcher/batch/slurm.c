@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <strings.h>
 
+#include "agent/process/slurm_step.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -12,17 +13,9 @@ enum {
     KILL_WAIT_MAX_S = 65533,
 };
 
-/* Slurm's own steps have the numbers from here to 2^32: a batch script, and the shell of salloc. */
-static const int64_t own_steps = 0xfffffff0;
-
-/* SLURM_STEP_ID may have the number of such a step, unsigned or as an int. */
 static bool is_in_step(const struct batch_source *from)
 {
-    const char *text = batch_text(from, "SLURM_STEP_ID");
-    int64_t step;
-
-    return text && (ct_parse_i64(text, INT64_MIN, INT64_MAX, &step) < 0 ||
-                    (step >= 0 && step < own_steps));
+    return slurm_step_is_of_srun(batch_text(from, "SLURM_STEP_ID"));
 }
 
 /* One item of a per-node list, "3" or "1(x6)", of `length` bytes. */

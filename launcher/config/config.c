@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/process/slurm_step.h"
 #include "launcher/config/config_private.h"
 #include "launcher/config/env_names.h"
 #include "launcher/config/ha_config.h"
@@ -85,7 +86,7 @@ static int count_gpus(const void *context)
 {
     char *const *env = *(char *const *const *)context;
     const char *visible = ct_env_find(env, "CUDA_VISIBLE_DEVICES");
-    const char *given = ct_env_find(env, "SLURM_STEP_ID")
+    const char *given = slurm_step_is_of_srun(ct_env_find(env, "SLURM_STEP_ID"))
                             ? ct_env_find(env, "SLURM_GPUS_ON_NODE")
                             : NULL;
     uint64_t count;

@@ -141,6 +141,15 @@ def test_cgroups_of_runs_in_workers_go_with_that_of_the_killed_run(node):
     ctrun.wait_until(lambda: not own.exists(), "its cgroup is gone")
 
 
+@pytest.mark.parametrize("step", ["-5", "4294967290"], ids=["batch script", "salloc"])
+def test_a_run_that_srun_did_not_start_has_a_cgroup(node, step):
+    folder = needs_a_cgroup()
+    run = start_hanging(node, env={"SLURM_STEP_ID": step})
+    assert len(list(folder.glob(f"ctrun-*-{run.pid}-*"))) == 1
+    run.signal(signal.SIGTERM)
+    assert run.wait(20) == 143
+
+
 def test_workers_are_in_the_runs_cgroup_in_every_round(node):
     """Also in the round after the cgroup was killed, when no process can start in it any more."""
     needs_a_cgroup()

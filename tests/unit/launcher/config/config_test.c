@@ -514,6 +514,23 @@ static void a_list_of_gpus_decides_nproc_gpu(void **state)
     assert_int_equal(f.config.run.nproc, 3);
 }
 
+/* A batch script and the shell of salloc have the GPUs of their node, too, but no task of srun. */
+static void only_a_step_of_srun_has_the_gpus_that_slurm_counts(void **state)
+{
+    char id[32] = "SLURM_STEP_ID=-6", gpus[32];
+    int count;
+
+    resolve("--standalone --nproc-per-node=auto true", NULL);
+    assert_int_equal(f.rc, 0);
+    count = f.config.run.nproc;
+    (void)snprintf(gpus, sizeof gpus, "SLURM_GPUS_ON_NODE=%d", count + 1);
+    resolve("--standalone --nproc-per-node=auto true", (char *[]){id, gpus, NULL});
+    assert_int_equal(f.config.run.nproc, count);
+    (void)snprintf(id, sizeof id, "SLURM_STEP_ID=6");
+    resolve("--standalone --nproc-per-node=auto true", (char *[]){id, gpus, NULL});
+    assert_int_equal(f.config.run.nproc, count + 1);
+}
+
 /* A step of `srun -N3 --ntasks-per-node=1`, seen from node2. */
 static char *slurm_env[] = {
     (char[]){"SLURM_JOB_ID=17"},
@@ -628,6 +645,7 @@ int main(void)
         cmocka_unit_test(cores_are_divided_among_workers),
         cmocka_unit_test(virtual_ranks_map_through_the_parents_list),
         cmocka_unit_test(a_list_of_gpus_decides_nproc_gpu),
+        cmocka_unit_test(only_a_step_of_srun_has_the_gpus_that_slurm_counts),
         cmocka_unit_test(slurm_says_who_where_and_in_which_order),
         cmocka_unit_test(what_the_user_says_wins_over_slurm),
         cmocka_unit_test(a_step_that_does_not_fit_is_refused),
