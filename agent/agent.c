@@ -91,7 +91,8 @@ static void close_all(struct agent *agent)
      * loop. */
     if (hold_is_busy(agent->hold)) {
         if (agent->options->on_saving)
-            agent->options->on_saving(agent->options->context);
+            agent->options->on_saving(agent->options->context,
+                                      hold_left_ms(agent->hold));
         loop_run(agent->loop);
     }
     hold_destroy(agent->hold);

@@ -74,6 +74,18 @@ bool hold_is_busy(const struct hold *hold)
     return false;
 }
 
+uint64_t hold_left_ms(const struct hold *hold)
+{
+    uint64_t last_ms = 0;
+    const uint64_t now_ms = ct_now_ms();
+
+    ct_list_for_each(struct entry, entry, &hold->entries, node) {
+        if (is_under_way(entry) && entry->deadline_ms > last_ms)
+            last_ms = entry->deadline_ms;
+    }
+    return last_ms > now_ms ? last_ms - now_ms : 0;
+}
+
 static void close_fd(int *fd)
 {
     if (*fd >= 0)

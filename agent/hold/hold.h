@@ -59,5 +59,7 @@ int hold_on_request(struct hold_client *client, const struct ct_worker_hold *req
                     int fd);
 /* True while a committed entry is neither on the disk nor lost. */
 bool hold_is_busy(const struct hold *hold);
+/* Time after which all such entries are on the disk or lost; 0: there is none. */
+uint64_t hold_left_ms(const struct hold *hold);
 /* All such entries are lost now. */
 void hold_cancel(struct hold *hold, const char *why);

@@ -201,8 +201,9 @@ struct agent_options {
     void (*on_start)(void *context, const struct ct_start *start);
     /* A checkpoint that was held in memory for a worker is on the disk, or lost. */
     void (*on_held)(void *context, const struct hold_end *end);
-    /* At the end: held checkpoints are not on the disk yet, and agent_run() returns when they are. May be NULL. */
-    void (*on_saving)(void *context);
+    /* At the end: held checkpoints are not on the disk yet, and agent_run() returns when they are, or after limit_ms. May
+     * be NULL. */
+    void (*on_saving)(void *context, uint64_t limit_ms);
     /* Once: hang_timeout_ms have passed, no worker here has reported a step, and none runs
      * Python. */
     void (*on_no_steps)(void *context);

@@ -3,8 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
-#include <stdint.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -120,9 +120,12 @@ void host_slot_send_started(void)
 }
 
 /* For these two a failure does not matter: without a reader nobody needs them. */
-void host_slot_send_saving(void)
+void host_slot_send_saving(uint64_t limit_ms)
 {
-    (void)send_record(&(char){HOST_SLOT_SAVING}, 1, NULL, 0);
+    char seconds[24];
+
+    (void)ct_format(seconds, sizeof seconds, "%" PRIu64, limit_ms / 1000 + 1);
+    (void)send_record(&(char){HOST_SLOT_SAVING}, 1, seconds, strlen(seconds));
 }
 
 void host_slot_send_verdict(void)

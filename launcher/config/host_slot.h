@@ -18,8 +18,8 @@ enum host_slot_record {
     HOST_SLOT_STARTED = 1, /* our first round has begun */
     HOST_SLOT_WORDS = 2,
     HOST_SLOT_VERDICT = 3, /* our exit code is the run's */
-    HOST_SLOT_SAVING =
-        4, /* no worker runs, and held checkpoints are not on the disk yet */
+    /* no worker runs, and held checkpoints are not on the disk yet; seconds (decimal) within which they are, or are lost */
+    HOST_SLOT_SAVING = 4,
 };
 enum {
     HOST_SLOT_WORDS_HEAD_BYTES = 2
@@ -44,7 +44,7 @@ const struct host_slot *host_slot_get(void);
 bool host_slot_send_line(enum messages_level level, const char *text, size_t length);
 /* Tells once that workers run. */
 void host_slot_send_started(void);
-/* Tells that this process writes checkpoints before it ends. */
-void host_slot_send_saving(void);
+/* Tells that this process writes checkpoints before it ends, for limit_ms at most. */
+void host_slot_send_saving(uint64_t limit_ms);
 /* Tells that our exit code is the run's. */
 void host_slot_send_verdict(void);

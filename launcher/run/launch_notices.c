@@ -444,10 +444,10 @@ static void on_held(void *context, const struct hold_end *end)
                         end->rank, end->path, size, (double)end->took_ms / 1000);
 }
 
-static void on_saving(void *context)
+static void on_saving(void *context, uint64_t limit_ms)
 {
     (void)context;
-    host_slot_send_saving();
+    host_slot_send_saving(limit_ms);
 }
 
 static void on_own_ranks(void *context, int rank, const struct own_ranks *found)

@@ -42,8 +42,8 @@ enum ssh_kind {
     SSH_NEED = 88,    /* data: runs of chunks (stage_set.h); code: 1 in the last */
     SSH_STAGING = 89, /* data: u64 bytes checked or received so far; a heartbeat */
     SSH_STAGED = 90,
-    SSH_SAVING =
-        91, /* no worker runs there, and its ctrun writes held checkpoints before it ends */
+    /* no worker runs there, and its ctrun writes held checkpoints before it ends; code: for so many seconds at most */
+    SSH_SAVING = 91,
 };
 
 enum {

@@ -96,6 +96,15 @@ static void on_stream(void *context, unsigned events)
         loop_watch_for(stream->watch, 0);
 }
 
+static int read_seconds(const char *digits, size_t length)
+{
+    char text[24];
+    uint64_t seconds;
+
+    (void)ct_format(text, sizeof text, "%.*s", (int)length, digits);
+    return ct_parse_u64(text, 0, INT32_MAX, &seconds) < 0 ? 0 : (int)seconds;
+}
+
 /* Sends the workers' output first: they wrote it before the launcher's message about them. */
 static ssize_t read_channel(struct ssh_node *node)
 {
@@ -110,7 +119,7 @@ static ssize_t read_channel(struct ssh_node *node)
     if (*text == HOST_SLOT_STARTED)
         send_up(node, SSH_STARTED, 0, NULL, 0);
     else if (*text == HOST_SLOT_SAVING)
-        send_up(node, SSH_SAVING, 0, NULL, 0);
+        send_up(node, SSH_SAVING, read_seconds(text + 1, (size_t)n - 1), NULL, 0);
     else if (*text == HOST_SLOT_VERDICT)
         node->has_verdict = true;
     else if (*text == HOST_SLOT_WORDS && n > HOST_SLOT_WORDS_HEAD_BYTES)

@@ -45,6 +45,9 @@ struct root {
     uint32_t server;         /* place of the serving host */
     bool has_started;        /* a round has begun on a host */
     bool is_ending;          /* the deadline runs */
+    bool gives_up_saving; /* hosts that still write are awaited no longer than others */
+    bool has_named_saving;
+    uint64_t saving_end_ms; /* by then they have written, or given up */
     bool has_succeeded;
     bool is_over_budget; /* a host succeeded, but not within --budget */
     bool has_verdict;    /* `code` is the run's own (SSH_ENDED) */
@@ -72,18 +75,24 @@ static uint32_t count(const struct root *root, enum ssh_host_state state)
     return n;
 }
 
+/* Hosts whose ctrun runs. */
+static uint32_t count_live(const struct root *root)
+{
+    return count(root, SSH_HOST_READY) + count(root, SSH_HOST_SAVING);
+}
+
 static const char *host(const struct root *root, uint32_t place)
 {
     return ssh_job_host(root->job, place);
 }
 
+/* Appends the hosts in this state. */
 static void list_hosts(char *list, size_t size, const struct root *root,
-                       enum ssh_host_state state)
+                       enum ssh_host_state state, const char *note)
 {
-    list[0] = '\0';
     for (uint32_t i = 0; i < root->job->total; i++)
         if (ssh_subtree_state(root->subtree, i) == state)
-            (void)ct_append_item(list, size, ",", "%s", host(root, i));
+            (void)ct_append_item(list, size, ",", "%s%s", host(root, i), note);
 }
 
 /* Ends the run. The first code stays: later codes are consequences. */
@@ -225,7 +234,7 @@ static void on_serving(struct root *root, const struct ssh_message *message)
 static void check_enough(struct root *root, uint32_t place, const char *what)
 {
     if (root->is_ending || count(root, SSH_HOST_READY) >= root->options->min_nodes ||
-        count(root, SSH_HOST_READY) == 0)
+        count_live(root) == 0)
         return;
     expect_end(root, root->options->grace_ms + SLACK_MS);
     if (root->has_started)
@@ -272,6 +281,17 @@ static void on_lost(struct root *root, const struct ssh_message *message)
         root->code = CT_EXIT_RETRY;
 }
 
+static void on_saving(struct root *root, const struct ssh_message *message)
+{
+    const uint64_t limit_ms = message->code > 0 ? (uint64_t)message->code * 1000 : 0;
+    const uint64_t end_ms = ct_now_ms() + limit_ms + SLACK_MS;
+
+    if (end_ms > root->saving_end_ms)
+        root->saving_end_ms = end_ms;
+    if (!root->is_ending && count(root, SSH_HOST_READY) == 0)
+        expect_end(root, root->options->grace_ms + SLACK_MS);
+}
+
 /* After a signal only errors and the countdown are printed: nodes leave one by one, and the others
  * would report each of them. */
 static bool is_news(const struct root *root, const struct ssh_message *message)
@@ -294,7 +314,7 @@ static void on_message(void *context, const struct ssh_message *message)
         __attribute__((fallthrough));
     case SSH_OUTPUT: ssh_console_show(root->console, message); break;
     case SSH_STARTED: root->has_started = true; break;
-    case SSH_SAVING:
+    case SSH_SAVING: on_saving(root, message); break;
     case SSH_NEED:
     case SSH_STAGING:
     case SSH_STAGED: break;
@@ -322,9 +342,9 @@ static void on_room(void *context)
 static void on_over(void *context)
 {
     const struct root *root = context;
-    char lost[LIST_BYTES], name[CT_SIGNAL_NAME_MAX];
+    char lost[LIST_BYTES] = "", name[CT_SIGNAL_NAME_MAX];
 
-    list_hosts(lost, sizeof lost, root, SSH_HOST_LOST);
+    list_hosts(lost, sizeof lost, root, SSH_HOST_LOST, "");
     if (root->signal && *lost)
         ssh_console_print(root->console, MESSAGES_NEWS,
                           "stopped by %s (%d); the connection to %s was lost: "
@@ -344,18 +364,39 @@ static void on_full(void *context, bool is_full)
     ssh_subtree_pause(root->subtree, is_full);
 }
 
+/* True while a host may still write held checkpoints: the next deadline is set. */
+static bool awaits_saving(struct root *root)
+{
+    const uint64_t now_ms = ct_now_ms();
+    char list[LIST_BYTES] = "";
+    uint64_t left_ms;
+
+    list_hosts(list, sizeof list, root, SSH_HOST_SAVING, "");
+    if (root->gives_up_saving || !*list || now_ms >= root->saving_end_ms)
+        return false;
+    left_ms = root->saving_end_ms - now_ms;
+    if (!root->has_named_saving)
+        ssh_console_print(
+            root->console, MESSAGES_NEWS,
+            "held checkpoints of %s are not on the disk yet: waiting for at "
+            "most %.0f s",
+            list, (double)left_ms / 1000);
+    root->has_named_saving = true;
+    expect_end(root, left_ms < SLACK_MS ? left_ms : SLACK_MS);
+    return true;
+}
+
 /* Names the hosts that have not ended in time. Their relays see the connection end and kill what
- * runs there. While a host writes held checkpoints, it is awaited: it has a limit of its own, and two Ctrl-C end it. */
+ * runs there. */
 static void on_deadline(void *context)
 {
     struct root *root = context;
-    char list[LIST_BYTES];
+    char list[LIST_BYTES] = "";
 
-    if (root->interrupts < 2 && count(root, SSH_HOST_SAVING) > 0) {
-        expect_end(root, SLACK_MS);
+    if (awaits_saving(root))
         return;
-    }
-    list_hosts(list, sizeof list, root, SSH_HOST_READY);
+    list_hosts(list, sizeof list, root, SSH_HOST_READY, "");
+    list_hosts(list, sizeof list, root, SSH_HOST_SAVING, " (writes held checkpoints)");
     if (root->state == ROOT_SERVING)
         ssh_console_print(root->console, MESSAGES_ERROR,
                           "error[E_TIMEOUT]: %s did not report the address of the "
@@ -414,6 +455,9 @@ static void end_by_signal(struct root *root, int signal)
         end(root, CT_EXIT_SIGNAL + signal);
         return;
     }
+    /* Hosts that only write ignore all signals but the second Ctrl-C. */
+    root->gives_up_saving |= root->interrupts > 1 ||
+                             (signal != SIGINT && count(root, SSH_HOST_READY) == 0);
     send_all(root, SSH_SIGNAL, 0, signal, "");
     expect_end(root, root->interrupts > 2    ? KILL_MS
                      : root->interrupts == 2 ? HURRY_MS

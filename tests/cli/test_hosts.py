@@ -266,34 +266,81 @@ def test_t23_ctrl_c_three_times_leaves_nothing_on_any_host(box):
 
 
 HELD = """
-import ctrun
-if ctrun.run().rank == 1:
-    with ctrun.hold("disk/last.ckpt") as f:
+import ctrun, sys
+rank = ctrun.run().rank
+if str(rank) in sys.argv[1]:
+    with ctrun.hold(f"disk/{rank}.ckpt") as f:
         f.write(b"new")
 """
+
+
+def start_held(box, clock, *words):
+    """Workers of two hosts, whose disk hangs; words[0] has the ranks that hold a checkpoint."""
+    disk = box.path("disk")
+    disk.mkdir()
+    (disk / "hung").touch()
+    preload = f"{ctrun.BUILD / 'tests' / 'lib' / 'libhung.so'}:{clock.env['LD_PRELOAD']}"
+    return start(box, "--hosts=a,b", "--shutdown-timeout=0", box.write("train.py", HELD), *words,
+                 env={**clock.env, "LD_PRELOAD": preload, "CTRUN_TEST_HUNG": str(disk), "PYTHON_EXEC": ctrun.DEBIAN_PYTHON,
+                      "PYTHONPATH": str(ctrun.ROOT / "python"), "CTRUN_LIBRARY": str(ctrun.BUILD / "lib" / "libctrun.so"),
+                      "CTRUN_HOSTS_ENV": "TMPDIR,ASAN_OPTIONS"})
+
+
+def look_at_the_time(started):
+    count = started.err.count("SIGUSR1")
+    started.signal(signal.SIGUSR1)
+    ctrun.wait_until(lambda: started.err.count("SIGUSR1") > count, lambda: f"it has looked at the time\n{started}")
+
+
+def agents_of(box, host, is_relay):
+    return [pid for pid in box.pids() if ctrun.environment(pid).get("FAKE_HOST") == host
+            and ("--relay" in ctrun.cmdline(pid)) == is_relay
+            and b"(ctrun-agent)" in ctrun._read(f"/proc/{pid}/stat")]
 
 
 @pytest.mark.plain("the sanitizers' libraries come first")
 def test_a_host_that_still_writes_a_held_checkpoint_is_awaited(box):
     """The others have ended, and so has the time that a host has for it: the grace time and ten seconds."""
-    disk, clock = box.path("disk"), Clock(box)
-    disk.mkdir()
-    (disk / "hung").touch()
-    preload = f"{ctrun.BUILD / 'tests' / 'lib' / 'libhung.so'}:{clock.env['LD_PRELOAD']}"
-    started = start(box, "--hosts=a,b", "--shutdown-timeout=0", box.write("train.py", HELD),
-                    env={**clock.env, "LD_PRELOAD": preload, "CTRUN_TEST_HUNG": str(disk), "PYTHON_EXEC": ctrun.DEBIAN_PYTHON,
-                         "PYTHONPATH": str(ctrun.ROOT / "python"), "CTRUN_LIBRARY": str(ctrun.BUILD / "lib" / "libctrun.so"),
-                         "CTRUN_HOSTS_ENV": "TMPDIR,ASAN_OPTIONS"})
+    clock = Clock(box)
+    started = start_held(box, clock, "1")
     box.wait_event("host_state", count=2, host="a", state="ended")  # of the relay, and of the first process
     box.wait_event("host_state", count=2, host="b", state="saving")
     clock.advance(15)
-    started.signal(signal.SIGUSR1)
-    ctrun.wait_until(lambda: "SIGUSR1" in started.err, lambda: f"it has looked at the time\n{started}")
-    (disk / "hung").unlink()
-    assert started.wait() == 0 and (disk / "last.ckpt").read_text() == "new", started
+    look_at_the_time(started)
+    box.path("disk/hung").unlink()
+    assert started.wait() == 0 and box.path("disk/1.ckpt").read_text() == "new", started
     assert "did not report" not in started.err, started
     for event in box.events("host_state"):
         schema.check(event, "events")
+
+
+@pytest.mark.plain("the sanitizers' libraries come first")
+@pytest.mark.parametrize("signals, seconds", [([], 75), ([signal.SIGTERM], 11), ([signal.SIGINT] * 2, 6)],
+                         ids=["time", "SIGTERM", "Ctrl-C twice"])
+def test_a_host_that_still_writes_is_not_awaited_for_ever(box, signals, seconds):
+    clock = Clock(box)
+    started = start_held(box, clock, "01")
+    for host in "ab":
+        box.wait_event("host_state", count=2, host=host, state="saving")
+        [agent] = agents_of(box, host, is_relay=False)
+        os.kill(agent, signal.SIGSTOP)
+    look_at_the_time(started)  # all that it has received so far is handled
+    if not signals:
+        clock.advance(15)
+        look_at_the_time(started)
+        ctrun.wait_until(lambda: "held checkpoints of a,b are not on the disk yet: waiting for at most" in started.err,
+                         lambda: str(started))
+    for number in signals:
+        count = started.err.count("ctrun: SIG")
+        started.signal(number)
+        ctrun.wait_until(lambda: started.err.count("ctrun: SIG") > count, lambda: str(started))
+        clock.advance(0.25)  # two within 0.2 s count as one
+    clock.advance(seconds)
+    started.signal(signal.SIGUSR1)
+    assert started.wait(20) == 75
+    assert ("error[E_TIMEOUT]: a (writes held checkpoints),b (writes held checkpoints) did not report its end in time"
+            in started.err), started
+    box.wait_gone()
 
 
 @pytest.mark.parametrize("whom", ["the first ctrun", "its session", "it, its second guard and its agent"])
