@@ -277,7 +277,7 @@ static void on_lost(struct root *root, const struct ssh_message *message)
     else if (message->host == root->server ||
              count(root, SSH_HOST_READY) < root->options->min_nodes)
         end(root, status_of(message->code));
-    if (root->code == 0 && count(root, SSH_HOST_READY) == 0)
+    if (root->code == 0 && count_live(root) == 0)
         root->code = CT_EXIT_RETRY;
 }
 

@@ -266,11 +266,14 @@ def test_t23_ctrl_c_three_times_leaves_nothing_on_any_host(box):
 
 
 HELD = """
-import ctrun, sys
+import ctrun, signal, sys
 rank = ctrun.run().rank
 if str(rank) in sys.argv[1]:
     with ctrun.hold(f"disk/{rank}.ckpt") as f:
         f.write(b"new")
+print("up", flush=True)
+if sys.argv[2:]:
+    signal.pause()
 """
 
 
@@ -340,6 +343,22 @@ def test_a_host_that_still_writes_is_not_awaited_for_ever(box, signals, seconds)
     assert started.wait(20) == 75
     assert ("error[E_TIMEOUT]: a (writes held checkpoints),b (writes held checkpoints) did not report its end in time"
             in started.err), started
+    box.wait_gone()
+
+
+@pytest.mark.plain("the sanitizers' libraries come first")
+def test_the_code_is_that_of_the_host_that_still_writes_when_another_one_is_lost(box):
+    clock = Clock(box)
+    started = start_held(box, clock, "01", "stay")
+    ctrun.wait_until(lambda: started.out.count("up") == 2, lambda: f"up\n{started}")
+    started.signal(signal.SIGTERM)
+    for host in "ab":
+        box.wait_event("host_state", count=2, host=host, state="saving")
+    ctrun.kill_at_once(*agents_of(box, "b", is_relay=True))
+    box.wait_event("host_state", host="b", state="lost")
+    box.path("disk/hung").unlink()
+    assert started.wait() == 143, started
+    assert box.path("disk/0.ckpt").read_text() == "new", started
     box.wait_gone()
 
 
