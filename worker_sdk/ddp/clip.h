@@ -5,8 +5,9 @@
 
 #include "worker_sdk/ddp/layout.h"
 
-/* Scales the gradients of slots that hold one so that their norm is max_norm at most; *norm is what it
- * was. -1, or the first slot with which the sum of squares is not finite: then nothing is scaled. Pure. */
+/* Scales the gradients of slots that hold one so that their norm is max_norm at most; *norm is what
+ * it was. -1, or the first slot at which the sum of squares overflows or is not finite: then nothing
+ * is scaled. Pure. */
 long ct_clip(const struct ct_layout *layout, double max_norm, double *norm);
 /* Multiplies a gradient in memory of the host. */
 void ct_scale(const struct ct_slot *slot, double by);

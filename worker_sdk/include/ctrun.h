@@ -841,12 +841,13 @@ CTRUN_API void ctrun_ddp_no_sync(struct ctrun_ddp *ddp, bool on);
 CTRUN_API int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream,
                                   struct ctrun_error *err);
 /* Scales all gradients so that the norm of all of them together is max_norm at most, as torch's
- * clip_grad_norm_ does: after backward_end(), on each rank by itself, with the same bits on all. *norm, which may
- * be NULL, is the norm before. CTRUN_E_DIVERGED names the first parameter whose gradient is not
- * finite, or with which the sum of squares is not (f64 from about 1e154 on); then nothing is scaled. Norms of a host and
- * of a device differ in their last bits. On an nccl group it comes in the order of backward_end()'s stream. Where norm is NULL the host waits for
- * nothing (but once a step was captured, and with check_finite, for the step), and CTRUN_E_DIVERGED is reported by the
- * next backward_begin(); else it waits for the device. */
+ * clip_grad_norm_ does: after backward_end(), on each rank by itself, with the same bits on all.
+ * *norm, which may be NULL, is the norm before. CTRUN_E_DIVERGED names the first parameter at which
+ * the sum of squares overflows or is not finite (f64 gradients overflow it from about 1e154 on);
+ * then nothing is scaled. Norms of a host and of a device differ in their last bits. On an nccl
+ * group it comes in the order of backward_end()'s stream. Where norm is NULL the host waits for
+ * nothing (but once a step was captured, and with check_finite, for the step), and CTRUN_E_DIVERGED
+ * is reported by the next backward_begin(); else it waits for the device. */
 CTRUN_API int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm,
                                        double *norm, struct ctrun_error *err);
 /* Whether all ranks still have the same parameters, bit by bit; buffers may differ. Collective,
