@@ -141,34 +141,38 @@ int ct_durable_sync_directory(const char *directory)
     return rc;
 }
 
-static int replace(const char *path, fill_fn *fill, const void *source,
-                   const struct ct_durable_source *asks, struct ctrun_error *err)
+/* `name`: of the file, in errors. */
+static int replace(const char *path, const char *name, fill_fn *fill,
+                   const void *source, const struct ct_durable_source *asks,
+                   struct ctrun_error *err)
 {
+    const int own = (int)syscall(SYS_gettid);
     char temporary[PATH_MAX], directory[PATH_MAX];
     int rc;
 
     /* Of this thread alone: the agent gives up a thread that writes too long, and writes the next
      * checkpoint of that name on another one. */
-    if (ct_format(temporary, sizeof temporary, "%s.tmp-%d", path,
-                  (int)syscall(SYS_gettid)) < 0)
+    if (ct_format(temporary, sizeof temporary, "%s.tmp-%d", path, own) < 0)
         return ct_fail(err, -ENAMETOOLONG, "the name is too long");
     rc = write_file(temporary, fill, source);
     if (rc == 0 && asks && !may_go_on(asks))
         rc = -ECANCELED;
     if (rc < 0) {
         (void)unlink(temporary); /* may not exist; what failed is reported */
-        return ct_fail(err, rc, "write %s: %s", temporary,
+        return ct_fail(err, rc, "write %s.tmp-%d: %s", name, own,
                        rc == -EBADMSG ? "its bytes were changed meanwhile"
                                       : strerror(-rc));
     }
     if (rename(temporary, path) < 0) {
         rc = -errno;
         (void)unlink(temporary);
-        return ct_fail(err, rc, "rename %s: %s", temporary, strerror(-rc));
+        return ct_fail(err, rc, "rename %s.tmp-%d: %s", name, own, strerror(-rc));
     }
     directory_of(directory, path);
-    if ((rc = ct_durable_sync_directory(directory)) < 0)
+    if ((rc = ct_durable_sync_directory(directory)) < 0) {
+        directory_of(directory, name);
         return ct_fail(err, rc, "sync %s: %s", directory, strerror(-rc));
+    }
     return 0;
 }
 
@@ -177,11 +181,12 @@ int ct_durable_write(const char *path, const struct iovec *parts, size_t count,
 {
     const struct parts all = {parts, count};
 
-    return replace(path, fill_parts, &all, NULL, err);
+    return replace(path, path, fill_parts, &all, NULL, err);
 }
 
 int ct_durable_copy(const char *path, const struct ct_durable_source *source,
                     struct ctrun_error *err)
 {
-    return replace(path, fill_copy, source, source, err);
+    return replace(path, source->name ? source->name : path, fill_copy, source, source,
+                   err);
 }

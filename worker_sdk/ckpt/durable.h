@@ -21,7 +21,8 @@ int ct_durable_write(const char *path, const struct iovec *parts, size_t count,
 struct ct_durable_source {
     int fd; /* read from its beginning by pread() */
     uint64_t length;
-    uint32_t crc; /* CRC-32C */
+    uint32_t crc;     /* CRC-32C */
+    const char *name; /* of the file, in errors. NULL: the path. */
     /* Called about every MiB and right before the file is named; false ends the copy with
      * -ECANCELED. NULL: always true. */
     bool (*may_go_on)(void *context);

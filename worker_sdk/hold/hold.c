@@ -288,8 +288,10 @@ static int write_now(struct ctrun_hold *hold, struct ctrun_error *err)
     const bool moves = hold->request.path[0] != '/' &&
                        access("/proc/self/fd", X_OK) == 0;
     char path[PATH_MAX];
-    const struct ct_durable_source source = {
-        .fd = hold->memory.fd, .length = hold->length, .crc = hold->crc};
+    const struct ct_durable_source source = {.fd = hold->memory.fd,
+                                             .length = hold->length,
+                                             .crc = hold->crc,
+                                             .name = hold->request.path};
     const char *target = hold->request.path;
     int rc;
 
@@ -297,9 +299,6 @@ static int write_now(struct ctrun_hold *hold, struct ctrun_error *err)
                            hold->request.name) >= 0)
         target = path;
     rc = ct_durable_copy(target, &source, err);
-    if (rc < 0 &&
-        target == path) /* a name that nobody knows: the caller adds its own */
-        rc = ct_fail(err, rc, "%s", strerror(-rc));
     pthread_mutex_lock(&mutex);
     is_owed = is_owed && rc < 0;
     pthread_mutex_unlock(&mutex);

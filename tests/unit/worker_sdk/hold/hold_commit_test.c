@@ -131,26 +131,77 @@ static void memory_of_a_commit_without_a_reply_is_not_used_again(void **state)
     close(agent.listener);
 }
 
-/* Without an agent. */
-static void a_file_that_cannot_be_written_is_told_by_its_own_name(void **state)
+/* ---- Without an agent --------------------------------------------------------------------- */
+
+/* Makes a file in a folder of its own. */
+static struct ctrun_hold *hold_in(char *folder)
 {
-    struct ctrun_session session = {.rank = 0};
-    char folder[] = "/tmp/ctrun_hold_XXXXXX";
+    static struct ctrun_session session = {.rank = 0};
     struct ctrun_hold *hold;
     struct ctrun_error err;
 
     unsetenv(CT_ENV_AGENT_SOCKET);
     assert_non_null(mkdtemp(folder));
     assert_int_equal(chdir(folder), 0);
-    assert_int_equal(mkdir("last.ckpt", 0700), 0);
     assert_int_equal(ctrun_hold_open(&hold, &session, "last.ckpt", NULL, &err), 0);
     assert_int_equal(ctrun_hold_write(hold, "data", 4, &err), 0);
-    assert_int_equal(ctrun_hold_commit(hold, &err), -EISDIR);
-    assert_string_equal(err.text, "hold checkpoint last.ckpt: Is a directory");
+    return hold;
+}
+
+/* Commits it. */
+static void check_error(struct ctrun_hold *hold, int rc, const char *step,
+                        const char *why)
+{
+    struct ctrun_error err;
+    char want[128];
+
+    assert_int_equal(ctrun_hold_commit(hold, &err), rc);
+    (void)ct_format(want, sizeof want,
+                    "hold checkpoint last.ckpt: %s last.ckpt.tmp-%d: %s", step,
+                    getpid(), why);
+    assert_string_equal(err.text, want);
     ctrun_hold_close(hold);
+}
+
+static void a_file_that_cannot_be_written_is_told_by_its_own_name(void **state)
+{
+    char folder[] = "/tmp/ctrun_hold_XXXXXX";
+    struct ctrun_hold *hold = hold_in(folder);
+
+    assert_int_equal(mkdir("last.ckpt", 0700), 0);
+    check_error(hold, -EISDIR, "rename", "Is a directory");
     assert_int_equal(rmdir("last.ckpt"), 0);
-    assert_int_equal(rmdir(folder), 0);
     assert_int_equal(chdir("/"), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* The number of the last descriptor that is memory of a checkpoint. */
+static int find_memory(void)
+{
+    char path[40], target[64];
+    int found = -1;
+
+    for (int fd = 0; fd < 256; fd++) {
+        ssize_t n;
+
+        (void)ct_format(path, sizeof path, "/proc/self/fd/%d", fd);
+        n = readlink(path, target, sizeof target - 1);
+        target[n < 0 ? 0 : n] = '\0';
+        if (strncmp(target, "/memfd:ctrun-checkpoint", 23) == 0)
+            found = fd;
+    }
+    return found;
+}
+
+static void bytes_that_were_changed_before_they_were_written_are_told(void **state)
+{
+    char folder[] = "/tmp/ctrun_hold_XXXXXX";
+    struct ctrun_hold *hold = hold_in(folder);
+
+    assert_int_equal(pwrite(find_memory(), "D", 1, 0), 1);
+    check_error(hold, -EBADMSG, "write", "its bytes were changed meanwhile");
+    assert_int_equal(chdir("/"), 0);
+    assert_int_equal(rmdir(folder), 0); /* there is no file */
 }
 
 int main(void)
@@ -158,6 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_a_commit_without_a_reply_is_not_used_again),
         cmocka_unit_test(a_file_that_cannot_be_written_is_told_by_its_own_name),
+        cmocka_unit_test(bytes_that_were_changed_before_they_were_written_are_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
