@@ -27,7 +27,7 @@ int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
     return ct_join_begin(&ddp->join, ddp->group, options, err);
 }
 
-/* The ranks with data got this error, too, and may continue after it: so do we. */
+/* All ranks get this error, and may continue after it. */
 static bool is_error_of_step(int rc)
 {
     return rc == CTRUN_E_USAGE || rc == CTRUN_E_DIVERGED;
@@ -62,19 +62,14 @@ static int shadow_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
     return rc < 0 ? rc : 0;
 }
 
-int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
+/* Until all ranks are here. */
+static int join_others(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
-    int rc = ct_ddp_check_between(ddp, err);
+    int rc;
 
-    if (rc < 0)
-        return rc;
-    if (!ddp->join.is_on)
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "ddp: no join to end: none has begun, or a failed "
-                       "ctrun_ddp_forward_begin() has ended it");
     for (;;) {
         rc = ct_ddp_begin_forward(ddp, CT_TURN_JOINED, err);
-        if (is_error_of_step(rc)) /* of the step before, on a device */
+        if (is_error_of_step(rc)) /* of the others' step before, on a device */
             continue;
         if (rc < 0 || ddp->join.active == 0 || (rc = shadow_step(ddp, err)) < 0)
             break;
@@ -82,6 +77,24 @@ int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
     if (rc == 0 && (rc = ct_ddp_sync(ddp->group, ddp->params, ddp->param_count,
                                      ddp->join.last, ddp->stream, err)) < 0)
         ddp->state = DDP_BROKEN;
-    ct_join_end(&ddp->join);
     return rc;
+}
+
+int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc = ct_ddp_check_between(ddp, err);
+    struct ctrun_error why; /* the last step of this rank failed, on a device */
+    int own;
+
+    if (rc < 0)
+        return rc;
+    if (!ddp->join.is_on)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "ddp: no join to end: none has begun, or a failed "
+                       "ctrun_ddp_forward_begin() has ended it");
+    own = ct_ddp_look_back(ddp, &why);
+    if (own == 0 || is_error_of_step(own))
+        rc = join_others(ddp, err);
+    ct_join_end(&ddp->join);
+    return rc < 0 || own == 0 ? rc : ct_fail(err, own, "%s", why.text);
 }

@@ -925,9 +925,11 @@ CTRUN_API int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
                                    const struct ctrun_join_options *options,
                                    struct ctrun_error *err);
 /* Blocks until all ranks have called it, also when a step of the others fails with CTRUN_E_USAGE or
- * CTRUN_E_DIVERGED. CTRUN_E_MISMATCH, on all: fail_early, or some ranks synchronise and others are
- * under no_sync; the join is over, the object lives. Negative from on_step: the same here, while the
- * others wait for us. */
+ * CTRUN_E_DIVERGED. On an nccl group these two are also returned, once the join is over, where this
+ * rank's own last step failed with them: no other call reports it; all ranks have the same
+ * parameters, and the object lives. CTRUN_E_MISMATCH, on all: fail_early, or some ranks synchronise
+ * and others are under no_sync; the join is over, the object lives. Negative from on_step: the same
+ * here, while the others wait for us. */
 CTRUN_API int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* With find_unused: false when no rank used p in the last step, with static_graph: in the first
  * (leave the parameter alone; its gradient is what it was before). */

@@ -413,6 +413,54 @@ static void a_clipping_without_a_norm_waits_for_nothing(void **state)
     assert_int_equal(ranks_run(RANKS, clip_ahead, NULL), 0);
 }
 
+/* The first rank ends with this step; the others also, or they go on. */
+struct ending {
+    struct ctrun_ddp_options options;
+    bool clips, goes_on;
+};
+
+static int end_badly(int rank, void *context)
+{
+    const struct step bad = {.bad = WIDE, .at = 7, .value = NAN};
+    const struct ending *ending = context;
+    struct ctrun_error err = {.text = ""};
+    struct trainer t;
+
+    open_trainer(&t, rank, true, &ending->options);
+    CHECK_OK(make_step(&t, &good, &err));
+    CHECK_OK(ctrun_ddp_join_begin(t.ddp, NULL, &err));
+    CHECK_OK(make_step(&t, &good, &err));
+    CHECK_OK(make_step(&t, &bad, &err));
+    if (ending->clips)
+        CHECK_OK(ctrun_ddp_clip_grad_norm(t.ddp, 1, NULL, &err));
+    if (rank > 0 && ending->goes_on) {
+        CHECK(make_step(&t, &good, &err) == CTRUN_E_DIVERGED);
+        CHECK_OK(make_step(&t, &good, &err));
+        CHECK_OK(ctrun_ddp_join_end(t.ddp, &err));
+    } else {
+        CHECK(ctrun_ddp_join_end(t.ddp, &err) == CTRUN_E_DIVERGED);
+        CHECK(err.code == CTRUN_E_DIVERGED && strstr(err.text, "parameter 2 'wide'"));
+    }
+    CHECK_OK(ctrun_ddp_check_replicas(t.ddp, &err)); /* the join is over */
+    CHECK_OK(ctrun_ddp_join_begin(t.ddp, NULL, &err));
+    CHECK_OK(make_step(&t, &good, &err));
+    CHECK_OK(ctrun_ddp_join_end(t.ddp, &err));
+    close_trainer(&t);
+    return 0;
+}
+
+static void the_last_step_before_the_end_of_a_join_is_told_by_the_end(void **state)
+{
+    struct ending ending = {.options = CTRUN_DDP_OPTIONS_INIT};
+
+    for (int i = 0; i < 4; i++) {
+        ending.clips = i % 2;
+        ending.options.check_finite = !ending.clips;
+        ending.goes_on = i / 2;
+        assert_int_equal(ranks_run(RANKS, end_badly, &ending), 0);
+    }
+}
+
 /* ---- Those of the others? ---------------------------------------------------------------- */
 
 /* Of the last element. */
@@ -470,6 +518,8 @@ int main(void)
         cmocka_unit_test_setup(gradients_are_clipped_by_their_global_norm, begin),
         cmocka_unit_test_setup(gradients_whose_norm_overflows_are_not_scaled, begin),
         cmocka_unit_test_setup(a_clipping_without_a_norm_waits_for_nothing, begin),
+        cmocka_unit_test_setup(
+            the_last_step_before_the_end_of_a_join_is_told_by_the_end, begin),
         cmocka_unit_test_setup(the_rank_whose_parameters_differ_is_named, begin),
     };
 
