@@ -205,6 +205,18 @@ static void an_unreachable_node_is_advised_by_what_works(void **state)
         strstr(block.text, "  works      : node2 -> n1\n  likely     : a fire"));
 }
 
+static void
+a_process_left_behind_that_cannot_be_killed_is_told_with_its_own_node(void **state)
+{
+    struct ct_verdict v = verdict_of(failure(-1, CT_CAUSE_UNKILLABLE, SIGKILL));
+
+    ct_copy(v.failures[0].text, sizeof v.failures[0].text,
+            "pid 5 on h1, which a worker left behind, did not die");
+    summary_format(&block, &(const struct summary){.verdict = &v, .name = "f.py"});
+    assert_non_null(strstr(
+        block.text, "]: pid 5 on h1, which a worker left behind, did not die\n"));
+}
+
 /* The text of the error, which is fork_limit.c's, names the limit. */
 static void the_limit_of_processes_that_was_reached_is_to_be_raised(void **state)
 {
@@ -498,6 +510,8 @@ int main(void)
         cmocka_unit_test(a_crash_loop_says_that_no_restart_helps),
         cmocka_unit_test(facts_of_the_node_and_other_ranks_follow_the_cause),
         cmocka_unit_test(an_unreachable_node_is_advised_by_what_works),
+        cmocka_unit_test(
+            a_process_left_behind_that_cannot_be_killed_is_told_with_its_own_node),
         cmocka_unit_test(the_limit_of_processes_that_was_reached_is_to_be_raised),
         cmocka_unit_test(every_fact_has_a_label_of_its_own),
         cmocka_unit_test(torchruns_block_has_torchruns_labels),
