@@ -20,35 +20,42 @@ bool cgroup_path_go_up(struct cgroup_path *cgroup)
     return true;
 }
 
+/* `path` is the rest of a line of `membership`, `hierarchy` its folder: "", or "/" and the controller. */
+static bool take(struct cgroup_path *out, const char *root, const char *hierarchy,
+                 const char *path)
+{
+    int length = (int)strcspn(path, "\n");
+
+    if (length == 1)
+        length = 0; /* "/": the root, or the only cgroup that a container sees */
+    *out = (struct cgroup_path){.is_v1 = *hierarchy != '\0'};
+    if (ct_format(out->directory, sizeof out->directory, "%s%s%.*s", root, hierarchy,
+                  length, path) >= 0) {
+        out->root_length = strlen(out->directory) - (size_t)length;
+        do
+            if (access(out->directory, F_OK) == 0)
+                return true;
+        while (cgroup_path_go_up(out));
+    }
+    *out = (struct cgroup_path){0};
+    return false;
+}
+
 bool cgroup_path_find(struct cgroup_path *out, const char *controller,
                       const char *membership, const char *root)
 {
-    char text[MEMBERSHIP_MAX], label[32];
+    char text[MEMBERSHIP_MAX], label[32], hierarchy[32];
     const char *path;
-    int length;
 
     *out = (struct cgroup_path){0};
     (void)ct_small_file_read(text, sizeof text, membership);
     (void)ct_format(label, sizeof label, ":%s:/", controller);
-    if ((path = strstr(text, label))) {
-        out->is_v1 = true;
-        path += strlen(label) - 1;
-    } else if (!(path = ct_small_file_find(text, "0::"))) {
-        return false;
-    }
-    length = (int)strcspn(path, "\n");
-    if (length == 1)
-        length = 0; /* "/": the root, or the only cgroup that a container sees */
-    if (ct_format(out->directory, sizeof out->directory, "%s%s%s%.*s", root,
-                  out->is_v1 ? "/" : "", out->is_v1 ? controller : "", length,
-                  path) < 0) {
-        *out = (struct cgroup_path){0};
-        return false;
-    }
-    out->root_length = strlen(out->directory) - (size_t)length;
-    while (access(out->directory, F_OK) < 0 && cgroup_path_go_up(out))
-        ;
-    return true;
+    (void)ct_format(hierarchy, sizeof hierarchy, "/%s", controller);
+    if ((path = strstr(text, label)) &&
+        take(out, root, hierarchy, path + strlen(label) - 1))
+        return true;
+    path = ct_small_file_find(text, "0::");
+    return path && take(out, root, "", path);
 }
 
 const char *cgroup_path_name(const struct cgroup_path *cgroup)
@@ -64,7 +71,8 @@ static void read_text(char text[FILE_TEXT_MAX], const struct cgroup_path *cgroup
     char path[PATH_MAX + 32];
 
     text[0] = '\0';
-    if (ct_format(path, sizeof path, "%s/%s", cgroup->directory, file) >= 0)
+    if (*cgroup->directory &&
+        ct_format(path, sizeof path, "%s/%s", cgroup->directory, file) >= 0)
         (void)ct_small_file_read(text, FILE_TEXT_MAX, path);
 }
 

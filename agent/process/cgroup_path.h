@@ -15,14 +15,16 @@ struct cgroup_path {
 };
 
 /* `controller` is "memory" or "pids"; `membership` is /proc/self/cgroup, `root` is /sys/fs/cgroup; tests pass other
- * paths. A container may be told the path on the host: then the nearest cgroup that exists. False: there is none. */
+ * paths. A container may be told the path on the host: then the nearest cgroup that exists. Where no folder of v1 is there,
+ * v2 counts. False: there is none. */
 bool cgroup_path_find(struct cgroup_path *out, const char *controller,
                       const char *membership, const char *root);
 /* Goes to the cgroup above; false at the root. */
 bool cgroup_path_go_up(struct cgroup_path *cgroup);
 /* "/job/step", for people. Borrowed from the cgroup. */
 const char *cgroup_path_name(const struct cgroup_path *cgroup);
-/* The number in one of its files; false for "max", and for v1's largest number: they mean no limit. */
+/* The number in one of its files; false for "max", and for v1's largest number: they mean no limit. And where
+ * there is no cgroup. */
 bool cgroup_path_read(const struct cgroup_path *cgroup, const char *file,
                       uint64_t *out);
 /* The number behind `key` in one of its files, which has lines "KEY NUMBER". */

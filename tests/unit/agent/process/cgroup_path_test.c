@@ -81,6 +81,29 @@ a_path_on_the_host_means_the_nearest_cgroup_that_a_container_has(void **state)
     assert_int_equal(limit, 64);
 }
 
+/* A container with both versions, and the folders of one. */
+static void a_version_whose_folder_is_not_mounted_does_not_count(void **state)
+{
+    struct cgroup_path cgroup;
+
+    put("", "u/pids.max");
+    assert_true(find(&cgroup, "pids", "12:pids:/a/b\n0::/u\n"));
+    assert_false(cgroup.is_v1);
+    assert_string_equal(cgroup_path_name(&cgroup), "/u");
+    assert_false(find(&cgroup, "pids", "12:pids:/a/b\n"));
+    assert_string_equal(cgroup.directory, "");
+}
+
+static void nothing_is_read_where_there_is_no_cgroup(void **state)
+{
+    struct cgroup_path cgroup;
+    uint64_t number;
+
+    assert_false(find(&cgroup, "pids", ""));
+    assert_false(cgroup_path_read(&cgroup, "proc/sys/kernel/pid_max", &number));
+    assert_false(cgroup_path_read_key(&cgroup, "proc/stat", "btime ", &number));
+}
+
 static void numbers_are_read_alone_and_behind_their_key(void **state)
 {
     struct cgroup_path cgroup;
@@ -126,6 +149,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             a_path_on_the_host_means_the_nearest_cgroup_that_a_container_has, make_root,
             remove_root),
+        cmocka_unit_test_setup_teardown(
+            a_version_whose_folder_is_not_mounted_does_not_count, make_root,
+            remove_root),
+        cmocka_unit_test_setup_teardown(nothing_is_read_where_there_is_no_cgroup,
+                                        make_root, remove_root),
         cmocka_unit_test_setup_teardown(numbers_are_read_alone_and_behind_their_key,
                                         make_root, remove_root),
     };
