@@ -335,8 +335,11 @@ struct conn *conn_accept(struct conn_pool *pool, struct listener *listener,
     const int fd = listener_accept(listener);
     struct conn *conn = fd < 0 ? NULL : ct_zalloc(sizeof *conn);
 
-    if (!conn && fd >= 0)
+    if (!conn && fd >= 0) {
+        ct_log_seldom(&pool->without_memory, CTRUN_LOG_WARN,
+                      "rendezvous: refused a connection: out of memory");
         (void)close(fd); /* left waiting, it would keep all others waiting, too */
+    }
     if (!conn)
         return NULL;
     init(conn, pool, user, context);

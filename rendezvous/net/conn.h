@@ -18,6 +18,7 @@
 #include "worker_sdk/net/addr.h"
 #include "worker_sdk/base/buf.h"
 #include "worker_sdk/base/lease.h"
+#include "worker_sdk/base/seldom.h"
 
 struct conn;
 
@@ -82,7 +83,8 @@ struct conn_pool {
     size_t count_max;        /* from conn_pool_init(), limited by descriptors */
     size_t counts[CONN_RANKS], maxima[CONN_RANKS]; /* `count` and limits by rank */
     struct rejects rejects;
-    uint64_t bytes_in, bytes_out; /* of all connections since start */
+    struct ct_seldom without_memory; /* lines about connections that were refused so */
+    uint64_t bytes_in, bytes_out;    /* of all connections since start */
     struct ct_lease_queue
         deadlines; /* connections with a deadline of CONN_IDENTIFY_MS */
     uv_timer_t timer;

@@ -136,9 +136,13 @@ static void without_memory_it_is_refused(void **state)
     char byte;
 
     begin(&rig);
+    line[0] = '\0';
+    ct_log_set_sink(keep_line, NULL, CTRUN_LOG_WARN);
     ct_alloc_fail_at(1);
     turn(&rig.loop);
     ct_alloc_fail_at(0);
+    ct_log_set_sink(NULL, NULL, CTRUN_LOG_ERR);
+    assert_string_equal(line, "rendezvous: refused a connection: out of memory");
     assert_int_equal(rig.pool->count, 0);
     assert_true(recv(rig.client, &byte, 1, 0) <= 0);
     close(rig.client);
