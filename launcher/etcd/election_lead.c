@@ -285,14 +285,19 @@ static void renew(struct election *election)
  * soon. */
 static void grant_journal_lease(struct election *election)
 {
-    struct ctrun_error err;
+    struct ctrun_error err = {.text = "out of memory"};
+    int rc;
 
     election->journal_lease = 0;
-    if (grant(election, JOURNAL_TTL_S, call_deadline(election),
-              &election->journal_lease, &err) == 0)
+    rc = grant(election, JOURNAL_TTL_S, call_deadline(election),
+               &election->journal_lease, &err);
+    if (rc == 0)
         election->written = 0; /* write the journal again, with the new lease */
     else
         election->journal_renew_ms = ct_deadline_ms(ELECTION_PAUSE_MS);
+    if (rc < 0 && rc != -ECANCELED)
+        ct_log_seldom(&election->no_lease, CTRUN_LOG_WARN,
+                      "etcd: the run's journal has no lease, asks again: %s", err.text);
 }
 
 static void renew_journal(struct election *election)

@@ -20,6 +20,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
+#include "worker_sdk/base/seldom.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -62,7 +63,8 @@ struct election {
     uint64_t led_ms; /* we acknowledged no heartbeat that came later; 0: none at all */
     int64_t journal_lease;
     uint64_t journal_renew_ms;
-    uint64_t written; /* sequence */
+    struct ct_seldom no_lease; /* for the journal */
+    uint64_t written;          /* sequence */
 
     pthread_t thread;
     bool has_thread;
