@@ -155,11 +155,13 @@ int blocking_call_in(struct blocking_lane *lane, void (*fn)(void *job),
         call->free_job = free_job;
         call->job = job;
     }
-    if (!call || blocking_call_start(run, call) < 0) { /* no thread: fn may hang here */
-        fn(job);
+    if (!call || blocking_call_start(run, call) < 0) {
+        const bool is_called = !lane->needs_thread;
+
+        (is_called ? fn : free_job)(job); /* fn may hang here */
         if (call)
             destroy(call);
-        return 0;
+        return is_called ? 0 : -EAGAIN;
     }
     if (!wait_for(call, until_ms))
         return -ETIMEDOUT;

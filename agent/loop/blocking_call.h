@@ -6,8 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Calls that wait for the end of one another. Static, zeroed. */
+/* Calls that wait for the end of one another. Static, zeroed but for needs_thread. */
 struct blocking_lane {
+    /* fn is not called where no thread can be had; else it is, without a limit */
+    bool needs_thread;
     int out; /* calls that have not returned and whose callers have stopped waiting */
     uint64_t began_ms; /* when the first of them began */
 };
@@ -17,7 +19,9 @@ struct blocking_lane {
  * when fn returns. While such a call has not returned, the next call of its lane waits for its
  * end; if the older call has then lasted for longer than the timeout_ms of the next one, fn is
  * not called: free_job(job) and -ETIMEDOUT. So many calls on a hung file system cost the time of
- * the longest, and none waits for longer than timeout_ms. job is on the heap. Any thread. */
+ * the longest, and none waits for longer than timeout_ms. Without memory or a thread for it, fn(job)
+ * is called on this thread, without a limit; in a lane that needs a thread it is not called:
+ * free_job(job) and -EAGAIN. job is on the heap. Any thread. */
 int blocking_call_in(struct blocking_lane *lane, void (*fn)(void *job),
                      void (*free_job)(void *job), void *job, uint64_t timeout_ms);
 /* The same, in the lane of all who need none of their own. */

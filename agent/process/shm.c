@@ -200,7 +200,8 @@ static struct job *create_job(const struct files *files,
 static bool mark_within_limit(struct files *files, void (*fn)(struct files *files),
                               uint64_t limit_ms)
 {
-    static struct blocking_lane lane; /* others do not wait for our looks */
+    /* others do not wait for our looks */
+    static struct blocking_lane lane = {.needs_thread = true};
     struct job *job = create_job(files, fn);
 
     if (!job || blocking_call_in(&lane, run_job, free_job, job, limit_ms) < 0)

@@ -32,12 +32,13 @@ struct shm_watch {
 
 void shm_watch_init(struct shm_watch *watch);
 void shm_watch_deinit(struct shm_watch *watch);
-/* Notes the files that our descendants hold. Reads the folder once, and each descendant only
- * when there is a new file. Files of data loaders (torch_) come and go: they are noted only with
- * `all`. */
+/* Notes the files that our descendants hold; none when that cannot be found out in SHM_LOOK_MS. Reads the folder once,
+ * and each descendant only when there is a new file. Files of data loaders (torch_) come and go: they are noted only
+ * with `all`. */
 void shm_watch_look(struct shm_watch *watch, bool all);
 /* Removes files that were noted and that no process holds; none when that cannot be found out in SHM_REMOVE_MS, or in
- * two thirds of the time until silent_until_ms, when the lease of this node ends. Returns how many. */
+ * two thirds of the time until silent_until_ms, when the lease of this node ends, or there is no thread for it. Returns
+ * how many. */
 int shm_watch_remove(struct shm_watch *watch, uint64_t silent_until_ms);
 
 /* Counts files with such names that are this user's, older than min_age_s and held by no process

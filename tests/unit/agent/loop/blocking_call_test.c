@@ -12,6 +12,7 @@
 #include "worker_sdk/base/clock.h"
 
 static int threads;
+static bool is_at_limit; /* of threads */
 
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
                           void *(*fn)(void *), void *argument);
@@ -22,6 +23,8 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
                           void *(*fn)(void *), void *argument)
 {
     threads++;
+    if (is_at_limit)
+        return EAGAIN;
     return __real_pthread_create(thread, attr, fn, argument);
 }
 
@@ -55,6 +58,30 @@ static void without_memory_no_file_is_there(void **state)
     ct_alloc_fail_at(0);
     blocking_call_find_files(files, 2, 60000);
     assert_true(files[0].is_there && files[1].is_there);
+}
+
+static void count(void *job)
+{
+    *(int *)job += 1;
+}
+
+static void free_counter(void *job)
+{
+    free(job);
+}
+
+static void without_a_thread_a_call_is_made_here_unless_its_lane_needs_one(void **state)
+{
+    static struct blocking_lane lane, threaded = {.needs_thread = true};
+    int *counter = ct_zalloc(sizeof *counter);
+
+    assert_non_null(counter);
+    is_at_limit = true;
+    assert_int_equal(blocking_call_in(&lane, count, free_counter, counter, 60000), 0);
+    assert_int_equal(*counter, 1);
+    assert_int_equal(blocking_call_in(&threaded, count, free_counter, counter, 60000),
+                     -EAGAIN);
+    is_at_limit = false;
 }
 
 static sem_t is_answered; /* a file system that hung answers again */
@@ -96,6 +123,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_are_looked_for_in_one_thread),
+        cmocka_unit_test(
+            without_a_thread_a_call_is_made_here_unless_its_lane_needs_one),
         cmocka_unit_test(without_memory_no_file_is_there),
         cmocka_unit_test(a_call_waits_for_one_that_is_out_as_long_as_for_itself),
     };

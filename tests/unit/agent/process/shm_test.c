@@ -2,6 +2,7 @@
 /* Which descriptors of a process are looked at to find who holds a file of /dev/shm, and a process whose memory map
  * cannot be read for now. */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -86,6 +87,19 @@ uint64_t __wrap_ct_deadline_ms(uint64_t timeout_ms)
 {
     limit_ms = timeout_ms;
     return __real_ct_deadline_ms(timeout_ms);
+}
+
+static bool is_at_limit; /* of threads */
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                          void *(*fn)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                          void *(*fn)(void *), void *argument);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+                          void *(*fn)(void *), void *argument)
+{
+    return is_at_limit ? EAGAIN : __real_pthread_create(thread, attr, fn, argument);
 }
 
 /* A file of an earlier tick of the clock would not count as made since then. */
@@ -263,6 +277,22 @@ static void a_removal_ends_before_the_lease(void **state)
     close(lock[0]);
 }
 
+/* Without one, nothing would limit the time that a memory map takes. */
+static void nothing_is_removed_without_a_thread(void **state)
+{
+    struct shm_watch watch;
+    char path[64];
+    const pid_t child = start_holder(&watch, path);
+
+    note(&watch);
+    kill_holder(child);
+    is_at_limit = true;
+    assert_int_equal(shm_watch_remove(&watch, UINT64_MAX), 0);
+    is_at_limit = false;
+    assert_int_equal(watch.count, 1);
+    remove_file(&watch, path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +300,7 @@ int main(void)
         cmocka_unit_test(a_memory_map_that_cannot_be_read_is_not_waited_for),
         cmocka_unit_test(a_removal_has_more_time_and_waits_for_an_earlier_one),
         cmocka_unit_test(a_removal_ends_before_the_lease),
+        cmocka_unit_test(nothing_is_removed_without_a_thread),
     };
 
     (void)alarm(60); /* ends a test that waits */
