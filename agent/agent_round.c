@@ -161,6 +161,7 @@ static void give_up(struct agent *agent)
     struct ctrun_error err;
 
     find_unkillable(agent, &agent->failure);
+    agent_add_calls(agent, &agent->failure);
     agent_send_failure(agent);
     agent_send_stopped(agent);
     (void)ct_fail(&err, CTRUN_E_UNKILLABLE, "%s", agent->failure.text);

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """T10: a worker that SIGKILL does not end, because its cgroup (v1 freezer) is frozen."""
+import json
+import os
 import pathlib
 import re
 import signal
@@ -8,6 +10,7 @@ import uuid
 import ctrun
 import pytest
 
+STOPPER = ctrun.program("stopper")
 FREEZER = pathlib.Path("/sys/fs/cgroup/freezer")
 
 
@@ -102,6 +105,32 @@ def test_a_process_left_behind_that_cannot_be_killed_ends_the_run_as_well(box, f
     assert runs[1].wait(10) == 5, runs[1]  # of the root cause
     assert re.search(rf"^  after it   : {says}", runs[1].err, re.M), runs[1]
     assert len(box.events("round_started")) == 2  # on two nodes: no world without the first one
+    (freezer / "freezer.state").write_text("THAWED")
+    daemon.signal(signal.SIGTERM)
+    assert daemon.wait() == 0
+    box.wait_gone()
+
+
+def test_what_other_nodes_hear_of_a_worker_that_cannot_be_killed_has_its_last_calls(box, freezer):
+    daemon, endpoint = box.start_ctrund()
+    runs = []
+    for n in range(2):
+        runs.append(box.start_ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=calls", "--nproc-per-node=1",
+                                    "--shutdown-timeout=1", f"--log-dir=logs{n}", STOPPER, box.path("up")))
+        box.wait_event("agent_state", n + 1, to="joining")  # the order of the ranks
+    for rank in range(2):
+        ctrun.wait_until(box.path(f"up.{rank}").exists, f"rank {rank} is up", 30)
+    frozen, killed = [e["worker_pid"] for e in sorted(box.wait_event("worker_started", 2), key=lambda e: e["rank"])]
+    (freezer / "cgroup.procs").write_text(str(frozen))
+    (freezer / "freezer.state").write_text("FROZEN")
+    ctrun.wait_until(lambda: (freezer / "freezer.state").read_text() == "FROZEN\n", "it is frozen")
+    os.kill(killed, signal.SIGKILL)
+    assert runs[0].wait(40) == 76, runs[0]
+    assert runs[1].wait(10) == 128 + signal.SIGKILL, runs[1]
+    [path] = box.path("logs1").glob("*/summary.json")
+    [failure] = [f for f in json.loads(path.read_text())["failures"] if f["cause"] == "unkillable"]
+    assert any(f["label"] == "calls" and re.match("rank 0: (in|left) ", f["text"]) for f in failure["facts"]), \
+        failure["facts"]
     (freezer / "freezer.state").write_text("THAWED")
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0
