@@ -187,7 +187,8 @@ static int await_answer(const int *fds, int count, uint64_t deadline_ms)
 }
 
 /* A recorder takes 60 ms to write its answer: all of a batch do so at the same time, and answers
- * are read in the order in which they come. So one that is silent keeps no other from being read. */
+ * are read in the order in which they come. So one that is silent keeps no other from being read; one
+ * that stops within its answer leaves half of the time that is left to the others. */
 static void ask_batch(struct job *job, struct worker_seen *own, int count,
                       uint64_t deadline_ms)
 {
@@ -198,7 +199,7 @@ static void ask_batch(struct job *job, struct worker_seen *own, int count,
         {"nccl:", "dump_nccl_trace_json?onlyactive=true", "dump_nccl_trace_json"}};
     const uint64_t asked_ms = ct_now_ms();
     const int all = RECORDERS * count;
-    int fds[RECORDERS * RECORDER_BATCH], next;
+    int fds[RECORDERS * RECORDER_BATCH], next, open = 0;
 
     for (int i = 0; i < all; i++) {
         const struct worker_seen *seen = &own[i / RECORDERS];
@@ -208,10 +209,13 @@ static void ask_batch(struct job *job, struct worker_seen *own, int count,
                      : ask(job, seen->pid,
                            seen->wants_calls ? recorders[i % RECORDERS].for_calls
                                              : recorders[i % RECORDERS].handler);
+        open += fds[i] >= 0;
     }
     while ((next = await_answer(fds, all, deadline_ms)) >= 0) {
+        const uint64_t share_ms = (uint64_t)ct_left_ms(deadline_ms) / 2;
+
         take(job, &own[next / RECORDERS], recorders[next % RECORDERS].kind, fds[next],
-             asked_ms, deadline_ms);
+             asked_ms, --open > 0 ? deadline_ms - share_ms : deadline_ms);
         fds[next] = -1;
     }
     for (int i = 0; i < all; i++)

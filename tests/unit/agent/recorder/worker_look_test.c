@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers that can be read only in part: a recorder that does not answer, a file system that hangs. */
+/* Workers that can be read only in part: a recorder that does not answer, or not to the end, a file system that hangs.
+ * Time stands still, but for polls in which nothing comes although all answers are on their way. */
 #include "agent/recorder/worker_look.h"
 
 #include <dirent.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,6 +17,7 @@
 #include <unistd.h>
 
 #include "agent/control/ctl_dir.h"
+#include "agent/loop/limits.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
 
@@ -23,6 +27,53 @@ enum {
     WORKERS,
     QUESTIONS = 2 /* one of each recorder */
 };
+
+/* ---- Time ---------------------------------------------------------------------------------- */
+
+static atomic_ullong now_ms;
+static atomic_bool is_answered; /* nothing more comes */
+
+int __real_poll(struct pollfd *list, nfds_t count, int timeout_ms);
+int __wrap_poll(struct pollfd *list, nfds_t count, int timeout_ms);
+uint64_t __wrap_ct_now_ms(void);
+int __wrap_ct_left_ms(uint64_t deadline_ms);
+void __real_loop_timer_set(struct loop_timer *timer, uint64_t delay_ms);
+void __wrap_loop_timer_set(struct loop_timer *timer, uint64_t delay_ms);
+
+int __wrap_poll(struct pollfd *list, nfds_t count, int timeout_ms)
+{
+    bool is_last;
+    int rc;
+
+    do {
+        is_last = atomic_load(&is_answered);
+        rc = __real_poll(list, count, is_last ? 0 : 10);
+    } while (rc == 0 && !is_last);
+    if (rc == 0)
+        atomic_fetch_add(&now_ms, (unsigned)timeout_ms);
+    return rc;
+}
+
+uint64_t __wrap_ct_now_ms(void)
+{
+    return atomic_load(&now_ms);
+}
+
+int __wrap_ct_left_ms(uint64_t deadline_ms)
+{
+    const uint64_t now = atomic_load(&now_ms);
+
+    return deadline_ms > now ? (int)(deadline_ms - now) : 0;
+}
+
+/* The loop waits for the thread. */
+void __wrap_loop_timer_set(struct loop_timer *timer, uint64_t delay_ms)
+{
+    if (delay_ms != WORKER_LOOK_ALL_MS)
+        __real_loop_timer_set(timer, delay_ms);
+}
+
+/* ---- Recorders ----------------------------------------------------------------------------- */
 
 static int listen_for(const struct recorder_folder *in, pid_t pid)
 {
@@ -38,17 +89,28 @@ static int listen_for(const struct recorder_folder *in, pid_t pid)
     return fd;
 }
 
+struct server {
+    int good; /* listeners */
+    int half; /* begins its answers, and writes the good ones only then; -1: there is none */
+};
+
 static void *answer(void *context)
 {
+    const struct server *server = context;
     static const char text[] =
         "HTTP/1.1 200 OK\r\n\r\n"
         "{\"entries\":[{\"process_group\":[\"0\",\"default_pg\"],"
         "\"collective_seq_id\":1,\"time_created_ns\":1000,"
         "\"profiling_name\":\"gloo:all_reduce\",\"state\":\"completed\"}]}";
     char question[512];
+    int begun[QUESTIONS];
 
+    for (int i = 0; i < QUESTIONS && server->half >= 0; i++) {
+        begun[i] = accept(server->half, NULL, NULL);
+        (void)send(begun[i], text, 1, MSG_NOSIGNAL);
+    }
     for (int i = 0; i < QUESTIONS; i++) {
-        const int fd = accept(*(const int *)context, NULL, NULL);
+        const int fd = accept(server->good, NULL, NULL);
 
         if (fd < 0)
             break;
@@ -56,6 +118,11 @@ static void *answer(void *context)
         (void)send(fd, text, sizeof text - 1, MSG_NOSIGNAL);
         close(fd);
     }
+    atomic_store(&is_answered, true);
+    while (accept(server->good, NULL, NULL) >= 0)
+        ;
+    for (int i = 0; i < QUESTIONS && server->half >= 0; i++)
+        close(begun[i]);
     return NULL;
 }
 
@@ -97,37 +164,50 @@ static int end(void **state)
     return rmdir(path);
 }
 
-/* Looks at the workers of the list until `good`, a listener, has answered; takes the list. */
-static struct seen look_at(struct worker_seen *list, int count, int good)
+/* Looks at the workers of the list until `server` has answered; takes the list. */
+static struct seen look_at(struct worker_seen *list, int count, struct server server)
 {
     struct seen seen = {0};
-    pthread_t server;
+    pthread_t thread;
 
-    assert_int_equal(pthread_create(&server, NULL, answer, &good), 0);
+    atomic_store(&is_answered, false);
+    assert_int_equal(pthread_create(&thread, NULL, answer, &server), 0);
     assert_int_equal(loop_create(&seen.loop), 0);
     assert_non_null(worker_look_start(seen.loop, folder, list, count, note, &seen));
     loop_run(seen.loop);
-    assert_int_equal(shutdown(good, SHUT_RDWR), 0);
-    pthread_join(server, NULL);
+    assert_int_equal(shutdown(server.good, SHUT_RDWR), 0);
+    pthread_join(thread, NULL);
     assert_int_equal(loop_destroy(seen.loop), 0);
     return seen;
 }
 
-static void a_silent_recorder_hides_no_other(void **state)
+/* One that never answers, or only begins to, and a good one. */
+static void look_at_both(bool begins)
 {
     struct worker_seen *list = ct_zalloc_array(WORKERS, sizeof *list);
     const int silent = listen_for(folder, getppid());
     const int good = listen_for(folder, getpid());
     struct seen seen;
 
+    assert_non_null(list);
     list[SILENT] = (struct worker_seen){.pid = getppid(), .wants_calls = true};
     list[GOOD] = (struct worker_seen){.pid = getpid(), .wants_calls = true};
-    seen = look_at(list, WORKERS, good);
+    seen = look_at(list, WORKERS, (struct server){good, begins ? silent : -1});
     close(silent);
     close(good);
     assert_false(seen.has_recorder[SILENT]);
     assert_true(seen.has_recorder[GOOD]);
     assert_int_equal(seen.call_count[GOOD], QUESTIONS);
+}
+
+static void a_silent_recorder_hides_no_other(void **state)
+{
+    look_at_both(false);
+}
+
+static void a_recorder_that_stops_within_its_answer_hides_no_other(void **state)
+{
+    look_at_both(true);
 }
 
 /* ---- A file system that hangs -------------------------------------------------------------- */
@@ -182,7 +262,7 @@ static void recorders_are_read_while_the_place_of_a_worker_cannot_be(void **stat
     worker_look_cancel(look);
     assert_int_equal(loop_destroy(loop), 0);
     good = listen_for(folder, getpid());
-    seen = look_at(list_one(), 1, good);
+    seen = look_at(list_one(), 1, (struct server){good, -1});
     close(good);
     assert_true(seen.has_recorder[0]);
     assert_int_equal(sem_post(&answers), 0);
@@ -195,6 +275,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_silent_recorder_hides_no_other, begin, end),
+        cmocka_unit_test_setup_teardown(
+            a_recorder_that_stops_within_its_answer_hides_no_other, begin, end),
         cmocka_unit_test_setup_teardown(
             recorders_are_read_while_the_place_of_a_worker_cannot_be, begin, end),
     };
