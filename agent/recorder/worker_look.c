@@ -173,14 +173,18 @@ static int await_answer(const int *fds, int count, uint64_t deadline_ms)
 {
     struct pollfd list[RECORDERS * RECORDER_BATCH];
     bool waits = false;
+    int rc;
 
     for (int i = 0; i < count; i++) {
         list[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
         waits |= fds[i] >= 0;
     }
-    if (!waits || poll(list, (nfds_t)count, ct_left_ms(deadline_ms)) <= 0)
+    if (!waits)
         return -1;
-    for (int i = 0; i < count; i++)
+    do
+        rc = poll(list, (nfds_t)count, ct_left_ms(deadline_ms));
+    while (rc < 0 && errno == EINTR);
+    for (int i = 0; i < count && rc > 0; i++)
         if (list[i].revents)
             return i;
     return -1;

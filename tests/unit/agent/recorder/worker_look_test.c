@@ -4,6 +4,7 @@
 #include "agent/recorder/worker_look.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
@@ -31,7 +32,8 @@ enum {
 /* ---- Time ---------------------------------------------------------------------------------- */
 
 static atomic_ullong now_ms;
-static atomic_bool is_answered; /* nothing more comes */
+static atomic_bool is_answered;  /* nothing more comes */
+static atomic_int interruptions; /* of the next polls */
 
 int __real_poll(struct pollfd *list, nfds_t count, int timeout_ms);
 int __wrap_poll(struct pollfd *list, nfds_t count, int timeout_ms);
@@ -45,6 +47,11 @@ int __wrap_poll(struct pollfd *list, nfds_t count, int timeout_ms)
     bool is_last;
     int rc;
 
+    if (atomic_load(&interruptions) > 0) {
+        atomic_fetch_sub(&interruptions, 1);
+        errno = EINTR;
+        return -1;
+    }
     do {
         is_last = atomic_load(&is_answered);
         rc = __real_poll(list, count, is_last ? 0 : 10);
@@ -210,6 +217,12 @@ static void a_recorder_that_stops_within_its_answer_hides_no_other(void **state)
     look_at_both(true);
 }
 
+static void a_signal_ends_no_wait_for_recorders(void **state)
+{
+    atomic_store(&interruptions, 1);
+    look_at_both(false);
+}
+
 /* ---- A file system that hangs -------------------------------------------------------------- */
 
 static sem_t is_hung, answers;
@@ -277,6 +290,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_silent_recorder_hides_no_other, begin, end),
         cmocka_unit_test_setup_teardown(
             a_recorder_that_stops_within_its_answer_hides_no_other, begin, end),
+        cmocka_unit_test_setup_teardown(a_signal_ends_no_wait_for_recorders, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(
             recorders_are_read_while_the_place_of_a_worker_cannot_be, begin, end),
     };
