@@ -35,11 +35,11 @@ static void add(struct tally *tally, const struct run *run, int more)
     tally->deserted += round_is_deserted(run->round) ? (size_t)more : 0;
 }
 
+/* Its workers may live: the next run of this id waits for them, even if that has a shorter lease. */
 static void give_up(struct run *run)
 {
-    if (run->round->generation > 0)
-        run_memory_note(&run->all->memory, run->id, run->round->generation,
-                        ct_now_ms());
+    run_memory_outlive(&run->all->memory, run->id, run->round->generation,
+                       round_last_worker_ms(run->round), ct_now_ms());
     round_give_up(run->round);
     run_step(run, &(struct round_command){.kind = ROUND_TICK});
 }

@@ -291,18 +291,21 @@ def test_runs_without_nodes_are_few_whoever_makes_them(daemon):
     wait_runs(daemon, lambda runs: len(runs) == 1023 + 1 and runs["job"] == 2)
 
 
-def test_a_run_that_made_room_goes_on_when_its_workers_are_dead(daemon):
-    """Its lease is long enough: the run is still there when another needs its place."""
+def test_a_run_that_made_room_goes_on_when_its_workers_are_dead(start_daemon, box):
+    """Its lease is long enough: the run is still there when another needs its place. The lease of the
+    next run of this id is shorter."""
+    clock = Clock(box)
+    daemon, began = start_daemon(env=clock.env), time.monotonic()
     desert(daemon, "first", lease=200000)
     for i in range(64):
         desert(daemon, f"other{i}")
     wait_deserted(daemon, "first", "other63")
     desert(daemon, "one more")
     wait_runs(daemon, lambda runs: "first" not in runs)
-    again = daemon.agent().hello(run="first", min_nodes=1, max_nodes=1, lost_after=1000).join()
-    began = time.monotonic()
-    assert again.expect_alive(wire.START)["generation"] == 2
-    assert time.monotonic() - began > 1, "not before its workers are dead"
+    again = daemon.agent().hello(run="first", min_nodes=1, max_nodes=1, lost_after=60000).join()
+    (start,) = wire.live_until_start(again, clock=clock)
+    assert start["generation"] == 2
+    assert time.monotonic() - began + clock.ahead_ns / 10**9 >= 200, "not before its workers are dead"
 
 
 def test_one_address_does_not_take_all_runs(daemon):

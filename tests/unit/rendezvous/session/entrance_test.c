@@ -2,9 +2,12 @@
 /* Refused agents, and the run that they wanted to join. The clock is the test's. */
 #include "rendezvous/session/entrance.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "rendezvous/session/dispatch.h"
+#include "rendezvous/session/run_room.h"
+#include "rendezvous/session/session_limits.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
 
@@ -203,10 +206,54 @@ static void workers_that_an_agent_reports_have_all_of_theirs_as_well(void **stat
     end(&rig);
 }
 
+/* A run without nodes, which waits until workers that an agent has told of are certainly dead. */
+static struct run *desert(struct rig *rig, const char *id, const struct ct_addr *from)
+{
+    struct ct_hello hello = {
+        .min_nodes = 2, .max_nodes = 2, .lost_after_ms = 10 * LEASE_MS};
+    const struct member_link link = {
+        .id = MEMBER, .peer = &rig->member, .host = "node0"};
+    struct run *run;
+    int rc;
+
+    (void)snprintf(hello.run_id, sizeof hello.run_id, "%s", id);
+    assert_non_null(run = run_create(&rig->dispatch->runs, &hello, &rc));
+    run->founder = *from;
+    assert_int_equal(
+        run_try(run, &(struct round_command){.kind = ROUND_ADD, .link = &link}), 0);
+    round_hold(run->round, now_ms);
+    run_step(run, &(struct round_command){
+                      .kind = ROUND_GONE, .id = MEMBER, .reason = "broken"});
+    assert_true(round_is_deserted(run->round));
+    return run;
+}
+
+static void workers_of_a_run_that_makes_room_have_all_of_their_lease(void **state)
+{
+    const struct ct_addr from = {.any.sa_family = AF_INET};
+    struct rig rig;
+    uint64_t until_ms;
+
+    begin(&rig);
+    run_forget(rig.run);
+    until_ms = desert(&rig, "r", &from)->round->fence_ms;
+    for (int i = 1; i < RUNS_DESERTED_PER_ADDRESS_MAX; i++) {
+        char id[16];
+
+        (void)snprintf(id, sizeof id, "other%d", i);
+        (void)desert(&rig, id, &from);
+    }
+    assert_true(run_room_make(&rig.dispatch->runs, &from));
+    assert_null(run_find(&rig.dispatch->runs, "r"));
+    assert_true(find_start_ms(&rig, LEASE_MS) >= until_ms);
+    end(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_of_a_run_that_is_forgotten_have_all_of_their_lease),
+        cmocka_unit_test(workers_of_a_run_that_makes_room_have_all_of_their_lease),
         cmocka_unit_test(workers_that_an_agent_reports_have_all_of_theirs_as_well),
         cmocka_unit_test(limits_that_a_user_has_set_outlive_the_loss_of_all_nodes),
         cmocka_unit_test(a_run_that_comes_back_still_counts_the_faults_of_hosts),
