@@ -244,6 +244,8 @@ static void hold_back(struct round *round, const struct runs *runs, const char *
         run_memory_restore(known, round);
     if (known && known->until_ms > until_ms) /* their lease may be longer than ours */
         until_ms = known->until_ms;
+    if (runs->memory.lost_until_ms > until_ms)
+        until_ms = runs->memory.lost_until_ms;
     if (until_ms > ct_now_ms())
         round_hold(round, until_ms > for_ms ? until_ms - for_ms : 0);
 }

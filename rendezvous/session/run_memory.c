@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 
 void run_memory_init(struct run_memory *memory)
@@ -48,6 +49,18 @@ const struct run_memory_entry *run_memory_find(const struct run_memory *memory,
     return find(memory, run_id);
 }
 
+/* Notes that an entry is lost: workers of its run may live until until_ms. */
+static void lose(struct run_memory *memory, uint64_t until_ms, uint64_t now_ms)
+{
+    const uint64_t latest_ms = ct_deadline_after(now_ms, RUN_MEMORY_LOST_MAX_MS);
+
+    memory->lost_ms = now_ms;
+    if (until_ms > latest_ms)
+        until_ms = latest_ms;
+    if (until_ms > memory->lost_until_ms)
+        memory->lost_until_ms = until_ms;
+}
+
 /* NULL: out of memory; then the run is forgotten. */
 static struct run_memory_entry *touch(struct run_memory *memory, const char *run_id,
                                       uint64_t now_ms)
@@ -58,11 +71,11 @@ static struct run_memory_entry *touch(struct run_memory *memory, const char *run
         ct_list_remove(&entry->node);
     } else {
         if (memory->count == RUN_MEMORY_MAX) {
+            lose(memory, first(memory)->until_ms, now_ms);
             drop(memory, first(memory));
-            memory->lost_ms = now_ms;
         }
         if (!(entry = ct_zalloc(sizeof *entry))) {
-            memory->lost_ms = now_ms;
+            lose(memory, 0, now_ms);
             return NULL;
         }
         (void)ct_copy(entry->run_id, sizeof entry->run_id, run_id); /* same size */
@@ -135,8 +148,10 @@ void run_memory_outlive(struct run_memory *memory, const char *run_id,
 {
     struct run_memory_entry *entry = touch(memory, run_id, now_ms);
 
-    if (!entry)
+    if (!entry) {
+        lose(memory, until_ms, now_ms);
         return;
+    }
     if (until_ms > entry->until_ms)
         entry->until_ms = until_ms;
     raise_generation(entry, generation);

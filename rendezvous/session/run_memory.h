@@ -7,7 +7,11 @@
 #include "rendezvous/round/round.h"
 
 enum {
-    RUN_MEMORY_MAX = 256 /* beyond, the entry that was used longest ago is dropped */
+    /* Beyond, the entry that was used longest ago is dropped. */
+    RUN_MEMORY_MAX = 256,
+    /* Other runs wait no longer for workers of a run whose entry is lost: without a token
+     * anybody can choose its lease. */
+    RUN_MEMORY_LOST_MAX_MS = 3600000,
 };
 
 struct run_memory_entry {
@@ -28,7 +32,9 @@ struct run_memory_entry {
 struct run_memory {
     struct ct_list entries; /* by last use, the latest last */
     size_t count;
-    uint64_t lost_ms; /* when an entry was last dropped for lack of room; 0: never */
+    uint64_t
+        lost_ms; /* when an entry was last lost for lack of room or memory; 0: never */
+    uint64_t lost_until_ms; /* the latest until_ms of such entries; 0: none */
 };
 
 void run_memory_init(struct run_memory *memory);

@@ -249,11 +249,70 @@ static void workers_of_a_run_that_makes_room_have_all_of_their_lease(void **stat
     end(&rig);
 }
 
+/* Then the entry of "r", which is the oldest, is dropped. */
+static void fill(struct run_memory *memory)
+{
+    for (int i = 0; i < RUN_MEMORY_MAX; i++) {
+        char id[16];
+
+        (void)snprintf(id, sizeof id, "other%d", i);
+        run_memory_note(memory, id, 1, now_ms);
+    }
+    assert_null(run_memory_find(memory, "r"));
+}
+
+static void workers_of_a_run_that_is_dropped_have_all_of_their_lease(void **state)
+{
+    struct rig rig;
+    struct run_memory *memory;
+
+    begin(&rig);
+    run_forget(rig.run);
+    memory = &rig.dispatch->runs.memory;
+    run_memory_outlive(memory, "r", 1, now_ms + 10 * LEASE_MS, now_ms);
+    fill(memory);
+    assert_true(find_start_ms(&rig, LEASE_MS) >= now_ms + 10 * LEASE_MS);
+    end(&rig);
+}
+
+static void other_runs_do_not_wait_for_ever_for_a_run_that_is_dropped(void **state)
+{
+    struct rig rig;
+    struct run_memory *memory;
+
+    begin(&rig);
+    run_forget(rig.run);
+    memory = &rig.dispatch->runs.memory;
+    run_memory_outlive(memory, "r", 1, UINT64_MAX, now_ms);
+    fill(memory);
+    assert_true(find_start_ms(&rig, LEASE_MS) <= now_ms + RUN_MEMORY_LOST_MAX_MS);
+    end(&rig);
+}
+
+static void workers_of_a_run_that_no_memory_is_left_for_as_well(void **state)
+{
+    struct rig rig;
+    struct run_memory *memory;
+
+    begin(&rig);
+    rig.run->round->state = ROUND_CLOSED; /* it is not kept in memory */
+    run_forget(rig.run);
+    memory = &rig.dispatch->runs.memory;
+    ct_alloc_fail_at(1);
+    run_memory_outlive(memory, "r", 1, now_ms + 10 * LEASE_MS, now_ms);
+    assert_null(run_memory_find(memory, "r"));
+    assert_true(find_start_ms(&rig, LEASE_MS) >= now_ms + 10 * LEASE_MS);
+    end(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_of_a_run_that_is_forgotten_have_all_of_their_lease),
         cmocka_unit_test(workers_of_a_run_that_makes_room_have_all_of_their_lease),
+        cmocka_unit_test(workers_of_a_run_that_is_dropped_have_all_of_their_lease),
+        cmocka_unit_test(other_runs_do_not_wait_for_ever_for_a_run_that_is_dropped),
+        cmocka_unit_test(workers_of_a_run_that_no_memory_is_left_for_as_well),
         cmocka_unit_test(workers_that_an_agent_reports_have_all_of_theirs_as_well),
         cmocka_unit_test(limits_that_a_user_has_set_outlive_the_loss_of_all_nodes),
         cmocka_unit_test(a_run_that_comes_back_still_counts_the_faults_of_hosts),
