@@ -71,8 +71,8 @@ bool output_commit_hold(struct output_commit *commit, struct outbox *to,
     return true;
 }
 
-/* Messages that tell nothing of the run are not held. A refusal is the last message: what is held
- * then is never sent. */
+/* Not held are the messages of a handshake, which tell nothing of the run and are never sealed, and
+ * a refusal. That is the last message: what is held then is never sent. */
 static bool is_free(enum ct_message_kind kind)
 {
     return kind == CT_MESSAGE_OFFER || kind == CT_MESSAGE_CHALLENGE ||

@@ -6,8 +6,8 @@
  *
  * An elected server (launcher/etcd/election.h) may send only while its lease lasts, by its own
  * clock, and the messages of a step only once the journal of that step is stored in etcd. Another
- * thread updates both; the server continues meanwhile, and its messages are held. If a held message
- * is never released, agents never see the step: to them this server is silent.
+ * thread updates both; the server continues meanwhile, and its messages are held, except those of a
+ * handshake and refusals. If a held message is never released, agents never see the step.
  *
  * A heartbeat is acknowledged only if this server was still the elected one after the heartbeat
  * came: after a renewal of the server's lease that began later has succeeded. One renewal covers

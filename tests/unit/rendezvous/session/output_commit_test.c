@@ -138,6 +138,27 @@ static void a_refusal_can_be_read_while_something_is_held(void **state)
     close_sealed(&rig);
 }
 
+/* The agent cannot turn on its seal before it has read the proof. */
+static void a_handshake_ends_in_plain_while_nothing_may_be_sent(void **state)
+{
+    const struct ct_proof proof = {0};
+    struct ct_seal agent, seal, plain = {.is_on = false};
+    struct rig rig;
+
+    open_sealed(&rig, &agent);
+    seal = rig.outbox.seal;
+    rig.outbox.seal = plain;
+    output_commit_send(&rig.commit, &rig.outbox,
+                       &(struct ct_message){CT_MESSAGE_SERVER_PROOF, .proof = &proof});
+    rig.outbox.seal = seal;
+    output_commit_send(&rig.commit, &rig.outbox, &message);
+    let_send(&rig.commit);
+    output_commit_release(&rig.commit);
+    assert_next(&rig, &plain, CT_MESSAGE_SERVER_PROOF);
+    assert_next(&rig, &agent, CT_MESSAGE_SUCCEEDED);
+    close_sealed(&rig);
+}
+
 static void what_was_held_is_read_in_its_order(void **state)
 {
     const struct ct_heartbeat ack = {.sequence = 1};
@@ -165,6 +186,7 @@ int main(void)
         cmocka_unit_test(nothing_may_be_sent_while_the_journal_is_not_kept),
         cmocka_unit_test(what_comes_while_something_is_held_waits_behind_it),
         cmocka_unit_test(a_refusal_can_be_read_while_something_is_held),
+        cmocka_unit_test(a_handshake_ends_in_plain_while_nothing_may_be_sent),
         cmocka_unit_test(what_was_held_is_read_in_its_order),
         cmocka_unit_test(
             nothing_is_released_before_its_time_and_all_is_dropped_when_told),
