@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/control/ctl_dir.h"
@@ -18,9 +19,11 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
-#define SUFFIX ".recorder"
+#define SUFFIX     ".recorder"
+#define NEW_SUFFIX SUFFIX "-new"
 
 enum {
+    NEW_MAX_S = 60, /* an agent makes its folder in less */
     ABOVE_MAX_BYTES =
         70, /* PID.NAMESPACE.recorder/PID fits into a socket's address, too */
     NAME_MAX_BYTES = 32
@@ -91,6 +94,17 @@ static void sweep_one(int above, const char *name)
     close(fd);
 }
 
+/* Another agent may be about to lock one that is new. */
+static bool is_left(int above, const char *name, const char *suffix)
+{
+    struct stat info;
+
+    return strcmp(suffix, SUFFIX) == 0 ||
+           (strcmp(suffix, NEW_SUFFIX) == 0 &&
+            fstatat(above, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+            time(NULL) - info.st_mtime > NEW_MAX_S);
+}
+
 static void sweep(int above)
 {
     const int copy = openat(above, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -102,7 +116,7 @@ static void sweep(int above)
     for (struct dirent *entry; list && left-- > 0 && (entry = readdir(list));) {
         const char *suffix = strrchr(entry->d_name, '.');
 
-        if (suffix && strcmp(suffix, SUFFIX) == 0)
+        if (suffix && is_left(above, entry->d_name, suffix))
             sweep_one(above, entry->d_name);
     }
     if (list)

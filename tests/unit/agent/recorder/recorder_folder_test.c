@@ -2,8 +2,10 @@
 /* Agents of one user that start at the same time. */
 #include "agent/recorder/recorder_folder.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <signal.h>
 #include <unistd.h>
@@ -49,10 +51,39 @@ static void agents_that_start_at_once_have_a_folder_each(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
+/* Of an agent that was killed before its folder had its name. */
+static void an_unfinished_folder_is_removed_once_it_is_old(void **state)
+{
+    static const char *const names[] = {"1.recorder-new", "2.recorder-new"};
+    const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    char path[] = "/tmp/ctrun-folder-XXXXXX";
+    struct recorder_folder *folder;
+    struct ctrun_error err;
+    int above, file;
+
+    assert_non_null(mkdtemp(path));
+    assert_int_equal(setenv(CTL_DIR_ENV, path, 1), 0);
+    above = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(above >= 0);
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(mkdirat(above, names[i], 0700), 0);
+    file = openat(above, "1.recorder-new/sitecustomize.py", O_WRONLY | O_CREAT, 0600);
+    assert_true(file >= 0);
+    close(file);
+    assert_int_equal(utimensat(above, names[0], long_ago, 0), 0);
+    assert_int_equal(recorder_folder_open(&folder, &err), 0);
+    recorder_folder_close(folder);
+    assert_int_not_equal(faccessat(above, names[0], F_OK, 0), 0);
+    assert_int_equal(unlinkat(above, names[1], AT_REMOVEDIR), 0);
+    close(above);
+    assert_int_equal(rmdir(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agents_that_start_at_once_have_a_folder_each),
+        cmocka_unit_test(an_unfinished_folder_is_removed_once_it_is_old),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
