@@ -195,8 +195,8 @@ enum {
     NOBODY = -2
 };
 
-/* ct_group_call() takes ownership of the messages and frees them when the call is over, perhaps
- * after this returns. */
+/* After clear_work(). ct_group_call() takes ownership of the messages and frees them when the call
+ * is over, perhaps after this returns. */
 static int exchange(struct ctrun_group *group, struct ct_call *call,
                     const struct side *in, int give, const struct side *out, int get,
                     const struct ctrun_call_options *options, struct ctrun_error *err)
@@ -206,7 +206,6 @@ static int exchange(struct ctrun_group *group, struct ct_call *call,
 
     if (ctrun_dtype_size(call->dtype) == 0)
         return ct_group_call(group, call, options, err); /* it reports the bad type */
-    clear_work(options);
     call->messages = ct_zalloc_array(2 * (size_t)size, sizeof *call->messages);
     if (!call->messages)
         return ct_fail(err, -ENOMEM, "%s: out of memory", ct_call_name(call->kind));
@@ -251,6 +250,7 @@ int ctrun_gather(struct ctrun_group *group, const void *in, void *out, size_t co
     const struct side from = {.data = in, .count = count, .is_one = true};
     const struct side to = {.to = out, .count = count};
 
+    clear_work(options);
     return exchange(group, &call, &from, root, &to,
                     ctrun_group_rank(group) == root ? ALL : NOBODY, options, err);
 }
@@ -264,6 +264,7 @@ int ctrun_scatter(struct ctrun_group *group, const void *in, void *out, size_t c
     const struct side from = {.data = in, .count = count};
     const struct side to = {.to = out, .count = count, .is_one = true};
 
+    clear_work(options);
     return exchange(group, &call, &from, ctrun_group_rank(group) == root ? ALL : NOBODY,
                     &to, root, options, err);
 }
