@@ -222,7 +222,8 @@ CTRUN_API void ctrun_batch(struct ctrun_session *session, const uint64_t *ids,
  * when a node has left, the workers of the others get SIGTERM. The call never waits for other
  * ranks. About ten times a second it asks the store, which may take as long as the session's
  * timeout; when the store does not answer, the call decides for this rank alone from then on, with
- * a warning in the log (under --survive only until this rank opens a group, and without the warning).
+ * a warning in the log. Under --survive it decides alone only this time, without the warning; once
+ * the connection to the store has ended, until this rank opens a group.
  * Without an agent (torchrun) it is always false. */
 CTRUN_API bool ctrun_should_stop(struct ctrun_session *session);
 
