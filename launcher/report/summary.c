@@ -288,7 +288,7 @@ void summary_format(struct messages_block *out, const struct summary *summary)
         messages_add(out, "do", "raise %s on %s",
                      root->code == EMFILE
                          ? "the limit of open files (ulimit -Hn)"
-                         : "that limit of processes", /* fork_limit.h has named it */
+                         : "the limit of processes (named above)", /* fork_limit.h */
                      root->host);
     if (root->cause == CT_CAUSE_OOM)
         messages_add(out, "do",

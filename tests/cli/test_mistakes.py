@@ -233,7 +233,7 @@ def test_the_limit_that_leaves_no_process_for_a_worker_is_named(box):
                   cwd="/", env={"CTRUN_EVENTS": "", "CTRUN_CONTROL_DIR": "", "TMPDIR": "/tmp"})
     assert run.code == 1 and "could not be started: sleep: fork: Resource temporarily unavailable" in run.err, run
     assert ": this user may have 12 processes and threads (ulimit -u)\n" in run.err, run
-    assert "  do         : raise that limit of processes on " in run.err, run
+    assert "  do         : raise the limit of processes (named above) on " in run.err, run
 
 
 def test_loopback_that_is_down_is_told(box):

@@ -222,9 +222,14 @@ static void the_limit_of_processes_that_was_reached_is_to_be_raised(void **state
 {
     struct ct_verdict v = verdict_of(failure(1, CT_CAUSE_AGENT, EAGAIN));
 
+    ct_copy(v.failures[0].text, sizeof v.failures[0].text,
+            "fork: Resource temporarily unavailable: it is unknown which limit was "
+            "reached: ulimit -u, or pids.max of a cgroup");
     summary_format(&block, &(const struct summary){.verdict = &v, .name = "f.py"});
+    assert_non_null(strstr(block.text, "ulimit -u, or pids.max of a cgroup\n"));
     assert_non_null(
-        strstr(block.text, "  do         : raise that limit of processes on node2\n"));
+        strstr(block.text,
+               "  do         : raise the limit of processes (named above) on node2\n"));
 }
 
 static void every_fact_has_a_label_of_its_own(void **state)
