@@ -58,11 +58,13 @@ def test_a_token_that_is_too_long_is_one_line_that_names_the_etcd(box):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Login) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        at = f"127.0.0.1:{server.server_port}"
-        run = box.ctrun("--rdzv-backend=etcd", f"--rdzv-endpoint={at}", "--rdzv-id=job",
-                        f"--rdzv-conf=user=u,password_file={password}", "true")
-        server.shutdown()
-        thread.join()
+        try:
+            at = f"127.0.0.1:{server.server_port}"
+            run = box.ctrun("--rdzv-backend=etcd", f"--rdzv-endpoint={at}", "--rdzv-id=job",
+                            f"--rdzv-conf=user=u,password_file={password}", "true")
+        finally:
+            server.shutdown()
+            thread.join()
     assert run.code == AUTH, run
     assert only_line(run) == f"ctrun: error[E_AUTH]: etcd at {at}: its token is longer than 1999 bytes", run
 
