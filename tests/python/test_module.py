@@ -110,6 +110,7 @@ with ctrun.store() as store:
     store.set(f"from/{r.rank}", bytes([r.rank, 0, 255]))
     store.wait(["from/0", "from/1"], timeout=float("inf"))
     ctrun.hold_wait(float("inf"))
+    assert ctrun.held("missing", float("inf")) is None
     other = store.get(f"from/{1 - r.rank}")
     total = store.add("sum", 21)
     while total != 42:
