@@ -6,6 +6,7 @@ import os
 
 import ctrun
 import pytest
+from clock import Clock
 
 STUCK = """import os, sys
 os.mkfifo("pipe")
@@ -31,7 +32,10 @@ sleep 60
 
 
 def test_the_other_nodes_do_not_wait_for_the_lease_of_a_node_whose_stuck_worker_has_ended(box):
-    daemon, endpoint = box.start_ctrund()
+    """No wait of this test is as long as the lease."""
+    clock = Clock(box)
+    clock.advance(10**5)  # after a boot runs of several nodes are held back for a lease
+    daemon, endpoint = box.start_ctrund(env=clock.env)
     box.write("stuck.py", STUCK)
     worker = box.write("worker.sh", """#!/bin/sh
 if [ "$RANK" = 1 ]; then exec %s stuck.py; fi
@@ -40,8 +44,8 @@ while [ ! -e done ]; do sleep 0.05; done
     runs = []
     for n in range(2):
         runs.append(box.start_ctrun("--nnodes=1:2", f"--rdzv-endpoint={endpoint}", "--shutdown-timeout=1",
-                                    "--rdzv-conf=keep_alive_interval=100,keep_alive_max_attempt=3", worker,
-                                    env={LIMIT: "0.5"}))
+                                    "--rdzv-conf=keep_alive_interval=1000,keep_alive_max_attempt=3", worker,
+                                    env={LIMIT: "0.5", **clock.env}))
         box.wait_event("agent_state", n + 1, to="joining")  # the order of the ranks
     assert runs[1].wait() == 76, runs[1]
     box.wait_event("round_started", generation=2)

@@ -337,9 +337,9 @@ class Box:
     def start_ctrun(self, *arguments, **how):
         return self.start(program("ctrun"), *arguments, **how)
 
-    def start_ctrund(self):
+    def start_ctrund(self, **how):
         """Starts a ctrund at a free port; returns its Run and its endpoint."""
-        run = self.start(program("ctrund"), "--listen=127.0.0.1:0")
+        run = self.start(program("ctrund"), "--listen=127.0.0.1:0", **how)
         found = wait_until(lambda: re.search(r"^listening on (\S+)$", run.out, re.M), lambda: f"the port is told\n{run}")
         return run, found[1]
 
