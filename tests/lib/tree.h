@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the folders above a path, and removes a folder with all that is in it. */
+/* Makes the folders above a path, writes a file, and removes a folder with all that is in it. */
 #pragma once
 
 #include <ftw.h>
@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+
+#include "tests/lib/test.h"
 
 /* Returns ROOT/path, in static memory; makes the folders above it. */
 __attribute__((format(printf, 2, 0))) static inline const char *
@@ -21,6 +23,18 @@ test_place(const char *root, const char *format, va_list args)
         (void)mkdir(path, 0700);
     }
     return path;
+}
+
+/* Writes ROOT/name, in a folder that is there. */
+static inline void test_put(const char *root, const char *name, const char *text)
+{
+    char path[512];
+    FILE *file;
+
+    (void)snprintf(path, sizeof path, "%s/%s", root, name);
+    assert_non_null(file = fopen(path, "we"));
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
 }
 
 static int tree_remove_entry(const char *path, const struct stat *info, int type,

@@ -149,17 +149,6 @@ static void the_kernels_words_must_be_of_that_process_and_that_time(void **state
     assert_false(kmsg_is_kill("", 812, 0, &text));
 }
 
-static void put(const char *root, const char *name, const char *text)
-{
-    char path[256];
-    FILE *file;
-
-    (void)ct_format(path, sizeof path, "%s/%s", root, name);
-    assert_non_null(file = fopen(path, "we"));
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void make_folder(const char *root, const char *name)
 {
     char path[256];
@@ -187,18 +176,18 @@ static void the_tightest_limit_up_to_the_root_counts(void **state)
     char root[] = "/tmp/ctrun-limit-XXXXXX";
 
     assert_non_null(mkdtemp(root));
-    put(root, "membership", "0::/job/step\n");
+    test_put(root, "membership", "0::/job/step\n");
     make_folder(root, "job");
     make_folder(root, "job/step");
-    put(root, "job/step/memory.events", "max 0\noom_kill 0\n");
-    put(root, "job/step/memory.max", "max\n");
+    test_put(root, "job/step/memory.events", "max 0\noom_kill 0\n");
+    test_put(root, "job/step/memory.max", "max\n");
     assert_limit(root, NULL);
-    put(root, "job/memory.max", "67108864\n");
-    put(root, "job/memory.peak", "67100000\n");
-    put(root, "job/memory.events", "low 0\nmax 17\noom_kill 1\n");
+    test_put(root, "job/memory.max", "67108864\n");
+    test_put(root, "job/memory.peak", "67100000\n");
+    test_put(root, "job/memory.events", "low 0\nmax 17\noom_kill 1\n");
     assert_limit(root, "64 MiB of cgroup /job, used 63 MiB, hit 17 times");
-    put(root, "job/step/memory.max", "33554432\n");
-    put(root, "job/step/memory.current", "33554432\n");
+    test_put(root, "job/step/memory.max", "33554432\n");
+    test_put(root, "job/step/memory.current", "33554432\n");
     assert_limit(root, "32 MiB of cgroup /job/step, used 32 MiB, hit 0 times");
     assert_int_equal(test_remove_tree(root), 0);
 }
@@ -208,14 +197,14 @@ static void version_1_counts_in_files_of_other_names(void **state)
     char root[] = "/tmp/ctrun-limit-XXXXXX";
 
     assert_non_null(mkdtemp(root));
-    put(root, "membership", "4:memory:/job\n0::/\n");
+    test_put(root, "membership", "4:memory:/job\n0::/\n");
     make_folder(root, "memory");
     make_folder(root, "memory/job");
-    put(root, "memory/job/memory.oom_control", "oom_kill 0\n");
-    put(root, "memory/memory.limit_in_bytes", "9223372036854771712\n");
-    put(root, "memory/job/memory.limit_in_bytes", "67108864\n");
-    put(root, "memory/job/memory.max_usage_in_bytes", "67108864\n");
-    put(root, "memory/job/memory.failcnt", "1234\n");
+    test_put(root, "memory/job/memory.oom_control", "oom_kill 0\n");
+    test_put(root, "memory/memory.limit_in_bytes", "9223372036854771712\n");
+    test_put(root, "memory/job/memory.limit_in_bytes", "67108864\n");
+    test_put(root, "memory/job/memory.max_usage_in_bytes", "67108864\n");
+    test_put(root, "memory/job/memory.failcnt", "1234\n");
     assert_limit(root, "64 MiB of cgroup /job, used 64 MiB, hit 1234 times");
     assert_int_equal(test_remove_tree(root), 0);
 }

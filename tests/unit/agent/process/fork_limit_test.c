@@ -14,13 +14,7 @@ static char root[sizeof "/tmp/ctrun-limit-XXXXXX"]; /* of one test */
 
 static void put(const char *name, const char *text)
 {
-    char path[256];
-    FILE *file;
-
-    (void)ct_format(path, sizeof path, "%s/%s", root, name);
-    assert_non_null(file = fopen(path, "we"));
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
+    test_put(root, name, text);
 }
 
 static void make(const char *folder)

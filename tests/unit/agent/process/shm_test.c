@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which descriptors of a process are looked at to find who holds a file of /dev/shm, and a process whose memory map
  * cannot be read for now. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -19,6 +18,7 @@
 #include "agent/loop/limits.h"
 #include "agent/process/shm.h"
 #include "tests/lib/test.h"
+#include "tests/lib/threads.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/cond.h"
 #include "worker_sdk/base/str.h"
@@ -198,18 +198,6 @@ static void find_nothing_in_time(struct shm_watch *watch)
     assert_int_equal(watch->count, 0);
 }
 
-static int count_threads(void)
-{
-    DIR *dir = opendir("/proc/self/task");
-    int count = 0;
-
-    assert_non_null(dir);
-    for (struct dirent *entry; (entry = readdir(dir));)
-        count += entry->d_name[0] != '.';
-    closedir(dir);
-    return count;
-}
-
 /* A thread of a worker holds it while it waits for a file system that hangs. The next look may begin before the one
  * that was waited for has ended: it is left out then. */
 static void a_memory_map_that_cannot_be_read_is_not_waited_for(void **state)
@@ -222,9 +210,9 @@ static void a_memory_map_that_cannot_be_read_is_not_waited_for(void **state)
 
     lock_map_of(child);
     find_nothing_in_time(&watch);
-    threads = count_threads();
+    threads = test_count_threads();
     find_nothing_in_time(&watch);
-    assert_true(count_threads() <= threads);
+    assert_true(test_count_threads() <= threads);
     blocking_call_find_files(&file, 1, 20000);
     assert_true(file.is_there);
     unlock_map();

@@ -3,7 +3,6 @@
  * Time stands still, but for polls in which nothing comes although all answers are on their way. */
 #include "agent/recorder/worker_look.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
@@ -20,6 +19,7 @@
 #include "agent/control/ctl_dir.h"
 #include "agent/loop/limits.h"
 #include "tests/lib/test.h"
+#include "tests/lib/threads.h"
 #include "worker_sdk/base/alloc.h"
 
 enum {
@@ -237,18 +237,6 @@ void __wrap_live_stack_find_place(struct live_place *out, pid_t pid,
     assert_int_equal(sem_wait(&answers), 0);
 }
 
-static int count_threads(void)
-{
-    DIR *dir = opendir("/proc/self/task");
-    int count = 0;
-
-    assert_non_null(dir);
-    for (struct dirent *entry; (entry = readdir(dir));)
-        count += entry->d_name[0] != '.';
-    closedir(dir);
-    return count;
-}
-
 static struct worker_seen *list_one(void)
 {
     struct worker_seen *list = ct_zalloc_array(1, sizeof *list);
@@ -260,7 +248,7 @@ static struct worker_seen *list_one(void)
 
 static void recorders_are_read_while_the_place_of_a_worker_cannot_be(void **state)
 {
-    const int threads = count_threads();
+    const int threads = test_count_threads();
     struct worker_look *look;
     struct loop *loop;
     struct seen seen;
@@ -279,7 +267,7 @@ static void recorders_are_read_while_the_place_of_a_worker_cannot_be(void **stat
     close(good);
     assert_true(seen.has_recorder[0]);
     assert_int_equal(sem_post(&answers), 0);
-    while (count_threads() > threads)
+    while (test_count_threads() > threads)
         (void)sched_yield();
     assert_int_equal(sem_trywait(&is_hung), -1); /* no second thread hangs */
 }

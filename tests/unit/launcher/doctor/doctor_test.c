@@ -73,17 +73,6 @@ static void what_is_wrong_with_a_machine_comes_with_its_fix(void **state)
     assert_newest(&doctor, "cgroup memory", DOCTOR_WARN, "--mem");
 }
 
-static void put(const char *root, const char *name, const char *text)
-{
-    char path[256];
-    FILE *file;
-
-    (void)ct_format(path, sizeof path, "%s/%s", root, name);
-    assert_non_null(file = fopen(path, "we"));
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
-
 /* As under Slurm with cgroup v1: the limit is the job's, above the step's. */
 static void
 the_limit_of_a_cgroup_above_this_process_counts_in_version_1_too(void **state)
@@ -99,11 +88,11 @@ the_limit_of_a_cgroup_above_this_process_counts_in_version_1_too(void **state)
         (void)ct_format(path, sizeof path, "%s/%s", root, *at);
         assert_int_equal(mkdir(path, 0700), 0);
     }
-    put(root, "membership", "5:cpuset:/job\n4:memory:/job/step\n0::/\n");
-    put(root, "memory/memory.limit_in_bytes", "9223372036854771712\n");
-    put(root, "memory/job/memory.limit_in_bytes", "1073741824\n");
-    put(root, "memory/job/memory.usage_in_bytes", "1000000000\n");
-    put(root, "memory/job/step/memory.limit_in_bytes", "9223372036854771712\n");
+    test_put(root, "membership", "5:cpuset:/job\n4:memory:/job/step\n0::/\n");
+    test_put(root, "memory/memory.limit_in_bytes", "9223372036854771712\n");
+    test_put(root, "memory/job/memory.limit_in_bytes", "1073741824\n");
+    test_put(root, "memory/job/memory.usage_in_bytes", "1000000000\n");
+    test_put(root, "memory/job/step/memory.limit_in_bytes", "9223372036854771712\n");
     (void)ct_format(path, sizeof path, "%s/membership", root);
     doctor_memory(&doctor, path, root);
     assert_newest(&doctor, "cgroup memory", DOCTOR_WARN, "--mem");
