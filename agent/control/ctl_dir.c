@@ -13,6 +13,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/control/ctl_mark_file.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
 
@@ -243,6 +245,24 @@ int ctl_dir_listen(int dir, const char *name, int type)
     return rc;
 }
 
+/* A killed agent's socket tells the next launcher of its run that workers of it may live: so who
+ * removes the socket leaves a mark. The folder of another user, which root may look at, is left as
+ * it is. */
+static void remove_killed(int dir, const char *name, uint64_t now_ms)
+{
+    const size_t length = strlen(name) - strlen(CTL_SOCKET_SUFFIX);
+    char mark[CTL_DIR_NAME_MAX + sizeof CTL_MARK_SUFFIX];
+    struct stat info;
+
+    if (fstat(dir, &info) < 0 || info.st_uid != getuid())
+        return;
+    if (strcmp(name + length, CTL_SOCKET_SUFFIX) == 0) {
+        (void)ct_format(mark, sizeof mark, "%.*s" CTL_MARK_SUFFIX, (int)length, name);
+        ctl_mark_file_write(dir, mark, now_ms);
+    }
+    (void)unlinkat(dir, name, 0);
+}
+
 /* ECONNREFUSED: a name exists only while its owner listens, so the owner was killed. */
 int ctl_dir_connect(int dir, const char *name, int type)
 {
@@ -258,7 +278,7 @@ int ctl_dir_connect(int dir, const char *name, int type)
     rc = -errno;
     close(fd);
     if (rc == -ECONNREFUSED)
-        (void)unlinkat(dir, name, 0);
+        remove_killed(dir, name, ct_now_ms());
     return rc;
 }
 
@@ -297,7 +317,7 @@ void ctl_dir_walk(int dir, const char *suffix,
 
 /* A datagram socket cannot connect to a stream socket, but the error tells whether that one
  * listens. */
-static void remove_stale(int dir, const char *name)
+static void remove_stale(int dir, const char *name, uint64_t now_ms)
 {
     const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct sockaddr_un address;
@@ -307,7 +327,7 @@ static void remove_stale(int dir, const char *name)
     fill_address(&address, dir, name);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0 &&
         errno == ECONNREFUSED)
-        (void)unlinkat(dir, name, 0);
+        remove_killed(dir, name, now_ms);
     close(fd);
 }
 
@@ -320,51 +340,32 @@ static void remove_unfinished(int dir, const char *name, const char *suffix)
         (void)unlinkat(dir, name, 0);
 }
 
-static void remove_left_behind(void *context, int dir, const char *name)
-{
-    const char *const *suffix = context;
-
-    if (name[0] == '.')
-        remove_unfinished(dir, name, *suffix);
-    else
-        remove_stale(dir, name);
-}
-
-void ctl_dir_sweep(int dir, const char *suffix)
-{
-    walk(dir, suffix, true, remove_left_behind, &suffix);
-}
-
-struct search {
-    const char *run_id;
-    bool has_found;
+struct sweep {
+    const char *suffix;
+    uint64_t now_ms;
 };
 
-static void look_for_killed(void *context, int dir, const char *name)
+static void remove_left_behind(void *context, int dir, const char *name)
 {
-    struct search *search = context;
-    const int fd = ctl_dir_is_of_run(name, search->run_id, CTL_SOCKET_SUFFIX)
-                       ? ctl_dir_connect(dir, name, SOCK_STREAM)
-                       : -ENOENT;
+    const struct sweep *sweep = context;
 
-    if (fd >= 0)
-        close(fd);
-    search->has_found |= fd == -ECONNREFUSED;
+    if (name[0] == '.')
+        remove_unfinished(dir, name, sweep->suffix);
+    else
+        remove_stale(dir, name, sweep->now_ms);
 }
 
-bool ctl_dir_find_killed(const char *run_id)
+static void remove_old_mark(void *context, int dir, const char *name)
 {
-    char paths[CTL_DIRS_MAX][PATH_MAX];
-    const int count = ctl_dir_list(paths, getuid());
-    struct search search = {.run_id = run_id};
+    const struct sweep *sweep = context;
 
-    for (int i = 0; i < count; i++) {
-        const int dir = ctl_dir_open(paths[i], false, NULL);
+    (void)ctl_mark_file_read(dir, name, sweep->now_ms);
+}
 
-        if (dir < 0)
-            continue;
-        ctl_dir_walk(dir, CTL_SOCKET_SUFFIX, look_for_killed, &search);
-        close(dir);
-    }
-    return search.has_found;
+void ctl_dir_sweep(int dir, const char *suffix, uint64_t now_ms)
+{
+    struct sweep sweep = {.suffix = suffix, .now_ms = now_ms};
+
+    walk(dir, suffix, true, remove_left_behind, &sweep);
+    walk(dir, CTL_MARK_SUFFIX, false, remove_old_mark, &sweep);
 }

@@ -12,6 +12,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "worker_sdk/base/error.h"
@@ -53,18 +54,15 @@ bool ctl_dir_is_here(const char *name, const char *suffix);
 /* True when it is such a name, of any process, for this run or for one whose id looks the same.
  * `name` ends with `suffix`. */
 bool ctl_dir_is_of_run(const char *name, const char *run_id, const char *suffix);
-/* Removes the sockets with that suffix whose agent is gone. */
-void ctl_dir_sweep(int dir, const char *suffix);
+/* Removes the sockets with that suffix whose agent is gone. Of an agent's own socket (RUN-PID.sock)
+ * a mark with the time now_ms stays (ctl_mark.h); marks that are too old are removed, too. */
+void ctl_dir_sweep(int dir, const char *suffix, uint64_t now_ms);
 /* Listens on a new socket `name`, mode 0600, in an open folder; `type` as for socket(). A
  * non-blocking descriptor, or -errno. */
 int ctl_dir_listen(int dir, const char *name, int type);
 /* Connects without waiting. A descriptor or -errno; a socket that its agent has left behind
- * (-ECONNREFUSED) is removed. */
+ * (-ECONNREFUSED) is removed, as by ctl_dir_sweep(). */
 int ctl_dir_connect(int dir, const char *name, int type);
-/* True when an agent of that run was killed on this machine and its socket was still there; the
- * socket is removed, so the next call returns false. Also true for a run whose id only looks the
- * same. */
-bool ctl_dir_find_killed(const char *run_id);
 /* Calls visit for each socket of the folder with that suffix. */
 void ctl_dir_walk(int dir, const char *suffix,
                   void (*visit)(void *context, int dir, const char *name),

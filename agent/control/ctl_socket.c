@@ -10,6 +10,7 @@
 #include "agent/loop/limits.h"
 #include "agent/loop/loop_listener.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/list.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/seldom.h"
@@ -360,7 +361,7 @@ static int open_socket(struct ctl_socket *ctl_socket, struct ctrun_error *err)
     ctl_socket->dir = ctl_dir_choose(path, PATH_MAX, false, err);
     if (ctl_socket->dir < 0)
         return ctl_socket->dir;
-    ctl_dir_sweep(ctl_socket->dir, CTL_SOCKET_SUFFIX);
+    ctl_dir_sweep(ctl_socket->dir, CTL_SOCKET_SUFFIX, ct_now_ms());
     ctl_dir_own_name(ctl_socket->name, ctl_socket->options.run_id, CTL_SOCKET_SUFFIX);
     if ((fd = ctl_dir_listen(ctl_socket->dir, ctl_socket->name, SOCK_STREAM)) < 0)
         return ct_fail(err, fd, "%s: %s", ctl_socket->name,

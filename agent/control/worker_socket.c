@@ -360,7 +360,7 @@ static int listen_in_folder(struct worker_socket *worker_socket)
         ct_info("worker socket: %s; it gets an abstract name", why.text);
         return worker_socket->dir;
     }
-    ctl_dir_sweep(worker_socket->dir, CTL_WORKER_SUFFIX);
+    ctl_dir_sweep(worker_socket->dir, CTL_WORKER_SUFFIX, ct_now_ms());
     if ((fd = ctl_dir_listen(worker_socket->dir, worker_socket->file, SOCK_STREAM)) <
         0) {
         ct_info("worker socket: %s: %s; it gets an abstract name", folder,

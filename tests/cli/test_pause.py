@@ -2,6 +2,7 @@
 """An agent or server that is stopped is paused, not lost, as long as its host answers."""
 import os
 import signal
+import socket
 
 import ctrun
 import launch
@@ -115,3 +116,32 @@ def test_who_serves_anew_waits_for_nobody_when_the_run_is_over(box):
         assert [run.wait() for run in runs] == [0, 0], runs
         assert not any("workers start in up to" in run.err for run in runs), runs
     assert not list(box.path("ctl").glob("*.left"))
+
+
+def plant_killed(box, name):
+    """Leaves what a killed launcher leaves."""
+    box.path("ctl").mkdir(0o700, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(box.path("ctl") / name))
+
+
+@pytest.mark.parametrize("who", ["ctrunctl", "another run", "a start that fails"])
+def test_who_serves_anew_waits_though_others_have_noticed_that_the_last_server_was_killed(box, who):
+    plant_killed(box, "job-1.sock")
+    if who == "ctrunctl":
+        box.run(ctrun.program("ctrunctl"), "status")
+    elif who == "another run":
+        assert box.ctrun("true").code == 0
+    else:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            failed = box.ctrun(f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=is_host=1", "--rdzv-id=job",
+                               "--nnodes=2", "true")
+            assert failed.code != 0, failed
+    words = [f"--rdzv-endpoint=localhost:{launch.free_port()}", "--rdzv-id=job", "--nnodes=2",
+             "--rdzv-conf=" + SHORT, "true"]
+    runs = [box.start_ctrun(*words) for _ in range(2)]
+    assert [run.wait() for run in runs] == [0, 0], runs
+    assert any("workers start in up to" in run.err for run in runs), runs

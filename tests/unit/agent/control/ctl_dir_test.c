@@ -11,44 +11,6 @@
 
 #include "tests/lib/test.h"
 
-/* Leaves what a killed agent leaves. */
-static void leave(int dir, const char *run_id, pid_t pid)
-{
-    char name[CTL_DIR_NAME_MAX];
-    int fd;
-
-    ctl_dir_name(name, run_id, pid, CTL_SOCKET_SUFFIX);
-    fd = ctl_dir_listen(dir, name, SOCK_STREAM);
-    assert_true(fd >= 0);
-    close(fd);
-}
-
-static void a_killed_launcher_of_the_run_is_found_once(void **state)
-{
-    char path[] = "/tmp/ctrun-remote-dir-XXXXXX";
-    char name[CTL_DIR_NAME_MAX];
-    struct ctrun_error err;
-    int dir, live;
-
-    assert_non_null(mkdtemp(path));
-    assert_int_equal(setenv(CTL_DIR_ENV, path, 1), 0);
-    dir = ctl_dir_open(path, true, &err);
-    assert_true(dir >= 0);
-    assert_false(ctl_dir_find_killed("job"));
-    leave(dir, "job-2", 7); /* of another run */
-    ctl_dir_name(name, "job", 8, CTL_SOCKET_SUFFIX);
-    live = ctl_dir_listen(dir, name, SOCK_STREAM); /* it still listens */
-    assert_false(ctl_dir_find_killed("job"));
-    leave(dir, "job", 9);
-    assert_true(ctl_dir_find_killed("job"));
-    assert_false(ctl_dir_find_killed("job"));
-    assert_true(ctl_dir_find_killed("job-2"));
-    close(live);
-    assert_int_equal(unlinkat(dir, name, 0), 0);
-    close(dir);
-    assert_int_equal(rmdir(path), 0);
-}
-
 /* The state of an agent between bind() and listen(). */
 static void begin(int dir, char hidden[CTL_DIR_NAME_MAX + 1], pid_t pid)
 {
@@ -77,9 +39,9 @@ static void what_a_killed_agent_had_begun_is_swept_up(void **state)
     assert_true(dir >= 0);
     begin(dir, mine, 0);
     begin(dir, dead, pid);
-    ctl_dir_sweep(dir, CTL_WORKER_SUFFIX);
+    ctl_dir_sweep(dir, CTL_WORKER_SUFFIX, 1);
     assert_int_equal(faccessat(dir, dead, F_OK, 0), 0);
-    ctl_dir_sweep(dir, CTL_SOCKET_SUFFIX);
+    ctl_dir_sweep(dir, CTL_SOCKET_SUFFIX, 1);
     assert_int_equal(faccessat(dir, dead, F_OK, 0), -1);
     assert_int_equal(unlinkat(dir, mine, 0), 0);
     close(dir);
@@ -106,7 +68,6 @@ static void a_run_of_a_login_session_is_found_without_its_environment(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_launcher_of_the_run_is_found_once),
         cmocka_unit_test(what_a_killed_agent_had_begun_is_swept_up),
         cmocka_unit_test(a_run_of_a_login_session_is_found_without_its_environment),
     };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/control/ctl_mark.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,9 @@
 #include <unistd.h>
 
 #include "agent/control/ctl_dir.h"
+#include "agent/control/ctl_mark_file.h"
 #include "tests/lib/test.h"
+#include "worker_sdk/base/clock.h"
 
 enum {
     NOW_MS = 5000000,
@@ -39,18 +42,58 @@ static void who_ended_in_peace_is_found_with_its_time(void **state)
     assert_int_equal(ctl_mark_find("job-2", NOW_MS), LEFT_MS + 1);
 }
 
-static void who_was_killed_counts_from_now_on(void **state)
+/* Leaves what a killed agent leaves. */
+static void leave(int dir, const char *run_id, const char *suffix)
 {
     char name[CTL_DIR_NAME_MAX];
-    const int dir = ctl_dir_open(folder, false, NULL);
     int fd;
 
-    ctl_mark_leave("job", LEFT_MS);
-    ctl_dir_name(name, "job", 9, CTL_SOCKET_SUFFIX);
+    ctl_dir_name(name, run_id, 9, suffix);
     fd = ctl_dir_listen(dir, name, SOCK_STREAM);
     assert_true(fd >= 0);
     close(fd);
-    assert_int_equal(ctl_mark_find("job", NOW_MS), NOW_MS);
+}
+
+static void who_was_killed_counts_from_when_that_is_noticed(void **state)
+{
+    char name[CTL_DIR_NAME_MAX];
+    const int dir = ctl_dir_open(folder, false, NULL);
+    int live;
+
+    ctl_mark_leave("job", LEFT_MS);
+    leave(dir, "job-2", CTL_SOCKET_SUFFIX); /* of another run */
+    ctl_dir_name(name, "job", 8, CTL_SOCKET_SUFFIX);
+    live = ctl_dir_listen(dir, name, SOCK_STREAM); /* it still listens */
+    assert_int_equal(ctl_mark_find("job", NOW_MS), LEFT_MS);
+    leave(dir, "job", CTL_SOCKET_SUFFIX);
+    assert_int_equal(ctl_mark_find("job", NOW_MS + 1), NOW_MS + 1);
+    assert_int_equal(ctl_mark_find("job", NOW_MS + 2), NOW_MS + 1);
+    assert_int_equal(ctl_mark_find("job-2", NOW_MS + 2), NOW_MS);
+    close(live);
+    assert_int_equal(unlinkat(dir, name, 0), 0);
+    close(dir);
+}
+
+static void whoever_notices_that_it_was_killed_leaves_the_mark(void **state)
+{
+    const int dir = ctl_dir_open(folder, false, NULL);
+    char name[CTL_DIR_NAME_MAX];
+
+    leave(dir, "job", CTL_WORKER_SUFFIX);
+    ctl_dir_sweep(dir, CTL_WORKER_SUFFIX, NOW_MS);
+    assert_int_equal(ctl_mark_find("job", NOW_MS),
+                     0); /* only of the agent's own socket */
+    leave(dir, "job", CTL_SOCKET_SUFFIX);
+    ctl_dir_sweep(dir, CTL_SOCKET_SUFFIX, LEFT_MS);
+    assert_int_equal(ctl_mark_find("job", NOW_MS), LEFT_MS);
+    ctl_dir_name(name, "job", 9, CTL_SOCKET_SUFFIX);
+    leave(dir, "job", CTL_SOCKET_SUFFIX);
+    assert_int_equal(ctl_dir_connect(dir, name, SOCK_STREAM), -ECONNREFUSED);
+    assert_int_equal(ctl_dir_connect(dir, name, SOCK_STREAM), -ENOENT);
+    assert_in_range(ctl_mark_find("job", ct_now_ms()), 1, ct_now_ms());
+    ctl_dir_sweep(dir, CTL_SOCKET_SUFFIX, ct_now_ms() + 3600000);
+    assert_int_equal(ctl_mark_find("job", ct_now_ms()),
+                     0); /* it was too old at that time */
     close(dir);
 }
 
@@ -86,7 +129,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         TEST(who_ended_in_peace_is_found_with_its_time),
-        TEST(who_was_killed_counts_from_now_on),
+        TEST(who_was_killed_counts_from_when_that_is_noticed),
+        TEST(whoever_notices_that_it_was_killed_leaves_the_mark),
         TEST(what_is_none_of_this_boot_is_removed),
     };
 
