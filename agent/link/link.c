@@ -100,6 +100,18 @@ void link_set_moved(struct link *link, uint64_t moved_ms)
     link->moved_ms = moved_ms;
 }
 
+/* Signals are still handled: one must not end the wait. */
+static bool has_room(int fd, uint64_t deadline_ms)
+{
+    struct pollfd ask = {.fd = fd, .events = POLLOUT};
+    int n;
+
+    do
+        n = poll(&ask, 1, ct_left_ms(deadline_ms));
+    while (n < 0 && errno == EINTR);
+    return n > 0;
+}
+
 /* The loop has ended by now, so this function may block: the last message of a node, LEAVE or
  * STOPPED, is in the queue, and a server that does not get it waits a whole lease for this node. */
 void link_close(struct link *link, uint64_t timeout_ms)
@@ -109,15 +121,13 @@ void link_close(struct link *link, uint64_t timeout_ms)
     if (!link)
         return;
     while (link->state == LINK_UP && ct_buf_length(&link->out) > 0) {
-        struct pollfd ask = {.fd = loop_watch_fd(link->socket), .events = POLLOUT};
-        const ssize_t n = send(ask.fd, ct_buf_data(&link->out),
-                               ct_buf_length(&link->out), MSG_NOSIGNAL);
+        const int fd = loop_watch_fd(link->socket);
+        const ssize_t n = send(fd, ct_buf_data(&link->out), ct_buf_length(&link->out),
+                               MSG_NOSIGNAL);
 
         if (n > 0)
             ct_buf_consume(&link->out, (size_t)n);
-        else if (n < 0 && errno == EAGAIN && poll(&ask, 1, ct_left_ms(deadline_ms)) > 0)
-            continue;
-        else
+        else if (n == 0 || errno != EAGAIN || !has_room(fd, deadline_ms))
             break;
     }
     loop_watch_close(link->socket);
