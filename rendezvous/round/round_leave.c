@@ -121,9 +121,8 @@ void round_refuse(struct round *round, struct member *member, int code,
     round_lose(round, member, text, now_ms);
 }
 
-void round_refuse_excluded(struct round *round, uint64_t now_ms)
+void round_refuse_excluded(struct round *round, struct member *member, uint64_t now_ms)
 {
-    struct member *member = round_find_excluded(round);
     char host[CT_HOST_MAX];
 
     if (!member || member->state != MEMBER_READY)
@@ -170,7 +169,7 @@ static void begin_forming(struct round *round, uint64_t now_ms)
     round->join_deadline_ms = ct_deadline_after(now_ms,
                                                 round->settings.join_timeout_ms);
     round->waiting_sent_ms = 0;
-    round_refuse_excluded(round, now_ms);
+    round_refuse_excluded(round, round_find_excluded(round), now_ms);
     if (round->counts[MEMBER_READY] > 0)
         round_announce(round, now_ms);
     round_start_if_complete(round, now_ms);

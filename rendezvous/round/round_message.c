@@ -151,8 +151,8 @@ static void on_join(struct round *round, struct member *member,
     round_send_reload(round, member);
     host_list_remove(&round->missing, member->link.host);
     contacts_remove(&round->contacts, member->link.host);
-    if (round->state == ROUND_FORMING && member->is_excluded) {
-        round_refuse_excluded(round, now_ms);
+    if (round->state != ROUND_STOPPING && member->is_excluded) {
+        round_refuse_excluded(round, member, now_ms);
     } else if (round->state == ROUND_FORMING) {
         if (round->join_deadline_ms == UINT64_MAX)
             round->join_deadline_ms = ct_deadline_after(

@@ -83,8 +83,8 @@ void round_expire(struct round *round, struct member *member, uint64_t now_ms);
 /* Refuses a member, which is freed. */
 void round_refuse(struct round *round, struct member *member, int code,
                   const char *text, uint64_t now_ms);
-/* Refuses the excluded member if it has joined again. */
-void round_refuse_excluded(struct round *round, uint64_t now_ms);
+/* Refuses an excluded member if it has joined again; NULL is fine. */
+void round_refuse_excluded(struct round *round, struct member *member, uint64_t now_ms);
 /* STOP to all; cause NULL: the membership changes. */
 void round_stop_world(struct round *round, enum ct_stop_reason reason,
                       const struct ct_failure *cause, uint64_t now_ms);

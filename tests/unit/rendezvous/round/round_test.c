@@ -780,6 +780,34 @@ static void a_node_with_broken_hardware_goes_without_a_spare(void **state)
     }
 }
 
+static void a_broken_node_that_comes_back_late_stops_no_world(void **state)
+{
+    struct round *round = start_three(2, 1);
+    const struct ct_join back = {.slots = 1, .node_rank_hint = -1, .store_port = 9};
+    struct ct_failure failure = {
+        .generation = 1, .cause = CT_CAUSE_EXIT, .code = 3, .rank = 1, .node_rank = 1};
+
+    round->settings.join_timeout_ms = 1000;
+    assert_true(ct_facts_add(&failure.facts, CT_FACT_HARDWARE, "Xid 79"));
+    say(round, 2, CT_MESSAGE_FAILURE, &failure, 10);
+    for (uint64_t id = 1; id <= 3; id++) {
+        if (id != 2)
+            answer(round, id, 10);
+        stopped(round, id, 10);
+    }
+    join(round, 1, 20);
+    join(round, 3, 20);
+    tick(round, 2000); /* the join deadline */
+    assert_int_equal(round->generation, 2);
+    assert_int_equal(round->world_count, 2);
+    say(round, 2, CT_MESSAGE_JOIN, &back, 2010);
+    assert_int_equal(round->state, ROUND_RUNNING);
+    assert_int_equal(count_actions(round, ROUND_SEND_REFUSE), 1);
+    assert_int_equal(round->refuse.code, CTRUN_E_EXCLUDED);
+    assert_int_equal(round->members.count, 2);
+    assert_int_equal(round->missing.count, 0);
+}
+
 /* As a new one of the same instance, after all its nodes were lost. */
 static void a_run_that_goes_on_does_not_take_a_broken_node_back(void **state)
 {
@@ -2780,6 +2808,7 @@ int main(void)
         ROUND_TEST(a_cut_network_costs_a_round_and_no_restart),
         ROUND_TEST(a_cut_of_the_only_network_left_starts_the_workers),
         ROUND_TEST(a_node_with_broken_hardware_goes_without_a_spare),
+        ROUND_TEST(a_broken_node_that_comes_back_late_stops_no_world),
         ROUND_TEST(a_run_that_goes_on_does_not_take_a_broken_node_back),
         ROUND_TEST(a_broken_node_that_is_needed_stays_and_that_is_said),
         ROUND_TEST(a_broken_node_that_serves_stays),
