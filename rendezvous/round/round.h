@@ -289,6 +289,8 @@ uint64_t round_last_worker_ms(const struct round *round);
 /* No world starts before leases given until given_ms end and their workers are killed: there may be
  * workers that this server does not know of. */
 void round_hold(struct round *round, uint64_t given_ms);
+/* The same until until_ms, whatever the lease. */
+void round_hold_until(struct round *round, uint64_t until_ms, uint64_t now_ms);
 /* The first world does not start before until_ms. */
 void round_wait(struct round *round, uint64_t until_ms);
 /* By our clock: how long after a lease of lost_after_ms was given its last worker is certainly

@@ -251,16 +251,21 @@ uint64_t round_outlive_ms(uint64_t lost_after_ms)
     return ct_deadline_after(true_ms, true_ms / ROUND_CLOCK_ERROR);
 }
 
-void round_hold(struct round *round, uint64_t given_ms)
+void round_hold_until(struct round *round, uint64_t until_ms, uint64_t now_ms)
 {
-    const uint64_t until_ms = ct_deadline_after(
-        given_ms, round_outlive_ms(round->settings.lost_after_ms));
-
-    if (round->held_ms <= given_ms && round->counts[MEMBER_READY] > 0)
-        round_announce(round, given_ms); /* these wait for it from now on */
+    if (round->held_ms <= now_ms && round->counts[MEMBER_READY] > 0)
+        round_announce(round, now_ms); /* these wait for it from now on */
     if (until_ms > round->held_ms)
         round->held_ms = until_ms;
     round_raise_fence(round, until_ms);
+}
+
+void round_hold(struct round *round, uint64_t given_ms)
+{
+    round_hold_until(
+        round,
+        ct_deadline_after(given_ms, round_outlive_ms(round->settings.lost_after_ms)),
+        given_ms);
 }
 
 void round_wait(struct round *round, uint64_t until_ms)

@@ -128,16 +128,32 @@ static const char new_launcher[] = "this rendezvous does not have the run: the "
                                    "launcher that served it before has ended, "
                                    "and the workers of its node too";
 
+/* When the workers of the instance that this agent was in are dead: they have its lease, which may
+ * be longer than that of the run here. */
+static uint64_t other_until_ms(const struct dispatch *dispatch,
+                               const struct ct_hello *hello, uint64_t now_ms)
+{
+    const uint64_t max_ms = admission_has_secret(&dispatch->rules)
+                                ? RUN_MEMORY_LOST_MAX_MS
+                                : RUN_MEMORY_REPORTED_MAX_MS;
+    const uint64_t for_ms = round_outlive_ms(hello->lost_after_ms);
+
+    return now_ms + (for_ms < max_ms ? for_ms : max_ms);
+}
+
 /* Workers of another instance of the run may live: no new one may start here for a while. */
 static void note_other(struct dispatch *dispatch, const struct ct_hello *hello,
                        struct run *run)
 {
     const uint64_t now_ms = ct_now_ms();
+    const uint64_t until_ms = other_until_ms(dispatch, hello, now_ms);
 
-    run_memory_note(&dispatch->runs.memory, hello->run_id, hello->generation, now_ms);
+    run_memory_note(&dispatch->runs.memory, hello->run_id, hello->generation, until_ms,
+                    now_ms);
     if (run && run->round->generation == 0) {
         round_raise_floor(run->round, hello->generation);
         round_hold(run->round, now_ms);
+        round_hold_until(run->round, until_ms, now_ms);
         run_arm_timer(run); /* a WAITING may be due now */
     }
 }
@@ -156,6 +172,7 @@ static void resume_member(struct peer *peer, const struct ct_hello *hello)
 
     if (!run) {
         run_memory_note(&peer->dispatch->runs.memory, run_id, peer->resume.generation,
+                        other_until_ms(peer->dispatch, hello, ct_now_ms()),
                         ct_now_ms());
         peer_refuse(peer, CTRUN_E_LEADER_LOST,
                     peer->dispatch->only_run_id

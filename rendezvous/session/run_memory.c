@@ -132,27 +132,34 @@ void run_memory_restore(const struct run_memory_entry *entry, struct round *roun
         memcpy(round->faults, entry->faults, sizeof round->faults);
 }
 
-void run_memory_note(struct run_memory *memory, const char *run_id, uint64_t generation,
-                     uint64_t now_ms)
-{
-    struct run_memory_entry *entry = touch(memory, run_id, now_ms);
-
-    if (!entry)
-        return;
-    entry->received_ms = now_ms;
-    raise_generation(entry, generation);
-}
-
-void run_memory_outlive(struct run_memory *memory, const char *run_id,
-                        uint64_t generation, uint64_t until_ms, uint64_t now_ms)
+static struct run_memory_entry *outlive(struct run_memory *memory, const char *run_id,
+                                        uint64_t generation, uint64_t until_ms,
+                                        uint64_t now_ms)
 {
     struct run_memory_entry *entry = touch(memory, run_id, now_ms);
 
     if (!entry) {
         lose(memory, until_ms, now_ms);
-        return;
+        return NULL;
     }
     if (until_ms > entry->until_ms)
         entry->until_ms = until_ms;
     raise_generation(entry, generation);
+    return entry;
+}
+
+void run_memory_note(struct run_memory *memory, const char *run_id, uint64_t generation,
+                     uint64_t until_ms, uint64_t now_ms)
+{
+    struct run_memory_entry *entry = outlive(memory, run_id, generation, until_ms,
+                                             now_ms);
+
+    if (entry)
+        entry->received_ms = now_ms;
+}
+
+void run_memory_outlive(struct run_memory *memory, const char *run_id,
+                        uint64_t generation, uint64_t until_ms, uint64_t now_ms)
+{
+    (void)outlive(memory, run_id, generation, until_ms, now_ms);
 }

@@ -12,6 +12,8 @@ enum {
     /* Other runs wait no longer for workers of a run whose entry is lost: without a token
      * anybody can choose its lease. */
     RUN_MEMORY_LOST_MAX_MS = 3600000,
+    /* The same of a run that an agent without a token tells of. */
+    RUN_MEMORY_REPORTED_MAX_MS = 300000,
 };
 
 struct run_memory_entry {
@@ -23,7 +25,7 @@ struct run_memory_entry {
     uint32_t min_nodes, max_nodes; /* of `instance`: ctrunctl may have changed them */
     struct round_fault *
         faults; /* ROUND_FAULTS_MAX of `instance`; owned; NULL: no hardware has failed */
-    uint64_t until_ms; /* workers of a run that was served here may live until then */
+    uint64_t until_ms; /* its workers may live until then */
     uint64_t
         received_ms; /* when an agent last told of workers of an instance that is not ours;
                           0: none has */
@@ -44,9 +46,10 @@ void run_memory_keep(struct run_memory *memory, const char *run_id,
                      const struct round *round, uint64_t now_ms);
 /* The round of a run that begins again continues what is remembered of it. */
 void run_memory_restore(const struct run_memory_entry *entry, struct round *round);
-/* Notes that an agent had workers of this run, of an instance that is not served here. */
+/* Notes that an agent had workers of this run, of an instance that is not served here, and that
+ * others may live until until_ms. */
 void run_memory_note(struct run_memory *memory, const char *run_id, uint64_t generation,
-                     uint64_t now_ms);
+                     uint64_t until_ms, uint64_t now_ms);
 /* Notes that workers of the run that was served here may live until until_ms. */
 void run_memory_outlive(struct run_memory *memory, const char *run_id,
                         uint64_t generation, uint64_t until_ms, uint64_t now_ms);

@@ -199,10 +199,38 @@ static void workers_that_an_agent_reports_have_all_of_theirs_as_well(void **stat
     begin(&rig);
     round_hold(rig.run->round, now_ms);
     reported_ms = now_ms += LEASE_MS;
-    run_memory_note(&rig.dispatch->runs.memory, "r", 1, reported_ms);
+    run_memory_note(&rig.dispatch->runs.memory, "r", 1, 0, reported_ms);
     run_forget(rig.run);
     assert_true(find_start_ms(&rig, LEASE_MS) >=
                 reported_ms + round_outlive_ms(LEASE_MS));
+    end(&rig);
+}
+
+/* Without a token an agent may tell anything. */
+static void workers_of_another_instance_have_all_of_their_longer_lease(void **state)
+{
+    struct ct_hello hello = {.run_id = "r",
+                             .min_nodes = 2,
+                             .max_nodes = 2,
+                             .instance = 99,
+                             .generation = 3,
+                             .lost_after_ms = 10 * LEASE_MS};
+    const struct ct_message message = {CT_MESSAGE_HELLO, .hello = &hello};
+    struct rig rig;
+
+    begin(&rig);
+    entrance_on_hello(&rig.refused, &message);
+    assert_int_equal(rig.run->round->fence_ms,
+                     now_ms + round_outlive_ms(10 * LEASE_MS));
+    assert_int_equal(rig.run->round->held_ms, rig.run->round->fence_ms);
+    run_forget(rig.run);
+    assert_int_equal(find_start_ms(&rig, LEASE_MS),
+                     now_ms + round_outlive_ms(10 * LEASE_MS));
+    run_forget(rig.run);
+    hello.lost_after_ms = UINT64_MAX;
+    entrance_on_hello(&rig.refused, &message);
+    assert_int_equal(find_start_ms(&rig, LEASE_MS),
+                     now_ms + RUN_MEMORY_REPORTED_MAX_MS);
     end(&rig);
 }
 
@@ -256,7 +284,7 @@ static void fill(struct run_memory *memory)
         char id[16];
 
         (void)snprintf(id, sizeof id, "other%d", i);
-        run_memory_note(memory, id, 1, now_ms);
+        run_memory_note(memory, id, 1, 0, now_ms);
     }
     assert_null(run_memory_find(memory, "r"));
 }
@@ -314,6 +342,7 @@ int main(void)
         cmocka_unit_test(other_runs_do_not_wait_for_ever_for_a_run_that_is_dropped),
         cmocka_unit_test(workers_of_a_run_that_no_memory_is_left_for_as_well),
         cmocka_unit_test(workers_that_an_agent_reports_have_all_of_theirs_as_well),
+        cmocka_unit_test(workers_of_another_instance_have_all_of_their_longer_lease),
         cmocka_unit_test(limits_that_a_user_has_set_outlive_the_loss_of_all_nodes),
         cmocka_unit_test(a_run_that_comes_back_still_counts_the_faults_of_hosts),
         cmocka_unit_test(a_refusal_does_not_end_the_lease_of_a_member),
