@@ -131,6 +131,9 @@ static void fill_verdict(struct agent *agent)
                                        : CT_EXIT_RETRY);
     verdict->failure_count = (uint8_t)worker_group_get_failures(
         agent->group, verdict->failures, CT_FAILURES_MAX, &verdict->more);
+    for (int i = 0; i < verdict->failure_count; i++)
+        if (verdict->failures[i].cause != CT_CAUSE_STOPPED)
+            agent_add_calls(agent, &verdict->failures[i]);
 }
 
 static int check(const struct agent_options *options, struct ctrun_error *err)
