@@ -59,13 +59,9 @@ static void write_thread(void *context, const struct python_thread *thread)
 
 pid_t live_stack_only_child(pid_t pid)
 {
-    char list[64];
-    char *end;
-    long child;
+    pid_t list[2];
 
-    (void)ct_small_file_of(list, sizeof list, pid, pid, "children");
-    child = strtol(list, &end, 10);
-    return child > 0 && strspn(end, " \n") == strlen(end) ? (pid_t)child : 0;
+    return ct_small_file_children(list, 2, pid) == 1 ? list[0] : 0;
 }
 
 static int find_python(struct python_process *out, pid_t pid)

@@ -33,25 +33,6 @@ static uint64_t bytes_of(pid_t pid)
     return sum;
 }
 
-/* Appends the children of `pid` to the list of `count`; returns the new count. */
-static int add_children(pid_t *list, int count, pid_t pid)
-{
-    char text[TEXT_MAX_BYTES];
-    const char *at = text;
-
-    (void)ct_small_file_of(text, sizeof text, pid, pid, "children");
-    while (count < TRAFFIC_PROCESSES_MAX) {
-        char *end;
-        const long child = strtol(at, &end, 10);
-
-        if (end == at || child <= 0)
-            break;
-        list[count++] = (pid_t)child;
-        at = end;
-    }
-    return count;
-}
-
 static void read_stat(struct traffic *out, pid_t pid)
 {
     char text[TEXT_MAX_BYTES];
@@ -79,7 +60,8 @@ void traffic_look(struct traffic *out, pid_t pid)
     out->memory_mib = number_behind(text, "VmHWM:") / 1024;
     list[0] = pid;
     for (int i = 0; i < count; i++) {
-        count = add_children(list, count, list[i]);
+        count += ct_small_file_children(list + count, TRAFFIC_PROCESSES_MAX - count,
+                                        list[i]);
         out->bytes += bytes_of(list[i]) + (uint64_t)list[i];
     }
 }

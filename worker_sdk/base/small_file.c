@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_sdk/base/small_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 
 enum {
     STAT_MAX_BYTES = 1024,
+    CHILDREN_MAX_BYTES = 4096,
     STATE_FIELD = 3, /* of proc(5) */
     USER_FIELD = 14,
     START_FIELD = 22
@@ -129,6 +131,42 @@ uint64_t ct_small_file_ticks(pid_t pid)
         return 0;
     user = strtoull(at, &rest, 10);
     return user + strtoull(rest, NULL, 10);
+}
+
+/* Appends the children that one thread has started to `count` others; returns the new count. */
+static int add_children(pid_t *list, int count, int max, pid_t pid, pid_t thread)
+{
+    char text[CHILDREN_MAX_BYTES];
+    const char *at = text;
+
+    (void)ct_small_file_of(text, sizeof text, pid, thread, "children");
+    while (count < max) {
+        char *end;
+        const long child = strtol(at, &end, 10);
+
+        if (end == at || child <= 0)
+            break;
+        list[count++] = (pid_t)child;
+        at = end;
+    }
+    return count;
+}
+
+int ct_small_file_children(pid_t *list, int max, pid_t pid)
+{
+    char path[32];
+    int count = 0;
+    DIR *threads;
+
+    (void)ct_format(path, sizeof path, "/proc/%d/task", (int)pid);
+    if (!(threads = opendir(path)))
+        return 0;
+    for (struct dirent *it; count < max && (it = readdir(threads));)
+        if (it->d_name[0] != '.')
+            count = add_children(list, count, max, pid,
+                                 (pid_t)strtol(it->d_name, NULL, 10));
+    closedir(threads);
+    return count;
 }
 
 bool ct_small_file_has_ended(pid_t pid, uint64_t started)

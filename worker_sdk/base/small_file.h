@@ -31,6 +31,9 @@ uint64_t ct_small_file_started(pid_t pid);
 /* The processor time of a process without its children, in clock ticks, also of one that has ended and was not reaped.
  * 0: there is none. */
 uint64_t ct_small_file_ticks(pid_t pid);
+/* Fills in the children of a process, whichever of its threads has started them: `max` at most. Their
+ * number; 0 also where the kernel was built without these lists. */
+int ct_small_file_children(pid_t *list, int max, pid_t pid);
 /* Whether the process with this pid and start is certainly gone: no process has the pid, or one
  * that was started at another time. False also where that could not be read. */
 bool ct_small_file_has_ended(pid_t pid, uint64_t started);

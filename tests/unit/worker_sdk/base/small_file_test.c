@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a process has ended. A wrong "yes" would kill a live one. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -75,6 +78,63 @@ static void who_runs_waits_in_no_function(void **state)
     assert_string_equal(wait, "");
 }
 
+static pid_t start_child(void)
+{
+    const pid_t pid = fork();
+
+    if (pid == 0)
+        for (;;)
+            (void)pause();
+    return pid;
+}
+
+struct starter {
+    pid_t child;
+    int wait[2]; /* the thread lives until the second one is closed */
+    pthread_barrier_t has_started;
+};
+
+static void *start_in_thread(void *context)
+{
+    struct starter *starter = context;
+    char byte;
+
+    starter->child = start_child();
+    (void)pthread_barrier_wait(&starter->has_started);
+    (void)!read(starter->wait[0], &byte, 1);
+    return NULL;
+}
+
+static void children_of_all_threads_are_found(void **state)
+{
+    struct starter starter;
+    pid_t mine, found[3];
+    pthread_t thread;
+    int count;
+
+    if (access("/proc/thread-self/children", R_OK) < 0)
+        skip(); /* CONFIG_PROC_CHILDREN */
+    mine = start_child();
+    assert_int_equal(ct_small_file_children(found, 3, getpid()), 1);
+    assert_int_equal(pipe2(starter.wait, O_CLOEXEC), 0);
+    assert_int_equal(pthread_barrier_init(&starter.has_started, NULL, 2), 0);
+    assert_int_equal(pthread_create(&thread, NULL, start_in_thread, &starter), 0);
+    (void)pthread_barrier_wait(&starter.has_started);
+    count = ct_small_file_children(found, 3, getpid());
+    assert_int_equal(ct_small_file_children(found + 2, 1, getpid()), 1);
+    assert_int_equal(kill(mine, SIGKILL), 0);
+    assert_int_equal(kill(starter.child, SIGKILL), 0);
+    close(starter.wait[1]);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(waitpid(mine, NULL, 0), mine);
+    assert_int_equal(waitpid(starter.child, NULL, 0), starter.child);
+    assert_int_equal(count, 2);
+    assert_int_equal(found[0] + found[1], mine + starter.child);
+    assert_int_equal(ct_small_file_children(found, 3, mine), 0);
+    (void)pthread_barrier_destroy(&starter.has_started);
+    close(starter.wait[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -84,6 +144,7 @@ int main(void)
         cmocka_unit_test(
             what_is_behind_a_name_begins_with_the_state_whatever_the_name_is),
         cmocka_unit_test(who_runs_waits_in_no_function),
+        cmocka_unit_test(children_of_all_threads_are_found),
         cmocka_unit_test(a_process_of_which_nothing_can_be_read_has_not_ended),
     };
 
