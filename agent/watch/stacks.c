@@ -18,6 +18,7 @@
 #include "agent/process/spawn.h"
 #include "agent/watch/live_stack.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/kernel.h"
@@ -138,9 +139,7 @@ static void write_dump(const struct stacks_target *target)
     close(fd);
 }
 
-/* First writes what /proc has of all processes: frames need files of the workers, whose file system
- * may hang. */
-static void write_files(void *context)
+static void write_facts(void *context)
 {
     struct stacks_job *job = context;
 
@@ -152,6 +151,12 @@ static void write_files(void *context)
             write_dump(&job->targets[i]);
         }
     }
+}
+
+static void write_all_frames(void *context)
+{
+    struct stacks_job *job = context;
+
     for (int i = 0; i < job->count; i++)
         if (job->fds[i] >= 0)
             write_frames(job->fds[i], &job->targets[i], &job->room);
@@ -292,10 +297,24 @@ static void start_debugger(struct stacks *stacks, pid_t pid, int fd)
         stacks->running++;
 }
 
+/* First what /proc has of all processes, which is saved then whatever follows: frames need files of the
+ * workers, whose file system may hang. False: a thread hangs; it owns the job, with the targets, and
+ * frees it when it returns. */
+static bool write_files(struct stacks *stacks, struct stacks_job *job)
+{
+    static struct blocking_lane lane; /* no call for log files alone waits for it */
+    const uint64_t deadline_ms = ct_deadline_ms(STACKS_WRITE_MS);
+
+    if (blocking_call_in(&lane, write_facts, free_job, job, STACKS_WRITE_MS) < 0)
+        return false;
+    stacks->is_saved = job->count > 0 && job->fds[0] >= 0;
+    return blocking_call_in(&lane, write_all_frames, free_job, job,
+                            (uint64_t)ct_left_ms(deadline_ms)) == 0;
+}
+
 void stacks_save(struct stacks *stacks, struct stacks_target *targets, int count,
                  void (*done)(void *context, bool is_saved), void *context)
 {
-    static struct blocking_lane lane; /* no call for log files alone waits for it */
     struct stacks_job *job = ct_zalloc(sizeof *job);
 
     stacks->done = done;
@@ -311,13 +330,10 @@ void stacks_save(struct stacks *stacks, struct stacks_target *targets, int count
     job->count = count < STACKS_MAX ? count : STACKS_MAX;
     for (int i = 0; i < STACKS_MAX; i++)
         job->fds[i] = -1;
-    /* On a failure the thread that hangs owns the job, with the targets, and frees it when it
-     * returns. */
-    if (blocking_call_in(&lane, write_files, free_job, job, STACKS_WRITE_MS) < 0) {
+    if (!write_files(stacks, job)) {
         end_save(stacks);
         return;
     }
-    stacks->is_saved = job->count > 0 && job->fds[0] >= 0;
     for (int i = 0; i < job->count && stacks->running < STACKS_DEBUGGERS_MAX; i++)
         if (job->fds[i] >= 0)
             start_debugger(stacks, job->targets[i].pid, job->fds[i]);

@@ -27,7 +27,7 @@ struct stacks_target {
 int stacks_create(struct stacks **out, struct loop *loop);
 void stacks_destroy(struct stacks *stacks); /* NULL is fine; debuggers are killed */
 /* Takes ownership of targets (heap) and calls done once, perhaps before it returns and at most some
- * seconds later. is_saved is false if the files could not be written in time. */
+ * seconds later. is_saved is false if not even what /proc says could be written in time. */
 void stacks_save(struct stacks *stacks, struct stacks_target *targets, int count,
                  void (*done)(void *context, bool is_saved), void *context);
 /* done is not called any more. */

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --wrap=live_stack_write: the files of the worker, which frames need, are on a file system that
+ * hangs. */
+#include "agent/watch/stacks.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/watch/live_stack.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/small_file.h"
+#include "worker_sdk/base/str.h"
+
+int __wrap_live_stack_write(struct ct_buf *out, int rank, pid_t pid,
+                            struct live_room *room);
+
+static int hung[2]; /* readable when the file system is back */
+
+int __wrap_live_stack_write(struct ct_buf *out, int rank, pid_t pid,
+                            struct live_room *room)
+{
+    char byte;
+
+    (void)out;
+    (void)rank;
+    (void)pid;
+    (void)room;
+    return read(hung[0], &byte, 1) == 1 ? 0 : -1;
+}
+
+static void on_done(void *context, bool is_saved)
+{
+    *(int *)context = is_saved;
+}
+
+static void what_proc_says_is_saved_though_frames_cannot_be_read(void **state)
+{
+    char folder[] = "/tmp/ctrun-stacks-XXXXXX", text[256], label[32];
+    struct stacks_target *target = ct_zalloc(sizeof *target);
+    struct stacks *stacks;
+    struct loop *loop;
+    int saved = -1;
+
+    assert_non_null(target);
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(pipe(hung), 0);
+    *target = (struct stacks_target){.pid = getpid(), .rank = 3};
+    (void)ct_format(target->path, sizeof target->path, "%s/stack.txt", folder);
+    assert_int_equal(loop_create(&loop), 0);
+    assert_int_equal(stacks_create(&stacks, loop), 0);
+    stacks_save(stacks, target, 1, on_done, &saved);
+    assert_int_equal(saved, 1);
+    (void)ct_format(text, sizeof text, "%s/stack.txt", folder);
+    assert_true(ct_small_file_read(text, sizeof text, text) > 0);
+    (void)ct_format(label, sizeof label, "rank 3 pid %d\n", (int)getpid());
+    assert_true(ct_starts_with(text, label));
+    assert_int_equal(write(hung[1], "", 1), 1);
+    stacks_destroy(stacks);
+    loop_run(loop);
+    assert_int_equal(loop_destroy(loop), 0);
+    (void)ct_format(text, sizeof text, "%s/stack.txt", folder);
+    assert_int_equal(unlink(text), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_proc_says_is_saved_though_frames_cannot_be_read),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
