@@ -3,14 +3,23 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/kernel.h"
 #include "worker_sdk/net/addr.h"
 #include "worker_sdk/wire/text_code.h"
 #include "worker_sdk/base/str.h"
+
+enum {
+    OPENSSL_MS = 15000, /* four calls of it; the agent waits longer: ha_keeper.c */
+    KILL_MS = 1000
+};
 
 /* Only `openssl ca` accepts a start date; it needs a database. */
 static const char config[] =
@@ -65,11 +74,43 @@ static int write_key(const char *name, const uint8_t seed[HA_SECRET_BYTES])
     return rc;
 }
 
+/* True when the process has ended by then; it was not reaped. Without pidfds (Linux 5.2) there is no
+ * limit. */
+static bool has_ended(pid_t pid, uint64_t deadline_ms)
+{
+    struct pollfd ask = {.fd = ct_pidfd_open(pid), .events = POLLIN};
+    int n = -1;
+
+    if (ask.fd < 0)
+        return true;
+    do
+        n = poll(&ask, 1, ct_left_ms(deadline_ms));
+    while (n < 0 && errno == EINTR);
+    close(ask.fd);
+    return n != 0;
+}
+
+/* Kills the process if it does not end in time, and leaves it if not even that ends it. */
+static int await_end(pid_t pid, uint64_t deadline_ms)
+{
+    int status = 0;
+
+    if (!has_ended(pid, deadline_ms)) {
+        (void)kill(pid, SIGKILL);
+        if (has_ended(pid, ct_deadline_ms(KILL_MS)))
+            (void)waitpid(pid, NULL, 0);
+        return -ETIMEDOUT;
+    }
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return -errno;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
+}
+
 /* Runs the program and waits for its end. The program's errors go to the file `log`. */
-static int run(const char *program, const char *const *argv)
+static int run(const char *program, const char *const *argv, uint64_t deadline_ms)
 {
     const pid_t pid = fork();
-    int status = 0;
 
     if (pid == 0) {
         const int null = open("/dev/null", O_RDWR);
@@ -81,16 +122,11 @@ static int run(const char *program, const char *const *argv)
         execv(program, (char *const *)(uintptr_t)argv);
         _exit(127);
     }
-    if (pid < 0)
-        return -errno;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR)
-            return -errno;
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
+    return pid < 0 ? -errno : await_end(pid, deadline_ms);
 }
 
 /* NAME.pem, signed by the CA with the extensions of that section. */
-static int sign(const char *openssl, const char *name, bool is_ca)
+static int sign(const char *openssl, const char *name, bool is_ca, uint64_t deadline_ms)
 {
     char key[16], csr[16], pem[16];
     const char *const ask[] = {openssl,   "req",    "-new",
@@ -124,8 +160,8 @@ static int sign(const char *openssl, const char *name, bool is_ca)
     (void)ct_format(key, sizeof key, "%s.key", name);
     (void)ct_format(csr, sizeof csr, "%s.csr", name);
     (void)ct_format(pem, sizeof pem, "%s.pem", name);
-    rc = run(openssl, ask);
-    return rc < 0 ? rc : run(openssl, answer);
+    rc = run(openssl, ask, deadline_ms);
+    return rc < 0 ? rc : run(openssl, answer, deadline_ms);
 }
 
 static int write_config(const char *addr)
@@ -149,6 +185,7 @@ static int write_serial(const uint8_t seed[HA_SECRET_BYTES])
 int ha_certs_make(const char *openssl, const uint8_t secret[HA_SECRET_BYTES],
                   const char *addr, struct ctrun_error *err)
 {
+    const uint64_t deadline_ms = ct_deadline_ms(OPENSSL_MS);
     uint8_t own[HA_SECRET_BYTES];
     int rc = -EIO;
 
@@ -156,12 +193,15 @@ int ha_certs_make(const char *openssl, const uint8_t secret[HA_SECRET_BYTES],
         (rc = write_config(addr)) == 0 && (rc = write_file("index", "", 0)) == 0 &&
         (rc = write_file("serial", "01\n", 3)) == 0 &&
         (rc = write_key("ca.key", secret)) == 0 &&
-        (rc = write_key("me.key", own)) == 0 && (rc = sign(openssl, "ca", true)) == 0 &&
+        (rc = write_key("me.key", own)) == 0 &&
+        (rc = sign(openssl, "ca", true, deadline_ms)) == 0 &&
         (rc = write_serial(own)) == 0)
-        rc = sign(openssl, "me", false);
+        rc = sign(openssl, "me", false, deadline_ms);
     (void)unlink("ca.key");
     explicit_bzero(own, sizeof own);
     return rc < 0 ? ct_fail(err, rc, "%s cannot make certificates: %s", openssl,
-                            rc == -EIO ? "it failed" : strerror(-rc))
+                            rc == -EIO         ? "it failed"
+                            : rc == -ETIMEDOUT ? "it did not end in time"
+                                               : strerror(-rc))
                   : 0;
 }
