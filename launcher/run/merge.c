@@ -93,10 +93,41 @@ static int gather(struct merge *merge, int listener, int others,
     return 0;
 }
 
+/* The socket's name, for on_signal(). */
+static struct {
+    int dir;
+    char name[CTL_DIR_NAME_MAX];
+} waiting;
+
+/* SA_RESETHAND: raise() acts as if there were no handler. */
+static void on_signal(int number)
+{
+    (void)unlinkat(waiting.dir, waiting.name, 0);
+    (void)raise(number);
+}
+
+static const int ending[] = {SIGTERM, SIGINT, SIGHUP};
+
+/* While the socket has its name, a signal that ends this task removes it. */
+static void catch_signals(int dir, const char *name,
+                          struct sigaction before[sizeof ending / sizeof *ending])
+{
+    const struct sigaction action = {.sa_handler = on_signal,
+                                     .sa_flags = (int)SA_RESETHAND};
+
+    waiting.dir = dir;
+    (void)ct_copy(waiting.name, sizeof waiting.name, name); /* same size */
+    for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
+        if (sigaction(ending[i], NULL, &before[i]) == 0 &&
+            before[i].sa_handler == SIG_DFL)
+            (void)sigaction(ending[i], &action, NULL);
+}
+
 static int lead(struct merge *merge, const struct batch_place *place,
                 struct ctrun_error *err)
 {
     int others = place->tasks[place->node_id] - 1;
+    struct sigaction before[sizeof ending / sizeof *ending];
     char folder[PATH_MAX];
     char name[CTL_DIR_NAME_MAX];
     int listener;
@@ -110,6 +141,7 @@ static int lead(struct merge *merge, const struct batch_place *place,
     name_socket(name, place);
     if ((dir = ctl_dir_choose(folder, PATH_MAX, false, err)) < 0)
         return ct_wrap(err, "tasks of this node"), err->code;
+    catch_signals(dir, name, before);
     listener = ctl_dir_listen(dir, name, SOCK_SEQPACKET);
     if (listener < 0)
         rc = ct_fail(err, listener, "tasks of this node: socket %.300s/%s: %s", folder,
@@ -122,6 +154,8 @@ static int lead(struct merge *merge, const struct batch_place *place,
         (void)unlinkat(dir, name, 0);
         close(listener);
     }
+    for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
+        (void)sigaction(ending[i], &before[i], NULL);
     close(dir);
     return rc;
 }

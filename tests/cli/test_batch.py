@@ -160,6 +160,18 @@ def test_a_task_that_sleeps_ends_when_its_agent_is_killed(box):
     box.wait_gone()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_task_that_a_signal_ends_while_it_waits_for_the_others_leaves_no_socket(box, number):
+    step = {**STEP, "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_NODEID": "0",
+            "SLURM_LOCALID": "0", "SLURM_JOB_ID": str(os.getpid())}
+    run = box.start_ctrun("--nproc-per-node=2", "--no-python", "true", env=step)
+    folder = box.path("ctl")
+    ctrun.wait_until(lambda: list(folder.glob("*.merge")), "it waits")
+    run.signal(number)
+    assert run.wait() == 128 + number, run
+    assert list(folder.iterdir()) == []
+
+
 def test_merged_workers_have_the_cpus_of_all_tasks(box):
     cpus = sorted(os.sched_getaffinity(0))[:2]
     if len(cpus) < 2 or not shutil.which("taskset"):
