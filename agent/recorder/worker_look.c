@@ -21,7 +21,8 @@
 
 enum {
     RECORDERS = 2, /* of a worker: torch's own, and that of its NCCL */
-    DEPTH_MAX = 8  /* depth of shells that wait for one another, above a Python */
+    DEPTH_MAX = 8, /* depth of shells that wait for one another, above a Python */
+    HUNG_MAX = 4   /* threads that hang while they read files of a worker */
 };
 
 struct job {
@@ -34,13 +35,15 @@ struct job {
     size_t dump_bytes;
     struct worker_seen *list; /* under the mutex */
     struct worker_seen *own;  /* the thread's */
-    atomic_int *phase;        /* `asking` or `reading`; under the mutex */
+    pid_t reads; /* the worker whose files are read; 0: none; under the mutex */
     struct python_room room;
 };
 
-/* Threads whose look was left, and that have not returned: they ask recorders, or read files of workers. While there
- * is one, no new look begins, or no new look reads files: a file system that hangs would take one thread per look. */
-static atomic_int asking, reading;
+/* Threads whose look was left, and that have not returned: they ask recorders, so that no new look begins; or they read
+ * files of these workers (0: a free place), which no new look reads. A file system that hangs would take one thread per
+ * look, and there are HUNG_MAX at most. */
+static atomic_int asking;
+static _Atomic pid_t hung[HUNG_MAX];
 
 struct worker_look {
     struct job *job;
@@ -247,16 +250,49 @@ static bool publish(struct job *job, int i, const struct worker_seen *seen)
     return !is_left;
 }
 
-/* False if the loop has left, or an earlier thread still reads. */
-static bool begin_to_read(struct job *job)
+/* True if no earlier thread reads files of this worker, and another one may hang. */
+static bool may_read(pid_t pid)
 {
-    bool may_read;
+    bool has_room = false;
+
+    for (int i = 0; i < HUNG_MAX; i++) {
+        const pid_t other = atomic_load(&hung[i]);
+
+        if (other == pid)
+            return false;
+        has_room |= other == 0;
+    }
+    return has_room;
+}
+
+/* False if the loop has left. */
+static bool begin_to_read(struct job *job, pid_t pid)
+{
+    bool is_left;
 
     pthread_mutex_lock(&job->mutex);
-    if ((may_read = !job->is_left && atomic_load(&reading) == 0))
-        job->phase = &reading;
+    is_left = job->is_left;
+    if (!is_left)
+        job->reads = pid;
     pthread_mutex_unlock(&job->mutex);
-    return may_read;
+    return !is_left;
+}
+
+/* Only the loop's thread takes places. */
+static void note_hung(pid_t pid)
+{
+    for (int i = 0; i < HUNG_MAX; i++)
+        if (atomic_load(&hung[i]) == 0) {
+            atomic_store(&hung[i], pid);
+            return;
+        }
+}
+
+static void forget_hung(pid_t pid)
+{
+    for (int i = 0; i < HUNG_MAX; i++)
+        if (atomic_load(&hung[i]) == pid)
+            atomic_store(&hung[i], 0);
 }
 
 static void look_at_all(struct job *job, struct worker_seen *own)
@@ -273,12 +309,13 @@ static void look_at_all(struct job *job, struct worker_seen *own)
             if (!(goes_on = publish(job, i, &own[i])))
                 drop(&own[i]);
     }
-    goes_on = begin_to_read(job);
     for (int i = 0; i < job->count && goes_on; i++) {
-        if (own[i].wants_calls)
+        if (own[i].wants_calls || !may_read(own[i].pid))
             continue;
-        find_place(job, &own[i]);
-        goes_on = publish(job, i, &own[i]);
+        if ((goes_on = begin_to_read(job, own[i].pid))) {
+            find_place(job, &own[i]);
+            goes_on = publish(job, i, &own[i]);
+        }
     }
 }
 
@@ -286,21 +323,24 @@ static void *run(void *context)
 {
     static const uint64_t one = 1;
     struct job *job = context;
-    atomic_int *phase;
+    pid_t reads;
     bool is_left;
 
     look_at_all(job, job->own);
     pthread_mutex_lock(&job->mutex);
     job->is_done = true;
     is_left = job->is_left;
-    phase = job->phase;
+    reads = job->reads;
     if (!is_left && write(job->wake, &one, sizeof one) < 0) {
         /* the deadline wakes the loop */
     }
     pthread_mutex_unlock(&job->mutex);
     if (is_left) {
         destroy(job);
-        atomic_fetch_sub(phase, 1);
+        if (reads)
+            forget_hung(reads);
+        else
+            atomic_fetch_sub(&asking, 1);
     }
     return NULL;
 }
@@ -321,8 +361,10 @@ static void part(struct job *job, struct worker_seen *list)
     }
     job->is_left = true;
     is_done = job->is_done;
-    if (!is_done)
-        atomic_fetch_add(job->phase, 1);
+    if (!is_done && job->reads)
+        note_hung(job->reads);
+    else if (!is_done)
+        atomic_fetch_add(&asking, 1);
     pthread_mutex_unlock(&job->mutex);
     if (is_done)
         destroy(job);
@@ -376,7 +418,6 @@ static struct job *make_job(const struct recorder_folder *folder,
     job->list = list;
     job->count = count;
     job->folder = folder;
-    job->phase = &asking;
     job->wake = eventfd(0, EFD_CLOEXEC);
     job->own = ct_zalloc_array((size_t)count, sizeof *job->own);
     if (job->own)

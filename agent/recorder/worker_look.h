@@ -34,7 +34,8 @@ struct worker_seen {
 
 /* Takes ownership of `list` (heap); `folder` is borrowed until the look ends. done is called on the
  * loop, gets the list, borrowed for the call, and may start the next look. While an earlier thread
- * reads files of a worker and does not return, no place is found, but recorders are asked. NULL: out
+ * reads files of a worker and does not return, the place of that worker is not found; of no worker while there are
+ * several such threads. Recorders are asked. NULL: out
  * of memory or thread, or an earlier thread still asks recorders; list is freed. */
 struct worker_look *
 worker_look_start(struct loop *loop, const struct recorder_folder *folder,

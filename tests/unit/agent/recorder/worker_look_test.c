@@ -135,7 +135,7 @@ static void *answer(void *context)
 
 struct seen {
     struct loop *loop;
-    bool has_recorder[WORKERS];
+    bool has_recorder[WORKERS], is_seen[WORKERS];
     int call_count[WORKERS];
 };
 
@@ -145,6 +145,7 @@ static void note(void *context, struct worker_seen *list, int count)
 
     for (int i = 0; i < count; i++) {
         seen->has_recorder[i] = list[i].has_recorder;
+        seen->is_seen[i] = list[i].is_seen;
         seen->call_count[i] = list[i].call_count;
     }
     loop_stop(seen->loop);
@@ -226,6 +227,7 @@ static void a_signal_ends_no_wait_for_recorders(void **state)
 /* ---- A file system that hangs -------------------------------------------------------------- */
 
 static sem_t is_hung, answers;
+static atomic_bool is_well; /* files of the parent can be read */
 
 void __wrap_live_stack_find_place(struct live_place *out, pid_t pid,
                                   struct python_room *room);
@@ -233,6 +235,8 @@ void __wrap_live_stack_find_place(struct live_place *out, pid_t pid,
 void __wrap_live_stack_find_place(struct live_place *out, pid_t pid,
                                   struct python_room *room)
 {
+    if (pid == getppid() && atomic_load(&is_well))
+        return;
     assert_int_equal(sem_post(&is_hung), 0);
     assert_int_equal(sem_wait(&answers), 0);
 }
@@ -272,6 +276,37 @@ static void recorders_are_read_while_the_place_of_a_worker_cannot_be(void **stat
     assert_int_equal(sem_trywait(&is_hung), -1); /* no second thread hangs */
 }
 
+/* None of them has a recorder. */
+static void a_worker_whose_files_hang_hides_no_other(void **state)
+{
+    const int threads = test_count_threads();
+    struct worker_seen *list = ct_zalloc_array(WORKERS, sizeof *list);
+    struct worker_look *look;
+    struct seen seen = {0};
+
+    assert_non_null(list);
+    assert_int_equal(sem_init(&is_hung, 0, 0), 0);
+    assert_int_equal(sem_init(&answers, 0, 0), 0);
+    assert_int_equal(loop_create(&seen.loop), 0);
+    look = worker_look_start(seen.loop, folder, list_one(), 1, note, &seen);
+    assert_non_null(look);
+    assert_int_equal(sem_wait(&is_hung), 0);
+    worker_look_cancel(look);
+    atomic_store(&is_well, true);
+    list[0].pid = getpid();
+    list[1].pid = getppid();
+    assert_non_null(worker_look_start(seen.loop, folder, list, WORKERS, note, &seen));
+    loop_run(seen.loop);
+    assert_int_equal(loop_destroy(seen.loop), 0);
+    atomic_store(&is_well, false);
+    assert_false(seen.is_seen[0]);
+    assert_true(seen.is_seen[1]);
+    assert_int_equal(sem_post(&answers), 0);
+    while (test_count_threads() > threads)
+        (void)sched_yield();
+    assert_int_equal(sem_trywait(&is_hung), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +317,8 @@ int main(void)
                                         end),
         cmocka_unit_test_setup_teardown(
             recorders_are_read_while_the_place_of_a_worker_cannot_be, begin, end),
+        cmocka_unit_test_setup_teardown(a_worker_whose_files_hang_hides_no_other, begin,
+                                        end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
