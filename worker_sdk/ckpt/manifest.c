@@ -5,10 +5,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include <cjson/cJSON.h>
 
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/crc32c.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/str.h"
@@ -103,14 +105,32 @@ static int read_sizes(const cJSON *list, int dims, int64_t *sizes)
     return dims < 0 || dims == count ? count : -1;
 }
 
+/* Whether each element of the tensor is in exactly one of its pieces. For that each coordinate of
+ * each dimension has a random number: a box measures the product of their differences, and the
+ * boxes that cut a tensor measure what it measures. With other boxes the sums are equal once in
+ * about 2^60 times. Comparing the boxes in pairs would take hours for a hostile manifest. */
+static bool is_cut(const struct ct_piece *tensor, const struct ct_piece *pieces,
+                   size_t count, const uint64_t *keys)
+{
+    struct ct_piece whole = *tensor;
+    uint64_t sum = 0;
+
+    memset(whole.start, 0, sizeof whole.start);
+    memcpy(whole.size, whole.whole, sizeof whole.size);
+    for (size_t i = 0; i < count; i++)
+        sum += ct_piece_measure(&pieces[i], keys);
+    return sum == ct_piece_measure(&whole, keys);
+}
+
 /* Names and types are borrowed from the tree, which the manifest owns. read_tensors() has
  * counted the pieces, so there is room. */
 static int read_pieces(struct ct_manifest *out, const cJSON *tensor,
-                       struct ctrun_error *err)
+                       const uint64_t *keys, struct ctrun_error *err)
 {
     const cJSON *list = member(tensor, "pieces"), *item;
     struct ct_piece piece = {.name = tensor->string,
                              .dtype = cJSON_GetStringValue(member(tensor, "dtype"))};
+    const size_t first = out->piece_count;
 
     piece.dims = read_sizes(member(tensor, "shape"), -1, piece.whole);
     if (!piece.dtype || piece.dims < 0 || !cJSON_IsArray(list))
@@ -129,6 +149,8 @@ static int read_pieces(struct ct_manifest *out, const cJSON *tensor,
             return bad(err, piece.name, "a piece is not a part of the tensor");
         out->pieces[out->piece_count++] = piece;
     }
+    if (!is_cut(&piece, out->pieces + first, out->piece_count - first, keys))
+        return bad(err, piece.name, "its pieces overlap or leave elements out");
     return 0;
 }
 
@@ -140,6 +162,7 @@ static int compare(const void *a, const void *b)
 static int read_tensors(struct ct_manifest *out, struct ctrun_error *err)
 {
     const cJSON *tensors = member(out->tree, "tensors"), *item;
+    uint64_t keys[CTRUN_MAX_DIMS] = {ct_now_ns()}; /* kept just after boot */
     size_t count = 0;
     int rc;
 
@@ -149,9 +172,10 @@ static int read_tensors(struct ct_manifest *out, struct ctrun_error *err)
         count += (size_t)cJSON_GetArraySize(member(item, "pieces"));
     if (!(out->pieces = ct_zalloc_array(count, sizeof *out->pieces)))
         return ct_fail(err, -ENOMEM, "manifest: out of memory for %zu pieces", count);
+    (void)getrandom(keys, sizeof keys, GRND_NONBLOCK);
     cJSON_ArrayForEach(item, tensors)
     {
-        if ((rc = read_pieces(out, item, err)) < 0)
+        if ((rc = read_pieces(out, item, keys, err)) < 0)
             return rc;
     }
     qsort(out->pieces, out->piece_count, sizeof *out->pieces, compare);

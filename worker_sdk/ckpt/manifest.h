@@ -14,7 +14,7 @@
  * Each shard is a safetensors file in the same folder and has its pieces under the names of their
  * tensors; header_crc32c covers all bytes before its data, among them the sum of every piece. The
  * sum at the end covers all bytes before `,"crc32c"`. Decoding trusts nothing: it checks that
- * names stay in the folder, boxes in their tensors, indices in their tables. */
+ * names stay in the folder, boxes cut up their tensors, indices are in their tables. */
 #pragma once
 
 #include "worker_sdk/ckpt/piece.h"

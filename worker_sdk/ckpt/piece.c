@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/hash.h"
 #include "worker_sdk/ckpt/safetensors.h"
 
 static bool is_whole(const struct ctrun_tensor *tensor)
@@ -80,6 +81,20 @@ uint64_t ct_piece_elements(const struct ct_piece *piece)
 uint64_t ct_piece_bytes(const struct ct_piece *piece)
 {
     return ct_piece_elements(piece) * ct_safetensors_dtype_size(piece->dtype);
+}
+
+uint64_t ct_piece_measure(const struct ct_piece *piece,
+                          const uint64_t keys[CTRUN_MAX_DIMS])
+{
+    uint64_t measure = 1;
+
+    for (int i = 0; i < piece->dims; i++) {
+        const uint64_t begin = (uint64_t)piece->start[i];
+
+        measure *= ct_hash_mix(keys[i] + begin + (uint64_t)piece->size[i]) -
+                   ct_hash_mix(keys[i] + begin);
+    }
+    return measure;
 }
 
 static int compare_sizes(const int64_t *a, const int64_t *b, int dims)

@@ -26,6 +26,10 @@ bool ct_piece_is_sound(const struct ct_piece *piece);
 /* Of the box; of a sound piece. */
 uint64_t ct_piece_elements(const struct ct_piece *piece);
 uint64_t ct_piece_bytes(const struct ct_piece *piece);
+/* A number that is the same for a box and for all boxes together that cut it up, each element in
+ * one of them; keys are random. Modulo 2^64. */
+uint64_t ct_piece_measure(const struct ct_piece *piece,
+                          const uint64_t keys[CTRUN_MAX_DIMS]);
 /* By name, then by start, then by size. */
 int ct_piece_compare(const struct ct_piece *a, const struct ct_piece *b);
 /* Of two boxes of tensors of the same shape. */
