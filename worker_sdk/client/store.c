@@ -222,15 +222,24 @@ int ct_store_await(struct ctrun_store *store, enum ct_tcpstore_query query,
     }
 }
 
-int ct_store_ask(struct ctrun_store *store, const struct ct_tcpstore_request *request,
-                 const struct ct_tcpstore_blob *lists, struct ctrun_error *err)
+int ct_store_ask_until(struct ctrun_store *store,
+                       const struct ct_tcpstore_request *request,
+                       const struct ct_tcpstore_blob *lists, uint64_t deadline_ms,
+                       struct ctrun_error *err)
 {
     int rc;
 
     if ((rc = ct_store_request(store, request, lists, err)) < 0)
         return rc;
-    rc = ct_store_await(store, request->query, ct_deadline_ms(store->timeout_ms), err);
+    rc = ct_store_await(store, request->query, deadline_ms, err);
     return rc == CTRUN_E_TIMEOUT ? ct_store_kill(store, rc) : rc;
+}
+
+int ct_store_ask(struct ctrun_store *store, const struct ct_tcpstore_request *request,
+                 const struct ct_tcpstore_blob *lists, struct ctrun_error *err)
+{
+    return ct_store_ask_until(store, request, lists, ct_deadline_ms(store->timeout_ms),
+                              err);
 }
 
 /* ---- Who is there? ---------------------------------------------------------------------- */

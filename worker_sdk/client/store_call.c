@@ -303,8 +303,10 @@ static int explain_timeout(struct ctrun_store *store, const char *const *keys,
                                  : "they were not all set in time");
 }
 
-int ctrun_store_wait(struct ctrun_store *store, const char *const *keys, size_t count,
-                     uint64_t timeout_ms, struct ctrun_error *err)
+/* timeout_ms is what deadline_ms was made of, for the error. */
+static int wait_until(struct ctrun_store *store, const char *const *keys, size_t count,
+                      uint64_t timeout_ms, uint64_t deadline_ms,
+                      struct ctrun_error *err)
 {
     struct ct_tcpstore_blob one;
     struct ct_tcpstore_blob *blobs = &one;
@@ -315,22 +317,30 @@ int ctrun_store_wait(struct ctrun_store *store, const char *const *keys, size_t 
     else if (!(blobs = wire_list(store, keys, count, &rc, err)))
         return rc;
     if (rc == 0)
-        rc = wait_for(store, blobs, count, ct_deadline_ms(timeout_ms), err);
+        rc = wait_for(store, blobs, count, deadline_ms, err);
     if (blobs != &one)
         free(blobs);
     return rc == CTRUN_E_TIMEOUT ? explain_timeout(store, keys, count, timeout_ms, err)
                                  : rc;
 }
 
+int ctrun_store_wait(struct ctrun_store *store, const char *const *keys, size_t count,
+                     uint64_t timeout_ms, struct ctrun_error *err)
+{
+    return wait_until(store, keys, count, timeout_ms, ct_deadline_ms(timeout_ms), err);
+}
+
 int ctrun_store_get(struct ctrun_store *store, const char *key, void **value,
                     size_t *length, struct ctrun_error *err)
 {
     struct ct_tcpstore_request request = {.query = CT_TCPSTORE_GET};
+    const uint64_t deadline_ms = ct_deadline_ms(
+        store->timeout_ms); /* of both requests */
     int rc;
 
-    if ((rc = ctrun_store_wait(store, &key, 1, store->timeout_ms, err)) < 0 ||
+    if ((rc = wait_until(store, &key, 1, store->timeout_ms, deadline_ms, err)) < 0 ||
         (rc = wire_key(store, key, &request.key, err)) < 0 ||
-        (rc = ct_store_ask(store, &request, NULL, err)) < 0)
+        (rc = ct_store_ask_until(store, &request, NULL, deadline_ms, err)) < 0)
         return rc;
     return take_blob(store, rc, value, length, err);
 }

@@ -34,9 +34,13 @@ int ct_store_flush(struct ctrun_store *store, uint64_t deadline_ms,
 int ct_store_await(struct ctrun_store *store, enum ct_tcpstore_query query,
                    uint64_t deadline_ms, struct ctrun_error *err);
 /* ct_store_request() and ct_store_await(); no other reply may be outstanding. A time-out ends the
- * store, too. */
+ * store, too: the store's own, or the end of deadline_ms. */
 int ct_store_ask(struct ctrun_store *store, const struct ct_tcpstore_request *request,
                  const struct ct_tcpstore_blob *lists, struct ctrun_error *err);
+int ct_store_ask_until(struct ctrun_store *store,
+                       const struct ct_tcpstore_request *request,
+                       const struct ct_tcpstore_blob *lists, uint64_t deadline_ms,
+                       struct ctrun_error *err);
 /* Replaces the connection, because a server that cannot cancel a wait may answer it at any time. */
 int ct_store_reconnect(struct ctrun_store *store, uint64_t deadline_ms,
                        struct ctrun_error *err);
