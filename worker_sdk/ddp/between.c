@@ -13,6 +13,12 @@ int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream, struct ctrun_error 
 {
     int rc = 0;
 
+    /* Before that the sums have not begun: torch's order "forward, zero_grad, backward" is fine. */
+    if (ddp->state == DDP_BACKWARD && ddp->has_seen_grad)
+        return ct_fail(
+            err, CTRUN_E_USAGE,
+            "ddp: gradients cannot be zeroed once one of them is ready: call "
+            "ctrun_ddp_backward_end() first");
     for (size_t s = 0; rc == 0 && s < ddp->layout.slot_count; s++) {
         struct ct_slot *slot = &ddp->layout.slots[s];
 

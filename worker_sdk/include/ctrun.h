@@ -838,8 +838,9 @@ CTRUN_API int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream,
  * backward adds); the first step after it is switched off averages the sum. All ranks pass the same: where
  * the numbers of backwards differ, the next collective is CTRUN_E_MISMATCH (nccl: not found). */
 CTRUN_API void ctrun_ddp_no_sync(struct ctrun_ddp *ddp, bool on);
-/* Sets all gradients to zero (they live in the buckets), in the order of stream. Between steps only.
- * Fails on an nccl group only. */
+/* Sets all gradients to zero (they live in the buckets), in the order of stream. Not while gradients are
+ * averaged: CTRUN_E_USAGE from the first one that is ready to backward_end(). On a group of the host
+ * it fails with nothing else. */
 CTRUN_API int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream,
                                   struct ctrun_error *err);
 /* Scales all gradients so that the norm of all of them together is max_norm at most, as torch's

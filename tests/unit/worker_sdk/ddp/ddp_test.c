@@ -90,6 +90,32 @@ static void average_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
+/* Else the averages would be made of zeroes on this rank, or of half of them. */
+static void zero_body(struct ctrun_group *group, void *context)
+{
+    struct ctrun_ddp *ddp = scalar_model(group, NULL);
+    float x = (float)ctrun_group_rank(group) + 1;
+    struct ctrun_error err;
+
+    CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
+    CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
+    CHECK_OK(ctrun_ddp_zero_grad(ddp, NULL, &err));
+    *(float *)ctrun_ddp_grad(ddp, B) = x;
+    CHECK_OK(ctrun_ddp_grad_ready(ddp, B, NULL, &err));
+    CHECK(ctrun_ddp_zero_grad(ddp, NULL, &err) == CTRUN_E_USAGE);
+    CHECK(strstr(err.text, "once one of them is ready"));
+    CHECK_OK(backward(ddp, x, "a", &err)); /* the step continues */
+    CHECK(grad(ddp, A) == 1.5f && grad(ddp, B) == 1.5f);
+    CHECK_OK(ctrun_ddp_zero_grad(ddp, NULL, &err));
+    CHECK(grad(ddp, A) == 0 && grad(ddp, B) == 0);
+    ctrun_ddp_destroy(ddp);
+}
+
+static void gradients_are_not_zeroed_while_they_are_averaged(void **state)
+{
+    worlds_run_with(2, zero_body, NULL);
+}
+
 static void gradients_are_averages(void **state)
 {
     worlds_run_with(2, average_body, NULL);
@@ -901,6 +927,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TORCH_TEST(gradients_are_averages, "vector average; forward_backward"),
+        cmocka_unit_test(gradients_are_not_zeroed_while_they_are_averaged),
         TORCH_TEST(no_sync_accumulates_until_the_next_sync,
                    "vector no_sync then sync, grads accumulate; "
                    "accumulate_gradients_no_sync; "
