@@ -113,6 +113,17 @@ static int find_place(struct ct_worker_hold *request, int *folder, const char *p
     return 0;
 }
 
+/* Else a directory of that name would be found only when the file is complete, and by the agent. */
+static int check_name(const struct ctrun_hold *hold, struct ctrun_error *err)
+{
+    struct stat st;
+
+    return fstatat(hold->folder, hold->request.name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                   S_ISDIR(st.st_mode)
+               ? ct_fail(err, -EISDIR, "%s", strerror(EISDIR))
+               : 0;
+}
+
 /* ---- In the making ---------------------------------------------------------------------- */
 
 /* Holds the mutex. Prefers the spare memory, which is mapped and has its pages, unless a process
@@ -197,7 +208,8 @@ int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
     else
         rc = 0;
     hold->timeout_ms = options.timeout_ms;
-    if (rc == 0 && (rc = find_place(&hold->request, &hold->folder, path, err)) == 0) {
+    if (rc == 0 && (rc = find_place(&hold->request, &hold->folder, path, err)) == 0 &&
+        (rc = check_name(hold, err)) == 0) {
         pthread_mutex_lock(&mutex);
         rc = begin(hold, session, err);
         pthread_mutex_unlock(&mutex);

@@ -1608,7 +1608,8 @@ struct ctrun_hold_options {
         sizeof(struct ctrun_hold_options), 300000                                      \
     }
 /* The file at path will be replaced; its folder must exist. options may be NULL. One thread at a time per
- * hold. CTRUN_E_RESOURCES when there is no room, CTRUN_E_TIMEOUT, -errno of the folder, -EMFILE, -ENFILE or -ENOMEM. */
+ * hold. CTRUN_E_RESOURCES when there is no room, CTRUN_E_TIMEOUT, -errno of the folder, -EISDIR: path is that
+ * of a directory, -EMFILE, -ENFILE or -ENOMEM. */
 CTRUN_API int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
                               const char *path,
                               const struct ctrun_hold_options *options,
