@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -141,6 +142,17 @@ int ct_durable_sync_directory(const char *directory)
     return rc;
 }
 
+/* Root could replace a device by a file: /dev/null would be one for all programs. */
+static int check_old(const char *path, const char *name, struct ctrun_error *err)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
+        return 0; /* rename() refuses a directory */
+    return ct_fail(err, -EINVAL, "%s is no regular file, and is not replaced by one",
+                   name);
+}
+
 /* `name`: of the file, in errors. */
 static int replace(const char *path, const char *name, fill_fn *fill,
                    const void *source, const struct ct_durable_source *asks,
@@ -154,6 +166,8 @@ static int replace(const char *path, const char *name, fill_fn *fill,
      * checkpoint of that name on another one. */
     if (ct_format(temporary, sizeof temporary, "%s.tmp-%d", path, own) < 0)
         return ct_fail(err, -ENAMETOOLONG, "the name is too long");
+    if ((rc = check_old(path, name, err)) < 0)
+        return rc;
     rc = write_file(temporary, fill, source);
     if (rc == 0 && asks && !may_go_on(asks))
         rc = -ECANCELED;

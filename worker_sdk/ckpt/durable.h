@@ -13,7 +13,8 @@
 
 #include "worker_sdk/include/ctrun.h"
 
-/* Replaces the file at path by these parts, one behind the other. 0 or a negative errno. */
+/* Replaces the file at path by these parts, one behind the other. 0 or a negative errno; -EINVAL: there is a
+ * device, a FIFO or a socket. */
 int ct_durable_write(const char *path, const struct iovec *parts, size_t count,
                      struct ctrun_error *err);
 /* Bytes that another process may still change: a copy that does not match their sum is never

@@ -113,15 +113,20 @@ static int find_place(struct ct_worker_hold *request, int *folder, const char *p
     return 0;
 }
 
-/* Else a directory of that name would be found only when the file is complete, and by the agent. */
+/* Else what is there would be found only when the file is complete, and by the agent. */
 static int check_name(const struct ctrun_hold *hold, struct ctrun_error *err)
 {
+    const char *name = hold->request.name;
     struct stat st;
 
-    return fstatat(hold->folder, hold->request.name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-                   S_ISDIR(st.st_mode)
-               ? ct_fail(err, -EISDIR, "%s", strerror(EISDIR))
-               : 0;
+    if (fstatat(hold->folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISDIR(st.st_mode))
+        return ct_fail(err, -EISDIR, "%s", strerror(EISDIR));
+    if (fstatat(hold->folder, name, &st, 0) == 0 && !S_ISREG(st.st_mode) &&
+        !S_ISDIR(st.st_mode))
+        return ct_fail(err, -EINVAL,
+                       "it is no regular file, and is not replaced by one");
+    return 0;
 }
 
 /* ---- In the making ---------------------------------------------------------------------- */

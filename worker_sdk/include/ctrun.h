@@ -1483,7 +1483,8 @@ struct ctrun_metadata { /* text about the file; both borrowed */
  * leaves the old file or the new one, and nothing beside it (on NFS it may leave path.tmp-TID).
  * Parent directory must exist. Whole tensors only, `count` of them with different names;
  * metadata_count pairs with different keys, none of them "ctrun.crc32c"; NULL and 0 for none. Local;
- * blocks on the disk. -EINVAL, or the errno of the call that failed: then the old file stays. */
+ * blocks on the disk. -EINVAL (also where path is a device, a FIFO or a socket), or the errno of the call
+ * that failed: then the old file stays. */
 CTRUN_API int ctrun_checkpoint_save(const char *path,
                                     const struct ctrun_tensor *tensors, size_t count,
                                     const struct ctrun_metadata *metadata,
@@ -1609,7 +1610,7 @@ struct ctrun_hold_options {
     }
 /* The file at path will be replaced; its folder must exist. options may be NULL. One thread at a time per
  * hold. CTRUN_E_RESOURCES when there is no room, CTRUN_E_TIMEOUT, -errno of the folder, -EISDIR: path is that
- * of a directory, -EMFILE, -ENFILE or -ENOMEM. */
+ * of a directory, -EINVAL: of a device, a FIFO or a socket, -EMFILE, -ENFILE or -ENOMEM. */
 CTRUN_API int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
                               const char *path,
                               const struct ctrun_hold_options *options,

@@ -411,6 +411,21 @@ static void metadata_that_cannot_be_read_back_are_refused(void **state)
     ctrun_shards_close(shards);
 }
 
+/* As root a save to /dev/null would make a file of it. */
+static void what_is_no_file_is_not_replaced(void **state)
+{
+    const struct folder *folder = *state;
+    struct ctrun_error err;
+    struct stat st;
+
+    assert_int_equal(mkfifo(folder->file, 0600), 0);
+    assert_int_equal(ctrun_checkpoint_save(folder->file, saved, SAVED, NULL, 0, &err),
+                     -EINVAL);
+    assert_non_null(strstr(err.text, "model.safetensors is no regular file"));
+    assert_int_equal(lstat(folder->file, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+}
+
 static void failed_save_keeps_the_old_file(void **state)
 {
     struct folder *folder = *state;
@@ -550,6 +565,7 @@ int main(void)
         story(damaged_headers_are_refused),
         story(other_files_are_recognised),
         story(metadata_that_cannot_be_read_back_are_refused),
+        story(what_is_no_file_is_not_replaced),
         story(failed_save_keeps_the_old_file),
         story(saving_again_replaces_the_file),
         story(a_thread_that_gives_up_the_same_file_does_not_harm_it),

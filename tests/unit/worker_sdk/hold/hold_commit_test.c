@@ -175,7 +175,7 @@ static void a_file_that_cannot_be_written_is_told_by_its_own_name(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-static void a_directory_is_told_before_the_file_is_made(void **state)
+static void what_is_no_file_is_told_before_the_file_is_made(void **state)
 {
     struct ctrun_session session = {.rank = 0};
     char folder[] = "/tmp/ctrun_hold_XXXXXX";
@@ -187,6 +187,9 @@ static void a_directory_is_told_before_the_file_is_made(void **state)
     assert_int_equal(ctrun_hold_open(&hold, &session, folder, NULL, &err), -EISDIR);
     assert_null(hold);
     assert_non_null(strstr(err.text, folder));
+    assert_int_equal(ctrun_hold_open(&hold, &session, "/dev/null", NULL, &err),
+                     -EINVAL);
+    assert_null(hold);
     assert_int_equal(rmdir(folder), 0);
 }
 
@@ -224,7 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_a_commit_without_a_reply_is_not_used_again),
         cmocka_unit_test(a_file_that_cannot_be_written_is_told_by_its_own_name),
-        cmocka_unit_test(a_directory_is_told_before_the_file_is_made),
+        cmocka_unit_test(what_is_no_file_is_told_before_the_file_is_made),
         cmocka_unit_test(bytes_that_were_changed_before_they_were_written_are_told),
     };
 
