@@ -16,7 +16,7 @@
 
 enum {
     CT_SHARDS_TAG_MAX = 9,
-    CT_SHARDS_VALUES = 3
+    CT_SHARDS_VALUES = 4
 };
 
 /* What every rank tells all ranks: its result, and numbers whose meaning depends on the step. */

@@ -160,6 +160,20 @@ static int plan_and_scatter(struct ctrun_shards *shards, struct exchange *all,
     return 0;
 }
 
+/* All ranks have the same words, and so all of them find the same. */
+static int check_steps(const struct ctrun_shards *shards, struct ctrun_error *err)
+{
+    const struct ct_shards_word *words = shards->words;
+
+    for (int r = 1; r < shards->size; r++)
+        if (words[r].values[3] != words[0].values[3])
+            return ct_fail(err, CTRUN_E_MISMATCH,
+                           "rank 0 saves step %llu, rank %d %llu",
+                           (unsigned long long)words[0].values[3], r,
+                           (unsigned long long)words[r].values[3]);
+    return 0;
+}
+
 int ct_shards_plan(struct ctrun_shards *shards, uint8_t **flags, int rc,
                    const struct ctrun_tensor *tensors, size_t count,
                    struct ctrun_error *err)
@@ -173,7 +187,9 @@ int ct_shards_plan(struct ctrun_shards *shards, uint8_t **flags, int rc,
     values[0] = all.length;
     values[1] = count;
     values[2] = all.list ? ct_hash(all.list, all.length) : 0;
-    if ((rc = ct_shards_agree(shards, rc, values, err)) == 0)
+    values[3] = shards->save.step;
+    if ((rc = ct_shards_agree(shards, rc, values, err)) == 0 &&
+        (rc = check_steps(shards, err)) == 0)
         rc = plan_and_scatter(shards, &all, err);
     *flags = all.mine;
     free(all.list);

@@ -1539,8 +1539,8 @@ CTRUN_API int ctrun_shards_open(struct ctrun_shards **out, const char *directory
 CTRUN_API void ctrun_shards_close(struct ctrun_shards *shards);
 /* Saves a checkpoint for `step` (at most 2^53). Collective. tensors: what this rank has, whole
  * tensors or pieces, one for each name; not every rank needs one. When several ranks have the same piece, one of them writes
- * it, so that the bytes are spread over the ranks. A part that no rank has, or pieces that overlap
- * without being equal, are CTRUN_E_MISMATCH. metadata: rank 0's is written. All are borrowed for
+ * it, so that the bytes are spread over the ranks. A part that no rank has, pieces that overlap
+ * without being equal, or steps that differ are CTRUN_E_MISMATCH. metadata: rank 0's is written. All are borrowed for
  * the call.
  *
  * Returns the same on every rank: 0 when the checkpoint is on the disk. With async it is 0 when

@@ -479,6 +479,29 @@ static void pieces_that_are_no_whole_tensor_are_refused_on_every_rank(void **sta
         assert_int_equal(ranks_run(2, wrong_body, &wrong[i]), 0);
 }
 
+static int steps_body(int rank, void *context)
+{
+    struct ctrun_group *group = ranks_open(rank, "a", NULL);
+    struct ctrun_shards *shards;
+    struct ctrun_error err = {.code = 0};
+    struct part part;
+
+    cut(&part, rank, 3);
+    CHECK_OK(ctrun_shards_open(&shards, directory, group, NULL, &err));
+    CHECK(save(shards, &part, rank == 1 ? 8 : 7, &err) == CTRUN_E_MISMATCH);
+    CHECK(strstr(err.text, "rank 0 saves step 7, rank 1 8"));
+    CHECK_OK(save(shards, &part, 7, &err));
+    ctrun_shards_close(shards);
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void another_step_on_one_rank_is_told_on_all(void **state)
+{
+    assert_int_equal(ranks_run(3, steps_body, NULL), 0);
+    assert_int_equal(load_all(1), 7);
+}
+
 static void a_process_killed_at_any_call_leaves_the_newest_complete_one(void **state)
 {
     unsigned calls = 0;
@@ -1202,6 +1225,7 @@ int main(void)
         story(what_all_ranks_have_is_spread_over_them),
         story(a_rank_may_have_nothing_to_save),
         story(pieces_that_are_no_whole_tensor_are_refused_on_every_rank),
+        story(another_step_on_one_rank_is_told_on_all),
         story(a_process_killed_at_any_call_leaves_the_newest_complete_one),
         story(a_rank_killed_at_any_call_is_named_and_harms_nothing),
         story(a_rank_stopped_at_any_call_is_named_and_harms_nothing),
