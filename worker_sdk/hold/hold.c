@@ -52,7 +52,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pid_t owner;
 static struct ct_hold_memory last = CT_HOLD_MEMORY_NONE;  /* the agent has it */
 static struct ct_hold_memory spare = CT_HOLD_MEMORY_NONE; /* the agent had it */
-static uint64_t last_bytes; /* what the next one will have, too, most likely */
+static struct ctrun_hold *making; /* not committed or closed yet; of an agent */
+static uint64_t last_bytes;       /* what the next one will have, too, most likely */
 static bool
     is_owed; /* the agent has a file of this process that may not be on the disk */
 
@@ -70,6 +71,7 @@ static void become_owner(void)
         ct_hold_memory_close(&last);
         ct_hold_memory_close(&spare);
         is_owed = false;
+        making = NULL;
     }
     owner = getpid();
 }
@@ -179,9 +181,14 @@ static int begin(struct ctrun_hold *hold, struct ctrun_session *session,
                  struct ctrun_error *err)
 {
     struct ct_worker_hold drop = {.verb = CT_HOLD_DROP};
-    int rc = ask_to_begin(hold, session, err);
+    int rc;
 
     become_owner();
+    if (making) /* the agent would drop that one */
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "this process is making %s: commit or close that one first",
+                       making->request.path);
+    rc = ask_to_begin(hold, session, err);
     hold->has_agent = rc == 0;
     if (rc < 0)
         return rc;
@@ -191,6 +198,8 @@ static int begin(struct ctrun_hold *hold, struct ctrun_session *session,
     if (rc < 0 && hold->has_agent)
         /* else the agent would refuse the next one, as this one is not over */
         (void)ask(hold, &drop, -1, NULL);
+    if (rc == 0 && hold->has_agent)
+        making = hold;
     return rc;
 }
 
@@ -283,6 +292,7 @@ static int hand_over(struct ctrun_hold *hold, struct ctrun_error *err)
     hold->request.bytes = hold->length;
     hold->request.crc = hold->crc;
     pthread_mutex_lock(&mutex);
+    making = NULL;
     is_owed = true;
     (void)flock(hold->memory.fd, LOCK_UN); /* from now on others may find it */
     if ((rc = ask(hold, &hold->request, hold->memory.fd, err)) == 0) {
@@ -348,6 +358,8 @@ void ctrun_hold_close(struct ctrun_hold *hold)
         return;
     if (hold->memory.fd >= 0) { /* else it was committed, or never begun */
         pthread_mutex_lock(&mutex);
+        if (making == hold)
+            making = NULL;
         if (hold->has_agent)
             (void)ask(hold, &drop, -1, NULL); /* a lost connection drops it, too */
         if (spare.fd < 0 && owner == getpid()) {

@@ -1594,7 +1594,7 @@ CTRUN_API int ctrun_shards_get_stats(struct ctrun_shards *shards,
  *     ctrun_hold_commit(hold, &err);
  *     ctrun_hold_close(hold);                              // what is not committed is dropped
  *
- * A rank may make one file while the agent writes the one before: ctrun_hold_open() waits while
+ * A rank makes one file at a time, also while the agent writes the one before: ctrun_hold_open() waits while
  * two committed files are not on the disk. The workers of a node hold half of its memory at most.
  * The next world does not start, and the run does not end, before a committed file is on the disk
  * or given up as lost: one minute after the commit, plus its bytes at 10 MB/s. Without an agent
@@ -1609,7 +1609,7 @@ struct ctrun_hold_options {
         sizeof(struct ctrun_hold_options), 300000                                      \
     }
 /* The file at path will be replaced; its folder must exist. options may be NULL. One thread at a time per
- * hold. CTRUN_E_RESOURCES when there is no room, CTRUN_E_TIMEOUT, -errno of the folder, -EISDIR: path is that
+ * hold. CTRUN_E_USAGE: with an agent, while another one is open that is not committed. CTRUN_E_RESOURCES when there is no room, CTRUN_E_TIMEOUT, -errno of the folder, -EISDIR: path is that
  * of a directory, -EINVAL: of a device, a FIFO or a socket, -EMFILE, -ENFILE or -ENOMEM. */
 CTRUN_API int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
                               const char *path,
@@ -1631,7 +1631,7 @@ CTRUN_API int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms
  * perhaps before a restart. 1: *out is a descriptor that reads from its beginning; the caller
  * closes it, and nothing writes to the memory before that. 0: the agent does not have the file, or
  * the disk has another one now: read the file on the disk. Blocks while the agent writes the file,
- * and then to check its sum. CTRUN_E_TIMEOUT, -errno of the folder, -EMFILE, -ENFILE or -ENOMEM. */
+ * and then to check its sum. CTRUN_E_TIMEOUT, -errno of the folder where it exists, -EMFILE, -ENFILE or -ENOMEM. */
 CTRUN_API int ctrun_hold_find(struct ctrun_session *session, const char *path,
                               uint64_t timeout_ms, int *out, struct ctrun_error *err);
 

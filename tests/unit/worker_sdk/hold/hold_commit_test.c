@@ -131,6 +131,37 @@ static void memory_of_a_commit_without_a_reply_is_not_used_again(void **state)
     close(agent.listener);
 }
 
+/* The agent has one file in the making for each rank: at another one it would drop the first. */
+static void a_second_one_is_refused_while_the_first_is_made(void **state)
+{
+    struct ctrun_session session = {.rank = 0};
+    struct ctrun_error err = {.text = ""};
+    struct ctrun_hold *first, *second;
+    struct agent agent;
+    pthread_t thread;
+
+    begin(&agent);
+    assert_int_equal(pthread_create(&thread, NULL, serve_all, &agent), 0);
+    assert_int_equal(ctrun_hold_open(&first, &session, "/tmp/one", NULL, &err), 0);
+    assert_int_equal(ctrun_hold_open(&second, &session, "/tmp/two", NULL, &err),
+                     CTRUN_E_USAGE);
+    assert_null(second);
+    assert_non_null(strstr(err.text, "/tmp/two: this process is making /tmp/one"));
+    assert_int_equal(ctrun_hold_write(first, "first", 5, &err), 0);
+    ctrun_hold_close(first);
+    assert_int_equal(ctrun_hold_open(&second, &session, "/tmp/two", NULL, &err), 0);
+    assert_true(ctrun_hold_commit(second, &err) < 0); /* this agent hangs up */
+    assert_int_equal(ctrun_hold_open(&first, &session, "/tmp/one", NULL, &err), 0);
+    ctrun_hold_close(second);
+    close(agent.memory); /* the connection before has ended */
+    assert_true(ctrun_hold_commit(first, &err) < 0);
+    ctrun_hold_close(first);
+    assert_int_equal(shutdown(agent.listener, SHUT_RDWR), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    close(agent.memory);
+    close(agent.listener);
+}
+
 /* ---- Without an agent --------------------------------------------------------------------- */
 
 /* Makes a file in a folder of its own. */
@@ -226,6 +257,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_of_a_commit_without_a_reply_is_not_used_again),
+        cmocka_unit_test(a_second_one_is_refused_while_the_first_is_made),
         cmocka_unit_test(a_file_that_cannot_be_written_is_told_by_its_own_name),
         cmocka_unit_test(what_is_no_file_is_told_before_the_file_is_made),
         cmocka_unit_test(bytes_that_were_changed_before_they_were_written_are_told),
