@@ -35,6 +35,17 @@ uint32_t ct_utf8_decode(const uint8_t *at, size_t *length)
                : c;
 }
 
+bool ct_is_utf8(const char *text)
+{
+    const uint8_t *at = (const uint8_t *)text;
+    size_t length;
+
+    for (; *at; at += length)
+        if (ct_utf8_decode(at, &length) == UINT32_MAX)
+            return false;
+    return true;
+}
+
 static bool is_plain(uint32_t c, bool keeps_lines)
 {
     if (c == '\n' || c == '\t')

@@ -12,3 +12,5 @@
 void ct_make_plain(char *text, bool keeps_lines);
 /* The character at `at`, which ends with a NUL, *length bytes long. UINT32_MAX: it is no UTF-8 (RFC 3629, table 3-7). */
 uint32_t ct_utf8_decode(const uint8_t *at, size_t *length);
+/* Whether all of the text is UTF-8. */
+bool ct_is_utf8(const char *text);

@@ -6,6 +6,7 @@
 
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/hash.h"
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/ckpt/safetensors.h"
 
 static bool is_whole(const struct ctrun_tensor *tensor)
@@ -26,6 +27,9 @@ int ct_piece_of_tensor(struct ct_piece *out, const struct ctrun_tensor *tensor,
                              .dims = tensor->dims};
     if (!tensor->name || !*tensor->name || strcmp(tensor->name, "__metadata__") == 0)
         return ct_fail(err, -EINVAL, "a tensor has no name, or the name __metadata__");
+    if (!ct_is_utf8(tensor->name)) /* else no reader of JSON takes the file */
+        return ct_fail(err, -EINVAL, "tensor '%s': its name is not UTF-8",
+                       tensor->name);
     if (element == 0)
         return ct_fail(err, -EINVAL, "tensor '%s': no such dtype: %d", tensor->name,
                        (int)tensor->dtype);

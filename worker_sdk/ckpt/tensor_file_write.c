@@ -8,6 +8,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/crc32c.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/ckpt/durable.h"
 
@@ -21,6 +22,9 @@ int ct_tensor_file_check_metadata(const struct ctrun_metadata *metadata, size_t 
         if (!key || !metadata[i].value)
             return ct_fail(err, -EINVAL, "metadata[%zu]: its key or its value is NULL",
                            i);
+        if (!ct_is_utf8(key) || !ct_is_utf8(metadata[i].value))
+            return ct_fail(err, -EINVAL,
+                           "metadata[%zu]: its key or its value is not UTF-8", i);
         for (size_t j = 0; j < i; j++)
             is_taken = is_taken || strcmp(key, metadata[j].key) == 0;
         if (is_taken)

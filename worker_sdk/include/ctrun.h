@@ -1447,7 +1447,7 @@ CTRUN_API void ctrun_dataset_gather(const struct ctrun_dataset *dataset,
 /* A tensor in memory, or a piece of one. All that it points to is borrowed for the call. */
 struct ctrun_tensor {
     size_t size;      /* CTRUN_TENSOR_INIT */
-    const char *name; /* unique within a checkpoint */
+    const char *name; /* UTF-8; unique within a checkpoint */
     enum ctrun_dtype dtype;
     int dims;                      /* 0: one element */
     int64_t sizes[CTRUN_MAX_DIMS]; /* of data */
@@ -1464,7 +1464,7 @@ struct ctrun_tensor {
             0                                                                          \
         }                                                                              \
     }
-struct ctrun_metadata { /* text about the file; both borrowed */
+struct ctrun_metadata { /* UTF-8 text about the file; both borrowed */
     const char *key;
     const char *value;
 };

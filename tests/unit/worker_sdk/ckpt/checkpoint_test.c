@@ -389,10 +389,9 @@ static void other_files_are_recognised(void **state)
 static void metadata_that_cannot_be_read_back_are_refused(void **state)
 {
     static const struct ctrun_metadata wrong[][2] = {
-        {{"a", "1"}, {NULL, "2"}},
-        {{"a", "1"}, {"b", NULL}},
-        {{"a", "1"}, {"a", "2"}},
-        {{"a", "1"}, {"ctrun.crc32c", "00000000 "}},
+        {{"a", "1"}, {NULL, "2"}},   {{"a", "1"}, {"b", NULL}},
+        {{"a", "1"}, {"a", "2"}},    {{"a", "1"}, {"ctrun.crc32c", "00000000 "}},
+        {{"a", "1"}, {"\xff", "2"}}, {{"a", "1"}, {"b", "caf\xe9"}},
     };
     struct folder *folder = *state;
     struct ctrun_shards *shards;
@@ -409,6 +408,21 @@ static void metadata_that_cannot_be_read_back_are_refused(void **state)
         assert_non_null(strstr(err.text, "metadata[1]"));
     }
     ctrun_shards_close(shards);
+}
+
+/* Other readers of safetensors refuse the whole file. */
+static void names_that_are_no_utf8_are_refused(void **state)
+{
+    const struct folder *folder = *state;
+    struct ctrun_tensor tensor = saved[0];
+    struct ctrun_error err;
+
+    tensor.name = "caf\xc3\xa9";
+    assert_int_equal(ctrun_checkpoint_save(folder->file, &tensor, 1, NULL, 0, &err), 0);
+    tensor.name = "caf\xe9";
+    assert_int_equal(ctrun_checkpoint_save(folder->file, &tensor, 1, NULL, 0, &err),
+                     -EINVAL);
+    assert_non_null(strstr(err.text, "its name is not UTF-8"));
 }
 
 /* As root a save to /dev/null would make a file of it. */
@@ -565,6 +579,7 @@ int main(void)
         story(damaged_headers_are_refused),
         story(other_files_are_recognised),
         story(metadata_that_cannot_be_read_back_are_refused),
+        story(names_that_are_no_utf8_are_refused),
         story(what_is_no_file_is_not_replaced),
         story(failed_save_keeps_the_old_file),
         story(saving_again_replaces_the_file),
