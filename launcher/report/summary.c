@@ -297,6 +297,7 @@ void summary_format(struct messages_block *out, const struct summary *summary)
         messages_add(out, "do", "check the name, PATH and the permissions on %s",
                      root->host);
     summary_add_others(out, verdict);
+    summary_add_timeout(out, verdict);
     if (summary->max_restarts || verdict->restart_count)
         messages_add(out, "restarts", "%u of %u used", verdict->restart_count,
                      summary->max_restarts);

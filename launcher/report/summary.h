@@ -31,6 +31,9 @@ void summary_format(struct messages_block *out, const struct summary *summary);
  * it. */
 void summary_add_facts(struct messages_block *out, const struct ct_facts *facts);
 void summary_add_others(struct messages_block *out, const struct ct_verdict *verdict);
+/* Why no round followed the failure of a run that had restarts left: the nodes did not meet again. That, and not the
+ * failure, decides the exit code. Nothing for another end. */
+void summary_add_timeout(struct messages_block *out, const struct ct_verdict *verdict);
 /* True for a rank that only ended because ctrun stopped it: by the signal, or with success. */
 bool summary_is_stopped(const struct ct_verdict *verdict,
                         const struct ct_failure *failure);

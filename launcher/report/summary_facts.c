@@ -112,7 +112,8 @@ static void add_later(struct messages_block *out, const struct ct_verdict *verdi
 static bool has_other_hosts(const struct ct_verdict *verdict)
 {
     for (int i = 1; i < verdict->failure_count && i < CT_FAILURES_MAX; i++)
-        if (strcmp(verdict->failures[i].host, verdict->failures[0].host) != 0)
+        if (*verdict->failures[i].host &&
+            strcmp(verdict->failures[i].host, verdict->failures[0].host) != 0)
             return true;
     return false;
 }
@@ -151,6 +152,19 @@ void summary_format_stopped(char *dst, size_t size, const struct ct_verdict *ver
                     total == 1 ? " was" : "s were", strchr(text, ' ') + 1);
 }
 
+void summary_add_timeout(struct messages_block *out, const struct ct_verdict *verdict)
+{
+    for (int i = 1; i < verdict->failure_count && i < CT_FAILURES_MAX; i++) {
+        const struct ct_failure *failure = &verdict->failures[i];
+
+        if (failure->cause != CT_CAUSE_JOIN_TIMEOUT)
+            continue;
+        messages_add(out, "after it", "no new round began: %s (RendezvousTimeoutError)",
+                     failure->text);
+        summary_add_facts(out, &failure->facts);
+    }
+}
+
 void summary_add_others(struct messages_block *out, const struct ct_verdict *verdict)
 {
     struct ranks stopped = {0}, failed = {0}, early = {0};
@@ -164,6 +178,8 @@ void summary_add_others(struct messages_block *out, const struct ct_verdict *ver
             continue; /* the root cause's rank, which we stopped afterwards */
         if (failure->rank < 0 && failure->cause == CT_CAUSE_UNKILLABLE)
             messages_add(out, "after it", "%s", failure->text);
+        else if (failure->cause == CT_CAUSE_JOIN_TIMEOUT)
+            continue; /* summary_add_timeout() prints it */
         else if (failure->rank < 0 && failure->host[0])
             messages_add(out, "after it", "node %s lost", failure->host);
         if (is_later(verdict, failure))

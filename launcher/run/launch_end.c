@@ -215,6 +215,7 @@ static void report(struct launch *launch, const struct summary *summary)
     summary_format(&block, summary);
     if (!is_reporter(launch, summary->verdict)) {
         messages_keep_first_line(&block);
+        summary_add_timeout(&block, summary->verdict);
         if (!host_slot_get()->is_given) /* with --hosts all nodes share one console */
             messages_print(&block);
         return;

@@ -144,6 +144,28 @@ def test_a_node_that_loses_the_server_tells_that_its_own_workers_had_succeeded(b
     host.wait()
 
 
+def test_a_failure_that_no_round_followed_is_told_with_the_reason_on_every_node(box, endpoint):
+    """A node leaves after the failure: the exit code is not that of the first cause."""
+    clock = Clock(box)
+    words = ["--nnodes=3", f"--rdzv-endpoint={endpoint}", "--rdzv-id=r", "--max-restarts=1",
+             "--rdzv-conf=join_timeout=600,keep_alive_interval=600,keep_alive_max_attempt=9"]
+    first = box.start_ctrun(*words, "sh", "-c", "sleep 0.1; exit 3", env=clock.env)
+    box.wait_event("agent_state", to="joining")
+    words[-1] += ",is_host=0"
+    calm = box.start_ctrun(*words, "sh", "-c", "while :; do sleep 0.05; done", env=clock.env)
+    gone = box.start_ctrun(*words, "sh", "-c", "trap '' TERM; touch up; while :; do sleep 0.05; done", env=clock.env)
+    ctrun.wait_until(lambda: "restart 1/1" in gone.err, lambda: f"a rank has failed\n{gone}")
+    for _ in range(3):
+        gone.signal(signal.SIGINT)
+    assert gone.wait() == 130
+    clock.advance(600)
+    assert codes([first, calm]) == [75, 75]
+    for run in (first, calm):
+        assert re.search(r"error\[E_EXIT\]: rank \d \(\S+, pid \d+\) exited with 3, ", run.err), run
+        assert "\n  after it   : no new round began: 2 of 3 nodes joined in 600.0 s (RendezvousTimeoutError)\n  joined     : " in run.err, run
+        assert "\n  missing    : " in run.err, run
+
+
 def test_ctrl_c_while_a_name_is_looked_up_is_no_error(box):
     run = box.start_ctrun("--nnodes=2", "--rdzv-endpoint=nosuch.invalid:29400", "true")
     ctrun.wait_until(lambda: "waiting for DNS" in run.err, lambda: f"it waits\n{run}")

@@ -69,6 +69,28 @@ static void our_block_tells_the_cause_first(void **state)
                     "  logs       : /logs/attempt_0\n");
 }
 
+static void a_failure_that_no_round_followed_has_the_reason(void **state)
+{
+    struct ct_verdict v = verdict_of(failure(1, CT_CAUSE_EXIT, 3));
+    const struct summary summary = {.verdict = &v, .name = "f.py", .max_restarts = 2};
+    struct ct_failure *timeout = &v.failures[v.failure_count++];
+
+    v.outcome = CT_OUTCOME_NODES_LOST;
+    v.restart_count = 1;
+    *timeout = failure(-1, CT_CAUSE_JOIN_TIMEOUT, 0);
+    timeout->host[0] = '\0';
+    (void)snprintf(timeout->text, sizeof timeout->text, "1 of 2 nodes joined in 6.0 s");
+    (void)ct_facts_add(&timeout->facts, CT_FACT_JOINED, "node2");
+    summary_format(&block, &summary);
+    assert_string_equal(
+        block.text,
+        "ctrun: error[E_EXIT]: rank 1 (node2, pid 8101) exited with 3, 1.2 s after start\n"
+        "  after it   : no new round began: 1 of 2 nodes joined in 6.0 s "
+        "(RendezvousTimeoutError)\n"
+        "  joined     : node2\n"
+        "  restarts   : 1 of 2 used\n");
+}
+
 static void a_full_report_says_how_many_more_there_are(void **state)
 {
     struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 3));
@@ -509,6 +531,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(our_block_tells_the_cause_first),
+        cmocka_unit_test(a_failure_that_no_round_followed_has_the_reason),
         cmocka_unit_test(a_full_report_says_how_many_more_there_are),
         cmocka_unit_test(how_much_later_others_failed_is_told_by_node),
         cmocka_unit_test(an_exit_code_has_one_line),
