@@ -146,7 +146,8 @@ void agent_on_break(void *context, const struct ctrun_error *why, uint64_t left_
     ct_info("link broken, trying to resume for %llu ms: %s",
             (unsigned long long)left_ms, why->text);
     if (agent->options->on_break && agent->state != AGENT_JOINING)
-        agent->options->on_break(agent->options->context, why->text, left_ms);
+        agent->options->on_break(agent->options->context, why->text,
+                                 agent->state == AGENT_RUNNING, left_ms);
 }
 
 void agent_on_resumed(void *context, const struct ct_resumed *resumed)

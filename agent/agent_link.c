@@ -94,6 +94,18 @@ static void format_ranks(char *dst, size_t size, const struct agent *agent)
                         slots - 1, host);
 }
 
+/* "; node1 has left: SIGTERM from ...", where the last round ended because a node of the server's machine left; else empty. */
+static void format_leaver(char *dst, size_t size, const struct agent *agent)
+{
+    const struct ct_stop *stop = &agent->stop;
+
+    *dst = '\0';
+    if (stop->reason == CT_STOP_MEMBERSHIP && *stop->cause.host && *stop->cause.text &&
+        strcmp(stop->cause.host, link_server_host(agent->link)) == 0)
+        (void)ct_format(dst, size, "; %s has left: %.200s", stop->cause.host,
+                        stop->cause.text);
+}
+
 /* The link is down for good. The error code decides what follows (failover.h): the agent looks for a server that is
  * lost, not for one that refuses it. Before the first WELCOME an unreachable server is not a lost one. */
 static void on_down(void *context, const struct ctrun_error *why)
@@ -104,15 +116,19 @@ static void on_down(void *context, const struct ctrun_error *why)
                           ? "; the workers of this node had succeeded before"
                           : "";
     char ranks[CT_HOST_MAX + 48];
+    char leaver[CT_HOST_MAX + 256];
     struct ctrun_error lost = *why;
 
     format_ranks(ranks, sizeof ranks, agent);
+    format_leaver(leaver, sizeof leaver, agent);
     if (agent->lost_after_ms > 0 &&
         (why->code == CTRUN_E_UNREACHABLE || why->code == CTRUN_E_NO_HOST))
-        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "the rendezvous%s%s is gone: %s%s%s",
-                      *host ? " on " : "", host, why->text, ranks, own);
+        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST,
+                      "the rendezvous%s%s is gone: %s%s%s%s", *host ? " on " : "", host,
+                      why->text, leaver, ranks, own);
     else if (why->code == CTRUN_E_LEADER_LOST)
-        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "%s%s%s", why->text, ranks, own);
+        (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "%s%s%s%s", why->text, leaver, ranks,
+                      own);
     if (link_was_up(agent->link))
         agent->is_silently_lost = link_was_silent(agent->link);
     agent_on_lost(agent, &lost);

@@ -192,9 +192,9 @@ struct agent_options {
     /* Notices, each may be NULL: server not reached yet, every ten seconds (`why`: the last
      * attempt's error), waiting for nodes, round started, stopped, restarting. */
     void (*on_connecting)(void *context, const char *why, uint64_t waited_ms);
-    /* The connection to the server broke: workers keep running, and the agent reconnects for up to
-     * left_ms; then on_back, or the workers' end. */
-    void (*on_break)(void *context, const char *why, uint64_t left_ms);
+    /* The connection to the server broke: workers keep running, if any runs, and the agent
+     * reconnects for up to left_ms; then on_back, or the workers' end. */
+    void (*on_break)(void *context, const char *why, bool runs, uint64_t left_ms);
     void (*on_back)(void *context);
     void (*on_waiting)(void *context, const struct ct_waiting *waiting,
                        uint64_t waited_ms);

@@ -51,11 +51,11 @@ static void on_connecting(void *context, const char *why, uint64_t waited_ms)
                     launch->config->run.host, own);
 }
 
-static void on_break(void *context, const char *why, uint64_t left_ms)
+static void on_break(void *context, const char *why, bool runs, uint64_t left_ms)
 {
     (void)context;
-    messages_notice("%s; the workers keep running, reconnecting for up to %.1f s", why,
-                    (double)left_ms / 1000);
+    messages_notice("%s; %sreconnecting for up to %.1f s", why,
+                    runs ? "the workers keep running, " : "", (double)left_ms / 1000);
 }
 
 static void on_back(void *context)

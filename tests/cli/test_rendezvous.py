@@ -144,6 +144,20 @@ def test_a_node_that_loses_the_server_tells_that_its_own_workers_had_succeeded(b
     host.wait()
 
 
+def test_a_node_tells_why_the_node_of_the_server_has_left(box, endpoint):
+    """The refused connection is only a consequence. No worker keeps running meanwhile: all were stopped."""
+    words = ["--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=r"]
+    host = box.start_ctrun(*words, "sh", "-c", "while :; do sleep 0.05; done")
+    box.wait_event("agent_state", to="joining")
+    other = box.start_ctrun(*words, "--rdzv-conf=is_host=0", "sh", "-c",
+                            "trap '' TERM; touch up; while :; do sleep 0.05; done")
+    ctrun.wait_until(lambda: box.path("up").exists(), lambda: f"its worker is up\n{other}")
+    host.signal(signal.SIGTERM)
+    assert codes([host, other]) == [143, 75], other
+    assert re.search(r"E_LEADER_LOST\]: the rendezvous on (\S+) is gone: .*; \1 has left: SIGTERM from pid ", other.err), other
+    assert "; reconnecting for up to " in other.err and "keep running" not in other.err, other
+
+
 def test_a_failure_that_no_round_followed_is_told_with_the_reason_on_every_node(box, endpoint):
     """A node leaves after the failure: the exit code is not that of the first cause."""
     clock = Clock(box)
