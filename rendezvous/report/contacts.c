@@ -25,7 +25,7 @@ static void copy_printable(char *dst, size_t size, const char *text)
 }
 
 void contacts_note(struct contacts *contacts, const char *host, const char *why,
-                   bool is_refused, uint64_t now_ms)
+                   bool is_explained, uint64_t now_ms)
 {
     struct contact *contact;
     char name[CT_HOST_MAX];
@@ -41,7 +41,7 @@ void contacts_note(struct contacts *contacts, const char *host, const char *why,
     memcpy(contact->host, name, sizeof name);
     copy_printable(contact->why, sizeof contact->why, why);
     contact->at_ms = now_ms;
-    contact->is_refused = is_refused;
+    contact->is_explained = is_explained;
 }
 
 void contacts_remove(struct contacts *contacts, const char *host)

@@ -21,7 +21,7 @@ struct contact {
     char host[CT_HOST_MAX];
     char why[CONTACTS_WHY_MAX]; /* "refused: E_AUTH, ..." */
     uint64_t at_ms;
-    bool is_refused;
+    bool is_explained; /* with the reason while the run waits, too */
 };
 
 struct contacts {
@@ -32,7 +32,7 @@ struct contacts {
 
 /* For a host that is known already the last contact counts. */
 void contacts_note(struct contacts *contacts, const char *host, const char *why,
-                   bool is_refused, uint64_t now_ms);
+                   bool is_explained, uint64_t now_ms);
 void contacts_remove(struct contacts *contacts, const char *host);
 /* NULL: none. Borrowed until the next change. */
 const struct contact *contacts_find(const struct contacts *contacts, const char *host);

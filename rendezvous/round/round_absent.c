@@ -6,9 +6,9 @@
 #include "worker_sdk/base/str.h"
 
 void round_note_absent(struct round *round, const char *host, const char *why,
-                       bool is_refused, uint64_t now_ms)
+                       bool is_explained, uint64_t now_ms)
 {
-    contacts_note(&round->contacts, host, why, is_refused, now_ms);
+    contacts_note(&round->contacts, host, why, is_explained, now_ms);
     if (round->state == ROUND_FORMING)
         round_announce(round, now_ms);
 }
@@ -76,7 +76,7 @@ void round_format_absent(const struct round *round, char *dst, size_t size)
             host_list_add(&away, round->members.list[i]->link.host);
     host_list_format(&away, dst, size);
     for (size_t i = 0; i < round->contacts.count; i++)
-        if (round->contacts.list[i].is_refused)
+        if (round->contacts.list[i].is_explained)
             add_name(dst, size, round->contacts.list[i].host,
                      round->contacts.list[i].why);
     for (size_t i = 0; i < round->settings.expected_count; i++)
@@ -169,8 +169,11 @@ static void add_unknown(struct table *table, const struct round *round)
     } else if (known < needed && round->settings.expected_count == 0) {
         (void)ct_format(text, sizeof text, "%zu node%s", needed - known,
                         needed - known == 1 ? "" : "s");
+        /* After a world that had enough nodes: several nodes of one host share a name. */
         (void)add_row(table->failure, text,
-                      "never connected (their names are not known here)");
+                      round->generation > 0
+                          ? "did not join this round (their names are not known here)"
+                          : "never connected (their names are not known here)");
     }
 }
 

@@ -393,6 +393,16 @@ static void on_succeeded(struct round *round, struct member *member,
         round_leave_world(round, member, now_ms);
 }
 
+static void note_leaver(struct round *round, const struct member *member,
+                        const char *reason, uint64_t now_ms)
+{
+    char why[CONTACTS_WHY_MAX];
+
+    (void)ct_format(why, sizeof why, "it has left%s%s", *reason ? ": " : "",
+                    reason); /* cut is fine */
+    contacts_note(&round->contacts, member->link.host, why, true, now_ms);
+}
+
 static void on_leave(struct round *round, struct member *member,
                      const struct ct_message *message, uint64_t now_ms)
 {
@@ -420,6 +430,7 @@ static void on_leave(struct round *round, struct member *member,
     case MEMBER_LEAVING:
     case MEMBER_LEFT: return;
     }
+    note_leaver(round, member, message->leave->reason, now_ms);
     round_forget_fingerprint(round);
     if (before == MEMBER_RUNNING && round->state == ROUND_RUNNING) /* not over */
         round_stop_world(round, CT_STOP_MEMBERSHIP, &leaver, now_ms);

@@ -43,15 +43,23 @@ static struct round *create(uint32_t min, uint32_t max, uint32_t restarts)
     return make(&settings);
 }
 
-static void add(struct round *round, uint64_t id, uint64_t now_ms)
+static void add_on(struct round *round, uint64_t id, const char *host, uint64_t now_ms)
 {
     struct member_link link = {.id = id};
 
-    snprintf(link.host, sizeof link.host, "n%d", (int)id);
+    snprintf(link.host, sizeof link.host, "%s", host);
     assert_int_equal(
         round_step(round, &(struct round_command){.kind = ROUND_ADD, .link = &link},
                    now_ms),
         0);
+}
+
+static void add(struct round *round, uint64_t id, uint64_t now_ms)
+{
+    char host[16];
+
+    snprintf(host, sizeof host, "n%d", (int)id);
+    add_on(round, id, host, now_ms);
 }
 
 static void say(struct round *round, uint64_t id, enum ct_message_kind kind,
@@ -2506,6 +2514,57 @@ static void who_is_absent_is_a_table(void **state)
         "20 n4: never connected\n");
 }
 
+static void a_node_that_has_left_is_absent_by_name_and_reason(void **state)
+{
+    const struct ct_leave leave = {.reason = "SIGTERM from pid 7"};
+    const struct ct_heartbeat beat = {0};
+    struct round *round = create(2, 2, 0);
+
+    for (uint64_t id = 1; id <= 2; id++) {
+        add(round, id, 0);
+        join(round, id, 0);
+    }
+    say(round, 2, CT_MESSAGE_LEAVE, &leave, 1000);
+    stopped(round, 2, 1000);
+    stopped(round, 1, 1000);
+    join(round, 1, 1000);
+    gone(round, 2, 1000);
+    tick(round, 1000);
+    assert_string_equal(round->waiting.missing, "n2 (it has left: SIGTERM from pid 7)");
+    for (uint64_t now_ms = 1000; now_ms < 61000; now_ms += 1000)
+        say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
+    tick(round, 61000);
+    assert_int_equal(round->state, ROUND_CLOSED);
+    assert_string_equal(
+        facts_text(&round->verdict.failures[0].facts),
+        "19 n1\n"
+        "20 n2: last contact 60.0 s ago: it has left: SIGTERM from pid 7\n");
+}
+
+static void
+an_absent_node_of_a_later_round_is_not_said_to_have_never_connected(void **state)
+{
+    const struct ct_leave leave = {0};
+    const struct ct_heartbeat beat = {0};
+    struct round *round = create(2, 2, 0);
+
+    for (uint64_t id = 1; id <= 2; id++) {
+        add_on(round, id, "same", 0);
+        join(round, id, 0);
+    }
+    say(round, 2, CT_MESSAGE_LEAVE, &leave, 1000);
+    stopped(round, 2, 1000);
+    stopped(round, 1, 1000);
+    join(round, 1, 1000);
+    for (uint64_t now_ms = 1000; now_ms < 61000; now_ms += 1000)
+        say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
+    tick(round, 61000);
+    assert_string_equal(
+        facts_text(&round->verdict.failures[0].facts),
+        "19 same\n"
+        "20 1 node: did not join this round (their names are not known here)\n");
+}
+
 static void absent_nodes_without_names_are_counted(void **state)
 {
     struct round *round = create(40, 40, 0);
@@ -2869,6 +2928,8 @@ int main(void)
         ROUND_TEST(a_node_that_stopped_by_itself_brings_a_new_round),
         ROUND_TEST(a_member_that_never_says_stopped_does_not_hold_the_others_for_ever),
         ROUND_TEST(who_is_absent_is_a_table),
+        ROUND_TEST(a_node_that_has_left_is_absent_by_name_and_reason),
+        ROUND_TEST(an_absent_node_of_a_later_round_is_not_said_to_have_never_connected),
         ROUND_TEST(absent_nodes_without_names_are_counted),
         ROUND_TEST(survivors_of_a_loss_have_the_whole_grace),
         ROUND_TEST(a_founder_waits_before_any_world_if_it_has_to),
