@@ -58,8 +58,8 @@ enum {
     TEMPLATE_SPARED_MS = 1000,
 
     /* Output. */
-    OUTPUT_PIECE_MAX_BYTES =
-        64 * 1024, /* a longer line is cut, so that other streams get their turn */
+    /* a longer line is cut, so that other streams get their turn */
+    OUTPUT_PIECE_MAX_BYTES = 1024 * 1024,
     /* larger than the default: fewer switches between worker and agent */
     OUTPUT_PIPE_BYTES = 256 * 1024,
     OUTPUT_PIPE_FULL_BYTES =
@@ -72,8 +72,8 @@ enum {
     OUTPUT_QUEUE_HIGH_BYTES = 256 *
                               1024, /* a stream with more waiting is not read further */
     OUTPUT_QUEUE_LOW_BYTES = 64 * 1024,
-    /* written from one stream before the next has its turn: more than a piece */
-    OUTPUT_TURN_BYTES = 128 * 1024,
+    /* written from one stream before the next has its turn: more than a piece and its prefix */
+    OUTPUT_TURN_BYTES = OUTPUT_PIECE_MAX_BYTES + 64 * 1024,
     /* last output that is kept: a traceback, and the lines of exit handlers, other threads and NCCL
      * after it */
     OUTPUT_TAIL_BYTES = 16 * 1024,

@@ -40,6 +40,11 @@ size_t lines_first(const char *data, size_t length, size_t max)
     return length == max ? max : 0;
 }
 
+bool lines_have_end(const char *data, size_t length)
+{
+    return memchr(data, '\n', length) || memchr(data, '\r', length);
+}
+
 size_t lines_whole(const char *data, size_t length, size_t max)
 {
     const char *last = memrchr(data, '\n', length < max ? length : max);

@@ -9,6 +9,8 @@
 /* Length of the first piece of data, its end mark included; 0: none is complete yet. A piece
  * that reaches `max` without an end is cut there, but not inside a UTF-8 character. */
 size_t lines_first(const char *data, size_t length, size_t max);
+/* True when a '\n' or '\r' is in data. */
+bool lines_have_end(const char *data, size_t length);
 /* Length of all complete pieces of data together, at most `max` unless the first is longer. */
 size_t lines_whole(const char *data, size_t length, size_t max);
 /* Length of what may be shown of a piece that has no end yet: no UTF-8 character is torn. */

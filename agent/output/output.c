@@ -40,6 +40,8 @@ struct output {
     struct ct_buf in; /* read, not yet cut into pieces */
     /* bytes at the beginning of `in` already shown: an unfinished line */
     size_t shown;
+    size_t searched;  /* bytes at the beginning of `in` that have no mark of an end */
+    bool is_mid_line; /* the last piece was cut: `in` goes on with its line */
     struct loop *loop;
     struct loop_timer *wait; /* timer of an unfinished line; NULL: there was none yet */
     bool is_waiting;
@@ -248,12 +250,17 @@ static const char *unroll(const struct output *output, size_t *length)
     return words ? words->ring : text;
 }
 
-/* A piece that was cut at the maximum length gets a line end, so that the next piece may have a
- * prefix. */
-static bool is_cut(const struct output *output, const char *piece, size_t length)
+/* A piece that was cut at the maximum length, or the last one. */
+static bool is_cut(const char *piece, size_t length)
+{
+    return piece[length - 1] != '\n' && piece[length - 1] != '\r';
+}
+
+/* All streams append to one file, so a piece that was cut gets a line end there. */
+static bool needs_end(const struct output *output, const char *piece, size_t length)
 {
     return output->prefix && length >= OUTPUT_PIECE_MAX_BYTES - 4 &&
-           piece[length - 1] != '\n' && piece[length - 1] != '\r';
+           is_cut(piece, length);
 }
 
 static void write_filtered(struct output *output, const char *piece, size_t length)
@@ -265,61 +272,67 @@ static void write_filtered(struct output *output, const char *piece, size_t leng
     ct_buf_init(&whole, length + output->prefix_length + 1);
     if (ct_buf_append(&whole, output->prefix, output->prefix_length) == 0 &&
         ct_buf_append(&whole, piece, length) == 0 &&
-        (!is_cut(output, piece, length) || ct_buf_append(&whole, "\n", 1) == 0))
+        (!needs_end(output, piece, length) || ct_buf_append(&whole, "\n", 1) == 0))
         logfile_push(output->filtered, ct_buf_data(&whole), ct_buf_length(&whole));
     ct_buf_deinit(&whole);
 }
 
-/* Text for the console: with the prefix where a line begins, and with an end when one was cut. */
-static int queue_text(struct output *output, const char *text, size_t length,
-                      bool is_begin, bool has_end)
+/* Text for the console: with the prefix where a line begins. */
+static int queue_text(struct output *output, const char *text, size_t length)
 {
+    const bool is_begin = output->shown == 0 && !output->is_mid_line;
     const char *prefix = is_begin ? output->source.prefix : NULL;
     const size_t prefix_length = prefix ? strlen(prefix) : 0;
     struct ct_buf *queue = &output->source.queue;
     uint8_t *at;
     int rc;
 
-    if (length == 0 && !has_end)
+    if (length == 0)
         return 0; /* all of it was shown before */
-    if (output->throttle && length > 0 &&
+    if (output->throttle &&
         !throttle_takes(output->throttle, &output->line, text, length, prefix_length))
         return 0;
     if (output->part.console_dedup)
         return console_dedup_add(&output->part, text, length);
     if (!output->console)
         return 0;
-    if ((rc = ct_buf_reserve(queue, prefix_length + length + 1, &at)) < 0)
+    if ((rc = ct_buf_reserve(queue, prefix_length + length, &at)) < 0)
         return rc;
     if (prefix_length > 0)
         memcpy(at, prefix, prefix_length);
     memcpy(at + prefix_length, text, length);
-    at[prefix_length + length] = '\n';
-    ct_buf_commit(queue, prefix_length + length + has_end);
+    ct_buf_commit(queue, prefix_length + length);
     return 0;
 }
 
 /* One piece, of which the beginning may have been shown. */
 static int queue_piece(struct output *output, const char *piece, size_t length)
 {
-    const size_t shown = output->shown;
+    int rc;
 
-    output->shown = 0;
     if (output->filtered)
         write_filtered(output, piece, length);
-    return queue_text(output, piece + shown, length - shown, shown == 0,
-                      is_cut(output, piece, length));
+    rc = queue_text(output, piece + output->shown, length - output->shown);
+    output->shown = 0;
+    output->is_mid_line = is_cut(piece, length);
+    return rc;
 }
 
 /* Bytes of `in` that can be queued now; 0: no complete piece. */
-static size_t next_length(const struct output *output, bool is_last)
+static size_t next_length(struct output *output, bool is_last)
 {
     const char *data = (const char *)ct_buf_data(&output->in);
     const size_t length = ct_buf_length(&output->in);
+    const size_t searched = output->searched;
     const bool is_plain = !output->prefix && !output->filters &&
                           !output->part.console_dedup && !output->throttle;
     size_t n;
 
+    if (length > searched && length < OUTPUT_PIECE_MAX_BYTES &&
+        !lines_have_end(data + searched, length - searched))
+        output->searched = length;
+    if (length == output->searched)
+        return is_last ? length : 0;
     n = is_plain ? lines_whole(data, length, OUTPUT_PIECE_MAX_BYTES)
                  : lines_first(data, length, OUTPUT_PIECE_MAX_BYTES);
     return n == 0 && is_last ? length : n;
@@ -341,7 +354,7 @@ static bool is_full(struct output *output)
 
 /* An unfinished line is shown after a short time: it may be a prompt. With --collapse it is held
  * until it is whole, because only whole lines can be merged. */
-static bool has_begun(const struct output *output)
+static bool has_begun(struct output *output)
 {
     return output->console && !output->part.console_dedup &&
            ct_buf_length(&output->in) > output->shown &&
@@ -360,8 +373,7 @@ static void on_wait(void *context)
     length = lines_begun(data, ct_buf_length(&output->in));
     if (length <= output->shown)
         return;
-    if (queue_text(output, data + output->shown, length - output->shown,
-                   output->shown == 0, false) < 0)
+    if (queue_text(output, data + output->shown, length - output->shown) < 0)
         return; /* the unfinished line is still there */
     output->shown = length;
     console_push(output->console, &output->source);
@@ -389,6 +401,7 @@ static void pump(struct output *output, bool is_last)
             if (queue_piece(output, (const char *)ct_buf_data(&output->in), length) < 0)
                 ct_warn("output lost bytes=%zu: out of memory", length);
             ct_buf_consume(&output->in, length);
+            output->searched = 0;
             /* an unfinished line that is left is a new one */
             output->is_waiting = false;
         }

@@ -345,6 +345,22 @@ def test_a_line_that_is_longer_than_the_limit_is_whole_or_not_there(box):
     assert left_out(box, 0) == (2, 300004)  # the second line, and the third, which has no end
 
 
+def test_long_teed_lines_of_ranks_that_write_at_once_are_whole(box):
+    box.write("long.py", "import os\n"
+              "for i in range(5): print(os.environ['RANK'] * 500000)\n")
+    run = box.ctrun("-t1", "--nproc-per-node=2", "long.py")
+    assert run.code == 0, run.err
+    assert sorted(run.out.splitlines()) == [
+        f"[default{rank}]:" + rank * 500000 for rank in "01" for _ in range(5)]
+
+
+def test_a_teed_line_of_any_length_has_one_prefix_and_one_end(box):
+    box.write("long.py", "print('a' * 3000000 + '\\nend', end='')\n")
+    run = box.ctrun("-t1", "long.py")
+    assert run.code == 0, run.err
+    assert run.out == "[default0]:" + "a" * 3000000 + "\n[default0]:end"
+
+
 def test_the_limit_counts_before_lines_are_collapsed_and_0_is_none(box):
     run = box.ctrun("--collapse", "--log-rate-limit=1K", "--nproc-per-node=2", "sh", "-c",
                     FLOOD.replace(" of $RANK", ""))
