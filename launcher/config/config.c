@@ -40,13 +40,14 @@ static int refuse_unsupported(const struct options *options, struct ctrun_error 
 {
     const char *handler = option_text(options, OPTION_EVENT_LOG_HANDLER);
     const char *method = option_text(options, OPTION_START_METHOD);
+    const char *specs = option_text(options, OPTION_LOGS_SPECS);
 
-    if (option_has_text(options, OPTION_LOGS_SPECS))
+    if (*specs && strcmp(specs, "default") != 0)
         return ct_fail(
             err, CTRUN_E_USAGE,
             "--logs-specs=%s: names a Python plug-in, which ctrun cannot load; use "
             "--log-dir, --redirects and --tee",
-            option_text(options, OPTION_LOGS_SPECS));
+            specs);
     if (strcmp(handler, "null") != 0 && strcmp(handler, "dynamic_rendezvous") != 0 &&
         strcmp(handler, "console") != 0)
         return ct_fail(

@@ -2,6 +2,7 @@
 #include "launcher/config/rdzv_resolve.h"
 
 #include <errno.h>
+#include <strings.h>
 
 #include "launcher/config/rdzv_batch.h"
 #include "launcher/config/rdzv_etcd.h"
@@ -205,7 +206,7 @@ static int check_unused(const struct rdzv_conf *conf, struct ctrun_error *err)
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (rdzv_conf_get_seconds(conf, keys[i], &unused, err) < 0)
             return -EINVAL;
-    if (store && strcmp(store, "tcp") != 0)
+    if (store && strcasecmp(store, "tcp") != 0) /* torchrun takes any case as well */
         return ct_fail(err, CTRUN_E_USAGE,
                        "--rdzv-conf: store_type=%s is not supported; leave it out, the "
                        "store is always tcp",

@@ -365,8 +365,9 @@ const struct option option_table[OPTION_COUNT] = {
                                  "replace passwords, tokens and keys by *** in what"
                                  " a failure report quotes of a worker"),
                        .env = "CTRUN_REDACT", .fallback = "on", .choices = "on off"},
-    [OPTION_LOGS_SPECS] = {TAKES(TEXT, "logs-specs", OUTPUT, "NAME",
-                                 "refused: needs a Python plug-in")},
+    [OPTION_LOGS_SPECS] = {TAKES(
+        TEXT, "logs-specs", OUTPUT, "NAME",
+        "default: no effect; others are refused, they are Python plug-ins")},
     [OPTION_EVENT_LOG_HANDLER] =
         {TAKES(TEXT, "event-log-handler", OUTPUT, "NAME",
                "null, or console: torchrun's events as JSON lines on stderr"),

@@ -125,6 +125,12 @@ def test_torchrun_016_no_python_and_module_exclude_each_other(box):
     assert not box.events("worker_started")
 
 
+def test_torchruns_own_log_layout_and_store_may_be_named(box, script):
+    run = box.ctrun("--logs-specs=default", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",
+                    "--rdzv-conf=store_type=TCP", "--no-python", "true")
+    assert run.code == 0 and run.err == "", run
+
+
 # Item of the checklist, words, exit code, and text of the error.
 BAD_VALUES = [
     (17, ["--nnodes=1:2:3"], 1, 'nnodes=1:2:3 is not in "MIN:MAX" format'),
