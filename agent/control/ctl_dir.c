@@ -245,25 +245,33 @@ int ctl_dir_listen(int dir, const char *name, int type)
     return rc;
 }
 
+static bool is_of_agent(const char *name)
+{
+    const size_t length = strlen(name), end = strlen(CTL_SOCKET_SUFFIX);
+
+    return length > end && strcmp(name + length - end, CTL_SOCKET_SUFFIX) == 0;
+}
+
 /* A killed agent's socket tells the next launcher of its run that workers of it may live: so who
  * removes the socket leaves a mark. The folder of another user, which root may look at, is left as
  * it is. */
 static void remove_killed(int dir, const char *name, uint64_t now_ms)
 {
-    const size_t length = strlen(name) - strlen(CTL_SOCKET_SUFFIX);
     char mark[CTL_DIR_NAME_MAX + sizeof CTL_MARK_SUFFIX];
     struct stat info;
 
     if (fstat(dir, &info) < 0 || info.st_uid != getuid())
         return;
-    if (strcmp(name + length, CTL_SOCKET_SUFFIX) == 0) {
-        (void)ct_format(mark, sizeof mark, "%.*s" CTL_MARK_SUFFIX, (int)length, name);
+    if (is_of_agent(name)) {
+        (void)ct_format(mark, sizeof mark, "%.*s" CTL_MARK_SUFFIX,
+                        (int)(strlen(name) - strlen(CTL_SOCKET_SUFFIX)), name);
         ctl_mark_file_write(dir, mark, now_ms);
     }
     (void)unlinkat(dir, name, 0);
 }
 
-/* ECONNREFUSED: a name exists only while its owner listens, so the owner was killed. */
+/* ECONNREFUSED: a name exists only while its owner listens, so the owner was killed. A name without a
+ * pid in it may be another one's by now: it stays. */
 int ctl_dir_connect(int dir, const char *name, int type)
 {
     const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -277,7 +285,7 @@ int ctl_dir_connect(int dir, const char *name, int type)
         return fd;
     rc = -errno;
     close(fd);
-    if (rc == -ECONNREFUSED)
+    if (rc == -ECONNREFUSED && is_of_agent(name))
         remove_killed(dir, name, ct_now_ms());
     return rc;
 }

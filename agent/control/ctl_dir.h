@@ -61,7 +61,7 @@ void ctl_dir_sweep(int dir, const char *suffix, uint64_t now_ms);
  * non-blocking descriptor, or -errno. */
 int ctl_dir_listen(int dir, const char *name, int type);
 /* Connects without waiting. A descriptor or -errno; a socket that its agent has left behind
- * (-ECONNREFUSED) is removed, as by ctl_dir_sweep(). */
+ * (-ECONNREFUSED; RUN-PID.sock only) is removed, as by ctl_dir_sweep(). */
 int ctl_dir_connect(int dir, const char *name, int type);
 /* Calls visit for each socket of the folder with that suffix. */
 void ctl_dir_walk(int dir, const char *suffix,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/control/ctl_dir.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +49,26 @@ static void what_a_killed_agent_had_begun_is_swept_up(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
+/* Task 0 of a node listens at RUN-NODE.merge: a task that was refused there by the name of an earlier
+ * job must not remove the new one. */
+static void who_is_refused_removes_no_name_that_another_may_have_taken(void **state)
+{
+    char path[] = "/tmp/ctrun-remote-dir-XXXXXX";
+    static const char name[] = "job-0.merge";
+    struct ctrun_error err;
+    int dir, fd;
+
+    assert_non_null(mkdtemp(path));
+    dir = ctl_dir_open(path, true, &err);
+    fd = ctl_dir_listen(dir, name, SOCK_SEQPACKET);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(ctl_dir_connect(dir, name, SOCK_SEQPACKET), -ECONNREFUSED);
+    assert_int_equal(unlinkat(dir, name, 0), 0);
+    close(dir);
+    assert_int_equal(rmdir(path), 0);
+}
+
 /* An agent of a login session has its socket in the session's folder; the caller may have no session. */
 static void a_run_of_a_login_session_is_found_without_its_environment(void **state)
 {
@@ -68,6 +89,7 @@ static void a_run_of_a_login_session_is_found_without_its_environment(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_refused_removes_no_name_that_another_may_have_taken),
         cmocka_unit_test(what_a_killed_agent_had_begun_is_swept_up),
         cmocka_unit_test(a_run_of_a_login_session_is_found_without_its_environment),
     };
