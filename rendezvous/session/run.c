@@ -228,6 +228,7 @@ struct run *run_open(struct runs *runs, const char *id, struct round *round,
 static void hold_back(struct round *round, const struct runs *runs, const char *run_id)
 {
     const struct run_memory_entry *known = run_memory_find(&runs->memory, run_id);
+    const struct run_memory_lost *lost = run_memory_find_lost(&runs->memory, run_id);
     const uint64_t for_ms = round_outlive_ms(round->settings.lost_after_ms);
     uint64_t from_ms = round->settings.max_nodes >
                        1; /* our machine may have been restarted */
@@ -235,8 +236,8 @@ static void hold_back(struct round *round, const struct runs *runs, const char *
 
     if (runs->held_from_ms > from_ms)
         from_ms = runs->held_from_ms;
-    if (runs->memory.lost_ms > from_ms)
-        from_ms = runs->memory.lost_ms;
+    if (lost->at_ms > from_ms)
+        from_ms = lost->at_ms;
     if (known && known->received_ms > from_ms)
         from_ms = known->received_ms;
     until_ms = from_ms > 0 ? ct_deadline_after(from_ms, for_ms) : 0;
@@ -244,8 +245,8 @@ static void hold_back(struct round *round, const struct runs *runs, const char *
         run_memory_restore(known, round);
     if (known && known->until_ms > until_ms) /* their lease may be longer than ours */
         until_ms = known->until_ms;
-    if (runs->memory.lost_until_ms > until_ms)
-        until_ms = runs->memory.lost_until_ms;
+    if (lost->until_ms > until_ms)
+        until_ms = lost->until_ms;
     if (until_ms > ct_now_ms())
         round_hold(round, until_ms > for_ms ? until_ms - for_ms : 0);
 }

@@ -6,6 +6,7 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/hash.h"
 #include "worker_sdk/base/str.h"
 
 void run_memory_init(struct run_memory *memory)
@@ -49,16 +50,29 @@ const struct run_memory_entry *run_memory_find(const struct run_memory *memory,
     return find(memory, run_id);
 }
 
-/* Notes that an entry is lost: workers of its run may live until until_ms. */
-static void lose(struct run_memory *memory, uint64_t until_ms, uint64_t now_ms)
+static size_t place_of(const char *run_id)
 {
+    return ct_hash_mix(ct_hash(run_id, strlen(run_id))) % RUN_MEMORY_PLACES;
+}
+
+const struct run_memory_lost *run_memory_find_lost(const struct run_memory *memory,
+                                                   const char *run_id)
+{
+    return &memory->lost[place_of(run_id)];
+}
+
+/* Notes that an entry is lost: workers of its run may live until until_ms. */
+static void lose(struct run_memory *memory, const char *run_id, uint64_t until_ms,
+                 uint64_t now_ms)
+{
+    struct run_memory_lost *lost = &memory->lost[place_of(run_id)];
     const uint64_t latest_ms = ct_deadline_after(now_ms, RUN_MEMORY_LOST_MAX_MS);
 
-    memory->lost_ms = now_ms;
+    lost->at_ms = now_ms;
     if (until_ms > latest_ms)
         until_ms = latest_ms;
-    if (until_ms > memory->lost_until_ms)
-        memory->lost_until_ms = until_ms;
+    if (until_ms > lost->until_ms)
+        lost->until_ms = until_ms;
 }
 
 /* NULL: out of memory; then the run is forgotten. */
@@ -71,11 +85,11 @@ static struct run_memory_entry *touch(struct run_memory *memory, const char *run
         ct_list_remove(&entry->node);
     } else {
         if (memory->count == RUN_MEMORY_MAX) {
-            lose(memory, first(memory)->until_ms, now_ms);
+            lose(memory, first(memory)->run_id, first(memory)->until_ms, now_ms);
             drop(memory, first(memory));
         }
         if (!(entry = ct_zalloc(sizeof *entry))) {
-            lose(memory, 0, now_ms);
+            lose(memory, run_id, 0, now_ms);
             return NULL;
         }
         (void)ct_copy(entry->run_id, sizeof entry->run_id, run_id); /* same size */
@@ -139,7 +153,7 @@ static struct run_memory_entry *outlive(struct run_memory *memory, const char *r
     struct run_memory_entry *entry = touch(memory, run_id, now_ms);
 
     if (!entry) {
-        lose(memory, until_ms, now_ms);
+        lose(memory, run_id, until_ms, now_ms);
         return NULL;
     }
     if (until_ms > entry->until_ms)

@@ -9,8 +9,10 @@
 enum {
     /* Beyond, the entry that was used longest ago is dropped. */
     RUN_MEMORY_MAX = 256,
-    /* Other runs wait no longer for workers of a run whose entry is lost: without a token
-     * anybody can choose its lease. */
+    /* Of a run whose entry is lost only this is kept, in a place that its id chooses: runs in the
+     * same place wait for its workers, and others do not. */
+    RUN_MEMORY_PLACES = 1024,
+    /* They wait no longer than this: without a token anybody can choose a lease. */
     RUN_MEMORY_LOST_MAX_MS = 3600000,
     /* The same of a run that an agent without a token tells of. */
     RUN_MEMORY_REPORTED_MAX_MS = 300000,
@@ -31,12 +33,16 @@ struct run_memory_entry {
                           0: none has */
 };
 
+struct run_memory_lost {
+    uint64_t
+        at_ms; /* when an entry was last lost for lack of room or memory; 0: never */
+    uint64_t until_ms; /* the latest until_ms of such entries; 0: none */
+};
+
 struct run_memory {
     struct ct_list entries; /* by last use, the latest last */
     size_t count;
-    uint64_t
-        lost_ms; /* when an entry was last lost for lack of room or memory; 0: never */
-    uint64_t lost_until_ms; /* the latest until_ms of such entries; 0: none */
+    struct run_memory_lost lost[RUN_MEMORY_PLACES];
 };
 
 void run_memory_init(struct run_memory *memory);
@@ -56,3 +62,6 @@ void run_memory_outlive(struct run_memory *memory, const char *run_id,
 /* NULL: nothing is known of this run. */
 const struct run_memory_entry *run_memory_find(const struct run_memory *memory,
                                                const char *run_id);
+/* What was lost in the place of this run. */
+const struct run_memory_lost *run_memory_find_lost(const struct run_memory *memory,
+                                                   const char *run_id);

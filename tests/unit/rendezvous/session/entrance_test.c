@@ -317,6 +317,27 @@ static void other_runs_do_not_wait_for_ever_for_a_run_that_is_dropped(void **sta
     end(&rig);
 }
 
+/* Else whoever starts many runs with a long lease, and leaves them, would hold up everybody. */
+static void few_other_runs_wait_for_a_run_that_is_dropped(void **state)
+{
+    const struct ct_hello hello = {
+        .run_id = "mine", .min_nodes = 2, .max_nodes = 2, .lost_after_ms = LEASE_MS};
+    struct rig rig;
+    struct run_memory *memory;
+    int rc;
+
+    begin(&rig);
+    rig.dispatch->only_run_id = NULL;
+    now_ms += 10 * LEASE_MS; /* the server is old */
+    run_forget(rig.run);
+    memory = &rig.dispatch->runs.memory;
+    run_memory_outlive(memory, "r", 1, UINT64_MAX, now_ms);
+    fill(memory);
+    assert_non_null(rig.run = run_create(&rig.dispatch->runs, &hello, &rc));
+    assert_true(rig.run->round->fence_ms <= now_ms);
+    end(&rig);
+}
+
 static void workers_of_a_run_that_no_memory_is_left_for_as_well(void **state)
 {
     struct rig rig;
@@ -340,6 +361,7 @@ int main(void)
         cmocka_unit_test(workers_of_a_run_that_makes_room_have_all_of_their_lease),
         cmocka_unit_test(workers_of_a_run_that_is_dropped_have_all_of_their_lease),
         cmocka_unit_test(other_runs_do_not_wait_for_ever_for_a_run_that_is_dropped),
+        cmocka_unit_test(few_other_runs_wait_for_a_run_that_is_dropped),
         cmocka_unit_test(workers_of_a_run_that_no_memory_is_left_for_as_well),
         cmocka_unit_test(workers_that_an_agent_reports_have_all_of_theirs_as_well),
         cmocka_unit_test(workers_of_another_instance_have_all_of_their_longer_lease),
