@@ -234,6 +234,7 @@ int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
     group->size = setup.size;
     group->me = setup.me;
     group->rank = place->rank;
+    group->owner = getpid();
     group->timeout_ms = setup.options->timeout_ms;
     group->stream = setup.options->stream;
     group->shm = setup.options->shm;
@@ -259,7 +260,7 @@ free_all:
 /* The thread is joined before the back end is closed, because it may be using the back end. */
 void ctrun_group_close(struct ctrun_group *group)
 {
-    if (!group)
+    if (!group || ct_group_is_inherited(group))
         return;
     ct_group_stop(group);
     group->backend->close(group->self);
@@ -284,7 +285,8 @@ int ctrun_group_size(const struct ctrun_group *group)
  * group: it would then wait for the call that it is to end. */
 void ctrun_group_abort(struct ctrun_group *group)
 {
-    ct_group_abort(group, "aborted the group");
+    if (!ct_group_is_inherited(group))
+        ct_group_abort(group, "aborted the group");
 }
 
 int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **out,

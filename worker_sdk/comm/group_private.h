@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/list.h"
@@ -19,6 +20,7 @@ struct ctrun_group {
     void *self; /* the back end's own data */
     int size, me;
     int rank;     /* in the world */
+    pid_t owner;  /* the process that has opened it */
     void *stream; /* of the options */
     uint64_t timeout_ms;
     uint64_t number;             /* number of the last collective */
@@ -61,6 +63,12 @@ struct ctrun_work {
     struct ctrun_error err;
 };
 
+/* A child of fork() has none of the group's threads, and its parent's connections: it would take
+ * the parent's messages, or tell the others that this rank has left. */
+static inline bool ct_group_is_inherited(const struct ctrun_group *group)
+{
+    return group->owner != getpid();
+}
 /* Between enter and leave a group belongs to one thread. leave returns rc. */
 int ct_group_enter(struct ctrun_group *group, const char *name,
                    struct ctrun_error *err);

@@ -364,7 +364,8 @@ CTRUN_API int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *
                                 struct ctrun_group *parent, int color,
                                 const struct ctrun_group_options *options,
                                 struct ctrun_error *err);
-/* Local. Other ranks that still wait for us get CTRUN_E_PEER_LOST. An nccl group with memory of ctrun_group_alloc()
+/* Local. After a fork() the child uses none of its parent's groups: calls on them are CTRUN_E_USAGE, and close
+ * and abort do nothing. Other ranks that still wait for us get CTRUN_E_PEER_LOST. An nccl group with memory of ctrun_group_alloc()
  * waits for all kernels of its device, without a deadline. */
 CTRUN_API void ctrun_group_close(struct ctrun_group *group);
 /* Our index among the members, 0 to size - 1: what root, to and from below mean. It is the

@@ -5,6 +5,8 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
@@ -644,6 +646,38 @@ static void only_ranks_that_are_known_to_be_missing_are_named(void **state)
     open_by_such_a_store(1, 0, "no answer in time from rank 0");
 }
 
+/* What a child does with the group, as its exit handlers may, does not reach the other ranks. */
+static int fork_body(int rank, void *context)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ctrun_group *group;
+    struct ctrun_error err;
+    int status;
+    pid_t pid;
+
+    options.shm = *(const int *)context;
+    group = ranks_open(rank, "a", &options);
+    CHECK_OK(ctrun_barrier(group, NULL, &err));
+    if ((pid = fork()) == 0) {
+        if (ctrun_barrier(group, NULL, &err) != CTRUN_E_USAGE ||
+            !strstr(err.text, "barrier: this process was forked"))
+            _exit(1);
+        ctrun_group_abort(group);
+        ctrun_group_close(group);
+        _exit(0);
+    }
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK_OK(ctrun_barrier(group, NULL, &err));
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void a_child_of_fork_does_not_use_the_group(void **state)
+{
+    for (int shm = 0; shm < 2; shm++)
+        assert_int_equal(ranks_run(2, fork_body, &shm), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -665,6 +699,7 @@ int main(void)
         cmocka_unit_test(wrong_arguments_are_refused),
         cmocka_unit_test(a_refused_open_may_be_repeated),
         cmocka_unit_test(a_second_thread_is_refused),
+        cmocka_unit_test(a_child_of_fork_does_not_use_the_group),
         cmocka_unit_test(only_ranks_that_are_known_to_be_missing_are_named),
     };
 
