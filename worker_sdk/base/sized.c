@@ -11,6 +11,9 @@
 static int read_size(size_t *out, const void *from, const char *what,
                      struct ctrun_error *err)
 {
+    if (!from)
+        return ct_fail(err, -EINVAL, "the struct is NULL: pass one that begins with %s",
+                       what);
     memcpy(out, from, sizeof *out);
     if (*out > sizeof *out && *out <= CT_SIZED_MAX_BYTES)
         return 0;

@@ -1204,7 +1204,8 @@ struct ctrun_sampler_options {
     {                                                                                  \
         sizeof(struct ctrun_sampler_options), 0, 0, 1, 0, false, false, false          \
     }
-/* Local. Options are required, as count has no default, and copied. -EINVAL: rank is not in 0 to world_size - 1;
+/* Local. Options are required, as count has no default, and copied. -EINVAL: they are NULL, or rank is not in 0 to
+ * world_size - 1;
  * -ENOMEM. */
 CTRUN_API int ctrun_sampler_create(struct ctrun_sampler **out,
                                    const struct ctrun_sampler_options *options,

@@ -114,6 +114,25 @@ static void a_size_that_nobody_set_is_refused_with_the_remedy(void **state)
     }
 }
 
+static void a_struct_that_is_null_is_refused_with_the_remedy(void **state)
+{
+    struct ctrun_sampler *sampler;
+    struct ctrun_loader *loader;
+    struct now got = defaults;
+    struct ctrun_error err;
+    void *list;
+
+    assert_int_equal(ctrun_sampler_create(&sampler, NULL, &err), -EINVAL);
+    assert_null(sampler);
+    assert_non_null(strstr(err.text, "NULL: pass one that begins with CTRUN_SAMPLER_"));
+    assert_int_equal(ctrun_loader_open(&loader, NULL, &err), -EINVAL);
+    assert_null(loader);
+    assert_int_equal(ct_sized_write(NULL, &got, sizeof got, "X_INIT", NULL), -EINVAL);
+    assert_int_equal(
+        ct_sized_read_array(&list, &defaults, sizeof got, NULL, 1, "X_INIT", NULL),
+        -EINVAL);
+}
+
 static void entries_of_unlike_size_are_refused(void **state)
 {
     struct now list[] = {defaults, defaults};
@@ -191,6 +210,7 @@ int main(void)
         cmocka_unit_test(entries_of_an_array_are_as_far_apart_as_the_caller_says),
         cmocka_unit_test(nothing_is_written_beyond_an_older_callers_struct),
         cmocka_unit_test(a_size_that_nobody_set_is_refused_with_the_remedy),
+        cmocka_unit_test(a_struct_that_is_null_is_refused_with_the_remedy),
         cmocka_unit_test(entries_of_unlike_size_are_refused),
         cmocka_unit_test(the_library_takes_an_older_programs_structs),
         cmocka_unit_test(the_library_takes_a_newer_programs_structs),
