@@ -27,7 +27,8 @@
  *     session           this process in the run: ranks, progress, requests to stop, crash reports
  *     store             small values that all ranks see
  *     groups            collectives and messages; groups that continue without a lost rank
- *     DDP               gradients averaged over all ranks while backward runs; in CUDA graphs; uneven inputs
+ *     DDP               gradients averaged over all ranks while backward runs; in CUDA graphs;
+ *                       uneven inputs
  *     fixed sums        sums whose bits do not depend on the number of ranks
  *     DataParallel      replicas of a model in one process
  *     ZeRO-1            optimizer states divided among the ranks
@@ -38,8 +39,8 @@
  *   - A function that can fail returns >= 0 on success and a negative code on failure: a
  *     negative errno or a CTRUN_E_* code. `err`, always last, may be NULL; else it holds the
  *     code and one sentence (where: what: why).
- *   - The caller destroys what it creates, in reverse order. _close, _destroy accept NULL. The caller
- *     owns what a call returns in `out`; it is NULL when the call failed.
+ *   - The caller destroys what it creates, in reverse order. _close, _destroy accept NULL. The
+ *     caller owns what a call returns in `out`; it is NULL when the call failed.
  *   - Every wait for other ranks has a deadline (the session's or the group's); none blocks
  *     forever. Only waits for a disk and for functions and kernels of the caller have none.
  *   - Lengths of memory are in bytes, counts in elements; the names of times end in their unit.
@@ -257,7 +258,8 @@ CTRUN_API int ctrun_fail_worker(const struct ctrun_error *err);
  *     ctrun_store_get(store, "dataset", &value, &length, &err);   // the others wait here
  *     ctrun_store_close(store);
  *
- * All ranks and libraries share the keys: give yours a prefix. Those of this library begin with "ctrun/". */
+ * All ranks and libraries share the keys: give yours a prefix. Those of this library begin with
+ * "ctrun/". */
 struct ctrun_store;
 
 /* Connects, retrying until the session's timeout. Blocks. Fails with CTRUN_E_UNREACHABLE,
@@ -269,16 +271,17 @@ CTRUN_API int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *s
 CTRUN_API void ctrun_store_close(struct ctrun_store *store);
 
 /* Keys are text of at most 8191 bytes; values are bytes, at most 8 MiB: -EMSGSIZE above that. Each
- * call is one round trip (set waits for no answer, get makes two) and blocks for at most the session's
- * timeout; get and wait, which then ask what is missing, for four seconds more where the server does not
- * answer. After CTRUN_E_TIMEOUT of get and wait the store is still usable if the server still answers; after any
- * other network error all calls return -EPIPE. CTRUN_E_PROTOCOL: the server closed the connection,
- * its only way to refuse a request. One thread at a time per store. */
+ * call is one round trip (set waits for no answer, get makes two) and blocks for at most the
+ * session's timeout; get and wait, which then ask what is missing, for four seconds more where the
+ * server does not answer. After CTRUN_E_TIMEOUT of get and wait the store is still usable if the
+ * server still answers; after any other network error all calls return -EPIPE. CTRUN_E_PROTOCOL:
+ * the server closed the connection, its only way to refuse a request. One thread at a time per
+ * store. */
 CTRUN_API int ctrun_store_set(struct ctrun_store *store, const char *key,
                               const void *value, size_t length,
                               struct ctrun_error *err);
-/* Waits until key exists. *value is allocated, and the caller frees it with free(); a NUL follows it, which *length
- * does not count. On failure *value and *length have no meaning. */
+/* Waits until key exists. *value is allocated, and the caller frees it with free(); a NUL follows
+ * it, which *length does not count. On failure *value and *length have no meaning. */
 CTRUN_API int ctrun_store_get(struct ctrun_store *store, const char *key, void **value,
                               size_t *length, struct ctrun_error *err);
 /* Adds delta to a decimal counter (0 when absent); *result, which may be NULL, is the new value.
@@ -322,8 +325,8 @@ enum ctrun_op {
 struct ctrun_group; /* a set of ranks that communicate; opaque */
 struct ctrun_work;  /* one collective that runs in the background; opaque */
 
-/* How a group is opened. ctrun_group_open() reads it and keeps nothing of it but stream. Every member passes the same
- * backend and ranks. */
+/* How a group is opened. ctrun_group_open() reads it and keeps nothing of it but stream. Every
+ * member passes the same backend and ranks. */
 struct ctrun_group_options {
     size_t size;         /* CTRUN_GROUP_OPTIONS_INIT */
     const char *backend; /* "host" (default: shared memory and TCP) or "nccl" */
@@ -364,9 +367,10 @@ CTRUN_API int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *
                                 struct ctrun_group *parent, int color,
                                 const struct ctrun_group_options *options,
                                 struct ctrun_error *err);
-/* Local. After a fork() the child uses none of its parent's groups: calls on them are CTRUN_E_USAGE, and close
- * and abort do nothing. Other ranks that still wait for us get CTRUN_E_PEER_LOST. An nccl group with memory of ctrun_group_alloc()
- * waits for all kernels of its device, without a deadline. */
+/* Local. After a fork() the child uses none of its parent's groups: calls on them are
+ * CTRUN_E_USAGE, and close and abort do nothing. Other ranks that still wait for us get
+ * CTRUN_E_PEER_LOST. An nccl group with memory of ctrun_group_alloc() waits for all kernels of its
+ * device, without a deadline. */
 CTRUN_API void ctrun_group_close(struct ctrun_group *group);
 /* Our index among the members, 0 to size - 1: what root, to and from below mean. It is the
  * session's rank only in a group of the whole world. Both are constant: any thread. */
@@ -431,9 +435,9 @@ CTRUN_API bool ctrun_may_shrink(const struct ctrun_session *session);
  * change, if `old` was of all ranks.
  *
  * CTRUN_E_CHANGED: the others continued without this rank: end this process. CTRUN_E_UNSUPPORTED:
- * without --survive=sdk. CTRUN_E_CLOSED: no connection to the agent. CTRUN_E_TIMEOUT: by old's deadline.
- * CTRUN_E_PEER_LOST: as above. The first group fails with it, or with CTRUN_E_ABORTED, at the
- * deadline only. */
+ * without --survive=sdk. CTRUN_E_CLOSED: no connection to the agent. CTRUN_E_TIMEOUT: by old's
+ * deadline. CTRUN_E_PEER_LOST: as above. The first group fails with it, or with CTRUN_E_ABORTED, at
+ * the deadline only. */
 CTRUN_API int ctrun_group_shrink(struct ctrun_group **out,
                                  struct ctrun_session *session, struct ctrun_group *old,
                                  const struct ctrun_group_options *options,
@@ -489,17 +493,18 @@ CTRUN_API bool ctrun_world_shrinks(struct ctrun_session *session);
 CTRUN_API int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms,
                                int *ranks, int max, uint32_t *epoch,
                                struct ctrun_error *err);
-/* The address of the worker store: returns the host, writes *port. They are MASTER_ADDR and MASTER_PORT until the node
- * of the store is lost; then ctrun_world_next() changes them to an empty store on another node, the same for all ranks
- * that continue. The host is valid until the next ctrun_world_next(). */
+/* The address of the worker store: returns the host, writes *port. They are MASTER_ADDR and
+ * MASTER_PORT until the node of the store is lost; then ctrun_world_next() changes them to an empty
+ * store on another node, the same for all ranks that continue. The host is valid until the next
+ * ctrun_world_next(). */
 CTRUN_API const char *ctrun_world_store(const struct ctrun_session *session, int *port);
 
 /* Memory that the host back end reduces without a copy (shared between the ranks of a host); on an
- * nccl group memory of its device. Collective, same size on every rank; lives until it is freed or the
- * group is closed; zeroed; on a host 4096-byte aligned. Ordinary memory works everywhere too, with one
- * copy more. On an nccl group it waits until this rank's earlier calls are done; when that takes longer than
- * the group's timeout, CTRUN_E_TIMEOUT ends the group. -EINVAL: 0 bytes, too many of them, or too many blocks: the
- * group lives. */
+ * nccl group memory of its device. Collective, same size on every rank; lives until it is freed or
+ * the group is closed; zeroed; on a host 4096-byte aligned. Ordinary memory works everywhere too,
+ * with one copy more. On an nccl group it waits until this rank's earlier calls are done; when that
+ * takes longer than the group's timeout, CTRUN_E_TIMEOUT ends the group. -EINVAL: 0 bytes, too many
+ * of them, or too many blocks: the group lives. */
 CTRUN_API int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **out,
                                 struct ctrun_error *err);
 /* Frees memory of ctrun_group_alloc(); NULL is fine. Local, at any time; waits for this rank's
@@ -533,8 +538,8 @@ struct ctrun_call_options {
  * CTRUN_E_PEER_LOST (who died, or which node of the world is lost), CTRUN_E_ABORTED; after any of
  * them the group is dead: close it. -EINVAL for arguments that are wrong by themselves,
  * CTRUN_E_USAGE while another thread is inside a call on the same group: the group lives. */
-/* Below, in_r is the `in` of member r, rank our own index, op(r) a reduction over all members; e runs from 0 to count -
- * 1. */
+/* Below, in_r is the `in` of member r, rank our own index, op(r) a reduction over all members; e
+ * runs from 0 to count - 1. */
 /* out[e] = op(r) in_r[e], bit-equal on all ranks. Integers wrap around and have no
  * CTRUN_AVG: CTRUN_E_UNSUPPORTED; f16 and bf16 are added up in f32 and rounded once. */
 CTRUN_API int ctrun_all_reduce(struct ctrun_group *group, const void *in, void *out,
@@ -546,8 +551,8 @@ CTRUN_API int ctrun_reduce(struct ctrun_group *group, const void *in, void *out,
                            size_t count, enum ctrun_dtype dtype, enum ctrun_op op,
                            int root, const struct ctrun_call_options *options,
                            struct ctrun_error *err);
-/* out[e] = op(r) in_r[rank * count + e]. in: size * count elements, a part for each member; out: count elements, our
- * reduced part. In place: out == in + rank * count. */
+/* out[e] = op(r) in_r[rank * count + e]. in: size * count elements, a part for each member; out:
+ * count elements, our reduced part. In place: out == in + rank * count. */
 CTRUN_API int ctrun_reduce_scatter(struct ctrun_group *group, const void *in, void *out,
                                    size_t count, enum ctrun_dtype dtype,
                                    enum ctrun_op op,
@@ -558,8 +563,8 @@ CTRUN_API int ctrun_broadcast(struct ctrun_group *group, const void *in, void *o
                               size_t count, enum ctrun_dtype dtype, int root,
                               const struct ctrun_call_options *options,
                               struct ctrun_error *err);
-/* out[r * count + e] = in_r[e]. in: count elements; out: size * count elements in rank order. In place:
- * in == out + rank * count. */
+/* out[r * count + e] = in_r[e]. in: count elements; out: size * count elements in rank order. In
+ * place: in == out + rank * count. */
 CTRUN_API int ctrun_all_gather(struct ctrun_group *group, const void *in, void *out,
                                size_t count, enum ctrun_dtype dtype,
                                const struct ctrun_call_options *options,
@@ -569,14 +574,14 @@ CTRUN_API int ctrun_gather(struct ctrun_group *group, const void *in, void *out,
                            size_t count, enum ctrun_dtype dtype, int root,
                            const struct ctrun_call_options *options,
                            struct ctrun_error *err);
-/* out[e] = in_root[rank * count + e]. in, of the root: size * count elements; out: count elements, our part of them. In
- * place: the root's out == in + rank * count. */
+/* out[e] = in_root[rank * count + e]. in, of the root: size * count elements; out: count elements,
+ * our part of them. In place: the root's out == in + rank * count. */
 CTRUN_API int ctrun_scatter(struct ctrun_group *group, const void *in, void *out,
                             size_t count, enum ctrun_dtype dtype, int root,
                             const struct ctrun_call_options *options,
                             struct ctrun_error *err);
-/* out[r * count + e] = in_r[rank * count + e]. in: size * count elements, a part for each member; out: as many, a part
- * from each. Not in place. */
+/* out[r * count + e] = in_r[rank * count + e]. in: size * count elements, a part for each member;
+ * out: as many, a part from each. Not in place. */
 CTRUN_API int ctrun_all_to_all(struct ctrun_group *group, const void *in, void *out,
                                size_t count, enum ctrun_dtype dtype,
                                const struct ctrun_call_options *options,
@@ -637,12 +642,13 @@ CTRUN_API int ctrun_batch_end(struct ctrun_group *group,
                               const struct ctrun_call_options *options,
                               struct ctrun_error *err);
 
-/* Calls in the background run in the order in which they were started, and before any later blocking
- * call of the group. */
+/* Calls in the background run in the order in which they were started, and before any later
+ * blocking call of the group. */
 /* Waits, frees the work (also on failure) and returns its result. CTRUN_E_USAGE, with the work
  * still there, while another thread is inside a call on the group. */
 CTRUN_API int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err);
-/* The same for at most timeout_ms: then CTRUN_E_TIMEOUT, and the work is still there and continues. */
+/* The same for at most timeout_ms: then CTRUN_E_TIMEOUT, and the work is still there and
+ * continues. */
 CTRUN_API int ctrun_work_wait_for(struct ctrun_work *work, uint64_t timeout_ms,
                                   struct ctrun_error *err);
 /* 1: it is done, or has failed: ctrun_work_wait() returns at once; 0: not yet. Never blocks.
@@ -702,13 +708,14 @@ struct ctrun_param {
     int64_t sizes[CTRUN_MAX_DIMS];
     bool no_grad; /* broadcast at the start, never reduced */
     bool
-        is_buffer; /* with no_grad: the statistics of a normalisation, say. Rank 0's go to all ranks with every
-                     * forward, but for the one that follows a forward under no_sync; nccl: as the stream of
-                     * the last gradients has it, at first the group's */
+        is_buffer; /* with no_grad: the statistics of a normalisation, say. Rank 0's go to all ranks
+                     * with every forward, but for the one that follows a forward under no_sync;
+                     * nccl: as the stream of the last gradients has it, at first the group's */
     void *
         grad; /* kept; the caller's memory for the gradient, in all parameters with one or in none;
-                * NULL: the library's. Where neighbours in the list are neighbours in memory on every rank, as
-                * in one array, they travel together; buckets are cut once, and nothing ever moves */
+                * NULL: the library's. Where neighbours in the list are neighbours in memory on
+                * every rank, as in one array, they travel together; buckets are cut once, and
+                * nothing ever moves */
 };
 #define CTRUN_PARAM_INIT                                                               \
     {                                                                                  \
@@ -731,8 +738,8 @@ struct ctrun_bucket {
     enum ctrun_dtype dtype;
     const struct ctrun_slice *slices; /* by offset; borrowed for the call */
     size_t slice_count;
-    void *
-        stream; /* nccl: the cudaStream_t that the gradients come on; in `done` that of backward_end() */
+    /* nccl: the cudaStream_t that the gradients come on; in `done` that of backward_end() */
+    void *stream;
 };
 /* Replaces a bucket's average, division included: starts one call on the group in the background
  * and leaves it in *work, or does everything itself and leaves *work NULL. Called on all ranks in
@@ -791,12 +798,13 @@ struct ctrun_ddp_options {
     bool
         check_finite; /* a gradient with NaN or infinity that is ready on any rank fails the step on
                         * all: CTRUN_E_DIVERGED by backward_end() names rank and parameter; on an
-                        * nccl group reported like the end of a step. Reads every gradient once more */
+                        * nccl group reported like the end of a step. Reads every gradient once
+                        * more */
     bool
         static_graph; /* every step has the gradients of the first, each as often: a parameter may
-                        * be ready several times, and some on no rank or on some ranks only. The first
-                        * step begins its reductions at its end and tells which; find_unused and its
-                        * flags are not needed */
+                        * be ready several times, and some on no rank or on some ranks only. The
+                        * first step begins its reductions at its end and tells which; find_unused
+                        * and its flags are not needed */
 };
 #define CTRUN_DDP_OPTIONS_INIT                                                         \
     {                                                                                  \
@@ -814,7 +822,8 @@ CTRUN_API int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group
                                const struct ctrun_param *params, size_t count,
                                const struct ctrun_ddp_options *options,
                                struct ctrun_error *err);
-/* Local. Waits for reductions that still run, and frees the buckets; call it before ctrun_group_close(). */
+/* Local. Waits for reductions that still run, and frees the buckets; call it before
+ * ctrun_group_close(). */
 CTRUN_API void ctrun_ddp_destroy(struct ctrun_ddp *ddp);
 /* Where backward must write parameter p's gradient: bucket memory, so that nothing is copied.
  * Valid until the next ctrun_ddp_forward_begin(): ask again in every step. NULL for a parameter
@@ -831,17 +840,18 @@ CTRUN_API int ctrun_ddp_backward_begin(struct ctrun_ddp *ddp, const uint8_t *use
 /* Starts the reductions that waited only for p. Does not wait for them. */
 CTRUN_API int ctrun_ddp_grad_ready(struct ctrun_ddp *ddp, size_t p, void *stream,
                                    struct ctrun_error *err);
-/* Waits for the reductions, or lets stream wait (see above). When a rank forgot a gradient, every rank fails with
- * CTRUN_E_USAGE, which names it; nobody hangs. */
+/* Waits for the reductions, or lets stream wait (see above). When a rank forgot a gradient, every
+ * rank fails with CTRUN_E_USAGE, which names it; nobody hangs. */
 CTRUN_API int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream,
                                      struct ctrun_error *err);
 /* on: the steps whose forward begins now keep their gradients local and add them up (if
- * backward adds); the first step after it is switched off averages the sum. All ranks pass the same: where
- * the numbers of backwards differ, the next collective is CTRUN_E_MISMATCH (nccl: not found). */
+ * backward adds); the first step after it is switched off averages the sum. All ranks pass the
+ * same: where the numbers of backwards differ, the next collective is CTRUN_E_MISMATCH (nccl: not
+ * found). */
 CTRUN_API void ctrun_ddp_no_sync(struct ctrun_ddp *ddp, bool on);
-/* Sets all gradients to zero (they live in the buckets), in the order of stream. Not while gradients are
- * averaged: CTRUN_E_USAGE from the first one that is ready to backward_end(). On a group of the host
- * it fails with nothing else. */
+/* Sets all gradients to zero (they live in the buckets), in the order of stream. Not while
+ * gradients are averaged: CTRUN_E_USAGE from the first one that is ready to backward_end(). On a
+ * group of the host it fails with nothing else. */
 CTRUN_API int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream,
                                   struct ctrun_error *err);
 /* Scales all gradients so that the norm of all of them together is max_norm at most, as torch's
@@ -861,13 +871,14 @@ CTRUN_API int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm,
  * backward_end()'s stream has them, and the host waits. */
 CTRUN_API int ctrun_ddp_check_replicas(struct ctrun_ddp *ddp, struct ctrun_error *err);
 
-/* A step in a CUDA graph, on an nccl group: the caller's kernels and what DDP puts on streams are recorded once, and
- * launched together from then on:
+/* A step in a CUDA graph, on an nccl group: the caller's kernels and what DDP puts on streams are
+ * recorded once, and launched together from then on:
  *
  *     ... two steps at least, with all that the graph is to have ...
  *     ctrun_ddp_capture_begin(ddp, stream, &err);
  *     cudaStreamBeginCapture(stream, ...);
- *     ... one step: forward_begin to backward_end, clip_grad_norm (norm NULL), zero_grad, the optimizer's kernels ...
+ *     ... one step: forward_begin to backward_end, clip_grad_norm (norm NULL), zero_grad,
+ *         the optimizer's kernels ...
  *     cudaStreamEndCapture(stream, &graph);
  *     ctrun_ddp_capture_end(ddp, &err);
  *     for each further step:
@@ -923,8 +934,8 @@ struct ctrun_join_options {
     {                                                                                  \
         sizeof(struct ctrun_join_options), false, false, NULL, NULL                    \
     }
-/* Local, on every rank, the same options, which may be NULL. CTRUN_E_UNSUPPORTED with static_graph. On an
- * nccl group each forward waits for the device: for the byte of each rank. */
+/* Local, on every rank, the same options, which may be NULL. CTRUN_E_UNSUPPORTED with static_graph.
+ * On an nccl group each forward waits for the device: for the byte of each rank. */
 CTRUN_API int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
                                    const struct ctrun_join_options *options,
                                    struct ctrun_error *err);
@@ -957,10 +968,11 @@ struct ctrun_ddp_stats {
 CTRUN_API int ctrun_ddp_get_stats(const struct ctrun_ddp *ddp,
                                   struct ctrun_ddp_stats *out, struct ctrun_error *err);
 
-/* The same and more as one line of JSON under the names that torch's DDP logging data have: parameters,
- * options, buckets before and after the rebuild, the order in which gradients were ready, and times in
- * ns with their means (avg_...) over all steps that synchronised. NUL-terminated; returns its length.
- * -ENOSPC: out is too small; 4096 bytes do for some hundred parameters. Never blocks. */
+/* The same and more as one line of JSON under the names that torch's DDP logging data have:
+ * parameters, options, buckets before and after the rebuild, the order in which gradients were
+ * ready, and times in ns with their means (avg_...) over all steps that synchronised.
+ * NUL-terminated; returns its length. -ENOSPC: out is too small; 4096 bytes do for some hundred
+ * parameters. Never blocks. */
 CTRUN_API int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_t size,
                                    struct ctrun_error *err);
 
@@ -985,15 +997,17 @@ CTRUN_API int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_
  * virtual ranks, plus one; at most twice that where the number of ranks is no power of two. One
  * thread at a time. Groups of the host only. */
 struct ctrun_fixed_sum; /* opaque */
-/* Of count elements, CTRUN_F32 or CTRUN_F64. 1 to 2^20 virtual ranks. Collective, blocks; CTRUN_E_MISMATCH, on
- * every rank, when not all give the same. group is kept; NULL: this process alone. */
+/* Of count elements, CTRUN_F32 or CTRUN_F64. 1 to 2^20 virtual ranks. Collective, blocks;
+ * CTRUN_E_MISMATCH, on every rank, when not all give the same. group is kept; NULL: this process
+ * alone. */
 CTRUN_API int ctrun_fixed_sum_create(struct ctrun_fixed_sum **out,
                                      struct ctrun_group *group, uint64_t virtual_ranks,
                                      size_t count, enum ctrun_dtype dtype,
                                      struct ctrun_error *err);
 /* Accepts NULL. */
 CTRUN_API void ctrun_fixed_sum_destroy(struct ctrun_fixed_sum *sum);
-/* This rank's virtual ranks: *first to *end - 1; none where there are more ranks than virtual ones. */
+/* This rank's virtual ranks: *first to *end - 1; none where there are more ranks than virtual
+ * ones. */
 CTRUN_API void ctrun_fixed_sum_range(const struct ctrun_fixed_sum *sum, uint64_t *first,
                                      uint64_t *end);
 /* Adds the data of the next virtual rank of this rank, in ascending order. Local. CTRUN_E_USAGE
@@ -1050,10 +1064,11 @@ struct ctrun_dp_options {
  * -EINVAL, -ENOMEM, -EAGAIN: no more threads. */
 CTRUN_API int ctrun_dp_create(struct ctrun_dp **out, const struct ctrun_param *params,
                               size_t count, int devices, struct ctrun_error *err);
-/* The same with options, which are copied; NULL: the defaults. On GPUs the parameters, and gradients that are the
- * caller's, must be in memory of the first device, which allocates memory for a copy of the parameters; NCCL chooses
- * the order of sums. Calls wait until the devices have finished. When replicate, reduce or collect fails on one device,
- * it and all later ones fail on all devices: destroy the object. CTRUN_E_UNSUPPORTED: no NCCL, or no such device. */
+/* The same with options, which are copied; NULL: the defaults. On GPUs the parameters, and
+ * gradients that are the caller's, must be in memory of the first device, which allocates memory
+ * for a copy of the parameters; NCCL chooses the order of sums. Calls wait until the devices have
+ * finished. When replicate, reduce or collect fails on one device, it and all later ones fail on
+ * all devices: destroy the object. CTRUN_E_UNSUPPORTED: no NCCL, or no such device. */
 CTRUN_API int ctrun_dp_create_on(struct ctrun_dp **out,
                                  const struct ctrun_param *params, size_t count,
                                  int devices, const struct ctrun_dp_options *options,
@@ -1065,9 +1080,9 @@ CTRUN_API void ctrun_dp_destroy(struct ctrun_dp *dp);
  * no such device or parameter, or it gets no gradient. */
 CTRUN_API void *ctrun_dp_value(const struct ctrun_dp *dp, int device, size_t p);
 CTRUN_API void *ctrun_dp_grad(const struct ctrun_dp *dp, int device, size_t p);
-/* A batch in pieces of samples / devices, rounded up; the last one is shorter, and of few samples there are fewer
- * pieces than devices. Returns how many; *first and *count: the device's samples, 0 of them where it has none.
- * Either may be NULL. Pure; any thread. */
+/* A batch in pieces of samples / devices, rounded up; the last one is shorter, and of few samples
+ * there are fewer pieces than devices. Returns how many; *first and *count: the device's samples, 0
+ * of them where it has none. Either may be NULL. Pure; any thread. */
 CTRUN_API int ctrun_dp_scatter(const struct ctrun_dp *dp, size_t samples, int device,
                                size_t *first, size_t *count);
 /* The parameters of device 0 go to the first `replicas` devices. Blocks until they are there. */
@@ -1095,8 +1110,8 @@ CTRUN_API int ctrun_dp_gather(const struct ctrun_tensor *pieces, size_t count,
                               void *room, size_t room_bytes, struct ctrun_tensor *out,
                               struct ctrun_error *err);
 
-/* The same for tensors on the devices of dp: piece i is on device i, room on device 0; on GPUs both are memory of the
- * GPU. Blocks. */
+/* The same for tensors on the devices of dp: piece i is on device i, room on device 0; on GPUs both
+ * are memory of the GPU. Blocks. */
 CTRUN_API int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *pieces,
                                size_t count, void *room, size_t room_bytes,
                                struct ctrun_tensor *out, struct ctrun_error *err);
@@ -1167,8 +1182,8 @@ CTRUN_API int ctrun_zero_share(struct ctrun_zero *zero,
                                struct ctrun_error *err);
 /* For a checkpoint that does not depend on the number of ranks: the state of all parameters, in
  * their order, comes to the root. mine: ctrun_zero_length() elements of dtype; all: on the root
- * ctrun_zero_total() of them, else not used; nccl: of the host, or of the device as the group's stream
- * has them. Collective, blocks. */
+ * ctrun_zero_total() of them, else not used; nccl: of the host, or of the device as the group's
+ * stream has them. Collective, blocks. */
 CTRUN_API int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine,
                                       void *all, enum ctrun_dtype dtype, int root,
                                       struct ctrun_error *err);
@@ -1204,9 +1219,8 @@ struct ctrun_sampler_options {
     {                                                                                  \
         sizeof(struct ctrun_sampler_options), 0, 0, 1, 0, false, false, false          \
     }
-/* Local. Options are required, as count has no default, and copied. -EINVAL: they are NULL, or rank is not in 0 to
- * world_size - 1;
- * -ENOMEM. */
+/* Local. Options are required, as count has no default, and copied. -EINVAL: they are NULL, or rank
+ * is not in 0 to world_size - 1; -ENOMEM. */
 CTRUN_API int ctrun_sampler_create(struct ctrun_sampler **out,
                                    const struct ctrun_sampler_options *options,
                                    struct ctrun_error *err);
@@ -1239,8 +1253,9 @@ CTRUN_API const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *samp
  * ctrun_sampler_index(sampler, first + k), and the sampler stays valid when the world changes. (A
  * loader with that sampler would fetch the samples of all ranks.)
  *
- * Each sample's gradient is divided by the global batch, and DDP adds up (divide_by_caller), so that each sample
- * counts alike however many ranks there are: loss and gradients are those of one rank, but for rounding. */
+ * Each sample's gradient is divided by the global batch, and DDP adds up (divide_by_caller), so
+ * that each sample counts alike however many ranks there are: loss and gradients are those of one
+ * rank, but for rounding. */
 struct ctrun_batch_plan {
     size_t size;   /* CTRUN_BATCH_PLAN_INIT */
     size_t start;  /* this rank's first sample, counted within the global batch */
@@ -1256,8 +1271,8 @@ struct ctrun_batch_plan {
 CTRUN_API int ctrun_batch_plan(struct ctrun_batch_plan *out, size_t global_batch,
                                size_t micro_max, int rank, int world_size,
                                struct ctrun_error *err);
-/* The i-th micro-batch, i < micros: *start within the global batch; *count micro_max at most, and 0 where a
- * rank has fewer samples than micro-batches. Pure. */
+/* The i-th micro-batch, i < micros: *start within the global batch; *count micro_max at most, and 0
+ * where a rank has fewer samples than micro-batches. Pure. */
 CTRUN_API int ctrun_batch_micro(const struct ctrun_batch_plan *plan, size_t i,
                                 size_t *start, size_t *count, struct ctrun_error *err);
 
@@ -1276,9 +1291,9 @@ CTRUN_API int ctrun_batch_micro(const struct ctrun_batch_plan *plan, size_t i,
  *     }
  *     ctrun_loader_close(loader); */
 struct ctrun_loader;
-/* Puts the samples of `indices` into `out`, batch_bytes that the loader gives. Called by the loader's threads,
- * each with a batch of its own, several at a time. Returns 0, or a negative code with err, which is never
- * NULL. */
+/* Puts the samples of `indices` into `out`, batch_bytes that the loader gives. Called by the
+ * loader's threads, each with a batch of its own, several at a time. Returns 0, or a negative code
+ * with err, which is never NULL. */
 typedef int ctrun_loader_fetch_fn(void *context, const uint64_t *indices, size_t count,
                                   void *out, struct ctrun_error *err);
 struct ctrun_loader_options {
@@ -1302,7 +1317,8 @@ struct ctrun_loader_options {
         sizeof(struct ctrun_loader_options), NULL, 0, 0, NULL, NULL, 1, 4, NULL,       \
             600000                                                                     \
     }
-/* Starts the threads, with the epoch that the sampler has. -EINVAL, -ENOMEM, -EAGAIN (no thread). */
+/* Starts the threads, with the epoch that the sampler has. -EINVAL, -ENOMEM, -EAGAIN (no
+ * thread). */
 CTRUN_API int ctrun_loader_open(struct ctrun_loader **out,
                                 const struct ctrun_loader_options *options,
                                 struct ctrun_error *err);
@@ -1347,8 +1363,8 @@ CTRUN_API int ctrun_loader_get_stats(struct ctrun_loader *loader,
                                      struct ctrun_loader_stats *out,
                                      struct ctrun_error *err);
 
-/* A file of records of one size behind a header, read one by one where they are asked for: data larger than
- * memory, in any order. Any number of threads at once. */
+/* A file of records of one size behind a header, read one by one where they are asked for: data
+ * larger than memory, in any order. Any number of threads at once. */
 struct ctrun_records;
 /* Skips header_bytes; copies path; reads no record. CTRUN_E_BAD_DATA: the file does not exist, or
  * is not a header and whole records; -EINVAL: record_bytes is 0; -ENOMEM. */
@@ -1359,9 +1375,9 @@ CTRUN_API int ctrun_records_open(struct ctrun_records **out, const char *path,
 CTRUN_API void ctrun_records_close(struct ctrun_records *records);
 /* How many records the file had when it was opened. */
 CTRUN_API uint64_t ctrun_records_count(const struct ctrun_records *records);
-/* A ctrun_loader_fetch_fn; context: the records. Writes count * record_bytes to out, record indices[i] at i *
- * record_bytes. Blocks on the disk, without a deadline. CTRUN_E_BAD_DATA: the file cannot be read, or has become
- * shorter; -EINVAL: no such record. */
+/* A ctrun_loader_fetch_fn; context: the records. Writes count * record_bytes to out, record
+ * indices[i] at i * record_bytes. Blocks on the disk, without a deadline. CTRUN_E_BAD_DATA: the
+ * file cannot be read, or has become shorter; -EINVAL: no such record. */
 CTRUN_API int ctrun_records_fetch(void *context, const uint64_t *indices, size_t count,
                                   void *out, struct ctrun_error *err);
 
@@ -1454,8 +1470,8 @@ struct ctrun_tensor {
     int dims;                      /* 0: one element */
     int64_t sizes[CTRUN_MAX_DIMS]; /* of data */
     void *data;                    /* contiguous; read by save, written by load */
-    /* Of a piece: the sizes of the tensor that it is cut out of, and where in it data begin. All 0: data
-     * are the whole tensor. */
+    /* Of a piece: the sizes of the tensor that it is cut out of, and where in it data begin. All 0:
+     * data are the whole tensor. */
     int64_t whole[CTRUN_MAX_DIMS];
     int64_t starts[CTRUN_MAX_DIMS];
 };
@@ -1610,14 +1626,16 @@ struct ctrun_hold_options {
     {                                                                                  \
         sizeof(struct ctrun_hold_options), 300000                                      \
     }
-/* The file at path will be replaced; its folder must exist. options may be NULL. One thread at a time per
- * hold. CTRUN_E_USAGE: with an agent, while another one is open that is not committed. CTRUN_E_RESOURCES when there is no room, CTRUN_E_TIMEOUT, -errno of the folder, -EISDIR: path is that
- * of a directory, -EINVAL: of a device, a FIFO or a socket, -EMFILE, -ENFILE or -ENOMEM. */
+/* The file at path will be replaced; its folder must exist. options may be NULL. One thread at a
+ * time per hold. CTRUN_E_USAGE: with an agent, while another one is open that is not committed.
+ * CTRUN_E_RESOURCES when there is no room, CTRUN_E_TIMEOUT, -errno of the folder, -EISDIR: path is
+ * that of a directory, -EINVAL: of a device, a FIFO or a socket, -EMFILE, -ENFILE or -ENOMEM. */
 CTRUN_API int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
                               const char *path,
                               const struct ctrun_hold_options *options,
                               struct ctrun_error *err);
-/* Appends. After a failure the hold can only be closed. CTRUN_E_RESOURCES, CTRUN_E_TIMEOUT, -ENOSPC. */
+/* Appends. After a failure the hold can only be closed. CTRUN_E_RESOURCES, CTRUN_E_TIMEOUT,
+ * -ENOSPC. */
 CTRUN_API int ctrun_hold_write(struct ctrun_hold *hold, const void *data, size_t length,
                                struct ctrun_error *err);
 /* After 0 the file will be written even if this process dies. Call it once. */
@@ -1625,15 +1643,17 @@ CTRUN_API int ctrun_hold_commit(struct ctrun_hold *hold, struct ctrun_error *err
 /* NULL is fine. */
 CTRUN_API void ctrun_hold_close(struct ctrun_hold *hold);
 /* Waits until all files that this rank has committed are on the disk: 0; the error with which the
- * last one was lost (-ENOSPC, ...); CTRUN_E_CLOSED: the agent has ended, and perhaps not written it;
- * CTRUN_E_TIMEOUT; -EMFILE, -ENFILE or -ENOMEM: it cannot be asked now. Any thread; calls run one after the other. */
+ * last one was lost (-ENOSPC, ...); CTRUN_E_CLOSED: the agent has ended, and perhaps not written
+ * it; CTRUN_E_TIMEOUT; -EMFILE, -ENFILE or -ENOMEM: it cannot be asked now. Any thread; calls run
+ * one after the other. */
 CTRUN_API int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms,
                               struct ctrun_error *err);
 /* Finds the file at path in the agent's memory, where a worker of this node has committed it,
  * perhaps before a restart. 1: *out is a descriptor that reads from its beginning; the caller
  * closes it, and nothing writes to the memory before that. 0: the agent does not have the file, or
  * the disk has another one now: read the file on the disk. Blocks while the agent writes the file,
- * and then to check its sum. CTRUN_E_TIMEOUT, -errno of the folder where it exists, -EMFILE, -ENFILE or -ENOMEM. */
+ * and then to check its sum. CTRUN_E_TIMEOUT, -errno of the folder where it exists, -EMFILE,
+ * -ENFILE or -ENOMEM. */
 CTRUN_API int ctrun_hold_find(struct ctrun_session *session, const char *path,
                               uint64_t timeout_ms, int *out, struct ctrun_error *err);
 
