@@ -108,8 +108,6 @@ static void close_all(struct agent *agent)
     if (agent->console_out && agent->result->verdict.outcome != CT_OUTCOME_SUCCEEDED)
         console_check(agent->console_out); /* its reader may have gone unnoticed */
     agent_close_dedup(agent);
-    agent->result->is_mid_line = agent->console_err &&
-                                 console_is_mid_line(agent->console_err);
     if (agent->console_out != agent->console_err)
         console_close(agent->console_out);
     console_close(agent->console_err);

@@ -46,7 +46,6 @@ struct agent_store_marks {
 /* What happened, so that the launcher can print it and choose an exit code. */
 struct agent_result {
     struct ct_verdict verdict; /* outcome, root cause first */
-    bool is_mid_line;          /* a worker left a line on stderr unfinished */
     int signal;                /* != 0: this signal told the agent to end */
     char reason[128];     /* reason that ctrunctl gave for the signal; empty: none */
     int passed_signal;    /* the last one that was only passed on; 0: none */

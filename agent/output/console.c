@@ -52,6 +52,9 @@ struct console {
     char last_byte;
 };
 
+static struct console *standard_error; /* NULL: not open */
+static bool is_left_open;              /* its last line, when it was closed */
+
 void console_source_init(struct console_source *source, void (*on_room)(void *context),
                          void *context)
 {
@@ -136,13 +139,25 @@ struct console *console_open(struct loop *loop, int fd)
         console_close(console);
         return NULL;
     }
+    if (console->is_err)
+        standard_error = console;
     return console;
+}
+
+static bool is_mid_line(const struct console *console)
+{
+    return console->last != 0 && console->last_byte != '\n' &&
+           console->kind != CONSOLE_BROKEN;
 }
 
 void console_close(struct console *console)
 {
     if (!console)
         return;
+    if (console == standard_error) {
+        is_left_open = is_mid_line(console);
+        standard_error = NULL;
+    }
     loop_watch_close(console->wait);
     if (console->is_own)
         close(console->fd);
@@ -318,8 +333,17 @@ void console_check(struct console *console)
         break_console(console, -EPIPE);
 }
 
-bool console_is_mid_line(const struct console *console)
+bool console_end_line(void)
 {
-    return console->last != 0 && console->last_byte != '\n' &&
-           console->kind != CONSOLE_BROKEN;
+    struct console *console = standard_error;
+    const bool is_open = console ? is_mid_line(console) : is_left_open;
+
+    is_left_open = false;
+    if (!console || !is_open)
+        return is_open;
+    if (console->turn_left > 0)
+        return false; /* the rest of it comes when there is room */
+    console->last_byte = '\n';
+    console->last = 0;
+    return true;
 }

@@ -2,6 +2,7 @@
 #include "launcher/report/messages.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,16 +20,14 @@ enum {
 /* Set before other threads begin, and only read after that: so these need no lock. */
 static struct messages_style style;
 static messages_sink *sink;
+static bool (*end_line)(void);
+static pthread_t asks; /* the only thread that calls it */
 static enum ctrun_log_level threshold = CTRUN_LOG_WARN;
 
 static void on_log(void *context, enum ctrun_log_level level, const char *line);
 
-/* One write() for a block: launchers of several nodes share a terminal, and their lines must not
- * be mixed. The log's sink may call this from any thread; nothing here is kept between calls. */
-static void write_all(enum messages_level level, const char *text, size_t length)
+static void write_to_stderr(const char *text, size_t length)
 {
-    if (sink && sink(level, text, length))
-        return;
     while (length) {
         ssize_t put = write(STDERR_FILENO, text, length);
 
@@ -41,9 +40,26 @@ static void write_all(enum messages_level level, const char *text, size_t length
     }
 }
 
+/* One write() for a block: launchers of several nodes share a terminal, and their lines must not
+ * be mixed. The log's sink may call this from any thread; nothing here is kept between calls. */
+static void write_all(enum messages_level level, const char *text, size_t length)
+{
+    if (sink && sink(level, text, length))
+        return;
+    if (end_line && pthread_equal(pthread_self(), asks) && end_line())
+        write_to_stderr("\n", 1);
+    write_to_stderr(text, length);
+}
+
 void messages_set_sink(messages_sink *new)
 {
     sink = new;
+}
+
+void messages_set_end_line(bool (*new)(void))
+{
+    end_line = new;
+    asks = pthread_self();
 }
 
 void messages_set_style(const struct messages_style *new)
@@ -192,11 +208,6 @@ void messages_print(const struct messages_block *block)
                     block->text);
     ct_make_plain(stamped.text, true); /* it quotes files, programs and people */
     write_all(block->level, stamped.text, stamped.length);
-}
-
-void messages_end_line(void)
-{
-    write_all(MESSAGES_TABLE, "\n", 1);
 }
 
 void messages_error(const struct ctrun_error *err)

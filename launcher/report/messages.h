@@ -41,6 +41,9 @@ typedef bool messages_sink(enum messages_level level, const char *text, size_t l
 /* Sends messages to `sink` from now on, without time stamps. Call it before other threads begin.
  * NULL: no sink. */
 void messages_set_sink(messages_sink *sink);
+/* Asks `end_line`, before a text goes to stderr, whether another writer's last line there has no end: then a newline goes
+ * first. NULL: nobody. It is asked in this thread only. */
+void messages_set_end_line(bool (*end_line)(void));
 
 /* Sends log lines to stderr; LOGLEVEL (NULL: WARNING) is the threshold. */
 void messages_open_log(const char *loglevel);
@@ -74,8 +77,6 @@ __attribute__((format(printf, 2, 3))) void messages_append(struct messages_block
 void messages_keep_first_line(struct messages_block *block);
 void messages_print(const struct messages_block *block);
 
-/* Writes the newline after another program's unfinished line. */
-void messages_end_line(void);
 /* An error without anything to add: one line. */
 void messages_error(const struct ctrun_error *err);
 /* One short line of news, "ctrun: ...". */

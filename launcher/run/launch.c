@@ -8,6 +8,7 @@
 #include "agent/process/descriptors.h"
 #include "agent/loop/limits.h"
 #include "agent/loop/signals.h"
+#include "agent/output/console.h"
 #include "agent/postmortem/failure_hints.h"
 #include "agent/watch/file_timer.h"
 #include "launcher/run/launch_private.h"
@@ -254,6 +255,7 @@ static int run_agent(struct launch *launch)
     launch_fill_stores(launch, options);
     launch_fill_words(options);
     fill_options(launch, options);
+    messages_set_end_line(console_end_line);
     if (warm < 0 || agent_run(options, &result, &err) < 0)
         result.error = err;
     code = launch_end(launch, &result);

@@ -338,9 +338,6 @@ int launch_end(struct launch *launch, struct agent_result *result)
                             .error = result->error.code,
                             .verdict = &result->verdict};
     logdir_blocking_tidy(&launch->logdir);
-    if (result->is_mid_line && (result->signal || result->error.code ||
-                                result->verdict.outcome != CT_OUTCOME_SUCCEEDED))
-        messages_end_line(); /* the report begins a new line, so that grep finds it */
     if (result->signal)
         end_by_signal(result);
     else if (result->error.code == CTRUN_E_UNKILLABLE)

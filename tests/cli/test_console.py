@@ -32,6 +32,13 @@ def test_a_reader_of_events_that_goes_away_ends_nothing(box):
     assert run.wait() == 3, run
 
 
+def test_a_message_begins_a_line_after_the_unfinished_one_of_a_worker(box):
+    run = box.ctrun("--nproc-per-node=2", "--max-restarts=1", "sh", "-c",
+                    "[ $RANK = 1 ] && exec sleep 60; printf 'no end' >&2; exit 3")
+    assert run.code == 3, run
+    assert "no end\nctrun: restart 1/1: " in run.err and "no end\nctrun: error[E_EXIT]: " in run.err, run
+
+
 @pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
 def test_without_standard_streams_no_other_file_gets_what_is_printed(box, closed):
     """The file of the events is opened next: it would get the number of the closed stream."""

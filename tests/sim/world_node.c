@@ -518,8 +518,8 @@ static void start_agent(void *context)
 
     memset(agent, 0, sizeof *agent);
     memset(&node->result, 0, offsetof(struct agent_result, verdict.failures));
-    memset(&node->result.is_mid_line, 0,
-           sizeof node->result - offsetof(struct agent_result, is_mid_line));
+    memset(&node->result.signal, 0,
+           sizeof node->result - offsetof(struct agent_result, signal));
     agent->options = &node->options;
     agent->result = &node->result;
     agent->born_ms = ct_now_ms();

@@ -10,14 +10,20 @@ static void on_room(void *context)
 {
 }
 
+static void append(struct console *console, struct console_source *source,
+                   const char *text)
+{
+    assert_int_equal(ct_buf_append(&source->queue, text, strlen(text)), 0);
+    console_push(console, source);
+}
+
 /* Writes the text as all that one source has. */
 static void push(struct console *console, struct console_source *source,
                  const char *text)
 {
     *source = (struct console_source){0};
     console_source_init(source, on_room, NULL);
-    assert_int_equal(ct_buf_append(&source->queue, text, strlen(text)), 0);
-    console_push(console, source);
+    append(console, source, text);
     console_source_deinit(source);
 }
 
@@ -44,10 +50,47 @@ static void an_unfinished_line_ends_where_a_new_source_begins(void **state)
     close(fds[1]);
 }
 
+/* Of a line on the real standard error, which is a pipe here. */
+static void a_line_of_another_writer_goes_between_two_lines(void **state)
+{
+    struct console_source source = {.prefix = "[0]: "};
+    const int kept = dup(STDERR_FILENO);
+    struct console *console;
+    struct loop *loop;
+    char text[64] = "";
+    int fds[2];
+
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(loop_create(&loop), 0);
+    assert_int_equal(dup2(fds[1], STDERR_FILENO), STDERR_FILENO);
+    console = console_open(loop, STDERR_FILENO);
+    assert_int_equal(dup2(kept, STDERR_FILENO), STDERR_FILENO);
+    assert_non_null(console);
+    assert_false(console_end_line());
+    console_source_init(&source, on_room, NULL);
+    append(console, &source, "[0]: no ");
+    assert_true(console_end_line());
+    assert_false(console_end_line());
+    append(console, &source, "end\n");
+    assert_false(console_end_line());
+    append(console, &source, "[0]: last");
+    console_source_deinit(&source);
+    console_close(console);
+    assert_true(console_end_line());
+    assert_false(console_end_line());
+    assert_true(read(fds[0], text, sizeof text - 1) > 0);
+    assert_string_equal(text, "[0]: no [0]: end\n[0]: last");
+    assert_int_equal(loop_destroy(loop), 0);
+    close(kept);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unfinished_line_ends_where_a_new_source_begins),
+        cmocka_unit_test(a_line_of_another_writer_goes_between_two_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
