@@ -122,7 +122,6 @@ int main(void)
         cmocka_unit_test(a_piece_ends_with_its_line),
         cmocka_unit_test(a_carriage_return_ends_a_piece_once_it_is_known_to_be_alone),
         cmocka_unit_test(a_mark_of_an_end_is_found_wherever_it_is),
-        cmocka_unit_test(a_mark_of_an_end_is_found_wherever_it_is),
         cmocka_unit_test(the_beginning_of_a_line_tears_no_character),
         cmocka_unit_test(a_line_without_end_is_cut_at_the_maximum),
         cmocka_unit_test(a_cut_does_not_tear_a_character),
