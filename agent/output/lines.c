@@ -4,6 +4,10 @@
 
 #include <string.h>
 
+enum {
+    SEARCH_BYTES = 256
+};
+
 /* Where to cut `max` bytes so that no UTF-8 character is torn: bytes 10xxxxxx continue one. */
 static size_t cut_at(const char *data, size_t max)
 {
@@ -17,24 +21,36 @@ static size_t cut_at(const char *data, size_t max)
     return ((unsigned char)data[at] & 0xC0) != 0x80 ? at : max; /* else not UTF-8 */
 }
 
+/* Index of the first '\n' or '\r'; `length`: there is none. Step by step: else each of many short
+ * pieces with one of them would cost a search for the other one through all that follows. */
+static size_t find_end(const char *data, size_t length)
+{
+    size_t part;
+
+    for (size_t at = 0; at < length; at += part) {
+        const char *feed, *bar;
+
+        part = length - at < SEARCH_BYTES ? length - at : SEARCH_BYTES;
+        feed = memchr(data + at, '\n', part);
+        bar = memchr(data + at, '\r', feed ? (size_t)(feed - data) - at : part);
+        if (bar || feed)
+            return (size_t)((bar ? bar : feed) - data);
+    }
+    return length;
+}
+
 size_t lines_first(const char *data, size_t length, size_t max)
 {
     const size_t limit = length < max ? length : max;
-    const char *feed = memchr(data, '\n', limit);
-    const size_t end = feed ? (size_t)(feed - data) : limit;
-    const char *bar = memchr(data, '\r', end);
+    const size_t at = find_end(data, limit);
 
-    if (bar) {
-        const size_t at = (size_t)(bar - data);
-
+    if (at < limit && data[at] == '\n')
+        return at + 1;
+    if (at < limit) {
         if (at + 1 < length)
             return data[at + 1] == '\n' ? at + 2 : at + 1;
-        if (length < max)
-            return 0; /* the next byte decides */
-        return at + 1;
+        return length < max ? 0 : at + 1; /* 0: the next byte decides */
     }
-    if (feed)
-        return end + 1;
     if (length > max)
         return cut_at(data, max);
     return length == max ? max : 0;
@@ -42,14 +58,16 @@ size_t lines_first(const char *data, size_t length, size_t max)
 
 bool lines_have_end(const char *data, size_t length)
 {
-    return memchr(data, '\n', length) || memchr(data, '\r', length);
+    return find_end(data, length) < length;
 }
 
 size_t lines_whole(const char *data, size_t length, size_t max)
 {
-    const char *last = memrchr(data, '\n', length < max ? length : max);
+    const size_t limit = length < max ? length : max;
+    const char *last = memrchr(data, '\n', limit);
 
-    /* The common case needs one search; bars and overlong lines go piece by piece. */
+    if (!last && limit > 0) /* the byte behind a bar's end must be known */
+        last = memrchr(data, '\r', limit - 1);
     return last ? (size_t)(last - data) + 1 : lines_first(data, length, max);
 }
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "agent/output/lines.h"
 #include "tests/lib/test.h"
@@ -31,6 +33,25 @@ static void a_mark_of_an_end_is_found_wherever_it_is(void **state)
     assert_true(lines_have_end("ab\r", 3));
     assert_false(lines_have_end("ab\n", 2));
     assert_false(lines_have_end("", 0));
+}
+
+/* Else many short pieces cost a search through all that follows for each. */
+static void what_is_far_behind_an_end_is_not_read(void **state)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *data = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    assert_true(data != MAP_FAILED);
+    memset(data, 'a', page);
+    assert_int_equal(mprotect(data + page, page, PROT_NONE), 0);
+    data[1] = '\r';
+    assert_true(lines_have_end(data, 2 * page));
+    assert_int_equal(lines_first(data, 2 * page, 2 * page), 2);
+    data[1] = '\n';
+    assert_true(lines_have_end(data, 2 * page));
+    assert_int_equal(lines_first(data, 2 * page, 2 * page), 2);
+    assert_int_equal(munmap(data, 2 * page), 0);
 }
 
 static void the_beginning_of_a_line_tears_no_character(void **state)
@@ -71,7 +92,10 @@ static void whole_lines_are_taken_together(void **state)
     assert_int_equal(lines_whole(text, strlen(text), 64), 8);
     assert_int_equal(lines_whole(text, strlen(text), 5), 4);
     assert_int_equal(lines_whole(" 1%\r 2%", 7, 64), 4);
+    assert_int_equal(lines_whole(" 1%\r 2%\r 3%\r", 12, 64), 8);
+    assert_int_equal(lines_whole(" 1%\r\n", 5, 4), 5);
     assert_int_equal(lines_whole("thr", 3, 64), 0);
+    assert_int_equal(lines_whole("", 0, 64), 0);
 }
 
 static void a_match_is_a_plain_substring(void **state)
@@ -122,6 +146,7 @@ int main(void)
         cmocka_unit_test(a_piece_ends_with_its_line),
         cmocka_unit_test(a_carriage_return_ends_a_piece_once_it_is_known_to_be_alone),
         cmocka_unit_test(a_mark_of_an_end_is_found_wherever_it_is),
+        cmocka_unit_test(what_is_far_behind_an_end_is_not_read),
         cmocka_unit_test(the_beginning_of_a_line_tears_no_character),
         cmocka_unit_test(a_line_without_end_is_cut_at_the_maximum),
         cmocka_unit_test(a_cut_does_not_tear_a_character),
