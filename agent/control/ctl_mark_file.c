@@ -15,6 +15,7 @@ enum {
     BOOT_ID_BYTES = 36,
     TEXT_BYTES = BOOT_ID_BYTES + 24,
     KEPT_MS = 3600000, /* longer than any lease */
+    LATER_MS = 60000   /* between a look at the clock and one at the mark */
 };
 
 static ssize_t read_all(int dir, const char *path, char *text, size_t size)
@@ -54,7 +55,8 @@ void ctl_mark_file_write(int dir, const char *name, uint64_t from_ms)
     close(fd);
 }
 
-/* Times of another boot cannot be compared. */
+/* Times of another boot cannot be compared. Of this boot now_ms may be a little earlier than the
+ * mark: the caller looked at the clock, and then another process wrote it. */
 uint64_t ctl_mark_file_read(int dir, const char *name, uint64_t now_ms)
 {
     char id[BOOT_ID_BYTES + 1], text[TEXT_BYTES];
@@ -64,9 +66,9 @@ uint64_t ctl_mark_file_read(int dir, const char *name, uint64_t now_ms)
         return 0;
     (void)read_all(dir, name, text, sizeof text);
     if (strncmp(text, id, BOOT_ID_BYTES) == 0 &&
-        sscanf(text + BOOT_ID_BYTES, "%" SCNu64, &from_ms) == 1 && from_ms <= now_ms &&
-        now_ms - from_ms < KEPT_MS)
-        return from_ms;
+        sscanf(text + BOOT_ID_BYTES, "%" SCNu64, &from_ms) == 1 &&
+        (from_ms > now_ms ? from_ms - now_ms < LATER_MS : now_ms - from_ms < KEPT_MS))
+        return from_ms < now_ms ? from_ms : now_ms;
     (void)unlinkat(dir, name, 0);
     return 0;
 }

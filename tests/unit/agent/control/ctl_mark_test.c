@@ -119,9 +119,22 @@ static void what_is_none_of_this_boot_is_removed(void **state)
         write_mark(texts[i]);
         assert_int_equal(ctl_mark_find("other", NOW_MS), 0);
     }
-    ctl_mark_leave("job", NOW_MS + 1);       /* in the future */
+    ctl_mark_leave("job", NOW_MS + 60000);   /* in the future */
     ctl_mark_leave("old", NOW_MS - 3600000); /* too old: no worker lives that long */
     assert_int_equal(ctl_mark_find("job", NOW_MS), 0);
+}
+
+/* It looked at the clock a moment later, and wrote the mark before we look for it. */
+static void a_mark_that_another_process_writes_meanwhile_stays(void **state)
+{
+    const int dir = ctl_dir_open(folder, false, NULL);
+
+    leave(dir, "job", CTL_SOCKET_SUFFIX);
+    ctl_dir_sweep(dir, CTL_SOCKET_SUFFIX, NOW_MS);
+    assert_int_equal(ctl_mark_find("other", NOW_MS - 2), 0);
+    assert_int_equal(ctl_mark_find("job", NOW_MS - 1), NOW_MS - 1);
+    assert_int_equal(ctl_mark_find("job", NOW_MS + 1), NOW_MS);
+    close(dir);
 }
 
 int main(void)
@@ -131,6 +144,7 @@ int main(void)
         TEST(who_ended_in_peace_is_found_with_its_time),
         TEST(who_was_killed_counts_from_when_that_is_noticed),
         TEST(whoever_notices_that_it_was_killed_leaves_the_mark),
+        TEST(a_mark_that_another_process_writes_meanwhile_stays),
         TEST(what_is_none_of_this_boot_is_removed),
     };
 
