@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/control/ctl_mark.h"
 
+#include <errno.h>
 #include <limits.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/control/ctl_dir.h"
@@ -34,6 +36,18 @@ static void look(void *context, int dir, const char *name)
         search->from_ms = from_ms;
 }
 
+/* Root may open a folder of another user, who could let it wait. */
+static int open_own(const char *path)
+{
+    const int dir = ctl_dir_open(path, false, NULL);
+    struct stat info;
+
+    if (dir < 0 || (fstat(dir, &info) == 0 && info.st_uid == getuid()))
+        return dir;
+    close(dir);
+    return -EPERM;
+}
+
 uint64_t ctl_mark_find(const char *run_id, uint64_t now_ms)
 {
     char paths[CTL_DIRS_MAX][PATH_MAX];
@@ -41,7 +55,7 @@ uint64_t ctl_mark_find(const char *run_id, uint64_t now_ms)
     struct search search = {.run_id = run_id, .now_ms = now_ms};
 
     for (int i = 0; i < count; i++) {
-        const int dir = ctl_dir_open(paths[i], false, NULL);
+        const int dir = open_own(paths[i]);
 
         if (dir < 0)
             continue;

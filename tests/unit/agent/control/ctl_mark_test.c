@@ -137,6 +137,17 @@ static void a_mark_that_another_process_writes_meanwhile_stays(void **state)
     close(dir);
 }
 
+static void root_does_not_wait_for_marks_of_another_user(void **state)
+{
+    if (getuid() != 0)
+        skip();
+    ctl_mark_leave("job", LEFT_MS);
+    assert_int_equal(chown(folder, 65534, (gid_t)-1), 0);
+    assert_int_equal(ctl_mark_find("job", NOW_MS), 0);
+    assert_int_equal(chown(folder, 0, (gid_t)-1), 0);
+    assert_int_equal(ctl_mark_find("job", NOW_MS), LEFT_MS); /* it was not touched */
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -145,6 +156,7 @@ int main(void)
         TEST(who_was_killed_counts_from_when_that_is_noticed),
         TEST(whoever_notices_that_it_was_killed_leaves_the_mark),
         TEST(a_mark_that_another_process_writes_meanwhile_stays),
+        TEST(root_does_not_wait_for_marks_of_another_user),
         TEST(what_is_none_of_this_boot_is_removed),
     };
 
