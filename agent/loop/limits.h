@@ -80,6 +80,7 @@ enum {
     OUTPUT_TAIL_LINES = 10,
     OUTPUT_BEGUN_MS =
         100, /* after this a line without an end is shown: a prompt, or "Loading... " */
+    OUTPUT_BEGUN_FAST_BYTES = 4096, /* so many in that time are no prompt */
     /* a world is unused for so long: look for ranks that workers started themselves */
     OWN_RANKS_MS = 10000,
     /* the two looks are this part of OWN_RANKS_MS apart; a process that waits uses no CPU */

@@ -45,6 +45,7 @@ struct output {
     struct loop *loop;
     struct loop_timer *wait; /* timer of an unfinished line; NULL: there was none yet */
     bool is_waiting;
+    size_t begun; /* bytes in `in` when that timer was set */
     struct logfile *file;
     struct logfile *filtered;
     char *prefix;
@@ -352,7 +353,8 @@ static bool is_full(struct output *output)
            (output->filtered && logfile_is_full(output->filtered));
 }
 
-/* An unfinished line is shown after a short time: it may be a prompt. With --collapse it is held
+/* An unfinished line is shown after a short time: it may be a prompt. One that still comes fast is
+ * none, and another stream would cut it in two: it gets the time again. With --collapse it is held
  * until it is whole, because only whole lines can be merged. */
 static bool has_begun(struct output *output)
 {
@@ -360,6 +362,8 @@ static bool has_begun(struct output *output)
            ct_buf_length(&output->in) > output->shown &&
            next_length(output, false) == 0;
 }
+
+static void wait_for_end(struct output *output);
 
 static void on_wait(void *context)
 {
@@ -370,6 +374,10 @@ static void on_wait(void *context)
     output->is_waiting = false;
     if (!has_begun(output) || is_queue_full(output))
         return; /* on_room() continues */
+    if (ct_buf_length(&output->in) >= output->begun + OUTPUT_BEGUN_FAST_BYTES) {
+        wait_for_end(output);
+        return;
+    }
     length = lines_begun(data, ct_buf_length(&output->in));
     if (length <= output->shown)
         return;
@@ -386,6 +394,7 @@ static void wait_for_end(struct output *output)
     if (!output->wait &&
         !(output->wait = loop_timer_open(output->loop, on_wait, output)))
         return;
+    output->begun = ct_buf_length(&output->in);
     loop_timer_set(output->wait, OUTPUT_BEGUN_MS);
     output->is_waiting = true;
 }
