@@ -108,7 +108,7 @@ static int read_sizes(const cJSON *list, int dims, int64_t *sizes)
 /* Whether each element of the tensor is in exactly one of its pieces. For that each coordinate of
  * each dimension has a random number: a box measures the product of their differences, and the
  * boxes that cut a tensor measure what it measures. With other boxes the sums are equal once in
- * about 2^60 times. Comparing the boxes in pairs would take hours for a hostile manifest. */
+ * 2^40 times at most: so seldom 8 dimensions have products with 64 factors of 2. Comparing the boxes in pairs would take hours for a hostile manifest. */
 static bool is_cut(const struct ct_piece *tensor, const struct ct_piece *pieces,
                    size_t count, const uint64_t *keys)
 {
