@@ -302,13 +302,14 @@ static void start_debugger(struct stacks *stacks, pid_t pid, int fd)
  * frees it when it returns. */
 static bool write_files(struct stacks *stacks, struct stacks_job *job)
 {
-    static struct blocking_lane lane; /* no call for log files alone waits for it */
+    /* No call for log files alone waits for these; and no later save of facts for frames that hang. */
+    static struct blocking_lane facts, frames;
     const uint64_t deadline_ms = ct_deadline_ms(STACKS_WRITE_MS);
 
-    if (blocking_call_in(&lane, write_facts, free_job, job, STACKS_WRITE_MS) < 0)
+    if (blocking_call_in(&facts, write_facts, free_job, job, STACKS_WRITE_MS) < 0)
         return false;
     stacks->is_saved = job->count > 0 && job->fds[0] >= 0;
-    return blocking_call_in(&lane, write_all_frames, free_job, job,
+    return blocking_call_in(&frames, write_all_frames, free_job, job,
                             (uint64_t)ct_left_ms(deadline_ms)) == 0;
 }
 
