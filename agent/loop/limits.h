@@ -109,8 +109,9 @@ enum {
     /* Log files. */
     LOGFILE_HIGH_BYTES = 512 *
                          1024, /* a stream with more waiting is not read further */
-    /* room for a dead worker's last output */
-    LOGFILE_QUEUE_MAX_BYTES = 2 * LOGFILE_HIGH_BYTES + OUTPUT_PIPE_MAX_BYTES,
+    /* room for a dead worker's last output, and the line that it continues */
+    LOGFILE_QUEUE_MAX_BYTES = 2 * LOGFILE_HIGH_BYTES + OUTPUT_PIECE_MAX_BYTES +
+                              OUTPUT_PIPE_MAX_BYTES,
     /* one write: each that returns counts as progress */
     LOGFILE_WRITE_BYTES = 256 * 1024,
     /* without progress: then workers are no longer held back */
