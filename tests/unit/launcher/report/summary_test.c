@@ -83,12 +83,12 @@ static void a_failure_that_no_round_followed_has_the_reason(void **state)
     (void)ct_facts_add(&timeout->facts, CT_FACT_JOINED, "node2");
     summary_format(&block, &summary);
     assert_string_equal(
-        block.text,
-        "ctrun: error[E_EXIT]: rank 1 (node2, pid 8101) exited with 3, 1.2 s after start\n"
-        "  after it   : no new round began: 1 of 2 nodes joined in 6.0 s "
-        "(RendezvousTimeoutError)\n"
-        "  joined     : node2\n"
-        "  restarts   : 1 of 2 used\n");
+        block.text, "ctrun: error[E_EXIT]: rank 1 (node2, pid 8101) exited with 3, 1.2 "
+                    "s after start\n"
+                    "  after it   : no new round began: 1 of 2 nodes joined in 6.0 s "
+                    "(RendezvousTimeoutError)\n"
+                    "  joined     : node2\n"
+                    "  restarts   : 1 of 2 used\n");
 }
 
 static void a_full_report_says_how_many_more_there_are(void **state)
