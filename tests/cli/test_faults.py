@@ -46,6 +46,7 @@ ELSEWHERE = {
     "agent/watch/node_calls.c": ("node_calls_test.c", "without_memory_nothing_is_taken_and_no_call_is_lost"),
     "agent/watch/own_ranks.c": ("own_ranks_test.c", "no_memory_is_told_and_nobody_is_blamed"),
     "agent/recorder/json_recorder.c": ("json_recorder_test.c", "no_memory_for_the_calls_is_told"),
+    "agent/control/ctl_mark_file.c": ("ctl_mark_test.c", "a_mark_that_cannot_be_written_or_read_is_none"),
     "agent/process/fork_limit.c": ("fork_limit_test.c", "what_cannot_be_read_names_no_limit"),
     "agent/process/child.c": ("child_test.c", "a_cgroup_that_is_none_is_refused_and_nobody_is_born"),
 }

@@ -20,6 +20,38 @@ enum {
 
 static char folder[] = "/tmp/ctrun-mark-XXXXXX";
 
+/* The call that fails; NULL: none does. */
+static const char *failing;
+
+static bool must_fail(const char *call)
+{
+    if (!failing || strcmp(call, failing) != 0)
+        return false;
+    errno = EIO;
+    return true;
+}
+
+int __real_openat(int dir, const char *path, int flags, ...);
+int __wrap_openat(int dir, const char *path, int flags, ...);
+int __wrap_openat(int dir, const char *path, int flags, ...)
+{
+    return must_fail("openat") ? -1 : __real_openat(dir, path, flags, 0600);
+}
+
+ssize_t __real_read(int fd, void *data, size_t length);
+ssize_t __wrap_read(int fd, void *data, size_t length);
+ssize_t __wrap_read(int fd, void *data, size_t length)
+{
+    return must_fail("read") ? -1 : __real_read(fd, data, length);
+}
+
+ssize_t __real_write(int fd, const void *data, size_t length);
+ssize_t __wrap_write(int fd, const void *data, size_t length);
+ssize_t __wrap_write(int fd, const void *data, size_t length)
+{
+    return must_fail("write") ? -1 : __real_write(fd, data, length);
+}
+
 static int begin(void **state)
 {
     memcpy(folder + sizeof folder - sizeof "XXXXXX", "XXXXXX", sizeof "XXXXXX");
@@ -148,6 +180,27 @@ static void root_does_not_wait_for_marks_of_another_user(void **state)
     assert_int_equal(ctl_mark_find("job", NOW_MS), LEFT_MS); /* it was not touched */
 }
 
+static void a_mark_that_cannot_be_written_or_read_is_none(void **state)
+{
+    static const char *const calls[] = {"openat", "read", "write"};
+    const int dir = ctl_dir_open(folder, false, NULL);
+
+    for (int i = 0; i < 3; i++) {
+        failing = calls[i];
+        ctl_mark_file_write(dir, "job-1.left", LEFT_MS);
+        failing = NULL;
+        assert_int_equal(faccessat(dir, "job-1.left", F_OK, 0), -1);
+        assert_int_equal(faccessat(dir, ".job-1.left", F_OK, 0), -1);
+        ctl_mark_file_write(dir, "job-1.left", LEFT_MS);
+        failing = calls[i];
+        assert_int_equal(ctl_mark_file_read(dir, "job-1.left", NOW_MS),
+                         strcmp(calls[i], "write") == 0 ? LEFT_MS : 0);
+        failing = NULL;
+        (void)unlinkat(dir, "job-1.left", 0);
+    }
+    close(dir);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -158,6 +211,7 @@ int main(void)
         TEST(a_mark_that_another_process_writes_meanwhile_stays),
         TEST(root_does_not_wait_for_marks_of_another_user),
         TEST(what_is_none_of_this_boot_is_removed),
+        TEST(a_mark_that_cannot_be_written_or_read_is_none),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
