@@ -10,7 +10,7 @@ import pytest
 import schema
 from clock import Clock
 
-FAKE = ctrun.BUILD / "tests" / "unit" / "fake_nvml"
+FAKE = ctrun.BUILD / "tests" / "lib" / "fake_nvml"
 pytestmark = pytest.mark.skipif(os.path.exists("/proc/driver/nvidia/gpus"), reason="there is a driver here")
 
 # A file ends the first round; in the second one the agent gets GPU memory, which it does not free.

@@ -123,7 +123,7 @@ def test_a_gpu_that_is_slower_than_the_others_is_told(box, job):
     """With our own library of the driver."""
     job(box.start_ctrun("--standalone", "--nproc-per-node=2", "--stragglers", "--no-python", ctrun.program("stopper"),
                         box.path("up"), "1", "20", env={
-                            "LD_LIBRARY_PATH": str(ctrun.BUILD / "tests" / "unit" / "fake_nvml"), "FAKE_NVML_HOT": str(box.write("xid", "63"))}))
+                            "LD_LIBRARY_PATH": str(ctrun.BUILD / "tests" / "lib" / "fake_nvml"), "FAKE_NVML_HOT": str(box.write("xid", "63"))}))
     ctrun.wait_until(lambda: "its GPU at 1200 of 1980 MHz (others 1980) (heat); Xid 63 of its GPU" in status(box).out,
                      lambda: f"it is told\n{status(box)}", 60)
 

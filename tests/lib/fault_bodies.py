@@ -162,7 +162,7 @@ BODIES = {
                    "ctrunctl kv delete n'", None),
     "ctl-stop": ("with_run 'ctrunctl stop'", None),
     "ctl-restart": ("with_run 'ctrunctl restart'", None),
-    "gpu-wait": ("export LD_LIBRARY_PATH=$TESTS/../unit/fake_nvml FAKE_NVML_HELD=held FAKE_NVML_ASKED=asked; "
+    "gpu-wait": ("export LD_LIBRARY_PATH=$TESTS/fake_nvml FAKE_NVML_HELD=held FAKE_NVML_ASKED=asked; "
                  "ctrun --gpu-wait=1 --max-restarts=2 --no-python sh -c '"
                  "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; n=0; "
                  "while [ ! -e asked ] && [ $n -lt 100 ]; do sleep 0.05; n=$((n + 1)); done; "
