@@ -123,6 +123,19 @@ static void catch_signals(int dir, const char *name,
             (void)sigaction(ending[i], &action, NULL);
 }
 
+/* Signals wait meanwhile: on_signal() does not know the hidden name that the socket has at first. */
+static int listen_whole(int dir, const char *name)
+{
+    sigset_t all, before;
+    int listener;
+
+    sigfillset(&all);
+    (void)sigprocmask(SIG_BLOCK, &all, &before);
+    listener = ctl_dir_listen(dir, name, SOCK_SEQPACKET);
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    return listener;
+}
+
 static int lead(struct merge *merge, const struct batch_place *place,
                 struct ctrun_error *err)
 {
@@ -142,7 +155,7 @@ static int lead(struct merge *merge, const struct batch_place *place,
     if ((dir = ctl_dir_choose(folder, PATH_MAX, false, err)) < 0)
         return ct_wrap(err, "tasks of this node"), err->code;
     catch_signals(dir, name, before);
-    listener = ctl_dir_listen(dir, name, SOCK_SEQPACKET);
+    listener = listen_whole(dir, name);
     if (listener < 0)
         rc = ct_fail(err, listener, "tasks of this node: socket %.300s/%s: %s", folder,
                      name, strerror(-listener));
