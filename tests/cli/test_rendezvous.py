@@ -163,7 +163,7 @@ def test_a_failure_that_no_round_followed_is_told_with_the_reason_on_every_node(
     clock = Clock(box)
     words = ["--nnodes=3", f"--rdzv-endpoint={endpoint}", "--rdzv-id=r", "--max-restarts=1",
              "--rdzv-conf=join_timeout=600,keep_alive_interval=600,keep_alive_max_attempt=9"]
-    first = box.start_ctrun(*words, "sh", "-c", "sleep 0.1; exit 3", env=clock.env)
+    first = box.start_ctrun(*words, "sh", "-c", "while [ ! -e up ]; do sleep 0.05; done; exit 3", env=clock.env)
     box.wait_event("agent_state", to="joining")
     words[-1] += ",is_host=0"
     calm = box.start_ctrun(*words, "sh", "-c", "while :; do sleep 0.05; done", env=clock.env)
