@@ -47,7 +47,7 @@ static void on_signal(void *context, int signal, pid_t sender)
     if (signal == SIGCHLD) {
         if (agent->state !=
             AGENT_ENDED) /* else sockets that a reap needs may be closed */
-            worker_group_reap(agent->group);
+            worker_group_reap(agent->group, sender);
         return;
     }
     if (signal == SIGWINCH) {

@@ -255,7 +255,7 @@ void agent_on_stop(struct agent *agent, const struct ct_stop *message)
         return;
     }
     if (agent->state == AGENT_RUNNING)
-        worker_group_reap(agent->group); /* may end the run: check the state anew */
+        worker_group_reap(agent->group, 0); /* may end the run: check the state anew */
     if (agent->state == AGENT_RUNNING && message->reason == CT_STOP_UNDECIDED &&
         !agent_is_outside(agent))
         agent_send_raised(agent);

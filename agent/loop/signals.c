@@ -48,7 +48,9 @@ pid_t signals_sender(const siginfo_t *info)
 static void on_signal(int signal, siginfo_t *info, void *ucontext)
 {
     const int saved = errno;
-    const struct note note = {.signal = signal, .sender = signals_sender(info)};
+    const struct note note = {.signal = signal,
+                              .sender = signal == SIGCHLD ? info->si_pid
+                                                          : signals_sender(info)};
 
     (void)ucontext;
     (void)!write(pipe_write, &note, sizeof note);

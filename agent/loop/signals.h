@@ -16,10 +16,11 @@ enum {
     SIGNALS_OUTSIDE = -1 /* a sender that has no pid in this PID namespace */
 };
 
-/* The sender: a pid, SIGNALS_OUTSIDE, or 0 for the kernel (Ctrl-C, SIGCHLD). For a signal that
+/* The sender: a pid, SIGNALS_OUTSIDE, or 0 for the kernel (Ctrl-C). For a signal that
  * the guard passes on: the process that sent it to the guard. Async-signal-safe. */
 pid_t signals_sender(const siginfo_t *info);
 
+/* SIGCHLD: sender is the child. Of children that end before the signal is handled the kernel keeps the first. */
 typedef void signals_fn(void *context, int signal, pid_t sender);
 
 /* Delays all signals that can be delayed until signals_open(): from the first file on that must not

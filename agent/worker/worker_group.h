@@ -129,8 +129,9 @@ int worker_group_list_victims(const struct worker_group *group, int rank, int si
  * ends. NULL: none. Borrowed. */
 const struct ct_failure *worker_group_find_raised(struct worker_group *group,
                                                   uint64_t until_ms);
-/* Called when a child of this process has ended. */
-void worker_group_reap(struct worker_group *group);
+/* Called when a child of this process has ended. earliest: the one that ended before all others that are not reaped;
+ * 0: not known, then the oldest child counts as that. */
+void worker_group_reap(struct worker_group *group, pid_t earliest);
 /* Worker `rank` of `generation` has reported progress. */
 void worker_group_set_progress(struct worker_group *group, int rank,
                                uint64_t generation,

@@ -67,18 +67,30 @@ static bool is_bad(int status)
     return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
 }
 
+/* Finds a child that has ended, or a process that a thread of ours has stopped: `first` if it is one. */
+static bool find_ended(pid_t first, siginfo_t *info)
+{
+    info->si_pid = 0;
+    if (first > 0 &&
+        waitid(P_PID, (id_t)first, info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info->si_pid != 0)
+        return true;
+    info->si_pid = 0;
+    return waitid(P_ALL, 0, info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info->si_pid != 0;
+}
+
 /* wait4(), but first reads what the worker has sent: a message may be queued, and its sender can be
  * identified only until the worker is reaped. After a failure the same is done for all workers. */
-static pid_t reap_one(struct worker_group *group, struct failure_evidence *death)
+static pid_t reap_one(struct worker_group *group, pid_t first,
+                      struct failure_evidence *death)
 {
     siginfo_t info = {0};
     struct rusage usage = {0};
     pid_t pid;
 
     for (;;) {
-        info.si_pid = 0;
-        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 ||
-            info.si_pid == 0)
+        if (!find_ended(first, &info))
             return 0;
         if (info.si_code != CLD_TRAPPED)
             break;
@@ -225,7 +237,7 @@ static bool is_news(struct worker_group *group, int ended)
     return has_world || ended > 0;
 }
 
-void worker_group_reap(struct worker_group *group)
+void worker_group_reap(struct worker_group *group, pid_t earliest)
 {
     struct worker *first = NULL; /* failed in this call */
     struct worker *worker;
@@ -238,7 +250,8 @@ void worker_group_reap(struct worker_group *group)
         group->options.on_fenced(group->options.context);
     /* All workers that are dead by now ended by themselves: only after this loop any worker is
      * stopped for it. */
-    while ((pid = reap_one(group, &death)) > 0) {
+    while ((pid = reap_one(group, earliest, &death)) > 0) {
+        earliest = 0;
         if (template_on_end(group->place.template, pid, death.status) ||
             !(worker = find_by_pid(group, pid)))
             continue; /* an orphan of a worker */
@@ -262,5 +275,5 @@ void worker_group_reap(struct worker_group *group)
 
 void worker_group_on_timer(void *context)
 {
-    worker_group_reap(context); /* a SIGCHLD may be on its way, too */
+    worker_group_reap(context, 0); /* a SIGCHLD may be on its way, too */
 }

@@ -44,6 +44,25 @@ def head(run):
     return next(line for line in run.err.splitlines() if line.startswith("ctrun: error["))
 
 
+def test_of_workers_that_end_while_the_agent_has_no_time_the_first_is_the_cause(box):
+    def state(pid):
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+    run = box.start_ctrun("--nproc-per-node=2", "sh", "-c",
+                          "touch up$RANK; while [ ! -e go$RANK ]; do sleep 0.05; done; exit $((5 + RANK))")
+    for rank in (0, 1):
+        ctrun.wait_until(box.path(f"up{rank}").exists, f"rank {rank} is up")
+    agent = box.events("worker_started")[0]["pid"]
+    os.kill(agent, signal.SIGSTOP)
+    ctrun.wait_until(lambda: state(agent) == "T", "the agent is stopped")
+    workers = {e["rank"]: e["worker_pid"] for e in box.events("worker_started")}
+    for rank in (1, 0):
+        box.path(f"go{rank}").touch()
+        ctrun.wait_until(lambda: state(workers[rank]) == "Z", f"rank {rank} has ended")
+    os.kill(agent, signal.SIGCONT)
+    assert run.wait() == 6 and "E_EXIT]: rank 1 (" in head(run), run
+
+
 def test_t01_the_oom_killers_victim_is_told_with_limit_and_proof(box, small_group):  # noqa: F811
     run = box.run("sh", "-c", f'echo $$ > {small_group}/cgroup.procs; exec "$@"', "sh",
                   ctrun.program("ctrun"), "--nproc-per-node=2", ctrun.program("victim"),

@@ -133,9 +133,9 @@ void worker_group_move_store(struct worker_group *group, const struct ct_start *
     (void)group, (void)start;
 }
 
-void worker_group_reap(struct worker_group *group)
+void worker_group_reap(struct worker_group *group, pid_t earliest)
 {
-    (void)group;
+    (void)group, (void)earliest;
 }
 
 void worker_group_set_age(struct ct_failure *failure)
