@@ -38,8 +38,10 @@ def test_survivors_raise_and_save_before_they_are_asked_to_end(box, world):
     assert run.wait(60) == 128 + signal.SIGKILL, run
     assert [raised(box, rank) for rank in range(world - 1)] == [["store"]] * (world - 1)
     ends = {e["rank"]: e for e in box.events("worker_ended")}
-    assert [ends[rank]["cause"] for rank in range(world)] == ["stopped"] * (world - 1) + ["signal"], ends
-    for event in box.events("survivors_freed"):  # none if the only survivor has ended before
+    assert ends[world - 1]["cause"] == "signal", ends
+    # The only survivor waits for no other one: it may have ended before the agent has looked.
+    assert {ends[rank]["cause"] for rank in range(world - 1)} <= {"stopped", *(["exit"] if world == 2 else [])}, ends
+    for event in box.events("survivors_freed"):
         assert (event["grace_ms"], event["refused"]) == (100000, ""), event
     assert world == 2 or box.events("survivors_freed")[0]["connections"] > 0
     assert f"rank {world - 1} (" in run.err.splitlines()[0] and "E_SIGNAL" in run.err.splitlines()[0]
