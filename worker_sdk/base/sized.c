@@ -37,7 +37,7 @@ static size_t smaller(size_t a, size_t b)
 int ct_sized_read(void *dst, size_t dst_size, const void *src, const char *what,
                   struct ctrun_error *err)
 {
-    size_t size;
+    size_t size = 0;
     int rc = read_size(&size, src, what, err);
 
     if (rc == 0)
@@ -80,7 +80,7 @@ int ct_sized_read_array(void **out, const void *defaults, size_t size, const voi
 int ct_sized_write(void *dst, const void *src, size_t src_size, const char *what,
                    struct ctrun_error *err)
 {
-    size_t size;
+    size_t size = 0;
     int rc = read_size(&size, dst, what, err);
 
     if (rc == 0)
