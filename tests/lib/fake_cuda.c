@@ -476,6 +476,7 @@ EXPORT CUresult cuModuleLoadData(CUmodule *out, const void *image)
 
     if (fake_enter() || fake_nccl.no_driver || fake_spoils_capture())
         return CUDA_ERROR_UNKNOWN;
+    cudaDeviceSynchronize(); /* the real one may wait, too */
     if (!(module = calloc(1, sizeof *module)))
         die("no memory", "module");
     while ((at = strstr(at, entry))) {
@@ -487,7 +488,6 @@ EXPORT CUresult cuModuleLoadData(CUmodule *out, const void *image)
         (void)snprintf(function->name, WORD, "%.*s", (int)strcspn(at, "("), at);
         parse_function(function, at, strchr(at, '}'));
     }
-    fake_count_blocks(1);
     *out = module;
     return CUDA_SUCCESS;
 }
@@ -507,7 +507,6 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *out, CUmodule module, const char
 EXPORT CUresult cuModuleUnload(CUmodule module)
 {
     cudaDeviceSynchronize(); /* its kernels may be running */
-    fake_count_blocks(-1);
     free(module);
     return CUDA_SUCCESS;
 }

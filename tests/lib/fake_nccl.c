@@ -105,7 +105,7 @@ static void die(const char *why)
     abort();
 }
 
-EXPORT void fake_count_blocks(int change)
+static void count_blocks(int change)
 {
     pthread_mutex_lock(&lock);
     fake_nccl.blocks += change;
@@ -629,7 +629,7 @@ EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     if (!(*out = calloc(1, sizeof **out)))
         die("no memory");
     (*out)->on = current;
-    fake_count_blocks(1);
+    count_blocks(1);
     return cudaSuccess;
 }
 
@@ -929,7 +929,7 @@ static void free_messages(struct step *step)
 
 static void drop_graph(struct graph *graph)
 {
-    fake_count_blocks(-1);
+    count_blocks(-1);
     if (--graph->users > 0)
         return;
     while (graph->first) {
@@ -1000,7 +1000,7 @@ EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph,
     (void)flags;
     PERMITTED();
     own->users++;
-    fake_count_blocks(1);
+    count_blocks(1);
     memcpy(out, &own, sizeof own);
     return cudaSuccess;
 }
@@ -1441,7 +1441,7 @@ static ncclResult_t init(ncclComm_t *out, int size, int rank, struct world *worl
     comm->rank = rank;
     comm->polls = fake_nccl.init_polls;
     comm->users = 1;
-    fake_count_blocks(1);
+    count_blocks(1);
     *out = comm;
     return ncclInProgress;
 }
@@ -1536,7 +1536,7 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 static ncclResult_t end(ncclComm_t comm, _Atomic int *count)
 {
     ++*count;
-    fake_count_blocks(-1);
+    count_blocks(-1);
     put_away(comm);
     return ncclSuccess;
 }

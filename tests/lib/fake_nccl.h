@@ -4,7 +4,7 @@
  *   - the host cannot touch device memory (SIGSEGV); copies and kernels have it at another address
  *   - a stream is a queue with a thread; everything on it happens later, each step after `late_us`; the thread
  *     sanitizer finds two steps, or a step and the host, whose order no event and no wait gives
- *   - cudaFree() waits for the device, ncclMemFree() does not
+ *   - cudaFree() and the loading of kernels wait for the device, ncclMemFree() does not
  *   - collectives carry data between the processes of a test, added up in rank order; one that
  *     waits for a rank that does not come, or that is not the same on all ranks, spins for ever
  *   - a dead rank is an asynchronous error of the communicator, the kernel spins on; an abort ends
@@ -92,4 +92,3 @@ void fake_delay(void *stream, int steps);
 bool fake_enter(void);
 /* For a call that captures do not permit; true: there is one, and now it is invalid. */
 bool fake_spoils_capture(void);
-void fake_count_blocks(int change);

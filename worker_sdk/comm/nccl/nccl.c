@@ -57,7 +57,6 @@ static void nccl_close(void *self)
     ct_nccl_free_tickets(&nccl->spare);
     if (nccl->scratch)
         (void)ct_nccl_api.cudaFree(nccl->scratch);
-    ct_nccl_kernels_unload(&nccl->kernels);
     if (nccl->joined)
         (void)ct_nccl_api.cudaEventDestroy(nccl->joined);
     if (nccl->stream)
@@ -72,6 +71,7 @@ static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
 {
     const int device = setup->place->device;
     cudaError_t made;
+    int rc;
 
     if ((device && (made = ct_nccl_api.cudaSetDevice(device - 1)) != cudaSuccess) ||
         (made = ct_nccl_api.cudaGetDevice(&nccl->device)) != cudaSuccess ||
@@ -84,7 +84,8 @@ static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                                             nccl->stream)) != cudaSuccess)
         return ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: cannot use the GPU: %s",
                        ct_nccl_api.cudaGetErrorString(made));
-    return ct_nccl_init_comm(nccl, setup, err);
+    rc = ct_nccl_kernels_get(&nccl->kernels, nccl->device, err);
+    return rc < 0 ? rc : ct_nccl_init_comm(nccl, setup, err);
 }
 
 static int nccl_open(void **out, const struct ct_backend_setup *setup,

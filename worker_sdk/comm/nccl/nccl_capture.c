@@ -14,11 +14,6 @@ static int check_captured(struct nccl *nccl, const struct ct_call *call,
             "nccl: %s: its stream is being captured, and the host cannot wait "
             "for it: start it with a work, and wait with ctrun_work_wait_on()",
             name);
-    if (call->kind == CT_CALL_COMPUTE && !nccl->kernels.module)
-        return ct_fail(err, CTRUN_E_USAGE,
-                       "nccl: the stream is being captured, and the GPU kernels of "
-                       "ctrun are not loaded yet: run the same calls once before the "
-                       "capture");
     if (call->kind != CT_CALL_CLEAR && !ct_nccl_is_exchange(call) &&
         ((ct_nccl_gives(nccl, call) && ct_nccl_is_host_memory(call->in, in)) ||
          ct_nccl_is_host_memory(call->out, ct_nccl_out_bytes(nccl, call))))

@@ -5,7 +5,10 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "worker_sdk/base/alloc.h"
 
 /* ---- PTX --------------------------------------------------------------------------------- */
 
@@ -345,8 +348,10 @@ static struct {
 #undef MEMBER
 } driver;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the table above */
+static pthread_mutex_t lock =
+    PTHREAD_MUTEX_INITIALIZER; /* of the table above and the list */
 static bool is_open;
+static struct ct_nccl_kernels *loaded;
 
 /* The driver library stays open until the process ends: the CUDA runtime has it open, too. */
 static int open_driver(struct ctrun_error *err)
@@ -367,6 +372,7 @@ static int open_driver(struct ctrun_error *err)
     return 0;
 }
 
+/* With the lock held. */
 static int load(struct ct_nccl_kernels *kernels, struct ctrun_error *err)
 {
     static const char *const names[] = {
@@ -374,27 +380,21 @@ static int load(struct ct_nccl_kernels *kernels, struct ctrun_error *err)
         CT_DEVICE_KERNELS(NAME)
 #undef NAME
     };
+    CUmodule module;
     CUresult code;
-    int rc = 0;
+    int rc;
 
-    pthread_mutex_lock(&lock);
-    if (!is_open)
-        rc = open_driver(err);
-    pthread_mutex_unlock(&lock);
-    if (rc < 0)
+    if (!is_open && (rc = open_driver(err)) < 0)
         return rc;
-    if ((code = driver.cuModuleLoadData(&kernels->module, ptx)) != 0) {
-        kernels->module = NULL;
+    if ((code = driver.cuModuleLoadData(&module, ptx)) != 0)
         return ct_fail(
             err, CTRUN_E_UNSUPPORTED,
             "nccl: the driver cannot load the kernels of ctrun: CUDA error %d",
             (int)code);
-    }
     for (int i = 0; i < CT_DEVICE_KERNEL_COUNT; i++) {
-        if ((code = driver.cuModuleGetFunction(&kernels->of[i], kernels->module,
-                                               names[i])) == 0)
+        if ((code = driver.cuModuleGetFunction(&kernels->of[i], module, names[i])) == 0)
             continue;
-        ct_nccl_kernels_unload(kernels);
+        (void)driver.cuModuleUnload(module);
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
                        "nccl: the driver cannot find the kernel %s: CUDA error %d",
                        names[i], (int)code);
@@ -402,11 +402,38 @@ static int load(struct ct_nccl_kernels *kernels, struct ctrun_error *err)
     return 0;
 }
 
-void ct_nccl_kernels_unload(struct ct_nccl_kernels *kernels)
+static int find_or_load(const struct ct_nccl_kernels **out, int device,
+                        struct ctrun_error *err)
 {
-    if (kernels->module)
-        (void)driver.cuModuleUnload(kernels->module);
-    kernels->module = NULL;
+    struct ct_nccl_kernels *kernels;
+    int rc;
+
+    for (kernels = loaded; kernels; kernels = kernels->next)
+        if (kernels->device == device) {
+            *out = kernels;
+            return 0;
+        }
+    if (!(kernels = ct_zalloc(sizeof *kernels)))
+        return ct_fail(err, -ENOMEM, "nccl: out of memory");
+    if ((rc = load(kernels, err)) < 0) {
+        free(kernels);
+        return rc;
+    }
+    kernels->device = device;
+    kernels->next = loaded;
+    *out = loaded = kernels;
+    return 0;
+}
+
+int ct_nccl_kernels_get(const struct ct_nccl_kernels **out, int device,
+                        struct ctrun_error *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&lock);
+    rc = find_or_load(out, device, err);
+    pthread_mutex_unlock(&lock);
+    return rc;
 }
 
 static uint64_t count_items(enum ct_device_kernel which,
@@ -421,7 +448,8 @@ static uint64_t count_items(enum ct_device_kernel which,
     }
 }
 
-int ct_nccl_kernels_launch(struct ct_nccl_kernels *kernels, enum ct_device_kernel which,
+int ct_nccl_kernels_launch(const struct ct_nccl_kernels *kernels,
+                           enum ct_device_kernel which,
                            const struct ct_device_args *args, cudaStream_t stream,
                            struct ctrun_error *err)
 {
@@ -434,12 +462,9 @@ int ct_nccl_kernels_launch(struct ct_nccl_kernels *kernels, enum ct_device_kerne
     const uint64_t blocks = (items + CT_DEVICE_BLOCK - 1) / CT_DEVICE_BLOCK;
     void *params[] = {&own.a, &own.b, &own.c, &items, &own.n, &own.m, &own.k, &own.by};
     CUresult code;
-    int rc;
 
     if (items == 0)
         return 0;
-    if (!kernels->module && (rc = load(kernels, err)) < 0)
-        return rc;
     code = driver.cuLaunchKernel(kernels->of[which],
                                  (unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX),
                                  1, 1, CT_DEVICE_BLOCK, 1, 1, 0, stream, params, NULL);

@@ -8,17 +8,21 @@
 #include "worker_sdk/comm/nccl/nccl_api.h"
 
 struct ct_nccl_kernels {
-    CUmodule module; /* NULL: no kernel was launched yet */
+    struct ct_nccl_kernels *next;
+    int device;
     CUfunction of[CT_DEVICE_KERNEL_COUNT];
 };
 
-/* Puts a kernel on the stream; the first call loads all kernels. The device is current, and a
- * runtime call has been made on it. CTRUN_E_UNSUPPORTED if the driver does not accept the
- * kernels. */
-int ct_nccl_kernels_launch(struct ct_nccl_kernels *kernels, enum ct_device_kernel which,
+/* The kernels of `device`, which is current and on which a runtime call has been made; loaded at
+ * the first call, until the process ends. To be called before work that waits for other ranks: the
+ * driver may wait for the device when it loads code. CTRUN_E_UNSUPPORTED if it does not accept the
+ * kernels. Any thread. */
+int ct_nccl_kernels_get(const struct ct_nccl_kernels **out, int device,
+                        struct ctrun_error *err);
+/* Puts a kernel on the stream. */
+int ct_nccl_kernels_launch(const struct ct_nccl_kernels *kernels,
+                           enum ct_device_kernel which,
                            const struct ct_device_args *args, cudaStream_t stream,
                            struct ctrun_error *err);
 /* The PTX, for tests. */
 const char *ct_nccl_kernels_text(void);
-/* Accepts a zeroed one. */
-void ct_nccl_kernels_unload(struct ct_nccl_kernels *kernels);

@@ -106,7 +106,7 @@ struct nccl {
     int device, size, me;
     void *scratch; /* one float, for barriers */
     struct block *blocks;
-    struct ct_nccl_kernels kernels;
+    const struct ct_nccl_kernels *kernels;
     struct ct_verdict verdict;
     struct ct_loss_watch losses;
     pthread_mutex_t lock; /* guards NCCL calls, the lists and is_closing */

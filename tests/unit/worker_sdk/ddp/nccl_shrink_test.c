@@ -294,7 +294,13 @@ static void after_a_kill_it_goes_on_with_the_bits_of_the_host(void **state)
 {
     live_on((struct way){.is_device = false});
     live_on((struct way){.is_device = true, .shrinks = 1, .revokes = 1});
-    assert_memory_equal(shared->values[0], shared->values[1], sizeof shared->values[0]);
+    if (fake_counts())
+        assert_memory_equal(shared->values[0], shared->values[1],
+                            sizeof shared->values[0]);
+    /* The real NCCL adds up three ranks in an order of its own. */
+    for (int p = 0; p < PARAMS; p++)
+        for (int i = 0; i < COUNT; i++)
+            assert_float_equal(shared->values[0][p][i], shared->values[1][p][i], 1e-6);
 }
 
 static void an_older_nccl_makes_a_new_communicator(void **state)
