@@ -75,6 +75,8 @@ __attribute__((constructor)) static void begin(void)
     must(wait_value && write_value && find_block, "dlsym()");
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32",
            1); /* a stream never waits for another */
+    /* Code that is loaded later waits for the device, and keeps the thread below from copying. */
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     setenv("NCCL_SOCKET_IFNAME", "lo", 0);
     setenv("NCCL_RUNTIME_CONNECT", "0",
            0); /* a first call does not wait for the device */
