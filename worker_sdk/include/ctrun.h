@@ -285,7 +285,8 @@ CTRUN_API int ctrun_store_set(struct ctrun_store *store, const char *key,
 CTRUN_API int ctrun_store_get(struct ctrun_store *store, const char *key, void **value,
                               size_t *length, struct ctrun_error *err);
 /* Adds delta to a decimal counter (0 when absent); *result, which may be NULL, is the new value.
- * Atomic. CTRUN_E_PROTOCOL when the value is no number. */
+ * Atomic. Reads the value as strtoll() does, like PyTorch's stores: "12x" is 12. CTRUN_E_PROTOCOL
+ * when it begins with no number, or with one that does not fit. */
 CTRUN_API int ctrun_store_add(struct ctrun_store *store, const char *key, int64_t delta,
                               int64_t *result, struct ctrun_error *err);
 /* Waits until all `count` keys exist, for at most timeout_ms; then fails with CTRUN_E_TIMEOUT, and
@@ -1500,9 +1501,9 @@ struct ctrun_metadata { /* UTF-8 text about the file; both borrowed */
  * Writes a file without a name, fsync, path.tmp-TID, rename, fsync of the directory: a crash
  * leaves the old file or the new one, and nothing beside it (on NFS it may leave path.tmp-TID).
  * Parent directory must exist. Whole tensors only, `count` of them with different names;
- * metadata_count pairs with different keys, none of them "ctrun.crc32c"; NULL and 0 for none. Local;
- * blocks on the disk. -EINVAL (also where path is a device, a FIFO or a socket), or the errno of the call
- * that failed: then the old file stays. */
+ * metadata_count pairs with different keys, none of them "ctrun.crc32c"; NULL and 0 for none.
+ * Local; blocks on the disk. -EINVAL (also where path is a device, a FIFO or a socket), or the
+ * errno of the call that failed: then the old file stays. */
 CTRUN_API int ctrun_checkpoint_save(const char *path,
                                     const struct ctrun_tensor *tensors, size_t count,
                                     const struct ctrun_metadata *metadata,
@@ -1556,10 +1557,10 @@ CTRUN_API int ctrun_shards_open(struct ctrun_shards **out, const char *directory
  * before ctrun_group_close(). Accepts NULL. */
 CTRUN_API void ctrun_shards_close(struct ctrun_shards *shards);
 /* Saves a checkpoint for `step` (at most 2^53). Collective. tensors: what this rank has, whole
- * tensors or pieces, one for each name; not every rank needs one. When several ranks have the same piece, one of them writes
- * it, so that the bytes are spread over the ranks. A part that no rank has, pieces that overlap
- * without being equal, or steps that differ are CTRUN_E_MISMATCH. metadata: rank 0's is written. All are borrowed for
- * the call.
+ * tensors or pieces, one for each name; not every rank needs one. When several ranks have the same
+ * piece, one of them writes it, so that the bytes are spread over the ranks. A part that no rank
+ * has, pieces that overlap without being equal, or steps that differ are CTRUN_E_MISMATCH.
+ * metadata: rank 0's is written. All are borrowed for the call.
  *
  * Returns the same on every rank: 0 when the checkpoint is on the disk. With async it is 0 when
  * this rank's part is copied: the data may change then. The next call reports how the writing
@@ -1612,8 +1613,9 @@ CTRUN_API int ctrun_shards_get_stats(struct ctrun_shards *shards,
  *     ctrun_hold_commit(hold, &err);
  *     ctrun_hold_close(hold);                              // what is not committed is dropped
  *
- * A rank makes one file at a time, also while the agent writes the one before: ctrun_hold_open() waits while
- * two committed files are not on the disk. The workers of a node hold half of its memory at most.
+ * A rank makes one file at a time, also while the agent writes the one before: ctrun_hold_open()
+ * waits while two committed files are not on the disk. The workers of a node hold half of its
+ * memory at most.
  * The next world does not start, and the run does not end, before a committed file is on the disk
  * or given up as lost: one minute after the commit, plus its bytes at 10 MB/s. Without an agent
  * the commit writes the file and waits for the disk. */
