@@ -36,6 +36,7 @@ enum ct_call_kind {
     CT_CALL_COPY,
     CT_CALL_CLEAR,
     CT_CALL_COMPUTE,
+    CT_CALL_ALLOC, /* an ALL_GATHER, of the host back end's own use; count: bytes of the memory */
 };
 
 /* One message and its progress. A member that sends to itself has two messages, the send first. */
@@ -84,7 +85,8 @@ static inline bool ct_call_has_messages(const struct ct_call *call)
 
 static inline bool ct_call_is_all_gather(const struct ct_call *call)
 {
-    return call->kind == CT_CALL_ALL_GATHER || call->kind == CT_CALL_SPLIT;
+    return call->kind == CT_CALL_ALL_GATHER || call->kind == CT_CALL_SPLIT ||
+           call->kind == CT_CALL_ALLOC;
 }
 
 static inline bool ct_call_is_p2p(const struct ct_call *call)
@@ -106,10 +108,8 @@ enum {
     CT_CALL_TEXT_MAX = 96
 };
 void ct_call_format(char *dst, const struct ct_call *call);
-/* Appended to the text of a mismatch if the passes of the two ranks differ. */
-#define CT_CALL_PASS_TEXT                                                              \
-    " after a different number of backward passes of DDP: all ranks must pass the "    \
-    "same value to ctrun_ddp_no_sync()"
+/* How two calls differ where their texts do not say so; appended to the text of a mismatch. Static; may be empty. */
+const char *ct_call_difference(const struct ct_call *a, const struct ct_call *b);
 
 /* What a back end is opened with; all borrowed for the call. */
 struct ct_backend_setup {

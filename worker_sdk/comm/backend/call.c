@@ -25,6 +25,7 @@ const char *ct_call_name(enum ct_call_kind kind)
     case CT_CALL_COPY: return "copy";
     case CT_CALL_CLEAR: return "clear";
     case CT_CALL_COMPUTE: return "compute";
+    case CT_CALL_ALLOC: return "group alloc";
     }
     return "unknown call"; /* a value from another process */
 }
@@ -32,7 +33,8 @@ const char *ct_call_name(enum ct_call_kind kind)
 void ct_call_format(char *dst, const struct ct_call *call)
 {
     static const char *const ops[] = {"SUM", "AVG", "MIN", "MAX", "PROD"};
-    const char *dtype = ct_dtype_name((int)call->dtype);
+    const char *dtype = call->kind == CT_CALL_ALLOC ? "bytes"
+                                                    : ct_dtype_name((int)call->dtype);
     const char *op = (unsigned)call->op < 5 ? ops[call->op] : "?";
     const char *name = ct_call_name(call->kind);
     bool reduces = call->kind == CT_CALL_ALL_REDUCE || call->kind == CT_CALL_REDUCE ||
@@ -40,9 +42,10 @@ void ct_call_format(char *dst, const struct ct_call *call)
     int n;
 
     if (call->kind == CT_CALL_BARRIER || call->kind == CT_CALL_SPLIT ||
-        call->kind == CT_CALL_BATCH || call->kind == CT_CALL_ALL_TO_ALL_V ||
-        call->kind == CT_CALL_ALL_GATHER_V)
+        call->kind == CT_CALL_BATCH)
         n = ct_format(dst, CT_CALL_TEXT_MAX, "%s", name);
+    else if (call->kind == CT_CALL_ALL_TO_ALL_V || call->kind == CT_CALL_ALL_GATHER_V)
+        n = ct_format(dst, CT_CALL_TEXT_MAX, "%s of %s", name, dtype);
     else
         n = ct_format(dst, CT_CALL_TEXT_MAX, "%s of %zu %s%s%s", name, call->count,
                       dtype, reduces ? ", " : "", reduces ? op : "");
@@ -51,10 +54,18 @@ void ct_call_format(char *dst, const struct ct_call *call)
     if (call->kind == CT_CALL_BROADCAST || call->kind == CT_CALL_SCATTER)
         (void)ct_format(dst + n, CT_CALL_TEXT_MAX - (size_t)n, " from member %d",
                         call->peer);
-    if (call->kind == CT_CALL_ALL_GATHER_V && call->count) /* of the agreement */
-        (void)ct_format(dst + n, CT_CALL_TEXT_MAX - (size_t)n, ", counts %016zx",
-                        call->count);
     if (call->kind == CT_CALL_REDUCE || call->kind == CT_CALL_GATHER)
         (void)ct_format(dst + n, CT_CALL_TEXT_MAX - (size_t)n, " to member %d",
                         call->peer);
+}
+
+const char *ct_call_difference(const struct ct_call *a, const struct ct_call *b)
+{
+    if (a->pass != b->pass)
+        return " after a different number of backward passes of DDP: all ranks must "
+               "pass the same value to ctrun_ddp_no_sync()";
+    /* In the agreement `count` is the hash of all counts. */
+    return a->kind == CT_CALL_ALL_GATHER_V && b->kind == a->kind && a->count != b->count
+               ? " with other counts: all ranks must pass the same out_parts"
+               : "";
 }

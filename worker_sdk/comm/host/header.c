@@ -76,5 +76,5 @@ int ct_header_fail(const struct ct_call *call, int me, const unsigned char *thei
     format_side(a, call, peer);
     format_side(b, &other, me);
     return ct_fail(err, CTRUN_E_MISMATCH, "rank %d calls %s, rank %d calls %s%s", me, a,
-                   peer, b, other.pass != call->pass ? CT_CALL_PASS_TEXT : "");
+                   peer, b, ct_call_difference(call, &other));
 }

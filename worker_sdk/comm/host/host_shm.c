@@ -112,15 +112,34 @@ static struct ct_post *post_of(const struct ct_host_shm *shm, int member)
     return ct_segment_get_post(&shm->segment, member, shm->number);
 }
 
-static void format_post(char *dst, const struct ct_post *post)
+static struct ct_call call_of(const struct ct_post *post)
 {
-    struct ct_call call = {.kind = (enum ct_call_kind)(post->what & 0xff),
-                           .dtype = (enum ctrun_dtype)(post->what >> 8 & 0xff),
-                           .op = (enum ctrun_op)(post->what >> 16 & 0xff),
-                           .peer = (int)(post->what >> 32),
-                           .count = post->count};
+    return (struct ct_call){.kind = (enum ct_call_kind)(post->what & 0xff),
+                            .dtype = (enum ctrun_dtype)(post->what >> 8 & 0xff),
+                            .op = (enum ctrun_op)(post->what >> 16 & 0xff),
+                            .pass = (uint8_t)(post->what >> 24 & 0xff),
+                            .peer = (int)(post->what >> 32),
+                            .count = post->count};
+}
 
-    ct_call_format(dst, &call);
+/* The posts of member i and of the first one differ. */
+static int fail_disagreement(const struct ct_host_shm *shm, int i,
+                             struct ctrun_error *err)
+{
+    const struct ct_call first = call_of(post_of(shm, 0));
+    const struct ct_call other = call_of(post_of(shm, i));
+    char number[40] = ""; /* group alloc is no numbered collective */
+    char a[CT_CALL_TEXT_MAX];
+    char b[CT_CALL_TEXT_MAX];
+
+    if (shm->call.number)
+        (void)ct_format(number, sizeof number,
+                        "collective %llu: ", (unsigned long long)shm->call.number);
+    ct_call_format(a, &first);
+    ct_call_format(b, &other);
+    return ct_fail(err, CTRUN_E_MISMATCH, "%srank %d calls %s, rank %d calls %s%s",
+                   number, shm->segment.peers[0]->rank, a, shm->segment.peers[i]->rank,
+                   b, ct_call_difference(&first, &other));
 }
 
 /* Each member compares all posts with the first one, so all find the same difference. */
@@ -131,20 +150,9 @@ static int check_agreement(struct ct_host_shm *shm, struct ctrun_error *err)
 
     for (int i = 1; i < shm->segment.size; i++) {
         const struct ct_post *post = post_of(shm, i);
-        char a[CT_CALL_TEXT_MAX];
-        char b[CT_CALL_TEXT_MAX];
-        if (post->what == first->what && post->count == first->count) {
-            same_place = same_place && post->where == first->where;
-            continue;
-        }
-        format_post(a, first);
-        format_post(b, post);
-        return ct_fail(err, CTRUN_E_MISMATCH,
-                       "collective %llu: rank %d calls %s, rank %d calls %s%s",
-                       (unsigned long long)shm->call.number,
-                       shm->segment.peers[0]->rank, a, shm->segment.peers[i]->rank, b,
-                       (post->what ^ first->what) >> 24 & 0xff ? CT_CALL_PASS_TEXT
-                                                               : "");
+        if (post->what != first->what || post->count != first->count)
+            return fail_disagreement(shm, i, err);
+        same_place = same_place && post->where == first->where;
     }
     /* All members see the same posts and so choose the same plan without another barrier. */
     if (ct_call_in_bytes(&shm->call, shm->segment.size) <= CT_POST_BYTES)
@@ -578,38 +586,33 @@ int ct_host_shm_run(struct ct_host_shm *shm, const struct ct_call *call,
 
 /* ---- Memory ----------------------------------------------------------------------------- */
 
-/* A collective for our own use: `count` numbers in place. */
-static int share(struct ct_host_shm *shm, enum ct_call_kind kind, int64_t *numbers,
-                 size_t count, uint64_t deadline_ms, struct ctrun_error *err)
+/* Tells `number` to all members, and takes theirs. */
+static int share(struct ct_host_shm *shm, size_t bytes, int number,
+                 int numbers[CT_LOCAL_MAX], uint64_t deadline_ms,
+                 struct ctrun_error *err)
 {
-    const struct ct_call call = {.kind = kind,
-                                 .in = numbers,
+    const struct ct_call call = {.kind = CT_CALL_ALLOC,
+                                 .in = &number,
                                  .out = numbers,
-                                 .count = count,
-                                 .bytes = count * sizeof *numbers,
-                                 .dtype = CTRUN_I64,
-                                 .op = CTRUN_MIN,
+                                 .count = bytes,
+                                 .bytes = sizeof number,
+                                 .dtype = CTRUN_U8,
                                  .divisor = 1,
-                                 .peer = 0,
                                  .deadline_ms = deadline_ms};
 
     return ct_host_shm_run(shm, &call, err);
 }
 
-/* Maps the memory that the lowest member offers: its descriptor and stride. 0 or a negative
- * code. */
-static int take_offer(struct ct_host_shm *shm, const int64_t *offer, size_t stride,
-                      int own_fd)
+/* Maps the memory that the lowest member offers: its descriptor there. 0 or a negative code. */
+static int take_offer(struct ct_host_shm *shm, int offer, size_t stride, int own_fd)
 {
     int fd = own_fd;
     int rc;
 
-    if (offer[0] < 0)
-        return (int)offer[0];
-    if (offer[1] != (int64_t)stride)
-        return CTRUN_E_MISMATCH;
+    if (offer < 0)
+        return offer;
     if (own_fd < 0)
-        fd = ct_segment_open_peer_fd(shm->segment.peers[0], (int)offer[0],
+        fd = ct_segment_open_peer_fd(shm->segment.peers[0], offer,
                                      stride * (size_t)shm->segment.size, NULL);
     if (fd < 0)
         return fd;
@@ -626,9 +629,10 @@ int ct_host_shm_alloc(struct ct_host_shm *shm, size_t bytes, uint64_t deadline_m
 {
     const size_t page = 4096;
     size_t stride = (bytes + page - 1) / page * page;
-    int64_t offer[2] = {0, (int64_t)stride};
-    int64_t own_status;
-    int64_t status;
+    int numbers
+        [CT_LOCAL_MAX]; /* the members' descriptors, of which the first counts, then their codes */
+    int own_status;
+    int status;
     int own_fd = -1;
     char who[CT_PEER_TEXT_MAX];
     int rc;
@@ -639,25 +643,24 @@ int ct_host_shm_alloc(struct ct_host_shm *shm, size_t bytes, uint64_t deadline_m
                        "possible: free one first",
                        shm->regions.count);
     if (shm->segment.me == 0)
-        offer[0] = own_fd = ct_segment_new_memory(stride * (size_t)shm->segment.size);
-    rc = share(shm, CT_CALL_BROADCAST, offer, 2, deadline_ms, err);
-    own_status = status = rc < 0 ? rc : take_offer(shm, offer, stride, own_fd);
+        own_fd = ct_segment_new_memory(stride * (size_t)shm->segment.size);
+    rc = share(shm, bytes, own_fd, numbers, deadline_ms, err);
+    own_status = status = rc < 0 ? rc : take_offer(shm, numbers[0], stride, own_fd);
     /* Either all members get the memory or none; the lowest keeps its descriptor until all have
      * opened it. */
     if (rc == 0)
-        rc = share(shm, CT_CALL_ALL_REDUCE, &status, 1, deadline_ms, err);
+        rc = share(shm, bytes, own_status, numbers, deadline_ms, err);
+    for (int i = 0; rc == 0 && i < shm->segment.size; i++)
+        status = numbers[i] < status ? numbers[i] : status;
     if (own_fd >= 0)
         close(own_fd);
-    if (rc == 0 && status == CTRUN_E_MISMATCH)
-        rc = ct_fail(err, CTRUN_E_MISMATCH,
-                     "group alloc: the ranks ask for different sizes");
-    else if (rc == 0 && status == CTRUN_E_PEER_LOST) {
+    if (rc == 0 && status == CTRUN_E_PEER_LOST) {
         ct_peer_format(who, shm->segment.peers[0]);
         rc = ct_fail(err, CTRUN_E_PEER_LOST,
                      "group alloc: %s has left the group or ended", who);
     } else if (rc == 0 && status < 0)
         rc = ct_fail(err, CTRUN_E_SHM, "group alloc: %d times %zu bytes: %s",
-                     shm->segment.size, bytes, ctrun_strerror((int)status));
+                     shm->segment.size, bytes, ctrun_strerror(status));
     if (rc < 0 && own_status == 0)
         ct_regions_unmap_last(&shm->regions);
     if (rc == 0)

@@ -75,7 +75,8 @@ static ncclResult_t launch(struct nccl *nccl, const struct ct_call *call,
                                     nccl->stream);
     case CT_CALL_COPY:
     case CT_CALL_CLEAR:
-    case CT_CALL_COMPUTE: break;
+    case CT_CALL_COMPUTE:
+    case CT_CALL_ALLOC: break;
     }
     return ncclInvalidArgument;
 }

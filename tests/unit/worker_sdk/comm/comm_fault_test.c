@@ -189,7 +189,7 @@ static int different_blocks(int rank, void *context)
     void *block;
 
     check_failure(ctrun_group_alloc(group, rank == VICTIM ? 9000 : 3000, &block, &err),
-                  CTRUN_E_MISMATCH, &err, "sizes");
+                  CTRUN_E_MISMATCH, &err, "calls group alloc of 9000 bytes");
     CHECK(!block);
     ctrun_group_close(group);
     return 0;
@@ -200,6 +200,27 @@ static void blocks_of_different_size_are_a_mismatch(void **state)
     struct scene scene = {WIRE_SHM, 0};
 
     assert_int_equal(ranks_run(SIZE, different_blocks, &scene), 0);
+}
+
+static int one_does_not_allocate(int rank, void *context)
+{
+    struct ctrun_group *group = open_together(rank, context);
+    struct ctrun_error err;
+    void *block;
+
+    check_failure(rank == VICTIM ? ctrun_barrier(group, NULL, &err)
+                                 : ctrun_group_alloc(group, 3000, &block, &err),
+                  CTRUN_E_MISMATCH, &err, "calls group alloc of 3000 bytes");
+    CHECK(strstr(err.text, "calls barrier") && !strstr(err.text, "collective 0"));
+    ctrun_group_close(group);
+    return 0;
+}
+
+static void a_group_alloc_is_named_where_ranks_differ(void **state)
+{
+    struct scene scene = {WIRE_SHM, 0};
+
+    assert_int_equal(ranks_run(SIZE, one_does_not_allocate, &scene), 0);
 }
 
 static bool lowest_has_left; /* before this rank opens its memory */
@@ -942,6 +963,7 @@ int main(void)
         cmocka_unit_test(a_split_is_named_where_ranks_differ),
         cmocka_unit_test(a_message_of_another_length_is_a_mismatch),
         cmocka_unit_test(blocks_of_different_size_are_a_mismatch),
+        cmocka_unit_test(a_group_alloc_is_named_where_ranks_differ),
         cmocka_unit_test(who_leaves_before_its_block_is_open_everywhere_is_lost),
         cmocka_unit_test(a_rank_that_cannot_share_memory_tells_the_others),
         cmocka_unit_test(a_message_that_came_is_not_failed_by_another_one),
