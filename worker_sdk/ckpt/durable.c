@@ -143,11 +143,12 @@ int ct_durable_sync_directory(const char *directory)
 }
 
 /* Root could replace a device by a file: /dev/null would be one for all programs. */
-static int check_old(const char *path, const char *name, struct ctrun_error *err)
+int ct_durable_check_old(int folder, const char *path, const char *name,
+                         struct ctrun_error *err)
 {
     struct stat st;
 
-    if (stat(path, &st) < 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
+    if (fstatat(folder, path, &st, 0) < 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
         return 0; /* rename() refuses a directory */
     return ct_fail(err, -EINVAL, "%s is no regular file, and is not replaced by one",
                    name);
@@ -166,7 +167,7 @@ static int replace(const char *path, const char *name, fill_fn *fill,
      * checkpoint of that name on another one. */
     if (ct_format(temporary, sizeof temporary, "%s.tmp-%d", path, own) < 0)
         return ct_fail(err, -ENAMETOOLONG, "the name is too long");
-    if ((rc = check_old(path, name, err)) < 0)
+    if ((rc = ct_durable_check_old(AT_FDCWD, path, name, err)) < 0)
         return rc;
     rc = write_file(temporary, fill, source);
     if (rc == 0 && asks && !may_go_on(asks))

@@ -32,5 +32,9 @@ struct ct_durable_source {
 /* The same with one part. -EBADMSG: the source is shorter, or its sum is another. */
 int ct_durable_copy(const char *path, const struct ct_durable_source *source,
                     struct ctrun_error *err);
+/* -EINVAL if what is at `path`, seen from `folder`, must not be replaced by a file: a device, a FIFO or a socket.
+ * `name`: of it, in the error. */
+int ct_durable_check_old(int folder, const char *path, const char *name,
+                         struct ctrun_error *err);
 /* Fsyncs the directory, so that new names in it survive a crash. 0 or -errno. */
 int ct_durable_sync_directory(const char *directory);

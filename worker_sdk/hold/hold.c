@@ -124,11 +124,7 @@ static int check_name(const struct ctrun_hold *hold, struct ctrun_error *err)
     if (fstatat(hold->folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
         S_ISDIR(st.st_mode))
         return ct_fail(err, -EISDIR, "%s", strerror(EISDIR));
-    if (fstatat(hold->folder, name, &st, 0) == 0 && !S_ISREG(st.st_mode) &&
-        !S_ISDIR(st.st_mode))
-        return ct_fail(err, -EINVAL,
-                       "it is no regular file, and is not replaced by one");
-    return 0;
+    return ct_durable_check_old(hold->folder, name, "it", err);
 }
 
 /* ---- In the making ---------------------------------------------------------------------- */
