@@ -11,11 +11,24 @@
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 
-/* As torchrun's --run-path: sys.argv is the script and its arguments, __name__ is
- * __main__. */
+/* As torchrun's --run-path: sys.argv is the script and its arguments, __name__ is __main__, and an exception goes into
+ * the error file. */
 static const char runpy_code[] =
-    "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], "
-    "run_name='__main__')";
+    "import runpy, sys\n"
+    "sys.argv = sys.argv[1:]\n"
+    "try:\n"
+    "    runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    "except Exception as e:\n"
+    "    import json, os, time, traceback\n"
+    "    info = {'py_callstack': traceback.format_exc(),\n"
+    "            'timestamp': str(int(time.time()))}\n"
+    "    error = {'message': f'{type(e).__name__}: {e}', 'extraInfo': info}\n"
+    "    try:\n"
+    "        with open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w') as file:\n"
+    "            json.dump({'message': error}, file)\n"
+    "    except (KeyError, OSError):\n"
+    "        pass\n"
+    "    raise\n";
 
 enum what {
     WHAT_NOTHING,

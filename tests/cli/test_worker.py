@@ -73,6 +73,18 @@ def test_torchrun_034_run_path_runs_the_script_as_main(box):
     assert run.code == 0 and run.out == "['main.py', 'a']\n", run
 
 
+@pytest.mark.parametrize("options", [[], ["--warm=json"]], ids=["exec", "warm"])
+def test_an_exception_of_a_script_under_run_path_is_in_the_error_file(box, options):
+    """As torchrun, which needs no @record then."""
+    box.write("main.py", "raise ValueError('a \\'word\\'')\n")
+    run = box.ctrun("--log-dir=logs", *options, "--run-path", "main.py")
+    assert run.code == 1, run
+    error = json.loads(next(box.path("logs").glob("*/attempt_0/0/error.json")).read_text())["message"]
+    assert error["message"] == "ValueError: a 'word'", error
+    assert 'File "main.py", line 1, in <module>\n' in error["extraInfo"]["py_callstack"], error
+    assert error["extraInfo"]["timestamp"].isdigit(), error
+
+
 def test_torchrun_035_cwd_and_streams_are_the_launchers(box):
     run = box.ctrun("sh", "-c", "pwd; echo problem >&2; readlink /proc/self/fd/0")
     assert run.out.splitlines() == [str(box.dir), "/dev/null"]
