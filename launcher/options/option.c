@@ -469,6 +469,8 @@ int options_parse(struct options *out, int argc, char **argv, char *const *env,
         if (strcmp(word, "--") == 0) {
             is_over = true;
             parser.at++;
+            /* torchrun passes a second one on, to Python, which drops it. */
+            parser.at += parser.at < argc && strcmp(argv[parser.at], "--") == 0;
             break;
         }
         if (!is_option_word(word))

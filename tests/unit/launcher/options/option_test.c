@@ -73,6 +73,7 @@ static void each_row_parses_to_the_expected_value(void **state)
         {"x.py -- --nnodes 4", OPTION_NNODES, "1:1", "x.py", 3},
         {"x.py -- -- a", OPTION_NNODES, "1:1", "x.py", 3},
         {"-- x.py -- a", OPTION_NNODES, "1:1", "x.py", 3},
+        {"-- -- x.py -- a", OPTION_NNODES, "1:1", "x.py", 3},
         {"--max-restarts -1 x.py", OPTION_MAX_RESTARTS, "-1", "x.py", 1},
         {"--rdzv-conf= x.py", OPTION_RDZV_CONF, "", "x.py", 1},
         {"-5 x", OPTION_NNODES, "1:1", "-5", 2},
