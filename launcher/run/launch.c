@@ -32,9 +32,10 @@ static void make_folders(struct launch *launch, uint64_t generation,
                          uint32_t restart_count)
 {
     const struct config *config = launch->config;
+    const char *tmpdir = ct_env_find(config->env, "TMPDIR");
     const struct logdir_request request = {
         .base = config->output.log_dir,
-        .tmpdir = ct_env_find(config->env, "TMPDIR"),
+        .tmpdir = tmpdir && *tmpdir ? tmpdir : NULL,
         .run_id = config->run.run_id,
         .generation = generation,
         .restart_count = restart_count,

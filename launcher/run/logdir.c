@@ -99,7 +99,7 @@ int logdir_open(struct logdir *dir, const char *base, const char *tmpdir,
     int rc;
 
     *dir = (struct logdir){.is_temporary = !base};
-    rc = make_absolute(parent, base ? base : tmpdir && *tmpdir ? tmpdir : "/tmp", err);
+    rc = make_absolute(parent, base ? base : tmpdir ? tmpdir : "/tmp", err);
     if (rc == 0 && base) {
         (void)ct_copy(dir->base, sizeof dir->base, parent);
         rc = make_path(dir->base, err);

@@ -2,6 +2,7 @@
 """A log directory whose file system stops answering delays the run by seconds and gives one
 message."""
 import os
+import pathlib
 import shutil
 import signal
 
@@ -10,9 +11,9 @@ import launch
 import pytest
 
 
-def hung(box):
+def hung(box, folder=None):
     """The folder and the environment in which calls below it hang while it has a file "hung"."""
-    folder = box.path("net")
+    folder = folder or box.path("net")
     folder.mkdir()
     return folder, {"LD_PRELOAD": str(ctrun.BUILD / "tests/lib/libhung.so"),
                     "CTRUN_TEST_HUNG": str(folder),
@@ -25,6 +26,16 @@ def test_a_log_directory_that_hangs_at_the_start_is_named(box):
     run = box.ctrun("-r3", "--log-dir", folder / "logs", "--nproc-per-node=2", "true", env=env)
     assert run.code != 0
     assert str(folder / "logs") in run.err and "its file system has not answered within 2 s" in run.err
+
+
+def test_a_temporary_folder_that_hangs_is_named_where_the_variable_is_empty(box):
+    folder, env = hung(box, pathlib.Path("/tmp/torchelastic"))  # so does /tmp/torchelastic_XXXXXXXX
+    try:
+        (folder / "hung").touch()
+        run = box.ctrun("-r3", "true", env={**env, "TMPDIR": ""})
+    finally:
+        shutil.rmtree(folder)
+    assert run.code != 0 and "log directory /tmp: its file system has not answered within 2 s" in run.err, run
 
 
 def test_a_log_directory_that_hangs_later_does_not_keep_a_failure_secret(box):
