@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/control/ctl_mark_file.h"
@@ -22,8 +23,9 @@
 
 enum {
     RUN_ID_SHOWN = 40,
-    END_MAX = 40,      /* end of a name: .NAMESPACE.worker */
-    UNIQUE_LETTERS = 6 /* pattern for mkdtemp() */
+    END_MAX = 40,       /* end of a name: .NAMESPACE.worker */
+    UNIQUE_LETTERS = 6, /* pattern for mkdtemp() */
+    MERGE_KEPT_S = 3600
 };
 
 /* A folder is trusted only if it belongs to its user and is closed to others. */
@@ -370,10 +372,22 @@ static void remove_old_mark(void *context, int dir, const char *name)
     (void)ctl_mark_file_read(dir, name, sweep->now_ms);
 }
 
+/* Its name has no pid. The tasks meet within a minute, so an old one is of tasks that were killed. */
+static void remove_old_merge(void *context, int dir, const char *name)
+{
+    struct stat info;
+
+    (void)context;
+    if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        info.st_mtime < time(NULL) - MERGE_KEPT_S)
+        (void)unlinkat(dir, name, 0);
+}
+
 void ctl_dir_sweep(int dir, const char *suffix, uint64_t now_ms)
 {
     struct sweep sweep = {.suffix = suffix, .now_ms = now_ms};
 
+    walk(dir, CTL_MERGE_SUFFIX, true, remove_old_merge, NULL);
     walk(dir, suffix, true, remove_left_behind, &sweep);
     walk(dir, CTL_MARK_SUFFIX, false, remove_old_mark, &sweep);
 }

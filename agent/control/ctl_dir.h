@@ -27,6 +27,8 @@ enum {
 
 #define CTL_SOCKET_SUFFIX ".sock"
 #define CTL_WORKER_SUFFIX ".worker"
+#define CTL_MERGE_SUFFIX                                                               \
+    ".merge" /* of the tasks of one node, which meet there at their start */
 
 /* Fills in the folders of user `uid`, best first; at least one. Returns their number. The
  * environment is used for our own user only; without $XDG_RUNTIME_DIR the folder of a login
@@ -55,7 +57,8 @@ bool ctl_dir_is_here(const char *name, const char *suffix);
  * `name` ends with `suffix`. */
 bool ctl_dir_is_of_run(const char *name, const char *run_id, const char *suffix);
 /* Removes the sockets with that suffix whose agent is gone. Of an agent's own socket (RUN-PID.sock)
- * a mark with the time now_ms stays (ctl_mark.h); marks that are too old are removed, too. */
+ * a mark with the time now_ms stays (ctl_mark.h); marks and CTL_MERGE_SUFFIX that are too old are removed,
+ * too. */
 void ctl_dir_sweep(int dir, const char *suffix, uint64_t now_ms);
 /* Listens on a new socket `name`, mode 0600, in an open folder; `type` as for socket(). A
  * non-blocking descriptor, or -errno. */

@@ -42,7 +42,7 @@ struct bye {
 
 static void name_socket(char name[CTL_DIR_NAME_MAX], const struct batch_place *place)
 {
-    ctl_dir_name(name, place->run_id, place->node_id, ".merge");
+    ctl_dir_name(name, place->run_id, place->node_id, CTL_MERGE_SUFFIX);
 }
 
 /* ---- The first task ------------------------------------------------------------------ */

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"
@@ -45,6 +47,29 @@ static void what_a_killed_agent_had_begun_is_swept_up(void **state)
     ctl_dir_sweep(dir, CTL_SOCKET_SUFFIX, 1);
     assert_int_equal(faccessat(dir, dead, F_OK, 0), -1);
     assert_int_equal(unlinkat(dir, mine, 0), 0);
+    close(dir);
+    assert_int_equal(rmdir(path), 0);
+}
+
+static void tasks_that_were_killed_while_they_met_are_swept_up(void **state)
+{
+    static const char *const names[] = {"old-0.merge", ".old-1.merge", "new-0.merge",
+                                        ".new-1.merge"};
+    const struct timespec old[2] = {{.tv_sec = time(NULL) - 3700},
+                                    {.tv_sec = time(NULL) - 3700}};
+    char path[] = "/tmp/ctrun-remote-dir-XXXXXX";
+    struct ctrun_error err;
+    int dir;
+
+    assert_non_null(mkdtemp(path));
+    dir = ctl_dir_open(path, true, &err);
+    for (int i = 0; i < 4; i++) {
+        close(openat(dir, names[i], O_CREAT | O_EXCL | O_RDWR, 0600));
+        assert_true(i >= 2 || utimensat(dir, names[i], old, 0) == 0);
+    }
+    ctl_dir_sweep(dir, CTL_SOCKET_SUFFIX, 1);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(unlinkat(dir, names[i], 0), i < 2 ? -1 : 0);
     close(dir);
     assert_int_equal(rmdir(path), 0);
 }
@@ -91,6 +116,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_is_refused_removes_no_name_that_another_may_have_taken),
         cmocka_unit_test(what_a_killed_agent_had_begun_is_swept_up),
+        cmocka_unit_test(tasks_that_were_killed_while_they_met_are_swept_up),
         cmocka_unit_test(a_run_of_a_login_session_is_found_without_its_environment),
     };
 
