@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "agent/loop/limits.h"
 #include "agent/output/console.h"
 #include "agent/output/lines.h"
 #include "launcher/report/messages.h"
@@ -16,6 +17,7 @@ enum {
     QUEUE_MAX_BYTES = 64 << 20, /* host names make short lines much longer */
     FLUSH_MS = 10000,
     LINE_MAX_BYTES = 4096,
+    HELD_MAX_BYTES = 64 << 20, /* of all hosts */
 };
 
 struct side {
@@ -28,7 +30,11 @@ struct ssh_console {
     struct ssh_console_options options;
     struct ssh_message_dedup *dedup;
     struct side sides[2]; /* stdout, stderr */
+    struct ct_buf
+        *begun;  /* of each host's stdout and stderr: a line whose end has not come */
+    size_t held; /* bytes of them */
     bool is_full;
+    bool is_closing; /* who reads the hosts' output is gone */
 };
 
 /* ---- Room -------------------------------------------------------------------------------- */
@@ -37,7 +43,7 @@ static void check_room(struct ssh_console *console)
 {
     const bool is_full = console->sides[0].is_full || console->sides[1].is_full;
 
-    if (is_full == console->is_full)
+    if (is_full == console->is_full || console->is_closing)
         return;
     console->is_full = is_full;
     console->options.on_full(console->options.context, is_full);
@@ -68,6 +74,11 @@ static void push(struct ssh_console *console, struct side *side)
 
 /* ---- Showing ----------------------------------------------------------------------------- */
 
+static bool has_end(const char *text, size_t length)
+{
+    return text[length - 1] == '\n' || text[length - 1] == '\r';
+}
+
 /* Prints every line, and every state of a progress bar, with its host in front. */
 static void show_lines(struct ssh_console *console, struct side *side, const char *host,
                        const char *text, size_t length)
@@ -81,12 +92,53 @@ static void show_lines(struct ssh_console *console, struct side *side, const cha
         if (console->options.job->total > 1)
             (void)ct_buf_printf(queue, "%s: ", host);
         (void)ct_buf_append(queue, text, part);
-        if (!strchr("\n\r", text[part - 1]))
+        if (!has_end(text, part))
             (void)ct_buf_append(queue, "\n", 1);
         text += part;
         length -= part;
     }
     push(console, side);
+}
+
+static void end_line(struct ssh_console *console, uint32_t host, int is_err)
+{
+    struct ct_buf *begun = &console->begun[2 * host + (uint32_t)is_err];
+
+    show_lines(console, &console->sides[is_err],
+               ssh_job_host(console->options.job, host),
+               (const char *)ct_buf_data(begun), ct_buf_length(begun));
+    console->held -= ct_buf_length(begun);
+    ct_buf_deinit(begun);
+}
+
+/* A line that is longer than a message comes in pieces, and those of other hosts come between them:
+ * it is shown when it is whole. */
+static void show_output(struct ssh_console *console, const struct ssh_message *message)
+{
+    const int is_err = message->code == 2;
+    const char *text = message->data;
+    const bool is_whole = has_end(text, message->length);
+    struct ct_buf *begun = &console->begun[2 * message->host + (uint32_t)is_err];
+
+    begun->max = OUTPUT_PIECE_MAX_BYTES + SSH_DATA_MAX_BYTES;
+    if ((!is_whole || ct_buf_length(begun) > 0) &&
+        ct_buf_append(begun, text, message->length) == 0) {
+        console->held += message->length;
+        if (is_whole || ct_buf_length(begun) > OUTPUT_PIECE_MAX_BYTES ||
+            console->held > HELD_MAX_BYTES)
+            end_line(console, message->host, is_err);
+        return;
+    }
+    end_line(console, message->host, is_err);
+    show_lines(console, &console->sides[is_err],
+               ssh_job_host(console->options.job, message->host), text,
+               message->length);
+}
+
+void ssh_console_end(struct ssh_console *console, uint32_t host)
+{
+    end_line(console, host, 0);
+    end_line(console, host, 1);
 }
 
 void ssh_console_show(struct ssh_console *console, const struct ssh_message *message)
@@ -95,9 +147,8 @@ void ssh_console_show(struct ssh_console *console, const struct ssh_message *mes
     char stamp[MESSAGES_STAMP_MAX];
 
     if (message->kind == SSH_OUTPUT) {
-        show_lines(console, &console->sides[message->code == 2],
-                   ssh_job_host(console->options.job, message->host), message->data,
-                   message->length);
+        if (message->length > 0)
+            show_output(console, message);
     } else if (ssh_message_dedup_is_new(console->dedup, message->host, message->data,
                                         message->length)) {
         messages_stamp(stamp);
@@ -139,20 +190,29 @@ int ssh_console_open(struct ssh_console **out,
     console_source_init(&console->sides[1].source, on_err_room, console);
     for (int i = 0; i < 2; i++)
         console->sides[i].source.queue.max = QUEUE_MAX_BYTES;
+    console->begun = ct_zalloc_array(2 * (size_t)options->job->total,
+                                     sizeof *console->begun);
     console->dedup = ssh_message_dedup_create(options->job->total);
     console->sides[1].out = console_open(options->loop, STDERR_FILENO);
     console->sides[0].out = console_is_shared()
                                 ? console->sides[1].out
                                 : console_open(options->loop, STDOUT_FILENO);
     *out = console;
-    return console->dedup && console->sides[0].out && console->sides[1].out ? 0
-                                                                            : -ENOMEM;
+    return console->begun && console->dedup && console->sides[0].out &&
+                   console->sides[1].out
+               ? 0
+               : -ENOMEM;
 }
 
 void ssh_console_close(struct ssh_console *console)
 {
     if (!console)
         return;
+    console->is_closing = true;
+    if (console->begun && console->sides[0].out && console->sides[1].out)
+        for (uint32_t i = 0; i < console->options.job->total; i++)
+            ssh_console_end(console, i);
+    free(console->begun);
     for (int i = 1; i >= 0; i--)
         if (console->sides[i].out)
             console_flush(console->sides[i].out, FLUSH_MS);

@@ -22,8 +22,10 @@ struct ssh_console_options {
 
 int ssh_console_open(struct ssh_console **out,
                      const struct ssh_console_options *options);
-/* Prints an OUTPUT or WORDS message. */
+/* Prints an OUTPUT or WORDS message, of OUTPUT only whole lines. */
 void ssh_console_show(struct ssh_console *console, const struct ssh_message *message);
+/* No more comes from this host: prints its last line, which has no end. */
+void ssh_console_end(struct ssh_console *console, uint32_t host);
 /* Prints one line of this process, after all lines that were queued before. */
 __attribute__((format(printf, 3, 4))) void
 ssh_console_print(struct ssh_console *console, enum messages_level level,

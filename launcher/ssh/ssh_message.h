@@ -34,7 +34,7 @@ enum ssh_kind {
     SSH_READY = 80,
     SSH_SERVING = 81, /* data: the endpoint */
     SSH_FAILED = 82,  /* before GO. code: CTRUN_E_*; data: why */
-    SSH_OUTPUT = 83,  /* code: 1 stdout, 2 stderr; data: whole lines */
+    SSH_OUTPUT = 83,  /* code: 1 stdout, 2 stderr; data: lines, or a piece of one */
     SSH_WORDS = 84,   /* code: level; data: one message of the launcher */
     SSH_STARTED = 85, /* the host's first round has begun */
     SSH_ENDED = 86,   /* code: exit code; data: one byte if it is the run's code */

@@ -17,7 +17,7 @@
 #include "worker_sdk/wire/contract.h"
 
 enum {
-    READ_BYTES = 32 * 1024, /* a longer line is split */
+    READ_BYTES = 32 * 1024, /* a longer line is sent in pieces */
     STREAMS = 2,
 };
 

@@ -304,6 +304,8 @@ static void on_message(void *context, const struct ssh_message *message)
 {
     struct root *root = context;
 
+    if (message->kind == SSH_ENDED || message->kind == SSH_LOST)
+        ssh_console_end(root->console, message->host);
     switch (message->kind) {
     case SSH_READY: check_called(root); break;
     case SSH_FAILED: on_failed(root, message); break;

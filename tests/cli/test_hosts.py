@@ -41,6 +41,14 @@ def test_all_hosts_of_the_list_make_one_world_in_its_order(box):
         for node, host in enumerate(["b", "a", "n1", "n2"]) for local in (0, 1)), done
 
 
+def test_long_lines_of_hosts_that_write_at_once_are_whole(box):
+    box.write("long.py", "import os\nfor i in range(5): print(os.environ['RANK'] * 500000)\nprint('end', end='')\n")
+    done = run(box, "--hosts=a,b", "-t1", "long.py")
+    assert done.code == 0, done
+    assert sorted(done.out.splitlines()) == [f"{host}: [default0]:{text}" for host, rank in ("a0", "b1")
+                                             for text in [rank * 500000] * 5 + ["end"]]
+
+
 def test_prefixes_of_hosts_have_a_colour_where_that_is_asked_for(box):
     words = ["--hosts=a,b", "--tee=3", *shell("echo hi")]
     done = run(box, "--color=always", *words)
