@@ -425,8 +425,9 @@ static int copy_failures(const struct worker_group *group, bool want_own,
     return count;
 }
 
-/* Workers that had ended with 0 before they were asked to stop. */
-static int copy_early(const struct worker_group *group, struct ct_failure *out, int max)
+/* Workers that had ended with 0 before they were asked to stop, and before the first failure. */
+static int copy_early(const struct worker_group *group, uint64_t until_ms,
+                      struct ct_failure *out, int max)
 {
     int count = 0;
 
@@ -434,7 +435,7 @@ static int copy_early(const struct worker_group *group, struct ct_failure *out, 
         const struct worker *worker = &group->workers[i];
 
         if (worker->state != WORKER_ENDED || worker->failure.cause != CT_CAUSE_NONE ||
-            worker->stop_signal)
+            worker->stop_signal || worker->failure.happened_ms > until_ms)
             continue;
         out[count] = worker->failure;
         out[count++].cause = CT_CAUSE_EARLY;
@@ -455,10 +456,14 @@ int worker_group_get_failures(const struct worker_group *group, struct ct_failur
                               int max, struct ct_more *more)
 {
     int count = copy_failures(group, true, out, max, &more->failed);
+    uint64_t first_ms = UINT64_MAX;
 
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         worker_group_set_age(&out[i]);
-    count += copy_early(group, out + count, max - count);
+        if (out[i].happened_ms > 0 && out[i].happened_ms < first_ms) /* 0: not known */
+            first_ms = out[i].happened_ms;
+    }
+    count += copy_early(group, first_ms, out + count, max - count);
     return count +
            copy_failures(group, false, out + count, max - count, &more->stopped);
 }

@@ -162,7 +162,7 @@ def test_what_it_cannot_do_is_refused(box, words, text):
 
 
 ASKS = r"""
-import os, socket, struct, sys
+import os, signal, socket, struct, sys, time
 how, rank = sys.argv[1], int(os.environ["RANK"])
 if how == "child" and os.fork():
     os.wait()
@@ -178,6 +178,10 @@ for kind, body in ((32, struct.pack("<iQ", 1 - rank if how == "liar" else rank, 
 said = agent.recv(8 + 520, socket.MSG_WAITALL)
 epoch, losses = struct.unpack_from("<II", said, 8)
 print(f"kind {said[3]} epoch {epoch} losses {losses} ranks {[i for i in range(4096) if said[16 + i // 8] >> i % 8 & 1]}")
+if how == "last" and rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+while how == "last" and '"rank_lost"' not in open(os.environ["CTRUN_EVENTS"]).read():
+    time.sleep(0.01)
 """
 
 
@@ -191,6 +195,13 @@ def test_only_a_worker_itself_may_go_on(box, how, ranks):
     assert run.code == 0, run
     assert run.out.splitlines() == [f"kind 46 epoch 1 losses 0 ranks {ranks}"] * 2, run
     assert len(box.events("world_shrunk")) == (how == "worker")
+
+
+def test_who_ends_with_0_behind_a_loss_had_not_ended_before_it(box):
+    run = box.ctrun("--standalone", "--nproc-per-node=2", "--survive=sdk", box.write("asks.py", ASKS), "last",
+                    env={"PYTHON_EXEC": sys.executable})
+    assert run.code == 128 + signal.SIGKILL and box.events("rank_lost"), run
+    assert "before it" not in run.err, run
 
 
 HELD = r"""
