@@ -89,7 +89,8 @@ bool agent_survives(void *context, const struct ct_failure *failure)
 static void decide(struct agent *agent)
 {
     const bool is_loss = agent_is_undecided(agent);
-    const uint64_t after_ms = is_loss ? ct_now_ms() - agent->survival.since_ms : 0;
+    const int64_t after_ms = is_loss ? (int64_t)(ct_now_ms() - agent->survival.since_ms)
+                                     : -1;
     struct ct_worker_world world = {.losses = agent->survival.losses};
     int joined;
     const int left = worker_group_regroup(agent->group, world.ranks, sizeof world.ranks,

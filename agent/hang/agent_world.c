@@ -32,7 +32,7 @@ static void emit_loss(const struct ct_failure *failure, int left)
                   CT_INT("code", failure->code), CT_INT("left", left));
 }
 
-static void emit_world(const struct agent *agent, int left, uint64_t after_ms)
+static void emit_world(const struct agent *agent, int left, int64_t after_ms)
 {
     ct_event_emit("world_shrunk", CT_INT("generation", agent->start.generation),
                   CT_INT("epoch", agent->survival.epoch),
@@ -56,11 +56,11 @@ void agent_report_lost(struct agent *agent, const struct ct_failure *failure, in
         options->on_rank_lost(options->context, failure, left);
 }
 
-void agent_report_shrunk(struct agent *agent, int left, uint64_t after_ms)
+void agent_report_shrunk(struct agent *agent, int left, int64_t after_ms)
 {
     const struct agent_options *options = agent->options;
 
-    emit_world(agent, left, after_ms);
+    emit_world(agent, left, after_ms > 0 ? after_ms : 0);
     if (options->on_shrunk)
         options->on_shrunk(options->context, left, after_ms);
 }
@@ -377,7 +377,7 @@ static int count_joined(const struct agent *agent, const struct ct_world *messag
 /* survival.ranks is replaced last: on_world() compares `message` with it. */
 void agent_on_world(struct agent *agent, const struct ct_world *message)
 {
-    uint64_t after_ms;
+    int64_t after_ms;
     bool is_loss;
     int joined;
 
@@ -394,7 +394,7 @@ void agent_on_world(struct agent *agent, const struct ct_world *message)
         return;
     }
     is_loss = agent_is_undecided(agent);
-    after_ms = is_loss ? ct_now_ms() - agent->survival.since_ms : 0;
+    after_ms = is_loss ? (int64_t)(ct_now_ms() - agent->survival.since_ms) : -1;
     joined = count_joined(agent, message);
     agent->survival.epoch = message->epoch;
     agent->survival.decided = message->losses;

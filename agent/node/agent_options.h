@@ -164,10 +164,10 @@ struct agent_options {
     bool (*restarts_alone)(void *context, const struct ct_start *start,
                            const struct ct_failure *failure);
     /* With survive_ms: a worker has failed, or another node is lost, and `left` may continue;
-     * `left` continue, after_ms later. */
+     * `left` continue, after_ms later; -1: nobody was lost. */
     void (*on_rank_lost)(void *context, const struct ct_failure *failure, int left);
     void (*on_node_lost)(void *context, const char *text, int left);
-    void (*on_shrunk)(void *context, int left, uint64_t after_ms);
+    void (*on_shrunk)(void *context, int left, int64_t after_ms);
     /* With survive_replace: another worker is started in the place of a lost one, the count-th;
      * `joined` of the `size` that continue are such. */
     void (*on_replacing)(void *context, const struct ct_failure *failure,

@@ -345,7 +345,7 @@ bool agent_is_outside(struct agent *agent);
 bool agent_is_undecided(const struct agent *agent);
 /* Events and notices: a worker of ours is lost and `left` may continue; so many continue. */
 void agent_report_lost(struct agent *agent, const struct ct_failure *failure, int left);
-void agent_report_shrunk(struct agent *agent, int left, uint64_t after_ms);
+void agent_report_shrunk(struct agent *agent, int left, int64_t after_ms);
 void agent_report_grown(struct agent *agent, int joined, int size);
 
 /* ---- agent_cut.c ------------------------------------------------------------------------ */

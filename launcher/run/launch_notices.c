@@ -360,11 +360,16 @@ static void on_node_lost(void *context, const char *text, int left)
         (unsigned long long)launch->config->stop.survive_ms / 1000);
 }
 
-static void on_shrunk(void *context, int left, uint64_t after_ms)
+static void on_shrunk(void *context, int left, int64_t after_ms)
 {
+    const char *what = left == 1 ? " continues" : "s continue";
+
     (void)context;
-    messages_notice("%d rank%s, %.3f s after the loss", left,
-                    left == 1 ? " continues" : "s continue", (double)after_ms / 1000);
+    if (after_ms < 0)
+        messages_notice("%d rank%s", left, what);
+    else
+        messages_notice("%d rank%s, %.3f s after the loss", left, what,
+                        (double)after_ms / 1000);
 }
 
 static void on_replacing(void *context, const struct ct_failure *failure,

@@ -195,6 +195,7 @@ def test_only_a_worker_itself_may_go_on(box, how, ranks):
     assert run.code == 0, run
     assert run.out.splitlines() == [f"kind 46 epoch 1 losses 0 ranks {ranks}"] * 2, run
     assert len(box.events("world_shrunk")) == (how == "worker")
+    assert "after the loss" not in run.err, run
 
 
 def test_who_ends_with_0_behind_a_loss_had_not_ended_before_it(box):
