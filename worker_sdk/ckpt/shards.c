@@ -137,7 +137,8 @@ static int list_shards(const struct ctrun_shards *shards, struct ct_manifest *ma
             stat(path, &st) < 0 || (uint64_t)st.st_size != shard->bytes)
             return ct_fail(err, -ENOENT,
                            "%s: rank %d wrote %llu bytes there, which rank 0 does not "
-                           "see: all ranks need the same file system",
+                           "see: all ranks need the same file system, and a folder "
+                           "that no other run saves in",
                            path, r, (unsigned long long)shard->bytes);
         shard_of[r] = (uint32_t)manifest->shard_count++;
     }

@@ -1534,8 +1534,9 @@ CTRUN_API int ctrun_checkpoint_load(struct ctrun_checkpoint *checkpoint,
 /* A folder of checkpoints, one a step: DIRECTORY/step-0000000000001000/ has a safetensors file of
  * each rank that wrote something, and manifest.json, which is written last. Without the manifest
  * the checkpoint does not exist: ranks that are killed at any moment leave the checkpoint before.
- * All ranks see the same folder. After a fork() the child has none of the threads: it may call
- * none of these for what its parent has opened. */
+ * All ranks see the same folder, and no other run saves in it: its next save would remove a save
+ * of ours that is not complete yet, and old checkpoints. After a fork() the child has none of the
+ * threads: it may call none of these for what its parent has opened. */
 struct ctrun_shards;
 struct ctrun_shards_options {
     size_t size;   /* CTRUN_SHARDS_OPTIONS_INIT */

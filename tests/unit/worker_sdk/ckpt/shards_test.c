@@ -29,10 +29,11 @@
 /* ---- The system calls that change a disk, each of which may be the last ------------------- */
 
 static struct {
-    unsigned at; /* the fault comes at the n-th call from now; 0: never */
-    int error;   /* the call fails with this; 0: a signal before the call */
-    int signal;  /* 0: SIGKILL */
-    bool reads;  /* count the calls that read a file, not those that change one */
+    unsigned at;  /* the fault comes at the n-th call from now; 0: never */
+    int error;    /* the call fails with this; 0: a signal before the call */
+    int signal;   /* 0: SIGKILL */
+    bool reads;   /* count the calls that read a file, not those that change one */
+    bool removes; /* another process removes a shard once it is named */
     unsigned count;
     char trace[8192]; /* "write fsync ..."; NAME is the rename of the manifest */
 } fault;
@@ -86,9 +87,9 @@ int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to)
 {
-    return is_struck(strstr(to, "manifest") ? "NAME" : "rename")
-               ? -1
-               : __real_rename(from, to);
+    if (is_struck(strstr(to, "manifest") ? "NAME" : "rename"))
+        return -1;
+    return fault.removes ? __real_unlink(from) : __real_rename(from, to);
 }
 
 ssize_t __real_read(int fd, void *to, size_t length);
@@ -861,6 +862,22 @@ static void an_earlier_step_than_the_newest_is_refused(void **state)
 }
 
 /* No room is left in the path for the folder of a step. */
+static void a_shard_that_another_run_has_removed_is_told(void **state)
+{
+    struct ctrun_shards *shards;
+    struct ctrun_error err;
+    struct part part;
+
+    cut(&part, 0, 1);
+    assert_int_equal(ctrun_shards_open(&shards, directory, NULL, NULL, &err), 0);
+    fault.removes = true;
+    assert_int_equal(save(shards, &part, 1, &err), -ENOENT);
+    fault.removes = false;
+    assert_non_null(strstr(err.text, "rank 0 does not see: "));
+    assert_non_null(strstr(err.text, "a folder that no other run saves in"));
+    ctrun_shards_close(shards);
+}
+
 static void a_folder_with_too_long_a_name_is_told(void **state)
 {
     char path[PATH_MAX];
@@ -1238,6 +1255,7 @@ int main(void)
         story(a_copy_of_the_newest_beside_it_does_not_remove_it),
         story(the_same_step_again_replaces_it),
         story(an_earlier_step_than_the_newest_is_refused),
+        story(a_shard_that_another_run_has_removed_is_told),
         story(a_folder_with_too_long_a_name_is_told),
         story(a_file_in_place_of_the_directory_is_told_at_once),
         story(in_the_background_data_may_change_and_errors_come_later),
