@@ -105,18 +105,25 @@ static int list_tensors(struct trainer *trainer)
     return 0;
 }
 
-/* A number of the checkpoint's metadata: steps go up to 2^53. */
+/* Steps go up to 2^53. */
+static int is_number(const char *text, uint64_t *out)
+{
+    char *end;
+
+    if (!text || *text < '0' || *text > '9')
+        return 0;
+    *out = strtoull(text, &end, 10); /* too large: 2^64 - 1 */
+    return !*end && *out <= 1ULL << 53;
+}
+
+/* A number of the checkpoint's metadata. */
 static int read_number(const struct ctrun_checkpoint *checkpoint, const char *key,
                        uint64_t *out, struct ctrun_error *err)
 {
     const char *text = ctrun_checkpoint_metadata(checkpoint, key);
-    char *end;
 
-    if (text && *text >= '0' && *text <= '9') {
-        *out = strtoull(text, &end, 10); /* too large: 2^64 - 1 */
-        if (!*end && *out <= 1ULL << 53)
-            return 0;
-    }
+    if (is_number(text, out))
+        return 0;
     snprintf(err->text, sizeof err->text,
              "checkpoint: %s '%s': a number up to 2^53 is needed", key,
              text ? text : "");
@@ -315,15 +322,17 @@ int main(int argc, char **argv)
 {
     static struct trainer trainer;
     struct ctrun_error err = {0};
+    uint64_t steps;
 
-    if (argc < 3) {
+    if (argc < 3 || argc > 5 || !is_number(argv[2], &steps) ||
+        (argc == 5 && strcmp(argv[4], "f32") != 0)) {
         fprintf(stderr, "usage: %s TEXT STEPS [FOLDER [f32]]\n", argv[0]);
         return 2;
     }
     if (ctrun_open(&trainer.session, NULL, &err) < 0 ||
         read_text(&trainer, argv[1], &err) < 0 || gpt_create(&trainer.gpt, 1) < 0 ||
         open_all(&trainer, argc > 3 ? argv[3] : NULL, argc > 4, &err) < 0 ||
-        train(&trainer, strtoull(argv[2], NULL, 10), &err) < 0)
+        train(&trainer, steps, &err) < 0)
         return ctrun_fail_worker(&err);
     if (ctrun_rank(trainer.session) == 0)
         write_some(&trainer);

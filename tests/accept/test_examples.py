@@ -66,6 +66,13 @@ def test_metadata_that_is_no_number_is_told_in_one_line(box, words, key, text):
     assert run.code == 1 and said in run.err, run
 
 
+@pytest.mark.parametrize("words", [("abc",), ("-3",), ("",), ("9007199254740993",), ("0", "folder", "bf16")])
+def test_words_that_the_language_model_does_not_know_are_refused(box, words):
+    run = box.run(ctrun.program("train_llm"), ctrun.ROOT / "man" / "ctrun.1", *words)
+    assert run.code == 2 and run.err.endswith(" TEXT STEPS [FOLDER [f32]]\n") and not run.out, run
+    assert not box.path("folder").exists()
+
+
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_program_that_is_run_plainly_starts_its_own_workers(box, n):
     run = box.run(ctrun.program("09_spawn"), n, env={"PATH": f"{ctrun.BUILD / 'bin'}:/usr/bin:/bin"})
