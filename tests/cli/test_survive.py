@@ -178,10 +178,11 @@ for kind, body in ((32, struct.pack("<iQ", 1 - rank if how == "liar" else rank, 
 said = agent.recv(8 + 520, socket.MSG_WAITALL)
 epoch, losses = struct.unpack_from("<II", said, 8)
 print(f"kind {said[3]} epoch {epoch} losses {losses} ranks {[i for i in range(4096) if said[16 + i // 8] >> i % 8 & 1]}")
-if how == "last" and rank == 1:
+if how in ("last", "fails") and rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
-while how == "last" and '"rank_lost"' not in open(os.environ["CTRUN_EVENTS"]).read():
+while how in ("last", "fails") and '"rank_lost"' not in open(os.environ["CTRUN_EVENTS"]).read():
     time.sleep(0.01)
+sys.exit(how == "fails")
 """
 
 
@@ -198,8 +199,9 @@ def test_only_a_worker_itself_may_go_on(box, how, ranks):
     assert "after the loss" not in run.err, run
 
 
-def test_who_ends_with_0_behind_a_loss_had_not_ended_before_it(box):
-    run = box.ctrun("--standalone", "--nproc-per-node=2", "--survive=sdk", box.write("asks.py", ASKS), "last",
+@pytest.mark.parametrize("how", ["last", "fails"])
+def test_a_loss_that_nobody_continues_after_is_the_cause_and_nothing_came_before_it(box, how):
+    run = box.ctrun("--standalone", "--nproc-per-node=2", "--survive=sdk", box.write("asks.py", ASKS), how,
                     env={"PYTHON_EXEC": sys.executable})
     assert run.code == 128 + signal.SIGKILL and box.events("rank_lost"), run
     assert "before it" not in run.err, run
