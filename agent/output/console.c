@@ -53,6 +53,7 @@ struct console {
 };
 
 static struct console *standard_error; /* NULL: not open */
+static struct console_source messages; /* for it, of this program itself */
 static bool is_left_open;              /* its last line, when it was closed */
 
 void console_source_init(struct console_source *source, void (*on_room)(void *context),
@@ -125,6 +126,12 @@ static int open_wait(struct console *console, struct loop *loop)
     return console->wait ? 0 : -ENOMEM;
 }
 
+/* Messages that find no room are lost. */
+static void on_no_room(void *context)
+{
+    (void)context;
+}
+
 struct console *console_open(struct loop *loop, int fd)
 {
     struct console *console = ct_zalloc(sizeof *console);
@@ -139,8 +146,10 @@ struct console *console_open(struct loop *loop, int fd)
         console_close(console);
         return NULL;
     }
-    if (console->is_err)
+    if (console->is_err) {
         standard_error = console;
+        console_source_init(&messages, on_no_room, NULL);
+    }
     return console;
 }
 
@@ -157,6 +166,7 @@ void console_close(struct console *console)
     if (console == standard_error) {
         is_left_open = is_mid_line(console);
         standard_error = NULL;
+        console_source_deinit(&messages);
     }
     loop_watch_close(console->wait);
     if (console->is_own)
@@ -262,10 +272,10 @@ static int write_turn(struct console *console, struct console_source *source)
 
 static void break_console(struct console *console, int rc)
 {
-    ct_warn("standard %s cannot be written any more: %s",
-            console->is_err ? "error" : "output", strerror(-rc));
     console->kind = CONSOLE_BROKEN;
     console->is_lost = true;
+    ct_warn("standard %s cannot be written any more: %s",
+            console->is_err ? "error" : "output", strerror(-rc));
 }
 
 /* Writes until nothing waits or the console is full (-EAGAIN). */
@@ -333,17 +343,19 @@ void console_check(struct console *console)
         break_console(console, -EPIPE);
 }
 
-bool console_end_line(void)
+bool console_message(const char *text, size_t length)
 {
-    struct console *console = standard_error;
-    const bool is_open = console ? is_mid_line(console) : is_left_open;
+    struct pollfd ask = {.fd = STDERR_FILENO, .events = POLLOUT};
 
+    if (standard_error && standard_error->kind != CONSOLE_BROKEN) {
+        (void)ct_buf_append(&messages.queue, text, length); /* full: it is lost */
+        console_push(standard_error, &messages);
+        return true;
+    }
+    if (standard_error && poll(&ask, 1, 0) == 0)
+        return true; /* nobody reads it */
+    if (is_left_open)
+        (void)!write(STDERR_FILENO, "\n", 1);
     is_left_open = false;
-    if (!console || !is_open)
-        return is_open;
-    if (console->turn_left > 0)
-        return false; /* the rest of it comes when there is room */
-    console->last_byte = '\n';
-    console->last = 0;
-    return true;
+    return false;
 }

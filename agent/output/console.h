@@ -48,8 +48,8 @@ void console_flush(struct console *console, uint64_t timeout_ms);
 bool console_is_lost(const struct console *console);
 /* Looks whether the console is still read; for callers that have not written to it. */
 void console_check(struct console *console);
-/* True when the last byte on standard error is not the end of a line: a line of another writer must begin with
- * one. The caller writes it: the source of the unfinished line then continues on a new line, with its prefix.
- * Also after the console was closed. Only in the thread of the consoles. */
-bool console_end_line(void);
+/* Shows a text of this program itself, whole lines, on standard error, on a line of its own, and never waits. False: the
+ * caller writes it, because the console is closed or broken; its unfinished line has an end now. Only in the thread of
+ * the consoles. */
+bool console_message(const char *text, size_t length);
 void console_close(struct console *console); /* NULL is fine */

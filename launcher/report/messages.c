@@ -2,6 +2,7 @@
 #include "launcher/report/messages.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,13 +15,15 @@
 #include "worker_sdk/base/signal_name.h"
 
 enum {
-    LINE_MAX_BYTES = 2048
+    LINE_MAX_BYTES = 2048,
+    /* for other threads: they keep the leases of nodes, which last some seconds */
+    OTHERS_WAIT_MS = 500
 };
 
 /* Set before other threads begin, and only read after that: so these need no lock. */
 static struct messages_style style;
 static messages_sink *sink;
-static bool (*end_line)(void);
+static bool (*console)(const char *text, size_t length);
 static pthread_t asks; /* the only thread that calls it */
 static enum ctrun_log_level threshold = CTRUN_LOG_WARN;
 
@@ -40,14 +43,23 @@ static void write_to_stderr(const char *text, size_t length)
     }
 }
 
+/* False when nobody reads standard error. */
+static bool has_room(void)
+{
+    struct pollfd ask = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+    return poll(&ask, 1, OTHERS_WAIT_MS) != 0;
+}
+
 /* One write() for a block: launchers of several nodes share a terminal, and their lines must not
  * be mixed. The log's sink may call this from any thread; nothing here is kept between calls. */
 static void write_all(enum messages_level level, const char *text, size_t length)
 {
     if (sink && sink(level, text, length))
         return;
-    if (end_line && pthread_equal(pthread_self(), asks) && end_line())
-        write_to_stderr("\n", 1);
+    if (console &&
+        (pthread_equal(pthread_self(), asks) ? console(text, length) : !has_room()))
+        return;
     write_to_stderr(text, length);
 }
 
@@ -56,9 +68,9 @@ void messages_set_sink(messages_sink *new)
     sink = new;
 }
 
-void messages_set_end_line(bool (*new)(void))
+void messages_set_console(bool (*new)(const char *text, size_t length))
 {
-    end_line = new;
+    console = new;
     asks = pthread_self();
 }
 

@@ -41,9 +41,8 @@ typedef bool messages_sink(enum messages_level level, const char *text, size_t l
 /* Sends messages to `sink` from now on, without time stamps. Call it before other threads begin.
  * NULL: no sink. */
 void messages_set_sink(messages_sink *sink);
-/* Asks `end_line`, before a text goes to stderr, whether another writer's last line there has no end: then a newline goes
- * first. NULL: nobody. It is asked in this thread only. */
-void messages_set_end_line(bool (*end_line)(void));
+/* Gives `console` each text that would go to stderr from this thread. False: it goes there. NULL: no console. */
+void messages_set_console(bool (*console)(const char *text, size_t length));
 
 /* Sends log lines to stderr; LOGLEVEL (NULL: WARNING) is the threshold. */
 void messages_open_log(const char *loglevel);

@@ -256,7 +256,7 @@ static int run_agent(struct launch *launch)
     launch_fill_stores(launch, options);
     launch_fill_words(options);
     fill_options(launch, options);
-    messages_set_end_line(console_end_line);
+    messages_set_console(console_message);
     if (warm < 0 || agent_run(options, &result, &err) < 0)
         result.error = err;
     code = launch_end(launch, &result);

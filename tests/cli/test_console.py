@@ -227,6 +227,26 @@ def test_on_a_terminal_the_cause_comes_last_and_whole(box):
     assert all(f"in f{i}" in report for i in range(6)) and "ValueError: boom" in report, report
 
 
+def test_messages_that_nobody_reads_yet_hold_up_nothing_and_are_shown_later(box):
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(writer, b"x\n" * 2048)
+    os.set_blocking(writer, True)
+    box.write("job.sh", "trap 'touch saved$RANK; exit 0' TERM; touch up$RANK; while :; do sleep 0.02; done")
+    process = subprocess.Popen([ctrun.program("ctrun"), "--nproc-per-node=2", "sh", "job.sh"], stdout=writer, stderr=writer,
+                               stdin=subprocess.DEVNULL, env=box.env, cwd=box.dir)
+    os.close(writer)
+    ctrun.wait_until(lambda: len(list(box.dir.glob("up?"))) == 2, "the workers")
+    process.send_signal(signal.SIGTERM)
+    ctrun.wait_until(lambda: len(list(box.dir.glob("saved?"))) == 2, "their end")
+    with open(reader) as file:
+        text = file.read().replace("x\n", "")
+    assert process.wait() == 143
+    assert text.startswith("ctrun: SIGTERM from pid ") and text.endswith("all workers are gone\n"), text
+
+
 LOST = "ctrun: warning: standard output cannot be written any more: "
 WRITE = "import os, sys\nwhile True:\n    os.write(1, b'a line\\n')\n"
 
