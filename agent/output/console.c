@@ -270,12 +270,12 @@ static int write_turn(struct console *console, struct console_source *source)
     return 0;
 }
 
-static void break_console(struct console *console, int rc)
+static void break_console(struct console *console, const char *why)
 {
     console->kind = CONSOLE_BROKEN;
     console->is_lost = true;
     ct_warn("standard %s cannot be written any more: %s",
-            console->is_err ? "error" : "output", strerror(-rc));
+            console->is_err ? "error" : "output", why);
 }
 
 /* Writes until nothing waits or the console is full (-EAGAIN). */
@@ -290,7 +290,7 @@ static int write_ready(struct console *console)
         if (rc == -EAGAIN)
             return rc;
         if (rc < 0 && rc != -EINTR)
-            break_console(console, rc);
+            break_console(console, strerror(-rc));
         if (before > OUTPUT_QUEUE_LOW_BYTES ||
             (before > 0 && ct_buf_length(&source->queue) == 0))
             source->on_room(source->context); /* may push again, or free the source */
@@ -322,10 +322,13 @@ void console_push(struct console *console, struct console_source *source)
 void console_flush(struct console *console, uint64_t timeout_ms)
 {
     struct pollfd ask = {.fd = console->fd, .events = POLLOUT};
+    char why[64];
 
+    (void)ct_format(why, sizeof why, "nobody has read it for %u s",
+                    (unsigned)(timeout_ms / 1000));
     while (write_ready(console) == -EAGAIN) {
         if (poll(&ask, 1, (int)timeout_ms) == 0)
-            break_console(console, -ETIMEDOUT);
+            break_console(console, why);
     }
 }
 
@@ -340,7 +343,7 @@ void console_check(struct console *console)
 
     if (console->kind != CONSOLE_BROKEN && poll(&ask, 1, 0) == 1 &&
         (ask.revents & POLLERR))
-        break_console(console, -EPIPE);
+        break_console(console, strerror(EPIPE));
 }
 
 bool console_message(const char *text, size_t length)

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What stands between the output of two sources. */
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "agent/output/console.h"
 #include "tests/lib/test.h"
+#include "worker_sdk/base/log.h"
+
+enum {
+    LINE_BYTES = 200
+};
 
 static void on_room(void *context)
 {
@@ -89,10 +95,46 @@ static void a_line_of_another_writer_goes_between_two_lines(void **state)
     close(fds[1]);
 }
 
+static void keep_line(void *context, enum ctrun_log_level level, const char *line)
+{
+    (void)level;
+    (void)snprintf(context, LINE_BYTES, "%s", line);
+}
+
+static void what_nobody_reads_is_given_up_with_its_reason(void **state)
+{
+    static char big[1024 * 1024];
+    char line[LINE_BYTES] = "";
+    struct console_source source = {0};
+    struct console *console;
+    struct loop *loop;
+    int fds[2];
+
+    memset(big, 'x', sizeof big - 1);
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(loop_create(&loop), 0);
+    console = console_open(loop, fds[1]);
+    assert_non_null(console);
+    console_source_init(&source, on_room, NULL);
+    append(console, &source, big);
+    ct_log_set_sink(keep_line, line, CTRUN_LOG_WARN);
+    console_flush(console, 0);
+    ct_log_set_sink(NULL, NULL, CTRUN_LOG_WARN);
+    assert_string_equal(
+        line, "standard output cannot be written any more: nobody has read it for 0 s");
+    assert_true(console_is_lost(console));
+    console_source_deinit(&source);
+    console_close(console);
+    assert_int_equal(loop_destroy(loop), 0);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unfinished_line_ends_where_a_new_source_begins),
+        cmocka_unit_test(what_nobody_reads_is_given_up_with_its_reason),
         cmocka_unit_test(a_line_of_another_writer_goes_between_two_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
