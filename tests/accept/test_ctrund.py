@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import urllib.request
 
@@ -35,6 +36,26 @@ def test_two_runs_of_two_nodes_meet_at_one_daemon(box):
         assert sorted(run.out for run in agents) == [f"{name} 0 of 2\n", f"{name} 1 of 2\n"]
     daemon.signal(signal.SIGTERM)
     assert daemon.wait(10) == 0, daemon
+
+
+def test_a_log_that_nobody_reads_holds_up_no_run(box):
+    reader, writer = ctrun.full_pipe()
+    daemon = subprocess.Popen([ctrun.program("ctrund"), "--listen=127.0.0.1:0"], stdout=subprocess.PIPE, stderr=writer,
+                              env=box.env, text=True)
+    os.close(writer)
+    try:
+        endpoint = daemon.stdout.readline().split()[-1]
+        for name in "a", "b":
+            runs = [agent(box, endpoint, name, "true") for _ in range(2)]
+            assert [run.wait(30) for run in runs] == [0, 0], runs
+            text = os.read(reader, 1 << 16).decode()  # now there is room
+        daemon.terminate()
+        assert daemon.wait(30) == 0
+    finally:
+        daemon.kill()
+        daemon.wait()
+    os.close(reader)
+    assert re.match(r"ctrund: warning: nobody has read standard error: \d+ lines are lost\nctrund: info: ", text), text
 
 
 def test_status_is_json_and_names_the_run(box):

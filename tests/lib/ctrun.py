@@ -179,6 +179,18 @@ def needs_mounts():
         pytest.skip(why)
 
 
+def full_pipe():
+    """Both ends of a pipe that has no room left."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    try:
+        while True:
+            os.write(writer, b"x\n" * 2048)
+    except BlockingIOError:
+        os.set_blocking(writer, True)
+    return reader, writer
+
+
 def free_port(address="127.0.0.1"):
     """A port that was free a moment ago, for endpoints that several programs must agree on. It is
     below the range that the kernel uses for connections, of which other tests make many."""
