@@ -194,6 +194,18 @@ static int parse(struct options *options, int argc, char **argv,
     return rc;
 }
 
+/* Only there are processes found that workers have left behind. */
+static bool has_proc(struct ctrun_error *err)
+{
+    if (access("/proc/self/fd", F_OK) == 0)
+        return true;
+    (void)ct_fail(
+        err, CTRUN_E_RESOURCES,
+        "/proc is not mounted here; ctrun finds the processes of workers there "
+        "(mount -t proc proc /proc)");
+    return false;
+}
+
 /* libuv aborts when no descriptor is left for its own pipe. */
 static bool has_descriptors(struct ctrun_error *err)
 {
@@ -250,6 +262,8 @@ int main_ctrun(int argc, char **argv)
     else if (merge.is_done)
         code = merge.code;
     else if (resolve(config, &options, token, &err) < 0)
+        code = refuse(&err, config->stop.exit_style);
+    else if (is_run(&options) && !has_proc(&err))
         code = refuse(&err, config->stop.exit_style);
     else
         code = run(config, &options);

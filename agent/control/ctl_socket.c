@@ -364,10 +364,7 @@ static int open_socket(struct ctl_socket *ctl_socket, struct ctrun_error *err)
     ctl_dir_sweep(ctl_socket->dir, CTL_SOCKET_SUFFIX, ct_now_ms());
     ctl_dir_own_name(ctl_socket->name, ctl_socket->options.run_id, CTL_SOCKET_SUFFIX);
     if ((fd = ctl_dir_listen(ctl_socket->dir, ctl_socket->name, SOCK_STREAM)) < 0)
-        return ct_fail(err, fd, "%s: %s", ctl_socket->name,
-                       fd == -ENOENT && access("/proc/self/fd", F_OK) < 0
-                           ? "/proc is not mounted here"
-                           : strerror(-fd));
+        return ct_fail(err, fd, "%s: %s", ctl_socket->name, strerror(-fd));
     return fd;
 }
 
