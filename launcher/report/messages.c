@@ -25,6 +25,7 @@ static struct messages_style style;
 static messages_sink *sink;
 static bool (*console)(const char *text, size_t length);
 static pthread_t asks; /* the only thread that calls it */
+static bool hurries;
 static enum ctrun_log_level threshold = CTRUN_LOG_WARN;
 
 static void on_log(void *context, enum ctrun_log_level level, const char *line);
@@ -55,10 +56,12 @@ static bool has_room(void)
  * be mixed. The log's sink may call this from any thread; nothing here is kept between calls. */
 static void write_all(enum messages_level level, const char *text, size_t length)
 {
+    const bool is_own = pthread_equal(pthread_self(), asks);
+
     if (sink && sink(level, text, length))
         return;
     if (console &&
-        (pthread_equal(pthread_self(), asks) ? console(text, length) : !has_room()))
+        ((is_own && console(text, length)) || ((!is_own || hurries) && !has_room())))
         return;
     write_to_stderr(text, length);
 }
@@ -79,6 +82,11 @@ void messages_set_style(const struct messages_style *new)
     style = *new;
     if (style.is_verbose && threshold < CTRUN_LOG_INFO)
         ct_log_set_sink(on_log, NULL, CTRUN_LOG_INFO);
+}
+
+void messages_hurry(void)
+{
+    hurries = true;
 }
 
 bool messages_is_shown(enum messages_level level)

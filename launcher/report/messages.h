@@ -43,6 +43,8 @@ typedef bool messages_sink(enum messages_level level, const char *text, size_t l
 void messages_set_sink(messages_sink *sink);
 /* Gives `console` each text that would go to stderr from this thread. False: it goes there. NULL: no console. */
 void messages_set_console(bool (*console)(const char *text, size_t length));
+/* From now on a text is lost that nobody reads within half a second. */
+void messages_hurry(void);
 
 /* Sends log lines to stderr; LOGLEVEL (NULL: WARNING) is the threshold. */
 void messages_open_log(const char *loglevel);

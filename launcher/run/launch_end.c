@@ -330,6 +330,8 @@ int launch_end(struct launch *launch, struct agent_result *result)
     struct exit_end end;
     int code;
 
+    if (result->signal)
+        messages_hurry();
     if (launch->config->output.redacts)
         redact_verdict(&result->verdict);
     end_torch_events(launch, result);

@@ -227,7 +227,8 @@ def test_on_a_terminal_the_cause_comes_last_and_whole(box):
     assert all(f"in f{i}" in report for i in range(6)) and "ValueError: boom" in report, report
 
 
-def test_messages_that_nobody_reads_yet_hold_up_nothing_and_are_shown_later(box):
+def stop_unread(box):
+    """A run below a console that nobody reads, all of whose workers have ended by SIGTERM, and what reads it."""
     reader, writer = ctrun.full_pipe()
     box.write("job.sh", "trap 'touch saved$RANK; exit 0' TERM; touch up$RANK; while :; do sleep 0.02; done")
     process = subprocess.Popen([ctrun.program("ctrun"), "--nproc-per-node=2", "sh", "job.sh"], stdout=writer, stderr=writer,
@@ -236,10 +237,22 @@ def test_messages_that_nobody_reads_yet_hold_up_nothing_and_are_shown_later(box)
     ctrun.wait_until(lambda: len(list(box.dir.glob("up?"))) == 2, "the workers")
     process.send_signal(signal.SIGTERM)
     ctrun.wait_until(lambda: len(list(box.dir.glob("saved?"))) == 2, "their end")
+    return process, reader
+
+
+def test_messages_that_nobody_reads_yet_hold_up_nothing_and_are_shown_later(box):
+    process, reader = stop_unread(box)
     with open(reader) as file:
         text = file.read().replace("x\n", "")
     assert process.wait() == 143
     assert text.startswith("ctrun: SIGTERM from pid ") and text.endswith("all workers are gone\n"), text
+
+
+def test_a_signal_ends_a_run_whose_messages_nobody_reads(box):
+    process, reader = stop_unread(box)
+    ctrun.wait_until(lambda: process.poll() is not None, "the end", 60)
+    os.close(reader)
+    assert process.returncode == 143
 
 
 LOST = "ctrun: warning: standard output cannot be written any more: "
