@@ -136,20 +136,19 @@ static int set_value(struct options *out, enum option_id id, const char *text,
     return 0;
 }
 
-static int set_from_environment(struct options *out, enum option_id id,
-                                const char *text, struct ctrun_error *err)
+static int set_flag_from_environment(struct option_value *value,
+                                     const struct option *option, const char *text,
+                                     struct ctrun_error *err)
 {
     int64_t number;
 
-    if (option_table[id].kind != OPTION_KIND_FLAG)
-        return set_value(out, id, text, OPTION_FROM_ENV, err);
     if (ct_parse_python_int(text, &number) < 0)
-        return ct_fail(err, -EINVAL, "%s=%s: a flag needs 1 or 0 here",
-                       option_table[id].env, text);
-    out->values[id] = (struct option_value){.source = OPTION_FROM_ENV,
-                                            .text = text,
-                                            .is_on = number != 0,
-                                            .integer = number};
+        return ct_fail(err, -EINVAL, "%s=%s: a flag needs 1 or 0 here", option->env,
+                       text);
+    *value = (struct option_value){.source = OPTION_FROM_ENV,
+                                   .text = text,
+                                   .is_on = number != 0,
+                                   .integer = number};
     return 0;
 }
 
@@ -161,8 +160,11 @@ static int set_defaults(struct options *out, char *const *env, struct ctrun_erro
         const char *text = option->env ? ct_env_find(env, option->env) : NULL;
         int rc = 0;
 
-        if (text)
-            rc = set_from_environment(out, (enum option_id)id, text, err);
+        if (text && option->kind == OPTION_KIND_FLAG)
+            rc = set_flag_from_environment(&out->values[id], option, text, err);
+        else if (text)
+            out->values[id] = (struct option_value){.source = OPTION_FROM_ENV,
+                                                    .text = text};
         else if (option->fallback)
             rc = set_value(out, (enum option_id)id, option->fallback,
                            OPTION_FROM_DEFAULT, err);
@@ -170,6 +172,19 @@ static int set_defaults(struct options *out, char *const *env, struct ctrun_erro
             return rc;
     }
     return 0;
+}
+
+/* As argparse: a value from the environment is not read where the option is typed. */
+static int read_environment(struct options *out, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    for (int id = 0; rc == 0 && id < OPTION_COUNT; id++)
+        if (out->values[id].source == OPTION_FROM_ENV &&
+            option_table[id].kind != OPTION_KIND_FLAG)
+            rc = set_value(out, (enum option_id)id, out->values[id].text,
+                           OPTION_FROM_ENV, err);
+    return rc;
 }
 
 /* ---- A file --------------------------------------------------------------------------- */
@@ -479,7 +494,7 @@ int options_parse(struct options *out, int argc, char **argv, char *const *env,
         if (out->action != OPTIONS_RUN)
             return rc;
     }
-    if (rc < 0)
+    if (rc < 0 || (rc = read_environment(out, err)) < 0)
         return rc;
     /* argparse also drops the first "--" right after the program. Move it before the program, where
      * it means the same to a node of --hosts that parses these words again. */

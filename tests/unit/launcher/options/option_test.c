@@ -247,6 +247,25 @@ static void bad_environment_values_have_torchruns_exit_codes(void **state)
     assert_int_equal(parse(&options, line, argv, number_env, NULL), CTRUN_E_USAGE);
 }
 
+/* argparse converts a default only where the option is not typed, and not for --help. */
+static void a_bad_environment_value_of_an_option_that_is_typed_is_not_read(void **state)
+{
+    char number[] = "PET_MAX_RESTARTS=x";
+    char seconds[] = "PET_MONITOR_INTERVAL=";
+    char redact[] = "CTRUN_REDACT=1";
+    char *env[] = {number, seconds, redact, NULL};
+    char line[] = "--max-restarts=1 --monitor-interval=2 --redact=off x.py";
+    char help[] = "--help";
+    char *argv[WORDS_MAX];
+    struct options options;
+
+    assert_int_equal(parse(&options, line, argv, env, NULL), 0);
+    assert_int_equal(options.values[OPTION_MAX_RESTARTS].integer, 1);
+    assert_string_equal(options.values[OPTION_REDACT].text, "off");
+    assert_int_equal(parse(&options, help, argv, env, NULL), 0);
+    assert_int_equal(options.action, OPTIONS_HELP);
+}
+
 /* With CTRUN_REDACT=1 secrets would be printed, with CTRUN_AUTH=tokn anybody could join. */
 static void choices_of_our_own_are_checked_in_the_environment_too(void **state)
 {
@@ -380,6 +399,8 @@ int main(void)
         cmocka_unit_test(use_env_is_taken_by_its_whole_name_and_changes_nothing),
         cmocka_unit_test(environment_beats_default_and_command_line_beats_environment),
         cmocka_unit_test(bad_environment_values_have_torchruns_exit_codes),
+        cmocka_unit_test(
+            a_bad_environment_value_of_an_option_that_is_typed_is_not_read),
         cmocka_unit_test(choices_of_our_own_are_checked_in_the_environment_too),
         cmocka_unit_test(options_that_act_at_once_do_not_read_on),
         cmocka_unit_test(every_option_parses_in_both_spellings),
