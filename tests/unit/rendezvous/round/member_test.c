@@ -87,6 +87,21 @@ static void only_ready_members_are_chosen_in_the_order_of_the_world(void **state
     member_table_deinit(&table);
 }
 
+static void nodes_with_the_same_number_come_one_after_the_other(void **state)
+{
+    struct member_table table = {0};
+    struct member *world[3];
+
+    for (uint64_t id = 1; id <= 3; id++)
+        add(&table, id, "default", 1)->join.node_rank_hint = 0;
+    table.list[2]->join.is_endpoint = 1;
+    assert_int_equal(member_choose(&table, 3, world), 3);
+    assert_int_equal(world[0]->link.id, 3);
+    assert_int_equal(world[1]->link.id, 1);
+    assert_int_equal(world[2]->link.id, 2);
+    member_table_deinit(&table);
+}
+
 /* The example of the specification: roles and slots a/2, b/3, a/1. */
 static void ranks_count_over_all_roles_and_role_ranks_within_one(void **state)
 {
@@ -214,6 +229,7 @@ int main(void)
         cmocka_unit_test(a_failed_allocation_adds_nothing),
         cmocka_unit_test(survivors_keep_their_place_when_there_are_too_many),
         cmocka_unit_test(only_ready_members_are_chosen_in_the_order_of_the_world),
+        cmocka_unit_test(nodes_with_the_same_number_come_one_after_the_other),
         cmocka_unit_test(ranks_count_over_all_roles_and_role_ranks_within_one),
         cmocka_unit_test(a_node_with_several_roles_has_a_place_in_each),
         cmocka_unit_test(the_master_address_is_one_that_every_node_can_reach),
