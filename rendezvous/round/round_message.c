@@ -146,13 +146,11 @@ static void on_join(struct round *round, struct member *member,
      * is ready. */
     round->has_fingerprint = true;
     round->fingerprint = join->fingerprint;
-    if (member->join.slots == 0) { /* else another node of its host is the absent one */
-        host_list_remove(&round->missing, member->link.host);
-        contacts_remove(&round->contacts, member->link.host);
-    }
     member->join = *join;
     round_change_member(round, member, MEMBER_READY);
     round_send_reload(round, member);
+    host_list_remove(&round->missing, member->link.host);
+    contacts_remove(&round->contacts, member->link.host);
     if (round->state != ROUND_STOPPING && member->is_excluded) {
         round_refuse_excluded(round, member, now_ms);
     } else if (round->state == ROUND_FORMING) {
