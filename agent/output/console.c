@@ -126,8 +126,8 @@ static int open_wait(struct console *console, struct loop *loop)
     return console->wait ? 0 : -ENOMEM;
 }
 
-/* Messages that find no room are lost. */
-static void on_no_room(void *context)
+/* Nobody waits for room: a message that finds none is lost. */
+static void on_room_for_messages(void *context)
 {
     (void)context;
 }
@@ -148,7 +148,7 @@ struct console *console_open(struct loop *loop, int fd)
     }
     if (console->is_err) {
         standard_error = console;
-        console_source_init(&messages, on_no_room, NULL);
+        console_source_init(&messages, on_room_for_messages, NULL);
     }
     return console;
 }
@@ -187,7 +187,7 @@ static ssize_t write_some(const struct console *console, const void *data,
         n = send(console->fd, data, length, MSG_DONTWAIT | MSG_NOSIGNAL);
         break;
     case CONSOLE_CAREFUL:
-        if (poll(&ask, 1, 0) == 0)
+        if (poll(&ask, 1, 0) <= 0)
             return -EAGAIN;
         n = write(console->fd, data, length < PIPE_BUF ? length : PIPE_BUF);
         break;
@@ -198,14 +198,14 @@ static ssize_t write_some(const struct console *console, const void *data,
 }
 
 /* The text between the output of the last source and of the next one: an end for an unfinished
- * line; for a progress bar, on a terminal, the code that clears it. */
+ * line; for a progress bar, on a terminal, the code that clears it, else an end before a message. */
 static const char *separator(const struct console *console,
                              const struct console_source *next)
 {
     if (console->last == next->number || console->last_byte == '\n')
         return "";
     if (console->last_byte == '\r')
-        return console->is_terminal ? "\033[K" : "";
+        return console->is_terminal ? "\033[K" : next == &messages ? "\n" : "";
     return "\n";
 }
 
@@ -355,7 +355,7 @@ bool console_message(const char *text, size_t length)
         console_push(standard_error, &messages);
         return true;
     }
-    if (standard_error && poll(&ask, 1, 0) == 0)
+    if (standard_error && poll(&ask, 1, 0) <= 0)
         return true; /* nobody reads it */
     if (is_left_open)
         (void)!write(STDERR_FILENO, "\n", 1);

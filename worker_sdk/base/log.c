@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <strings.h>
 
@@ -14,13 +15,15 @@ enum {
 }; /* longer lines are cut */
 
 /* The lock is held while the sink runs: lines of several threads do not mix, and a replaced sink is
- * not called again. A sink that logs would deadlock. */
+ * not called again. */
 static struct {
     pthread_mutex_t lock;
     ctrun_log_fn *sink;
     void *context;
     enum ctrun_log_level level;
 } target = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static _Thread_local bool is_in_sink; /* which logs itself: this thread has the lock */
 
 void ct_log_set_sink(ctrun_log_fn *sink, void *context, enum ctrun_log_level level)
 {
@@ -58,10 +61,13 @@ int ct_log_parse_level(const char *text, enum ctrun_log_level *out)
 
 void ct_log(enum ctrun_log_level level, const char *fmt, ...)
 {
+    const bool is_inner = is_in_sink;
     char line[LOG_LINE_MAX];
     va_list args;
 
-    pthread_mutex_lock(&target.lock);
+    if (!is_inner)
+        pthread_mutex_lock(&target.lock);
+    is_in_sink = true;
     if (target.sink && level <= target.level) {
         va_start(args, fmt);
         (void)vsnprintf(line, sizeof line, fmt, args);
@@ -69,5 +75,7 @@ void ct_log(enum ctrun_log_level level, const char *fmt, ...)
         ct_make_plain(line, true);
         target.sink(target.context, level, line);
     }
-    pthread_mutex_unlock(&target.lock);
+    is_in_sink = is_inner;
+    if (!is_inner)
+        pthread_mutex_unlock(&target.lock);
 }

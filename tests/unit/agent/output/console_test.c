@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What stands between the output of two sources. */
 #include <stdio.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -81,6 +82,7 @@ static void a_line_of_another_writer_goes_between_two_lines(void **state)
     append(console, &source, "[0]: no ");
     say("second\n", true);
     append(console, &source, "end\n");
+    append(console, &source, "50%\r"); /* a progress bar */
     say("third\n", true);
     append(console, &source, "[0]: last");
     console_source_deinit(&source);
@@ -88,7 +90,8 @@ static void a_line_of_another_writer_goes_between_two_lines(void **state)
     say("fourth\n", false);
     assert_int_equal(dup2(kept, STDERR_FILENO), STDERR_FILENO);
     assert_true(read(fds[0], text, sizeof text - 1) > 0);
-    assert_string_equal(text, "first\n[0]: no \nsecond\n[0]: end\nthird\n[0]: last\n");
+    assert_string_equal(text,
+                        "first\n[0]: no \nsecond\n[0]: end\n50%\r\nthird\n[0]: last\n");
     assert_int_equal(loop_destroy(loop), 0);
     close(kept);
     close(fds[0]);
@@ -130,12 +133,49 @@ static void what_nobody_reads_is_given_up_with_its_reason(void **state)
     close(fds[1]);
 }
 
+static void log_to_console(void *context, enum ctrun_log_level level, const char *line)
+{
+    (void)context;
+    (void)level;
+    (void)console_message(line, strlen(line));
+}
+
+/* The console then logs that it cannot be written, inside of the sink. */
+static void a_log_line_for_a_reader_that_is_gone_ends(void **state)
+{
+    const int kept = dup(STDERR_FILENO);
+    struct console *console;
+    struct loop *loop;
+    int fds[2];
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(loop_create(&loop), 0);
+    assert_int_equal(dup2(fds[1], STDERR_FILENO), STDERR_FILENO);
+    console = console_open(loop, STDERR_FILENO);
+    assert_non_null(console);
+    close(fds[0]);
+    ct_log_set_sink(log_to_console, NULL, CTRUN_LOG_WARN);
+    alarm(60);
+    ct_warn("a line");
+    ct_warn("another");
+    alarm(0);
+    ct_log_set_sink(NULL, NULL, CTRUN_LOG_WARN);
+    assert_true(console_is_lost(console));
+    console_close(console);
+    assert_int_equal(dup2(kept, STDERR_FILENO), STDERR_FILENO);
+    assert_int_equal(loop_destroy(loop), 0);
+    close(kept);
+    close(fds[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unfinished_line_ends_where_a_new_source_begins),
         cmocka_unit_test(what_nobody_reads_is_given_up_with_its_reason),
         cmocka_unit_test(a_line_of_another_writer_goes_between_two_lines),
+        cmocka_unit_test(a_log_line_for_a_reader_that_is_gone_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
