@@ -204,7 +204,7 @@ static void print_log(void *context, enum ctrun_log_level level, const char *lin
     struct pollfd ask = {.fd = STDERR_FILENO, .events = POLLOUT};
 
     (void)context;
-    if (poll(&ask, 1, 0) == 0) {
+    if (poll(&ask, 1, 0) <= 0) {
         lost++;
         return;
     }

@@ -2,8 +2,10 @@
 #include "launcher/report/messages.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,11 +32,31 @@ static enum ctrun_log_level threshold = CTRUN_LOG_WARN;
 
 static void on_log(void *context, enum ctrun_log_level level, const char *line);
 
-static void write_to_stderr(const char *text, size_t length)
+/* False when nobody reads standard error; after that it is not waited for again until there is room. */
+static bool has_room(void)
+{
+    static atomic_bool is_stuck;
+    struct pollfd ask = {.fd = STDERR_FILENO, .events = POLLOUT};
+    const uint64_t deadline_ms = ct_deadline_ms(is_stuck ? 0 : OTHERS_WAIT_MS);
+    int rc;
+
+    while ((rc = poll(&ask, 1, ct_left_ms(deadline_ms))) < 0 && errno == EINTR)
+        ;
+    is_stuck = rc == 0;
+    return rc != 0;
+}
+
+/* One write() where the caller may wait: launchers of several nodes share a terminal, and their lines
+ * must not be mixed. What has room takes PIPE_BUF bytes at once. */
+static void write_to_stderr(const char *text, size_t length, bool may_wait)
 {
     while (length) {
-        ssize_t put = write(STDERR_FILENO, text, length);
+        ssize_t put;
 
+        if (!may_wait && !has_room())
+            return;
+        put = write(STDERR_FILENO, text,
+                    may_wait || length < PIPE_BUF ? length : PIPE_BUF);
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0)
@@ -44,26 +66,16 @@ static void write_to_stderr(const char *text, size_t length)
     }
 }
 
-/* False when nobody reads standard error. */
-static bool has_room(void)
-{
-    struct pollfd ask = {.fd = STDERR_FILENO, .events = POLLOUT};
-
-    return poll(&ask, 1, OTHERS_WAIT_MS) != 0;
-}
-
-/* One write() for a block: launchers of several nodes share a terminal, and their lines must not
- * be mixed. The log's sink may call this from any thread; nothing here is kept between calls. */
+/* The log's sink may call this from any thread. */
 static void write_all(enum messages_level level, const char *text, size_t length)
 {
     const bool is_own = pthread_equal(pthread_self(), asks);
 
     if (sink && sink(level, text, length))
         return;
-    if (console &&
-        ((is_own && console(text, length)) || ((!is_own || hurries) && !has_room())))
+    if (console && is_own && (!hurries || has_room()) && console(text, length))
         return;
-    write_to_stderr(text, length);
+    write_to_stderr(text, length, !console || (is_own && !hurries));
 }
 
 void messages_set_sink(messages_sink *new)

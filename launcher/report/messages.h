@@ -5,7 +5,7 @@
  *       by         : pid 4242 (python3 train.py)
  *       do         : leave the port out (one node: chosen freely), or stop pid 4242
  *
- * The first line is for grep; the code is stable. Each block is one write. */
+ * The first line is for grep; the code is stable. */
 #pragma once
 
 #include <stdbool.h>
