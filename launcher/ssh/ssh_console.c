@@ -104,6 +104,8 @@ static void end_line(struct ssh_console *console, uint32_t host, int is_err)
 {
     struct ct_buf *begun = &console->begun[2 * host + (uint32_t)is_err];
 
+    if (ct_buf_length(begun) == 0)
+        return;
     show_lines(console, &console->sides[is_err],
                ssh_job_host(console->options.job, host),
                (const char *)ct_buf_data(begun), ct_buf_length(begun));
@@ -112,27 +114,38 @@ static void end_line(struct ssh_console *console, uint32_t host, int is_err)
 }
 
 /* A line that is longer than a message comes in pieces, and those of other hosts come between them:
- * it is shown when it is whole. */
+ * it is shown when it is whole. Only a piece without an end is held. */
 static void show_output(struct ssh_console *console, const struct ssh_message *message)
 {
     const int is_err = message->code == 2;
     const char *text = message->data;
-    const bool is_whole = has_end(text, message->length);
     struct ct_buf *begun = &console->begun[2 * message->host + (uint32_t)is_err];
+    const size_t first = lines_first(text, message->length, message->length);
+    size_t shown = 0, whole = message->length;
 
+    while (whole > 0 && !has_end(text, whole))
+        whole--;
     begun->max = OUTPUT_PIECE_MAX_BYTES + SSH_DATA_MAX_BYTES;
-    if ((!is_whole || ct_buf_length(begun) > 0) &&
-        ct_buf_append(begun, text, message->length) == 0) {
-        console->held += message->length;
-        if (is_whole || ct_buf_length(begun) > OUTPUT_PIECE_MAX_BYTES ||
-            console->held > HELD_MAX_BYTES)
-            end_line(console, message->host, is_err);
-        return;
+    if (ct_buf_length(begun) > 0 && whole > 0) {
+        if (ct_buf_append(begun, text, first) == 0) {
+            console->held += first;
+            shown = first;
+        }
+        end_line(console, message->host, is_err);
     }
-    end_line(console, message->host, is_err);
     show_lines(console, &console->sides[is_err],
-               ssh_job_host(console->options.job, message->host), text,
-               message->length);
+               ssh_job_host(console->options.job, message->host), text + shown,
+               whole > shown ? whole - shown : 0);
+    if (whole == message->length)
+        return;
+    if (ct_buf_append(begun, text + whole, message->length - whole) == 0)
+        console->held += message->length - whole;
+    else
+        show_lines(console, &console->sides[is_err],
+                   ssh_job_host(console->options.job, message->host), text + whole,
+                   message->length - whole);
+    if (ct_buf_length(begun) > OUTPUT_PIECE_MAX_BYTES || console->held > HELD_MAX_BYTES)
+        end_line(console, message->host, is_err);
 }
 
 void ssh_console_end(struct ssh_console *console, uint32_t host)
