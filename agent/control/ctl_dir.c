@@ -378,7 +378,7 @@ static void remove_old_merge(void *context, int dir, const char *name)
     struct stat info;
 
     (void)context;
-    if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+    if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(info.st_mode) &&
         info.st_mtime < time(NULL) - MERGE_KEPT_S)
         (void)unlinkat(dir, name, 0);
 }
@@ -387,7 +387,8 @@ void ctl_dir_sweep(int dir, const char *suffix, uint64_t now_ms)
 {
     struct sweep sweep = {.suffix = suffix, .now_ms = now_ms};
 
-    walk(dir, CTL_MERGE_SUFFIX, true, remove_old_merge, NULL);
+    if (strcmp(suffix, CTL_SOCKET_SUFFIX) == 0)
+        walk(dir, CTL_MERGE_SUFFIX, true, remove_old_merge, NULL);
     walk(dir, suffix, true, remove_left_behind, &sweep);
     walk(dir, CTL_MARK_SUFFIX, false, remove_old_mark, &sweep);
 }
