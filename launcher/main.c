@@ -256,14 +256,14 @@ int main_ctrun(int argc, char **argv)
         code = run_ssh(&options, argv, token);
     else if (ssh_is_wanted(&options) && ssh_preview(&options, &err) < 0)
         code = refuse(&err, EXIT_STYLE_OWN);
+    else if (is_run(&options) && !has_proc(&err))
+        code = refuse(&err, option_exit_style(&options));
     else if (!host_slot_get()->is_given &&
              merge_tasks(&merge, &options, environ, &err) < 0)
         code = refuse(&err, option_exit_style(&options));
     else if (merge.is_done)
         code = merge.code;
     else if (resolve(config, &options, token, &err) < 0)
-        code = refuse(&err, config->stop.exit_style);
-    else if (is_run(&options) && !has_proc(&err))
         code = refuse(&err, config->stop.exit_style);
     else
         code = run(config, &options);
