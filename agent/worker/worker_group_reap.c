@@ -212,13 +212,13 @@ static bool comes_before(const struct worker *a, const struct worker *b)
     return a->failure.happened_ms < b->failure.happened_ms;
 }
 
-/* `ended` has failed, and nobody continues; a loss that was not decided came before it, and another
- * worker may have raised before. */
+/* `ended` has failed, and nobody continues; a loss that was not decided may have come before it, and
+ * another worker may have raised before. */
 static void report_first(struct worker_group *group, const struct ct_failure *ended)
 {
     const struct ct_failure *loss = worker_group_find_loss(group), *raised;
 
-    if (loss && !is_victim(loss))
+    if (loss && !is_victim(loss) && loss->happened_ms <= ended->happened_ms)
         ended = loss;
     raised = worker_group_find_raised(group, ended->happened_ms);
     group->options.on_failure(group->options.context, raised ? raised : ended);
