@@ -71,7 +71,6 @@ static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
 {
     const int device = setup->place->device;
     cudaError_t made;
-    int rc;
 
     if ((device && (made = ct_nccl_api.cudaSetDevice(device - 1)) != cudaSuccess) ||
         (made = ct_nccl_api.cudaGetDevice(&nccl->device)) != cudaSuccess ||
@@ -84,8 +83,9 @@ static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                                             nccl->stream)) != cudaSuccess)
         return ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: cannot use the GPU: %s",
                        ct_nccl_api.cudaGetErrorString(made));
-    rc = ct_nccl_kernels_get(&nccl->kernels, nccl->device, err);
-    return rc < 0 ? rc : ct_nccl_init_comm(nccl, setup, err);
+    /* A failure is told by the first call that needs them. */
+    (void)ct_nccl_kernels_get(&nccl->kernels, nccl->device, NULL);
+    return ct_nccl_init_comm(nccl, setup, err);
 }
 
 static int nccl_open(void **out, const struct ct_backend_setup *setup,

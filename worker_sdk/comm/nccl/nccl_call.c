@@ -128,7 +128,9 @@ static int put_on_stream(struct nccl *nccl, struct ticket *ticket, cudaStream_t 
         if ((code = run_copy(nccl, ticket, in, out)) != cudaSuccess)
             return ct_nccl_cuda_fail(err, name, code);
     } else if (call->kind == CT_CALL_COMPUTE) {
-        if ((rc = ct_nccl_kernels_launch(nccl->kernels, call->kernel, &call->args,
+        if ((!nccl->kernels &&
+             (rc = ct_nccl_kernels_get(&nccl->kernels, nccl->device, err)) < 0) ||
+            (rc = ct_nccl_kernels_launch(nccl->kernels, call->kernel, &call->args,
                                          nccl->stream, err)) < 0)
             return rc;
     } else {

@@ -372,7 +372,6 @@ static int open_driver(struct ctrun_error *err)
     return 0;
 }
 
-/* With the lock held. */
 static int load(struct ct_nccl_kernels *kernels, struct ctrun_error *err)
 {
     static const char *const names[] = {
@@ -384,7 +383,10 @@ static int load(struct ct_nccl_kernels *kernels, struct ctrun_error *err)
     CUresult code;
     int rc;
 
-    if (!is_open && (rc = open_driver(err)) < 0)
+    pthread_mutex_lock(&lock);
+    rc = is_open ? 0 : open_driver(err);
+    pthread_mutex_unlock(&lock);
+    if (rc < 0)
         return rc;
     if ((code = driver.cuModuleLoadData(&module, ptx)) != 0)
         return ct_fail(
@@ -402,38 +404,38 @@ static int load(struct ct_nccl_kernels *kernels, struct ctrun_error *err)
     return 0;
 }
 
-static int find_or_load(const struct ct_nccl_kernels **out, int device,
-                        struct ctrun_error *err)
+static const struct ct_nccl_kernels *find(int device)
 {
-    struct ct_nccl_kernels *kernels;
-    int rc;
+    const struct ct_nccl_kernels *kernels;
 
-    for (kernels = loaded; kernels; kernels = kernels->next)
-        if (kernels->device == device) {
-            *out = kernels;
-            return 0;
-        }
-    if (!(kernels = ct_zalloc(sizeof *kernels)))
-        return ct_fail(err, -ENOMEM, "nccl: out of memory");
-    if ((rc = load(kernels, err)) < 0) {
-        free(kernels);
-        return rc;
-    }
-    kernels->device = device;
-    kernels->next = loaded;
-    *out = loaded = kernels;
-    return 0;
+    pthread_mutex_lock(&lock);
+    for (kernels = loaded; kernels && kernels->device != device;)
+        kernels = kernels->next;
+    pthread_mutex_unlock(&lock);
+    return kernels;
 }
 
 int ct_nccl_kernels_get(const struct ct_nccl_kernels **out, int device,
                         struct ctrun_error *err)
 {
+    struct ct_nccl_kernels *kernels;
     int rc;
 
-    pthread_mutex_lock(&lock);
-    rc = find_or_load(out, device, err);
+    if ((*out = find(device)))
+        return 0;
+    if (!(kernels = ct_zalloc(sizeof *kernels)))
+        return ct_fail(err, -ENOMEM, "nccl: out of memory");
+    if ((rc = load(kernels, err)) <
+        0) { /* without the lock: it may wait for the device */
+        free(kernels);
+        return rc;
+    }
+    kernels->device = device;
+    pthread_mutex_lock(&lock); /* another thread may have added them, too */
+    kernels->next = loaded;
+    *out = loaded = kernels;
     pthread_mutex_unlock(&lock);
-    return rc;
+    return 0;
 }
 
 static uint64_t count_items(enum ct_device_kernel which,

@@ -493,6 +493,26 @@ static void powersgd_has_the_bits_of_the_host(void **state)
     assert_int_equal(ranks_run(RANKS, compare, &how), 0);
 }
 
+static int compress_nothing(int rank, void *context)
+{
+    struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
+    struct ctrun_error err;
+    struct trainer t;
+
+    fake_nccl.no_driver = true;
+    how.ddp.reduce_dtype = CTRUN_BF16;
+    CHECK_OK(open_trainer(&t, rank, true, &how, &err));
+    CHECK(make_step(&t, rank, 1, &err) == CTRUN_E_UNSUPPORTED);
+    CHECK(strstr(err.text, "the driver cannot load the kernels of ctrun"));
+    close_trainer(&t);
+    return 0;
+}
+
+static void a_driver_that_takes_no_kernels_is_told(void **state)
+{
+    assert_int_equal(ranks_run(RANKS, compress_nothing, NULL), 0);
+}
+
 /* ---- Gradients of the caller's ------------------------------------------------------------ */
 
 static int misplace(int rank, void *context)
@@ -959,6 +979,7 @@ int main(void)
         cmocka_unit_test_setup(a_hook_runs_in_the_order_of_the_streams, begin),
         cmocka_unit_test_setup(the_kernels_of_a_hook_come_behind_all_gradients, begin),
         cmocka_unit_test_setup(powersgd_has_the_bits_of_the_host, begin),
+        cmocka_unit_test_setup(a_driver_that_takes_no_kernels_is_told, begin),
         cmocka_unit_test_setup(memory_for_gradients_that_does_not_fit_is_refused,
                                begin),
         cmocka_unit_test_setup(a_forgotten_gradient_is_told_beside_hooks_and_own_memory,

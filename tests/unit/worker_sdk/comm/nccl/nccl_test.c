@@ -102,18 +102,6 @@ static void an_init_that_hangs_ends_at_the_deadline(void **state)
     expect_nothing_left(1, 0);
 }
 
-/* The first test: they are loaded once for each device. */
-static void a_driver_that_takes_no_kernels_is_told_at_the_opening(void **state)
-{
-    struct ctrun_group *group;
-    struct ctrun_error err;
-
-    fake_nccl.no_driver = true;
-    expect(open_group(&group, 30000, &err), CTRUN_E_UNSUPPORTED, &err,
-           "the driver cannot load the kernels of ctrun");
-    expect_nothing_left(0, 0);
-}
-
 static void an_init_that_is_refused_is_an_error(void **state)
 {
     struct ctrun_group *group;
@@ -581,8 +569,6 @@ static void a_close_that_cannot_finish_aborts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_driver_that_takes_no_kernels_is_told_at_the_opening,
-                               begin),
         cmocka_unit_test_setup(opening_waits_while_init_is_in_progress, begin),
         cmocka_unit_test_setup(an_init_that_hangs_ends_at_the_deadline, begin),
         cmocka_unit_test_setup(an_init_that_is_refused_is_an_error, begin),
