@@ -214,6 +214,11 @@ static const struct row rows[] = {
     PRINTED(
         "can't start new thread", "the limit of processes and threads is reached",
         "ulimit -u, the cgroup's pids.max; fewer loader processes or OMP_NUM_THREADS"),
+    PRINTED("Cannot fork", "the limit of processes and threads is reached",
+            "ulimit -u, the cgroup's pids.max; fewer processes"),
+    PRINTED("fork: retry: Resource temporarily unavailable",
+            "the limit of processes and threads is reached",
+            "ulimit -u, the cgroup's pids.max; fewer processes"),
     PRINTED("Cannot allocate memory", "the kernel refused memory to the program",
             "free -h, ulimit -v, vm.overcommit_memory; fewer loader processes"),
     PRINTED("std::bad_alloc", "the kernel refused memory to the program",
