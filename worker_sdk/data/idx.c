@@ -91,9 +91,9 @@ static int file_read(struct idx_file *file, void *to, size_t length, const char 
         file->offset += (size_t)got;
         if ((unsigned)got < want)
             return ct_fail(file->err, CTRUN_E_BAD_DATA,
-                           "%s: ends at byte %zu, %s, %zu bytes too early; %s",
-                           file->name, file->offset, part, length - (size_t)got,
-                           idx_remedy);
+                           "%s: ends at byte %zu, %s, which reaches to byte %zu; %s",
+                           file->name, file->offset, part,
+                           file->offset + length - (size_t)got, idx_remedy);
         at += got;
         length -= (size_t)got;
     }

@@ -191,7 +191,7 @@ static void every_truncation_is_noticed(void **state)
         expect_bad(folder, "train-images-idx3-ubyte", "fetch the data set again");
     }
     expect_bad(folder, "train-images-idx3-ubyte",
-               "ends at byte 45, in the data, 1 bytes too early");
+               "ends at byte 45, in the data, which reaches to byte 46");
 }
 
 static void truncated_gzip_is_noticed(void **state)
