@@ -21,17 +21,18 @@ enum {
     PAGES_MAX = NATIVE_STACK_MAX_BYTES / PAGE_BYTES,
     TRIES = 3,     /* with a thread that runs now and then */
     STOP_MS = 100, /* only a busy machine or the kernel delays a stop this long */
-    STOP_PAUSE_NS = 20000
+    STOP_PAUSE_NS = 20000,
+    RED_ZONE_BYTES =
+        128, /* below the stack pointer, which signal handlers spare: psABI */
 };
 
 /* ---- The stack --------------------------------------------------------------------------- */
 
 /* One page at a time, so that an unreadable page behind the end of the stack costs only itself. */
-static int copy_stack(struct native_copy *out, pid_t pid)
+static int copy_from(struct native_copy *out, pid_t pid, uint64_t at)
 {
     struct iovec from[PAGES_MAX];
     const struct iovec to = {.iov_base = out->bytes, .iov_len = sizeof out->bytes};
-    uint64_t at = out->frame.values[CFI_RSP];
     size_t left = sizeof out->bytes;
     ssize_t length;
     int count = 0;
@@ -49,6 +50,15 @@ static int copy_stack(struct native_copy *out, pid_t pid)
     length = process_vm_readv(pid, &to, 1, from, (unsigned long)count, 0);
     out->length = length > 0 ? (size_t)length : 0;
     return length > 0 ? 0 : length < 0 ? -errno : -EFAULT;
+}
+
+/* With what a function has just popped: until it returns, the rules of its frame find registers there. */
+static int copy_stack(struct native_copy *out, pid_t pid)
+{
+    const uint64_t top = out->frame.values[CFI_RSP];
+
+    return copy_from(out, pid, top - RED_ZONE_BYTES) == 0 ? 0
+                                                          : copy_from(out, pid, top);
 }
 
 bool native_copy_read(void *context, uint64_t address, uint64_t *word)

@@ -50,6 +50,21 @@ static __attribute__((noinline)) int run_below(int n)
     return run_round(n + 1) * 2;
 }
 
+#if defined(__x86_64__)
+/* At the end of a function: it has popped a register that its frame still looks for in memory. */
+void spin_popped(volatile int *is_there);
+__asm__(".text\n.type spin_popped, @function\nspin_popped:\n.cfi_startproc\n"
+        "push %rbp\n.cfi_def_cfa_offset 16\n.cfi_offset %rbp, -16\n"
+        "pop %rbp\n.cfi_def_cfa_offset 8\nmovl $1, (%rdi)\n1: jmp 1b\n"
+        ".cfi_endproc\n.size spin_popped, .-spin_popped\n");
+
+static __attribute__((noinline)) int run_popped(int n)
+{
+    spin_popped(ready);
+    return n + 1;
+}
+#endif
+
 static void on_signal(int signal)
 {
     (void)stand_below(signal);
@@ -193,6 +208,16 @@ static void one_that_runs_is_stopped_and_goes_on(void **state)
     assert_int_equal(strrchr(stat, ')')[2], 'R');
 }
 
+static void registers_that_were_popped_are_found(void **state)
+{
+#if defined(__x86_64__)
+    check_frames(read_stack(start(state, run_popped, false)), "spin_popped",
+                 "run_popped");
+#else
+    skip();
+#endif
+}
+
 static void frames_below_the_handler_of_a_signal_are_found(void **state)
 {
     struct native_room *room = read_stack(start(state, interrupt, true));
@@ -229,6 +254,7 @@ int main(void)
         cmocka_unit_test_teardown(one_that_sleeps_is_read_to_its_end, end_child),
         cmocka_unit_test_teardown(one_that_sleeps_is_not_stopped, end_child),
         cmocka_unit_test_teardown(one_that_runs_is_stopped_and_goes_on, end_child),
+        cmocka_unit_test_teardown(registers_that_were_popped_are_found, end_child),
         cmocka_unit_test_teardown(frames_below_the_handler_of_a_signal_are_found,
                                   end_child),
         cmocka_unit_test_teardown(one_that_is_traced_already_is_refused, end_child),
