@@ -117,6 +117,11 @@ int logdir_open(struct logdir *dir, const char *base, const char *tmpdir,
     return rc;
 }
 
+bool logdir_is_gone(const struct logdir *dir)
+{
+    return access(dir->run, F_OK) < 0 && errno == ENOENT;
+}
+
 /* A new round without a failure before it has the same restart count as the last round, so its
  * name gets a suffix: nothing is overwritten. */
 static int enter_round(struct logdir *dir, uint64_t generation, uint32_t restart_count,

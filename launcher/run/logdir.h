@@ -2,11 +2,11 @@
 /* Where a node's files go:
  * BASE/RUN_xxxxxxxx/attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}
  *
- * BASE/RUN_xxxxxxxx is made once per launcher, with eight random characters. Each round
- * gets an attempt directory of its own: attempt_N with N the restart count, attempt_N.2
- * and so on when the count repeats because only the membership changed. Nothing that
- * exists is ever deleted, except empty directories of a temporary base at the end. All
- * paths are absolute. */
+ * BASE/RUN_xxxxxxxx is made once per launcher, with eight random characters, and another one
+ * when a round begins and it is gone. Each round gets an attempt directory of its own:
+ * attempt_N with N the restart count, attempt_N.2 and so on when the count repeats because
+ * only the membership changed. Nothing that exists is ever deleted, except empty directories
+ * of a temporary base at the end. All paths are absolute. */
 #pragma once
 
 #include <limits.h>
@@ -29,6 +29,8 @@ struct logdir {
 /* base NULL: a new directory in tmpdir (NULL: /tmp). 0 or a code. */
 int logdir_open(struct logdir *dir, const char *base, const char *tmpdir,
                 const char *run_id, struct ctrun_error *err);
+/* Somebody has removed the directory of the run. */
+bool logdir_is_gone(const struct logdir *dir);
 /* Makes the attempt directory of a round (once) and the worker's directory in it, unless they are
  * known to exist. 0 or a code. */
 int logdir_enter(struct logdir *dir, uint64_t generation, uint32_t restart_count,

@@ -100,7 +100,7 @@ static void *make_folders(void *context)
     struct logdir dir = job->dir;
     int rc = 0;
 
-    if (!dir.is_open)
+    if (!dir.is_open || logdir_is_gone(&dir))
         rc = logdir_open(&dir, job->base, job->tmpdir, job->run_id, &job->err);
     if (rc < 0)
         publish(job, &dir, 0, rc);

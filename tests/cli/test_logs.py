@@ -64,6 +64,13 @@ def test_torchrun_112_a_restart_writes_to_the_next_attempt(box):
     assert logs(box) == {"attempt_0/0/stdout.log": "try 0\n", "attempt_1/0/stdout.log": "try 1\n"}
 
 
+def test_a_log_directory_that_was_removed_does_not_stop_a_restart(box):
+    run = box.ctrun("--log-dir=D", "-r1", "--max-restarts=1", "sh", "-c",
+                    "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || { rm -r D; exit 1; }; echo again")
+    assert run.code == 0, run
+    assert logs(box) == {"attempt_1/0/stdout.log": "again\n"}
+
+
 def test_torchrun_113_filtered_ranks_are_teed_to_files_only(box):
     run = box.ctrun("--log-dir=D", "--local-ranks-filter=0", "-t3", "--nproc-per-node=2",
                     "sh", "-c", "echo out $RANK")
