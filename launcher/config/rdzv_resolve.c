@@ -68,6 +68,21 @@ static int default_port(const struct rdzv_target *to, int port)
     return ct_port_range_has(&to->rdzv->ports, port) ? port : to->rdzv->ports.first;
 }
 
+/* Otherwise each node of --rdzv-endpoint=$HOST:29400 with an unset variable would wait for the
+ * others at an address of its own. */
+static int parse_endpoint(struct ct_endpoint *out, const struct options *options,
+                          enum option_id id, struct ctrun_error *err)
+{
+    const char *text = option_text(options, id);
+    const int rc = ct_endpoint_parse(text, out, err);
+
+    if (rc == 0 && !out->host[0] && (out->port >= 0 || id == OPTION_MASTER_ADDR))
+        return ct_fail(err, -EINVAL,
+                       "--%s=%s: there is no host; is a variable of the shell empty?",
+                       option_table[id].name, text);
+    return rc;
+}
+
 static int resolve_static(const struct rdzv_target *to, const struct options *options,
                           struct ctrun_error *err)
 {
@@ -83,7 +98,8 @@ static int resolve_static(const struct rdzv_target *to, const struct options *op
     to->run->node_rank = (int)rank->integer;
     to->run->nodes.min = to->run->nodes.max; /* static waits for all */
     if (*endpoint) {
-        if ((rc = ct_endpoint_parse(endpoint, &to->rdzv->endpoint, err)) < 0)
+        rc = parse_endpoint(&to->rdzv->endpoint, options, OPTION_RDZV_ENDPOINT, err);
+        if (rc < 0)
             return rc;
         if (to->rdzv->endpoint.port < 0)
             return ct_fail(
@@ -92,8 +108,8 @@ static int resolve_static(const struct rdzv_target *to, const struct options *op
                 endpoint);
         return 0;
     }
-    if ((rc = ct_endpoint_parse(option_text(options, OPTION_MASTER_ADDR),
-                                &to->rdzv->endpoint, err)) < 0)
+    rc = parse_endpoint(&to->rdzv->endpoint, options, OPTION_MASTER_ADDR, err);
+    if (rc < 0)
         return rc;
     if (port->text && (port->integer < 0 || port->integer > 65535))
         return ct_fail(err, -EINVAL, "--master-port=%s: must be 0 to 65535",
@@ -131,8 +147,7 @@ static int resolve_endpoint(const struct rdzv_target *to, const struct options *
         ct_warn(
             "--node-rank: node_rank is only used for static rdzv_backend. It will be "
             "ignored for rdzv_backend=c10d.");
-    rc = ct_endpoint_parse(option_text(options, OPTION_RDZV_ENDPOINT),
-                           &to->rdzv->endpoint, err);
+    rc = parse_endpoint(&to->rdzv->endpoint, options, OPTION_RDZV_ENDPOINT, err);
     if (rc < 0)
         return rc;
     if (!to->rdzv->endpoint.host[0])

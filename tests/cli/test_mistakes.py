@@ -142,6 +142,12 @@ def test_an_address_of_ipv6_with_a_port_and_no_brackets_is_refused(box):
     one_line(box.ctrun("--nnodes=2", "--rdzv-endpoint=::1:29500", "true"), 1, "E_USAGE", "[v6]:port")
 
 
+@pytest.mark.parametrize("words", [["--rdzv-endpoint=:29500"], ["--rdzv-endpoint=:29500", "--node-rank=1"],
+                                   ["--master-addr=", "--node-rank=1"]])
+def test_an_endpoint_without_a_host_is_refused(box, words):
+    one_line(box.ctrun("--nnodes=2", *words, "true"), 1, "E_USAGE", words[0], "no host", "empty")
+
+
 def test_a_name_that_nobody_knows_is_answered_with_what_helps_against_it(box):
     run = box.ctrun("--nnodes=2", "--rdzv-endpoint=nohost.invalid:29500", "--rdzv-conf=read_timeout=1", "true")
     assert run.code == 75 and "cannot resolve the host name 'nohost.invalid'" in run.err, run
