@@ -482,6 +482,32 @@ def test_an_agent_that_answers_with_noise_is_named_with_the_reason(box, answer, 
     assert asked.code == 1 and f"]: run job-1.sock: {text}" in asked.err, asked
 
 
+def test_a_run_that_ends_before_the_request_is_told_so(box):
+    run = start(box)
+    (path,) = box.path("ctl").glob("*.sock")
+    agent = path.rename(path.with_suffix(".moved"))
+
+    def answer_once(listener):
+        with listener.accept()[0] as client, socket.socket(socket.AF_UNIX) as real:
+            real.connect(str(agent))
+            real.sendall(client.recv(100000))
+            status = real.recv(100000)
+            path.unlink()
+            client.sendall(status)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.settimeout(60)
+        listener.bind(str(path))
+        listener.listen()
+        thread = threading.Thread(target=answer_once, args=(listener,))
+        thread.start()
+        asked = ctl(box, "restart")
+        thread.join()
+    assert asked.code == 1 and re.search(r"\]: run \S+ has ended\n$", asked.err), asked
+    agent.rename(path)
+    stop(box, run)
+
+
 def test_a_verb_that_is_misspelt_is_suggested(box):
     answer = ctl(box, "statsu")
     assert answer.code == 2 and "did you mean status?" in answer.err
