@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -340,11 +341,20 @@ pid_t guard_pid(void)
     return first > 0 ? first : getppid();
 }
 
+/* We are the job that the shell has put into the foreground. A program that has started us may
+ * use the terminal meanwhile, and in the background a change of the terminal would stop us. */
+static bool is_foreground_job(void)
+{
+    return tcgetpgrp(STDIN_FILENO) == getpid();
+}
+
 int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_error *err)
 {
     struct reap_keep keep;
+    struct termios mode;
     sigset_t set;
     sigset_t before;
+    const bool has_mode = is_foreground_job() && tcgetattr(STDIN_FILENO, &mode) == 0;
     int code;
     pid_t second;
 
@@ -367,6 +377,9 @@ int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_erro
         _exit(guard_agent(agent_main, context, &set));
     code = guard(second, "the second guard", &keep, &set);
     run_cgroup_close();
+    /* A worker that was killed at the prompt of a debugger has left it without echo. */
+    if (code != 0 && has_mode && is_foreground_job())
+        (void)tcsetattr(STDIN_FILENO, TCSANOW, &mode);
     /* The signals stay blocked: a late signal must not replace the agent's exit code. */
     return code;
 }

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import subprocess
+import termios
 
 import pytest
 
@@ -151,6 +152,14 @@ print("rank", os.environ["RANK"], answer)
     terminal.type("c\n")
     terminal.expect("rank 0 43")
     assert terminal.wait() == 0, terminal.text
+
+
+def test_a_run_that_fails_leaves_the_terminal_as_it_was(box):
+    terminal = Terminal(box, "--nproc-per-node=2", "--stdin=0", "sh", "-c",
+                        'test "$RANK" = 1 || { stty -echo && exit 3; }; sleep 60')
+    with open(os.dup(terminal.master), "rb", buffering=0) as master:
+        assert terminal.wait() == 3, terminal.text
+        assert termios.tcgetattr(master)[3] & termios.ECHO
 
 
 def test_ctrl_c_on_a_terminal_ends_the_run(box):
