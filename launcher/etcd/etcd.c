@@ -36,6 +36,7 @@ struct etcd {
     uint64_t patience_ms; /* with one member, for one answer */
     bool is_open_to_all;  /* etcd replied that authentication is off */
     char token[JSON_ETCD_TOKEN_MAX];
+    int relogins; /* during this request */
     /* Addresses of the members' names, kept until one does not answer. */
     struct ct_addr addrs[ETCD_ENDPOINTS_MAX][CT_ADDRS_MAX];
     int addr_counts[ETCD_ENDPOINTS_MAX];
@@ -358,6 +359,11 @@ static int weigh(struct etcd *etcd, const struct json_etcd_reply *reply,
     case JSON_ETCD_BAD_TOKEN: etcd->token[0] = '\0'; return 1;
     case JSON_ETCD_DENIED: return refused(etcd, reply, err);
     case JSON_ETCD_INVALID:
+        if (*etcd->config->user && etcd->relogins == 0) { /* its users were changed? */
+            etcd->token[0] = '\0';
+            etcd->is_open_to_all = false;
+            return 1;
+        }
         return strstr(reply->message, "user name is empty") ? refused(etcd, reply, err)
                                                             : 0;
     case 1: /* canceled, deadline exceeded, unavailable: this member cannot just now */
@@ -396,12 +402,12 @@ int etcd_do(struct etcd *etcd, enum etcd_call call, uint64_t deadline_ms,
     const struct timespec pause = {0, PAUSE_MS * 1000000L};
     struct ctrun_error own;
     bool is_slow = false;
-    int relogins = 0;
     int rc;
 
     if (!err)
         err = &own;
     take_members(etcd);
+    etcd->relogins = 0;
     for (int tried = 1;; tried++) {
         const uint64_t began_ms = ct_now_ms();
 
@@ -409,7 +415,7 @@ int etcd_do(struct etcd *etcd, enum etcd_call call, uint64_t deadline_ms,
             set_patience(etcd, ct_now_ms() - began_ms);
             return 0;
         }
-        if (rc > 0 && relogins++ < 2)
+        if (rc > 0 && etcd->relogins++ < 2)
             continue;
         if (rc > 0)
             return ct_fail(err, CTRUN_E_AUTH,

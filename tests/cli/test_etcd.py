@@ -5,7 +5,9 @@ import json
 import threading
 
 import ctrun
+import etcd_job
 import pytest
+from etcd import USER
 from etcd_job import job  # noqa: F401
 from proxy import Proxy
 
@@ -207,3 +209,18 @@ def test_workers_that_end_while_etcd_is_away_have_succeeded(box, job):
     box.wait_event("link_state", count=2, to="down")
     run.etcd.thaw(0)
     assert [node.wait() for node in run.nodes] == [0, 0], run.nodes
+
+
+def test_users_that_are_added_during_a_run_cost_it_nothing(box, etcd):
+    """The tokens are those that a change of the users makes invalid."""
+    server = etcd(jwt=True)
+    run = etcd_job.Job(box, server, "2", "--max-restarts=2", program=etcd_job.FAILS,
+                       user=USER, password_file=server.dir / "password")
+    run.start(2)
+    generation = run.wait_world(2)
+    for change in (server.enable_users, lambda: server.add_user("other")):
+        change()
+        box.write("fail", "")
+        generation = run.wait_world(2, after=generation)  # the restart was written to etcd
+    assert len(box.events("election", to="leading")) == 1
+    run.finish()

@@ -38,6 +38,16 @@ def _text(data):
     return base64.b64encode(data.encode()).decode()
 
 
+def make_token_key(folder):
+    """The flag for tokens that hold the number of the last change of users (JWT)."""
+    def openssl(*words):
+        subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=folder)
+
+    openssl("genrsa", "-out", "token.key", "2048")
+    openssl("rsa", "-in", "token.key", "-pubout", "-out", "token.pub")
+    return f"--auth-token=jwt,sign-method=RS256,priv-key={folder}/token.key,pub-key={folder}/token.pub"
+
+
 def make_ca(folder):
     """ca.pem, server.pem/.key and client.pem/.key (which has no CN: etcd's gateway refuses one)."""
     def openssl(*words):
@@ -56,7 +66,7 @@ def make_ca(folder):
 
 
 class Etcd:
-    def __init__(self, box, members=1, tls=False, auth=False):
+    def __init__(self, box, members=1, tls=False, auth=False, jwt=False):
         self.box = box
         self.tls = tls
         self.auth = auth
@@ -64,6 +74,7 @@ class Etcd:
         self.dir.mkdir()
         self._token = None
         self._context = None
+        self._flags = [make_token_key(self.dir)] if jwt else []
         if tls:
             make_ca(self.dir)
             self._context = ssl.create_default_context(cafile=str(self.dir / "ca.pem"))
@@ -74,9 +85,9 @@ class Etcd:
         for index in range(members):
             self.start(index)
         ctrun.wait_until(lambda: self.leader() is not None, "etcd has a leader", 30)
+        (self.dir / "password").write_text(PASSWORD + "\n")
         if auth:
-            (self.dir / "password").write_text(PASSWORD + "\n")
-            self._enable_users()
+            self.enable_users()
 
     # ---- Members
 
@@ -89,7 +100,7 @@ class Etcd:
                  "--listen-peer-urls", peer[index], "--initial-advertise-peer-urls", peer[index],
                  "--initial-cluster", ",".join(f"m{i}={url}" for i, url in enumerate(peer)),
                  "--initial-cluster-token", self.box.mark, "--logger", "zap",
-                 "--log-outputs", str(self.dir / f"log{index}")]
+                 "--log-outputs", str(self.dir / f"log{index}"), *self._flags]
         if self.tls:
             words += ["--cert-file", str(self.dir / "server.pem"),
                       "--key-file", str(self.dir / "server.key"),
@@ -145,7 +156,7 @@ class Etcd:
         """As call(); again until there is an answer."""
         return ctrun.wait_until(lambda: self.call(path, body), f"etcd answers {path}")
 
-    def _enable_users(self):
+    def enable_users(self):
         for name, password in (("root", "rootpw"), (USER, PASSWORD)):
             self._must("auth/user/add", {"name": name, "password": password})
         self._must("auth/role/add", {"name": "root"})
@@ -156,6 +167,9 @@ class Etcd:
         self._must("auth/user/grant", {"user": USER, "role": "jobs"})
         self._must("auth/enable", {})
         self._token = self._must("auth/authenticate", {"name": "root", "password": "rootpw"})["token"]
+
+    def add_user(self, name):
+        self._must("auth/user/add", {"name": name, "password": "pw"})
 
     def keys(self, prefix="/ctrun/"):
         """{key: value} below the prefix."""
@@ -185,7 +199,7 @@ class Etcd:
         if self.tls:
             conf = {"protocol": "https", "cacert": self.dir / "ca.pem",
                     "cert": self.dir / "client.pem", "key": self.dir / "client.key", **conf}
-        if self.auth:
+        if self._token:
             conf = {"user": USER, "password_file": self.dir / "password", **conf}
         return ["--rdzv-backend=etcd", f"--rdzv-endpoint={self.endpoint}", f"--rdzv-id={run_id}",
                 "--rdzv-conf=" + ",".join(f"{key}={value}" for key, value in conf.items())]
