@@ -153,6 +153,8 @@ void agent_on_break(void *context, const struct ctrun_error *why, uint64_t left_
 void agent_on_resumed(void *context, const struct ct_resumed *resumed)
 {
     struct agent *agent = context;
+    const bool keeps_workers = agent->failover.state != FAILOVER_SEEKING ||
+                               agent->state != AGENT_STOPPING;
 
     ct_info("link resumed state=%s generation=%llu", agent_state_name(agent),
             (unsigned long long)agent->start.generation);
@@ -161,7 +163,7 @@ void agent_on_resumed(void *context, const struct ct_resumed *resumed)
     if (step(agent, FAILOVER_RESUMED) & FAILOVER_SEND_AGAIN)
         agent_send_again(agent, resumed);
     if (agent->options->on_back && agent->state != AGENT_JOINING)
-        agent->options->on_back(agent->options->context);
+        agent->options->on_back(agent->options->context, keeps_workers);
 }
 
 void agent_on_lost(struct agent *agent, const struct ctrun_error *why)

@@ -192,9 +192,10 @@ struct agent_options {
      * attempt's error), waiting for nodes, round started, stopped, restarting. */
     void (*on_connecting)(void *context, const char *why, uint64_t waited_ms);
     /* The connection to the server broke: workers keep running, if any runs, and the agent
-     * reconnects for up to left_ms; then on_back, or the workers' end. */
+     * reconnects for up to left_ms; then on_back, or the workers' end
+     * and, when an elected server is found, on_back without them. */
     void (*on_break)(void *context, const char *why, bool runs, uint64_t left_ms);
-    void (*on_back)(void *context);
+    void (*on_back)(void *context, bool keeps_workers);
     void (*on_waiting)(void *context, const struct ct_waiting *waiting,
                        uint64_t waited_ms);
     void (*on_start)(void *context, const struct ct_start *start);

@@ -58,10 +58,11 @@ static void on_break(void *context, const char *why, bool runs, uint64_t left_ms
                     runs ? "the workers keep running, " : "", (double)left_ms / 1000);
 }
 
-static void on_back(void *context)
+static void on_back(void *context, bool keeps_workers)
 {
     (void)context;
-    messages_notice("the rendezvous is back: nothing was lost");
+    messages_notice("the rendezvous is back%s",
+                    keeps_workers ? ": nothing was lost" : "");
 }
 
 /* Printed once a run, by the serving node, at once: it says how many nodes have joined, and
