@@ -400,7 +400,7 @@ int etcd_do(struct etcd *etcd, enum etcd_call call, uint64_t deadline_ms,
             struct json_etcd_reply *reply, struct ctrun_error *err)
 {
     const struct timespec pause = {0, PAUSE_MS * 1000000L};
-    struct ctrun_error own;
+    struct ctrun_error own, before = {0};
     bool is_slow = false;
     int rc;
 
@@ -421,11 +421,14 @@ int etcd_do(struct etcd *etcd, enum etcd_call call, uint64_t deadline_ms,
             return ct_fail(err, CTRUN_E_AUTH,
                            "etcd refused the token that it had issued");
         is_slow |= rc == -ETIMEDOUT;
+        /* A try that had too little time does not hide the reason of the one before. */
+        if (rc == -ETIMEDOUT && tried > 1 && deadline_ms < began_ms + PATIENCE_MS)
+            *err = before;
+        before = *err;
         if ((rc = judge(etcd, rc, err)) < 0)
             return rc;
         leave_member(etcd, err);
-        if (ct_left_ms(deadline_ms) <=
-            PAUSE_MS) /* a try without time hides the reason */
+        if (ct_left_ms(deadline_ms) <= PAUSE_MS)
             return unreachable(etcd, err);
         if (tried % etcd->endpoint_count != 0)
             continue;

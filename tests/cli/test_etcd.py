@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """--rdzv-backend=etcd, several launchers of one job and a real etcd on this machine."""
 import http.server
+import itertools
 import json
 import threading
 
@@ -43,11 +44,15 @@ def test_a_wrong_password_is_one_line_that_names_the_user(box, etcd):
     assert "guess" not in run.err
 
 
-def test_a_token_that_is_too_long_is_one_line_that_names_the_etcd(box):
-    class Login(http.server.BaseHTTPRequestHandler):
+def run_with(box, answer, conf):
+    """Runs ctrun with a server that sends answer(n, over) for its n-th request; `over` is set when
+    ctrun has ended. Returns run and address."""
+    numbers, over = itertools.count(1), threading.Event()
+
+    class Server(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
             self.rfile.read(int(self.headers["Content-Length"]))
-            body = json.dumps({"token": "t" * 2000}).encode()
+            body = answer(next(numbers), over).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -56,17 +61,34 @@ def test_a_token_that_is_too_long_is_one_line_that_names_the_etcd(box):
         def log_message(self, *words):
             pass
 
-    password = box.write("password", "secret\n")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Login) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
             at = f"127.0.0.1:{server.server_port}"
-            run = box.ctrun("--rdzv-backend=etcd", f"--rdzv-endpoint={at}", "--rdzv-id=job",
-                            f"--rdzv-conf=user=u,password_file={password}", "true")
+            return box.ctrun("--rdzv-backend=etcd", f"--rdzv-endpoint={at}", "--rdzv-id=job",
+                             f"--rdzv-conf={conf}", "true"), at
         finally:
+            over.set()
             server.shutdown()
             thread.join()
+
+
+def test_a_last_try_without_time_does_not_hide_why_the_one_before_failed(box):
+    def answer(number, over):
+        if number > 1:
+            over.wait(60)
+        return "no etcd"
+
+    run, at = run_with(box, answer, "read_timeout=1")
+    assert only_line(run) == (f"ctrun: error[E_UNREACHABLE]: no etcd answers at {at}: "
+                              "an answer that is not etcd's: it has another form"), run
+
+
+def test_a_token_that_is_too_long_is_one_line_that_names_the_etcd(box):
+    password = box.write("password", "secret\n")
+    run, at = run_with(box, lambda *_: json.dumps({"token": "t" * 2000}),
+                       f"user=u,password_file={password}")
     assert run.code == AUTH, run
     assert only_line(run) == f"ctrun: error[E_AUTH]: etcd at {at}: its token is longer than 1999 bytes", run
 
