@@ -365,6 +365,24 @@ static int put_journal(struct election *election, const struct ct_buf *journal,
     return rc;
 }
 
+/* Apart from what election_log_down() logs: an etcd that is full renews leases and writes nothing. */
+static void log_unwritten(struct election *election, const struct ctrun_error *why)
+{
+    const bool is_known = election->is_unwell || election->is_unwritten;
+
+    ct_log(is_known ? CTRUN_LOG_DEBUG : CTRUN_LOG_WARN,
+           "etcd: the journal was not written: %s", why->text);
+    election->is_unwritten |= !is_known;
+    election_sleep(election, ct_deadline_ms(ELECTION_PAUSE_MS), false);
+}
+
+static void log_written(struct election *election)
+{
+    if (election->is_unwritten)
+        ct_warn("etcd: the journal is written again");
+    election->is_unwritten = false;
+}
+
 static void write_journal(struct election *election)
 {
     struct ctrun_error err = {.text = "out of memory"};
@@ -380,11 +398,12 @@ static void write_journal(struct election *election)
     ct_buf_deinit(&journal);
     if (rc == 1) {
         election->written = sequence;
+        log_written(election);
         election->options.on_written(election->options.context, sequence);
     } else if (rc == 0 && sequence != 0) {
         step_down(election, "this node no longer holds the key");
     } else if (rc < 0 && rc != -ECANCELED && rc != -EAGAIN) {
-        election_log_down(election, "the journal was not written", &err);
+        log_unwritten(election, &err);
     }
 }
 

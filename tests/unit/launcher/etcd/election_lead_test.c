@@ -9,6 +9,7 @@ enum {
     LEASE = 9,
     TERM = 50,
     OLD_JOURNAL_LEASE = 8,
+    NO_SPACE = 8,
     INTERNAL_ERROR = 13
 };
 
@@ -97,6 +98,10 @@ static void on_lost(void *context)
     losses++;
 }
 
+static void on_written(void *context, uint64_t sequence)
+{
+}
+
 static void begin(struct json_etcd_reply answer)
 {
     kept = answer;
@@ -104,7 +109,8 @@ static void begin(struct json_etcd_reply answer)
     election = (struct election){.options = {.run_id = "r",
                                              .on_leader = on_leader,
                                              .on_elected = on_elected,
-                                             .on_lost = on_lost},
+                                             .on_lost = on_lost,
+                                             .on_written = on_written},
                                  .ttl_ms = TTL_MS,
                                  .leader_lease = OLD_LEASE,
                                  .leader_key = "l",
@@ -229,9 +235,33 @@ static void a_journal_whose_lease_etcd_does_not_know_gets_another(void **state)
     assert_int_equal(election.journal_lease, LEASE);
 }
 
+/* An etcd whose disk is full renews leases and writes nothing. */
+static void a_journal_that_is_not_written_is_told_once(void **state)
+{
+    uint8_t journal[ELECTION_HEAD_BYTES] = {ELECTION_VERSION};
+
+    begin((struct json_etcd_reply){.ttl_s = 1});
+    election.journal = journal;
+    election.journal_length = sizeof journal;
+    election.sequence = 1;
+    txn_code = NO_SPACE;
+    ct_log_set_sink(keep_warning, NULL, CTRUN_LOG_WARN);
+    lead_once(UINT64_MAX);
+    assert_string_equal(warning, "etcd: the journal was not written: etcd: ");
+    warning[0] = '\0';
+    election_log_up(&election); /* a renewal has succeeded */
+    lead_once(UINT64_MAX);
+    assert_string_equal(warning, "");
+    txn_code = 0;
+    lead_once(UINT64_MAX);
+    ct_log_set_sink(NULL, NULL, CTRUN_LOG_ERR);
+    assert_string_equal(warning, "etcd: the journal is written again");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_journal_that_is_not_written_is_told_once),
         cmocka_unit_test(a_journal_that_gets_no_lease_asks_again_soon),
         cmocka_unit_test(a_journal_whose_lease_etcd_does_not_know_gets_another),
         cmocka_unit_test(a_lease_of_which_etcd_tells_an_error_may_be_renewed_just_now),
