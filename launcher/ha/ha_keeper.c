@@ -26,6 +26,7 @@ enum {
     WAIT_MS = 3000,
     WAIT_STEP_MS = 10,
     LOG_TAIL_BYTES = 400,
+    LOG_LOOK_BYTES = 8192, /* the stack of etcd's own crash is shorter */
 };
 
 #define FOLDER_PREFIX "ctrun-ha-"
@@ -312,20 +313,28 @@ static void stop_etcd(struct keeper *keeper)
     free_ports(keeper);
 }
 
-/* The end of etcd's output. */
+/* The end of etcd's output: of its last message what comes after the key, or the last bytes. */
 static void read_log(char *dst, size_t size)
 {
+    static const char key[] = "\"msg\":";
     const int fd = open("log", O_RDONLY | O_CLOEXEC);
+    char look[LOG_LOOK_BYTES + 1];
+    const char *from = look;
     ssize_t n = -1;
 
     if (fd >= 0) {
         const off_t end = lseek(fd, 0, SEEK_END);
 
-        (void)lseek(fd, end > LOG_TAIL_BYTES ? end - LOG_TAIL_BYTES : 0, SEEK_SET);
-        n = read(fd, dst, size - 1);
+        (void)lseek(fd, end > LOG_LOOK_BYTES ? end - LOG_LOOK_BYTES : 0, SEEK_SET);
+        n = read(fd, look, LOG_LOOK_BYTES);
         close(fd);
     }
-    dst[n > 0 ? n : 0] = '\0';
+    look[n > 0 ? n : 0] = '\0';
+    if (n > LOG_TAIL_BYTES)
+        from = look + n - LOG_TAIL_BYTES;
+    for (const char *at = look; (at = strstr(at, key));)
+        from = at += sizeof key - 1;
+    (void)ct_format(dst, size, "%.*s", LOG_TAIL_BYTES, from);
     for (char *at = dst; *at; at++)
         if ((unsigned char)*at < ' ' || *at == 0x7f)
             *at = ' ';
@@ -343,11 +352,13 @@ static void on_child(struct keeper *keeper)
     if (keeper->pid == 0 || waitpid(keeper->pid, &status, WNOHANG) != keeper->pid)
         return;
     keeper->pid = 0;
-    read_log(reply.text, sizeof reply.text);
+    if (WIFSIGNALED(status)) /* its output has nothing of that */
+        (void)ct_format(reply.text, sizeof reply.text, "signal %d", WTERMSIG(status));
+    else
+        read_log(reply.text, sizeof reply.text);
     if (!*reply.text)
-        (void)ct_format(reply.text, sizeof reply.text, "%s %d, without a message",
-                        WIFSIGNALED(status) ? "signal" : "exit code",
-                        WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        (void)ct_format(reply.text, sizeof reply.text,
+                        "exit code %d, without a message", WEXITSTATUS(status));
     (void)send(keeper->fd, &reply, sizeof reply, MSG_NOSIGNAL);
 }
 

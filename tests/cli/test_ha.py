@@ -91,12 +91,12 @@ def test_workers_do_not_wait_for_it_and_its_loss_before_is_explained(box, ha_job
 
 
 def test_an_etcd_that_cannot_start_costs_the_run_nothing(box, ha_job):
-    box.write("etcd", "#!/bin/sh\necho no disk >&2\nexit 1\n", 0o755)
+    box.write("etcd", "#!/bin/sh\nprintf '{\"msg\":\"no disk\"}\\n%1000s' stack >&2\nexit 1\n", 0o755)
     job = ha_job("3", 3, env={"CTRUN_HA_ETCD": str(box.path("etcd"))})
     box.wait_event("ha_member", count=3, what="died")
     box.wait_event("ha_state", **{"from": "starting", "to": "waiting"})
     job.finish()
-    assert any("etcd has ended on this node: no disk" in node.err for node in job.nodes)
+    assert any("etcd has ended on this node: \"no disk\"" in node.err for node in job.nodes)
 
 
 def test_an_openssl_that_fails_is_quoted_and_costs_the_run_nothing(box, ha_job):
@@ -143,6 +143,7 @@ def test_a_member_that_dies_comes_back_as_another(box, ha_job):
     job.wait_survives()
     os.kill(ha.etcds(box)[0], signal.SIGKILL)
     box.wait_event("ha_member", what="died")
+    assert any("etcd has ended on this node: signal 9" in node.err for node in job.nodes)
     job.wait_survives(count=2, seconds=60)
     assert job.wait_world(3) == 1  # the workers keep running
     job.finish()
