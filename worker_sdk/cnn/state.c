@@ -3,8 +3,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/str.h"
@@ -67,6 +70,24 @@ static const struct cnn_tensors *section_of(const struct cnn_model *model, int s
                                                      &model->acc_delta};
 
     return all[section];
+}
+
+int cnn_state_check_place(const char *path, struct ctrun_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX];
+    struct stat st;
+
+    if (ct_format(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
+                  slash ? path : ".") < 0)
+        return ct_fail(err, -ENAMETOOLONG, "%s: the name is too long", path);
+    if (access(folder, W_OK | X_OK) < 0)
+        return ct_fail(err, -errno, "%s: nothing can be written to %s: %s", path,
+                       folder, strerror(errno));
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return ct_fail(err, S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL,
+                       "%s is no regular file, and is not replaced by one", path);
+    return 0;
 }
 
 int cnn_state_save(const char *path, struct ctrun_shards *shards,

@@ -24,6 +24,8 @@ struct cnn_state_info { /* written for readers; resume does not need it */
     int world_size;
 };
 
+/* Whether a file can be written at path, found out without writing one. 0 or a negative errno. */
+int cnn_state_check_place(const char *path, struct ctrun_error *err);
 /* Writes path atomically; with shards, which may be NULL, the checkpoint of this step there, together with the
  * other ranks. 0, or a negative code. */
 int cnn_state_save(const char *path, struct ctrun_shards *shards,

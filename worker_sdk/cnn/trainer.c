@@ -247,6 +247,19 @@ static int set_up_shards(struct trainer *t, struct ctrun_error *err)
     return rc < 0 ? rc : cnn_state_reserve(t->shards, err);
 }
 
+/* Else it would be found out after the training. */
+static int check_places(const struct trainer *t, struct ctrun_error *err)
+{
+    const struct cnn_train_options *options = t->options;
+    int rc = 0;
+
+    if (t->rank == 0 && options->save && !options->save_sharded)
+        rc = cnn_state_check_place(options->save, err);
+    if (t->rank == 0 && options->dump_gradients && rc == 0)
+        rc = cnn_state_check_place(options->dump_gradients, err);
+    return rc;
+}
+
 /* Data and engine before the group: an error of this rank alone is reported as such, and not as a
  * lost peer. The state is shared before DDP is created, which compares shapes and options alone. */
 int cnn_trainer_set_up(struct trainer *t, struct ctrun_error *err)
@@ -262,7 +275,8 @@ int cnn_trainer_set_up(struct trainer *t, struct ctrun_error *err)
     t->position.seed = t->options->seed;
     t->saved_step = UINT64_MAX;
     set_up_report(t);
-    if ((rc = load_data(t, CTRUN_TRAIN, &t->train, err)) < 0 ||
+    if ((rc = check_places(t, err)) < 0 ||
+        (rc = load_data(t, CTRUN_TRAIN, &t->train, err)) < 0 ||
         (rc = load_data(t, CTRUN_TEST, &t->test, err)) < 0 ||
         (rc = set_up_engine(t, err)) < 0 || (rc = set_up_batches(t, err)) < 0)
         return rc;
