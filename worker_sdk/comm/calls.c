@@ -8,6 +8,7 @@
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/hash.h"
 #include "worker_sdk/base/sized.h"
+#include "worker_sdk/comm/comm.h"
 
 int ctrun_all_reduce(struct ctrun_group *group, const void *in, void *out, size_t count,
                      enum ctrun_dtype dtype, enum ctrun_op op,
@@ -111,14 +112,17 @@ int ctrun_recv(struct ctrun_group *group, void *data, size_t count,
     return ct_group_call(group, &call, options, err);
 }
 
-/* A call that fails at once leaves no work. */
-static void clear_work(const struct ctrun_call_options *given)
+/* For calls that read the group before ct_group_call() checks it. One that fails at once leaves no
+ * work. */
+static int check_group(const struct ctrun_group *group, enum ct_call_kind kind,
+                       const struct ctrun_call_options *given, struct ctrun_error *err)
 {
     struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
 
     if (given && ct_sized_read(&options, sizeof options, given, "", NULL) == 0 &&
         options.work)
         *options.work = NULL;
+    return ct_group_check(group, ct_call_name(kind), err);
 }
 
 /* The messages of a batch start at the same time, so two members that send to each other need no
@@ -127,8 +131,10 @@ int ctrun_batch_end(struct ctrun_group *group, const struct ctrun_call_options *
                     struct ctrun_error *err)
 {
     struct ct_call call = {.kind = CT_CALL_BATCH};
+    int rc;
 
-    clear_work(options);
+    if ((rc = check_group(group, call.kind, options, err)) < 0)
+        return rc;
     if (!ct_group_take_batch(group, &call))
         return ct_fail(err, CTRUN_E_USAGE,
                        "batch: it has not begun: call ctrun_batch_begin() first");
@@ -195,7 +201,7 @@ enum {
     NOBODY = -2
 };
 
-/* After clear_work(). ct_group_call() takes ownership of the messages and frees them when the call
+/* After check_group(). ct_group_call() takes ownership of the messages and frees them when the call
  * is over, perhaps after this returns. */
 static int exchange(struct ctrun_group *group, struct ct_call *call,
                     const struct side *in, int give, const struct side *out, int get,
@@ -233,8 +239,10 @@ int ctrun_all_to_all(struct ctrun_group *group, const void *in, void *out, size_
     struct ct_call call = {.kind = CT_CALL_ALL_TO_ALL, .count = count, .dtype = dtype};
     const struct side from = {.data = in, .count = count};
     const struct side to = {.to = out, .count = count};
+    int rc = check_group(group, call.kind, options, err);
 
-    clear_work(options);
+    if (rc < 0)
+        return rc;
     if (in == out && count)
         return ct_fail(err, -EINVAL,
                        "all_to_all: in and out are the same buffer: pass two");
@@ -249,8 +257,10 @@ int ctrun_gather(struct ctrun_group *group, const void *in, void *out, size_t co
         .kind = CT_CALL_GATHER, .count = count, .dtype = dtype, .peer = root};
     const struct side from = {.data = in, .count = count, .is_one = true};
     const struct side to = {.to = out, .count = count};
+    int rc = check_group(group, call.kind, options, err);
 
-    clear_work(options);
+    if (rc < 0)
+        return rc;
     return exchange(group, &call, &from, root, &to,
                     ctrun_group_rank(group) == root ? ALL : NOBODY, options, err);
 }
@@ -263,8 +273,10 @@ int ctrun_scatter(struct ctrun_group *group, const void *in, void *out, size_t c
         .kind = CT_CALL_SCATTER, .count = count, .dtype = dtype, .peer = root};
     const struct side from = {.data = in, .count = count};
     const struct side to = {.to = out, .count = count, .is_one = true};
+    int rc = check_group(group, call.kind, options, err);
 
-    clear_work(options);
+    if (rc < 0)
+        return rc;
     return exchange(group, &call, &from, ctrun_group_rank(group) == root ? ALL : NOBODY,
                     &to, root, options, err);
 }
@@ -301,10 +313,10 @@ int ctrun_all_gather_v(struct ctrun_group *group, const void *in, void *out,
     struct ct_call call = {.kind = CT_CALL_ALL_GATHER_V, .dtype = dtype};
     struct side from = {.data = in, .is_one = true};
     struct side to = {.to = out};
-    int rc = take_parts(&to, out_parts, ctrun_group_size(group), call.kind, err);
+    int rc = check_group(group, call.kind, options, err);
 
-    clear_work(options);
-    if (rc < 0)
+    if (rc < 0 ||
+        (rc = take_parts(&to, out_parts, ctrun_group_size(group), call.kind, err)) < 0)
         return rc;
     from.count = count_of(&to, ctrun_group_rank(group));
     call.parts = ct_hash(to.parts.counts,
@@ -321,10 +333,12 @@ int ctrun_all_to_all_v(struct ctrun_group *group, const void *in,
     struct ct_call call = {.kind = CT_CALL_ALL_TO_ALL_V, .dtype = dtype};
     struct side from = {.data = in};
     struct side to = {.to = out};
-    int me = ctrun_group_rank(group);
-    int rc;
+    int rc = check_group(group, call.kind, options, err);
+    int me;
 
-    clear_work(options);
+    if (rc < 0)
+        return rc;
+    me = ctrun_group_rank(group);
     if ((rc = take_parts(&from, in_parts, ctrun_group_size(group), call.kind, err)) <
             0 ||
         (rc = take_parts(&to, out_parts, ctrun_group_size(group), call.kind, err)) < 0)

@@ -285,7 +285,7 @@ int ctrun_group_size(const struct ctrun_group *group)
  * group: it would then wait for the call that it is to end. */
 void ctrun_group_abort(struct ctrun_group *group)
 {
-    if (!ct_group_is_inherited(group))
+    if (group && !ct_group_is_inherited(group))
         ct_group_abort(group, "aborted the group");
 }
 
@@ -372,6 +372,8 @@ int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
         return ct_fail(err, -EINVAL,
                        "split: color %d: must be 0 or more, or CTRUN_SPLIT_NONE (%d)",
                        color, CTRUN_SPLIT_NONE);
+    if ((rc = ct_group_check(parent, "split", err)) < 0)
+        return rc;
     if (!(colors = ct_zalloc_array((size_t)parent->size, sizeof *colors)))
         return ct_fail(err, -ENOMEM, "split: out of memory");
     call.out = colors;

@@ -12,8 +12,10 @@
  * Thread: a group belongs to one thread at a time, except ctrun_group_abort(). */
 #pragma once
 
+#include <errno.h>
 #include <stdbool.h>
 
+#include "worker_sdk/base/error.h"
 #include "worker_sdk/comm/backend/device_kernel.h"
 #include "worker_sdk/comm/backend/place.h"
 
@@ -21,6 +23,16 @@
 
 /* Whether ctrun_group_alloc() gives memory that the host must not touch. */
 bool ct_group_is_device(const struct ctrun_group *group);
+/* -EINVAL for NULL, which is what a rank gets that is no member. `name`: of the call. */
+static inline int ct_group_check(const struct ctrun_group *group, const char *name,
+                                 struct ctrun_error *err)
+{
+    return group
+               ? 0
+               : ct_fail(err, -EINVAL,
+                         "%s: the group is NULL, as on a rank that is no member of it",
+                         name);
+}
 /* A stream is a cudaStream_t. In the calls below, work that is put on the group's own stream runs
  * after the work that is on `stream` by then and after the works that were started before; a host
  * group ignores `stream`. */

@@ -205,6 +205,8 @@ void ct_group_stop(struct ctrun_group *group)
  * gets an error, because calls whose order depends on a race have another order on other ranks. */
 int ct_group_enter(struct ctrun_group *group, const char *name, struct ctrun_error *err)
 {
+    if (!group)
+        return ct_group_check(group, name, err);
     if (ct_group_is_inherited(group))
         return ct_fail(err, CTRUN_E_USAGE,
                        "%s: this process was forked after the group was opened: open "

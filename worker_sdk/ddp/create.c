@@ -196,11 +196,13 @@ int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
                      const struct ctrun_param *params, size_t count,
                      const struct ctrun_ddp_options *options, struct ctrun_error *err)
 {
-    struct ctrun_ddp *ddp = ct_zalloc(sizeof *ddp);
-    int rc;
+    struct ctrun_ddp *ddp;
+    int rc = ct_group_check(group, "ddp", err);
 
     *out = NULL;
-    if (!ddp)
+    if (rc < 0)
+        return rc;
+    if (!(ddp = ct_zalloc(sizeof *ddp)))
         return ct_fail(err, -ENOMEM, "ddp: out of memory");
     ddp->group = group;
     ddp->rank = ctrun_group_rank(group);

@@ -149,6 +149,8 @@ int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
     int own_rc, rc;
 
     *out = NULL;
+    if ((rc = ct_group_check(group, "zero", err)) < 0)
+        return rc;
     if (!(zero = ct_zalloc(sizeof *zero)))
         return ct_fail(err, -ENOMEM, "zero: out of memory");
     zero->group = group;

@@ -346,14 +346,15 @@ struct ctrun_group_options {
         sizeof(struct ctrun_group_options), NULL, NULL, 0, 600000, 1, NULL             \
     }
 
-/* Connects to the other members. Collective: every rank of the *world* calls it in the same order,
- * each time with the same ranks, as torch.distributed.new_group(); on a rank that is no member
- * *out is NULL and the call returns 0. For the groups {0, 1} and {2, 3} each of the four ranks
- * makes two such calls, or one of ctrun_group_split(). Blocks until all members have come or the
- * deadline ends (CTRUN_E_TIMEOUT, naming the missing ranks). CTRUN_E_MISMATCH: the ranks passed
- * different back ends, or different ranks (nccl does not detect this; the host back end may miss
- * it where no rank is in two of the lists). An error of this rank alone, in its arguments or its
- * back end, is reported at once, and the call may be repeated. */
+/* Connects to the other members. Collective: every rank of the *world* calls it in the same
+ * order, each time with the same ranks, as torch.distributed.new_group(); on a rank that is no
+ * member *out is NULL and the call returns 0; calls on a group that is NULL are -EINVAL. For the
+ * groups {0, 1} and {2, 3} each of the four ranks makes two such calls, or one of
+ * ctrun_group_split(). Blocks until all members have come or the deadline ends (CTRUN_E_TIMEOUT,
+ * naming the missing ranks). CTRUN_E_MISMATCH: the ranks passed different back ends, or different
+ * ranks (nccl does not detect this; the host back end may miss it where no rank is in two of the
+ * lists). An error of this rank alone, in its arguments or its back end, is reported at once, and
+ * the call may be repeated. */
 CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
                                const struct ctrun_group_options *options,
                                struct ctrun_error *err);

@@ -288,14 +288,15 @@ static int regroup(struct ctrun_group **out, struct ctrun_session *session,
                    struct ctrun_group *old, const struct ctrun_group_options *options,
                    struct ctrun_error *err)
 {
-    const uint64_t deadline_ms = ct_deadline_ms(ct_group_timeout_ms(old));
-    const bool may_ask = is_first(session, old);
-    int rc = check_shrink(session, err);
-    bool must_ask;
+    int rc = ct_group_check(old, "shrink", err);
+    uint64_t deadline_ms;
+    bool may_ask, must_ask;
 
     *out = NULL;
-    if (rc < 0)
+    if (rc < 0 || (rc = check_shrink(session, err)) < 0)
         return rc;
+    deadline_ms = ct_deadline_ms(ct_group_timeout_ms(old));
+    may_ask = is_first(session, old);
     end_old(session, old);
     must_ask = is_undecided(session, old);
     for (;;) {

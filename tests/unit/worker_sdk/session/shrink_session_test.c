@@ -917,6 +917,43 @@ static void an_agent_that_is_slow_to_accept_is_asked_later(void **state)
     close(fds[1]);
 }
 
+/* Such as *out of a rank that is no member. */
+static void a_group_that_is_null_is_refused(void **state)
+{
+    const struct ctrun_parts parts = CTRUN_PARTS_INIT;
+    struct ctrun_param param = CTRUN_PARAM_INIT;
+    struct ctrun_session *session;
+    struct ctrun_group *group;
+    struct ctrun_zero *zero;
+    struct ctrun_ddp *ddp;
+    uint64_t steps = 0;
+    float x[2] = {0};
+    void *block;
+
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    const int codes[] = {
+        ctrun_group_shrink(&group, session, NULL, NULL, NULL),
+        ctrun_group_grow(&group, session, NULL, NULL, NULL),
+        ctrun_group_split(&group, session, NULL, 0, NULL, NULL),
+        ctrun_group_catch_up(NULL, &steps, NULL, 0, NULL),
+        ctrun_group_alloc(NULL, 8, &block, NULL),
+        ctrun_group_free(NULL, x, NULL),
+        ctrun_all_reduce(NULL, x, x, 1, CTRUN_F32, CTRUN_SUM, NULL, NULL),
+        ctrun_gather(NULL, x, x, 1, CTRUN_F32, 0, NULL, NULL),
+        ctrun_scatter(NULL, x, x, 1, CTRUN_F32, 0, NULL, NULL),
+        ctrun_all_to_all(NULL, x, x + 1, 1, CTRUN_F32, NULL, NULL),
+        ctrun_all_gather_v(NULL, x, x, &parts, CTRUN_F32, NULL, NULL),
+        ctrun_all_to_all_v(NULL, x, &parts, x + 1, &parts, CTRUN_F32, NULL, NULL),
+        ctrun_batch_begin(NULL, NULL),
+        ctrun_batch_end(NULL, NULL, NULL),
+        ctrun_ddp_create(&ddp, NULL, &param, 1, NULL, NULL),
+        ctrun_zero_create(&zero, NULL, &param, 1, NULL, NULL)};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        assert_int_equal(codes[i], -EINVAL);
+    ctrun_group_abort(NULL);
+    ctrun_close(session);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -943,6 +980,7 @@ int main(void)
         cmocka_unit_test(without_survive_it_is_refused_at_once),
         cmocka_unit_test(the_wait_for_the_answer_has_an_end),
         cmocka_unit_test(an_agent_that_is_slow_to_accept_is_asked_later),
+        cmocka_unit_test(a_group_that_is_null_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
