@@ -15,6 +15,8 @@
 int ct_tensor_file_check_metadata(const struct ctrun_metadata *metadata, size_t count,
                                   struct ctrun_error *err)
 {
+    if (!metadata && count)
+        return ct_fail(err, -EINVAL, "metadata is NULL");
     for (size_t i = 0; i < count; i++) {
         const char *key = metadata[i].key;
         bool is_taken = key && strcmp(key, CT_TENSOR_FILE_CRC_KEY) == 0;

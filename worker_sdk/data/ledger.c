@@ -28,6 +28,8 @@ int ctrun_ledger_add(struct ctrun_ledger *ledger, const uint64_t *indices, size_
 
     if (rc < 0)
         return rc;
+    if (!indices && count)
+        return ct_fail(err, -EINVAL, "ledger: indices is NULL");
     for (size_t i = 0; i < count; i++)
         add(&all, indices[i]);
     return ct_sized_write(ledger, &all, sizeof all, "CTRUN_LEDGER_INIT", err);

@@ -269,11 +269,22 @@ void ctrun_fixed_sum_range(const struct ctrun_fixed_sum *sum, uint64_t *first,
     *end = sum->end;
 }
 
+static int check_data(const struct ctrun_fixed_sum *sum, const void *data,
+                      struct ctrun_error *err)
+{
+    return data || sum->length == 0
+               ? 0
+               : ct_fail(err, -EINVAL, "fixed sum: the pointer to the data is NULL");
+}
+
 int ctrun_fixed_sum_add(struct ctrun_fixed_sum *sum, const void *data,
                         struct ctrun_error *err)
 {
     const size_t k = sum->row.count;
+    const int rc = check_data(sum, data, err);
 
+    if (rc < 0)
+        return rc;
     if (sum->next == sum->end)
         return ct_fail(err, CTRUN_E_USAGE,
                        "fixed sum: there is data of all %" PRIu64 " virtual ranks of "
@@ -379,9 +390,9 @@ int ctrun_fixed_sum_finish(struct ctrun_fixed_sum *sum, void *out,
                            struct ctrun_error *err)
 {
     struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
-    int rc = 0;
+    int rc = check_data(sum, out, err);
 
-    if (given)
+    if (rc == 0 && given)
         rc = ct_sized_read(&options, sizeof options, given, "CTRUN_CALL_OPTIONS_INIT",
                            err);
     if (rc == 0 && options.work)

@@ -372,6 +372,9 @@ int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine, void *all
         return ct_fail(err, -EINVAL,
                        "zero: gather state: root is %d, but must be a rank, 0 to %zu",
                        root, shares->ranks - 1);
+    if ((!mine && own_bytes) || (is_root && !all && shares->total))
+        return ct_fail(err, -EINVAL,
+                       "zero: gather state: the pointer to the state is NULL");
     rc = is_root ? make_room(zero, shares->total * how.element, &flat, err) : 0;
     if (rc == 0 && is_device(zero) && /* `mine` may be memory of the host */
         (rc = make_room(zero, own_bytes, &sent, err)) == 0)
@@ -397,5 +400,8 @@ int ctrun_zero_pick_state(const struct ctrun_zero *zero, const void *all, void *
 
     if (how.element == 0)
         return ct_fail(err, -EINVAL, "zero: pick state: no such dtype: %d", (int)dtype);
+    if ((!all || !mine) && zero->shares.counts[zero->rank])
+        return ct_fail(err, -EINVAL,
+                       "zero: pick state: the pointer to the state is NULL");
     return copy_pieces(zero, zero->rank, mine, &how, err);
 }

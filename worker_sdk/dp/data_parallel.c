@@ -407,6 +407,8 @@ static int call_fn(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 int ctrun_dp_apply(struct ctrun_dp *dp, int replicas, ctrun_dp_fn *fn, void *context,
                    struct ctrun_error *err)
 {
+    if (!fn)
+        return ct_fail(err, -EINVAL, "data parallel: apply: fn is NULL");
     return run_job(dp, "apply", call_fn, replicas,
                    (struct ct_dp_call){.fn = fn, .context = context}, err);
 }

@@ -78,6 +78,8 @@ int ct_dp_describe_whole(const struct ctrun_tensor *pieces, size_t count, void *
         return ct_fail(err, -ENOSPC,
                        "gather: the result has %lld bytes, but room_bytes is %zu",
                        (long long)bytes, room_bytes);
+    if (!room && bytes)
+        return ct_fail(err, -EINVAL, "gather: room is NULL");
     whole.name = pieces[0].name;
     whole.dtype = pieces[0].dtype;
     whole.dims = pieces[0].dims ? pieces[0].dims : 1;

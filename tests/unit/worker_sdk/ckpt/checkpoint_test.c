@@ -407,6 +407,10 @@ static void metadata_that_cannot_be_read_back_are_refused(void **state)
                          -EINVAL);
         assert_non_null(strstr(err.text, "metadata[1]"));
     }
+    assert_int_equal(ctrun_checkpoint_save(folder->file, saved, SAVED, NULL, 1, &err),
+                     -EINVAL);
+    assert_int_equal(ctrun_shards_save(shards, 1, saved, SAVED, NULL, 1, &err),
+                     -EINVAL);
     ctrun_shards_close(shards);
 }
 

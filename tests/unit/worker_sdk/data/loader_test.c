@@ -442,6 +442,9 @@ static void a_ledger_knows_missing_and_repeated_samples(void **state)
     assert_int_equal(ledger_code(twice, 5, 5), CTRUN_E_MISMATCH);
     assert_int_equal(ledger_code(far, 5, 5), CTRUN_E_MISMATCH);
     assert_int_equal(ledger_code(NULL, 0, 0), 0);
+    assert_int_equal(
+        ctrun_ledger_add(&(struct ctrun_ledger)CTRUN_LEDGER_INIT, NULL, 1, NULL),
+        -EINVAL);
 }
 
 static void a_ledger_goes_through_a_text(void **state)

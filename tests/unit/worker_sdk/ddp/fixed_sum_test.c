@@ -151,9 +151,11 @@ static void misuse_body(struct ctrun_group *group, void *context)
         CHECK_OK(ctrun_fixed_sum_add(sum, &data, &err));
     CHECK(ctrun_fixed_sum_finish(sum, &data, NULL, &err) == CTRUN_E_USAGE);
     CHECK(strstr(err.text, "rank 1 has not added"));
+    CHECK(ctrun_fixed_sum_add(sum, NULL, &err) == -EINVAL);
     if (rank == 1)
         CHECK_OK(ctrun_fixed_sum_add(sum, &data, &err));
     CHECK(ctrun_fixed_sum_add(sum, &data, &err) == CTRUN_E_USAGE);
+    CHECK(ctrun_fixed_sum_finish(sum, NULL, NULL, &err) == -EINVAL);
     options.work = &work;
     CHECK(ctrun_fixed_sum_finish(sum, &data, &options, &err) == -EINVAL);
     CHECK_OK(ctrun_fixed_sum_finish(sum, &data, NULL, &err));

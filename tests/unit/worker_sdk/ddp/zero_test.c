@@ -303,6 +303,14 @@ static void state_body(struct ctrun_group *group, void *context)
         mine = calloc(ctrun_zero_length(t.zero) + 1, sizeof *mine);
         CHECK(mine);
         CHECK_OK(ctrun_zero_pick_state(t.zero, whole, mine, CTRUN_F64, &err));
+        if (ctrun_zero_length(t.zero) > 0) {
+            CHECK(ctrun_zero_pick_state(t.zero, NULL, mine, CTRUN_F64, &err) ==
+                  -EINVAL);
+            CHECK(ctrun_zero_pick_state(t.zero, whole, NULL, CTRUN_F64, &err) ==
+                  -EINVAL);
+            CHECK(ctrun_zero_gather_state(t.zero, mine, NULL, CTRUN_F64, rank, &err) ==
+                  -EINVAL);
+        }
         for (size_t i = 0; ctrun_zero_piece(t.zero, i, &piece, &err) > 0; i++)
             for (size_t k = 0; k < piece.length; k++)
                 CHECK(mine[piece.state + k] ==

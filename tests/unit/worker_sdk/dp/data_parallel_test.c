@@ -192,6 +192,8 @@ static void pieces_become_one_tensor(void **state)
     assert_memory_equal(room, ((const float[]){1, 2, 3, 4, 5, 6}), sizeof room);
     assert_int_equal(ctrun_dp_gather(pieces, 2, room, sizeof room - 1, &out, &err),
                      -ENOSPC);
+    assert_int_equal(ctrun_dp_gather(pieces, 2, NULL, sizeof room, &out, &err),
+                     -EINVAL);
     pieces[1].sizes[1] = 1;
     assert_int_equal(ctrun_dp_gather(pieces, 2, room, sizeof room, &out, &err),
                      CTRUN_E_MISMATCH);
@@ -225,6 +227,7 @@ static void bad_input_is_refused(void **state)
     param.size = 1;
     assert_int_equal(ctrun_dp_create(&dp, &param, 1, 2, &err), -EINVAL);
     assert_int_equal(ctrun_dp_create(&dp, NULL, 0, 2, &err), 0);
+    assert_int_equal(ctrun_dp_apply(dp, 1, NULL, NULL, &err), -EINVAL);
     ctrun_dp_destroy(dp);
     ctrun_dp_destroy(NULL);
 }
