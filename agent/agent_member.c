@@ -57,6 +57,13 @@ int agent_need_link(const struct agent *agent, struct ctrun_error *err)
                    agent_state_name(agent));
 }
 
+static int refuse_ending(const struct agent *agent, struct ctrun_error *err)
+{
+    return agent->result->signal || agent->drained_by
+               ? ct_fail(err, -ESRCH, "the run is ending on this node")
+               : 0;
+}
+
 /* Answers at once, and refuses what the server would refuse. The server sends the new limits to all agents. */
 int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
                      struct ct_buf *out, struct ctrun_error *err)
@@ -68,7 +75,7 @@ int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
     const struct ct_resize resize = {.min_nodes = min_nodes, .max_nodes = max_nodes};
     int rc = agent_need_link(agent, err);
 
-    if (rc < 0)
+    if (rc < 0 || (rc = refuse_ending(agent, err)) < 0)
         return rc;
     if (agent->options->is_alone)
         return ct_fail(
@@ -118,10 +125,8 @@ int agent_ask_restart(void *context, const char *reason, uint32_t ticket,
     struct ct_restart restart = {.ticket = ticket};
     int rc = agent_need_link(agent, err);
 
-    if (rc < 0)
+    if (rc < 0 || (rc = refuse_ending(agent, err)) < 0)
         return rc;
-    if (agent->result->signal || agent->drained_by)
-        return ct_fail(err, -ESRCH, "the run is ending on this node");
     (void)ct_copy(restart.reason, sizeof restart.reason, reason);
     link_send(agent->link,
               &(struct ct_message){CT_MESSAGE_RESTART, .restart = &restart});

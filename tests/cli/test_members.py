@@ -183,20 +183,22 @@ def test_a_node_that_was_asked_to_save_and_end_takes_no_part_in_the_new_round(bo
     assert cluster.runs[1].wait(20) == 143, cluster.runs[1]
 
 
-def test_restart_is_refused_when_nothing_runs_or_the_run_ends(box, cluster):
+def test_restart_and_resize_are_refused_when_nothing_runs_or_the_run_ends(box, cluster):
     cluster.start(1, "2")
     box.wait_event("agent_state", to="joining")
     answer = ctl(box, "restart", run=cluster.runs[0])
     assert answer.code == 1 and "no worker runs yet: the run waits for nodes" in answer.err, answer
     assert box.run(CTL, "restart", "now").code == 2
     assert box.run(CTL, "restart", f"--run={cluster.runs[0].pid}", "--reason=" + 200 * "x").code == 2
-    deaf = box.start_ctrun("--shutdown-timeout=60", "sh", "-c",
+    deaf = box.start_ctrun("--nnodes=1:2", f"--rdzv-endpoint=localhost:{launch.free_port()}", "--rdzv-conf=last_call_timeout=1",
+                           "--shutdown-timeout=60", "sh", "-c",
                            "trap '' TERM; touch up; until [ -e leave ]; do sleep 0.05; done")
     ctrun.wait_until(lambda: box.path("up").exists(), "up")
     deaf.signal(signal.SIGTERM)
     box.wait_event("agent_state", to="stopping")
-    answer = ctl(box, "restart", run=deaf)
-    assert answer.code == 1 and "the run is ending" in answer.err, answer
+    for words in (["restart"], ["resize", "1"]):
+        answer = ctl(box, *words, run=deaf)
+        assert answer.code == 1 and "the run is ending" in answer.err, answer
     box.write("leave", "")
     assert deaf.wait() == 143
 
