@@ -40,11 +40,21 @@ struct ct_nearest ct_nearest_to(const char *typed)
     return (struct ct_nearest){.typed = typed, .distance = 2 * (strlen(typed) / 3 + 2)};
 }
 
+/* Whether `typed` is the beginning of word, or its last parts as in token-file for rdzv-token-file. */
+static bool is_part(const char *word, const char *typed)
+{
+    const size_t skipped = strlen(word) - strlen(typed);
+
+    return ct_starts_with(word, typed) ||
+           (strlen(word) > strlen(typed) && strchr("-_", word[skipped - 1]) &&
+            strcmp(word + skipped, typed) == 0);
+}
+
 bool ct_nearest_offer(struct ct_nearest *near, const char *word)
 {
     size_t distance = 2 * distance_of(near->typed, word);
 
-    if (distance > 3 && near->typed[0] && ct_starts_with(word, near->typed))
+    if (distance > 3 && near->typed[0] && is_part(word, near->typed))
         distance = 3;
     if (distance >= near->distance)
         return false;

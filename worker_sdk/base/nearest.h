@@ -24,6 +24,6 @@ struct ct_nearest {
 
 /* A word that differs in more than a third of the letters is never the result. */
 struct ct_nearest ct_nearest_to(const char *typed);
-/* True: `word` is nearer than all words before. A word that begins with `typed` is further away
- * than a word with one wrong letter, and nearer than all others. */
+/* True: `word` is nearer than all words before. A word that begins with `typed`, or ends
+ * in it behind a dash, is further away than a word with one wrong letter, and nearer than all others. */
 bool ct_nearest_offer(struct ct_nearest *near, const char *word);

@@ -124,6 +124,7 @@ static void each_wrong_line_is_refused_with_these_words(void **state)
         {"--bogus x.py", "unrecognized arguments: --bogus"},
         {"--nproc-pre-node=2 x.py", "did you mean --nproc-per-node?"},
         {"--rdvz_endpoint=h x.py", "did you mean --rdzv-endpoint?"},
+        {"--token_file=f x.py", "did you mean --rdzv-token-file?"},
         {"-x x.py", "unrecognized arguments: -x"},
         {"--standalone", "the following arguments are required: training_script"},
         {"", "the following arguments are required"},
