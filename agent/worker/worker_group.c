@@ -425,6 +425,15 @@ static int copy_failures(const struct worker_group *group, bool want_own,
     return count;
 }
 
+void worker_group_set_age(struct ct_failure *failure)
+{
+    const uint64_t now_ms = ct_now_ms();
+
+    if (failure->happened_ms != 0)
+        failure->age_ms = now_ms > failure->happened_ms ? now_ms - failure->happened_ms
+                                                        : 1; /* 0: not known */
+}
+
 /* Workers that had ended with 0 before they were asked to stop, and before the first failure. */
 static int copy_early(const struct worker_group *group, uint64_t until_ms,
                       struct ct_failure *out, int max)
@@ -438,18 +447,10 @@ static int copy_early(const struct worker_group *group, uint64_t until_ms,
             worker->stop_signal || worker->failure.happened_ms > until_ms)
             continue;
         out[count] = worker->failure;
-        out[count++].cause = CT_CAUSE_EARLY;
+        out[count].cause = CT_CAUSE_EARLY;
+        worker_group_set_age(&out[count++]);
     }
     return count;
-}
-
-void worker_group_set_age(struct ct_failure *failure)
-{
-    const uint64_t now_ms = ct_now_ms();
-
-    if (failure->happened_ms != 0)
-        failure->age_ms = now_ms > failure->happened_ms ? now_ms - failure->happened_ms
-                                                        : 1; /* 0: not known */
 }
 
 int worker_group_get_failures(const struct worker_group *group, struct ct_failure *out,

@@ -207,6 +207,13 @@ const struct ct_failure *failures_get_root(const struct failures *failures)
     return failures->cause_count > 0 ? &failures->causes[0] : NULL;
 }
 
+/* A node compares its own workers only: of those of another one it is certain where both have times. */
+static bool is_certain(const struct ct_failure *root, const struct ct_failure *other)
+{
+    return other->cause != CT_CAUSE_EARLY || !root ||
+           other->node_rank == root->node_rank || find_lead(other, root) > 0;
+}
+
 uint8_t failures_copy(const struct failures *failures, struct ct_failure *out,
                       uint8_t max)
 {
@@ -221,7 +228,8 @@ uint8_t failures_copy(const struct failures *failures, struct ct_failure *out,
         count++;
     }
     for (size_t i = 0; i < failures->consequence_count && count < max; i++)
-        out[count++] = failures->consequences[i];
+        if (is_certain(failures_get_root(failures), &failures->consequences[i]))
+            out[count++] = failures->consequences[i];
     return count;
 }
 

@@ -267,6 +267,29 @@ static void only_the_link_of_the_later_one_makes_doubt(void **state)
     }
 }
 
+/* Its node does not know when the other one's worker failed. */
+static void
+what_ended_with_zero_on_another_node_is_told_where_it_was_before(void **state)
+{
+    static const uint64_t ages_ms[] = {2000, 500, 0};
+    const struct failures_arrival arrival = {.at_ms = 10000, .rtt_ms = 1};
+
+    for (size_t i = 0; i < sizeof ages_ms / sizeof *ages_ms; i++) {
+        struct failures failures = {0};
+        struct ct_failure cause = make(CT_CAUSE_EXIT, 1, 0);
+        struct ct_failure early = make(CT_CAUSE_EARLY, 0, 1);
+        struct ct_failure out[CT_FAILURES_MAX];
+
+        cause.age_ms = 1000;
+        early.age_ms = ages_ms[i];
+        early.node_rank = 1;
+        failures_add_reported(&failures, &early, &arrival);
+        failures_add_reported(&failures, &cause, &arrival);
+        assert_int_equal(failures_copy(&failures, out, CT_FAILURES_MAX),
+                         i == 0 ? 2 : 1);
+    }
+}
+
 static void without_an_age_the_first_to_tell_is_first(void **state)
 {
     static struct failures failures;
@@ -354,6 +377,8 @@ int main(void)
         cmocka_unit_test(what_is_closer_than_the_doubt_stays_as_it_came),
         cmocka_unit_test(of_those_that_are_stuck_the_furthest_behind_is_the_one),
         cmocka_unit_test(only_the_link_of_the_later_one_makes_doubt),
+        cmocka_unit_test(
+            what_ended_with_zero_on_another_node_is_told_where_it_was_before),
         cmocka_unit_test(without_an_age_the_first_to_tell_is_first),
         cmocka_unit_test(after_the_decision_the_root_cause_stays),
         cmocka_unit_test(the_first_one_finds_room_and_no_victim_is_it),
