@@ -12,9 +12,10 @@ const char *reject_name(enum reject_kind kind)
 {
     static const char *const names[] = {
         [REJECT_FOREIGN] = "foreign",     [REJECT_SLOW] = "slow",
-        [REJECT_NO_MEMBER] = "no_member", [REJECT_USER] = "other_user",
-        [REJECT_GONE] = "gone",           [REJECT_MALFORMED] = "malformed",
-        [REJECT_TOO_MANY] = "too_many",   [REJECT_UNPROVEN] = "unproven",
+        [REJECT_NO_MEMBER] = "no_member", [REJECT_EARLY] = "early",
+        [REJECT_USER] = "other_user",     [REJECT_GONE] = "gone",
+        [REJECT_MALFORMED] = "malformed", [REJECT_TOO_MANY] = "too_many",
+        [REJECT_UNPROVEN] = "unproven",
     };
 
     return names[kind];
@@ -27,6 +28,9 @@ const char *reject_sentence(enum reject_kind kind)
         [REJECT_SLOW] = "it sent no complete request in time",
         [REJECT_NO_MEMBER] =
             "it is not a node of this run; --store-access=any accepts it",
+        [REJECT_EARLY] =
+            ("it asks for PyTorch's store before the nodes of this run are known; a "
+             "torchrun agent cannot be one of them: start ctrun on every node"),
         [REJECT_USER] =
             ("it is another user's process on this machine; --store-access=any accepts "
              "it"),

@@ -15,6 +15,7 @@ enum reject_kind {
     REJECT_FOREIGN,   /* speaks none of our protocols: TLS, SSH, noise */
     REJECT_SLOW,      /* sent no complete request in time */
     REJECT_NO_MEMBER, /* at a worker store, not from a node of its round */
+    REJECT_EARLY,     /* at a worker store, whose nodes are not known yet */
     REJECT_USER,      /* at a worker store, another user of this machine */
     REJECT_GONE, /* at a worker store, closed before its user was known; not logged */
     REJECT_MALFORMED, /* a request that no client sends, or one that is too long */

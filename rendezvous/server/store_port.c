@@ -200,7 +200,7 @@ void store_port_on_bytes(struct store_port *port, struct conn *conn,
 bool store_port_is_open_to(const struct allow_list *allowed, const struct conn *conn,
                            enum reject_kind *kind)
 {
-    *kind = REJECT_NO_MEMBER;
+    *kind = allowed->is_sealed ? REJECT_NO_MEMBER : REJECT_EARLY;
     if (!allow_list_has(allowed, &conn->remote, &conn->local))
         return false;
     switch (peer_user_of(&conn->remote, &conn->local)) {

@@ -9,6 +9,7 @@
 
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/server/server.h"
+#include "rendezvous/server/store_port.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/message.h"
@@ -416,9 +417,26 @@ static void stores_may_be_opened_from_many_threads(void **state)
     server_destroy(server);
 }
 
+/* At an endpoint that is the worker store, too: by then there is no worker that --store-access could let in. */
+static void who_comes_before_the_nodes_are_known_is_no_worker(void **state)
+{
+    struct allow_list list = {0};
+    struct conn conn = {0};
+    enum reject_kind kind;
+
+    assert_int_equal(ct_addr_parse("10.0.0.2", 1, &conn.remote), 0);
+    assert_int_equal(ct_addr_parse("10.0.0.1", 1, &conn.local), 0);
+    assert_false(store_port_is_open_to(&list, &conn, &kind));
+    assert_int_equal(kind, REJECT_EARLY);
+    allow_list_seal(&list);
+    assert_false(store_port_is_open_to(&list, &conn, &kind));
+    assert_int_equal(kind, REJECT_NO_MEMBER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_comes_before_the_nodes_are_known_is_no_worker),
         cmocka_unit_test(a_server_that_never_ran_is_destroyed_clean),
         cmocka_unit_test(another_run_is_refused_naming_both),
         cmocka_unit_test(a_busy_port_is_reported_with_its_owner),
