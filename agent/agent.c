@@ -63,6 +63,8 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
  * every stream and message above may still write to them. */
 static void close_all(struct agent *agent)
 {
+    const uint64_t flush_ms = agent->interrupts > 1 ? OUTPUT_HURRY_MS : OUTPUT_FLUSH_MS;
+
     ctl_socket_close(agent->ctl_socket); /* first: no request arrives while we end */
     allocation_close(agent->allocation);
     loop_timer_close(agent->drain_timer);
@@ -102,9 +104,9 @@ static void close_all(struct agent *agent)
      * be slow. */
     agent_flush_dedup(agent, true);
     if (agent->console_out)
-        console_flush(agent->console_out, OUTPUT_FLUSH_MS);
+        console_flush(agent->console_out, flush_ms);
     if (agent->console_err)
-        console_flush(agent->console_err, OUTPUT_FLUSH_MS);
+        console_flush(agent->console_err, flush_ms);
     if (agent->console_out && agent->result->verdict.outcome != CT_OUTCOME_SUCCEEDED)
         console_check(agent->console_out); /* its reader may have gone unnoticed */
     agent_close_dedup(agent);

@@ -19,6 +19,7 @@
 #include "agent/loop/limits.h"
 #include "agent/output/lines.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
@@ -322,13 +323,24 @@ void console_push(struct console *console, struct console_source *source)
 void console_flush(struct console *console, uint64_t timeout_ms)
 {
     struct pollfd ask = {.fd = console->fd, .events = POLLOUT};
+    uint64_t read_ms = ct_now_ms();
     char why[64];
 
-    (void)ct_format(why, sizeof why, "nobody has read it for %u s",
-                    (unsigned)(timeout_ms / 1000));
     while (write_ready(console) == -EAGAIN) {
-        if (poll(&ask, 1, (int)timeout_ms) == 0)
+        const uint64_t waited_ms = ct_now_ms() - read_ms;
+        const int rc = waited_ms < timeout_ms
+                           ? poll(&ask, 1, (int)(timeout_ms - waited_ms))
+                           : 0;
+
+        if (rc > 0)
+            read_ms = ct_now_ms();
+        else if (rc < 0 && timeout_ms > OUTPUT_HURRY_MS)
+            timeout_ms = OUTPUT_HURRY_MS; /* a signal: somebody waits for the end */
+        else if (rc == 0) {
+            (void)ct_format(why, sizeof why, "nobody has read it for %u s",
+                            (unsigned)((ct_now_ms() - read_ms) / 1000));
             break_console(console, why);
+        }
     }
 }
 

@@ -42,7 +42,8 @@ struct console *console_open(struct loop *loop, int fd);
 bool console_is_shared(void);
 /* The source has appended something. Writes at once what can be written. */
 void console_push(struct console *console, struct console_source *source);
-/* Writes all that waits, blocking; gives up when nothing was taken for timeout_ms. */
+/* Writes all that waits, blocking; gives up when nothing was taken for timeout_ms, or, once a signal has come
+ * meanwhile, for OUTPUT_HURRY_MS. */
 void console_flush(struct console *console, uint64_t timeout_ms);
 /* True once it could not be written. */
 bool console_is_lost(const struct console *console);

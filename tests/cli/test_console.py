@@ -10,6 +10,7 @@ import subprocess
 import ctrun
 import launch
 import pytest
+from clock import Clock
 from terminal import Terminal
 
 
@@ -253,6 +254,22 @@ def test_a_signal_ends_a_run_whose_messages_nobody_reads(box):
     ctrun.wait_until(lambda: process.poll() is not None, "the end", 60)
     os.close(reader)
     assert process.returncode == 143
+
+
+def test_who_presses_ctrl_c_again_does_not_wait_long_for_a_reader_that_reads_nothing(box):
+    clock = Clock(box)
+    box.env.update(clock.env)
+    reader, writer = ctrun.full_pipe()
+    box.write("job.sh", "trap 'touch got$RANK' INT; trap 'exit 0' TERM; echo x; touch up$RANK; while :; do sleep 0.02; done")
+    process, err = start_to(box, writer, "--nproc-per-node=2", "sh", "job.sh")
+    os.close(writer)
+    for sign in ("up", "got"):
+        ctrun.wait_until(lambda: len(list(box.dir.glob(f"{sign}?"))) == 2, lambda: f"{sign}: {err.read_text()}")
+        clock.advance(0.25)  # two within 0.2 s count as one
+        process.send_signal(signal.SIGINT)
+    code, text = end_of(process, err)
+    os.close(reader)
+    assert code == 130 and LOST + "nobody has read it for 2 s\n" in text, text
 
 
 LOST = "ctrun: warning: standard output cannot be written any more: "

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What stands between the output of two sources. */
-#include <stdio.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "agent/output/console.h"
@@ -104,6 +105,22 @@ static void keep_line(void *context, enum ctrun_log_level level, const char *lin
     (void)snprintf(context, LINE_BYTES, "%s", line);
 }
 
+static void on_alarm(int signal)
+{
+    (void)signal;
+}
+
+/* A wait that begins again at each signal would have no end. */
+static void interrupt_often(bool on)
+{
+    const struct itimerval every = {{.tv_usec = 10000}, {.tv_usec = 10000}},
+                           never = {0};
+    const struct sigaction action = {.sa_handler = on_alarm};
+
+    assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, on ? &every : &never, NULL), 0);
+}
+
 static void what_nobody_reads_is_given_up_with_its_reason(void **state)
 {
     static char big[1024 * 1024];
@@ -121,7 +138,9 @@ static void what_nobody_reads_is_given_up_with_its_reason(void **state)
     console_source_init(&source, on_room, NULL);
     append(console, &source, big);
     ct_log_set_sink(keep_line, line, CTRUN_LOG_WARN);
-    console_flush(console, 0);
+    interrupt_often(true);
+    console_flush(console, 50);
+    interrupt_often(false);
     ct_log_set_sink(NULL, NULL, CTRUN_LOG_WARN);
     assert_string_equal(
         line, "standard output cannot be written any more: nobody has read it for 0 s");
