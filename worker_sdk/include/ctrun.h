@@ -339,7 +339,8 @@ struct ctrun_group_options {
     void *
         stream; /* nccl: calls start after what this cudaStream_t has by then; NULL: the default
                           * stream. They run on a stream of the group's own, on the device that
-                          * is current at opening. Data may be memory of the host: it is copied. */
+                          * is current at opening. Data may be memory of the host: it is copied.
+                          * No cudaDeviceReset() before the last group: kernels are loaded once. */
 };
 #define CTRUN_GROUP_OPTIONS_INIT                                                       \
     {                                                                                  \
