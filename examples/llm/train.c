@@ -321,7 +321,7 @@ static void write_some(const struct trainer *trainer)
 int main(int argc, char **argv)
 {
     static struct trainer trainer;
-    struct ctrun_error err = {0};
+    struct ctrun_error err = {-ENOMEM, "no memory for the model"};
     uint64_t steps;
 
     if (argc < 3 || argc > 5 || !is_number(argv[2], &steps) ||
@@ -329,11 +329,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s TEXT STEPS [FOLDER [f32]]\n", argv[0]);
         return 2;
     }
-    if (ctrun_open(&trainer.session, NULL, &err) < 0 ||
-        read_text(&trainer, argv[1], &err) < 0 || gpt_create(&trainer.gpt, 1) < 0 ||
+    if (gpt_create(&trainer.gpt, 1) < 0 ||
+        ctrun_open(&trainer.session, NULL, &err) < 0 ||
+        read_text(&trainer, argv[1], &err) < 0 ||
         open_all(&trainer, argc > 3 ? argv[3] : NULL, argc > 4, &err) < 0 ||
-        train(&trainer, steps, &err) < 0)
+        train(&trainer, steps, &err) < 0) {
+        fprintf(stderr, "%s: %s\n", argv[0], err.text);
         return ctrun_fail_worker(&err);
+    }
     if (ctrun_rank(trainer.session) == 0)
         write_some(&trainer);
     ctrun_shards_close(trainer.shards);

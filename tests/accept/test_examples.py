@@ -73,6 +73,11 @@ def test_words_that_the_language_model_does_not_know_are_refused(box, words):
     assert not box.path("folder").exists()
 
 
+def test_what_the_language_model_cannot_read_is_told_without_a_launcher_too(box):
+    run = box.run(ctrun.program("train_llm"), "nofile", 1)
+    assert run.code == 1 and run.err.endswith("train_llm: nofile: No such file or directory\n"), run
+
+
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_program_that_is_run_plainly_starts_its_own_workers(box, n):
     run = box.run(ctrun.program("09_spawn"), n, env={"PATH": f"{ctrun.BUILD / 'bin'}:/usr/bin:/bin"})
