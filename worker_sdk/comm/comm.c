@@ -273,12 +273,12 @@ void ctrun_group_close(struct ctrun_group *group)
 
 int ctrun_group_rank(const struct ctrun_group *group)
 {
-    return group->me;
+    return group ? group->me : -EINVAL;
 }
 
 int ctrun_group_size(const struct ctrun_group *group)
 {
-    return group->size;
+    return group ? group->size : -EINVAL;
 }
 
 /* The only call that another thread may make while this group is in use. It does not enter the

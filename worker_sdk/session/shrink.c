@@ -286,9 +286,9 @@ static int regroup_once(struct ctrun_group **out, struct ctrun_session *session,
 
 static int regroup(struct ctrun_group **out, struct ctrun_session *session,
                    struct ctrun_group *old, const struct ctrun_group_options *options,
-                   struct ctrun_error *err)
+                   const char *name, struct ctrun_error *err)
 {
-    int rc = ct_group_check(old, "shrink", err);
+    int rc = ct_group_check(old, name, err);
     uint64_t deadline_ms;
     bool may_ask, must_ask;
 
@@ -319,7 +319,7 @@ int ctrun_group_shrink(struct ctrun_group **out, struct ctrun_session *session,
                        const struct ctrun_group_options *options,
                        struct ctrun_error *err)
 {
-    return regroup(out, session, old, options, err);
+    return regroup(out, session, old, options, "shrink", err);
 }
 
 /* The same as ctrun_group_shrink(): the agent decides which ranks are left and which are new. */
@@ -327,5 +327,5 @@ int ctrun_group_grow(struct ctrun_group **out, struct ctrun_session *session,
                      struct ctrun_group *old, const struct ctrun_group_options *options,
                      struct ctrun_error *err)
 {
-    return regroup(out, session, old, options, err);
+    return regroup(out, session, old, options, "grow", err);
 }

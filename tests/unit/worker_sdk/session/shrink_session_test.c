@@ -950,6 +950,8 @@ static void a_group_that_is_null_is_refused(void **state)
         ctrun_zero_create(&zero, NULL, &param, 1, NULL, NULL)};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         assert_int_equal(codes[i], -EINVAL);
+    assert_int_equal(ctrun_group_rank(NULL), -EINVAL);
+    assert_int_equal(ctrun_group_size(NULL), -EINVAL);
     ctrun_group_abort(NULL);
     ctrun_close(session);
 }
