@@ -64,6 +64,12 @@ static int read_text(struct trainer *trainer, const char *path, struct ctrun_err
     return err->code;
 }
 
+static int no_memory(struct ctrun_error *err)
+{
+    snprintf(err->text, sizeof err->text, "no memory");
+    return err->code = -ENOMEM;
+}
+
 static void add_tensor(struct trainer *trainer, const char *kind, int p, float *data,
                        int64_t offset, int64_t length)
 {
@@ -85,13 +91,13 @@ static void add_tensor(struct trainer *trainer, const char *kind, int p, float *
 }
 
 /* What a checkpoint holds on this rank: all parameters, and the pieces of the state that ZeRO left here. */
-static int list_tensors(struct trainer *trainer)
+static int list_tensors(struct trainer *trainer, struct ctrun_error *err)
 {
     struct ctrun_zero_piece piece = CTRUN_ZERO_PIECE_INIT;
 
     trainer->mean = calloc(2 * ctrun_zero_length(trainer->zero) + 1, sizeof(float));
     if (!trainer->mean)
-        return -ENOMEM;
+        return no_memory(err);
     trainer->square = trainer->mean + ctrun_zero_length(trainer->zero);
     for (int p = 0; p < GPT_PARAMS; p++)
         add_tensor(trainer, "", p, trainer->gpt.values[p], 0,
@@ -192,7 +198,7 @@ static int open_all(struct trainer *trainer, const char *folder, bool is_f32,
         (rc = ctrun_zero_create(&trainer->zero, trainer->world, trainer->params,
                                 GPT_PARAMS, NULL, err)) < 0 ||
         (rc = ctrun_sampler_create(&trainer->sampler, &sampler, err)) < 0 ||
-        (rc = list_tensors(trainer)) < 0)
+        (rc = list_tensors(trainer, err)) < 0)
         return rc;
     if (folder && ((rc = ctrun_shards_open(&trainer->shards, folder, trainer->world,
                                            NULL, err)) < 0 ||
@@ -203,9 +209,16 @@ static int open_all(struct trainer *trainer, const char *folder, bool is_f32,
                                    trainer->next_sample % trainer->sequences, err);
 }
 
+struct ready {
+    struct ctrun_ddp *ddp;
+    struct ctrun_error *err;
+};
+
 static int set_ready(void *context, int p)
 {
-    return ctrun_ddp_grad_ready(context, (size_t)p, NULL, NULL);
+    const struct ready *ready = context;
+
+    return ctrun_ddp_grad_ready(ready->ddp, (size_t)p, NULL, ready->err);
 }
 
 /* This rank's sequences of one step: forward and backward of each. *loss: their mean. */
@@ -213,6 +226,7 @@ static int backward(struct trainer *trainer, size_t first, float *loss,
                     struct ctrun_error *err)
 {
     const size_t count = BATCH / (size_t)ctrun_world_size(trainer->session);
+    struct ready ready = {trainer->ddp, err};
     int rc;
 
     if ((rc = ctrun_ddp_forward_begin(trainer->ddp, err)) < 0 ||
@@ -227,7 +241,7 @@ static int backward(struct trainer *trainer, size_t first, float *loss,
 
         *loss += gpt_forward(&trainer->gpt, tokens) / (float)count;
         rc = gpt_backward(&trainer->gpt, tokens, 1 / (float)count,
-                          i + 1 == count ? set_ready : NULL, trainer->ddp);
+                          i + 1 == count ? set_ready : NULL, &ready);
     }
     return rc < 0 ? rc : ctrun_ddp_backward_end(trainer->ddp, NULL, err);
 }
