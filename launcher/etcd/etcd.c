@@ -422,7 +422,7 @@ int etcd_do(struct etcd *etcd, enum etcd_call call, uint64_t deadline_ms,
                            "etcd refused the token that it had issued");
         is_slow |= rc == -ETIMEDOUT;
         /* A try that had too little time does not hide the reason of the one before. */
-        if (rc == -ETIMEDOUT && tried > 1 && deadline_ms < began_ms + PATIENCE_MS)
+        if (rc == -ETIMEDOUT && *before.text && deadline_ms < began_ms + PATIENCE_MS)
             *err = before;
         before = *err;
         if ((rc = judge(etcd, rc, err)) < 0)
