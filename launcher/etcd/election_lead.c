@@ -226,6 +226,7 @@ int election_campaign(struct election *election, struct ctrun_error *err)
 
 static void step_down(struct election *election, const char *why)
 {
+    election->is_unwritten = false;
     election->options.on_lost(election->options.context);
     election_report_leader(election, NULL);
     election_set_state(election, ELECTION_LOOKING, why);
@@ -365,7 +366,7 @@ static int put_journal(struct election *election, const struct ct_buf *journal,
     return rc;
 }
 
-/* Apart from what election_log_down() logs: an etcd that is full renews leases and writes nothing. */
+/* etcd has refused it. Apart from what election_log_down() logs: an etcd that is full renews leases and writes nothing. */
 static void log_unwritten(struct election *election, const struct ctrun_error *why)
 {
     const bool is_known = election->is_unwell || election->is_unwritten;
@@ -402,8 +403,10 @@ static void write_journal(struct election *election)
         election->options.on_written(election->options.context, sequence);
     } else if (rc == 0 && sequence != 0) {
         step_down(election, "this node no longer holds the key");
-    } else if (rc < 0 && rc != -ECANCELED && rc != -EAGAIN) {
+    } else if (rc == -EPROTO) {
         log_unwritten(election, &err);
+    } else if (rc < 0 && rc != -ECANCELED && rc != -EAGAIN) {
+        election_log_down(election, "the journal was not written", &err);
     }
 }
 
