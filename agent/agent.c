@@ -63,7 +63,7 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
  * every stream and message above may still write to them. */
 static void close_all(struct agent *agent)
 {
-    const uint64_t flush_ms = agent->interrupts > 1 ? OUTPUT_HURRY_MS : OUTPUT_FLUSH_MS;
+    uint64_t flush_ms;
 
     ctl_socket_close(agent->ctl_socket); /* first: no request arrives while we end */
     allocation_close(agent->allocation);
@@ -103,6 +103,7 @@ static void close_all(struct agent *agent)
     /* First the lines that wait for duplicates go to the consoles, then the consoles' lines to the terminal, which may
      * be slow. */
     agent_flush_dedup(agent, true);
+    flush_ms = agent->interrupts > 1 ? OUTPUT_HURRY_MS : OUTPUT_FLUSH_MS;
     if (agent->console_out)
         console_flush(agent->console_out, flush_ms);
     if (agent->console_err)

@@ -100,7 +100,7 @@ enum {
     THROTTLE_REPORT_MS = 5000,
     /* a console that accepts nothing for so long is given up */
     OUTPUT_FLUSH_MS = 10000,
-    /* the same at the end, after a second signal */
+    /* the same at the end, after a second Ctrl-C or once a signal comes in that wait */
     OUTPUT_HURRY_MS = 2000,
 
     /* Line de-duplication (--collapse). */
