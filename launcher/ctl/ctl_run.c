@@ -180,7 +180,8 @@ int ctl_run_ask(const struct ctl_run *run, const struct ct_ctl_request *request,
     fd = ctl_dir_connect(dir, run->name, SOCK_STREAM);
     close(dir);
     if (fd == -ENOENT || fd == -ECONNREFUSED) /* visit() says nothing about these */
-        return ct_fail(err, fd, "run %s has ended", run->status.run_id);
+        return ct_fail(err, fd, "run %s has ended or is ending on this node",
+                       run->status.run_id);
     if (fd < 0)
         return ct_fail(err, fd, "%s: %s", run->name, strerror(-fd));
     rc = check_server(fd, run->uid, err);
