@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include "agent/loop/blocking_call.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/cond.h"
+#include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -100,7 +102,13 @@ static void *make_folders(void *context)
     struct logdir dir = job->dir;
     int rc = 0;
 
-    if (!dir.is_open || logdir_is_gone(&dir))
+    if (dir.is_open && logdir_is_gone(&dir)) {
+        ct_warn("the log directory %s was removed: another one is made", dir.run);
+        if (dir.is_temporary)
+            (void)rmdir(dir.base);
+        dir.is_open = false;
+    }
+    if (!dir.is_open)
         rc = logdir_open(&dir, job->base, job->tmpdir, job->run_id, &job->err);
     if (rc < 0)
         publish(job, &dir, 0, rc);
