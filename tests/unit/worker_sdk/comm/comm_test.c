@@ -13,12 +13,12 @@
 #include "tests/lib/worlds.h"
 #include "worker_sdk/base/alloc.h"
 
-/* Small integers: every order of additions gives the same float. */
-/* Repeats after PERIOD elements. */
 enum {
     PERIOD = 31
 };
 
+/* Small integers, so every order of additions gives the same float. They repeat after PERIOD
+ * elements. */
 static float value_of(int rank, size_t i)
 {
     return (float)((i * 7 + (size_t)rank * 13) % PERIOD) - 15;
