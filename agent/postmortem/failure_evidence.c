@@ -214,6 +214,7 @@ void failure_evidence_add(struct ct_failure *failure,
     case CT_CAUSE_AGENT:
     case CT_CAUSE_HANG:
     case CT_CAUSE_EARLY:
+    case CT_CAUSE_ENDED:
     case CT_CAUSE_UNREACHABLE:
     case CT_CAUSE_RAISED: return;
     }

@@ -406,6 +406,7 @@ void messages_format_cause(char *dst, size_t size, const struct ct_failure *fail
     case CT_CAUSE_AGENT: (void)ct_copy(dst, size, "could not be started"); return;
     case CT_CAUSE_HANG: (void)ct_copy(dst, size, "is stuck"); return;
     case CT_CAUSE_EARLY: (void)ct_copy(dst, size, "ended early with 0"); return;
+    case CT_CAUSE_ENDED:
     case CT_CAUSE_NONE: break;
     }
     (void)ct_copy(dst, size, "ended");

@@ -26,6 +26,7 @@ int summary_code_of(const struct ct_failure *failure)
     case CT_CAUSE_UNREACHABLE: return CTRUN_E_UNREACHABLE;
     case CT_CAUSE_AGENT: return failure->code > 0 ? -failure->code : CTRUN_E_EXIT;
     case CT_CAUSE_EARLY:
+    case CT_CAUSE_ENDED:
     case CT_CAUSE_RAISED:
     case CT_CAUSE_EXIT:
     case CT_CAUSE_NONE: break;
@@ -52,6 +53,7 @@ int summary_python_code(const struct ct_failure *failure)
     case CT_CAUSE_UNKILLABLE:
     case CT_CAUSE_JOIN_TIMEOUT:
     case CT_CAUSE_EARLY:
+    case CT_CAUSE_ENDED:
     case CT_CAUSE_UNREACHABLE: break;
     }
     return 0;

@@ -167,9 +167,9 @@ void summary_add_timeout(struct messages_block *out, const struct ct_verdict *ve
 
 void summary_add_others(struct messages_block *out, const struct ct_verdict *verdict)
 {
-    struct ranks stopped = {0}, failed = {0}, early = {0};
+    struct ranks stopped = {0}, failed = {0}, early = {0}, ended = {0};
     char stopped_text[RANKS_TEXT_MAX], failed_text[RANKS_TEXT_MAX],
-        early_text[RANKS_TEXT_MAX];
+        ended_text[RANKS_TEXT_MAX];
 
     for (int i = 1; i < verdict->failure_count && i < CT_FAILURES_MAX; i++) {
         const struct ct_failure *failure = &verdict->failures[i];
@@ -186,6 +186,7 @@ void summary_add_others(struct messages_block *out, const struct ct_verdict *ver
             continue; /* add_later() prints it */
         add_rank(failure->cause == CT_CAUSE_STOPPED ? &stopped
                  : failure->cause == CT_CAUSE_EARLY ? &early
+                 : failure->cause == CT_CAUSE_ENDED ? &ended
                                                     : &failed,
                  failure);
     }
@@ -193,9 +194,13 @@ void summary_add_others(struct messages_block *out, const struct ct_verdict *ver
         add_root(out, &verdict->failures[0]);
     format_all(stopped_text, sizeof stopped_text, &stopped, verdict->more.stopped);
     format_all(failed_text, sizeof failed_text, &failed, verdict->more.failed);
-    format_ranks(early_text, sizeof early_text, &early);
+    format_ranks(ended_text, sizeof ended_text, &early);
     if (early.count)
-        messages_add(out, "before it", "%s had ended with 0", early_text);
+        messages_add(out, "before it", "%s had ended with 0", ended_text);
+    format_ranks(ended_text, sizeof ended_text, &ended);
+    if (ended.count)
+        messages_add(out, "also", "%s ended with 0, whether before it is not known",
+                     ended_text);
     add_later(out, verdict);
     if (*stopped_text || *failed_text)
         messages_add(out, "after it", "%s%s%s%s%s", stopped_text,

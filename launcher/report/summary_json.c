@@ -102,7 +102,7 @@ static void add_failure(struct page *page, const struct ct_failure *failure)
     begin(page, "{");
     add_text(page, "cause", ct_cause_name(failure->cause));
     add_text(page, "error",
-             failure->cause == CT_CAUSE_EARLY
+             failure->cause == CT_CAUSE_EARLY || failure->cause == CT_CAUSE_ENDED
                  ? NULL
                  : ct_error_name(summary_code_of(failure)));
     add_number(page, "code", failure->code);

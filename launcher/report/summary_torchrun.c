@@ -81,6 +81,7 @@ static bool is_shown(const struct summary *summary, int index)
     const struct ct_failure *failure = &summary->verdict->failures[index];
 
     return failure->rank >= 0 && failure->cause != CT_CAUSE_EARLY &&
+           failure->cause != CT_CAUSE_ENDED &&
            (index == 0 || summary->lists_stopped ||
             !summary_is_stopped(summary->verdict, failure));
 }

@@ -82,7 +82,8 @@ static bool can_be_equal(const struct ct_failure *root)
     case CT_CAUSE_UNKILLABLE:
     case CT_CAUSE_JOIN_TIMEOUT:
     case CT_CAUSE_HANG:
-    case CT_CAUSE_EARLY: break;
+    case CT_CAUSE_EARLY:
+    case CT_CAUSE_ENDED: break;
     }
     return false;
 }

@@ -161,7 +161,8 @@ static void add(struct failures *failures, const struct ct_failure *failure,
 {
     if (failure->cause == CT_CAUSE_NONE)
         return;
-    if (failure->cause == CT_CAUSE_STOPPED || failure->cause == CT_CAUSE_EARLY)
+    if (failure->cause == CT_CAUSE_STOPPED || failure->cause == CT_CAUSE_EARLY ||
+        failure->cause == CT_CAUSE_ENDED)
         add_consequence(failures, failure);
     else
         add_cause(failures, failure, first);
@@ -207,11 +208,16 @@ const struct ct_failure *failures_get_root(const struct failures *failures)
     return failures->cause_count > 0 ? &failures->causes[0] : NULL;
 }
 
-/* A node compares its own workers only: of those of another one it is certain where both have times. */
-static bool is_certain(const struct ct_failure *root, const struct ct_failure *other)
+/* A node knows the order of its own workers only. False: the worker ended after the root cause. */
+static bool copy_consequence(const struct ct_failure *root,
+                             const struct ct_failure *other, struct ct_failure *out)
 {
-    return other->cause != CT_CAUSE_EARLY || !root ||
-           other->node_rank == root->node_rank || find_lead(other, root) > 0;
+    *out = *other;
+    if (other->cause != CT_CAUSE_EARLY || !root || other->node_rank == root->node_rank)
+        return true;
+    if (find_lead(other, root) == 0)
+        out->cause = CT_CAUSE_ENDED;
+    return find_lead(root, other) == 0;
 }
 
 uint8_t failures_copy(const struct failures *failures, struct ct_failure *out,
@@ -228,8 +234,8 @@ uint8_t failures_copy(const struct failures *failures, struct ct_failure *out,
         count++;
     }
     for (size_t i = 0; i < failures->consequence_count && count < max; i++)
-        if (is_certain(failures_get_root(failures), &failures->consequences[i]))
-            out[count++] = failures->consequences[i];
+        count += copy_consequence(failures_get_root(failures),
+                                  &failures->consequences[i], &out[count]);
     return count;
 }
 
@@ -271,6 +277,7 @@ uint8_t failures_exit_code(const struct ct_failure *failure)
     case CT_CAUSE_NONE:
     case CT_CAUSE_HANG:
     case CT_CAUSE_EARLY:
+    case CT_CAUSE_ENDED:
     case CT_CAUSE_RAISED:
     case CT_CAUSE_AGENT: break;
     }

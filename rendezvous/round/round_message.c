@@ -220,7 +220,7 @@ static void on_samples(struct round *round, struct member *member,
 static bool is_no_failure(const struct ct_failure *failure)
 {
     return failure->cause == CT_CAUSE_NONE || failure->cause == CT_CAUSE_STOPPED ||
-           failure->cause == CT_CAUSE_EARLY;
+           failure->cause == CT_CAUSE_EARLY || failure->cause == CT_CAUSE_ENDED;
 }
 
 /* True for a newcomer in a lost node's place that no other rank has met yet: its failure does not

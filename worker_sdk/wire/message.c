@@ -295,6 +295,7 @@ const char *ct_cause_name(int cause)
         [CT_CAUSE_EARLY] = "early",
         [CT_CAUSE_UNREACHABLE] = "unreachable",
         [CT_CAUSE_RAISED] = "raised",
+        [CT_CAUSE_ENDED] = "ended",
     };
 
     if (cause < 0 || (size_t)cause >= COUNT_OF(names))

@@ -192,6 +192,7 @@ static void facts_of_the_node_and_other_ranks_follow_the_cause(void **state)
     v.failures[v.failure_count++] = failure(7, CT_CAUSE_STOPPED, SIGTERM);
     v.failures[v.failure_count] = failure(4, CT_CAUSE_EARLY, 0);
     (void)snprintf(v.failures[v.failure_count++].host, CT_HOST_MAX, "node3");
+    v.failures[v.failure_count++] = failure(8, CT_CAUSE_ENDED, 0);
     summary_format(&block, &summary);
     assert_string_equal(
         block.text,
@@ -204,6 +205,7 @@ static void facts_of_the_node_and_other_ranks_follow_the_cause(void **state)
         "  also       : of a newer agent\n"
         "  root cause : rank 5 on node2 died of SIGSEGV (11)\n"
         "  before it  : rank 4 had ended with 0\n"
+        "  also       : rank 8 ended with 0, whether before it is not known\n"
         "  after it   : ranks 0-3, 7 stopped by ctrun\n");
     assert_int_equal(block.level, MESSAGES_ERROR);
     summary_torchrun_format(&block, &summary);

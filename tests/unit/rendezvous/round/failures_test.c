@@ -269,9 +269,10 @@ static void only_the_link_of_the_later_one_makes_doubt(void **state)
 
 /* Its node does not know when the other one's worker failed. */
 static void
-what_ended_with_zero_on_another_node_is_told_where_it_was_before(void **state)
+what_ended_with_zero_on_another_node_is_told_unless_it_was_later(void **state)
 {
-    static const uint64_t ages_ms[] = {2000, 500, 0};
+    static const uint64_t ages_ms[] = {2000, 1010, 0, 500};
+    static const int causes[] = {CT_CAUSE_EARLY, CT_CAUSE_ENDED, CT_CAUSE_ENDED, -1};
     const struct failures_arrival arrival = {.at_ms = 10000, .rtt_ms = 1};
 
     for (size_t i = 0; i < sizeof ages_ms / sizeof *ages_ms; i++) {
@@ -286,7 +287,9 @@ what_ended_with_zero_on_another_node_is_told_where_it_was_before(void **state)
         failures_add_reported(&failures, &early, &arrival);
         failures_add_reported(&failures, &cause, &arrival);
         assert_int_equal(failures_copy(&failures, out, CT_FAILURES_MAX),
-                         i == 0 ? 2 : 1);
+                         causes[i] < 0 ? 1 : 2);
+        if (causes[i] >= 0)
+            assert_int_equal(out[1].cause, causes[i]);
     }
 }
 
@@ -378,7 +381,7 @@ int main(void)
         cmocka_unit_test(of_those_that_are_stuck_the_furthest_behind_is_the_one),
         cmocka_unit_test(only_the_link_of_the_later_one_makes_doubt),
         cmocka_unit_test(
-            what_ended_with_zero_on_another_node_is_told_where_it_was_before),
+            what_ended_with_zero_on_another_node_is_told_unless_it_was_later),
         cmocka_unit_test(without_an_age_the_first_to_tell_is_first),
         cmocka_unit_test(after_the_decision_the_root_cause_stays),
         cmocka_unit_test(the_first_one_finds_room_and_no_victim_is_it),
