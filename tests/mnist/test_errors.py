@@ -81,18 +81,18 @@ def test_a_training_that_diverges_says_so_and_keeps_the_last_good_checkpoint(box
     assert "error[E_DIVERGED]: after step " in run.err, run
     assert "state.safetensors still holds step 2; " in run.err, run
     assert path.read_bytes() == good
-    mnist.train(box, 1, data, "--save=state.safetensors", "--resume", "--epochs=3")
+    mnist.train(box, 1, data, "--save=state.safetensors", "--resume", "--limit-steps=4")
 
 
 @pytest.mark.parametrize("lr, layer", [("1e30", "conv2"), ("1e15", "fc1"), ("1e12", "fc2")])
 def test_the_layer_that_overflows_is_named(box, lr, layer):
-    told = fails(box, 1, "E_DIVERGED", f"--lr={lr}", "--limit-steps=9")
+    told = fails(box, 1, "E_DIVERGED", f"--lr={lr}", "--limit-steps=9", "--batch-size=16")
     assert f"after step 1, rank 0: the loss holds NaN or infinity (no parameter does; the output of {layer}" in told
 
 
 def test_a_rank_whose_model_diverges_is_named(box):
     data = mnist.make_data(box)
-    run = mnist.start(box, 2, data, "--lr=1e30", "--log-interval=1", launcher=("--max-restarts=0",))
+    run = mnist.start(box, 2, data, "--lr=1e30", "--log-interval=1", "--batch-size=16", launcher=("--max-restarts=0",))
     assert run.wait() == 1, run
     assert re.search(r"error\[E_DIVERGED\]: after step \d+, rank [01]: the loss", run.err), run
     assert all(math.isfinite(loss) for loss in mnist.losses(mnist.lines(run)))
