@@ -347,10 +347,8 @@ int main(int argc, char **argv)
         ctrun_open(&trainer.session, NULL, &err) < 0 ||
         read_text(&trainer, argv[1], &err) < 0 ||
         open_all(&trainer, argc > 3 ? argv[3] : NULL, argc > 4, &err) < 0 ||
-        train(&trainer, steps, &err) < 0) {
-        fprintf(stderr, "%s: %s\n", argv[0], err.text);
+        train(&trainer, steps, &err) < 0)
         return ctrun_fail_worker(&err);
-    }
     if (ctrun_rank(trainer.session) == 0)
         write_some(&trainer);
     ctrun_shards_close(trainer.shards);

@@ -50,20 +50,21 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-@pytest.mark.parametrize("text", ['"5x"', '"-5"', '""', '"9007199254740993"', '"99999999999999999999"', None])
 @pytest.mark.parametrize("words, key", [(("10_checkpoint",), "next_step"),
                                         (("train_llm", ctrun.ROOT / "man" / "ctrun.1", 1), "next_sample")])
-def test_metadata_that_is_no_number_is_told_in_one_line(box, words, key, text):
+def test_metadata_that_is_no_number_is_told_in_one_line(box, words, key):
     folder = box.path("checkpoints")
     start = ["--standalone", "--nproc-per-node=1", ctrun.program(words[0]), *words[1:], folder]
     assert box.ctrun(*start).code == 0
     manifest = max(folder.iterdir()) / "manifest.json"
-    body = re.sub(f'"{key}":"[0-9]+"', f'"{key}":{text}' if text else '"other":"1"', manifest.read_text())
-    body = body[:body.rindex(',"crc32c"')]
-    manifest.write_text(f'{body},"crc32c":"{crc32c(body.encode()):08x}"}}\n')
-    run = box.ctrun(*start)
-    said = f"E_BAD_CHECKPOINT: checkpoint: {key} '{(text or '').strip(chr(34))}': a number up to 2^53 is needed\n"
-    assert run.code == 1 and said in run.err, run
+    written = manifest.read_text()
+    for text in ('"5x"', '"-5"', '""', '"9007199254740993"', '"99999999999999999999"', None):
+        body = re.sub(f'"{key}":"[0-9]+"', f'"{key}":{text}' if text else '"other":"1"', written)
+        body = body[:body.rindex(',"crc32c"')]
+        manifest.write_text(f'{body},"crc32c":"{crc32c(body.encode()):08x}"}}\n')
+        run = box.ctrun(*start)
+        said = f"E_BAD_CHECKPOINT: checkpoint: {key} '{(text or '').strip(chr(34))}': a number up to 2^53 is needed\n"
+        assert run.code == 1 and said in run.err, run
 
 
 @pytest.mark.parametrize("words", [("abc",), ("-3",), ("",), ("9007199254740993",), ("0", "folder", "bf16")])
@@ -75,7 +76,12 @@ def test_words_that_the_language_model_does_not_know_are_refused(box, words):
 
 def test_what_the_language_model_cannot_read_is_told_without_a_launcher_too(box):
     run = box.run(ctrun.program("train_llm"), "nofile", 1)
-    assert run.code == 1 and run.err.endswith("train_llm: nofile: No such file or directory\n"), run
+    assert run.code == 1 and run.err == "train_llm: error[E_BAD_DATA]: nofile: No such file or directory\n", run
+
+
+def test_an_example_prints_why_it_failed_without_a_launcher_too(box):
+    run = box.run(ctrun.program("01_hello"), env={"RANK": "3", "WORLD_SIZE": "2"})
+    assert run.code == 1 and run.err.startswith("01_hello: error[E_BAD_ENVIRONMENT]: environment: RANK=3: "), run
 
 
 @pytest.mark.parametrize("n", [1, 3])

@@ -53,9 +53,11 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     rc = cnn_train(&options, &terminated, catch_terminate, &err);
-    if (rc < 0) {
+    if (rc == CTRUN_E_USAGE) {
         complain(&err);
-        return rc == CTRUN_E_USAGE ? EXIT_USAGE : ctrun_fail_worker(&err);
+        return EXIT_USAGE;
     }
+    if (rc < 0)
+        return ctrun_fail_worker(&err);
     return rc == CNN_TERMINATED ? EXIT_TERMINATED : 0;
 }

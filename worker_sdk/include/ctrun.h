@@ -242,10 +242,10 @@ CTRUN_API bool ctrun_should_stop(struct ctrun_session *session);
 CTRUN_API int ctrun_crash_report(struct ctrun_session *session,
                                  struct ctrun_error *err);
 
-/* Writes `err` to TORCHELASTIC_ERROR_FILE, if that is set, in the form that torchrun and ctrun
- * show in their failure summary (temporary name, then rename). ctrun decides by err->code: a rank
- * that only lost a peer (CTRUN_E_PEER_LOST) is not the root cause. Returns the exit code that a
- * worker should end with: 1. */
+/* Prints `err` in one line on stderr, and writes it to TORCHELASTIC_ERROR_FILE, if that is set, in
+ * the form that torchrun and ctrun show in their failure summary (temporary name, then rename).
+ * ctrun decides by err->code: a rank that only lost a peer (CTRUN_E_PEER_LOST) is not the root
+ * cause. Returns the exit code that a worker should end with: 1. */
 CTRUN_API int ctrun_fail_worker(const struct ctrun_error *err);
 
 /* ---- Store: small values all ranks see -------------------------------------------------- */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes a worker's error file, where torchrun and ctrun look for it.
+/* Prints why a worker failed, and writes its error file, where torchrun and ctrun look for it.
  *
  * The form is that of torch's @record, so that every launcher shows it:
  *   {"message": {"message": TEXT, "extraInfo": {"py_callstack": TEXT, "timestamp": "SECONDS",
  *    "ctrun_error": CODE}}}, where ctrun uses CODE to decide what to do; 0 when none was given.
  * An empty or half-written file would crash torchrun's agent: hence the rename. */
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +19,8 @@
 #include "worker_sdk/base/whole_file.h"
 #include "worker_sdk/wire/contract.h"
 
+static const char NO_REASON[] = "the worker failed and gave no reason";
+
 /* Both texts, each byte as \u00XX in the worst case, and the JSON around them. */
 enum {
     FAIL_JSON_MAX_BYTES = 2 * 6 * (CTRUN_ERROR_TEXT_MAX + 64) + 256
@@ -24,13 +28,15 @@ enum {
 
 static int fail_format(struct ct_writer *out, const struct ctrun_error *err)
 {
-    char text[CTRUN_ERROR_TEXT_MAX + 64] = "the worker failed and gave no reason";
+    char text[CTRUN_ERROR_TEXT_MAX + 64];
     char seconds[32];
     char code[16];
 
     if (err && err->code != 0)
         (void)ct_format(text, sizeof text, "%s: %s", ct_error_name(err->code),
                         err->text);
+    else
+        (void)ct_copy(text, sizeof text, NO_REASON);
     (void)ct_format(seconds, sizeof seconds, "%llu",
                     (unsigned long long)(ct_wall_ns() / 1000000000u));
     ct_write_text(out, "{\"message\": {\"message\": ");
@@ -46,6 +52,16 @@ static int fail_format(struct ct_writer *out, const struct ctrun_error *err)
     return ct_write_end(out);
 }
 
+static void fail_print(const struct ctrun_error *err)
+{
+    if (err && err->code != 0)
+        (void)fprintf(stderr, "%s: error[%s]: %s\n", program_invocation_short_name,
+                      ct_error_name(err->code), err->text);
+    else
+        (void)fprintf(stderr, "%s: error: %s\n", program_invocation_short_name,
+                      NO_REASON);
+}
+
 int ctrun_fail_worker(const struct ctrun_error *err)
 {
     const char *path = getenv(CT_ENV_ERROR_FILE);
@@ -53,6 +69,7 @@ int ctrun_fail_worker(const struct ctrun_error *err)
     struct ct_writer out;
     int rc;
 
+    fail_print(err);
     if (!path || !*path)
         return EXIT_FAILURE;
     ct_writer_init(&out, json, sizeof json);
