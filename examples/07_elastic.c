@@ -49,7 +49,7 @@ struct job {
     struct ctrun_ddp *ddp;
     uint64_t steps; /* made so far */
     uint64_t last;
-    long pace_us; /* of a step, at least */
+    uint64_t pace_us; /* of a step, at least */
 };
 
 static int create_ddp(struct job *job, struct ctrun_error *err)
@@ -106,9 +106,9 @@ static int train(struct job *job, struct ctrun_error *err)
         values[p] -= 8.0 / (double)job->last * momentum[p];
     }
     if (job->pace_us > 0)
-        (void)nanosleep(
-            &(struct timespec){job->pace_us / 1000000, job->pace_us % 1000000 * 1000},
-            NULL);
+        (void)nanosleep(&(struct timespec){(time_t)(job->pace_us / 1000000),
+                                           (long)(job->pace_us % 1000000 * 1000)},
+                        NULL);
     job->steps++;
     ctrun_step(job->session, job->steps);
     if (job->steps % 1000 == 0 && ctrun_group_rank(job->world) == 0) {
@@ -165,12 +165,25 @@ static int proceed(struct job *job, int *is_over, struct ctrun_error *err)
     return train(job, err);
 }
 
+static int is_number(const char *text, uint64_t *out)
+{
+    char *end;
+
+    *out = strtoull(text, &end, 10);
+    return *text >= '0' && *text <= '9' && !*end;
+}
+
 int main(int argc, char **argv)
 {
-    struct job job = {.last = argc > 1 ? strtoull(argv[1], NULL, 10) : 200,
-                      .pace_us = argc > 2 ? strtol(argv[2], NULL, 10) : 0};
+    struct job job = {.last = 200};
     struct ctrun_error err;
     int is_over = 0, rc;
+
+    if (argc > 3 || (argc > 1 && !is_number(argv[1], &job.last)) ||
+        (argc > 2 && !is_number(argv[2], &job.pace_us))) {
+        fprintf(stderr, "usage: %s [STEPS [PACE]]\n", argv[0]);
+        return 2;
+    }
 
     if (ctrun_open(&job.session, NULL, &err) < 0 ||
         ctrun_group_open(&job.world, job.session, NULL, &err) < 0)

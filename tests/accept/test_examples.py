@@ -84,6 +84,12 @@ def test_an_example_prints_why_it_failed_without_a_launcher_too(box):
     assert run.code == 1 and run.err.startswith("01_hello: error[E_BAD_ENVIRONMENT]: environment: RANK=3: "), run
 
 
+@pytest.mark.parametrize("words", [("-5",), ("abc",), ("5", "-1"), ("5", "1", "2")])
+def test_words_that_the_elastic_example_does_not_know_are_refused(box, words):
+    run = box.run(ctrun.program("07_elastic"), *words)
+    assert run.code == 2 and run.err.endswith("07_elastic [STEPS [PACE]]\n") and not run.out, run
+
+
 @pytest.mark.parametrize("n", [1, 3])
 def test_a_program_that_is_run_plainly_starts_its_own_workers(box, n):
     run = box.run(ctrun.program("09_spawn"), n, env={"PATH": f"{ctrun.BUILD / 'bin'}:/usr/bin:/bin"})
