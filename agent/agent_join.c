@@ -16,6 +16,7 @@ void agent_join(struct agent *agent)
     agent->joins_later = hold_is_busy(agent->hold); /* agent_hold.c joins then */
     if (agent->joins_later)
         return;
+    hold_forget_lost(agent->hold);
     if (agent->drained_by != 0) { /* the round was stopped while the workers saved */
         agent_drained(agent);
         return;

@@ -37,6 +37,7 @@ struct entry {
     uint64_t committed_ms, deadline_ms;
     struct hold_writer *writer;       /* WRITING */
     struct hold_writer_result result; /* WRITTEN, LOST */
+    bool is_known_lost; /* its rank was told, or another world has begun since */
 };
 
 struct hold_client {
@@ -249,16 +250,18 @@ static bool try_begin(struct hold_client *client)
 static bool try_wait(struct hold_client *client)
 {
     const struct hold *hold = client->hold;
-    const struct entry *last = find_last(hold, client->rank);
+    struct entry *last = find_last(hold, client->rank);
 
     ct_list_for_each(const struct entry, entry, &hold->entries, node) {
         if (entry->rank == client->rank && is_under_way(entry))
             return false;
     }
-    if (last && last->state == HOLD_LOST)
+    if (last && last->state == HOLD_LOST) {
+        last->is_known_lost = true;
         answer(client, last->result.code, last->result.text);
-    else
+    } else {
         answer(client, 0, "");
+    }
     return true;
 }
 
@@ -413,6 +416,24 @@ static void on_done(void *context, unsigned events)
         settle(hold, entry);
     }
     go_on(hold);
+}
+
+void hold_forget_lost(struct hold *hold)
+{
+    ct_list_for_each(struct entry, entry, &hold->entries, node)
+        entry->is_known_lost = true;
+}
+
+int hold_find_lost(const struct hold *hold, struct ctrun_error *err)
+{
+    ct_list_for_each(const struct entry, entry, &hold->entries, node)
+        if (entry->state == HOLD_LOST && !entry->is_known_lost &&
+            entry == find_last(hold, entry->rank))
+            return ct_fail(err, entry->result.code,
+                           "the workers have succeeded, but rank %d's last checkpoint, "
+                           "%s, is not on the disk: %s",
+                           entry->rank, entry->path, entry->result.text);
+    return 0;
 }
 
 void hold_cancel(struct hold *hold, const char *why)

@@ -118,7 +118,8 @@ def hold(path: Union[str, "os.PathLike[str]"]) -> Hold:
             torch.save(state, f)
 
     Waits while two committed files are not on the disk yet. Without an agent the end of the
-    `with` writes the file. Raises Error when the workers of the node hold half of its memory."""
+    `with` writes the file. Raises Error when the workers of the node hold half of its memory.
+    A run whose last file was lost fails, unless hold_wait() has told the worker."""
     with _lock:
         session = _open()
     return Hold(session, _path(path))

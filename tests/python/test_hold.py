@@ -255,6 +255,22 @@ print("said", ctrun.held("full/last.ckpt"))
                      run.err), run
 
 
+def test_a_run_whose_last_checkpoint_was_lost_is_no_success(box):
+    """Nobody has asked for it; with hold_wait() the worker decides (above)."""
+    ctrun.needs_mounts()
+    box.path("full").mkdir()
+    script = box.write("script.py", """
+import ctrun
+with ctrun.hold("full/last.ckpt") as f:
+    f.write(b"x" * 2000000)
+""")
+    run = box.run("unshare", "--mount", "sh", "-c", "mount -t tmpfs -o size=1m none full && exec $0 --standalone $1",
+                  ctrun.program("ctrun"), script, env=OURS)
+    assert run.code == 1, run
+    assert ("error[E_RESOURCES]: the workers have succeeded, but rank 0's last checkpoint, full/last.ckpt, "
+            "is not on the disk: No space left on device") in run.err, run
+
+
 def test_memory_that_changes_after_the_commit_is_never_named(box, disk):
     """The worker changes bytes that it has written, as no call of libctrun does."""
     box.write("disk/last.ckpt", "before")

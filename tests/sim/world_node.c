@@ -182,6 +182,11 @@ bool hold_is_busy(const struct hold *hold)
     return false;
 }
 
+void hold_forget_lost(struct hold *hold)
+{
+    (void)hold;
+}
+
 int64_t worker_group_min_step(const struct worker_group *group)
 {
     (void)group;

@@ -1620,8 +1620,9 @@ CTRUN_API int ctrun_shards_get_stats(struct ctrun_shards *shards,
  * waits while two committed files are not on the disk. The workers of a node hold half of its
  * memory at most.
  * The next world does not start, and the run does not end, before a committed file is on the disk
- * or given up as lost: one minute after the commit, plus its bytes at 10 MB/s. Without an agent
- * the commit writes the file and waits for the disk. */
+ * or given up as lost: one minute after the commit, plus its bytes at 10 MB/s. Such a run fails,
+ * unless the rank was told by ctrun_hold_wait() or commits another file. Without an agent the
+ * commit writes the file and waits for the disk. */
 struct ctrun_hold;
 struct ctrun_hold_options {
     size_t size;         /* CTRUN_HOLD_OPTIONS_INIT */

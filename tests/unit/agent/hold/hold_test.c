@@ -326,6 +326,44 @@ static void a_node_that_was_cut_off_names_nothing(void **state)
     assert_non_null(strstr(here.why, "cut off"));
 }
 
+static void lose_one(struct peer *peer)
+{
+    assert_int_equal(begin(peer, 10), 0);
+    assert_int_equal(commit(peer, "late"), 0);
+    hold_cancel(here.hold, "interrupted");
+}
+
+/* The run may not end as a success then. */
+static void a_loss_is_found_until_its_rank_knows_or_saves_again(void **state)
+{
+    struct ctrun_error err;
+    struct peer peer;
+
+    join(&peer, 3);
+    here.may_write = false;
+    assert_int_equal(hold_find_lost(here.hold, &err), 0);
+    lose_one(&peer);
+    assert_int_equal(hold_find_lost(here.hold, &err), -ECANCELED);
+    assert_string_equal(err.text, "the workers have succeeded, but rank 3's last "
+                                  "checkpoint, somewhere/c, is not on the "
+                                  "disk: interrupted");
+    hold_forget_lost(here.hold);
+    assert_int_equal(hold_find_lost(here.hold, &err), 0);
+    lose_one(&peer);
+    assert_int_equal(say(&peer, CT_HOLD_WAIT, 0, 0, -1), 0);
+    assert_int_equal(peer.code, -ECANCELED);
+    assert_int_equal(hold_find_lost(here.hold, &err), 0);
+    lose_one(&peer);
+    here.may_write = true;
+    assert_int_equal(begin(&peer, 10), 0);
+    assert_int_equal(commit(&peer, "in time"), 0);
+    assert_int_equal(hold_find_lost(here.hold, &err), 0);
+    while (hold_is_busy(here.hold)) /* each loss has stopped the loop */
+        loop_run(here.loop);
+    assert_int_equal(hold_find_lost(here.hold, &err), 0);
+    assert_int_equal(here.written, 1);
+}
+
 static void what_is_cancelled_is_lost_at_once(void **state)
 {
     struct peer peer;
@@ -446,6 +484,7 @@ int main(void)
         STORY(bytes_that_differ_from_their_sum_are_never_named),
         STORY(a_third_one_waits_for_the_first),
         STORY(a_node_that_was_cut_off_names_nothing),
+        STORY(a_loss_is_found_until_its_rank_knows_or_saves_again),
         STORY(what_is_cancelled_is_lost_at_once),
         STORY(who_was_given_up_leaves_the_next_one_its_file),
         STORY(lies_end_the_connection),
