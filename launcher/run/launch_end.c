@@ -352,7 +352,9 @@ int launch_end(struct launch *launch, struct agent_result *result)
     code = requeue_code(launch, result,
                         exit_status(&end, launch->config->stop.exit_style));
     write_summary(launch, result, &end, code);
-    if (!result->signal && !result->error.code)
+    if (!result->signal &&
+        (result->verdict.outcome == CT_OUTCOME_SUCCEEDED ||
+         (!result->error.code && result->verdict.outcome != CT_OUTCOME_CLOSED)))
         host_slot_send_verdict();
     return code;
 }

@@ -49,10 +49,9 @@ struct root {
     bool has_named_saving;
     uint64_t saving_end_ms; /* by then they have written, or given up */
     bool has_succeeded;
-    bool is_over_budget; /* a host succeeded, but not within --budget */
-    bool has_verdict;    /* `code` is the run's own (SSH_ENDED) */
-    int code;            /* of the first host that failed */
-    int signal;          /* the first signal that ends the run */
+    bool has_verdict; /* `code` is the run's own (SSH_ENDED) */
+    int code;         /* of the first host that failed */
+    int signal;       /* the first signal that ends the run */
     int interrupts;
     int last_signal;
     uint64_t last_signal_ms;
@@ -259,7 +258,6 @@ static void on_ended(struct root *root, const struct ssh_message *message)
     if (root->code == 0 || (message->length > 0 && !root->has_verdict))
         root->code = message->code;
     root->has_verdict |= message->length > 0;
-    root->is_over_budget |= message->code == CT_EXIT_BUDGET;
     (void)ct_format(what, sizeof what, "ended with %d", message->code);
     check_enough(root, message->host, what);
 }
@@ -538,11 +536,12 @@ static int open_all(struct root *root, struct ctrun_error *err)
     return root->options->stage->scan ? open_stage(root, err) : 0;
 }
 
-/* A failed host does not change the exit code if the run has succeeded without it. */
+/* A failed host does not change the exit code if the run has succeeded without it; a host that
+ * ends with a verdict and not with 0 does: it was over --budget, or lost a checkpoint. */
 static int exit_code(const struct root *root)
 {
-    const int success = root->is_over_budget ? CT_EXIT_BUDGET : CT_EXIT_OK;
-    const int status = root->has_succeeded ? success : root->code;
+    const int status = root->has_succeeded && !root->has_verdict ? CT_EXIT_OK
+                                                                 : root->code;
     const struct exit_end how = {.signal = status ? 0 : root->signal, .status = status};
 
     return exit_status(&how, root->options->exit_style);

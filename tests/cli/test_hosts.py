@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 
 import ctrun
@@ -323,6 +324,16 @@ def test_a_host_that_still_writes_a_held_checkpoint_is_awaited(box):
     assert "did not report" not in started.err, started
     for event in box.events("host_state"):
         schema.check(event, "events")
+
+
+@pytest.mark.plain("the sanitizers' libraries come first")
+def test_a_run_that_lost_a_checkpoint_on_one_host_is_no_success(box):
+    started = start_held(box, Clock(box), "1")
+    box.wait_event("host_state", host="b", state="saving")
+    shutil.rmtree(box.path("disk"))
+    assert started.wait() == 1, started
+    assert ("error[E_NOT_FOUND]: the workers have succeeded, but rank 1's last checkpoint, disk/1.ckpt, is not on the disk: "
+            "No such file or directory") in started.err, started
 
 
 @pytest.mark.plain("the sanitizers' libraries come first")
