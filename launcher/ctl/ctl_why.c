@@ -73,6 +73,7 @@ static void print_end(const struct json_summary *end)
         .max_restarts = end->max_restarts,
         .waiting = &nobody,
         .files = files,
+        .past = &end->past,
     };
     struct messages_block block;
     char name[CT_SIGNAL_NAME_MAX];
@@ -117,6 +118,8 @@ static int run_over(const struct ctl_call *call)
         rc = print_file(path);
     else if (rc == 0 && (rc = json_summary_read(path, end)) == 0)
         print_end(end);
+    if (end)
+        past_failures_deinit(&end->past);
     free(end);
     if (rc == 0)
         return CT_EXIT_OK;

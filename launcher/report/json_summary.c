@@ -57,6 +57,23 @@ static void read_failure(const cJSON *item, struct ct_failure *out)
     read_facts(json_get(item, "facts"), &out->facts);
 }
 
+/* With what the line about the restart needs. */
+static void read_past(const cJSON *list, struct json_summary *out)
+{
+    const cJSON *item;
+
+    cJSON_ArrayForEach(item, list)
+    {
+        struct ct_stop stop = {.max_restarts = out->max_restarts};
+
+        read_failure(item, &stop.cause);
+        stop.reason = stop.cause.cause == CT_CAUSE_NODE_LOST ? CT_STOP_NODE_LOST
+                                                             : CT_STOP_FAILURE;
+        stop.restart_count = stop.cause.restart_count + 1;
+        past_failures_add(&out->past, &stop);
+    }
+}
+
 static uint8_t read_outcome(const cJSON *root)
 {
     static const struct {
@@ -108,6 +125,7 @@ static int read_root(const cJSON *root, struct json_summary *out)
         if (verdict->failure_count < CT_FAILURES_MAX)
             read_failure(item, &verdict->failures[verdict->failure_count++]);
     }
+    read_past(json_get(root, "earlier_failures"), out);
     return 0;
 }
 

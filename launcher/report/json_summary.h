@@ -2,7 +2,7 @@
 /* Reads summary.json: the fields that the failure block needs. */
 #pragma once
 
-#include "worker_sdk/wire/message.h"
+#include "launcher/report/past_failures.h"
 
 struct json_summary {
     struct ct_verdict verdict; /* outcome 0: ended without a verdict */
@@ -15,6 +15,7 @@ struct json_summary {
     int signal;           /* != 0: the signal that ended it */
     bool allocation_ends; /* the reason for the end */
     int exit_code;
+    struct past_failures past; /* the caller frees them: past_failures_deinit() */
 };
 
 /* 0, -errno when the file cannot be read, -EBADMSG. */

@@ -9,7 +9,8 @@
 #include "worker_sdk/wire/contract.h"
 
 enum {
-    LAST_LINES_MAX = 4
+    LAST_LINES_MAX = 4,
+    PAST_MAX = 3 /* earlier rounds whose end is shown */
 };
 
 int summary_code_of(const struct ct_failure *failure)
@@ -261,6 +262,19 @@ static void begin_without_worker(struct messages_block *out,
 
 /* The order is fixed: what happened, what its node found out, the output, advice, the other
  * ranks, where the logs are. People read the first lines. */
+/* What ended the newest earlier rounds, as it was printed then. */
+static void add_past(struct messages_block *out, const struct past_failures *past)
+{
+    char text[1024];
+
+    for (uint32_t i = 0; past && i < past->count; i++) {
+        if (past->count - i > PAST_MAX)
+            continue;
+        messages_format_stop(text, sizeof text, past->list[i]);
+        messages_add(out, "earlier", "%s", text);
+    }
+}
+
 void summary_format(struct messages_block *out, const struct summary *summary)
 {
     const struct ct_verdict *verdict = summary->verdict;
@@ -303,6 +317,7 @@ void summary_format(struct messages_block *out, const struct summary *summary)
     if (summary->max_restarts || verdict->restart_count)
         messages_add(out, "restarts", "%u of %u used", verdict->restart_count,
                      summary->max_restarts);
+    add_past(out, summary->past);
     if (summary->log_dir)
         messages_add(out, "logs", "%s", summary->log_dir);
 }

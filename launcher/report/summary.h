@@ -7,6 +7,7 @@
 
 #include "agent/error_file/json_error_file.h"
 #include "launcher/report/messages.h"
+#include "launcher/report/past_failures.h"
 
 struct summary {
     const struct ct_verdict *verdict;
@@ -20,7 +21,8 @@ struct summary {
     uint32_t min_nodes;
     const struct ct_waiting *waiting; /* the last, for CT_OUTCOME_JOIN_TIMEOUT */
     uint64_t waited_ms;
-    bool is_static; /* backend */
+    bool is_static;                   /* backend */
+    const struct past_failures *past; /* of earlier rounds; NULL: not known */
     const struct json_error_file
         *files; /* one per failure, zeroed where this node has none */
 };

@@ -11,8 +11,8 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    FILE_MAX_BYTES = 544 *
-                     1024 /* sixteen failures with every byte escaped, as many bills */
+    FILE_MAX_BYTES = 1024 * 1024 /* sixteen failures with every byte escaped, as many
+                                    of earlier rounds, as many bills */
 };
 
 struct page {
@@ -136,6 +136,16 @@ static void add_failures(struct page *page, const struct ct_verdict *verdict)
     add_number(page, "more_stopped", verdict->more.stopped);
 }
 
+static void add_past(struct page *page, const struct past_failures *past)
+{
+    key(page, "earlier_failures");
+    begin(page, "[");
+    for (uint32_t i = 0; past && i < past->count; i++)
+        add_failure(page, &past->list[i]->cause);
+    end(page, "]");
+    add_number(page, "more_earlier", past ? past->left_out : 0);
+}
+
 /* ---- Starts and restarts ------------------------------------------------------------- */
 
 static void add_flag(struct page *page, const char *name, bool is_on)
@@ -253,6 +263,7 @@ static void format_page(struct page *page, const struct summary_json *json)
     add_number(page, "duration_ms", (int64_t)json->duration_ms);
     add_text(page, "log_dir", summary->log_dir);
     add_failures(page, verdict);
+    add_past(page, summary->past);
     add_bills(page, json->bills);
     end(page, "}\n");
 }

@@ -333,6 +333,7 @@ int launch_run(struct config *config)
     logdir_blocking_close(&launch->logdir);
     torch_events_deinit(&launch->torch_events);
     role_restarts_deinit(&launch->role_restarts);
+    past_failures_deinit(&launch->past);
     launch_deinit_reload(launch);
     launch_end_gpu(launch);
     return code;

@@ -187,6 +187,7 @@ static struct summary describe_run(const struct launch *launch,
         .waiting = &launch->waiting,
         .waited_ms = launch->waited_ms,
         .is_static = launch->config->rdzv.backend == CONFIG_STATIC,
+        .past = &launch->past,
     };
 }
 
@@ -319,8 +320,10 @@ static void end_torch_events(struct launch *launch, const struct agent_result *r
 }
 
 /* Redacts the failures of all nodes: another node may run with --redact=off. */
-static void redact_verdict(struct ct_verdict *verdict)
+static void redact_failures(struct ct_verdict *verdict, struct past_failures *past)
 {
+    for (uint32_t i = 0; i < past->count; i++)
+        error_file_text_redact(&past->list[i]->cause);
     for (int i = 0; i < verdict->failure_count && i < CT_FAILURES_MAX; i++)
         error_file_text_redact(&verdict->failures[i]);
 }
@@ -332,8 +335,9 @@ int launch_end(struct launch *launch, struct agent_result *result)
 
     if (result->signal)
         messages_hurry();
+    past_failures_end(&launch->past, result->verdict.generation);
     if (launch->config->output.redacts)
-        redact_verdict(&result->verdict);
+        redact_failures(&result->verdict, &launch->past);
     end_torch_events(launch, result);
     launch_check_budget(launch, result);
     end = (struct exit_end){.signal = result->signal,

@@ -241,6 +241,7 @@ static void on_stop(void *context, const struct ct_stop *stop)
     char text[1024];
 
     last_failure_set(&launch->why, stop);
+    past_failures_add(&launch->past, stop);
     torch_events_round_over(&launch->torch_events);
     messages_format_stop(text, sizeof text, stop);
     if (!stop->is_final && stop->reason != CT_STOP_UNDECIDED && !is_quiet)

@@ -73,7 +73,8 @@ struct launch {
     char printed_layout[CT_LAYOUT_MAX];
     bool is_ending;          /* a signal has ended the run here */
     struct last_failure why; /* the first cause of the last stop */
-    bool serves_rendezvous;  /* this process serves it */
+    struct past_failures past;
+    bool serves_rendezvous; /* this process serves it */
     int master_port_fd; /* reserves the port at which worker 0 will serve; -1: none */
     int jax_port_fd;    /* the same for JAX's coordinator, with --jax */
     char *orphans;      /* that were killed; printed after the cause; NULL: none */

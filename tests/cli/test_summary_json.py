@@ -40,6 +40,32 @@ def test_a_failure_is_told_to_programs_as_it_is_to_people(box):
                  "round_changed", "agent_state", "link_state", "guard_ended")
 
 
+def test_each_try_of_a_restarted_run_has_its_failure(box):
+    run = box.ctrun("--log-dir=logs", "--nproc-per-node=2", "--max-restarts=4", "--min-uptime=0", "sh", "-c",
+                    "[ $RANK = 1 ] || exec sleep 60; case $TORCHELASTIC_RESTART_COUNT in 0) exit 17;;"
+                    "1) kill -TERM $$$$;; 2) echo 'ValueError: boom' >&2; exit 1;; 3) exit 18;; esac; exit 19")
+    assert run.code == 19
+    told = summary(box)
+    assert [(f["cause"], f["code"], f["rank"], f["restart_count"]) for f in told["earlier_failures"]] == [
+        ("exit", 17, 1, 0), ("signal", 15, 1, 1), ("exit", 1, 1, 2), ("exit", 18, 1, 3)]
+    assert (told["failures"][0]["code"], told["more_earlier"]) == (19, 0)
+    earlier = re.findall(r"^  earlier    : (.*)$", run.err, re.M)  # the newest three, as they were printed then
+    assert [re.sub(" on .*? ", " on HOST ", line, count=1) for line in earlier] == [
+        "restart 2/4: rank 1 on HOST died of SIGTERM (15)", "restart 3/4: rank 1 on HOST exited with 1",
+        "restart 4/4: rank 1 on HOST exited with 18"]
+    later = box.run(ctrun.program("ctrunctl"), "why", box.path("logs"))
+    assert re.findall(r"^  earlier    : (.*)$", later.out, re.M) == earlier, later
+
+
+def test_a_run_that_succeeds_in_the_end_has_its_earlier_failures(box):
+    run = box.ctrun("--log-dir=logs", "--max-restarts=20", "--min-uptime=0", "sh", "-c",
+                    "[ $TORCHELASTIC_RESTART_COUNT = 18 ] || exit $((TORCHELASTIC_RESTART_COUNT + 20))")
+    assert run.code == 0
+    told = summary(box)
+    assert (told["outcome"], told["failures"], told["more_earlier"]) == ("succeeded", [], 2)
+    assert [f["code"] for f in told["earlier_failures"]] == list(range(22, 38))
+
+
 def test_facts_and_crash_loops_are_told(box):
     run = box.ctrun("--log-dir=logs", "--max-restarts=5", "sh", "-c",
                     "ulimit -c 0; kill -SEGV $$$$")
