@@ -159,6 +159,15 @@ def test_a_token_file_that_is_no_secret_is_refused(box, mode, words, why):
     assert not words or words not in run.err
 
 
+def test_a_folder_as_token_file_is_named_as_one(box):
+    folder = box.path("folder")
+    folder.mkdir()
+    folder.chmod(0o755)  # as any user's folder: chmod 600 would not make a token of it
+    run = box.ctrun(f"--rdzv-token-file={folder}", "true")
+    assert run.code == 2 and run.err.startswith(
+        f"ctrun: error[E_USAGE]: --rdzv-token-file: {folder}: Is a directory\n"), run
+
+
 def test_the_environment_of_the_launcher_shows_no_token(box):
     run = box.start_ctrun("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done",
                           env={"CTRUN_TOKEN": TOKEN})

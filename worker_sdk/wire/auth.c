@@ -44,6 +44,8 @@ static int check_mode(int fd, const char *path, struct ctrun_error *err)
 
     if (fstat(fd, &info) < 0)
         return ct_fail(err, CTRUN_E_USAGE, "%.600s: %s", path, strerror(errno));
+    if (S_ISDIR(info.st_mode))
+        return ct_fail(err, CTRUN_E_USAGE, "%.600s: %s", path, strerror(EISDIR));
     if (info.st_mode & S_IRWXO)
         return ct_fail(err, CTRUN_E_USAGE,
                        "%.600s: every user of this machine may use it (mode %04o); "
