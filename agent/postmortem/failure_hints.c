@@ -55,9 +55,9 @@ struct row {
     {                                                                                  \
         CT_CAUSE_EXIT, CODE, NULL, NULL, LIKELY, "", REMEDY, false, false              \
     }
-#define EXEC(ERRNO, LIKELY)                                                            \
+#define EXEC(ERRNO, LIKELY, REMEDY)                                                    \
     {                                                                                  \
-        CT_CAUSE_EXEC, ERRNO, NULL, NULL, LIKELY, "", NULL, false, false               \
+        CT_CAUSE_EXEC, ERRNO, NULL, NULL, LIKELY, "", REMEDY, false, false             \
     }
 
 static const struct row rows[] = {
@@ -360,11 +360,16 @@ static const struct row rows[] = {
     EXIT(255, "exit(-1), or ssh could not connect", "see the last lines"),
 
     /* ---- Never ran ---- */
-    EXEC(ENOENT, "it is not on this node, or its interpreter (#! line, ld.so) is not"),
-    EXEC(EACCES, "it may not be executed: chmod +x, or a file system mounted noexec"),
-    EXEC(ENOEXEC, "a script without a #! line, or a program of another architecture"),
-    EXEC(E2BIG, "arguments and environment are too long together"),
-    EXEC(ETXTBSY, "it is being written at this moment: a build, a copy"),
+    EXEC(ENOENT, "it is not on this node, or its interpreter (#! line, ld.so) is not",
+         NULL),
+    EXEC(EACCES, "it may not be executed: chmod +x, or a file system mounted noexec",
+         NULL),
+    EXEC(ENOEXEC, "a script without a #! line, or a program of another architecture",
+         "file PROGRAM; uname -m; a script needs its interpreter in a #! line"),
+    EXEC(E2BIG, "arguments and environment are too long together",
+         "pass long lists in a file, unset large variables, or raise ulimit -s"),
+    EXEC(ETXTBSY, "it is being written at this moment: a build, a copy",
+         "start the run again when that is over"),
 };
 
 enum {
