@@ -326,7 +326,7 @@ static int judge(const struct etcd *etcd, int rc, struct ctrun_error *err)
 
     if (rc == -ECANCELED || rc == CTRUN_E_AUTH || rc == -ENOMEM)
         return rc;
-    if (rc != -EACCES && rc != -EBADF && rc != -EMSGSIZE)
+    if (rc != -EACCES && rc != -EPERM && rc != -EBADF && rc != -EMSGSIZE)
         return 0;
     etcd_config_format(what, sizeof what, etcd->config);
     (void)ct_copy(why, sizeof why, err->text);
@@ -334,20 +334,31 @@ static int judge(const struct etcd *etcd, int rc, struct ctrun_error *err)
         return ct_fail(err, CTRUN_E_AUTH, "etcd at %s: %s", what, why);
     if (rc == -EBADF)
         return ct_fail(err, CTRUN_E_USAGE, "certificate files for etcd: %s", why);
+    if (rc == -EPERM)
+        return ct_fail(err, CTRUN_E_AUTH,
+                       "etcd at %s: TLS: it %s: %s; check cert and key in --rdzv-conf",
+                       what,
+                       *etcd->config->cert_file ? "refuses this node's certificate"
+                                                : "wants a certificate of this node",
+                       why);
     return ct_fail(err, CTRUN_E_AUTH,
-                   "etcd at %s: TLS: %s; check cacert, cert and key "
-                   "in --rdzv-conf",
+                   "etcd at %s: TLS: its certificate: %s; check that, and cacert in "
+                   "--rdzv-conf",
                    what, why);
 }
 
 static int unreachable(const struct etcd *etcd, struct ctrun_error *err)
 {
+    const bool is_mute = err->code == -ENODATA;
     char what[512];
     char why[sizeof err->text];
 
     etcd_config_format(what, sizeof what, etcd->config);
     (void)ct_copy(why, sizeof why, err->text);
-    return ct_fail(err, CTRUN_E_UNREACHABLE, "no etcd answers at %s: %s", what, why);
+    return ct_fail(err, CTRUN_E_UNREACHABLE, "no etcd answers at %s: %s%s", what, why,
+                   is_mute && !etcd->config->is_tls
+                       ? "; if it wants TLS: protocol=https in --rdzv-conf"
+                       : "");
 }
 
 /* How to handle an error of etcd in this call: 0 return it to the caller, 1 ask again, or a

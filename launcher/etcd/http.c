@@ -240,6 +240,14 @@ static int transfer(struct http_client *client, CURLcode *result)
     return -ECANCELED;
 }
 
+/* In the words of OpenSSL, Mbed TLS and GnuTLS. With TLS 1.3 the alert comes after the handshake, so
+ * that curl's code is that of a broken connection. */
+static bool is_ours_refused(const char *why)
+{
+    return strstr(why, "fatal alert") || strstr(why, "alert unknown ca") ||
+           (strstr(why, " alert ") && strstr(why, "certificate"));
+}
+
 static int explain(struct http_client *client, CURLcode result, struct ctrun_error *err)
 {
     const char *why = client->why[0] ? client->why : api.curl_easy_strerror_fn(result);
@@ -251,12 +259,13 @@ static int explain(struct http_client *client, CURLcode result, struct ctrun_err
             return 0;
         break;
     case CURLE_OPERATION_TIMEDOUT: return ct_fail(err, -ETIMEDOUT, "%s", why);
+    case CURLE_GOT_NOTHING: return ct_fail(err, -ENODATA, "%s", why);
     case CURLE_PEER_FAILED_VERIFICATION: return ct_fail(err, -EACCES, "%s", why);
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_CERTPROBLEM: return ct_fail(err, -EBADF, "%s", why);
     default: break;
     }
-    return ct_fail(err, -ENOTCONN, "%s", why);
+    return ct_fail(err, is_ours_refused(why) ? -EPERM : -ENOTCONN, "%s", why);
 }
 
 static struct curl_slist *make_headers(const struct http_request *request)

@@ -42,8 +42,9 @@ int http_client_open(struct http_client **out,
                      struct ctrun_error *err);
 void http_client_close(struct http_client *client);
 /* POSTs and waits. 0 and *status (0 when on_body ended it before there was one), or:
- * -ECANCELED (woken), -ETIMEDOUT, -EACCES (the server's certificate, or ours, was refused),
- * -EBADF (a file of ours cannot be used), -ENOTCONN (everything else). */
+ * -ECANCELED (woken), -ETIMEDOUT, -EACCES (we refuse the server's certificate), -EPERM (the server
+ * refuses ours, or that we have none), -EBADF (a file of ours cannot be used), -ENODATA (the
+ * connection was closed without an answer), -ENOTCONN (everything else). */
 int http_client_post(struct http_client *client, const struct http_request *request,
                      long *status, struct ctrun_error *err);
 /* From any thread, for good: this request and all later ones end with -ECANCELED until

@@ -3,12 +3,13 @@
 import http.server
 import itertools
 import json
+import re
 import threading
 
 import ctrun
 import etcd_job
 import pytest
-from etcd import USER
+from etcd import USER, make_ca
 from etcd_job import job  # noqa: F401
 from proxy import Proxy
 
@@ -136,6 +137,25 @@ def test_a_wrong_ca_is_one_line_that_says_which_keys_to_check(box, etcd):
     line = only_line(run)
     assert line.startswith("ctrun: error[E_AUTH]: etcd at https://127.0.0.1:"), run
     assert "cacert" in line
+
+
+def test_a_certificate_that_etcd_refuses_or_misses_is_one_line_and_no_retry(box, etcd):
+    server = etcd(tls=True)
+    foreign = box.path("foreign")
+    foreign.mkdir()
+    make_ca(foreign)
+    *words, conf = server.options(cert=foreign / "client.pem", key=foreign / "client.key")
+    for conf, says in ((conf, "it refuses this node's certificate: "),
+                       (re.sub(",(cert|key)=[^,]*", "", conf), "it wants a certificate of this node: ")):
+        run = box.ctrun(*words, conf, "true")
+        assert run.code == AUTH and says in only_line(run), run
+        assert only_line(run).endswith("; check cert and key in --rdzv-conf"), run
+
+
+def test_an_etcd_with_tls_that_is_asked_without_names_the_key(box, etcd):
+    *words, _ = etcd(tls=True).options()
+    run = box.ctrun(*words, "--rdzv-conf=read_timeout=1", "true")
+    assert run.code == RETRY and "protocol=https" in only_line(run), run
 
 
 def test_a_file_that_is_no_certificate_is_one_line(box, etcd):
