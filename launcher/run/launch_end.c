@@ -238,8 +238,12 @@ static void end_by_verdict(struct launch *launch, const struct ct_verdict *verdi
     struct summary summary = describe_run(launch, verdict);
 
     summary.files = files;
-    if (verdict->outcome == CT_OUTCOME_SUCCEEDED)
+    if (verdict->outcome == CT_OUTCOME_SUCCEEDED) {
+        if (launch->group_rank < 0 && !launch->config->run.task.is_quiet)
+            messages_notice("the run has succeeded without this node, a spare: it "
+                            "started no workers");
         return;
+    }
     read_error_files(launch, verdict, files);
     report(launch, &summary);
     copy_root_error(launch, verdict);

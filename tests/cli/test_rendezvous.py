@@ -315,6 +315,9 @@ def test_torchrun_072_073_157_a_spare_node_waits_and_ends_with_0(box, endpoint):
     box.write("go", "")
     assert codes([first, spare]) == [0, 0], [first, spare]
     assert len(box.events("worker_started")) == 1
+    # Who has started the same command twice by mistake gets 0, but no results.
+    assert spare.err.endswith("ctrun: the run has succeeded without this node, a spare: it started no workers\n")
+    assert not first.err
 
 
 def test_torchrun_086_098_a_failure_on_one_node_restarts_both(box, dump, endpoint):
