@@ -34,6 +34,7 @@ struct etcd {
     struct ct_buf in;
     int member;           /* the one that answered last */
     uint64_t patience_ms; /* with one member, for one answer */
+    bool has_answered;    /* once at least */
     bool is_open_to_all;  /* etcd replied that authentication is off */
     char token[JSON_ETCD_TOKEN_MAX];
     int relogins; /* during this request */
@@ -328,6 +329,8 @@ static int judge(const struct etcd *etcd, int rc, struct ctrun_error *err)
         return rc;
     if (rc != -EACCES && rc != -EPERM && rc != -EBADF && rc != -EMSGSIZE)
         return 0;
+    if (etcd->has_answered && rc != -EMSGSIZE)
+        return 0; /* certificates may be being renewed */
     etcd_config_format(what, sizeof what, etcd->config);
     (void)ct_copy(why, sizeof why, err->text);
     if (rc == -EMSGSIZE)
@@ -335,12 +338,11 @@ static int judge(const struct etcd *etcd, int rc, struct ctrun_error *err)
     if (rc == -EBADF)
         return ct_fail(err, CTRUN_E_USAGE, "certificate files for etcd: %s", why);
     if (rc == -EPERM)
-        return ct_fail(err, CTRUN_E_AUTH,
-                       "etcd at %s: TLS: it %s: %s; check cert and key in --rdzv-conf",
-                       what,
-                       *etcd->config->cert_file ? "refuses this node's certificate"
-                                                : "wants a certificate of this node",
-                       why);
+        return ct_fail(
+            err, CTRUN_E_AUTH,
+            "etcd at %s: TLS: it ended the handshake, in which this node showed "
+            "%s: %s; check cert and key in --rdzv-conf",
+            what, *etcd->config->cert_file ? "its certificate" : "no certificate", why);
     return ct_fail(err, CTRUN_E_AUTH,
                    "etcd at %s: TLS: its certificate: %s; check that, and cacert in "
                    "--rdzv-conf",
@@ -424,6 +426,7 @@ int etcd_do(struct etcd *etcd, enum etcd_call call, uint64_t deadline_ms,
 
         if ((rc = try_member(etcd, call, deadline_ms, reply, err)) == 0) {
             set_patience(etcd, ct_now_ms() - began_ms);
+            etcd->has_answered = true;
             return 0;
         }
         if (rc > 0 && etcd->relogins++ < 2)

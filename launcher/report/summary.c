@@ -260,8 +260,6 @@ static void begin_without_worker(struct messages_block *out,
     messages_begin(out, CTRUN_E_EXIT, "run '%s' failed", summary->run_id);
 }
 
-/* The order is fixed: what happened, what its node found out, the output, advice, the other
- * ranks, where the logs are. People read the first lines. */
 /* What ended the newest earlier rounds, as it was printed then. */
 static void add_past(struct messages_block *out, const struct past_failures *past)
 {
@@ -275,6 +273,8 @@ static void add_past(struct messages_block *out, const struct past_failures *pas
     }
 }
 
+/* The order is fixed: what happened, what its node found out, the output, advice, the other
+ * ranks, where the logs are. People read the first lines. */
 void summary_format(struct messages_block *out, const struct summary *summary)
 {
     const struct ct_verdict *verdict = summary->verdict;
