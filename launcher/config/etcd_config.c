@@ -44,6 +44,11 @@ static int add_endpoint(struct etcd_config *out, const char *field, size_t lengt
     rc = ct_endpoint_parse(strip_scheme(text, is_tls), endpoint, err);
     if (rc < 0)
         return rc;
+    if (length > 0 && !endpoint->host[0])
+        return ct_fail(err, -EINVAL,
+                       "--rdzv-endpoint=%.*s: there is no host; is a variable of the "
+                       "shell empty?",
+                       (int)length, field);
     if (!endpoint->host[0])
         (void)ct_copy(endpoint->host, sizeof endpoint->host, "localhost");
     if (endpoint->port < 0)

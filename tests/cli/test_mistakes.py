@@ -143,7 +143,9 @@ def test_an_address_of_ipv6_with_a_port_and_no_brackets_is_refused(box):
 
 
 @pytest.mark.parametrize("words", [["--rdzv-endpoint=:29500"], ["--rdzv-endpoint=:29500", "--node-rank=1"],
-                                   ["--master-addr=", "--node-rank=1"]])
+                                   ["--master-addr=", "--node-rank=1"],
+                                   *[[f"--rdzv-endpoint={members}", f"--rdzv-backend={etcd}", "--rdzv-id=job"]
+                                     for members in (":2379", "http://:2379") for etcd in ("etcd", "etcd-v2")]])
 def test_an_endpoint_without_a_host_is_refused(box, words):
     one_line(box.ctrun("--nnodes=2", *words, "true"), 1, "E_USAGE", words[0], "no host", "empty")
 
