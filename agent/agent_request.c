@@ -177,7 +177,7 @@ static int on_ctl_signal(void *context, int signal, int rank, bool is_forced,
 
     if (signal < 1 || signal >= NSIG)
         return ct_fail(err, -EINVAL, "signal %d does not exist", signal);
-    if (agent->state != AGENT_RUNNING)
+    if (agent->state != AGENT_RUNNING && worker_group_running_count(agent->group) == 0)
         return ct_fail(err, -ESRCH,
                        "no worker is running: the state of this node is %s",
                        agent_state_name(agent));

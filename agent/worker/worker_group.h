@@ -196,6 +196,7 @@ int worker_group_list_late(const struct worker_group *group,
 int64_t worker_group_min_step(const struct worker_group *group);
 /* The workers of the current or last round, by local rank; borrowed until the next start. */
 int worker_group_count(const struct worker_group *group);
+int worker_group_running_count(const struct worker_group *group);
 const struct worker *worker_group_worker(const struct worker_group *group,
                                          int local_rank);
 /* Copies the ends of this round: failures, then early ends with 0, then ends that we caused.

@@ -13,7 +13,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 
-static int running_count(const struct worker_group *group)
+int worker_group_running_count(const struct worker_group *group)
 {
     int count = 0;
 
@@ -71,15 +71,15 @@ static bool is_childless(const struct worker_group *group)
 {
     return group->keep.count == 0
                ? reap_is_childless()
-               : running_count(group) == 0 &&
+               : worker_group_running_count(group) == 0 &&
                      reap_scan(&group->keep, visit_nobody, NULL) == 0;
 }
 
 static struct policy_census take_census(const struct worker_group *group,
                                         uint64_t now_ms)
 {
-    struct census_walk walk = {.group = group,
-                               .census = {.workers = running_count(group)}};
+    struct census_walk walk = {
+        .group = group, .census = {.workers = worker_group_running_count(group)}};
 
     if (is_childless(group))
         return walk.census;
@@ -262,8 +262,8 @@ static void begin_stop(struct worker_group *group, int signal, uint64_t grace_ms
     worker_group_give_up_restarts(group);
     shm_watch_look(&group->shm, true);
     if (group->policy.phase == POLICY_IDLE) {
-        policy_begin(&group->policy, running_count(group) > 0 ? signal : 0, grace_ms,
-                     now_ms);
+        policy_begin(&group->policy, worker_group_running_count(group) > 0 ? signal : 0,
+                     grace_ms, now_ms);
         policy_postpone(&group->policy, delay_ms);
     } else {
         policy_hurry(&group->policy, signal, grace_ms, now_ms);

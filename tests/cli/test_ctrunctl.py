@@ -150,6 +150,17 @@ def test_a_rank_that_has_ended_gets_no_signal(box):
     stop(box, run)
 
 
+def test_a_signal_reaches_workers_that_are_being_stopped(box):
+    run = box.start_ctrun("--nproc-per-node=2", "--shutdown-timeout=600", "--no-python", "sh", "-c",
+                          "trap 'echo saves' TERM; trap 'echo got it; exit' USR1; echo up; while :; do sleep 0.05; done")
+    ctrun.wait_until(lambda: run.out.count("up") == 2, lambda: f"up\n{run}")
+    run.signal(signal.SIGTERM)
+    ctrun.wait_until(lambda: run.out.count("saves") == 2, lambda: f"saves\n{run}")
+    sent = ctl(box, "signal", "USR1")
+    assert sent.code == 0, sent
+    assert run.wait() == 128 + signal.SIGTERM and run.out.count("got it") == 2, run
+
+
 def test_usr1_reaches_the_workers_of_all_nodes_and_others_those_of_one(box):
     box.write("loop.sh", LOOP, 0o755)
     words = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{launch.free_port()}", "--rdzv-id=j1",
