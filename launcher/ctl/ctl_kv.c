@@ -12,7 +12,8 @@
 
 enum {
     OPEN_MS = 5000,
-    WAIT_S = 300, /* as PyTorch's stores */
+    BETWEEN_MS = 300, /* between two rounds, when waiting does not help */
+    WAIT_S = 300,     /* as PyTorch's stores */
     WAIT_MAX_S = 30 * 24 * 3600,
 };
 
@@ -194,6 +195,27 @@ static const struct action *find_action(const struct ctl_call *call,
     return NULL;
 }
 
+/* The store of the last round may be closed; the agent does not tell that of the next one yet. */
+static bool is_between_rounds(const struct json_status *status)
+{
+    return strcmp(status->state, "stopping") == 0 ||
+           strcmp(status->state, "joining") == 0;
+}
+
+static int open_store(struct ctrun_store **out, const struct json_status *status,
+                      struct ctrun_error *err)
+{
+    const bool is_between = is_between_rounds(status);
+    const int rc = ct_store_connect(out, status->master_addr, status->master_port,
+                                    is_between ? BETWEEN_MS : OPEN_MS, err);
+
+    if (rc == 0)
+        ct_store_set_timeout(*out, OPEN_MS);
+    else if (is_between)
+        ct_wrap(err, "%s, and every round has a store of its own", status->state);
+    return rc;
+}
+
 static int run_action(const struct action *action, const struct ctl_call *call,
                       const struct json_status *status, struct ctrun_error *err)
 {
@@ -206,8 +228,7 @@ static int run_action(const struct action *action, const struct ctl_call *call,
         return ct_fail(err, -EAGAIN,
                        "run %s has no store yet: its first round has not begun",
                        status->run_id);
-    rc = ct_store_connect(&kv.store, status->master_addr, status->master_port, OPEN_MS,
-                          err);
+    rc = open_store(&kv.store, status, err);
     if (rc == 0)
         rc = action->run(&kv, err);
     ctrun_store_close(kv.store);

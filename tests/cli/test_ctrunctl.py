@@ -307,6 +307,15 @@ def test_kv_reads_writes_lists_and_waits_in_the_store_of_the_workers(box):
     assert run.wait() == 0
 
 
+def test_kv_says_that_there_is_no_store_between_rounds(box):
+    run = box.start_ctrun("--max-restarts=1", "--restart-delay=300", "false")
+    box.wait_event("round_stopped")
+    asked = ctl(box, "kv", "list")
+    assert asked.code == 1 and "stopping, and every round has a store of its own" in asked.err, asked
+    run.signal(signal.SIGINT)
+    assert run.wait() == 128 + signal.SIGINT, run
+
+
 def test_why_tells_the_first_cause_of_the_last_restart(box):
     run = start(box)
     assert ctl(box, "why").out == "run j1: nothing has failed\n"
