@@ -4,7 +4,6 @@
 #include "launcher/options/shell_words.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -136,8 +135,7 @@ char *shell_words_quote(const char *word)
     return quoted;
 }
 
-/* True when no character of the word is special to a shell. */
-static bool is_simple(const char *word)
+bool shell_words_is_simple(const char *word)
 {
     static const char simple[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                  "0123456789-_./=:,+@%";
@@ -149,8 +147,8 @@ int shell_words_join(char *dst, size_t size, const char *const *words)
 {
     *dst = '\0';
     for (; *words; words++) {
-        char *quoted = is_simple(*words) ? NULL : shell_words_quote(*words);
-        const int n = is_simple(*words) || quoted
+        char *quoted = shell_words_is_simple(*words) ? NULL : shell_words_quote(*words);
+        const int n = shell_words_is_simple(*words) || quoted
                           ? ct_append_item(dst, size, " ", "%s",
                                            quoted ? quoted : *words)
                           : -1;

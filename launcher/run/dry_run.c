@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/run/dry_run.h"
 
+#include <ctype.h>
 #include <errno.h>
 
 #include "launcher/config/host_slot.h"
 #include "agent/error_file/json.h"
+#include "launcher/options/shell_words.h"
 #include "launcher/run/plan.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -92,14 +94,38 @@ static void print_environment(FILE *out, const struct config *config,
     }
 }
 
+/* For the shells of users: 'it'\''s', but $'two\nlines', as bash, zsh and ksh know it. */
+static void print_word(FILE *out, const char *word)
+{
+    bool has_control = false;
+
+    if (shell_words_is_simple(word)) {
+        fputs(word, out);
+        return;
+    }
+    for (const char *at = word; *at; at++)
+        has_control |= iscntrl((unsigned char)*at) != 0;
+    fputs(has_control ? "$'" : "'", out);
+    for (; *word; word++)
+        if (*word == '\n')
+            fputs("\\n", out);
+        else if (iscntrl((unsigned char)*word))
+            fprintf(out, "\\%03o", (unsigned char)*word);
+        else if (*word == '\'')
+            fputs(has_control ? "\\'" : "'\\''", out);
+        else
+            fprintf(out, has_control && *word == '\\' ? "\\%c" : "%c", *word);
+    fputc('\'', out);
+}
+
 static void print_argv(FILE *out, char *const *argv, bool as_json)
 {
     for (int i = 0; argv[i]; i++) {
         fputs(i ? (as_json ? "," : " ") : "", out);
-        if (as_json || strpbrk(argv[i], " \t\n\"'\\$") || !*argv[i])
+        if (as_json)
             json_print_text(out, argv[i]);
         else
-            fputs(argv[i], out);
+            print_word(out, argv[i]);
     }
 }
 

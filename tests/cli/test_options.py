@@ -216,6 +216,13 @@ def test_torchrun_135_bash_completes_options_and_words(box, words, expected):
     assert set(run.out.split()) == expected, run
 
 
+def test_a_dry_run_prints_a_command_that_a_shell_takes(box):
+    words = ["a b", "two\n'lines'\\n", "it's", "$HOME", "*", "a;b", "\t\x1b1", "\\", "", "é"]
+    plan = box.ctrun("--dry-run", "--no-python", "printf", "%s|", *words)
+    command = plan.out.split("worker 0\n")[1].splitlines()[0]
+    assert "\\u" not in command and box.run("bash", "-c", command).out == "|".join(words) + "|", plan
+
+
 def test_torchrun_137_node_rank_with_c10d_is_warned_about(box, script):
     run = box.ctrun("--dry-run", "--rdzv-backend=c10d", "--node-rank=1", script)
     assert run.code == 0 and "--node-rank" in run.err
