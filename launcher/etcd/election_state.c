@@ -77,7 +77,7 @@ void election_report_leader(struct election *election, const struct json_etcd_kv
 
     if (kv && kv->lease != 0)
         election->leader_lease = kv->lease;
-    if (strcmp(text, election->leader) == 0)
+    if (strncmp(text, election->leader, sizeof election->leader - 1) == 0)
         return;
     if (kv && server_record_parse(&leader, text, kv->length) < 0)
         ct_warn("etcd: %s does not hold the address of a rendezvous server",

@@ -279,9 +279,28 @@ static void an_election_that_fails_every_other_time_is_told_seldom(void **state)
     assert_string_equal(warning, "etcd: what: why");
 }
 
+static void a_key_that_holds_no_server_is_told_once(void **state)
+{
+    uint8_t garbage[sizeof election.leader + 10];
+    const struct json_etcd_kv kv = {.value = garbage, .length = sizeof garbage - 1};
+
+    memset(garbage, 'x', sizeof garbage - 1);
+    garbage[sizeof garbage - 1] = '\0';
+    begin((struct json_etcd_reply){.ttl_s = 1});
+    ct_log_set_sink(keep_warning, NULL, CTRUN_LOG_WARN);
+    election_report_leader(&election, &kv);
+    assert_string_equal(warning,
+                        "etcd: l does not hold the address of a rendezvous server");
+    warning[0] = '\0';
+    election_report_leader(&election, &kv);
+    ct_log_set_sink(NULL, NULL, CTRUN_LOG_ERR);
+    assert_string_equal(warning, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_key_that_holds_no_server_is_told_once),
         cmocka_unit_test(a_journal_that_is_not_written_is_told_once),
         cmocka_unit_test(an_election_that_fails_every_other_time_is_told_seldom),
         cmocka_unit_test(a_journal_that_gets_no_lease_asks_again_soon),
