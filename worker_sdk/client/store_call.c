@@ -29,6 +29,9 @@ static int wire_keys(struct ctrun_store *store, const char *const *keys, size_t 
     uint8_t *at;
     int rc;
 
+    if (!store)
+        return ct_fail(err, -EINVAL,
+                       "the store is NULL: ctrun_store_open() did not open it");
     for (size_t i = 0; i < count; i++)
         total += 1 + strlen(keys[i]);
     ct_buf_consume(&store->keys, ct_buf_length(&store->keys));
@@ -334,11 +337,11 @@ int ctrun_store_get(struct ctrun_store *store, const char *key, void **value,
                     size_t *length, struct ctrun_error *err)
 {
     struct ct_tcpstore_request request = {.query = CT_TCPSTORE_GET};
-    const uint64_t deadline_ms = ct_deadline_ms(
-        store->timeout_ms); /* of both requests */
+    const uint64_t timeout_ms = store ? store->timeout_ms : 0;
+    const uint64_t deadline_ms = ct_deadline_ms(timeout_ms); /* of both requests */
     int rc;
 
-    if ((rc = wait_until(store, &key, 1, store->timeout_ms, deadline_ms, err)) < 0 ||
+    if ((rc = wait_until(store, &key, 1, timeout_ms, deadline_ms, err)) < 0 ||
         (rc = wire_key(store, key, &request.key, err)) < 0 ||
         (rc = ct_store_ask_until(store, &request, NULL, deadline_ms, err)) < 0)
         return rc;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The deadlines of a store's calls, of which the test sees each. A thread is the server. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,9 +98,28 @@ static void both_requests_of_a_get_have_one_deadline(void **state)
     close(listener);
 }
 
+/* As ctrun_store_open() leaves it when it fails. */
+static void a_store_that_is_null_is_refused(void **state)
+{
+    const char *const keys[] = {"a", "b"};
+    struct ctrun_error err;
+    int64_t sum;
+    size_t length;
+    void *value;
+
+    assert_int_equal(ctrun_store_set(NULL, "a", "v", 1, &err), -EINVAL);
+    assert_string_equal(err.text,
+                        "the store is NULL: ctrun_store_open() did not open it");
+    assert_int_equal(ctrun_store_get(NULL, "a", &value, &length, NULL), -EINVAL);
+    assert_int_equal(ctrun_store_add(NULL, "a", 1, &sum, NULL), -EINVAL);
+    assert_int_equal(ctrun_store_wait(NULL, keys, 2, 1, NULL), -EINVAL);
+    assert_int_equal(ctrun_store_delete(NULL, "a", NULL), -EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_store_that_is_null_is_refused),
         cmocka_unit_test(both_requests_of_a_get_have_one_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
