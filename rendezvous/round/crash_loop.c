@@ -106,12 +106,6 @@ bool crash_loop_take(struct crash_loop *loop, const struct ct_failure *root)
 
 bool crash_loop_is_hopeless(const struct ct_failure *root)
 {
-    switch (root->code) {
-    case ENOENT:
-    case ENOEXEC: return root->cause == CT_CAUSE_EXEC;
-    case EACCES: return root->cause == CT_CAUSE_EXEC || root->cause == CT_CAUSE_AGENT;
-    case ENOTDIR:
-    case EROFS: return root->cause == CT_CAUSE_AGENT;
-    default: return false;
-    }
+    return root->cause == CT_CAUSE_EXEC &&
+           (root->code == ENOENT || root->code == ENOEXEC || root->code == EACCES);
 }

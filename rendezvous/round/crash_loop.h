@@ -25,6 +25,5 @@ struct crash_loop {
 
 /* Takes the root cause of a round. True if this one is equal to that of the round before. */
 bool crash_loop_take(struct crash_loop *loop, const struct ct_failure *root);
-/* True if the program does not exist or cannot be executed, or the log directory cannot be made
- * where it has to be: no restart will help. */
+/* True if the program does not exist or cannot be executed: no restart will help. */
 bool crash_loop_is_hopeless(const struct ct_failure *root);

@@ -133,17 +133,6 @@ static void no_restart_helps_a_program_that_is_not_there(void **state)
     assert_false(crash_loop_is_hopeless(&failure));
 }
 
-static void no_restart_helps_a_log_directory_that_cannot_be_made(void **state)
-{
-    struct ct_failure failure = failed(CT_CAUSE_AGENT, EROFS, "");
-
-    assert_true(crash_loop_is_hopeless(&failure));
-    failure.code = EMFILE;
-    assert_false(crash_loop_is_hopeless(&failure));
-    failure = failed(CT_CAUSE_EXIT, EROFS, "");
-    assert_false(crash_loop_is_hopeless(&failure));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,7 +145,6 @@ int main(void)
         cmocka_unit_test(what_comes_from_outside_is_none),
         cmocka_unit_test(a_third_one_in_between_breaks_the_chain),
         cmocka_unit_test(no_restart_helps_a_program_that_is_not_there),
-        cmocka_unit_test(no_restart_helps_a_log_directory_that_cannot_be_made),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
