@@ -57,7 +57,6 @@ struct election {
     bool reports_watch;          /* emit an event for the next watch */
     bool is_silent;              /* the present watch has had no answer */
     bool is_unwell;              /* etcd does not answer, and this was logged */
-    uint64_t unwell_ms;          /* when it was logged last; 0: never */
     bool is_unwritten; /* the journal cannot be written, and this was logged */
     char leader[SERVER_RECORD_TEXT_MAX]; /* the leader reported last */
     uint64_t renewed_ms; /* when the last renewal that was confirmed was asked for */

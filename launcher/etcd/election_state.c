@@ -5,10 +5,6 @@
 #include "launcher/etcd/election_private.h"
 #include "worker_sdk/base/cond.h"
 
-enum {
-    WARN_AGAIN_MS = 30000
-};
-
 static const char *const state_names[] = {"looking", "watching", "leading"};
 
 void election_set_state(struct election *election, enum election_state state,
@@ -44,20 +40,12 @@ void election_sleep(struct election *election, uint64_t until_ms, bool wants_wri
     pthread_mutex_unlock(&election->mutex);
 }
 
-/* Several nodes that cannot lead see each other elected for a moment: each time it seems to work. */
 void election_log_down(struct election *election, const char *what,
                        const struct ctrun_error *why)
 {
-    const uint64_t now_ms = ct_now_ms();
-    const bool is_due = !election->is_unwell &&
-                        (election->unwell_ms == 0 ||
-                         now_ms - election->unwell_ms >= WARN_AGAIN_MS);
-
-    ct_log(is_due ? CTRUN_LOG_WARN : CTRUN_LOG_DEBUG, "etcd: %s: %s", what, why->text);
-    if (is_due) {
-        election->is_unwell = true;
-        election->unwell_ms = now_ms;
-    }
+    ct_log(election->is_unwell ? CTRUN_LOG_DEBUG : CTRUN_LOG_WARN, "etcd: %s: %s", what,
+           why->text);
+    election->is_unwell = true;
     election_sleep(election, ct_deadline_ms(ELECTION_PAUSE_MS), false);
 }
 

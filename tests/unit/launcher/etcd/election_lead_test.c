@@ -258,27 +258,6 @@ static void a_journal_that_is_not_written_is_told_once(void **state)
     assert_string_equal(warning, "etcd: the journal is written again");
 }
 
-static void an_election_that_fails_every_other_time_is_told_seldom(void **state)
-{
-    const struct ctrun_error why = {.text = "why"};
-
-    begin((struct json_etcd_reply){.ttl_s = 1});
-    election.is_stopping = true; /* no pause */
-    ct_log_set_sink(keep_warning, NULL, CTRUN_LOG_WARN);
-    election_log_down(&election, "what", &why);
-    assert_string_equal(warning, "etcd: what: why");
-    election_log_up(&election);
-    assert_string_equal(warning, "etcd: the election works again");
-    warning[0] = '\0';
-    election_log_down(&election, "what", &why);
-    election_log_up(&election);
-    assert_string_equal(warning, "");
-    election.unwell_ms = 1; /* long ago */
-    election_log_down(&election, "what", &why);
-    ct_log_set_sink(NULL, NULL, CTRUN_LOG_ERR);
-    assert_string_equal(warning, "etcd: what: why");
-}
-
 static void a_key_that_holds_no_server_is_told_once(void **state)
 {
     uint8_t garbage[sizeof election.leader + 10];
@@ -302,7 +281,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_key_that_holds_no_server_is_told_once),
         cmocka_unit_test(a_journal_that_is_not_written_is_told_once),
-        cmocka_unit_test(an_election_that_fails_every_other_time_is_told_seldom),
         cmocka_unit_test(a_journal_that_gets_no_lease_asks_again_soon),
         cmocka_unit_test(a_journal_whose_lease_etcd_does_not_know_gets_another),
         cmocka_unit_test(a_lease_of_which_etcd_tells_an_error_may_be_renewed_just_now),
