@@ -97,9 +97,7 @@ static void close_all(struct agent *agent)
                                       hold_left_ms(agent->hold));
         loop_run(agent->loop);
     }
-    if (!agent->result->signal && !agent->result->error.code &&
-        agent->result->verdict.outcome == CT_OUTCOME_SUCCEEDED)
-        (void)hold_find_lost(agent->hold, &agent->result->error);
+    agent_check_hold(agent);
     hold_destroy(agent->hold);
     worker_group_destroy(agent->group);
     signals_close(agent->signals);

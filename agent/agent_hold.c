@@ -4,6 +4,7 @@
 #include <sys/sysinfo.h>
 
 #include "agent/node/agent_private.h"
+#include "agent/worker/worker.h"
 
 /* Half of the memory: the workers and the page cache have the other half. It takes twenty system calls, so it is called
  * only when a checkpoint is to be held. */
@@ -73,4 +74,22 @@ int agent_open_hold(struct agent *agent, struct ctrun_error *err)
     const int rc = hold_create(&agent->hold, &options);
 
     return rc < 0 ? ct_fail(err, rc, "held checkpoints: out of memory") : 0;
+}
+
+void agent_check_hold(struct agent *agent)
+{
+    struct agent_result *result = agent->result;
+
+    if (result->signal || result->error.code || !agent->group ||
+        result->verdict.outcome != CT_OUTCOME_SUCCEEDED)
+        return;
+    for (int i = 0; i < worker_group_count(agent->group); i++) {
+        const struct worker *worker = worker_group_worker(agent->group, i);
+
+        if (worker->state == WORKER_ENDED && worker->failure.cause == CT_CAUSE_NONE &&
+            hold_find_lost(agent->hold, worker->rank, &result->error) < 0) {
+            result->has_lost_checkpoint = true;
+            return;
+        }
+    }
 }

@@ -94,13 +94,19 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
+static void free_memory(struct hold *hold, struct entry *entry)
+{
+    hold->bytes -= entry->bytes;
+    entry->bytes = 0;
+    close_fd(&entry->memory);
+}
+
 static void forget(struct hold *hold, struct entry *entry)
 {
     if (entry->writer)
         hold_writer_give_up(entry->writer);
-    hold->bytes -= entry->bytes;
+    free_memory(hold, entry);
     close_fd(&entry->folder);
-    close_fd(&entry->memory);
     ct_list_remove(&entry->node);
     free(entry);
 }
@@ -170,7 +176,8 @@ static void forget_old(struct hold *hold, int rank)
     }
 }
 
-/* Frees entries that are on the disk and whose worker has gone, to make room. */
+/* Frees entries that are on the disk or lost, and whose worker has gone, to make room; a loss that
+ * nobody knows of stays in the list. */
 static bool make_room(struct hold *hold, uint64_t bytes)
 {
     if (hold->options.max_bytes == 0)
@@ -178,7 +185,11 @@ static bool make_room(struct hold *hold, uint64_t bytes)
     ct_list_for_each_safe(struct entry, entry, &hold->entries, node) {
         if (bytes <= hold->options.max_bytes - hold->bytes)
             break;
-        if (!entry->client && entry->state >= HOLD_WRITTEN)
+        if (entry->client || entry->state < HOLD_WRITTEN)
+            continue;
+        if (entry->state == HOLD_LOST && !entry->is_known_lost)
+            free_memory(hold, entry);
+        else
             forget(hold, entry);
     }
     return bytes <= hold->options.max_bytes - hold->bytes;
@@ -424,23 +435,26 @@ void hold_forget_lost(struct hold *hold)
         entry->is_known_lost = true;
 }
 
-int hold_find_lost(const struct hold *hold, struct ctrun_error *err)
+int hold_find_lost(const struct hold *hold, int rank, struct ctrun_error *err)
 {
-    ct_list_for_each(const struct entry, entry, &hold->entries, node)
-        if (entry->state == HOLD_LOST && !entry->is_known_lost &&
-            entry == find_last(hold, entry->rank))
-            return ct_fail(err, entry->result.code,
-                           "the workers have succeeded, but rank %d's last checkpoint, "
-                           "%s, is not on the disk: %s",
-                           entry->rank, entry->path, entry->result.text);
-    return 0;
+    const struct entry *last = find_last(hold, rank);
+
+    if (!last || last->state != HOLD_LOST || last->is_known_lost)
+        return 0;
+    return ct_fail(
+        err, last->result.code,
+        "the workers have succeeded, but rank %d's last checkpoint, %s, is not "
+        "on the disk: %s",
+        rank, last->path, last->result.text);
 }
 
 void hold_cancel(struct hold *hold, const char *why)
 {
     ct_list_for_each(struct entry, entry, &hold->entries, node) {
-        if (is_under_way(entry))
+        if (is_under_way(entry)) {
+            entry->is_known_lost = true; /* the user gives it up */
             lose(hold, entry, -ECANCELED, why);
+        }
     }
     go_on(hold);
 }

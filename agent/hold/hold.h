@@ -63,8 +63,8 @@ bool hold_is_busy(const struct hold *hold);
 uint64_t hold_left_ms(const struct hold *hold);
 /* All such entries are lost now. */
 void hold_cancel(struct hold *hold, const char *why);
-/* 0, or the code with which the last file that a rank committed was lost, unless the rank was told
- * so or hold_forget_lost() was called since. */
-int hold_find_lost(const struct hold *hold, struct ctrun_error *err);
+/* 0, or the code with which the last file that the rank committed was lost, unless the rank was told
+ * so, or hold_cancel() or hold_forget_lost() gave it up. */
+int hold_find_lost(const struct hold *hold, int rank, struct ctrun_error *err);
 /* Another world begins, and its ranks make checkpoints of their own. */
 void hold_forget_lost(struct hold *hold);

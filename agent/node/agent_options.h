@@ -50,6 +50,7 @@ struct agent_result {
     char reason[128];     /* reason that ctrunctl gave for the signal; empty: none */
     int passed_signal;    /* the last one that was only passed on; 0: none */
     bool allocation_ends; /* the reason for the end, or for passed_signal */
+    bool has_lost_checkpoint; /* the reason for `error` */
     struct ctrun_error error; /* code != 0: the agent itself failed (rendezvous, ...) */
 };
 

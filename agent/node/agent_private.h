@@ -541,6 +541,8 @@ void agent_start_hang(struct agent *agent);
 /* Where torch's servers in the workers listen; NULL: nowhere. */
 const struct recorder_folder *agent_recorder(const struct agent *agent);
 int agent_open_hold(struct agent *agent, struct ctrun_error *err);
+/* Makes a run an error that has succeeded, but has lost the last checkpoint of one of its ranks. */
+void agent_check_hold(struct agent *agent);
 int agent_open_hang(struct agent *agent, struct ctrun_error *err);
 void agent_close_hang(struct agent *agent);
 

@@ -326,42 +326,50 @@ static void a_node_that_was_cut_off_names_nothing(void **state)
     assert_non_null(strstr(here.why, "cut off"));
 }
 
-static void lose_one(struct peer *peer)
+static void lose_one(struct peer *peer, uint64_t bytes)
 {
-    assert_int_equal(begin(peer, 10), 0);
+    here.may_write = false;
+    assert_int_equal(begin(peer, bytes), 0);
+    assert_int_equal(peer->code, 0);
     assert_int_equal(commit(peer, "late"), 0);
-    hold_cancel(here.hold, "interrupted");
+    while (hold_is_busy(here.hold))
+        loop_run(here.loop);
+    here.may_write = true;
 }
 
 /* The run may not end as a success then. */
 static void a_loss_is_found_until_its_rank_knows_or_saves_again(void **state)
 {
     struct ctrun_error err;
-    struct peer peer;
+    struct peer peer, other;
 
     join(&peer, 3);
-    here.may_write = false;
-    assert_int_equal(hold_find_lost(here.hold, &err), 0);
-    lose_one(&peer);
-    assert_int_equal(hold_find_lost(here.hold, &err), -ECANCELED);
-    assert_string_equal(err.text, "the workers have succeeded, but rank 3's last "
-                                  "checkpoint, somewhere/c, is not on the "
-                                  "disk: interrupted");
+    join(&other, 4);
+    assert_int_equal(hold_find_lost(here.hold, 3, &err), 0);
+    lose_one(&peer, 10);
+    assert_true(hold_find_lost(here.hold, 3, &err) < 0);
+    assert_non_null(strstr(err.text,
+                           "rank 3's last checkpoint, somewhere/c, is not on the "
+                           "disk: "));
+    assert_int_equal(hold_find_lost(here.hold, 4, &err), 0);
     hold_forget_lost(here.hold);
-    assert_int_equal(hold_find_lost(here.hold, &err), 0);
-    lose_one(&peer);
+    assert_int_equal(hold_find_lost(here.hold, 3, &err), 0);
+    lose_one(&peer, 10);
     assert_int_equal(say(&peer, CT_HOLD_WAIT, 0, 0, -1), 0);
-    assert_int_equal(peer.code, -ECANCELED);
-    assert_int_equal(hold_find_lost(here.hold, &err), 0);
-    lose_one(&peer);
-    here.may_write = true;
+    assert_true(peer.code < 0);
+    assert_int_equal(hold_find_lost(here.hold, 3, &err), 0);
+    lose_one(&peer, 10);
     assert_int_equal(begin(&peer, 10), 0);
     assert_int_equal(commit(&peer, "in time"), 0);
-    assert_int_equal(hold_find_lost(here.hold, &err), 0);
-    while (hold_is_busy(here.hold)) /* each loss has stopped the loop */
+    while (hold_is_busy(here.hold))
         loop_run(here.loop);
-    assert_int_equal(hold_find_lost(here.hold, &err), 0);
-    assert_int_equal(here.written, 1);
+    assert_int_equal(hold_find_lost(here.hold, 3, &err), 0);
+    lose_one(&peer, 10);
+    hold_leave(peer.client);
+    assert_int_equal(begin(&other, 100), 0); /* all memory */
+    assert_int_equal(other.code, 0);
+    assert_true(hold_find_lost(here.hold, 3, &err) < 0);
+    hold_leave(other.client);
 }
 
 static void what_is_cancelled_is_lost_at_once(void **state)
@@ -374,6 +382,7 @@ static void what_is_cancelled_is_lost_at_once(void **state)
     assert_int_equal(commit(&peer, "late"), 0);
     hold_cancel(here.hold, "interrupted");
     assert_int_equal(here.lost, 1);
+    assert_int_equal(hold_find_lost(here.hold, 0, NULL), 0);
     assert_string_equal(here.why, "interrupted");
     assert_int_equal(here.idle, 1);
     assert_false(hold_is_busy(here.hold));
