@@ -27,13 +27,24 @@ void past_failures_add(struct past_failures *past, const struct ct_stop *stop)
     past->list[past->count++] = copy;
 }
 
-void past_failures_end(struct past_failures *past, uint64_t generation)
+void past_failures_end(struct past_failures *past, const struct ct_verdict *verdict)
 {
-    while (past->count && past->list[past->count - 1]->generation >= generation)
-        free(past->list[--past->count]);
+    const struct ct_failure *last = past->count ? &past->list[past->count - 1]->cause
+                                                : NULL;
+
+    for (int i = 0; last && i < verdict->failure_count && i < CT_FAILURES_MAX; i++) {
+        const struct ct_failure *failure = &verdict->failures[i];
+
+        if (failure->generation == last->generation && failure->rank == last->rank &&
+            failure->cause == last->cause) {
+            free(past->list[--past->count]);
+            return;
+        }
+    }
 }
 
 void past_failures_deinit(struct past_failures *past)
 {
-    past_failures_end(past, 0);
+    while (past->count)
+        free(past->list[--past->count]);
 }

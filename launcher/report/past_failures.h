@@ -20,6 +20,6 @@ struct past_failures {
 /* Keeps a STOP after which the workers start again because of a failure; ignores others. One for
  * which there is no memory is only counted. */
 void past_failures_add(struct past_failures *past, const struct ct_stop *stop);
-/* Drops those of rounds from `generation` on: the verdict has them. */
-void past_failures_end(struct past_failures *past, uint64_t generation);
+/* Drops the newest one if the verdict has it: no round has begun since. */
+void past_failures_end(struct past_failures *past, const struct ct_verdict *verdict);
 void past_failures_deinit(struct past_failures *past);

@@ -339,7 +339,7 @@ int launch_end(struct launch *launch, struct agent_result *result)
 
     if (result->signal)
         messages_hurry();
-    past_failures_end(&launch->past, result->verdict.generation);
+    past_failures_end(&launch->past, &result->verdict);
     if (launch->config->output.redacts)
         redact_failures(&result->verdict, &launch->past);
     end_torch_events(launch, result);
