@@ -128,7 +128,8 @@ void host_slot_send_saving(uint64_t limit_ms)
     (void)send_record(&(char){HOST_SLOT_SAVING}, 1, seconds, strlen(seconds));
 }
 
-void host_slot_send_verdict(void)
+void host_slot_send_verdict(bool has_flaw)
 {
-    (void)send_record(&(char){HOST_SLOT_VERDICT}, 1, NULL, 0);
+    (void)send_record(&(char){has_flaw ? HOST_SLOT_FLAW : HOST_SLOT_VERDICT}, 1, NULL,
+                      0);
 }

@@ -20,6 +20,8 @@ enum host_slot_record {
     HOST_SLOT_VERDICT = 3, /* our exit code is the run's */
     /* no worker runs, and held checkpoints are not on the disk yet; seconds (decimal) within which they are, or are lost */
     HOST_SLOT_SAVING = 4,
+    /* the run has succeeded, but our exit code is not 0, and is the run's though others end with 0 */
+    HOST_SLOT_FLAW = 5,
 };
 enum {
     HOST_SLOT_WORDS_HEAD_BYTES = 2
@@ -46,5 +48,5 @@ bool host_slot_send_line(enum messages_level level, const char *text, size_t len
 void host_slot_send_started(void);
 /* Tells that this process writes checkpoints before it ends, for limit_ms at most. */
 void host_slot_send_saving(uint64_t limit_ms);
-/* Tells that our exit code is the run's. */
-void host_slot_send_verdict(void);
+/* Tells that our exit code is the run's; has_flaw: also where other hosts end with 0. */
+void host_slot_send_verdict(bool has_flaw);

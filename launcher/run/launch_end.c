@@ -332,6 +332,12 @@ static void redact_failures(struct ct_verdict *verdict, struct past_failures *pa
         error_file_text_redact(&verdict->failures[i]);
 }
 
+/* True for a run that has succeeded, and is a failure on this node all the same. */
+static bool has_flaw(const struct agent_result *result)
+{
+    return result->has_lost_checkpoint || result->error.code == CTRUN_E_BUDGET;
+}
+
 int launch_end(struct launch *launch, struct agent_result *result)
 {
     struct exit_end end;
@@ -360,9 +366,7 @@ int launch_end(struct launch *launch, struct agent_result *result)
     code = requeue_code(launch, result,
                         exit_status(&end, launch->config->stop.exit_style));
     write_summary(launch, result, &end, code);
-    if (!result->signal &&
-        (result->verdict.outcome == CT_OUTCOME_SUCCEEDED ||
-         (!result->error.code && result->verdict.outcome != CT_OUTCOME_CLOSED)))
-        host_slot_send_verdict();
+    if (!result->signal && (!result->error.code || has_flaw(result)))
+        host_slot_send_verdict(has_flaw(result));
     return code;
 }

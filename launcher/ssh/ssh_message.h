@@ -37,7 +37,8 @@ enum ssh_kind {
     SSH_OUTPUT = 83,  /* code: 1 stdout, 2 stderr; data: lines, or a piece of one */
     SSH_WORDS = 84,   /* code: level; data: one message of the launcher */
     SSH_STARTED = 85, /* the host's first round has begun */
-    SSH_ENDED = 86,   /* code: exit code; data: one byte if it is the run's code */
+    SSH_ENDED = 86,   /* code: exit code; data: one byte if it is the run's code, two if
+                       * it is, though other hosts end with 0 */
     SSH_LOST = 87,    /* after READY. data: why */
     SSH_NEED = 88,    /* data: runs of chunks (stage_set.h); code: 1 in the last */
     SSH_STAGING = 89, /* data: u64 bytes checked or received so far; a heartbeat */

@@ -35,7 +35,7 @@ struct ssh_node {
     pid_t pid;
     struct stream streams[STREAMS];
     struct loop_watch *channel;
-    bool has_verdict;
+    size_t verdict_bytes; /* of SSH_ENDED */
 };
 
 static void send_up(struct ssh_node *node, enum ssh_kind kind, int code,
@@ -120,8 +120,8 @@ static ssize_t read_channel(struct ssh_node *node)
         send_up(node, SSH_STARTED, 0, NULL, 0);
     else if (*text == HOST_SLOT_SAVING)
         send_up(node, SSH_SAVING, read_seconds(text + 1, (size_t)n - 1), NULL, 0);
-    else if (*text == HOST_SLOT_VERDICT)
-        node->has_verdict = true;
+    else if (*text == HOST_SLOT_VERDICT || *text == HOST_SLOT_FLAW)
+        node->verdict_bytes = *text == HOST_SLOT_FLAW ? 2 : 1;
     else if (*text == HOST_SLOT_WORDS && n > HOST_SLOT_WORDS_HEAD_BYTES)
         send_up(node, SSH_WORDS, text[1], text + HOST_SLOT_WORDS_HEAD_BYTES,
                 (size_t)n - HOST_SLOT_WORDS_HEAD_BYTES);
@@ -260,7 +260,7 @@ void ssh_node_reap(struct ssh_node *node)
     }
     send_up(node, SSH_ENDED,
             WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL + WTERMSIG(status),
-            "", node->has_verdict ? 1 : 0);
+            "\0", node->verdict_bytes);
 }
 
 void ssh_node_close(struct ssh_node *node)

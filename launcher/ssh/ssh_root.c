@@ -49,6 +49,7 @@ struct root {
     bool has_named_saving;
     uint64_t saving_end_ms; /* by then they have written, or given up */
     bool has_succeeded;
+    int flaw; /* exit code of a run that has succeeded; 0: no host has another one */
     bool has_verdict; /* `code` is the run's own (SSH_ENDED) */
     int code;         /* of the first host that failed */
     int signal;       /* the first signal that ends the run */
@@ -258,6 +259,8 @@ static void on_ended(struct root *root, const struct ssh_message *message)
     if (root->code == 0 || (message->length > 0 && !root->has_verdict))
         root->code = message->code;
     root->has_verdict |= message->length > 0;
+    if (message->length > 1)
+        root->flaw = message->code;
     (void)ct_format(what, sizeof what, "ended with %d", message->code);
     check_enough(root, message->host, what);
 }
@@ -536,12 +539,11 @@ static int open_all(struct root *root, struct ctrun_error *err)
     return root->options->stage->scan ? open_stage(root, err) : 0;
 }
 
-/* A failed host does not change the exit code if the run has succeeded without it; a host that
- * ends with a verdict and not with 0 does: it was over --budget, or lost a checkpoint. */
+/* A failed host does not change the exit code if the run has succeeded without it; one that was
+ * over --budget, or lost a checkpoint, does. */
 static int exit_code(const struct root *root)
 {
-    const int status = root->has_succeeded && !root->has_verdict ? CT_EXIT_OK
-                                                                 : root->code;
+    const int status = root->has_succeeded ? root->flaw : root->code;
     const struct exit_end how = {.signal = status ? 0 : root->signal, .status = status};
 
     return exit_status(&how, root->options->exit_style);

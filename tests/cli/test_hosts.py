@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 
 import ctrun
@@ -330,10 +329,10 @@ def test_a_host_that_still_writes_a_held_checkpoint_is_awaited(box):
 def test_a_run_that_lost_a_checkpoint_on_one_host_is_no_success(box):
     started = start_held(box, Clock(box), "1")
     box.wait_event("host_state", host="b", state="saving")
-    shutil.rmtree(box.path("disk"))
+    box.path("disk/1.ckpt").mkdir()  # no file can take its place
+    box.path("disk/hung").unlink()
     assert started.wait() == 1, started
-    assert ("error[E_NOT_FOUND]: the workers have succeeded, but rank 1's last checkpoint, disk/1.ckpt, is not on the disk: "
-            "No such file or directory") in started.err, started
+    assert "the workers have succeeded, but rank 1's last checkpoint, disk/1.ckpt, is not on the disk: " in started.err, started
 
 
 @pytest.mark.plain("the sanitizers' libraries come first")
