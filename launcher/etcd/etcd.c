@@ -35,7 +35,8 @@ struct etcd {
     int member;           /* the one that answered last */
     uint64_t patience_ms; /* with one member, for one answer */
     bool has_answered;    /* once at least */
-    bool is_open_to_all;  /* etcd replied that authentication is off */
+    int refusals;        /* members that refused our certificate, one after the other */
+    bool is_open_to_all; /* etcd replied that authentication is off */
     char token[JSON_ETCD_TOKEN_MAX];
     int relogins; /* during this request */
     /* Addresses of the members' names, kept until one does not answer. */
@@ -320,14 +321,17 @@ static void leave_member(struct etcd *etcd, const struct ctrun_error *why)
 }
 
 /* The code of an error that is the same for all members, with its text; 0: try the next member. */
-static int judge(const struct etcd *etcd, int rc, struct ctrun_error *err)
+static int judge(struct etcd *etcd, int rc, struct ctrun_error *err)
 {
     char what[512];
     char why[sizeof err->text];
 
     if (rc == -ECANCELED || rc == CTRUN_E_AUTH || rc == -ENOMEM)
         return rc;
+    etcd->refusals = rc == -EPERM ? etcd->refusals + 1 : 0;
     if (rc != -EACCES && rc != -EPERM && rc != -EBADF && rc != -EMSGSIZE)
+        return 0;
+    if (rc == -EPERM && etcd->refusals < etcd->endpoint_count)
         return 0;
     if (etcd->has_answered && rc != -EMSGSIZE)
         return 0; /* certificates may be being renewed */

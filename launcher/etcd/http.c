@@ -240,11 +240,11 @@ static int transfer(struct http_client *client, CURLcode *result)
     return -ECANCELED;
 }
 
-/* In the words of OpenSSL, Mbed TLS and GnuTLS. With TLS 1.3 the alert comes after the handshake, so
- * that curl's code is that of a broken connection. */
-static bool is_ours_refused(const char *why)
+/* In the words of OpenSSL; of GnuTLS's and Mbed TLS's words nothing follows. With TLS 1.3 the alert
+ * comes after the handshake, so that curl's code is that of a broken connection. */
+static bool is_own_certificate_refused(const char *why)
 {
-    return strstr(why, "fatal alert") || strstr(why, "alert unknown ca") ||
+    return strstr(why, "alert unknown ca") ||
            (strstr(why, " alert ") && strstr(why, "certificate"));
 }
 
@@ -265,7 +265,8 @@ static int explain(struct http_client *client, CURLcode result, struct ctrun_err
     case CURLE_SSL_CERTPROBLEM: return ct_fail(err, -EBADF, "%s", why);
     default: break;
     }
-    return ct_fail(err, is_ours_refused(why) ? -EPERM : -ENOTCONN, "%s", why);
+    return ct_fail(err, is_own_certificate_refused(why) ? -EPERM : -ENOTCONN, "%s",
+                   why);
 }
 
 static struct curl_slist *make_headers(const struct http_request *request)
