@@ -5,6 +5,7 @@
  * warning) with a checkpoint and status 0: a restarted worker continues from there. */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/cnn/options.h"
@@ -53,11 +54,13 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     rc = cnn_train(&options, &terminated, catch_terminate, &err);
-    if (rc == CTRUN_E_USAGE) {
-        complain(&err);
-        return EXIT_USAGE;
+    if (rc < 0) {
+        const char *file = getenv("TORCHELASTIC_ERROR_FILE");
+
+        if (rc == CTRUN_E_USAGE ||
+            (file && *file)) /* else ctrun_fail_worker() prints it */
+            complain(&err);
+        return rc == CTRUN_E_USAGE ? EXIT_USAGE : ctrun_fail_worker(&err);
     }
-    if (rc < 0)
-        return ctrun_fail_worker(&err);
     return rc == CNN_TERMINATED ? EXIT_TERMINATED : 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints why a worker failed, and writes its error file, where torchrun and ctrun look for it.
+/* Writes a worker's error file, where torchrun and ctrun look for it; prints the error where no file is asked for.
  *
  * The form is that of torch's @record, so that every launcher shows it:
  *   {"message": {"message": TEXT, "extraInfo": {"py_callstack": TEXT, "timestamp": "SECONDS",
@@ -15,6 +15,7 @@
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/log.h"
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/whole_file.h"
 #include "worker_sdk/wire/contract.h"
@@ -54,12 +55,12 @@ static int fail_format(struct ct_writer *out, const struct ctrun_error *err)
 
 static void fail_print(const struct ctrun_error *err)
 {
-    if (err && err->code != 0)
-        (void)fprintf(stderr, "%s: error[%s]: %s\n", program_invocation_short_name,
-                      ct_error_name(err->code), err->text);
-    else
-        (void)fprintf(stderr, "%s: error: %s\n", program_invocation_short_name,
-                      NO_REASON);
+    char text[CTRUN_ERROR_TEXT_MAX];
+
+    (void)ct_copy(text, sizeof text, err && err->code != 0 ? err->text : NO_REASON);
+    ct_make_plain(text, false);
+    (void)fprintf(stderr, "%s: error[%s]: %s\n", program_invocation_short_name,
+                  ct_error_name(err ? err->code : 0), text);
 }
 
 int ctrun_fail_worker(const struct ctrun_error *err)
@@ -69,12 +70,15 @@ int ctrun_fail_worker(const struct ctrun_error *err)
     struct ct_writer out;
     int rc;
 
-    fail_print(err);
-    if (!path || !*path)
+    if (!path || !*path) {
+        fail_print(err);
         return EXIT_FAILURE;
+    }
     ct_writer_init(&out, json, sizeof json);
     if ((rc = fail_format(&out, err)) < 0 ||
-        (rc = ct_whole_file_replace(path, json, (size_t)rc)) < 0)
+        (rc = ct_whole_file_replace(path, json, (size_t)rc)) < 0) {
+        fail_print(err);
         ct_err("error file not written path=%s why=%s", path, strerror(-rc));
+    }
     return EXIT_FAILURE;
 }
