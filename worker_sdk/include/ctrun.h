@@ -242,10 +242,10 @@ CTRUN_API bool ctrun_should_stop(struct ctrun_session *session);
 CTRUN_API int ctrun_crash_report(struct ctrun_session *session,
                                  struct ctrun_error *err);
 
-/* Prints `err` in one line on stderr, and writes it to TORCHELASTIC_ERROR_FILE, if that is set, in
- * the form that torchrun and ctrun show in their failure summary (temporary name, then rename).
- * ctrun decides by err->code: a rank that only lost a peer (CTRUN_E_PEER_LOST) is not the root
- * cause. Returns the exit code that a worker should end with: 1. */
+/* Writes `err` to TORCHELASTIC_ERROR_FILE in the form that torchrun and ctrun show in their failure
+ * summary (temporary name, then rename); prints it on stderr if that is not set, or the file cannot
+ * be written. ctrun decides by err->code: a rank that only lost a peer (CTRUN_E_PEER_LOST) is not
+ * the root cause. Returns the exit code that a worker should end with: 1. */
 CTRUN_API int ctrun_fail_worker(const struct ctrun_error *err);
 
 /* ---- Store: small values all ranks see -------------------------------------------------- */
@@ -1620,9 +1620,9 @@ CTRUN_API int ctrun_shards_get_stats(struct ctrun_shards *shards,
  * waits while two committed files are not on the disk. The workers of a node hold half of its
  * memory at most.
  * The next world does not start, and the run does not end, before a committed file is on the disk
- * or given up as lost: one minute after the commit, plus its bytes at 10 MB/s. Such a run fails,
- * unless the rank was told by ctrun_hold_wait() or commits another file. Without an agent the
- * commit writes the file and waits for the disk. */
+ * or given up as lost: one minute after the commit, plus its bytes at 10 MB/s. A run of which a
+ * rank's last file was lost fails, unless ctrun_hold_wait() has told the rank. Without an agent
+ * the commit writes the file and waits for the disk. */
 struct ctrun_hold;
 struct ctrun_hold_options {
     size_t size;         /* CTRUN_HOLD_OPTIONS_INIT */

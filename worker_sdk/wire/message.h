@@ -205,7 +205,7 @@ enum ct_cause {
     CT_CAUSE_UNREACHABLE =
         12, /* this node does not reach group rank 0: agent/link/reachability.h */
     CT_CAUSE_RAISED = 13, /* has written its error file, and had not ended yet */
-    /* As EARLY, on another node than the root cause: which was first is not certain. Servers say it. */
+    /* As EARLY, on another node than the root cause: which was first is not certain. Only servers set it. */
     CT_CAUSE_ENDED = 14,
     CT_CAUSE_LAST = CT_CAUSE_ENDED,
 };
