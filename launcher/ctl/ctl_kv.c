@@ -12,8 +12,8 @@
 
 enum {
     OPEN_MS = 5000,
-    BETWEEN_MS = 300, /* between two rounds, when waiting does not help */
-    WAIT_S = 300,     /* as PyTorch's stores */
+    BETWEEN_MS = 1000, /* between two rounds, when waiting does not help */
+    WAIT_S = 300,      /* as PyTorch's stores */
     WAIT_MAX_S = 30 * 24 * 3600,
 };
 
@@ -195,7 +195,7 @@ static const struct action *find_action(const struct ctl_call *call,
     return NULL;
 }
 
-/* The store of the last round may be closed; the agent does not tell that of the next one yet. */
+/* The store of the last round may be closed, and that of the next one is not open yet. */
 static bool is_between_rounds(const struct json_status *status)
 {
     return strcmp(status->state, "stopping") == 0 ||
@@ -212,7 +212,9 @@ static int open_store(struct ctrun_store **out, const struct json_status *status
     if (rc == 0)
         ct_store_set_timeout(*out, OPEN_MS);
     else if (is_between)
-        ct_wrap(err, "%s, and every round has a store of its own", status->state);
+        ct_wrap(err,
+                "no store now: this node is %s, and the next round opens another one",
+                status->state);
     return rc;
 }
 
