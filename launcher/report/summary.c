@@ -128,6 +128,7 @@ static bool is_early(const struct summary *summary, const struct ct_failure *roo
 static void begin_with_loop(struct messages_block *out, const struct summary *summary,
                             const struct ct_failure *root)
 {
+    const char *why = root->cause == CT_CAUSE_AGENT ? root->text : root->exception;
     char end[256];
     char uptime[MESSAGES_SPAN_MAX];
     char when[64];
@@ -141,8 +142,7 @@ static void begin_with_loop(struct messages_block *out, const struct summary *su
     messages_begin(
         out, CTRUN_E_CRASH_LOOP,
         "rank %d (%s) failed twice in the same way %s (%s%s%s): not restarting",
-        root->rank, root->host, when, end, root->exception[0] ? ": " : "",
-        root->exception);
+        root->rank, root->host, when, end, *why ? ": " : "", why);
 }
 
 static void add_loop_advice(struct messages_block *out, const struct summary *summary)
