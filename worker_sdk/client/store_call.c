@@ -30,8 +30,7 @@ static int wire_keys(struct ctrun_store *store, const char *const *keys, size_t 
     int rc;
 
     if (!store)
-        return ct_fail(err, -EINVAL,
-                       "the store is NULL: ctrun_store_open() did not open it");
+        return ct_fail(err, -EINVAL, "the store is NULL");
     for (size_t i = 0; i < count; i++)
         total += 1 + strlen(keys[i]);
     ct_buf_consume(&store->keys, ct_buf_length(&store->keys));
@@ -65,8 +64,7 @@ static struct ct_tcpstore_blob *wire_list(struct ctrun_store *store,
     struct ct_tcpstore_blob *blobs = ct_zalloc_array(count, sizeof *blobs);
 
     if (!blobs) {
-        *rc = ct_fail(err, -ENOMEM, "store %s:%d: out of memory", store->host,
-                      store->port);
+        *rc = ct_fail(err, -ENOMEM, "store: out of memory");
         return NULL;
     }
     if ((*rc = wire_keys(store, keys, count, blobs, err)) < 0) {
