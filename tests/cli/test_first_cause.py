@@ -52,10 +52,11 @@ def test_of_workers_that_end_while_the_agent_has_no_time_the_first_is_the_cause(
                           "touch up$RANK; while [ ! -e go$RANK ]; do sleep 0.05; done; exit $((5 + RANK))")
     for rank in (0, 1):
         ctrun.wait_until(box.path(f"up{rank}").exists, f"rank {rank} is up")
-    agent = box.events("worker_started")[0]["pid"]
+    started = box.wait_event("worker_started", count=2)
+    agent = started[0]["pid"]
     os.kill(agent, signal.SIGSTOP)
     ctrun.wait_until(lambda: state(agent) == "T", "the agent is stopped")
-    workers = {e["rank"]: e["worker_pid"] for e in box.events("worker_started")}
+    workers = {e["rank"]: e["worker_pid"] for e in started}
     for rank in (1, 0):
         box.path(f"go{rank}").touch()
         ctrun.wait_until(lambda: state(workers[rank]) == "Z", f"rank {rank} has ended")
