@@ -37,7 +37,8 @@ struct entry {
     uint64_t committed_ms, deadline_ms;
     struct hold_writer *writer;       /* WRITING */
     struct hold_writer_result result; /* WRITTEN, LOST */
-    bool is_known_lost; /* its rank was told, or another world has begun since */
+    bool
+        is_known_lost; /* its rank was told, the user gave it up, or another world has begun */
 };
 
 struct hold_client {
