@@ -79,6 +79,29 @@ def _read(path):
         return b""  # it has ended, or belongs to another user
 
 
+def _environ(pid):
+    """What a process was started with. During an exec(), as of a script's interpreter, there is
+    none to read, nor is there by a descriptor from before it: then it is read again."""
+    data = _read(f"/proc/{pid}/environ")
+    deadline = time.monotonic() + 2 * BUSY
+    while not data and time.monotonic() < deadline:
+        is_in_exec = _is_in_exec(pid)
+        data = _read(f"/proc/{pid}/environ")
+        if not is_in_exec:
+            break
+    return data
+
+
+def _is_in_exec(pid):
+    """It has a program, as kernel threads and zombies have not, and its environment has no end yet."""
+    try:
+        os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return False
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return len(fields) > 48 and fields[48] == b"0"
+
+
 def is_alive(pid):
     """A zombie is not alive."""
     stat = _read(f"/proc/{pid}/stat")
@@ -105,7 +128,7 @@ def pids_marked(mark, others=None):
     others = set() if others is None else others
     found = []
     for each in processes() - others:
-        environ = _read(f"/proc/{each[0]}/environ")
+        environ = _environ(each[0])
         if needle in environ:
             if int(each[0]) != os.getpid() and is_alive(each[0]):
                 found.append(int(each[0]))
@@ -115,12 +138,7 @@ def pids_marked(mark, others=None):
 
 
 def environment(pid):
-    """The environment that a process was started with. During an exec(), as of a script's
-    interpreter, there is none to read: then it is read again."""
-    deadline = time.monotonic() + 2 * BUSY
-    while not (data := _read(f"/proc/{pid}/environ")) and is_alive(pid) and time.monotonic() < deadline:
-        os.sched_yield()
-    pairs = (item.partition(b"=") for item in data.split(b"\0"))
+    pairs = (item.partition(b"=") for item in _environ(pid).split(b"\0"))
     return {key.decode(errors="replace"): value.decode(errors="replace")
             for key, _, value in pairs if key}
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The test library itself: it finds what it must find."""
+import os
 import signal
 import sys
 
@@ -24,6 +25,16 @@ def test_a_double_forked_orphan_is_found_by_its_mark():
     complaints = box.close()
     assert len(complaints) == 1 and "processes survive" in complaints[0]
     assert ctrun.pids_marked(box.mark) == []
+
+
+def test_a_process_is_found_while_it_executes_another_program(box):
+    box.write("again", '[ $1 -lt 500 ] && exec sh again $(($1 + 1))\nexec cat end\n')
+    os.mkfifo(box.path("end"))
+    run = box.start("sh", "again", "0")
+    while "cat" not in ctrun.describe([run.pid]):
+        assert run.pid in box.pids()
+    box.path("end").write_text("")
+    assert run.wait() == 0
 
 
 def test_exit_codes_are_those_of_a_shell(box):
