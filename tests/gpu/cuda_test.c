@@ -111,12 +111,12 @@ static void compare_runs(bool exchange, uint64_t steps)
     cnn_model_deinit(&cuda);
 }
 
-static void a_step_with_exchange_gives_plain_cs_gradients(void **state)
+TEST(a_step_with_exchange_gives_plain_cs_gradients)
 {
     compare_runs(true, 1);
 }
 
-static void steps_on_the_gpu_end_at_plain_cs_parameters(void **state)
+TEST(steps_on_the_gpu_end_at_plain_cs_parameters)
 {
     compare_runs(false, STEPS);
     compare_runs(true, STEPS);
@@ -137,13 +137,8 @@ static int look_for_gpu(void)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_with_exchange_gives_plain_cs_gradients),
-        cmocka_unit_test(steps_on_the_gpu_end_at_plain_cs_parameters),
-    };
-
     if (look_for_gpu() < 0)
         return 77;
     make_data();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -43,7 +43,7 @@ static inline void rig_deinit(struct rig *rig)
 }
 
 /* A test whose state is a rig of whole requests. */
-#define RIG_TEST(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
+#define RIG_TEST(test) TEST_AROUND(test, rig_setup, rig_teardown)
 
 static inline int rig_setup(void **state)
 {

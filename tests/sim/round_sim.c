@@ -62,7 +62,7 @@ static void assert_verdict(size_t i, int outcome, int exit_code)
     assert_int_equal(sim.nodes[i].verdict.exit_code, exit_code);
 }
 
-static void a_full_world_starts_at_once_and_succeeds(void **state)
+TEST(a_full_world_starts_at_once_and_succeeds)
 {
     begin(settings(1, 4, 0), 4);
     join_all();
@@ -77,7 +77,7 @@ static void a_full_world_starts_at_once_and_succeeds(void **state)
     assert_true(sim.was_forgotten);
 }
 
-static void last_call_starts_with_those_who_came(void **state)
+TEST(last_call_starts_with_those_who_came)
 {
     begin(settings(2, 4, 0), 3);
     join_all();
@@ -87,7 +87,7 @@ static void last_call_starts_with_those_who_came(void **state)
     assert_int_equal(sim.nodes[2].start.group_world_size, 3);
 }
 
-static void a_late_node_is_taken_in_and_costs_no_restart(void **state)
+TEST(a_late_node_is_taken_in_and_costs_no_restart)
 {
     begin(settings(1, 2, 0), 2);
     sim_join_at(&sim, 0, 0);
@@ -101,7 +101,7 @@ static void a_late_node_is_taken_in_and_costs_no_restart(void **state)
     assert_int_equal(sim.nodes[1].start.group_world_size, 2);
 }
 
-static void a_powered_off_node_is_replaced_by_fewer_within_ten_seconds(void **state)
+TEST(a_powered_off_node_is_replaced_by_fewer_within_ten_seconds)
 {
     begin(settings(1, 3, 0), 3);
     join_all();
@@ -126,7 +126,7 @@ static void assert_undisturbed(void)
     assert_true(sim.was_forgotten);
 }
 
-static void a_broken_link_costs_nothing(void **state)
+TEST(a_broken_link_costs_nothing)
 {
     begin(settings(2, 2, 0), 2);
     join_all();
@@ -139,7 +139,7 @@ static void a_broken_link_costs_nothing(void **state)
     assert_int_equal(sim.nodes[1].resumes, 2);
 }
 
-static void a_server_that_is_killed_and_begins_again_costs_nothing(void **state)
+TEST(a_server_that_is_killed_and_begins_again_costs_nothing)
 {
     begin(settings(1, 5, 0), 5);
     join_all();
@@ -151,7 +151,7 @@ static void a_server_that_is_killed_and_begins_again_costs_nothing(void **state)
     assert_int_equal(sim.nodes[4].resumes, 2);
 }
 
-static void what_happens_while_the_server_is_away_is_told_to_the_next_one(void **state)
+TEST(what_happens_while_the_server_is_away_is_told_to_the_next_one)
 {
     begin(settings(3, 3, 1), 3);
     join_all();
@@ -171,7 +171,7 @@ static void what_happens_while_the_server_is_away_is_told_to_the_next_one(void *
     }
 }
 
-static void a_node_that_dies_with_the_server_is_found_by_the_next_one(void **state)
+TEST(a_node_that_dies_with_the_server_is_found_by_the_next_one)
 {
     begin(settings(1, 3, 0), 3);
     join_all();
@@ -186,7 +186,7 @@ static void a_node_that_dies_with_the_server_is_found_by_the_next_one(void **sta
 
 /* The leases end before the server is back: no worker lives then, and the agents join as new
  * members. */
-static void a_server_that_is_away_for_too_long_finds_no_worker(void **state)
+TEST(a_server_that_is_away_for_too_long_finds_no_worker)
 {
     begin(settings(2, 2, 0), 2);
     join_all();
@@ -198,7 +198,7 @@ static void a_server_that_is_away_for_too_long_finds_no_worker(void **state)
     assert_int_equal(sim.nodes[1].starts, 2);
 }
 
-static void too_few_nodes_wait_for_a_replacement_then_give_up(void **state)
+TEST(too_few_nodes_wait_for_a_replacement_then_give_up)
 {
     begin(settings(2, 2, 0), 2);
     join_all();
@@ -209,7 +209,7 @@ static void too_few_nodes_wait_for_a_replacement_then_give_up(void **state)
     assert_true(sim.now_ms >= 80000);
 }
 
-static void a_replacement_in_time_continues_the_run(void **state)
+TEST(a_replacement_in_time_continues_the_run)
 {
     begin(settings(2, 2, 0), 3);
     sim_join_at(&sim, 0, 0);
@@ -221,7 +221,7 @@ static void a_replacement_in_time_continues_the_run(void **state)
     assert_int_equal(sim.nodes[2].start.generation, 2);
 }
 
-static void a_spare_takes_the_place_of_a_lost_node(void **state)
+TEST(a_spare_takes_the_place_of_a_lost_node)
 {
     begin(settings(2, 2, 0), 3);
     sim_join_at(&sim, 0, 0);
@@ -238,7 +238,7 @@ static void a_spare_takes_the_place_of_a_lost_node(void **state)
     assert_int_equal(sim.nodes[2].start.group_rank, 1);
 }
 
-static void the_restart_budget_is_one_for_the_whole_run(void **state)
+TEST(the_restart_budget_is_one_for_the_whole_run)
 {
     begin(settings(3, 3, 2), 3);
     join_all();
@@ -259,7 +259,7 @@ static void the_restart_budget_is_one_for_the_whole_run(void **state)
     }
 }
 
-static void the_first_failure_at_the_server_is_the_root_cause(void **state)
+TEST(the_first_failure_at_the_server_is_the_root_cause)
 {
     begin(settings(3, 3, 0), 3);
     join_all();
@@ -278,7 +278,7 @@ static void fail_and_tell_late(uint64_t at_ms)
     sim_fault_at(&sim, at_ms + 500, 2, SIM_FAIL, 12);
 }
 
-static void who_failed_first_is_the_root_cause_though_it_tells_last(void **state)
+TEST(who_failed_first_is_the_root_cause_though_it_tells_last)
 {
     begin(patient(3, 3), 3);
     join_all();
@@ -294,7 +294,7 @@ static void who_failed_first_is_the_root_cause_though_it_tells_last(void **state
     }
 }
 
-static void without_an_age_the_first_to_tell_is_the_root_cause(void **state)
+TEST(without_an_age_the_first_to_tell_is_the_root_cause)
 {
     for (size_t old = 1; old < 3; old++) {
         begin(patient(3, 3), 3);
@@ -307,7 +307,7 @@ static void without_an_age_the_first_to_tell_is_the_root_cause(void **state)
 }
 
 /* A restarted server reads the order of the failures from the journal. */
-static void the_order_of_failures_outlives_the_server(void **state)
+TEST(the_order_of_failures_outlives_the_server)
 {
     begin(patient(3, 3), 3);
     sim.nodes[0].stops_after_ms = 3000;
@@ -323,7 +323,7 @@ static void the_order_of_failures_outlives_the_server(void **state)
 }
 
 /* Nodes fail in any order and report this with any delay. */
-static void random_delays_never_hide_the_first_cause(void **state)
+TEST(random_delays_never_hide_the_first_cause)
 {
     enum {
         NODES = 5,
@@ -352,7 +352,7 @@ static void random_delays_never_hide_the_first_cause(void **state)
     }
 }
 
-static void a_failure_before_the_silence_of_its_cause_is_free(void **state)
+TEST(a_failure_before_the_silence_of_its_cause_is_free)
 {
     begin(settings(1, 2, 0), 2);
     join_all();
@@ -368,7 +368,7 @@ static void a_failure_before_the_silence_of_its_cause_is_free(void **state)
 
 /* The failure is decided as soon as all nodes have answered: nobody waits until the slow node has
  * ended its workers, neither for the restart count nor for the final STOP. */
-static void a_genuine_failure_is_decided_before_slow_workers_end(void **state)
+TEST(a_genuine_failure_is_decided_before_slow_workers_end)
 {
     begin(settings(3, 3, 1), 3);
     sim.nodes[2].stops_after_ms = 20000;
@@ -388,7 +388,7 @@ static void a_genuine_failure_is_decided_before_slow_workers_end(void **state)
 }
 
 /* A node that answered STOP and died after that is not the cause of the failure. */
-static void a_loss_after_the_answer_does_not_excuse_the_failure(void **state)
+TEST(a_loss_after_the_answer_does_not_excuse_the_failure)
 {
     begin(settings(1, 3, 1), 3);
     for (size_t i = 0; i < 3; i++)
@@ -403,7 +403,7 @@ static void a_loss_after_the_answer_does_not_excuse_the_failure(void **state)
 }
 
 /* One node dies, the workers connected to it fail, and another node ends its workers slowly. */
-static void many_failures_of_one_loss_are_free_and_the_loss_is_the_root(void **state)
+TEST(many_failures_of_one_loss_are_free_and_the_loss_is_the_root)
 {
     begin(settings(4, 4, 0), 4);
     sim.nodes[3].stops_after_ms = 9000;
@@ -423,7 +423,7 @@ static void many_failures_of_one_loss_are_free_and_the_loss_is_the_root(void **s
     }
 }
 
-static void a_failure_restarts_also_those_who_had_succeeded(void **state)
+TEST(a_failure_restarts_also_those_who_had_succeeded)
 {
     begin(settings(2, 2, 1), 2);
     join_all();
@@ -436,7 +436,7 @@ static void a_failure_restarts_also_those_who_had_succeeded(void **state)
     assert_int_equal(sim.nodes[0].verdict.restart_count, 1);
 }
 
-static void a_newcomer_waits_while_a_run_is_finishing(void **state)
+TEST(a_newcomer_waits_while_a_run_is_finishing)
 {
     begin(settings(1, 3, 0), 3);
     sim_join_at(&sim, 0, 0);
@@ -450,7 +450,7 @@ static void a_newcomer_waits_while_a_run_is_finishing(void **state)
     assert_verdict(2, CT_OUTCOME_SUCCEEDED, 0);
 }
 
-static void a_leaver_lets_the_others_go_on(void **state)
+TEST(a_leaver_lets_the_others_go_on)
 {
     begin(settings(1, 3, 0), 3);
     join_all();
@@ -462,7 +462,7 @@ static void a_leaver_lets_the_others_go_on(void **state)
     assert_int_equal(sim.nodes[0].starts, 1);
 }
 
-static void missing_nodes_end_the_run_at_the_join_deadline(void **state)
+TEST(missing_nodes_end_the_run_at_the_join_deadline)
 {
     begin(settings(3, 3, 0), 2);
     join_all();
@@ -474,7 +474,7 @@ static void missing_nodes_end_the_run_at_the_join_deadline(void **state)
     }
 }
 
-static void hints_come_first_then_the_endpoint_then_arrival(void **state)
+TEST(hints_come_first_then_the_endpoint_then_arrival)
 {
     begin(settings(4, 4, 0), 4);
     sim.nodes[2].is_endpoint = true;
@@ -489,7 +489,7 @@ static void hints_come_first_then_the_endpoint_then_arrival(void **state)
     assert_int_equal(sim.nodes[0].start.master_port, 1024 + 3);
 }
 
-static void one_to_a_thousand_nodes_cost_a_few_messages_each(void **state)
+TEST(one_to_a_thousand_nodes_cost_a_few_messages_each)
 {
     static const size_t sizes[] = {1, 2, 3, 10, 100, 1000};
 
@@ -512,7 +512,7 @@ static void one_to_a_thousand_nodes_cost_a_few_messages_each(void **state)
 
 /* ---- Size -------------------------------------------------------------------------------- */
 
-static void a_resize_down_ends_the_world_and_keeps_the_oldest(void **state)
+TEST(a_resize_down_ends_the_world_and_keeps_the_oldest)
 {
     begin(settings(1, 3, 0), 3);
     join_all();
@@ -525,7 +525,7 @@ static void a_resize_down_ends_the_world_and_keeps_the_oldest(void **state)
     assert_true(sim.nodes[2].is_spare);
 }
 
-static void a_resize_up_takes_the_spares_in(void **state)
+TEST(a_resize_up_takes_the_spares_in)
 {
     begin(settings(2, 2, 0), 4);
     join_all();
@@ -536,7 +536,7 @@ static void a_resize_up_takes_the_spares_in(void **state)
     assert_int_equal(sim.nodes[1].start.group_rank, 1); /* the order of ranks stays */
 }
 
-static void a_resize_that_changes_nothing_disturbs_nobody(void **state)
+TEST(a_resize_that_changes_nothing_disturbs_nobody)
 {
     begin(settings(1, 3, 0), 3);
     join_all();
@@ -547,7 +547,7 @@ static void a_resize_that_changes_nothing_disturbs_nobody(void **state)
     assert_int_equal(sim.round->settings.max_nodes, 5);
 }
 
-static void a_drained_node_leaves_and_a_spare_comes(void **state)
+TEST(a_drained_node_leaves_and_a_spare_comes)
 {
     begin(settings(2, 2, 0), 3);
     for (size_t i = 0; i < 3; i++)
@@ -560,7 +560,7 @@ static void a_drained_node_leaves_and_a_spare_comes(void **state)
     assert_int_equal(sim.nodes[2].start.restart_count, 0);
 }
 
-static void a_drained_run_ends_everywhere(void **state)
+TEST(a_drained_run_ends_everywhere)
 {
     begin(settings(1, 3, 3), 3);
     join_all();
@@ -571,7 +571,7 @@ static void a_drained_run_ends_everywhere(void **state)
     assert_int_equal(sim.nodes[0].starts, 1);
 }
 
-static void a_restart_that_is_asked_for_keeps_ranks_and_budget(void **state)
+TEST(a_restart_that_is_asked_for_keeps_ranks_and_budget)
 {
     begin(settings(3, 3, 0), 3);
     join_all();
@@ -588,7 +588,7 @@ static void a_restart_that_is_asked_for_keeps_ranks_and_budget(void **state)
 }
 
 /* The server is killed when only the server, and perhaps a node or two, has the request. */
-static void a_restart_that_was_asked_for_outlives_the_server(void **state)
+TEST(a_restart_that_was_asked_for_outlives_the_server)
 {
     for (uint64_t after_ms = 0; after_ms < 200; after_ms += 5) {
         begin(settings(3, 3, 0), 3);
@@ -610,7 +610,7 @@ static void a_restart_that_was_asked_for_outlives_the_server(void **state)
     }
 }
 
-static void worlds_have_whole_units_only(void **state)
+TEST(worlds_have_whole_units_only)
 {
     struct round_settings s = settings(2, 6, 0);
 
@@ -636,7 +636,7 @@ static void worlds_have_whole_units_only(void **state)
 
 /* ---- Paused is not dead ------------------------------------------------------------------ */
 
-static void a_pause_of_five_seconds_costs_no_node(void **state)
+TEST(a_pause_of_five_seconds_costs_no_node)
 {
     begin(patient(1, 3), 3);
     join_all();
@@ -649,7 +649,7 @@ static void a_pause_of_five_seconds_costs_no_node(void **state)
     }
 }
 
-static void a_pause_of_the_server_for_five_seconds_costs_no_node(void **state)
+TEST(a_pause_of_the_server_for_five_seconds_costs_no_node)
 {
     begin(patient(1, 3), 3);
     join_all();
@@ -660,7 +660,7 @@ static void a_pause_of_the_server_for_five_seconds_costs_no_node(void **state)
         assert_int_equal(sim.nodes[i].starts, 1);
 }
 
-static void a_node_that_stays_paused_is_lost_in_the_end(void **state)
+TEST(a_node_that_stays_paused_is_lost_in_the_end)
 {
     begin(patient(1, 3), 3);
     join_all();
@@ -675,7 +675,7 @@ static void a_node_that_stays_paused_is_lost_in_the_end(void **state)
     assert_int_equal(sim.nodes[1].start.group_world_size, 3); /* not paused any more */
 }
 
-static void a_cut_cable_is_found_in_a_lease_in_spite_of_the_patience(void **state)
+TEST(a_cut_cable_is_found_in_a_lease_in_spite_of_the_patience)
 {
     begin(patient(1, 3), 3);
     join_all();
@@ -687,7 +687,7 @@ static void a_cut_cable_is_found_in_a_lease_in_spite_of_the_patience(void **stat
 
 /* The paused agent cannot end its workers, and the server cannot know whether they live; the guard
  * ends them. */
-static void a_paused_node_whose_cable_is_cut_is_fenced_by_its_guard(void **state)
+TEST(a_paused_node_whose_cable_is_cut_is_fenced_by_its_guard)
 {
     begin(patient(1, 3), 3);
     join_all();
@@ -731,7 +731,7 @@ static void throw_faults(uint64_t until_ms)
     }
 }
 
-static void the_same_early_failure_ends_the_run_for_every_node(void **state)
+TEST(the_same_early_failure_ends_the_run_for_every_node)
 {
     begin(settings(3, 3, 5), 3);
     join_all();
@@ -745,7 +745,7 @@ static void the_same_early_failure_ends_the_run_for_every_node(void **state)
     }
 }
 
-static void a_sick_node_makes_room_for_a_spare(void **state)
+TEST(a_sick_node_makes_room_for_a_spare)
 {
     begin(settings(2, 2, 5), 3);
     for (size_t i = 0; i < 3; i++)
@@ -802,7 +802,7 @@ static void run_random(uint64_t seed)
                  (unsigned long long)seed);
 }
 
-static void random_faults_never_break_an_invariant(void **state)
+TEST(random_faults_never_break_an_invariant)
 {
     const char *given = getenv("CTRUN_SIM_SEED");
     const char *many = getenv("CTRUN_SIM_SEEDS"); /* how many, not 5000 */
@@ -821,51 +821,5 @@ static void random_faults_never_break_an_invariant(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_world_starts_at_once_and_succeeds),
-        cmocka_unit_test(last_call_starts_with_those_who_came),
-        cmocka_unit_test(a_late_node_is_taken_in_and_costs_no_restart),
-        cmocka_unit_test(a_powered_off_node_is_replaced_by_fewer_within_ten_seconds),
-        cmocka_unit_test(a_broken_link_costs_nothing),
-        cmocka_unit_test(a_server_that_is_killed_and_begins_again_costs_nothing),
-        cmocka_unit_test(what_happens_while_the_server_is_away_is_told_to_the_next_one),
-        cmocka_unit_test(a_node_that_dies_with_the_server_is_found_by_the_next_one),
-        cmocka_unit_test(a_server_that_is_away_for_too_long_finds_no_worker),
-        cmocka_unit_test(too_few_nodes_wait_for_a_replacement_then_give_up),
-        cmocka_unit_test(a_replacement_in_time_continues_the_run),
-        cmocka_unit_test(a_spare_takes_the_place_of_a_lost_node),
-        cmocka_unit_test(the_restart_budget_is_one_for_the_whole_run),
-        cmocka_unit_test(the_first_failure_at_the_server_is_the_root_cause),
-        cmocka_unit_test(who_failed_first_is_the_root_cause_though_it_tells_last),
-        cmocka_unit_test(without_an_age_the_first_to_tell_is_the_root_cause),
-        cmocka_unit_test(the_order_of_failures_outlives_the_server),
-        cmocka_unit_test(random_delays_never_hide_the_first_cause),
-        cmocka_unit_test(a_failure_before_the_silence_of_its_cause_is_free),
-        cmocka_unit_test(a_genuine_failure_is_decided_before_slow_workers_end),
-        cmocka_unit_test(a_loss_after_the_answer_does_not_excuse_the_failure),
-        cmocka_unit_test(many_failures_of_one_loss_are_free_and_the_loss_is_the_root),
-        cmocka_unit_test(a_failure_restarts_also_those_who_had_succeeded),
-        cmocka_unit_test(a_newcomer_waits_while_a_run_is_finishing),
-        cmocka_unit_test(a_leaver_lets_the_others_go_on),
-        cmocka_unit_test(missing_nodes_end_the_run_at_the_join_deadline),
-        cmocka_unit_test(hints_come_first_then_the_endpoint_then_arrival),
-        cmocka_unit_test(one_to_a_thousand_nodes_cost_a_few_messages_each),
-        cmocka_unit_test(a_resize_down_ends_the_world_and_keeps_the_oldest),
-        cmocka_unit_test(a_resize_up_takes_the_spares_in),
-        cmocka_unit_test(a_resize_that_changes_nothing_disturbs_nobody),
-        cmocka_unit_test(a_drained_node_leaves_and_a_spare_comes),
-        cmocka_unit_test(a_drained_run_ends_everywhere),
-        cmocka_unit_test(a_restart_that_is_asked_for_keeps_ranks_and_budget),
-        cmocka_unit_test(a_restart_that_was_asked_for_outlives_the_server),
-        cmocka_unit_test(worlds_have_whole_units_only),
-        cmocka_unit_test(a_pause_of_five_seconds_costs_no_node),
-        cmocka_unit_test(a_pause_of_the_server_for_five_seconds_costs_no_node),
-        cmocka_unit_test(a_node_that_stays_paused_is_lost_in_the_end),
-        cmocka_unit_test(a_cut_cable_is_found_in_a_lease_in_spite_of_the_patience),
-        cmocka_unit_test(a_paused_node_whose_cable_is_cut_is_fenced_by_its_guard),
-        cmocka_unit_test(the_same_early_failure_ends_the_run_for_every_node),
-        cmocka_unit_test(a_sick_node_makes_room_for_a_spare),
-        cmocka_unit_test(random_faults_never_break_an_invariant),
-    };
-    return cmocka_run_group_tests(tests, NULL, end);
+    return test_run(NULL, end);
 }

@@ -26,7 +26,7 @@ static void begin(int dir, char hidden[CTL_DIR_NAME_MAX + 1], pid_t pid)
     close(openat(dir, hidden, O_CREAT | O_EXCL | O_RDWR, 0600));
 }
 
-static void what_a_killed_agent_had_begun_is_swept_up(void **state)
+TEST(what_a_killed_agent_had_begun_is_swept_up)
 {
     char path[] = "/tmp/ctrun-remote-dir-XXXXXX";
     char mine[CTL_DIR_NAME_MAX + 1], dead[CTL_DIR_NAME_MAX + 1];
@@ -51,7 +51,7 @@ static void what_a_killed_agent_had_begun_is_swept_up(void **state)
     assert_int_equal(rmdir(path), 0);
 }
 
-static void tasks_that_were_killed_while_they_met_are_swept_up(void **state)
+TEST(tasks_that_were_killed_while_they_met_are_swept_up)
 {
     static const char *const names[] = {"old-0.merge", ".old-1.merge", "new-0.merge",
                                         ".new-1.merge"};
@@ -76,7 +76,7 @@ static void tasks_that_were_killed_while_they_met_are_swept_up(void **state)
 
 /* Task 0 of a node listens at RUN-NODE.merge: a task that was refused there by the name of an earlier
  * job must not remove the new one. */
-static void who_is_refused_removes_no_name_that_another_may_have_taken(void **state)
+TEST(who_is_refused_removes_no_name_that_another_may_have_taken)
 {
     char path[] = "/tmp/ctrun-remote-dir-XXXXXX";
     static const char name[] = "job-0.merge";
@@ -95,7 +95,7 @@ static void who_is_refused_removes_no_name_that_another_may_have_taken(void **st
 }
 
 /* An agent of a login session has its socket in the session's folder; the caller may have no session. */
-static void a_run_of_a_login_session_is_found_without_its_environment(void **state)
+TEST(a_run_of_a_login_session_is_found_without_its_environment)
 {
     char paths[CTL_DIRS_MAX][PATH_MAX], in_session[64];
 
@@ -109,16 +109,4 @@ static void a_run_of_a_login_session_is_found_without_its_environment(void **sta
     assert_true(ctl_dir_list(paths, getuid()) >= 2);
     assert_string_equal(paths[0], "/tmp/x/ctrun");
     assert_int_equal(unsetenv("XDG_RUNTIME_DIR"), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_is_refused_removes_no_name_that_another_may_have_taken),
-        cmocka_unit_test(what_a_killed_agent_had_begun_is_swept_up),
-        cmocka_unit_test(tasks_that_were_killed_while_they_met_are_swept_up),
-        cmocka_unit_test(a_run_of_a_login_session_is_found_without_its_environment),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

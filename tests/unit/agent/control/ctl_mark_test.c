@@ -64,7 +64,7 @@ static int end(void **state)
     return rmdir(folder);
 }
 
-static void who_ended_in_peace_is_found_with_its_time(void **state)
+TEST_AROUND(who_ended_in_peace_is_found_with_its_time, begin, end)
 {
     assert_int_equal(ctl_mark_find("job", NOW_MS), 0);
     ctl_mark_leave("job", LEFT_MS);
@@ -86,7 +86,7 @@ static void leave(int dir, const char *run_id, const char *suffix)
     close(fd);
 }
 
-static void who_was_killed_counts_from_when_that_is_noticed(void **state)
+TEST_AROUND(who_was_killed_counts_from_when_that_is_noticed, begin, end)
 {
     char name[CTL_DIR_NAME_MAX];
     const int dir = ctl_dir_open(folder, false, NULL);
@@ -106,7 +106,7 @@ static void who_was_killed_counts_from_when_that_is_noticed(void **state)
     close(dir);
 }
 
-static void whoever_notices_that_it_was_killed_leaves_the_mark(void **state)
+TEST_AROUND(whoever_notices_that_it_was_killed_leaves_the_mark, begin, end)
 {
     const int dir = ctl_dir_open(folder, false, NULL);
     char name[CTL_DIR_NAME_MAX];
@@ -139,7 +139,7 @@ static void write_mark(const char *text)
     close(dir);
 }
 
-static void what_is_none_of_this_boot_is_removed(void **state)
+TEST_AROUND(what_is_none_of_this_boot_is_removed, begin, end)
 {
     static const char *const texts[] = {
         "", "x", "00000000-0000-0000-0000-000000000000 4999000\n",
@@ -157,7 +157,7 @@ static void what_is_none_of_this_boot_is_removed(void **state)
 }
 
 /* It looked at the clock a moment later, and wrote the mark before we look for it. */
-static void a_mark_that_another_process_writes_meanwhile_stays(void **state)
+TEST_AROUND(a_mark_that_another_process_writes_meanwhile_stays, begin, end)
 {
     const int dir = ctl_dir_open(folder, false, NULL);
 
@@ -169,7 +169,7 @@ static void a_mark_that_another_process_writes_meanwhile_stays(void **state)
     close(dir);
 }
 
-static void root_does_not_wait_for_marks_of_another_user(void **state)
+TEST_AROUND(root_does_not_wait_for_marks_of_another_user, begin, end)
 {
     if (getuid() != 0)
         skip();
@@ -180,7 +180,7 @@ static void root_does_not_wait_for_marks_of_another_user(void **state)
     assert_int_equal(ctl_mark_find("job", NOW_MS), LEFT_MS); /* it was not touched */
 }
 
-static void a_mark_that_cannot_be_written_or_read_is_none(void **state)
+TEST_AROUND(a_mark_that_cannot_be_written_or_read_is_none, begin, end)
 {
     static const char *const calls[] = {"openat", "read", "write"};
     const int dir = ctl_dir_open(folder, false, NULL);
@@ -199,20 +199,4 @@ static void a_mark_that_cannot_be_written_or_read_is_none(void **state)
         (void)unlinkat(dir, "job-1.left", 0);
     }
     close(dir);
-}
-
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-    const struct CMUnitTest tests[] = {
-        TEST(who_ended_in_peace_is_found_with_its_time),
-        TEST(who_was_killed_counts_from_when_that_is_noticed),
-        TEST(whoever_notices_that_it_was_killed_leaves_the_mark),
-        TEST(a_mark_that_another_process_writes_meanwhile_stays),
-        TEST(root_does_not_wait_for_marks_of_another_user),
-        TEST(what_is_none_of_this_boot_is_removed),
-        TEST(a_mark_that_cannot_be_written_or_read_is_none),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,7 +160,7 @@ static void check(const struct tries *tries, const char *name)
         assert_int_equal(tries->sets[i], 1);
 }
 
-static void the_workers_socket_waits_without_turning_the_loop(void **state)
+TEST_AROUND(the_workers_socket_waits_without_turning_the_loop, begin, end)
 {
     const struct worker_socket_options options = {.loop = loop, .run_id = "r"};
     struct worker_socket *worker_socket;
@@ -173,7 +173,7 @@ static void the_workers_socket_waits_without_turning_the_loop(void **state)
     check(&tries, "worker socket");
 }
 
-static void the_control_socket_waits_without_turning_the_loop(void **state)
+TEST_AROUND(the_control_socket_waits_without_turning_the_loop, begin, end)
 {
     const struct ctl_socket_options options = {.loop = loop, .run_id = "r"};
     char name[CTL_DIR_NAME_MAX], path[256];
@@ -187,16 +187,4 @@ static void the_control_socket_waits_without_turning_the_loop(void **state)
     tries = try_all(path);
     ctl_socket_close(ctl_socket);
     check(&tries, "control socket");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            the_workers_socket_waits_without_turning_the_loop, begin, end),
-        cmocka_unit_test_setup_teardown(
-            the_control_socket_waits_without_turning_the_loop, begin, end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ static void assert_records(int of_rank_0, int of_rank_1)
     assert_int_equal(counts[1], of_rank_1);
 }
 
-static void the_record_of_a_gone_process_is_kept(void **state)
+TEST_AROUND(the_record_of_a_gone_process_is_kept, begin, end)
 {
     struct connection connections[2];
 
@@ -83,7 +83,7 @@ static void the_record_of_a_gone_process_is_kept(void **state)
     assert_records(1, 0);
 }
 
-static void a_lost_rank_that_still_lives_does_not_come_back(void **state)
+TEST_AROUND(a_lost_rank_that_still_lives_does_not_come_back, begin, end)
 {
     struct connection connections[2];
 
@@ -96,7 +96,7 @@ static void a_lost_rank_that_still_lives_does_not_come_back(void **state)
     disconnect(&connections[0]);
 }
 
-static void a_new_rank_does_not_stand_beside_the_one_before(void **state)
+TEST_AROUND(a_new_rank_does_not_stand_beside_the_one_before, begin, end)
 {
     struct connection connections[2], joined;
 
@@ -109,18 +109,4 @@ static void a_new_rank_does_not_stand_beside_the_one_before(void **state)
     disconnect(&joined);
     assert_records(1, 1);
     disconnect(&connections[0]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_record_of_a_gone_process_is_kept, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(a_lost_rank_that_still_lives_does_not_come_back,
-                                        begin, end),
-        cmocka_unit_test_setup_teardown(a_new_rank_does_not_stand_beside_the_one_before,
-                                        begin, end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

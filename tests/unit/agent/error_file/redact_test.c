@@ -112,7 +112,7 @@ static const struct {
     {"rank 0 (node1, pid 123) exited with 3", NULL},
 };
 
-static void secrets_are_masked_and_ordinary_lines_are_not(void **state)
+TEST(secrets_are_masked_and_ordinary_lines_are_not)
 {
     char text[512];
 
@@ -127,7 +127,7 @@ static void secrets_are_masked_and_ordinary_lines_are_not(void **state)
     }
 }
 
-static void all_secrets_of_a_text_are_counted(void **state)
+TEST(all_secrets_of_a_text_are_counted)
 {
     char text[] =
         "line one\nA_TOKEN=abcd\nline three\nhttps://u:pass@h/ B_KEY='e f g'\n";
@@ -140,8 +140,7 @@ static void all_secrets_of_a_text_are_counted(void **state)
 
 /* An error file may have a megabyte, and the agent waits meanwhile. This took minutes when each
  * candidate was compared with all of the rest. */
-static void
-a_long_word_that_is_one_candidate_after_the_other_is_read_to_its_end(void **state)
+TEST(a_long_word_that_is_one_candidate_after_the_other_is_read_to_its_end)
 {
     enum {
         NAMES = 10000
@@ -155,16 +154,4 @@ a_long_word_that_is_one_candidate_after_the_other_is_read_to_its_end(void **stat
     assert_int_equal(redact(text), 1);
     assert_string_equal(text + 4 * NAMES, " HF_TOKEN=***");
     free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(secrets_are_masked_and_ordinary_lines_are_not),
-        cmocka_unit_test(all_secrets_of_a_text_are_counted),
-        cmocka_unit_test(
-            a_long_word_that_is_one_candidate_after_the_other_is_read_to_its_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

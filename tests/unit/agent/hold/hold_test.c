@@ -220,7 +220,7 @@ static void read_file(char text[32])
     close(fd);
 }
 
-static void what_is_committed_is_written_though_its_worker_is_gone(void **state)
+TEST_AROUND(what_is_committed_is_written_though_its_worker_is_gone, setup, teardown)
 {
     struct peer peer, other;
     char text[32];
@@ -247,7 +247,7 @@ static void what_is_committed_is_written_though_its_worker_is_gone(void **state)
     assert_true(other.has_descriptor);
 }
 
-static void what_is_not_committed_is_dropped_with_its_worker(void **state)
+TEST_AROUND(what_is_not_committed_is_dropped_with_its_worker, setup, teardown)
 {
     struct peer peer, other;
 
@@ -269,7 +269,7 @@ static void what_is_not_committed_is_dropped_with_its_worker(void **state)
     assert_int_equal(here.written + here.lost + here.idle, 0);
 }
 
-static void bytes_that_differ_from_their_sum_are_never_named(void **state)
+TEST_AROUND(bytes_that_differ_from_their_sum_are_never_named, setup, teardown)
 {
     struct peer peer;
     char text[32];
@@ -291,7 +291,7 @@ static void bytes_that_differ_from_their_sum_are_never_named(void **state)
     assert_int_equal(peer.code, -ENOENT);
 }
 
-static void a_third_one_waits_for_the_first(void **state)
+TEST_AROUND(a_third_one_waits_for_the_first, setup, teardown)
 {
     struct peer peer;
     char text[32];
@@ -313,7 +313,7 @@ static void a_third_one_waits_for_the_first(void **state)
     assert_int_equal(here.written, 2);
 }
 
-static void a_node_that_was_cut_off_names_nothing(void **state)
+TEST_AROUND(a_node_that_was_cut_off_names_nothing, setup, teardown)
 {
     struct peer peer;
 
@@ -338,7 +338,7 @@ static void lose_one(struct peer *peer, uint64_t bytes)
 }
 
 /* The run may not end as a success then. */
-static void a_loss_is_found_until_its_rank_knows_or_saves_again(void **state)
+TEST_AROUND(a_loss_is_found_until_its_rank_knows_or_saves_again, setup, teardown)
 {
     struct ctrun_error err;
     struct peer peer, other;
@@ -372,7 +372,7 @@ static void a_loss_is_found_until_its_rank_knows_or_saves_again(void **state)
     hold_leave(other.client);
 }
 
-static void what_is_cancelled_is_lost_at_once(void **state)
+TEST_AROUND(what_is_cancelled_is_lost_at_once, setup, teardown)
 {
     struct peer peer;
 
@@ -389,7 +389,7 @@ static void what_is_cancelled_is_lost_at_once(void **state)
 }
 
 /* Its thread hung in the disk, and goes on while the next bytes of the file wait for their name. */
-static void who_was_given_up_leaves_the_next_one_its_file(void **state)
+TEST_AROUND(who_was_given_up_leaves_the_next_one_its_file, setup, teardown)
 {
     struct peer peer;
     char text[32];
@@ -417,7 +417,7 @@ static void who_was_given_up_leaves_the_next_one_its_file(void **state)
     assert_string_equal(text, "new");
 }
 
-static void lies_end_the_connection(void **state)
+TEST_AROUND(lies_end_the_connection, setup, teardown)
 {
     struct peer peer;
     struct ct_worker_hold request = {.verb = CT_HOLD_BEGIN};
@@ -451,8 +451,8 @@ static void lies_end_the_connection(void **state)
     assert_int_equal(here.written + here.lost, 0);
 }
 
-static void
-how_much_there_is_room_for_is_asked_once_and_not_before_it_matters(void **state)
+TEST_AROUND(how_much_there_is_room_for_is_asked_once_and_not_before_it_matters, setup,
+            teardown)
 {
     struct peer peer;
 
@@ -466,7 +466,7 @@ how_much_there_is_room_for_is_asked_once_and_not_before_it_matters(void **state)
     hold_leave(peer.client);
 }
 
-static void who_has_gone_makes_room_for_others(void **state)
+TEST_AROUND(who_has_gone_makes_room_for_others, setup, teardown)
 {
     struct peer peer, other;
 
@@ -482,23 +482,4 @@ static void who_has_gone_makes_room_for_others(void **state)
     assert_int_equal(other.code, 0);
     assert_int_equal(say(&other, CT_HOLD_FIND, 0, 0, -1), 0);
     assert_int_equal(other.code, -ENOENT);
-}
-
-int main(void)
-{
-#define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        STORY(what_is_committed_is_written_though_its_worker_is_gone),
-        STORY(what_is_not_committed_is_dropped_with_its_worker),
-        STORY(bytes_that_differ_from_their_sum_are_never_named),
-        STORY(a_third_one_waits_for_the_first),
-        STORY(a_node_that_was_cut_off_names_nothing),
-        STORY(a_loss_is_found_until_its_rank_knows_or_saves_again),
-        STORY(what_is_cancelled_is_lost_at_once),
-        STORY(who_was_given_up_leaves_the_next_one_its_file),
-        STORY(lies_end_the_connection),
-        STORY(how_much_there_is_room_for_is_asked_once_and_not_before_it_matters),
-        STORY(who_has_gone_makes_room_for_others),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

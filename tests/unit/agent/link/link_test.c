@@ -58,7 +58,7 @@ static void fill(int fd)
     assert_int_equal(errno, EAGAIN);
 }
 
-static void the_last_message_is_sent_though_a_signal_arrives(void **state)
+TEST(the_last_message_is_sent_though_a_signal_arrives)
 {
     static const char message[LAST_BYTES] = "the last one";
     char last[LAST_BYTES] = "";
@@ -81,13 +81,4 @@ static void the_last_message_is_sent_though_a_signal_arrives(void **state)
     read_all(last);
     assert_string_equal(last, message);
     close(peer);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_last_message_is_sent_though_a_signal_arrives),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ static struct node_lease begin(bool is_replaceable)
     return lease;
 }
 
-static void the_deadline_counts_from_when_the_heartbeat_was_sent(void **state)
+TEST(the_deadline_counts_from_when_the_heartbeat_was_sent)
 {
     struct node_lease lease = begin(true);
     const uint64_t first = node_lease_beat(&lease, 2000);
@@ -43,7 +43,7 @@ static void the_deadline_counts_from_when_the_heartbeat_was_sent(void **state)
     assert_true(node_lease_is_over(&lease, 3000 + DEADLINE));
 }
 
-static void a_start_counts_after_an_acknowledgement_of_its_server_only(void **state)
+TEST(a_start_counts_after_an_acknowledgement_of_its_server_only)
 {
     struct node_lease lease = begin(true);
     uint64_t sequence = node_lease_beat(&lease, 1000);
@@ -56,7 +56,7 @@ static void a_start_counts_after_an_acknowledgement_of_its_server_only(void **st
     assert_false(node_lease_is_fresh(&lease, 1101)); /* the next server's own lease */
 }
 
-static void a_server_that_has_lost_its_lease_is_not_listened_to(void **state)
+TEST(a_server_that_has_lost_its_lease_is_not_listened_to)
 {
     struct node_lease lease = begin(true);
 
@@ -65,7 +65,7 @@ static void a_server_that_has_lost_its_lease_is_not_listened_to(void **state)
     assert_true(welcome(&lease, 7, 1200, NODE_LEASE_ENDING));
 }
 
-static void a_welcome_renews_nothing_where_another_server_may_be_elected(void **state)
+TEST(a_welcome_renews_nothing_where_another_server_may_be_elected)
 {
     struct node_lease elected = begin(true), single = begin(false);
 
@@ -75,7 +75,7 @@ static void a_welcome_renews_nothing_where_another_server_may_be_elected(void **
     assert_int_equal(node_lease_deadline_ms(&single), 3000 + DEADLINE);
 }
 
-static void what_comes_after_the_deadline_renews_nothing_there(void **state)
+TEST(what_comes_after_the_deadline_renews_nothing_there)
 {
     struct node_lease elected = begin(true), single = begin(false);
 
@@ -85,7 +85,7 @@ static void what_comes_after_the_deadline_renews_nothing_there(void **state)
     assert_true(node_lease_ack(&single, 1, 1000 + DEADLINE)); /* it has waited for us */
 }
 
-static void only_a_single_server_is_waited_for(void **state)
+TEST(only_a_single_server_is_waited_for)
 {
     struct node_lease elected = begin(true), single = begin(false);
 
@@ -100,7 +100,7 @@ static void only_a_single_server_is_waited_for(void **state)
     assert_int_equal(node_lease_next_look_ms(&single), 4000 + PATIENCE);
 }
 
-static void patience_with_a_paused_server_has_an_end(void **state)
+TEST(patience_with_a_paused_server_has_an_end)
 {
     struct node_lease lease = begin(false);
     const uint64_t end_ms = PATIENCE * CT_PAUSE_LEASES; /* since its last answer */
@@ -112,7 +112,7 @@ static void patience_with_a_paused_server_has_an_end(void **state)
     assert_false(node_lease_has_patience(&lease, 3000 + end_ms));
 }
 
-static void silence_counts_from_the_newest_heartbeat_that_was_acknowledged(void **state)
+TEST(silence_counts_from_the_newest_heartbeat_that_was_acknowledged)
 {
     struct node_lease lease = begin(true);
 
@@ -127,7 +127,7 @@ static void silence_counts_from_the_newest_heartbeat_that_was_acknowledged(void 
 
 /* After the agent itself was stopped it finds nothing from the server; the server gets one more
  * heartbeat period. */
-static void who_was_stopped_gives_the_server_one_beat(void **state)
+TEST(who_was_stopped_gives_the_server_one_beat)
 {
     struct node_lease single = begin(false), elected = begin(true);
     const uint64_t late_ms = 1000 + PATIENCE + 20 * BEAT;
@@ -140,7 +140,7 @@ static void who_was_stopped_gives_the_server_one_beat(void **state)
     assert_true(node_lease_look(&elected, late_ms)); /* another one may be elected */
 }
 
-static void it_waits_for_no_answer_beyond_the_deadline(void **state)
+TEST(it_waits_for_no_answer_beyond_the_deadline)
 {
     struct node_lease lease = begin(true);
     const struct node_lease_terms often = {7, L, 100};
@@ -152,7 +152,7 @@ static void it_waits_for_no_answer_beyond_the_deadline(void **state)
 }
 
 /* The last tenth of the lease is left for the end of the workers that a returning agent has. */
-static void an_elected_server_has_to_answer_before_the_last_tenth(void **state)
+TEST(an_elected_server_has_to_answer_before_the_last_tenth)
 {
     struct node_lease lease = begin(true);
 
@@ -162,7 +162,7 @@ static void an_elected_server_has_to_answer_before_the_last_tenth(void **state)
     assert_int_equal(node_lease_next_look_ms(&lease), 3500 + PATIENCE);
 }
 
-static void acknowledgements_of_what_was_never_sent_tell_nothing(void **state)
+TEST(acknowledgements_of_what_was_never_sent_tell_nothing)
 {
     struct node_lease lease = begin(false);
 
@@ -172,25 +172,4 @@ static void acknowledgements_of_what_was_never_sent_tell_nothing(void **state)
         (void)node_lease_beat(&lease, 1001);
     assert_false(node_lease_ack(&lease, 1, 1002)); /* its time is not kept */
     assert_true(node_lease_ack(&lease, 2, 1002));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_deadline_counts_from_when_the_heartbeat_was_sent),
-        cmocka_unit_test(a_start_counts_after_an_acknowledgement_of_its_server_only),
-        cmocka_unit_test(a_server_that_has_lost_its_lease_is_not_listened_to),
-        cmocka_unit_test(a_welcome_renews_nothing_where_another_server_may_be_elected),
-        cmocka_unit_test(what_comes_after_the_deadline_renews_nothing_there),
-        cmocka_unit_test(only_a_single_server_is_waited_for),
-        cmocka_unit_test(patience_with_a_paused_server_has_an_end),
-        cmocka_unit_test(
-            silence_counts_from_the_newest_heartbeat_that_was_acknowledged),
-        cmocka_unit_test(who_was_stopped_gives_the_server_one_beat),
-        cmocka_unit_test(it_waits_for_no_answer_beyond_the_deadline),
-        cmocka_unit_test(an_elected_server_has_to_answer_before_the_last_tenth),
-        cmocka_unit_test(acknowledgements_of_what_was_never_sent_tell_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr,
     return __real_pthread_create(thread, attr, fn, argument);
 }
 
-static void files_are_looked_for_in_one_thread(void **state)
+TEST(files_are_looked_for_in_one_thread)
 {
     char there[] = "/tmp/ctrun-look-XXXXXX";
     const int fd = mkstemp(there);
@@ -45,7 +45,7 @@ static void files_are_looked_for_in_one_thread(void **state)
     unlink(there);
 }
 
-static void without_memory_no_file_is_there(void **state)
+TEST(without_memory_no_file_is_there)
 {
     struct blocking_file files[2] = {{.path = "/", .is_there = true},
                                      {.path = "/", .is_there = true}};
@@ -70,7 +70,7 @@ static void free_counter(void *job)
     free(job);
 }
 
-static void without_a_thread_a_call_is_made_here_unless_its_lane_needs_one(void **state)
+TEST(without_a_thread_a_call_is_made_here_unless_its_lane_needs_one)
 {
     static struct blocking_lane lane, threaded = {.needs_thread = true};
     int *counter = ct_zalloc(sizeof *counter);
@@ -104,7 +104,7 @@ static void *answer_elsewhere(void *job)
 }
 
 /* A call with a short limit that is late does not end the next call, which has a longer limit. */
-static void a_call_waits_for_one_that_is_out_as_long_as_for_itself(void **state)
+TEST(a_call_waits_for_one_that_is_out_as_long_as_for_itself)
 {
     int *calls = ct_zalloc(sizeof *calls);
     pthread_t file_system;
@@ -117,17 +117,4 @@ static void a_call_waits_for_one_that_is_out_as_long_as_for_itself(void **state)
     pthread_join(file_system, NULL);
     assert_int_equal(*calls, 2);
     free(calls);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_are_looked_for_in_one_thread),
-        cmocka_unit_test(
-            without_a_thread_a_call_is_made_here_unless_its_lane_needs_one),
-        cmocka_unit_test(without_memory_no_file_is_there),
-        cmocka_unit_test(a_call_waits_for_one_that_is_out_as_long_as_for_itself),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ static bool is_blocked(int signal)
     return sigismember(&mask, signal) == 1;
 }
 
-static void a_delayed_signal_is_handled_later(void **state)
+TEST(a_delayed_signal_is_handled_later)
 {
     const int list[] = {SIGTERM};
     struct signals *signals;
@@ -38,20 +38,10 @@ static void a_delayed_signal_is_handled_later(void **state)
     assert_false(is_blocked(SIGTERM));
 }
 
-static void a_process_that_ends_before_is_not_killed_by_it(void **state)
+TEST(a_process_that_ends_before_is_not_killed_by_it)
 {
     signals_hold();
     assert_int_equal(kill(getpid(), SIGINT), 0);
     signals_close(NULL);
     assert_false(is_blocked(SIGINT));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_delayed_signal_is_handled_later),
-        cmocka_unit_test(a_process_that_ends_before_is_not_killed_by_it),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static const struct {
     {"_ZTV4gloo", "_ZTV4gloo"},
 };
 
-static void scopes_are_shown_and_arguments_are_not(void **state)
+TEST(scopes_are_shown_and_arguments_are_not)
 {
     char text[128];
 
@@ -43,7 +43,7 @@ static void scopes_are_shown_and_arguments_are_not(void **state)
     }
 }
 
-static void a_name_may_be_cut_anywhere_and_the_room_may_be_small(void **state)
+TEST(a_name_may_be_cut_anywhere_and_the_room_may_be_small)
 {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (size_t length = 0; length <= strlen(names[i].mangled); length++)
@@ -56,14 +56,4 @@ static void a_name_may_be_cut_anywhere_and_the_room_may_be_small(void **state)
                 free(text);
                 free(name);
             }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scopes_are_shown_and_arguments_are_not),
-        cmocka_unit_test(a_name_may_be_cut_anywhere_and_the_room_may_be_small),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

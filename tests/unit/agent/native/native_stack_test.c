@@ -161,7 +161,7 @@ static void check_frames(const struct native_room *room, const char *inner,
     assert_int_equal(room->threads[0].end, NATIVE_WHOLE);
 }
 
-static void one_that_sleeps_is_read_to_its_end(void **state)
+TEST_AROUND(one_that_sleeps_is_read_to_its_end, NULL, end_child)
 {
     struct native_room *room = read_stack(start(state, stand_below, true));
 
@@ -176,7 +176,7 @@ static bool is_same_turn(const char *before, const char *after)
                   strstr(after, "voluntary_ctxt_switches")) == 0;
 }
 
-static void one_that_sleeps_is_not_stopped(void **state)
+TEST_AROUND(one_that_sleeps_is_not_stopped, NULL, end_child)
 {
     static struct native_copy copy;
     const pid_t pid = start(state, stand_below, true);
@@ -192,7 +192,7 @@ static void one_that_sleeps_is_not_stopped(void **state)
     assert_true(is_same_turn(before, after));
 }
 
-static void one_that_runs_is_stopped_and_goes_on(void **state)
+TEST_AROUND(one_that_runs_is_stopped_and_goes_on, NULL, end_child)
 {
     static struct native_copy copy;
     const pid_t pid = start(state, run_below, false);
@@ -208,7 +208,7 @@ static void one_that_runs_is_stopped_and_goes_on(void **state)
     assert_int_equal(strrchr(stat, ')')[2], 'R');
 }
 
-static void registers_that_were_popped_are_found(void **state)
+TEST_AROUND(registers_that_were_popped_are_found, NULL, end_child)
 {
 #if defined(__x86_64__)
     check_frames(read_stack(start(state, run_popped, false)), "spin_popped",
@@ -218,7 +218,7 @@ static void registers_that_were_popped_are_found(void **state)
 #endif
 }
 
-static void frames_below_the_handler_of_a_signal_are_found(void **state)
+TEST_AROUND(frames_below_the_handler_of_a_signal_are_found, NULL, end_child)
 {
     struct native_room *room = read_stack(start(state, interrupt, true));
 
@@ -227,7 +227,7 @@ static void frames_below_the_handler_of_a_signal_are_found(void **state)
     native_stack_forget(room);
 }
 
-static void one_that_is_traced_already_is_refused(void **state)
+TEST_AROUND(one_that_is_traced_already_is_refused, NULL, end_child)
 {
     static struct native_copy copy;
     const pid_t pid = start(state, run_below, false);
@@ -236,7 +236,7 @@ static void one_that_is_traced_already_is_refused(void **state)
     assert_int_equal(native_copy_stopped(&copy, pid, pid), -EPERM);
 }
 
-static void there_is_no_such_process(void **state)
+TEST_AROUND(there_is_no_such_process, NULL, end_child)
 {
     static struct native_room room;
     const pid_t pid = start(state, stand_below, true);
@@ -250,22 +250,11 @@ static void there_is_no_such_process(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(one_that_sleeps_is_read_to_its_end, end_child),
-        cmocka_unit_test_teardown(one_that_sleeps_is_not_stopped, end_child),
-        cmocka_unit_test_teardown(one_that_runs_is_stopped_and_goes_on, end_child),
-        cmocka_unit_test_teardown(registers_that_were_popped_are_found, end_child),
-        cmocka_unit_test_teardown(frames_below_the_handler_of_a_signal_are_found,
-                                  end_child),
-        cmocka_unit_test_teardown(one_that_is_traced_already_is_refused, end_child),
-        cmocka_unit_test_teardown(there_is_no_such_process, end_child),
-    };
-
     ready = mmap(NULL, sizeof *ready, PROT_READ | PROT_WRITE,
                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 #if !defined(__x86_64__)
     printf("skipped: no C frames are read on this processor\n");
     return 0;
 #endif
-    return ready == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+    return ready == MAP_FAILED ? 1 : test_run(NULL, NULL);
 }

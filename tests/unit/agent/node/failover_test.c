@@ -57,7 +57,7 @@ static void look_at_edge(const struct told *told)
     assert_true(told->from == told->to || failover_is_edge(told->from, told->to));
 }
 
-static void every_way_is_drawn(void **state)
+TEST(every_way_is_drawn)
 {
     walk(look_at_edge);
 }
@@ -69,7 +69,7 @@ static void note_edge(const struct told *told)
     is_walked[told->from][told->to] = true;
 }
 
-static void every_drawn_way_is_gone(void **state)
+TEST(every_drawn_way_is_gone)
 {
     walk(note_edge);
     for (int from = 0; from < FAILOVER_STATES; from++)
@@ -89,7 +89,7 @@ static void look_at_joining(const struct told *told)
     assert_int_equal(told->to, FAILOVER_LINKED);
 }
 
-static void nobody_joins_anew_while_its_workers_live(void **state)
+TEST(nobody_joins_anew_while_its_workers_live)
 {
     walk(look_at_joining);
 }
@@ -112,7 +112,7 @@ static void look_at_loss(const struct told *told)
                     told->left_ms == SEEK_MS);
 }
 
-static void a_lost_server_ends_the_workers(void **state)
+TEST(a_lost_server_ends_the_workers)
 {
     walk(look_at_loss);
 }
@@ -130,7 +130,7 @@ static void look_at_limbo(const struct told *told)
         assert_int_equal(__builtin_popcount(told->actions & ways), 1);
 }
 
-static void a_lost_server_has_one_way_on(void **state)
+TEST(a_lost_server_has_one_way_on)
 {
     walk(look_at_limbo);
 }
@@ -143,7 +143,7 @@ static unsigned next(struct failover *failover, enum failover_event event,
     return failover_next(failover, event, &facts);
 }
 
-static void the_time_to_find_the_next_server_counts_from_the_last_one(void **state)
+TEST(the_time_to_find_the_next_server_counts_from_the_last_one)
 {
     struct failover failover = {.state = FAILOVER_LINKED};
 
@@ -166,7 +166,7 @@ static void the_time_to_find_the_next_server_counts_from_the_last_one(void **sta
 
 /* A server is found while the workers end, and lost again. It stays true that it did not know this
  * node. */
-static void who_is_found_is_joined_when_the_last_worker_is_gone(void **state)
+TEST(who_is_found_is_joined_when_the_last_worker_is_gone)
 {
     static const enum failover_work ends[] = {FAILOVER_ENDS, FAILOVER_CLEANS};
 
@@ -188,7 +188,7 @@ static void who_is_found_is_joined_when_the_last_worker_is_gone(void **state)
 }
 
 /* The connection breaks while the workers end: JOIN is sent once more when it is back. */
-static void who_is_found_resumes_after_the_last_worker_is_gone(void **state)
+TEST(who_is_found_resumes_after_the_last_worker_is_gone)
 {
     struct failover failover = {.state = FAILOVER_SEEKING,
                                 .seek_deadline_ms = NOW_MS + SEEK_MS};
@@ -205,7 +205,7 @@ static void who_is_found_resumes_after_the_last_worker_is_gone(void **state)
 }
 
 /* The workers end later than the search: there is no second search. */
-static void a_search_in_vain_is_the_end_when_the_last_worker_is_gone(void **state)
+TEST(a_search_in_vain_is_the_end_when_the_last_worker_is_gone)
 {
     struct failover failover = {.state = FAILOVER_LINKED};
 
@@ -221,7 +221,7 @@ static void a_search_in_vain_is_the_end_when_the_last_worker_is_gone(void **stat
                      FAILOVER_CONNECT); /* the only server may come back */
 }
 
-static void who_leaves_the_run_looks_for_nobody(void **state)
+TEST(who_leaves_the_run_looks_for_nobody)
 {
     struct failover failover = {.state = FAILOVER_LINKED};
 
@@ -232,7 +232,7 @@ static void who_leaves_the_run_looks_for_nobody(void **state)
     assert_int_equal(failover.state, FAILOVER_OVER);
 }
 
-static void a_silent_server_is_waited_for_longer_than_one_that_refuses(void **state)
+TEST(a_silent_server_is_waited_for_longer_than_one_that_refuses)
 {
     assert_int_equal(failover_return_ms(true, 0, 900000), LINK_RETURN_MS);
     assert_int_equal(failover_return_ms(true, 0, 20), 20);
@@ -242,29 +242,9 @@ static void a_silent_server_is_waited_for_longer_than_one_that_refuses(void **st
                      LINK_RECONNECT_MIN_MS);
 }
 
-static void workers_are_gone_before_the_lease_is(void **state)
+TEST(workers_are_gone_before_the_lease_is)
 {
     assert_int_equal(failover_grace_ms(30000, 5000, 900), 500);
     assert_int_equal(failover_grace_ms(30000, 5000, 200), 200);
     assert_int_equal(failover_grace_ms(100, 5000, 900), 100);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_way_is_drawn),
-        cmocka_unit_test(every_drawn_way_is_gone),
-        cmocka_unit_test(nobody_joins_anew_while_its_workers_live),
-        cmocka_unit_test(a_lost_server_ends_the_workers),
-        cmocka_unit_test(a_lost_server_has_one_way_on),
-        cmocka_unit_test(the_time_to_find_the_next_server_counts_from_the_last_one),
-        cmocka_unit_test(who_is_found_is_joined_when_the_last_worker_is_gone),
-        cmocka_unit_test(who_is_found_resumes_after_the_last_worker_is_gone),
-        cmocka_unit_test(a_search_in_vain_is_the_end_when_the_last_worker_is_gone),
-        cmocka_unit_test(who_leaves_the_run_looks_for_nobody),
-        cmocka_unit_test(a_silent_server_is_waited_for_longer_than_one_that_refuses),
-        cmocka_unit_test(workers_are_gone_before_the_lease_is),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

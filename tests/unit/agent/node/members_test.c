@@ -13,7 +13,7 @@ static void add(struct members *members, uint64_t generation, uint8_t count,
     members_add(members, &piece);
 }
 
-static void the_first_piece_of_a_list_is_kept(void **state)
+TEST(the_first_piece_of_a_list_is_kept)
 {
     struct members members = {0};
 
@@ -26,7 +26,7 @@ static void the_first_piece_of_a_list_is_kept(void **state)
     assert_int_equal(members.kept.count, 4);
 }
 
-static void a_whole_list_replaces_that_of_before(void **state)
+TEST(a_whole_list_replaces_that_of_before)
 {
     struct members members = {0};
 
@@ -35,7 +35,7 @@ static void a_whole_list_replaces_that_of_before(void **state)
     assert_int_equal(members.kept.count, 5);
 }
 
-static void a_list_that_a_break_has_cut_off_is_over(void **state)
+TEST(a_list_that_a_break_has_cut_off_is_over)
 {
     struct members members = {0};
 
@@ -44,14 +44,4 @@ static void a_list_that_a_break_has_cut_off_is_over(void **state)
     add(&members, 2, 4, true);
     assert_int_equal(members.kept.generation, 2);
     assert_int_equal(members.kept.count, 4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_piece_of_a_list_is_kept),
-        cmocka_unit_test(a_whole_list_replaces_that_of_before),
-        cmocka_unit_test(a_list_that_a_break_has_cut_off_is_over),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

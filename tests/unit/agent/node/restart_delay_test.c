@@ -25,7 +25,7 @@ static uint64_t longest(struct restart_delay *delay, int64_t step, uint64_t last
     return most;
 }
 
-static void it_doubles_up_to_its_end(void **state)
+TEST(it_doubles_up_to_its_end)
 {
     struct restart_delay delay = {.best_step = -1};
 
@@ -39,7 +39,7 @@ static void it_doubles_up_to_its_end(void **state)
     assert_int_equal(delay.failures, UINT32_MAX);
 }
 
-static void it_is_at_least_half_of_that(void **state)
+TEST(it_is_at_least_half_of_that)
 {
     for (uint64_t random = 0; random < 5000; random++) {
         struct restart_delay delay = {.failures = 1, .best_step = -1};
@@ -49,7 +49,7 @@ static void it_is_at_least_half_of_that(void **state)
     }
 }
 
-static void a_new_step_begins_it_anew(void **state)
+TEST(a_new_step_begins_it_anew)
 {
     struct restart_delay delay = {.best_step = -1};
 
@@ -60,7 +60,7 @@ static void a_new_step_begins_it_anew(void **state)
     assert_int_equal(longest(&delay, 6, 0), 1000);
 }
 
-static void a_round_that_lasts_is_progress_where_no_steps_are_told(void **state)
+TEST(a_round_that_lasts_is_progress_where_no_steps_are_told)
 {
     struct restart_delay delay = {.best_step = -1};
 
@@ -69,24 +69,11 @@ static void a_round_that_lasts_is_progress_where_no_steps_are_told(void **state)
     assert_int_equal(longest(&delay, -1, SETTLED), 1000);
 }
 
-static void nobody_waits_unless_asked_to(void **state)
+TEST(nobody_waits_unless_asked_to)
 {
     static const struct restart_delay_options none = {0, 0, SETTLED};
     struct restart_delay delay = {.best_step = -1};
 
     for (uint64_t i = 0; i < 100; i++)
         assert_int_equal(restart_delay_next(&delay, &none, -1, 0, i), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_doubles_up_to_its_end),
-        cmocka_unit_test(it_is_at_least_half_of_that),
-        cmocka_unit_test(a_new_step_begins_it_anew),
-        cmocka_unit_test(a_round_that_lasts_is_progress_where_no_steps_are_told),
-        cmocka_unit_test(nobody_waits_unless_asked_to),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static void hear(struct node *node, uint32_t count, uint64_t now_ms)
     node->delivered += signal_once_receive(&node->once, SIGUSR1, count, now_ms);
 }
 
-static void a_signal_to_one_node_reaches_all(void **state)
+TEST(a_signal_to_one_node_reaches_all)
 {
     struct node a = {0}, b = {0};
 
@@ -45,7 +45,7 @@ static void a_signal_to_one_node_reaches_all(void **state)
 }
 
 /* srun signals all nodes, and each sends it to all others; nothing arrives in order. */
-static void a_signal_to_all_nodes_is_one(void **state)
+TEST(a_signal_to_all_nodes_is_one)
 {
     for (unsigned seed = 1; seed <= 200; seed++) {
         struct node nodes[NODES] = {0};
@@ -77,7 +77,7 @@ static void a_signal_to_all_nodes_is_one(void **state)
     }
 }
 
-static void signals_do_not_count_for_one_another(void **state)
+TEST(signals_do_not_count_for_one_another)
 {
     struct signal_once once = {0};
     bool is_new;
@@ -88,14 +88,4 @@ static void signals_do_not_count_for_one_another(void **state)
     assert_false(signal_once_receive(&once, SIGUSR2, 1, 2));
     assert_true(signal_once_receive(&once, SIGUSR2, 2, 2));
     assert_true(signal_once_receive(&once, SIGUSR2, 1, 3 + LATE_MS)); /* a new count */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_signal_to_one_node_reaches_all),
-        cmocka_unit_test(a_signal_to_all_nodes_is_one),
-        cmocka_unit_test(signals_do_not_count_for_one_another),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ static void push(struct console *console, struct console_source *source,
 }
 
 /* The output of a worker that is started again has the memory of the one before. */
-static void an_unfinished_line_ends_where_a_new_source_begins(void **state)
+TEST(an_unfinished_line_ends_where_a_new_source_begins)
 {
     struct console_source source;
     struct console *console;
@@ -64,7 +64,7 @@ static void say(const char *text, bool is_taken)
 }
 
 /* Of a line on the real standard error, which is a pipe here. */
-static void a_line_of_another_writer_goes_between_two_lines(void **state)
+TEST(a_line_of_another_writer_goes_between_two_lines)
 {
     struct console_source source = {.prefix = "[0]: "};
     const int kept = dup(STDERR_FILENO);
@@ -121,7 +121,7 @@ static void interrupt_often(bool on)
     assert_int_equal(setitimer(ITIMER_REAL, on ? &every : &never, NULL), 0);
 }
 
-static void what_nobody_reads_is_given_up_with_its_reason(void **state)
+TEST(what_nobody_reads_is_given_up_with_its_reason)
 {
     static char big[1024 * 1024];
     char line[LINE_BYTES] = "";
@@ -160,7 +160,7 @@ static void log_to_console(void *context, enum ctrun_log_level level, const char
 }
 
 /* The console then logs that it cannot be written, inside of the sink. */
-static void a_log_line_for_a_reader_that_is_gone_ends(void **state)
+TEST(a_log_line_for_a_reader_that_is_gone_ends)
 {
     const int kept = dup(STDERR_FILENO);
     struct console *console;
@@ -186,15 +186,4 @@ static void a_log_line_for_a_reader_that_is_gone_ends(void **state)
     assert_int_equal(loop_destroy(loop), 0);
     close(kept);
     close(fds[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_unfinished_line_ends_where_a_new_source_begins),
-        cmocka_unit_test(what_nobody_reads_is_given_up_with_its_reason),
-        cmocka_unit_test(a_line_of_another_writer_goes_between_two_lines),
-        cmocka_unit_test(a_log_line_for_a_reader_that_is_gone_ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

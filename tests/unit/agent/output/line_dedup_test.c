@@ -50,7 +50,7 @@ static const char *take(uint64_t now_ms, bool is_all)
     return out;
 }
 
-static void a_line_that_all_write_goes_at_once_and_once(void **state)
+TEST_AROUND(a_line_that_all_write_goes_at_once_and_once, begin, end)
 {
     add(0, "x", 0);
     add(2, "x", 1);
@@ -60,7 +60,7 @@ static void a_line_that_all_write_goes_at_once_and_once(void **state)
     assert_int_equal(line_dedup_wake_ms(dedup), UINT64_MAX);
 }
 
-static void a_line_waits_no_longer_than_the_delay(void **state)
+TEST_AROUND(a_line_waits_no_longer_than_the_delay, begin, end)
 {
     add(0, "x", 10);
     add(1, "x", 60);
@@ -71,7 +71,7 @@ static void a_line_waits_no_longer_than_the_delay(void **state)
     assert_string_equal(take(120 + DELAY, false), "2 x");
 }
 
-static void lines_come_out_in_the_order_of_their_first(void **state)
+TEST_AROUND(lines_come_out_in_the_order_of_their_first, begin, end)
 {
     add(0, "a", 0);
     add(0, "b", 0);
@@ -81,7 +81,7 @@ static void lines_come_out_in_the_order_of_their_first(void **state)
     assert_string_equal(take(DELAY, false), "0 a|0-2 b");
 }
 
-static void each_workers_order_is_kept(void **state)
+TEST_AROUND(each_workers_order_is_kept, begin, end)
 {
     add(0, "a", 0);
     add(0, "b", 0);
@@ -90,7 +90,7 @@ static void each_workers_order_is_kept(void **state)
     assert_string_equal(take(0, true), "0 a|0-1 b|1 a");
 }
 
-static void a_line_that_comes_twice_is_shown_twice(void **state)
+TEST_AROUND(a_line_that_comes_twice_is_shown_twice, begin, end)
 {
     for (int i = 0; i < 3; i++) {
         add(i, "x", 0);
@@ -99,14 +99,14 @@ static void a_line_that_comes_twice_is_shown_twice(void **state)
     assert_string_equal(take(0, false), "0-2 x|0-2 x");
 }
 
-static void lines_of_different_kinds_are_not_alike(void **state)
+TEST_AROUND(lines_of_different_kinds_are_not_alike, begin, end)
 {
     add(0, "x", 0);
     assert_int_equal(line_dedup_add(dedup, 1, 1, "x", 1, 0), 0);
     assert_string_equal(take(0, true), "0 x|1 x");
 }
 
-static void what_waits_is_bounded(void **state)
+TEST_AROUND(what_waits_is_bounded, begin, end)
 {
     char text[24];
     int count = 0;
@@ -123,7 +123,7 @@ static void what_waits_is_bounded(void **state)
     assert_int_equal(line_dedup_add(dedup, 0, 0, text, strlen(text), 0), 0);
 }
 
-static void a_line_above_the_bound_is_taken_alone(void **state)
+TEST_AROUND(a_line_above_the_bound_is_taken_alone, begin, end)
 {
     static char text[8192];
 
@@ -136,7 +136,7 @@ static void a_line_above_the_bound_is_taken_alone(void **state)
     assert_int_equal(line_dedup_add(dedup, 0, 0, "y", 1, 0), 0);
 }
 
-static void many_lines_keep_their_order(void **state)
+TEST_AROUND(many_lines_keep_their_order, begin, end)
 {
     char text[32];
     char all[1024] = "";
@@ -155,7 +155,7 @@ static void many_lines_keep_their_order(void **state)
     assert_string_equal(take(0, false), all);
 }
 
-static void workers_are_written_as_ranges(void **state)
+TEST(workers_are_written_as_ranges)
 {
     const uint64_t some[2] = {0x4f, 0x3};
     const uint64_t odd[2] = {0xaaaaaaaaaaaaaaaa, 0};
@@ -167,28 +167,4 @@ static void workers_are_written_as_ranges(void **state)
     assert_string_equal(text, "100-103,106");
     line_dedup_format(text, sizeof text, odd, WORKERS, 0);
     assert_string_equal(text, "32 workers");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_line_that_all_write_goes_at_once_and_once,
-                                        begin, end),
-        cmocka_unit_test_setup_teardown(a_line_waits_no_longer_than_the_delay, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(lines_come_out_in_the_order_of_their_first,
-                                        begin, end),
-        cmocka_unit_test_setup_teardown(each_workers_order_is_kept, begin, end),
-        cmocka_unit_test_setup_teardown(a_line_that_comes_twice_is_shown_twice, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(lines_of_different_kinds_are_not_alike, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(what_waits_is_bounded, begin, end),
-        cmocka_unit_test_setup_teardown(a_line_above_the_bound_is_taken_alone, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(many_lines_keep_their_order, begin, end),
-        cmocka_unit_test(workers_are_written_as_ranges),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@ static size_t first(const char *text)
     return lines_first(text, strlen(text), 16);
 }
 
-static void a_piece_ends_with_its_line(void **state)
+TEST(a_piece_ends_with_its_line)
 {
     assert_int_equal(first("one\ntwo\n"), 4);
     assert_int_equal(first("\n"), 1);
@@ -19,7 +19,7 @@ static void a_piece_ends_with_its_line(void **state)
     assert_int_equal(first(""), 0);
 }
 
-static void a_carriage_return_ends_a_piece_once_it_is_known_to_be_alone(void **state)
+TEST(a_carriage_return_ends_a_piece_once_it_is_known_to_be_alone)
 {
     assert_int_equal(first(" 1%\r 2%\r"), 4);
     assert_int_equal(first("dos\r\nnext"), 5);
@@ -27,7 +27,7 @@ static void a_carriage_return_ends_a_piece_once_it_is_known_to_be_alone(void **s
     assert_int_equal(first("\r"), 0);
 }
 
-static void a_mark_of_an_end_is_found_wherever_it_is(void **state)
+TEST(a_mark_of_an_end_is_found_wherever_it_is)
 {
     assert_true(lines_have_end("ab\nc", 4));
     assert_true(lines_have_end("ab\r", 3));
@@ -36,7 +36,7 @@ static void a_mark_of_an_end_is_found_wherever_it_is(void **state)
 }
 
 /* Else many short pieces cost a search through all that follows for each. */
-static void what_is_far_behind_an_end_is_not_read(void **state)
+TEST(what_is_far_behind_an_end_is_not_read)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *data = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
@@ -54,7 +54,7 @@ static void what_is_far_behind_an_end_is_not_read(void **state)
     assert_int_equal(munmap(data, 2 * page), 0);
 }
 
-static void the_beginning_of_a_line_tears_no_character(void **state)
+TEST(the_beginning_of_a_line_tears_no_character)
 {
     static const struct {
         const char *text;
@@ -68,7 +68,7 @@ static void the_beginning_of_a_line_tears_no_character(void **state)
                          rows[i].length);
 }
 
-static void a_line_without_end_is_cut_at_the_maximum(void **state)
+TEST(a_line_without_end_is_cut_at_the_maximum)
 {
     assert_int_equal(first("0123456789abcdef"), 16);
     assert_int_equal(first("0123456789abcdefg\n"), 16);
@@ -76,7 +76,7 @@ static void a_line_without_end_is_cut_at_the_maximum(void **state)
     assert_int_equal(first("0123456789abcde\r"), 16);
 }
 
-static void a_cut_does_not_tear_a_character(void **state)
+TEST(a_cut_does_not_tear_a_character)
 {
     assert_int_equal(first("0123456789abcde\xc3\xa9xx"), 15);
     assert_int_equal(first("0123456789abc\xf0\x9f\x98\x80xx"), 13);
@@ -85,7 +85,7 @@ static void a_cut_does_not_tear_a_character(void **state)
         16);
 }
 
-static void whole_lines_are_taken_together(void **state)
+TEST(whole_lines_are_taken_together)
 {
     const char *text = "one\ntwo\nthr";
 
@@ -98,7 +98,7 @@ static void whole_lines_are_taken_together(void **state)
     assert_int_equal(lines_whole("", 0, 64), 0);
 }
 
-static void a_match_is_a_plain_substring(void **state)
+TEST(a_match_is_a_plain_substring)
 {
     const char *const texts[] = {"loss", "acc", NULL};
 
@@ -116,7 +116,7 @@ static void assert_last(const char *data, int count, size_t size, const char *ex
     assert_string_equal(out, expected);
 }
 
-static void the_last_lines_leave_out_blanks_and_overwritten_bars(void **state)
+TEST(the_last_lines_leave_out_blanks_and_overwritten_bars)
 {
     assert_last("a\nb\n\n  \nc\n", 2, 64, "b\nc");
     assert_last(" 1%\r 2%\r 3%\nError: x", 3, 64, " 3%\nError: x");
@@ -125,7 +125,7 @@ static void the_last_lines_leave_out_blanks_and_overwritten_bars(void **state)
     assert_last("\n\n", 3, 64, "");
 }
 
-static void of_a_last_line_that_is_too_long_the_beginning_is_kept(void **state)
+TEST(of_a_last_line_that_is_too_long_the_beginning_is_kept)
 {
     assert_last("a\nbcdefghi\n", 3, 6, "bcdef");
     assert_last("a\nbcd\303\251fghi", 3, 5, "bcd"); /* no half of a character */
@@ -134,28 +134,8 @@ static void of_a_last_line_that_is_too_long_the_beginning_is_kept(void **state)
     assert_last("first\nsecond\n", 5, 4, "sec");
 }
 
-static void the_beginning_goes_when_the_last_lines_do_not_fit(void **state)
+TEST(the_beginning_goes_when_the_last_lines_do_not_fit)
 {
     assert_last("first\nsecond\n", 5, 8, "second");
     assert_last("first\nsecond\n", 5, 13, "first\nsecond");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_piece_ends_with_its_line),
-        cmocka_unit_test(a_carriage_return_ends_a_piece_once_it_is_known_to_be_alone),
-        cmocka_unit_test(a_mark_of_an_end_is_found_wherever_it_is),
-        cmocka_unit_test(what_is_far_behind_an_end_is_not_read),
-        cmocka_unit_test(the_beginning_of_a_line_tears_no_character),
-        cmocka_unit_test(a_line_without_end_is_cut_at_the_maximum),
-        cmocka_unit_test(a_cut_does_not_tear_a_character),
-        cmocka_unit_test(whole_lines_are_taken_together),
-        cmocka_unit_test(a_match_is_a_plain_substring),
-        cmocka_unit_test(the_last_lines_leave_out_blanks_and_overwritten_bars),
-        cmocka_unit_test(of_a_last_line_that_is_too_long_the_beginning_is_kept),
-        cmocka_unit_test(the_beginning_goes_when_the_last_lines_do_not_fit),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,34 +18,34 @@ static int fit(uint64_t size, bool is_in_line, const char *text)
     return is_full ? -n : n;
 }
 
-static void all_fits_below_the_cap(void **state)
+TEST(all_fits_below_the_cap)
 {
     assert_int_equal(fit(0, false, "one\ntwo\n"), 8);
     assert_int_equal(fit(2, false, "one\ntwo\n"), 8);
     assert_int_equal(fit(0, false, ""), 0);
 }
 
-static void the_last_line_that_fits_is_the_last_of_the_file(void **state)
+TEST(the_last_line_that_fits_is_the_last_of_the_file)
 {
     assert_int_equal(fit(0, false, "one\ntwo\nthree\n"), -8);
     assert_int_equal(fit(4, false, "one\ntwo\nthree\n"), -4);
     assert_int_equal(fit(2, true, "e\ntwo\nthree\n"), -6);
 }
 
-static void a_line_that_does_not_fit_begins_the_next_file(void **state)
+TEST(a_line_that_does_not_fit_begins_the_next_file)
 {
     assert_int_equal(fit(8, false, "three\n"), -1000);
     assert_int_equal(fit(10, false, "a\n"), -1000);
 }
 
-static void a_line_that_has_begun_is_ended_where_it_is(void **state)
+TEST(a_line_that_has_begun_is_ended_where_it_is)
 {
     assert_int_equal(fit(8, true, "three\nfour\n"), -6);
     assert_int_equal(fit(10, true, "\nfour\n"), -1);
     assert_int_equal(fit(0, false, "a line of 20 bytes.\n"), -20);
 }
 
-static void a_line_without_end_is_cut_at_last(void **state)
+TEST(a_line_without_end_is_cut_at_last)
 {
     static char text[OUTPUT_PIECE_MAX_BYTES];
 
@@ -55,7 +55,7 @@ static void a_line_without_end_is_cut_at_last(void **state)
     assert_int_equal(fit(11, true, text), -(int)(sizeof text - 1));
 }
 
-static void without_a_cap_all_fits(void **state)
+TEST(without_a_cap_all_fits)
 {
     const struct logrotate file = {0, 1000000, true};
     bool is_full;
@@ -64,7 +64,7 @@ static void without_a_cap_all_fits(void **state)
     assert_false(is_full);
 }
 
-static void what_is_written_counts(void **state)
+TEST(what_is_written_counts)
 {
     struct logrotate file = {10, 0, false};
 
@@ -74,19 +74,4 @@ static void what_is_written_counts(void **state)
     logrotate_add(&file, "", 0);
     assert_false(file.is_in_line);
     assert_int_equal(file.size, 4);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_fits_below_the_cap),
-        cmocka_unit_test(the_last_line_that_fits_is_the_last_of_the_file),
-        cmocka_unit_test(a_line_that_does_not_fit_begins_the_next_file),
-        cmocka_unit_test(a_line_that_has_begun_is_ended_where_it_is),
-        cmocka_unit_test(a_line_without_end_is_cut_at_last),
-        cmocka_unit_test(without_a_cap_all_fits),
-        cmocka_unit_test(what_is_written_counts),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

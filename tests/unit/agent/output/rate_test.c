@@ -16,7 +16,7 @@ static uint64_t pass(struct rate *rate, uint64_t line, uint64_t from_ms,
     return bytes;
 }
 
-static void a_burst_of_one_second_passes_and_then_the_rate(void **state)
+TEST(a_burst_of_one_second_passes_and_then_the_rate)
 {
     static const uint64_t lines[] = {1, 7, 80, 1000};
 
@@ -32,7 +32,7 @@ static void a_burst_of_one_second_passes_and_then_the_rate(void **state)
     }
 }
 
-static void silence_saves_up_one_second_and_no_more(void **state)
+TEST(silence_saves_up_one_second_and_no_more)
 {
     struct rate rate;
     uint64_t bytes;
@@ -43,7 +43,7 @@ static void silence_saves_up_one_second_and_no_more(void **state)
     assert_true(bytes >= 2048 && bytes < 2048 + 64);
 }
 
-static void a_line_longer_than_the_bucket_passes_and_is_paid_for(void **state)
+TEST(a_line_longer_than_the_bucket_passes_and_is_paid_for)
 {
     struct rate rate;
 
@@ -54,7 +54,7 @@ static void a_line_longer_than_the_bucket_passes_and_is_paid_for(void **state)
     assert_true(rate_admits(&rate, 4001));
 }
 
-static void the_largest_rate_does_not_overflow(void **state)
+TEST(the_largest_rate_does_not_overflow)
 {
     struct rate rate;
 
@@ -63,16 +63,4 @@ static void the_largest_rate_does_not_overflow(void **state)
         assert_true(rate_admits(&rate, ms * (UINT64_MAX / 16)));
         rate_spend(&rate, 1ull << 30);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_burst_of_one_second_passes_and_then_the_rate),
-        cmocka_unit_test(silence_saves_up_one_second_and_no_more),
-        cmocka_unit_test(a_line_longer_than_the_bucket_passes_and_is_paid_for),
-        cmocka_unit_test(the_largest_rate_does_not_overflow),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ static void tell(void *context, int rank, uint64_t lines, uint64_t bytes)
     told->bytes += bytes;
 }
 
-static void what_is_left_out_ends_with_its_line_and_is_told_at_the_end(void **state)
+TEST(what_is_left_out_ends_with_its_line_and_is_told_at_the_end)
 {
     struct told told = {0};
     struct throttle_line out = {0};
@@ -45,7 +45,7 @@ static void what_is_left_out_ends_with_its_line_and_is_told_at_the_end(void **st
     assert_int_equal(loop_destroy(loop), 0);
 }
 
-static void what_takes_everything_tells_nothing(void **state)
+TEST(what_takes_everything_tells_nothing)
 {
     struct told told = {0};
     struct throttle_line out = {0};
@@ -58,14 +58,4 @@ static void what_takes_everything_tells_nothing(void **state)
     throttle_close(throttle);
     assert_int_equal(told.times, 0);
     assert_int_equal(loop_destroy(loop), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_left_out_ends_with_its_line_and_is_told_at_the_end),
-        cmocka_unit_test(what_takes_everything_tells_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static struct crash_record *decode(const struct ct_crash *raw, int expected)
     return record;
 }
 
-static void frames_are_told_by_their_modules_until_there_is_none(void **state)
+TEST(frames_are_told_by_their_modules_until_there_is_none)
 {
     struct ct_crash raw;
     struct crash_record *record;
@@ -94,7 +94,7 @@ static void expect_description(const struct ct_crash *raw, const char *expected)
     free(record);
 }
 
-static void a_fault_is_told_in_words(void **state)
+TEST(a_fault_is_told_in_words)
 {
     struct ct_crash raw;
 
@@ -128,7 +128,7 @@ static void a_fault_is_told_in_words(void **state)
     expect_description(&raw, "address 0x1; in the main thread");
 }
 
-static void what_is_no_record_is_refused(void **state)
+TEST(what_is_no_record_is_refused)
 {
     struct ct_crash raw;
     struct crash_record *record;
@@ -156,7 +156,7 @@ static void what_is_no_record_is_refused(void **state)
 
 /* ---- Modules, by the handler ------------------------------------------------------------ */
 
-static void only_executable_mappings_of_frames_are_kept(void **state)
+TEST(only_executable_mappings_of_frames_are_kept)
 {
     static const char text[] =
         "1000-2000 r--p 00001000 fe:01 77 /opt/train\n"
@@ -177,7 +177,7 @@ static void only_executable_mappings_of_frames_are_kept(void **state)
     assert_string_equal(raw.modules, "2000-3000 r-xp 00001000 fe:01 77 /opt/train\n");
 }
 
-static void modules_that_do_not_fit_are_left_out(void **state)
+TEST(modules_that_do_not_fit_are_left_out)
 {
     struct ct_crash raw = {.frames = {0x2000}, .frame_count = 1};
     char line[200];
@@ -273,7 +273,7 @@ static void expect_function(struct image *image, uint64_t offset, const char *na
         assert_int_equal(found_into, into);
 }
 
-static void a_place_is_in_the_function_that_spans_it(void **state)
+TEST(a_place_is_in_the_function_that_spans_it)
 {
     struct image image;
 
@@ -301,7 +301,7 @@ static void a_place_is_in_the_function_that_spans_it(void **state)
     expect_function(&image, 0x1100, "first", 0);
 }
 
-static void more_sections_than_the_header_counts_are_counted_by_the_first(void **state)
+TEST(more_sections_than_the_header_counts_are_counted_by_the_first)
 {
     struct image image;
 
@@ -312,7 +312,7 @@ static void more_sections_than_the_header_counts_are_counted_by_the_first(void *
     expect_function(&image, 0x1100, "first", 0);
 }
 
-static void files_that_lie_have_no_functions(void **state)
+TEST(files_that_lie_have_no_functions)
 {
     char name[16];
     uint64_t into;
@@ -349,7 +349,7 @@ static bool read_file(void *context, uint64_t offset, void *dst, size_t length)
     return pread(*(const int *)context, dst, length, (off_t)offset) == (ssize_t)length;
 }
 
-static void our_own_program_has_names(void **state)
+TEST(our_own_program_has_names)
 {
     int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     const struct elf_source source = {.context = &fd, .read = read_file};
@@ -375,7 +375,7 @@ static bool is_caught(int signal)
     return now.sa_handler != SIG_DFL;
 }
 
-static void the_last_to_disarm_takes_the_handler_back(void **state)
+TEST(the_last_to_disarm_takes_the_handler_back)
 {
     assert_true(ct_crash_arm() >= 0);
     assert_true(ct_crash_arm() >= 0);
@@ -395,7 +395,7 @@ static int write_record(int fd, const struct ct_crash *raw)
     return fd;
 }
 
-static void only_memory_in_which_something_crashed_is_a_record(void **state)
+TEST(only_memory_in_which_something_crashed_is_a_record)
 {
     char path[] = "/tmp/ctrun-crash-test-XXXXXX";
     const int memory = memfd_create("x", MFD_CLOEXEC);
@@ -439,7 +439,7 @@ static void fill_own(struct ct_crash *raw, uint64_t more_inode)
     (void)fclose(maps_file);
 }
 
-static void a_file_that_was_replaced_meanwhile_names_nothing(void **state)
+TEST(a_file_that_was_replaced_meanwhile_names_nothing)
 {
     struct ct_crash raw;
 
@@ -456,24 +456,4 @@ static void a_file_that_was_replaced_meanwhile_names_nothing(void **state)
         assert_non_null(strstr(facts_text(&failure.facts), "unit_crash_test)"));
         close(fd);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_are_told_by_their_modules_until_there_is_none),
-        cmocka_unit_test(a_fault_is_told_in_words),
-        cmocka_unit_test(what_is_no_record_is_refused),
-        cmocka_unit_test(only_executable_mappings_of_frames_are_kept),
-        cmocka_unit_test(modules_that_do_not_fit_are_left_out),
-        cmocka_unit_test(a_place_is_in_the_function_that_spans_it),
-        cmocka_unit_test(more_sections_than_the_header_counts_are_counted_by_the_first),
-        cmocka_unit_test(files_that_lie_have_no_functions),
-        cmocka_unit_test(our_own_program_has_names),
-        cmocka_unit_test(the_last_to_disarm_takes_the_handler_back),
-        cmocka_unit_test(only_memory_in_which_something_crashed_is_a_record),
-        cmocka_unit_test(a_file_that_was_replaced_meanwhile_names_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

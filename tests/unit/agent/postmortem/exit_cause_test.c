@@ -26,7 +26,7 @@ static void assert_cause(struct exit_cause_evidence evidence, int cause, int cod
     assert_int_equal(failure.code, code);
 }
 
-static void an_end_by_itself_is_its_own_cause(void **state)
+TEST(an_end_by_itself_is_its_own_cause)
 {
     assert_cause((struct exit_cause_evidence){.status = 0}, CT_CAUSE_NONE, 0);
     assert_cause((struct exit_cause_evidence){.status = EXITED_3}, CT_CAUSE_EXIT, 3);
@@ -34,7 +34,7 @@ static void an_end_by_itself_is_its_own_cause(void **state)
                  SIGSEGV);
 }
 
-static void an_end_after_our_signal_is_a_consequence(void **state)
+TEST(an_end_after_our_signal_is_a_consequence)
 {
     assert_cause((struct exit_cause_evidence){.status = 0, .stop_signal = SIGTERM},
                  CT_CAUSE_NONE, 0);
@@ -46,7 +46,7 @@ static void an_end_after_our_signal_is_a_consequence(void **state)
         CT_CAUSE_STOPPED, SIGKILL);
 }
 
-static void how_it_ended_is_kept_whatever_the_cause(void **state)
+TEST(how_it_ended_is_kept_whatever_the_cause)
 {
     static const struct {
         struct exit_cause_evidence evidence;
@@ -67,7 +67,7 @@ static void how_it_ended_is_kept_whatever_the_cause(void **state)
     }
 }
 
-static void only_a_proven_sigkill_that_is_not_ours_is_for_memory(void **state)
+TEST(only_a_proven_sigkill_that_is_not_ours_is_for_memory)
 {
     assert_cause((struct exit_cause_evidence){.status = DIED_OF_KILL}, CT_CAUSE_SIGNAL,
                  SIGKILL);
@@ -130,7 +130,7 @@ static void remove_tree(const struct tree *tree, const char *dir)
     (void)rmdir(tree->root);
 }
 
-static void a_grown_count_of_cgroup_v2_is_proof(void **state)
+TEST(a_grown_count_of_cgroup_v2_is_proof)
 {
     struct oom_counter cgroup;
     struct tree tree;
@@ -148,7 +148,7 @@ static void a_grown_count_of_cgroup_v2_is_proof(void **state)
     remove_tree(&tree, "job_7");
 }
 
-static void cgroup_v1_has_it_in_another_file(void **state)
+TEST(cgroup_v1_has_it_in_another_file)
 {
     struct oom_counter cgroup;
     struct tree tree;
@@ -164,26 +164,11 @@ static void cgroup_v1_has_it_in_another_file(void **state)
     remove_tree(&tree, "memory");
 }
 
-static void without_a_count_nothing_is_proven(void **state)
+TEST(without_a_count_nothing_is_proven)
 {
     struct oom_counter cgroup;
     char proof[128];
 
     oom_counter_init(&cgroup, "/nonexistent", "/nonexistent");
     assert_false(oom_counter_has_oom_killed(&cgroup, proof, sizeof proof));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_end_by_itself_is_its_own_cause),
-        cmocka_unit_test(an_end_after_our_signal_is_a_consequence),
-        cmocka_unit_test(how_it_ended_is_kept_whatever_the_cause),
-        cmocka_unit_test(only_a_proven_sigkill_that_is_not_ours_is_for_memory),
-        cmocka_unit_test(a_grown_count_of_cgroup_v2_is_proof),
-        cmocka_unit_test(cgroup_v1_has_it_in_another_file),
-        cmocka_unit_test(without_a_count_nothing_is_proven),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

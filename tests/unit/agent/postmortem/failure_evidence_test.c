@@ -17,7 +17,7 @@
 #include "tests/lib/tree.h"
 #include "worker_sdk/base/str.h"
 
-static void facts_are_lines_and_what_does_not_fit_is_left_out_whole(void **state)
+TEST(facts_are_lines_and_what_does_not_fit_is_left_out_whole)
 {
     struct ct_failure failure = {0};
 
@@ -29,7 +29,7 @@ static void facts_are_lines_and_what_does_not_fit_is_left_out_whole(void **state
     assert_int_equal(strlen(ct_facts_text(&failure.facts, 16)), 60);
 }
 
-static void sizes_are_for_people(void **state)
+TEST(sizes_are_for_people)
 {
     char text[FACTS_SIZE_MAX];
 
@@ -77,7 +77,7 @@ int __wrap_stat(const char *path, struct stat *info)
 }
 
 /* Our folder, while the worker, which had gone to another one, could dump its core. */
-static void a_folder_that_does_not_answer_is_not_waited_for(void **state)
+TEST(a_folder_that_does_not_answer_is_not_waited_for)
 {
     const struct core_file core = {.pattern = "core",
                                    .is_dumped = true,
@@ -97,7 +97,7 @@ static void a_folder_that_does_not_answer_is_not_waited_for(void **state)
     close(hung[0]);
 }
 
-static void a_core_file_is_found_or_its_absence_explained(void **state)
+TEST(a_core_file_is_found_or_its_absence_explained)
 {
     char directory[] = "/tmp/ctrun-core-XXXXXX";
     char path[128];
@@ -133,7 +133,7 @@ static void a_core_file_is_found_or_its_absence_explained(void **state)
 
 /* ---- The kernel log, the limit ------------------------------------------------------- */
 
-static void the_kernels_words_must_be_of_that_process_and_that_time(void **state)
+TEST(the_kernels_words_must_be_of_that_process_and_that_time)
 {
     static const char record[] =
         "3,1040,5000000,-;Memory cgroup out of memory: Killed process 812 (python3) "
@@ -171,7 +171,7 @@ static void assert_limit(const char *root, const char *expected)
         assert_string_equal(text, expected);
 }
 
-static void the_tightest_limit_up_to_the_root_counts(void **state)
+TEST(the_tightest_limit_up_to_the_root_counts)
 {
     char root[] = "/tmp/ctrun-limit-XXXXXX";
 
@@ -192,7 +192,7 @@ static void the_tightest_limit_up_to_the_root_counts(void **state)
     assert_int_equal(test_remove_tree(root), 0);
 }
 
-static void version_1_counts_in_files_of_other_names(void **state)
+TEST(version_1_counts_in_files_of_other_names)
 {
     char root[] = "/tmp/ctrun-limit-XXXXXX";
 
@@ -214,7 +214,7 @@ static bool is_xid(const char *line)
     return strstr(line, "Xid") != NULL;
 }
 
-static void the_kernels_words_of_that_time_are_found(void **state)
+TEST(the_kernels_words_of_that_time_are_found)
 {
     static const char *const records[] = {
         "6,1,1000000,-;NVRM: Xid (PCI:0000:3b:00): 31, long before",
@@ -237,20 +237,4 @@ static void the_kernels_words_of_that_time_are_found(void **state)
     assert_true(kmsg_find_line(fds[1], line, sizeof line, 8000, is_xid));
     assert_false(kmsg_find_line(fds[1], line, sizeof line, 8000, is_xid)); /* the end */
     close(fds[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_kernels_words_of_that_time_are_found),
-        cmocka_unit_test(facts_are_lines_and_what_does_not_fit_is_left_out_whole),
-        cmocka_unit_test(sizes_are_for_people),
-        cmocka_unit_test(a_core_file_is_found_or_its_absence_explained),
-        cmocka_unit_test(a_folder_that_does_not_answer_is_not_waited_for),
-        cmocka_unit_test(the_kernels_words_must_be_of_that_process_and_that_time),
-        cmocka_unit_test(the_tightest_limit_up_to_the_root_counts),
-        cmocka_unit_test(version_1_counts_in_files_of_other_names),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

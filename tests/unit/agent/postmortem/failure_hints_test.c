@@ -188,7 +188,7 @@ static struct ct_failure fail_as(const struct example *example)
     return failure;
 }
 
-static void each_row_has_an_example_that_finds_it(void **state)
+TEST(each_row_has_an_example_that_finds_it)
 {
     const int count = (int)(sizeof examples / sizeof *examples);
 
@@ -214,7 +214,7 @@ static void each_row_has_an_example_that_finds_it(void **state)
     }
 }
 
-static void what_is_not_in_the_table_is_left_alone(void **state)
+TEST(what_is_not_in_the_table_is_left_alone)
 {
     static const struct example others[] = {
         {EXIT, 1, "", NULL},
@@ -239,7 +239,7 @@ static void what_is_not_in_the_table_is_left_alone(void **state)
     }
 }
 
-static void where_the_signal_is_told_already_only_words_say_more(void **state)
+TEST(where_the_signal_is_told_already_only_words_say_more)
 {
     struct ct_failure silent = fail_as(&(struct example){SIGNAL, SIGABRT, "", NULL});
     struct ct_failure failure = fail_as(
@@ -251,7 +251,7 @@ static void where_the_signal_is_told_already_only_words_say_more(void **state)
     assert_non_null(strstr(facts_text(&failure.facts), "heap was damaged"));
 }
 
-static void a_name_that_is_none_is_not_quoted(void **state)
+TEST(a_name_that_is_none_is_not_quoted)
 {
     char text[300];
     struct ct_failure failure;
@@ -263,7 +263,7 @@ static void a_name_that_is_none_is_not_quoted(void **state)
     assert_int_equal(failure.facts.count, 0);
 }
 
-static void the_last_words_of_a_kind_count(void **state)
+TEST(the_last_words_of_a_kind_count)
 {
     struct ct_failure failure = fail_as(
         &(struct example){EXIT, 1,
@@ -276,7 +276,7 @@ static void the_last_words_of_a_kind_count(void **state)
         strstr(facts_text(&failure.facts), "Python finds no module second"));
 }
 
-static void an_exception_says_more_than_what_was_got_over_before(void **state)
+TEST(an_exception_says_more_than_what_was_got_over_before)
 {
     static const struct {
         uint8_t cause;
@@ -309,7 +309,7 @@ static void an_exception_says_more_than_what_was_got_over_before(void **state)
     }
 }
 
-static void rules_of_a_file_come_before_the_table(void **state)
+TEST(rules_of_a_file_come_before_the_table)
 {
     static const struct failure_rule rules[] = {
         {"quota", "the project's quota", "ask the site", false},
@@ -334,7 +334,7 @@ static void rules_of_a_file_come_before_the_table(void **state)
     assert_int_equal(killed.facts.count, 0);
 }
 
-static void a_line_of_a_log_is_known_by_its_words(void **state)
+TEST(a_line_of_a_log_is_known_by_its_words)
 {
     static const struct failure_rule rule = {"custom", "ours", "call us", false};
     struct failure_hint first, second;
@@ -358,7 +358,7 @@ static void a_line_of_a_log_is_known_by_its_words(void **state)
     failure_hints_use(NULL, 0);
 }
 
-static void broken_hardware_is_told_apart_from_programs(void **state)
+TEST(broken_hardware_is_told_apart_from_programs)
 {
     static const char *const broken[] = {
         "NVRM: Xid (PCI:0000:3b:00): 79, pid=812, GPU has fallen off the bus.",
@@ -386,21 +386,4 @@ static void broken_hardware_is_told_apart_from_programs(void **state)
     assert_true(failure_hints_is_hardware("switch: lane 7 down"));
     failure_hints_use(NULL, 0);
     assert_false(failure_hints_is_hardware("switch: lane 7 down"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(broken_hardware_is_told_apart_from_programs),
-        cmocka_unit_test(each_row_has_an_example_that_finds_it),
-        cmocka_unit_test(what_is_not_in_the_table_is_left_alone),
-        cmocka_unit_test(where_the_signal_is_told_already_only_words_say_more),
-        cmocka_unit_test(a_name_that_is_none_is_not_quoted),
-        cmocka_unit_test(the_last_words_of_a_kind_count),
-        cmocka_unit_test(an_exception_says_more_than_what_was_got_over_before),
-        cmocka_unit_test(rules_of_a_file_come_before_the_table),
-        cmocka_unit_test(a_line_of_a_log_is_known_by_its_words),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,7 +46,7 @@ static uint64_t begin(uint32_t group, uint64_t sequence)
 }
 
 /* In a process of its own, because a process has only one record. */
-static void calls_are_read_as_they_were_written(void **state)
+TEST(calls_are_read_as_they_were_written)
 {
     const uint32_t world = ct_flight_add_group("ctrun/group/1.0.0", 2, 4);
     struct flight_place place;
@@ -83,7 +83,7 @@ static void calls_are_read_as_they_were_written(void **state)
 }
 
 /* The record of its parent does not change. */
-static void a_child_writes_a_record_of_its_own(void **state)
+TEST(a_child_writes_a_record_of_its_own)
 {
     pid_t child;
     int status;
@@ -101,7 +101,7 @@ static void a_child_writes_a_record_of_its_own(void **state)
     assert_int_equal(raw.calls, 3000);
 }
 
-static void what_is_no_record_is_refused_and_what_is_torn_left_out(void **state)
+TEST(what_is_no_record_is_refused_and_what_is_torn_left_out)
 {
     memset(&raw, 0, sizeof raw);
     assert_int_equal(flight_decode(&raw, sizeof raw, flight), -EBADMSG);
@@ -146,7 +146,7 @@ static struct flight_place place_of(int rank, uint64_t in, uint64_t left)
     return place;
 }
 
-static void the_rank_that_others_wait_for_is_named(void **state)
+TEST(the_rank_that_others_wait_for_is_named)
 {
     const struct flight_place places[] = {place_of(0, 51, 50), place_of(1, 51, 50),
                                           place_of(2, 0, 50), place_of(3, 51, 50)};
@@ -159,7 +159,7 @@ static void the_rank_that_others_wait_for_is_named(void **state)
         lines[1], "rank 2: left barrier 50 2.1 s ago, has not entered all_reduce 51");
 }
 
-static void many_ranks_are_counted(void **state)
+TEST(many_ranks_are_counted)
 {
     struct flight_place places[20];
     char lines[FLIGHT_LINES_MAX][FLIGHT_LINE_MAX];
@@ -176,7 +176,7 @@ static void many_ranks_are_counted(void **state)
     assert_int_equal(flight_format_places(lines, places, 20, 0), FLIGHT_LINES_MAX);
 }
 
-static void text_and_trace_have_every_call(void **state)
+TEST(text_and_trace_have_every_call)
 {
     struct ct_buf text;
 
@@ -226,13 +226,5 @@ static void text_and_trace_have_every_call(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_are_read_as_they_were_written),
-        cmocka_unit_test(a_child_writes_a_record_of_its_own),
-        cmocka_unit_test(what_is_no_record_is_refused_and_what_is_torn_left_out),
-        cmocka_unit_test(the_rank_that_others_wait_for_is_named),
-        cmocka_unit_test(many_ranks_are_counted),
-        cmocka_unit_test(text_and_trace_have_every_call),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_run(setup, teardown);
 }

@@ -14,7 +14,7 @@ static void expect(const struct memory_curve *curve, uint64_t peak_kib, uint64_t
     assert_string_equal(text, expected);
 }
 
-static void without_samples_there_is_no_curve(void **state)
+TEST(without_samples_there_is_no_curve)
 {
     struct memory_curve curve = {0};
 
@@ -24,7 +24,7 @@ static void without_samples_there_is_no_curve(void **state)
     assert_int_equal(memory_count(&curve), 0);
 }
 
-static void the_peak_comes_last_when_no_sample_has_seen_it(void **state)
+TEST(the_peak_comes_last_when_no_sample_has_seen_it)
 {
     struct memory_curve curve = {0};
 
@@ -37,7 +37,7 @@ static void the_peak_comes_last_when_no_sample_has_seen_it(void **state)
     expect(&curve, 4 << 20, 10001, "in the last 10 s: 0.0 -> 1.1 -> 4.0 GiB");
 }
 
-static void the_ring_has_the_last_minute_and_tells_first_last_and_between(void **state)
+TEST(the_ring_has_the_last_minute_and_tells_first_last_and_between)
 {
     struct memory_curve curve = {0};
 
@@ -50,7 +50,7 @@ static void the_ring_has_the_last_minute_and_tells_first_last_and_between(void *
            "in the last 56 s: 19 -> 21 -> 23 -> 25 -> 27 -> 30 MiB");
 }
 
-static void more_than_the_counter_holds_is_the_most_it_holds(void **state)
+TEST(more_than_the_counter_holds_is_the_most_it_holds)
 {
     struct memory_curve curve = {0};
 
@@ -58,21 +58,8 @@ static void more_than_the_counter_holds_is_the_most_it_holds(void **state)
     assert_int_equal(memory_get(&curve, 0), UINT32_MAX);
 }
 
-static void our_own_memory_can_be_read_and_that_of_nobody_not(void **state)
+TEST(our_own_memory_can_be_read_and_that_of_nobody_not)
 {
     assert_true(memory_read_kib(getpid()) > 100);
     assert_int_equal(memory_read_kib(0x7ffffffe), -1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_samples_there_is_no_curve),
-        cmocka_unit_test(the_peak_comes_last_when_no_sample_has_seen_it),
-        cmocka_unit_test(the_ring_has_the_last_minute_and_tells_first_last_and_between),
-        cmocka_unit_test(more_than_the_counter_holds_is_the_most_it_holds),
-        cmocka_unit_test(our_own_memory_can_be_read_and_that_of_nobody_not),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

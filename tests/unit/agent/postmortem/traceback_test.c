@@ -38,7 +38,7 @@ static const char *find(const char *text, size_t after_max)
     return traceback_find(found, text, strlen(text), after_max) ? found : NULL;
 }
 
-static void the_last_one_is_found_whatever_follows(void **state)
+TEST(the_last_one_is_found_whatever_follows)
 {
     static const struct {
         const char *text, *found;
@@ -81,7 +81,7 @@ static void the_last_one_is_found_whatever_follows(void **state)
     }
 }
 
-static void what_was_written_long_before_the_end_is_not_its_cause(void **state)
+TEST(what_was_written_long_before_the_end_is_not_its_cause)
 {
     assert_null(find(BOOM NOISE, 0));
     assert_non_null(find(BOOM, 0));
@@ -89,14 +89,14 @@ static void what_was_written_long_before_the_end_is_not_its_cause(void **state)
     assert_non_null(find(BOOM NOISE8, sizeof NOISE8 - 1));
 }
 
-static void a_fatal_signal_is_the_end_whatever_follows(void **state)
+TEST(a_fatal_signal_is_the_end_whatever_follows)
 {
     const char *found = find(SEGV "\n" CURRENT NOISE8, 0);
 
     assert_string_equal(found, SEGV_FOUND);
 }
 
-static void the_end_of_a_long_one_is_kept_in_whole_lines(void **state)
+TEST(the_end_of_a_long_one_is_kept_in_whole_lines)
 {
     static char text[32 * 1024] = HEAD;
     const char *found;
@@ -113,7 +113,7 @@ static void the_end_of_a_long_one_is_kept_in_whole_lines(void **state)
     assert_non_null(strstr(found, "line 299, in f\nRecursionError: too deep\n"));
 }
 
-static void zeros_in_it_are_shown_and_end_nothing(void **state)
+TEST(zeros_in_it_are_shown_and_end_nothing)
 {
     enum {
         LINE = TRACEBACK_MAX_BYTES / 2 /* the longest that is kept */
@@ -136,7 +136,7 @@ static void zeros_in_it_are_shown_and_end_nothing(void **state)
     assert_non_null(strstr(found, "x\nKeyError: '?'\n"));
 }
 
-static void exception_and_place_are_told(void **state)
+TEST(exception_and_place_are_told)
 {
     static const struct {
         const char *text, *exception, *raised; /* "": no such fact */
@@ -177,7 +177,7 @@ static void exception_and_place_are_told(void **state)
     }
 }
 
-static void what_the_error_file_calls_it_counts(void **state)
+TEST(what_the_error_file_calls_it_counts)
 {
     struct ct_failure failure = {0};
 
@@ -185,19 +185,4 @@ static void what_the_error_file_calls_it_counts(void **state)
     assert_string_equal(failure.exception, "RuntimeError:  [31mmine");
     assert_string_equal(facts_text(&failure.facts),
                         "5 in /job/train.py, line 4, in step\n");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_last_one_is_found_whatever_follows),
-        cmocka_unit_test(what_was_written_long_before_the_end_is_not_its_cause),
-        cmocka_unit_test(a_fatal_signal_is_the_end_whatever_follows),
-        cmocka_unit_test(the_end_of_a_long_one_is_kept_in_whole_lines),
-        cmocka_unit_test(zeros_in_it_are_shown_and_end_nothing),
-        cmocka_unit_test(exception_and_place_are_told),
-        cmocka_unit_test(what_the_error_file_calls_it_counts),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,7 +67,7 @@ static void end(pid_t pid)
     waitpid(pid, NULL, 0);
 }
 
-static void a_gpu_is_named_where_it_matters(void **state)
+TEST(a_gpu_is_named_where_it_matters)
 {
     char text[UNKILLABLE_WHERE_MAX];
     pid_t pid;
@@ -91,13 +91,4 @@ static void a_gpu_is_named_where_it_matters(void **state)
     assert_non_null(strstr(text, "state D"));
     assert_non_null(strstr(text, "; holds /dev/nvidia7"));
     end(pid);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_gpu_is_named_where_it_matters),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

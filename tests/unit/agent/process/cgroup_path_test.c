@@ -33,7 +33,18 @@ static bool find(struct cgroup_path *out, const char *controller,
     return cgroup_path_find(out, controller, path, root);
 }
 
-static void each_version_has_its_line_and_its_folders(void **state)
+static int make_root(void **state)
+{
+    (void)ct_copy(root, sizeof root, "/tmp/ctrun-cgroup-XXXXXX");
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_root(void **state)
+{
+    return test_remove_tree(root);
+}
+
+TEST_AROUND(each_version_has_its_line_and_its_folders, make_root, remove_root)
 {
     static const char lines[] =
         "12:pids:/a/b\n9:name=systemd:/x\n4:memory:/\n0::/u/v\n";
@@ -53,7 +64,7 @@ static void each_version_has_its_line_and_its_folders(void **state)
     assert_string_equal(cgroup.directory, "");
 }
 
-static void the_way_up_ends_at_the_root(void **state)
+TEST_AROUND(the_way_up_ends_at_the_root, make_root, remove_root)
 {
     struct cgroup_path cgroup;
 
@@ -68,8 +79,8 @@ static void the_way_up_ends_at_the_root(void **state)
 }
 
 /* docker run with version 1, or with --cgroupns=host. */
-static void
-a_path_on_the_host_means_the_nearest_cgroup_that_a_container_has(void **state)
+TEST_AROUND(a_path_on_the_host_means_the_nearest_cgroup_that_a_container_has, make_root,
+            remove_root)
 {
     struct cgroup_path cgroup;
     uint64_t limit;
@@ -82,7 +93,8 @@ a_path_on_the_host_means_the_nearest_cgroup_that_a_container_has(void **state)
 }
 
 /* A container with both versions, and the folders of one. */
-static void a_version_whose_folder_is_not_mounted_does_not_count(void **state)
+TEST_AROUND(a_version_whose_folder_is_not_mounted_does_not_count, make_root,
+            remove_root)
 {
     struct cgroup_path cgroup;
 
@@ -94,7 +106,7 @@ static void a_version_whose_folder_is_not_mounted_does_not_count(void **state)
     assert_string_equal(cgroup.directory, "");
 }
 
-static void nothing_is_read_where_there_is_no_cgroup(void **state)
+TEST_AROUND(nothing_is_read_where_there_is_no_cgroup, make_root, remove_root)
 {
     struct cgroup_path cgroup;
     uint64_t number;
@@ -104,7 +116,7 @@ static void nothing_is_read_where_there_is_no_cgroup(void **state)
     assert_false(cgroup_path_read_key(&cgroup, "proc/stat", "btime ", &number));
 }
 
-static void numbers_are_read_alone_and_behind_their_key(void **state)
+TEST_AROUND(numbers_are_read_alone_and_behind_their_key, make_root, remove_root)
 {
     struct cgroup_path cgroup;
     uint64_t number;
@@ -126,37 +138,4 @@ static void numbers_are_read_alone_and_behind_their_key(void **state)
     assert_false(
         cgroup_path_read_key(&cgroup, "memory.events", "oom_group_kill ", &number));
     assert_false(cgroup_path_read_key(&cgroup, "memory.events", "high ", &number));
-}
-
-static int make_root(void **state)
-{
-    (void)ct_copy(root, sizeof root, "/tmp/ctrun-cgroup-XXXXXX");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int remove_root(void **state)
-{
-    return test_remove_tree(root);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_version_has_its_line_and_its_folders,
-                                        make_root, remove_root),
-        cmocka_unit_test_setup_teardown(the_way_up_ends_at_the_root, make_root,
-                                        remove_root),
-        cmocka_unit_test_setup_teardown(
-            a_path_on_the_host_means_the_nearest_cgroup_that_a_container_has, make_root,
-            remove_root),
-        cmocka_unit_test_setup_teardown(
-            a_version_whose_folder_is_not_mounted_does_not_count, make_root,
-            remove_root),
-        cmocka_unit_test_setup_teardown(nothing_is_read_where_there_is_no_cgroup,
-                                        make_root, remove_root),
-        cmocka_unit_test_setup_teardown(numbers_are_read_alone_and_behind_their_key,
-                                        make_root, remove_root),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static int start_and_reap(struct scene *scene)
     return WEXITSTATUS(status);
 }
 
-static void a_child_runs_beside_us_in_our_memory(void **state)
+TEST(a_child_runs_beside_us_in_our_memory)
 {
     static struct scene scene;
 
@@ -47,7 +47,7 @@ static void a_child_runs_beside_us_in_our_memory(void **state)
 #endif
 }
 
-static void with_the_switch_off_a_child_is_a_copy(void **state)
+TEST(with_the_switch_off_a_child_is_a_copy)
 {
     static struct scene scene;
 
@@ -60,7 +60,7 @@ static void with_the_switch_off_a_child_is_a_copy(void **state)
     unsetenv(CHILD_ENV_CLONE3);
 }
 
-static void a_cgroup_that_is_none_is_refused_and_nobody_is_born(void **state)
+TEST(a_cgroup_that_is_none_is_refused_and_nobody_is_born)
 {
     static struct scene scene;
 
@@ -70,23 +70,11 @@ static void a_cgroup_that_is_none_is_refused_and_nobody_is_born(void **state)
     assert_int_equal(errno, ECHILD);
 }
 
-static void a_raw_call_leaves_errno_alone(void **state)
+TEST(a_raw_call_leaves_errno_alone)
 {
     errno = ENOTTY;
     assert_int_equal(raw_call(SYS_close, -1, 0, 0, 0), -EBADF);
 #if defined(__x86_64__) || defined(__aarch64__)
     assert_int_equal(errno, ENOTTY);
 #endif
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_child_runs_beside_us_in_our_memory),
-        cmocka_unit_test(with_the_switch_off_a_child_is_a_copy),
-        cmocka_unit_test(a_cgroup_that_is_none_is_refused_and_nobody_is_born),
-        cmocka_unit_test(a_raw_call_leaves_errno_alone),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include "agent/process/cpuset.h"
 #include "tests/lib/test.h"
 
-static void lists_go_there_and_back(void **state)
+TEST(lists_go_there_and_back)
 {
     static const char *const lists[][2] = {
         {"", ""},
@@ -26,7 +26,7 @@ static void lists_go_there_and_back(void **state)
     }
 }
 
-static void nonsense_is_refused(void **state)
+TEST(nonsense_is_refused)
 {
     static const char *const bad[] = {"a", "-1", "3-", "3-1", "1,,2", "0x3", "1 2"};
     struct cpuset set;
@@ -37,7 +37,7 @@ static void nonsense_is_refused(void **state)
     assert_int_equal(cpuset_parse(&set, "99999999999999999999"), -ERANGE);
 }
 
-static void a_long_text_ends_in_dots(void **state)
+TEST(a_long_text_ends_in_dots)
 {
     struct cpuset set;
     char text[12];
@@ -47,7 +47,7 @@ static void a_long_text_ends_in_dots(void **state)
     assert_string_equal(text, "0,2,4,6,...");
 }
 
-static void members_are_walked_in_order(void **state)
+TEST(members_are_walked_in_order)
 {
     struct cpuset set;
     struct cpuset other;
@@ -63,16 +63,4 @@ static void members_are_walked_in_order(void **state)
     cpuset_add(&set, 71);
     assert_true(cpuset_is_equal(&set, &other));
     assert_false(cpuset_has(&set, CPUSET_CPUS_MAX));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_go_there_and_back),
-        cmocka_unit_test(nonsense_is_refused),
-        cmocka_unit_test(a_long_text_ends_in_dots),
-        cmocka_unit_test(members_are_walked_in_order),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

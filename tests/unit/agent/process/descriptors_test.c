@@ -32,7 +32,7 @@ static int open_count(void)
     return count;
 }
 
-static void room_is_made_and_nothing_stays_open(void **state)
+TEST(room_is_made_and_nothing_stays_open)
 {
     const int before = open_count();
 
@@ -41,7 +41,7 @@ static void room_is_made_and_nothing_stays_open(void **state)
     assert_int_equal(open_count(), before);
 }
 
-static void a_low_limit_is_respected(void **state)
+TEST(a_low_limit_is_respected)
 {
     const int size = table_size();
     const int before = open_count();
@@ -56,14 +56,4 @@ static void a_low_limit_is_respected(void **state)
     assert_int_equal(table_size(), size);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     assert_int_equal(open_count(), before);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(room_is_made_and_nothing_stays_open),
-        cmocka_unit_test(a_low_limit_is_respected),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,18 @@ static void assert_text(const char *expected)
     assert_string_equal(text, expected);
 }
 
-static void the_full_cgroup_is_named_with_its_limit(void **state)
+static int make_root(void **state)
+{
+    (void)ct_copy(root, sizeof root, "/tmp/ctrun-limit-XXXXXX");
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_root(void **state)
+{
+    return test_remove_tree(root);
+}
+
+TEST_AROUND(the_full_cgroup_is_named_with_its_limit, make_root, remove_root)
 {
     make("job");
     make("job/step");
@@ -49,7 +60,7 @@ static void the_full_cgroup_is_named_with_its_limit(void **state)
         "cgroup /job/step is at its limit of 40 processes and threads (pids.max)");
 }
 
-static void a_container_sees_its_cgroup_as_the_root(void **state)
+TEST_AROUND(a_container_sees_its_cgroup_as_the_root, make_root, remove_root)
 {
     put("membership", "0::/\n");
     put("pids.max", "64\n");
@@ -57,7 +68,7 @@ static void a_container_sees_its_cgroup_as_the_root(void **state)
     assert_text("cgroup / is at its limit of 64 processes and threads (pids.max)");
 }
 
-static void version_1_has_a_hierarchy_of_its_own(void **state)
+TEST_AROUND(version_1_has_a_hierarchy_of_its_own, make_root, remove_root)
 {
     make("pids");
     make("pids/job");
@@ -89,7 +100,7 @@ static const char unknown[] =
     "it is unknown which limit was reached: ulimit -u, or pids.max of a cgroup";
 
 /* No membership file; then one of a full cgroup without its limit. */
-static void what_cannot_be_read_names_no_limit(void **state)
+TEST_AROUND(what_cannot_be_read_names_no_limit, make_root, remove_root)
 {
     user = 0;
     assert_text(unknown);
@@ -99,7 +110,7 @@ static void what_cannot_be_read_names_no_limit(void **state)
     assert_text(unknown);
 }
 
-static void without_a_full_cgroup_it_is_the_users_limit(void **state)
+TEST_AROUND(without_a_full_cgroup_it_is_the_users_limit, make_root, remove_root)
 {
     make("job");
     put("membership", "0::/job\n");
@@ -113,33 +124,4 @@ static void without_a_full_cgroup_it_is_the_users_limit(void **state)
     assert_text("this user may have 4096 processes and threads (ulimit -u)");
     user = 0; /* the limit does not count for root */
     assert_text(unknown);
-}
-
-static int make_root(void **state)
-{
-    (void)ct_copy(root, sizeof root, "/tmp/ctrun-limit-XXXXXX");
-    return mkdtemp(root) ? 0 : -1;
-}
-
-static int remove_root(void **state)
-{
-    return test_remove_tree(root);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_full_cgroup_is_named_with_its_limit,
-                                        make_root, remove_root),
-        cmocka_unit_test_setup_teardown(a_container_sees_its_cgroup_as_the_root,
-                                        make_root, remove_root),
-        cmocka_unit_test_setup_teardown(version_1_has_a_hierarchy_of_its_own, make_root,
-                                        remove_root),
-        cmocka_unit_test_setup_teardown(what_cannot_be_read_names_no_limit, make_root,
-                                        remove_root),
-        cmocka_unit_test_setup_teardown(without_a_full_cgroup_it_is_the_users_limit,
-                                        make_root, remove_root),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

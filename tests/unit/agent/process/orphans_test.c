@@ -7,7 +7,7 @@
 
 #include "agent/process/orphans.h"
 
-static void a_process_is_named_once(void **state)
+TEST(a_process_is_named_once)
 {
     struct orphans orphans = {0};
     char start[32];
@@ -21,7 +21,7 @@ static void a_process_is_named_once(void **state)
     assert_null(strchr(orphans_text(&orphans), ','));
 }
 
-static void many_of_them_are_counted(void **state)
+TEST(many_of_them_are_counted)
 {
     struct orphans orphans = {0};
     const char *text;
@@ -33,14 +33,4 @@ static void many_of_them_are_counted(void **state)
     assert_memory_equal(text, "pid 16777216 (), pid 16777217 (), ", 34);
     assert_non_null(strstr(text, "pid 16777231 () and 48 more"));
     assert_true(strlen(text) < ORPHANS_TEXT_MAX - 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_process_is_named_once),
-        cmocka_unit_test(many_of_them_are_counted),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

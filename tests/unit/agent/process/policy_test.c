@@ -14,7 +14,7 @@ static unsigned next(struct policy *policy, int asked, int orphans, uint64_t now
     return policy_next(policy, &census, now_ms, wake_ms);
 }
 
-static void workers_are_asked_once_and_killed_after_the_grace(void **state)
+TEST(workers_are_asked_once_and_killed_after_the_grace)
 {
     struct policy policy = {0};
     uint64_t wake_ms;
@@ -32,8 +32,7 @@ static void workers_are_asked_once_and_killed_after_the_grace(void **state)
     assert_int_equal(policy.phase, POLICY_DONE);
 }
 
-static void
-survivors_are_asked_after_their_grace_and_have_the_whole_other_then(void **state)
+TEST(survivors_are_asked_after_their_grace_and_have_the_whole_other_then)
 {
     struct policy policy = {0};
     uint64_t wake_ms;
@@ -52,7 +51,7 @@ survivors_are_asked_after_their_grace_and_have_the_whole_other_then(void **state
     assert_int_equal(next(&policy, 2, 0, 36000, &wake_ms), POLICY_KILL_ALL);
 }
 
-static void who_is_in_a_hurry_asks_survivors_at_once(void **state)
+TEST(who_is_in_a_hurry_asks_survivors_at_once)
 {
     struct policy policy = {0};
     uint64_t wake_ms;
@@ -65,7 +64,7 @@ static void who_is_in_a_hurry_asks_survivors_at_once(void **state)
     assert_int_equal(next(&policy, 2, 0, 3500, &wake_ms), POLICY_KILL_ALL);
 }
 
-static void nobody_left_ends_it_at_once(void **state)
+TEST(nobody_left_ends_it_at_once)
 {
     struct policy policy = {0};
     uint64_t wake_ms;
@@ -75,7 +74,7 @@ static void nobody_left_ends_it_at_once(void **state)
     assert_int_equal(policy.phase, POLICY_DONE);
 }
 
-static void grace_0_asks_nobody(void **state)
+TEST(grace_0_asks_nobody)
 {
     struct policy policy = {0};
     uint64_t wake_ms;
@@ -84,7 +83,7 @@ static void grace_0_asks_nobody(void **state)
     assert_int_equal(next(&policy, 2, 0, 1000, &wake_ms), POLICY_KILL_ALL);
 }
 
-static void orphans_have_a_moment_while_workers_have_the_grace(void **state)
+TEST(orphans_have_a_moment_while_workers_have_the_grace)
 {
     struct policy policy = {0};
     uint64_t wake_ms;
@@ -102,7 +101,7 @@ static void orphans_have_a_moment_while_workers_have_the_grace(void **state)
     assert_int_equal(wake_ms, 30000);
 }
 
-static void what_workers_left_in_their_sessions_has_a_short_grace(void **state)
+TEST(what_workers_left_in_their_sessions_has_a_short_grace)
 {
     struct policy policy = {0};
     struct policy_census census = {.workers = 1, .asked = 2};
@@ -125,7 +124,7 @@ static void what_workers_left_in_their_sessions_has_a_short_grace(void **state)
     assert_int_equal(policy.phase, POLICY_DONE);
 }
 
-static void only_orphans_are_not_asked(void **state)
+TEST(only_orphans_are_not_asked)
 {
     struct policy policy = {0};
     uint64_t wake_ms;
@@ -136,7 +135,7 @@ static void only_orphans_are_not_asked(void **state)
                      POLICY_KILL_ORPHANS);
 }
 
-static void what_survives_sigkill_is_given_up(void **state)
+TEST(what_survives_sigkill_is_given_up)
 {
     struct policy policy = {0};
     uint64_t now_ms = 500;
@@ -150,7 +149,7 @@ static void what_survives_sigkill_is_given_up(void **state)
     assert_int_equal(wake_ms, UINT64_MAX);
 }
 
-static void hurrying_shortens_the_grace_and_asks_again(void **state)
+TEST(hurrying_shortens_the_grace_and_asks_again)
 {
     struct policy policy = {0};
     uint64_t wake_ms;
@@ -167,7 +166,7 @@ static void hurrying_shortens_the_grace_and_asks_again(void **state)
 
 /* A node leaves, so the workers of the other nodes are stopped; then the same scancel or Ctrl-C
  * reaches those nodes. */
-static void two_reasons_to_stop_are_one_signal_and_the_longer_time(void **state)
+TEST(two_reasons_to_stop_are_one_signal_and_the_longer_time)
 {
     struct policy policy = {0};
     uint64_t wake_ms;
@@ -185,7 +184,7 @@ static void two_reasons_to_stop_are_one_signal_and_the_longer_time(void **state)
     assert_int_equal(policy.grace_deadline_ms, 3000);
 }
 
-static void endless_times_do_not_overflow(void **state)
+TEST(endless_times_do_not_overflow)
 {
     struct policy policy = {0};
     uint64_t wake_ms;
@@ -193,25 +192,4 @@ static void endless_times_do_not_overflow(void **state)
     policy_begin(&policy, SIGTERM, UINT64_MAX, 5000);
     assert_int_equal(next(&policy, 1, 0, 5000, &wake_ms), POLICY_SIGNAL);
     assert_true(policy.grace_deadline_ms == UINT64_MAX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_are_asked_once_and_killed_after_the_grace),
-        cmocka_unit_test(
-            survivors_are_asked_after_their_grace_and_have_the_whole_other_then),
-        cmocka_unit_test(who_is_in_a_hurry_asks_survivors_at_once),
-        cmocka_unit_test(nobody_left_ends_it_at_once),
-        cmocka_unit_test(grace_0_asks_nobody),
-        cmocka_unit_test(orphans_have_a_moment_while_workers_have_the_grace),
-        cmocka_unit_test(what_workers_left_in_their_sessions_has_a_short_grace),
-        cmocka_unit_test(only_orphans_are_not_asked),
-        cmocka_unit_test(what_survives_sigkill_is_given_up),
-        cmocka_unit_test(two_reasons_to_stop_are_one_signal_and_the_longer_time),
-        cmocka_unit_test(hurrying_shortens_the_grace_and_asks_again),
-        cmocka_unit_test(endless_times_do_not_overflow),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void visit(void *context, const struct reap_process *process)
     seen->others += process->pid != seen->parent && process->pid != seen->child;
 }
 
-static void a_child_with_a_lower_pid_than_its_parent_is_visited_once(void **state)
+TEST(a_child_with_a_lower_pid_than_its_parent_is_visited_once)
 {
     struct seen seen = {0};
     int ends[2];
@@ -74,13 +74,4 @@ static void a_child_with_a_lower_pid_than_its_parent_is_visited_once(void **stat
         skip(); /* this system lets us choose no pid */
     assert_true(seen.child > 0 && seen.child < seen.parent);
     assert_true(seen.parents == 1 && seen.children == 1 && seen.others == 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_child_with_a_lower_pid_than_its_parent_is_visited_once),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,7 +160,7 @@ static void remove_file(struct shm_watch *watch, const char *path)
     shm_watch_deinit(watch);
 }
 
-static void what_is_held_is_found_without_a_look_at_other_files(void **state)
+TEST(what_is_held_is_found_without_a_look_at_other_files)
 {
     const int held = mkstemp(other);
     struct shm_watch watch;
@@ -200,7 +200,7 @@ static void find_nothing_in_time(struct shm_watch *watch)
 
 /* A thread of a worker holds it while it waits for a file system that hangs. The next look may begin before the one
  * that was waited for has ended: it is left out then. */
-static void a_memory_map_that_cannot_be_read_is_not_waited_for(void **state)
+TEST(a_memory_map_that_cannot_be_read_is_not_waited_for)
 {
     struct shm_watch watch;
     struct blocking_file file = {.path = "/dev/shm"};
@@ -224,7 +224,7 @@ static void a_memory_map_that_cannot_be_read_is_not_waited_for(void **state)
     remove_file(&watch, path);
 }
 
-static void a_removal_has_more_time_and_waits_for_an_earlier_one(void **state)
+TEST(a_removal_has_more_time_and_waits_for_an_earlier_one)
 {
     struct shm_watch watch;
     char path[64];
@@ -246,7 +246,7 @@ static void a_removal_has_more_time_and_waits_for_an_earlier_one(void **state)
     close(lock[0]);
 }
 
-static void a_removal_ends_before_the_lease(void **state)
+TEST(a_removal_ends_before_the_lease)
 {
     struct shm_watch watch;
     char path[64];
@@ -266,7 +266,7 @@ static void a_removal_ends_before_the_lease(void **state)
 }
 
 /* Without one, nothing would limit the time that a memory map takes. */
-static void nothing_is_removed_without_a_thread(void **state)
+TEST(nothing_is_removed_without_a_thread)
 {
     struct shm_watch watch;
     char path[64];
@@ -283,14 +283,6 @@ static void nothing_is_removed_without_a_thread(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_held_is_found_without_a_look_at_other_files),
-        cmocka_unit_test(a_memory_map_that_cannot_be_read_is_not_waited_for),
-        cmocka_unit_test(a_removal_has_more_time_and_waits_for_an_earlier_one),
-        cmocka_unit_test(a_removal_ends_before_the_lease),
-        cmocka_unit_test(nothing_is_removed_without_a_thread),
-    };
-
     (void)alarm(60); /* ends a test that waits */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -6,7 +6,7 @@
 
 #include "agent/process/signal_effect.h"
 
-static void a_signal_is_fatal_unless_caught_ignored_blocked_or_harmless(void **state)
+TEST(a_signal_is_fatal_unless_caught_ignored_blocked_or_harmless)
 {
     static const struct {
         const char *status;
@@ -33,12 +33,4 @@ static void a_signal_is_fatal_unless_caught_ignored_blocked_or_harmless(void **s
         if (signal_effect_reads_fatal(rows[i].status, rows[i].signal) !=
             rows[i].is_fatal)
             fail_msg("row %zu", i);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_signal_is_fatal_unless_caught_ignored_blocked_or_harmless),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,7 +68,7 @@ static void assert_childless(void)
     assert_int_equal(errno, ECHILD);
 }
 
-static void of_many_only_those_without_a_program_fail(void **state)
+TEST(of_many_only_those_without_a_program_fail)
 {
     struct spawn_batch batch = {.max = CROWD};
     struct spawn spawns[CROWD];
@@ -96,7 +96,7 @@ static void of_many_only_those_without_a_program_fail(void **state)
     assert_childless(); /* failed children are reaped */
 }
 
-static void cpus_that_do_not_exist_are_told_as_such(void **state)
+TEST(cpus_that_do_not_exist_are_told_as_such)
 {
     struct spawn_batch batch = {.max = 1};
     struct ctrun_error err = {0};
@@ -113,7 +113,7 @@ static void cpus_that_do_not_exist_are_told_as_such(void **state)
 }
 
 /* Parent and child share errno until the child has its program. */
-static void what_fails_in_a_child_leaves_our_errno_alone(void **state)
+TEST(what_fails_in_a_child_leaves_our_errno_alone)
 {
     struct spawn_batch batch = {.max = 1};
     struct spawn spawn;
@@ -126,7 +126,7 @@ static void what_fails_in_a_child_leaves_our_errno_alone(void **state)
     spawn_end(&batch);
 }
 
-static void a_program_leads_a_session(void **state)
+TEST(a_program_leads_a_session)
 {
     const struct spawn spawn = start_sleeper();
 
@@ -163,7 +163,7 @@ static void on_signal(int signal)
 {
 }
 
-static void a_program_has_no_blocked_signal_and_none_of_our_handlers(void **state)
+TEST(a_program_has_no_blocked_signal_and_none_of_our_handlers)
 {
     struct spawn spawn;
     sigset_t mask, before;
@@ -189,7 +189,7 @@ static void a_program_has_no_blocked_signal_and_none_of_our_handlers(void **stat
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
-static void a_batch_that_nothing_was_started_of_ends(void **state)
+TEST(a_batch_that_nothing_was_started_of_ends)
 {
     struct spawn_batch batch = {.max = CROWD};
 
@@ -215,18 +215,10 @@ static bool forbid_clone3(void)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_many_only_those_without_a_program_fail),
-        cmocka_unit_test(cpus_that_do_not_exist_are_told_as_such),
-        cmocka_unit_test(what_fails_in_a_child_leaves_our_errno_alone),
-        cmocka_unit_test(a_program_leads_a_session),
-        cmocka_unit_test(a_program_has_no_blocked_signal_and_none_of_our_handlers),
-        cmocka_unit_test(a_batch_that_nothing_was_started_of_ends),
-    };
-    int failed = cmocka_run_group_tests_name("with clone3", tests, NULL, NULL);
+    int failed = test_run(NULL, NULL);
 
     if (forbid_clone3())
-        failed += cmocka_run_group_tests_name("without clone3", tests, NULL, NULL);
+        failed += test_run(NULL, NULL);
     else
         printf("SKIPPED without clone3: this kernel has no filters\n");
     return failed;

@@ -278,7 +278,7 @@ static void end(struct scene *scene)
     close(scene->out[1]);
 }
 
-static void a_batch_becomes_our_children_and_the_second_has_one_cpu(void **state)
+TEST(a_batch_becomes_our_children_and_the_second_has_one_cpu)
 {
     struct scene scene = {0};
     char text[6];
@@ -300,13 +300,13 @@ static void nobody_runs(story_fn *story, int rc, const char *why)
     end(&scene);
 }
 
-static void workers_of_somebody_else_do_not_run(void **state)
+TEST(workers_of_somebody_else_do_not_run)
 {
     nobody_runs(keeps_its_children, -ECHILD, "is not a child of this agent");
     nobody_runs(is_a_worker_itself, -ECHILD, "is not a child of this agent");
 }
 
-static void what_is_no_answer_makes_no_worker(void **state)
+TEST(what_is_no_answer_makes_no_worker)
 {
     nobody_runs(says_a_number_beyond, -EPROTO, "a malformed answer");
     nobody_runs(says_a_number_below, -EPROTO, "a malformed answer");
@@ -316,19 +316,19 @@ static void what_is_no_answer_makes_no_worker(void **state)
     nobody_runs(says_too_much, -EPROTO, "a malformed answer");
 }
 
-static void a_fork_that_fails_is_told(void **state)
+TEST(a_fork_that_fails_is_told)
 {
     nobody_runs(cannot_fork, -EAGAIN, "Resource temporarily unavailable");
 }
 
-static void one_that_is_gone_or_silent_is_given_up(void **state)
+TEST(one_that_is_gone_or_silent_is_given_up)
 {
     nobody_runs(ends, -EPIPE, "has closed its socket");
     nobody_runs(says_nothing, -ETIMEDOUT,
                 "does not answer: after 1.0 s it has made 0 of 2 workers");
 }
 
-static void one_that_is_too_slow_is_given_up_with_what_it_has_made(void **state)
+TEST(one_that_is_too_slow_is_given_up_with_what_it_has_made)
 {
     struct scene scene = {0};
     struct pollfd report = {.events = POLLIN};
@@ -343,7 +343,7 @@ static void one_that_is_too_slow_is_given_up_with_what_it_has_made(void **state)
     end(&scene);
 }
 
-static void many_workers_have_more_time_but_less_than_the_lease_is_left(void **state)
+TEST(many_workers_have_more_time_but_less_than_the_lease_is_left)
 {
     assert_int_equal(template_fork_limit_ms(1, INT_MAX), 3050);
     assert_int_equal(template_fork_limit_ms(64, INT_MAX), 6200);
@@ -351,19 +351,4 @@ static void many_workers_have_more_time_but_less_than_the_lease_is_left(void **s
     assert_int_equal(template_fork_limit_ms(64, 2000), 1000);
     assert_int_equal(template_fork_limit_ms(1, 600), 300);
     assert_int_equal(template_fork_limit_ms(1, 0), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_batch_becomes_our_children_and_the_second_has_one_cpu),
-        cmocka_unit_test(workers_of_somebody_else_do_not_run),
-        cmocka_unit_test(what_is_no_answer_makes_no_worker),
-        cmocka_unit_test(a_fork_that_fails_is_told),
-        cmocka_unit_test(one_that_is_gone_or_silent_is_given_up),
-        cmocka_unit_test(one_that_is_too_slow_is_given_up_with_what_it_has_made),
-        cmocka_unit_test(many_workers_have_more_time_but_less_than_the_lease_is_left),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

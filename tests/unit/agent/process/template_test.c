@@ -26,7 +26,7 @@ static void on_settled(void *context)
 {
 }
 
-static void one_that_hangs_in_the_kernel_is_not_waited_for(void **state)
+TEST(one_that_hangs_in_the_kernel_is_not_waited_for)
 {
     const struct template_plan plan = {.python = "sleep",
                                        .modules = "",
@@ -55,7 +55,7 @@ static void stop_loop(void *context)
 }
 
 /* Its imports take too long; reading /proc needs a descriptor. */
-static void one_is_killed_when_no_descriptor_is_left(void **state)
+TEST(one_is_killed_when_no_descriptor_is_left)
 {
     const struct template_plan plan = {.python = "/proc/self/exe", /* hangs() */
                                        .modules = "",
@@ -97,9 +97,5 @@ int main(int argc, char **argv)
     (void)argv;
     if (argc > 1)
         hangs();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_that_hangs_in_the_kernel_is_not_waited_for),
-        cmocka_unit_test(one_is_killed_when_no_descriptor_is_left),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -131,13 +131,12 @@ static void check(int minor, unsigned tag)
     assert_int_equal(seen, 1);
 }
 
-static void frames_are_read_as_3_13_describes_itself(void **state)
+TEST(frames_are_read_as_3_13_describes_itself)
 {
     check(13, 0);
 }
 
-static void
-frames_are_read_as_3_14_describes_itself_with_tagged_references(void **state)
+TEST(frames_are_read_as_3_14_describes_itself_with_tagged_references)
 {
     check(14, 0);
     check(14, 1);
@@ -158,7 +157,7 @@ static void note_thread(void *context, const struct python_thread *thread)
 }
 
 /* The list begins with the newest thread; the main thread, which is read first, is its end. */
-static void the_main_thread_is_read_however_many_threads_there_are(void **state)
+TEST(the_main_thread_is_read_however_many_threads_there_are)
 {
     enum {
         THREADS = PYTHON_THREADS_MAX + 9,
@@ -186,7 +185,7 @@ static void the_main_thread_is_read_however_many_threads_there_are(void **state)
     assert_int_equal(seen.last, THREADS);
 }
 
-static void what_does_not_fit_is_refused(void **state)
+TEST(what_does_not_fit_is_refused)
 {
     struct python_offsets offsets;
     struct image *image = make(14, 1);
@@ -204,17 +203,4 @@ static void what_does_not_fit_is_refused(void **state)
     put_number(image, 1, 0);
     put_number(image, 0, 0x030f00f0);
     assert_false(python_offsets_read(&offsets, image->bytes, IMAGE_BYTES));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_are_read_as_3_13_describes_itself),
-        cmocka_unit_test(
-            frames_are_read_as_3_14_describes_itself_with_tagged_references),
-        cmocka_unit_test(the_main_thread_is_read_however_many_threads_there_are),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

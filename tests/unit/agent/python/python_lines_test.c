@@ -38,7 +38,7 @@ static const struct place of_pairs[] = {{0, 6},   {12, 7},  {14, 8},  {16, 9},
                                         {18, 8},  {24, 11}, {30, 12}, {32, 11},
                                         {46, 12}, {48, 11}};
 
-static void lnotab(void **state)
+TEST(lnotab)
 {
     static const uint8_t table[] = {0, 2, 12, 1, 2,   1,  2, 1, 2,   255, 6,
                                     3, 6, 1,  2, 255, 14, 1, 2, 255, 10,  5};
@@ -48,7 +48,7 @@ static void lnotab(void **state)
     assert_int_equal(python_lines_find(PYTHON_LNOTAB, table, 0, 4, 60), 4);
 }
 
-static void linetable(void **state)
+TEST(linetable)
 {
     static const uint8_t table[] = {12, 2, 2, 1,  2,   1, 2, 1, 6,   255, 6,
                                     3,  2, 1, 14, 255, 2, 1, 8, 255, 4,   5};
@@ -64,7 +64,7 @@ static void linetable(void **state)
     assert_int_equal(python_lines_find(PYTHON_LINETABLE, gap, sizeof gap, 4, 6), 7);
 }
 
-static void locations(void **state)
+TEST(locations)
 {
     static const uint8_t table[] = {
         128, 0,   229, 13, 18,  144, 49,  137, 88,  140, 88, 240, 0,   6,   5,
@@ -86,15 +86,4 @@ static void locations(void **state)
     for (size_t length = 0; length < sizeof table; length++) /* cut at any length */
         for (int at = 0; at < 120; at += 2)
             (void)python_lines_find(PYTHON_LOCATIONS, table, length, 4, at);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lnotab),
-        cmocka_unit_test(linetable),
-        cmocka_unit_test(locations),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ static int read_text(struct recorder_view *view, const char *text)
     return json_recorder_read(view, "", text, strlen(text));
 }
 
-static void the_oldest_call_that_is_not_complete_is_waited_in(void **state)
+TEST(the_oldest_call_that_is_not_complete_is_waited_in)
 {
     struct recorder_view view;
 
@@ -59,7 +59,7 @@ static void the_oldest_call_that_is_not_complete_is_waited_in(void **state)
     assert_null(recorder_view_recent(&view, "1", 6));
 }
 
-static void the_first_group_is_known_without_a_call(void **state)
+TEST(the_first_group_is_known_without_a_call)
 {
     struct recorder_view view;
 
@@ -68,7 +68,7 @@ static void the_first_group_is_known_without_a_call(void **state)
     assert_string_equal(view.oldest.op, "");
 }
 
-static void a_group_has_the_name_that_its_calls_tell(void **state)
+TEST(a_group_has_the_name_that_its_calls_tell)
 {
     struct recorder_view view;
 
@@ -82,7 +82,7 @@ static void a_group_has_the_name_that_its_calls_tell(void **state)
     assert_int_equal(recorder_view_find(&view, "17"), 5);
 }
 
-static void two_recorders_are_one_view(void **state)
+TEST(two_recorders_are_one_view)
 {
     struct recorder_view view, other;
     static const char text[] = "{\"entries\":[" ENTRY(
@@ -99,7 +99,7 @@ static void two_recorders_are_one_view(void **state)
     assert_int_equal(recorder_view_recent(&view, "nccl:0", 5)->number, 5);
 }
 
-static void what_is_no_answer_is_refused(void **state)
+TEST(what_is_no_answer_is_refused)
 {
     struct recorder_view view;
 
@@ -112,7 +112,7 @@ static void what_is_no_answer_is_refused(void **state)
     assert_string_equal(view.oldest.op, "");
 }
 
-static void texts_are_made_plain_and_cut(void **state)
+TEST(texts_are_made_plain_and_cut)
 {
     struct recorder_view view;
 
@@ -128,7 +128,7 @@ static void texts_are_made_plain_and_cut(void **state)
     assert_string_equal(view.oldest.sizes, ""); /* no room for the first */
 }
 
-static void collectives_are_given_in_their_order_and_nothing_else(void **state)
+TEST(collectives_are_given_in_their_order_and_nothing_else)
 {
     static const char text[] =
         "{\"entries\":[" ENTRY(6, "\"state\":\"completed\"") ",7," ENTRY(
@@ -161,7 +161,7 @@ static void collectives_are_given_in_their_order_and_nothing_else(void **state)
     assert_null(calls);
 }
 
-static void no_memory_for_the_calls_is_told(void **state)
+TEST(no_memory_for_the_calls_is_told)
 {
     static const char text[] = "{\"entries\":[" ENTRY(6,
                                                       "\"state\":\"completed\"") "]}";
@@ -171,20 +171,4 @@ static void no_memory_for_the_calls_is_told(void **state)
     assert_int_equal(json_recorder_read_calls(&calls, "", text, strlen(text)), -ENOMEM);
     assert_null(calls);
     ct_alloc_fail_at(0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_oldest_call_that_is_not_complete_is_waited_in),
-        cmocka_unit_test(the_first_group_is_known_without_a_call),
-        cmocka_unit_test(a_group_has_the_name_that_its_calls_tell),
-        cmocka_unit_test(two_recorders_are_one_view),
-        cmocka_unit_test(what_is_no_answer_is_refused),
-        cmocka_unit_test(texts_are_made_plain_and_cut),
-        cmocka_unit_test(collectives_are_given_in_their_order_and_nothing_else),
-        cmocka_unit_test(no_memory_for_the_calls_is_told),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

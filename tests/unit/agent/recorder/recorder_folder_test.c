@@ -33,7 +33,7 @@ static int open_many(void)
     return 0;
 }
 
-static void agents_that_start_at_once_have_a_folder_each(void **state)
+TEST(agents_that_start_at_once_have_a_folder_each)
 {
     char path[] = "/tmp/ctrun-folder-XXXXXX";
     int status, failed = 0;
@@ -52,7 +52,7 @@ static void agents_that_start_at_once_have_a_folder_each(void **state)
 }
 
 /* Of an agent that was killed before its folder had its name. */
-static void an_unfinished_folder_is_removed_once_it_is_old(void **state)
+TEST(an_unfinished_folder_is_removed_once_it_is_old)
 {
     static const char *const names[] = {"1.recorder-new", "2.recorder-new"};
     const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
@@ -77,14 +77,4 @@ static void an_unfinished_folder_is_removed_once_it_is_old(void **state)
     assert_int_equal(unlinkat(above, names[1], AT_REMOVEDIR), 0);
     close(above);
     assert_int_equal(rmdir(path), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agents_that_start_at_once_have_a_folder_each),
-        cmocka_unit_test(an_unfinished_folder_is_removed_once_it_is_old),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -208,17 +208,17 @@ static void look_at_both(bool begins)
     assert_int_equal(seen.call_count[GOOD], QUESTIONS);
 }
 
-static void a_silent_recorder_hides_no_other(void **state)
+TEST_AROUND(a_silent_recorder_hides_no_other, begin, end)
 {
     look_at_both(false);
 }
 
-static void a_recorder_that_stops_within_its_answer_hides_no_other(void **state)
+TEST_AROUND(a_recorder_that_stops_within_its_answer_hides_no_other, begin, end)
 {
     look_at_both(true);
 }
 
-static void a_signal_ends_no_wait_for_recorders(void **state)
+TEST_AROUND(a_signal_ends_no_wait_for_recorders, begin, end)
 {
     atomic_store(&interruptions, 1);
     look_at_both(false);
@@ -250,7 +250,7 @@ static struct worker_seen *list_one(void)
     return list;
 }
 
-static void recorders_are_read_while_the_place_of_a_worker_cannot_be(void **state)
+TEST_AROUND(recorders_are_read_while_the_place_of_a_worker_cannot_be, begin, end)
 {
     const int threads = test_count_threads();
     struct worker_look *look;
@@ -277,7 +277,7 @@ static void recorders_are_read_while_the_place_of_a_worker_cannot_be(void **stat
 }
 
 /* None of them has a recorder. */
-static void a_worker_whose_files_hang_hides_no_other(void **state)
+TEST_AROUND(a_worker_whose_files_hang_hides_no_other, begin, end)
 {
     const int threads = test_count_threads();
     struct worker_seen *list = ct_zalloc_array(WORKERS, sizeof *list);
@@ -305,21 +305,4 @@ static void a_worker_whose_files_hang_hides_no_other(void **state)
     while (test_count_threads() > threads)
         (void)sched_yield();
     assert_int_equal(sem_trywait(&is_hung), -1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_silent_recorder_hides_no_other, begin, end),
-        cmocka_unit_test_setup_teardown(
-            a_recorder_that_stops_within_its_answer_hides_no_other, begin, end),
-        cmocka_unit_test_setup_teardown(a_signal_ends_no_wait_for_recorders, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(
-            recorders_are_read_while_the_place_of_a_worker_cannot_be, begin, end),
-        cmocka_unit_test_setup_teardown(a_worker_whose_files_hang_hides_no_other, begin,
-                                        end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/clock.h"
 
-static void what_is_left_is_counted_by_the_wall_clock(void **state)
+TEST(what_is_left_is_counted_by_the_wall_clock)
 {
     assert_int_equal(allocation_left_ms(100, 40ull * 1000000000), 60000);
     assert_int_equal(allocation_left_ms(100, 99999ull * 1000000), 1);
@@ -17,7 +17,7 @@ static void what_is_left_is_counted_by_the_wall_clock(void **state)
     assert_int_equal(allocation_left_ms(INT64_MAX / 100, 1), UINT64_MAX);
 }
 
-static void workers_never_get_all_of_it(void **state)
+TEST(workers_never_get_all_of_it)
 {
     assert_int_equal(allocation_grace_ms(120000), 108000);
     assert_int_equal(allocation_grace_ms(5000), 4000);
@@ -41,7 +41,7 @@ static void on_time(void *context)
 }
 
 /* An end that is over, at time 0 too, and an end in the future. */
-static void it_is_told_once_and_at_once_when_it_is_over(void **state)
+TEST(it_is_told_once_and_at_once_when_it_is_over)
 {
     const int64_t now_s = (int64_t)(ct_wall_ns() / 1000000000);
     const int64_t times[] = {now_s + 1, now_s - 1, 0, -5};
@@ -60,15 +60,4 @@ static void it_is_told_once_and_at_once_when_it_is_over(void **state)
         assert_int_equal(loop_destroy(called.loop), 0);
     }
     allocation_close(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_left_is_counted_by_the_wall_clock),
-        cmocka_unit_test(workers_never_get_all_of_it),
-        cmocka_unit_test(it_is_told_once_and_at_once_when_it_is_over),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

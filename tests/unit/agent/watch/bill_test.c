@@ -28,7 +28,7 @@ static void expect_text(const struct bill *bill, const char *text)
     assert_string_equal(found, text);
 }
 
-static void each_phase_is_what_lies_between_two_ends(void **state)
+TEST(each_phase_is_what_lies_between_two_ends)
 {
     struct bill bill;
     struct bill_sum sum;
@@ -47,7 +47,7 @@ static void each_phase_is_what_lies_between_two_ends(void **state)
     assert_int_equal(bill_known(&bill), 0xff);
 }
 
-static void a_phase_without_an_end_goes_with_the_next_one(void **state)
+TEST(a_phase_without_an_end_goes_with_the_next_one)
 {
     struct bill bill;
     struct bill_sum sum;
@@ -63,7 +63,7 @@ static void a_phase_without_an_end_goes_with_the_next_one(void **state)
     assert_int_equal(sum.unknown, 1u << BILL_DETECT);
 }
 
-static void what_nothing_tells_is_unknown_and_no_time(void **state)
+TEST(what_nothing_tells_is_unknown_and_no_time)
 {
     struct bill bill;
     struct bill_sum sum;
@@ -78,7 +78,7 @@ static void what_nothing_tells_is_unknown_and_no_time(void **state)
                      1u << BILL_IMPORT | 1u << BILL_INIT | 1u << BILL_FIRST_STEP);
 }
 
-static void what_ends_first_comes_first(void **state)
+TEST(what_ends_first_comes_first)
 {
     struct bill bill;
 
@@ -90,7 +90,7 @@ static void what_ends_first_comes_first(void **state)
 }
 
 /* Times are cut to milliseconds, and a worker may report a wrong time of its step. */
-static void no_time_lies_before_the_beginning(void **state)
+TEST(no_time_lies_before_the_beginning)
 {
     struct bill bill;
 
@@ -103,7 +103,7 @@ static void no_time_lies_before_the_beginning(void **state)
                 "stop and meet and start and import and init and first step 0.005");
 }
 
-static void an_import_ends_no_later_than_the_first_step_of_its_rank(void **state)
+TEST(an_import_ends_no_later_than_the_first_step_of_its_rank)
 {
     static const struct {
         uint64_t hello_ms, first_step_ms;
@@ -125,7 +125,7 @@ static void an_import_ends_no_later_than_the_first_step_of_its_rank(void **state
     assert_int_equal(bill_import_end(0, AT + 4), 0);      /* no message came */
 }
 
-static void who_has_imported_was_started(void **state)
+TEST(who_has_imported_was_started)
 {
     struct bill bill;
 
@@ -136,7 +136,7 @@ static void who_has_imported_was_started(void **state)
     expect_text(&bill, "start 0.006, import 0.000, init and first step 0.001");
 }
 
-static void the_longest_part_is_found(void **state)
+TEST(the_longest_part_is_found)
 {
     struct bill bill;
     struct bill_sum sum;
@@ -152,7 +152,7 @@ static void the_longest_part_is_found(void **state)
     assert_int_equal(bill_longest(&sum)->rank, 5);
 }
 
-static void lost_steps_are_those_that_are_made_again(void **state)
+TEST(lost_steps_are_those_that_are_made_again)
 {
     assert_int_equal(bill_lost_steps(57, 51), 7); /* it continued from a checkpoint */
     assert_int_equal(bill_lost_steps(57, 57), 1);
@@ -162,7 +162,7 @@ static void lost_steps_are_those_that_are_made_again(void **state)
     assert_int_equal(bill_lost_steps(4, -1), -1);
 }
 
-static void programs_are_told_the_same(void **state)
+TEST(programs_are_told_the_same)
 {
     uint8_t json[512];
     struct ct_writer out;
@@ -184,22 +184,4 @@ static void programs_are_told_the_same(void **state)
         "[{\"phases\":[\"meet\"],\"ms\":4,\"rank\":null},"
         "{\"phases\":[\"start\",\"import\",\"init\"],\"ms\":6,\"rank\":2}]"
         "[\"first step\"][]");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_phase_is_what_lies_between_two_ends),
-        cmocka_unit_test(a_phase_without_an_end_goes_with_the_next_one),
-        cmocka_unit_test(what_nothing_tells_is_unknown_and_no_time),
-        cmocka_unit_test(what_ends_first_comes_first),
-        cmocka_unit_test(no_time_lies_before_the_beginning),
-        cmocka_unit_test(an_import_ends_no_later_than_the_first_step_of_its_rank),
-        cmocka_unit_test(who_has_imported_was_started),
-        cmocka_unit_test(the_longest_part_is_found),
-        cmocka_unit_test(lost_steps_are_those_that_are_made_again),
-        cmocka_unit_test(programs_are_told_the_same),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

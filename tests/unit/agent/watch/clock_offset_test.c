@@ -15,7 +15,7 @@ static void add_slow(struct clock_offset *offset)
         clock_offset_add(offset, 0, 0, 90 * second);
 }
 
-static void little_is_known_before_some_answers(void **state)
+TEST(little_is_known_before_some_answers)
 {
     struct clock_offset offset = {0};
     int64_t ahead;
@@ -30,7 +30,7 @@ static void little_is_known_before_some_answers(void **state)
     assert_true(clock_offset_get(&offset, second, &ahead, &doubt));
 }
 
-static void an_answer_lies_in_the_middle_and_is_doubted_by_half(void **state)
+TEST(an_answer_lies_in_the_middle_and_is_doubted_by_half)
 {
     struct clock_offset offset = {0};
     int64_t ahead;
@@ -43,7 +43,7 @@ static void an_answer_lies_in_the_middle_and_is_doubted_by_half(void **state)
     assert_int_equal(doubt, 2 * MS);
 }
 
-static void the_quickest_answer_counts_until_clocks_may_have_drifted(void **state)
+TEST(the_quickest_answer_counts_until_clocks_may_have_drifted)
 {
     struct clock_offset offset = {0};
     int64_t ahead;
@@ -60,7 +60,7 @@ static void the_quickest_answer_counts_until_clocks_may_have_drifted(void **stat
     assert_int_equal(ahead, -3 * MS / 2);
 }
 
-static void only_the_last_answers_are_kept(void **state)
+TEST(only_the_last_answers_are_kept)
 {
     struct clock_offset offset = {0};
     int64_t ahead;
@@ -71,16 +71,4 @@ static void only_the_last_answers_are_kept(void **state)
         clock_offset_add(&offset, second, second, second + MS);
     assert_true(clock_offset_get(&offset, second + MS, &ahead, &doubt));
     assert_int_equal(ahead, -MS / 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(little_is_known_before_some_answers),
-        cmocka_unit_test(an_answer_lies_in_the_middle_and_is_doubted_by_half),
-        cmocka_unit_test(the_quickest_answer_counts_until_clocks_may_have_drifted),
-        cmocka_unit_test(only_the_last_answers_are_kept),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

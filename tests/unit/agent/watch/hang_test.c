@@ -17,7 +17,7 @@ static int find(const struct hang_rank *ranks, int count, uint64_t now_ms,
     return found;
 }
 
-static void the_one_with_the_fewest_steps_is_the_suspect(void **state)
+TEST(the_one_with_the_fewest_steps_is_the_suspect)
 {
     const struct hang_rank ranks[] = {{.step = 42, .stepped_ms = 500, .state = 'S'},
                                       {.step = 41, .stepped_ms = 400, .state = 'S'},
@@ -31,7 +31,7 @@ static void the_one_with_the_fewest_steps_is_the_suspect(void **state)
     assert_int_equal(report.ahead, 2);
 }
 
-static void among_equals_the_state_tells(void **state)
+TEST(among_equals_the_state_tells)
 {
     static const char order[] = "SRDT";
     struct hang_rank ranks[] = {{.step = 7, .stepped_ms = 0, .state = 'S'},
@@ -49,7 +49,7 @@ static void among_equals_the_state_tells(void **state)
     }
 }
 
-static void a_node_of_mere_waiters_lets_the_others_speak_first(void **state)
+TEST(a_node_of_mere_waiters_lets_the_others_speak_first)
 {
     struct hang_rank ranks[] = {{.step = 7, .stepped_ms = 0, .state = 'S'},
                                 {.step = 7, .stepped_ms = 0, .state = 'S'}};
@@ -61,7 +61,7 @@ static void a_node_of_mere_waiters_lets_the_others_speak_first(void **state)
     assert_true(find(ranks, 2, LIMIT_MS, &report));
 }
 
-static void who_tells_no_steps_is_only_a_suspect_where_others_do(void **state)
+TEST(who_tells_no_steps_is_only_a_suspect_where_others_do)
 {
     struct hang_rank ranks[] = {{.step = -1, .stepped_ms = 0, .state = 'S'},
                                 {.step = -1, .stepped_ms = 0, .state = 'R'}};
@@ -74,7 +74,7 @@ static void who_tells_no_steps_is_only_a_suspect_where_others_do(void **state)
     assert_int_equal(report.suspect, 0);
 }
 
-static void who_has_not_entered_the_collective_is_the_suspect(void **state)
+TEST(who_has_not_entered_the_collective_is_the_suspect)
 {
     struct hang_rank ranks[] = {{.step = 7, .state = 'S', .waits = true},
                                 {.step = 7, .state = 'S'},
@@ -91,17 +91,4 @@ static void who_has_not_entered_the_collective_is_the_suspect(void **state)
     assert_true(find(ranks, 3, LIMIT_MS * 3 / 2, &report));
     assert_int_equal(report.waiting, 0);
     assert_int_equal(report.doubt, HANG_MEETS);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_one_with_the_fewest_steps_is_the_suspect),
-        cmocka_unit_test(among_equals_the_state_tells),
-        cmocka_unit_test(who_has_not_entered_the_collective_is_the_suspect),
-        cmocka_unit_test(a_node_of_mere_waiters_lets_the_others_speak_first),
-        cmocka_unit_test(who_tells_no_steps_is_only_a_suspect_where_others_do),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

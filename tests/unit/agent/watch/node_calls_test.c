@@ -53,7 +53,7 @@ static void check(const struct node *node, int index, uint64_t group, int64_t nu
     assert_int_equal(node->out[index].shape, 5);
 }
 
-static void a_call_is_entered_when_the_last_rank_enters_it(void **state)
+TEST(a_call_is_entered_when_the_last_rank_enters_it)
 {
     struct node node;
 
@@ -69,7 +69,7 @@ static void a_call_is_entered_when_the_last_rank_enters_it(void **state)
     straggler_destroy(node.given);
 }
 
-static void one_that_a_member_has_not_made_waits_for_it_and_is_told_once(void **state)
+TEST(one_that_a_member_has_not_made_waits_for_it_and_is_told_once)
 {
     const struct straggler_call both[] = {at(WORLD, 1, 10), at(WORLD, 2, 30)};
     struct node node;
@@ -91,7 +91,7 @@ static void one_that_a_member_has_not_made_waits_for_it_and_is_told_once(void **
     straggler_destroy(node.given);
 }
 
-static void who_is_not_in_a_group_is_not_waited_for(void **state)
+TEST(who_is_not_in_a_group_is_not_waited_for)
 {
     struct node node;
 
@@ -106,7 +106,7 @@ static void who_is_not_in_a_group_is_not_waited_for(void **state)
     straggler_destroy(node.given);
 }
 
-static void a_rank_alone_is_a_node(void **state)
+TEST(a_rank_alone_is_a_node)
 {
     struct node node;
 
@@ -119,7 +119,7 @@ static void a_rank_alone_is_a_node(void **state)
     straggler_destroy(node.given);
 }
 
-static void of_many_the_last_are_told(void **state)
+TEST(of_many_the_last_are_told)
 {
     struct straggler_call calls[MAX];
     struct node node;
@@ -135,7 +135,7 @@ static void of_many_the_last_are_told(void **state)
     straggler_destroy(node.given);
 }
 
-static void more_groups_than_there_is_room_for_are_left_out(void **state)
+TEST(more_groups_than_there_is_room_for_are_left_out)
 {
     struct straggler_call calls[STRAGGLER_GROUPS_MAX + 1];
     struct node node;
@@ -151,7 +151,7 @@ static void more_groups_than_there_is_room_for_are_left_out(void **state)
     straggler_destroy(node.given);
 }
 
-static void without_memory_nothing_is_taken_and_no_call_is_lost(void **state)
+TEST(without_memory_nothing_is_taken_and_no_call_is_lost)
 {
     struct straggler_call out[MAX];
     struct node node;
@@ -167,19 +167,4 @@ static void without_memory_nothing_is_taken_and_no_call_is_lost(void **state)
     assert_int_equal(node.count, 1);
     check(&node, 0, WORLD, 1, 9);
     straggler_destroy(node.given);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_call_is_entered_when_the_last_rank_enters_it),
-        cmocka_unit_test(one_that_a_member_has_not_made_waits_for_it_and_is_told_once),
-        cmocka_unit_test(who_is_not_in_a_group_is_not_waited_for),
-        cmocka_unit_test(a_rank_alone_is_a_node),
-        cmocka_unit_test(of_many_the_last_are_told),
-        cmocka_unit_test(more_groups_than_there_is_room_for_are_left_out),
-        cmocka_unit_test(without_memory_nothing_is_taken_and_no_call_is_lost),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

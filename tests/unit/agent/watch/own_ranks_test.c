@@ -6,7 +6,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/alloc.h"
 
-static void no_memory_is_told_and_nobody_is_blamed(void **state)
+TEST(no_memory_is_told_and_nobody_is_blamed)
 {
     const pid_t self = getpid();
     int rc = -ENOMEM;
@@ -22,13 +22,4 @@ static void no_memory_is_told_and_nobody_is_blamed(void **state)
     }
     ct_alloc_fail_at(0);
     assert_true(n > 2); /* at least one allocation has failed */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_memory_is_told_and_nobody_is_blamed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

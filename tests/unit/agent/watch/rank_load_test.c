@@ -8,7 +8,7 @@
 
 #define SECOND UINT64_C(1000000000)
 
-static void what_is_worse_than_the_median_of_the_others_is_told(void **state)
+TEST(what_is_worse_than_the_median_of_the_others_is_told)
 {
     struct rank_rates rates[4] = {
         {.mhz = 3000}, {.mhz = 3000}, {.mhz = 1500}, {.mhz = 3100}};
@@ -31,7 +31,7 @@ static void what_is_worse_than_the_median_of_the_others_is_told(void **state)
     assert_string_equal(text, "");
 }
 
-static void a_clock_that_is_not_known_is_not_compared(void **state)
+TEST(a_clock_that_is_not_known_is_not_compared)
 {
     const struct rank_rates rates[2] = {{.mhz = 0}, {.mhz = 3000}};
     char text[RANK_LOAD_TEXT_MAX];
@@ -42,7 +42,7 @@ static void a_clock_that_is_not_known_is_not_compared(void **state)
     assert_string_equal(text, "");
 }
 
-static void a_slower_gpu_is_told_with_the_reason_and_its_last_error(void **state)
+TEST(a_slower_gpu_is_told_with_the_reason_and_its_last_error)
 {
     struct rank_rates rates[3] = {{.gpu = {.mhz = 1980, .max_mhz = 1980, .xid = -1}},
                                   {.gpu = {.mhz = 1200, .max_mhz = 1980, .slow = 0x44}},
@@ -71,7 +71,7 @@ static void a_slower_gpu_is_told_with_the_reason_and_its_last_error(void **state
     assert_string_equal(text, "");
 }
 
-static void the_largest_figures_fit(void **state)
+TEST(the_largest_figures_fit)
 {
     const struct rank_rates rates[3] = {
         {.wait = 1e6,
@@ -90,7 +90,7 @@ static void the_largest_figures_fit(void **state)
     assert_non_null(strstr(text, "heat, power brake); Xid 2147483647 of its GPU"));
 }
 
-static void rates_are_of_one_process_and_one_cpu(void **state)
+TEST(rates_are_of_one_process_and_one_cpu)
 {
     const struct rank_load before = {.pid = 7,
                                      .at_ns = SECOND,
@@ -120,7 +120,7 @@ static void rates_are_of_one_process_and_one_cpu(void **state)
     assert_true(rates.wait == 0 && rates.mhz == 0);
 }
 
-static void segments_that_were_sent_again_are_found_by_their_name(void **state)
+TEST(segments_that_were_sent_again_are_found_by_their_name)
 {
     assert_int_equal(rank_load_find_resent("Ip: Forwarding\nIp: 1\n"
                                            "Tcp: RtoMin MaxConn RetransSegs InErrs\n"
@@ -133,7 +133,7 @@ static void segments_that_were_sent_again_are_found_by_their_name(void **state)
     assert_int_equal(rank_load_find_resent(""), 0);
 }
 
-static void a_process_is_looked_at_and_one_that_is_gone_is_not_known(void **state)
+TEST(a_process_is_looked_at_and_one_that_is_gone_is_not_known)
 {
     static const char stat[] = "cpu 0\ncpu0 1 2 3 4 5 6 7 800 9 10\n";
     struct rank_load load;
@@ -146,19 +146,4 @@ static void a_process_is_looked_at_and_one_that_is_gone_is_not_known(void **stat
                 load.steal_ms == 800 * 1000 / (uint64_t)sysconf(_SC_CLK_TCK));
     rank_load_look(&load, 0x7ffffff0, stat);
     assert_int_equal(load.pid, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_worse_than_the_median_of_the_others_is_told),
-        cmocka_unit_test(a_clock_that_is_not_known_is_not_compared),
-        cmocka_unit_test(a_slower_gpu_is_told_with_the_reason_and_its_last_error),
-        cmocka_unit_test(the_largest_figures_fit),
-        cmocka_unit_test(rates_are_of_one_process_and_one_cpu),
-        cmocka_unit_test(segments_that_were_sent_again_are_found_by_their_name),
-        cmocka_unit_test(a_process_is_looked_at_and_one_that_is_gone_is_not_known),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

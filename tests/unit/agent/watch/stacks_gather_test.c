@@ -38,7 +38,7 @@ static void check_text(const struct stacks_gather *gather, const char *own,
     ct_buf_deinit(&out);
 }
 
-static void nodes_are_shown_in_their_order_whoever_speaks_first(void **state)
+TEST(nodes_are_shown_in_their_order_whoever_speaks_first)
 {
     struct stacks_gather *gather = stacks_gather_create(TICKET);
 
@@ -53,7 +53,7 @@ static void nodes_are_shown_in_their_order_whoever_speaks_first(void **state)
     stacks_gather_destroy(gather);
 }
 
-static void a_node_that_does_not_end_is_said_to_be_missing(void **state)
+TEST(a_node_that_does_not_end_is_said_to_be_missing)
 {
     struct stacks_gather *gather = stacks_gather_create(TICKET);
 
@@ -71,7 +71,7 @@ static void a_node_that_does_not_end_is_said_to_be_missing(void **state)
     stacks_gather_destroy(gather);
 }
 
-static void what_was_not_asked_is_not_heard(void **state)
+TEST(what_was_not_asked_is_not_heard)
 {
     struct stacks_gather *gather = stacks_gather_create(TICKET + 1);
 
@@ -91,7 +91,7 @@ static void what_was_not_asked_is_not_heard(void **state)
     stacks_gather_destroy(gather);
 }
 
-static void a_node_that_says_more_than_its_share_is_heard_no_more(void **state)
+TEST(a_node_that_says_more_than_its_share_is_heard_no_more)
 {
     struct stacks_gather *gather = stacks_gather_create(TICKET);
     char *text = malloc(CT_STACKS_TEXT_MAX);
@@ -113,7 +113,7 @@ static void a_node_that_says_more_than_its_share_is_heard_no_more(void **state)
     stacks_gather_destroy(gather);
 }
 
-static void where_nobody_is_asked_it_is_over_at_once(void **state)
+TEST(where_nobody_is_asked_it_is_over_at_once)
 {
     struct stacks_gather *gather = stacks_gather_create(TICKET);
     static const struct ct_stacks none = {
@@ -123,17 +123,4 @@ static void where_nobody_is_asked_it_is_over_at_once(void **state)
     check_text(gather, "a\n",
                "node 1 (n1):\na\nand 3 more nodes: give a rank to see its stack\n");
     stacks_gather_destroy(gather);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nodes_are_shown_in_their_order_whoever_speaks_first),
-        cmocka_unit_test(a_node_that_does_not_end_is_said_to_be_missing),
-        cmocka_unit_test(what_was_not_asked_is_not_heard),
-        cmocka_unit_test(a_node_that_says_more_than_its_share_is_heard_no_more),
-        cmocka_unit_test(where_nobody_is_asked_it_is_over_at_once),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static int save(struct stacks *stacks, const char *path)
     return saved;
 }
 
-static void what_proc_says_is_saved_though_frames_cannot_be_read(void **state)
+TEST(what_proc_says_is_saved_though_frames_cannot_be_read)
 {
     char folder[] = "/tmp/ctrun-stacks-XXXXXX", path[64];
     struct stacks *stacks;
@@ -72,13 +72,4 @@ static void what_proc_says_is_saved_though_frames_cannot_be_read(void **state)
     loop_run(loop);
     assert_int_equal(loop_destroy(loop), 0);
     assert_int_equal(rmdir(folder), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_proc_says_is_saved_though_frames_cannot_be_read),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,8 +140,7 @@ static int play_until_told(int steps, struct lateness *found)
 
 /* ---- What is promised -------------------------------------------------------------------- */
 
-static void
-one_of_eight_that_is_5_percent_slower_is_named_within_100_steps_20_of_20(void **state)
+TEST(one_of_eight_that_is_5_percent_slower_is_named_within_100_steps_20_of_20)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct lateness found;
@@ -153,7 +152,7 @@ one_of_eight_that_is_5_percent_slower_is_named_within_100_steps_20_of_20(void **
     }
 }
 
-static void nobody_is_named_where_all_differ_by_10_percent_0_of_20(void **state)
+TEST(nobody_is_named_where_all_differ_by_10_percent_0_of_20)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct lateness found;
@@ -164,7 +163,7 @@ static void nobody_is_named_where_all_differ_by_10_percent_0_of_20(void **state)
 }
 
 /* The same for many jobs with one look each: the two tests above do not pass by luck. */
-static void of_1000_jobs_990_name_the_slow_one_and_2_a_rank_that_is_none(void **state)
+TEST(of_1000_jobs_990_name_the_slow_one_and_2_a_rank_that_is_none)
 {
     int right = 0, wrong = 0;
 
@@ -183,7 +182,7 @@ static void of_1000_jobs_990_name_the_slow_one_and_2_a_rank_that_is_none(void **
     assert_in_range(wrong, 0, 2);
 }
 
-static void what_it_costs_is_told(void **state)
+TEST(what_it_costs_is_told)
 {
     struct lateness found;
     double late_ns;
@@ -204,7 +203,7 @@ static void what_it_costs_is_told(void **state)
 
 /* ---- What a step is ---------------------------------------------------------------------- */
 
-static void buckets_that_nobody_waits_for_and_short_calls_are_one_step(void **state)
+TEST(buckets_that_nobody_waits_for_and_short_calls_are_one_step)
 {
     struct lateness found;
 
@@ -221,7 +220,7 @@ static void buckets_that_nobody_waits_for_and_short_calls_are_one_step(void **st
 }
 
 /* The random delay of a step is in all of its calls: if each call counted, they would be proof. */
-static void calls_that_nobody_waits_for_make_nobody_a_straggler(void **state)
+TEST(calls_that_nobody_waits_for_make_nobody_a_straggler)
 {
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct lateness found;
@@ -233,7 +232,7 @@ static void calls_that_nobody_waits_for_make_nobody_a_straggler(void **state)
 }
 
 /* Rank 0 writes for two seconds, and all others wait. */
-static void a_checkpoint_now_and_then_makes_nobody_a_straggler(void **state)
+TEST(a_checkpoint_now_and_then_makes_nobody_a_straggler)
 {
     static const double writes[RANKS] = {2000.0 * MS};
     struct lateness found;
@@ -247,7 +246,7 @@ static void a_checkpoint_now_and_then_makes_nobody_a_straggler(void **state)
     assert_int_equal(found.steps, LATENESS_STEPS); /* these steps count, too */
 }
 
-static void less_than_a_millisecond_is_not_told(void **state)
+TEST(less_than_a_millisecond_is_not_told)
 {
     struct lateness found;
 
@@ -258,7 +257,7 @@ static void less_than_a_millisecond_is_not_told(void **state)
     assert_int_equal(play_until_told(200, &found), 0);
 }
 
-static void few_steps_prove_nothing(void **state)
+TEST(few_steps_prove_nothing)
 {
     struct lateness found;
 
@@ -271,7 +270,7 @@ static void few_steps_prove_nothing(void **state)
     assert_int_equal(look(&found), 1);
 }
 
-static void a_rank_that_has_become_as_fast_as_the_others_is_told_no_more(void **state)
+TEST(a_rank_that_has_become_as_fast_as_the_others_is_told_no_more)
 {
     struct lateness found;
 
@@ -286,7 +285,7 @@ static void a_rank_that_has_become_as_fast_as_the_others_is_told_no_more(void **
 
 /* ---- What is given ----------------------------------------------------------------------- */
 
-static void a_call_counts_once_and_a_gap_is_no_step(void **state)
+TEST(a_call_counts_once_and_a_gap_is_no_step)
 {
     struct lateness found;
 
@@ -304,7 +303,7 @@ static void a_call_counts_once_and_a_gap_is_no_step(void **state)
 }
 
 /* Calls between two ranks, and calls that only some ranks have. */
-static void the_group_with_the_most_ranks_counts_and_calls_that_all_have(void **state)
+TEST(the_group_with_the_most_ranks_counts_and_calls_that_all_have)
 {
     struct lateness found;
 
@@ -324,7 +323,7 @@ static void the_group_with_the_most_ranks_counts_and_calls_that_all_have(void **
     assert_int_equal(found.rank, 6);
 }
 
-static void other_ranks_begin_anew(void **state)
+TEST(other_ranks_begin_anew)
 {
     struct lateness found;
 
@@ -343,7 +342,7 @@ static void other_ranks_begin_anew(void **state)
 }
 
 /* Random numbers, which no job makes. */
-static void numbers_of_no_job_do_no_harm(void **state)
+TEST(numbers_of_no_job_do_no_harm)
 {
     struct lateness found;
 
@@ -364,7 +363,7 @@ static void numbers_of_no_job_do_no_harm(void **state)
     }
 }
 
-static void no_memory_is_told(void **state)
+TEST(no_memory_is_told)
 {
     struct lateness found;
     int rc = -ENOMEM;
@@ -394,24 +393,5 @@ static void no_memory_is_told(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            one_of_eight_that_is_5_percent_slower_is_named_within_100_steps_20_of_20),
-        cmocka_unit_test(nobody_is_named_where_all_differ_by_10_percent_0_of_20),
-        cmocka_unit_test(of_1000_jobs_990_name_the_slow_one_and_2_a_rank_that_is_none),
-        cmocka_unit_test(what_it_costs_is_told),
-        cmocka_unit_test(buckets_that_nobody_waits_for_and_short_calls_are_one_step),
-        cmocka_unit_test(calls_that_nobody_waits_for_make_nobody_a_straggler),
-        cmocka_unit_test(a_checkpoint_now_and_then_makes_nobody_a_straggler),
-        cmocka_unit_test(less_than_a_millisecond_is_not_told),
-        cmocka_unit_test(few_steps_prove_nothing),
-        cmocka_unit_test(a_rank_that_has_become_as_fast_as_the_others_is_told_no_more),
-        cmocka_unit_test(a_call_counts_once_and_a_gap_is_no_step),
-        cmocka_unit_test(the_group_with_the_most_ranks_counts_and_calls_that_all_have),
-        cmocka_unit_test(other_ranks_begin_anew),
-        cmocka_unit_test(numbers_of_no_job_do_no_harm),
-        cmocka_unit_test(no_memory_is_told),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, end);
+    return test_run(NULL, end);
 }

@@ -23,7 +23,7 @@ static void look(const struct stuck_rank *ranks, int count, const int64_t *enter
         stuck_look(ranks, count, entered_of, (void *)(uintptr_t)entered, report));
 }
 
-static void nobody_is_told_while_nobody_waits(void **state)
+TEST(nobody_is_told_while_nobody_waits)
 {
     const struct stuck_rank ranks[] = {{.state = 'R'}, {.state = 'S'}, {.state = 'D'}};
     const int64_t entered[] = {-1, -1, -1};
@@ -33,7 +33,7 @@ static void nobody_is_told_while_nobody_waits(void **state)
     assert_true(stuck_due_ms(ranks, 3, LIMIT_MS) == UINT64_MAX);
 }
 
-static void progress_of_any_rank_is_waited_for(void **state)
+TEST(progress_of_any_rank_is_waited_for)
 {
     struct stuck_rank ranks[] = {{.state = 'S', IN("0", 8, "a"), .since_ms = 100},
                                  {.state = 'R', .since_ms = 50}};
@@ -45,7 +45,7 @@ static void progress_of_any_rank_is_waited_for(void **state)
     assert_int_equal(stuck_due_ms(ranks, 2, LIMIT_MS), 1900);
 }
 
-static void the_one_that_has_not_entered_is_proven(void **state)
+TEST(the_one_that_has_not_entered_is_proven)
 {
     const struct stuck_rank ranks[] = {{.state = 'S', IN("0", 8, "a")},
                                        {.state = 'R'}, /* in no group: not proven */
@@ -63,7 +63,7 @@ static void the_one_that_has_not_entered_is_proven(void **state)
     assert_int_equal(report.alike, 1);
 }
 
-static void without_a_recorder_the_state_tells(void **state)
+TEST(without_a_recorder_the_state_tells)
 {
     static const char order[] = "SRDT";
     const int64_t entered[] = {-1, -1, -1};
@@ -81,7 +81,7 @@ static void without_a_recorder_the_state_tells(void **state)
     }
 }
 
-static void a_stopped_one_does_not_wait_whatever_it_was_in(void **state)
+TEST(a_stopped_one_does_not_wait_whatever_it_was_in)
 {
     const struct stuck_rank ranks[] = {{.state = 'S', IN("0", 8, "a")},
                                        {.state = 'T', IN("0", 8, "a")}};
@@ -94,7 +94,7 @@ static void a_stopped_one_does_not_wait_whatever_it_was_in(void **state)
     assert_int_equal(report.doubt, HANG_STOPPED);
 }
 
-static void the_call_of_the_fewest_is_the_odd_one(void **state)
+TEST(the_call_of_the_fewest_is_the_odd_one)
 {
     const struct stuck_rank ranks[] = {{.state = 'S', IN("0", 8, "sum 3")},
                                        {.state = 'S', IN("0", 8, "sum 4")},
@@ -109,7 +109,7 @@ static void the_call_of_the_fewest_is_the_odd_one(void **state)
     assert_true(report.waiter == 0 || report.waiter == 2);
 }
 
-static void one_in_an_earlier_call_of_the_group_is_behind(void **state)
+TEST(one_in_an_earlier_call_of_the_group_is_behind)
 {
     const struct stuck_rank ranks[] = {{.state = 'S', IN("0", 8, "a")},
                                        {.state = 'S', IN("0", 7, "a")},
@@ -122,7 +122,7 @@ static void one_in_an_earlier_call_of_the_group_is_behind(void **state)
     assert_int_equal(report.suspect, 1);
 }
 
-static void where_all_wait_alike_nobody_is_blamed(void **state)
+TEST(where_all_wait_alike_nobody_is_blamed)
 {
     const struct stuck_rank ranks[] = {{.state = 'S', IN("0", 8, "a"), .since_ms = 20},
                                        {.state = 'S', IN("0", 8, "a"), .since_ms = 10},
@@ -136,7 +136,7 @@ static void where_all_wait_alike_nobody_is_blamed(void **state)
     assert_int_equal(report.doubt, HANG_MEETS);
 }
 
-static void ranks_are_listed_as_people_write_them(void **state)
+TEST(ranks_are_listed_as_people_write_them)
 {
     const int ranks[] = {0, 1, 2, 5, 7, 8};
     char text[32], tiny[4];
@@ -147,21 +147,4 @@ static void ranks_are_listed_as_people_write_them(void **state)
     assert_string_equal(text, "");
     rank_list_format(tiny, sizeof tiny, ranks, 6);
     assert_string_equal(tiny, "");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_is_told_while_nobody_waits),
-        cmocka_unit_test(progress_of_any_rank_is_waited_for),
-        cmocka_unit_test(the_one_that_has_not_entered_is_proven),
-        cmocka_unit_test(without_a_recorder_the_state_tells),
-        cmocka_unit_test(a_stopped_one_does_not_wait_whatever_it_was_in),
-        cmocka_unit_test(the_call_of_the_fewest_is_the_odd_one),
-        cmocka_unit_test(one_in_an_earlier_call_of_the_group_is_behind),
-        cmocka_unit_test(where_all_wait_alike_nobody_is_blamed),
-        cmocka_unit_test(ranks_are_listed_as_people_write_them),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,8 +29,7 @@ static pid_t start(void)
 
 /* Its question may arrive while it is being ended: the other nodes must not learn of a worker that
  * is about to end. */
-static void
-a_new_worker_that_is_ended_for_the_move_of_the_store_cannot_ask(void **state)
+TEST(a_new_worker_that_is_ended_for_the_move_of_the_store_cannot_ask)
 {
     struct worker workers[3] = {
         {.rank = 4, .is_new = true}, {.rank = 5, .is_new = true}, {.rank = 6}};
@@ -55,14 +54,4 @@ a_new_worker_that_is_ended_for_the_move_of_the_store_cannot_ask(void **state)
         assert_int_equal(kill(workers[i].pid, SIGKILL), 0);
         assert_int_equal(waitpid(workers[i].pid, &status, 0), workers[i].pid);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            a_new_worker_that_is_ended_for_the_move_of_the_store_cannot_ask),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

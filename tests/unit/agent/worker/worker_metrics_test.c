@@ -6,7 +6,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/str.h"
 
-static void what_is_new_is_taken_once_and_again_when_it_is_renewed(void **state)
+TEST(what_is_new_is_taken_once_and_again_when_it_is_renewed)
 {
     const struct ct_metric first[] = {{"loss", 0.5}, {"rate", NAN}};
     const struct ct_metric second[] = {{"loss", 0.25}, {"rate", NAN}};
@@ -43,7 +43,7 @@ static void what_is_new_is_taken_once_and_again_when_it_is_renewed(void **state)
     worker_metrics_destroy(NULL);
 }
 
-static void a_name_too_many_changes_nothing(void **state)
+TEST(a_name_too_many_changes_nothing)
 {
     struct worker_metrics *metrics = NULL;
     struct ct_metric one = {.value = 1};
@@ -60,7 +60,7 @@ static void a_name_too_many_changes_nothing(void **state)
     worker_metrics_destroy(metrics);
 }
 
-static void they_are_json_also_when_they_are_as_long_as_can_be(void **state)
+TEST(they_are_json_also_when_they_are_as_long_as_can_be)
 {
     const struct ct_metric some[] = {{"a", 0.5}, {"b", NAN}, {"c", -INFINITY}};
     struct worker_metrics *metrics = NULL;
@@ -81,14 +81,4 @@ static void they_are_json_also_when_they_are_as_long_as_can_be(void **state)
     assert_int_equal(worker_metrics_format(text, metrics), CT_METRICS_MAX);
     assert_true(strlen(text) < sizeof text - 1 && text[strlen(text) - 1] == '}');
     worker_metrics_destroy(metrics);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_new_is_taken_once_and_again_when_it_is_renewed),
-        cmocka_unit_test(a_name_too_many_changes_nothing),
-        cmocka_unit_test(they_are_json_also_when_they_are_as_long_as_can_be),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -280,7 +280,7 @@ static char *read_file(const void *context, const char *path)
     return row->path && strcmp(row->path, path) == 0 ? ct_strdup(row->text) : NULL;
 }
 
-static void each_environment_tells_its_place(void **state)
+TEST(each_environment_tells_its_place)
 {
     char nodes[256];
 
@@ -311,7 +311,7 @@ static void each_environment_tells_its_place(void **state)
     }
 }
 
-static void no_allocation_that_fails_is_overlooked(void **state)
+TEST(no_allocation_that_fails_is_overlooked)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct batch_source source = {get, read_file, &rows[i], rows[i].host, 77};
@@ -330,7 +330,7 @@ static void no_allocation_that_fails_is_overlooked(void **state)
     }
 }
 
-static void hosts_are_the_same_with_and_without_a_domain(void **state)
+TEST(hosts_are_the_same_with_and_without_a_domain)
 {
     assert_true(batch_is_same_host("a", "a.b.c"));
     assert_true(batch_is_same_host("a.b.c", "a.b.c"));
@@ -339,7 +339,7 @@ static void hosts_are_the_same_with_and_without_a_domain(void **state)
     assert_false(batch_is_same_host("node1", "node10"));
 }
 
-static void only_a_worker_of_the_same_task_stays_away_from_its_step(void **state)
+TEST(only_a_worker_of_the_same_task_stays_away_from_its_step)
 {
     char *const worker[] = {(char[]){"RANK=3"}, (char[]){"LOCAL_RANK=1"},
                             (char[]){"TORCHELASTIC_RUN_ID=exp"},
@@ -362,15 +362,4 @@ static void only_a_worker_of_the_same_task_stays_away_from_its_step(void **state
     assert_non_null(
         strstr(text, "inherited RANK/LOCAL_RANK/TORCHELASTIC_RUN_ID ignored"));
     assert_non_null(strstr(text, "rank 3 of run exp"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_environment_tells_its_place),
-        cmocka_unit_test(no_allocation_that_fails_is_overlooked),
-        cmocka_unit_test(hosts_are_the_same_with_and_without_a_domain),
-        cmocka_unit_test(only_a_worker_of_the_same_task_stays_away_from_its_step),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
-static void lists_expand_as_scontrol_does(void **state)
+TEST(lists_expand_as_scontrol_does)
 {
     /* What `scontrol show hostnames` of Slurm 22.05.8 prints, with blanks for newlines. */
     static const struct {
@@ -49,7 +49,7 @@ static void lists_expand_as_scontrol_does(void **state)
     }
 }
 
-static void malformed_lists_are_refused(void **state)
+TEST(malformed_lists_are_refused)
 {
     static const char *const bad[] = {
         "node[1-2]-ib", "x[1-2]y[3-4]z", "a[1]b",
@@ -68,7 +68,7 @@ static void malformed_lists_are_refused(void **state)
     }
 }
 
-static void the_number_of_hosts_is_capped(void **state)
+TEST(the_number_of_hosts_is_capped)
 {
     struct hostlist list;
 
@@ -80,7 +80,7 @@ static void the_number_of_hosts_is_capped(void **state)
     assert_int_equal(hostlist_parse("a[0-999]b[0-999]c[0-999]", &list, NULL), -E2BIG);
 }
 
-static void names_are_written_in_brackets(void **state)
+TEST(names_are_written_in_brackets)
 {
     static const struct {
         const char *in;
@@ -107,7 +107,7 @@ static void names_are_written_in_brackets(void **state)
     }
 }
 
-static void what_is_written_is_read_back(void **state)
+TEST(what_is_written_is_read_back)
 {
     struct hostlist list;
     struct hostlist again;
@@ -129,7 +129,7 @@ static void what_is_written_is_read_back(void **state)
     }
 }
 
-static void what_does_not_fit_ends_in_dots(void **state)
+TEST(what_does_not_fit_ends_in_dots)
 {
     struct hostlist list;
     char text[8];
@@ -139,7 +139,7 @@ static void what_does_not_fit_ends_in_dots(void **state)
     hostlist_deinit(&list);
 }
 
-static void every_failed_allocation_leaves_nothing(void **state)
+TEST(every_failed_allocation_leaves_nothing)
 {
     struct hostlist list;
     int rc = -ENOMEM;
@@ -152,18 +152,4 @@ static void every_failed_allocation_leaves_nothing(void **state)
     ct_alloc_fail_at(0);
     assert_int_equal(rc, 0);
     hostlist_deinit(&list);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_expand_as_scontrol_does),
-        cmocka_unit_test(malformed_lists_are_refused),
-        cmocka_unit_test(the_number_of_hosts_is_capped),
-        cmocka_unit_test(names_are_written_in_brackets),
-        cmocka_unit_test(what_is_written_is_read_back),
-        cmocka_unit_test(what_does_not_fit_ends_in_dots),
-        cmocka_unit_test(every_failed_allocation_leaves_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

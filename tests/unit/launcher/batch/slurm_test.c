@@ -43,7 +43,7 @@ static int read_place(struct batch_place *out, const struct ct_env *env,
     return batch_find(out, &source, err);
 }
 
-static void a_step_tells_its_own_nodes_not_the_jobs(void **state)
+TEST(a_step_tells_its_own_nodes_not_the_jobs)
 {
     struct batch_place place;
     struct ct_env env;
@@ -69,7 +69,7 @@ static void a_step_tells_its_own_nodes_not_the_jobs(void **state)
 
 /* The other tasks wait for this one, so a lack of memory must not make it look like a step of
  * another batch system. */
-static void a_step_that_finds_no_memory_says_so(void **state)
+TEST(a_step_that_finds_no_memory_says_so)
 {
     struct batch_place place;
     struct ctrun_error err;
@@ -90,7 +90,7 @@ static void a_step_that_finds_no_memory_says_so(void **state)
 
 /* `-m cyclic` or a host file orders tasks differently; the workers of a node still get consecutive
  * ranks. */
-static void tasks_are_counted_node_by_node(void **state)
+TEST(tasks_are_counted_node_by_node)
 {
     static const int first[] = {0, 2, 4, 6};
     struct batch_place place;
@@ -110,7 +110,7 @@ static void tasks_are_counted_node_by_node(void **state)
     ct_env_deinit(&env);
 }
 
-static void outside_a_step_there_is_no_place(void **state)
+TEST(outside_a_step_there_is_no_place)
 {
     struct batch_place place;
     struct ct_env env;
@@ -122,7 +122,7 @@ static void outside_a_step_there_is_no_place(void **state)
 }
 
 /* salloc's shell with LaunchParameters=use_interactive_step, before Slurm 26.11 and since; a batch script since. */
-static void the_shell_and_the_script_of_a_job_are_no_step_of_srun(void **state)
+TEST(the_shell_and_the_script_of_a_job_are_no_step_of_srun)
 {
     static const char *const ids[] = {"4294967290", "-6", "-5"};
     struct batch_source source;
@@ -144,7 +144,7 @@ static void the_shell_and_the_script_of_a_job_are_no_step_of_srun(void **state)
     ct_env_deinit(&env);
 }
 
-static void the_kill_wait_is_that_of_slurms_configuration(void **state)
+TEST(the_kill_wait_is_that_of_slurms_configuration)
 {
     static const struct {
         const char *conf;
@@ -186,7 +186,7 @@ static void the_kill_wait_is_that_of_slurms_configuration(void **state)
     ct_env_deinit(&env);
 }
 
-static void contradictions_name_their_variable(void **state)
+TEST(contradictions_name_their_variable)
 {
     static const struct {
         const char *name;
@@ -213,7 +213,7 @@ static void contradictions_name_their_variable(void **state)
     }
 }
 
-static void per_node_lists_repeat(void **state)
+TEST(per_node_lists_repeat)
 {
     static const char *const bad[] = {"", "2(x", "2(3)", "a", "1,,2", "2(x0)", "1"};
     static const int expected[] = {8, 3, 1, 1, 1, 1, 1, 1};
@@ -226,7 +226,7 @@ static void per_node_lists_repeat(void **state)
         assert_true(slurm_per_node(bad[i], values, 2) < 0);
 }
 
-static void ports_are_distinct_and_below_the_ephemeral_range(void **state)
+TEST(ports_are_distinct_and_below_the_ephemeral_range)
 {
     struct batch_place place;
     struct ct_env env;
@@ -243,20 +243,4 @@ static void ports_are_distinct_and_below_the_ephemeral_range(void **state)
         batch_place_deinit(&place);
     }
     ct_env_deinit(&env);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_tells_its_own_nodes_not_the_jobs),
-        cmocka_unit_test(a_step_that_finds_no_memory_says_so),
-        cmocka_unit_test(tasks_are_counted_node_by_node),
-        cmocka_unit_test(the_kill_wait_is_that_of_slurms_configuration),
-        cmocka_unit_test(outside_a_step_there_is_no_place),
-        cmocka_unit_test(the_shell_and_the_script_of_a_job_are_no_step_of_srun),
-        cmocka_unit_test(contradictions_name_their_variable),
-        cmocka_unit_test(per_node_lists_repeat),
-        cmocka_unit_test(ports_are_distinct_and_below_the_ephemeral_range),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

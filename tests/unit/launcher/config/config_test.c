@@ -71,7 +71,7 @@ static int end(void **state)
     return 0;
 }
 
-static void each_line_chooses_its_backend_and_endpoint(void **state)
+TEST(each_line_chooses_its_backend_and_endpoint)
 {
     static const struct {
         const char *line;
@@ -115,7 +115,7 @@ static void each_line_chooses_its_backend_and_endpoint(void **state)
     }
 }
 
-static void the_workers_of_all_roles_may_be_said_as_well(void **state)
+TEST(the_workers_of_all_roles_may_be_said_as_well)
 {
     resolve("--nproc-per-node=3 --role=a=2:true --role=b=1:true", NULL);
     if (f.rc != 0)
@@ -124,7 +124,7 @@ static void the_workers_of_all_roles_may_be_said_as_well(void **state)
     assert_int_equal(config_widest_role(&f.config), 2);
 }
 
-static void the_signal_before_the_end_has_its_name_with_and_without_sig(void **state)
+TEST(the_signal_before_the_end_has_its_name_with_and_without_sig)
 {
     static const struct {
         const char *line;
@@ -142,7 +142,7 @@ static void the_signal_before_the_end_has_its_name_with_and_without_sig(void **s
     }
 }
 
-static void each_bad_line_is_refused_with_its_code(void **state)
+TEST(each_bad_line_is_refused_with_its_code)
 {
     static const struct {
         const char *line;
@@ -205,7 +205,7 @@ static void each_bad_line_is_refused_with_its_code(void **state)
     }
 }
 
-static void the_run_id_is_the_users_unless_standalone(void **state)
+TEST(the_run_id_is_the_users_unless_standalone)
 {
     resolve("--rdzv-id=J sh", NULL);
     assert_string_equal(f.config.run.run_id, "J"); /* torchrun replaces this id */
@@ -217,7 +217,7 @@ static void the_run_id_is_the_users_unless_standalone(void **state)
     assert_string_equal(f.config.run.run_id, "none");
 }
 
-static void times_come_from_rdzv_conf(void **state)
+TEST(times_come_from_rdzv_conf)
 {
     resolve("--nnodes=1:2 --rdzv-endpoint=h "
             "--rdzv-conf=join_timeout=5,last_call_timeout=2,keep_alive_interval=1,"
@@ -235,14 +235,14 @@ static void times_come_from_rdzv_conf(void **state)
     assert_int_equal(f.config.rdzv.lost_after_ms, 5000);
 }
 
-static void static_waits_for_all_nodes(void **state)
+TEST(static_waits_for_all_nodes)
 {
     resolve("--nnodes=1:3 --rdzv-backend=static --node-rank=2 sh", NULL);
     assert_int_equal(f.config.run.nodes.min, 3);
     assert_int_equal(f.config.run.node_rank, 2);
 }
 
-static void signals_are_read_by_name_and_unknown_ones_warned_about(void **state)
+TEST(signals_are_read_by_name_and_unknown_ones_warned_about)
 {
     resolve("--signals-to-handle=SIGTERM,SIGUSR1,SIGBOGUS,SIGCHLD sh", NULL);
     assert_int_equal(f.rc, 0);
@@ -252,7 +252,7 @@ static void signals_are_read_by_name_and_unknown_ones_warned_about(void **state)
     assert_non_null(strstr(f.log, "'SIGCHLD' is how"));
 }
 
-static void a_signal_that_no_process_can_handle_is_refused(void **state)
+TEST(a_signal_that_no_process_can_handle_is_refused)
 {
     resolve("--signals-to-handle=SIGTERM,SIGKILL sh", NULL);
     assert_int_equal(f.rc, -EINVAL);
@@ -261,7 +261,7 @@ static void a_signal_that_no_process_can_handle_is_refused(void **state)
     assert_int_equal(f.rc, -EINVAL);
 }
 
-static void the_grace_time_has_three_sources(void **state)
+TEST(the_grace_time_has_three_sources)
 {
     char five[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=5";
     char minus[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=-5";
@@ -279,7 +279,7 @@ static void the_grace_time_has_three_sources(void **state)
     assert_int_equal(f.rc, -EINVAL);
 }
 
-static void a_signal_leaves_the_time_that_slurm_gives(void **state)
+TEST(a_signal_leaves_the_time_that_slurm_gives)
 {
     char job[] = "SLURM_JOB_ID=7";
     char path[] = "/tmp/config_test_XXXXXX";
@@ -295,14 +295,14 @@ static void a_signal_leaves_the_time_that_slurm_gives(void **state)
     assert_int_equal(f.config.stop.signal_grace_ms, 90000); /* a tenth is ours */
 }
 
-static void node_rank_with_a_dynamic_backend_is_warned_about(void **state)
+TEST(node_rank_with_a_dynamic_backend_is_warned_about)
 {
     resolve("--rdzv-backend=c10d --node-rank=1 sh", NULL);
     assert_int_equal(f.rc, 0);
     assert_non_null(strstr(f.log, "node_rank is only used for static rdzv_backend"));
 }
 
-static void filters_split_at_single_commas(void **state)
+TEST(filters_split_at_single_commas)
 {
     resolve("--duplicate-stdout-filters=apple,a,,b,,,c sh", NULL);
     assert_string_equal(f.config.output.out_filters[0], "apple");
@@ -312,7 +312,7 @@ static void filters_split_at_single_commas(void **state)
     assert_null(f.config.output.err_filters[0]);
 }
 
-static void the_worker_command_is_torchruns(void **state)
+TEST(the_worker_command_is_torchruns)
 {
     char python[] = "PYTHON_EXEC=/bin/sh";
     static const struct {
@@ -373,7 +373,7 @@ static void assert_env(const struct ct_env *env, const char *name, const char *v
                  value ? value : "(unset)");
 }
 
-static void the_worker_environment_is_torchruns(void **state)
+TEST(the_worker_environment_is_torchruns)
 {
     static const char *const expected[][2] = {
         {"LOCAL_RANK", "2"},
@@ -412,7 +412,7 @@ static void the_worker_environment_is_torchruns(void **state)
     ct_env_deinit(&env);
 }
 
-static void what_the_user_set_is_kept(void **state)
+TEST(what_the_user_set_is_kept)
 {
     char omp[] = "OMP_NUM_THREADS=7";
     char nccl[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING=3";
@@ -433,7 +433,7 @@ static void what_the_user_set_is_kept(void **state)
     ct_env_deinit(&env);
 }
 
-static void lines_begin_with_role_and_local_rank(void **state)
+TEST(lines_begin_with_role_and_local_rank)
 {
     char *prefix;
 
@@ -446,7 +446,7 @@ static void lines_begin_with_role_and_local_rank(void **state)
     free(prefix);
 }
 
-static void omp_threads_come_from_the_switch(void **state)
+TEST(omp_threads_come_from_the_switch)
 {
     static const struct {
         const char *line;
@@ -474,7 +474,7 @@ static void omp_threads_come_from_the_switch(void **state)
     assert_non_null(strstr(f.err.text, "--omp-threads=many"));
 }
 
-static void cores_are_divided_among_workers(void **state)
+TEST(cores_are_divided_among_workers)
 {
     assert_int_equal(placement_omp_threads(16, 2), 8);
     assert_int_equal(placement_omp_threads(16, 5), 3);
@@ -483,7 +483,7 @@ static void cores_are_divided_among_workers(void **state)
     assert_int_equal(placement_omp_threads(0, 2), 1); /* unknown number of cores */
 }
 
-static void virtual_ranks_map_through_the_parents_list(void **state)
+TEST(virtual_ranks_map_through_the_parents_list)
 {
     char cuda[] = "CUDA_VISIBLE_DEVICES=4, 5";
     char hip[] = "HIP_VISIBLE_DEVICES=6,7";
@@ -506,7 +506,7 @@ static void virtual_ranks_map_through_the_parents_list(void **state)
         strstr(f.err.text, "exceeds available GPUs in CUDA_VISIBLE_DEVICES"));
 }
 
-static void a_list_of_gpus_decides_nproc_gpu(void **state)
+TEST(a_list_of_gpus_decides_nproc_gpu)
 {
     char cuda[] = "CUDA_VISIBLE_DEVICES=0,2,5";
 
@@ -515,7 +515,7 @@ static void a_list_of_gpus_decides_nproc_gpu(void **state)
 }
 
 /* A batch script and the shell of salloc have the GPUs of their node, too, but no task of srun. */
-static void only_a_step_of_srun_has_the_gpus_that_slurm_counts(void **state)
+TEST(only_a_step_of_srun_has_the_gpus_that_slurm_counts)
 {
     char id[32] = "SLURM_STEP_ID=-6", gpus[32];
     int count;
@@ -544,7 +544,7 @@ static char *slurm_env[] = {
     NULL,
 };
 
-static void slurm_says_who_where_and_in_which_order(void **state)
+TEST(slurm_says_who_where_and_in_which_order)
 {
     int port;
 
@@ -568,7 +568,7 @@ static void slurm_says_who_where_and_in_which_order(void **state)
     assert_string_equal(f.config.run.run_id, "mine");
 }
 
-static void what_the_user_says_wins_over_slurm(void **state)
+TEST(what_the_user_says_wins_over_slurm)
 {
     resolve("--nnodes=3 --rdzv-endpoint=head:1234 true", slurm_env);
     assert_int_equal(f.rc, 0);
@@ -579,7 +579,7 @@ static void what_the_user_says_wins_over_slurm(void **state)
     assert_int_equal(f.config.rdzv.backend, CONFIG_LOCAL);
 }
 
-static void a_step_that_does_not_fit_is_refused(void **state)
+TEST(a_step_that_does_not_fit_is_refused)
 {
     resolve("--nnodes=4 true", slurm_env);
     assert_int_equal(f.rc, CTRUN_E_USAGE);
@@ -594,7 +594,7 @@ static void a_step_that_does_not_fit_is_refused(void **state)
     slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '1';
 }
 
-static void several_tasks_a_node_are_ranks_or_one_agent(void **state)
+TEST(several_tasks_a_node_are_ranks_or_one_agent)
 {
     slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '8';
     resolve("true", slurm_env);
@@ -623,33 +623,5 @@ static void several_tasks_a_node_are_ranks_or_one_agent(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_line_chooses_its_backend_and_endpoint),
-        cmocka_unit_test(the_workers_of_all_roles_may_be_said_as_well),
-        cmocka_unit_test(the_signal_before_the_end_has_its_name_with_and_without_sig),
-        cmocka_unit_test(each_bad_line_is_refused_with_its_code),
-        cmocka_unit_test(the_run_id_is_the_users_unless_standalone),
-        cmocka_unit_test(times_come_from_rdzv_conf),
-        cmocka_unit_test(static_waits_for_all_nodes),
-        cmocka_unit_test(signals_are_read_by_name_and_unknown_ones_warned_about),
-        cmocka_unit_test(a_signal_that_no_process_can_handle_is_refused),
-        cmocka_unit_test(the_grace_time_has_three_sources),
-        cmocka_unit_test(a_signal_leaves_the_time_that_slurm_gives),
-        cmocka_unit_test(node_rank_with_a_dynamic_backend_is_warned_about),
-        cmocka_unit_test(filters_split_at_single_commas),
-        cmocka_unit_test(the_worker_command_is_torchruns),
-        cmocka_unit_test(the_worker_environment_is_torchruns),
-        cmocka_unit_test(what_the_user_set_is_kept),
-        cmocka_unit_test(lines_begin_with_role_and_local_rank),
-        cmocka_unit_test(omp_threads_come_from_the_switch),
-        cmocka_unit_test(cores_are_divided_among_workers),
-        cmocka_unit_test(virtual_ranks_map_through_the_parents_list),
-        cmocka_unit_test(a_list_of_gpus_decides_nproc_gpu),
-        cmocka_unit_test(only_a_step_of_srun_has_the_gpus_that_slurm_counts),
-        cmocka_unit_test(slurm_says_who_where_and_in_which_order),
-        cmocka_unit_test(what_the_user_says_wins_over_slurm),
-        cmocka_unit_test(a_step_that_does_not_fit_is_refused),
-        cmocka_unit_test(several_tasks_a_node_are_ranks_or_one_agent),
-    };
-    return cmocka_run_group_tests(tests, NULL, end);
+    return test_run(NULL, end);
 }

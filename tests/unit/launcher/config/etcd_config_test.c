@@ -16,7 +16,7 @@ static int read_it(struct etcd_config *out, const char *endpoints, const char *t
     return etcd_config_read(out, endpoints, &conf, user, password, err);
 }
 
-static void members_are_a_list_with_or_without_scheme_and_port(void **state)
+TEST(members_are_a_list_with_or_without_scheme_and_port)
 {
     static const struct {
         const char *text;
@@ -39,7 +39,7 @@ static void members_are_a_list_with_or_without_scheme_and_port(void **state)
     }
 }
 
-static void both_spellings_of_torchrun_name_the_tls_files(void **state)
+TEST(both_spellings_of_torchrun_name_the_tls_files)
 {
     static const char *const spellings[] = {
         "protocol=https,cacert=/dev/null,cert=/dev/zero,key=/dev/full",
@@ -56,7 +56,7 @@ static void both_spellings_of_torchrun_name_the_tls_files(void **state)
     }
 }
 
-static void the_password_comes_from_a_file_or_the_environment(void **state)
+TEST(the_password_comes_from_a_file_or_the_environment)
 {
     char path[] = "/tmp/ctrun-etcd-XXXXXX";
     char conf[64];
@@ -78,7 +78,7 @@ static void the_password_comes_from_a_file_or_the_environment(void **state)
     assert_string_equal(config.password, "");
 }
 
-static void what_cannot_be_meant_is_refused_with_its_name(void **state)
+TEST(what_cannot_be_meant_is_refused_with_its_name)
 {
     static const struct {
         const char *conf;
@@ -105,7 +105,7 @@ static void what_cannot_be_meant_is_refused_with_its_name(void **state)
     }
 }
 
-static void keys_lie_below_a_prefix_without_a_slash_at_its_end(void **state)
+TEST(keys_lie_below_a_prefix_without_a_slash_at_its_end)
 {
     static const struct {
         const char *conf;
@@ -118,17 +118,4 @@ static void keys_lie_below_a_prefix_without_a_slash_at_its_end(void **state)
         assert_int_equal(read_it(&config, "h", rows[i].conf, NULL, NULL, NULL), 0);
         assert_string_equal(config.prefix, rows[i].prefix);
     }
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_are_a_list_with_or_without_scheme_and_port),
-        cmocka_unit_test(both_spellings_of_torchrun_name_the_tls_files),
-        cmocka_unit_test(the_password_comes_from_a_file_or_the_environment),
-        cmocka_unit_test(what_cannot_be_meant_is_refused_with_its_name),
-        cmocka_unit_test(keys_lie_below_a_prefix_without_a_slash_at_its_end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

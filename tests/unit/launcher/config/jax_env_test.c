@@ -12,7 +12,7 @@ static const struct jax_place place = {.rank = 5,
                                        .coordinator = "fd00::1",
                                        .port = 29501};
 
-static void a_worker_sees_its_own_place(void **state)
+TEST(a_worker_sees_its_own_place)
 {
     static const char *const before[][2] = {{"SLURM_PROCID", "0"},
                                             {"SLURM_NTASKS", "2"},
@@ -46,17 +46,7 @@ static int set(struct ct_env *env)
     return jax_env_set(env, &place);
 }
 
-static void no_memory_for_a_variable_is_told(void **state)
+TEST(no_memory_for_a_variable_is_told)
 {
     assert_true(full_env_fail_each(set) > 3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_worker_sees_its_own_place),
-        cmocka_unit_test(no_memory_for_a_variable_is_told),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static const char *rest(int *fd)
     return text;
 }
 
-static void the_last_lines_are_found(void **state)
+TEST_AROUND(the_last_lines_are_found, begin, end)
 {
     static const struct {
         const char *text;
@@ -92,7 +92,7 @@ static void the_last_lines_are_found(void **state)
     }
 }
 
-static void a_tail_may_be_longer_than_a_block(void **state)
+TEST_AROUND(a_tail_may_be_longer_than_a_block, begin, end)
 {
     char line[32];
     int fd;
@@ -107,7 +107,7 @@ static void a_tail_may_be_longer_than_a_block(void **state)
     close(fd);
 }
 
-static void renamed_files_are_read_to_the_newest(void **state)
+TEST_AROUND(renamed_files_are_read_to_the_newest, begin, end)
 {
     int fd = -1;
 
@@ -125,7 +125,7 @@ static void renamed_files_are_read_to_the_newest(void **state)
     close(fd);
 }
 
-static void between_two_names_there_is_nothing(void **state)
+TEST_AROUND(between_two_names_there_is_nothing, begin, end)
 {
     int fd = -1;
 
@@ -138,7 +138,7 @@ static void between_two_names_there_is_nothing(void **state)
     close(fd);
 }
 
-static void when_ours_is_gone_the_oldest_is_next(void **state)
+TEST_AROUND(when_ours_is_gone_the_oldest_is_next, begin, end)
 {
     int fd = -1;
 
@@ -152,7 +152,7 @@ static void when_ours_is_gone_the_oldest_is_next(void **state)
     close(fd);
 }
 
-static void an_emptied_file_is_read_from_its_beginning(void **state)
+TEST_AROUND(an_emptied_file_is_read_from_its_beginning, begin, end)
 {
     int fd = -1;
 
@@ -164,7 +164,7 @@ static void an_emptied_file_is_read_from_its_beginning(void **state)
     close(fd);
 }
 
-static void of_another_owner_nothing_is_opened(void **state)
+TEST_AROUND(of_another_owner_nothing_is_opened, begin, end)
 {
     int fd = -1;
 
@@ -174,22 +174,4 @@ static void of_another_owner_nothing_is_opened(void **state)
     assert_int_equal(fd, -1);
     assert_int_equal(log_follow_next(&fd, path, getuid()), 1);
     close(fd);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_last_lines_are_found, begin, end),
-        cmocka_unit_test_setup_teardown(a_tail_may_be_longer_than_a_block, begin, end),
-        cmocka_unit_test_setup_teardown(renamed_files_are_read_to_the_newest, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(between_two_names_there_is_nothing, begin, end),
-        cmocka_unit_test_setup_teardown(when_ours_is_gone_the_oldest_is_next, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(an_emptied_file_is_read_from_its_beginning,
-                                        begin, end),
-        cmocka_unit_test_setup_teardown(of_another_owner_nothing_is_opened, begin, end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

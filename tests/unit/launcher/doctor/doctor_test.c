@@ -8,7 +8,7 @@
 #include "tests/lib/tree.h"
 #include "worker_sdk/base/str.h"
 
-static void a_name_that_is_loopback_is_a_trap(void **state)
+TEST(a_name_that_is_loopback_is_a_trap)
 {
     struct doctor doctor = {0};
     struct ct_addr addr;
@@ -23,7 +23,7 @@ static void a_name_that_is_loopback_is_a_trap(void **state)
     assert_int_equal(doctor.list[3].level, DOCTOR_WARN); /* 5 s is slow */
 }
 
-static void a_small_shm_warns_and_none_fails(void **state)
+TEST(a_small_shm_warns_and_none_fails)
 {
     struct doctor doctor = {0};
 
@@ -48,7 +48,7 @@ static void assert_newest(const struct doctor *doctor, const char *what,
         assert_non_null(strstr(finding->fix, fix));
 }
 
-static void what_is_wrong_with_a_machine_comes_with_its_fix(void **state)
+TEST(what_is_wrong_with_a_machine_comes_with_its_fix)
 {
     struct doctor doctor = {0};
 
@@ -74,8 +74,7 @@ static void what_is_wrong_with_a_machine_comes_with_its_fix(void **state)
 }
 
 /* As under Slurm with cgroup v1: the limit is the job's, above the step's. */
-static void
-the_limit_of_a_cgroup_above_this_process_counts_in_version_1_too(void **state)
+TEST(the_limit_of_a_cgroup_above_this_process_counts_in_version_1_too)
 {
     char root[] = "/tmp/ctrun-doctor-XXXXXX";
     struct doctor doctor = {0};
@@ -100,7 +99,7 @@ the_limit_of_a_cgroup_above_this_process_counts_in_version_1_too(void **state)
     assert_int_equal(test_remove_tree(root), 0);
 }
 
-static void limits_that_workers_would_hit_come_with_their_fix(void **state)
+TEST(limits_that_workers_would_hit_come_with_their_fix)
 {
     struct doctor_limits limits = {.nofile_soft = 65536,
                                    .nofile_hard = 65536,
@@ -157,7 +156,7 @@ static const struct doctor_finding *find_with(const struct doctor *doctor,
     return NULL;
 }
 
-static void nodes_that_differ_are_named(void **state)
+TEST(nodes_that_differ_are_named)
 {
     struct doctor doctor = {0};
 
@@ -172,7 +171,7 @@ static void nodes_that_differ_are_named(void **state)
     assert_int_equal(find_with(&doctor, "ctrun", "2 on c")->level, DOCTOR_WARN);
 }
 
-static void an_address_that_is_not_reached_is_named_with_its_fix(void **state)
+TEST(an_address_that_is_not_reached_is_named_with_its_fix)
 {
     static const struct doctor_probe probes[] = {
         {0, 1, 0, 0, 3},      {0, 1, 1, DOCTOR_SOMEBODY_ELSE, 1},
@@ -193,7 +192,7 @@ static void an_address_that_is_not_reached_is_named_with_its_fix(void **state)
     assert_non_null(find_with(&doctor, "reachability", "5 of 6 network paths"));
 }
 
-static void what_many_nodes_suffer_from_is_told_once_with_their_names(void **state)
+TEST(what_many_nodes_suffer_from_is_told_once_with_their_names)
 {
     struct doctor own = {0};
     struct doctor all = {0};
@@ -221,7 +220,7 @@ static void what_many_nodes_suffer_from_is_told_once_with_their_names(void **sta
     assert_string_equal(text, "1\topen files\t1024\tulimit -n\n");
 }
 
-static void a_node_reads_what_it_wrote_and_nothing_else(void **state)
+TEST(a_node_reads_what_it_wrote_and_nothing_else)
 {
     char text[DOCTOR_TEXT_MAX];
     struct doctor_node node;
@@ -240,22 +239,4 @@ static void a_node_reads_what_it_wrote_and_nothing_else(void **state)
         *tab = '\0';
         assert_int_equal(doctor_node_parse(&node, text), i == 0 ? 0 : -EBADMSG);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nodes_that_differ_are_named),
-        cmocka_unit_test(an_address_that_is_not_reached_is_named_with_its_fix),
-        cmocka_unit_test(what_many_nodes_suffer_from_is_told_once_with_their_names),
-        cmocka_unit_test(a_node_reads_what_it_wrote_and_nothing_else),
-        cmocka_unit_test(a_name_that_is_loopback_is_a_trap),
-        cmocka_unit_test(a_small_shm_warns_and_none_fails),
-        cmocka_unit_test(what_is_wrong_with_a_machine_comes_with_its_fix),
-        cmocka_unit_test(
-            the_limit_of_a_cgroup_above_this_process_counts_in_version_1_too),
-        cmocka_unit_test(limits_that_workers_would_hit_come_with_their_fix),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

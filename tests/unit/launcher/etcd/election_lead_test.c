@@ -128,7 +128,7 @@ static void be_elected(struct json_etcd_reply answer)
 }
 
 /* Until etcd says that it is not, the lease of the server before may be alive. */
-static void a_lease_of_which_etcd_tells_an_error_may_be_renewed_just_now(void **state)
+TEST(a_lease_of_which_etcd_tells_an_error_may_be_renewed_just_now)
 {
     const uint64_t began_ms = ct_now_ms();
 
@@ -136,7 +136,7 @@ static void a_lease_of_which_etcd_tells_an_error_may_be_renewed_just_now(void **
     assert_true(served_ms >= began_ms);
 }
 
-static void a_lease_that_is_gone_was_renewed_long_ago(void **state)
+TEST(a_lease_that_is_gone_was_renewed_long_ago)
 {
     const struct json_etcd_reply gone[] = {{.ttl_s = 0}, {.code = JSON_ETCD_NOT_FOUND}};
 
@@ -151,7 +151,7 @@ static void a_lease_that_is_gone_was_renewed_long_ago(void **state)
 
 /* Somebody deleted our key: the lease of the server before us is gone, and our own renewals are
  * recent. */
-static void a_server_that_is_elected_again_has_just_served(void **state)
+TEST(a_server_that_is_elected_again_has_just_served)
 {
     const uint64_t began_ms = ct_now_ms();
     struct ctrun_error err;
@@ -173,14 +173,14 @@ static int renew(struct json_etcd_reply answer)
     return losses;
 }
 
-static void an_error_of_etcd_does_not_end_a_leader(void **state)
+TEST(an_error_of_etcd_does_not_end_a_leader)
 {
     assert_int_equal(renew((struct json_etcd_reply){.code = INTERNAL_ERROR}), 0);
     assert_int_equal(election.state, ELECTION_LEADING);
     assert_true(election.is_unwell); /* it was logged, and is tried again */
 }
 
-static void a_leader_whose_lease_is_gone_ends(void **state)
+TEST(a_leader_whose_lease_is_gone_ends)
 {
     assert_int_equal(renew((struct json_etcd_reply){.ttl_s = 0}), 1);
     assert_int_equal(renew((struct json_etcd_reply){.code = JSON_ETCD_NOT_FOUND}), 1);
@@ -199,7 +199,7 @@ static void lead_once(uint64_t journal_renew_ms)
 }
 
 /* Without a lease the journal would stay in etcd for ever, and cannot be written with one that is gone. */
-static void a_journal_that_gets_no_lease_asks_again_soon(void **state)
+TEST(a_journal_that_gets_no_lease_asks_again_soon)
 {
     begin((struct json_etcd_reply){.ttl_s = 0});
     election.journal_lease = OLD_JOURNAL_LEASE;
@@ -218,7 +218,7 @@ static void a_journal_that_gets_no_lease_asks_again_soon(void **state)
     assert_int_equal(election.written, 0); /* it is written again */
 }
 
-static void a_journal_whose_lease_etcd_does_not_know_gets_another(void **state)
+TEST(a_journal_whose_lease_etcd_does_not_know_gets_another)
 {
     uint8_t journal[ELECTION_HEAD_BYTES] = {ELECTION_VERSION};
 
@@ -236,7 +236,7 @@ static void a_journal_whose_lease_etcd_does_not_know_gets_another(void **state)
 }
 
 /* An etcd whose disk is full renews leases and writes nothing. */
-static void a_journal_that_is_not_written_is_told_once(void **state)
+TEST(a_journal_that_is_not_written_is_told_once)
 {
     uint8_t journal[ELECTION_HEAD_BYTES] = {ELECTION_VERSION};
 
@@ -258,7 +258,7 @@ static void a_journal_that_is_not_written_is_told_once(void **state)
     assert_string_equal(warning, "etcd: the journal is written again");
 }
 
-static void a_key_that_holds_no_server_is_told_once(void **state)
+TEST(a_key_that_holds_no_server_is_told_once)
 {
     uint8_t garbage[sizeof election.leader + 10];
     const struct json_etcd_kv kv = {.value = garbage, .length = sizeof garbage - 1};
@@ -274,21 +274,4 @@ static void a_key_that_holds_no_server_is_told_once(void **state)
     election_report_leader(&election, &kv);
     ct_log_set_sink(NULL, NULL, CTRUN_LOG_ERR);
     assert_string_equal(warning, "");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_key_that_holds_no_server_is_told_once),
-        cmocka_unit_test(a_journal_that_is_not_written_is_told_once),
-        cmocka_unit_test(a_journal_that_gets_no_lease_asks_again_soon),
-        cmocka_unit_test(a_journal_whose_lease_etcd_does_not_know_gets_another),
-        cmocka_unit_test(a_lease_of_which_etcd_tells_an_error_may_be_renewed_just_now),
-        cmocka_unit_test(a_lease_that_is_gone_was_renewed_long_ago),
-        cmocka_unit_test(a_server_that_is_elected_again_has_just_served),
-        cmocka_unit_test(an_error_of_etcd_does_not_end_a_leader),
-        cmocka_unit_test(a_leader_whose_lease_is_gone_ends),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

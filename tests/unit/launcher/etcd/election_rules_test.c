@@ -13,14 +13,14 @@ static uint64_t served_ms(const struct election_sight *sight)
     return election_sight_served_ms(sight, JOURNAL, BY_LEASE_MS);
 }
 
-static void a_lease_that_ran_out_is_counted_with_a_clock_that_is_wrong(void **state)
+TEST(a_lease_that_ran_out_is_counted_with_a_clock_that_is_wrong)
 {
     assert_int_equal(election_served_ms(10000, 3000), 7150);
     /* The machine has just started. */
     assert_int_equal(election_served_ms(2000, 3000), 0);
 }
 
-static void the_last_change_counts_when_all_was_seen(void **state)
+TEST(the_last_change_counts_when_all_was_seen)
 {
     struct election_sight sight = {0};
 
@@ -31,14 +31,14 @@ static void the_last_change_counts_when_all_was_seen(void **state)
     assert_int_equal(served_ms(&sight), 5500);
 }
 
-static void a_change_that_came_late_does_not_make_it_worse(void **state)
+TEST(a_change_that_came_late_does_not_make_it_worse)
 {
     const struct election_sight sight = {42, 8000, 43};
 
     assert_int_equal(served_ms(&sight), BY_LEASE_MS);
 }
 
-static void what_came_after_the_last_change_may_be_unseen(void **state)
+TEST(what_came_after_the_last_change_may_be_unseen)
 {
     struct election_sight sight = {0};
 
@@ -50,22 +50,9 @@ static void what_came_after_the_last_change_may_be_unseen(void **state)
     assert_int_equal(served_ms(&sight), BY_LEASE_MS);
 }
 
-static void another_host_that_was_unseen_has_written_the_journal(void **state)
+TEST(another_host_that_was_unseen_has_written_the_journal)
 {
     const struct election_sight sight = {30, 5500, JOURNAL - 1};
 
     assert_int_equal(served_ms(&sight), BY_LEASE_MS);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lease_that_ran_out_is_counted_with_a_clock_that_is_wrong),
-        cmocka_unit_test(the_last_change_counts_when_all_was_seen),
-        cmocka_unit_test(a_change_that_came_late_does_not_make_it_worse),
-        cmocka_unit_test(what_came_after_the_last_change_may_be_unseen),
-        cmocka_unit_test(another_host_that_was_unseen_has_written_the_journal),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ static void assert_request(int rc, struct ct_buf *out, const char *expected)
     ct_buf_consume(out, ct_buf_length(out));
 }
 
-static void requests_are_as_etcd_3_4_takes_them(void **state)
+TEST(requests_are_as_etcd_3_4_takes_them)
 {
     const struct json_etcd_op ops[] = {
         {.key = "/c", .value = "v1", .length = 2, .lease = 77}, {.key = "/l"}};
@@ -58,7 +58,7 @@ static struct json_etcd_reply read_reply(const char *text)
     return reply;
 }
 
-static void a_lost_election_tells_who_won(void **state)
+TEST(a_lost_election_tells_who_won)
 {
     struct json_etcd_reply reply = read_reply(
         "{\"header\":{\"revision\":\"9\"},\"responses\":[{\"response_range\":{"
@@ -78,7 +78,7 @@ static void a_lost_election_tells_who_won(void **state)
     json_etcd_reply_deinit(&reply);
 }
 
-static void a_won_election_says_so(void **state)
+TEST(a_won_election_says_so)
 {
     struct json_etcd_reply reply = read_reply(
         "{\"header\":{\"revision\":\"5\"},\"succeeded\":true,"
@@ -89,7 +89,7 @@ static void a_won_election_says_so(void **state)
     json_etcd_reply_deinit(&reply);
 }
 
-static void a_lease_that_is_gone_has_no_ttl(void **state)
+TEST(a_lease_that_is_gone_has_no_ttl)
 {
     struct json_etcd_reply reply = read_reply(
         "{\"result\":{\"header\":{\"raft_term\":\"9\"},\"ID\":\"77\",\"TTL\":\"5\"}}");
@@ -102,7 +102,7 @@ static void a_lease_that_is_gone_has_no_ttl(void **state)
     json_etcd_reply_deinit(&reply);
 }
 
-static void a_watch_tells_creations_changes_deletions_and_compaction(void **state)
+TEST(a_watch_tells_creations_changes_deletions_and_compaction)
 {
     struct json_etcd_reply reply = read_reply(
         "{\"result\":{\"header\":{\"revision\":\"13\"},\"created\":true}}");
@@ -126,7 +126,7 @@ static void a_watch_tells_creations_changes_deletions_and_compaction(void **stat
     json_etcd_reply_deinit(&reply);
 }
 
-static void errors_have_a_code_and_a_message_in_calls_and_streams(void **state)
+TEST(errors_have_a_code_and_a_message_in_calls_and_streams)
 {
     struct json_etcd_reply reply = read_reply(
         "{\"error\":\"etcdserver: permission denied\",\"message\":\"...\",\"code\":7}");
@@ -141,7 +141,7 @@ static void errors_have_a_code_and_a_message_in_calls_and_streams(void **state)
     json_etcd_reply_deinit(&reply);
 }
 
-static void answers_that_are_none_are_refused(void **state)
+TEST(answers_that_are_none_are_refused)
 {
     static const char *const bad[] = {
         "",
@@ -162,7 +162,7 @@ static void answers_that_are_none_are_refused(void **state)
     }
 }
 
-static void a_token_is_whole_or_refused(void **state)
+TEST(a_token_is_whole_or_refused)
 {
     char text[JSON_ETCD_TOKEN_MAX + 16];
     struct json_etcd_reply reply;
@@ -178,7 +178,7 @@ static void a_token_is_whole_or_refused(void **state)
     }
 }
 
-static void a_host_reads_back_as_it_was_written(void **state)
+TEST(a_host_reads_back_as_it_was_written)
 {
     static const char text[] = "ctrun 1\nnode3\n41234\n10.0.0.13\nfd00::13\n";
     struct server_record host;
@@ -194,7 +194,7 @@ static void a_host_reads_back_as_it_was_written(void **state)
     assert_string_equal(again, text);
 }
 
-static void what_is_no_host_of_ours_is_refused(void **state)
+TEST(what_is_no_host_of_ours_is_refused)
 {
     static const char *const bad[] = {"",
                                       "ctrun 1",
@@ -209,22 +209,4 @@ static void what_is_no_host_of_ours_is_refused(void **state)
         if (server_record_parse(&host, bad[i], strlen(bad[i])) != -EBADMSG)
             fail_msg("'%s' was taken for a host", bad[i]);
     }
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests_are_as_etcd_3_4_takes_them),
-        cmocka_unit_test(a_lost_election_tells_who_won),
-        cmocka_unit_test(a_won_election_says_so),
-        cmocka_unit_test(a_lease_that_is_gone_has_no_ttl),
-        cmocka_unit_test(a_watch_tells_creations_changes_deletions_and_compaction),
-        cmocka_unit_test(errors_have_a_code_and_a_message_in_calls_and_streams),
-        cmocka_unit_test(answers_that_are_none_are_refused),
-        cmocka_unit_test(a_token_is_whole_or_refused),
-        cmocka_unit_test(a_host_reads_back_as_it_was_written),
-        cmocka_unit_test(what_is_no_host_of_ours_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,8 +101,7 @@ static void begin(bool serves)
         options->on_elected(options->context, 1, NULL, 0, SERVED_MS, OVER_MS, &err), 0);
 }
 
-static void
-a_server_that_nobody_can_replace_is_not_bound_to_its_last_lease(void **state)
+TEST(a_server_that_nobody_can_replace_is_not_bound_to_its_last_lease)
 {
     const struct output_commit *commit;
 
@@ -117,7 +116,7 @@ a_server_that_nobody_can_replace_is_not_bound_to_its_last_lease(void **state)
     leader_candidate_destroy(candidate);
 }
 
-static void a_journal_without_room_waits_for_a_whole_batch(void **state)
+TEST(a_journal_without_room_waits_for_a_whole_batch)
 {
     for (int serves = 0; serves < 2; serves++) {
         size_t length = 0;
@@ -140,7 +139,7 @@ static void a_journal_without_room_waits_for_a_whole_batch(void **state)
 }
 
 /* Its server could not read the journal: the election gives the key back. */
-static void one_whose_server_does_not_take_over_leads_nothing(void **state)
+TEST(one_whose_server_does_not_take_over_leads_nothing)
 {
     const struct addresses addresses = {0};
     const struct election_options *options = &the_election.options;
@@ -156,16 +155,4 @@ static void one_whose_server_does_not_take_over_leads_nothing(void **state)
     assert_false(leader_candidate_leads(candidate));
     assert_false(output_commit_may_send(leader_candidate_output_commit(candidate)));
     leader_candidate_destroy(candidate);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            a_server_that_nobody_can_replace_is_not_bound_to_its_last_lease),
-        cmocka_unit_test(a_journal_without_room_waits_for_a_whole_batch),
-        cmocka_unit_test(one_whose_server_does_not_take_over_leads_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ int __wrap_poll(struct pollfd *list, nfds_t count, int timeout_ms)
     return polls++ == 0 ? 0 : __real_poll(list, count, timeout_ms);
 }
 
-static void an_openssl_that_does_not_end_is_killed(void **state)
+TEST(an_openssl_that_does_not_end_is_killed)
 {
     static const uint8_t secret[HA_SECRET_BYTES] = {1};
     char folder[] = "/tmp/ctrun-certs-XXXXXX";
@@ -40,13 +40,4 @@ static void an_openssl_that_does_not_end_is_killed(void **state)
     assert_int_equal(chdir("/"), 0);
     assert_int_equal(test_remove_tree(folder), 0);
     (void)alarm(0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_openssl_that_does_not_end_is_killed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

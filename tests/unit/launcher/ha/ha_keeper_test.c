@@ -7,7 +7,7 @@
 #include "launcher/ha/ha_keeper.h"
 #include "tests/lib/test.h"
 
-static void a_keeper_that_ends_before_its_answer_is_not_waited_for(void **state)
+TEST(a_keeper_that_ends_before_its_answer_is_not_waited_for)
 {
     const struct ha_keeper_request request = {.verb = HA_KEEPER_STOP};
     struct ha_keeper_reply reply;
@@ -31,12 +31,4 @@ static void a_keeper_that_ends_before_its_answer_is_not_waited_for(void **state)
     assert_string_equal(reply.text, err.text);
     close(ends[0]);
     close(ends[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_keeper_that_ends_before_its_answer_is_not_waited_for),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -188,7 +188,7 @@ static void begin(struct ha *ha, struct ha_node *nodes)
 }
 
 /* Its member was taken out, and the answer was lost: the second try finds it gone. */
-static void no_other_member_is_taken_out_for_a_lost_one(void **state)
+TEST(no_other_member_is_taken_out_for_a_lost_one)
 {
     struct ha_node nodes[3];
     struct ha ha;
@@ -212,7 +212,7 @@ static void no_other_member_is_taken_out_for_a_lost_one(void **state)
     assert_true(is_member(&sent, AWAY));
 }
 
-static void a_lost_member_is_taken_out(void **state)
+TEST(a_lost_member_is_taken_out)
 {
     struct ha_node nodes[3];
     struct ha ha;
@@ -227,7 +227,7 @@ static void a_lost_member_is_taken_out(void **state)
     assert_int_equal(sent.count, 2);
 }
 
-static void a_vote_that_was_given_unheard_is_told_to_the_nodes(void **state)
+TEST(a_vote_that_was_given_unheard_is_told_to_the_nodes)
 {
     struct ha_node nodes[3];
     struct ha ha;
@@ -246,7 +246,7 @@ static void a_vote_that_was_given_unheard_is_told_to_the_nodes(void **state)
     assert_int_equal(sent.members[1].is_learner, 0);
 }
 
-static void a_node_that_cannot_be_a_member_is_not_named(void **state)
+TEST(a_node_that_cannot_be_a_member_is_not_named)
 {
     struct ha_node nodes[4];
     struct ha ha;
@@ -264,16 +264,4 @@ static void a_node_that_cannot_be_a_member_is_not_named(void **state)
     assert_int_equal(sent.count, 3);
     assert_false(is_member(&sent, IDLE));
     assert_true(is_member(&sent, LOST));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_other_member_is_taken_out_for_a_lost_one),
-        cmocka_unit_test(a_lost_member_is_taken_out),
-        cmocka_unit_test(a_vote_that_was_given_unheard_is_told_to_the_nodes),
-        cmocka_unit_test(a_node_that_cannot_be_a_member_is_not_named),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,46 +22,46 @@ static void expect(enum ha_state *state, const struct ha_facts *facts,
     assert_string_equal(ha_state_name(*state), ha_state_name(next));
 }
 
-static void it_begins_when_enough_nodes_are_here(void **unused)
+TEST(it_begins_when_enough_nodes_are_here)
 {
-    enum ha_state state = HA_WAITING;
+    enum ha_state now = HA_WAITING;
     struct ha_facts facts = three();
 
     facts.idle = 2;
-    expect(&state, &facts, HA_DO_NOTHING, HA_WAITING);
+    expect(&now, &facts, HA_DO_NOTHING, HA_WAITING);
     facts.idle = 3;
     facts.may_try = false;
-    expect(&state, &facts, HA_DO_NOTHING, HA_WAITING);
+    expect(&now, &facts, HA_DO_NOTHING, HA_WAITING);
     facts.may_try = true;
-    expect(&state, &facts, HA_DO_PLAN, HA_STARTING);
+    expect(&now, &facts, HA_DO_PLAN, HA_STARTING);
 }
 
-static void the_way_from_three_nodes_to_a_run_that_survives(void **unused)
+TEST(the_way_from_three_nodes_to_a_run_that_survives)
 {
-    enum ha_state state = HA_STARTING;
+    enum ha_state now = HA_STARTING;
     struct ha_facts facts = running();
 
     facts.running = 2;
-    expect(&state, &facts, HA_DO_NOTHING, HA_STARTING);
+    expect(&now, &facts, HA_DO_NOTHING, HA_STARTING);
     facts.running = 3;
-    expect(&state, &facts, HA_DO_SECURE, HA_SECURING);
-    expect(&state, &facts, HA_DO_NOTHING, HA_SECURING);
+    expect(&now, &facts, HA_DO_SECURE, HA_SECURING);
+    expect(&now, &facts, HA_DO_NOTHING, HA_SECURING);
     facts.outcome = HA_DONE;
-    expect(&state, &facts, HA_DO_MOVE, HA_MOVING);
+    expect(&now, &facts, HA_DO_MOVE, HA_MOVING);
     facts.outcome = HA_NONE;
-    expect(&state, &facts, HA_DO_NOTHING, HA_MOVING);
+    expect(&now, &facts, HA_DO_NOTHING, HA_MOVING);
     facts.outcome = HA_DONE;
-    expect(&state, &facts, HA_DO_SEND, HA_SENDING);
+    expect(&now, &facts, HA_DO_SEND, HA_SENDING);
     facts.outcome = HA_NONE;
     facts.following = 2;
-    expect(&state, &facts, HA_DO_NOTHING, HA_SENDING);
-    assert_int_equal(ha_survives(state, &facts), 0);
+    expect(&now, &facts, HA_DO_NOTHING, HA_SENDING);
+    assert_int_equal(ha_survives(now, &facts), 0);
     facts.following = 3;
-    expect(&state, &facts, HA_DO_SEND, HA_ACTIVE);
-    assert_int_equal(ha_survives(state, &facts), 1);
+    expect(&now, &facts, HA_DO_SEND, HA_ACTIVE);
+    assert_int_equal(ha_survives(now, &facts), 1);
 }
 
-static void what_fails_before_anybody_was_told_begins_anew(void **unused)
+TEST(what_fails_before_anybody_was_told_begins_anew)
 {
     static const enum ha_state states[] = {HA_STARTING, HA_SECURING, HA_MOVING};
 
@@ -72,33 +72,33 @@ static void what_fails_before_anybody_was_told_begins_anew(void **unused)
         facts[1].lost = 1;
         facts[2].is_late = true;
         for (int k = 0; k < 3; k++) {
-            enum ha_state state = states[i];
+            enum ha_state now = states[i];
 
-            expect(&state, &facts[k], HA_DO_DROP, HA_WAITING);
+            expect(&now, &facts[k], HA_DO_DROP, HA_WAITING);
         }
     }
 }
 
 /* The rendezvous is in etcd already: without etcd its server could send nothing any more. */
-static void what_has_moved_does_not_move_back(void **unused)
+TEST(what_has_moved_does_not_move_back)
 {
     struct ha_facts facts[2] = {running(), running()};
 
     facts[0].lost = 1;
     facts[1].is_late = true;
     for (int i = 0; i < 2; i++) {
-        enum ha_state state = HA_MOVING;
+        enum ha_state now = HA_MOVING;
 
         facts[i].outcome = HA_DONE;
-        expect(&state, &facts[i], HA_DO_SEND, HA_SENDING);
+        expect(&now, &facts[i], HA_DO_SEND, HA_SENDING);
     }
 }
 
-static void once_told_there_is_no_way_back(void **unused)
+TEST(once_told_there_is_no_way_back)
 {
     for (enum ha_state first = HA_SENDING; first < HA_STATES; first++)
         for (int bits = 0; bits < 1 << 10; bits++) {
-            enum ha_state state = first;
+            enum ha_state now = first;
             struct ha_facts facts = running();
 
             facts.running = 3 - (bits & 1);
@@ -109,64 +109,64 @@ static void once_told_there_is_no_way_back(void **unused)
             facts.learner = (enum ha_learner)(bits >> 6 & 3);
             facts.is_late = bits >> 8 & 1;
             facts.may_try = bits >> 9 & 1;
-            const enum ha_action action = ha_step(&state, &facts);
+            const enum ha_action action = ha_step(&now, &facts);
 
             assert_true(action != HA_DO_DROP && action != HA_DO_PLAN &&
                         action != HA_DO_SECURE && action != HA_DO_MOVE);
-            assert_true(state >= HA_SENDING && state < HA_STATES);
+            assert_true(now >= HA_SENDING && now < HA_STATES);
         }
 }
 
-static void a_lost_member_is_replaced_learner_first(void **unused)
+TEST(a_lost_member_is_replaced_learner_first)
 {
-    enum ha_state state = HA_ACTIVE;
+    enum ha_state now = HA_ACTIVE;
     struct ha_facts facts = running();
 
     facts.running = 2;
     facts.lost = 1;
-    expect(&state, &facts, HA_DO_NOTHING, HA_ACTIVE); /* no node can replace it */
+    expect(&now, &facts, HA_DO_NOTHING, HA_ACTIVE); /* no node can replace it */
     facts.idle = 1;
-    expect(&state, &facts, HA_DO_REMOVE, HA_REMOVING);
+    expect(&now, &facts, HA_DO_REMOVE, HA_REMOVING);
     facts.outcome = HA_DONE;
     facts.lost = 0;
     facts.voters = 2;
-    expect(&state, &facts, HA_DO_SEND, HA_ACTIVE);
+    expect(&now, &facts, HA_DO_SEND, HA_ACTIVE);
     facts.outcome = HA_NONE;
-    expect(&state, &facts, HA_DO_ADD, HA_ADDING);
+    expect(&now, &facts, HA_DO_ADD, HA_ADDING);
     facts.outcome = HA_DONE;
     facts.learner = HA_LEARNER_STARTS;
-    expect(&state, &facts, HA_DO_SEND, HA_LEARNING);
+    expect(&now, &facts, HA_DO_SEND, HA_LEARNING);
     facts.outcome = HA_NONE;
-    expect(&state, &facts, HA_DO_NOTHING, HA_LEARNING);
+    expect(&now, &facts, HA_DO_NOTHING, HA_LEARNING);
     facts.learner = HA_LEARNER_RUNS;
-    expect(&state, &facts, HA_DO_PROMOTE, HA_PROMOTING);
+    expect(&now, &facts, HA_DO_PROMOTE, HA_PROMOTING);
     facts.outcome = HA_FAILED;
-    expect(&state, &facts, HA_DO_NOTHING, HA_LEARNING);
-    expect(&state, &facts, HA_DO_PROMOTE, HA_PROMOTING);
+    expect(&now, &facts, HA_DO_NOTHING, HA_LEARNING);
+    expect(&now, &facts, HA_DO_PROMOTE, HA_PROMOTING);
     facts.outcome = HA_DONE;
     facts.voters = 3;
     facts.running = 3;
     facts.learner = HA_NO_LEARNER;
-    expect(&state, &facts, HA_DO_SEND, HA_ACTIVE);
+    expect(&now, &facts, HA_DO_SEND, HA_ACTIVE);
 }
 
-static void a_learner_that_is_lost_is_taken_out(void **unused)
+TEST(a_learner_that_is_lost_is_taken_out)
 {
-    enum ha_state state = HA_LEARNING;
+    enum ha_state now = HA_LEARNING;
     struct ha_facts facts = running();
 
     facts.learner = HA_LEARNER_LOST;
-    expect(&state, &facts, HA_DO_REMOVE, HA_REMOVING);
-    state = HA_LEARNING;
+    expect(&now, &facts, HA_DO_REMOVE, HA_REMOVING);
+    now = HA_LEARNING;
     facts.learner = HA_LEARNER_STARTS;
     facts.is_late = true;
-    expect(&state, &facts, HA_DO_REMOVE, HA_REMOVING);
-    state = HA_ACTIVE; /* the server that added it is gone */
+    expect(&now, &facts, HA_DO_REMOVE, HA_REMOVING);
+    now = HA_ACTIVE; /* the server that added it is gone */
     facts.is_late = false;
-    expect(&state, &facts, HA_DO_SEND, HA_LEARNING);
+    expect(&now, &facts, HA_DO_SEND, HA_LEARNING);
 }
 
-static void what_may_be_lost_is_what_a_majority_can_spare(void **unused)
+TEST(what_may_be_lost_is_what_a_majority_can_spare)
 {
     struct ha_facts facts = running();
 
@@ -180,19 +180,4 @@ static void what_may_be_lost_is_what_a_majority_can_spare(void **unused)
     assert_int_equal(ha_survives(HA_ACTIVE, &facts), 2);
     facts.following = 2; /* one node would not find the next server */
     assert_int_equal(ha_survives(HA_ACTIVE, &facts), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_begins_when_enough_nodes_are_here),
-        cmocka_unit_test(the_way_from_three_nodes_to_a_run_that_survives),
-        cmocka_unit_test(what_fails_before_anybody_was_told_begins_anew),
-        cmocka_unit_test(what_has_moved_does_not_move_back),
-        cmocka_unit_test(once_told_there_is_no_way_back),
-        cmocka_unit_test(a_lost_member_is_replaced_learner_first),
-        cmocka_unit_test(a_learner_that_is_lost_is_taken_out),
-        cmocka_unit_test(what_may_be_lost_is_what_a_majority_can_spare),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,7 +98,7 @@ static void assert_no_member(const struct ha *ha)
 }
 
 /* Its answer may still come, and would be taken for that to the next request. */
-static void a_keeper_that_does_not_answer_in_time_is_asked_no_more(void **state)
+TEST(a_keeper_that_does_not_answer_in_time_is_asked_no_more)
 {
     const struct ct_ha_plan plan = {0};
     struct ha ha;
@@ -117,7 +117,7 @@ static void a_keeper_that_does_not_answer_in_time_is_asked_no_more(void **state)
 
 /* Its member does not start, or has ended and no other port is free: another node must become
  * one. */
-static void a_node_that_cannot_be_a_member_says_so(void **state)
+TEST(a_node_that_cannot_be_a_member_says_so)
 {
     const struct ct_ha_plan plan = {
         .epoch = 1, .phase = CT_HA_STARTING, .count = 1, .members = {{.key = 5}}};
@@ -135,14 +135,4 @@ static void a_node_that_cannot_be_a_member_says_so(void **state)
     (void)ha_keep_member(&ha, &plan);
     assert_no_member(&ha);
     close(ha.wake_fd);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_keeper_that_does_not_answer_in_time_is_asked_no_more),
-        cmocka_unit_test(a_node_that_cannot_be_a_member_says_so),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ void server_send_ha(struct server *server, const struct ct_ha_plan *plan)
     assert_int_equal(plan->epoch, 7);
 }
 
-static void the_server_has_no_run_any_more_when_the_candidate_stands_down(void **state)
+TEST(the_server_has_no_run_any_more_when_the_candidate_stands_down)
 {
     struct config config = {.run.run_id = "r"};
     struct ha ha = {.options.config = &config,
@@ -48,13 +48,4 @@ static void the_server_has_no_run_any_more_when_the_candidate_stands_down(void *
     assert_int_equal(ha.plan.epoch, 7);
     pthread_cond_destroy(&ha.changed);
     pthread_mutex_destroy(&ha.mutex);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_server_has_no_run_any_more_when_the_candidate_stands_down),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

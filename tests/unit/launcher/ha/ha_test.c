@@ -128,7 +128,7 @@ static void end(struct ha *ha)
     close(changed);
 }
 
-static void turns_go_on_without_news_though_the_machine_was_suspended(void **state)
+TEST(turns_go_on_without_news_though_the_machine_was_suspended)
 {
     struct ha *ha = start(false);
 
@@ -137,7 +137,7 @@ static void turns_go_on_without_news_though_the_machine_was_suspended(void **sta
 }
 
 /* The end of the thread, too, does not wait for a day. */
-static void news_end_a_wait(void **state)
+TEST(news_end_a_wait)
 {
     const struct ct_ha_plan plan = {.epoch = 7};
     struct ha *ha = start(true);
@@ -153,7 +153,7 @@ static void news_end_a_wait(void **state)
     end(ha);
 }
 
-static void a_node_that_can_become_no_member_takes_its_offer_back(void **state)
+TEST(a_node_that_can_become_no_member_takes_its_offer_back)
 {
     const struct ct_ha_report offer = {
         .key = 5, .addr = "10.0.0.1", .client_port = 2379, .peer_port = 2380};
@@ -171,15 +171,4 @@ static void a_node_that_can_become_no_member_takes_its_offer_back(void **state)
     assert_int_equal(ha->node_count, 1);
     assert_int_equal(ha->nodes[0].report.key, 7);
     ha_destroy(ha);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(turns_go_on_without_news_though_the_machine_was_suspended),
-        cmocka_unit_test(news_end_a_wait),
-        cmocka_unit_test(a_node_that_can_become_no_member_takes_its_offer_back),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

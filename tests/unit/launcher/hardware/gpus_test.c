@@ -16,7 +16,7 @@ static const struct gpus three = {
     .uuid = {"GPU-aaaa1111-0000", "GPU-aabb2222-0000", "GPU-cccc3333-0000"},
 };
 
-static void visible_devices_choose_and_order(void **state)
+TEST(visible_devices_choose_and_order)
 {
     static const struct {
         const char *visible;
@@ -65,7 +65,7 @@ static void put(const char *path, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-static void the_drivers_entries_are_read_in_bus_order(void **state)
+TEST(the_drivers_entries_are_read_in_bus_order)
 {
     char root[] = "/tmp/gpus_test.XXXXXX";
     char name[2][16] = {"0000:CA:00.0", "0000:17:00.0"};
@@ -100,14 +100,4 @@ static void the_drivers_entries_are_read_in_bus_order(void **state)
     assert_int_equal(test_remove_tree(root), 0);
     gpus_read(&out, root, root);
     assert_int_equal(out.count, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(visible_devices_choose_and_order),
-        cmocka_unit_test(the_drivers_entries_are_read_in_bus_order),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

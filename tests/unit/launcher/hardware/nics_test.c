@@ -22,7 +22,7 @@ static char root[64];
 static const char gpu_path[] = "pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/"
                                "0000:18:00.0";
 
-static void a_device_is_as_far_as_the_bridges_between(void **state)
+TEST(a_device_is_as_far_as_the_bridges_between)
 {
     static const struct {
         const char *path;
@@ -64,7 +64,7 @@ static void a_device_is_as_far_as_the_bridges_between(void **state)
     assert_string_equal(pci_link_name(PCI_LINK_NODE), "NODE");
 }
 
-static void a_path_is_cut_out_of_a_link(void **state)
+TEST(a_path_is_cut_out_of_a_link)
 {
     static const struct {
         const char *link;
@@ -215,7 +215,7 @@ static void check(const struct nic_hint *hint, enum pci_link link, const char *n
 
 /* ---- Hints ------------------------------------------------------------------------------- */
 
-static void each_gpu_of_an_hgx_box_has_an_hca_of_its_own(void **state)
+TEST(each_gpu_of_an_hgx_box_has_an_hca_of_its_own)
 {
     static const char *const names[] = {"mlx5_0", "mlx5_3", "mlx5_4",  "mlx5_5",
                                         "mlx5_6", "mlx5_9", "mlx5_10", "mlx5_11"};
@@ -246,7 +246,7 @@ static void each_gpu_of_an_hgx_box_has_an_hca_of_its_own(void **state)
     end();
 }
 
-static void the_devices_of_a_machine_are_listed_once_by_kind_and_name(void **state)
+TEST(the_devices_of_a_machine_are_listed_once_by_kind_and_name)
 {
     struct nics *nics = ct_zalloc(sizeof *nics);
     struct gpus gpus;
@@ -268,7 +268,7 @@ static void the_devices_of_a_machine_are_listed_once_by_kind_and_name(void **sta
     end();
 }
 
-static void a_port_without_a_link_is_passed_over_unless_there_is_no_other(void **state)
+TEST(a_port_without_a_link_is_passed_over_unless_there_is_no_other)
 {
     struct nic_hints hints = {0};
     struct gpus gpus;
@@ -304,7 +304,7 @@ static void a_port_without_a_link_is_passed_over_unless_there_is_no_other(void *
     end();
 }
 
-static void devices_at_the_same_distance_are_all_named(void **state)
+TEST(devices_at_the_same_distance_are_all_named)
 {
     struct nic_hints hints = {.sets_env = true};
     struct ct_env env = {0};
@@ -332,7 +332,7 @@ static void devices_at_the_same_distance_are_all_named(void **state)
     end();
 }
 
-static void no_memory_is_told_and_nothing_is_named(void **state)
+TEST(no_memory_is_told_and_nothing_is_named)
 {
     struct gpus gpus;
     int rc = -ENOMEM;
@@ -356,7 +356,7 @@ static void no_memory_is_told_and_nothing_is_named(void **state)
     end();
 }
 
-static void a_box_without_hcas_names_ethernet_and_sets_nothing(void **state)
+TEST(a_box_without_hcas_names_ethernet_and_sets_nothing)
 {
     struct nic_hints hints = {.sets_env = true};
     char text[NIC_HINTS_TEXT_MAX];
@@ -397,7 +397,7 @@ static char user_hca[] = "NCCL_IB_HCA=^mlx5_1";
 static char *const user_env[] = {user_hca, NULL};
 static char *const empty_env[] = {NULL};
 
-static void workers_get_theirs_unless_the_user_has_set_it(void **state)
+TEST(workers_get_theirs_unless_the_user_has_set_it)
 {
     struct config config = {.env = empty_env, .run.nproc = 2, .stop.signals_text = ""};
     struct ct_start start = {.world_size = 2};
@@ -422,7 +422,7 @@ static void workers_get_theirs_unless_the_user_has_set_it(void **state)
     end();
 }
 
-static void dry_run_shows_them(void **state)
+TEST(dry_run_shows_them)
 {
     char *argv[] = {(char[]){"ctrun"}, (char[]){"--no-python"}, (char[]){"true"}, NULL};
     static char path_env[] = "PATH=/usr/bin:/bin";
@@ -457,22 +457,4 @@ static void dry_run_shows_them(void **state)
     config_deinit(config);
     free(config);
     end();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_is_as_far_as_the_bridges_between),
-        cmocka_unit_test(a_path_is_cut_out_of_a_link),
-        cmocka_unit_test(each_gpu_of_an_hgx_box_has_an_hca_of_its_own),
-        cmocka_unit_test(the_devices_of_a_machine_are_listed_once_by_kind_and_name),
-        cmocka_unit_test(a_port_without_a_link_is_passed_over_unless_there_is_no_other),
-        cmocka_unit_test(devices_at_the_same_distance_are_all_named),
-        cmocka_unit_test(no_memory_is_told_and_nothing_is_named),
-        cmocka_unit_test(a_box_without_hcas_names_ethernet_and_sets_nothing),
-        cmocka_unit_test(workers_get_theirs_unless_the_user_has_set_it),
-        cmocka_unit_test(dry_run_shows_them),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

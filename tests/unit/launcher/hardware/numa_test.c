@@ -159,7 +159,7 @@ static void check(const struct machine *machine, const struct row *rows, size_t 
     remove_root();
 }
 
-static void node_is_the_gpus_node_within_what_is_allowed(void **state)
+TEST(node_is_the_gpus_node_within_what_is_allowed)
 {
     static const struct row rows[] = {
         {"0-31", NUMA_NODE, 0, "0-3,16-19", NULL},
@@ -174,7 +174,7 @@ static void node_is_the_gpus_node_within_what_is_allowed(void **state)
     check(&big, rows, sizeof rows / sizeof *rows);
 }
 
-static void socket_takes_all_nodes_of_the_socket(void **state)
+TEST(socket_takes_all_nodes_of_the_socket)
 {
     static const struct row rows[] = {
         {"0-31", NUMA_SOCKET, 0, "0-7,16-23", NULL},
@@ -185,7 +185,7 @@ static void socket_takes_all_nodes_of_the_socket(void **state)
     check(&big, rows, sizeof rows / sizeof *rows);
 }
 
-static void exclusive_splits_cores_and_keeps_their_threads_together(void **state)
+TEST(exclusive_splits_cores_and_keeps_their_threads_together)
 {
     static const struct row rows[] = {
         /* Four cores of node 0 for its four GPUs (0, 2, 4, 6). */
@@ -204,7 +204,7 @@ static void exclusive_splits_cores_and_keeps_their_threads_together(void **state
     check(&big, rows, sizeof rows / sizeof *rows);
 }
 
-static void core_complexes_take_turns_larger_ones_first(void **state)
+TEST(core_complexes_take_turns_larger_ones_first)
 {
     static const struct row rows[] = {
         {"0-31", NUMA_CORE_COMPLEX, 0, "0-1,16-17", NULL},
@@ -217,7 +217,7 @@ static void core_complexes_take_turns_larger_ones_first(void **state)
     check(&big, rows, sizeof rows / sizeof *rows);
 }
 
-static void a_plain_machine_has_one_node(void **state)
+TEST(a_plain_machine_has_one_node)
 {
     static const struct row rows[] = {
         {"0-3", NUMA_NODE, 0, "0-3", NULL},
@@ -230,7 +230,7 @@ static void a_plain_machine_has_one_node(void **state)
     check(&small, rows, sizeof rows / sizeof *rows);
 }
 
-static void cores_are_counted_not_threads(void **state)
+TEST(cores_are_counted_not_threads)
 {
     static const struct {
         const char *cpus;
@@ -248,7 +248,7 @@ static void cores_are_counted_not_threads(void **state)
     remove_root();
 }
 
-static void a_tree_that_lacks_files_is_told_not_guessed(void **state)
+TEST(a_tree_that_lacks_files_is_told_not_guessed)
 {
     char gpus[8][16];
     struct cpuset cpus;
@@ -269,7 +269,7 @@ static void a_tree_that_lacks_files_is_told_not_guessed(void **state)
     remove_root();
 }
 
-static void every_worker_is_given_its_own_cpus(void **state)
+TEST(every_worker_is_given_its_own_cpus)
 {
     static const char *const expected[] = {"0,16", "8-9,24-25", "1,17"};
     struct placement placement = {.mode = NUMA_EXCLUSIVE, .raises_files = true};
@@ -300,7 +300,7 @@ static void every_worker_is_given_its_own_cpus(void **state)
     remove_root();
 }
 
-static void no_memory_is_told_and_nobody_is_bound(void **state)
+TEST(no_memory_is_told_and_nobody_is_bound)
 {
     struct cpuset allowed;
     char gpus[8][16];
@@ -323,21 +323,4 @@ static void no_memory_is_told_and_nobody_is_bound(void **state)
     ct_alloc_fail_at(0);
     assert_int_equal(rc, 0);
     remove_root();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(node_is_the_gpus_node_within_what_is_allowed),
-        cmocka_unit_test(socket_takes_all_nodes_of_the_socket),
-        cmocka_unit_test(exclusive_splits_cores_and_keeps_their_threads_together),
-        cmocka_unit_test(core_complexes_take_turns_larger_ones_first),
-        cmocka_unit_test(every_worker_is_given_its_own_cpus),
-        cmocka_unit_test(no_memory_is_told_and_nobody_is_bound),
-        cmocka_unit_test(a_plain_machine_has_one_node),
-        cmocka_unit_test(cores_are_counted_not_threads),
-        cmocka_unit_test(a_tree_that_lacks_files_is_told_not_guessed),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 #include "launcher/hardware/gpus.h"
 #include "tests/lib/test.h"
 
-static void gpus_are_found_in_the_order_of_the_bus(void **state)
+TEST(gpus_are_found_in_the_order_of_the_bus)
 {
     struct gpus gpus;
 
@@ -25,7 +25,7 @@ static void gpus_are_found_in_the_order_of_the_bus(void **state)
     assert_string_equal(gpus.pci[1], "0000:81:00.0");
 }
 
-static void a_driver_from_before_mig_has_no_mig_devices(void **state)
+TEST(a_driver_from_before_mig_has_no_mig_devices)
 {
     struct gpus all;
     struct gpus selected;
@@ -35,7 +35,7 @@ static void a_driver_from_before_mig_has_no_mig_devices(void **state)
     assert_int_equal(gpus_select(&selected, &all, "MIG-1234", &err), -EINVAL);
 }
 
-static void a_driver_that_refuses_is_told_in_its_words(void **state)
+TEST(a_driver_that_refuses_is_told_in_its_words)
 {
     struct nvml nvml;
     char why[NVML_TEXT_MAX];
@@ -63,7 +63,7 @@ static struct gpu_memory memory_of(unsigned first, unsigned second, unsigned pid
     return memory;
 }
 
-static void memory_that_is_held_is_more_than_before_and_has_a_holder(void **state)
+TEST(memory_that_is_held_is_more_than_before_and_has_a_holder)
 {
     const struct gpu_memory before = memory_of(1000, 3000, 7);
     const struct {
@@ -85,16 +85,4 @@ static void memory_that_is_held_is_more_than_before_and_has_a_holder(void **stat
         assert_int_equal(held.pid, rows[i].pid);
         assert_true(rows[i].gpu < 0 || held.gpu == rows[i].gpu);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_that_is_held_is_more_than_before_and_has_a_holder),
-        cmocka_unit_test(gpus_are_found_in_the_order_of_the_bus),
-        cmocka_unit_test(a_driver_from_before_mig_has_no_mig_devices),
-        cmocka_unit_test(a_driver_that_refuses_is_told_in_its_words),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

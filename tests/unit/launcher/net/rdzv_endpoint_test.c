@@ -27,7 +27,7 @@ static void set_endpoint(enum config_backend backend, const char *text)
     assert_int_equal(ct_endpoint_parse(text, &config.rdzv.endpoint, NULL), 0);
 }
 
-static void who_owns_the_address_serves(void **state)
+TEST(who_owns_the_address_serves)
 {
     struct rdzv_endpoint endpoint;
 
@@ -46,7 +46,7 @@ static void who_owns_the_address_serves(void **state)
     assert_int_equal(rdzv_endpoint_role(&endpoint, &config), RDZV_ENDPOINT_SERVE);
 }
 
-static void static_goes_by_node_rank_alone(void **state)
+TEST(static_goes_by_node_rank_alone)
 {
     struct rdzv_endpoint endpoint;
 
@@ -57,7 +57,7 @@ static void static_goes_by_node_rank_alone(void **state)
     assert_int_equal(rdzv_endpoint_role(&endpoint, &config), RDZV_ENDPOINT_CLIENT);
 }
 
-static void a_name_that_never_resolves_is_a_dns_error(void **state)
+TEST(a_name_that_never_resolves_is_a_dns_error)
 {
     struct rdzv_endpoint endpoint;
 
@@ -141,7 +141,7 @@ static bool probe(const void *answer, size_t length, bool is_late)
     return is_ctrun;
 }
 
-static void only_a_frame_in_return_is_a_ctrun(void **state)
+TEST(only_a_frame_in_return_is_a_ctrun)
 {
     static const uint8_t frame[] = {CT_FRAME_MAGIC_0, CT_FRAME_MAGIC_1, 1, 3};
 
@@ -155,7 +155,7 @@ static void only_a_frame_in_return_is_a_ctrun(void **state)
 
 /* ---- Log directories ----------------------------------------------------------------- */
 
-static void a_repeated_restart_count_gets_a_directory_of_its_own(void **state)
+TEST(a_repeated_restart_count_gets_a_directory_of_its_own)
 {
     char base[] = "/tmp/rdzv_endpoint_test_XXXXXX";
     struct logdir dir;
@@ -182,7 +182,7 @@ static void a_repeated_restart_count_gets_a_directory_of_its_own(void **state)
     assert_int_equal(rmdir(base), 0);
 }
 
-static void what_was_written_stays(void **state)
+TEST(what_was_written_stays)
 {
     char base[] = "/tmp/rdzv_endpoint_test_XXXXXX";
     struct logdir dir;
@@ -223,7 +223,7 @@ static void remove_file(const struct logdir *dir, int local_rank)
     free(path);
 }
 
-static void tidying_removes_folders_that_stayed_empty(void **state)
+TEST(tidying_removes_folders_that_stayed_empty)
 {
     char base[] = "/tmp/rdzv_endpoint_test_XXXXXX";
     struct logdir dir;
@@ -237,7 +237,7 @@ static void tidying_removes_folders_that_stayed_empty(void **state)
     assert_int_equal(rmdir(base), 0);
 }
 
-static void tidying_sees_and_keeps_what_was_written(void **state)
+TEST(tidying_sees_and_keeps_what_was_written)
 {
     char base[] = "/tmp/rdzv_endpoint_test_XXXXXX";
     struct logdir dir;
@@ -255,7 +255,7 @@ static void tidying_sees_and_keeps_what_was_written(void **state)
     assert_int_equal(rmdir(base), 0);
 }
 
-static void tidying_keeps_what_an_earlier_attempt_wrote(void **state)
+TEST(tidying_keeps_what_an_earlier_attempt_wrote)
 {
     char base[] = "/tmp/rdzv_endpoint_test_XXXXXX";
     struct logdir dir, earlier;
@@ -271,20 +271,4 @@ static void tidying_keeps_what_an_earlier_attempt_wrote(void **state)
     remove_file(&earlier, 0);
     logdir_close(&earlier);
     assert_int_equal(rmdir(base), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_owns_the_address_serves),
-        cmocka_unit_test(static_goes_by_node_rank_alone),
-        cmocka_unit_test(a_name_that_never_resolves_is_a_dns_error),
-        cmocka_unit_test(only_a_frame_in_return_is_a_ctrun),
-        cmocka_unit_test(a_repeated_restart_count_gets_a_directory_of_its_own),
-        cmocka_unit_test(what_was_written_stays),
-        cmocka_unit_test(tidying_removes_folders_that_stayed_empty),
-        cmocka_unit_test(tidying_sees_and_keeps_what_was_written),
-        cmocka_unit_test(tidying_keeps_what_an_earlier_attempt_wrote),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

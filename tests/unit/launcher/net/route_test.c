@@ -8,7 +8,7 @@
 
 static const struct route route = {.nic = "eth0", .is_v6_beside_v4 = true};
 
-static void what_is_missing_is_set_and_what_is_there_stays(void **state)
+TEST(what_is_missing_is_set_and_what_is_there_stays)
 {
     char there[] = "GLOO_SOCKET_IFNAME=lo";
     char *const base[] = {there, NULL};
@@ -27,17 +27,7 @@ static int set(struct ct_env *env)
     return route_set_env(env, &route);
 }
 
-static void no_memory_for_an_entry_is_told(void **state)
+TEST(no_memory_for_an_entry_is_told)
 {
     assert_true(full_env_fail_each(set) > 0);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_missing_is_set_and_what_is_there_stays),
-        cmocka_unit_test(no_memory_for_an_entry_is_told),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

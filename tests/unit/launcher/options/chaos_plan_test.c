@@ -16,7 +16,7 @@ static int parse(const char *text)
     return chaos_plan_parse(&plan, text, strlen(text), "p", &error);
 }
 
-static void a_plan_is_read(void **state)
+TEST(a_plan_is_read)
 {
     static const struct chaos_line lines[] = {
         {false, 10000, 10000, true, {CT_FAULT_KILL, -1, SIGUSR1, 0, 0, 3}},
@@ -52,7 +52,7 @@ static void a_plan_is_read(void **state)
     }
 }
 
-static void what_is_wrong_is_told_with_its_line(void **state)
+TEST(what_is_wrong_is_told_with_its_line)
 {
     static const struct {
         const char *text, *why;
@@ -104,7 +104,7 @@ static void what_is_wrong_is_told_with_its_line(void **state)
     }
 }
 
-static void limits_of_a_plan_are_told(void **state)
+TEST(limits_of_a_plan_are_told)
 {
     char text[CHAOS_PLAN_FILE_MAX_BYTES];
     size_t used = 0;
@@ -134,7 +134,7 @@ static const char mixed[] = "seed 7\nend 10m\n"
                             "every 10s stop rank=any for=1s\n"
                             "at 3m..4m cut node=any for=3s\n";
 
-static void the_same_seed_and_world_make_the_same_schedule(void **state)
+TEST(the_same_seed_and_world_make_the_same_schedule)
 {
     struct chaos_step *one, *two;
     const int count = schedule(&one, mixed, 8, 2);
@@ -150,7 +150,7 @@ static void the_same_seed_and_world_make_the_same_schedule(void **state)
     free(one);
 }
 
-static void a_schedule_is_in_order_and_within_its_bounds(void **state)
+TEST(a_schedule_is_in_order_and_within_its_bounds)
 {
     struct chaos_step *steps;
     const int count = schedule(&steps, mixed, 8, 2);
@@ -177,7 +177,7 @@ static void a_schedule_is_in_order_and_within_its_bounds(void **state)
     free(steps);
 }
 
-static void another_line_behind_it_changes_nothing_for_a_line(void **state)
+TEST(another_line_behind_it_changes_nothing_for_a_line)
 {
     struct chaos_step *one, *two;
     uint64_t at_ms = 0;
@@ -194,7 +194,7 @@ static void another_line_behind_it_changes_nothing_for_a_line(void **state)
     free(two);
 }
 
-static void a_target_that_is_not_there_and_too_many_faults_are_told(void **state)
+TEST(a_target_that_is_not_there_and_too_many_faults_are_told)
 {
     struct chaos_step *steps;
 
@@ -207,7 +207,7 @@ static void a_target_that_is_not_there_and_too_many_faults_are_told(void **state
     assert_null(steps);
 }
 
-static void a_fault_is_written_as_a_plan_has_it(void **state)
+TEST(a_fault_is_written_as_a_plan_has_it)
 {
     static const char *const rows[] = {
         "kill rank=3 signal=KILL", "stop rank=2 for=5000ms", "cut node=1 for=3000ms",
@@ -221,20 +221,4 @@ static void a_fault_is_written_as_a_plan_has_it(void **state)
         chaos_plan_format(back, &plan.lines[0].fault);
         assert_string_equal(back, rows[i]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plan_is_read),
-        cmocka_unit_test(what_is_wrong_is_told_with_its_line),
-        cmocka_unit_test(limits_of_a_plan_are_told),
-        cmocka_unit_test(the_same_seed_and_world_make_the_same_schedule),
-        cmocka_unit_test(a_schedule_is_in_order_and_within_its_bounds),
-        cmocka_unit_test(another_line_behind_it_changes_nothing_for_a_line),
-        cmocka_unit_test(a_target_that_is_not_there_and_too_many_faults_are_told),
-        cmocka_unit_test(a_fault_is_written_as_a_plan_has_it),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

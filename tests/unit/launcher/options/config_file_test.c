@@ -20,7 +20,7 @@ static int read_first(const char *text, char *copy, size_t size,
     return config_file_next(&file, out, err);
 }
 
-static void each_line_reads_to_this_name_and_value(void **state)
+TEST(each_line_reads_to_this_name_and_value)
 {
     static const struct {
         const char *text;
@@ -76,7 +76,7 @@ static void each_line_reads_to_this_name_and_value(void **state)
     }
 }
 
-static void a_nul_byte_is_no_text(void **state)
+TEST(a_nul_byte_is_no_text)
 {
     char text[] = "a = b\0c\n";
     struct config_file file;
@@ -100,8 +100,7 @@ static int apply(struct options *out, char *typed, char *name, const char *file,
     return option_file_apply(out, "f", copy, strlen(copy), err);
 }
 
-static void
-the_command_line_wins_over_the_environment_and_both_over_the_file(void **state)
+TEST(the_command_line_wins_over_the_environment_and_both_over_the_file)
 {
     const char *file = "max_restarts = 1\nnnodes = 2:3\nrole=a\ncollapse=true\n";
     char typed[] = "--nnodes=7";
@@ -122,7 +121,7 @@ the_command_line_wins_over_the_environment_and_both_over_the_file(void **state)
     assert_int_equal(values[OPTION_TEE].source, OPTION_FROM_DEFAULT);
 }
 
-static void each_wrong_line_is_refused_with_its_place_and_these_words(void **state)
+TEST(each_wrong_line_is_refused_with_its_place_and_these_words)
 {
     static const struct {
         const char *file;
@@ -169,7 +168,7 @@ static void each_wrong_line_is_refused_with_its_place_and_these_words(void **sta
     }
 }
 
-static void a_sentence_about_an_option_of_the_file_gets_its_place(void **state)
+TEST(a_sentence_about_an_option_of_the_file_gets_its_place)
 {
     static const struct {
         const char *sentence;
@@ -206,7 +205,7 @@ static void a_sentence_about_an_option_of_the_file_gets_its_place(void **state)
     }
 }
 
-static void another_machine_is_told_what_the_file_has_set_and_no_more(void **state)
+TEST(another_machine_is_told_what_the_file_has_set_and_no_more)
 {
     char typed[] = "--role=x";
     char copy[128];
@@ -226,18 +225,4 @@ static void another_machine_is_told_what_the_file_has_set_and_no_more(void **sta
         assert_string_equal(list[i], expected[i]);
     assert_null(list[sizeof expected / sizeof *expected]);
     ct_str_list_free(list);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_line_reads_to_this_name_and_value),
-        cmocka_unit_test(a_nul_byte_is_no_text),
-        cmocka_unit_test(
-            the_command_line_wins_over_the_environment_and_both_over_the_file),
-        cmocka_unit_test(each_wrong_line_is_refused_with_its_place_and_these_words),
-        cmocka_unit_test(a_sentence_about_an_option_of_the_file_gets_its_place),
-        cmocka_unit_test(another_machine_is_told_what_the_file_has_set_and_no_more),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

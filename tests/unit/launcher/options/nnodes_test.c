@@ -14,7 +14,7 @@
 #include "launcher/options/streams.h"
 #include "launcher/options/template.h"
 
-static void nnodes_takes_a_number_or_a_range(void **state)
+TEST(nnodes_takes_a_number_or_a_range)
 {
     static const struct {
         const char *text;
@@ -58,7 +58,7 @@ static int six_cpus(const void *count)
     return 6;
 }
 
-static void nproc_words_ask_the_machine(void **state)
+TEST(nproc_words_ask_the_machine)
 {
     static const struct {
         const char *text;
@@ -95,7 +95,7 @@ static void nproc_words_ask_the_machine(void **state)
     assert_non_null(strstr(err.text, "Unsupported nproc_per_node value: what"));
 }
 
-static void a_list_gives_each_node_its_workers(void **state)
+TEST(a_list_gives_each_node_its_workers)
 {
     static const struct {
         const char *text;
@@ -144,7 +144,7 @@ static void a_list_gives_each_node_its_workers(void **state)
     assert_non_null(strstr(err.text, "--nproc-per-node=8,2y: '2y' is neither N"));
 }
 
-static void rdzv_conf_keeps_what_it_does_not_know(void **state)
+TEST(rdzv_conf_keeps_what_it_does_not_know)
 {
     struct rdzv_conf conf;
     uint64_t ms = 7;
@@ -172,7 +172,7 @@ static void rdzv_conf_keeps_what_it_does_not_know(void **state)
     assert_int_equal(rdzv_conf_parse("a=1,,b=2", &conf, NULL), -EINVAL);
 }
 
-static void a_timeout_of_zero_is_refused(void **state)
+TEST(a_timeout_of_zero_is_refused)
 {
     struct rdzv_conf conf;
     uint64_t ms;
@@ -183,7 +183,7 @@ static void a_timeout_of_zero_is_refused(void **state)
     assert_int_equal(rdzv_conf_get_seconds(&conf, "v", &ms, NULL), -EINVAL);
 }
 
-static void streams_follow_redirects_tee_and_filter(void **state)
+TEST(streams_follow_redirects_tee_and_filter)
 {
     static struct streams s;
 
@@ -201,7 +201,7 @@ static void streams_follow_redirects_tee_and_filter(void **state)
     assert_int_equal(streams_target(&s, 4095, STREAM_STDOUT), AGENT_STREAM_TEE);
 }
 
-static void bad_stream_maps_are_refused(void **state)
+TEST(bad_stream_maps_are_refused)
 {
     static const char *const bad[] = {"4",    "",         "a",        "0:4",
                                       "0:1,", "0:",       ":1",       "0:11",
@@ -221,7 +221,7 @@ static void bad_stream_maps_are_refused(void **state)
         "--local_ranks_filter=0,1,2");
 }
 
-static void device_lists_count_as_cuda_does(void **state)
+TEST(device_lists_count_as_cuda_does)
 {
     char entry[16];
 
@@ -240,7 +240,7 @@ static void device_lists_count_as_cuda_does(void **state)
     assert_true(devices_cpu_count() >= 1);
 }
 
-static void templates_substitute_as_python_does(void **state)
+TEST(templates_substitute_as_python_does)
 {
     static const struct template_name names[] = {
         {"local_rank", "3"}, {"rank", "11"}, {NULL, NULL}};
@@ -276,20 +276,4 @@ static void templates_substitute_as_python_does(void **state)
         assert_string_equal(result, rows[i].result);
         free(result);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nnodes_takes_a_number_or_a_range),
-        cmocka_unit_test(nproc_words_ask_the_machine),
-        cmocka_unit_test(a_list_gives_each_node_its_workers),
-        cmocka_unit_test(rdzv_conf_keeps_what_it_does_not_know),
-        cmocka_unit_test(a_timeout_of_zero_is_refused),
-        cmocka_unit_test(streams_follow_redirects_tee_and_filter),
-        cmocka_unit_test(bad_stream_maps_are_refused),
-        cmocka_unit_test(device_lists_count_as_cuda_does),
-        cmocka_unit_test(templates_substitute_as_python_does),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,7 +41,7 @@ static int parse(struct options *out, char *line, char **argv, char *const *env,
     return parse_as(out, name, line, argv, env, err);
 }
 
-static void each_row_parses_to_the_expected_value(void **state)
+TEST(each_row_parses_to_the_expected_value)
 {
     static const struct {
         const char *line;
@@ -111,7 +111,7 @@ static void each_row_parses_to_the_expected_value(void **state)
     }
 }
 
-static void each_wrong_line_is_refused_with_these_words(void **state)
+TEST(each_wrong_line_is_refused_with_these_words)
 {
     static const struct {
         const char *line;
@@ -157,7 +157,7 @@ static void each_wrong_line_is_refused_with_these_words(void **state)
     }
 }
 
-static void words_of_other_launchers_are_refused_with_ours(void **state)
+TEST(words_of_other_launchers_are_refused_with_ours)
 {
     static const struct {
         const char *line;
@@ -192,7 +192,7 @@ static void words_of_other_launchers_are_refused_with_ours(void **state)
     }
 }
 
-static void use_env_is_taken_by_its_whole_name_and_changes_nothing(void **state)
+TEST(use_env_is_taken_by_its_whole_name_and_changes_nothing)
 {
     static const char *const lines[] = {"--use-env x.py a", "--use_env x.py a",
                                         "--nnodes=1 --use_env x.py a"};
@@ -210,7 +210,7 @@ static void use_env_is_taken_by_its_whole_name_and_changes_nothing(void **state)
     }
 }
 
-static void environment_beats_default_and_command_line_beats_environment(void **state)
+TEST(environment_beats_default_and_command_line_beats_environment)
 {
     char nodes[] = "PET_NNODES=4";
     char flag[] = "PET_NO_PYTHON=1";
@@ -234,7 +234,7 @@ static void environment_beats_default_and_command_line_beats_environment(void **
     assert_false(options.values[OPTION_NO_PYTHON].is_on);
 }
 
-static void bad_environment_values_have_torchruns_exit_codes(void **state)
+TEST(bad_environment_values_have_torchruns_exit_codes)
 {
     char flag[] = "PET_STANDALONE=true";
     char number[] = "PET_MAX_RESTARTS=x";
@@ -249,7 +249,7 @@ static void bad_environment_values_have_torchruns_exit_codes(void **state)
 }
 
 /* argparse converts a default only where the option is not typed, and not for --help. */
-static void a_bad_environment_value_of_an_option_that_is_typed_is_not_read(void **state)
+TEST(a_bad_environment_value_of_an_option_that_is_typed_is_not_read)
 {
     char number[] = "PET_MAX_RESTARTS=x";
     char seconds[] = "PET_MONITOR_INTERVAL=";
@@ -268,7 +268,7 @@ static void a_bad_environment_value_of_an_option_that_is_typed_is_not_read(void 
 }
 
 /* With CTRUN_REDACT=1 secrets would be printed, with CTRUN_AUTH=tokn anybody could join. */
-static void choices_of_our_own_are_checked_in_the_environment_too(void **state)
+TEST(choices_of_our_own_are_checked_in_the_environment_too)
 {
     char redact[] = "CTRUN_REDACT=1";
     char auth[] = "CTRUN_AUTH=tokn";
@@ -289,7 +289,7 @@ static void choices_of_our_own_are_checked_in_the_environment_too(void **state)
     }
 }
 
-static void options_that_act_at_once_do_not_read_on(void **state)
+TEST(options_that_act_at_once_do_not_read_on)
 {
     static const struct {
         const char *line;
@@ -316,7 +316,7 @@ static void options_that_act_at_once_do_not_read_on(void **state)
     }
 }
 
-static void every_option_parses_in_both_spellings(void **state)
+TEST(every_option_parses_in_both_spellings)
 {
     for (int id = 0; id < OPTION_COUNT; id++) {
         const struct option *option = &option_table[id];
@@ -342,7 +342,7 @@ static void every_option_parses_in_both_spellings(void **state)
     }
 }
 
-static void the_table_is_whole(void **state)
+TEST(the_table_is_whole)
 {
     for (int id = 0; id < OPTION_COUNT; id++) {
         const struct option *option = &option_table[id];
@@ -357,7 +357,7 @@ static void the_table_is_whole(void **state)
     }
 }
 
-static void names_that_nobody_reads_have_a_nearest_one(void **state)
+TEST(names_that_nobody_reads_have_a_nearest_one)
 {
     static const struct {
         const char *name;
@@ -389,24 +389,4 @@ static void names_that_nobody_reads_have_a_nearest_one(void **state)
     assert_true(env_names_is_known("CTRUN_MAY_SHRINK"));
     assert_true(env_names_is_known("CTRUN_MAY_GROW"));
     assert_true(env_names_is_known("CTRUN_MAY_REFORM"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_row_parses_to_the_expected_value),
-        cmocka_unit_test(each_wrong_line_is_refused_with_these_words),
-        cmocka_unit_test(words_of_other_launchers_are_refused_with_ours),
-        cmocka_unit_test(use_env_is_taken_by_its_whole_name_and_changes_nothing),
-        cmocka_unit_test(environment_beats_default_and_command_line_beats_environment),
-        cmocka_unit_test(bad_environment_values_have_torchruns_exit_codes),
-        cmocka_unit_test(
-            a_bad_environment_value_of_an_option_that_is_typed_is_not_read),
-        cmocka_unit_test(choices_of_our_own_are_checked_in_the_environment_too),
-        cmocka_unit_test(options_that_act_at_once_do_not_read_on),
-        cmocka_unit_test(every_option_parses_in_both_spellings),
-        cmocka_unit_test(the_table_is_whole),
-        cmocka_unit_test(names_that_nobody_reads_have_a_nearest_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

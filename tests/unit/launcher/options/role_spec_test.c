@@ -5,7 +5,7 @@
 
 #include "launcher/options/role_spec.h"
 
-static void only_name_number_and_colon_make_a_spec(void **state)
+TEST(only_name_number_and_colon_make_a_spec)
 {
     static const char *const specs[] = {"a=1:x", "a=007:", "a b:c=3:x=1:y"};
     static const char *const names[] = {"",      "default", "a=b",   "a=1",
@@ -19,7 +19,7 @@ static void only_name_number_and_colon_make_a_spec(void **state)
             fail_msg("%s is torchrun's", names[i]);
 }
 
-static void a_spec_has_three_parts(void **state)
+TEST(a_spec_has_three_parts)
 {
     struct ct_role role;
     const char *command;
@@ -31,7 +31,7 @@ static void a_spec_has_three_parts(void **state)
     assert_string_equal(command, "./serve a=1:2");
 }
 
-static void bad_parts_are_refused(void **state)
+TEST(bad_parts_are_refused)
 {
     static const char long_name[] =
         "a23456789b23456789c23456789d23456789e23456789f23456789g23456789h=1:x";
@@ -70,7 +70,7 @@ static int parse(int64_t counts[CT_ROLES_MAX], const char *text,
     return role_spec_parse_restarts(counts, &three, text, err);
 }
 
-static void restarts_are_those_of_each_role_that_is_named(void **state)
+TEST(restarts_are_those_of_each_role_that_is_named)
 {
     int64_t counts[CT_ROLES_MAX];
 
@@ -82,7 +82,7 @@ static void restarts_are_those_of_each_role_that_is_named(void **state)
     assert_int_equal(counts[1], 0);
 }
 
-static void restarts_of_nobody_or_no_number_are_refused(void **state)
+TEST(restarts_of_nobody_or_no_number_are_refused)
 {
     static const char *const bad[][2] = {
         {"c=1", "c=1: this node has no --role of that name"},
@@ -104,17 +104,4 @@ static void restarts_of_nobody_or_no_number_are_refused(void **state)
         if (!strstr(err.text, bad[i][1]))
             fail_msg("%s: %s", bad[i][0], err.text);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_name_number_and_colon_make_a_spec),
-        cmocka_unit_test(a_spec_has_three_parts),
-        cmocka_unit_test(bad_parts_are_refused),
-        cmocka_unit_test(restarts_are_those_of_each_role_that_is_named),
-        cmocka_unit_test(restarts_of_nobody_or_no_number_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

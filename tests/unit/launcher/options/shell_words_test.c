@@ -11,7 +11,7 @@ enum {
     WORDS_MAX = 6
 };
 
-static void texts_are_cut_as_a_shell_does(void **state)
+TEST(texts_are_cut_as_a_shell_does)
 {
     static const struct {
         const char *text;
@@ -47,7 +47,7 @@ static void texts_are_cut_as_a_shell_does(void **state)
     }
 }
 
-static void what_is_not_closed_is_refused(void **state)
+TEST(what_is_not_closed_is_refused)
 {
     static const char *const bad[][2] = {{"a 'b", "a ' is not closed"},
                                          {"a \"b\\\"", "a \" is not closed"},
@@ -64,7 +64,7 @@ static void what_is_not_closed_is_refused(void **state)
     shell_words_free(NULL);
 }
 
-static void no_memory_is_told(void **state)
+TEST(no_memory_is_told)
 {
     char **words;
 
@@ -74,7 +74,7 @@ static void no_memory_is_told(void **state)
     assert_null(words);
 }
 
-static void joined_words_are_the_same_words_again(void **state)
+TEST(joined_words_are_the_same_words_again)
 {
     static const char *const rows[][WORDS_MAX] = {
         {"train.py", "--lr=1e-3", "-x", NULL},
@@ -101,16 +101,4 @@ static void joined_words_are_the_same_words_again(void **state)
     ct_alloc_fail_at(1);
     assert_int_equal(shell_words_join(text, sizeof text, word), -E2BIG);
     ct_alloc_fail_at(0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_are_cut_as_a_shell_does),
-        cmocka_unit_test(what_is_not_closed_is_refused),
-        cmocka_unit_test(joined_words_are_the_same_words_again),
-        cmocka_unit_test(no_memory_is_told),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ static struct ct_verdict verdict_of(int outcome, int cause, int code)
     return v;
 }
 
-static void each_verdict_has_a_status_by_style(void **state)
+TEST(each_verdict_has_a_status_by_style)
 {
     static const struct {
         int outcome, cause, code, own, torchrun, class;
@@ -55,14 +55,14 @@ static void each_verdict_has_a_status_by_style(void **state)
     }
 }
 
-static void a_failed_run_never_ends_with_success(void **state)
+TEST(a_failed_run_never_ends_with_success)
 {
     const struct ct_verdict v = {.outcome = CT_OUTCOME_FAILED, .exit_code = 0};
 
     assert_int_equal(exit_status(&(struct exit_end){.verdict = &v}, EXIT_STYLE_OWN), 1);
 }
 
-static void a_signal_counts_before_an_error_and_that_before_a_verdict(void **state)
+TEST(a_signal_counts_before_an_error_and_that_before_a_verdict)
 {
     const struct ct_verdict v = verdict_of(CT_OUTCOME_FAILED, CT_CAUSE_EXIT, 3);
     struct exit_end end = {
@@ -84,22 +84,10 @@ static void a_signal_counts_before_an_error_and_that_before_a_verdict(void **sta
     assert_int_equal(exit_status(&(struct exit_end){0}, EXIT_STYLE_TORCHRUN), 0);
 }
 
-static void a_command_line_that_is_wrong_is_2_in_every_style(void **state)
+TEST(a_command_line_that_is_wrong_is_2_in_every_style)
 {
     const struct exit_end end = {.error = CTRUN_E_USAGE};
 
     for (int style = EXIT_STYLE_OWN; style <= EXIT_STYLE_CLASS; style++)
         assert_int_equal(exit_status(&end, (enum exit_style)style), 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_verdict_has_a_status_by_style),
-        cmocka_unit_test(a_failed_run_never_ends_with_success),
-        cmocka_unit_test(a_signal_counts_before_an_error_and_that_before_a_verdict),
-        cmocka_unit_test(a_command_line_that_is_wrong_is_2_in_every_style),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

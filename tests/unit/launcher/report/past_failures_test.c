@@ -13,7 +13,7 @@ static void add(struct past_failures *past, uint64_t generation)
     past_failures_add(past, &stop);
 }
 
-static void the_newest_are_kept_and_the_others_counted(void **state)
+TEST(the_newest_are_kept_and_the_others_counted)
 {
     struct past_failures past = {0};
 
@@ -26,7 +26,7 @@ static void the_newest_are_kept_and_the_others_counted(void **state)
     assert_int_equal(past.count, 0);
 }
 
-static void stops_without_a_failure_or_without_a_restart_are_none(void **state)
+TEST(stops_without_a_failure_or_without_a_restart_are_none)
 {
     struct past_failures past = {0};
     struct ct_stop stop = {.reason = CT_STOP_FAILURE, .is_final = true};
@@ -40,7 +40,7 @@ static void stops_without_a_failure_or_without_a_restart_are_none(void **state)
 }
 
 /* No new round began: the verdict begins with that failure. */
-static void what_the_verdict_tells_is_not_told_twice(void **state)
+TEST(what_the_verdict_tells_is_not_told_twice)
 {
     struct past_failures past = {0};
     struct ct_verdict verdict = {
@@ -57,15 +57,4 @@ static void what_the_verdict_tells_is_not_told_twice(void **state)
     assert_int_equal(past.count, 1);
     assert_int_equal(past.list[0]->cause.generation, 8);
     past_failures_deinit(&past);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_newest_are_kept_and_the_others_counted),
-        cmocka_unit_test(stops_without_a_failure_or_without_a_restart_are_none),
-        cmocka_unit_test(what_the_verdict_tells_is_not_told_twice),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

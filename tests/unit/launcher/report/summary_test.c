@@ -41,7 +41,7 @@ static struct ct_verdict verdict_of(struct ct_failure root)
     return v;
 }
 
-static void our_block_tells_the_cause_first(void **state)
+TEST(our_block_tells_the_cause_first)
 {
     struct ct_verdict v = verdict_of(failure(1, CT_CAUSE_SIGNAL, SIGKILL));
     const struct summary summary = {
@@ -69,7 +69,7 @@ static void our_block_tells_the_cause_first(void **state)
                     "  logs       : /logs/attempt_0\n");
 }
 
-static void a_failure_that_no_round_followed_has_the_reason(void **state)
+TEST(a_failure_that_no_round_followed_has_the_reason)
 {
     struct ct_verdict v = verdict_of(failure(1, CT_CAUSE_EXIT, 3));
     const struct summary summary = {.verdict = &v, .name = "f.py", .max_restarts = 2};
@@ -91,7 +91,7 @@ static void a_failure_that_no_round_followed_has_the_reason(void **state)
                     "  restarts   : 1 of 2 used\n");
 }
 
-static void a_full_report_says_how_many_more_there_are(void **state)
+TEST(a_full_report_says_how_many_more_there_are)
 {
     struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 3));
     const struct summary summary = {.verdict = &v, .name = "f.py"};
@@ -116,7 +116,7 @@ static void a_full_report_says_how_many_more_there_are(void **state)
                            "more\n"));
 }
 
-static void how_much_later_others_failed_is_told_by_node(void **state)
+TEST(how_much_later_others_failed_is_told_by_node)
 {
     struct ct_verdict v = verdict_of(failure(1, CT_CAUSE_EXIT, 3));
     const struct summary summary = {.verdict = &v, .name = "f.py"};
@@ -136,7 +136,7 @@ static void how_much_later_others_failed_is_told_by_node(void **state)
                            "  after it   : also failed: rank 7\n"));
 }
 
-static void an_exit_code_has_one_line(void **state)
+TEST(an_exit_code_has_one_line)
 {
     struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 3));
     const struct summary summary = {.verdict = &v, .name = "f.py"};
@@ -147,7 +147,7 @@ static void an_exit_code_has_one_line(void **state)
                         "3, 1.2 s after start\n");
 }
 
-static void a_crash_loop_says_that_no_restart_helps(void **state)
+TEST(a_crash_loop_says_that_no_restart_helps)
 {
     struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 1));
     const struct summary summary = {
@@ -177,7 +177,7 @@ static void a_crash_loop_says_that_no_restart_helps(void **state)
     assert_non_null(strstr(block.text, "same failure twice at step 120, not"));
 }
 
-static void facts_of_the_node_and_other_ranks_follow_the_cause(void **state)
+TEST(facts_of_the_node_and_other_ranks_follow_the_cause)
 {
     struct ct_verdict v = verdict_of(failure(5, CT_CAUSE_SIGNAL, SIGSEGV));
     const struct summary summary = {.verdict = &v, .name = "f.py"};
@@ -213,7 +213,7 @@ static void facts_of_the_node_and_other_ranks_follow_the_cause(void **state)
     assert_null(strstr(block.text, "(local_rank: 4)")); /* this worker succeeded */
 }
 
-static void an_unreachable_node_is_advised_by_what_works(void **state)
+TEST(an_unreachable_node_is_advised_by_what_works)
 {
     struct ct_verdict v = verdict_of(failure(-1, CT_CAUSE_UNREACHABLE, 0));
     const struct summary summary = {.verdict = &v, .name = "f.py"};
@@ -229,8 +229,7 @@ static void an_unreachable_node_is_advised_by_what_works(void **state)
         strstr(block.text, "  works      : node2 -> n1\n  likely     : a fire"));
 }
 
-static void
-a_process_left_behind_that_cannot_be_killed_is_told_with_its_own_node(void **state)
+TEST(a_process_left_behind_that_cannot_be_killed_is_told_with_its_own_node)
 {
     struct ct_verdict v = verdict_of(failure(-1, CT_CAUSE_UNKILLABLE, SIGKILL));
 
@@ -242,7 +241,7 @@ a_process_left_behind_that_cannot_be_killed_is_told_with_its_own_node(void **sta
 }
 
 /* The text of the error, which is fork_limit.c's, names the limit. */
-static void the_limit_of_processes_that_was_reached_is_to_be_raised(void **state)
+TEST(the_limit_of_processes_that_was_reached_is_to_be_raised)
 {
     struct ct_verdict v = verdict_of(failure(1, CT_CAUSE_AGENT, EAGAIN));
 
@@ -256,7 +255,7 @@ static void the_limit_of_processes_that_was_reached_is_to_be_raised(void **state
                "  do         : raise the limit of processes (named above) on node2\n"));
 }
 
-static void every_fact_has_a_label_of_its_own(void **state)
+TEST(every_fact_has_a_label_of_its_own)
 {
     for (uint8_t key = 1; key <= CT_FACT_LAST; key++)
         assert_int_equal(fact_key(fact_label(key)), key);
@@ -264,7 +263,7 @@ static void every_fact_has_a_label_of_its_own(void **state)
     assert_int_equal(fact_key("nothing"), 0);
 }
 
-static void torchruns_block_has_torchruns_labels(void **state)
+TEST(torchruns_block_has_torchruns_labels)
 {
     struct ct_verdict v = verdict_of(failure(1, CT_CAUSE_EXIT, 3));
     const struct summary summary = {.verdict = &v, .name = "f.py"};
@@ -299,7 +298,7 @@ static void torchruns_block_has_torchruns_labels(void **state)
         "============================================================\n");
 }
 
-static void ranks_that_were_stopped_are_one_line_of_torchruns_block(void **state)
+TEST(ranks_that_were_stopped_are_one_line_of_torchruns_block)
 {
     struct ct_verdict v = verdict_of(failure(3, CT_CAUSE_EXIT, 3));
     struct summary summary = {.verdict = &v, .name = "f.py"};
@@ -321,7 +320,7 @@ static void ranks_that_were_stopped_are_one_line_of_torchruns_block(void **state
     assert_non_null(strstr(block.text, "  rank      : 0 (local_rank: 0)\n"));
 }
 
-static void a_traceback_is_whole_where_no_table_follows(void **state)
+TEST(a_traceback_is_whole_where_no_table_follows)
 {
     struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 1));
     struct summary summary = {.verdict = &v, .name = "f.py", .is_alone = true};
@@ -336,7 +335,7 @@ static void a_traceback_is_whole_where_no_table_follows(void **state)
     assert_non_null(strstr(block.text, "  traceback  :  b\n"));
 }
 
-static void torchruns_block_has_the_end_that_was_seen(void **state)
+TEST(torchruns_block_has_the_end_that_was_seen)
 {
     struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_HANG, 0));
     const struct summary summary = {
@@ -354,7 +353,7 @@ static void torchruns_block_has_the_end_that_was_seen(void **state)
     assert_non_null(strstr(block.text, "  exitcode  : -9 (pid: 8102)  (SIGKILL)\n"));
 }
 
-static void a_traceback_is_indented_and_the_only_failure_stands_alone(void **state)
+TEST(a_traceback_is_indented_and_the_only_failure_stands_alone)
 {
     char stack[] = "Traceback:\n  line\nValueError: boom\n";
     char message[] = "ValueError: boom";
@@ -371,7 +370,7 @@ static void a_traceback_is_indented_and_the_only_failure_stands_alone(void **sta
                            "    line\n  ValueError: boom\n==="));
 }
 
-static void no_worker_no_torchrun_block(void **state)
+TEST(no_worker_no_torchrun_block)
 {
     struct ct_waiting waiting = {.joined = 1, .min_nodes = 2, .missing = "node2"};
     struct ct_verdict v = {.outcome = CT_OUTCOME_JOIN_TIMEOUT};
@@ -390,7 +389,7 @@ static void no_worker_no_torchrun_block(void **state)
     assert_non_null(strstr(block.text, "longer: --rdzv-conf timeout=1200\n"));
 }
 
-static void lines_for_people_are_short(void **state)
+TEST(lines_for_people_are_short)
 {
     struct ct_waiting waiting = {
         .joined = 1, .min_nodes = 2, .max_nodes = 2, .missing = "node2"};
@@ -456,7 +455,7 @@ static void put(const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-static void both_forms_of_error_files_are_read(void **state)
+TEST(both_forms_of_error_files_are_read)
 {
     struct json_error_file file;
 
@@ -474,7 +473,7 @@ static void both_forms_of_error_files_are_read(void **state)
     json_error_file_deinit(&file);
 }
 
-static void broken_error_files_are_told_apart_from_absent_ones(void **state)
+TEST(broken_error_files_are_told_apart_from_absent_ones)
 {
     static const char *const broken[] = {
         "",
@@ -507,7 +506,7 @@ static void broken_error_files_are_told_apart_from_absent_ones(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static void the_launchers_own_file_gets_the_exit_code(void **state)
+TEST(the_launchers_own_file_gets_the_exit_code)
 {
     char copy[140];
     char text[512] = "";
@@ -531,29 +530,5 @@ static void the_launchers_own_file_gets_the_exit_code(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(our_block_tells_the_cause_first),
-        cmocka_unit_test(a_failure_that_no_round_followed_has_the_reason),
-        cmocka_unit_test(a_full_report_says_how_many_more_there_are),
-        cmocka_unit_test(how_much_later_others_failed_is_told_by_node),
-        cmocka_unit_test(an_exit_code_has_one_line),
-        cmocka_unit_test(a_crash_loop_says_that_no_restart_helps),
-        cmocka_unit_test(facts_of_the_node_and_other_ranks_follow_the_cause),
-        cmocka_unit_test(an_unreachable_node_is_advised_by_what_works),
-        cmocka_unit_test(
-            a_process_left_behind_that_cannot_be_killed_is_told_with_its_own_node),
-        cmocka_unit_test(the_limit_of_processes_that_was_reached_is_to_be_raised),
-        cmocka_unit_test(every_fact_has_a_label_of_its_own),
-        cmocka_unit_test(torchruns_block_has_torchruns_labels),
-        cmocka_unit_test(ranks_that_were_stopped_are_one_line_of_torchruns_block),
-        cmocka_unit_test(a_traceback_is_whole_where_no_table_follows),
-        cmocka_unit_test(torchruns_block_has_the_end_that_was_seen),
-        cmocka_unit_test(a_traceback_is_indented_and_the_only_failure_stands_alone),
-        cmocka_unit_test(no_worker_no_torchrun_block),
-        cmocka_unit_test(lines_for_people_are_short),
-        cmocka_unit_test(both_forms_of_error_files_are_read),
-        cmocka_unit_test(broken_error_files_are_told_apart_from_absent_ones),
-        cmocka_unit_test(the_launchers_own_file_gets_the_exit_code),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return test_run(make_folder, remove_folder);
 }

@@ -52,7 +52,7 @@ static void look(struct gpu_watch *watch, struct rank_gpu *out, int count)
     assert_true(out[0].mhz > 0);
 }
 
-static void where_no_gpu_is_visible_the_driver_is_left_alone(void **state)
+TEST(where_no_gpu_is_visible_the_driver_is_left_alone)
 {
     struct gpu_watch *watch = gpu_watch_create("", 0);
     struct rank_gpu gpus[2] = {{.mhz = 1}};
@@ -70,7 +70,7 @@ static void where_no_gpu_is_visible_the_driver_is_left_alone(void **state)
     assert_null(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_NOLOAD));
 }
 
-static void clocks_their_reasons_and_errors_are_told_of_each_gpu(void **state)
+TEST(clocks_their_reasons_and_errors_are_told_of_each_gpu)
 {
     struct gpu_watch *watch = gpu_watch_create(NULL, 0);
     struct rank_gpu gpus[3];
@@ -101,7 +101,7 @@ static void clocks_their_reasons_and_errors_are_told_of_each_gpu(void **state)
     gpu_watch_destroy(watch);
 }
 
-static void errors_of_which_the_driver_does_not_tell_are_not_known(void **state)
+TEST(errors_of_which_the_driver_does_not_tell_are_not_known)
 {
     struct gpu_watch *watch = gpu_watch_create(NULL, 0);
     struct rank_gpu gpus[2];
@@ -114,7 +114,7 @@ static void errors_of_which_the_driver_does_not_tell_are_not_known(void **state)
     gpu_watch_destroy(watch);
 }
 
-static void an_error_is_still_told_when_the_driver_tells_of_no_more(void **state)
+TEST(an_error_is_still_told_when_the_driver_tells_of_no_more)
 {
     struct gpu_watch *watch = gpu_watch_create(NULL, 0);
     struct rank_gpu gpus[2];
@@ -128,7 +128,7 @@ static void an_error_is_still_told_when_the_driver_tells_of_no_more(void **state
 }
 
 /* Its thread and the memory that it uses are not freed. */
-static void a_driver_that_hangs_is_not_waited_for(void **state)
+TEST(a_driver_that_hangs_is_not_waited_for)
 {
     struct gpu_watch *watch = gpu_watch_create(NULL, 0);
     struct rank_gpu gpus[2];
@@ -146,20 +146,12 @@ static void a_driver_that_hangs_is_not_waited_for(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_no_gpu_is_visible_the_driver_is_left_alone),
-        cmocka_unit_test(clocks_their_reasons_and_errors_are_told_of_each_gpu),
-        cmocka_unit_test(errors_of_which_the_driver_does_not_tell_are_not_known),
-        cmocka_unit_test(an_error_is_still_told_when_the_driver_tells_of_no_more),
-        cmocka_unit_test(a_driver_that_hangs_is_not_waited_for),
-    };
-
     const int fd = mkstemp(hot);
     int rc;
 
     if (fd < 0 || close(fd) < 0 || setenv("FAKE_NVML_HOT", hot, 1) < 0)
         return 1;
-    rc = cmocka_run_group_tests(tests, NULL, NULL);
+    rc = test_run(NULL, NULL);
     (void)unlink(hot);
     return rc;
 }

@@ -10,7 +10,7 @@
 
 /* ---- The wire ------------------------------------------------------------------------- */
 
-static void the_first_line_is_answered_by_pmi_2_alone(void **state)
+TEST(the_first_line_is_answered_by_pmi_2_alone)
 {
     assert_int_equal(
         pmi2_check_init("cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"), 0);
@@ -29,7 +29,7 @@ static void the_first_line_is_answered_by_pmi_2_alone(void **state)
     assert_int_equal(pmi2_check_init(""), -EPROTO);
 }
 
-static void a_request_has_its_length_in_front(void **state)
+TEST(a_request_has_its_length_in_front)
 {
     const struct pmi2_field fields[] = {{"key", "a"}, {"value", "1=2"}};
     char text[64];
@@ -41,7 +41,7 @@ static void a_request_has_its_length_in_front(void **state)
     assert_int_equal(pmi2_format(text, 20, "kvs-put", fields, 2), -ENAMETOOLONG);
 }
 
-static void what_the_wire_cannot_carry_is_refused(void **state)
+TEST(what_the_wire_cannot_carry_is_refused)
 {
     static char big[PMI2_BODY_MAX];
     static char text[2 * PMI2_BODY_MAX];
@@ -58,7 +58,7 @@ static void what_the_wire_cannot_carry_is_refused(void **state)
         -ENAMETOOLONG);
 }
 
-static void lengths_are_padded_on_either_side(void **state)
+TEST(lengths_are_padded_on_either_side)
 {
     assert_int_equal(pmi2_parse_length("28    "), 28);
     assert_int_equal(pmi2_parse_length("    28"), 28);
@@ -78,7 +78,7 @@ static int parse(struct pmi2_answer *out, char *body, size_t size, const char *t
     return pmi2_parse(out, body, strlen(text));
 }
 
-static void an_answer_has_fields(void **state)
+TEST(an_answer_has_fields)
 {
     struct pmi2_answer answer;
     char body[256];
@@ -101,7 +101,7 @@ static void an_answer_has_fields(void **state)
     assert_int_equal(pmi2_check(&answer, "kvs-put"), -EPROTO);
 }
 
-static void what_is_no_answer_is_refused(void **state)
+TEST(what_is_no_answer_is_refused)
 {
     static const char *const bad[] = {"",    ";",   "a",      "a;",
                                       "=b;", "a=b", "a=b;c;", "a=b;;"};
@@ -133,7 +133,7 @@ static void fill(struct pmi_card *card, int addrs)
     }
 }
 
-static void a_card_reads_back(void **state)
+TEST(a_card_reads_back)
 {
     struct pmi_card card, again;
     char text[PMI2_VALUE_MAX];
@@ -159,7 +159,7 @@ static void a_card_reads_back(void **state)
     assert_int_equal(again.token.length, CT_AUTH_TOKEN_MIN_BYTES);
 }
 
-static void a_card_that_is_too_long_has_fewer_addresses(void **state)
+TEST(a_card_that_is_too_long_has_fewer_addresses)
 {
     struct pmi_card card, again;
     char text[PMI2_VALUE_MAX];
@@ -179,7 +179,7 @@ static void a_card_that_is_too_long_has_fewer_addresses(void **state)
     assert_int_equal(pmi_card_format(text, &card), -EINVAL);
 }
 
-static void what_is_no_card_is_refused(void **state)
+TEST(what_is_no_card_is_refused)
 {
     static const char *const bad[] = {
         "",
@@ -200,21 +200,4 @@ static void what_is_no_card_is_refused(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(pmi_card_parse(&card, bad[i]), -EBADMSG);
     assert_int_equal(pmi_card_parse(&card, "-|ctrun 1|node1|1|10.0.0.1|"), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_line_is_answered_by_pmi_2_alone),
-        cmocka_unit_test(a_request_has_its_length_in_front),
-        cmocka_unit_test(what_the_wire_cannot_carry_is_refused),
-        cmocka_unit_test(lengths_are_padded_on_either_side),
-        cmocka_unit_test(an_answer_has_fields),
-        cmocka_unit_test(what_is_no_answer_is_refused),
-        cmocka_unit_test(a_card_reads_back),
-        cmocka_unit_test(a_card_that_is_too_long_has_fewer_addresses),
-        cmocka_unit_test(what_is_no_card_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,7 @@ static enum role_restarts_answer ask(struct role_restarts *restarts, uint32_t li
     return role_restarts_ask(restarts, &request);
 }
 
-static void workers_of_a_role_share_its_number_and_others_have_their_own(void **state)
+TEST(workers_of_a_role_share_its_number_and_others_have_their_own)
 {
     struct role_restarts restarts = {0};
 
@@ -34,7 +34,7 @@ static void workers_of_a_role_share_its_number_and_others_have_their_own(void **
     role_restarts_deinit(&restarts);
 }
 
-static void a_new_round_counts_from_zero(void **state)
+TEST(a_new_round_counts_from_zero)
 {
     struct role_restarts restarts = {0};
 
@@ -46,7 +46,7 @@ static void a_new_round_counts_from_zero(void **state)
     role_restarts_deinit(&restarts);
 }
 
-static void a_worker_that_fails_twice_alike_is_a_loop_where_many_are_left(void **state)
+TEST(a_worker_that_fails_twice_alike_is_a_loop_where_many_are_left)
 {
     struct role_restarts restarts = {0};
 
@@ -59,7 +59,7 @@ static void a_worker_that_fails_twice_alike_is_a_loop_where_many_are_left(void *
     role_restarts_deinit(&restarts);
 }
 
-static void few_are_used_up_all_the_same(void **state)
+TEST(few_are_used_up_all_the_same)
 {
     struct role_restarts restarts = {0};
 
@@ -69,16 +69,4 @@ static void few_are_used_up_all_the_same(void **state)
     assert_int_equal(ask(&restarts, CRASH_LOOP_FEW_RESTARTS, 1, 7),
                      ROLE_RESTARTS_USED_UP);
     role_restarts_deinit(&restarts);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_of_a_role_share_its_number_and_others_have_their_own),
-        cmocka_unit_test(a_new_round_counts_from_zero),
-        cmocka_unit_test(a_worker_that_fails_twice_alike_is_a_loop_where_many_are_left),
-        cmocka_unit_test(few_are_used_up_all_the_same),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

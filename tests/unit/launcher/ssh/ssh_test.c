@@ -30,7 +30,7 @@ static const struct ssh_job whole = {
     .env = env,
 };
 
-static void a_host_gets_its_part_of_the_list_and_all_of_the_rest(void **state)
+TEST(a_host_gets_its_part_of_the_list_and_all_of_the_rest)
 {
     struct ssh_job job;
     struct ct_buf buf;
@@ -53,7 +53,7 @@ static void a_host_gets_its_part_of_the_list_and_all_of_the_rest(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void a_job_that_is_cut_anywhere_is_refused(void **state)
+TEST(a_job_that_is_cut_anywhere_is_refused)
 {
     struct ssh_job job;
     struct ct_buf buf;
@@ -65,7 +65,7 @@ static void a_job_that_is_cut_anywhere_is_refused(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void a_job_survives_every_failed_allocation(void **state)
+TEST(a_job_survives_every_failed_allocation)
 {
     struct ssh_job job;
     struct ct_buf buf;
@@ -85,7 +85,7 @@ static void a_job_survives_every_failed_allocation(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void this_machine_is_known_by_name_and_number(void **state)
+TEST(this_machine_is_known_by_name_and_number)
 {
     assert_true(ssh_names_is_here("localhost", "gpu1"));
     assert_true(ssh_names_is_here("gpu1", "gpu1"));
@@ -98,7 +98,7 @@ static void this_machine_is_known_by_name_and_number(void **state)
     assert_false(ssh_names_is_here("192.0.2.1", "gpu1"));
 }
 
-static void the_environment_is_chosen_by_name_and_prefix(void **state)
+TEST(the_environment_is_chosen_by_name_and_prefix)
 {
     char *all[] = {T("PATH=/bin"),
                    T("NCCL_DEBUG=INFO"),
@@ -132,7 +132,7 @@ static bool says(struct ssh_message_dedup *dedup, uint32_t place, const char *te
     return ssh_message_dedup_is_new(dedup, place, text, strlen(text));
 }
 
-static void equal_words_of_many_hosts_are_shown_once(void **state)
+TEST(equal_words_of_many_hosts_are_shown_once)
 {
     struct ssh_message_dedup *dedup = ssh_message_dedup_create(3);
 
@@ -151,18 +151,4 @@ static void equal_words_of_many_hosts_are_shown_once(void **state)
         assert_true(says(dedup, 0, text)); /* the oldest texts are forgotten */
     }
     ssh_message_dedup_destroy(dedup);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_host_gets_its_part_of_the_list_and_all_of_the_rest),
-        cmocka_unit_test(a_job_that_is_cut_anywhere_is_refused),
-        cmocka_unit_test(a_job_survives_every_failed_allocation),
-        cmocka_unit_test(this_machine_is_known_by_name_and_number),
-        cmocka_unit_test(the_environment_is_chosen_by_name_and_prefix),
-        cmocka_unit_test(equal_words_of_many_hosts_are_shown_once),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,7 +125,8 @@ static char *file_of(const struct stage_store *store)
     return path;
 }
 
-static void a_file_is_there_when_its_last_chunk_is_and_not_before(void **state)
+TEST_AROUND(a_file_is_there_when_its_last_chunk_is_and_not_before, open_room,
+            close_room)
 {
     struct room *room = *state;
     struct stage_store *store = open_store(room);
@@ -155,7 +156,7 @@ static struct stat look_at(const char *path)
     return info;
 }
 
-static void times_before_1970_rights_and_closed_folders_are_kept(void **state)
+TEST_AROUND(times_before_1970_rights_and_closed_folders_are_kept, open_room, close_room)
 {
     struct room *room = *state;
     struct stage_entry *folder = &room->manifest.entries[0];
@@ -196,7 +197,7 @@ static bool become_nobody(const struct room *room)
     return true;
 }
 
-static void what_workers_left_in_a_copy_goes_but_for_bytecode(void **state)
+TEST_AROUND(what_workers_left_in_a_copy_goes_but_for_bytecode, open_room, close_room)
 {
     struct room *room = *state;
     const bool was_root = become_nobody(room);
@@ -223,7 +224,8 @@ static void what_workers_left_in_a_copy_goes_but_for_bytecode(void **state)
 }
 
 /* As after a disk that was full at the rename, or a SIGKILL before it. */
-static void a_part_that_has_the_rights_of_its_file_already_is_taken_anew(void **state)
+TEST_AROUND(a_part_that_has_the_rights_of_its_file_already_is_taken_anew, open_room,
+            close_room)
 {
     struct room *room = *state;
     const bool was_root = become_nobody(room);
@@ -246,7 +248,7 @@ static void a_part_that_has_the_rights_of_its_file_already_is_taken_anew(void **
         assert_int_equal(setresuid(0, 0, 0), 0);
 }
 
-static void what_does_not_have_its_checksum_is_no_file(void **state)
+TEST_AROUND(what_does_not_have_its_checksum_is_no_file, open_room, close_room)
 {
     struct room *room = *state;
     struct stage_store *store = open_store(room);
@@ -261,7 +263,7 @@ static void what_does_not_have_its_checksum_is_no_file(void **state)
     stage_store_close(store, true);
 }
 
-static void a_piece_out_of_its_turn_or_too_long_is_refused(void **state)
+TEST_AROUND(a_piece_out_of_its_turn_or_too_long_is_refused, open_room, close_room)
 {
     struct room *room = *state;
     struct stage_store *store = open_store(room);
@@ -285,7 +287,7 @@ static void a_piece_out_of_its_turn_or_too_long_is_refused(void **state)
     stage_store_close(store, true);
 }
 
-static void who_writes_has_a_slot_alone(void **state)
+TEST_AROUND(who_writes_has_a_slot_alone, open_room, close_room)
 {
     struct room *room = *state;
     struct stage_store *first = open_store(room);
@@ -306,7 +308,7 @@ static void who_writes_has_a_slot_alone(void **state)
     assert_int_equal(rmdir(path_in(room, "data/..")), -1);
 }
 
-static void a_ninth_user_of_other_content_is_told(void **state)
+TEST_AROUND(a_ninth_user_of_other_content_is_told, open_room, close_room)
 {
     struct room *room = *state;
     struct stage_store *stores[STAGE_SLOTS_MAX];
@@ -322,7 +324,7 @@ static void a_ninth_user_of_other_content_is_told(void **state)
         stage_store_close(stores[i], true);
 }
 
-static void a_file_that_changed_meanwhile_is_named(void **state)
+TEST_AROUND(a_file_that_changed_meanwhile_is_named, open_room, close_room)
 {
     struct room *room = *state;
     const struct stage_entry *file = stage_manifest_find(&room->manifest, "data/f");
@@ -343,7 +345,7 @@ static void a_file_that_changed_meanwhile_is_named(void **state)
     assert_int_equal(stage_scan_open_file(&room->manifest, file, &err), CTRUN_E_STAGE);
 }
 
-static void room_on_the_disk_is_asked_for(void **state)
+TEST_AROUND(room_on_the_disk_is_asked_for, open_room, close_room)
 {
     struct room *room = *state;
     struct stage_slot slot;
@@ -359,35 +361,4 @@ static void room_on_the_disk_is_asked_for(void **state)
     assert_int_equal(stage_slot_open(&slot, path_in(room, "none"), &err),
                      CTRUN_E_STAGE);
     assert_int_equal(err.code, CTRUN_E_STAGE);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            a_file_is_there_when_its_last_chunk_is_and_not_before, open_room,
-            close_room),
-        cmocka_unit_test_setup_teardown(
-            times_before_1970_rights_and_closed_folders_are_kept, open_room,
-            close_room),
-        cmocka_unit_test_setup_teardown(
-            what_workers_left_in_a_copy_goes_but_for_bytecode, open_room, close_room),
-        cmocka_unit_test_setup_teardown(
-            a_part_that_has_the_rights_of_its_file_already_is_taken_anew, open_room,
-            close_room),
-        cmocka_unit_test_setup_teardown(what_does_not_have_its_checksum_is_no_file,
-                                        open_room, close_room),
-        cmocka_unit_test_setup_teardown(a_piece_out_of_its_turn_or_too_long_is_refused,
-                                        open_room, close_room),
-        cmocka_unit_test_setup_teardown(who_writes_has_a_slot_alone, open_room,
-                                        close_room),
-        cmocka_unit_test_setup_teardown(a_ninth_user_of_other_content_is_told,
-                                        open_room, close_room),
-        cmocka_unit_test_setup_teardown(a_file_that_changed_meanwhile_is_named,
-                                        open_room, close_room),
-        cmocka_unit_test_setup_teardown(room_on_the_disk_is_asked_for, open_room,
-                                        close_room),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void fill(struct stage_manifest *manifest)
     memset(manifest->sums, 0x5c, (size_t)manifest->chunk_count * CT_DIGEST_BYTES);
 }
 
-static void a_manifest_arrives_as_it_was(void **state)
+TEST(a_manifest_arrives_as_it_was)
 {
     struct stage_manifest manifest;
     struct stage_manifest back;
@@ -88,7 +88,7 @@ static void a_manifest_arrives_as_it_was(void **state)
     ct_buf_deinit(&again);
 }
 
-static void a_manifest_survives_every_failed_allocation(void **state)
+TEST(a_manifest_survives_every_failed_allocation)
 {
     struct stage_manifest manifest;
     struct stage_manifest back;
@@ -112,7 +112,7 @@ static void a_manifest_survives_every_failed_allocation(void **state)
 }
 
 /* As from a malicious sender: the rights of a file matter as much as its place. */
-static void a_program_outside_and_the_right_to_be_another_user_are_refused(void **state)
+TEST(a_program_outside_and_the_right_to_be_another_user_are_refused)
 {
     struct stage_entry entry = {.kind = STAGE_FILE, .mode = 04755, .path = T("x")};
     struct stage_manifest manifest;
@@ -133,7 +133,7 @@ static void a_program_outside_and_the_right_to_be_another_user_are_refused(void 
     ct_buf_deinit(&buf);
 }
 
-static void chunks_are_counted_over_all_files(void **state)
+TEST(chunks_are_counted_over_all_files)
 {
     struct stage_manifest manifest;
     const struct stage_entry *file;
@@ -154,7 +154,7 @@ static void chunks_are_counted_over_all_files(void **state)
     stage_manifest_deinit(&manifest);
 }
 
-static void paths_that_leave_the_folder_are_refused(void **state)
+TEST(paths_that_leave_the_folder_are_refused)
 {
     static const char *const bad[] = {"",   "/",    "/etc", "a/",    "a//b",  ".",
                                       "..", "a/..", "../a", "a/./b", "a/../b"};
@@ -181,7 +181,7 @@ static void paths_that_leave_the_folder_are_refused(void **state)
     assert_false(stage_path_is_safe(path));
 }
 
-static void nothing_lies_below_a_link_or_a_file_or_comes_twice(void **state)
+TEST(nothing_lies_below_a_link_or_a_file_or_comes_twice)
 {
     struct stage_manifest manifest = {0};
 
@@ -205,7 +205,7 @@ static void nothing_lies_below_a_link_or_a_file_or_comes_twice(void **state)
     stage_manifest_deinit(&manifest);
 }
 
-static void the_order_is_that_of_a_walk(void **state)
+TEST(the_order_is_that_of_a_walk)
 {
     static const char *const sorted[] = {"a",     "a/b",   "a/b/c", "a/c",
                                          "a\x01", "a.txt", "a\xff"};
@@ -218,7 +218,7 @@ static void the_order_is_that_of_a_walk(void **state)
         }
 }
 
-static void a_set_arrives_in_as_many_messages_as_it_takes(void **state)
+TEST(a_set_arrives_in_as_many_messages_as_it_takes)
 {
     struct stage_set set;
     struct stage_set back;
@@ -253,7 +253,7 @@ static void a_set_arrives_in_as_many_messages_as_it_takes(void **state)
     stage_set_deinit(&back);
 }
 
-static void a_run_outside_of_the_set_is_refused(void **state)
+TEST(a_run_outside_of_the_set_is_refused)
 {
     static const uint8_t bad[][16] = {
         {9, 0, 0, 0, 2, 0, 0, 0},                         /* ends beyond the set */
@@ -272,7 +272,7 @@ static void a_run_outside_of_the_set_is_refused(void **state)
     stage_set_deinit(&set);
 }
 
-static void a_set_without_memory_is_empty(void **state)
+TEST(a_set_without_memory_is_empty)
 {
     struct stage_set set;
 
@@ -284,7 +284,7 @@ static void a_set_without_memory_is_empty(void **state)
     stage_set_deinit(&set);
 }
 
-static void a_piece_has_bytes(void **state)
+TEST(a_piece_has_bytes)
 {
     uint8_t data[STAGE_PIECE_HEAD_BYTES + 2] = {0};
     struct stage_piece piece;
@@ -301,7 +301,7 @@ static void a_piece_has_bytes(void **state)
         assert_int_equal(stage_piece_decode(&piece, data, n), -EBADMSG);
 }
 
-static void a_path_is_found_below_its_source(void **state)
+TEST(a_path_is_found_below_its_source)
 {
     struct stage_manifest manifest;
     char path[128];
@@ -319,7 +319,7 @@ static void a_path_is_found_below_its_source(void **state)
     stage_manifest_deinit(&manifest);
 }
 
-static void paths_are_made_absolute_by_their_letters(void **state)
+TEST(paths_are_made_absolute_by_their_letters)
 {
     static const char *const cases[][3] = {
         {"/home/joe", "./train", "/home/joe/train"},
@@ -338,7 +338,7 @@ static void paths_are_made_absolute_by_their_letters(void **state)
     assert_int_equal(stage_map_normalise(path, 8, "/home/joe", "train"), -ENAMETOOLONG);
 }
 
-static void the_usual_variables_name_the_copy_and_no_others(void **state)
+TEST(the_usual_variables_name_the_copy_and_no_others)
 {
     char *const env[] = {T("PATH=/nfs/data/bin:/usr/bin:"),
                          T("PYTHONPATH=nfs/data:/nfs/data2:/vol/7/data/../data/lib"),
@@ -360,7 +360,7 @@ static void the_usual_variables_name_the_copy_and_no_others(void **state)
     stage_manifest_deinit(&manifest);
 }
 
-static void sizes_are_for_people(void **state)
+TEST(sizes_are_for_people)
 {
     static const struct {
         uint64_t bytes;
@@ -382,7 +382,7 @@ static void sizes_are_for_people(void **state)
 }
 
 /* RFC 7693 has no vector of this length; this one comes from `b2sum -l 256`. */
-static void parts_of_two_files_have_two_names(void **state)
+TEST(parts_of_two_files_have_two_names)
 {
     char one[STAGE_TEXT_NAME_MAX];
     char other[STAGE_TEXT_NAME_MAX];
@@ -392,7 +392,7 @@ static void parts_of_two_files_have_two_names(void **state)
     assert_string_not_equal(one, other);
 }
 
-static void a_digest_is_what_b2sum_prints(void **state)
+TEST(a_digest_is_what_b2sum_prints)
 {
     static const uint8_t wanted[] = {0xbd, 0xdd, 0x81, 0x3c, 0x63, 0x42, 0x39, 0x72,
                                      0x31, 0x71, 0xef, 0x3f, 0xee, 0x98, 0x57, 0x9b,
@@ -406,30 +406,4 @@ static void a_digest_is_what_b2sum_prints(void **state)
     ct_digest_add(&digest, "bc", 2);
     ct_digest_end(&digest, sum);
     assert_memory_equal(sum, wanted, sizeof sum);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_manifest_arrives_as_it_was),
-        cmocka_unit_test(a_manifest_survives_every_failed_allocation),
-        cmocka_unit_test(
-            a_program_outside_and_the_right_to_be_another_user_are_refused),
-        cmocka_unit_test(chunks_are_counted_over_all_files),
-        cmocka_unit_test(paths_that_leave_the_folder_are_refused),
-        cmocka_unit_test(nothing_lies_below_a_link_or_a_file_or_comes_twice),
-        cmocka_unit_test(the_order_is_that_of_a_walk),
-        cmocka_unit_test(a_set_arrives_in_as_many_messages_as_it_takes),
-        cmocka_unit_test(a_run_outside_of_the_set_is_refused),
-        cmocka_unit_test(a_set_without_memory_is_empty),
-        cmocka_unit_test(a_piece_has_bytes),
-        cmocka_unit_test(a_path_is_found_below_its_source),
-        cmocka_unit_test(paths_are_made_absolute_by_their_letters),
-        cmocka_unit_test(the_usual_variables_name_the_copy_and_no_others),
-        cmocka_unit_test(sizes_are_for_people),
-        cmocka_unit_test(parts_of_two_files_have_two_names),
-        cmocka_unit_test(a_digest_is_what_b2sum_prints),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

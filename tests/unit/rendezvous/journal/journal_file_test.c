@@ -18,9 +18,7 @@ static void look_for_complete(void *context, enum ctrun_log_level level,
     has_logged_complete |= strstr(line, "complete again") != NULL;
 }
 
-static void
-a_file_that_lacks_a_batch_for_want_of_memory_is_complete_with_the_next_whole_one(
-    void **state)
+TEST(a_file_that_lacks_a_batch_for_want_of_memory_is_complete_with_the_next_whole_one)
 {
     char folder[] = "/tmp/ctrun-journal-XXXXXX", path[64];
     const uint8_t batch[] = "x";
@@ -53,13 +51,4 @@ a_file_that_lacks_a_batch_for_want_of_memory_is_complete_with_the_next_whole_one
     journal_book_deinit(&book);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            a_file_that_lacks_a_batch_for_want_of_memory_is_complete_with_the_next_whole_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -247,7 +247,7 @@ static bool was_sent(enum round_action_kind kind, uint64_t id)
 
 /* ---- Tests ------------------------------------------------------------------------------- */
 
-static void nothing_is_kept_before_the_first_world(void **state)
+TEST(nothing_is_kept_before_the_first_world)
 {
     begin(0);
     add(1);
@@ -260,7 +260,7 @@ static void nothing_is_kept_before_the_first_world(void **state)
     assert_int_equal(rig.flags, JOURNAL_WHOLE);
 }
 
-static void steps_that_change_nothing_keep_nothing(void **state)
+TEST(steps_that_change_nothing_keep_nothing)
 {
     size_t before;
 
@@ -273,7 +273,7 @@ static void steps_that_change_nothing_keep_nothing(void **state)
     assert_int_equal(rig.batches, before);
 }
 
-static void every_step_of_a_restart_is_followed(void **state)
+TEST(every_step_of_a_restart_is_followed)
 {
     start(1);
     report(2);
@@ -292,7 +292,7 @@ static void every_step_of_a_restart_is_followed(void **state)
 }
 
 /* The next server does not let the host of a broken node in either. */
-static void an_excluded_host_stays_out(void **state)
+TEST(an_excluded_host_stays_out)
 {
     struct ct_failure failure = {.generation = 1, .cause = CT_CAUSE_EXIT, .code = 3};
     struct member_link link = link_of(2);
@@ -323,7 +323,7 @@ static void an_excluded_host_stays_out(void **state)
     assert_int_equal(rig.round->refuse.code, CTRUN_E_EXCLUDED);
 }
 
-static void a_run_that_is_forgotten_ends_in_the_journal(void **state)
+TEST(a_run_that_is_forgotten_ends_in_the_journal)
 {
     start(0);
     send_to_running(CT_MESSAGE_SUCCEEDED);
@@ -334,8 +334,7 @@ static void a_run_that_is_forgotten_ends_in_the_journal(void **state)
     assert_true(ct_list_is_empty(&rig.book.entries));
 }
 
-static void
-members_of_a_restarted_server_resume_and_nobody_is_told_anything(void **state)
+TEST(members_of_a_restarted_server_resume_and_nobody_is_told_anything)
 {
     start(0);
     crash();
@@ -351,7 +350,7 @@ members_of_a_restarted_server_resume_and_nobody_is_told_anything(void **state)
     assert_int_equal(rig.round->state, ROUND_RUNNING);
 }
 
-static void a_member_that_does_not_come_back_is_lost_after_a_whole_lease(void **state)
+TEST(a_member_that_does_not_come_back_is_lost_after_a_whole_lease)
 {
     start(0);
     crash();
@@ -368,7 +367,7 @@ static void a_member_that_does_not_come_back_is_lost_after_a_whole_lease(void **
     assert_int_equal(resume(3, 1, CT_RESUME_RUNNING), -ENOENT);
 }
 
-static void no_world_starts_before_the_leases_of_the_old_server_are_over(void **state)
+TEST(no_world_starts_before_the_leases_of_the_old_server_are_over)
 {
     start(0);
     crash();
@@ -394,8 +393,7 @@ static void no_world_starts_before_the_leases_of_the_old_server_are_over(void **
 
 /* Members get most of a lease to come back. How long a lost one may still run counts from the last
  * acknowledgement. */
-static void
-the_silence_of_the_old_server_shortens_the_wait_for_a_lost_node(void **state)
+TEST(the_silence_of_the_old_server_shortens_the_wait_for_a_lost_node)
 {
     const uint64_t served_ms = 50, silence_ms = LOST_AFTER_MS / 2 + 350;
 
@@ -423,7 +421,7 @@ the_silence_of_the_old_server_shortens_the_wait_for_a_lost_node(void **state)
     assert_int_equal(rig.round->generation, 2);
 }
 
-static void a_verdict_is_delivered_by_the_next_server(void **state)
+TEST(a_verdict_is_delivered_by_the_next_server)
 {
     start(0);
     send_to_running(CT_MESSAGE_SUCCEEDED);
@@ -433,7 +431,7 @@ static void a_verdict_is_delivered_by_the_next_server(void **state)
     assert_true(was_sent(ROUND_SEND_VERDICT, 2));
 }
 
-static void a_stop_and_a_start_that_were_lost_are_sent_again(void **state)
+TEST(a_stop_and_a_start_that_were_lost_are_sent_again)
 {
     start(1);
     report(2);
@@ -452,7 +450,7 @@ static void a_stop_and_a_start_that_were_lost_are_sent_again(void **state)
     assert_int_equal(rig.round->resumed.generation, 1);
 }
 
-static void unknown_clients_and_members_of_unknown_worlds_do_not_resume(void **state)
+TEST(unknown_clients_and_members_of_unknown_worlds_do_not_resume)
 {
     start(0);
     assert_int_equal(resume(9, 1, CT_RESUME_RUNNING), -ENOENT);
@@ -464,7 +462,7 @@ static void unknown_clients_and_members_of_unknown_worlds_do_not_resume(void **s
     assert_int_equal(rig.round->state, ROUND_RUNNING);
 }
 
-static void a_short_break_costs_nothing_and_a_long_one_the_node(void **state)
+TEST(a_short_break_costs_nothing_and_a_long_one_the_node)
 {
     start(0);
     step(&(struct round_command){.kind = ROUND_GONE, .id = 2, .reason = "reset"});
@@ -480,7 +478,7 @@ static void a_short_break_costs_nothing_and_a_long_one_the_node(void **state)
 }
 
 /* A JOIN that was sent on the old connection counted, and the world may have started since. */
-static void a_join_that_is_said_again_crosses_the_start(void **state)
+TEST(a_join_that_is_said_again_crosses_the_start)
 {
     start(1);
     report(2);
@@ -498,7 +496,7 @@ static void a_join_that_is_said_again_crosses_the_start(void **state)
 }
 
 /* An elected server holds the verdict back until the journal is written. */
-static void a_verdict_that_was_not_sent_waits_for_those_who_come_back(void **state)
+TEST(a_verdict_that_was_not_sent_waits_for_those_who_come_back)
 {
     struct round_command gone = {
         .kind = ROUND_GONE, .id = 1, .reason = "broken", .is_owed = true};
@@ -515,7 +513,7 @@ static void a_verdict_that_was_not_sent_waits_for_those_who_come_back(void **sta
     note();
 }
 
-static void a_second_connection_takes_the_place_of_the_first(void **state)
+TEST(a_second_connection_takes_the_place_of_the_first)
 {
     start(0);
     assert_int_equal(resume(2, 1, CT_RESUME_RUNNING), 0);
@@ -524,7 +522,7 @@ static void a_second_connection_takes_the_place_of_the_first(void **state)
     assert_true(was_sent(ROUND_SEND_RESUMED, 2));
 }
 
-static void frames_hold_whole_batches_only(void **state)
+TEST(frames_hold_whole_batches_only)
 {
     uint8_t bytes[JOURNAL_FRAME_BYTES + 5] = {0};
     const uint8_t *batch;
@@ -545,7 +543,7 @@ static void frames_hold_whole_batches_only(void **state)
     }
 }
 
-static void batches_without_their_beginning_or_with_bad_bytes_are_refused(void **state)
+TEST(batches_without_their_beginning_or_with_bad_bytes_are_refused)
 {
     struct journal_book book;
     struct ct_buf whole;
@@ -584,7 +582,7 @@ static void lose(uint64_t id, int32_t rank)
     say(id, CT_MESSAGE_LOSS, &loss);
 }
 
-static void who_goes_on_is_kept_and_told_again(void **state)
+TEST(who_goes_on_is_kept_and_told_again)
 {
     start(0);
     lose(2, 3);
@@ -615,7 +613,7 @@ static void who_goes_on_is_kept_and_told_again(void **state)
 
 /* A restarted server finds the loss in the world, which lacks a node, and waits until the workers
  * of that node are dead, too. */
-static void a_lost_node_is_outlived_by_the_next_server(void **state)
+TEST(a_lost_node_is_outlived_by_the_next_server)
 {
     start_to_survive(3000);
     step(&(struct round_command){.kind = ROUND_GONE, .id = 3, .reason = "broken"});
@@ -643,7 +641,7 @@ static void a_lost_node_is_outlived_by_the_next_server(void **state)
 }
 
 /* A node that comes back is told that a rank waits, until that rank is in a world. */
-static void one_in_the_place_of_a_lost_rank_is_told_to_who_comes_back(void **state)
+TEST(one_in_the_place_of_a_lost_rank_is_told_to_who_comes_back)
 {
     const struct ct_grow grow = {.generation = 1, .rank = 3};
 
@@ -719,8 +717,7 @@ static void lose_third(void)
 }
 
 /* The new node runs the program that this world runs, which its agents tell the next server. */
-static void
-a_world_that_began_after_the_reload_takes_a_new_node_of_the_next_server(void **state)
+TEST(a_world_that_began_after_the_reload_takes_a_new_node_of_the_next_server)
 {
     start_reloaded();
     crash();
@@ -739,32 +736,5 @@ a_world_that_began_after_the_reload_takes_a_new_node_of_the_next_server(void **s
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_kept_before_the_first_world),
-        cmocka_unit_test(steps_that_change_nothing_keep_nothing),
-        cmocka_unit_test(every_step_of_a_restart_is_followed),
-        cmocka_unit_test(an_excluded_host_stays_out),
-        cmocka_unit_test(a_run_that_is_forgotten_ends_in_the_journal),
-        cmocka_unit_test(
-            members_of_a_restarted_server_resume_and_nobody_is_told_anything),
-        cmocka_unit_test(a_member_that_does_not_come_back_is_lost_after_a_whole_lease),
-        cmocka_unit_test(no_world_starts_before_the_leases_of_the_old_server_are_over),
-        cmocka_unit_test(
-            the_silence_of_the_old_server_shortens_the_wait_for_a_lost_node),
-        cmocka_unit_test(a_verdict_is_delivered_by_the_next_server),
-        cmocka_unit_test(a_stop_and_a_start_that_were_lost_are_sent_again),
-        cmocka_unit_test(unknown_clients_and_members_of_unknown_worlds_do_not_resume),
-        cmocka_unit_test(a_short_break_costs_nothing_and_a_long_one_the_node),
-        cmocka_unit_test(a_join_that_is_said_again_crosses_the_start),
-        cmocka_unit_test(a_verdict_that_was_not_sent_waits_for_those_who_come_back),
-        cmocka_unit_test(a_second_connection_takes_the_place_of_the_first),
-        cmocka_unit_test(who_goes_on_is_kept_and_told_again),
-        cmocka_unit_test(a_lost_node_is_outlived_by_the_next_server),
-        cmocka_unit_test(one_in_the_place_of_a_lost_rank_is_told_to_who_comes_back),
-        cmocka_unit_test(
-            a_world_that_began_after_the_reload_takes_a_new_node_of_the_next_server),
-        cmocka_unit_test(frames_hold_whole_batches_only),
-        cmocka_unit_test(batches_without_their_beginning_or_with_bad_bytes_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, end);
+    return test_run(NULL, end);
 }

@@ -106,8 +106,7 @@ static void end(struct rig *rig)
     free(rig->pool);
 }
 
-static void
-without_a_descriptor_the_connection_waits_and_the_loop_does_not(void **state)
+TEST(without_a_descriptor_the_connection_waits_and_the_loop_does_not)
 {
     const struct rlimit few = {DESCRIPTORS, DESCRIPTORS};
     struct rig rig;
@@ -130,7 +129,7 @@ without_a_descriptor_the_connection_waits_and_the_loop_does_not(void **state)
 }
 
 /* It does not keep the next one waiting. */
-static void without_memory_it_is_refused(void **state)
+TEST(without_memory_it_is_refused)
 {
     struct rig rig;
     char byte;
@@ -161,7 +160,7 @@ int __wrap_uv_tcp_init(uv_loop_t *loop, uv_tcp_t *tcp)
     return __real_uv_tcp_init(loop, tcp);
 }
 
-static void a_connection_is_made_only_for_one_that_waits(void **state)
+TEST(a_connection_is_made_only_for_one_that_waits)
 {
     struct rig rig;
 
@@ -171,16 +170,4 @@ static void a_connection_is_made_only_for_one_that_waits(void **state)
     assert_int_equal(rig.pool->count, 1);
     assert_int_equal(made, 1);
     end(&rig);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(
-            without_a_descriptor_the_connection_waits_and_the_loop_does_not),
-        cmocka_unit_test(without_memory_it_is_refused),
-        cmocka_unit_test(a_connection_is_made_only_for_one_that_waits),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@ static enum sniff_kind sniff(const char *text, size_t length)
     return sniff_first_bytes((const uint8_t *)text, length);
 }
 
-static void the_first_byte_tells_the_protocols_apart(void **state)
+TEST(the_first_byte_tells_the_protocols_apart)
 {
     assert_int_equal(sniff("", 0), SNIFF_MORE);
     assert_int_equal(sniff("\xc7", 1), SNIFF_FRAME);
@@ -20,12 +20,4 @@ static void the_first_byte_tells_the_protocols_apart(void **state)
     assert_int_equal(sniff("\x16\x03\x01", 3), SNIFF_FOREIGN); /* TLS */
     assert_int_equal(sniff("\xff", 1), SNIFF_FOREIGN);
     assert_int_equal(sniff("hello", 5), SNIFF_FOREIGN);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_byte_tells_the_protocols_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 
 #include "tests/lib/test.h"
 
-static void ranks_of_all_nodes_are_added_up(void **state)
+TEST(ranks_of_all_nodes_are_added_up)
 {
     static struct ct_failure failure = {.cause = CT_CAUSE_HANG};
     struct hang_views views = {0};
@@ -37,7 +37,7 @@ static void ranks_of_all_nodes_are_added_up(void **state)
                         "last steps 7 to 43");
 }
 
-static void ranks_without_room_are_counted(void **state)
+TEST(ranks_without_room_are_counted)
 {
     static struct ct_failure failure = {.cause = CT_CAUSE_HANG};
     struct hang_views views = {0};
@@ -56,7 +56,7 @@ static void ranks_without_room_are_counted(void **state)
     assert_non_null(strstr(text, ", 050 and 7592 more); last steps 0 to 0"));
 }
 
-static void a_fact_without_room_is_left_out(void **state)
+TEST(a_fact_without_room_is_left_out)
 {
     static struct ct_failure failure = {.cause = CT_CAUSE_HANG};
     struct hang_views views = {.nodes = 2, .ranks = 2};
@@ -65,15 +65,4 @@ static void a_fact_without_room_is_left_out(void **state)
         ;
     hang_views_add_fact(&views, &failure);
     assert_null(ct_facts_find(&failure.facts, CT_FACT_WORLD));
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_of_all_nodes_are_added_up),
-        cmocka_unit_test(ranks_without_room_are_counted),
-        cmocka_unit_test(a_fact_without_room_is_left_out),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static const char *die(struct poison *poison, uint64_t generation, int rank)
     return text ? text : "";
 }
 
-static void the_same_samples_at_two_deaths_are_named(void **state)
+TEST(the_same_samples_at_two_deaths_are_named)
 {
     struct poison poison = {0};
 
@@ -51,7 +51,7 @@ static void the_same_samples_at_two_deaths_are_named(void **state)
         "rank 3 in generation 2, rank 1 now");
 }
 
-static void other_samples_and_none_are_not_named(void **state)
+TEST(other_samples_and_none_are_not_named)
 {
     struct poison poison = {0};
 
@@ -66,7 +66,7 @@ static void other_samples_and_none_are_not_named(void **state)
     assert_string_equal(die(&poison, 5, -1), ""); /* a node has no samples */
 }
 
-static void who_was_killed_by_ctrunctl_chaos_does_not_count(void **state)
+TEST(who_was_killed_by_ctrunctl_chaos_does_not_count)
 {
     struct ct_failure failure = {.generation = 1, .rank = 0};
     struct poison poison = {0};
@@ -83,7 +83,7 @@ static void who_was_killed_by_ctrunctl_chaos_does_not_count(void **state)
     assert_null(ct_facts_find(&failure.facts, CT_FACT_AGAIN));
 }
 
-static void what_a_victim_works_on_is_not_that_of_the_root_cause(void **state)
+TEST(what_a_victim_works_on_is_not_that_of_the_root_cause)
 {
     struct poison poison = {0};
 
@@ -97,7 +97,7 @@ static void what_a_victim_works_on_is_not_that_of_the_root_cause(void **state)
     assert_non_null(strstr(die(&poison, 3, 1), "(0, 1)"));
 }
 
-static void deaths_are_forgotten_after_so_many(void **state)
+TEST(deaths_are_forgotten_after_so_many)
 {
     struct poison poison = {0};
 
@@ -111,7 +111,7 @@ static void deaths_are_forgotten_after_so_many(void **state)
     assert_non_null(strstr(die(&poison, 51, 0), "in generation 4"));
 }
 
-static void many_ids_are_cut_and_full_facts_make_room(void **state)
+TEST(many_ids_are_cut_and_full_facts_make_room)
 {
     struct poison poison = {0};
     struct ct_failure failure = {.generation = 2};
@@ -130,18 +130,4 @@ static void many_ids_are_cut_and_full_facts_make_room(void **state)
     assert_non_null(strstr(ct_facts_find(&failure.facts, CT_FACT_AGAIN),
                            "18446744073709551559 and 56 more) were"));
     assert_non_null(ct_facts_find(&failure.facts, CT_FACT_CALLED_BY));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_samples_at_two_deaths_are_named),
-        cmocka_unit_test(other_samples_and_none_are_not_named),
-        cmocka_unit_test(who_was_killed_by_ctrunctl_chaos_does_not_count),
-        cmocka_unit_test(what_a_victim_works_on_is_not_that_of_the_root_cause),
-        cmocka_unit_test(deaths_are_forgotten_after_so_many),
-        cmocka_unit_test(many_ids_are_cut_and_full_facts_make_room),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ static bool is_loop(struct ct_failure first, struct ct_failure second)
     return crash_loop_take(&loop, &second);
 }
 
-static void the_same_end_twice_without_progress_is_a_loop(void **state)
+TEST(the_same_end_twice_without_progress_is_a_loop)
 {
     assert_true(
         is_loop(failed(CT_CAUSE_EXIT, 1, "boom"), failed(CT_CAUSE_EXIT, 1, "boom")));
@@ -37,7 +37,7 @@ static void the_same_end_twice_without_progress_is_a_loop(void **state)
                         failed(CT_CAUSE_OOM, SIGKILL, "oom_kill 1 -> 2 in /job")));
 }
 
-static void another_end_is_none(void **state)
+TEST(another_end_is_none)
 {
     struct ct_failure later = failed(CT_CAUSE_EXIT, 1, "boom");
     struct ct_failure slow = failed(CT_CAUSE_EXIT, 1, "boom");
@@ -55,12 +55,12 @@ static void another_end_is_none(void **state)
                          failed(CT_CAUSE_SIGNAL, SIGSEGV, "")));
 }
 
-static void an_exit_with_1_and_no_words_is_equal_to_nothing(void **state)
+TEST(an_exit_with_1_and_no_words_is_equal_to_nothing)
 {
     assert_false(is_loop(failed(CT_CAUSE_EXIT, 1, ""), failed(CT_CAUSE_EXIT, 1, "")));
 }
 
-static void the_exception_counts_and_not_what_was_written_around_it(void **state)
+TEST(the_exception_counts_and_not_what_was_written_around_it)
 {
     struct ct_failure first = failed(CT_CAUSE_EXIT, 1, "closing a");
     struct ct_failure second = failed(CT_CAUSE_EXIT, 1, "closing b");
@@ -72,13 +72,13 @@ static void the_exception_counts_and_not_what_was_written_around_it(void **state
     assert_false(is_loop(first, second));
 }
 
-static void one_that_was_still_ending_is_equal_to_one_that_had_ended(void **state)
+TEST(one_that_was_still_ending_is_equal_to_one_that_had_ended)
 {
     assert_true(is_loop(failed(CT_CAUSE_EXIT, 1, "E: boom"),
                         failed(CT_CAUSE_RAISED, 0, "E: boom")));
 }
 
-static void only_the_last_line_counts_and_no_number_in_it(void **state)
+TEST(only_the_last_line_counts_and_no_number_in_it)
 {
     assert_true(is_loop(
         failed(CT_CAUSE_EXIT, 1, "a\n2026-11-21 17:50:01 [812] no file at 0x7fab\n\n"),
@@ -87,7 +87,7 @@ static void only_the_last_line_counts_and_no_number_in_it(void **state)
                          failed(CT_CAUSE_EXIT, 1, "KeyError: 'b'")));
 }
 
-static void what_comes_from_outside_is_none(void **state)
+TEST(what_comes_from_outside_is_none)
 {
     static const struct {
         int cause, code;
@@ -110,7 +110,7 @@ static void what_comes_from_outside_is_none(void **state)
     }
 }
 
-static void a_third_one_in_between_breaks_the_chain(void **state)
+TEST(a_third_one_in_between_breaks_the_chain)
 {
     struct crash_loop loop = {0};
     struct ct_failure same = failed(CT_CAUSE_EXIT, 1, "boom");
@@ -122,7 +122,7 @@ static void a_third_one_in_between_breaks_the_chain(void **state)
     assert_true(crash_loop_take(&loop, &same));
 }
 
-static void no_restart_helps_a_program_that_is_not_there(void **state)
+TEST(no_restart_helps_a_program_that_is_not_there)
 {
     struct ct_failure failure = failed(CT_CAUSE_EXEC, ENOENT, "");
 
@@ -131,21 +131,4 @@ static void no_restart_helps_a_program_that_is_not_there(void **state)
     assert_false(crash_loop_is_hopeless(&failure));
     failure = failed(CT_CAUSE_EXIT, ENOENT, "");
     assert_false(crash_loop_is_hopeless(&failure));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_end_twice_without_progress_is_a_loop),
-        cmocka_unit_test(another_end_is_none),
-        cmocka_unit_test(an_exit_with_1_and_no_words_is_equal_to_nothing),
-        cmocka_unit_test(the_exception_counts_and_not_what_was_written_around_it),
-        cmocka_unit_test(one_that_was_still_ending_is_equal_to_one_that_had_ended),
-        cmocka_unit_test(only_the_last_line_counts_and_no_number_in_it),
-        cmocka_unit_test(what_comes_from_outside_is_none),
-        cmocka_unit_test(a_third_one_in_between_breaks_the_chain),
-        cmocka_unit_test(no_restart_helps_a_program_that_is_not_there),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@ static struct ct_failure make(uint8_t cause, int32_t code, int32_t rank)
         .generation = 1, .cause = cause, .code = code, .rank = rank, .pid = 100 + rank};
 }
 
-static void exit_codes_are_those_of_the_cause(void **state)
+TEST(exit_codes_are_those_of_the_cause)
 {
     static const struct {
         uint8_t cause;
@@ -43,7 +43,7 @@ static void exit_codes_are_those_of_the_cause(void **state)
     }
 }
 
-static void consequences_stand_behind_causes(void **state)
+TEST(consequences_stand_behind_causes)
 {
     static struct failures failures;
     struct ct_failure stopped = make(CT_CAUSE_STOPPED, SIGTERM, 0);
@@ -62,7 +62,7 @@ static void consequences_stand_behind_causes(void **state)
     assert_int_equal(failures_copy(&failures, out, CT_FAILURES_MAX), 0);
 }
 
-static void a_cause_told_before_its_worker_ended_gets_its_end_later(void **state)
+TEST(a_cause_told_before_its_worker_ended_gets_its_end_later)
 {
     static struct failures failures;
     struct ct_failure hung = make(CT_CAUSE_HANG, 0, 1);
@@ -78,7 +78,7 @@ static void a_cause_told_before_its_worker_ended_gets_its_end_later(void **state
     assert_int_equal(out[0].end_code, 20);
 }
 
-static void the_end_of_one_that_had_raised_is_not_a_second_failure(void **state)
+TEST(the_end_of_one_that_had_raised_is_not_a_second_failure)
 {
     static struct failures failures;
     struct ct_failure raised = make(CT_CAUSE_RAISED, 0, 1);
@@ -93,7 +93,7 @@ static void the_end_of_one_that_had_raised_is_not_a_second_failure(void **state)
     assert_int_equal(failures_exit_code(&out[0]), 1);
 }
 
-static void beyond_the_room_the_first_ones_stay(void **state)
+TEST(beyond_the_room_the_first_ones_stay)
 {
     static struct failures failures;
     struct ct_failure out[CT_FAILURES_MAX];
@@ -111,7 +111,7 @@ static void beyond_the_room_the_first_ones_stay(void **state)
 
 /* 3 nodes of 100 ranks: on each, 2 failed by themselves and 98 were stopped. A failure in FAILURE
  * is reported again at the end of its node. */
-static void all_that_find_no_room_are_counted_once(void **state)
+TEST(all_that_find_no_room_are_counted_once)
 {
     static struct failures failures;
     const struct failures_arrival early = {.at_ms = 5},
@@ -147,7 +147,7 @@ static void all_that_find_no_room_are_counted_once(void **state)
     assert_int_equal(more.stopped, 3 * 98);
 }
 
-static void a_victim_is_not_the_root_cause_even_when_heard_first(void **state)
+TEST(a_victim_is_not_the_root_cause_even_when_heard_first)
 {
     static struct failures failures;
     struct ct_failure lost = make(CT_CAUSE_NODE_LOST, 0, -1);
@@ -184,7 +184,7 @@ static int32_t root_of(const struct failures *failures)
     return failures_get_root(failures)->rank;
 }
 
-static void who_failed_first_is_the_root_cause_even_when_told_last(void **state)
+TEST(who_failed_first_is_the_root_cause_even_when_told_last)
 {
     static struct failures failures;
     struct ct_failure out[CT_FAILURES_MAX];
@@ -207,7 +207,7 @@ static void who_failed_first_is_the_root_cause_even_when_told_last(void **state)
     assert_int_equal(failures.cause_count, 4);
 }
 
-static void what_is_closer_than_the_doubt_stays_as_it_came(void **state)
+TEST(what_is_closer_than_the_doubt_stays_as_it_came)
 {
     static struct failures failures;
     struct ct_failure out[CT_FAILURES_MAX];
@@ -224,7 +224,7 @@ static void what_is_closer_than_the_doubt_stays_as_it_came(void **state)
     assert_int_equal(root_of(&failures), 3);
 }
 
-static void of_those_that_are_stuck_the_furthest_behind_is_the_one(void **state)
+TEST(of_those_that_are_stuck_the_furthest_behind_is_the_one)
 {
     static struct failures failures;
     struct ct_failure out[CT_FAILURES_MAX];
@@ -241,7 +241,7 @@ static void of_those_that_are_stuck_the_furthest_behind_is_the_one(void **state)
 }
 
 /* The time that the earlier report needed makes its failure earlier, not more uncertain. */
-static void only_the_link_of_the_later_one_makes_doubt(void **state)
+TEST(only_the_link_of_the_later_one_makes_doubt)
 {
     static const struct {
         uint64_t rtt_ms; /* of the first report; the next: of the second */
@@ -268,8 +268,7 @@ static void only_the_link_of_the_later_one_makes_doubt(void **state)
 }
 
 /* Its node does not know when the other one's worker failed. */
-static void
-what_ended_with_zero_on_another_node_is_told_unless_it_was_later(void **state)
+TEST(what_ended_with_zero_on_another_node_is_told_unless_it_was_later)
 {
     static const uint64_t ages_ms[] = {2000, 1010, 0, 500};
     static const int causes[] = {CT_CAUSE_EARLY, CT_CAUSE_ENDED, CT_CAUSE_ENDED, -1};
@@ -293,7 +292,7 @@ what_ended_with_zero_on_another_node_is_told_unless_it_was_later(void **state)
     }
 }
 
-static void without_an_age_the_first_to_tell_is_first(void **state)
+TEST(without_an_age_the_first_to_tell_is_first)
 {
     static struct failures failures;
     struct ct_failure lost = make(CT_CAUSE_NODE_LOST, 0, -1);
@@ -312,7 +311,7 @@ static void without_an_age_the_first_to_tell_is_first(void **state)
     assert_int_equal(root_of(&failures), -1);
 }
 
-static void after_the_decision_the_root_cause_stays(void **state)
+TEST(after_the_decision_the_root_cause_stays)
 {
     static struct failures failures;
     struct ct_failure failure = make(CT_CAUSE_EXIT, 1, 1);
@@ -327,7 +326,7 @@ static void after_the_decision_the_root_cause_stays(void **state)
     assert_int_equal(failures.cause_count, 2);
 }
 
-static void the_first_one_finds_room_and_no_victim_is_it(void **state)
+TEST(the_first_one_finds_room_and_no_victim_is_it)
 {
     static struct failures failures;
     struct ct_failure victim = make(CT_CAUSE_EXIT, 1, 98);
@@ -348,7 +347,7 @@ static void the_first_one_finds_room_and_no_victim_is_it(void **state)
     assert_int_equal(root_of(&failures), 0);
 }
 
-static void how_much_later_is_forgotten_with_another_root(void **state)
+TEST(how_much_later_is_forgotten_with_another_root)
 {
     static struct failures failures;
     struct ct_failure lost = make(CT_CAUSE_NODE_LOST, 0, -1);
@@ -364,28 +363,4 @@ static void how_much_later_is_forgotten_with_another_root(void **state)
     failures_add_root(&failures, &lost);
     failures_copy(&failures, out, CT_FAILURES_MAX);
     assert_int_equal(out[2].later_ms, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exit_codes_are_those_of_the_cause),
-        cmocka_unit_test(consequences_stand_behind_causes),
-        cmocka_unit_test(the_end_of_one_that_had_raised_is_not_a_second_failure),
-        cmocka_unit_test(a_cause_told_before_its_worker_ended_gets_its_end_later),
-        cmocka_unit_test(beyond_the_room_the_first_ones_stay),
-        cmocka_unit_test(all_that_find_no_room_are_counted_once),
-        cmocka_unit_test(a_victim_is_not_the_root_cause_even_when_heard_first),
-        cmocka_unit_test(who_failed_first_is_the_root_cause_even_when_told_last),
-        cmocka_unit_test(what_is_closer_than_the_doubt_stays_as_it_came),
-        cmocka_unit_test(of_those_that_are_stuck_the_furthest_behind_is_the_one),
-        cmocka_unit_test(only_the_link_of_the_later_one_makes_doubt),
-        cmocka_unit_test(
-            what_ended_with_zero_on_another_node_is_told_unless_it_was_later),
-        cmocka_unit_test(without_an_age_the_first_to_tell_is_first),
-        cmocka_unit_test(after_the_decision_the_root_cause_stays),
-        cmocka_unit_test(the_first_one_finds_room_and_no_victim_is_it),
-        cmocka_unit_test(how_much_later_is_forgotten_with_another_root),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

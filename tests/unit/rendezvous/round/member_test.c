@@ -20,7 +20,7 @@ static struct member *add(struct member_table *table, uint64_t id, const char *r
     return member;
 }
 
-static void members_are_found_by_id_whatever_was_removed(void **state)
+TEST(members_are_found_by_id_whatever_was_removed)
 {
     struct member_table table = {0};
 
@@ -39,7 +39,7 @@ static void members_are_found_by_id_whatever_was_removed(void **state)
     member_table_deinit(&table);
 }
 
-static void a_failed_allocation_adds_nothing(void **state)
+TEST(a_failed_allocation_adds_nothing)
 {
     struct member_link link = {.id = 1};
     struct member_table table = {0};
@@ -54,7 +54,7 @@ static void a_failed_allocation_adds_nothing(void **state)
     member_table_deinit(&table);
 }
 
-static void survivors_keep_their_place_when_there_are_too_many(void **state)
+TEST(survivors_keep_their_place_when_there_are_too_many)
 {
     struct member_table table = {0};
     struct member *world[4];
@@ -68,7 +68,7 @@ static void survivors_keep_their_place_when_there_are_too_many(void **state)
     member_table_deinit(&table);
 }
 
-static void only_ready_members_are_chosen_in_the_order_of_the_world(void **state)
+TEST(only_ready_members_are_chosen_in_the_order_of_the_world)
 {
     struct member_table table = {0};
     struct member *world[5];
@@ -87,7 +87,7 @@ static void only_ready_members_are_chosen_in_the_order_of_the_world(void **state
     member_table_deinit(&table);
 }
 
-static void nodes_with_the_same_number_come_one_after_the_other(void **state)
+TEST(nodes_with_the_same_number_come_one_after_the_other)
 {
     struct member_table table = {0};
     struct member *world[3];
@@ -103,7 +103,7 @@ static void nodes_with_the_same_number_come_one_after_the_other(void **state)
 }
 
 /* The example of the specification: roles and slots a/2, b/3, a/1. */
-static void ranks_count_over_all_roles_and_role_ranks_within_one(void **state)
+TEST(ranks_count_over_all_roles_and_role_ranks_within_one)
 {
     struct member_table table = {0};
     struct member *world[3];
@@ -135,7 +135,7 @@ static void add_role(struct member *member, const char *name, uint32_t slots)
 }
 
 /* Nodes: a/2 and b/1, then c/1 alone, then b/2 and a/3. */
-static void a_node_with_several_roles_has_a_place_in_each(void **state)
+TEST(a_node_with_several_roles_has_a_place_in_each)
 {
     static const struct ct_role_place places[3][2] = {
         {{0, 5}, {0, 3}}, {{0, 1}, {0, 0}}, {{1, 3}, {2, 5}}};
@@ -197,7 +197,7 @@ static void assert_master(const char *expected, const struct place *places,
     assert_string_equal(master, expected);
 }
 
-static void the_master_address_is_one_that_every_node_can_reach(void **state)
+TEST(the_master_address_is_one_that_every_node_can_reach)
 {
     static const struct place said[] = {{"a", "127.0.0.1", "127.0.0.1", "ib0.a"},
                                         {"b", "10.0.0.2", "10.0.0.1", NULL}};
@@ -220,19 +220,4 @@ static void the_master_address_is_one_that_every_node_can_reach(void **state)
     assert_master("10.0.0.1", one_nat, 2);
     assert_master("10.0.0.1", beside, 2);
     assert_master("10.0.0.2", seen, 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_are_found_by_id_whatever_was_removed),
-        cmocka_unit_test(a_failed_allocation_adds_nothing),
-        cmocka_unit_test(survivors_keep_their_place_when_there_are_too_many),
-        cmocka_unit_test(only_ready_members_are_chosen_in_the_order_of_the_world),
-        cmocka_unit_test(nodes_with_the_same_number_come_one_after_the_other),
-        cmocka_unit_test(ranks_count_over_all_roles_and_role_ranks_within_one),
-        cmocka_unit_test(a_node_with_several_roles_has_a_place_in_each),
-        cmocka_unit_test(the_master_address_is_one_that_every_node_can_reach),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static void set_world(size_t count)
     }
 }
 
-static void the_next_network_is_told_when_one_is_cut(void **state)
+TEST(the_next_network_is_told_when_one_is_cut)
 {
     struct networks networks = {0};
     const struct member_start *own = &members[2].start;
@@ -59,7 +59,7 @@ static void the_next_network_is_told_when_one_is_cut(void **state)
     assert_string_equal(own->peers[0].addr, "10.78.0.2");
 }
 
-static void another_first_node_does_not_use_the_cut_network_either(void **state)
+TEST(another_first_node_does_not_use_the_cut_network_either)
 {
     struct networks networks = {0};
 
@@ -69,7 +69,7 @@ static void another_first_node_does_not_use_the_cut_network_either(void **state)
     assert_string_equal(start.master_addr, "10.78.0.2");
 }
 
-static void when_all_are_cut_the_first_is_told_and_nothing_to_prove(void **state)
+TEST(when_all_are_cut_the_first_is_told_and_nothing_to_prove)
 {
     struct networks networks = {0};
 
@@ -85,7 +85,7 @@ static void when_all_are_cut_the_first_is_told_and_nothing_to_prove(void **state
     assert_false(networks_cut(&networks, "c"));
 }
 
-static void without_a_choice_there_is_nothing_to_prove(void **state)
+TEST(without_a_choice_there_is_nothing_to_prove)
 {
     const struct networks networks = {0};
 
@@ -107,7 +107,7 @@ static void without_a_choice_there_is_nothing_to_prove(void **state)
     assert_int_equal(start.reach, CT_REACH_FREE);
 }
 
-static void a_network_that_was_typed_stays_and_the_sample_is_tried_on_it(void **state)
+TEST(a_network_that_was_typed_stays_and_the_sample_is_tried_on_it)
 {
     struct networks networks = {0};
     struct ct_join *first = &members[0].join;
@@ -142,7 +142,7 @@ static bool reaches(int i, int k)
     return false;
 }
 
-static void all_pairs_are_proven_up_to_eight_nodes_and_four_a_node_above(void **state)
+TEST(all_pairs_are_proven_up_to_eight_nodes_and_four_a_node_above)
 {
     const struct networks networks = {0};
 
@@ -160,7 +160,7 @@ static void all_pairs_are_proven_up_to_eight_nodes_and_four_a_node_above(void **
     }
 }
 
-static void what_takes_the_place_of_master_is_beside_it(void **state)
+TEST(what_takes_the_place_of_master_is_beside_it)
 {
     char addr[CT_HOST_MAX];
 
@@ -172,19 +172,4 @@ static void what_takes_the_place_of_master_is_beside_it(void **state)
     (void)ct_copy(members[1].join.local_addr, sizeof members[1].join.local_addr, "h2");
     networks_choose_beside(addr, "10.78.0.1", world + 1, 2);
     assert_string_equal(addr, "h2");
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_takes_the_place_of_master_is_beside_it),
-        cmocka_unit_test(the_next_network_is_told_when_one_is_cut),
-        cmocka_unit_test(another_first_node_does_not_use_the_cut_network_either),
-        cmocka_unit_test(when_all_are_cut_the_first_is_told_and_nothing_to_prove),
-        cmocka_unit_test(without_a_choice_there_is_nothing_to_prove),
-        cmocka_unit_test(a_network_that_was_typed_stays_and_the_sample_is_tried_on_it),
-        cmocka_unit_test(all_pairs_are_proven_up_to_eight_nodes_and_four_a_node_above),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

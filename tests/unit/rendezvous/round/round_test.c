@@ -15,7 +15,7 @@
 static struct round *made[64];
 static size_t made_count;
 
-#define ROUND_TEST(test) cmocka_unit_test_teardown(test, destroy_made)
+#define ROUND_TEST(test) TEST_AROUND(test, NULL, destroy_made)
 
 static int destroy_made(void **state)
 {
@@ -140,7 +140,7 @@ static size_t count_actions(const struct round *round, enum round_action_kind ki
 
 /* ---- Tests ------------------------------------------------------------------------------- */
 
-static void impossible_settings_are_refused(void **state)
+ROUND_TEST(impossible_settings_are_refused)
 {
     static const struct round_settings bad[] = {
         {.min_nodes = 0, .max_nodes = 1, .lost_after_ms = 1},
@@ -154,7 +154,7 @@ static void impossible_settings_are_refused(void **state)
         assert_int_equal(round_create(&round, &bad[i]), -EINVAL);
 }
 
-static void a_member_that_finds_no_memory_is_not_added(void **state)
+ROUND_TEST(a_member_that_finds_no_memory_is_not_added)
 {
     struct round *round = create(1, 3, 0);
     struct member_link link = {.id = 1};
@@ -177,7 +177,7 @@ static void a_member_that_finds_no_memory_is_not_added(void **state)
     assert_int_equal(round->state, ROUND_FORMING);
 }
 
-static void unknown_members_and_old_generations_change_nothing(void **state)
+ROUND_TEST(unknown_members_and_old_generations_change_nothing)
 {
     static const enum ct_message_kind kinds[] = {CT_MESSAGE_SUCCEEDED,
                                                  CT_MESSAGE_STOPPED, CT_MESSAGE_FAILURE,
@@ -205,7 +205,7 @@ static void unknown_members_and_old_generations_change_nothing(void **state)
     assert_int_equal(round->restart_count, 1);
 }
 
-static void roles_that_are_not_those_of_the_workers_are_refused(void **state)
+ROUND_TEST(roles_that_are_not_those_of_the_workers_are_refused)
 {
     struct round *round = create(2, 2, 0);
     struct ct_join message = {0};
@@ -220,7 +220,7 @@ static void roles_that_are_not_those_of_the_workers_are_refused(void **state)
 
 /* The journal has the places of the roles of the last world beside the roles of the last JOIN: it
  * could not be read any more. */
-static void a_node_that_changes_its_roles_is_refused(void **state)
+ROUND_TEST(a_node_that_changes_its_roles_is_refused)
 {
     struct round *round = create(1, 1, 1);
     struct ct_join message = {
@@ -236,7 +236,7 @@ static void a_node_that_changes_its_roles_is_refused(void **state)
     assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
 }
 
-static void a_join_that_makes_no_sense_is_refused_and_ends_the_member(void **state)
+ROUND_TEST(a_join_that_makes_no_sense_is_refused_and_ends_the_member)
 {
     struct round *round = create(2, 2, 0);
     struct ct_join message = {0};
@@ -255,7 +255,7 @@ static void a_join_that_makes_no_sense_is_refused_and_ends_the_member(void **sta
 }
 
 /* A world that stopped because of it would look for a cause that does not exist. */
-static void a_failure_that_tells_of_none_ends_its_member_only(void **state)
+ROUND_TEST(a_failure_that_tells_of_none_ends_its_member_only)
 {
     static const uint8_t causes[] = {CT_CAUSE_NONE, CT_CAUSE_STOPPED, CT_CAUSE_EARLY};
 
@@ -275,7 +275,7 @@ static void a_failure_that_tells_of_none_ends_its_member_only(void **state)
     }
 }
 
-static void the_fingerprint_goes_with_the_last_node_that_had_it(void **state)
+ROUND_TEST(the_fingerprint_goes_with_the_last_node_that_had_it)
 {
     struct round *round = create(2, 2, 0);
     struct ct_join message = {0};
@@ -300,7 +300,7 @@ static void add_job(struct round *round, uint64_t id, const struct ct_job *job)
         0);
 }
 
-static void two_unlike_jobs_at_one_endpoint_do_not_become_one(void **state)
+ROUND_TEST(two_unlike_jobs_at_one_endpoint_do_not_become_one)
 {
     static const struct {
         uint32_t max;
@@ -337,7 +337,7 @@ static void two_unlike_jobs_at_one_endpoint_do_not_become_one(void **state)
     }
 }
 
-static void waiting_is_told_at_most_once_a_second(void **state)
+ROUND_TEST(waiting_is_told_at_most_once_a_second)
 {
     struct round *round = create(50, 50, 0);
     size_t told = 0;
@@ -358,7 +358,7 @@ static void waiting_is_told_at_most_once_a_second(void **state)
     assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 0); /* no change */
 }
 
-static void who_waits_for_more_than_is_needed_knows_until_when(void **state)
+ROUND_TEST(who_waits_for_more_than_is_needed_knows_until_when)
 {
     struct round *round = create(1, 2, 1);
 
@@ -377,7 +377,7 @@ static void who_waits_for_more_than_is_needed_knows_until_when(void **state)
     assert_int_equal(round->waiting.left_ms, 59990); /* the join deadline */
 }
 
-static void nodes_are_waited_for_in_multiples_of_the_node_unit(void **state)
+ROUND_TEST(nodes_are_waited_for_in_multiples_of_the_node_unit)
 {
     struct round *round = create(3, 5, 0);
 
@@ -388,7 +388,7 @@ static void nodes_are_waited_for_in_multiples_of_the_node_unit(void **state)
     assert_int_equal(round->waiting.max_nodes, 4);
 }
 
-static void endless_timeouts_do_not_wrap_around(void **state)
+ROUND_TEST(endless_timeouts_do_not_wrap_around)
 {
     const struct round_settings settings = {.min_nodes = 1,
                                             .max_nodes = 2,
@@ -404,7 +404,7 @@ static void endless_timeouts_do_not_wrap_around(void **state)
     assert_int_equal(round->members.count, 1);
 }
 
-static void the_static_endpoint_replaces_the_store_port(void **state)
+ROUND_TEST(the_static_endpoint_replaces_the_store_port)
 {
     const struct round_settings settings = {.min_nodes = 1,
                                             .max_nodes = 1,
@@ -418,7 +418,7 @@ static void the_static_endpoint_replaces_the_store_port(void **state)
     assert_int_equal(round->start.master_port, 29500);
 }
 
-static void an_unkillable_worker_ends_the_run_whatever_the_budget(void **state)
+ROUND_TEST(an_unkillable_worker_ends_the_run_whatever_the_budget)
 {
     struct round *round = start(1, 2, 9);
 
@@ -430,7 +430,7 @@ static void an_unkillable_worker_ends_the_run_whatever_the_budget(void **state)
     assert_int_equal(round->verdict.exit_code, 76);
 }
 
-static void the_status_is_that_of_what_failed_before_an_unkillable_worker(void **state)
+ROUND_TEST(the_status_is_that_of_what_failed_before_an_unkillable_worker)
 {
     struct round *round = start(1, 2, 9);
 
@@ -444,8 +444,7 @@ static void the_status_is_that_of_what_failed_before_an_unkillable_worker(void *
 
 /* A process lives on: the next world would not be alone. The worker that failed before is the cause, in
  * whichever order the node lists them. */
-static void
-an_unkillable_worker_that_is_not_the_cause_ends_the_run_as_well(void **state)
+ROUND_TEST(an_unkillable_worker_that_is_not_the_cause_ends_the_run_as_well)
 {
     for (uint32_t i = 0; i < 4; i++) {
         const uint32_t nodes = 1 + i / 2, first = i % 2;
@@ -470,7 +469,7 @@ an_unkillable_worker_that_is_not_the_cause_ends_the_run_as_well(void **state)
     }
 }
 
-static void what_fails_after_a_loss_is_its_consequence_and_costs_nothing(void **state)
+ROUND_TEST(what_fails_after_a_loss_is_its_consequence_and_costs_nothing)
 {
     struct round *round = start(1, 2, 0);
     const struct ct_heartbeat beat = {0};
@@ -496,7 +495,7 @@ static void answer(struct round *round, uint64_t id, uint64_t now_ms)
     say(round, id, CT_MESSAGE_STOPPING, &message, now_ms);
 }
 
-static void a_failure_is_decided_when_all_others_have_answered(void **state)
+ROUND_TEST(a_failure_is_decided_when_all_others_have_answered)
 {
     struct round *round = start(1, 3, 1);
     const struct ct_heartbeat beat = {0};
@@ -516,7 +515,7 @@ static void a_failure_is_decided_when_all_others_have_answered(void **state)
     assert_int_equal(round->action_count, 0);
 }
 
-static void a_member_lost_before_it_answered_is_the_root_cause(void **state)
+ROUND_TEST(a_member_lost_before_it_answered_is_the_root_cause)
 {
     struct round *round = start(1, 3, 0);
 
@@ -532,7 +531,7 @@ static void a_member_lost_before_it_answered_is_the_root_cause(void **state)
     assert_string_equal(failures_get_root(&round->failures)->host, "n3");
 }
 
-static void a_lone_node_needs_no_answer(void **state)
+ROUND_TEST(a_lone_node_needs_no_answer)
 {
     struct round *round = start(1, 1, 0);
 
@@ -563,7 +562,7 @@ static uint32_t fail_early(struct round *round, uint8_t cause, int32_t code)
     return tries;
 }
 
-static void the_same_early_failure_twice_ends_the_run(void **state)
+ROUND_TEST(the_same_early_failure_twice_ends_the_run)
 {
     struct round *round = start(1, 1, 5);
 
@@ -619,7 +618,7 @@ static void fail_on_second_node_late(struct round *round, uint64_t now_ms)
     stopped(round, 1, now_ms + 400);
 }
 
-static void who_failed_first_but_tells_late_is_charged(void **state)
+ROUND_TEST(who_failed_first_but_tells_late_is_charged)
 {
     struct round *round = start(2, 2, 5);
 
@@ -634,7 +633,7 @@ static void who_failed_first_but_tells_late_is_charged(void **state)
     assert_int_equal(round->verdict.failures[1].later_ms, 699);
 }
 
-static void what_is_told_after_the_decision_changes_it_no_more(void **state)
+ROUND_TEST(what_is_told_after_the_decision_changes_it_no_more)
 {
     struct round *round = start(2, 2, 0);
 
@@ -649,7 +648,7 @@ static void what_is_told_after_the_decision_changes_it_no_more(void **state)
 }
 
 /* The server was busy: both messages had arrived, and it read them one after the other. */
-static void how_long_a_message_lay_unread_counts(void **state)
+ROUND_TEST(how_long_a_message_lay_unread_counts)
 {
     struct round *round = start(2, 2, 0);
     const struct ct_failure failure = {
@@ -678,7 +677,7 @@ static struct round *start_with_spare(void)
     return round;
 }
 
-static void a_node_that_fails_first_twice_makes_room_for_a_spare(void **state)
+ROUND_TEST(a_node_that_fails_first_twice_makes_room_for_a_spare)
 {
     struct round *round = start_with_spare();
 
@@ -699,7 +698,7 @@ static void a_node_that_fails_first_twice_makes_room_for_a_spare(void **state)
     assert_int_equal(round->members.list[1]->link.id, 3);
 }
 
-static void the_node_that_serves_makes_room_for_nobody(void **state)
+ROUND_TEST(the_node_that_serves_makes_room_for_nobody)
 {
     struct round *round = start_with_spare();
 
@@ -716,7 +715,7 @@ static void the_node_that_serves_makes_room_for_nobody(void **state)
     assert_int_equal(round->verdict.outcome, CT_OUTCOME_CRASH_LOOP);
 }
 
-static void a_node_that_fails_first_and_tells_late_makes_room_as_well(void **state)
+ROUND_TEST(a_node_that_fails_first_and_tells_late_makes_room_as_well)
 {
     struct round *round = start_with_spare();
 
@@ -758,7 +757,7 @@ static struct round *start_three(uint32_t min, uint64_t exclude_after)
     return round;
 }
 
-static void a_node_with_broken_hardware_goes_without_a_spare(void **state)
+ROUND_TEST(a_node_with_broken_hardware_goes_without_a_spare)
 {
     struct round *round = start_three(2, 2);
     const struct ct_join back = {.slots = 1, .node_rank_hint = -1, .store_port = 9};
@@ -788,7 +787,7 @@ static void a_node_with_broken_hardware_goes_without_a_spare(void **state)
     }
 }
 
-static void a_broken_node_that_comes_back_late_stops_no_world(void **state)
+ROUND_TEST(a_broken_node_that_comes_back_late_stops_no_world)
 {
     struct round *round = start_three(2, 1);
     const struct ct_join back = {.slots = 1, .node_rank_hint = -1, .store_port = 9};
@@ -817,7 +816,7 @@ static void a_broken_node_that_comes_back_late_stops_no_world(void **state)
 }
 
 /* As a new one of the same instance, after all its nodes were lost. */
-static void a_run_that_goes_on_does_not_take_a_broken_node_back(void **state)
+ROUND_TEST(a_run_that_goes_on_does_not_take_a_broken_node_back)
 {
     const struct ct_join back = {.slots = 1, .node_rank_hint = -1, .store_port = 9};
 
@@ -842,7 +841,7 @@ static void a_run_that_goes_on_does_not_take_a_broken_node_back(void **state)
     }
 }
 
-static void a_broken_node_that_is_needed_stays_and_that_is_said(void **state)
+ROUND_TEST(a_broken_node_that_is_needed_stays_and_that_is_said)
 {
     struct round *round = start_three(3, 1);
 
@@ -853,7 +852,7 @@ static void a_broken_node_that_is_needed_stays_and_that_is_said(void **state)
     assert_int_equal(round->generation, 2);
 }
 
-static void a_broken_node_that_serves_stays(void **state)
+ROUND_TEST(a_broken_node_that_serves_stays)
 {
     struct round *round = start_three(2, 1);
 
@@ -863,7 +862,7 @@ static void a_broken_node_that_serves_stays(void **state)
     assert_int_equal(round->members.count, 3);
 }
 
-static void faults_are_counted_for_each_node_and_only_where_they_count(void **state)
+ROUND_TEST(faults_are_counted_for_each_node_and_only_where_they_count)
 {
     struct round *round = start_three(2, 2);
 
@@ -879,7 +878,7 @@ static void faults_are_counted_for_each_node_and_only_where_they_count(void **st
     assert_int_equal(round->members.count, 3);
 }
 
-static void without_a_spare_the_node_stays_and_a_crash_loop_is_one(void **state)
+ROUND_TEST(without_a_spare_the_node_stays_and_a_crash_loop_is_one)
 {
     struct round *round = start(2, 2, 5);
 
@@ -890,7 +889,7 @@ static void without_a_spare_the_node_stays_and_a_crash_loop_is_one(void **state)
 }
 
 /* Its connection was broken when they failed: the report at the end is the first one. */
-static void all_failures_of_the_only_node_are_known_before_the_decision(void **state)
+ROUND_TEST(all_failures_of_the_only_node_are_known_before_the_decision)
 {
     static const struct ct_stopped report = {
         .generation = 1,
@@ -916,7 +915,7 @@ static void all_failures_of_the_only_node_are_known_before_the_decision(void **s
     assert_int_equal(round->stop.cause.rank, 1);
 }
 
-static void a_program_that_is_missing_is_not_started_again(void **state)
+ROUND_TEST(a_program_that_is_missing_is_not_started_again)
 {
     struct round *round = start(1, 1, 5);
 
@@ -925,7 +924,7 @@ static void a_program_that_is_missing_is_not_started_again(void **state)
     assert_int_equal(round->verdict.exit_code, 127);
 }
 
-static void who_ended_early_with_zero_is_told_and_no_cause(void **state)
+ROUND_TEST(who_ended_early_with_zero_is_told_and_no_cause)
 {
     struct round *round = start(1, 2, 0);
     const struct ct_stopped body = {
@@ -974,7 +973,7 @@ static const struct ct_start *start_of(const struct round *round, uint64_t id)
     return &start;
 }
 
-static void only_the_first_node_hears_which_ones_run_another_program(void **state)
+ROUND_TEST(only_the_first_node_hears_which_ones_run_another_program)
 {
     struct round *round = create(3, 3, 0);
 
@@ -1000,7 +999,7 @@ static void say_reachability(struct round *round, uint64_t id, const char *cut)
     say(round, id, CT_MESSAGE_REACHABILITY, &message, 10);
 }
 
-static void workers_start_once_all_have_proven_their_ways(void **state)
+ROUND_TEST(workers_start_once_all_have_proven_their_ways)
 {
     struct round *round = start_with_networks();
 
@@ -1013,7 +1012,7 @@ static void workers_start_once_all_have_proven_their_ways(void **state)
     assert_int_equal(count_actions(round, ROUND_SEND_REACHABILITY), 2);
 }
 
-static void a_cut_network_costs_a_round_and_no_restart(void **state)
+ROUND_TEST(a_cut_network_costs_a_round_and_no_restart)
 {
     struct round *round = start_with_networks();
 
@@ -1027,7 +1026,7 @@ static void a_cut_network_costs_a_round_and_no_restart(void **state)
     assert_string_equal(round->stop.cause.text, "cannot reach n1");
 }
 
-static void a_cut_of_the_only_network_left_starts_the_workers(void **state)
+ROUND_TEST(a_cut_of_the_only_network_left_starts_the_workers)
 {
     struct round *round = start_with_networks();
 
@@ -1067,7 +1066,7 @@ static void assert_world(const struct round *round, uint32_t epoch, uint8_t rank
     assert_int_equal(round->state, ROUND_RUNNING);
 }
 
-static void who_goes_on_is_told_once_every_node_stands_still(void **state)
+ROUND_TEST(who_goes_on_is_told_once_every_node_stands_still)
 {
     struct round *round = start(2, 3, 0);
 
@@ -1090,7 +1089,7 @@ static void who_goes_on_is_told_once_every_node_stands_still(void **state)
     assert_world(round, 2, 5, 3);
 }
 
-static void a_loss_takes_back_that_its_node_stands_still(void **state)
+ROUND_TEST(a_loss_takes_back_that_its_node_stands_still)
 {
     struct round *round = start(2, 3, 0);
 
@@ -1105,7 +1104,7 @@ static void a_loss_takes_back_that_its_node_stands_still(void **state)
     assert_int_equal(round->world.losses, 2);
 }
 
-static void a_loss_that_is_told_again_counts_once(void **state)
+ROUND_TEST(a_loss_that_is_told_again_counts_once)
 {
     struct round *round = start(2, 2, 0);
 
@@ -1117,7 +1116,7 @@ static void a_loss_that_is_told_again_counts_once(void **state)
     assert_world(round, 1, 1, 2);
 }
 
-static void a_node_that_has_succeeded_is_not_waited_for(void **state)
+ROUND_TEST(a_node_that_has_succeeded_is_not_waited_for)
 {
     struct round *round = start(2, 3, 0);
     const struct ct_succeeded succeeded = {.generation = 1};
@@ -1154,8 +1153,7 @@ static struct round *start_smaller(void)
     return round;
 }
 
-static void
-one_in_the_place_of_a_lost_rank_is_told_and_is_in_the_next_world(void **state)
+ROUND_TEST(one_in_the_place_of_a_lost_rank_is_told_and_is_in_the_next_world)
 {
     struct round *round = start_smaller();
 
@@ -1173,7 +1171,7 @@ one_in_the_place_of_a_lost_rank_is_told_and_is_in_the_next_world(void **state)
     assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 3);
 }
 
-static void one_that_is_lost_while_it_waits_is_in_no_world(void **state)
+ROUND_TEST(one_that_is_lost_while_it_waits_is_in_no_world)
 {
     struct round *round = start_smaller();
 
@@ -1188,7 +1186,7 @@ static void one_that_is_lost_while_it_waits_is_in_no_world(void **state)
     assert_world(round, 2, 5, 3);
 }
 
-static void a_rank_of_another_node_cannot_be_grown(void **state)
+ROUND_TEST(a_rank_of_another_node_cannot_be_grown)
 {
     struct round *round = start_smaller();
 
@@ -1197,7 +1195,7 @@ static void a_rank_of_another_node_cannot_be_grown(void **state)
     assert_int_equal(round->refuse.code, CTRUN_E_PROTOCOL);
 }
 
-static void a_lost_node_stops_those_that_wait(void **state)
+ROUND_TEST(a_lost_node_stops_those_that_wait)
 {
     struct round *round = start(2, 3, 0);
 
@@ -1213,7 +1211,7 @@ static void a_lost_node_stops_those_that_wait(void **state)
     assert_int_equal(count_actions(round, ROUND_SEND_LOSS), 0);
 }
 
-static void a_new_world_knows_of_no_loss(void **state)
+ROUND_TEST(a_new_world_knows_of_no_loss)
 {
     struct round *round = start(2, 2, 0);
 
@@ -1233,7 +1231,7 @@ static void a_new_world_knows_of_no_loss(void **state)
     assert_world(round, 1, 3, 2);
 }
 
-static void ranks_of_other_nodes_are_refused(void **state)
+ROUND_TEST(ranks_of_other_nodes_are_refused)
 {
     static const int32_t bad[] = {-1, 0, 2, 1 << 20, INT32_MAX};
     struct round *round;
@@ -1286,7 +1284,7 @@ static void assert_ended_by_node(const struct round *round)
     assert_int_equal(round->restart_count, 0);
 }
 
-static void ranks_of_a_lost_node_are_lost_and_it_is_not_waited_for(void **state)
+ROUND_TEST(ranks_of_a_lost_node_are_lost_and_it_is_not_waited_for)
 {
     struct round *round = start_to_survive(2, 3);
 
@@ -1320,7 +1318,7 @@ static struct round *lose_third(uint32_t min)
     return round;
 }
 
-static void a_world_after_a_lost_node_is_told_once(void **state)
+ROUND_TEST(a_world_after_a_lost_node_is_told_once)
 {
     struct round *round = lose_third(2);
 
@@ -1342,7 +1340,7 @@ static void a_world_after_a_lost_node_is_told_once(void **state)
     assert_int_equal(round->stop.reason, CT_STOP_MEMBERSHIP);
 }
 
-static void a_lost_node_ends_the_world_where_the_others_do_not_ask_in_time(void **state)
+ROUND_TEST(a_lost_node_ends_the_world_where_the_others_do_not_ask_in_time)
 {
     struct round *round = lose_third(2);
 
@@ -1356,7 +1354,7 @@ static void a_lost_node_ends_the_world_where_the_others_do_not_ask_in_time(void 
     assert_ended_by_node(round);
 }
 
-static void a_lost_node_is_the_cause_of_what_fails_then(void **state)
+ROUND_TEST(a_lost_node_is_the_cause_of_what_fails_then)
 {
     const struct ct_succeeded succeeded = {.generation = 1};
     struct round *round = lose_third(2);
@@ -1374,7 +1372,7 @@ static void a_lost_node_is_the_cause_of_what_fails_then(void **state)
     assert_ended_by_node(round);
 }
 
-static void a_lost_node_ends_the_world_at_once_where_nobody_can_go_on(void **state)
+ROUND_TEST(a_lost_node_ends_the_world_at_once_where_nobody_can_go_on)
 {
     struct round *round;
 
@@ -1398,7 +1396,7 @@ static void assert_store(const struct round *round, uint32_t node, const char *a
 
 /* The store moves to the first node that is left, each time. The loss of a node without the store
  * does not move it. */
-static void the_worker_store_moves_when_its_node_is_lost(void **state)
+ROUND_TEST(the_worker_store_moves_when_its_node_is_lost)
 {
     struct round *round = start_to_survive(1, 4);
     const uint64_t later_ms = 2 * DEAD_MS;
@@ -1430,7 +1428,7 @@ static void the_worker_store_moves_when_its_node_is_lost(void **state)
 
 /* The server knows which node has the store. A later loss reports the lost store, too, until it has
  * moved. */
-static void a_loss_says_that_the_worker_store_is_lost_until_it_has_moved(void **state)
+ROUND_TEST(a_loss_says_that_the_worker_store_is_lost_until_it_has_moved)
 {
     struct round *round = start_to_survive(1, 4);
     const struct ct_loss claim = {
@@ -1456,7 +1454,7 @@ static void a_loss_says_that_the_worker_store_is_lost_until_it_has_moved(void **
 }
 
 /* The store is then in no agent. */
-static void a_store_of_the_server_does_not_move(void **state)
+ROUND_TEST(a_store_of_the_server_does_not_move)
 {
     struct round *round = start_to_survive(1, 2);
 
@@ -1470,7 +1468,7 @@ static void a_store_of_the_server_does_not_move(void **state)
     assert_int_equal(round->world.store_port, 0);
 }
 
-static void nodes_that_are_lost_at_once_are_told_of_once(void **state)
+ROUND_TEST(nodes_that_are_lost_at_once_are_told_of_once)
 {
     struct round *round = start_to_survive(2, 4);
 
@@ -1489,9 +1487,8 @@ static void nodes_that_are_lost_at_once_are_told_of_once(void **state)
 }
 
 /* Its agent has reported the loss of the only rank, but not that all its processes are dead. */
-static void
-leftovers_of_a_lost_node_are_waited_for_though_its_ranks_are_known_to_be_lost(
-    void **state)
+ROUND_TEST(
+    leftovers_of_a_lost_node_are_waited_for_though_its_ranks_are_known_to_be_lost)
 {
     struct round *round = start_to_survive(2, 3);
 
@@ -1569,7 +1566,7 @@ static struct round *free_place(uint64_t lost)
     return round;
 }
 
-static void a_node_takes_the_place_of_a_lost_one_and_its_rank_is_taken_in(void **state)
+ROUND_TEST(a_node_takes_the_place_of_a_lost_one_and_its_rank_is_taken_in)
 {
     struct round *round = free_place(2);
     const struct ct_start *told;
@@ -1602,7 +1599,7 @@ static void a_node_takes_the_place_of_a_lost_one_and_its_rank_is_taken_in(void *
 }
 
 /* Until then a worker of the lost node may run with the same rank. */
-static void it_waits_until_what_was_there_is_dead(void **state)
+ROUND_TEST(it_waits_until_what_was_there_is_dead)
 {
     struct round *round = start_to_replace(2, 3);
 
@@ -1646,7 +1643,7 @@ static void resume(struct round *round, uint64_t id, uint64_t now_ms)
 }
 
 /* That node would refuse the new node's workers. */
-static void nobody_comes_while_a_node_cannot_be_told_of_it(void **state)
+ROUND_TEST(nobody_comes_while_a_node_cannot_be_told_of_it)
 {
     struct round *round = free_place(2);
 
@@ -1665,7 +1662,7 @@ static void nobody_comes_while_a_node_cannot_be_told_of_it(void **state)
 }
 
 /* The store moved to this node while it was away. */
-static void who_may_use_the_worker_store_is_told_again_after_a_break(void **state)
+ROUND_TEST(who_may_use_the_worker_store_is_told_again_after_a_break)
 {
     struct round *round = start_to_replace(2, 3);
 
@@ -1682,7 +1679,7 @@ static void who_may_use_the_worker_store_is_told_again_after_a_break(void **stat
     assert_int_equal(count_actions(round, ROUND_SEND_WORLD), 1);
 }
 
-static void it_is_told_where_the_worker_store_has_moved(void **state)
+ROUND_TEST(it_is_told_where_the_worker_store_has_moved)
 {
     struct round *round = free_place(1);
 
@@ -1700,7 +1697,7 @@ static void it_is_told_where_the_worker_store_has_moved(void **state)
 
 /* It is lost before it asks, then while the others wait for the next world: they do not wait for
  * it, and another node may replace it. */
-static void it_is_lost_before_the_others_take_it_in(void **state)
+ROUND_TEST(it_is_lost_before_the_others_take_it_in)
 {
     struct round *round = free_place(3);
     const uint64_t again_ms = LATER_MS + DEAD_MS - ROUND_NEWCOMER_MS;
@@ -1756,7 +1753,7 @@ static void assert_succeeded(const struct round *round)
     assert_int_equal(count_actions(round, ROUND_SEND_VERDICT), round->members.count);
 }
 
-static void the_run_does_not_wait_for_one_that_is_in_no_world(void **state)
+ROUND_TEST(the_run_does_not_wait_for_one_that_is_in_no_world)
 {
     struct round *round;
 
@@ -1790,7 +1787,7 @@ static void the_run_does_not_wait_for_one_that_is_in_no_world(void **state)
 }
 
 /* An agent reports the failure of the last rank instead. */
-static void the_last_node_does_not_succeed_without_a_rank(void **state)
+ROUND_TEST(the_last_node_does_not_succeed_without_a_rank)
 {
     struct round *round = start_to_survive(1, 2);
 
@@ -1808,7 +1805,7 @@ static void the_last_node_does_not_succeed_without_a_rank(void **state)
 }
 
 /* Its LEAVE crosses the verdict. */
-static void one_that_is_in_no_world_may_leave_after_the_end(void **state)
+ROUND_TEST(one_that_is_in_no_world_may_leave_after_the_end)
 {
     const struct ct_leave leave = {.reason = "asked to"};
     struct round *round = start_newcomer();
@@ -1826,7 +1823,7 @@ static void one_that_is_in_no_world_may_leave_after_the_end(void **state)
 }
 
 /* It waits until the others end: they may take in a node, or be started again. */
-static void a_node_whose_ranks_are_all_lost_does_not_begin_the_end(void **state)
+ROUND_TEST(a_node_whose_ranks_are_all_lost_does_not_begin_the_end)
 {
     struct round *round = start_to_survive(1, 3);
 
@@ -1852,7 +1849,7 @@ static void assert_goes_on_without_fourth(const struct round *round)
     assert_null(member_find(&round->members, 4));
 }
 
-static void what_fails_on_one_that_is_in_no_world_ends_that_one_alone(void **state)
+ROUND_TEST(what_fails_on_one_that_is_in_no_world_ends_that_one_alone)
 {
     const struct ct_leave leave = {.reason = "asked to"};
     struct round *round = start_newcomer();
@@ -1892,7 +1889,7 @@ static void what_fails_on_one_that_is_in_no_world_ends_that_one_alone(void **sta
     assert_int_equal(round->state, ROUND_STOPPING);
 }
 
-static void what_cannot_be_killed_there_ends_the_run_also_at_its_end(void **state)
+ROUND_TEST(what_cannot_be_killed_there_ends_the_run_also_at_its_end)
 {
     const struct ct_stopped body = {
         .generation = 1,
@@ -1909,7 +1906,7 @@ static void what_cannot_be_killed_there_ends_the_run_also_at_its_end(void **stat
 }
 
 /* A new rank has no state of the others' work. */
-static void one_that_is_in_no_world_cannot_go_on_for_the_others(void **state)
+ROUND_TEST(one_that_is_in_no_world_cannot_go_on_for_the_others)
 {
     struct round *round = start_newcomer();
 
@@ -1932,7 +1929,7 @@ static void one_that_is_in_no_world_cannot_go_on_for_the_others(void **state)
 
 /* It imports for a while, or its agent sends nothing: the others do not wait for it, and take it in
  * later. */
-static void one_that_is_in_no_world_and_does_not_ask_holds_up_no_decision(void **state)
+ROUND_TEST(one_that_is_in_no_world_and_does_not_ask_holds_up_no_decision)
 {
     struct round *round = start_newcomer();
 
@@ -1956,7 +1953,7 @@ static void one_that_is_in_no_world_and_does_not_ask_holds_up_no_decision(void *
 }
 
 /* A restarted server does not know which nodes were in the world before. */
-static void after_a_restart_new_ranks_do_not_go_on_for_a_lost_node_either(void **state)
+ROUND_TEST(after_a_restart_new_ranks_do_not_go_on_for_a_lost_node_either)
 {
     struct round *round = start_newcomer();
 
@@ -1985,7 +1982,7 @@ static void after_a_restart_new_ranks_do_not_go_on_for_a_lost_node_either(void *
 
 /* All workers of node 1, which has the store, are lost first: the others continue, and still need
  * the store. */
-static void the_worker_store_moves_from_a_node_without_ranks(void **state)
+ROUND_TEST(the_worker_store_moves_from_a_node_without_ranks)
 {
     struct round *round = start_to_replace(2, 3);
 
@@ -2036,7 +2033,7 @@ static void the_worker_store_moves_from_a_node_without_ranks(void **state)
 }
 
 /* One rank of the lost node is in the world, and another one waits to be taken in. */
-static void a_node_is_lost_while_a_rank_of_it_waits(void **state)
+ROUND_TEST(a_node_is_lost_while_a_rank_of_it_waits)
 {
     struct round *round = create(1, 2, 0);
 
@@ -2065,7 +2062,7 @@ static void a_node_is_lost_while_a_rank_of_it_waits(void **state)
 
 /* It becomes a spare if the run is full; if more nodes are allowed, all nodes start again with
  * it. */
-static void another_one_that_has_waited_for_the_place_does_not_wait_on(void **state)
+ROUND_TEST(another_one_that_has_waited_for_the_place_does_not_wait_on)
 {
     for (uint32_t max = 3; max <= 4; max++) {
         struct round *round = start_to_replace(2, 3);
@@ -2088,7 +2085,7 @@ static void another_one_that_has_waited_for_the_place_does_not_wait_on(void **st
     }
 }
 
-static void a_place_that_does_not_fit_is_no_place(void **state)
+ROUND_TEST(a_place_that_does_not_fit_is_no_place)
 {
     struct round *round = free_place(3);
 
@@ -2116,7 +2113,7 @@ static void add_at(struct round *round, uint64_t id, const char *addr, uint64_t 
 }
 
 /* Nodes of this host use 127.0.0.1, which is another host for node 4. */
-static void nobody_elsewhere_gets_a_place_on_the_host_where_all_others_are(void **state)
+ROUND_TEST(nobody_elsewhere_gets_a_place_on_the_host_where_all_others_are)
 {
     struct round *round = free_place(3);
 
@@ -2155,7 +2152,7 @@ static struct round *leave_one(const char *last)
     return round;
 }
 
-static void the_last_node_keeps_the_store_where_others_find_it(void **state)
+ROUND_TEST(the_last_node_keeps_the_store_where_others_find_it)
 {
     struct round *round = leave_one("10.0.0.2");
 
@@ -2212,7 +2209,7 @@ static void assert_refused(struct round *round, const char *text)
     assert_int_equal(round->state, ROUND_RUNNING);
 }
 
-static void a_reload_is_taken_once_every_node_can(void **state)
+ROUND_TEST(a_reload_is_taken_once_every_node_can)
 {
     struct round *round = start_with_offer();
 
@@ -2243,7 +2240,7 @@ static void reload_all(struct round *round)
 }
 
 /* It would run the new program in the place of a rank among others that run the old one. */
-static void no_newcomer_gets_a_place_in_a_world_from_before_the_reload(void **state)
+ROUND_TEST(no_newcomer_gets_a_place_in_a_world_from_before_the_reload)
 {
     struct round *round;
 
@@ -2277,7 +2274,7 @@ static void no_newcomer_gets_a_place_in_a_world_from_before_the_reload(void **st
     assert_int_equal(round->state, ROUND_RUNNING);
 }
 
-static void a_reload_that_a_node_cannot_run_changes_nothing(void **state)
+ROUND_TEST(a_reload_that_a_node_cannot_run_changes_nothing)
 {
     struct round *round = start_with_offer();
 
@@ -2286,7 +2283,7 @@ static void a_reload_that_a_node_cannot_run_changes_nothing(void **state)
     assert_refused(round, "n3: b.py: no such file");
 }
 
-static void a_reload_of_unlike_files_is_refused(void **state)
+ROUND_TEST(a_reload_of_unlike_files_is_refused)
 {
     struct round *round = start_with_offer();
 
@@ -2297,7 +2294,7 @@ static void a_reload_of_unlike_files_is_refused(void **state)
                           "nodes that answered before");
 }
 
-static void a_reload_does_not_wait_for_ever(void **state)
+ROUND_TEST(a_reload_does_not_wait_for_ever)
 {
     struct round *round = start_with_offer();
 
@@ -2309,7 +2306,7 @@ static void a_reload_does_not_wait_for_ever(void **state)
     assert_refused(round, "n2 did not answer within 4 s");
 }
 
-static void a_reload_ends_with_a_node_that_leaves(void **state)
+ROUND_TEST(a_reload_ends_with_a_node_that_leaves)
 {
     struct round *round = start_with_offer();
     const struct ct_leave leave = {.reason = "bye"};
@@ -2322,7 +2319,7 @@ static void a_reload_ends_with_a_node_that_leaves(void **state)
     assert_int_equal(count_actions(round, ROUND_SEND_RELOAD), 0);
 }
 
-static void one_reload_at_a_time(void **state)
+ROUND_TEST(one_reload_at_a_time)
 {
     struct round *round = start_with_offer();
 
@@ -2335,7 +2332,7 @@ static void one_reload_at_a_time(void **state)
     assert_int_equal(round->reload.number, 1);
 }
 
-static void who_comes_later_gets_the_reload_before_its_start(void **state)
+ROUND_TEST(who_comes_later_gets_the_reload_before_its_start)
 {
     struct round *round = start(1, 2, 1);
     size_t told = 0, begun = 0;
@@ -2359,7 +2356,7 @@ static void who_comes_later_gets_the_reload_before_its_start(void **state)
     assert_int_equal(count_actions(round, ROUND_SEND_RELOAD), 0); /* it has it */
 }
 
-static void a_server_that_has_forgotten_the_reload_learns_it(void **state)
+ROUND_TEST(a_server_that_has_forgotten_the_reload_learns_it)
 {
     struct round *round = start(2, 2, 1);
 
@@ -2382,7 +2379,7 @@ static void ask_restart(struct round *round, uint64_t id, uint64_t now_ms)
     assert_true(round->restart.is_answer);
 }
 
-static void a_restart_that_is_asked_for_stops_all_and_costs_none(void **state)
+ROUND_TEST(a_restart_that_is_asked_for_stops_all_and_costs_none)
 {
     struct round *round = start(2, 2, 1);
 
@@ -2417,7 +2414,7 @@ static void refused(struct round *round, uint64_t id, const char *words)
     assert_int_equal(count_actions(round, ROUND_SEND_STOP), 0);
 }
 
-static void a_restart_is_refused_when_nothing_runs_or_the_run_ends(void **state)
+ROUND_TEST(a_restart_is_refused_when_nothing_runs_or_the_run_ends)
 {
     struct round *round = create(2, 2, 1);
     struct ct_succeeded message = {0};
@@ -2443,7 +2440,7 @@ static void a_restart_is_refused_when_nothing_runs_or_the_run_ends(void **state)
     refused(round, 1, "the run is ending");
 }
 
-static void a_node_that_stopped_by_itself_brings_a_new_round(void **state)
+ROUND_TEST(a_node_that_stopped_by_itself_brings_a_new_round)
 {
     struct round *round = start(2, 2, 0);
 
@@ -2457,8 +2454,7 @@ static void a_node_that_stopped_by_itself_brings_a_new_round(void **state)
     assert_int_equal(round->generation, 2);
 }
 
-static void
-a_member_that_never_says_stopped_does_not_hold_the_others_for_ever(void **state)
+ROUND_TEST(a_member_that_never_says_stopped_does_not_hold_the_others_for_ever)
 {
     struct round *round = start(1, 2, 1);
 
@@ -2476,7 +2472,7 @@ a_member_that_never_says_stopped_does_not_hold_the_others_for_ever(void **state)
     assert_int_equal(round->world_count, 1);
 }
 
-static void who_is_absent_is_a_table(void **state)
+ROUND_TEST(who_is_absent_is_a_table)
 {
     static const char *const expected[] = {"n1", "n2.cluster", "n3", "n4"};
     const struct round_settings settings = {.min_nodes = 4,
@@ -2514,7 +2510,7 @@ static void who_is_absent_is_a_table(void **state)
         "20 n4: never connected\n");
 }
 
-static void a_node_that_has_left_is_absent_by_name_and_reason(void **state)
+ROUND_TEST(a_node_that_has_left_is_absent_by_name_and_reason)
 {
     const struct ct_leave leave = {.reason = "SIGTERM from pid 7"};
     const struct ct_heartbeat beat = {0};
@@ -2541,8 +2537,7 @@ static void a_node_that_has_left_is_absent_by_name_and_reason(void **state)
         "20 n2: last contact 60.0 s ago: it has left: SIGTERM from pid 7\n");
 }
 
-static void
-an_absent_node_of_a_later_round_is_not_said_to_have_never_connected(void **state)
+ROUND_TEST(an_absent_node_of_a_later_round_is_not_said_to_have_never_connected)
 {
     const struct ct_leave leave = {0};
     const struct ct_heartbeat beat = {0};
@@ -2565,7 +2560,7 @@ an_absent_node_of_a_later_round_is_not_said_to_have_never_connected(void **state
         "20 1 node: did not join this round (their names are not known here)\n");
 }
 
-static void absent_nodes_without_names_are_counted(void **state)
+ROUND_TEST(absent_nodes_without_names_are_counted)
 {
     struct round *round = create(40, 40, 0);
     const struct ct_heartbeat beat = {0};
@@ -2595,7 +2590,7 @@ static void absent_nodes_without_names_are_counted(void **state)
         "2 nodes: never connected (their names are not known here)");
 }
 
-static void survivors_of_a_loss_have_the_whole_grace(void **state)
+ROUND_TEST(survivors_of_a_loss_have_the_whole_grace)
 {
     struct round *round = start(1, 2, 0);
     struct ct_stopping stopping = {0};
@@ -2633,8 +2628,7 @@ static struct round *found(size_t nodes)
     return round;
 }
 
-static void
-a_server_that_knows_nothing_listens_before_it_founds_a_small_world(void **state)
+ROUND_TEST(a_server_that_knows_nothing_listens_before_it_founds_a_small_world)
 {
     struct round *small = found(1), *full = found(2);
 
@@ -2648,7 +2642,7 @@ a_server_that_knows_nothing_listens_before_it_founds_a_small_world(void **state)
 }
 
 /* With --ha a world may live elsewhere, however many new nodes are here. */
-static void a_founder_waits_before_any_world_if_it_has_to(void **state)
+ROUND_TEST(a_founder_waits_before_any_world_if_it_has_to)
 {
     struct round *round = create(1, 1, 0);
 
@@ -2663,7 +2657,7 @@ static void a_founder_waits_before_any_world_if_it_has_to(void **state)
 }
 
 /* The server learns of workers of another run after all nodes have joined. */
-static void who_waits_for_workers_elsewhere_is_told(void **state)
+ROUND_TEST(who_waits_for_workers_elsewhere_is_told)
 {
     struct round *round = create(2, 2, 0);
     const uint64_t outlive_ms = round_outlive_ms(round->settings.lost_after_ms);
@@ -2688,7 +2682,7 @@ static void who_waits_for_workers_elsewhere_is_told(void **state)
     assert_int_equal(round->fence_ms, 2600 + outlive_ms);
 }
 
-static void who_waits_for_workers_of_a_lost_node_is_told(void **state)
+ROUND_TEST(who_waits_for_workers_of_a_lost_node_is_told)
 {
     struct round *round = start(1, 2, 0);
 
@@ -2701,8 +2695,7 @@ static void who_waits_for_workers_of_a_lost_node_is_told(void **state)
 }
 
 /* Workers may live for as long as the last lease that the server gave before it was killed. */
-static void
-who_waits_for_workers_from_before_a_restart_of_the_server_is_told(void **state)
+ROUND_TEST(who_waits_for_workers_from_before_a_restart_of_the_server_is_told)
 {
     struct round *round = start(1, 1, 1);
     const uint64_t held_ms = 1000 + round_outlive_ms(round->settings.lost_after_ms);
@@ -2724,7 +2717,7 @@ who_waits_for_workers_from_before_a_restart_of_the_server_is_told(void **state)
 }
 
 /* The next server needs this time. */
-static void it_is_known_until_when_workers_may_live(void **state)
+ROUND_TEST(it_is_known_until_when_workers_may_live)
 {
     struct round *round = start(2, 2, 0);
     const uint64_t outlive_ms = round_outlive_ms(round->settings.lost_after_ms);
@@ -2746,14 +2739,14 @@ static void it_is_known_until_when_workers_may_live(void **state)
 }
 
 /* The agent's clock is 5 % slow and the server's 5 % fast: (60000 + 2000) * 1.05. */
-static void a_lease_is_waited_for_by_two_wrong_clocks(void **state)
+ROUND_TEST(a_lease_is_waited_for_by_two_wrong_clocks)
 {
     assert_int_equal(round_outlive_ms(60000), 65100);
     assert_int_equal(round_outlive_ms(UINT64_MAX), UINT64_MAX);
 }
 
 /* The next round keeps it, because other servers have its journal. */
-static void a_run_that_lost_all_its_members_goes_on(void **state)
+ROUND_TEST(a_run_that_lost_all_its_members_goes_on)
 {
     const struct round_settings settings = {.min_nodes = 1,
                                             .max_nodes = 2,
@@ -2780,7 +2773,7 @@ static void a_run_that_lost_all_its_members_goes_on(void **state)
     assert_int_equal(next->restart_count, 2);
 }
 
-static void a_thousand_members_lost_at_once_end_in_one_tick(void **state)
+ROUND_TEST(a_thousand_members_lost_at_once_end_in_one_tick)
 {
     struct round *round = start(1, 1000, 0);
 
@@ -2792,8 +2785,7 @@ static void a_thousand_members_lost_at_once_end_in_one_tick(void **state)
 
 /* ---- Hangs that are seen from outside ---------------------------------------------------- */
 
-static void
-a_rank_that_waits_does_not_stop_a_world_where_another_node_makes_progress(void **state)
+ROUND_TEST(a_rank_that_waits_does_not_stop_a_world_where_another_node_makes_progress)
 {
     struct round *round = start(2, 2, 0);
     struct ct_heartbeat beat = {.generation = round->generation, .quiet_ms = 300};
@@ -2807,7 +2799,7 @@ a_rank_that_waits_does_not_stop_a_world_where_another_node_makes_progress(void *
     assert_int_equal(round->state, ROUND_STOPPING);
 }
 
-static void only_what_others_told_in_this_round_counts_as_their_progress(void **state)
+ROUND_TEST(only_what_others_told_in_this_round_counts_as_their_progress)
 {
     struct round *round = start(2, 2, 0);
     struct ct_heartbeat beat = {.generation = round->generation - 1, .quiet_ms = 1};
@@ -2821,125 +2813,4 @@ static void only_what_others_told_in_this_round_counts_as_their_progress(void **
     say(round, 1, CT_MESSAGE_HEARTBEAT, &beat, 10000); /* the node itself knows this */
     say(round, 1, CT_MESSAGE_FAILURE, &waits, 10000);
     assert_int_equal(round->state, ROUND_STOPPING);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        ROUND_TEST(
-            a_rank_that_waits_does_not_stop_a_world_where_another_node_makes_progress),
-        ROUND_TEST(only_what_others_told_in_this_round_counts_as_their_progress),
-        ROUND_TEST(impossible_settings_are_refused),
-        ROUND_TEST(a_server_that_knows_nothing_listens_before_it_founds_a_small_world),
-        ROUND_TEST(a_member_that_finds_no_memory_is_not_added),
-        ROUND_TEST(unknown_members_and_old_generations_change_nothing),
-        ROUND_TEST(roles_that_are_not_those_of_the_workers_are_refused),
-        ROUND_TEST(a_node_that_changes_its_roles_is_refused),
-        ROUND_TEST(a_join_that_makes_no_sense_is_refused_and_ends_the_member),
-        ROUND_TEST(a_failure_that_tells_of_none_ends_its_member_only),
-        ROUND_TEST(the_fingerprint_goes_with_the_last_node_that_had_it),
-        ROUND_TEST(two_unlike_jobs_at_one_endpoint_do_not_become_one),
-        ROUND_TEST(waiting_is_told_at_most_once_a_second),
-        ROUND_TEST(who_waits_for_more_than_is_needed_knows_until_when),
-        ROUND_TEST(nodes_are_waited_for_in_multiples_of_the_node_unit),
-        ROUND_TEST(endless_timeouts_do_not_wrap_around),
-        ROUND_TEST(the_static_endpoint_replaces_the_store_port),
-        ROUND_TEST(an_unkillable_worker_ends_the_run_whatever_the_budget),
-        ROUND_TEST(the_status_is_that_of_what_failed_before_an_unkillable_worker),
-        ROUND_TEST(an_unkillable_worker_that_is_not_the_cause_ends_the_run_as_well),
-        ROUND_TEST(what_fails_after_a_loss_is_its_consequence_and_costs_nothing),
-        ROUND_TEST(a_failure_is_decided_when_all_others_have_answered),
-        ROUND_TEST(a_member_lost_before_it_answered_is_the_root_cause),
-        ROUND_TEST(a_lone_node_needs_no_answer),
-        ROUND_TEST(the_same_early_failure_twice_ends_the_run),
-        ROUND_TEST(a_node_that_fails_first_twice_makes_room_for_a_spare),
-        ROUND_TEST(without_a_spare_the_node_stays_and_a_crash_loop_is_one),
-        ROUND_TEST(all_failures_of_the_only_node_are_known_before_the_decision),
-        ROUND_TEST(a_program_that_is_missing_is_not_started_again),
-        ROUND_TEST(who_ended_early_with_zero_is_told_and_no_cause),
-        ROUND_TEST(who_failed_first_but_tells_late_is_charged),
-        ROUND_TEST(what_is_told_after_the_decision_changes_it_no_more),
-        ROUND_TEST(how_long_a_message_lay_unread_counts),
-        ROUND_TEST(the_node_that_serves_makes_room_for_nobody),
-        ROUND_TEST(a_node_that_fails_first_and_tells_late_makes_room_as_well),
-        ROUND_TEST(only_the_first_node_hears_which_ones_run_another_program),
-        ROUND_TEST(workers_start_once_all_have_proven_their_ways),
-        ROUND_TEST(a_cut_network_costs_a_round_and_no_restart),
-        ROUND_TEST(a_cut_of_the_only_network_left_starts_the_workers),
-        ROUND_TEST(a_node_with_broken_hardware_goes_without_a_spare),
-        ROUND_TEST(a_broken_node_that_comes_back_late_stops_no_world),
-        ROUND_TEST(a_run_that_goes_on_does_not_take_a_broken_node_back),
-        ROUND_TEST(a_broken_node_that_is_needed_stays_and_that_is_said),
-        ROUND_TEST(a_broken_node_that_serves_stays),
-        ROUND_TEST(faults_are_counted_for_each_node_and_only_where_they_count),
-        ROUND_TEST(who_goes_on_is_told_once_every_node_stands_still),
-        ROUND_TEST(a_loss_takes_back_that_its_node_stands_still),
-        ROUND_TEST(a_loss_that_is_told_again_counts_once),
-        ROUND_TEST(a_node_that_has_succeeded_is_not_waited_for),
-        ROUND_TEST(one_in_the_place_of_a_lost_rank_is_told_and_is_in_the_next_world),
-        ROUND_TEST(one_that_is_lost_while_it_waits_is_in_no_world),
-        ROUND_TEST(a_rank_of_another_node_cannot_be_grown),
-        ROUND_TEST(a_lost_node_stops_those_that_wait),
-        ROUND_TEST(a_new_world_knows_of_no_loss),
-        ROUND_TEST(ranks_of_other_nodes_are_refused),
-        ROUND_TEST(ranks_of_a_lost_node_are_lost_and_it_is_not_waited_for),
-        ROUND_TEST(a_world_after_a_lost_node_is_told_once),
-        ROUND_TEST(a_lost_node_ends_the_world_where_the_others_do_not_ask_in_time),
-        ROUND_TEST(a_lost_node_is_the_cause_of_what_fails_then),
-        ROUND_TEST(a_lost_node_ends_the_world_at_once_where_nobody_can_go_on),
-        ROUND_TEST(the_worker_store_moves_when_its_node_is_lost),
-        ROUND_TEST(a_node_takes_the_place_of_a_lost_one_and_its_rank_is_taken_in),
-        ROUND_TEST(it_waits_until_what_was_there_is_dead),
-        ROUND_TEST(nobody_comes_while_a_node_cannot_be_told_of_it),
-        ROUND_TEST(who_may_use_the_worker_store_is_told_again_after_a_break),
-        ROUND_TEST(it_is_told_where_the_worker_store_has_moved),
-        ROUND_TEST(it_is_lost_before_the_others_take_it_in),
-        ROUND_TEST(the_run_does_not_wait_for_one_that_is_in_no_world),
-        ROUND_TEST(the_worker_store_moves_from_a_node_without_ranks),
-        ROUND_TEST(what_fails_on_one_that_is_in_no_world_ends_that_one_alone),
-        ROUND_TEST(what_cannot_be_killed_there_ends_the_run_also_at_its_end),
-        ROUND_TEST(the_last_node_does_not_succeed_without_a_rank),
-        ROUND_TEST(one_that_is_in_no_world_may_leave_after_the_end),
-        ROUND_TEST(a_node_whose_ranks_are_all_lost_does_not_begin_the_end),
-        ROUND_TEST(one_that_is_in_no_world_cannot_go_on_for_the_others),
-        ROUND_TEST(one_that_is_in_no_world_and_does_not_ask_holds_up_no_decision),
-        ROUND_TEST(after_a_restart_new_ranks_do_not_go_on_for_a_lost_node_either),
-        ROUND_TEST(a_node_is_lost_while_a_rank_of_it_waits),
-        ROUND_TEST(another_one_that_has_waited_for_the_place_does_not_wait_on),
-        ROUND_TEST(a_place_that_does_not_fit_is_no_place),
-        ROUND_TEST(the_last_node_keeps_the_store_where_others_find_it),
-        ROUND_TEST(nobody_elsewhere_gets_a_place_on_the_host_where_all_others_are),
-        ROUND_TEST(a_loss_says_that_the_worker_store_is_lost_until_it_has_moved),
-        ROUND_TEST(a_store_of_the_server_does_not_move),
-        ROUND_TEST(nodes_that_are_lost_at_once_are_told_of_once),
-        ROUND_TEST(
-            leftovers_of_a_lost_node_are_waited_for_though_its_ranks_are_known_to_be_lost),
-        ROUND_TEST(a_reload_is_taken_once_every_node_can),
-        ROUND_TEST(no_newcomer_gets_a_place_in_a_world_from_before_the_reload),
-        ROUND_TEST(a_reload_that_a_node_cannot_run_changes_nothing),
-        ROUND_TEST(a_reload_of_unlike_files_is_refused),
-        ROUND_TEST(a_reload_does_not_wait_for_ever),
-        ROUND_TEST(a_reload_ends_with_a_node_that_leaves),
-        ROUND_TEST(one_reload_at_a_time),
-        ROUND_TEST(who_comes_later_gets_the_reload_before_its_start),
-        ROUND_TEST(a_server_that_has_forgotten_the_reload_learns_it),
-        ROUND_TEST(a_restart_that_is_asked_for_stops_all_and_costs_none),
-        ROUND_TEST(a_restart_is_refused_when_nothing_runs_or_the_run_ends),
-        ROUND_TEST(a_node_that_stopped_by_itself_brings_a_new_round),
-        ROUND_TEST(a_member_that_never_says_stopped_does_not_hold_the_others_for_ever),
-        ROUND_TEST(who_is_absent_is_a_table),
-        ROUND_TEST(a_node_that_has_left_is_absent_by_name_and_reason),
-        ROUND_TEST(an_absent_node_of_a_later_round_is_not_said_to_have_never_connected),
-        ROUND_TEST(absent_nodes_without_names_are_counted),
-        ROUND_TEST(survivors_of_a_loss_have_the_whole_grace),
-        ROUND_TEST(a_founder_waits_before_any_world_if_it_has_to),
-        ROUND_TEST(who_waits_for_workers_elsewhere_is_told),
-        ROUND_TEST(who_waits_for_workers_of_a_lost_node_is_told),
-        ROUND_TEST(who_waits_for_workers_from_before_a_restart_of_the_server_is_told),
-        ROUND_TEST(it_is_known_until_when_workers_may_live),
-        ROUND_TEST(a_lease_is_waited_for_by_two_wrong_clocks),
-        ROUND_TEST(a_run_that_lost_all_its_members_goes_on),
-        ROUND_TEST(a_thousand_members_lost_at_once_end_in_one_tick),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

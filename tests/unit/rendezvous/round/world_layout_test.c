@@ -27,7 +27,7 @@ static void set_world(size_t count)
     }
 }
 
-static void workers_of_each_node_are_added_up(void **state)
+TEST(workers_of_each_node_are_added_up)
 {
     set_world(3);
     members[2].join.slots = 7;
@@ -46,7 +46,7 @@ static void workers_of_each_node_are_added_up(void **state)
     world_layout_describe(&start, world, 0);
 }
 
-static void gloo_is_scaled_when_all_nodes_know_how(void **state)
+TEST(gloo_is_scaled_when_all_nodes_know_how)
 {
     set_world(3);
     members[0].join.knows_gloo_scale = members[2].join.knows_gloo_scale = 1;
@@ -57,7 +57,7 @@ static void gloo_is_scaled_when_all_nodes_know_how(void **state)
     assert_true(start.uses_gloo_scale);
 }
 
-static void nodes_with_another_program_are_named(void **state)
+TEST(nodes_with_another_program_are_named)
 {
     const char *unlike = start.unlike;
 
@@ -77,7 +77,7 @@ static void nodes_with_another_program_are_named(void **state)
     assert_string_equal(unlike, "");
 }
 
-static void many_of_them_are_counted(void **state)
+TEST(many_of_them_are_counted)
 {
     const char *unlike = start.unlike;
 
@@ -88,15 +88,4 @@ static void many_of_them_are_counted(void **state)
     assert_true(strlen(unlike) < sizeof start.unlike);
     assert_non_null(strstr(unlike, "node2, node3, "));
     assert_string_equal(unlike + strlen(unlike) - 5, " more");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_of_each_node_are_added_up),
-        cmocka_unit_test(gloo_is_scaled_when_all_nodes_know_how),
-        cmocka_unit_test(nodes_with_another_program_are_named),
-        cmocka_unit_test(many_of_them_are_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

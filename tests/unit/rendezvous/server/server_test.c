@@ -113,7 +113,7 @@ static void join(int fd)
 
 /* ---- Tests ------------------------------------------------------------------------------- */
 
-static void a_server_that_never_ran_is_destroyed_clean(void **state)
+TEST(a_server_that_never_ran_is_destroyed_clean)
 {
     struct ctrun_error err;
     struct server *server;
@@ -127,7 +127,7 @@ static void a_server_that_never_ran_is_destroyed_clean(void **state)
     server_destroy(NULL);
 }
 
-static void another_run_is_refused_naming_both(void **state)
+TEST(another_run_is_refused_naming_both)
 {
     const struct server_options options = {.run_id = "mine"};
     struct ct_message message;
@@ -144,7 +144,7 @@ static void another_run_is_refused_naming_both(void **state)
     server_destroy(server);
 }
 
-static void a_busy_port_is_reported_with_its_owner(void **state)
+TEST(a_busy_port_is_reported_with_its_owner)
 {
     struct ctrun_error err;
     struct ct_addr addr;
@@ -159,7 +159,7 @@ static void a_busy_port_is_reported_with_its_owner(void **state)
     server_destroy(server);
 }
 
-static void a_port_that_a_connection_uses_is_not_blamed_on_a_process(void **state)
+TEST(a_port_that_a_connection_uses_is_not_blamed_on_a_process)
 {
     struct ctrun_error err;
     struct ct_addr addr;
@@ -210,7 +210,7 @@ static void set_key(int fd)
     assert_int_equal(check_key(fd), 0);
 }
 
-static void the_static_endpoint_is_a_new_empty_store_for_every_world(void **state)
+TEST(the_static_endpoint_is_a_new_empty_store_for_every_world)
 {
     const struct server_options options = {.run_id = "r", .endpoint_is_store = true};
     struct ct_message message;
@@ -296,7 +296,7 @@ static void expect_end(int fd)
     assert_true(n == 0 || errno == ECONNRESET);
 }
 
-static void a_full_journal_begins_again_with_a_whole_batch(void **state)
+TEST(a_full_journal_begins_again_with_a_whole_batch)
 {
     struct full_journal journal = full_journal(-ENOBUFS);
     const struct server_options options = {.run_id = "r", .journal = &journal.sink};
@@ -320,7 +320,7 @@ static void a_full_journal_begins_again_with_a_whole_batch(void **state)
     assert_true(journal.whole >= journal.refused + 2); /* and of two worlds */
 }
 
-static void a_run_without_a_journal_does_not_start_beside_its_workers(void **state)
+TEST(a_run_without_a_journal_does_not_start_beside_its_workers)
 {
     struct full_journal journal = full_journal(-EIO);
     const struct server_options options = {.journal = &journal.sink};
@@ -344,7 +344,7 @@ static void a_run_without_a_journal_does_not_start_beside_its_workers(void **sta
     server_destroy(server);
 }
 
-static void a_run_given_up_leaves_no_connection_of_its_agents(void **state)
+TEST(a_run_given_up_leaves_no_connection_of_its_agents)
 {
     struct full_journal journal = full_journal(-EIO);
     const struct server_options options = {.journal = &journal.sink};
@@ -361,7 +361,7 @@ static void a_run_given_up_leaves_no_connection_of_its_agents(void **state)
     server_destroy(server);
 }
 
-static void worker_stores_are_apart_and_end_when_closed(void **state)
+TEST(worker_stores_are_apart_and_end_when_closed)
 {
     const struct server_options options = {.run_id = "r"};
     struct ctrun_error err;
@@ -404,7 +404,7 @@ static void *open_and_close(void *context)
     return NULL;
 }
 
-static void stores_may_be_opened_from_many_threads(void **state)
+TEST(stores_may_be_opened_from_many_threads)
 {
     pthread_t threads[4];
     uint16_t port;
@@ -418,7 +418,7 @@ static void stores_may_be_opened_from_many_threads(void **state)
 }
 
 /* At an endpoint that is the worker store, too: by then there is no worker that --store-access could let in. */
-static void who_comes_before_the_nodes_are_known_is_no_worker(void **state)
+TEST(who_comes_before_the_nodes_are_known_is_no_worker)
 {
     struct allow_list list = {0};
     struct conn conn = {0};
@@ -431,22 +431,4 @@ static void who_comes_before_the_nodes_are_known_is_no_worker(void **state)
     allow_list_seal(&list);
     assert_false(store_port_is_open_to(&list, &conn, &kind));
     assert_int_equal(kind, REJECT_NO_MEMBER);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_comes_before_the_nodes_are_known_is_no_worker),
-        cmocka_unit_test(a_server_that_never_ran_is_destroyed_clean),
-        cmocka_unit_test(another_run_is_refused_naming_both),
-        cmocka_unit_test(a_busy_port_is_reported_with_its_owner),
-        cmocka_unit_test(a_port_that_a_connection_uses_is_not_blamed_on_a_process),
-        cmocka_unit_test(the_static_endpoint_is_a_new_empty_store_for_every_world),
-        cmocka_unit_test(a_full_journal_begins_again_with_a_whole_batch),
-        cmocka_unit_test(a_run_without_a_journal_does_not_start_beside_its_workers),
-        cmocka_unit_test(a_run_given_up_leaves_no_connection_of_its_agents),
-        cmocka_unit_test(worker_stores_are_apart_and_end_when_closed),
-        cmocka_unit_test(stores_may_be_opened_from_many_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,7 +74,7 @@ static void end(struct rig *rig)
 }
 
 /* The server was stopped meanwhile: the member's heartbeats wait to be read. */
-static void a_refusal_does_not_end_the_lease_of_a_member(void **state)
+TEST(a_refusal_does_not_end_the_lease_of_a_member)
 {
     const struct ct_heartbeat heartbeat = {0};
     const struct ct_message message = {CT_MESSAGE_HEARTBEAT, .heartbeat = &heartbeat};
@@ -92,7 +92,7 @@ static void a_refusal_does_not_end_the_lease_of_a_member(void **state)
     end(&rig);
 }
 
-static void the_nodes_that_wait_are_told_of_a_refusal_by_the_timer(void **state)
+TEST(the_nodes_that_wait_are_told_of_a_refusal_by_the_timer)
 {
     struct rig rig;
 
@@ -106,7 +106,7 @@ static void the_nodes_that_wait_are_told_of_a_refusal_by_the_timer(void **state)
 }
 
 /* All its nodes were gone for so long that the run was forgotten. */
-static void a_run_that_comes_back_still_counts_the_faults_of_hosts(void **state)
+TEST(a_run_that_comes_back_still_counts_the_faults_of_hosts)
 {
     const struct ct_hello hello = {.run_id = "r",
                                    .min_nodes = 2,
@@ -136,7 +136,7 @@ static void assert_limits(const struct rig *rig, uint32_t limit)
 }
 
 /* They come back before the run is forgotten, or after. */
-static void limits_that_a_user_has_set_outlive_the_loss_of_all_nodes(void **state)
+TEST(limits_that_a_user_has_set_outlive_the_loss_of_all_nodes)
 {
     const struct ct_resize one = {.min_nodes = 1, .max_nodes = 1};
     const struct ct_message resize = {CT_MESSAGE_RESIZE, .resize = &one};
@@ -175,7 +175,7 @@ static uint64_t find_start_ms(struct rig *rig, uint64_t lease_ms)
 }
 
 /* The next run of this id may have a shorter one. */
-static void workers_of_a_run_that_is_forgotten_have_all_of_their_lease(void **state)
+TEST(workers_of_a_run_that_is_forgotten_have_all_of_their_lease)
 {
     struct rig rig;
     uint64_t until_ms;
@@ -191,7 +191,7 @@ static void workers_of_a_run_that_is_forgotten_have_all_of_their_lease(void **st
     end(&rig);
 }
 
-static void workers_that_an_agent_reports_have_all_of_theirs_as_well(void **state)
+TEST(workers_that_an_agent_reports_have_all_of_theirs_as_well)
 {
     struct rig rig;
     uint64_t reported_ms;
@@ -207,7 +207,7 @@ static void workers_that_an_agent_reports_have_all_of_theirs_as_well(void **stat
 }
 
 /* Without a token an agent may tell anything. */
-static void workers_of_another_instance_have_all_of_their_longer_lease(void **state)
+TEST(workers_of_another_instance_have_all_of_their_longer_lease)
 {
     struct ct_hello hello = {.run_id = "r",
                              .min_nodes = 2,
@@ -256,7 +256,7 @@ static struct run *desert(struct rig *rig, const char *id, const struct ct_addr 
     return run;
 }
 
-static void workers_of_a_run_that_makes_room_have_all_of_their_lease(void **state)
+TEST(workers_of_a_run_that_makes_room_have_all_of_their_lease)
 {
     const struct ct_addr from = {.any.sa_family = AF_INET};
     struct rig rig;
@@ -289,7 +289,7 @@ static void fill(struct run_memory *memory)
     assert_null(run_memory_find(memory, "r"));
 }
 
-static void workers_of_a_run_that_is_dropped_have_all_of_their_lease(void **state)
+TEST(workers_of_a_run_that_is_dropped_have_all_of_their_lease)
 {
     struct rig rig;
     struct run_memory *memory;
@@ -303,7 +303,7 @@ static void workers_of_a_run_that_is_dropped_have_all_of_their_lease(void **stat
     end(&rig);
 }
 
-static void other_runs_do_not_wait_for_ever_for_a_run_that_is_dropped(void **state)
+TEST(other_runs_do_not_wait_for_ever_for_a_run_that_is_dropped)
 {
     struct rig rig;
     struct run_memory *memory;
@@ -318,7 +318,7 @@ static void other_runs_do_not_wait_for_ever_for_a_run_that_is_dropped(void **sta
 }
 
 /* Else whoever starts many runs with a long lease, and leaves them, would hold up everybody. */
-static void few_other_runs_wait_for_a_run_that_is_dropped(void **state)
+TEST(few_other_runs_wait_for_a_run_that_is_dropped)
 {
     const struct ct_hello hello = {
         .run_id = "mine", .min_nodes = 2, .max_nodes = 2, .lost_after_ms = LEASE_MS};
@@ -338,7 +338,7 @@ static void few_other_runs_wait_for_a_run_that_is_dropped(void **state)
     end(&rig);
 }
 
-static void workers_of_a_run_that_no_memory_is_left_for_as_well(void **state)
+TEST(workers_of_a_run_that_no_memory_is_left_for_as_well)
 {
     struct rig rig;
     struct run_memory *memory;
@@ -352,24 +352,4 @@ static void workers_of_a_run_that_no_memory_is_left_for_as_well(void **state)
     assert_null(run_memory_find(memory, "r"));
     assert_true(find_start_ms(&rig, LEASE_MS) >= now_ms + 10 * LEASE_MS);
     end(&rig);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_of_a_run_that_is_forgotten_have_all_of_their_lease),
-        cmocka_unit_test(workers_of_a_run_that_makes_room_have_all_of_their_lease),
-        cmocka_unit_test(workers_of_a_run_that_is_dropped_have_all_of_their_lease),
-        cmocka_unit_test(other_runs_do_not_wait_for_ever_for_a_run_that_is_dropped),
-        cmocka_unit_test(few_other_runs_wait_for_a_run_that_is_dropped),
-        cmocka_unit_test(workers_of_a_run_that_no_memory_is_left_for_as_well),
-        cmocka_unit_test(workers_that_an_agent_reports_have_all_of_theirs_as_well),
-        cmocka_unit_test(workers_of_another_instance_have_all_of_their_longer_lease),
-        cmocka_unit_test(limits_that_a_user_has_set_outlive_the_loss_of_all_nodes),
-        cmocka_unit_test(a_run_that_comes_back_still_counts_the_faults_of_hosts),
-        cmocka_unit_test(a_refusal_does_not_end_the_lease_of_a_member),
-        cmocka_unit_test(the_nodes_that_wait_are_told_of_a_refusal_by_the_timer),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static void let_send(struct output_commit *commit)
     atomic_store(&commit->until_ms, ct_deadline_ms(60000));
 }
 
-static void nothing_may_be_sent_until_somebody_says_for_how_long(void **state)
+TEST(nothing_may_be_sent_until_somebody_says_for_how_long)
 {
     struct rig rig;
 
@@ -40,7 +40,7 @@ static void nothing_may_be_sent_until_somebody_says_for_how_long(void **state)
     assert_false(output_commit_may_send(&rig.commit));
 }
 
-static void nothing_may_be_sent_while_the_journal_is_not_kept(void **state)
+TEST(nothing_may_be_sent_while_the_journal_is_not_kept)
 {
     struct rig rig;
 
@@ -52,7 +52,7 @@ static void nothing_may_be_sent_while_the_journal_is_not_kept(void **state)
     assert_true(output_commit_may_send(&rig.commit));
 }
 
-static void what_comes_while_something_is_held_waits_behind_it(void **state)
+TEST(what_comes_while_something_is_held_waits_behind_it)
 {
     struct rig rig;
     size_t one;
@@ -69,8 +69,7 @@ static void what_comes_while_something_is_held_waits_behind_it(void **state)
     outbox_deinit(&rig.outbox);
 }
 
-static void
-nothing_is_released_before_its_time_and_all_is_dropped_when_told(void **state)
+TEST(nothing_is_released_before_its_time_and_all_is_dropped_when_told)
 {
     struct rig rig;
 
@@ -124,7 +123,7 @@ static void close_sealed(struct rig *rig)
     ct_buf_deinit(rig->conn.out);
 }
 
-static void a_refusal_can_be_read_while_something_is_held(void **state)
+TEST(a_refusal_can_be_read_while_something_is_held)
 {
     const struct ct_refuse refuse = {.code = CTRUN_E_EXCLUDED};
     struct ct_seal agent;
@@ -139,7 +138,7 @@ static void a_refusal_can_be_read_while_something_is_held(void **state)
 }
 
 /* The agent cannot turn on its seal before it has read the proof. */
-static void a_handshake_ends_in_plain_while_nothing_may_be_sent(void **state)
+TEST(a_handshake_ends_in_plain_while_nothing_may_be_sent)
 {
     const struct ct_proof proof = {0};
     struct ct_seal agent, seal, plain = {.is_on = false};
@@ -159,7 +158,7 @@ static void a_handshake_ends_in_plain_while_nothing_may_be_sent(void **state)
     close_sealed(&rig);
 }
 
-static void what_was_held_is_read_in_its_order(void **state)
+TEST(what_was_held_is_read_in_its_order)
 {
     const struct ct_heartbeat ack = {.sequence = 1};
     struct ct_seal agent;
@@ -177,20 +176,4 @@ static void what_was_held_is_read_in_its_order(void **state)
     assert_next(&rig, &agent, CT_MESSAGE_HEARTBEAT_ACK);
     assert_next(&rig, &agent, CT_MESSAGE_SUCCEEDED);
     close_sealed(&rig);
-}
-
-int main(void)
-{
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_may_be_sent_until_somebody_says_for_how_long),
-        cmocka_unit_test(nothing_may_be_sent_while_the_journal_is_not_kept),
-        cmocka_unit_test(what_comes_while_something_is_held_waits_behind_it),
-        cmocka_unit_test(a_refusal_can_be_read_while_something_is_held),
-        cmocka_unit_test(a_handshake_ends_in_plain_while_nothing_may_be_sent),
-        cmocka_unit_test(what_was_held_is_read_in_its_order),
-        cmocka_unit_test(
-            nothing_is_released_before_its_time_and_all_is_dropped_when_told),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

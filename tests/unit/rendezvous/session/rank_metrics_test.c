@@ -21,7 +21,7 @@ static void begin(uint64_t generation)
     message.count = 0;
 }
 
-static void the_last_value_of_a_rank_s_own_names_stays(void **state)
+TEST(the_last_value_of_a_rank_s_own_names_stays)
 {
     size_t all = 0;
     struct rank_metrics metrics = {.all = &all};
@@ -47,8 +47,7 @@ static void the_last_value_of_a_rank_s_own_names_stays(void **state)
     assert_int_equal(all, 0);
 }
 
-static void
-how_late_a_rank_is_is_told_by_its_agent_and_no_other_name_of_ours(void **state)
+TEST(how_late_a_rank_is_is_told_by_its_agent_and_no_other_name_of_ours)
 {
     size_t all = 0;
     struct rank_metrics metrics = {.all = &all};
@@ -63,7 +62,7 @@ how_late_a_rank_is_is_told_by_its_agent_and_no_other_name_of_ours(void **state)
     rank_metrics_clear(&metrics);
 }
 
-static void a_later_world_replaces_them_and_an_earlier_one_is_not_heard(void **state)
+TEST(a_later_world_replaces_them_and_an_earlier_one_is_not_heard)
 {
     size_t all = 5; /* of another run */
     struct rank_metrics metrics = {.all = &all};
@@ -85,7 +84,7 @@ static void a_later_world_replaces_them_and_an_earlier_one_is_not_heard(void **s
     assert_int_equal(all, 5);
 }
 
-static void there_is_room_for_so_many_and_those_that_are_here_still_change(void **state)
+TEST(there_is_room_for_so_many_and_those_that_are_here_still_change)
 {
     size_t all = 0;
     struct rank_metrics metrics = {.all = &all};
@@ -124,7 +123,7 @@ static void there_is_room_for_so_many_and_those_that_are_here_still_change(void 
 }
 
 /* From the agent of group rank 0. A metric of a program never gets the label of a node. */
-static void those_of_nodes_have_one_name(void **state)
+TEST(those_of_nodes_have_one_name)
 {
     size_t all = 0;
     struct rank_metrics metrics = {.all = &all};
@@ -140,18 +139,4 @@ static void those_of_nodes_have_one_name(void **state)
     assert_int_equal(metrics.ranks[0].rank, 1);
     assert_int_equal(rank_metrics_on_metrics(&metrics, &mixed, 0, 2, false), 2);
     rank_metrics_clear(&metrics);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(those_of_nodes_have_one_name),
-        cmocka_unit_test(the_last_value_of_a_rank_s_own_names_stays),
-        cmocka_unit_test(
-            how_late_a_rank_is_is_told_by_its_agent_and_no_other_name_of_ours),
-        cmocka_unit_test(a_later_world_replaces_them_and_an_earlier_one_is_not_heard),
-        cmocka_unit_test(
-            there_is_room_for_so_many_and_those_that_are_here_still_change),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

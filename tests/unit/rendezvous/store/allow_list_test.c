@@ -34,7 +34,7 @@ static bool has(const struct allow_list *list, const char *remote, const char *l
     return allow_list_has(list, &r, &l);
 }
 
-static void members_and_this_machine_are_let_in_and_nobody_else(void **state)
+TEST(members_and_this_machine_are_let_in_and_nobody_else)
 {
     struct allow_list list = {0};
 
@@ -58,7 +58,7 @@ static void members_and_this_machine_are_let_in_and_nobody_else(void **state)
     assert_false(has(&list, "10.0.0.3", "10.0.0.1"));
 }
 
-static void a_list_ends_at_its_maximum(void **state)
+TEST(a_list_ends_at_its_maximum)
 {
     struct allow_list list = {0};
     uint8_t(*keys)[16] = calloc(ALLOW_LIST_MAX, sizeof *keys);
@@ -129,7 +129,7 @@ static size_t collect(struct allow_list *list, const struct round *round)
     return pieces;
 }
 
-static void a_roster_names_every_address_of_every_member(void **state)
+TEST(a_roster_names_every_address_of_every_member)
 {
     struct round *round = make_world(100, 3);
     struct allow_list list = {0};
@@ -143,7 +143,7 @@ static void a_roster_names_every_address_of_every_member(void **state)
     round_destroy(round);
 }
 
-static void a_roster_of_a_huge_world_keeps_the_address_of_each(void **state)
+TEST(a_roster_of_a_huge_world_keeps_the_address_of_each)
 {
     struct round *round = make_world(15000, 8);
     struct allow_list list = {0};
@@ -158,7 +158,7 @@ static void a_roster_of_a_huge_world_keeps_the_address_of_each(void **state)
 
 /* ---- The others -------------------------------------------------------------------------- */
 
-static void unknown_clients_of_one_kind_get_one_line_in_ten_seconds(void **state)
+TEST(unknown_clients_of_one_kind_get_one_line_in_ten_seconds)
 {
     struct rejects rejects = {0};
     uint64_t more = 99;
@@ -175,17 +175,4 @@ static void unknown_clients_of_one_kind_get_one_line_in_ten_seconds(void **state
     for (int i = 0; i < REJECT_KINDS; i++)
         assert_true(strlen(reject_name((enum reject_kind)i)) > 0 &&
                     strlen(reject_sentence((enum reject_kind)i)) > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_and_this_machine_are_let_in_and_nobody_else),
-        cmocka_unit_test(a_list_ends_at_its_maximum),
-        cmocka_unit_test(a_roster_names_every_address_of_every_member),
-        cmocka_unit_test(a_roster_of_a_huge_world_keeps_the_address_of_each),
-        cmocka_unit_test(unknown_clients_of_one_kind_get_one_line_in_ten_seconds),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ static size_t data_bytes(const struct rig *rig)
 
 /* ---- Dialects --------------------------------------------------------------------------- */
 
-static void validate_may_come_in_any_pieces(void **state)
+TEST(validate_may_come_in_any_pieces)
 {
     static const uint8_t bytes[] = {0x00, 0xce, 0xf7, 0x85, 0x3c, 0x07};
 
@@ -32,7 +32,7 @@ static void validate_may_come_in_any_pieces(void **state)
     }
 }
 
-static void unknown_clients_are_refused_at_their_first_bytes(void **state)
+TEST(unknown_clients_are_refused_at_their_first_bytes)
 {
     static const struct {
         const char *bytes;
@@ -59,7 +59,7 @@ static void unknown_clients_are_refused_at_their_first_bytes(void **state)
     }
 }
 
-static void every_unknown_query_closes_only_its_connection(void **state)
+TEST(every_unknown_query_closes_only_its_connection)
 {
     for (int byte = 0x13; byte <= 0xff; byte++) {
         uint8_t bytes[] = {0x00, 0xce, 0xf7, 0x85, 0x3c, (uint8_t)byte};
@@ -72,7 +72,7 @@ static void every_unknown_query_closes_only_its_connection(void **state)
     }
 }
 
-static void hundred_requests_in_one_segment_are_answered_in_order(void **state)
+RIG_TEST(hundred_requests_in_one_segment_are_answered_in_order)
 {
     struct ct_tcpstore_request add = {
         .query = CT_TCPSTORE_ADD, .key = {(const uint8_t *)"n", 1}, .number = 1};
@@ -111,7 +111,7 @@ static int say(uint8_t op, const uint64_t *numbers, size_t count, size_t *memory
     return rc;
 }
 
-static void lengths_are_refused_before_their_bytes_come(void **state)
+TEST(lengths_are_refused_before_their_bytes_come)
 {
     static const struct {
         uint8_t op;
@@ -145,7 +145,7 @@ static void lengths_are_refused_before_their_bytes_come(void **state)
     }
 }
 
-static void the_largest_request_that_is_allowed_is_served(void **state)
+TEST(the_largest_request_that_is_allowed_is_served)
 {
     enum {
         COUNT = 131072
@@ -176,7 +176,7 @@ static void the_largest_request_that_is_allowed_is_served(void **state)
     free(value);
 }
 
-static void a_value_in_single_bytes_costs_its_size(void **state)
+TEST(a_value_in_single_bytes_costs_its_size)
 {
     static uint8_t bytes[20000];
     static const uint8_t head[] = {0x00, 0xce, 0xf7, 0x85, 0x3c, 1, 0, 0, 0, 0, 0,
@@ -221,7 +221,7 @@ static void encode_gets(struct ct_buf *buf, int count)
                          0);
 }
 
-static void who_does_not_read_costs_one_reply_not_all(void **state)
+RIG_TEST(who_does_not_read_costs_one_reply_not_all)
 {
     enum {
         GETS = 64,
@@ -256,7 +256,7 @@ static void who_does_not_read_costs_one_reply_not_all(void **state)
     assert_true(stats.output_bytes < 4096); /* the buffer was freed */
 }
 
-static void what_comes_while_paused_is_kept_and_executed_later(void **state)
+RIG_TEST(what_comes_while_paused_is_kept_and_executed_later)
 {
     struct store_client *client;
     struct ct_buf buf;
@@ -277,7 +277,7 @@ static void what_comes_while_paused_is_kept_and_executed_later(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void a_release_comes_even_to_a_paused_client(void **state)
+RIG_TEST(a_release_comes_even_to_a_paused_client)
 {
     struct store_client *client;
     struct ct_buf buf;
@@ -297,7 +297,7 @@ static void a_release_comes_even_to_a_paused_client(void **state)
 
 /* ---- Budgets and lack of memory ---------------------------------------------------------- */
 
-static void a_full_store_refuses_writers_and_serves_readers(void **state)
+RIG_TEST(a_full_store_refuses_writers_and_serves_readers)
 {
     struct rig *rig = *state;
     char key[16];
@@ -320,7 +320,7 @@ static void a_full_store_refuses_writers_and_serves_readers(void **state)
     assert_int_equal(rig_set(rig, 'b', "0", "again"), 0);
 }
 
-static void large_replies_share_a_budget(void **state)
+RIG_TEST(large_replies_share_a_budget)
 {
     struct ct_buf buf;
     struct rig *rig = *state;
@@ -344,7 +344,7 @@ static void large_replies_share_a_budget(void **state)
 
 /* Each request is tried with each of its allocations failing. This closes the connection, and the
  * same request succeeds on the next one. */
-static void a_multi_set_that_finds_no_memory_changes_nothing(void **state)
+RIG_TEST(a_multi_set_that_finds_no_memory_changes_nothing)
 {
     const struct ct_tcpstore_blob pairs[] = {
         rig_blob("a"), rig_blob("1"), rig_blob("b"),
@@ -368,7 +368,7 @@ static void a_multi_set_that_finds_no_memory_changes_nothing(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void lack_of_memory_ends_one_connection_and_nothing_else(void **state)
+TEST(lack_of_memory_ends_one_connection_and_nothing_else)
 {
     const struct ct_tcpstore_blob pairs[] = {rig_blob("a"), rig_blob("1"),
                                              rig_blob("b"), rig_blob("2"),
@@ -407,7 +407,7 @@ static void lack_of_memory_ends_one_connection_and_nothing_else(void **state)
     rig_deinit(&rig); /* asserts that all memory was given back */
 }
 
-static void a_store_that_cannot_be_made_says_so(void **state)
+TEST(a_store_that_cannot_be_made_says_so)
 {
     struct store *store;
 
@@ -421,26 +421,4 @@ static void a_store_that_cannot_be_made_says_so(void **state)
     store_destroy(store);
     store_destroy(NULL);
     store_remove_client(NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(validate_may_come_in_any_pieces),
-        cmocka_unit_test(unknown_clients_are_refused_at_their_first_bytes),
-        cmocka_unit_test(every_unknown_query_closes_only_its_connection),
-        RIG_TEST(hundred_requests_in_one_segment_are_answered_in_order),
-        cmocka_unit_test(lengths_are_refused_before_their_bytes_come),
-        cmocka_unit_test(the_largest_request_that_is_allowed_is_served),
-        cmocka_unit_test(a_value_in_single_bytes_costs_its_size),
-        RIG_TEST(who_does_not_read_costs_one_reply_not_all),
-        RIG_TEST(what_comes_while_paused_is_kept_and_executed_later),
-        RIG_TEST(a_release_comes_even_to_a_paused_client),
-        RIG_TEST(a_full_store_refuses_writers_and_serves_readers),
-        RIG_TEST(large_replies_share_a_budget),
-        cmocka_unit_test(a_store_that_cannot_be_made_says_so),
-        RIG_TEST(a_multi_set_that_finds_no_memory_changes_nothing),
-        cmocka_unit_test(lack_of_memory_ends_one_connection_and_nothing_else),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

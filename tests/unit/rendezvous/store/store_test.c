@@ -6,7 +6,7 @@
 
 #include "tests/lib/store_rig.h"
 
-static void set_and_get_take_any_bytes(void **state)
+RIG_TEST(set_and_get_take_any_bytes)
 {
     static const uint8_t bytes[] = {0x00, 0xff, 0x80, '\n'};
     struct ct_tcpstore_request set = {.query = CT_TCPSTORE_SET,
@@ -24,7 +24,7 @@ static void set_and_get_take_any_bytes(void **state)
     rig_expect_value(rig, "", "");
 }
 
-static void a_missing_key_reads_empty_and_the_connection_stays(void **state)
+RIG_TEST(a_missing_key_reads_empty_and_the_connection_stays)
 {
     struct rig *rig = *state;
 
@@ -32,7 +32,7 @@ static void a_missing_key_reads_empty_and_the_connection_stays(void **state)
     rig_expect_value(rig, "none", "");
 }
 
-static void values_of_all_sizes_replace_each_other(void **state)
+RIG_TEST(values_of_all_sizes_replace_each_other)
 {
     static char text[200];
     struct rig *rig = *state;
@@ -47,7 +47,7 @@ static void values_of_all_sizes_replace_each_other(void **state)
     }
 }
 
-static void add_reads_numbers_as_strtoll_does(void **state)
+RIG_TEST(add_reads_numbers_as_strtoll_does)
 {
     static const struct {
         const char *text;
@@ -97,7 +97,7 @@ static void add_reads_numbers_as_strtoll_does(void **state)
     }
 }
 
-static void add_starts_from_nothing_and_stores_text(void **state)
+RIG_TEST(add_starts_from_nothing_and_stores_text)
 {
     struct rig *rig = *state;
 
@@ -111,7 +111,7 @@ static void add_starts_from_nothing_and_stores_text(void **state)
     rig_expect_i64(rig, 'a', INT64_MAX);
 }
 
-static void compare_set_follows_its_four_rows(void **state)
+RIG_TEST(compare_set_follows_its_four_rows)
 {
     struct rig *rig = *state;
 
@@ -132,7 +132,7 @@ static void compare_set_follows_its_four_rows(void **state)
     rig_expect_value(rig, "k", "two");
 }
 
-static void delete_tells_whether_it_was_there(void **state)
+RIG_TEST(delete_tells_whether_it_was_there)
 {
     struct rig *rig = *state;
 
@@ -150,8 +150,7 @@ static void delete_tells_whether_it_was_there(void **state)
     rig_expect_i64(rig, 'a', 1);
 }
 
-static void
-ranks_that_count_themselves_in_are_counted_and_looks_are_no_questions(void **state)
+TEST(ranks_that_count_themselves_in_are_counted_and_looks_are_no_questions)
 {
     static const struct ct_tcpstore_request add = {
         .query = CT_TCPSTORE_ADD, .key = {(const uint8_t *)"init/", 5}, .number = 1};
@@ -178,7 +177,7 @@ ranks_that_count_themselves_in_are_counted_and_looks_are_no_questions(void **sta
     rig_deinit(&rig);
 }
 
-static void append_extends_up_to_its_cap(void **state)
+TEST(append_extends_up_to_its_cap)
 {
     size_t length = 8 << 20;
     uint8_t *piece = malloc(length);
@@ -202,7 +201,7 @@ static void append_extends_up_to_its_cap(void **state)
     free(piece);
 }
 
-static void multi_set_changes_nothing_until_all_of_it_came(void **state)
+RIG_TEST(multi_set_changes_nothing_until_all_of_it_came)
 {
     const struct ct_tcpstore_blob pairs[] = {rig_blob("a"), rig_blob("1"),
                                              rig_blob("b"), rig_blob(""),
@@ -229,7 +228,7 @@ static void multi_set_changes_nothing_until_all_of_it_came(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void queues_are_first_in_first_out_beside_the_keys(void **state)
+RIG_TEST(queues_are_first_in_first_out_beside_the_keys)
 {
     struct rig *rig = *state;
 
@@ -250,7 +249,7 @@ static void queues_are_first_in_first_out_beside_the_keys(void **state)
     rig_expect_i64(rig, 'a', 1);
 }
 
-static void list_keys_is_in_order_of_creation(void **state)
+RIG_TEST(list_keys_is_in_order_of_creation)
 {
     struct rig *rig = *state;
 
@@ -274,7 +273,7 @@ static int begin_run(struct rig *rig, char client, const char *state)
 }
 
 /* A daemon runs longer than the runs that use it. */
-static void the_keys_of_a_torchrun_run_go_with_its_last_agent(void **state)
+RIG_TEST(the_keys_of_a_torchrun_run_go_with_its_last_agent)
 {
     struct store_stats empty, now;
     struct rig *rig = *state;
@@ -313,7 +312,7 @@ static void the_keys_of_a_torchrun_run_go_with_its_last_agent(void **state)
     assert_int_equal(now.data_bytes, empty.data_bytes);
 }
 
-static void names_of_runs_that_look_like_keys_of_others(void **state)
+RIG_TEST(names_of_runs_that_look_like_keys_of_others)
 {
     struct rig *rig = *state;
 
@@ -330,7 +329,7 @@ static void names_of_runs_that_look_like_keys_of_others(void **state)
 
 /* A run ends while a client of another one waits for its key: the client waits on, and the next run
  * releases it. */
-static void who_waits_outlives_the_run(void **state)
+RIG_TEST(who_waits_outlives_the_run)
 {
     struct rig *rig = *state;
 
@@ -344,7 +343,7 @@ static void who_waits_outlives_the_run(void **state)
     rig_expect_value(rig, "/torch.rendezvous.x.0/k", "");
 }
 
-static void thousands_of_keys_come_and_go(void **state)
+RIG_TEST(thousands_of_keys_come_and_go)
 {
     enum {
         KEYS = 5000
@@ -368,28 +367,4 @@ static void thousands_of_keys_come_and_go(void **state)
             rig_expect_value(rig, key, i % (1 + round) ? key : "");
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(set_and_get_take_any_bytes),
-        RIG_TEST(a_missing_key_reads_empty_and_the_connection_stays),
-        RIG_TEST(values_of_all_sizes_replace_each_other),
-        RIG_TEST(add_reads_numbers_as_strtoll_does),
-        RIG_TEST(add_starts_from_nothing_and_stores_text),
-        RIG_TEST(compare_set_follows_its_four_rows),
-        RIG_TEST(delete_tells_whether_it_was_there),
-        cmocka_unit_test(
-            ranks_that_count_themselves_in_are_counted_and_looks_are_no_questions),
-        cmocka_unit_test(append_extends_up_to_its_cap),
-        RIG_TEST(multi_set_changes_nothing_until_all_of_it_came),
-        RIG_TEST(queues_are_first_in_first_out_beside_the_keys),
-        RIG_TEST(list_keys_is_in_order_of_creation),
-        RIG_TEST(the_keys_of_a_torchrun_run_go_with_its_last_agent),
-        RIG_TEST(names_of_runs_that_look_like_keys_of_others),
-        RIG_TEST(who_waits_outlives_the_run),
-        RIG_TEST(thousands_of_keys_come_and_go),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -331,22 +331,13 @@ static void replay(size_t step)
     }
 }
 
-static void every_vector_is_answered_byte_for_byte(void **state)
+TEST(every_vector_is_answered_byte_for_byte)
 {
     replay(0);
 }
 
-static void so_it_is_when_it_comes_in_pieces(void **state)
+TEST(so_it_is_when_it_comes_in_pieces)
 {
     for (size_t step = 1; step < 40; step++)
         replay(step);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_vector_is_answered_byte_for_byte),
-        cmocka_unit_test(so_it_is_when_it_comes_in_pieces),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

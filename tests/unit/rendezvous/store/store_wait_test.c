@@ -5,7 +5,7 @@
 
 #include "tests/lib/store_rig.h"
 
-static void wait_on_what_is_there_or_on_nothing_returns_at_once(void **state)
+RIG_TEST(wait_on_what_is_there_or_on_nothing_returns_at_once)
 {
     struct ct_tcpstore_request none = {.query = CT_TCPSTORE_WAIT};
     struct rig *rig = *state;
@@ -48,7 +48,7 @@ static void set_barrier(struct rig *rig)
     rig_expect_u8(rig, 'a', 0);
 }
 
-static void everything_that_sets_a_name_releases_its_waiters(void **state)
+TEST(everything_that_sets_a_name_releases_its_waiters)
 {
     static void (*const setters[])(struct rig * rig) = {
         set_plain, set_add, set_append, set_compare, set_push, set_barrier,
@@ -69,7 +69,7 @@ static void everything_that_sets_a_name_releases_its_waiters(void **state)
     }
 }
 
-static void multi_set_releases_who_waits_for_several(void **state)
+RIG_TEST(multi_set_releases_who_waits_for_several)
 {
     const struct ct_tcpstore_blob pairs[] = {rig_blob("x"), rig_blob("1"),
                                              rig_blob("y"), rig_blob("2")};
@@ -81,7 +81,7 @@ static void multi_set_releases_who_waits_for_several(void **state)
     rig_expect_u8(rig, 'b', 0);
 }
 
-static void what_does_not_set_the_name_releases_nobody(void **state)
+RIG_TEST(what_does_not_set_the_name_releases_nobody)
 {
     struct rig *rig = *state;
 
@@ -96,7 +96,7 @@ static void what_does_not_set_the_name_releases_nobody(void **state)
     assert_int_equal(rig->notices[1], 0);
 }
 
-static void a_name_listed_twice_needs_one_set(void **state)
+RIG_TEST(a_name_listed_twice_needs_one_set)
 {
     struct rig *rig = *state;
 
@@ -105,7 +105,7 @@ static void a_name_listed_twice_needs_one_set(void **state)
     rig_expect_u8(rig, 'b', 0);
 }
 
-static void set_and_deleted_counts_as_set(void **state)
+RIG_TEST(set_and_deleted_counts_as_set)
 {
     struct rig *rig = *state;
 
@@ -117,7 +117,7 @@ static void set_and_deleted_counts_as_set(void **state)
     rig_expect_u8(rig, 'b', 0);
 }
 
-static void a_new_wait_replaces_the_pending_one(void **state)
+RIG_TEST(a_new_wait_replaces_the_pending_one)
 {
     struct rig *rig = *state;
 
@@ -129,7 +129,7 @@ static void a_new_wait_replaces_the_pending_one(void **state)
     rig_expect_u8(rig, 'b', 0);
 }
 
-static void who_waits_may_ask_other_things(void **state)
+RIG_TEST(who_waits_may_ask_other_things)
 {
     struct rig *rig = *state;
 
@@ -141,7 +141,7 @@ static void who_waits_may_ask_other_things(void **state)
     assert_int_equal(rig->notices[1], 0);
 }
 
-static void cancel_answers_always_and_leaves_nothing_behind(void **state)
+RIG_TEST(cancel_answers_always_and_leaves_nothing_behind)
 {
     struct rig *rig = *state;
 
@@ -154,7 +154,7 @@ static void cancel_answers_always_and_leaves_nothing_behind(void **state)
     rig_expect_nothing(rig, 'b');
 }
 
-static void a_legacy_client_that_speaks_has_given_up_waiting(void **state)
+RIG_TEST(a_legacy_client_that_speaks_has_given_up_waiting)
 {
     static const uint8_t wait[] = {5, 1, 0, 0, 0, 0, 0, 0, 0,
                                    1, 0, 0, 0, 0, 0, 0, 0, 'k'};
@@ -173,7 +173,7 @@ static void a_legacy_client_that_speaks_has_given_up_waiting(void **state)
     rig_expect_nothing(rig, 'b');
 }
 
-static void a_closed_waiter_is_forgotten(void **state)
+RIG_TEST(a_closed_waiter_is_forgotten)
 {
     struct store_stats before;
     struct store_stats after;
@@ -199,7 +199,7 @@ static int barrier(struct rig *rig, char name, int64_t size)
     return rig_number(rig, name, CT_TCPSTORE_BARRIER, "bar", size);
 }
 
-static void the_last_of_a_barrier_releases_all(void **state)
+RIG_TEST(the_last_of_a_barrier_releases_all)
 {
     struct rig *rig = *state;
 
@@ -219,7 +219,7 @@ static void the_last_of_a_barrier_releases_all(void **state)
     rig_expect_u8(rig, 'd', 0);
 }
 
-static void a_cancelled_participant_stays_counted(void **state)
+RIG_TEST(a_cancelled_participant_stays_counted)
 {
     struct rig *rig = *state;
 
@@ -231,7 +231,7 @@ static void a_cancelled_participant_stays_counted(void **state)
     rig_expect_nothing(rig, 'a');
 }
 
-static void a_failed_compare_does_not_open_a_barrier(void **state)
+RIG_TEST(a_failed_compare_does_not_open_a_barrier)
 {
     struct rig *rig = *state;
 
@@ -245,7 +245,7 @@ static void a_failed_compare_does_not_open_a_barrier(void **state)
     rig_expect_u8(rig, 'a', 0);
 }
 
-static void a_barrier_counts_on_a_number_that_is_there(void **state)
+RIG_TEST(a_barrier_counts_on_a_number_that_is_there)
 {
     struct rig *rig = *state;
 
@@ -271,7 +271,7 @@ static void pop(struct rig *rig, char name, const char *key)
     rig_expect(rig, name, "\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0x", 17);
 }
 
-static void each_push_releases_one_waiter_in_order_of_arrival(void **state)
+RIG_TEST(each_push_releases_one_waiter_in_order_of_arrival)
 {
     struct rig *rig = *state;
 
@@ -285,7 +285,7 @@ static void each_push_releases_one_waiter_in_order_of_arrival(void **state)
     }
 }
 
-static void who_pops_and_waits_again_queues_behind_the_others(void **state)
+RIG_TEST(who_pops_and_waits_again_queues_behind_the_others)
 {
     struct rig *rig = *state;
 
@@ -300,7 +300,7 @@ static void who_pops_and_waits_again_queues_behind_the_others(void **state)
     rig_expect_nothing(rig, 'a');
 }
 
-static void who_left_swallows_no_push(void **state)
+RIG_TEST(who_left_swallows_no_push)
 {
     struct rig *rig = *state;
 
@@ -314,7 +314,7 @@ static void who_left_swallows_no_push(void **state)
     rig_expect_nothing(rig, 'a');
 }
 
-static void a_waiter_for_two_queues_needs_a_push_to_each(void **state)
+TEST(a_waiter_for_two_queues_needs_a_push_to_each)
 {
     static const char *const orders[][2] = {{"x", "y"}, {"y", "x"}};
 
@@ -333,7 +333,7 @@ static void a_waiter_for_two_queues_needs_a_push_to_each(void **state)
     }
 }
 
-static void a_set_on_a_queues_name_releases_all(void **state)
+RIG_TEST(a_set_on_a_queues_name_releases_all)
 {
     struct rig *rig = *state;
 
@@ -348,7 +348,7 @@ static void a_set_on_a_queues_name_releases_all(void **state)
 
 /* ---- Many ------------------------------------------------------------------------------- */
 
-static void one_set_releases_ten_thousand_with_one_byte_each(void **state)
+TEST(one_set_releases_ten_thousand_with_one_byte_each)
 {
     enum {
         WAITERS = 10000
@@ -376,32 +376,4 @@ static void one_set_releases_ten_thousand_with_one_byte_each(void **state)
     }
     rig_deinit(&rig);
     free(clients);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(wait_on_what_is_there_or_on_nothing_returns_at_once),
-        cmocka_unit_test(everything_that_sets_a_name_releases_its_waiters),
-        RIG_TEST(multi_set_releases_who_waits_for_several),
-        RIG_TEST(what_does_not_set_the_name_releases_nobody),
-        RIG_TEST(a_name_listed_twice_needs_one_set),
-        RIG_TEST(set_and_deleted_counts_as_set),
-        RIG_TEST(a_new_wait_replaces_the_pending_one),
-        RIG_TEST(who_waits_may_ask_other_things),
-        RIG_TEST(cancel_answers_always_and_leaves_nothing_behind),
-        RIG_TEST(a_legacy_client_that_speaks_has_given_up_waiting),
-        RIG_TEST(a_closed_waiter_is_forgotten),
-        RIG_TEST(the_last_of_a_barrier_releases_all),
-        RIG_TEST(a_cancelled_participant_stays_counted),
-        RIG_TEST(a_failed_compare_does_not_open_a_barrier),
-        RIG_TEST(a_barrier_counts_on_a_number_that_is_there),
-        RIG_TEST(each_push_releases_one_waiter_in_order_of_arrival),
-        RIG_TEST(who_pops_and_waits_again_queues_behind_the_others),
-        RIG_TEST(who_left_swallows_no_push),
-        cmocka_unit_test(a_waiter_for_two_queues_needs_a_push_to_each),
-        RIG_TEST(a_set_on_a_queues_name_releases_all),
-        cmocka_unit_test(one_set_releases_ten_thousand_with_one_byte_each),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ int __wrap_munmap(void *at, size_t length)
     return __real_munmap(at, length);
 }
 
-static void a_secret_is_wiped_where_it_was_used(void **state)
+TEST(a_secret_is_wiped_where_it_was_used)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *secret = ct_secret_zalloc(PAGES * page);
@@ -43,13 +43,4 @@ static void a_secret_is_wiped_where_it_was_used(void **state)
     ct_secret_free(secret);
     assert_int_equal(dirty, 0);
     assert_int_equal(resident, 3); /* its header, and the two used */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_secret_is_wiped_where_it_was_used),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/buf.h"
 
-static void bytes_come_out_in_order(void **state)
+TEST(bytes_come_out_in_order)
 {
     struct ct_buf buf;
 
@@ -21,7 +21,7 @@ static void bytes_come_out_in_order(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void maximum_is_never_exceeded(void **state)
+TEST(maximum_is_never_exceeded)
 {
     struct ct_buf buf;
 
@@ -35,7 +35,7 @@ static void maximum_is_never_exceeded(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void failed_allocation_leaves_the_bytes(void **state)
+TEST(failed_allocation_leaves_the_bytes)
 {
     struct ct_buf buf;
     uint8_t *at;
@@ -49,7 +49,7 @@ static void failed_allocation_leaves_the_bytes(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void growth_is_by_doubling(void **state)
+TEST(growth_is_by_doubling)
 {
     static const uint8_t piece[1000];
     struct ct_buf buf;
@@ -65,15 +65,4 @@ static void growth_is_by_doubling(void **state)
     assert_true(moves <= 12);
     assert_true(buf.capacity <= 1 << 20);
     ct_buf_deinit(&buf);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_come_out_in_order),
-        cmocka_unit_test(maximum_is_never_exceeded),
-        cmocka_unit_test(failed_allocation_leaves_the_bytes),
-        cmocka_unit_test(growth_is_by_doubling),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/bytes.h"
 
-static void numbers_are_little_endian_on_the_wire(void **state)
+TEST(numbers_are_little_endian_on_the_wire)
 {
     static const uint8_t golden[] = {0x01, 0x03, 0x02, 0x07, 0x06, 0x05, 0x04, 0xff,
                                      0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
@@ -21,7 +21,7 @@ static void numbers_are_little_endian_on_the_wire(void **state)
     assert_memory_equal(data, golden, sizeof golden);
 }
 
-static void what_was_written_is_read_back(void **state)
+TEST(what_was_written_is_read_back)
 {
     uint8_t data[64];
     char text[8];
@@ -41,7 +41,7 @@ static void what_was_written_is_read_back(void **state)
     assert_int_equal(ct_read_end(&in), 0);
 }
 
-static void reader_goes_bad_and_stays_bad(void **state)
+TEST(reader_goes_bad_and_stays_bad)
 {
     static const uint8_t data[] = {9, 0, 0, 0, 'a', 'b', 'c', 1};
     char text[4] = "old";
@@ -54,7 +54,7 @@ static void reader_goes_bad_and_stays_bad(void **state)
     assert_int_equal(ct_read_end(&in), -EBADMSG);
 }
 
-static void text_must_fit_and_hold_no_nul(void **state)
+TEST(text_must_fit_and_hold_no_nul)
 {
     static const uint8_t too_long[] = {4, 0, 0, 0, 'a', 'b', 'c', 'd'};
     static const uint8_t with_nul[] = {2, 0, 0, 0, 'a', 0};
@@ -69,7 +69,7 @@ static void text_must_fit_and_hold_no_nul(void **state)
     assert_int_equal(ct_read_end(&in), -EBADMSG);
 }
 
-static void trailing_bytes_are_an_error(void **state)
+TEST(trailing_bytes_are_an_error)
 {
     struct ct_reader in;
 
@@ -78,7 +78,7 @@ static void trailing_bytes_are_an_error(void **state)
     assert_int_equal(ct_read_end(&in), -EBADMSG);
 }
 
-static void writer_stores_nothing_after_the_end(void **state)
+TEST(writer_stores_nothing_after_the_end)
 {
     uint8_t data[4] = {0};
     struct ct_writer out;
@@ -112,7 +112,7 @@ static void assert_plain(const char *foreign, const char *line, const char *line
     }
 }
 
-static void text_of_a_peer_is_made_plain(void **state)
+TEST(text_of_a_peer_is_made_plain)
 {
     assert_plain("node-1.example", "node-1.example", "node-1.example");
     assert_plain("K\xc3\xb6ln \xe4\xba\xac \xf0\x9f\x98\x80",
@@ -131,18 +131,4 @@ static void text_of_a_peer_is_made_plain(void **state)
                  "???x???", "???x???");
     /* Not UTF-8. */
     assert_plain("\xff\xc0\xaf\xed\xa0\x80\xe4\xba", "????????", "????????");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_of_a_peer_is_made_plain),
-        cmocka_unit_test(numbers_are_little_endian_on_the_wire),
-        cmocka_unit_test(what_was_written_is_read_back),
-        cmocka_unit_test(reader_goes_bad_and_stays_bad),
-        cmocka_unit_test(text_must_fit_and_hold_no_nul),
-        cmocka_unit_test(trailing_bytes_are_an_error),
-        cmocka_unit_test(writer_stores_nothing_after_the_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

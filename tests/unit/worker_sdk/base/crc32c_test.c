@@ -5,7 +5,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/crc32c.h"
 
-static void sums_are_those_of_the_standard(void **state)
+TEST(sums_are_those_of_the_standard)
 {
     uint8_t bytes[32] = {0};
 
@@ -20,7 +20,7 @@ static void sums_are_those_of_the_standard(void **state)
     assert_int_equal(ct_crc32c(0, bytes, 32), 0x46dd794e);
 }
 
-static void the_instruction_and_the_table_agree_wherever_it_is_cut(void **state)
+TEST(the_instruction_and_the_table_agree_wherever_it_is_cut)
 {
     uint8_t bytes[70];
 
@@ -35,7 +35,7 @@ static void the_instruction_and_the_table_agree_wherever_it_is_cut(void **state)
         }
 }
 
-static void long_ones_agree_too(void **state)
+TEST(long_ones_agree_too)
 {
     static const size_t lengths[] = {24575, 24576, 24577, 49152, 49161, 100003};
     static uint8_t bytes[100003];
@@ -48,7 +48,7 @@ static void long_ones_agree_too(void **state)
                              ct_crc32c_plain(from * 0x12345679, bytes, lengths[i]));
 }
 
-static void a_copy_has_the_bytes_and_their_sum_and_no_others(void **state)
+TEST(a_copy_has_the_bytes_and_their_sum_and_no_others)
 {
     static const size_t lengths[] = {0, 1, 7, 8, 9, 63, 64, 24576, 24585, 50001};
     static uint8_t from[50010], to[50030];
@@ -67,15 +67,4 @@ static void a_copy_has_the_bytes_and_their_sum_and_no_others(void **state)
                 assert_int_equal(to[out - 1], 0xee);
                 assert_int_equal(to[out + length], 0xee);
             }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_are_those_of_the_standard),
-        cmocka_unit_test(the_instruction_and_the_table_agree_wherever_it_is_cut),
-        cmocka_unit_test(long_ones_agree_too),
-        cmocka_unit_test(a_copy_has_the_bytes_and_their_sum_and_no_others),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 
-static void set_replaces_and_keeps_order(void **state)
+TEST(set_replaces_and_keeps_order)
 {
     char a[] = "A=1";
     char b[] = "B=2";
@@ -28,7 +28,7 @@ static void set_replaces_and_keeps_order(void **state)
     ct_env_deinit(&env);
 }
 
-static void grows_past_its_first_size(void **state)
+TEST(grows_past_its_first_size)
 {
     struct ct_env env;
     char name[16];
@@ -46,7 +46,7 @@ static void grows_past_its_first_size(void **state)
 
 /* A launcher makes an environment for each worker: the cost must not grow with the number of
  * names. */
-static void takes_few_allocations(void **state)
+TEST(takes_few_allocations)
 {
     char base_entry[] = "SOME_NAME=some value";
     char *base[101] = {0};
@@ -68,7 +68,7 @@ static void takes_few_allocations(void **state)
 }
 
 /* Values shorter and longer than the space that is reserved for added ones. */
-static void long_values_are_replaced_and_removed(void **state)
+TEST(long_values_are_replaced_and_removed)
 {
     static char value[5000];
     struct ct_env env;
@@ -84,15 +84,4 @@ static void long_values_are_replaced_and_removed(void **state)
     assert_null(ct_env_get(&env, "LONG"));
     assert_string_equal(ct_env_get(&env, "SHORT"), "1");
     ct_env_deinit(&env);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(set_replaces_and_keeps_order),
-        cmocka_unit_test(grows_past_its_first_size),
-        cmocka_unit_test(takes_few_allocations),
-        cmocka_unit_test(long_values_are_replaced_and_removed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@ enum {
     LINE_MAX_BYTES = 64
 };
 
-static void fail_keeps_code_and_sentence(void **state)
+TEST(fail_keeps_code_and_sentence)
 {
     struct ctrun_error err;
 
@@ -21,7 +21,7 @@ static void fail_keeps_code_and_sentence(void **state)
     assert_int_equal(ct_fail(NULL, CTRUN_E_DNS, "nobody listens"), CTRUN_E_DNS);
 }
 
-static void wrap_puts_where_in_front(void **state)
+TEST(wrap_puts_where_in_front)
 {
     struct ctrun_error err;
 
@@ -31,7 +31,7 @@ static void wrap_puts_where_in_front(void **state)
     assert_string_equal(err.text, "port 29500: taken");
 }
 
-static void what_it_quotes_steers_no_terminal(void **state)
+TEST(what_it_quotes_steers_no_terminal)
 {
     struct ctrun_error err;
 
@@ -47,7 +47,7 @@ static void keep_line(void *context, enum ctrun_log_level level, const char *lin
     (void)ct_copy(context, LINE_MAX_BYTES, line);
 }
 
-static void nor_does_a_line_of_the_log(void **state)
+TEST(nor_does_a_line_of_the_log)
 {
     char line[LINE_MAX_BYTES] = "";
 
@@ -57,7 +57,7 @@ static void nor_does_a_line_of_the_log(void **state)
     assert_string_equal(line, "of ?[31m?");
 }
 
-static void long_sentence_is_cut_not_overrun(void **state)
+TEST(long_sentence_is_cut_not_overrun)
 {
     struct ctrun_error err;
     char long_text[2 * CTRUN_ERROR_TEXT_MAX];
@@ -70,7 +70,7 @@ static void long_sentence_is_cut_not_overrun(void **state)
     assert_int_equal(strlen(err.text), CTRUN_ERROR_TEXT_MAX - 1);
 }
 
-static void codes_have_names_and_texts(void **state)
+TEST(codes_have_names_and_texts)
 {
     assert_string_equal(ct_error_name(CTRUN_E_PORT_BUSY), "E_PORT_BUSY");
     assert_string_equal(ct_error_name(-EADDRINUSE), "E_PORT_BUSY");
@@ -85,22 +85,8 @@ static void codes_have_names_and_texts(void **state)
 
 /* ctrun-errors(7) has an entry for each name that begins with E_ (lint/errors checks this), and for
  * no other. */
-static void every_code_has_a_name_that_begins_with_E_(void **state)
+TEST(every_code_has_a_name_that_begins_with_E_)
 {
     for (int code = 1; code < 200; code++)
         assert_memory_equal(ct_error_name(-code), "E_", 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fail_keeps_code_and_sentence),
-        cmocka_unit_test(wrap_puts_where_in_front),
-        cmocka_unit_test(what_it_quotes_steers_no_terminal),
-        cmocka_unit_test(nor_does_a_line_of_the_log),
-        cmocka_unit_test(long_sentence_is_cut_not_overrun),
-        cmocka_unit_test(codes_have_names_and_texts),
-        cmocka_unit_test(every_code_has_a_name_that_begins_with_E_),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/event.h"
 
-static void an_event_is_one_escaped_json_line(void **state)
+TEST(an_event_is_one_escaped_json_line)
 {
     char path[] = "/tmp/ctrun-event-XXXXXX";
     char line[512];
@@ -36,7 +36,7 @@ static void an_event_is_one_escaped_json_line(void **state)
                                  "\"list\":[1,2]}\n"));
 }
 
-static void an_event_too_long_is_dropped_whole(void **state)
+TEST(an_event_too_long_is_dropped_whole)
 {
     char path[] = "/tmp/ctrun-event-XXXXXX";
     char text[CT_EVENT_MAX_BYTES + 1];
@@ -56,7 +56,7 @@ static void an_event_too_long_is_dropped_whole(void **state)
 }
 
 /* As logrotate's copytruncate does during a run. */
-static void a_file_that_is_truncated_begins_anew(void **state)
+TEST(a_file_that_is_truncated_begins_anew)
 {
     char path[] = "/tmp/ctrun-event-XXXXXX";
     struct ct_event event;
@@ -76,8 +76,7 @@ static void a_file_that_is_truncated_begins_anew(void **state)
     unlink(path);
 }
 
-static void
-a_json_string_grows_with_what_is_escaped_and_is_whole_or_not_there(void **state)
+TEST(a_json_string_grows_with_what_is_escaped_and_is_whole_or_not_there)
 {
     char text[1001];
     struct ct_buf buf;
@@ -95,16 +94,4 @@ a_json_string_grows_with_what_is_escaped_and_is_whole_or_not_there(void **state)
     assert_int_equal(ct_json_append_str(&buf, text), 0);
     assert_int_equal(ct_buf_length(&buf), 6002 + 9);
     ct_buf_deinit(&buf);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_event_is_one_escaped_json_line),
-        cmocka_unit_test(
-            a_json_string_grows_with_what_is_escaped_and_is_whole_or_not_there),
-        cmocka_unit_test(an_event_too_long_is_dropped_whole),
-        cmocka_unit_test(a_file_that_is_truncated_begins_anew),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@
 #include "worker_sdk/base/kernel.h"
 #include "worker_sdk/base/signal_name.h"
 
-static void numbers_are_those_of_the_headers(void **state)
+TEST(numbers_are_those_of_the_headers)
 {
     assert_int_equal(CT_SYS_pidfd_send_signal, SYS_pidfd_send_signal);
     assert_int_equal(CT_SYS_pidfd_open, SYS_pidfd_open);
@@ -32,7 +32,7 @@ static void numbers_are_those_of_the_headers(void **state)
     assert_int_equal(CT_STATX_BTIME, STATX_BTIME);
 }
 
-static void structs_are_those_of_the_headers(void **state)
+TEST(structs_are_those_of_the_headers)
 {
     assert_int_equal(sizeof(struct ct_clone_args), CLONE_ARGS_SIZE_VER2);
     assert_int_equal(offsetof(struct ct_clone_args, stack),
@@ -46,7 +46,7 @@ static void structs_are_those_of_the_headers(void **state)
                      offsetof(struct statx, stx_btime.tv_nsec));
 }
 
-static void signals_have_the_names_that_glibc_gives_them(void **state)
+TEST(signals_have_the_names_that_glibc_gives_them)
 {
     for (int i = -1; i < NSIG + 1; i++)
         if (sigabbrev_np(i))
@@ -55,19 +55,8 @@ static void signals_have_the_names_that_glibc_gives_them(void **state)
             assert_null(ct_signal_name(i));
 }
 
-static void an_error_past_the_last_has_no_text(void **state)
+TEST(an_error_past_the_last_has_no_text)
 {
     assert_string_equal(ctrun_strerror(-EHWPOISON), strerrordesc_np(EHWPOISON));
     assert_string_equal(ctrun_strerror(-EHWPOISON - 1), "unknown error");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_those_of_the_headers),
-        cmocka_unit_test(structs_are_those_of_the_headers),
-        cmocka_unit_test(signals_have_the_names_that_glibc_gives_them),
-        cmocka_unit_test(an_error_past_the_last_has_no_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

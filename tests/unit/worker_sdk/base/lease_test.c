@@ -2,7 +2,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/lease.h"
 
-static void the_first_to_expire_is_the_one_not_renewed(void **state)
+TEST(the_first_to_expire_is_the_one_not_renewed)
 {
     struct ct_lease a, b;
     struct ct_lease_queue queue;
@@ -22,12 +22,4 @@ static void the_first_to_expire_is_the_one_not_renewed(void **state)
     ct_lease_end(&a);
     ct_lease_end(&a);
     assert_null(ct_lease_find_expired(&queue, 100000));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_to_expire_is_the_one_not_renewed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ struct later {
 
 static const struct now defaults = {sizeof(struct now), 1, 2, 3};
 
-static void an_older_caller_gets_the_default_of_what_it_does_not_have(void **state)
+TEST(an_older_caller_gets_the_default_of_what_it_does_not_have)
 {
     const struct before given = {sizeof given, 10, 20};
     struct now got = defaults;
@@ -42,7 +42,7 @@ static void an_older_caller_gets_the_default_of_what_it_does_not_have(void **sta
     assert_int_equal(got.added, 3);
 }
 
-static void what_a_newer_caller_has_beyond_is_not_looked_at(void **state)
+TEST(what_a_newer_caller_has_beyond_is_not_looked_at)
 {
     const struct later given = {{sizeof given, 10, 20, 30}, 40};
     struct {
@@ -56,7 +56,7 @@ static void what_a_newer_caller_has_beyond_is_not_looked_at(void **state)
     assert_string_equal(room.guard, "untouched");
 }
 
-static void entries_of_an_array_are_as_far_apart_as_the_caller_says(void **state)
+TEST(entries_of_an_array_are_as_far_apart_as_the_caller_says)
 {
     const struct before old[] = {{sizeof *old, 1, 2}, {sizeof *old, 3, 4}};
     const struct later new[] = {{{sizeof *new, 5, 6, 7}, 0},
@@ -78,7 +78,7 @@ static void entries_of_an_array_are_as_far_apart_as_the_caller_says(void **state
     free(list);
 }
 
-static void nothing_is_written_beyond_an_older_callers_struct(void **state)
+TEST(nothing_is_written_beyond_an_older_callers_struct)
 {
     struct {
         struct before out;
@@ -92,7 +92,7 @@ static void nothing_is_written_beyond_an_older_callers_struct(void **state)
     assert_string_equal(room.guard, "untouched");
 }
 
-static void a_size_that_nobody_set_is_refused_with_the_remedy(void **state)
+TEST(a_size_that_nobody_set_is_refused_with_the_remedy)
 {
     static const size_t sizes[] = {0, 7, sizeof(size_t), 4097, SIZE_MAX};
     struct now got = defaults;
@@ -114,7 +114,7 @@ static void a_size_that_nobody_set_is_refused_with_the_remedy(void **state)
     }
 }
 
-static void a_struct_that_is_null_is_refused_with_the_remedy(void **state)
+TEST(a_struct_that_is_null_is_refused_with_the_remedy)
 {
     struct ctrun_sampler *sampler;
     struct ctrun_loader *loader;
@@ -133,7 +133,7 @@ static void a_struct_that_is_null_is_refused_with_the_remedy(void **state)
         -EINVAL);
 }
 
-static void entries_of_unlike_size_are_refused(void **state)
+TEST(entries_of_unlike_size_are_refused)
 {
     struct now list[] = {defaults, defaults};
     struct ctrun_error err;
@@ -148,7 +148,7 @@ static void entries_of_unlike_size_are_refused(void **state)
 }
 
 /* The library itself, called by a program that knows only the first members of its structs. */
-static void the_library_takes_an_older_programs_structs(void **state)
+TEST(the_library_takes_an_older_programs_structs)
 {
     struct {
         size_t size;
@@ -173,7 +173,7 @@ struct newer_tensor {
     uint64_t unknown[3];
 };
 
-static void the_library_takes_a_newer_programs_structs(void **state)
+TEST(the_library_takes_a_newer_programs_structs)
 {
     struct ctrun_tensor init = CTRUN_TENSOR_INIT;
     int32_t data[2] = {7, 11};
@@ -200,21 +200,4 @@ static void the_library_takes_a_newer_programs_structs(void **state)
     assert_int_equal(data[1], 11);
     ctrun_checkpoint_close(file);
     assert_int_equal(unlink(path), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_older_caller_gets_the_default_of_what_it_does_not_have),
-        cmocka_unit_test(what_a_newer_caller_has_beyond_is_not_looked_at),
-        cmocka_unit_test(entries_of_an_array_are_as_far_apart_as_the_caller_says),
-        cmocka_unit_test(nothing_is_written_beyond_an_older_callers_struct),
-        cmocka_unit_test(a_size_that_nobody_set_is_refused_with_the_remedy),
-        cmocka_unit_test(a_struct_that_is_null_is_refused_with_the_remedy),
-        cmocka_unit_test(entries_of_unlike_size_are_refused),
-        cmocka_unit_test(the_library_takes_an_older_programs_structs),
-        cmocka_unit_test(the_library_takes_a_newer_programs_structs),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/small_file.h"
 
-static void a_process_is_known_by_pid_and_start(void **state)
+TEST(a_process_is_known_by_pid_and_start)
 {
     const uint64_t started = ct_small_file_started(getpid());
 
@@ -22,7 +22,7 @@ static void a_process_is_known_by_pid_and_start(void **state)
     assert_true(ct_small_file_has_ended(getpid(), started + 1));
 }
 
-static void a_process_that_was_reaped_has_ended(void **state)
+TEST(a_process_that_was_reaped_has_ended)
 {
     const pid_t pid = fork();
 
@@ -33,7 +33,7 @@ static void a_process_that_was_reaped_has_ended(void **state)
 }
 
 /* Without a free descriptor no file in /proc can be read. */
-static void a_process_of_which_nothing_can_be_read_has_not_ended(void **state)
+TEST(a_process_of_which_nothing_can_be_read_has_not_ended)
 {
     struct rlimit before, none;
 
@@ -46,7 +46,7 @@ static void a_process_of_which_nothing_can_be_read_has_not_ended(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-static void a_label_counts_only_where_a_line_begins(void **state)
+TEST(a_label_counts_only_where_a_line_begins)
 {
     assert_string_equal(ct_small_file_find("a: b: 1\n\nb: 2\nb: 3", "b:"), " 2\nb: 3");
     assert_string_equal(ct_small_file_find("a: 1", "a:"), " 1");
@@ -54,8 +54,7 @@ static void a_label_counts_only_where_a_line_begins(void **state)
     assert_null(ct_small_file_find("", "b:"));
 }
 
-static void
-what_is_behind_a_name_begins_with_the_state_whatever_the_name_is(void **state)
+TEST(what_is_behind_a_name_begins_with_the_state_whatever_the_name_is)
 {
     char stat[1024];
     const char *at;
@@ -70,7 +69,7 @@ what_is_behind_a_name_begins_with_the_state_whatever_the_name_is(void **state)
     assert_null(ct_small_file_stat(stat, sizeof stat, getpid(), INT32_MAX));
 }
 
-static void who_runs_waits_in_no_function(void **state)
+TEST(who_runs_waits_in_no_function)
 {
     char wait[64] = "?";
 
@@ -105,7 +104,7 @@ static void *start_in_thread(void *context)
     return NULL;
 }
 
-static void children_of_all_threads_are_found(void **state)
+TEST(children_of_all_threads_are_found)
 {
     struct starter starter;
     pid_t mine, found[3];
@@ -133,20 +132,4 @@ static void children_of_all_threads_are_found(void **state)
     assert_int_equal(ct_small_file_children(found, 3, mine), 0);
     (void)pthread_barrier_destroy(&starter.has_started);
     close(starter.wait[0]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_process_is_known_by_pid_and_start),
-        cmocka_unit_test(a_process_that_was_reaped_has_ended),
-        cmocka_unit_test(a_label_counts_only_where_a_line_begins),
-        cmocka_unit_test(
-            what_is_behind_a_name_begins_with_the_state_whatever_the_name_is),
-        cmocka_unit_test(who_runs_waits_in_no_function),
-        cmocka_unit_test(children_of_all_threads_are_found),
-        cmocka_unit_test(a_process_of_which_nothing_can_be_read_has_not_ended),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

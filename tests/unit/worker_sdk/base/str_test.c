@@ -5,7 +5,7 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/str_list.h"
 
-static void format_and_copy_tell_what_did_not_fit(void **state)
+TEST(format_and_copy_tell_what_did_not_fit)
 {
     char text[4];
 
@@ -17,7 +17,7 @@ static void format_and_copy_tell_what_did_not_fit(void **state)
     assert_string_equal(text, "wxy");
 }
 
-static void items_are_appended_until_the_room_ends(void **state)
+TEST(items_are_appended_until_the_room_ends)
 {
     char list[12] = "";
 
@@ -30,14 +30,14 @@ static void items_are_appended_until_the_room_ends(void **state)
     assert_string_equal(list, "12, 34 and ");
 }
 
-static void a_base_name_is_what_is_behind_the_last_slash(void **state)
+TEST(a_base_name_is_what_is_behind_the_last_slash)
 {
     assert_string_equal(ct_base_name("/usr/bin/python3"), "python3");
     assert_string_equal(ct_base_name("train.py"), "train.py");
     assert_string_equal(ct_base_name("folder/"), "");
 }
 
-static void numbers_are_parsed_whole_or_not_at_all(void **state)
+TEST(numbers_are_parsed_whole_or_not_at_all)
 {
     static const char *const bad[] = {"", " 1", "1 ", "0x1", "1.0", "+1", "-1", "a"};
     uint64_t u;
@@ -53,7 +53,7 @@ static void numbers_are_parsed_whole_or_not_at_all(void **state)
     assert_int_equal(ct_parse_i64("-", -12, 12, &i), -EINVAL);
 }
 
-static void blanks_around_a_text_are_left_out(void **state)
+TEST(blanks_around_a_text_are_left_out)
 {
     size_t length = 7;
     const char *text = ct_trim(" \ta b\n ", &length);
@@ -65,7 +65,7 @@ static void blanks_around_a_text_are_left_out(void **state)
     assert_int_equal(length, 0);
 }
 
-static void fields_include_empty_ones(void **state)
+TEST(fields_include_empty_ones)
 {
     const char *cursor = "a,,b";
     size_t length;
@@ -78,7 +78,7 @@ static void fields_include_empty_ones(void **state)
     assert_null(ct_next_field(&cursor, ',', &length));
 }
 
-static void integers_are_read_as_python_reads_them(void **state)
+TEST(integers_are_read_as_python_reads_them)
 {
     int64_t i;
 
@@ -96,7 +96,7 @@ static void integers_are_read_as_python_reads_them(void **state)
     assert_int_equal(ct_parse_python_int("1000000000000000000000000", &i), -ERANGE);
 }
 
-static void a_copied_list_owns_its_strings(void **state)
+TEST(a_copied_list_owns_its_strings)
 {
     char first[] = "a";
     char *list[] = {first, NULL};
@@ -107,19 +107,4 @@ static void a_copied_list_owns_its_strings(void **state)
     assert_string_equal(copy[0], "a");
     ct_str_list_free(copy);
     assert_int_equal(ct_str_list_count(NULL), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(format_and_copy_tell_what_did_not_fit),
-        cmocka_unit_test(items_are_appended_until_the_room_ends),
-        cmocka_unit_test(a_base_name_is_what_is_behind_the_last_slash),
-        cmocka_unit_test(numbers_are_parsed_whole_or_not_at_all),
-        cmocka_unit_test(blanks_around_a_text_are_left_out),
-        cmocka_unit_test(fields_include_empty_ones),
-        cmocka_unit_test(integers_are_read_as_python_reads_them),
-        cmocka_unit_test(a_copied_list_owns_its_strings),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,7 +165,7 @@ static void expect_bad(const struct folder *folder, const char *why)
                  why);
 }
 
-static void saved_tensors_and_metadata_come_back(void **state)
+TEST_AROUND(saved_tensors_and_metadata_come_back, setup, teardown)
 {
     struct folder *folder = *state;
     struct ctrun_checkpoint *checkpoint;
@@ -195,7 +195,7 @@ static void saved_tensors_and_metadata_come_back(void **state)
     ctrun_checkpoint_close(checkpoint);
 }
 
-static void module_prefix_is_added_or_dropped(void **state)
+TEST_AROUND(module_prefix_is_added_or_dropped, setup, teardown)
 {
     struct folder *folder = *state;
     struct ctrun_checkpoint *checkpoint;
@@ -230,7 +230,7 @@ static void module_prefix_is_added_or_dropped(void **state)
     ctrun_checkpoint_close(checkpoint);
 }
 
-static void wrong_name_type_or_shape_is_named(void **state)
+TEST_AROUND(wrong_name_type_or_shape_is_named, setup, teardown)
 {
     struct folder *folder = *state;
     struct ctrun_checkpoint *checkpoint;
@@ -257,7 +257,7 @@ static void wrong_name_type_or_shape_is_named(void **state)
     ctrun_checkpoint_close(checkpoint);
 }
 
-static void data_are_aligned_for_every_type(void **state)
+TEST_AROUND(data_are_aligned_for_every_type, setup, teardown)
 {
     struct folder *folder = *state;
     uint8_t bytes[4096];
@@ -273,7 +273,7 @@ static void data_are_aligned_for_every_type(void **state)
     assert_memory_equal(bytes + header, &step, 8); /* the largest elements come first */
 }
 
-static void every_truncation_is_noticed(void **state)
+TEST_AROUND(every_truncation_is_noticed, setup, teardown)
 {
     struct folder *folder = *state;
     uint8_t bytes[4096];
@@ -289,7 +289,7 @@ static void every_truncation_is_noticed(void **state)
     expect_bad(folder, "3 bytes of data behind the last tensor");
 }
 
-static void a_changed_byte_is_noticed_when_loading(void **state)
+TEST_AROUND(a_changed_byte_is_noticed_when_loading, setup, teardown)
 {
     struct folder *folder = *state;
     struct ctrun_checkpoint *checkpoint;
@@ -312,7 +312,7 @@ static void a_changed_byte_is_noticed_when_loading(void **state)
     ctrun_checkpoint_close(checkpoint);
 }
 
-static void damaged_headers_are_refused(void **state)
+TEST_AROUND(damaged_headers_are_refused, setup, teardown)
 {
 #define A(offsets)                                                                     \
     "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":" offsets "}"
@@ -369,7 +369,7 @@ static void damaged_headers_are_refused(void **state)
     }
 }
 
-static void other_files_are_recognised(void **state)
+TEST_AROUND(other_files_are_recognised, setup, teardown)
 {
     struct folder *folder = *state;
     struct ctrun_checkpoint *checkpoint;
@@ -386,7 +386,7 @@ static void other_files_are_recognised(void **state)
     expect_bad(folder, "not a regular file");
 }
 
-static void metadata_that_cannot_be_read_back_are_refused(void **state)
+TEST_AROUND(metadata_that_cannot_be_read_back_are_refused, setup, teardown)
 {
     static const struct ctrun_metadata wrong[][2] = {
         {{"a", "1"}, {NULL, "2"}},   {{"a", "1"}, {"b", NULL}},
@@ -415,7 +415,7 @@ static void metadata_that_cannot_be_read_back_are_refused(void **state)
 }
 
 /* Other readers of safetensors refuse the whole file. */
-static void names_that_are_no_utf8_are_refused(void **state)
+TEST_AROUND(names_that_are_no_utf8_are_refused, setup, teardown)
 {
     const struct folder *folder = *state;
     struct ctrun_tensor tensor = saved[0];
@@ -430,7 +430,7 @@ static void names_that_are_no_utf8_are_refused(void **state)
 }
 
 /* As root a save to /dev/null would make a file of it. */
-static void what_is_no_file_is_not_replaced(void **state)
+TEST_AROUND(what_is_no_file_is_not_replaced, setup, teardown)
 {
     const struct folder *folder = *state;
     struct ctrun_error err;
@@ -444,7 +444,7 @@ static void what_is_no_file_is_not_replaced(void **state)
     assert_true(S_ISFIFO(st.st_mode));
 }
 
-static void failed_save_keeps_the_old_file(void **state)
+TEST_AROUND(failed_save_keeps_the_old_file, setup, teardown)
 {
     struct folder *folder = *state;
     struct ctrun_error err;
@@ -476,7 +476,7 @@ static void failed_save_keeps_the_old_file(void **state)
     assert_int_equal(before.st_size, after.st_size);
 }
 
-static void saving_again_replaces_the_file(void **state)
+TEST_AROUND(saving_again_replaces_the_file, setup, teardown)
 {
     struct folder *folder = *state;
     struct ctrun_checkpoint *checkpoint;
@@ -529,7 +529,7 @@ static int save_beyond_limit(const struct folder *folder, void (*on_limit)(int))
     return status;
 }
 
-static void a_thread_that_gives_up_the_same_file_does_not_harm_it(void **state)
+TEST_AROUND(a_thread_that_gives_up_the_same_file_does_not_harm_it, setup, teardown)
 {
     struct folder *folder = *state;
 
@@ -539,7 +539,7 @@ static void a_thread_that_gives_up_the_same_file_does_not_harm_it(void **state)
     assert_int_equal(access(folder->file, F_OK), 0);
 }
 
-static void a_full_disk_leaves_the_old_file(void **state)
+TEST_AROUND(a_full_disk_leaves_the_old_file, setup, teardown)
 {
     struct folder *folder = *state;
     uint8_t before[4096];
@@ -554,7 +554,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
 }
 
 /* The limit's signal arrives in the middle of the data, and kills. */
-static void death_while_saving_leaves_nothing(void **state)
+TEST_AROUND(death_while_saving_leaves_nothing, setup, teardown)
 {
     struct folder *folder = *state;
     int fd = open(folder->path, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
@@ -567,29 +567,4 @@ static void death_while_saving_leaves_nothing(void **state)
     save(folder);
     assert_int_equal(WTERMSIG(save_beyond_limit(folder, SIG_DFL)), SIGXFSZ);
     /* teardown asserts that no other file is left */
-}
-
-#define story(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        story(saved_tensors_and_metadata_come_back),
-        story(module_prefix_is_added_or_dropped),
-        story(wrong_name_type_or_shape_is_named),
-        story(data_are_aligned_for_every_type),
-        story(every_truncation_is_noticed),
-        story(a_changed_byte_is_noticed_when_loading),
-        story(damaged_headers_are_refused),
-        story(other_files_are_recognised),
-        story(metadata_that_cannot_be_read_back_are_refused),
-        story(names_that_are_no_utf8_are_refused),
-        story(what_is_no_file_is_not_replaced),
-        story(failed_save_keeps_the_old_file),
-        story(saving_again_replaces_the_file),
-        story(a_thread_that_gives_up_the_same_file_does_not_harm_it),
-        story(a_full_disk_leaves_the_old_file),
-        story(death_while_saving_leaves_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,7 +44,7 @@ static int decode(const struct story *story, struct ctrun_error *err)
     return rc;
 }
 
-static void pieces_that_cut_the_tensor_are_read(void **state)
+TEST(pieces_that_cut_the_tensor_are_read)
 {
     static const struct story good[] = {
         {{{0, 0, 4, 6}}, 1},
@@ -59,7 +59,7 @@ static void pieces_that_cut_the_tensor_are_read(void **state)
 }
 
 /* All of these but the first two have 24 elements together, as the tensor has. */
-static void pieces_with_a_hole_or_an_overlap_are_refused(void **state)
+TEST(pieces_with_a_hole_or_an_overlap_are_refused)
 {
     static const struct story bad[] = {
         {{{0, 0, 4, 5}}, 1},
@@ -77,13 +77,4 @@ static void pieces_with_a_hole_or_an_overlap_are_refused(void **state)
         assert_non_null(
             strstr(err.text, "w: its pieces overlap or leave elements out"));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_that_cut_the_tensor_are_read),
-        cmocka_unit_test(pieces_with_a_hole_or_an_overlap_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

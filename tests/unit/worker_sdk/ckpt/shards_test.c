@@ -341,7 +341,7 @@ static void save_alone(uint64_t first, uint64_t last)
 
 /* ---- Stories ------------------------------------------------------------------------------ */
 
-static void what_one_world_saved_every_other_loads(void **state)
+TEST_AROUND(what_one_world_saved_every_other_loads, setup, clear)
 {
     for (int size = 1; size <= 4; size++) {
         struct job job = job_of((uint64_t)size, (uint64_t)size);
@@ -377,7 +377,7 @@ static int share_body(int rank, void *context)
     return 0;
 }
 
-static void what_all_ranks_have_is_spread_over_them(void **state)
+TEST_AROUND(what_all_ranks_have_is_spread_over_them, setup, clear)
 {
     assert_int_equal(ranks_run(2, share_body, NULL), 0);
 }
@@ -408,7 +408,7 @@ static int holder_body(int rank, void *context)
     return 0;
 }
 
-static void a_rank_may_have_nothing_to_save(void **state)
+TEST_AROUND(a_rank_may_have_nothing_to_save, setup, clear)
 {
     for (int holder = 0; holder < 2; holder++) {
         struct ctrun_tensor tensor = CTRUN_TENSOR_INIT;
@@ -463,7 +463,7 @@ static int wrong_body(int rank, void *context)
     return 0;
 }
 
-static void pieces_that_are_no_whole_tensor_are_refused_on_every_rank(void **state)
+TEST_AROUND(pieces_that_are_no_whole_tensor_are_refused_on_every_rank, setup, clear)
 {
     static struct wrong wrong[] = {
         {{0, 3}, {4, 4}, {7, 7}, CTRUN_E_MISMATCH, "ranks 0 and 1 overlap"},
@@ -497,13 +497,13 @@ static int steps_body(int rank, void *context)
     return 0;
 }
 
-static void another_step_on_one_rank_is_told_on_all(void **state)
+TEST_AROUND(another_step_on_one_rank_is_told_on_all, setup, clear)
 {
     assert_int_equal(ranks_run(3, steps_body, NULL), 0);
     assert_int_equal(load_all(1), 7);
 }
 
-static void a_process_killed_at_any_call_leaves_the_newest_complete_one(void **state)
+TEST_AROUND(a_process_killed_at_any_call_leaves_the_newest_complete_one, setup, clear)
 {
     unsigned calls = 0;
 
@@ -722,19 +722,19 @@ static void finish_strikes(void)
     (void)ct_copy(directory, sizeof directory, fresh);
 }
 
-static void a_rank_killed_at_any_call_is_named_and_harms_nothing(void **state)
+TEST_AROUND(a_rank_killed_at_any_call_is_named_and_harms_nothing, setup, clear)
 {
     add_strikes(SIGKILL, false, save_and_judge, 1);
     finish_strikes();
 }
 
-static void a_rank_stopped_at_any_call_is_named_and_harms_nothing(void **state)
+TEST_AROUND(a_rank_stopped_at_any_call_is_named_and_harms_nothing, setup, clear)
 {
     add_strikes(SIGSTOP, false, save_and_judge, 1);
     finish_strikes();
 }
 
-static void a_rank_killed_or_stopped_in_the_background_is_named(void **state)
+TEST_AROUND(a_rank_killed_or_stopped_in_the_background_is_named, setup, clear)
 {
     const unsigned stride = getenv("CTRUN_TEST_STRIKES") ? 1 : 5;
 
@@ -743,7 +743,7 @@ static void a_rank_killed_or_stopped_in_the_background_is_named(void **state)
     finish_strikes();
 }
 
-static void a_rank_killed_or_stopped_while_it_loads_is_named(void **state)
+TEST_AROUND(a_rank_killed_or_stopped_while_it_loads_is_named, setup, clear)
 {
     const unsigned stride = getenv("CTRUN_TEST_STRIKES") ? 1 : 3;
 
@@ -753,7 +753,7 @@ static void a_rank_killed_or_stopped_while_it_loads_is_named(void **state)
 }
 
 /* Any call may fail: either the save returns the error, or the checkpoint is complete. */
-static void a_failing_call_is_told_and_harms_nothing(void **state)
+TEST_AROUND(a_failing_call_is_told_and_harms_nothing, setup, clear)
 {
     unsigned failed = 0;
 
@@ -777,7 +777,7 @@ static void a_failing_call_is_told_and_harms_nothing(void **state)
     assert_true(failed > 5);
 }
 
-static void the_manifest_is_named_after_everything_is_on_the_disk(void **state)
+TEST_AROUND(the_manifest_is_named_after_everything_is_on_the_disk, setup, clear)
 {
     char *at;
 
@@ -793,7 +793,7 @@ static void the_manifest_is_named_after_everything_is_on_the_disk(void **state)
         fail_msg("%s", fault.trace);
 }
 
-static void the_newest_stay(void **state)
+TEST_AROUND(the_newest_stay, setup, clear)
 {
     struct job job = job_of(1, 5);
 
@@ -807,7 +807,7 @@ static void the_newest_stay(void **state)
     assert_int_equal(load_all(1), 9);
 }
 
-static void what_others_put_beside_it_stays(void **state)
+TEST_AROUND(what_others_put_beside_it_stays, setup, clear)
 {
     char path[256];
 
@@ -820,7 +820,7 @@ static void what_others_put_beside_it_stays(void **state)
 }
 
 /* The other folder has the same number, and does not count. */
-static void a_copy_of_the_newest_beside_it_does_not_remove_it(void **state)
+TEST_AROUND(a_copy_of_the_newest_beside_it_does_not_remove_it, setup, clear)
 {
     struct job job = job_of(7, 7);
     char path[256];
@@ -834,7 +834,7 @@ static void a_copy_of_the_newest_beside_it_does_not_remove_it(void **state)
     assert_int_equal(count_entries(directory), 2);
 }
 
-static void the_same_step_again_replaces_it(void **state)
+TEST_AROUND(the_same_step_again_replaces_it, setup, clear)
 {
     char path[256];
     struct job job = job_of(7, 7);
@@ -846,7 +846,7 @@ static void the_same_step_again_replaces_it(void **state)
     assert_int_equal(count_entries(path), 3); /* two shards and the manifest */
 }
 
-static void an_earlier_step_than_the_newest_is_refused(void **state)
+TEST_AROUND(an_earlier_step_than_the_newest_is_refused, setup, clear)
 {
     struct ctrun_shards *shards;
     struct ctrun_error err;
@@ -862,7 +862,7 @@ static void an_earlier_step_than_the_newest_is_refused(void **state)
 }
 
 /* No room is left in the path for the folder of a step. */
-static void a_shard_that_another_run_has_removed_is_told(void **state)
+TEST_AROUND(a_shard_that_another_run_has_removed_is_told, setup, clear)
 {
     struct ctrun_shards *shards;
     struct ctrun_error err;
@@ -878,7 +878,7 @@ static void a_shard_that_another_run_has_removed_is_told(void **state)
     ctrun_shards_close(shards);
 }
 
-static void a_folder_with_too_long_a_name_is_told(void **state)
+TEST_AROUND(a_folder_with_too_long_a_name_is_told, setup, clear)
 {
     char path[PATH_MAX];
     struct ctrun_shards *shards;
@@ -902,7 +902,7 @@ static void a_folder_with_too_long_a_name_is_told(void **state)
 }
 
 /* For example a checkpoint of one file. */
-static void a_file_in_place_of_the_directory_is_told_at_once(void **state)
+TEST_AROUND(a_file_in_place_of_the_directory_is_told_at_once, setup, clear)
 {
     struct ctrun_shards *shards;
     struct ctrun_error err;
@@ -915,7 +915,7 @@ static void a_file_in_place_of_the_directory_is_told_at_once(void **state)
     assert_non_null(strstr(err.text, path));
 }
 
-static void in_the_background_data_may_change_and_errors_come_later(void **state)
+TEST_AROUND(in_the_background_data_may_change_and_errors_come_later, setup, clear)
 {
     struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
     struct ctrun_shards *shards;
@@ -940,7 +940,7 @@ static void in_the_background_data_may_change_and_errors_come_later(void **state
     assert_int_equal(load_all(1), 3);
 }
 
-static void ranks_save_in_the_background_together(void **state)
+TEST_AROUND(ranks_save_in_the_background_together, setup, clear)
 {
     struct job job = three_steps;
 
@@ -983,7 +983,7 @@ static int load_code(struct ctrun_error *err)
     return rc;
 }
 
-static void every_damaged_or_missing_byte_is_noticed(void **state)
+TEST_AROUND(every_damaged_or_missing_byte_is_noticed, setup, clear)
 {
     uint8_t bytes[8192];
     char path[256], folder[256], name[256] = "";
@@ -1024,7 +1024,7 @@ static void every_damaged_or_missing_byte_is_noticed(void **state)
     }
 }
 
-static void module_prefix_is_added_or_dropped(void **state)
+TEST_AROUND(module_prefix_is_added_or_dropped, setup, clear)
 {
     struct ctrun_tensor tensor = CTRUN_TENSOR_INIT;
     struct ctrun_checkpoint *checkpoint;
@@ -1052,7 +1052,7 @@ static void module_prefix_is_added_or_dropped(void **state)
     ctrun_checkpoint_close(checkpoint);
 }
 
-static void a_folder_without_a_checkpoint_is_like_no_file(void **state)
+TEST_AROUND(a_folder_without_a_checkpoint_is_like_no_file, setup, clear)
 {
     struct ctrun_checkpoint *checkpoint;
     struct ctrun_error err;
@@ -1095,7 +1095,7 @@ static struct ctrun_tensor large_tensor(void)
     return tensor;
 }
 
-static void reserved_memory_is_there_before_the_save_and_is_what_it_uses(void **state)
+TEST_AROUND(reserved_memory_is_there_before_the_save_and_is_what_it_uses, setup, clear)
 {
     struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
     const struct ctrun_metadata metadata[] = {{"position", "1"}};
@@ -1117,7 +1117,7 @@ static void reserved_memory_is_there_before_the_save_and_is_what_it_uses(void **
     ctrun_shards_close(shards);
 }
 
-static void a_save_or_a_close_need_not_wait_for_reserved_memory(void **state)
+TEST_AROUND(a_save_or_a_close_need_not_wait_for_reserved_memory, setup, clear)
 {
     struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
     const struct ctrun_tensor tensor = large_tensor();
@@ -1155,7 +1155,7 @@ int setpriority(int which, id_t who, int priority)
     return 0;
 }
 
-static void a_save_does_not_wait_for_a_thread_that_does_not_run(void **state)
+TEST_AROUND(a_save_does_not_wait_for_a_thread_that_does_not_run, setup, clear)
 {
     struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
     const struct ctrun_tensor tensor = large_tensor();
@@ -1199,12 +1199,12 @@ static int reserve_body(int rank, void *context)
     return 0;
 }
 
-static void ranks_reserve_what_each_will_write(void **state)
+TEST_AROUND(ranks_reserve_what_each_will_write, setup, clear)
 {
     assert_int_equal(ranks_run(2, reserve_body, NULL), 0);
 }
 
-static void every_failing_allocation_is_survived(void **state)
+TEST_AROUND(every_failing_allocation_is_survived, setup, clear)
 {
     int rc = -1;
 
@@ -1231,43 +1231,4 @@ static void every_failing_allocation_is_survived(void **state)
         ctrun_shards_close(shards);
         assert_int_equal(load_all(1), rc < 0 ? 1 : 2);
     }
-}
-
-#define story(name) cmocka_unit_test_setup_teardown(name, setup, clear)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        story(what_one_world_saved_every_other_loads),
-        story(what_all_ranks_have_is_spread_over_them),
-        story(a_rank_may_have_nothing_to_save),
-        story(pieces_that_are_no_whole_tensor_are_refused_on_every_rank),
-        story(another_step_on_one_rank_is_told_on_all),
-        story(a_process_killed_at_any_call_leaves_the_newest_complete_one),
-        story(a_rank_killed_at_any_call_is_named_and_harms_nothing),
-        story(a_rank_stopped_at_any_call_is_named_and_harms_nothing),
-        story(a_rank_killed_or_stopped_in_the_background_is_named),
-        story(a_rank_killed_or_stopped_while_it_loads_is_named),
-        story(a_failing_call_is_told_and_harms_nothing),
-        story(the_manifest_is_named_after_everything_is_on_the_disk),
-        story(the_newest_stay),
-        story(what_others_put_beside_it_stays),
-        story(a_copy_of_the_newest_beside_it_does_not_remove_it),
-        story(the_same_step_again_replaces_it),
-        story(an_earlier_step_than_the_newest_is_refused),
-        story(a_shard_that_another_run_has_removed_is_told),
-        story(a_folder_with_too_long_a_name_is_told),
-        story(a_file_in_place_of_the_directory_is_told_at_once),
-        story(in_the_background_data_may_change_and_errors_come_later),
-        story(ranks_save_in_the_background_together),
-        story(every_damaged_or_missing_byte_is_noticed),
-        story(module_prefix_is_added_or_dropped),
-        story(a_folder_without_a_checkpoint_is_like_no_file),
-        story(reserved_memory_is_there_before_the_save_and_is_what_it_uses),
-        story(a_save_or_a_close_need_not_wait_for_reserved_memory),
-        story(a_save_does_not_wait_for_a_thread_that_does_not_run),
-        story(ranks_reserve_what_each_will_write),
-        story(every_failing_allocation_is_survived),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,13 +72,13 @@ static void run_world(unsigned seed, int asked, uint64_t after, uint64_t calls_p
     }
 }
 
-static void all_ranks_stop_at_the_same_call(void **state)
+TEST_AROUND(all_ranks_stop_at_the_same_call, begin, NULL)
 {
     for (unsigned seed = 0; seed < 3000; seed++)
         run_world(seed, (int)(seed % RANKS), seed % 97, 1 + seed % 5);
 }
 
-static void whoever_is_asked_before_anybody_looked_stops_all_at_once(void **state)
+TEST_AROUND(whoever_is_asked_before_anybody_looked_stops_all_at_once, begin, NULL)
 {
     struct ct_stop_point one = {0}, other = {0};
 
@@ -87,7 +87,7 @@ static void whoever_is_asked_before_anybody_looked_stops_all_at_once(void **stat
     assert_true(call(&other, false, 2)); /* and at every later call */
 }
 
-static void the_store_is_asked_seldom(void **state)
+TEST_AROUND(the_store_is_asked_seldom, begin, NULL)
 {
     struct ct_stop_point rank = {0};
 
@@ -96,7 +96,7 @@ static void the_store_is_asked_seldom(void **state)
     assert_in_range(swaps, 90, 130);
 }
 
-static void ranks_that_do_not_call_equally_often_are_told_so(void **state)
+TEST_AROUND(ranks_that_do_not_call_equally_often_are_told_so, begin, NULL)
 {
     struct ct_stop_point rank = {.call = 7, .next = 8};
     struct ctrun_error err;
@@ -109,7 +109,7 @@ static void ranks_that_do_not_call_equally_often_are_told_so(void **state)
                          "'stop 3'"));
 }
 
-static void a_store_that_lost_the_key_is_no_endless_loop(void **state)
+TEST_AROUND(a_store_that_lost_the_key_is_no_endless_loop, begin, NULL)
 {
     struct ct_stop_point rank = {0};
     struct ctrun_error err;
@@ -120,7 +120,7 @@ static void a_store_that_lost_the_key_is_no_endless_loop(void **state)
                      CTRUN_E_MISMATCH);
 }
 
-static void a_value_of_somebody_else_is_an_error(void **state)
+TEST_AROUND(a_value_of_somebody_else_is_an_error, begin, NULL)
 {
     static const char *const bad[] = {"go", "go -1", "stop 0", "halt 3", "go 1x"};
     struct ctrun_error err;
@@ -133,19 +133,4 @@ static void a_value_of_somebody_else_is_an_error(void **state)
                          CTRUN_E_PROTOCOL);
         assert_non_null(strstr(err.text, bad[i]));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(all_ranks_stop_at_the_same_call, begin),
-        cmocka_unit_test_setup(whoever_is_asked_before_anybody_looked_stops_all_at_once,
-                               begin),
-        cmocka_unit_test_setup(the_store_is_asked_seldom, begin),
-        cmocka_unit_test_setup(ranks_that_do_not_call_equally_often_are_told_so, begin),
-        cmocka_unit_test_setup(a_store_that_lost_the_key_is_no_endless_loop, begin),
-        cmocka_unit_test_setup(a_value_of_somebody_else_is_an_error, begin),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

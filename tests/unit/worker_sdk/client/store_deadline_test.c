@@ -67,7 +67,7 @@ static void *serve(void *context)
 }
 
 /* A get is a WAIT and a GET: together they may take as long as one. */
-static void both_requests_of_a_get_have_one_deadline(void **state)
+TEST(both_requests_of_a_get_have_one_deadline)
 {
     struct ct_addr addr = {
         .v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)},
@@ -99,7 +99,7 @@ static void both_requests_of_a_get_have_one_deadline(void **state)
 }
 
 /* As ctrun_store_open() leaves it when it fails. */
-static void a_store_that_is_null_is_refused(void **state)
+TEST(a_store_that_is_null_is_refused)
 {
     const char *const keys[] = {"a", "b"};
     struct ctrun_error err;
@@ -113,13 +113,4 @@ static void a_store_that_is_null_is_refused(void **state)
     assert_int_equal(ctrun_store_add(NULL, "a", 1, &sum, NULL), -EINVAL);
     assert_int_equal(ctrun_store_wait(NULL, keys, 2, 1, NULL), -EINVAL);
     assert_int_equal(ctrun_store_delete(NULL, "a", NULL), -EINVAL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_store_that_is_null_is_refused),
-        cmocka_unit_test(both_requests_of_a_get_have_one_deadline),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -177,13 +177,13 @@ static void check_all(struct fixture *f, size_t count, const int *threads)
     }
 }
 
-static void every_back_end_computes_what_plain_c_does(void **state)
+TEST_AROUND(every_back_end_computes_what_plain_c_does, setup, teardown)
 {
     check_all(*state, BATCH, (const int[]){1, 3, 0});
     check_all(*state, 1, (const int[]){2, 0});
 }
 
-static void without_dropout_all_units_are_kept(void **state)
+TEST_AROUND(without_dropout_all_units_are_kept, setup, teardown)
 {
     float with[BATCH * CNN_CLASSES], without[BATCH * CNN_CLASSES],
         test[BATCH * CNN_CLASSES];
@@ -204,7 +204,7 @@ static void without_dropout_all_units_are_kept(void **state)
     check_all(f, BATCH, (const int[]){2, 0});
 }
 
-static void an_empty_batch_gives_zero_gradients(void **state)
+TEST_AROUND(an_empty_batch_gives_zero_gradients, setup, teardown)
 {
     struct fixture *f = *state;
     char why[200];
@@ -226,7 +226,7 @@ static void an_empty_batch_gives_zero_gradients(void **state)
     }
 }
 
-static void gradients_are_ready_in_pytorchs_order(void **state)
+TEST_AROUND(gradients_are_ready_in_pytorchs_order, setup, teardown)
 {
     static const enum cnn_param want[] = {7, 6, 5, 4, 2, 3, 0, 1};
     struct fixture *f = *state;
@@ -246,7 +246,7 @@ static void gradients_are_ready_in_pytorchs_order(void **state)
 }
 
 /* 1 worker with a batch and 3 workers with a third of it each: the same masks, the same sum. */
-static void gradients_of_parts_add_up_to_those_of_the_whole(void **state)
+TEST_AROUND(gradients_of_parts_add_up_to_those_of_the_whole, setup, teardown)
 {
     struct fixture *f = *state;
     struct cnn_engine *engine = open_engine(f, "auto", 1);
@@ -271,7 +271,7 @@ static void gradients_of_parts_add_up_to_those_of_the_whole(void **state)
 }
 
 /* Each parameter is NaN in turn: no maximum and no ReLU may hide that. */
-static void a_nan_parameter_shows_in_the_loss(void **state)
+TEST_AROUND(a_nan_parameter_shows_in_the_loss, setup, teardown)
 {
     struct fixture *f = *state;
     char why[200];
@@ -295,7 +295,7 @@ static void a_nan_parameter_shows_in_the_loss(void **state)
     }
 }
 
-static void an_unknown_back_end_is_refused_with_the_list(void **state)
+TEST_AROUND(an_unknown_back_end_is_refused_with_the_list, setup, teardown)
 {
     struct fixture *f = *state;
     const struct cnn_engine_options options = {.model = &f->model, .threads = 1};
@@ -307,20 +307,4 @@ static void an_unknown_back_end_is_refused_with_the_list(void **state)
     assert_non_null(strstr(err.text, "auto"));
     assert_non_null(strstr(err.text, "plain"));
     assert_null(engine);
-}
-
-#define ct_test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        ct_test(every_back_end_computes_what_plain_c_does),
-        ct_test(without_dropout_all_units_are_kept),
-        ct_test(an_empty_batch_gives_zero_gradients),
-        ct_test(gradients_are_ready_in_pytorchs_order),
-        ct_test(gradients_of_parts_add_up_to_those_of_the_whole),
-        ct_test(a_nan_parameter_shows_in_the_loss),
-        ct_test(an_unknown_back_end_is_refused_with_the_list),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

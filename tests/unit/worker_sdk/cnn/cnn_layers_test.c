@@ -73,7 +73,7 @@ static double conv_value(void *context)
     return dot(c->y, c->g, c->outputs);
 }
 
-static void convolution_gradients_equal_finite_differences(void **state)
+TEST(convolution_gradients_equal_finite_differences)
 {
     static struct conv_case c = {
         .shape = {.batch = 2, .in = 3, .out = 4, .height = 6, .width = 7}};
@@ -91,7 +91,7 @@ static void convolution_gradients_equal_finite_differences(void **state)
     check_gradient(c.b, db, 4, conv_value, &c);
 }
 
-static void convolution_is_a_correlation_as_in_pytorch(void **state)
+TEST(convolution_is_a_correlation_as_in_pytorch)
 {
     /* torch.nn.functional.conv2d(arange(9).view(1,1,3,3), arange(9).view(1,1,3,3)) = 204 */
     const struct cnn_conv shape = {
@@ -116,7 +116,7 @@ static double linear_value(void *context)
     return dot(c->y, c->g, c->shape.batch * c->shape.out);
 }
 
-static void linear_gradients_equal_finite_differences(void **state)
+TEST(linear_gradients_equal_finite_differences)
 {
     static struct linear_case c = {.shape = {.batch = 3, .in = 7, .out = 5}};
     static double dx[MAX], dw[MAX], db[MAX];
@@ -147,7 +147,7 @@ static double pool_value(void *context)
     return dot(c->y, c->g, 18);
 }
 
-static void pooling_and_relu_gradients_equal_finite_differences(void **state)
+TEST(pooling_and_relu_gradients_equal_finite_differences)
 {
     static struct pool_case c;
     static double dx[MAX], dy[MAX];
@@ -162,7 +162,7 @@ static void pooling_and_relu_gradients_equal_finite_differences(void **state)
     check_gradient(c.x, dx, 72, pool_value, &c);
 }
 
-static void the_first_of_equal_values_wins_the_pool(void **state)
+TEST(the_first_of_equal_values_wins_the_pool)
 {
     const double x[4] = {2, 2, 2, 2};
     double y;
@@ -190,7 +190,7 @@ static double loss_value(void *context)
     return loss;
 }
 
-static void loss_gradient_equals_finite_differences(void **state)
+TEST(loss_gradient_equals_finite_differences)
 {
     static struct loss_case c = {.labels = {0, 9, 4, 4}};
     static double dx[MAX];
@@ -201,7 +201,7 @@ static void loss_gradient_equals_finite_differences(void **state)
     check_gradient(c.x, dx, 40, loss_value, &c);
 }
 
-static void log_softmax_survives_large_values(void **state)
+TEST(log_softmax_survives_large_values)
 {
     double x[3] = {1000, 1000, -1000};
 
@@ -210,7 +210,7 @@ static void log_softmax_survives_large_values(void **state)
     assert_true(x[2] == -2000 - log(2));
 }
 
-static void dropout_keeps_what_its_bits_say_and_scales_it(void **state)
+TEST(dropout_keeps_what_its_bits_say_and_scales_it)
 {
     double x[70];
     const uint64_t keep[2] = {5, 1u << 5};
@@ -222,7 +222,7 @@ static void dropout_keeps_what_its_bits_say_and_scales_it(void **state)
         assert_true(x[i] == (i == 0 || i == 2 || i == 69 ? 2 : 0));
 }
 
-static void channels_last_and_first_undo_each_other(void **state)
+TEST(channels_last_and_first_undo_each_other)
 {
     double x[24], y[24], z[24];
 
@@ -231,20 +231,4 @@ static void channels_last_and_first_undo_each_other(void **state)
     assert_true(y[1] == x[4]); /* window 0, channel 1 */
     cnn_channels_first(2, 3, 4, y, z);
     assert_memory_equal(x, z, sizeof x);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(convolution_gradients_equal_finite_differences),
-        cmocka_unit_test(convolution_is_a_correlation_as_in_pytorch),
-        cmocka_unit_test(linear_gradients_equal_finite_differences),
-        cmocka_unit_test(pooling_and_relu_gradients_equal_finite_differences),
-        cmocka_unit_test(the_first_of_equal_values_wins_the_pool),
-        cmocka_unit_test(loss_gradient_equals_finite_differences),
-        cmocka_unit_test(log_softmax_survives_large_values),
-        cmocka_unit_test(dropout_keeps_what_its_bits_say_and_scales_it),
-        cmocka_unit_test(channels_last_and_first_undo_each_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

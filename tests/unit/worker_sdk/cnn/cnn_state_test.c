@@ -15,7 +15,7 @@
 #include "worker_sdk/cnn/state.h"
 
 /* Random123's kat_vectors for philox4x32 with 10 rounds. */
-static void philox_gives_the_published_vectors(void **state)
+TEST(philox_gives_the_published_vectors)
 {
     static const struct {
         uint32_t counter[4];
@@ -48,7 +48,7 @@ static size_t ones(const uint64_t *words, size_t n)
     return count;
 }
 
-static void dropout_keeps_three_quarters_and_one_half(void **state)
+TEST(dropout_keeps_three_quarters_and_one_half)
 {
     uint64_t keep1[CNN_KEEP1_WORDS], keep2[CNN_KEEP2_WORDS];
     size_t kept1 = 0, kept2 = 0;
@@ -65,7 +65,7 @@ static void dropout_keeps_three_quarters_and_one_half(void **state)
     assert_true(fabs((double)kept2 / (200 * 128) - 0.5) < 6 * 0.5 / sqrt(200 * 128));
 }
 
-static void masks_differ_by_seed_epoch_and_sample_and_by_nothing_else(void **state)
+TEST(masks_differ_by_seed_epoch_and_sample_and_by_nothing_else)
 {
     uint64_t a[CNN_KEEP1_WORDS], b[CNN_KEEP1_WORDS];
 
@@ -80,7 +80,7 @@ static void masks_differ_by_seed_epoch_and_sample_and_by_nothing_else(void **sta
     assert_memory_not_equal(a, b, sizeof a);
 }
 
-static void first_values_are_uniform_within_pytorchs_bounds(void **state)
+TEST(first_values_are_uniform_within_pytorchs_bounds)
 {
     struct cnn_model model, again;
 
@@ -113,7 +113,7 @@ static void first_values_are_uniform_within_pytorchs_bounds(void **state)
     cnn_model_deinit(&again);
 }
 
-static void layouts_go_to_pytorch_and_back(void **state)
+TEST(layouts_go_to_pytorch_and_back)
 {
     struct cnn_model model, other;
 
@@ -135,7 +135,7 @@ static void layouts_go_to_pytorch_and_back(void **state)
 }
 
 /* torch 1.13: Adadelta(lr=1), StepLR(gamma=0.7) stepped after the second update. */
-static void adadelta_and_step_lr_give_torchs_numbers(void **state)
+TEST(adadelta_and_step_lr_give_torchs_numbers)
 {
     static const float grads[4][5] = {{0.1f, -2.0f, 0.0f, 1e-4f, 30.0f},
                                       {0.2f, 1.0f, -3.0f, -1e-4f, -25.0f},
@@ -176,7 +176,7 @@ static void remove_path(char *path)
     assert_int_equal(rmdir(path), 0);
 }
 
-static void a_state_comes_back_as_it_was_saved(void **state)
+TEST(a_state_comes_back_as_it_was_saved)
 {
     const struct cnn_position want = {.seed = UINT64_MAX,
                                       .epoch = 3,
@@ -210,7 +210,7 @@ static void a_state_comes_back_as_it_was_saved(void **state)
     remove_path(path);
 }
 
-static void a_file_of_something_else_is_no_state(void **state)
+TEST(a_file_of_something_else_is_no_state)
 {
     float value = 1;
     const struct ctrun_tensor tensor = {.size = sizeof tensor,
@@ -246,7 +246,7 @@ static int parse(struct cnn_train_options *out, struct ctrun_error *err, const c
     return cnn_options_parse(out, b ? 3 : 2, argv, err);
 }
 
-static void options_take_their_value_behind_a_blank_or_an_equal_sign(void **state)
+TEST(options_take_their_value_behind_a_blank_or_an_equal_sign)
 {
     struct cnn_train_options o;
 
@@ -262,7 +262,7 @@ static void options_take_their_value_behind_a_blank_or_an_equal_sign(void **stat
     assert_int_equal(parse(&o, NULL, "--help", NULL), 1);
 }
 
-static void wrong_options_are_named_with_what_would_be_right(void **state)
+TEST(wrong_options_are_named_with_what_would_be_right)
 {
     static const struct {
         const char *a, *b, *message;
@@ -289,21 +289,4 @@ static void wrong_options_are_named_with_what_would_be_right(void **state)
             fail_msg("%s: \"%s\" does not say \"%s\"", cases[i].a, err.text,
                      cases[i].message);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(philox_gives_the_published_vectors),
-        cmocka_unit_test(dropout_keeps_three_quarters_and_one_half),
-        cmocka_unit_test(masks_differ_by_seed_epoch_and_sample_and_by_nothing_else),
-        cmocka_unit_test(first_values_are_uniform_within_pytorchs_bounds),
-        cmocka_unit_test(layouts_go_to_pytorch_and_back),
-        cmocka_unit_test(adadelta_and_step_lr_give_torchs_numbers),
-        cmocka_unit_test(a_state_comes_back_as_it_was_saved),
-        cmocka_unit_test(a_file_of_something_else_is_no_state),
-        cmocka_unit_test(options_take_their_value_behind_a_blank_or_an_equal_sign),
-        cmocka_unit_test(wrong_options_are_named_with_what_would_be_right),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

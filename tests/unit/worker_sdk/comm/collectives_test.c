@@ -69,7 +69,7 @@ static void reductions(struct ctrun_group *group, void *context)
     free(out);
 }
 
-static void every_reduction_is_made_in_rank_order(void **state)
+TEST(every_reduction_is_made_in_rank_order)
 {
     worlds_run(5, reductions);
 }
@@ -97,7 +97,7 @@ static void broadcasts(struct ctrun_group *group, void *context)
     free(in);
 }
 
-static void a_broadcast_may_be_read_elsewhere(void **state)
+TEST(a_broadcast_may_be_read_elsewhere)
 {
     worlds_run(4, broadcasts);
 }
@@ -119,7 +119,7 @@ static void small_types(struct ctrun_group *group, void *context)
           CTRUN_E_UNSUPPORTED);
 }
 
-static void signed_bytes_have_a_sign(void **state)
+TEST(signed_bytes_have_a_sign)
 {
     worlds_run(2, small_types);
 }
@@ -177,7 +177,7 @@ static void equal_parts(struct ctrun_group *group, void *context)
     free(out);
 }
 
-static void equal_parts_go_where_they_belong(void **state)
+TEST(equal_parts_go_where_they_belong)
 {
     worlds_run(5, equal_parts);
 }
@@ -227,7 +227,7 @@ static void unequal_parts(struct ctrun_group *group, void *context)
     free(out);
 }
 
-static void unequal_parts_go_where_they_belong(void **state)
+TEST(unequal_parts_go_where_they_belong)
 {
     worlds_run(5, unequal_parts);
 }
@@ -253,7 +253,7 @@ static void one_differs(struct ctrun_group *group, void *context)
     CHECK(strstr(err.text, " with other counts: "));
 }
 
-static void different_counts_are_told_on_all_ranks(void **state)
+TEST(different_counts_are_told_on_all_ranks)
 {
     for (int in_background = 0; in_background < 2; in_background++) {
         bool is_work = in_background;
@@ -299,7 +299,7 @@ static void receive_first(struct ctrun_group *group, void *context)
     free(out);
 }
 
-static void messages_in_the_background_go_on_at_the_same_time(void **state)
+TEST(messages_in_the_background_go_on_at_the_same_time)
 {
     worlds_run(5, receive_first);
 }
@@ -342,12 +342,12 @@ static void batches(struct ctrun_group *group, void *context)
     free(out);
 }
 
-static void a_batch_moves_at_once(void **state)
+TEST(a_batch_moves_at_once)
 {
     worlds_run(5, batches);
 }
 
-static void a_batch_is_of_messages_only(void **state)
+TEST(a_batch_is_of_messages_only)
 {
     struct ct_group_place place;
     struct ctrun_group *group;
@@ -367,7 +367,7 @@ static void a_batch_is_of_messages_only(void **state)
     ctrun_group_close(group);
 }
 
-static void a_call_that_fails_at_once_leaves_no_work(void **state)
+TEST(a_call_that_fails_at_once_leaves_no_work)
 {
     const struct ctrun_parts none = CTRUN_PARTS_INIT;
     struct ct_group_place place;
@@ -417,7 +417,7 @@ static void other_message(struct ctrun_group *group, void *context)
                                         "rank 0 calls send of 4 f32 to rank 1") == 0);
 }
 
-static void a_message_of_another_type_is_a_mismatch(void **state)
+TEST(a_message_of_another_type_is_a_mismatch)
 {
     worlds_run_with(2, other_message, NULL);
 }
@@ -445,7 +445,7 @@ static void wait_twice(struct ctrun_group *group, void *context)
     CHECK(x == 1);
 }
 
-static void who_gives_up_may_wait_again(void **state)
+TEST(who_gives_up_may_wait_again)
 {
     worlds_run_with(2, wait_twice, NULL);
 }
@@ -469,7 +469,7 @@ static void be_in_a_hurry(struct ctrun_group *group, void *context)
     }
 }
 
-static void a_call_may_have_a_deadline_of_its_own(void **state)
+TEST(a_call_may_have_a_deadline_of_its_own)
 {
     worlds_run_with(2, be_in_a_hurry, NULL);
 }
@@ -529,7 +529,7 @@ static void die_in_between(struct ctrun_group *group, void *context)
     free(out);
 }
 
-static void a_rank_that_dies_among_messages_is_named(void **state)
+TEST(a_rank_that_dies_among_messages_is_named)
 {
     worlds_run_with(2, die_in_between, NULL);
 }
@@ -562,33 +562,10 @@ static int split(int rank, void *context)
     return 0;
 }
 
-static void a_group_splits_by_color(void **state)
+TEST(a_group_splits_by_color)
 {
     for (int wire = 0; wire < WIRES; wire++) {
         struct world world = {6, (enum wire)wire};
         assert_int_equal(ranks_run(6, split, &world), 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_reduction_is_made_in_rank_order),
-        cmocka_unit_test(a_broadcast_may_be_read_elsewhere),
-        cmocka_unit_test(signed_bytes_have_a_sign),
-        cmocka_unit_test(equal_parts_go_where_they_belong),
-        cmocka_unit_test(unequal_parts_go_where_they_belong),
-        cmocka_unit_test(different_counts_are_told_on_all_ranks),
-        cmocka_unit_test(messages_in_the_background_go_on_at_the_same_time),
-        cmocka_unit_test(a_batch_moves_at_once),
-        cmocka_unit_test(a_batch_is_of_messages_only),
-        cmocka_unit_test(a_call_that_fails_at_once_leaves_no_work),
-        cmocka_unit_test(a_message_of_another_type_is_a_mismatch),
-        cmocka_unit_test(who_gives_up_may_wait_again),
-        cmocka_unit_test(a_call_may_have_a_deadline_of_its_own),
-        cmocka_unit_test(a_rank_that_dies_among_messages_is_named),
-        cmocka_unit_test(a_group_splits_by_color),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

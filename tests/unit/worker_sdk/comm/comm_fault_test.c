@@ -135,7 +135,7 @@ static int differ(int rank, void *context)
     return 0;
 }
 
-static void a_difference_is_a_mismatch_on_all_ranks(void **state)
+TORCH_TEST(a_difference_is_a_mismatch_on_all_ranks, "group_wrong_size_on_one_rank")
 {
     on_every_wire(differ, 6);
 }
@@ -155,7 +155,7 @@ static int one_does_not_split(int rank, void *context)
     return 0;
 }
 
-static void a_split_is_named_where_ranks_differ(void **state)
+TEST(a_split_is_named_where_ranks_differ)
 {
     on_every_wire(one_does_not_split, 1);
 }
@@ -177,7 +177,7 @@ static int different_lengths(int rank, void *context)
     return 0;
 }
 
-static void a_message_of_another_length_is_a_mismatch(void **state)
+TEST(a_message_of_another_length_is_a_mismatch)
 {
     on_every_wire(different_lengths, 1);
 }
@@ -195,7 +195,7 @@ static int different_blocks(int rank, void *context)
     return 0;
 }
 
-static void blocks_of_different_size_are_a_mismatch(void **state)
+TEST(blocks_of_different_size_are_a_mismatch)
 {
     struct scene scene = {WIRE_SHM, 0};
 
@@ -216,7 +216,7 @@ static int one_does_not_allocate(int rank, void *context)
     return 0;
 }
 
-static void a_group_alloc_is_named_where_ranks_differ(void **state)
+TEST(a_group_alloc_is_named_where_ranks_differ)
 {
     struct scene scene = {WIRE_SHM, 0};
 
@@ -250,7 +250,7 @@ static int lose_the_lowest(int rank, void *context)
     return 0;
 }
 
-static void who_leaves_before_its_block_is_open_everywhere_is_lost(void **state)
+TEST(who_leaves_before_its_block_is_open_everywhere_is_lost)
 {
     struct scene scene = {WIRE_SHM, 0};
 
@@ -297,7 +297,7 @@ static int one_cannot_map(int rank, void *context)
     return 0;
 }
 
-static void a_rank_that_cannot_share_memory_tells_the_others(void **state)
+TEST(a_rank_that_cannot_share_memory_tells_the_others)
 {
     for (int rank = 0; rank < 2; rank++) {
         struct scene scene = {WIRE_SHM, rank};
@@ -346,7 +346,7 @@ static int one_message_differs(int rank, void *context)
     return 0;
 }
 
-static void a_message_that_came_is_not_failed_by_another_one(void **state)
+TEST(a_message_that_came_is_not_failed_by_another_one)
 {
     struct scene scene = {WIRE_SHM, 0};
 
@@ -382,7 +382,7 @@ static int one_does_not_call(int rank, void *context)
     return 0;
 }
 
-static void a_timeout_names_the_rank_that_did_not_call(void **state)
+TORCH_TEST(a_timeout_names_the_rank_that_did_not_call, "group_timeout")
 {
     on_every_wire(one_does_not_call, 3);
 }
@@ -418,7 +418,7 @@ static int one_does_not_open(int rank, void *context)
     return 0;
 }
 
-static void a_rank_that_never_opens_is_named(void **state)
+TEST(a_rank_that_never_opens_is_named)
 {
     on_every_wire(one_does_not_open, 1);
 }
@@ -438,7 +438,7 @@ static int late(int rank, void *context)
     return 0;
 }
 
-static void a_late_rank_is_waited_for(void **state)
+TORCH_TEST(a_late_rank_is_waited_for, "group_late_joiner")
 {
     on_every_wire(late, 1);
 }
@@ -464,7 +464,7 @@ static int one_gives_other_members(int rank, void *context)
     return 0;
 }
 
-static void other_members_on_one_rank_are_a_mismatch_on_all(void **state)
+TEST(other_members_on_one_rank_are_a_mismatch_on_all)
 {
     on_every_wire(one_gives_other_members, 3);
 }
@@ -483,7 +483,7 @@ static int one_closes(int rank, void *context)
     return 0;
 }
 
-static void a_rank_that_left_is_not_waited_for(void **state)
+TEST(a_rank_that_left_is_not_waited_for)
 {
     on_every_wire(one_closes, 1);
 }
@@ -508,7 +508,7 @@ static int one_tells_and_closes(int rank, void *context)
     return 0;
 }
 
-static void what_another_rank_tells_names_one_call(void **state)
+TEST(what_another_rank_tells_names_one_call)
 {
     on_every_wire(one_tells_and_closes, 1);
 }
@@ -555,7 +555,7 @@ static int one_aborts(int rank, void *context)
     return 0;
 }
 
-static void an_abort_ends_the_calls_of_all_ranks(void **state)
+TORCH_TEST(an_abort_ends_the_calls_of_all_ranks, "group_abort_while_waiting")
 {
     on_every_wire(one_aborts, 3);
 }
@@ -589,7 +589,7 @@ static int closes_with_works(int rank, void *context)
     return 0;
 }
 
-static void works_outlive_their_group(void **state)
+TEST(works_outlive_their_group)
 {
     on_every_wire(closes_with_works, 1);
 }
@@ -695,7 +695,8 @@ static bool is_fine(const int statuses[SIZE], int rank, enum end end)
             (code == OTHER && has_given_up));
 }
 
-static void survivors_learn_of_a_death_at_every_stage(void **state)
+TORCH_TEST(survivors_learn_of_a_death_at_every_stage,
+           "group_peer_killed_during_all_reduce")
 {
     for (int wire = 0; wire < WIRES; wire++) {
         struct scene scene = {(enum wire)wire, 0};
@@ -777,7 +778,7 @@ static int waits_for_a_lost_node(int rank, void *context)
     return 0;
 }
 
-static void who_waits_for_a_lost_node_is_told(void **state)
+TEST(who_waits_for_a_lost_node_is_told)
 {
     for (int variant = 0; variant < 2; variant++) {
         struct scene scene = {WIRE_MIXED, variant};
@@ -786,7 +787,7 @@ static void who_waits_for_a_lost_node_is_told(void **state)
     }
 }
 
-static void a_death_is_told_to_those_who_wait(void **state)
+TEST(a_death_is_told_to_those_who_wait)
 {
     for (int wire = 0; wire < WIRES; wire++) {
         struct scene scene = {(enum wire)wire, 0};
@@ -832,7 +833,7 @@ static int with_an_unknown_client(int rank, void *context)
     return 0;
 }
 
-static void unknown_clients_do_not_get_into_the_mesh(void **state)
+TEST(unknown_clients_do_not_get_into_the_mesh)
 {
     struct scene scene = {WIRE_TCP, 0};
 
@@ -871,7 +872,7 @@ static int behind_silent_clients(int rank, void *context)
     return 0;
 }
 
-static void silent_clients_do_not_keep_the_peers_out(void **state)
+TEST(silent_clients_do_not_keep_the_peers_out)
 {
     struct scene scene = {WIRE_TCP, 0};
 
@@ -929,12 +930,12 @@ static int open_and_close(int rank, void *context)
     return 0;
 }
 
-static void nothing_is_left_behind(void **state)
+TEST(nothing_is_left_behind)
 {
     on_every_wire(open_and_close, 1);
 }
 
-static void damaged_hellos_are_refused(void **state)
+TEST(damaged_hellos_are_refused)
 {
     struct ct_peer peer = {
         .rank = 3, .pid = 12, .host_id = "h", .name = "n", .addr_count = 2};
@@ -953,37 +954,4 @@ static void damaged_hellos_are_refused(void **state)
         assert_int_equal(ct_peer_decode(&back, bytes, (size_t)cut), -EBADMSG);
     bytes[0] = 99; /* of a future version */
     assert_int_equal(ct_peer_decode(&back, bytes, (size_t)length), -EBADMSG);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TORCH_TEST(a_difference_is_a_mismatch_on_all_ranks,
-                   "group_wrong_size_on_one_rank"),
-        cmocka_unit_test(a_split_is_named_where_ranks_differ),
-        cmocka_unit_test(a_message_of_another_length_is_a_mismatch),
-        cmocka_unit_test(blocks_of_different_size_are_a_mismatch),
-        cmocka_unit_test(a_group_alloc_is_named_where_ranks_differ),
-        cmocka_unit_test(who_leaves_before_its_block_is_open_everywhere_is_lost),
-        cmocka_unit_test(a_rank_that_cannot_share_memory_tells_the_others),
-        cmocka_unit_test(a_message_that_came_is_not_failed_by_another_one),
-        TORCH_TEST(a_timeout_names_the_rank_that_did_not_call, "group_timeout"),
-        cmocka_unit_test(a_rank_that_never_opens_is_named),
-        TORCH_TEST(a_late_rank_is_waited_for, "group_late_joiner"),
-        cmocka_unit_test(other_members_on_one_rank_are_a_mismatch_on_all),
-        cmocka_unit_test(a_rank_that_left_is_not_waited_for),
-        cmocka_unit_test(what_another_rank_tells_names_one_call),
-        TORCH_TEST(an_abort_ends_the_calls_of_all_ranks, "group_abort_while_waiting"),
-        cmocka_unit_test(works_outlive_their_group),
-        TORCH_TEST(survivors_learn_of_a_death_at_every_stage,
-                   "group_peer_killed_during_all_reduce"),
-        cmocka_unit_test(a_death_is_told_to_those_who_wait),
-        cmocka_unit_test(who_waits_for_a_lost_node_is_told),
-        cmocka_unit_test(unknown_clients_do_not_get_into_the_mesh),
-        cmocka_unit_test(silent_clients_do_not_keep_the_peers_out),
-        cmocka_unit_test(nothing_is_left_behind),
-        cmocka_unit_test(damaged_hellos_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

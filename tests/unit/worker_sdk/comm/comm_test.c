@@ -76,7 +76,7 @@ static void sums(struct ctrun_group *group, void *context)
     free(data);
 }
 
-static void all_reduce_sums_in_every_world(void **state)
+TEST(all_reduce_sums_in_every_world)
 {
     worlds_run(8, sums);
 }
@@ -107,7 +107,7 @@ static void frees(struct ctrun_group *group, void *context)
     check_sum(group, rank, blocks[0], 70001);
 }
 
-static void memory_of_a_group_may_be_freed(void **state)
+TEST(memory_of_a_group_may_be_freed)
 {
     worlds_run(3, frees);
 }
@@ -130,7 +130,7 @@ static void allocates_too_much(struct ctrun_group *group, void *context)
     check_sum(group, rank, data, 8);
 }
 
-static void memory_that_is_refused_leaves_the_group(void **state)
+TEST(memory_that_is_refused_leaves_the_group)
 {
     worlds_run(3, allocates_too_much);
 }
@@ -153,7 +153,7 @@ static void repeats(struct ctrun_group *group, void *context)
     check_sum(group, rank, data, 8);
 }
 
-static void a_call_that_could_not_begin_may_be_repeated(void **state)
+TEST(a_call_that_could_not_begin_may_be_repeated)
 {
     worlds_run(3, repeats);
 }
@@ -177,7 +177,7 @@ static void averages(struct ctrun_group *group, void *context)
     free(data);
 }
 
-static void averages_divide_by_the_size_of_the_group(void **state)
+TEST(averages_divide_by_the_size_of_the_group)
 {
     worlds_run(5, averages);
 }
@@ -207,7 +207,7 @@ static void same_bits(struct ctrun_group *group, void *context)
     free(data);
 }
 
-static void sums_are_made_in_rank_order_on_every_wire(void **state)
+TEST(sums_are_made_in_rank_order_on_every_wire)
 {
     worlds_run(6, same_bits);
 }
@@ -231,7 +231,7 @@ static void half_averages(struct ctrun_group *group, void *context)
     free(data);
 }
 
-static void an_average_of_halves_does_not_overflow_in_between(void **state)
+TEST(an_average_of_halves_does_not_overflow_in_between)
 {
     worlds_run(5, half_averages);
 }
@@ -261,7 +261,7 @@ static void broadcasts(struct ctrun_group *group, void *context)
     free(data);
 }
 
-static void broadcast_gives_everyone_the_roots_data(void **state)
+TEST(broadcast_gives_everyone_the_roots_data)
 {
     worlds_run(6, broadcasts);
 }
@@ -292,7 +292,7 @@ static void gathers(struct ctrun_group *group, void *context)
     free(out);
 }
 
-static void all_gather_puts_the_parts_in_rank_order(void **state)
+TEST(all_gather_puts_the_parts_in_rank_order)
 {
     worlds_run(6, gathers);
 }
@@ -311,7 +311,7 @@ static void barriers(struct ctrun_group *group, void *context)
     }
 }
 
-static void barrier_holds_until_all_have_come(void **state)
+TEST(barrier_holds_until_all_have_come)
 {
     worlds_run(5, barriers);
 }
@@ -339,7 +339,7 @@ static void around_the_ring(struct ctrun_group *group, void *context)
     }
 }
 
-static void a_message_goes_round_all_ranks(void **state)
+TEST(a_message_goes_round_all_ranks)
 {
     worlds_run(6, around_the_ring);
 }
@@ -372,7 +372,7 @@ static void exchange(struct ctrun_group *group, void *context)
     free(in);
 }
 
-static void all_may_send_before_they_receive(void **state)
+TEST(all_may_send_before_they_receive)
 {
     worlds_run(4, exchange);
 }
@@ -406,7 +406,7 @@ static void background(struct ctrun_group *group, void *context)
     }
 }
 
-static void background_works_run_in_order(void **state)
+TEST(background_works_run_in_order)
 {
     worlds_run(6, background);
 }
@@ -447,7 +447,7 @@ static int goes_away(int rank, void *context)
     return 0;
 }
 
-static void who_waits_reduces_the_share_of_a_rank_that_is_not_there(void **state)
+TEST(who_waits_reduces_the_share_of_a_rank_that_is_not_there)
 {
     for (int size = 2; size <= 4; size++)
         assert_int_equal(ranks_run(size, goes_away, NULL), 0);
@@ -485,7 +485,7 @@ static int sub_groups(int rank, void *context)
     return 0;
 }
 
-static void sub_groups_and_the_world_do_not_mix(void **state)
+TORCH_TEST(sub_groups_and_the_world_do_not_mix, "group_two_groups_interleaved")
 {
     for (int wire = 0; wire < WIRES; wire++) {
         struct world world = {6, (enum wire)wire};
@@ -493,7 +493,7 @@ static void sub_groups_and_the_world_do_not_mix(void **state)
     }
 }
 
-static void wrong_arguments_are_refused(void **state)
+TEST(wrong_arguments_are_refused)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
     static const int descending[] = {1, 0};
@@ -569,7 +569,7 @@ static int wrong_once(int rank, void *context)
     return 0;
 }
 
-static void a_refused_open_may_be_repeated(void **state)
+TEST(a_refused_open_may_be_repeated)
 {
     assert_int_equal(ranks_run(2, wrong_once, NULL), 0);
 }
@@ -612,7 +612,7 @@ static void two_threads(struct ctrun_group *group, void *context)
     CHECK(x == 2);
 }
 
-static void a_second_thread_is_refused(void **state)
+TEST(a_second_thread_is_refused)
 {
     worlds_run_with(2, two_threads, NULL);
 }
@@ -655,7 +655,7 @@ static void open_by_such_a_store(int rank, int key_is_there, const char *want)
         fail_msg("'%s' is not in: %s", want, err.text);
 }
 
-static void only_ranks_that_are_known_to_be_missing_are_named(void **state)
+TEST(only_ranks_that_are_known_to_be_missing_are_named)
 {
     open_by_such_a_store(1, CTRUN_E_TIMEOUT, "3 of 3 members did not connect: rank 0");
     open_by_such_a_store(1, -EPIPE, "the store does not answer");
@@ -688,36 +688,8 @@ static int fork_body(int rank, void *context)
     return 0;
 }
 
-static void a_child_of_fork_does_not_use_the_group(void **state)
+TEST(a_child_of_fork_does_not_use_the_group)
 {
     for (int shm = 0; shm < 2; shm++)
         assert_int_equal(ranks_run(2, fork_body, &shm), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_reduce_sums_in_every_world),
-        cmocka_unit_test(memory_of_a_group_may_be_freed),
-        cmocka_unit_test(memory_that_is_refused_leaves_the_group),
-        cmocka_unit_test(a_call_that_could_not_begin_may_be_repeated),
-        cmocka_unit_test(averages_divide_by_the_size_of_the_group),
-        cmocka_unit_test(sums_are_made_in_rank_order_on_every_wire),
-        cmocka_unit_test(an_average_of_halves_does_not_overflow_in_between),
-        cmocka_unit_test(broadcast_gives_everyone_the_roots_data),
-        cmocka_unit_test(all_gather_puts_the_parts_in_rank_order),
-        cmocka_unit_test(barrier_holds_until_all_have_come),
-        cmocka_unit_test(a_message_goes_round_all_ranks),
-        cmocka_unit_test(all_may_send_before_they_receive),
-        cmocka_unit_test(background_works_run_in_order),
-        cmocka_unit_test(who_waits_reduces_the_share_of_a_rank_that_is_not_there),
-        TORCH_TEST(sub_groups_and_the_world_do_not_mix, "group_two_groups_interleaved"),
-        cmocka_unit_test(wrong_arguments_are_refused),
-        cmocka_unit_test(a_refused_open_may_be_repeated),
-        cmocka_unit_test(a_second_thread_is_refused),
-        cmocka_unit_test(a_child_of_fork_does_not_use_the_group),
-        cmocka_unit_test(only_ranks_that_are_known_to_be_missing_are_named),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,7 +105,7 @@ static void finish_scene(struct ranks *ranks, const struct scene *scene)
                      (unsigned)statuses[rank]);
 }
 
-static void a_rank_that_is_killed_in_any_call_is_named(void **state)
+TEST(a_rank_that_is_killed_in_any_call_is_named)
 {
     for (int wire = 0; wire < WIRES; wire++)
         for (int kind = 0; kind < CALL_KINDS; kind++) {
@@ -116,7 +116,7 @@ static void a_rank_that_is_killed_in_any_call_is_named(void **state)
 }
 
 /* The worlds of the different wires wait for their deadlines at the same time. */
-static void a_rank_that_is_stopped_in_any_call_is_named(void **state)
+TEST(a_rank_that_is_stopped_in_any_call_is_named)
 {
     const bool has_all = getenv("CTRUN_TEST_STOPS") != NULL;
 
@@ -134,7 +134,7 @@ static void a_rank_that_is_stopped_in_any_call_is_named(void **state)
 }
 
 /* Two of the other ranks wait for each other's data, which the stopped rank has. */
-static void a_rank_that_is_stopped_is_named_by_all_who_wait_in_a_row(void **state)
+TEST(a_rank_that_is_stopped_is_named_by_all_who_wait_in_a_row)
 {
     struct scene scene = {WIRE_TCP, (enum call_kind)LONG_GATHER, true};
 
@@ -143,14 +143,9 @@ static void a_rank_that_is_stopped_is_named_by_all_who_wait_in_a_row(void **stat
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_that_is_killed_in_any_call_is_named),
-        cmocka_unit_test(a_rank_that_is_stopped_in_any_call_is_named),
-        cmocka_unit_test(a_rank_that_is_stopped_is_named_by_all_who_wait_in_a_row),
-    };
     death_ns = mmap(NULL, WIRES * sizeof *death_ns, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (death_ns == MAP_FAILED)
         return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_run(NULL, NULL);
 }

@@ -23,13 +23,13 @@ static void expect_unsupported(const char *word)
         fail_msg("'%s' is not in: %s", word, err.text);
 }
 
-static void a_missing_plugin_is_named(void **state)
+TEST(a_missing_plugin_is_named)
 {
     setenv("CTRUN_PLUGIN_DIR", "/nonexistent", 1);
     expect_unsupported("libctrun-nccl.so");
 }
 
-static void a_folder_whose_name_is_too_long_is_named(void **state)
+TEST(a_folder_whose_name_is_too_long_is_named)
 {
     char folder[PATH_MAX];
 
@@ -39,7 +39,7 @@ static void a_folder_whose_name_is_too_long_is_named(void **state)
     expect_unsupported("CTRUN_PLUGIN_DIR");
 }
 
-static void a_missing_nccl_is_named(void **state)
+TEST(a_missing_nccl_is_named)
 {
 #ifdef NCCL_FOLDER
     setenv("CTRUN_PLUGIN_DIR", NCCL_FOLDER, 1);
@@ -50,7 +50,7 @@ static void a_missing_nccl_is_named(void **state)
 #endif
 }
 
-static void a_library_that_is_not_nccl_is_refused(void **state)
+TEST(a_library_that_is_not_nccl_is_refused)
 {
 #ifdef NCCL_FOLDER
     setenv("CTRUN_PLUGIN_DIR", NCCL_FOLDER, 1);
@@ -60,16 +60,4 @@ static void a_library_that_is_not_nccl_is_refused(void **state)
 #else
     skip();
 #endif
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_missing_plugin_is_named),
-        cmocka_unit_test(a_folder_whose_name_is_too_long_is_named),
-        cmocka_unit_test(a_missing_nccl_is_named),
-        cmocka_unit_test(a_library_that_is_not_nccl_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

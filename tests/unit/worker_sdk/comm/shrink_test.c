@@ -65,7 +65,7 @@ static int goes_on(int rank, void *context)
     return 0;
 }
 
-static void who_is_left_meets_under_new_numbers(void **state)
+TEST(who_is_left_meets_under_new_numbers)
 {
     for (int wire = 0; wire < WIRES; wire++) {
         enum wire here = (enum wire)wire;
@@ -74,7 +74,7 @@ static void who_is_left_meets_under_new_numbers(void **state)
     }
 }
 
-static void a_lost_rank_can_be_no_member(void **state)
+TEST(a_lost_rank_can_be_no_member)
 {
     const int members[] = {0, LOST};
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
@@ -124,7 +124,7 @@ static int receives_loss_of_a_non_member(int rank, void *context)
     return 0;
 }
 
-static void the_loss_of_a_non_member_ends_the_groups_before_it(void **state)
+TEST(the_loss_of_a_non_member_ends_the_groups_before_it)
 {
     for (int wire = 0; wire < WIRE_MIXED; wire++) {
         enum wire here = (enum wire)wire;
@@ -171,7 +171,7 @@ static void some_are_ahead(struct ctrun_group *group, void *context)
     CHECK(steps == 8 && values[0] == rank); /* equal steps: nothing is sent */
 }
 
-static void who_is_behind_gets_the_state_of_who_is_ahead(void **state)
+TEST(who_is_behind_gets_the_state_of_who_is_ahead)
 {
     worlds_run_with(3, some_are_ahead, NULL);
 }
@@ -211,7 +211,7 @@ static void orders_differ(struct ctrun_group *group, void *context)
     CHECK(values[0] == rank && values[1] == rank);
 }
 
-static void different_states_are_told_on_all_ranks(void **state)
+TEST(different_states_are_told_on_all_ranks)
 {
     worlds_run_with(2, lists_differ, NULL);
     worlds_run_with(2, orders_differ, NULL);
@@ -299,12 +299,12 @@ static void state_is_large(struct ctrun_group *group, void *context)
         CHECK(large[i] == (float)i);
 }
 
-static void a_large_state_arrives_in_pieces(void **state)
+TEST(a_large_state_arrives_in_pieces)
 {
     worlds_run_with(2, state_is_large, NULL);
 }
 
-static void a_new_rank_joins_and_gets_the_state(void **state)
+TEST(a_new_rank_joins_and_gets_the_state)
 {
     for (int wire = 0; wire < WIRES; wire++) {
         enum wire here = (enum wire)wire;
@@ -341,7 +341,7 @@ static void keeps_one_of_two(struct ctrun_group *group, void *context)
     close(fd);
 }
 
-static void a_state_that_does_not_arrive_as_it_was_is_told(void **state)
+TEST(a_state_that_does_not_arrive_as_it_was_is_told)
 {
     worlds_run_with(2, keeps_one_of_two, NULL);
 }
@@ -377,7 +377,7 @@ static int giver_dies(int rank, void *context)
     return 0;
 }
 
-static void who_got_a_state_in_part_is_not_taken_for_whole(void **state)
+TEST(who_got_a_state_in_part_is_not_taken_for_whole)
 {
     for (int wire = 0; wire < WIRE_MIXED; wire++) {
         enum wire here = (enum wire)wire;
@@ -390,7 +390,7 @@ static void who_got_a_state_in_part_is_not_taken_for_whole(void **state)
     }
 }
 
-static void a_state_that_is_none_is_refused(void **state)
+TEST(a_state_that_is_none_is_refused)
 {
     struct ctrun_group *group;
     struct ctrun_tensor tensors[2];
@@ -420,21 +420,4 @@ static void a_state_that_is_none_is_refused(void **state)
         assert_non_null(strstr(err.text, wrong < 2 ? "state[1]" : "state[0]"));
     }
     ctrun_group_close(group);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_is_left_meets_under_new_numbers),
-        cmocka_unit_test(a_lost_rank_can_be_no_member),
-        cmocka_unit_test(the_loss_of_a_non_member_ends_the_groups_before_it),
-        cmocka_unit_test(who_is_behind_gets_the_state_of_who_is_ahead),
-        cmocka_unit_test(different_states_are_told_on_all_ranks),
-        cmocka_unit_test(a_new_rank_joins_and_gets_the_state),
-        cmocka_unit_test(a_large_state_arrives_in_pieces),
-        cmocka_unit_test(a_state_that_does_not_arrive_as_it_was_is_told),
-        cmocka_unit_test(who_got_a_state_in_part_is_not_taken_for_whole),
-        cmocka_unit_test(a_state_that_is_none_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

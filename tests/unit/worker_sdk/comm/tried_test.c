@@ -61,7 +61,7 @@ static int one_dies(int rank, void *context)
     return 0;
 }
 
-static void a_death_ends_a_work_that_is_tried(void **state)
+TEST(a_death_ends_a_work_that_is_tried)
 {
     for (int begins = 0; begins < 2; begins++)
         assert_int_equal(ranks_run(2, one_dies, &(bool){begins}), 0);
@@ -92,7 +92,7 @@ static int one_is_late(int rank, void *context)
     return 0;
 }
 
-static void a_late_rank_ends_a_work_that_is_tried(void **state)
+TEST(a_late_rank_ends_a_work_that_is_tried)
 {
     for (int is_message = 0; is_message < 2; is_message++)
         assert_int_equal(ranks_run(2, one_is_late, &(bool){is_message}), 0);
@@ -116,18 +116,7 @@ static void send_before_receive(struct ctrun_group *group, void *context)
         CHECK(in[i] == (1 - rank) * LARGE + i);
 }
 
-static void sends_that_are_tried_take_in_what_the_other_sends(void **state)
+TEST(sends_that_are_tried_take_in_what_the_other_sends)
 {
     worlds_run_with(2, send_before_receive, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_death_ends_a_work_that_is_tried),
-        cmocka_unit_test(a_late_rank_ends_a_work_that_is_tried),
-        cmocka_unit_test(sends_that_are_tried_take_in_what_the_other_sends),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

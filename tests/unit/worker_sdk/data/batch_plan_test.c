@@ -40,7 +40,7 @@ static void check(size_t batch, size_t at_once, int world)
     assert_true((micros - 1) * at_once * (size_t)world < batch);
 }
 
-static void each_sample_is_in_one_micro_batch_of_one_rank(void **state)
+TEST(each_sample_is_in_one_micro_batch_of_one_rank)
 {
     for (size_t batch = 1; batch <= BATCH_MAX; batch++)
         for (size_t at_once = 1; at_once <= BATCH_MAX; at_once += 3)
@@ -49,7 +49,7 @@ static void each_sample_is_in_one_micro_batch_of_one_rank(void **state)
 }
 
 /* The world of step i has i % 5 + 1 ranks; all of them use the sampler of a world of one. */
-static void worlds_that_change_go_through_the_epoch_of_one_sampler(void **state)
+TEST(worlds_that_change_go_through_the_epoch_of_one_sampler)
 {
     enum {
         SAMPLES = 100,
@@ -85,7 +85,7 @@ static void worlds_that_change_go_through_the_epoch_of_one_sampler(void **state)
     ctrun_sampler_destroy(sampler);
 }
 
-static void what_is_no_batch_or_rank_is_refused(void **state)
+TEST(what_is_no_batch_or_rank_is_refused)
 {
     static const struct {
         size_t batch, at_once;
@@ -108,14 +108,4 @@ static void what_is_no_batch_or_rank_is_refused(void **state)
     plan.size = 0;
     assert_int_equal(ctrun_batch_plan(&plan, 8, 4, 0, 1, &err), -EINVAL);
     assert_non_null(strstr(err.text, "CTRUN_BATCH_PLAN_INIT"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_sample_is_in_one_micro_batch_of_one_rank),
-        cmocka_unit_test(worlds_that_change_go_through_the_epoch_of_one_sampler),
-        cmocka_unit_test(what_is_no_batch_or_rank_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

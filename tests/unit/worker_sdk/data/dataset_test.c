@@ -113,7 +113,7 @@ static void expect_bad(const struct folder *folder, const char *file, const char
         fail_msg("'%s' should name '%s' and say '%s'", err.text, file, why);
 }
 
-static void plain_and_gzip_files_load(void **state)
+TEST_AROUND(plain_and_gzip_files_load, setup, teardown)
 {
     struct folder *folder = *state;
     struct ctrun_dataset set = CTRUN_DATASET_INIT;
@@ -129,7 +129,7 @@ static void plain_and_gzip_files_load(void **state)
     assert_null(set.images);
 }
 
-static void gather_normalises_chosen_images(void **state)
+TEST_AROUND(gather_normalises_chosen_images, setup, teardown)
 {
     struct folder *folder = *state;
     static const uint64_t chosen[] = {4, 0, 4};
@@ -150,7 +150,7 @@ static void gather_normalises_chosen_images(void **state)
     ctrun_dataset_free(&set);
 }
 
-static void missing_files_say_what_to_do(void **state)
+TEST_AROUND(missing_files_say_what_to_do, setup, teardown)
 {
     struct folder *folder = *state;
 
@@ -158,7 +158,7 @@ static void missing_files_say_what_to_do(void **state)
     expect_bad(folder, "train-images-idx3-ubyte", "install dataset-fashion-mnist");
 }
 
-static void other_kinds_of_file_are_refused(void **state)
+TEST_AROUND(other_kinds_of_file_are_refused, setup, teardown)
 {
     struct folder *folder = *state;
     char path[256];
@@ -182,7 +182,7 @@ static void other_kinds_of_file_are_refused(void **state)
     expect_bad(folder, "train-images-idx3-ubyte", "not a regular file");
 }
 
-static void every_truncation_is_noticed(void **state)
+TEST_AROUND(every_truncation_is_noticed, setup, teardown)
 {
     struct folder *folder = *state;
 
@@ -194,7 +194,7 @@ static void every_truncation_is_noticed(void **state)
                "ends at byte 45, in the data, which reaches to byte 46");
 }
 
-static void truncated_gzip_is_noticed(void **state)
+TEST_AROUND(truncated_gzip_is_noticed, setup, teardown)
 {
     struct folder *folder = *state;
     char path[256];
@@ -216,7 +216,7 @@ static void truncated_gzip_is_noticed(void **state)
 }
 
 /* Another copy of the file does not help then, and the message does not advise it. */
-static void a_failed_read_is_named(void **state)
+TEST_AROUND(a_failed_read_is_named, setup, teardown)
 {
     struct folder *folder = *state;
     struct ctrun_dataset set = CTRUN_DATASET_INIT;
@@ -232,7 +232,7 @@ static void a_failed_read_is_named(void **state)
     assert_null(strstr(err.text, "fetch the data set again"));
 }
 
-static void lying_header_allocates_nothing(void **state)
+TEST_AROUND(lying_header_allocates_nothing, setup, teardown)
 {
     struct folder *folder = *state;
 
@@ -246,7 +246,7 @@ static void lying_header_allocates_nothing(void **state)
     expect_bad(folder, "train-images-idx3-ubyte", "byte 4: dimension 0 is 0");
 }
 
-static void trailing_bytes_are_refused(void **state)
+TEST_AROUND(trailing_bytes_are_refused, setup, teardown)
 {
     struct folder *folder = *state;
     uint8_t longer[sizeof folder->images + 1] = {0};
@@ -256,7 +256,7 @@ static void trailing_bytes_are_refused(void **state)
     expect_bad(folder, "train-images-idx3-ubyte", "continues behind byte 46");
 }
 
-static void labels_that_do_not_fit_are_refused(void **state)
+TEST_AROUND(labels_that_do_not_fit_are_refused, setup, teardown)
 {
     struct folder *folder = *state;
 
@@ -270,7 +270,7 @@ static void labels_that_do_not_fit_are_refused(void **state)
     expect_bad(folder, "train-labels-idx1-ubyte.gz", "4 labels for 5 images");
 }
 
-static void debian_fashion_mnist_loads_when_installed(void **state)
+TEST(debian_fashion_mnist_loads_when_installed)
 {
     struct ctrun_dataset set = CTRUN_DATASET_INIT;
     const char *directory = ctrun_dataset_default_directory();
@@ -285,24 +285,4 @@ static void debian_fashion_mnist_loads_when_installed(void **state)
     assert_int_equal(set.columns, 28);
     assert_int_equal(set.labels[0], 9); /* the ankle boot */
     ctrun_dataset_free(&set);
-}
-
-#define story(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        story(plain_and_gzip_files_load),
-        story(gather_normalises_chosen_images),
-        story(missing_files_say_what_to_do),
-        story(other_kinds_of_file_are_refused),
-        story(every_truncation_is_noticed),
-        story(truncated_gzip_is_noticed),
-        story(a_failed_read_is_named),
-        story(lying_header_allocates_nothing),
-        story(trailing_bytes_are_refused),
-        story(labels_that_do_not_fit_are_refused),
-        cmocka_unit_test(debian_fashion_mnist_loads_when_installed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,7 +117,7 @@ static size_t drain(struct rig *rig, size_t at)
     return at;
 }
 
-static void batches_come_in_order_from_any_number_of_threads(void **state)
+TEST_AROUND(batches_come_in_order_from_any_number_of_threads, setup, teardown)
 {
     struct rig *rig = *state;
 
@@ -134,7 +134,7 @@ static void batches_come_in_order_from_any_number_of_threads(void **state)
     }
 }
 
-static void batches_come_in_order_at_any_depth(void **state)
+TEST_AROUND(batches_come_in_order_at_any_depth, setup, teardown)
 {
     struct rig *rig = *state;
 
@@ -159,7 +159,7 @@ static void await_fetched(struct rig *rig, unsigned count)
 }
 
 /* Sleeping threads are woken while batches are left, not only when one is missing. */
-static void threads_go_on_before_all_is_used_up(void **state)
+TEST_AROUND(threads_go_on_before_all_is_used_up, setup, teardown)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
     struct rig *rig = *state;
@@ -174,7 +174,7 @@ static void threads_go_on_before_all_is_used_up(void **state)
     }
 }
 
-static void a_struct_without_its_size_takes_no_batch(void **state)
+TEST_AROUND(a_struct_without_its_size_takes_no_batch, setup, teardown)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT, wrong = {.size = 0};
     struct rig *rig = *state;
@@ -186,7 +186,7 @@ static void a_struct_without_its_size_takes_no_batch(void **state)
 }
 
 /* A woken thread must not take the processor from the step. */
-static void threads_do_not_take_the_processor_from_the_step(void **state)
+TEST_AROUND(threads_do_not_take_the_processor_from_the_step, setup, teardown)
 {
     struct rig *rig = *state;
 
@@ -196,7 +196,7 @@ static void threads_do_not_take_the_processor_from_the_step(void **state)
 }
 
 /* What an agent reads after the death of this process. */
-static void what_is_worked_on_is_on_the_page_of_the_process(void **state)
+TEST_AROUND(what_is_worked_on_is_on_the_page_of_the_process, setup, teardown)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
     struct rig *rig = *state;
@@ -216,7 +216,7 @@ static void what_is_worked_on_is_on_the_page_of_the_process(void **state)
     }
 }
 
-static void an_epoch_begins_anew_or_where_it_was_left(void **state)
+TEST_AROUND(an_epoch_begins_anew_or_where_it_was_left, setup, teardown)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
     struct rig *rig = *state;
@@ -235,7 +235,7 @@ static void an_epoch_begins_anew_or_where_it_was_left(void **state)
 }
 
 /* Not more batches are made than `depth`, plus the one that the caller has. */
-static void no_more_than_depth_batches_are_made_ahead(void **state)
+TEST_AROUND(no_more_than_depth_batches_are_made_ahead, setup, teardown)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
     struct rig *rig = *state;
@@ -249,7 +249,7 @@ static void no_more_than_depth_batches_are_made_ahead(void **state)
     }
 }
 
-static void what_cannot_be_fetched_is_told_when_it_is_due(void **state)
+TEST_AROUND(what_cannot_be_fetched_is_told_when_it_is_due, setup, teardown)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
     struct rig *rig = *state;
@@ -281,7 +281,7 @@ static int fail_silently(void *context, const uint64_t *indices, size_t count,
     return -ENXIO;
 }
 
-static void a_fetch_that_fails_without_a_text_gets_one(void **state)
+TEST_AROUND(a_fetch_that_fails_without_a_text_gets_one, setup, teardown)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
     struct rig *rig = *state;
@@ -294,7 +294,7 @@ static void a_fetch_that_fails_without_a_text_gets_one(void **state)
                         "loader: batch 0: fetch returned -6 without a reason");
 }
 
-static void a_fetch_that_does_not_end_is_a_timeout(void **state)
+TEST_AROUND(a_fetch_that_does_not_end_is_a_timeout, setup, teardown)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
     struct ctrun_loader_stats stats = CTRUN_LOADER_STATS_INIT;
@@ -330,7 +330,7 @@ bool __wrap_ct_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex,
     return false;
 }
 
-static void a_batch_made_while_the_process_was_stopped_counts(void **state)
+TEST_AROUND(a_batch_made_while_the_process_was_stopped_counts, setup, teardown)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
     struct rig *rig = *state;
@@ -344,7 +344,7 @@ static void a_batch_made_while_the_process_was_stopped_counts(void **state)
     assert_null(stops);
 }
 
-static void the_callers_memory_is_used(void **state)
+TEST_AROUND(the_callers_memory_is_used, setup, teardown)
 {
     uint64_t memory[5 * BATCH];
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
@@ -357,7 +357,7 @@ static void the_callers_memory_is_used(void **state)
     assert_int_equal(drain(rig, BATCH), COUNT);
 }
 
-static void wrong_options_are_refused(void **state)
+TEST_AROUND(wrong_options_are_refused, setup, teardown)
 {
     struct rig *rig = *state;
     struct ctrun_loader_options right = rig->options;
@@ -381,7 +381,7 @@ static void wrong_options_are_refused(void **state)
     ct_alloc_fail_at(0);
 }
 
-static void records_are_read_in_any_order(void **state)
+TEST_AROUND(records_are_read_in_any_order, setup, teardown)
 {
     char path[] = "/tmp/ctrun_records_XXXXXX";
     int fd = mkstemp(path);
@@ -431,7 +431,7 @@ static int ledger_code(const uint64_t *indices, size_t count, uint64_t wanted)
     return ctrun_ledger_check(&ledger, wanted, NULL);
 }
 
-static void a_ledger_knows_missing_and_repeated_samples(void **state)
+TEST(a_ledger_knows_missing_and_repeated_samples)
 {
     static const uint64_t all[] = {3, 1, 4, 0, 2}, twice[] = {3, 1, 4, 1, 2},
                           far[] = {3, 1, 4, 0, 5};
@@ -447,7 +447,7 @@ static void a_ledger_knows_missing_and_repeated_samples(void **state)
         -EINVAL);
 }
 
-static void a_ledger_goes_through_a_text(void **state)
+TEST(a_ledger_goes_through_a_text)
 {
     static const uint64_t indices[] = {3, 1, 4};
     static const char *const wrong[] = {
@@ -516,7 +516,7 @@ static int work_shift(int rank, void *context)
     return 0;
 }
 
-static void an_epoch_over_restarts_and_worlds_has_each_sample_once(void **state)
+TEST(an_epoch_over_restarts_and_worlds_has_each_sample_once)
 {
     static const int sizes[] = {2, 3, 1};
     static const size_t ends[] = {400, 650, COUNT};
@@ -532,31 +532,4 @@ static void an_epoch_over_restarts_and_worlds_has_each_sample_once(void **state)
         memcpy(shift.text, shared, sizeof shift.text);
         shift.start = shift.end;
     }
-}
-
-#define story(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        story(batches_come_in_order_from_any_number_of_threads),
-        story(batches_come_in_order_at_any_depth),
-        story(threads_go_on_before_all_is_used_up),
-        story(a_struct_without_its_size_takes_no_batch),
-        story(threads_do_not_take_the_processor_from_the_step),
-        story(what_is_worked_on_is_on_the_page_of_the_process),
-        story(an_epoch_begins_anew_or_where_it_was_left),
-        story(no_more_than_depth_batches_are_made_ahead),
-        story(what_cannot_be_fetched_is_told_when_it_is_due),
-        story(a_fetch_that_fails_without_a_text_gets_one),
-        story(a_fetch_that_does_not_end_is_a_timeout),
-        story(a_batch_made_while_the_process_was_stopped_counts),
-        story(the_callers_memory_is_used),
-        story(wrong_options_are_refused),
-        story(records_are_read_in_any_order),
-        cmocka_unit_test(a_ledger_knows_missing_and_repeated_samples),
-        cmocka_unit_test(a_ledger_goes_through_a_text),
-        cmocka_unit_test(an_epoch_over_restarts_and_worlds_has_each_sample_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

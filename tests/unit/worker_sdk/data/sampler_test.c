@@ -36,7 +36,7 @@ static const struct {
     {1, 4, false, true, 7, 1, 1, {0, 0, 0, 0}},
 };
 
-static void permutation_equals_randperm(void **state)
+TEST(permutation_equals_randperm)
 {
     static const uint64_t seed0[] = {4, 1, 7, 5, 3, 9, 0, 8, 6, 2};
     static const uint64_t seed1[] = {5, 6, 1, 2, 0, 8, 9, 3, 7, 4};
@@ -69,7 +69,7 @@ static struct ctrun_sampler *sampler(size_t n, int rank, int world, uint64_t see
     return out;
 }
 
-static void ranks_get_what_torch_deals(void **state)
+TORCH_TEST(ranks_get_what_torch_deals, "vector sampler")
 {
     for (size_t i = 0; i < sizeof dealt / sizeof *dealt; i++) {
         for (int rank = 0; rank < dealt[i].world; rank++) {
@@ -93,7 +93,8 @@ static void ranks_get_what_torch_deals(void **state)
     }
 }
 
-static void mnist_sized_epoch_equals_torch(void **state)
+TORCH_TEST(mnist_sized_epoch_equals_torch,
+           "vector sampler_60000_world2_rank1_seed1_epoch3")
 {
     static const uint64_t first[] = {4165, 37862, 50241, 33190,
                                      9399, 15415, 14588, 22207};
@@ -108,7 +109,7 @@ static void mnist_sized_epoch_equals_torch(void **state)
 }
 
 /* After 2 ranks consumed 40 samples, 3 ranks see each of the other 60 once. */
-static void restart_with_other_world_sees_the_rest_once(void **state)
+TEST(restart_with_other_world_sees_the_rest_once)
 {
     bool seen[100] = {false};
     struct ctrun_sampler *whole = sampler(100, 0, 1, 5);
@@ -134,7 +135,7 @@ static void restart_with_other_world_sees_the_rest_once(void **state)
     ctrun_sampler_destroy(whole);
 }
 
-static void padding_repeats_what_is_left(void **state)
+TEST(padding_repeats_what_is_left)
 {
     struct ctrun_sampler *whole = sampler(10, 0, 1, 5);
     struct ctrun_sampler *s = sampler(10, 1, 2, 5);
@@ -147,7 +148,7 @@ static void padding_repeats_what_is_left(void **state)
     ctrun_sampler_destroy(whole);
 }
 
-static void start_behind_the_end_is_an_empty_epoch(void **state)
+TEST(start_behind_the_end_is_an_empty_epoch)
 {
     struct ctrun_sampler *s = sampler(10, 2, 4, 0);
 
@@ -159,7 +160,7 @@ static void start_behind_the_end_is_an_empty_epoch(void **state)
 }
 
 /* As torch's sampler. */
-static void an_empty_data_set_has_empty_epochs(void **state)
+TEST(an_empty_data_set_has_empty_epochs)
 {
     struct ctrun_sampler *s = sampler(0, 1, 2, 0);
 
@@ -185,7 +186,7 @@ static struct ctrun_sampler *any_order(size_t n, int rank, int world, uint64_t e
     return s;
 }
 
-static void any_order_is_a_permutation_of_every_size(void **state)
+TEST(any_order_is_a_permutation_of_every_size)
 {
     enum {
         MOST = 300
@@ -208,7 +209,7 @@ static void any_order_is_a_permutation_of_every_size(void **state)
 }
 
 /* Another world consumed 40 samples of the epoch; three ranks get the rest. */
-static void any_order_does_not_depend_on_the_world(void **state)
+TEST(any_order_does_not_depend_on_the_world)
 {
     struct ctrun_sampler *whole = any_order(1000003, 0, 1, 4, 0);
 
@@ -223,7 +224,7 @@ static void any_order_does_not_depend_on_the_world(void **state)
 }
 
 /* How many of 10,000 samples keep their position: about one in a shuffled order. */
-static void any_order_changes_with_the_epoch(void **state)
+TEST(any_order_changes_with_the_epoch)
 {
     struct ctrun_sampler *a = any_order(10000, 0, 1, 1, 0);
     struct ctrun_sampler *b = any_order(10000, 0, 1, 2, 0);
@@ -240,7 +241,7 @@ static void any_order_changes_with_the_epoch(void **state)
 }
 
 /* Their indices would need a terabyte. */
-static void any_order_takes_no_memory_for_the_samples(void **state)
+TEST(any_order_takes_no_memory_for_the_samples)
 {
     struct ctrun_sampler *s = any_order((size_t)1 << 37, 3, 8, 0, 12345678901u);
 
@@ -249,7 +250,7 @@ static void any_order_takes_no_memory_for_the_samples(void **state)
     ctrun_sampler_destroy(s);
 }
 
-static void wrong_options_are_named(void **state)
+TEST(wrong_options_are_named)
 {
     struct ctrun_sampler_options options = CTRUN_SAMPLER_OPTIONS_INIT;
     struct ctrun_sampler *s;
@@ -269,7 +270,7 @@ static void wrong_options_are_named(void **state)
     assert_null(s);
 }
 
-static void every_failing_allocation_is_survived(void **state)
+TEST(every_failing_allocation_is_survived)
 {
     struct ctrun_sampler_options options = CTRUN_SAMPLER_OPTIONS_INIT;
     struct ctrun_sampler *s;
@@ -283,25 +284,4 @@ static void every_failing_allocation_is_survived(void **state)
     ct_alloc_fail_at(0);
     assert_int_equal(ctrun_sampler_create(&s, &options, NULL), 0);
     ctrun_sampler_destroy(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(permutation_equals_randperm),
-        TORCH_TEST(ranks_get_what_torch_deals, "vector sampler"),
-        TORCH_TEST(mnist_sized_epoch_equals_torch,
-                   "vector sampler_60000_world2_rank1_seed1_epoch3"),
-        cmocka_unit_test(restart_with_other_world_sees_the_rest_once),
-        cmocka_unit_test(padding_repeats_what_is_left),
-        cmocka_unit_test(start_behind_the_end_is_an_empty_epoch),
-        cmocka_unit_test(an_empty_data_set_has_empty_epochs),
-        cmocka_unit_test(any_order_is_a_permutation_of_every_size),
-        cmocka_unit_test(any_order_does_not_depend_on_the_world),
-        cmocka_unit_test(any_order_changes_with_the_epoch),
-        cmocka_unit_test(any_order_takes_no_memory_for_the_samples),
-        cmocka_unit_test(wrong_options_are_named),
-        cmocka_unit_test(every_failing_allocation_is_survived),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

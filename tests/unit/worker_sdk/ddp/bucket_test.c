@@ -179,7 +179,7 @@ static void check(const struct vector *vector)
     ct_bucket_plan_deinit(&plan);
 }
 
-static void buckets_are_those_of_torch(void **state)
+TORCH_TEST(buckets_are_those_of_torch, "vector bucket_assignment; sparse_buckets")
 {
     for (size_t v = 0; v < sizeof vectors / sizeof *vectors; v++)
         check(&vectors[v]);
@@ -201,7 +201,7 @@ static void of_limits(size_t count, bool is_mixed, uint64_t first, uint64_t then
     check(&vector);
 }
 
-static void one_limit_holds_for_one_type(void **state)
+TORCH_TEST(one_limit_holds_for_one_type, "single_limit_single_dtype")
 {
     of_limits(5, false, 400, 0,
               &(const struct vector){.note = "one limit, one type",
@@ -211,7 +211,7 @@ static void one_limit_holds_for_one_type(void **state)
                                      .bucket_limits = {400, 400, 400}});
 }
 
-static void one_limit_holds_for_each_type(void **state)
+TORCH_TEST(one_limit_holds_for_each_type, "single_limit_multi_dtype")
 {
     of_limits(6, true, 400, 0,
               &(const struct vector){.note = "one limit, two types",
@@ -221,7 +221,7 @@ static void one_limit_holds_for_each_type(void **state)
                                      .bucket_limits = {400, 400, 400, 400}});
 }
 
-static void the_last_limit_holds_for_the_rest_of_one_type(void **state)
+TORCH_TEST(the_last_limit_holds_for_the_rest_of_one_type, "multi_limit_single_dtype")
 {
     of_limits(4, false, 200, 400,
               &(const struct vector){.note = "two limits, one type",
@@ -231,7 +231,7 @@ static void the_last_limit_holds_for_the_rest_of_one_type(void **state)
                                      .bucket_limits = {200, 400, 400}});
 }
 
-static void the_last_limit_holds_for_the_rest_of_each_type(void **state)
+TORCH_TEST(the_last_limit_holds_for_the_rest_of_each_type, "multi_limit_multi_dtype")
 {
     of_limits(6, true, 200, 400,
               &(const struct vector){.note = "two limits, two types",
@@ -241,7 +241,7 @@ static void the_last_limit_holds_for_the_rest_of_each_type(void **state)
                                      .bucket_limits = {200, 200, 400, 400}});
 }
 
-static void reversing_keeps_the_members_order(void **state)
+TEST(reversing_keeps_the_members_order)
 {
     static const struct ct_bucket_tensor tensors[] = {
         {4, 0, false}, {4, 0, false}, {8, 0, false}};
@@ -259,7 +259,7 @@ static void reversing_keeps_the_members_order(void **state)
     ct_bucket_plan_deinit(&plan);
 }
 
-static void a_foreign_plan_must_name_each_tensor_once(void **state)
+TEST(a_foreign_plan_must_name_each_tensor_once)
 {
     static const int32_t good[] = {2, 0, 1};
     static const int32_t twice[] = {2, 0, 2};
@@ -285,7 +285,7 @@ static void a_foreign_plan_must_name_each_tensor_once(void **state)
     assert_int_equal(ct_bucket_plan_import(&plan, good, 3, sizes, 4), -EBADMSG);
 }
 
-static void every_failing_allocation_is_survived(void **state)
+TEST(every_failing_allocation_is_survived)
 {
     static const struct ct_bucket_tensor tensors[] = {{4, 0, false}, {4, 1, false}};
     static const uint64_t limit = 8;
@@ -300,22 +300,4 @@ static void every_failing_allocation_is_survived(void **state)
     }
     ct_alloc_fail_at(0);
     ct_bucket_plan_deinit(&plan);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TORCH_TEST(buckets_are_those_of_torch,
-                   "vector bucket_assignment; sparse_buckets"),
-        TORCH_TEST(one_limit_holds_for_one_type, "single_limit_single_dtype"),
-        TORCH_TEST(one_limit_holds_for_each_type, "single_limit_multi_dtype"),
-        TORCH_TEST(the_last_limit_holds_for_the_rest_of_one_type,
-                   "multi_limit_single_dtype"),
-        TORCH_TEST(the_last_limit_holds_for_the_rest_of_each_type,
-                   "multi_limit_multi_dtype"),
-        cmocka_unit_test(reversing_keeps_the_members_order),
-        cmocka_unit_test(a_foreign_plan_must_name_each_tensor_once),
-        cmocka_unit_test(every_failing_allocation_is_survived),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

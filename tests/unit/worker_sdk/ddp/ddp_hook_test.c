@@ -92,7 +92,8 @@ static void halves_body(struct ctrun_group *group, void *context)
     CHECK(make(&ddp, group, &options, &err) == -EINVAL && !ddp);
 }
 
-static void gradients_may_travel_as_halves(void **state)
+TORCH_TEST(gradients_may_travel_as_halves, "vector comm hooks; fp16_compress_wrapper; "
+                                           "bf16_compress_wrapper")
 {
     worlds_run_with(2, halves_body, NULL);
 }
@@ -178,7 +179,11 @@ static void hook_body(struct ctrun_group *group, void *context)
     CHECK(make(&ddp, group, &options, &err) == CTRUN_E_USAGE && !ddp);
 }
 
-static void a_hook_takes_the_place_of_the_average(void **state)
+TORCH_TEST(a_hook_takes_the_place_of_the_average,
+           "ddp_comm_hook_future_passing_cpu; "
+           "ddp_comm_hook_allreduce_hook; "
+           "ddp_comm_hook_allreduce_with_then_hook; "
+           "ddp_comm_hook_register_just_once; ddp_invalid_comm_hook_init")
 {
     worlds_run_with(3, hook_body, NULL);
     worlds_run_with(1, hook_body, NULL);
@@ -206,7 +211,7 @@ static void failing_hook_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void a_hook_that_fails_ends_the_step(void **state)
+TEST(a_hook_that_fails_ends_the_step)
 {
     worlds_run_with(2, failing_hook_body, NULL);
 }
@@ -234,7 +239,7 @@ static void clip_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void gradients_are_clipped_by_their_global_norm(void **state)
+TEST(gradients_are_clipped_by_their_global_norm)
 {
     worlds_run_with(2, clip_body, NULL);
 }
@@ -275,7 +280,7 @@ static void finite_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void a_gradient_that_is_not_finite_names_rank_and_parameter(void **state)
+TEST(a_gradient_that_is_not_finite_names_rank_and_parameter)
 {
     for (int ranks = 1; ranks <= 3; ranks++) {
         bool by_powersgd = ranks == 2;
@@ -323,7 +328,7 @@ static void replica_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void the_rank_whose_parameters_differ_is_named(void **state)
+TEST(the_rank_whose_parameters_differ_is_named)
 {
     for (int ranks = 1; ranks <= 4; ranks++)
         worlds_run_with(ranks, replica_body, NULL);
@@ -355,28 +360,7 @@ static void buffers_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void buffers_are_those_of_rank_0(void **state)
+TORCH_TEST(buffers_are_those_of_rank_0, "vector broadcast_buffers")
 {
     worlds_run_with(3, buffers_body, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TORCH_TEST(gradients_may_travel_as_halves,
-                   "vector comm hooks; fp16_compress_wrapper; "
-                   "bf16_compress_wrapper"),
-        TORCH_TEST(a_hook_takes_the_place_of_the_average,
-                   "ddp_comm_hook_future_passing_cpu; "
-                   "ddp_comm_hook_allreduce_hook; "
-                   "ddp_comm_hook_allreduce_with_then_hook; "
-                   "ddp_comm_hook_register_just_once; ddp_invalid_comm_hook_init"),
-        cmocka_unit_test(a_hook_that_fails_ends_the_step),
-        cmocka_unit_test(gradients_are_clipped_by_their_global_norm),
-        cmocka_unit_test(a_gradient_that_is_not_finite_names_rank_and_parameter),
-        cmocka_unit_test(the_rank_whose_parameters_differ_is_named),
-        TORCH_TEST(buffers_are_those_of_rank_0, "vector broadcast_buffers"),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

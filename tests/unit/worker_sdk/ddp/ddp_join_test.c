@@ -96,7 +96,10 @@ static void vectors_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void join_divides_by_all_ranks_or_by_those_with_data(void **state)
+TORCH_TEST(join_divides_by_all_ranks_or_by_those_with_data,
+           "vector join, divide by initial world size; "
+           "vector join, divide by the ranks still active; "
+           "ddp_uneven_inputs")
 {
     for (int i = 0; i < 2; i++) {
         bool by_active = i == 1;
@@ -127,7 +130,9 @@ static void throw_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void join_may_end_with_the_first_rank_without_data(void **state)
+TORCH_TEST(join_may_end_with_the_first_rank_without_data,
+           "vector join, throw_on_early_termination; "
+           "ddp_uneven_input_exception")
 {
     worlds_run_with(3, throw_body, NULL);
 }
@@ -194,7 +199,8 @@ static void story_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void join_ends_with_the_model_of_the_last_rank_with_data(void **state)
+TORCH_TEST(join_ends_with_the_model_of_the_last_rank_with_data,
+           "ddp_join_model_equivalence; ddp_uneven_inputs_buffers")
 {
     static const struct story stories[] = {
         {.steps = {3, 3, 3, 3}}, {.steps = {0, 0, 0, 0}}, {.steps = {5, 1, 0, 2}},
@@ -236,7 +242,7 @@ static void local_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void join_takes_part_in_steps_that_synchronise(void **state)
+TEST(join_takes_part_in_steps_that_synchronise)
 {
     worlds_run_with(2, local_body, NULL);
 }
@@ -270,7 +276,7 @@ static void on_step_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void join_calls_back_after_each_step_of_the_others(void **state)
+TEST(join_calls_back_after_each_step_of_the_others)
 {
     worlds_run_with(2, on_step_body, NULL);
 }
@@ -295,7 +301,7 @@ static void diverged_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void join_stays_when_a_gradient_of_the_others_is_not_finite(void **state)
+TEST(join_stays_when_a_gradient_of_the_others_is_not_finite)
 {
     worlds_run_with(2, diverged_body, NULL);
 }
@@ -327,27 +333,7 @@ static void misuse_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void join_that_is_misused_is_told(void **state)
+TEST(join_that_is_misused_is_told)
 {
     worlds_run_with(2, misuse_body, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TORCH_TEST(join_divides_by_all_ranks_or_by_those_with_data,
-                   "vector join, divide by initial world size; "
-                   "vector join, divide by the ranks still active; "
-                   "ddp_uneven_inputs"),
-        TORCH_TEST(join_may_end_with_the_first_rank_without_data,
-                   "vector join, throw_on_early_termination; "
-                   "ddp_uneven_input_exception"),
-        TORCH_TEST(join_ends_with_the_model_of_the_last_rank_with_data,
-                   "ddp_join_model_equivalence; ddp_uneven_inputs_buffers"),
-        cmocka_unit_test(join_takes_part_in_steps_that_synchronise),
-        cmocka_unit_test(join_calls_back_after_each_step_of_the_others),
-        cmocka_unit_test(join_stays_when_a_gradient_of_the_others_is_not_finite),
-        cmocka_unit_test(join_that_is_misused_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

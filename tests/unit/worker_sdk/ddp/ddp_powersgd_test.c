@@ -143,7 +143,7 @@ static void thin_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void a_gradient_of_rank_one_comes_through_whole(void **state)
+TORCH_TEST(a_gradient_of_rank_one_comes_through_whole, "powersgd_ddp_comm_hook")
 {
     worlds_run_with(3, thin_body, NULL);
 }
@@ -165,7 +165,7 @@ static void full_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void as_many_columns_as_rows_lose_nothing(void **state)
+TEST(as_many_columns_as_rows_lose_nothing)
 {
     worlds_run_with(2, full_body, NULL);
 }
@@ -199,7 +199,7 @@ static void feedback_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void what_is_left_out_comes_with_later_steps(void **state)
+TEST(what_is_left_out_comes_with_later_steps)
 {
     for (int i = 0; i < 2; i++) {
         bool has_feedback = i == 1;
@@ -223,7 +223,7 @@ static void forgotten_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void a_gradient_that_is_forgotten_is_told_in_spite_of_it(void **state)
+TEST(a_gradient_that_is_forgotten_is_told_in_spite_of_it)
 {
     worlds_run_with(2, forgotten_body, NULL);
 }
@@ -245,7 +245,7 @@ static void nan_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void a_nan_is_seen_in_its_step_and_in_no_other(void **state)
+TEST(a_nan_is_seen_in_its_step_and_in_no_other)
 {
     worlds_run_with(2, nan_body, NULL);
 }
@@ -266,21 +266,7 @@ static void options_body(struct ctrun_group *group, void *context)
     CHECK(make(&ddp, group, &other, &err) == CTRUN_E_MISMATCH && !ddp);
 }
 
-static void options_that_make_no_sense_are_refused(void **state)
+TEST(options_that_make_no_sense_are_refused)
 {
     worlds_run_with(2, options_body, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TORCH_TEST(a_gradient_of_rank_one_comes_through_whole,
-                   "powersgd_ddp_comm_hook"),
-        cmocka_unit_test(as_many_columns_as_rows_lose_nothing),
-        cmocka_unit_test(what_is_left_out_comes_with_later_steps),
-        cmocka_unit_test(a_gradient_that_is_forgotten_is_told_in_spite_of_it),
-        cmocka_unit_test(a_nan_is_seen_in_its_step_and_in_no_other),
-        cmocka_unit_test(options_that_make_no_sense_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,12 +111,12 @@ static void zero_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void gradients_are_not_zeroed_while_they_are_averaged(void **state)
+TEST(gradients_are_not_zeroed_while_they_are_averaged)
 {
     worlds_run_with(2, zero_body, NULL);
 }
 
-static void gradients_are_averages(void **state)
+TORCH_TEST(gradients_are_averages, "vector average; forward_backward")
 {
     worlds_run_with(2, average_body, NULL);
 }
@@ -140,7 +140,10 @@ static void no_sync_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void no_sync_accumulates_until_the_next_sync(void **state)
+TORCH_TEST(no_sync_accumulates_until_the_next_sync,
+           "vector no_sync then sync, grads accumulate; "
+           "accumulate_gradients_no_sync; "
+           "accumulate_gradients_no_sync_grad_is_view")
 {
     worlds_run_with(2, no_sync_body, NULL);
 }
@@ -165,7 +168,7 @@ static void no_sync_on_one_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void no_sync_on_one_rank_is_a_mismatch(void **state)
+TEST(no_sync_on_one_rank_is_a_mismatch)
 {
     worlds_run_with(2, no_sync_on_one_body, NULL);
 }
@@ -186,7 +189,7 @@ static void no_sync_flag_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void no_sync_counts_where_the_forward_is(void **state)
+TEST(no_sync_counts_where_the_forward_is)
 {
     worlds_run_with(2, no_sync_flag_body, NULL);
 }
@@ -218,7 +221,12 @@ static void unused_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void unused_parameters_average_over_all_ranks(void **state)
+TORCH_TEST(unused_parameters_average_over_all_ranks,
+           "vector find_unused_parameters; "
+           "vector find_unused_parameters, gradient_as_bucket_view; "
+           "forward_backward_unused_parameters; "
+           "global_local_unused_params_grad; "
+           "global_local_unused_params_grad_with_grad_is_view")
 {
     worlds_run_with(2, unused_body, NULL);
 }
@@ -246,7 +254,7 @@ static void untouched_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void globally_unused_gradients_stay_as_they_were(void **state)
+TEST(globally_unused_gradients_stay_as_they_were)
 {
     worlds_run_with(7, untouched_body, NULL);
 }
@@ -310,7 +318,10 @@ static void static_graph_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void static_graph_leaves_unused_parameters_alone(void **state)
+TORCH_TEST(static_graph_leaves_unused_parameters_alone,
+           "vector static_graph with an unused parameter; "
+           "vector static_graph, unused becomes used; "
+           "global_local_unused_params_grad_with_static_graph")
 {
     worlds_run_with(2, static_graph_body, NULL);
     worlds_run_with(1, static_graph_body, NULL);
@@ -349,12 +360,12 @@ static void static_uses_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void static_graph_waits_for_every_use(void **state)
+TEST(static_graph_waits_for_every_use)
 {
     worlds_run_with(3, static_uses_body, NULL);
 }
 
-static void a_parameter_used_under_no_sync_is_used(void **state)
+TEST(a_parameter_used_under_no_sync_is_used)
 {
     worlds_run_with(2, unused_no_sync_body, NULL);
 }
@@ -415,7 +426,7 @@ static void misuse_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void misuse_is_told_at_once(void **state)
+TEST(misuse_is_told_at_once)
 {
     worlds_run_with(2, misuse_body, NULL);
 }
@@ -441,7 +452,8 @@ static void missing_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void a_forgotten_gradient_fails_on_every_rank_at_once(void **state)
+TORCH_TEST(a_forgotten_gradient_fails_on_every_rank_at_once,
+           "vector unused without the flag: error at the next forward")
 {
     worlds_run_with(3, missing_body, NULL);
 }
@@ -522,7 +534,9 @@ static void mismatch_body(struct ctrun_group *group, void *context)
     CHECK(ddp == NULL);
 }
 
-static void t21_differing_models_fail_on_every_rank(void **state)
+TORCH_TEST(t21_differing_models_fail_on_every_rank,
+           "vector parameter count differs; "
+           "vector parameter shape differs; param_layout_mismatch_error")
 {
     static char stories[][8] = {"count",   "shape",   "dtype",  "buffer",
                                 "options", "no_sync", "refused"};
@@ -550,7 +564,7 @@ static void no_gradient_body(struct ctrun_group *group, void *context)
            "");
 }
 
-static void a_model_without_gradients_needs_no_ddp(void **state)
+TORCH_TEST(a_model_without_gradients_needs_no_ddp, "vector nothing requires grad")
 {
     worlds_run_with(2, no_gradient_body, NULL);
 }
@@ -604,7 +618,7 @@ static void mixed_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void every_floating_type_has_its_buckets(void **state)
+TORCH_TEST(every_floating_type_has_its_buckets, "multi_dtype_multi_bucket")
 {
     for (int type = 0; type < 3; type++)
         worlds_run_with(2, mixed_body, &type);
@@ -632,7 +646,7 @@ static void lost_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void a_lost_rank_ends_the_step_on_the_others(void **state)
+TEST(a_lost_rank_ends_the_step_on_the_others)
 {
     worlds_run_with(3, lost_body, NULL);
 }
@@ -791,7 +805,12 @@ static void mnist_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void mnist_buckets_are_rebuilt_in_rank_0s_order(void **state)
+TORCH_TEST(mnist_buckets_are_rebuilt_in_rank_0s_order,
+           "vector constructor broadcasts rank 0; "
+           "vector logging data of the MNIST network after 12 steps; "
+           "vector time keys in the logging data (nanoseconds); "
+           "single_dtype_single_bucket; sync_module_states; "
+           "ddp_logging_data")
 {
     worlds_run_with(1, mnist_body, NULL);
     worlds_run_with(2, mnist_body, NULL);
@@ -825,7 +844,7 @@ static void mnist_find_unused_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void find_unused_keeps_its_first_buckets(void **state)
+TEST(find_unused_keeps_its_first_buckets)
 {
     worlds_run_with(2, mnist_find_unused_body, NULL);
 }
@@ -902,7 +921,8 @@ static void regression_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void many_ranks_train_as_one_with_the_whole_batch(void **state)
+TORCH_TEST(many_ranks_train_as_one_with_the_whole_batch,
+           "forward_backward_optimizer; gradient_parity; parameter_digests")
 {
     struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -921,51 +941,4 @@ static void many_ranks_train_as_one_with_the_whole_batch(void **state)
                          (double)shared->weights[0][f], (double)one[f]);
     }
     assert_int_equal(munmap(shared, sizeof *shared), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TORCH_TEST(gradients_are_averages, "vector average; forward_backward"),
-        cmocka_unit_test(gradients_are_not_zeroed_while_they_are_averaged),
-        TORCH_TEST(no_sync_accumulates_until_the_next_sync,
-                   "vector no_sync then sync, grads accumulate; "
-                   "accumulate_gradients_no_sync; "
-                   "accumulate_gradients_no_sync_grad_is_view"),
-        cmocka_unit_test(no_sync_counts_where_the_forward_is),
-        cmocka_unit_test(no_sync_on_one_rank_is_a_mismatch),
-        TORCH_TEST(unused_parameters_average_over_all_ranks,
-                   "vector find_unused_parameters; "
-                   "vector find_unused_parameters, gradient_as_bucket_view; "
-                   "forward_backward_unused_parameters; "
-                   "global_local_unused_params_grad; "
-                   "global_local_unused_params_grad_with_grad_is_view"),
-        cmocka_unit_test(globally_unused_gradients_stay_as_they_were),
-        TORCH_TEST(static_graph_leaves_unused_parameters_alone,
-                   "vector static_graph with an unused parameter; "
-                   "vector static_graph, unused becomes used; "
-                   "global_local_unused_params_grad_with_static_graph"),
-        cmocka_unit_test(static_graph_waits_for_every_use),
-        cmocka_unit_test(a_parameter_used_under_no_sync_is_used),
-        cmocka_unit_test(misuse_is_told_at_once),
-        TORCH_TEST(a_forgotten_gradient_fails_on_every_rank_at_once,
-                   "vector unused without the flag: error at the next forward"),
-        TORCH_TEST(t21_differing_models_fail_on_every_rank,
-                   "vector parameter count differs; "
-                   "vector parameter shape differs; param_layout_mismatch_error"),
-        TORCH_TEST(a_model_without_gradients_needs_no_ddp,
-                   "vector nothing requires grad"),
-        TORCH_TEST(every_floating_type_has_its_buckets, "multi_dtype_multi_bucket"),
-        cmocka_unit_test(a_lost_rank_ends_the_step_on_the_others),
-        TORCH_TEST(mnist_buckets_are_rebuilt_in_rank_0s_order,
-                   "vector constructor broadcasts rank 0; "
-                   "vector logging data of the MNIST network after 12 steps; "
-                   "vector time keys in the logging data (nanoseconds); "
-                   "single_dtype_single_bucket; sync_module_states; "
-                   "ddp_logging_data"),
-        cmocka_unit_test(find_unused_keeps_its_first_buckets),
-        TORCH_TEST(many_ranks_train_as_one_with_the_whole_batch,
-                   "forward_backward_optimizer; gradient_parity; parameter_digests"),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

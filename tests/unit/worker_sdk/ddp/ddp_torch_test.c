@@ -105,7 +105,7 @@ static void types_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void a_bucket_holds_one_type(void **state)
+TORCH_TEST(a_bucket_holds_one_type, "multi_dtype_single_bucket")
 {
     worlds_run_with(2, types_body, NULL);
 }
@@ -142,7 +142,7 @@ static void unused_body(struct ctrun_group *group, void *context)
     }
 }
 
-static void an_unused_parameter_needs_a_flag(void **state)
+TORCH_TEST(an_unused_parameter_needs_a_flag, "find_unused_parameters_kwarg")
 {
     worlds_run_with(2, unused_body, NULL);
 }
@@ -191,7 +191,8 @@ static void hook_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void a_hook_gets_what_was_accumulated(void **state)
+TORCH_TEST(a_hook_gets_what_was_accumulated,
+           "accumulate_gradients_no_sync_allreduce_hook; noop_comm_hook")
 {
     for (int i = 0; i < 2; i++) {
         bool is_nothing = i == 1;
@@ -219,7 +220,7 @@ static void no_grad_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void a_forward_needs_no_backward(void **state)
+TORCH_TEST(a_forward_needs_no_backward, "no_grad")
 {
     worlds_run_with(2, no_grad_body, NULL);
 }
@@ -242,7 +243,9 @@ static void outputs_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void outputs_may_have_a_backward_each(void **state)
+TORCH_TEST(outputs_may_have_a_backward_each,
+           "multiple_outputs_multiple_backward; "
+           "multiple_outputs_multiple_backward_grad_is_view")
 {
     worlds_run_with(2, outputs_body, NULL);
 }
@@ -270,7 +273,7 @@ static void recovery_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void the_model_of_a_failed_step_gets_another_ddp(void **state)
+TORCH_TEST(the_model_of_a_failed_step_gets_another_ddp, "failure_recovery")
 {
     worlds_run_with(2, recovery_body, NULL);
 }
@@ -313,7 +316,7 @@ static void broadcast_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void tensors_of_all_types_and_lengths_are_broadcast(void **state)
+TORCH_TEST(tensors_of_all_types_and_lengths_are_broadcast, "broadcast_coalesced")
 {
     worlds_run_with(3, broadcast_body, NULL);
 }
@@ -341,7 +344,7 @@ static void ignore_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-static void a_parameter_that_is_not_listed_stays_local(void **state)
+TORCH_TEST(a_parameter_that_is_not_listed_stays_local, "ddp_ignore_params_arg")
 {
     worlds_run_with(2, ignore_body, NULL);
 }
@@ -404,7 +407,7 @@ static void checkpoint_body(struct ctrun_group *group, void *context)
     CHECK(memcmp(whole, values, sizeof whole) == 0);
 }
 
-static void a_training_goes_on_from_its_checkpoint(void **state)
+TORCH_TEST(a_training_goes_on_from_its_checkpoint, "save_load_checkpoint")
 {
     char path[] = "/tmp/ctrun-ddp-XXXXXX";
     const int fd = mkstemp(path);
@@ -413,25 +416,4 @@ static void a_training_goes_on_from_its_checkpoint(void **state)
     close(fd);
     worlds_run_with(2, checkpoint_body, path);
     assert_int_equal(unlink(path), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TORCH_TEST(a_bucket_holds_one_type, "multi_dtype_single_bucket"),
-        TORCH_TEST(an_unused_parameter_needs_a_flag, "find_unused_parameters_kwarg"),
-        TORCH_TEST(a_hook_gets_what_was_accumulated,
-                   "accumulate_gradients_no_sync_allreduce_hook; noop_comm_hook"),
-        TORCH_TEST(a_forward_needs_no_backward, "no_grad"),
-        TORCH_TEST(outputs_may_have_a_backward_each,
-                   "multiple_outputs_multiple_backward; "
-                   "multiple_outputs_multiple_backward_grad_is_view"),
-        TORCH_TEST(the_model_of_a_failed_step_gets_another_ddp, "failure_recovery"),
-        TORCH_TEST(tensors_of_all_types_and_lengths_are_broadcast,
-                   "broadcast_coalesced"),
-        TORCH_TEST(a_parameter_that_is_not_listed_stays_local, "ddp_ignore_params_arg"),
-        TORCH_TEST(a_training_goes_on_from_its_checkpoint, "save_load_checkpoint"),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

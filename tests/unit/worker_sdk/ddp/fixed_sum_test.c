@@ -80,7 +80,7 @@ static void story_body(struct ctrun_group *group, void *context)
     ctrun_fixed_sum_destroy(sum);
 }
 
-static void bits_do_not_depend_on_the_number_of_ranks(void **state)
+TEST(bits_do_not_depend_on_the_number_of_ranks)
 {
     static const size_t counts[] = {1, 3, ELEMENTS};
     struct story story;
@@ -97,7 +97,7 @@ static void bits_do_not_depend_on_the_number_of_ranks(void **state)
     assert_int_equal(munmap(story.want, 4096), 0);
 }
 
-static void the_tree_is_the_one_that_is_told(void **state)
+TEST(the_tree_is_the_one_that_is_told)
 {
     for (uint64_t all = 1; all <= 40; all++) {
         float data[ELEMENTS], out[ELEMENTS];
@@ -163,12 +163,12 @@ static void misuse_body(struct ctrun_group *group, void *context)
     ctrun_fixed_sum_destroy(sum);
 }
 
-static void misuse_is_told_on_every_rank(void **state)
+TEST(misuse_is_told_on_every_rank)
 {
     worlds_run_with(3, misuse_body, NULL);
 }
 
-static void every_failing_allocation_is_survived(void **state)
+TEST(every_failing_allocation_is_survived)
 {
     struct ctrun_fixed_sum *sum = NULL;
     int rc = -ENOMEM;
@@ -181,16 +181,4 @@ static void every_failing_allocation_is_survived(void **state)
     }
     ct_alloc_fail_at(0);
     ctrun_fixed_sum_destroy(sum);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bits_do_not_depend_on_the_number_of_ranks),
-        cmocka_unit_test(the_tree_is_the_one_that_is_told),
-        cmocka_unit_test(misuse_is_told_on_every_rank),
-        cmocka_unit_test(every_failing_allocation_is_survived),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

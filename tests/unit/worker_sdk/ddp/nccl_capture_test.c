@@ -256,7 +256,7 @@ static int compare(int rank, void *context)
     return 0;
 }
 
-static void a_step_in_a_graph_has_the_bits_of_one_without(void **state)
+TEST_AROUND(a_step_in_a_graph_has_the_bits_of_one_without, begin, NULL)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
 
@@ -295,7 +295,7 @@ static int end_step(int rank, void *context)
     return 0;
 }
 
-static void the_end_of_a_step_is_fetched_before_the_stream_goes_on(void **state)
+TEST_AROUND(the_end_of_a_step_is_fetched_before_the_stream_goes_on, begin, NULL)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
 
@@ -373,7 +373,7 @@ static int ask_too_much(int rank, void *context)
     return 0;
 }
 
-static void what_cannot_be_captured_is_refused_and_nothing_breaks(void **state)
+TEST_AROUND(what_cannot_be_captured_is_refused_and_nothing_breaks, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, ask_too_much, NULL), 0);
 }
@@ -400,7 +400,7 @@ static int refuse_options(int rank, void *context)
     return 0;
 }
 
-static void options_that_need_the_host_are_named(void **state)
+TEST_AROUND(options_that_need_the_host_are_named, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, refuse_options, NULL), 0);
 }
@@ -445,7 +445,7 @@ static int spoil(int rank, void *context)
     return 0;
 }
 
-static void a_capture_that_went_wrong_leaves_the_object_alive(void **state)
+TEST_AROUND(a_capture_that_went_wrong_leaves_the_object_alive, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, spoil, NULL), 0);
 }
@@ -501,7 +501,7 @@ static int diverge(int rank, void *context)
     return 0;
 }
 
-static void a_launch_with_nan_is_told_by_the_next(void **state)
+TEST_AROUND(a_launch_with_nan_is_told_by_the_next, begin, NULL)
 {
     bool by_clip = false;
 
@@ -540,7 +540,7 @@ static int lose_a_rank(int rank, void *context)
     return 0;
 }
 
-static void a_lost_rank_ends_a_launch(void **state)
+TEST_AROUND(a_lost_rank_ends_a_launch, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, lose_a_rank, NULL), 0);
 }
@@ -613,7 +613,7 @@ static int live_with_fault(int rank, void *context)
     return rank == 0 && rc == 0 && calls < fault->at ? 2 : 0;
 }
 
-static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
+TEST_AROUND(a_fault_at_any_call_is_an_error_and_leaves_nothing, begin, NULL)
 {
     const char *every = getenv("CTRUN_TEST_EVERY_FAULT");
     struct fault fault = {.how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .clips = true}};
@@ -681,7 +681,7 @@ static int watch_meanwhile(int rank, void *context)
     return 0;
 }
 
-static void the_watch_over_calls_spoils_no_capture(void **state)
+TEST_AROUND(the_watch_over_calls_spoils_no_capture, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, watch_meanwhile, NULL), 0);
 }
@@ -733,29 +733,7 @@ static int launch_early(int rank, void *context)
     return 0;
 }
 
-static void a_launch_waits_for_the_work_before_the_capture(void **state)
+TEST_AROUND(a_launch_waits_for_the_work_before_the_capture, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, launch_early, NULL), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_step_in_a_graph_has_the_bits_of_one_without, begin),
-        cmocka_unit_test_setup(the_end_of_a_step_is_fetched_before_the_stream_goes_on,
-                               begin),
-        cmocka_unit_test_setup(what_cannot_be_captured_is_refused_and_nothing_breaks,
-                               begin),
-        cmocka_unit_test_setup(options_that_need_the_host_are_named, begin),
-        cmocka_unit_test_setup(a_capture_that_went_wrong_leaves_the_object_alive,
-                               begin),
-        cmocka_unit_test_setup(a_launch_with_nan_is_told_by_the_next, begin),
-        cmocka_unit_test_setup(a_lost_rank_ends_a_launch, begin),
-        cmocka_unit_test_setup(a_fault_at_any_call_is_an_error_and_leaves_nothing,
-                               begin),
-        cmocka_unit_test_setup(the_watch_over_calls_spoils_no_capture, begin),
-        cmocka_unit_test_setup(a_launch_waits_for_the_work_before_the_capture, begin),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

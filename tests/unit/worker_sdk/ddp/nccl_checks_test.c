@@ -243,7 +243,7 @@ static int find_bad(int rank, void *context)
     return 0;
 }
 
-static void a_gradient_that_is_not_finite_names_rank_and_parameter(void **state)
+TEST_AROUND(a_gradient_that_is_not_finite_names_rank_and_parameter, begin, NULL)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
 
@@ -341,7 +341,7 @@ static int clip_both(int rank, void *context)
     return 0;
 }
 
-static void gradients_are_clipped_by_their_global_norm(void **state)
+TEST_AROUND(gradients_are_clipped_by_their_global_norm, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, clip_both, NULL), 0);
 }
@@ -370,7 +370,7 @@ static int clip_huge(int rank, void *context)
     return 0;
 }
 
-static void gradients_whose_norm_overflows_are_not_scaled(void **state)
+TEST_AROUND(gradients_whose_norm_overflows_are_not_scaled, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, clip_huge, NULL), 0);
 }
@@ -408,7 +408,7 @@ static int clip_ahead(int rank, void *context)
     return 0;
 }
 
-static void a_clipping_without_a_norm_waits_for_nothing(void **state)
+TEST_AROUND(a_clipping_without_a_norm_waits_for_nothing, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, clip_ahead, NULL), 0);
 }
@@ -449,7 +449,7 @@ static int end_badly(int rank, void *context)
     return 0;
 }
 
-static void the_last_step_before_the_end_of_a_join_is_told_by_the_end(void **state)
+TEST_AROUND(the_last_step_before_the_end_of_a_join_is_told_by_the_end, begin, NULL)
 {
     struct ending ending = {.options = CTRUN_DDP_OPTIONS_INIT};
 
@@ -505,23 +505,7 @@ static int flip_bits(int rank, void *context)
     return 0;
 }
 
-static void the_rank_whose_parameters_differ_is_named(void **state)
+TEST_AROUND(the_rank_whose_parameters_differ_is_named, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, flip_bits, NULL), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_gradient_that_is_not_finite_names_rank_and_parameter,
-                               begin),
-        cmocka_unit_test_setup(gradients_are_clipped_by_their_global_norm, begin),
-        cmocka_unit_test_setup(gradients_whose_norm_overflows_are_not_scaled, begin),
-        cmocka_unit_test_setup(a_clipping_without_a_norm_waits_for_nothing, begin),
-        cmocka_unit_test_setup(
-            the_last_step_before_the_end_of_a_join_is_told_by_the_end, begin),
-        cmocka_unit_test_setup(the_rank_whose_parameters_differ_is_named, begin),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

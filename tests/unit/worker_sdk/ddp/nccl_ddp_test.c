@@ -237,7 +237,7 @@ static int both_train(int rank, void *context)
     return 0;
 }
 
-static void the_cnn_trains_to_the_same_bits_as_over_shared_memory(void **state)
+TEST_AROUND(the_cnn_trains_to_the_same_bits_as_over_shared_memory, begin, NULL)
 {
     run_ranks(both_train);
 }
@@ -374,7 +374,7 @@ static int run_ahead(int rank, void *context)
     return 0;
 }
 
-static void a_step_never_waits_for_the_device(void **state)
+TEST_AROUND(a_step_never_waits_for_the_device, begin, NULL)
 {
     run_ranks(run_ahead);
 }
@@ -400,7 +400,7 @@ static int accumulate(int rank, void *context)
     return 0;
 }
 
-static void gradients_accumulate_and_move_with_the_rebuild(void **state)
+TEST_AROUND(gradients_accumulate_and_move_with_the_rebuild, begin, NULL)
 {
     run_ranks(accumulate);
 }
@@ -431,7 +431,7 @@ static int use_some(int rank, void *context)
     return 0;
 }
 
-static void unused_parameters_average_over_all_ranks(void **state)
+TEST_AROUND(unused_parameters_average_over_all_ranks, begin, NULL)
 {
     run_ranks(use_some);
 }
@@ -458,7 +458,7 @@ static int keep_graph(int rank, void *context)
     return 0;
 }
 
-static void a_static_graph_waits_for_the_device_once(void **state)
+TEST_AROUND(a_static_graph_waits_for_the_device_once, begin, NULL)
 {
     run_ranks(keep_graph);
 }
@@ -489,7 +489,7 @@ static int use_one(int rank, void *context)
     return 0;
 }
 
-static void the_zeroes_of_one_rank_come_before_what_is_next_on_the_stream(void **state)
+TEST_AROUND(the_zeroes_of_one_rank_come_before_what_is_next_on_the_stream, begin, NULL)
 {
     assert_int_equal(ranks_run(1, use_one, NULL), 0);
 }
@@ -527,7 +527,7 @@ static int use_two_streams(int rank, void *context)
     return 0;
 }
 
-static void the_first_step_of_a_static_graph_waits_for_all_streams(void **state)
+TEST_AROUND(the_first_step_of_a_static_graph_waits_for_all_streams, begin, NULL)
 {
     run_ranks(use_two_streams);
 }
@@ -548,7 +548,7 @@ static int forget(int rank, void *context)
     return 0;
 }
 
-static void a_forgotten_gradient_is_told_to_every_rank_by_the_next_step(void **state)
+TEST_AROUND(a_forgotten_gradient_is_told_to_every_rank_by_the_next_step, begin, NULL)
 {
     run_ranks(forget);
 }
@@ -575,7 +575,7 @@ static int lose_a_rank(int rank, void *context)
     return 0;
 }
 
-static void a_lost_rank_ends_the_kernels_that_wait_for_it(void **state)
+TEST_AROUND(a_lost_rank_ends_the_kernels_that_wait_for_it, begin, NULL)
 {
     run_ranks(lose_a_rank);
 }
@@ -608,7 +608,7 @@ static int live(int rank, void *context)
     return rank == 0 && calls < *n ? 2 : 0;
 }
 
-static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
+TEST_AROUND(a_fault_at_any_call_is_an_error_and_leaves_nothing, begin, NULL)
 {
     int statuses[RANKS] = {0};
     int n = 0;
@@ -666,7 +666,7 @@ static int use_host_memory(int rank, void *context)
     return 0;
 }
 
-static void calls_take_memory_of_the_host_too(void **state)
+TEST_AROUND(calls_take_memory_of_the_host_too, begin, NULL)
 {
     run_ranks(use_host_memory);
 }
@@ -722,32 +722,7 @@ static int exchange_parts(int rank, void *context)
     return 0;
 }
 
-static void devices_send_and_receive_at_the_same_time(void **state)
+TEST_AROUND(devices_send_and_receive_at_the_same_time, begin, NULL)
 {
     run_ranks(exchange_parts);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(calls_take_memory_of_the_host_too, begin),
-        cmocka_unit_test_setup(devices_send_and_receive_at_the_same_time, begin),
-        cmocka_unit_test_setup(a_step_never_waits_for_the_device, begin),
-        cmocka_unit_test_setup(gradients_accumulate_and_move_with_the_rebuild, begin),
-        cmocka_unit_test_setup(unused_parameters_average_over_all_ranks, begin),
-        cmocka_unit_test_setup(
-            the_zeroes_of_one_rank_come_before_what_is_next_on_the_stream, begin),
-        cmocka_unit_test_setup(a_static_graph_waits_for_the_device_once, begin),
-        cmocka_unit_test_setup(the_first_step_of_a_static_graph_waits_for_all_streams,
-                               begin),
-        cmocka_unit_test_setup(
-            a_forgotten_gradient_is_told_to_every_rank_by_the_next_step, begin),
-        cmocka_unit_test_setup(a_lost_rank_ends_the_kernels_that_wait_for_it, begin),
-        cmocka_unit_test_setup(a_fault_at_any_call_is_an_error_and_leaves_nothing,
-                               begin),
-        cmocka_unit_test_setup(the_cnn_trains_to_the_same_bits_as_over_shared_memory,
-                               begin),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

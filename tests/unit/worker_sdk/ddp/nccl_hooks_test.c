@@ -370,7 +370,7 @@ static void play(struct how how)
     }
 }
 
-static void gradients_in_the_callers_memory_are_averaged_there(void **state)
+TEST_AROUND(gradients_in_the_callers_memory_are_averaged_there, begin, NULL)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
 
@@ -379,7 +379,7 @@ static void gradients_in_the_callers_memory_are_averaged_there(void **state)
     play(how);
 }
 
-static void halves_have_the_bits_of_the_host(void **state)
+TEST_AROUND(halves_have_the_bits_of_the_host, begin, NULL)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
 
@@ -453,7 +453,7 @@ static int mix_streams(int rank, void *context)
     return 0;
 }
 
-static void the_kernels_of_a_hook_come_behind_all_gradients(void **state)
+TEST_AROUND(the_kernels_of_a_hook_come_behind_all_gradients, begin, NULL)
 {
     for (int i = 0; i < 2; i++) {
         bool is_zero = i;
@@ -462,7 +462,7 @@ static void the_kernels_of_a_hook_come_behind_all_gradients(void **state)
     }
 }
 
-static void a_hook_runs_in_the_order_of_the_streams(void **state)
+TEST_AROUND(a_hook_runs_in_the_order_of_the_streams, begin, NULL)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .use_hook = true};
 
@@ -472,7 +472,7 @@ static void a_hook_runs_in_the_order_of_the_streams(void **state)
     assert_int_equal(ranks_run(RANKS, compare, &how), 0);
 }
 
-static void powersgd_has_the_bits_of_the_host(void **state)
+TEST_AROUND(powersgd_has_the_bits_of_the_host, begin, NULL)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT,
                       .powersgd = CTRUN_POWERSGD_OPTIONS_INIT};
@@ -508,7 +508,7 @@ static int compress_nothing(int rank, void *context)
     return 0;
 }
 
-static void a_driver_that_takes_no_kernels_is_told(void **state)
+TEST_AROUND(a_driver_that_takes_no_kernels_is_told, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, compress_nothing, NULL), 0);
 }
@@ -557,7 +557,7 @@ static int misplace(int rank, void *context)
     return 0;
 }
 
-static void memory_for_gradients_that_does_not_fit_is_refused(void **state)
+TEST_AROUND(memory_for_gradients_that_does_not_fit_is_refused, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, misplace, NULL), 0);
 }
@@ -586,7 +586,7 @@ static int forget(int rank, void *context)
     return 0;
 }
 
-static void a_forgotten_gradient_is_told_beside_hooks_and_own_memory(void **state)
+TEST_AROUND(a_forgotten_gradient_is_told_beside_hooks_and_own_memory, begin, NULL)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .forget_step = 2};
 
@@ -625,7 +625,7 @@ static int make_many(int rank, void *context)
     return 0;
 }
 
-static void an_object_frees_the_memory_that_it_took(void **state)
+TEST_AROUND(an_object_frees_the_memory_that_it_took, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, make_many, NULL), 0);
 }
@@ -705,7 +705,7 @@ static int join_both(int rank, void *context)
     return 0;
 }
 
-static void ranks_without_data_join_in_the_steps_of_the_others(void **state)
+TEST_AROUND(ranks_without_data_join_in_the_steps_of_the_others, begin, NULL)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
 
@@ -745,7 +745,7 @@ static int forget_while_joined(int rank, void *context)
     return 0;
 }
 
-static void a_forgotten_gradient_in_a_join_is_told_by_the_next_forward(void **state)
+TEST_AROUND(a_forgotten_gradient_in_a_join_is_told_by_the_next_forward, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, forget_while_joined, NULL), 0);
 }
@@ -777,7 +777,7 @@ static int share(int rank, void *context)
     return 0;
 }
 
-static void a_share_is_made_in_the_order_of_the_stream(void **state)
+TEST_AROUND(a_share_is_made_in_the_order_of_the_stream, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, share, NULL), 0);
 }
@@ -828,7 +828,7 @@ static int move_state(int rank, void *context)
     return 0;
 }
 
-static void the_state_of_zero_moves_between_host_and_device(void **state)
+TEST_AROUND(the_state_of_zero_moves_between_host_and_device, begin, NULL)
 {
     assert_int_equal(ranks_run(RANKS, move_state, NULL), 0);
 }
@@ -851,7 +851,7 @@ static int live_with_fault(int rank, void *context)
     return rank == 0 && rc == 0 && calls < how->fail_at ? 2 : 0;
 }
 
-static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
+TEST_AROUND(a_fault_at_any_call_is_an_error_and_leaves_nothing, begin, NULL)
 {
     const char *every = getenv("CTRUN_TEST_EVERY_FAULT");
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .layout = APART};
@@ -913,7 +913,7 @@ static int go_on(int rank, void *context)
     return 0;
 }
 
-static void who_is_left_trains_on_with_a_communicator_of_its_own(void **state)
+TEST_AROUND(who_is_left_trains_on_with_a_communicator_of_its_own, begin, NULL)
 {
     assert_int_equal(ranks_run(3, go_on, NULL), 0);
 }
@@ -952,7 +952,7 @@ static int meet_at_roots(int rank, void *context)
     return 0;
 }
 
-static void many_ranks_meet_at_several_roots(void **state)
+TEST_AROUND(many_ranks_meet_at_several_roots, begin, NULL)
 {
     static const struct meeting meetings[] = {
         {0, "2", 3, "xx.x."},
@@ -968,35 +968,4 @@ static void many_ranks_meet_at_several_roots(void **state)
         assert_int_equal(ranks_run(MANY, meet_at_roots, &meeting), 0);
     }
     unsetenv("CTRUN_NCCL_RANKS_PER_ROOT");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(gradients_in_the_callers_memory_are_averaged_there,
-                               begin),
-        cmocka_unit_test_setup(halves_have_the_bits_of_the_host, begin),
-        cmocka_unit_test_setup(a_hook_runs_in_the_order_of_the_streams, begin),
-        cmocka_unit_test_setup(the_kernels_of_a_hook_come_behind_all_gradients, begin),
-        cmocka_unit_test_setup(powersgd_has_the_bits_of_the_host, begin),
-        cmocka_unit_test_setup(a_driver_that_takes_no_kernels_is_told, begin),
-        cmocka_unit_test_setup(memory_for_gradients_that_does_not_fit_is_refused,
-                               begin),
-        cmocka_unit_test_setup(a_forgotten_gradient_is_told_beside_hooks_and_own_memory,
-                               begin),
-        cmocka_unit_test_setup(an_object_frees_the_memory_that_it_took, begin),
-        cmocka_unit_test_setup(ranks_without_data_join_in_the_steps_of_the_others,
-                               begin),
-        cmocka_unit_test_setup(
-            a_forgotten_gradient_in_a_join_is_told_by_the_next_forward, begin),
-        cmocka_unit_test_setup(a_share_is_made_in_the_order_of_the_stream, begin),
-        cmocka_unit_test_setup(the_state_of_zero_moves_between_host_and_device, begin),
-        cmocka_unit_test_setup(many_ranks_meet_at_several_roots, begin),
-        cmocka_unit_test_setup(a_fault_at_any_call_is_an_error_and_leaves_nothing,
-                               begin),
-        cmocka_unit_test_setup(who_is_left_trains_on_with_a_communicator_of_its_own,
-                               begin),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -290,7 +290,7 @@ static void live_on(struct way way)
     assert_int_equal(statuses[2], 0);
 }
 
-static void after_a_kill_it_goes_on_with_the_bits_of_the_host(void **state)
+TEST_AROUND(after_a_kill_it_goes_on_with_the_bits_of_the_host, begin, end)
 {
     live_on((struct way){.is_device = false});
     live_on((struct way){.is_device = true, .shrinks = 1, .revokes = 1});
@@ -303,14 +303,14 @@ static void after_a_kill_it_goes_on_with_the_bits_of_the_host(void **state)
             assert_float_equal(shared->values[0][p][i], shared->values[1][p][i], 1e-6);
 }
 
-static void an_older_nccl_makes_a_new_communicator(void **state)
+TEST_AROUND(an_older_nccl_makes_a_new_communicator, begin, end)
 {
     live_on((struct way){.is_device = true, .version = 22602});
     /* An older version that must abort at once does not shrink. */
     live_on((struct way){.is_device = true, .version = SHRINK_NCCL});
 }
 
-static void all_make_a_new_one_if_one_of_them_has_to(void **state)
+TEST_AROUND(all_make_a_new_one_if_one_of_them_has_to, begin, end)
 {
     for (int rank = 0; rank < RANKS; rank += 2) /* rank 0 decides for all */
         live_on((struct way){
@@ -339,7 +339,7 @@ static int waits_for_none(int rank, void *context)
     return 0;
 }
 
-static void between_steps_it_shrinks_where_nothing_can_be_revoked(void **state)
+TEST_AROUND(between_steps_it_shrinks_where_nothing_can_be_revoked, begin, end)
 {
     int statuses[RANKS];
 
@@ -388,7 +388,7 @@ static int hears_within_a_call(int rank, void *context)
     return 0;
 }
 
-static void a_call_that_hears_of_the_loss_before_or_behind_its_launch_ends(void **state)
+TEST_AROUND(a_call_that_hears_of_the_loss_before_or_behind_its_launch_ends, begin, end)
 {
     int statuses[RANKS];
 
@@ -435,7 +435,7 @@ static int hears_within_a_close(int rank, void *context)
     return 0;
 }
 
-static void a_close_that_hears_of_the_loss_ends(void **state)
+TEST_AROUND(a_close_that_hears_of_the_loss_ends, begin, end)
 {
     assert_int_equal(ranks_run(RANKS, hears_within_a_close, NULL), 0);
 }
@@ -489,7 +489,7 @@ static int frees_early(int rank, void *context)
     return 0;
 }
 
-static void memory_is_freed_behind_the_kernels_of_the_caller(void **state)
+TEST_AROUND(memory_is_freed_behind_the_kernels_of_the_caller, begin, end)
 {
     int statuses[RANKS];
 
@@ -524,7 +524,7 @@ static int falters(int rank, void *context)
     return rank == 0 && calls < *n ? 2 : 0;
 }
 
-static void a_fault_at_any_call_is_an_error_and_leaves_nothing(void **state)
+TEST_AROUND(a_fault_at_any_call_is_an_error_and_leaves_nothing, begin, end)
 {
     int statuses[RANKS];
     int n = 1;
@@ -557,34 +557,8 @@ static int has_another_back_end(int rank, void *odd)
     return 0;
 }
 
-static void another_back_end_is_a_mismatch_on_all_ranks(void **state)
+TEST_AROUND(another_back_end_is_a_mismatch_on_all_ranks, begin, end)
 {
     for (int odd = 0; odd < 2; odd++)
         assert_int_equal(ranks_run(RANKS, has_another_back_end, &odd), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(
-            after_a_kill_it_goes_on_with_the_bits_of_the_host, begin, end),
-        cmocka_unit_test_setup_teardown(an_older_nccl_makes_a_new_communicator, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(all_make_a_new_one_if_one_of_them_has_to, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(
-            between_steps_it_shrinks_where_nothing_can_be_revoked, begin, end),
-        cmocka_unit_test_setup_teardown(
-            a_call_that_hears_of_the_loss_before_or_behind_its_launch_ends, begin, end),
-        cmocka_unit_test_setup_teardown(a_close_that_hears_of_the_loss_ends, begin,
-                                        end),
-        cmocka_unit_test_setup_teardown(
-            memory_is_freed_behind_the_kernels_of_the_caller, begin, end),
-        cmocka_unit_test_setup_teardown(another_back_end_is_a_mismatch_on_all_ranks,
-                                        begin, end),
-        cmocka_unit_test_setup_teardown(
-            a_fault_at_any_call_is_an_error_and_leaves_nothing, begin, end),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

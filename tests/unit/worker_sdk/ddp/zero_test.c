@@ -15,7 +15,7 @@
 
 static const size_t mnist[] = {288, 32, 18432, 64, 1179648, 128, 1280, 10};
 
-static void whole_parameters_are_dealt_as_torch_deals_them(void **state)
+TEST(whole_parameters_are_dealt_as_torch_deals_them)
 {
     /* With 3 ranks: 1179648 | 18432 | 1280, then each of the rest to the rank with the least. */
     static const size_t owners[] = {2, 2, 1, 2, 0, 2, 2, 2};
@@ -34,7 +34,7 @@ static void whole_parameters_are_dealt_as_torch_deals_them(void **state)
     ct_shares_deinit(&shares);
 }
 
-static void every_element_has_one_owner(void **state)
+TEST(every_element_has_one_owner)
 {
     static const size_t lists[][5] = {{7, 1, 12, 3, 5},
                                       {0, 0, 3, 0, 0},
@@ -81,7 +81,7 @@ static void every_element_has_one_owner(void **state)
     }
 }
 
-static void every_failing_allocation_is_survived(void **state)
+TEST(every_failing_allocation_is_survived)
 {
     struct ct_shares shares;
     size_t n = 1;
@@ -269,7 +269,7 @@ static void train_body(struct ctrun_group *group, void *context)
     CHECK(digests[PLAIN] != CT_HASH_START);
 }
 
-static void parameters_are_those_of_plain_ddp_to_the_bit(void **state)
+TEST(parameters_are_those_of_plain_ddp_to_the_bit)
 {
     bool is_uneven = false;
 
@@ -277,7 +277,7 @@ static void parameters_are_those_of_plain_ddp_to_the_bit(void **state)
         worlds_run_with(ranks, train_body, &is_uneven);
 }
 
-static void join_with_zero_updates_the_shares_of_those_without_data(void **state)
+TORCH_TEST(join_with_zero_updates_the_shares_of_those_without_data, "zero_join")
 {
     bool is_uneven = true;
 
@@ -325,7 +325,7 @@ static void state_body(struct ctrun_group *group, void *context)
     }
 }
 
-static void state_does_not_depend_on_the_number_of_ranks(void **state)
+TEST(state_does_not_depend_on_the_number_of_ranks)
 {
     for (int ranks = 1; ranks <= 4; ranks++)
         worlds_run_with(ranks, state_body, NULL);
@@ -371,22 +371,7 @@ static void misuse_body(struct ctrun_group *group, void *context)
     ctrun_zero_destroy(NULL);
 }
 
-static void misuse_is_told(void **state)
+TEST(misuse_is_told)
 {
     worlds_run_with(2, misuse_body, NULL);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_parameters_are_dealt_as_torch_deals_them),
-        cmocka_unit_test(every_element_has_one_owner),
-        cmocka_unit_test(every_failing_allocation_is_survived),
-        cmocka_unit_test(parameters_are_those_of_plain_ddp_to_the_bit),
-        TORCH_TEST(join_with_zero_updates_the_shares_of_those_without_data,
-                   "zero_join"),
-        cmocka_unit_test(state_does_not_depend_on_the_number_of_ranks),
-        cmocka_unit_test(misuse_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,7 @@ static struct ctrun_dp *make(int devices)
     return dp;
 }
 
-static void a_batch_is_cut_as_torch_does(void **state)
+TEST(a_batch_is_cut_as_torch_does)
 {
     static const struct {
         size_t samples;
@@ -97,7 +97,7 @@ static void step(struct ctrun_dp *dp)
     assert_int_equal(ctrun_dp_reduce(dp, replicas, &err), 0);
 }
 
-static void gradients_are_the_sum_that_one_device_would_make(void **state)
+TEST(gradients_are_the_sum_that_one_device_would_make)
 {
     struct ctrun_dp *one = make(1), *some = make(DEVICES);
     const float *a = ctrun_dp_grad(one, 0, 0), *b = ctrun_dp_grad(some, 0, 0);
@@ -124,7 +124,7 @@ static void gradients_are_the_sum_that_one_device_would_make(void **state)
     ctrun_dp_destroy(some);
 }
 
-static void the_bits_do_not_depend_on_who_was_first(void **state)
+TEST(the_bits_do_not_depend_on_who_was_first)
 {
     struct ctrun_dp *dp = make(DEVICES);
     float *grad = ctrun_dp_grad(dp, 0, 0), before[COUNT];
@@ -153,7 +153,7 @@ static int fail_but_on_0(void *context, int device, struct ctrun_error *err)
     return device ? ct_fail(err, -EDOM, "no luck") : 0;
 }
 
-static void the_first_replica_that_fails_is_named(void **state)
+TEST(the_first_replica_that_fails_is_named)
 {
     struct ctrun_dp *dp = make(4);
     struct ctrun_error err;
@@ -171,7 +171,7 @@ static void the_first_replica_that_fails_is_named(void **state)
 
 /* ---- gather ----------------------------------------------------------------------------- */
 
-static void pieces_become_one_tensor(void **state)
+TEST(pieces_become_one_tensor)
 {
     float a[] = {1, 2, 3, 4}, b[] = {5, 6}, room[6];
     struct ctrun_tensor pieces[2] = {CTRUN_TENSOR_INIT, CTRUN_TENSOR_INIT};
@@ -207,7 +207,7 @@ static void pieces_become_one_tensor(void **state)
 
 /* ---- Bad input and no memory ------------------------------------------------------------ */
 
-static void bad_input_is_refused(void **state)
+TEST(bad_input_is_refused)
 {
     struct ctrun_param param = CTRUN_PARAM_INIT;
     struct ctrun_dp *dp;
@@ -232,7 +232,7 @@ static void bad_input_is_refused(void **state)
     ctrun_dp_destroy(NULL);
 }
 
-static void too_little_memory_is_told_and_leaves_nothing(void **state)
+TEST(too_little_memory_is_told_and_leaves_nothing)
 {
     struct ctrun_param param = CTRUN_PARAM_INIT;
     struct ctrun_dp *dp;
@@ -250,19 +250,4 @@ static void too_little_memory_is_told_and_leaves_nothing(void **state)
     } while (rc < 0);
     assert_in_range(n, 9, 20);
     ctrun_dp_destroy(dp);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_batch_is_cut_as_torch_does),
-        cmocka_unit_test(gradients_are_the_sum_that_one_device_would_make),
-        cmocka_unit_test(the_bits_do_not_depend_on_who_was_first),
-        cmocka_unit_test(the_first_replica_that_fails_is_named),
-        cmocka_unit_test(pieces_become_one_tensor),
-        cmocka_unit_test(bad_input_is_refused),
-        cmocka_unit_test(too_little_memory_is_told_and_leaves_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -213,7 +213,7 @@ static void step(struct model *model)
     assert_int_equal(try_step(model, &err), 0);
 }
 
-static void gradients_are_those_of_the_host_to_the_bit(void **state)
+TEST_AROUND(gradients_are_those_of_the_host_to_the_bit, begin, NULL)
 {
     struct model host = make(false), gpus;
     const float *want = ctrun_dp_grad(host.dp, 0, 0), *got;
@@ -252,7 +252,7 @@ static void double_weights(void *context)
 }
 
 /* An update is still running when replicate() is called. */
-static void replicas_get_what_comes_before_on_the_first_stream(void **state)
+TEST_AROUND(replicas_get_what_comes_before_on_the_first_stream, begin, NULL)
 {
     struct model model = make(true);
     struct ctrun_error err;
@@ -267,7 +267,7 @@ static void replicas_get_what_comes_before_on_the_first_stream(void **state)
     end(&model);
 }
 
-static void gradients_may_lie_in_memory_of_the_caller(void **state)
+TEST_AROUND(gradients_may_lie_in_memory_of_the_caller, begin, NULL)
 {
     struct model host = make(false), model = {.is_on_gpus = true};
     struct ctrun_error err;
@@ -289,7 +289,7 @@ static void gradients_may_lie_in_memory_of_the_caller(void **state)
 
 /* ---- gather ------------------------------------------------------------------------------ */
 
-static void pieces_of_the_devices_become_one_tensor_on_the_first(void **state)
+TEST_AROUND(pieces_of_the_devices_become_one_tensor_on_the_first, begin, NULL)
 {
     struct model model = make(true);
     struct ctrun_tensor pieces[DEVICES] = {CTRUN_TENSOR_INIT, CTRUN_TENSOR_INIT,
@@ -331,7 +331,7 @@ static int fail_on_1(void *context, int device, struct ctrun_error *err)
     return device == 1 ? ct_fail(err, -EDOM, "no luck") : 0;
 }
 
-static void a_replica_that_fails_is_named_and_the_others_live(void **state)
+TEST_AROUND(a_replica_that_fails_is_named_and_the_others_live, begin, NULL)
 {
     struct model model = make(true);
     struct ctrun_error err;
@@ -343,7 +343,7 @@ static void a_replica_that_fails_is_named_and_the_others_live(void **state)
 }
 
 /* The other devices do not wait until their deadline. */
-static void a_device_that_is_not_there_is_told_at_once(void **state)
+TEST_AROUND(a_device_that_is_not_there_is_told_at_once, begin, NULL)
 {
     static const int ids[DEVICES] = {0, 7, 1};
     struct model model = {.is_on_gpus = true};
@@ -366,7 +366,7 @@ static void a_device_that_is_not_there_is_told_at_once(void **state)
     end(&model);
 }
 
-static void a_device_that_hangs_is_given_up_after_the_time_out(void **state)
+TEST_AROUND(a_device_that_hangs_is_given_up_after_the_time_out, begin, NULL)
 {
     struct model model = {.is_on_gpus = true};
     struct ctrun_error err;
@@ -385,7 +385,7 @@ static void a_device_that_hangs_is_given_up_after_the_time_out(void **state)
 
 /* Each call of CUDA and NCCL fails once: there is an error text, nothing is left, and no device
  * waits forever. */
-static void every_call_that_fails_is_told_and_leaves_nothing(void **state)
+TEST_AROUND(every_call_that_fails_is_told_and_leaves_nothing, begin, NULL)
 {
     int n = 0, calls;
 
@@ -407,7 +407,7 @@ static void every_call_that_fails_is_told_and_leaves_nothing(void **state)
     assert_in_range(n, 50, 2000);
 }
 
-static void too_little_memory_is_told_and_leaves_nothing(void **state)
+TEST_AROUND(too_little_memory_is_told_and_leaves_nothing, begin, NULL)
 {
     enum {
         ALLOCATIONS = 100
@@ -430,25 +430,4 @@ static void too_little_memory_is_told_and_leaves_nothing(void **state)
         end(&model);
     }
     assert_in_range(failed, 20, ALLOCATIONS - 1); /* less than ALLOCATIONS are made */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(gradients_are_those_of_the_host_to_the_bit, begin),
-        cmocka_unit_test_setup(replicas_get_what_comes_before_on_the_first_stream,
-                               begin),
-        cmocka_unit_test_setup(gradients_may_lie_in_memory_of_the_caller, begin),
-        cmocka_unit_test_setup(pieces_of_the_devices_become_one_tensor_on_the_first,
-                               begin),
-        cmocka_unit_test_setup(a_replica_that_fails_is_named_and_the_others_live,
-                               begin),
-        cmocka_unit_test_setup(a_device_that_is_not_there_is_told_at_once, begin),
-        cmocka_unit_test_setup(a_device_that_hangs_is_given_up_after_the_time_out,
-                               begin),
-        cmocka_unit_test_setup(every_call_that_fails_is_told_and_leaves_nothing, begin),
-        cmocka_unit_test_setup(too_little_memory_is_told_and_leaves_nothing, begin),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,7 +218,7 @@ static int wait_in_vain(int rank, void *context)
     return unlink(path);
 }
 
-static void a_wait_that_ends_without_an_answer_drops_no_file(void **state)
+TEST(a_wait_that_ends_without_an_answer_drops_no_file)
 {
     assert_int_equal(ranks_run(1, wait_in_vain, NULL), 0);
 }
@@ -242,7 +242,7 @@ static int lose_the_agent(int rank, void *context)
     return unlink(path);
 }
 
-static void what_the_agent_had_when_it_ended_is_neither_written_nor_used(void **state)
+TEST(what_the_agent_had_when_it_ended_is_neither_written_nor_used)
 {
     assert_int_equal(ranks_run(1, lose_the_agent, NULL), 0);
 }
@@ -264,7 +264,7 @@ static int wait_for_lost_files(int rank, void *context)
     return unlink(path);
 }
 
-static void a_wait_after_the_end_of_the_agent_tells_whether_a_file_is_lost(void **state)
+TEST(a_wait_after_the_end_of_the_agent_tells_whether_a_file_is_lost)
 {
     bool is_owed = true;
 
@@ -288,7 +288,7 @@ static int look_twice(int rank, void *context)
     return unlink(path);
 }
 
-static void after_the_end_of_the_agent_nothing_is_found(void **state)
+TEST(after_the_end_of_the_agent_nothing_is_found)
 {
     assert_int_equal(ranks_run(1, look_twice, NULL), 0);
 }
@@ -306,7 +306,7 @@ static int wait_for_a_file_without_a_folder(int rank, void *context)
     return unlink(path);
 }
 
-static void an_error_of_the_disk_is_not_taken_for_a_missing_agent(void **state)
+TEST(an_error_of_the_disk_is_not_taken_for_a_missing_agent)
 {
     assert_int_equal(ranks_run(1, wait_for_a_file_without_a_folder, NULL), 0);
 }
@@ -329,7 +329,7 @@ static int read_slowly(int rank, void *context)
     return unlink(path);
 }
 
-static void what_was_found_does_not_change_while_it_is_read(void **state)
+TEST(what_was_found_does_not_change_while_it_is_read)
 {
     assert_int_equal(ranks_run(1, read_slowly, NULL), 0);
 }
@@ -352,7 +352,7 @@ static int save_a_small_one(int rank, void *context)
     return unlink(path);
 }
 
-static void a_small_file_after_a_large_one_needs_little_room(void **state)
+TEST(a_small_file_after_a_large_one_needs_little_room)
 {
     assert_int_equal(ranks_run(1, save_a_small_one, NULL), 0);
 }
@@ -378,7 +378,7 @@ static int fork_and_close(int rank, void *context)
     return unlink(path);
 }
 
-static void a_child_of_fork_drops_nothing_of_its_parent(void **state)
+TEST(a_child_of_fork_drops_nothing_of_its_parent)
 {
     assert_int_equal(ranks_run(1, fork_and_close, NULL), 0);
 }
@@ -401,25 +401,7 @@ static int go_elsewhere(int rank, void *context)
     return rmdir(here) == 0 && rmdir(there) == 0 ? 0 : 1;
 }
 
-static void without_an_agent_the_file_is_where_it_was_opened(void **state)
+TEST(without_an_agent_the_file_is_where_it_was_opened)
 {
     assert_int_equal(ranks_run(1, go_elsewhere, NULL), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wait_that_ends_without_an_answer_drops_no_file),
-        cmocka_unit_test(what_the_agent_had_when_it_ended_is_neither_written_nor_used),
-        cmocka_unit_test(
-            a_wait_after_the_end_of_the_agent_tells_whether_a_file_is_lost),
-        cmocka_unit_test(after_the_end_of_the_agent_nothing_is_found),
-        cmocka_unit_test(an_error_of_the_disk_is_not_taken_for_a_missing_agent),
-        cmocka_unit_test(what_was_found_does_not_change_while_it_is_read),
-        cmocka_unit_test(a_small_file_after_a_large_one_needs_little_room),
-        cmocka_unit_test(without_an_agent_the_file_is_where_it_was_opened),
-        cmocka_unit_test(a_child_of_fork_drops_nothing_of_its_parent),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

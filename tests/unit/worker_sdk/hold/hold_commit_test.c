@@ -102,7 +102,7 @@ static void begin(struct agent *agent)
 }
 
 /* The agent may have the memory and write it to the disk. */
-static void memory_of_a_commit_without_a_reply_is_not_used_again(void **state)
+TEST(memory_of_a_commit_without_a_reply_is_not_used_again)
 {
     struct ctrun_session session = {.rank = 0};
     struct ctrun_error err = {.text = ""};
@@ -132,7 +132,7 @@ static void memory_of_a_commit_without_a_reply_is_not_used_again(void **state)
 }
 
 /* The agent has one file in the making for each rank: at another one it would drop the first. */
-static void a_second_one_is_refused_while_the_first_is_made(void **state)
+TEST(a_second_one_is_refused_while_the_first_is_made)
 {
     struct ctrun_session session = {.rank = 0};
     struct ctrun_error err = {.text = ""};
@@ -194,7 +194,7 @@ static void check_error(struct ctrun_hold *hold, int rc, const char *step,
     ctrun_hold_close(hold);
 }
 
-static void a_file_that_cannot_be_written_is_told_by_its_own_name(void **state)
+TEST(a_file_that_cannot_be_written_is_told_by_its_own_name)
 {
     char folder[] = "/tmp/ctrun_hold_XXXXXX";
     struct ctrun_hold *hold = hold_in(folder);
@@ -206,7 +206,7 @@ static void a_file_that_cannot_be_written_is_told_by_its_own_name(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-static void what_is_no_file_is_told_before_the_file_is_made(void **state)
+TEST(what_is_no_file_is_told_before_the_file_is_made)
 {
     struct ctrun_session session = {.rank = 0};
     char folder[] = "/tmp/ctrun_hold_XXXXXX";
@@ -242,7 +242,7 @@ static int find_memory(void)
     return found;
 }
 
-static void bytes_that_were_changed_before_they_were_written_are_told(void **state)
+TEST(bytes_that_were_changed_before_they_were_written_are_told)
 {
     char folder[] = "/tmp/ctrun_hold_XXXXXX";
     struct ctrun_hold *hold = hold_in(folder);
@@ -251,17 +251,4 @@ static void bytes_that_were_changed_before_they_were_written_are_told(void **sta
     check_error(hold, -EBADMSG, "write", "its bytes were changed meanwhile");
     assert_int_equal(chdir("/"), 0);
     assert_int_equal(rmdir(folder), 0); /* there is no file */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_of_a_commit_without_a_reply_is_not_used_again),
-        cmocka_unit_test(a_second_one_is_refused_while_the_first_is_made),
-        cmocka_unit_test(a_file_that_cannot_be_written_is_told_by_its_own_name),
-        cmocka_unit_test(what_is_no_file_is_told_before_the_file_is_made),
-        cmocka_unit_test(bytes_that_were_changed_before_they_were_written_are_told),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ static void save(struct ct_hold_memory *memory, size_t length, size_t step)
     assert_int_equal(crc, ct_crc32c(0, data, length));
 }
 
-static void whatever_its_length_it_has_the_bytes_and_their_sum(void **state)
+TEST(whatever_its_length_it_has_the_bytes_and_their_sum)
 {
     static const size_t lengths[] = {300001, 300001, 17,   0, 4096,
                                      262144, MOST,   MOST, 5, MOST};
@@ -61,7 +61,7 @@ static void whatever_its_length_it_has_the_bytes_and_their_sum(void **state)
     ct_hold_memory_close(&memory);
 }
 
-static void mapped_memory_is_that_of_the_descriptor(void **state)
+TEST(mapped_memory_is_that_of_the_descriptor)
 {
     struct ct_hold_memory memory;
     uint8_t *map;
@@ -80,13 +80,4 @@ static void mapped_memory_is_that_of_the_descriptor(void **state)
     assert_int_equal(pread(other, back, MOST, 0), MOST);
     assert_memory_equal(back, data, MOST);
     close(other);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whatever_its_length_it_has_the_bytes_and_their_sum),
-        cmocka_unit_test(mapped_memory_is_that_of_the_descriptor),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include "worker_sdk/net/addr.h"
 #include "worker_sdk/net/nic.h"
 
-static void endpoints_parse_as_torchrun_does(void **state)
+TEST(endpoints_parse_as_torchrun_does)
 {
     static const struct {
         const char *text;
@@ -35,7 +35,7 @@ static void endpoints_parse_as_torchrun_does(void **state)
         assert_true(ct_endpoint_parse(bad[i], &endpoint, NULL) < 0);
 }
 
-static void loopback_is_mine_and_documentation_addresses_are_not(void **state)
+TEST(loopback_is_mine_and_documentation_addresses_are_not)
 {
     struct ct_addr addr;
 
@@ -49,7 +49,7 @@ static void loopback_is_mine_and_documentation_addresses_are_not(void **state)
 }
 
 /* Texts that inet_aton(3) would read as 0.0.116.192, 10.0.0.1 and 8.0.0.1. */
-static void a_number_that_is_no_whole_address_is_refused(void **state)
+TEST(a_number_that_is_no_whole_address_is_refused)
 {
     static const char *const bad[] = {"29888", "10.1", "010.0.0.1", "0x7f000001",
                                       "29888:29400"};
@@ -68,7 +68,7 @@ static void a_number_that_is_no_whole_address_is_refused(void **state)
     assert_int_equal(ct_endpoint_parse("10.0.0.1:29888", &endpoint, NULL), 0);
 }
 
-static void mapped_addresses_equal_their_v4_form(void **state)
+TEST(mapped_addresses_equal_their_v4_form)
 {
     struct ct_addr a;
     struct ct_addr b;
@@ -85,7 +85,7 @@ static void mapped_addresses_equal_their_v4_form(void **state)
     assert_string_equal(text, "[2001:db8::1]:7");
 }
 
-static void resolving_a_number_needs_no_resolver(void **state)
+TEST(resolving_a_number_needs_no_resolver)
 {
     struct ct_addr addr[2];
 
@@ -93,7 +93,7 @@ static void resolving_a_number_needs_no_resolver(void **state)
     assert_int_equal(ct_addr_port(&addr[0]), 29400);
 }
 
-static void localhost_is_loopback_and_asks_nobody(void **state)
+TEST(localhost_is_loopback_and_asks_nobody)
 {
     static const char *const names[] = {"localhost", "LocalHost", "localhost.",
                                         "db.localhost", "a.b.localhost."};
@@ -113,7 +113,7 @@ static void localhost_is_loopback_and_asks_nobody(void **state)
         assert_false(ct_addr_is_localhost(others[i]));
 }
 
-static void unknown_names_are_a_dns_error(void **state)
+TEST(unknown_names_are_a_dns_error)
 {
     struct ctrun_error err;
     struct ct_addr addr;
@@ -121,18 +121,4 @@ static void unknown_names_are_a_dns_error(void **state)
     assert_int_equal(ct_addr_resolve("no-such-host.invalid", 1, &addr, 1, &err),
                      CTRUN_E_DNS);
     assert_non_null(strstr(err.text, "no-such-host.invalid"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(endpoints_parse_as_torchrun_does),
-        cmocka_unit_test(loopback_is_mine_and_documentation_addresses_are_not),
-        cmocka_unit_test(a_number_that_is_no_whole_address_is_refused),
-        cmocka_unit_test(mapped_addresses_equal_their_v4_form),
-        cmocka_unit_test(resolving_a_number_needs_no_resolver),
-        cmocka_unit_test(localhost_is_loopback_and_asks_nobody),
-        cmocka_unit_test(unknown_names_are_a_dns_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@ static struct ct_nic make_nic(const char *name, const char *addr)
     return nic;
 }
 
-static void a_net_is_an_interface_a_network_or_an_address(void **state)
+TEST(a_net_is_an_interface_a_network_or_an_address)
 {
     static const struct {
         const char *net;
@@ -50,7 +50,7 @@ static void a_net_is_an_interface_a_network_or_an_address(void **state)
     }
 }
 
-static void what_is_no_net_is_refused(void **state)
+TEST(what_is_no_net_is_refused)
 {
     static const char *const bad[] = {"10.1.0.0/33", "fd00::/129",        "10.1.0.0/",
                                       "eth0,",       "a_very_long_name1", "eth0/24",
@@ -62,7 +62,7 @@ static void what_is_no_net_is_refused(void **state)
             fail_msg("'%s' was taken", bad[i]);
 }
 
-static void our_own_addresses_are_listed_and_found(void **state)
+TEST(our_own_addresses_are_listed_and_found)
 {
     struct ct_nic all[CT_NICS_MAX], found;
     struct ct_net net;
@@ -82,7 +82,7 @@ static void our_own_addresses_are_listed_and_found(void **state)
     assert_int_equal(ct_net_list(&net, all, CT_NICS_MAX), 0);
 }
 
-static void keys_do_not_tell_mapped_v4_from_v4(void **state)
+TEST(keys_do_not_tell_mapped_v4_from_v4)
 {
     struct ct_addr a, b;
     uint8_t key_a[16], key_b[16];
@@ -94,7 +94,7 @@ static void keys_do_not_tell_mapped_v4_from_v4(void **state)
     assert_memory_equal(key_a, key_b, 16);
 }
 
-static void a_port_range_is_two_ports_in_order(void **state)
+TEST(a_port_range_is_two_ports_in_order)
 {
     static const char *const bad[] = {"0",     "1-",      "-1",    "5-4", "1-65536",
                                       "65536", "1-2-3",   "a-b",   " 1",  "1 - 2",
@@ -111,7 +111,7 @@ static void a_port_range_is_two_ports_in_order(void **state)
             fail_msg("'%s' was taken", bad[i]);
 }
 
-static void every_port_of_a_range_is_tried_once(void **state)
+TEST(every_port_of_a_range_is_tried_once)
 {
     struct ct_port_range range;
 
@@ -123,18 +123,4 @@ static void every_port_of_a_range_is_tried_once(void **state)
             seen |= 1u << (ct_port_range_at(&range, seed, i) - 65526);
         assert_int_equal(seen, 0x3ff);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_net_is_an_interface_a_network_or_an_address),
-        cmocka_unit_test(what_is_no_net_is_refused),
-        cmocka_unit_test(our_own_addresses_are_listed_and_found),
-        cmocka_unit_test(keys_do_not_tell_mapped_v4_from_v4),
-        cmocka_unit_test(a_port_range_is_two_ports_in_order),
-        cmocka_unit_test(every_port_of_a_range_is_tried_once),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,7 +66,7 @@ static void set_lone_environment(void)
     setenv(CT_ENV_GROUP_RANK, "0", 1);
 }
 
-static void nothing_set_is_a_run_of_one(void **state)
+TEST_AROUND(nothing_set_is_a_run_of_one, setup, NULL)
 {
     struct ctrun_session *session;
 
@@ -84,7 +84,7 @@ static void nothing_set_is_a_run_of_one(void **state)
     ctrun_close(NULL);
 }
 
-static void place_is_read_from_the_environment(void **state)
+TEST_AROUND(place_is_read_from_the_environment, setup, NULL)
 {
     struct ctrun_session *session;
 
@@ -100,7 +100,7 @@ static void place_is_read_from_the_environment(void **state)
     ctrun_close(session);
 }
 
-static void every_wrong_variable_is_named(void **state)
+TEST_AROUND(every_wrong_variable_is_named, setup, NULL)
 {
     static const struct {
         const char *name;
@@ -130,7 +130,7 @@ static void every_wrong_variable_is_named(void **state)
     }
 }
 
-static void a_lone_variable_is_no_run_of_one(void **state)
+TEST_AROUND(a_lone_variable_is_no_run_of_one, setup, NULL)
 {
     struct ctrun_session *session;
     struct ctrun_error err;
@@ -187,7 +187,7 @@ static void expect_message(int fd, struct ct_buf *in, enum ct_message_kind kind)
     ct_buf_consume(in, (size_t)used);
 }
 
-static void steps_go_up_and_the_wish_to_stop_comes_down(void **state)
+TEST_AROUND(steps_go_up_and_the_wish_to_stop_comes_down, setup, NULL)
 {
     static const struct ct_worker_should_stop drain = {.reason = "drain"};
     const struct ct_message stop = {CT_MESSAGE_WORKER_SHOULD_STOP,
@@ -237,7 +237,7 @@ static void steps_go_up_and_the_wish_to_stop_comes_down(void **state)
     close(listener);
 }
 
-static void the_loss_of_a_node_comes_down_and_stays(void **state)
+TEST(the_loss_of_a_node_comes_down_and_stays)
 {
     static const struct ct_worker_should_stop no_reason;
     static const struct ct_worker_node_lost node_b = {.text = "node b is lost"};
@@ -338,7 +338,7 @@ static void close_pair(struct pair *pair)
     ct_buf_deinit(&pair->in);
 }
 
-static void the_crash_record_is_handed_over_when_it_is_asked_for(void **state)
+TEST_AROUND(the_crash_record_is_handed_over_when_it_is_asked_for, setup, NULL)
 {
     struct ct_crash record;
     struct pair pair;
@@ -357,7 +357,7 @@ static void the_crash_record_is_handed_over_when_it_is_asked_for(void **state)
     assert_int_equal(ctrun_open(&pair.session, NULL, NULL), CTRUN_E_BAD_ENVIRONMENT);
 }
 
-static void the_last_step_can_be_read_though_it_was_never_sent(void **state)
+TEST(the_last_step_can_be_read_though_it_was_never_sent)
 {
     struct ct_progress page;
     struct pair pair;
@@ -377,7 +377,7 @@ static void the_last_step_can_be_read_though_it_was_never_sent(void **state)
     close_pair(&pair);
 }
 
-static void what_a_rank_measures_can_be_read_and_names_are_checked(void **state)
+TEST(what_a_rank_measures_can_be_read_and_names_are_checked)
 {
     struct ct_progress page;
     struct ctrun_error err;
@@ -411,7 +411,7 @@ static void what_a_rank_measures_can_be_read_and_names_are_checked(void **state)
 }
 
 /* As a daemon that closes all inherited descriptors, and opens another file with that number. */
-static void a_child_leaves_the_number_of_its_parent_s_record_alone(void **state)
+TEST(a_child_leaves_the_number_of_its_parent_s_record_alone)
 {
     const int record = ct_crash_arm();
     pid_t child;
@@ -430,7 +430,7 @@ static void a_child_leaves_the_number_of_its_parent_s_record_alone(void **state)
     ct_crash_disarm();
 }
 
-static void an_agent_that_dies_or_talks_nonsense_is_ignored(void **state)
+TEST_AROUND(an_agent_that_dies_or_talks_nonsense_is_ignored, setup, NULL)
 {
     struct ctrun_session *session;
     char name[128];
@@ -461,7 +461,7 @@ static void an_agent_that_dies_or_talks_nonsense_is_ignored(void **state)
     ctrun_close(session);
 }
 
-static void last_words_are_in_torchruns_form(void **state)
+TEST_AROUND(last_words_are_in_torchruns_form, setup, NULL)
 {
     struct ctrun_error err = {.code = CTRUN_E_PEER_LOST, .text = "rank 1 \"is\"\ngone"};
     static const char begin[] =
@@ -494,7 +494,7 @@ static void last_words_are_in_torchruns_form(void **state)
     assert_int_equal(rmdir(path), 0); /* no temporary file is left */
 }
 
-static void a_store_needs_an_address(void **state)
+TEST_AROUND(a_store_needs_an_address, setup, NULL)
 {
     struct ctrun_session *session;
     struct ctrun_store *store;
@@ -509,7 +509,7 @@ static void a_store_needs_an_address(void **state)
 
 /* An error that no retry can help ends the wait at once, and the message does not report the whole
  * timeout as waited. */
-static void a_store_that_cannot_be_asked_tells_the_time_that_was_tried(void **state)
+TEST(a_store_that_cannot_be_asked_tells_the_time_that_was_tried)
 {
     struct ctrun_store *store = NULL;
     struct rlimit before, none;
@@ -525,26 +525,4 @@ static void a_store_that_cannot_be_asked_tells_the_time_that_was_tried(void **st
     assert_null(store);
     assert_non_null(strstr(err.text, "Too many open files"));
     assert_null(strstr(err.text, "3600.0 s"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(nothing_set_is_a_run_of_one, setup),
-        cmocka_unit_test_setup(place_is_read_from_the_environment, setup),
-        cmocka_unit_test_setup(every_wrong_variable_is_named, setup),
-        cmocka_unit_test_setup(a_lone_variable_is_no_run_of_one, setup),
-        cmocka_unit_test_setup(steps_go_up_and_the_wish_to_stop_comes_down, setup),
-        cmocka_unit_test(the_loss_of_a_node_comes_down_and_stays),
-        cmocka_unit_test(the_last_step_can_be_read_though_it_was_never_sent),
-        cmocka_unit_test(what_a_rank_measures_can_be_read_and_names_are_checked),
-        cmocka_unit_test_setup(the_crash_record_is_handed_over_when_it_is_asked_for,
-                               setup),
-        cmocka_unit_test(a_child_leaves_the_number_of_its_parent_s_record_alone),
-        cmocka_unit_test_setup(an_agent_that_dies_or_talks_nonsense_is_ignored, setup),
-        cmocka_unit_test_setup(last_words_are_in_torchruns_form, setup),
-        cmocka_unit_test_setup(a_store_needs_an_address, setup),
-        cmocka_unit_test(a_store_that_cannot_be_asked_tells_the_time_that_was_tried),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -160,7 +160,7 @@ static int shrink(struct agent *agent, struct ctrun_group **next,
     return shrink_on("host", agent, next, err);
 }
 
-static void an_nccl_group_goes_on_too(void **state)
+TEST(an_nccl_group_goes_on_too)
 {
     struct agent agent = {.world = {.epoch = 1, .ranks = {1}}};
     struct ctrun_group *next;
@@ -174,7 +174,7 @@ static void an_nccl_group_goes_on_too(void **state)
     assert_int_equal(fake_nccl.blocks, 0);
 }
 
-static void it_goes_on_when_the_agent_says_so(void **state)
+TEST(it_goes_on_when_the_agent_says_so)
 {
     for (int is_early = 0; is_early < 2; is_early++) {
         struct agent agent = {.losses = 1,
@@ -188,7 +188,7 @@ static void it_goes_on_when_the_agent_says_so(void **state)
     }
 }
 
-static void without_a_loss_they_meet_again(void **state)
+TEST(without_a_loss_they_meet_again)
 {
     struct agent agent = {.world = {.epoch = 1, .ranks = {1}}};
     struct ctrun_group *next;
@@ -197,7 +197,7 @@ static void without_a_loss_they_meet_again(void **state)
     assert_int_equal(shrink(&agent, &next, &err), 0);
 }
 
-static void who_counts_as_lost_is_told(void **state)
+TEST(who_counts_as_lost_is_told)
 {
     struct agent agent = {.losses = 1,
                           .world = {.epoch = 1, .losses = 1, .ranks = {2}}};
@@ -209,7 +209,7 @@ static void who_counts_as_lost_is_told(void **state)
     assert_null(next);
 }
 
-static void an_agent_that_goes_away_decides_nothing(void **state)
+TEST(an_agent_that_goes_away_decides_nothing)
 {
     struct agent agent = {.losses = 1};
     struct ctrun_group *next;
@@ -259,7 +259,7 @@ static void wait_for_a_loss(struct ctrun_session *session)
 }
 
 /* A rank that has opened its last group hears of the death in the first one, and asks for that. */
-static void after_a_second_death_all_begin_with_their_first_group(void **state)
+TEST(after_a_second_death_all_begin_with_their_first_group)
 {
     struct agent agent = {.begin = be_agent_that_loses_two,
                           .world = {.epoch = 1, .losses = 1, .ranks = {1}}};
@@ -292,7 +292,7 @@ static void after_a_second_death_all_begin_with_their_first_group(void **state)
 }
 
 /* The first call got its answer, but opened no group. */
-static void without_a_group_since_the_answer_the_next_call_is_the_first(void **state)
+TEST(without_a_group_since_the_answer_the_next_call_is_the_first)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
     struct agent agent = {.begin = be_agent_that_loses_two,
@@ -317,7 +317,7 @@ static void without_a_group_since_the_answer_the_next_call_is_the_first(void **s
 }
 
 /* Nobody can tell it from a group that is still to be passed after the first loss. */
-static void a_group_left_out_at_a_loss_is_passed_twice_after_the_next(void **state)
+TEST(a_group_left_out_at_a_loss_is_passed_twice_after_the_next)
 {
     struct agent agent = {.begin = be_agent_that_loses_two,
                           .world = {.epoch = 1, .losses = 1, .ranks = {1}}};
@@ -386,7 +386,7 @@ static void abort_a_later_group(struct ctrun_error *err)
     end_agent(&agent);
 }
 
-static void the_code_of_a_later_group_is_in_the_error_too(void **state)
+TEST(the_code_of_a_later_group_is_in_the_error_too)
 {
     struct ctrun_error err;
 
@@ -411,7 +411,7 @@ static int next_world(struct agent *agent, int ranks[8], int max, uint32_t *epoc
     return rc;
 }
 
-static void it_tells_others_who_goes_on(void **state)
+TEST(it_tells_others_who_goes_on)
 {
     struct agent agent = {.losses = 1,
                           .world = {.epoch = 3, .losses = 1, .ranks = {1, 2}}};
@@ -428,7 +428,7 @@ static void it_tells_others_who_goes_on(void **state)
     assert_non_null(strstr(err.text, "rank 0 counts as lost"));
 }
 
-static void the_answer_is_still_there_when_there_was_no_room_for_it(void **state)
+TEST(the_answer_is_still_there_when_there_was_no_room_for_it)
 {
     struct agent agent = {.world = {.epoch = 3, .ranks = {3}}};
     struct ctrun_session *session;
@@ -454,7 +454,7 @@ static void assert_store(const struct ctrun_session *session, const char *host,
     assert_int_equal(told, port);
 }
 
-static void where_the_store_is_comes_with_the_answer(void **state)
+TEST(where_the_store_is_comes_with_the_answer)
 {
     static const char *const names[][2] = {
         {CT_ENV_RANK, "0"},         {CT_ENV_WORLD_SIZE, "1"},
@@ -557,7 +557,7 @@ static void assert_fails_to_join(struct agent *agent, int code)
 }
 
 /* Nothing listens at port 2. The agent leaves at the second question. */
-static void a_store_that_is_lost_before_it_is_reached_makes_it_ask_again(void **state)
+TEST(a_store_that_is_lost_before_it_is_reached_makes_it_ask_again)
 {
     struct agent agent = {.begin = be_agent_whose_store_is_lost,
                           .world = {.epoch = 1,
@@ -678,19 +678,18 @@ static void join_by_a_store(void *(*begin)(void *), uint32_t losses, int code)
     assert_fails_to_join(&agent, code);
 }
 
-static void a_store_that_ends_before_its_loss_is_known_makes_it_ask_again(void **state)
+TEST(a_store_that_ends_before_its_loss_is_known_makes_it_ask_again)
 {
     join_by_a_store(be_agent_whose_store_ends, 2,
                     CTRUN_E_CLOSED); /* the agent closes */
 }
 
-static void a_store_that_lives_and_refuses_is_an_error(void **state)
+TEST(a_store_that_lives_and_refuses_is_an_error)
 {
     join_by_a_store(be_agent_whose_store_ends, 0, CTRUN_E_PROTOCOL);
 }
 
-static void
-a_value_that_is_no_name_of_a_group_is_not_called_lack_of_memory(void **state)
+TEST(a_value_that_is_no_name_of_a_group_is_not_called_lack_of_memory)
 {
     join_by_a_store(be_agent_whose_store_has_a_long_value, 0, CTRUN_E_PROTOCOL);
 }
@@ -737,7 +736,7 @@ static void *be_store_that_ends(void *context)
 }
 
 /* Nobody but the session can open its store again. */
-static void a_session_opens_its_store_again(void **state)
+TEST(a_session_opens_its_store_again)
 {
     struct agent agent = {.names = 0};
     struct ctrun_session *session;
@@ -786,7 +785,7 @@ static void *be_agent_that_counts_names(void *context)
 
 /* After an error of its own a rank calls again, and must meet all ranks then, not only those of its
  * old group. */
-static void a_wrong_option_does_not_keep_it_from_the_ranks_that_are_new(void **state)
+TEST(a_wrong_option_does_not_keep_it_from_the_ranks_that_are_new)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
     struct ctrun_group *part, *whole, *next;
@@ -820,7 +819,7 @@ static void a_wrong_option_does_not_keep_it_from_the_ranks_that_are_new(void **s
     assert_int_equal(agent.names, 2);
 }
 
-static void a_loss_or_one_that_waits_changes_the_world(void **state)
+TEST(a_loss_or_one_that_waits_changes_the_world)
 {
     struct agent agent = {.losses = 1, .world = {.epoch = 1, .ranks = {1}}};
     struct ctrun_session *session;
@@ -845,7 +844,7 @@ static void a_loss_or_one_that_waits_changes_the_world(void **state)
     end_agent(&agent);
 }
 
-static void without_survive_it_is_refused_at_once(void **state)
+TEST(without_survive_it_is_refused_at_once)
 {
     struct ctrun_session *session;
     struct ctrun_group *old, *next;
@@ -870,7 +869,7 @@ static void without_survive_it_is_refused_at_once(void **state)
 }
 
 /* One that answers late: the first wait ends at its deadline, the next one finds the answer. */
-static void the_wait_for_the_answer_has_an_end(void **state)
+TEST(the_wait_for_the_answer_has_an_end)
 {
     struct agent agent = {.world = {.epoch = 1}};
     struct ct_agent_socket ours;
@@ -891,7 +890,7 @@ static void the_wait_for_the_answer_has_an_end(void **state)
 }
 
 /* Many workers start at once: the first attempt to connect finds the accept queue full. */
-static void an_agent_that_is_slow_to_accept_is_asked_later(void **state)
+TEST(an_agent_that_is_slow_to_accept_is_asked_later)
 {
     struct agent agent = {.world = {.epoch = 1}};
     struct ct_agent_socket ours;
@@ -918,7 +917,7 @@ static void an_agent_that_is_slow_to_accept_is_asked_later(void **state)
 }
 
 /* Such as *out of a rank that is no member. */
-static void a_group_that_is_null_is_refused(void **state)
+TEST(a_group_that_is_null_is_refused)
 {
     const struct ctrun_parts parts = CTRUN_PARTS_INIT;
     struct ctrun_param param = CTRUN_PARAM_INIT;
@@ -954,35 +953,4 @@ static void a_group_that_is_null_is_refused(void **state)
     assert_int_equal(ctrun_group_size(NULL), -EINVAL);
     ctrun_group_abort(NULL);
     ctrun_close(session);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_goes_on_when_the_agent_says_so),
-        cmocka_unit_test(an_nccl_group_goes_on_too),
-        cmocka_unit_test(without_a_loss_they_meet_again),
-        cmocka_unit_test(who_counts_as_lost_is_told),
-        cmocka_unit_test(after_a_second_death_all_begin_with_their_first_group),
-        cmocka_unit_test(without_a_group_since_the_answer_the_next_call_is_the_first),
-        cmocka_unit_test(a_group_left_out_at_a_loss_is_passed_twice_after_the_next),
-        cmocka_unit_test(the_code_of_a_later_group_is_in_the_error_too),
-        cmocka_unit_test(an_agent_that_goes_away_decides_nothing),
-        cmocka_unit_test(it_tells_others_who_goes_on),
-        cmocka_unit_test(the_answer_is_still_there_when_there_was_no_room_for_it),
-        cmocka_unit_test(where_the_store_is_comes_with_the_answer),
-        cmocka_unit_test(a_store_that_is_lost_before_it_is_reached_makes_it_ask_again),
-        cmocka_unit_test(a_store_that_ends_before_its_loss_is_known_makes_it_ask_again),
-        cmocka_unit_test(a_store_that_lives_and_refuses_is_an_error),
-        cmocka_unit_test(
-            a_value_that_is_no_name_of_a_group_is_not_called_lack_of_memory),
-        cmocka_unit_test(a_session_opens_its_store_again),
-        cmocka_unit_test(a_wrong_option_does_not_keep_it_from_the_ranks_that_are_new),
-        cmocka_unit_test(a_loss_or_one_that_waits_changes_the_world),
-        cmocka_unit_test(without_survive_it_is_refused_at_once),
-        cmocka_unit_test(the_wait_for_the_answer_has_an_end),
-        cmocka_unit_test(an_agent_that_is_slow_to_accept_is_asked_later),
-        cmocka_unit_test(a_group_that_is_null_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static void expect_same(const struct ct_tcpstore_request *sent,
         assert_true(is_same(ct_tcpstore_next(&cursor), list[i]));
 }
 
-static void every_query_survives_the_wire(void **state)
+TEST(every_query_survives_the_wire)
 {
     static const int queries[] = {[CT_TCPSTORE_D0] = 9, [CT_TCPSTORE_D2] = 18};
     struct ct_buf buf;
@@ -94,7 +94,7 @@ static void every_query_survives_the_wire(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void golden_bytes_of_a_constructor(void **state)
+TEST(golden_bytes_of_a_constructor)
 {
     static const uint8_t golden[] = {0x00, 0xce, 0xf7, 0x85, 0x3c,
                                      0x0d, 0x47, 0x5c, 0x00, 0x00};
@@ -112,7 +112,7 @@ static void golden_bytes_of_a_constructor(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void the_first_bytes_tell_the_dialect(void **state)
+TEST(the_first_bytes_tell_the_dialect)
 {
     static const struct {
         const char *bytes;
@@ -142,7 +142,7 @@ static void the_first_bytes_tell_the_dialect(void **state)
     }
 }
 
-static void replies_end_where_they_should(void **state)
+TEST(replies_end_where_they_should)
 {
     static const struct {
         enum ct_tcpstore_query query;
@@ -176,7 +176,7 @@ static void replies_end_where_they_should(void **state)
     }
 }
 
-static void lying_replies_are_refused(void **state)
+TEST(lying_replies_are_refused)
 {
     static const uint8_t huge[16] = {0, 0, 0, 0, 0, 0, 0, 0x40, 1};
     static const uint8_t pop[16] = {1, 0, 0, 0, 0, 0, 0, 0, 101};
@@ -194,7 +194,7 @@ static void lying_replies_are_refused(void **state)
         -EMSGSIZE);
 }
 
-static void what_is_too_large_is_not_sent(void **state)
+TEST(what_is_too_large_is_not_sent)
 {
     static uint8_t bytes[CT_TCPSTORE_VALUE_MAX_BYTES + 1];
     struct ct_tcpstore_request set = {.query = CT_TCPSTORE_SET,
@@ -218,17 +218,4 @@ static void what_is_too_large_is_not_sent(void **state)
                      -EMSGSIZE);
     assert_int_equal(ct_buf_length(&buf), 0); /* nothing was written */
     ct_buf_deinit(&buf);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_query_survives_the_wire),
-        cmocka_unit_test(golden_bytes_of_a_constructor),
-        cmocka_unit_test(the_first_bytes_tell_the_dialect),
-        cmocka_unit_test(replies_end_where_they_should),
-        cmocka_unit_test(lying_replies_are_refused),
-        cmocka_unit_test(what_is_too_large_is_not_sent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

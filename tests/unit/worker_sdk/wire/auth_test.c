@@ -36,7 +36,7 @@ static int fill_nonces(void **state)
 
 /* The keys are those of RFC 4231's cases 1, 2 and 6 (shorter and longer than a block), the
  * proofs were computed by Python's hmac from the layout in auth.h. */
-static void proofs_have_their_golden_bytes(void **state)
+TEST(proofs_have_their_golden_bytes)
 {
     static const struct {
         uint8_t byte;
@@ -69,7 +69,7 @@ static void proofs_have_their_golden_bytes(void **state)
     }
 }
 
-static void a_proof_counts_for_its_token_run_side_and_nonces_only(void **state)
+TEST(a_proof_counts_for_its_token_run_side_and_nonces_only)
 {
     const struct ct_auth_token token = token_of('t', 32), other = token_of('o', 32),
                                longer = token_of('t', 33), none = {0};
@@ -101,7 +101,7 @@ static void a_proof_counts_for_its_token_run_side_and_nonces_only(void **state)
     assert_false(ct_auth_check(proof, &none, CT_AUTH_AGENT, &scope));
 }
 
-static void every_field_of_resume_and_hello_is_covered(void **state)
+TEST(every_field_of_resume_and_hello_is_covered)
 {
     struct ct_hello hello = {.run_id = "job", .host = "n1", .min_nodes = 2};
     struct ct_resume none = {0}, resume = {.id = 1, .key = 2, .generation = 3};
@@ -118,7 +118,7 @@ static void every_field_of_resume_and_hello_is_covered(void **state)
             assert_memory_not_equal(hash[i], hash[j], CT_PROOF_BYTES);
 }
 
-static void nonces_and_tokens_differ_every_time(void **state)
+TEST(nonces_and_tokens_differ_every_time)
 {
     uint8_t a[CT_NONCE_BYTES] = {0}, b[CT_NONCE_BYTES];
     struct ct_auth_token one = {0}, two = {0};
@@ -155,7 +155,7 @@ static int read_file(struct ct_auth_token *token, const char *text, mode_t mode,
     return rc;
 }
 
-static void a_token_file_is_read_without_the_blanks_behind(void **state)
+TEST(a_token_file_is_read_without_the_blanks_behind)
 {
     struct ct_auth_token token;
 
@@ -166,7 +166,7 @@ static void a_token_file_is_read_without_the_blanks_behind(void **state)
     assert_int_equal(token.length, 17);
 }
 
-static void a_token_file_that_is_no_secret_is_refused(void **state)
+TEST(a_token_file_that_is_no_secret_is_refused)
 {
     static const mode_t modes[] = {0604, 0602, 0601, 0644, 0666};
     struct ct_auth_token token;
@@ -181,7 +181,7 @@ static void a_token_file_that_is_no_secret_is_refused(void **state)
     }
 }
 
-static void a_token_that_is_too_short_or_too_long_is_refused(void **state)
+TEST(a_token_that_is_too_short_or_too_long_is_refused)
 {
     char text[CT_AUTH_TOKEN_MAX_BYTES + 200] = {0};
     struct ct_auth_token token;
@@ -203,7 +203,7 @@ static void a_token_that_is_too_short_or_too_long_is_refused(void **state)
     assert_int_equal(ct_auth_token_read(&token, "/", &err), CTRUN_E_USAGE);
 }
 
-static void the_environment_loses_the_token(void **state)
+TEST(the_environment_loses_the_token)
 {
     struct ct_auth_token token = {0};
     struct ctrun_error err;
@@ -225,15 +225,5 @@ static void the_environment_loses_the_token(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(proofs_have_their_golden_bytes),
-        cmocka_unit_test(a_proof_counts_for_its_token_run_side_and_nonces_only),
-        cmocka_unit_test(every_field_of_resume_and_hello_is_covered),
-        cmocka_unit_test(nonces_and_tokens_differ_every_time),
-        cmocka_unit_test(a_token_file_is_read_without_the_blanks_behind),
-        cmocka_unit_test(a_token_file_that_is_no_secret_is_refused),
-        cmocka_unit_test(a_token_that_is_too_short_or_too_long_is_refused),
-        cmocka_unit_test(the_environment_loses_the_token),
-    };
-    return cmocka_run_group_tests(tests, fill_nonces, NULL);
+    return test_run(fill_nonces, NULL);
 }

@@ -4,7 +4,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/wire/facts.h"
 
-static void the_first_of_a_key_is_found_and_others_are_not(void **state)
+TEST(the_first_of_a_key_is_found_and_others_are_not)
 {
     struct ct_facts facts = {0};
 
@@ -19,7 +19,7 @@ static void the_first_of_a_key_is_found_and_others_are_not(void **state)
     assert_null(ct_facts_find(&facts, CT_FACT_CORE));
 }
 
-static void what_does_not_fit_changes_nothing(void **state)
+TEST(what_does_not_fit_changes_nothing)
 {
     struct ct_facts facts = {0}, before;
     char text[CT_FACTS_MAX + 1];
@@ -37,14 +37,4 @@ static void what_does_not_fit_changes_nothing(void **state)
     for (int i = 0; i < CT_FACTS_COUNT_MAX; i++)
         assert_true(ct_facts_add(&facts, CT_FACT_AT, "f"));
     assert_false(ct_facts_add(&facts, CT_FACT_AT, "f"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_of_a_key_is_found_and_others_are_not),
-        cmocka_unit_test(what_does_not_fit_changes_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

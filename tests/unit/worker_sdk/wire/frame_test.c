@@ -4,7 +4,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/wire/frame.h"
 
-static void golden_bytes(void **state)
+TEST(golden_bytes)
 {
     static const uint8_t golden[] = {0xc7, 0x52, 5, 10, 2, 0, 0, 0, 'h', 'i'};
     struct ct_buf buf;
@@ -16,7 +16,7 @@ static void golden_bytes(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void any_split_waits_for_the_rest(void **state)
+TEST(any_split_waits_for_the_rest)
 {
     static const uint8_t data[] = {0xc7, 0x52, 5, 10, 2, 0, 0, 0, 'h', 'i', 0xc7};
     struct ct_frame frame;
@@ -29,7 +29,7 @@ static void any_split_waits_for_the_rest(void **state)
     assert_memory_equal(frame.body, "hi", 2);
 }
 
-static void foreign_and_oversized_are_refused_from_the_header(void **state)
+TEST(foreign_and_oversized_are_refused_from_the_header)
 {
     static const uint8_t too_long[] = {0xc7, 0x52, 5, 10, 1, 0, 1, 0};
     struct ct_frame frame;
@@ -39,22 +39,11 @@ static void foreign_and_oversized_are_refused_from_the_header(void **state)
     assert_int_equal(ct_frame_decode(too_long, sizeof too_long, &frame), -EMSGSIZE);
 }
 
-static void another_version_is_reported_not_hidden(void **state)
+TEST(another_version_is_reported_not_hidden)
 {
     static const uint8_t data[] = {0xc7, 0x52, 9, 1, 0, 0, 0, 0};
     struct ct_frame frame;
 
     assert_int_equal(ct_frame_decode(data, sizeof data, &frame), 8);
     assert_int_equal(frame.version, 9);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_bytes),
-        cmocka_unit_test(any_split_waits_for_the_rest),
-        cmocka_unit_test(foreign_and_oversized_are_refused_from_the_header),
-        cmocka_unit_test(another_version_is_reported_not_hidden),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

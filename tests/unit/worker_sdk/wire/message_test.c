@@ -729,7 +729,7 @@ static void assert_only_the_tail_may_lack(struct ct_frame frame, size_t tail)
                          frame.length == whole - tail ? 0 : -EBADMSG);
 }
 
-static void every_kind_has_its_golden_bytes(void **state)
+TEST(every_kind_has_its_golden_bytes)
 {
     for (int i = 0; i < GOLDEN_COUNT; i++) {
         char hex[2048] = "";
@@ -746,7 +746,7 @@ static void every_kind_has_its_golden_bytes(void **state)
     }
 }
 
-static void every_kind_survives_a_round_trip(void **state)
+TEST(every_kind_survives_a_round_trip)
 {
     struct ct_message back;
 
@@ -764,7 +764,7 @@ static void every_kind_survives_a_round_trip(void **state)
     }
 }
 
-static void decoded_fields_are_those_encoded(void **state)
+TEST(decoded_fields_are_those_encoded)
 {
     struct ct_message back;
     const struct ct_stop stop = {.cause = FAILURE};
@@ -782,7 +782,7 @@ static void decoded_fields_are_those_encoded(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void a_body_cut_or_lengthened_anywhere_is_refused(void **state)
+TEST(a_body_cut_or_lengthened_anywhere_is_refused)
 {
     struct ct_message back;
 
@@ -808,7 +808,7 @@ static void a_body_cut_or_lengthened_anywhere_is_refused(void **state)
 
 /* The list at the end of JOIN, HELLO, START and CTL_REQUEST is left out when empty, so a message
  * without it is complete. */
-static void what_was_added_is_a_tail_of_join_hello_start_and_requests(void **state)
+TEST(what_was_added_is_a_tail_of_join_hello_start_and_requests)
 {
     const struct {
         struct ct_message message;
@@ -871,7 +871,7 @@ static void what_was_added_is_a_tail_of_join_hello_start_and_requests(void **sta
 }
 
 /* After the command; left out without one. */
-static void a_fault_is_the_tail_of_a_request(void **state)
+TEST(a_fault_is_the_tail_of_a_request)
 {
     const struct ct_message message = {.kind = CT_MESSAGE_CTL_REQUEST,
                                        .ctl_request = &(const struct ct_ctl_request){
@@ -902,7 +902,7 @@ static void a_fault_is_the_tail_of_a_request(void **state)
 }
 
 /* Left out when all are 0, as in older versions. */
-static void ages_are_a_tail_of_failures(void **state)
+TEST(ages_are_a_tail_of_failures)
 {
     static const struct ct_failure failure = {.age_ms = 0x0201};
     static const struct ct_stopped stopped = {.failure_count = 2,
@@ -942,7 +942,7 @@ static void ages_are_a_tail_of_failures(void **state)
 }
 
 /* After the job, which must be there then. */
-static void exclude_after_is_a_tail_of_hello(void **state)
+TEST(exclude_after_is_a_tail_of_hello)
 {
     static const struct ct_hello hello = {.job_count = 1, .exclude_after = 0x0201};
     const struct ct_message message = {CT_MESSAGE_HELLO, .hello = &hello};
@@ -968,7 +968,7 @@ static void exclude_after_is_a_tail_of_hello(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void more_roles_than_there_is_room_for_are_refused(void **state)
+TEST(more_roles_than_there_is_room_for_are_refused)
 {
     static struct ct_join join = {.roles = {.count = CT_ROLES_MAX + 1}};
     struct ct_message message = {CT_MESSAGE_JOIN, .join = &join};
@@ -992,7 +992,7 @@ static void more_roles_than_there_is_room_for_are_refused(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void unknown_kinds_are_told_apart_from_bad_bodies(void **state)
+TEST(unknown_kinds_are_told_apart_from_bad_bodies)
 {
     struct ct_message message;
     struct ct_frame frame = {.version = CT_FRAME_VERSION, .body = (const uint8_t *)""};
@@ -1021,7 +1021,7 @@ static void unknown_kinds_are_told_apart_from_bad_bodies(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void text_longer_than_its_field_is_refused(void **state)
+TEST(text_longer_than_its_field_is_refused)
 {
     struct ct_worker_should_stop stop = {0};
     const struct ct_message message = {CT_MESSAGE_WORKER_SHOULD_STOP,
@@ -1045,7 +1045,7 @@ static void text_longer_than_its_field_is_refused(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void lists_beyond_their_capacity_are_refused_both_ways(void **state)
+TEST(lists_beyond_their_capacity_are_refused_both_ways)
 {
     static const uint8_t body[9 + 17 * 128] = {[8] = CT_FAILURES_MAX + 1};
     struct ct_frame frame = {.version = CT_FRAME_VERSION,
@@ -1065,7 +1065,7 @@ static void lists_beyond_their_capacity_are_refused_both_ways(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void the_largest_verdict_fits_a_frame(void **state)
+TEST(the_largest_verdict_fits_a_frame)
 {
     static struct ct_verdict verdict = {.failure_count = CT_FAILURES_MAX};
     const struct ct_message message = {.kind = CT_MESSAGE_VERDICT, .verdict = &verdict};
@@ -1092,7 +1092,7 @@ static void the_largest_verdict_fits_a_frame(void **state)
 }
 
 /* A worker must not make its agent read a message that only a server sends. */
-static void a_body_that_its_reader_has_no_room_for_is_refused(void **state)
+TEST(a_body_that_its_reader_has_no_room_for_is_refused)
 {
     struct ct_message back;
 
@@ -1111,25 +1111,4 @@ static void a_body_that_its_reader_has_no_room_for_is_refused(void **state)
         assert_ptr_equal(back.body, &room);
         ct_buf_deinit(&buf);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_body_that_its_reader_has_no_room_for_is_refused),
-        cmocka_unit_test(every_kind_has_its_golden_bytes),
-        cmocka_unit_test(a_fault_is_the_tail_of_a_request),
-        cmocka_unit_test(what_was_added_is_a_tail_of_join_hello_start_and_requests),
-        cmocka_unit_test(ages_are_a_tail_of_failures),
-        cmocka_unit_test(exclude_after_is_a_tail_of_hello),
-        cmocka_unit_test(more_roles_than_there_is_room_for_are_refused),
-        cmocka_unit_test(every_kind_survives_a_round_trip),
-        cmocka_unit_test(decoded_fields_are_those_encoded),
-        cmocka_unit_test(a_body_cut_or_lengthened_anywhere_is_refused),
-        cmocka_unit_test(unknown_kinds_are_told_apart_from_bad_bodies),
-        cmocka_unit_test(text_longer_than_its_field_is_refused),
-        cmocka_unit_test(lists_beyond_their_capacity_are_refused_both_ways),
-        cmocka_unit_test(the_largest_verdict_fits_a_frame),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

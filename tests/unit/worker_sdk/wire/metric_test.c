@@ -5,7 +5,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/wire/metric.h"
 
-static void names_are_those_of_prometheus(void **state)
+TEST(names_are_those_of_prometheus)
 {
     static const char *const names[] = {"loss", "_x", "a:b_9", "Loss2", "_", "c"};
     char longest[CT_METRIC_NAME_MAX];
@@ -17,7 +17,7 @@ static void names_are_those_of_prometheus(void **state)
     assert_true(ct_metric_is_name(longest, sizeof longest));
 }
 
-static void hostile_names_are_none(void **state)
+TEST(hostile_names_are_none)
 {
     static const char *const names[] = {
         "",    "9x",  "a b",      "a-b",      "a.b",     "loss\n",      "a{b=\"c\"}",
@@ -31,7 +31,7 @@ static void hostile_names_are_none(void **state)
     assert_false(ct_metric_is_name(endless, sizeof endless));
 }
 
-static void values_are_written_exactly_and_as_prometheus_writes_them(void **state)
+TEST(values_are_written_exactly_and_as_prometheus_writes_them)
 {
     static const struct {
         double value;
@@ -55,14 +55,4 @@ static void values_are_written_exactly_and_as_prometheus_writes_them(void **stat
         assert_true(isnan(cases[i].value) || ct_metric_from_bits(ct_metric_to_bits(
                                                  cases[i].value)) == cases[i].value);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_those_of_prometheus),
-        cmocka_unit_test(hostile_names_are_none),
-        cmocka_unit_test(values_are_written_exactly_and_as_prometheus_writes_them),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

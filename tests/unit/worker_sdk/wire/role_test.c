@@ -12,7 +12,7 @@ static const struct ct_join several = {
     .roles = {3, {{"a", 3}, {"b", 1}, {"c", 2}}},
 };
 
-static void a_worker_without_a_list_has_the_role_of_all(void **state)
+TEST(a_worker_without_a_list_has_the_role_of_all)
 {
     const struct ct_start start = {.role_rank_base = 10, .role_world_size = 20};
     struct ct_role_at at;
@@ -25,7 +25,7 @@ static void a_worker_without_a_list_has_the_role_of_all(void **state)
     assert_int_equal(at.world_size, 20);
 }
 
-static void local_ranks_go_through_the_list_in_its_order(void **state)
+TEST(local_ranks_go_through_the_list_in_its_order)
 {
     static const char *const names[] = {"a", "a", "a", "b", "c", "c"};
     static const uint32_t ranks[] = {5, 6, 7, 1, 0, 1};
@@ -44,7 +44,7 @@ static void local_ranks_go_through_the_list_in_its_order(void **state)
     }
 }
 
-static void a_list_that_no_node_can_have_is_told(void **state)
+TEST(a_list_that_no_node_can_have_is_told)
 {
     static const struct ct_join bad[] = {
         {.slots = 3, .roles = {2, {{"a", 3}, {"b", 1}}}},
@@ -59,15 +59,4 @@ static void a_list_that_no_node_can_have_is_told(void **state)
     assert_true(ct_role_list_is_sound(&several.roles, several.slots));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(ct_role_list_is_sound(&bad[i].roles, bad[i].slots));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_worker_without_a_list_has_the_role_of_all),
-        cmocka_unit_test(local_ranks_go_through_the_list_in_its_order),
-        cmocka_unit_test(a_list_that_no_node_can_have_is_told),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

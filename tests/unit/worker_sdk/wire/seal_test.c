@@ -67,7 +67,7 @@ static int unseal(struct ct_seal *to, const struct ct_buf *in, uint64_t *number)
     return 0;
 }
 
-static void what_one_end_seals_the_other_opens(void **state)
+TEST_AROUND(what_one_end_seals_the_other_opens, open_alike, NULL)
 {
     struct ct_buf buf;
     uint64_t number;
@@ -84,7 +84,7 @@ static void what_one_end_seals_the_other_opens(void **state)
     }
 }
 
-static void nothing_of_the_message_is_readable(void **state)
+TEST_AROUND(nothing_of_the_message_is_readable, open_alike, NULL)
 {
     static const struct ct_leave leave = {.reason = "a reason that must not be seen"};
     const struct ct_message message = {CT_MESSAGE_LEAVE, .leave = &leave};
@@ -96,7 +96,7 @@ static void nothing_of_the_message_is_readable(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void a_repeated_left_out_or_reflected_frame_is_refused(void **state)
+TEST_AROUND(a_repeated_left_out_or_reflected_frame_is_refused, open_alike, NULL)
 {
     struct ct_buf first, second, third;
     uint64_t number;
@@ -115,7 +115,7 @@ static void a_repeated_left_out_or_reflected_frame_is_refused(void **state)
     ct_buf_deinit(&third);
 }
 
-static void every_changed_bit_is_found(void **state)
+TEST_AROUND(every_changed_bit_is_found, open_alike, NULL)
 {
     struct ct_frame frame, inner;
     struct ct_buf buf;
@@ -139,7 +139,7 @@ static void every_changed_bit_is_found(void **state)
     ct_buf_deinit(&buf);
 }
 
-static void other_tokens_and_runs_make_other_keys(void **state)
+TEST(other_tokens_and_runs_make_other_keys)
 {
     static const struct ends others[] = {
         {"sixteen letters.", "seventeen letters", "r", "r"},
@@ -156,8 +156,8 @@ static void other_tokens_and_runs_make_other_keys(void **state)
     }
 }
 
-static void
-plain_frames_are_refused_while_it_is_on_and_sealed_ones_while_it_is_off(void **state)
+TEST_AROUND(plain_frames_are_refused_while_it_is_on_and_sealed_ones_while_it_is_off,
+            open_alike, NULL)
 {
     static const struct ct_worker_step step = {.step = 1};
     const struct ct_message message = {CT_MESSAGE_WORKER_STEP, .worker_step = &step};
@@ -178,7 +178,7 @@ plain_frames_are_refused_while_it_is_on_and_sealed_ones_while_it_is_off(void **s
     ct_buf_deinit(&buf);
 }
 
-static void a_key_that_makes_a_known_secret_is_refused(void **state)
+TEST(a_key_that_makes_a_known_secret_is_refused)
 {
     static const uint8_t zero[CT_OFFER_KEY_BYTES], one[CT_OFFER_KEY_BYTES] = {1};
     const uint8_t *const bad[] = {zero, one};
@@ -198,7 +198,7 @@ static void a_key_that_makes_a_known_secret_is_refused(void **state)
     }
 }
 
-static void the_largest_message_fits(void **state)
+TEST_AROUND(the_largest_message_fits, open_alike, NULL)
 {
     static struct ct_verdict verdict = {.failure_count = CT_FAILURES_MAX};
     static union ct_message_room room;
@@ -221,23 +221,4 @@ static void the_largest_message_fits(void **state)
     assert_int_equal(ct_message_decode(&inner, &back, &room, sizeof room), 0);
     assert_string_equal(back.verdict->failures[15].text, verdict.failures[15].text);
     ct_buf_deinit(&buf);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(what_one_end_seals_the_other_opens, open_alike),
-        cmocka_unit_test_setup(nothing_of_the_message_is_readable, open_alike),
-        cmocka_unit_test_setup(a_repeated_left_out_or_reflected_frame_is_refused,
-                               open_alike),
-        cmocka_unit_test_setup(every_changed_bit_is_found, open_alike),
-        cmocka_unit_test(other_tokens_and_runs_make_other_keys),
-        cmocka_unit_test_setup(
-            plain_frames_are_refused_while_it_is_on_and_sealed_ones_while_it_is_off,
-            open_alike),
-        cmocka_unit_test(a_key_that_makes_a_known_secret_is_refused),
-        cmocka_unit_test_setup(the_largest_message_fits, open_alike),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ static const struct {
     {"/c", "L2M=", "2f63"},
 };
 
-static void base64_is_that_of_rfc_4648(void **state)
+TEST(base64_is_that_of_rfc_4648)
 {
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         const size_t plain = strlen(vectors[i].plain);
@@ -44,7 +44,7 @@ static void base64_is_that_of_rfc_4648(void **state)
     }
 }
 
-static void what_is_no_base64_is_refused(void **state)
+TEST(what_is_no_base64_is_refused)
 {
     static const char *const bad[] = {
         "Z", "Zg", "Zg=", "Z===", "====", "Zg==Zg==", "Zm 9", "Zm9-", "=m9v", "Zm=v"};
@@ -57,7 +57,7 @@ static void what_is_no_base64_is_refused(void **state)
     }
 }
 
-static void hexadecimal_digits_there_and_back(void **state)
+TEST(hexadecimal_digits_there_and_back)
 {
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         const size_t plain = strlen(vectors[i].plain);
@@ -71,7 +71,7 @@ static void hexadecimal_digits_there_and_back(void **state)
     }
 }
 
-static void what_is_no_hexadecimal_is_refused(void **state)
+TEST(what_is_no_hexadecimal_is_refused)
 {
     static const char *const bad[] = {"0", "0g", "00 0", "000", " 00 ", "zz", "00-0"};
 
@@ -81,16 +81,4 @@ static void what_is_no_hexadecimal_is_refused(void **state)
         if (ct_hex_decode(out, bad[i], strlen(bad[i])) != -EBADMSG)
             fail_msg("'%s' was taken for hexadecimal digits", bad[i]);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(base64_is_that_of_rfc_4648),
-        cmocka_unit_test(what_is_no_base64_is_refused),
-        cmocka_unit_test(hexadecimal_digits_there_and_back),
-        cmocka_unit_test(what_is_no_hexadecimal_is_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,7 +100,7 @@ static int connect_and_greet(const struct opening *opening, int kind)
     return fd;
 }
 
-static void the_last_of_several_attempts_counts(void **state)
+TEST(the_last_of_several_attempts_counts)
 {
     unsigned char answer[GREETING_BYTES], wanted[GREETING_BYTES];
     struct opening opening;
@@ -152,7 +152,7 @@ static int answer_once(void *context, struct ctrun_error *err)
     return 0;
 }
 
-static void an_answer_that_came_meanwhile_counts(void **state)
+TEST(an_answer_that_came_meanwhile_counts)
 {
     struct opening opening;
     struct ctrun_error err;
@@ -191,7 +191,7 @@ static int answer_late(void *context, struct ctrun_error *err)
     return 0;
 }
 
-static void data_that_came_meanwhile_count(void **state)
+TEST(data_that_came_meanwhile_count)
 {
     struct ct_host_tcp *tcp = NULL;
     struct opening opening;
@@ -211,15 +211,4 @@ static void data_that_came_meanwhile_count(void **state)
     ct_host_tcp_destroy(tcp);
     finish(&opening);
     stopped_ms = 0;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_last_of_several_attempts_counts),
-        cmocka_unit_test(data_that_came_meanwhile_count),
-        cmocka_unit_test(an_answer_that_came_meanwhile_counts),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -155,12 +155,12 @@ static void check_table(const ct_reduce_table *table)
                            (enum ctrun_op)op);
 }
 
-static void plain_loops_equal_the_oracle(void **state)
+TEST(plain_loops_equal_the_oracle)
 {
     check_table(&ct_reduce_plain);
 }
 
-static void avx2_loops_equal_the_oracle(void **state)
+TEST(avx2_loops_equal_the_oracle)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2")) {
@@ -171,7 +171,7 @@ static void avx2_loops_equal_the_oracle(void **state)
     skip();
 }
 
-static void every_half_survives_the_way_to_float_and_back(void **state)
+TEST(every_half_survives_the_way_to_float_and_back)
 {
     for (unsigned bits = 0; bits <= 0xffff; bits++) {
         uint16_t half = (uint16_t)bits;
@@ -184,7 +184,7 @@ static void every_half_survives_the_way_to_float_and_back(void **state)
     }
 }
 
-static void halves_round_to_nearest_even(void **state)
+TEST(halves_round_to_nearest_even)
 {
     assert_int_equal(ct_f16_of_float(65519.0f), 0x7bff); /* the largest */
     assert_int_equal(ct_f16_of_float(65520.0f), 0x7c00); /* half-way: to infinity */
@@ -196,7 +196,7 @@ static void halves_round_to_nearest_even(void **state)
     assert_int_equal(ct_bf16_of_float(ct_float_of_bits(0x3f818000)), 0x3f82);
 }
 
-static void a_nan_stays_a_nan(void **state)
+TEST(a_nan_stays_a_nan)
 {
     const float with[] = {1, 2, 3, NAN, 5, 6, 7, 8, 9, NAN};
     const float without[10] = {0};
@@ -211,17 +211,4 @@ static void a_nan_stays_a_nan(void **state)
             assert_true(isnan(out[3]) && isnan(out[9]) && !isnan(out[4]));
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_loops_equal_the_oracle),
-        cmocka_unit_test(avx2_loops_equal_the_oracle),
-        cmocka_unit_test(every_half_survives_the_way_to_float_and_back),
-        cmocka_unit_test(halves_round_to_nearest_even),
-        cmocka_unit_test(a_nan_stays_a_nan),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -207,22 +207,22 @@ static void run_members(void *(*body)(void *), int spins, int yields)
     free(shared);
 }
 
-static void barrier_holds_while_members_spin(void **state)
+TEST(barrier_holds_while_members_spin)
 {
     run_members(stress, 50, 1000);
 }
 
-static void no_wake_up_is_lost_when_members_sleep(void **state)
+TEST(no_wake_up_is_lost_when_members_sleep)
 {
     run_members(stress, 0, 0);
 }
 
-static void barrier_holds_between_giving_way_and_sleep(void **state)
+TEST(barrier_holds_between_giving_way_and_sleep)
 {
     run_members(stress, 1, 1);
 }
 
-static void collectives_have_no_data_race(void **state)
+TEST(collectives_have_no_data_race)
 {
     run_members(collectives, -1, -1);
     run_members(collectives, 0, 0);
@@ -238,7 +238,7 @@ static int fail_and_leave(void *context, struct ctrun_error *err)
     return 0;
 }
 
-static void who_leaves_with_a_reason_is_not_taken_for_lost(void **state)
+TEST(who_leaves_with_a_reason_is_not_taken_for_lost)
 {
     struct shared shared = {.head = aligned_alloc(4096, ct_segment_head_bytes()),
                             .body = aligned_alloc(4096, ct_segment_bytes(MEMBERS))};
@@ -269,7 +269,7 @@ static void who_leaves_with_a_reason_is_not_taken_for_lost(void **state)
 
 /* The descriptor that rank 0 sent is closed, and its number belongs to a directory, a short file, a
  * device or a file on disk now. */
-static void a_number_that_is_something_else_by_now_is_a_rank_that_left(void **state)
+TEST(a_number_that_is_something_else_by_now_is_a_rank_that_left)
 {
     struct ct_peer peer = {.rank = 0, .pid = getpid(), .name = "node1"};
     struct ctrun_error err;
@@ -295,7 +295,7 @@ static void a_number_that_is_something_else_by_now_is_a_rank_that_left(void **st
     close(memory);
 }
 
-static void a_segment_is_mapped_whatever_the_size_of_a_page(void **state)
+TEST(a_segment_is_mapped_whatever_the_size_of_a_page)
 {
     const struct ct_call call = {.kind = CT_CALL_BARRIER,
                                  .deadline_ms = ct_deadline_ms(60000)};
@@ -342,7 +342,7 @@ static long wait_until_look(struct ct_segment *segment, long look)
 
 /* On one processor, or beside other programs, a member that spins keeps the other one from
  * posting. */
-static void spins_and_yields_that_do_not_pay_become_fewer(void **state)
+TEST(spins_and_yields_that_do_not_pay_become_fewer)
 {
     enum {
         SPINS = 1000,
@@ -365,20 +365,4 @@ static void spins_and_yields_that_do_not_pay_become_fewer(void **state)
     segment.spins = segment.spins_now = 0; /* more members than processors: no spins */
     (void)wait_until_look(&segment, 2);
     assert_int_equal(segment.spins_now, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(barrier_holds_while_members_spin),
-        cmocka_unit_test(no_wake_up_is_lost_when_members_sleep),
-        cmocka_unit_test(barrier_holds_between_giving_way_and_sleep),
-        cmocka_unit_test(collectives_have_no_data_race),
-        cmocka_unit_test(spins_and_yields_that_do_not_pay_become_fewer),
-        cmocka_unit_test(who_leaves_with_a_reason_is_not_taken_for_lost),
-        cmocka_unit_test(a_segment_is_mapped_whatever_the_size_of_a_page),
-        cmocka_unit_test(a_number_that_is_something_else_by_now_is_a_rank_that_left),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

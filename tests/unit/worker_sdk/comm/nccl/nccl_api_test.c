@@ -6,7 +6,7 @@
 #include "tests/unit/worker_sdk/comm/nccl/nccl_values.h"
 #include "worker_sdk/comm/nccl/nccl_api.h"
 
-static void numbers_and_layouts_are_nvidias(void **state)
+TEST(numbers_and_layouts_are_nvidias)
 {
     const struct nccl_value ours[] = {NCCL_VALUES};
     struct nccl_value theirs[NCCL_VALUES_MAX];
@@ -17,13 +17,4 @@ static void numbers_and_layouts_are_nvidias(void **state)
         if (ours[i].value != theirs[i].value)
             fail_msg("%s: %lld, NVIDIA's is %lld", ours[i].name, ours[i].value,
                      theirs[i].value);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_and_layouts_are_nvidias),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

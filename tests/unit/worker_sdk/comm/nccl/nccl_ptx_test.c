@@ -8,7 +8,7 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/comm/nccl/nccl_kernels.h"
 
-static void the_assembler_takes_the_kernels(void **state)
+TEST(the_assembler_takes_the_kernels)
 {
     char path[] = "/tmp/ctrun-ptx-XXXXXX";
     int status, fd = mkstemp(path);
@@ -27,13 +27,4 @@ static void the_assembler_takes_the_kernels(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     unlink(path);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_assembler_takes_the_kernels),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

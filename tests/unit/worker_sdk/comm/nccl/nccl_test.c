@@ -78,7 +78,7 @@ static int reduce(struct ctrun_group *group, struct ctrun_error *err)
 
 /* ---- Opening ---------------------------------------------------------------------------- */
 
-static void opening_waits_while_init_is_in_progress(void **state)
+TEST_AROUND(opening_waits_while_init_is_in_progress, begin, NULL)
 {
     struct ctrun_group *group;
     struct ctrun_error err;
@@ -91,7 +91,7 @@ static void opening_waits_while_init_is_in_progress(void **state)
     expect_nothing_left(0, 1);
 }
 
-static void an_init_that_hangs_ends_at_the_deadline(void **state)
+TEST_AROUND(an_init_that_hangs_ends_at_the_deadline, begin, NULL)
 {
     struct ctrun_group *group;
     struct ctrun_error err;
@@ -102,7 +102,7 @@ static void an_init_that_hangs_ends_at_the_deadline(void **state)
     expect_nothing_left(1, 0);
 }
 
-static void an_init_that_is_refused_is_an_error(void **state)
+TEST_AROUND(an_init_that_is_refused_is_an_error, begin, NULL)
 {
     struct ctrun_group *group;
     struct ctrun_error err;
@@ -112,7 +112,7 @@ static void an_init_that_is_refused_is_an_error(void **state)
     expect_nothing_left(0, 0);
 }
 
-static void an_error_while_init_goes_on_is_an_error(void **state)
+TEST_AROUND(an_error_while_init_goes_on_is_an_error, begin, NULL)
 {
     struct ctrun_group *group;
     struct ctrun_error err;
@@ -123,7 +123,7 @@ static void an_error_while_init_goes_on_is_an_error(void **state)
     expect_nothing_left(1, 0);
 }
 
-static void an_old_library_is_refused(void **state)
+TEST_AROUND(an_old_library_is_refused, begin, NULL)
 {
     struct ctrun_group *group;
     struct ctrun_error err;
@@ -133,7 +133,7 @@ static void an_old_library_is_refused(void **state)
     expect_nothing_left(0, 0);
 }
 
-static void a_machine_without_a_gpu_is_told_so(void **state)
+TEST_AROUND(a_machine_without_a_gpu_is_told_so, begin, NULL)
 {
     struct ctrun_group *group;
     struct ctrun_error err;
@@ -157,7 +157,7 @@ static int lose_peer(void *context, const char *key, void **value, size_t *lengt
 }
 
 /* With the error's text and without it. */
-static void a_failure_to_meet_has_the_same_code_for_who_wants_no_text(void **state)
+TEST_AROUND(a_failure_to_meet_has_the_same_code_for_who_wants_no_text, begin, NULL)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
     struct ctrun_error err;
@@ -179,7 +179,7 @@ static void a_failure_to_meet_has_the_same_code_for_who_wants_no_text(void **sta
 
 /* ---- Calls ------------------------------------------------------------------------------ */
 
-static void calls_wait_for_communicator_and_device(void **state)
+TEST_AROUND(calls_wait_for_communicator_and_device, begin, NULL)
 {
     struct ctrun_group *group = open_good(30000);
     int32_t in[3] = {1, 2, 3};
@@ -210,7 +210,7 @@ static void expect_dead(struct ctrun_group *group, int code, const char *word)
     expect_nothing_left(1, 0);
 }
 
-static void a_call_that_hangs_on_the_device_ends_at_the_deadline(void **state)
+TEST_AROUND(a_call_that_hangs_on_the_device_ends_at_the_deadline, begin, NULL)
 {
     struct ctrun_group *group = open_good(SHORT_MS);
     struct ctrun_error err;
@@ -220,7 +220,7 @@ static void a_call_that_hangs_on_the_device_ends_at_the_deadline(void **state)
     expect_dead(group, CTRUN_E_TIMEOUT, "missing or stuck");
 }
 
-static void a_call_that_never_gets_to_the_device_ends_at_the_deadline(void **state)
+TEST_AROUND(a_call_that_never_gets_to_the_device_ends_at_the_deadline, begin, NULL)
 {
     struct ctrun_group *group = open_good(SHORT_MS);
     struct ctrun_error err;
@@ -243,7 +243,7 @@ static struct ctrun_work *start_hanging(struct ctrun_group *group)
     return work;
 }
 
-static void an_asynchronous_error_ends_a_call_that_hangs(void **state)
+TEST_AROUND(an_asynchronous_error_ends_a_call_that_hangs, begin, NULL)
 {
     struct ctrun_group *group = open_good(30000);
     struct ctrun_work *work = start_hanging(group);
@@ -254,7 +254,7 @@ static void an_asynchronous_error_ends_a_call_that_hangs(void **state)
     expect_dead(group, CTRUN_E_PEER_LOST, "fake peer");
 }
 
-static void a_call_that_is_refused_kills_the_group(void **state)
+TEST_AROUND(a_call_that_is_refused_kills_the_group, begin, NULL)
 {
     struct ctrun_group *group = open_good(30000);
     struct ctrun_error err;
@@ -270,7 +270,7 @@ static void *abort_group(void *context)
     return NULL;
 }
 
-static void another_thread_can_abort_a_call_that_hangs(void **state)
+TEST_AROUND(another_thread_can_abort_a_call_that_hangs, begin, NULL)
 {
     struct ctrun_group *group = open_good(30000);
     struct ctrun_work *work;
@@ -290,7 +290,7 @@ static void another_thread_can_abort_a_call_that_hangs(void **state)
 
 /* ---- Memory and closing ----------------------------------------------------------------- */
 
-static void memory_is_zeroed_and_freed_with_the_group(void **state)
+TEST_AROUND(memory_is_zeroed_and_freed_with_the_group, begin, NULL)
 {
     struct ctrun_group *group = open_good(30000);
     static const unsigned char zero[64];
@@ -317,7 +317,7 @@ static void pass_gate(void *context)
 }
 
 /* The default stream has other work, for which no other stream waits. */
-static void memory_is_zero_when_the_call_returns(void **state)
+TEST_AROUND(memory_is_zero_when_the_call_returns, begin, NULL)
 {
     struct ctrun_group *group = open_good(30000);
     struct ctrun_error err;
@@ -340,7 +340,7 @@ static void memory_is_zero_when_the_call_returns(void **state)
     expect_nothing_left(0, 1);
 }
 
-static void memory_behind_a_call_that_hangs_ends_at_the_deadline(void **state)
+TEST_AROUND(memory_behind_a_call_that_hangs_ends_at_the_deadline, begin, NULL)
 {
     struct ctrun_group *group = open_good(30000);
     struct ctrun_error err;
@@ -355,7 +355,7 @@ static void memory_behind_a_call_that_hangs_ends_at_the_deadline(void **state)
     expect_nothing_left(1, 0);
 }
 
-static void memory_behind_a_call_of_a_lost_rank_says_so(void **state)
+TEST_AROUND(memory_behind_a_call_of_a_lost_rank_says_so, begin, NULL)
 {
     struct ctrun_group *group = open_good(30000);
     struct ctrun_work *work = start_hanging(group);
@@ -370,7 +370,7 @@ static void memory_behind_a_call_of_a_lost_rank_says_so(void **state)
 }
 
 /* A copy of the old group is still to come when the new one copies to the same place. */
-static void a_shrunk_group_comes_behind_what_the_old_one_still_does(void **state)
+TEST_AROUND(a_shrunk_group_comes_behind_what_the_old_one_still_does, begin, NULL)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
     struct ctrun_group *old = open_good(30000), *next;
@@ -406,7 +406,7 @@ static void a_shrunk_group_comes_behind_what_the_old_one_still_does(void **state
     expect_nothing_left(1, 1);
 }
 
-static void memory_may_be_freed_before(void **state)
+TEST_AROUND(memory_may_be_freed_before, begin, NULL)
 {
     struct ctrun_group *group = open_good(30000);
     struct ctrun_error err;
@@ -430,7 +430,7 @@ static void memory_may_be_freed_before(void **state)
     expect_nothing_left(1, 0);
 }
 
-static void large_memory_is_nccls_and_registered(void **state)
+TEST_AROUND(large_memory_is_nccls_and_registered, begin, NULL)
 {
     struct ctrun_group *group = open_good(30000);
     struct ctrun_error err;
@@ -452,7 +452,7 @@ static void large_memory_is_nccls_and_registered(void **state)
     expect_nothing_left(0, 1);
 }
 
-static void an_older_nccl_has_memory_of_cuda(void **state)
+TEST_AROUND(an_older_nccl_has_memory_of_cuda, begin, NULL)
 {
     struct ctrun_group *group;
     struct ctrun_error err;
@@ -508,7 +508,7 @@ static void assert_same_bits(uint32_t a, uint32_t b, uint32_t sign, uint32_t inf
         assert_int_equal(a, b);
 }
 
-static void kernels_convert_as_the_host_does(void **state)
+TEST_AROUND(kernels_convert_as_the_host_does, begin, NULL)
 {
     /* They are interpreted, which is slow. */
     struct ctrun_group *group = open_good(300000);
@@ -557,47 +557,11 @@ static void kernels_convert_as_the_host_does(void **state)
     expect_nothing_left(0, 1);
 }
 
-static void a_close_that_cannot_finish_aborts(void **state)
+TEST_AROUND(a_close_that_cannot_finish_aborts, begin, NULL)
 {
     struct ctrun_group *group = open_good(30000);
 
     fake_nccl.finalize_code = NCCL_SYSTEM_ERROR;
     ctrun_group_close(group);
     expect_nothing_left(1, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(opening_waits_while_init_is_in_progress, begin),
-        cmocka_unit_test_setup(an_init_that_hangs_ends_at_the_deadline, begin),
-        cmocka_unit_test_setup(an_init_that_is_refused_is_an_error, begin),
-        cmocka_unit_test_setup(an_error_while_init_goes_on_is_an_error, begin),
-        cmocka_unit_test_setup(an_old_library_is_refused, begin),
-        cmocka_unit_test_setup(a_machine_without_a_gpu_is_told_so, begin),
-        cmocka_unit_test_setup(
-            a_failure_to_meet_has_the_same_code_for_who_wants_no_text, begin),
-        cmocka_unit_test_setup(calls_wait_for_communicator_and_device, begin),
-        cmocka_unit_test_setup(a_call_that_hangs_on_the_device_ends_at_the_deadline,
-                               begin),
-        cmocka_unit_test_setup(
-            a_call_that_never_gets_to_the_device_ends_at_the_deadline, begin),
-        cmocka_unit_test_setup(an_asynchronous_error_ends_a_call_that_hangs, begin),
-        cmocka_unit_test_setup(a_call_that_is_refused_kills_the_group, begin),
-        cmocka_unit_test_setup(another_thread_can_abort_a_call_that_hangs, begin),
-        cmocka_unit_test_setup(memory_is_zeroed_and_freed_with_the_group, begin),
-        cmocka_unit_test_setup(memory_is_zero_when_the_call_returns, begin),
-        cmocka_unit_test_setup(memory_behind_a_call_that_hangs_ends_at_the_deadline,
-                               begin),
-        cmocka_unit_test_setup(memory_behind_a_call_of_a_lost_rank_says_so, begin),
-        cmocka_unit_test_setup(memory_may_be_freed_before, begin),
-        cmocka_unit_test_setup(large_memory_is_nccls_and_registered, begin),
-        cmocka_unit_test_setup(an_older_nccl_has_memory_of_cuda, begin),
-        cmocka_unit_test_setup(a_shrunk_group_comes_behind_what_the_old_one_still_does,
-                               begin),
-        cmocka_unit_test_setup(kernels_convert_as_the_host_does, begin),
-        cmocka_unit_test_setup(a_close_that_cannot_finish_aborts, begin),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
