@@ -9,16 +9,9 @@
 #   worker_sdk/wire/message.c   FIELD_NAME, of CTL_REPLY: JSON in pieces, which ctl_run.c makes plain when all are there; of
 #                               WORKER_HOLD: the name of a worker's file, which is opened as it is
 set -eu
-cd "${1:-$(dirname "$0")/../..}"
+. "$(dirname "$0")/complain.sh"
 bad=0
-
-complain() {
-    lines=$(cat)
-    if [ -n "$lines" ]; then
-        printf '%s:\n%s\n' "$1" "$lines"
-        bad=1
-    fi
-}
+cd "${1:-$(dirname "$0")/../..}"
 
 complain 'text of a peer that is not made plain (ct_read_str, ct_read_text)' <<EOF
 $(grep -rnE --include='*.c' 'ct_read_name\(' agent launcher rendezvous worker_sdk |

@@ -4,19 +4,11 @@
 #
 # usage: names.sh [SOURCE_DIRECTORY]
 set -eu
-cd "${1:-$(dirname "$0")/../..}"
+. "$(dirname "$0")/complain.sh"
 bad=0
+cd "${1:-$(dirname "$0")/../..}"
 
 list() { git ls-files -co --exclude-standard -- "$@" 2>/dev/null || find . -type f | sed 's,^\./,,'; }
-
-# complain TITLE < LINES
-complain() {
-    lines=$(cat)
-    if [ -n "$lines" ]; then
-        printf '%s:\n%s\n' "$1" "$lines"
-        bad=1
-    fi
-}
 
 banned='strcpy|strcat|strncpy|strncat|sprintf|vsprintf|strtok|atoi|atol|atof|gets|alloca|system|tmpnam|mktemp'
 complain 'functions that cannot be used safely' <<EOF

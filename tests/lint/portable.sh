@@ -10,16 +10,9 @@
 # 8: what C2x brought is a warning of newer ones; attributes and builtins by name, from lists of
 # what gcc 8's manual has.
 set -eu
-cd "${1:-$(dirname "$0")/../..}"
+. "$(dirname "$0")/complain.sh"
 bad=0
-
-complain() {
-    lines=$(cat)
-    if [ -n "$lines" ]; then
-        printf '%s:\n%s\n' "$1" "$lines"
-        bad=1
-    fi
-}
+cd "${1:-$(dirname "$0")/../..}"
 
 complain 'newer than glibc 2.28 or Linux 4.18: signal_name.h, kernel.h or strerror() instead' <<EOF
 $(grep -rnwE --include='*.[ch]' \
