@@ -29,11 +29,6 @@ def start(box, *options, env=None):
     return box.start_ctrun("--nproc-per-node=2", *options, "count.sh", env=env or end())
 
 
-def check_schema(box):
-    for event in box.events():
-        schema.check(event, "events")
-
-
 def test_workers_save_before_the_end_and_the_job_asks_for_a_requeue(box):
     run = start(box, before(), "--requeue-exit=75", "--log-dir=logs")
     signals.wait_all_got(box, 2, "TERM")
@@ -47,7 +42,7 @@ def test_workers_save_before_the_end_and_the_job_asks_for_a_requeue(box):
     assert (event["is_ending"], event["signal"]) == (1, signal.SIGTERM)
     # The workers get nearly all of the time, and end before it is over.
     assert 0.8 * event["left_ms"] < event["grace_ms"] < event["left_ms"] <= FAR * 1000
-    check_schema(box)
+    schema.check_events(box)
     why = box.run(ctrun.program("ctrunctl"), "why", "logs")
     assert "before the end of its allocation" in why.out, why
 

@@ -32,13 +32,6 @@ def start_two(box, second=("--allow-chaos",), program=HOLD):
     return runs
 
 
-def end(*runs):
-    for run in runs:
-        run.signal(signal.SIGTERM)
-    for run in runs:
-        run.wait()
-
-
 def plan(box, *lines):
     return box.write("plan", "".join(f"{line}\n" for line in lines))
 
@@ -112,7 +105,7 @@ def test_a_run_without_the_option_refuses(box):
     found = chaos(box, "at 0s kill rank=0")
     assert found.code == 1 and "was started without --allow-chaos" in found.err, found
     assert not box.events("chaos") and not box.events("worker_ended")
-    end(run)
+    ctrun.stop(run)
 
 
 def test_each_node_decides_for_itself_and_the_rest_of_the_plan_is_done(box):
@@ -123,7 +116,7 @@ def test_each_node_decides_for_itself_and_the_rest_of_the_plan_is_done(box):
     assert re.search(r"plan:1: stop rank=1 for=1ms: not done: .* was started without --allow-chaos", first), found
     assert second.endswith("plan:2: stop rank=0 for=1ms"), found
     assert [event["target"] for event in box.events("chaos")] == [0]
-    end(*runs)
+    ctrun.stop(*runs)
 
 
 # ---- Faults -----------------------------------------------------------------------------------
@@ -166,7 +159,7 @@ def test_a_stopped_worker_goes_on_when_its_time_is_up(box):
     assert (over["fault"], over["target"], over["line"]) == ("stop", 1, 1)
     assert over["time_ns"] - begun["time_ns"] >= 150e6  # two clocks, which differ by a tick
     wait_stopped(pid_of(box, 1), False)
-    end(run)
+    ctrun.stop(run)
 
 
 def test_an_interrupt_ends_what_lasts_on_all_nodes(box):
@@ -183,7 +176,7 @@ def test_an_interrupt_ends_what_lasts_on_all_nodes(box):
     for pid in pids:
         wait_stopped(pid, False)
     assert not box.events("worker_ended")
-    end(*runs)
+    ctrun.stop(*runs)
 
 
 def test_the_agent_ends_it_when_ctrunctl_has_died(box):
@@ -193,7 +186,7 @@ def test_the_agent_ends_it_when_ctrunctl_has_died(box):
     found.signal(signal.SIGKILL)
     box.wait_event("chaos_over")
     wait_stopped(pid_of(box, 0), False)
-    end(run)
+    ctrun.stop(run)
 
 
 def test_a_cut_node_comes_back_and_no_worker_ends(box):
@@ -207,7 +200,7 @@ def test_a_cut_node_comes_back_and_no_worker_ends(box):
     back = box.events("link_state", to="up")[2]
     assert cut["pid"] == down["pid"] == back["pid"] and over["time_ns"] <= back["time_ns"]
     assert not box.events("worker_ended") and not box.events("round_stopped")
-    end(*runs)
+    ctrun.stop(*runs)
 
 
 def test_what_a_slow_node_says_arrives_late(box):
@@ -220,7 +213,7 @@ def test_what_a_slow_node_says_arrives_late(box):
     assert done["time_ns"] - asked["time_ns"] >= 900e6, (asked, done)  # at least, and more on a busy machine
     found.signal(signal.SIGINT)
     assert found.wait() == 128 + signal.SIGINT, found
-    end(*runs)
+    ctrun.stop(*runs)
 
 
 def test_log_files_meet_a_full_disk_and_those_of_the_next_round_do_not(box):
@@ -237,19 +230,19 @@ def test_log_files_meet_a_full_disk_and_those_of_the_next_round_do_not(box):
     ctrun.wait_until(lambda: any("1" in path.read_text() for path in box.path("D").glob("*/attempt_1/0/stdout.log")),
                      lambda: f"a line of the next round\n{run}")
     assert lost["path"].endswith("/attempt_0/0/stdout.log") and "workers keep running" in run.err
-    end(run)
+    ctrun.stop(run)
 
 
 def test_without_log_files_none_can_be_full(box):
     run = start(box)
     found = chaos(box, "at 0s full node=0 for=1s")
     assert found.code == 1 and ": its workers have no log files: start the run with -r3" in found.out, found
-    end(run)
+    ctrun.stop(run)
 
 
 def test_a_run_that_ends_first_ends_the_plan(box):
     run = start(box)
     found = box.start(CTL, "chaos", plan(box, "at 0s stop rank=0 for=1ms", "at 1h kill rank=0"))
     box.wait_event("chaos_over")
-    end(run)
+    ctrun.stop(run)
     assert found.wait() == 0 and "has ended; 1 of 2 faults were not injected" in found.err, found

@@ -266,9 +266,6 @@ def test_progress_on_another_node_counts(box):
     begun = writes.stat().st_mtime
     ctrun.wait_until(lambda: writes.stat().st_mtime > begun + 1.5 * LIMIT, lambda: f"a limit has passed\n{runs}")
     assert not any("E_HANG" in run.err for run in runs), runs
-    for run in runs:
-        run.signal(signal.SIGTERM)
-    for run in runs:
-        run.wait()
+    ctrun.stop(*runs)
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0

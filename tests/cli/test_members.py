@@ -44,11 +44,7 @@ def cluster(box):
             return events
 
         def end(self):
-            for run in self.runs:
-                if run.code is None:
-                    run.signal(signal.SIGTERM)
-            for run in self.runs:
-                run.wait(30)
+            ctrun.stop(*self.runs)
     cluster = Cluster()
     cluster.runs = []
     yield cluster

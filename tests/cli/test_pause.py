@@ -37,14 +37,6 @@ def clock(box, seconds):
     run.wait(seconds + 30)
 
 
-def end(box, *runs):
-    for run in runs:
-        if run.code is None:
-            run.signal(signal.SIGTERM)
-    for run in runs:
-        run.wait(30)
-
-
 @pytest.mark.parametrize("which", [0, 1])
 def test_an_agent_that_is_stopped_for_five_seconds_costs_no_node(box, pair, which):
     runs = pair("last_call_timeout=60")
@@ -58,7 +50,7 @@ def test_an_agent_that_is_stopped_for_five_seconds_costs_no_node(box, pair, whic
     assert not box.events("round_stopped") and not box.events("guard_fenced"), runs
     if which == 1:
         assert box.events("member_paused"), box.events()
-    end(box, *runs)
+    ctrun.stop(*runs)
 
 
 def test_an_agent_that_stays_stopped_is_fenced_by_its_guard_and_lost(box, pair):
@@ -74,7 +66,7 @@ def test_an_agent_that_stays_stopped_is_fenced_by_its_guard_and_lost(box, pair):
     fenced = box.events("guard_fenced")[0]["time_ns"]
     assert box.events("round_started", generation=2)[0]["time_ns"] > fenced  # never two worlds
     os.kill(agent, signal.SIGCONT)
-    end(box, host, other)
+    ctrun.stop(host, other)
 
 
 def test_a_process_that_dies_while_paused_nodes_are_waited_for_is_lost_at_once(box, pair):
@@ -83,7 +75,7 @@ def test_a_process_that_dies_while_paused_nodes_are_waited_for_is_lost_at_once(b
     os.kill(agent, signal.SIGSTOP)
     os.kill(agent, signal.SIGKILL)
     box.wait_event("round_started", generation=2, seconds=10)
-    end(box, host, other)
+    ctrun.stop(host, other)
 
 
 def test_who_serves_anew_waits_for_workers_that_the_last_server_has_left_on_other_nodes(box):
@@ -106,7 +98,7 @@ def test_who_serves_anew_waits_for_workers_that_the_last_server_has_left_on_othe
     assert fenced["time_ns"] < min(event["time_ns"] for event in started), (fenced, started)
     assert any("workers start in up to " in run.err for run in new), new
     os.kill(agent, signal.SIGCONT)
-    end(box, other, *new)
+    ctrun.stop(other, *new)
 
 
 def test_who_serves_anew_waits_for_nobody_when_the_run_is_over(box):

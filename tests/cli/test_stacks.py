@@ -318,7 +318,4 @@ def test_all_nodes_answer_and_one_that_is_stuck_is_said_to_be_missing(box):
     os.kill(agent, signal.SIGCONT)
     assert [line.split(":")[0] for line in lines[1:3]] == ["rank 0", "rank 1"], lines
     assert re.fullmatch(r"node 1 \(\S+\): no answer in \d+\.\d s", lines[3]), lines
-    for run in runs:
-        run.signal(signal.SIGTERM)
-    for run in runs:
-        run.wait()
+    ctrun.stop(*runs)

@@ -10,7 +10,7 @@ import elastic
 import pytest
 import schema
 from elastic import SLOW as ELASTIC
-from elastic import pids, result, speed_up, wait_step
+from elastic import AGENT, pids, result, speed_up, wait_step
 
 # Without sanitizers a rank is lost at five times as many steps.
 pytestmark = pytest.mark.both
@@ -207,21 +207,8 @@ def test_a_loss_that_nobody_continues_after_is_the_cause_and_nothing_came_before
     assert "before it" not in run.err, run
 
 
-HELD = r"""
-import os, socket, struct, sys, time
-rank, folder = int(os.environ["RANK"]), sys.argv[1]
-name = os.environ["CTRUN_AGENT_SOCKET"]
-agent = socket.socket(socket.AF_UNIX)
-agent.connect("\0" + name[1:] if name[0] == "@" else name)
-def say(kind, body):
-    agent.sendall(b"\xc7\x52\x05" + struct.pack("<BI", kind, len(body)) + body)
-def world():
-    while True:
-        head = agent.recv(8, socket.MSG_WAITALL)
-        body = agent.recv(struct.unpack("<I", head[4:])[0], socket.MSG_WAITALL)
-        if head[3] == 46:
-            return [i for i in range(4096) if body[8 + i // 8] >> i % 8 & 1]
-say(32, struct.pack("<iQ", rank, int(os.environ["CTRUN_GENERATION"])))
+HELD = AGENT + r"""
+folder = sys.argv[1]
 path = folder + "/port"
 if rank == 0:
     listener = socket.create_server(("127.0.0.1", 0))
@@ -239,7 +226,7 @@ if rank < 2:
 else:
     os.read(agent.fileno(), 1)  # for good
 say(39, struct.pack("<I", 0))
-print(f"rank {rank} goes on with {world()}")
+print(f"rank {rank} goes on with {ranks_of(hear(46))}")
 """
 
 

@@ -239,10 +239,7 @@ class Script:
             return self.observer.is_world(NODES)
 
         ctrun.wait_until(whole, lambda: f"all in one world\n{self}", 150)
-        for run in self.runs.values():
-            run.signal(signal.SIGTERM)
-        for run in self.runs.values():
-            run.wait(30)
+        ctrun.stop(*self.runs.values())
         try:
             return self.observer.check()
         except AssertionError as error:

@@ -28,14 +28,6 @@ def wait_world(worlds, runs, *hosts, seconds=20):
                      lambda: f"a world on {hosts}: {worlds.now()}\n{runs}", seconds)
 
 
-def end(runs):
-    for run in runs:
-        if run.code is None:
-            run.signal(signal.SIGTERM)
-    for run in runs:
-        run.wait(30)
-
-
 def test_t13_a_node_of_another_run_is_refused_and_the_run_is_not_touched(box, lab, worlds):
     hosts = lab(3)
     words = ["--nnodes=2:3", "--rdzv-conf=last_call_timeout=1"]
@@ -49,7 +41,7 @@ def test_t13_a_node_of_another_run_is_refused_and_the_run_is_not_touched(box, la
         assert other.wait(20) == 77, other
         assert f"error[{code}]" in other.err, other
     assert set(worlds.spans()) == {1}
-    end(ours)
+    ctrun.stop(*ours)
 
 
 def test_t19_nodes_that_never_come_are_waited_for_aloud_and_end_all(box, lab):
@@ -74,7 +66,7 @@ def test_t20_the_node_too_many_waits_as_a_spare_and_takes_over(box, lab, worlds)
                      lambda: f"{runs[2]}")
     hosts.cut_power("node2")
     wait_world(worlds, runs, "node1", "node3")
-    end(runs)
+    ctrun.stop(*runs)
     worlds.check()
 
 
@@ -99,7 +91,7 @@ def test_t20_leaving_and_rejoining_at_random_never_closes_the_run(box, lab, worl
             wait_world(worlds, runs, *runs)
         assert runs["node1"].code is None, runs
     wait_world(worlds, runs, *runs)
-    end(runs.values())
+    ctrun.stop(*runs.values())
     worlds.check()
 
 

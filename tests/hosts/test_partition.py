@@ -32,11 +32,7 @@ def cluster(box, lab):
                              seconds)
 
         def end(self):
-            for run in self.runs.values():
-                if run.code is None:
-                    run.signal(signal.SIGTERM)
-            for run in self.runs.values():
-                run.wait(30)
+            ctrun.stop(*self.runs.values())
             self.beacon.check()
     return Cluster()
 

@@ -5,25 +5,14 @@ import signal
 import sys
 
 import ctrun
+import schema
 import torch_job
+from elastic import AGENT
 
 # Ranks without a library that reports a loss. With "lost" ranks 0 and 1 read from each other's
 # socket, with "asks" only rank 1 does.
-HELD = r"""
-import os, socket, struct, sys, time
-rank, folder, how = int(os.environ["RANK"]), sys.argv[1], sys.argv[2]
-name = os.environ["CTRUN_AGENT_SOCKET"]
-agent = socket.socket(socket.AF_UNIX)
-agent.connect("\0" + name[1:] if name[0] == "@" else name)
-def say(kind, body):
-    agent.sendall(b"\xc7\x52\x05" + struct.pack("<BI", kind, len(body)) + body)
-def world():
-    while True:
-        head = agent.recv(8, socket.MSG_WAITALL)
-        body = agent.recv(struct.unpack("<I", head[4:])[0], socket.MSG_WAITALL)
-        if head[3] == 46:
-            return [i for i in range(4096) if body[8 + i // 8] >> i % 8 & 1]
-say(32, struct.pack("<iQ", rank, int(os.environ["CTRUN_GENERATION"])))
+HELD = AGENT + r"""
+folder, how = sys.argv[1:]
 path = folder + "/port"
 if rank == 0:
     listener = socket.create_server(("", 0))
@@ -41,7 +30,7 @@ if rank == 2:
 if how == "lost" or rank == 1:
     assert peer.recv(1) == b""  # the other one sends nothing, and lives
 say(39, struct.pack("<I", 0))
-print(f"rank {rank} goes on with {world()}", flush=True)
+print(f"rank {rank} goes on with {ranks_of(hear(46))}", flush=True)
 """
 RANKS, STEPS = 4, 150
 
@@ -125,7 +114,7 @@ def test_no_step_is_lost_when_ranks_of_two_hosts_are_killed(box, lab):
     made = torch_job.logs(box)
     assert torch_job.check_steps(made, STEPS, {who for who in made if who[0] in (0, 3)}) == {2, 3, 4}
     assert len(made) == RANKS and len(box.events("round_started")) == 2, runs
-    torch_job.check_events(box)
+    schema.check_events(box)
 
 
 def test_killed_ranks_of_two_hosts_are_replaced_and_all_come_to_the_same_bits(box, lab):
@@ -147,7 +136,7 @@ def test_killed_ranks_of_two_hosts_are_replaced_and_all_come_to_the_same_bits(bo
     made = torch_job.logs(box)
     assert torch_job.check_steps(made, STEPS, {who for who in made if made[who][-1][0] < STEPS - 1}) <= {2, 3}, runs
     assert len(made) == 5 and len(box.events("round_started")) == 2, runs
-    torch_job.check_events(box)
+    schema.check_events(box)
 
 
 SHORT = "keep_alive_interval=1,keep_alive_max_attempt=3"
@@ -166,7 +155,7 @@ def check_end(box, runs, lost, sizes):
     assert [run.wait(200) for run in runs] == [0] * len(runs), runs
     made = torch_job.logs(box)
     assert torch_job.check_steps(made, STEPS, {who for who in made if who[0] in lost and made[who][-1][0] < STEPS - 1}) == sizes
-    torch_job.check_events(box)
+    schema.check_events(box)
 
 
 def test_rank_0_s_host_is_lost_and_then_the_next_one(box, lab):
@@ -217,6 +206,6 @@ def test_a_spare_host_takes_the_place_of_rank_0_s(box, lab):
     made = torch_job.logs(box)
     assert torch_job.check_steps(made, STEPS, {who for who in made if made[who][-1][0] < STEPS - 1}) == {1, 2}
     assert len(box.events("round_started")) == 4 and {e["generation"] for e in box.events("round_started")} == {1}
-    torch_job.check_events(box)
+    schema.check_events(box)
     server.signal(signal.SIGTERM)
     server.wait()

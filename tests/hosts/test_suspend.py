@@ -43,10 +43,7 @@ class Pair:
             os.kill(guard, FENCE_SIGNAL)
 
     def end(self):
-        for run in self.runs:
-            run.signal(signal.SIGTERM)
-        for run in self.runs:
-            run.wait()
+        ctrun.stop(*self.runs)
         self.server.signal(signal.SIGTERM)
         self.server.wait()
         self.observer.check()

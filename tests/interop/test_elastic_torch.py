@@ -6,7 +6,8 @@ import os
 import signal
 
 import ctrun
-from torch_job import PACKAGE, SCRIPT, allow, check_events, check_steps, interpreter, logs
+import schema
+from torch_job import PACKAGE, SCRIPT, allow, check_steps, interpreter, logs
 
 RANKS, STEPS = 3, 400
 
@@ -31,7 +32,7 @@ def check(box, run, killed, replaced):
     made = logs(box)
     sizes = check_steps(made, STEPS, {who for who in made if who[1] in killed})
     assert len(made) == RANKS + replaced, run
-    check_events(box)
+    schema.check_events(box)
     return sizes
 
 
@@ -193,7 +194,7 @@ def test_a_state_is_sent_once_while_another_new_rank_waits(box):
     check_steps(made, STEPS, {who for who in made if who[1] in killed})
     assert len(made) == 6 and box.path("sent").read_text() == 4 * "x", run  # a length and the state for each
     assert [e["joined"] for e in box.events("world_grown")] == [1, 1], run
-    check_events(box)
+    schema.check_events(box)
 
 
 # Rank 2 does not get the sum of a step that rank 1 has, in which a new rank 0 is ready. All three

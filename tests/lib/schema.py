@@ -82,3 +82,8 @@ def check(value, name):
     assert not found, f"{found}\n{json.dumps(value)}"
     if jsonschema:
         _validator(name).validate(value)
+
+
+def check_events(box):
+    for event in box.events():
+        check(event, "events")

@@ -6,7 +6,6 @@ import subprocess
 
 import ctrun
 import pytest
-import schema
 
 SCRIPT = """import hashlib, os, sys, time
 import torch, torch.distributed as dist
@@ -96,8 +95,3 @@ def check_steps(made, steps, killed):
             assert seen.setdefault(step, digest) == digest, (who, step)
     assert len(seen) == steps
     return {world for lines in made.values() for _, world, _ in lines}
-
-
-def check_events(box):
-    for event in box.events():
-        schema.check(event, "events")

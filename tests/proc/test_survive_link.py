@@ -7,32 +7,16 @@ import sys
 
 import ctrun
 import rendezvous
+from elastic import AGENT
 
-# A worker connects to its agent.
-AGENT = r"""
-import os, signal, socket, struct, time
-name = os.environ["CTRUN_AGENT_SOCKET"]
-agent = socket.socket(socket.AF_UNIX)
-agent.connect("\0" + name[1:] if name[0] == "@" else name)
-def say(kind, body):
-    agent.sendall(b"\xc7\x52\x05" + struct.pack("<BI", kind, len(body)) + body)
-def hear(kind):
-    while True:
-        head = agent.recv(8, socket.MSG_WAITALL)
-        body = agent.recv(struct.unpack("<I", head[4:])[0], socket.MSG_WAITALL)
-        if head[3] == kind:
-            return body
-say(32, struct.pack("<iQ", int(os.environ["RANK"]), int(os.environ["CTRUN_GENERATION"])))
-"""
 WORKER = AGENT + r"""
-rank = int(os.environ["RANK"])
 if rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 losses, length = struct.unpack_from("<II", hear(38))
 say(39, struct.pack("<I", 0))
 world = hear(46)
 port, length = struct.unpack_from("<HI", world, 520)
-print(losses, struct.unpack_from("<II", world), [i for i in range(4096) if world[8 + i // 8] >> i % 8 & 1],
+print(losses, struct.unpack_from("<II", world), ranks_of(world),
       f"{world[526:526 + length].decode()}:{port}")
 """
 STORE = {"store_node": 1, "store_port": 4242, "store_addr": "n9"}
