@@ -4,7 +4,6 @@
 #include <getopt.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 

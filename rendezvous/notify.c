@@ -2,9 +2,6 @@
 #include "rendezvous/notify.h"
 
 #include <errno.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>

@@ -2,7 +2,6 @@
 #include "agent/control/ctl_socket.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

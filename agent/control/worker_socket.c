@@ -2,8 +2,6 @@
 #include "agent/control/worker_socket.h"
 
 #include <errno.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>

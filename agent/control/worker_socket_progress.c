@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stddef.h>
 #include <unistd.h>
 
 #include "agent/control/worker_socket_private.h"

@@ -4,7 +4,6 @@
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <limits.h>
-#include <stdlib.h>
 
 #include "agent/error_file/redact.h"
 #include "worker_sdk/base/whole_file.h"

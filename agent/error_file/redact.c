@@ -5,8 +5,6 @@
 
 #include <ctype.h>
 #include <regex.h>
-#include <stdbool.h>
-#include <string.h>
 #include <strings.h>
 
 #include "worker_sdk/base/str.h"

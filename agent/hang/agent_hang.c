@@ -3,7 +3,6 @@
  * The node that notices saves the stacks of its workers, then reports the failure; the other nodes
  * save theirs when they receive STOP, before they stop their workers. */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,8 +8,6 @@
  *
  * A node is reported only if it is later than the clocks' error can explain. Nodes that send nothing are not compared. */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "agent/hang/agent_slow_node.h"

@@ -8,7 +8,6 @@
  * A recorder answers in the process of its worker and takes time there: the next look is so much later that this is
  * half a percent of the time. No worker is stopped, and nothing is printed: being late is no error. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -3,7 +3,6 @@
  * how long. Sending is here, too, because a send may be the first to notice the end. */
 #include <assert.h>
 #include <errno.h>
-#include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 

@@ -2,8 +2,6 @@
 #include "agent/link/reachability.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"

@@ -2,9 +2,6 @@
 /* The Itanium C++ ABI, section 5.1, as far as names with scopes need it. */
 #include "agent/native/cpp_name.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 #include "worker_sdk/base/str.h"
 
 enum {

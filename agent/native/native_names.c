@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/native/native_names.h"
 
-#include <string.h>
-
 #include "agent/native/cpp_name.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/plain.h"

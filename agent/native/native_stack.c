@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/plain.h"

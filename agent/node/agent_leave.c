@@ -5,7 +5,6 @@
 
 #include "agent/node/agent_private.h"
 #include "agent/process/process_name.h"
-#include "worker_sdk/base/signal_name.h"
 
 bool agent_is_ending_signal(const struct agent *agent, int signal)
 {

@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>

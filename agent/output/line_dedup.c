@@ -5,8 +5,6 @@
 #include "agent/output/line_dedup.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/hash.h"

@@ -2,7 +2,6 @@
 #include "agent/output/logfile.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "agent/loop/limits.h"
 #include "agent/output/logfile_private.h"

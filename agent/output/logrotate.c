@@ -3,8 +3,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "agent/loop/limits.h"
 #include "worker_sdk/base/str.h"

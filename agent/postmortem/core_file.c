@@ -2,7 +2,6 @@
 #include "agent/postmortem/core_file.h"
 
 #include <limits.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -2,8 +2,6 @@
 #include "agent/postmortem/crash.h"
 
 #include <fcntl.h>
-#include <stddef.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "agent/loop/blocking_call.h"

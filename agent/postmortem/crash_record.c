@@ -3,9 +3,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "worker_sdk/base/str.h"
 

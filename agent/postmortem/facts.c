@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/postmortem/facts.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
 #include "worker_sdk/base/str.h"
 
 enum {

@@ -7,9 +7,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "agent/postmortem/facts.h"
 #include "agent/postmortem/traceback.h"

@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <string.h>
 
 #include "worker_sdk/base/dtype.h"
 #include "worker_sdk/base/str.h"

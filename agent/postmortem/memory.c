@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/postmortem/memory.h"
 
-#include <stdbool.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/small_file.h"

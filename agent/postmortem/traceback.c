@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/postmortem/traceback.h"
 
-#include <string.h>
-
 #include "agent/postmortem/facts.h"
 #include "worker_sdk/base/str.h"
 

@@ -2,8 +2,6 @@
 #include "agent/postmortem/unkillable.h"
 
 #include <dirent.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "agent/postmortem/facts.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/process/cgroup_path.h"
 
-#include <string.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/small_file.h"

@@ -3,8 +3,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/str.h"
 

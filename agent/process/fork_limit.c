@@ -4,7 +4,6 @@
 #include "agent/process/fork_limit.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -2,8 +2,6 @@
 #include "agent/process/orphans.h"
 
 #include <signal.h>
-#include <stdbool.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "agent/process/process_name.h"

@@ -7,8 +7,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <netinet/tcp.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

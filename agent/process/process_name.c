@@ -2,7 +2,6 @@
 #include "agent/process/process_name.h"
 
 #include <ctype.h>
-#include <string.h>
 
 #include "agent/loop/signals.h"
 #include "worker_sdk/base/signal_name.h"

@@ -8,9 +8,6 @@
 #include <limits.h>
 #include <linux/magic.h>
 #include <mntent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <time.h>

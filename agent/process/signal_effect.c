@@ -3,8 +3,6 @@
 
 #include <dirent.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"

@@ -3,7 +3,6 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <string.h>
 
 #include "agent/error_file/json.h"
 #include "worker_sdk/base/alloc.h"

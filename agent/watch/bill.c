@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/watch/bill.h"
 
-#include <string.h>
-
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
 

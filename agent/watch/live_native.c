@@ -2,8 +2,6 @@
 #include "agent/watch/live_native.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/small_file.h"

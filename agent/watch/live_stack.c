@@ -2,8 +2,6 @@
 #include "agent/watch/live_stack.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "agent/postmortem/traceback.h"
 #include "worker_sdk/base/plain.h"

@@ -2,8 +2,6 @@
 #include "agent/watch/own_ranks.h"
 
 #include <errno.h>
-#include <stdbool.h>
-#include <stdlib.h>
 
 #include "agent/process/reap.h"
 #include "worker_sdk/base/alloc.h"

@@ -2,10 +2,6 @@
 #include "agent/watch/rank_load.h"
 
 #include <inttypes.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "agent/watch/lateness.h"

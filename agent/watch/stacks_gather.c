@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/watch/stacks_gather.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 

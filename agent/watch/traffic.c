@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/watch/traffic.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
 

@@ -3,7 +3,6 @@
  * file. */
 #include <errno.h>
 #include <signal.h>
-#include <string.h>
 
 #include "agent/error_file/error_file_text.h"
 #include "agent/loop/limits.h"

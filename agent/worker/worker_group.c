@@ -4,8 +4,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "agent/control/worker_socket.h"
 #include "agent/loop/limits.h"

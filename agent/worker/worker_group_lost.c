@@ -2,7 +2,6 @@
 /* Workers that continue without a lost worker: this file decides which, once all of them have
  * asked. */
 #include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "agent/worker/worker_group_private.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of the workers, read every few seconds as long as any worker runs. */
-#include <string.h>
-
 #include "agent/postmortem/facts.h"
 #include "agent/worker/worker_group_private.h"
 #include "worker_sdk/base/clock.h"

@@ -2,8 +2,6 @@
 #include "agent/worker/worker_metrics.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"

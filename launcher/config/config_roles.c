@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several programs in one job: --role NAME=N:COMMAND, repeated. */
 #include <errno.h>
-#include <string.h>
 
 #include "launcher/config/config_private.h"
 #include "launcher/config/gloo_scale.h"

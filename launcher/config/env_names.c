@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/config/env_names.h"
 
-#include <stddef.h>
-
 #include "agent/control/ctl_dir.h"
 #include "agent/process/child.h"
 #include "launcher/config/etcd_config.h"

@@ -2,8 +2,6 @@
 #include "launcher/config/gloo_scale.h"
 
 #include <glob.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/small_file.h"

@@ -3,8 +3,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "launcher/hardware/devices.h"
 #include "launcher/hardware/gpus.h"

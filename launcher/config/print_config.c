@@ -2,7 +2,6 @@
 #include "launcher/config/print_config.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "agent/error_file/redact.h"
 #include "agent/error_file/json.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/config/program_warn.h"
 
-#include <string.h>
-
 #include "launcher/options/option_name.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"

@@ -2,7 +2,6 @@
 #include "launcher/config/random_id.h"
 
 #include <errno.h>
-#include <stdint.h>
 #include <sys/random.h>
 
 #include "worker_sdk/base/str.h"

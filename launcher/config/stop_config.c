@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <string.h>
 
 #include "agent/watch/allocation.h"
 #include "launcher/batch/batch_systems.h"

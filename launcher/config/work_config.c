@@ -2,7 +2,6 @@
 #include "launcher/config/work_config.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "launcher/config/random_id.h"
 #include "launcher/hardware/devices.h"

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <string.h>
 
 #include "launcher/ctl/ctl.h"
 #include "launcher/options/habits.h"

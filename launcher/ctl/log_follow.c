@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>

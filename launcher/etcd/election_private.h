@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "launcher/etcd/election.h"
 #include "launcher/etcd/election_rules.h"

@@ -5,10 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "launcher/etcd/http_api.h"
 #include "worker_sdk/base/alloc.h"

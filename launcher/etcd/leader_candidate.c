@@ -3,8 +3,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "launcher/etcd/election.h"
 #include "launcher/report/messages.h"

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdlib.h>
 
 #include "launcher/hardware/topology.h"
 #include "worker_sdk/base/alloc.h"

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "launcher/hardware/topology.h"

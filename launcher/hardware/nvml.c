@@ -3,8 +3,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "worker_sdk/base/str.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/net/dns_retry.h"
 
-#include <string.h>
 #include <time.h>
 
 #include "launcher/report/messages.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/net/route.h"
 
-#include <string.h>
-
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
 

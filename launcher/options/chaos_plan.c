@@ -3,8 +3,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/signal_name.h"

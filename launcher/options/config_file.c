@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/options/config_file.h"
 
-#include <stdbool.h>
-
 #include "worker_sdk/base/str.h"
 
 static const char blanks[] = " \t\r\v\f";

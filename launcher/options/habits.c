@@ -3,9 +3,6 @@
 
 #include <ctype.h>
 #include <limits.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/str.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/options/role_spec.h"
 
-#include <string.h>
-
 #include "launcher/options/nnodes.h"
 #include "worker_sdk/base/str.h"
 

@@ -4,8 +4,6 @@
 #include "launcher/options/shell_words.h"
 
 #include <errno.h>
-#include <stdint.h>
-#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lines after the root cause: facts that its node has found, and the other ranks. */
-#include <stdlib.h>
-
 #include "launcher/report/fact_label.h"
 #include "launcher/report/summary.h"
 #include "worker_sdk/base/str.h"

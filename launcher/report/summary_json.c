@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/report/summary_json.h"
 
-#include <stdlib.h>
-
 #include "launcher/report/fact_label.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/bytes.h"

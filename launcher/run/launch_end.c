@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a launch ends: the printed failure report, error files, summary.json, the exit code. */
 #include <signal.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "launcher/run/launch_private.h"

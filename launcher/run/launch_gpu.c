@@ -4,7 +4,6 @@
  * each restart a thread waits until no more than that is in use. The driver may hang, so only
  * threads call it, and they share struct launch_gpu with the launch. */
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>

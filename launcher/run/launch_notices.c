@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints notices for people while a run goes on. */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "agent/hold/hold.h"
 #include "agent/loop/limits.h"

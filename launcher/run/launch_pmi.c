@@ -10,7 +10,6 @@
  * If the PMI does not answer, one line says so and the nodes meet at the derived port. After the
  * fence this is not possible: another task may have passed the fence, and uses the card. */
 #include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "launcher/pmi/pmi_client.h"

@@ -2,7 +2,6 @@
 #include "launcher/run/torch_events.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 #include "launcher/report/json_torch.h"
 #include "launcher/report/summary.h"

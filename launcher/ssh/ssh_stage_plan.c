@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads --stage and the options that belong to it. */
 #include <limits.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "launcher/config/host_slot.h"

@@ -2,7 +2,6 @@
 #include "launcher/ssh/ssh_stage_receive.h"
 
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "launcher/stage/stage_map.h"

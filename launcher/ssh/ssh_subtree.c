@@ -2,7 +2,6 @@
 #include "launcher/ssh/ssh_subtree.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "launcher/ssh/ssh_conn.h"
 #include "launcher/ssh/ssh_stage_receive.h"

@@ -2,8 +2,6 @@
 /* Reading: makes rounds of batches. The bytes are not trusted: numbers are checked here, and
  * round_restore() checks the state of a round. */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/journal_private.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/net/conn.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 

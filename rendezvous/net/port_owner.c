@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/str.h"

@@ -2,7 +2,6 @@
 #include "rendezvous/report/contacts.h"
 
 #include <ctype.h>
-#include <string.h>
 
 #include "worker_sdk/base/str.h"
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/report/hang_views.h"
 
-#include <string.h>
-
 #include "worker_sdk/base/str.h"
 
 void hang_views_add(struct hang_views *views, const struct ct_hang_view *view)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/report/host_list.h"
 
-#include <string.h>
-
 #include "worker_sdk/base/str.h"
 
 void host_list_clear(struct host_list *list)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/report/poison.h"
 
-#include <string.h>
-
 #include "worker_sdk/base/str.h"
 
 void poison_add(struct poison *poison, const struct ct_samples *samples)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/round/master.h"
 
-#include <string.h>
-
 #include "worker_sdk/base/str.h"
 
 static bool is_loopback(const char *text)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/round/networks.h"
 
-#include <string.h>
-
 #include "rendezvous/round/master.h"
 #include "worker_sdk/base/str.h"
 

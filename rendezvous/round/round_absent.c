@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which nodes are absent: their names while the run waits, and the table of E_JOIN_TIMEOUT. */
-#include <string.h>
-
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/str.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What users ask of a run with ctrunctl: another size, nodes that leave, a new round. */
-#include <string.h>
-
 #include "rendezvous/report/host_list.h"
 #include "rendezvous/round/round_limits.h"
 #include "rendezvous/round/round_private.h"

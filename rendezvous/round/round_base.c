@@ -3,7 +3,6 @@
  * the counts that go with them. */
 #include <assert.h>
 #include <errno.h>
-#include <string.h>
 
 #include "rendezvous/round/round_limits.h"
 #include "rendezvous/round/round_private.h"

@@ -5,8 +5,6 @@
  *
  * A node whose failures report broken hardware is excluded after `exclude_after` of them, with or
  * without a spare, if at least min nodes are left; later agents of that host are refused, too. */
-#include <string.h>
-
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/str.h"
 

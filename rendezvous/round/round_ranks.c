@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks of a running world and the nodes they are on, and a node that is lost while the others
  * continue (--survive). The protocol is described in round_running.c. */
-#include <string.h>
-
 #include "rendezvous/round/master.h"
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/clock.h"

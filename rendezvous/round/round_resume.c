@@ -2,7 +2,6 @@
 /* Silent members, and members without a connection: those whose connection broke, which may resume
  * for a while, and all members after a restart of the server. */
 #include <errno.h>
-#include <string.h>
 
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/clock.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/round/world_layout.h"
 
-#include <string.h>
-
 #include "worker_sdk/base/str.h"
 
 /* "node2, node5 and 3 more": nodes whose program is known and differs from that of the first

@@ -2,8 +2,6 @@
 #include "rendezvous/session/dispatch.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "rendezvous/net/conn_limits.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/session/endpoint_owner.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/clock.h"

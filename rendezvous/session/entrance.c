@@ -2,7 +2,6 @@
 #include "rendezvous/session/entrance.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 

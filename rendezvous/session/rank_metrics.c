@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/session/rank_metrics.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "rendezvous/session/session_limits.h"
 #include "worker_sdk/base/str.h"
 

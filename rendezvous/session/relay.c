@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/session/relay.h"
 
-#include <stdlib.h>
-
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 

@@ -2,8 +2,6 @@
 #include "rendezvous/session/run.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 
 #include "rendezvous/round/round_limits.h"

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rendezvous/session/run_memory.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/hash.h"

@@ -12,9 +12,6 @@
  *     agents PORT N RUN          join, failure, rejoin
  *     agents PORT N RUN lose     join, loss; leases and heartbeats are the server's defaults */
 #include <err.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tests/bench/swarm.h"
 #include "worker_sdk/base/clock.h"

@@ -7,10 +7,6 @@
  *   tcp     loopback
  * Prints "BYTES MICROSECONDS" of each call, on rank 0; 0 bytes are a barrier. The data are written anew before
  * each call and a barrier precedes it, as in the other programs here. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "tests/lib/ranks.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"

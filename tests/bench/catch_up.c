@@ -6,9 +6,6 @@
  * Prints "KIND GIGABYTES_PER_SECOND" of each turn, on rank 0: tcp and shm, link, and broadcast: tcp without the
  * checksums. */
 #include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

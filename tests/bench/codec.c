@@ -12,9 +12,6 @@
  *                                      for each of them
  *
  * START has more fields today, and each text is checked for control sequences of terminals. */
-#include <stdio.h>
-#include <string.h>
-
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/message.h"
 

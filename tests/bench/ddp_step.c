@@ -6,9 +6,6 @@
  * exchange). The kernels skip zeroes, so the time of a step depends on the active units of the model: all
  * kinds use the same one, which was trained a little, and do not change it (a learning rate of 0).
  * Rank 0 prints one JSON line: medians of wall time and of its processor time, in ms. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "tests/lib/ranks.h"

@@ -3,8 +3,6 @@
  * it the one read of the clock that is a part of it (the begin uses the deadline's).
  *
  *     flight 10000000 */
-#include <stdio.h>
-
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/flight.h"

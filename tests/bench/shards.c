@@ -7,10 +7,6 @@
  * share of MIB. Rank 0 prints a JSON line for each save: milliseconds that ctrun_shards_save() took,
  * those of a memcpy() of as many bytes at the same time on all ranks (wall and processor time of both), and those until
  * all was on the disk. The source is written to before each copy, as by a step. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "tests/bench/took.h"
 #include "tests/lib/ranks.h"
 #include "worker_sdk/base/str.h"

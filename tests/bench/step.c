@@ -3,9 +3,6 @@
  * Times training steps of ctrun-mnist's network, loading of the batch included; prints one JSON
  * line: median, 10th and 90th percentile in milliseconds. The first steps are left out: caches
  * are cold, and the activations are denser than in the rest of a training. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/cnn/backend.h"

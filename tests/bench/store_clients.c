@@ -8,9 +8,6 @@
  *
  *     store_clients PORT N */
 #include <err.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tests/bench/swarm.h"
 #include "worker_sdk/base/bytes.h"

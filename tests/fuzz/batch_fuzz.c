@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any environment, and any file that its variables name. The input is lines "NAME=value", an empty
  * line, then the file. A place that is found is consistent. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "launcher/batch/batch_systems.h"
 #include "launcher/batch/slurm.h"
 #include "worker_sdk/base/alloc.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libFuzzer: any bytes as a file of options. Each value, written in quotes, parses to the same
  * value; applying the options does not crash. */
-#include <stdlib.h>
-
 #include "launcher/options/config_file.h"
 #include "launcher/options/option_file.h"
 #include "worker_sdk/base/str.h"

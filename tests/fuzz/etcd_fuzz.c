@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libFuzzer: any bytes as an answer of etcd, and as the record that a server wrote about itself. */
-#include <stdlib.h>
-
 #include "launcher/etcd/json_etcd.h"
 #include "launcher/net/server_record.h"
 #include "worker_sdk/base/str.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libFuzzer: any text as a hostlist. A list that parses can be written, and parses to the same
  * list. */
-#include <stdlib.h>
-
 #include "launcher/batch/hostlist.h"
 #include "worker_sdk/base/str.h"
 

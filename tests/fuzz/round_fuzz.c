@@ -3,8 +3,6 @@
  * (its assertions) hold, and the round can be restored from the journal. After the settings an
  * input is steps: u8 kind of command, u8 member, u16 milliseconds that pass; for MESSAGE and RESUME
  * also u8 kind of message, u16 length, body. */
-#include <stdlib.h>
-
 #include "rendezvous/journal/journal.h"
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/str.h"

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* usage: mnist_predict CHECKPOINT DATA COUNT BACKEND
  * Prints the log-probabilities of the first COUNT test images, one line an image. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/cnn/backend.h"
 #include "worker_sdk/cnn/state.h"

@@ -4,9 +4,6 @@
  *
  *     agent_harness [--option value]... -- PROGRAM [WORD]... */
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "agent/agent.h"
 #include "agent/guard/guard.h"

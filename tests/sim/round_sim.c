@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stories of whole runs. sim.c checks what must hold in every story. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "tests/lib/test.h"
 #include "tests/sim/sim.h"
 #include "worker_sdk/base/str.h"

@@ -2,7 +2,6 @@
 /* Stories of world.h: some with a name, thousands by their seed. CTRUN_SIM_SEED is the first seed,
  * CTRUN_SIM_SEEDS the number of seeds; CTRUN_SIM_TRACE prints what happens. */
 #include <malloc.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "agent/loop/limits.h"

@@ -2,9 +2,6 @@
 #include "worker_sdk/base/error.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"

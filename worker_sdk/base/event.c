@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/clock.h"

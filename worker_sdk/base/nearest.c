@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_sdk/base/nearest.h"
 
-#include <stdint.h>
-#include <string.h>
-
 #include "worker_sdk/base/str.h"
 
 static size_t min2(size_t a, size_t b)

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stddef.h>
 #include <strings.h>
 
 #include "worker_sdk/base/str.h"

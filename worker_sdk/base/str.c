@@ -3,9 +3,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 __attribute__((format(printf, 3, 0))) static int format(char *dst, size_t size,
                                                         const char *fmt, va_list args)

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text: bounded formatting, strict number parsing, and the functions we do not use.
  *
- * Parsers take the whole text: trailing bytes, blanks and empty text are errors. */
+ * Parsers take the whole text: trailing bytes, blanks and empty text are errors.
+ *
+ * It is also the include of <stdio.h>, <stdlib.h> and <string.h>, and of the types: who includes it
+ * does not name these again. */
 #pragma once
 
 #include <stdarg.h>

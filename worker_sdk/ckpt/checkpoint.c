@@ -3,8 +3,6 @@
  * tensors; the caller may want different pieces. */
 #include <errno.h>
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "worker_sdk/base/alloc.h"

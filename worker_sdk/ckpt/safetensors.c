@@ -2,8 +2,6 @@
 #include "worker_sdk/ckpt/safetensors.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <cjson/cJSON.h>
 

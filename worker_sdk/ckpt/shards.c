@@ -2,8 +2,6 @@
 #include "worker_sdk/ckpt/shards.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -4,8 +4,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/alloc.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations of a store: one request, one reply, and what a time-out means for each. */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/bytes.h"

@@ -2,8 +2,6 @@
 /* Chooses a back end, and calls functions that not every back end has. */
 #include "worker_sdk/cnn/backend.h"
 
-#include <string.h>
-
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/str.h"
 

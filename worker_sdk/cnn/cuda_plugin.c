@@ -2,7 +2,6 @@
 /* Loads the CUDA back end, a module of its own: so the program starts without cuBLAS and cuDNN (a
  * gigabyte of libraries) and runs on machines without these libraries or a driver. */
 #include <dlfcn.h>
-#include <string.h>
 
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/str.h"

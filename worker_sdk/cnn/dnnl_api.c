@@ -2,8 +2,6 @@
 #include "worker_sdk/cnn/dnnl_api.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/str.h"
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The common part of all engines, and the optimizer of engines that compute on the host. */
-#include <string.h>
-
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/cnn/backend.h"
 #include "worker_sdk/cnn/optimizer.h"

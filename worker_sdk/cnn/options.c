@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <stddef.h>
 
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/nearest.h"

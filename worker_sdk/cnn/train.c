@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"

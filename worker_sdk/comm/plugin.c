@@ -3,7 +3,6 @@
  * them: libctrun-NAME.so beside this library, or where the dynamic linker searches. */
 #include <dlfcn.h>
 #include <limits.h>
-#include <stdlib.h>
 
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/str.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups that continue without lost ranks, and with new ranks that were started in their place. */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/crc32c.h"

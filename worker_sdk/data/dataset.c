@@ -5,7 +5,6 @@
  * thread prefetches: handing a batch over would cost as much. */
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"

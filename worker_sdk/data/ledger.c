@@ -4,7 +4,6 @@
  * twice, changes the sums; several such errors cancel out with a probability of 2^-128. */
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/hash.h"

@@ -2,8 +2,6 @@
 #include "worker_sdk/ddp/replicas.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Errors of a step: noted on their rank, told to all ranks by the flag, and reported. */
-#include <string.h>
-
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/comm.h"

@@ -11,8 +11,6 @@
  * stream. A failure of one device ends the waits of all: their groups ask did_fail(), as groups of
  * other programs ask the agent. */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/cond.h"

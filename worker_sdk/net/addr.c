@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <net/if.h>
 #include <netdb.h>
-#include <string.h>
 
 #include "worker_sdk/base/str.h"
 

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <ifaddrs.h>
-#include <string.h>
 
 #include "worker_sdk/base/str.h"
 

@@ -2,7 +2,6 @@
 #include "worker_sdk/net/port_range.h"
 
 #include <errno.h>
-#include <string.h>
 
 #include "worker_sdk/base/str.h"
 

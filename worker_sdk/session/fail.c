@@ -6,9 +6,6 @@
  *    "ctrun_error": CODE}}}, where ctrun uses CODE to decide what to do; 0 when none was given.
  * An empty or half-written file would crash torchrun's agent: hence the rename. */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/clock.h"

@@ -5,8 +5,6 @@
  * one process, or RANK and WORLD_SIZE are set, and then every variable must be valid: a rank that
  * trains alone because of a misspelt variable costs days. */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"

@@ -14,8 +14,6 @@
  * A new rank does not know the old group's name: survivors put it into the store, under the number
  * of the decision. */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_sdk/wire/layout.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "worker_sdk/base/str.h"
 
 enum {

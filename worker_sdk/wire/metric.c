@@ -2,8 +2,6 @@
 #include "worker_sdk/wire/metric.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "worker_sdk/base/str.h"
 

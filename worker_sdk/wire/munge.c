@@ -4,8 +4,6 @@
 #include <dlfcn.h>
 #include <munge.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/str.h"

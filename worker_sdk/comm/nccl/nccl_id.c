@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/bytes.h"

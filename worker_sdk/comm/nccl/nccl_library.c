@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdlib.h>
 
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/nccl/nccl_private.h"

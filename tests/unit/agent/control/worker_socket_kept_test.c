@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whose call records are given when ranks are lost and the others continue in a new world. */
 #include <fcntl.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include "agent/control/worker_socket_private.h"
 #include "tests/lib/test.h"

@@ -1,7 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdlib.h>
-#include <string.h>
-
 #include "agent/error_file/redact.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/str.h"

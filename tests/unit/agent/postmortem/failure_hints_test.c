@@ -2,8 +2,6 @@
 /* Hints for a failure: an example for each row of the table, in its order. */
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "agent/postmortem/failure_hints.h"
 #include "tests/lib/facts_text.h"

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The cgroups are folders of the test. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "agent/process/cgroup_path.h"
 #include "tests/lib/test.h"
 #include "tests/lib/tree.h"

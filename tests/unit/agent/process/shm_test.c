@@ -6,9 +6,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -20,7 +17,6 @@
 #include "tests/lib/test.h"
 #include "tests/lib/threads.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/cond.h"
 #include "worker_sdk/base/str.h"
 
 static char other[] = "/tmp/ctrun-shm-XXXXXX"; /* its file system may hang */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <time.h>
 
 #include "agent/watch/allocation.h"
 #include "tests/lib/test.h"

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stacks of several nodes, in the order in which they arrive. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "agent/watch/stacks_gather.h"
 #include "tests/lib/test.h"
 #include "worker_sdk/base/str.h"

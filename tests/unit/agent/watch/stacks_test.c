@@ -3,8 +3,6 @@
  * hangs. */
 #include "agent/watch/stacks.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "agent/watch/live_stack.h"

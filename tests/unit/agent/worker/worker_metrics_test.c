@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
-#include <stdio.h>
 
 #include "agent/worker/worker_metrics.h"
 #include "tests/lib/test.h"

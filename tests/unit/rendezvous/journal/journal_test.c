@@ -2,7 +2,6 @@
 /* The round that is read from the journal after each step equals the round that wrote it. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "rendezvous/journal/journal.h"

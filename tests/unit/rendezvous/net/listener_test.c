@@ -2,7 +2,6 @@
 /* A connection that waits while no descriptor is left, not even libuv's spare one, or no memory. */
 #include "rendezvous/net/listener.h"
 
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>

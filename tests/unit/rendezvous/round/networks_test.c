@@ -2,9 +2,6 @@
 /* Which network the nodes of a world get, and which nodes each of them must reach on it. */
 #include "rendezvous/round/networks.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "tests/lib/test.h"
 #include "worker_sdk/base/str.h"
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Single steps of the state machine; whole stories are in tests/sim. */
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "rendezvous/round/round.h"
 #include "rendezvous/round/round_limits.h"

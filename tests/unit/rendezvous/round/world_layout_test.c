@@ -2,8 +2,6 @@
 /* What the first node is told about all nodes. */
 #include "tests/lib/test.h"
 
-#include <string.h>
-
 #include "rendezvous/round/world_layout.h"
 #include "worker_sdk/base/str.h"
 

@@ -3,7 +3,6 @@
  * ctrund sends and receives is tested in tests/server. */
 #include <errno.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <sys/time.h>
 #include <unistd.h>
 

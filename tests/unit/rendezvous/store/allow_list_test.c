@@ -8,7 +8,6 @@
 #include "rendezvous/session/roster.h"
 #include "rendezvous/store/allow_list.h"
 #include "tests/lib/test.h"
-#include "worker_sdk/net/nic.h"
 
 static struct ct_addr parse(const char *text)
 {

@@ -2,7 +2,6 @@
 /* The numbers and names in base/kernel.h and base/signal_name.h equal those of this system's
  * headers. */
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/sched.h>
 #include <linux/stat.h>

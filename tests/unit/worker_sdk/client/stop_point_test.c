@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that run independently, in any order, stop at the same call. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "tests/lib/test.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/stop_point.h"

@@ -9,7 +9,6 @@
 
 #include "rendezvous/store/store.h"
 #include "tests/lib/test.h"
-#include "worker_sdk/client/client.h"
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/net/addr.h"
 

@@ -2,7 +2,6 @@
 /* Generator, first values, optimizer, state file and options of the trainer. */
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"

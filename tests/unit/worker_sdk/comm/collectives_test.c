@@ -8,7 +8,6 @@
 #include "tests/lib/test.h"
 #include "tests/lib/worlds.h"
 #include "worker_sdk/comm/host/host_tcp_private.h"
-#include "worker_sdk/comm/host/ring.h"
 
 enum {
     MOST = 70001 /* elements: several chunks, the last one not full */

@@ -2,7 +2,6 @@
 /* What DDP does besides averages: halves, hooks, clipping, buffers; in groups of forked ranks. */
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/test.h"

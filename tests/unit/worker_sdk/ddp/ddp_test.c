@@ -3,8 +3,6 @@
  * model is y = a x + b x^2 with scalars a and b, so a's gradient is x and b's x^2. */
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -2,8 +2,6 @@
 /* Stories from torch's tests of DDP that no other test here has. The model is y = a x + b x^2 with
  * scalars a and b, so a's gradient is x and b's x^2. */
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"

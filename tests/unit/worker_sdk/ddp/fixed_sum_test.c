@@ -2,7 +2,6 @@
 /* The same sum, bit by bit, in worlds of every size. */
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 

@@ -3,9 +3,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>

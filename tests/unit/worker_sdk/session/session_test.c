@@ -2,9 +2,6 @@
 /* A worker's place from its environment, its connection to the agent, and its error file. */
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>

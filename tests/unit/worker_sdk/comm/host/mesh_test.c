@@ -11,7 +11,6 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/comm/host/header.h"
 #include "worker_sdk/comm/host/host_tcp.h"
-#include "worker_sdk/net/tcp.h"
 
 enum {
     GREETING_BYTES = 24,

@@ -3,7 +3,6 @@
  * gives up, and that nothing is left then. */
 #include <errno.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "tests/lib/fake_nccl.h"
