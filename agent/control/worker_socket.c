@@ -27,7 +27,7 @@ static void leave_folder(struct worker_socket *worker_socket)
 {
     if (worker_socket->dir >= 0)
         (void)unlinkat(worker_socket->dir, worker_socket->file, 0);
-    worker_socket_close_fd(&worker_socket->dir);
+    ct_close(&worker_socket->dir);
 }
 
 /* Saves, before the shared memory is closed, the last step in it, and the crash record, which
@@ -35,13 +35,13 @@ static void leave_folder(struct worker_socket *worker_socket)
 static void connection_close(struct connection *connection)
 {
     worker_socket_report_progress(connection);
-    worker_socket_close_fd(&connection->progress);
+    ct_close(&connection->progress);
     hold_leave(connection->hold);
     worker_socket_keep_crash(connection);
     worker_socket_keep_flight(connection);
-    worker_socket_close_fd(&connection->flight);
-    worker_socket_close_fd(&connection->passed);
-    worker_socket_close_fd(&connection->crash_record);
+    ct_close(&connection->flight);
+    ct_close(&connection->passed);
+    ct_close(&connection->crash_record);
     connection->worker_socket->count--;
     ct_list_remove(&connection->node);
     loop_watch_close(connection->socket);
@@ -92,7 +92,7 @@ static int keep_passed(struct connection *connection, int *to)
 {
     if (!connection->is_known || connection->passed < 0)
         return CTRUN_E_PROTOCOL;
-    worker_socket_close_fd(to);
+    ct_close(to);
     *to = connection->passed;
     connection->passed = -1;
     return 0;
@@ -363,7 +363,7 @@ static int listen_in_folder(struct worker_socket *worker_socket)
         0) {
         ct_info("worker socket: %s: %s; it gets an abstract name", folder,
                 strerror(-fd));
-        worker_socket_close_fd(&worker_socket->dir);
+        ct_close(&worker_socket->dir);
     }
     (void)ct_format(worker_socket->name, sizeof worker_socket->name, "%s/%s", folder,
                     worker_socket->file);

@@ -26,7 +26,7 @@ struct crash {
 static void forget_crash(struct crash *crash)
 {
     ct_list_remove(&crash->node);
-    worker_socket_close_fd(&crash->record);
+    ct_close(&crash->record);
     free(crash);
 }
 
@@ -105,7 +105,7 @@ static void forget_flight(struct worker_socket *worker_socket,
 {
     worker_socket->flight_count--;
     ct_list_remove(&flight->node);
-    worker_socket_close_fd(&flight->record);
+    ct_close(&flight->record);
     free(flight);
 }
 

@@ -10,6 +10,7 @@
 #include "agent/control/worker_socket.h"
 #include "agent/loop/loop_listener.h"
 #include "worker_sdk/base/buf.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/list.h"
 #include "worker_sdk/base/seldom.h"
 
@@ -52,14 +53,6 @@ struct connection {
     struct hold_client *hold; /* NULL: it holds no checkpoints */
     int flight;               /* -1: none */
 };
-
-/* Closes *fd and sets it to -1; does nothing when it is -1. */
-static inline void worker_socket_close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
 
 static inline bool worker_socket_is_in(const struct ct_worker_world *world, int rank)
 {

@@ -10,6 +10,7 @@
 #include "agent/loop/limits.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/list.h"
 #include "worker_sdk/base/str.h"
 
@@ -86,18 +87,11 @@ uint64_t hold_left_ms(const struct hold *hold)
     return last_ms > now_ms ? last_ms - now_ms : 0;
 }
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 static void free_memory(struct hold *hold, struct entry *entry)
 {
     hold->bytes -= entry->bytes;
     entry->bytes = 0;
-    close_fd(&entry->memory);
+    ct_close(&entry->memory);
 }
 
 static void forget(struct hold *hold, struct entry *entry)
@@ -105,7 +99,7 @@ static void forget(struct hold *hold, struct entry *entry)
     if (entry->writer)
         hold_writer_give_up(entry->writer);
     free_memory(hold, entry);
-    close_fd(&entry->folder);
+    ct_close(&entry->folder);
     ct_list_remove(&entry->node);
     free(entry);
 }
@@ -238,7 +232,7 @@ static bool try_begin(struct hold_client *client)
     if (count_of_rank(hold, client->rank) > 1)
         return false;
     if (!(entry = ct_zalloc(sizeof *entry))) {
-        close_fd(&client->folder);
+        ct_close(&client->folder);
         answer(client, -ENOMEM, "the agent is out of memory");
         return true;
     }
@@ -547,7 +541,7 @@ int hold_on_request(struct hold_client *client, const struct ct_worker_hold *req
         client->is_waiting = true;
         rc = obey(client, &fd);
     }
-    close_fd(&fd);
+    ct_close(&fd);
     return rc;
 }
 
@@ -578,7 +572,7 @@ void hold_leave(struct hold_client *client)
         if (entry->state == HOLD_MAKING)
             forget(hold, entry);
     }
-    close_fd(&client->folder);
+    ct_close(&client->folder);
     ct_list_remove(&client->node);
     free(client);
     try_all(hold);
@@ -625,6 +619,6 @@ void hold_destroy(struct hold *hold)
         ; /* results that came before they were given up */
     loop_watch_close(hold->done);
     loop_timer_close(hold->timer);
-    close_fd(&hold->pipe);
+    ct_close(&hold->pipe);
     free(hold);
 }

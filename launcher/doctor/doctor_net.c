@@ -11,6 +11,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/buf.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/net/nic.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/store.h"
@@ -272,9 +273,7 @@ static void finish(struct attempt *attempt, int error)
 {
     attempt->probe->error = error;
     attempt->probe->took_ms = (int)(ct_now_ms() - attempt->began_ms);
-    if (attempt->fd >= 0)
-        close(attempt->fd);
-    attempt->fd = -1;
+    ct_close(&attempt->fd);
 }
 
 static void start(struct attempt *attempt, const struct doctor_node *node)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/kernel.h"
 
@@ -169,9 +170,7 @@ static int stop_listening(const struct keeper *keeper, int fd, uint16_t port)
 static void free_ports(struct keeper *keeper)
 {
     for (int i = 0; i < 2; i++) {
-        if (keeper->ports[i] >= 0)
-            close(keeper->ports[i]);
-        keeper->ports[i] = -1;
+        ct_close(&keeper->ports[i]);
     }
 }
 

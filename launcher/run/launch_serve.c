@@ -13,6 +13,7 @@
 #include "rendezvous/net/peer_uid.h"
 #include "rendezvous/net/port_owner.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/log.h"
 
 enum {
@@ -257,17 +258,10 @@ static int keep_master_port(struct launch *launch, uint16_t *port,
     return 0;
 }
 
-static void free_port(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 void launch_free_ports(struct launch *launch)
 {
-    free_port(&launch->master_port_fd);
-    free_port(&launch->jax_port_fd);
+    ct_close(&launch->master_port_fd);
+    ct_close(&launch->jax_port_fd);
 }
 
 static int open_one_store(void *context, uint16_t *port, uint64_t *store,

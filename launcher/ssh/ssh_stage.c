@@ -12,6 +12,7 @@
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -144,9 +145,7 @@ static void check_staged(struct ssh_stage *stage)
 
 static void end_file(struct ssh_stage *stage)
 {
-    if (stage->file >= 0)
-        close(stage->file);
-    stage->file = -1;
+    ct_close(&stage->file);
     stage->entry = NULL;
 }
 

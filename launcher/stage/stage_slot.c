@@ -11,6 +11,7 @@
 
 #include "agent/control/ctl_dir.h"
 #include "launcher/stage/stage_tree.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/str.h"
 
 #define PARTS_SUFFIX  ".parts"
@@ -178,9 +179,7 @@ void stage_slot_remove(struct stage_slot *slot)
 void stage_slot_close(struct stage_slot *slot)
 {
     leave(slot);
-    if (slot->base >= 0)
-        close(slot->base);
-    slot->base = -1;
+    ct_close(&slot->base);
 }
 
 /* ---- The disk ---------------------------------------------------------------------------- */

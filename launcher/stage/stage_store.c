@@ -7,6 +7,7 @@
 
 #include "launcher/stage/stage_store_private.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/str.h"
 
 const struct stage_set *stage_store_needs(const struct stage_store *store)
@@ -28,9 +29,7 @@ uint64_t stage_store_done(const struct stage_store *store)
 
 static void end_file(struct stage_store *store)
 {
-    if (store->file >= 0)
-        close(store->file);
-    store->file = -1;
+    ct_close(&store->file);
 }
 
 static int switch_file(struct stage_store *store, const struct stage_entry *entry)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -21,9 +22,7 @@ void stage_tree_init(struct stage_tree *tree, int top)
 
 void stage_tree_forget(struct stage_tree *tree)
 {
-    if (tree->folder >= 0)
-        close(tree->folder);
-    tree->folder = -1;
+    ct_close(&tree->folder);
 }
 
 /* Opens one name after the other, each with O_NOFOLLOW: a link that another process puts into the

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/progress.h"
@@ -298,9 +299,7 @@ void ct_agent_socket_deinit(struct ct_agent_socket *agent)
     if (agent->fd >= 0 && agent->has_step &&
         (!agent->has_sent || agent->sent_step != agent->step))
         send_step(agent);
-    if (agent->fd >= 0)
-        close(agent->fd);
-    agent->fd = -1;
+    ct_close(&agent->fd);
     ct_buf_deinit(&agent->in);
     ct_buf_deinit(&agent->out);
     pthread_mutex_destroy(&agent->lock);

@@ -22,6 +22,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/crc32c.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/ckpt/durable.h"
@@ -54,13 +55,6 @@ static struct ctrun_hold *making; /* not committed or closed yet; of an agent */
 static uint64_t last_bytes;       /* what the next one will have, too, most likely */
 static bool
     is_owed; /* the agent has a file of this process that may not be on the disk */
-
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
 
 /* After fork() the memory belongs to the parent, which may be writing to it: the child drops it. */
 static void become_owner(void)
@@ -363,7 +357,7 @@ void ctrun_hold_close(struct ctrun_hold *hold)
         pthread_mutex_unlock(&mutex);
     }
     ct_hold_memory_close(&hold->memory);
-    close_fd(&hold->folder);
+    ct_close(&hold->folder);
     free(hold);
 }
 
@@ -431,7 +425,7 @@ static int reopen(int fd)
     (void)ct_format(path, sizeof path, "/proc/self/fd/%d", fd);
     own = open(path, O_RDONLY | O_CLOEXEC);
     if (own >= 0 && flock(own, LOCK_SH | LOCK_NB) < 0)
-        close_fd(&own);
+        ct_close(&own);
     return own;
 }
 
@@ -453,9 +447,9 @@ int ctrun_hold_find(struct ctrun_session *session, const char *path,
     }
     if (rc == 0 && held >= 0 && is_current(&request, folder, &reply) &&
         (*out = reopen(held)) >= 0 && !is_whole(*out, &reply))
-        close_fd(out);
-    close_fd(&held);
-    close_fd(&folder);
+        ct_close(out);
+    ct_close(&held);
+    ct_close(&folder);
     if (rc < 0 && rc != -ENOENT) {
         ct_wrap(err, "held checkpoint %s", path);
         return rc;

@@ -13,6 +13,7 @@
 #include "worker_sdk/base/buf.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/client/agent_socket.h"
 #include "worker_sdk/client/client.h"
 #include "worker_sdk/net/pass_fd.h"
@@ -32,9 +33,7 @@ static struct hold_link {
 
 static void disconnect(struct hold_link *link)
 {
-    if (link->fd >= 0)
-        close(link->fd);
-    link->fd = -1;
+    ct_close(&link->fd);
     ct_buf_deinit(&link->in);
     ct_buf_init(&link->in, LINK_BUFFER_MAX_BYTES);
 }

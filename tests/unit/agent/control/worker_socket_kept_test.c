@@ -42,7 +42,7 @@ static void disconnect(struct connection *connection)
 {
     ct_list_remove(&connection->node);
     worker_socket_keep_flight(connection);
-    worker_socket_close_fd(&connection->flight);
+    ct_close(&connection->flight);
 }
 
 /* Ranks below `count` continue. */
