@@ -65,8 +65,7 @@ static bool restarts_alone(void *context, const struct ct_failure *failure)
     const struct agent *agent = context;
     const struct agent_options *options = agent->options;
 
-    return agent->state == AGENT_RUNNING && agent->drained_by == 0 &&
-           agent->stop.reason == 0 && options->restarts_alone &&
+    return agent_is_undisturbed(agent) && options->restarts_alone &&
            options->restarts_alone(options->context, &agent->start, failure);
 }
 

@@ -44,12 +44,6 @@ struct straggler_watch {
     struct straggler_report report;
 };
 
-static bool is_watched(const struct agent *agent)
-{
-    return agent->state == AGENT_RUNNING && agent->drained_by == 0 &&
-           agent->stop.reason == 0;
-}
-
 /* ---- What is reported -------------------------------------------------------------------- */
 
 static void emit(const struct straggler_watch *watch, const char *name)
@@ -218,7 +212,7 @@ static void on_seen(void *context, struct worker_seen *list, int count)
     int answered = 0, before, steps = 0;
 
     watch->look = NULL;
-    if (!is_watched(watch->agent))
+    if (!agent_is_undisturbed(watch->agent))
         return;
     agent_discount_look(watch->agent);
     for (int i = 0; i < count; i++) {
@@ -269,7 +263,7 @@ static void on_time(void *context)
     const struct agent *agent = watch->agent;
     int steps;
 
-    if (!is_watched(agent))
+    if (!agent_is_undisturbed(agent))
         return;
     look_at_loads(watch);
     watch->flights = 0;

@@ -259,21 +259,13 @@ static void send_moved(struct stuck_watch *watch)
     link_set_moved(watch->agent->link, moved_ms);
 }
 
-/* Not while the workers are being stopped: the watch would take the saving of evidence for
- * progress. */
-static bool is_watched(const struct agent *agent)
-{
-    return agent->state == AGENT_RUNNING && agent->drained_by == 0 &&
-           agent->stop.reason == 0;
-}
-
 /* On the loop. `list` is borrowed, but the minds take its dumps. The pid differs if the worker was started again. */
 static void on_seen(void *context, struct worker_seen *list, int count)
 {
     struct stuck_watch *watch = context;
 
     watch->look = NULL;
-    if (!is_watched(watch->agent))
+    if (!agent_is_undisturbed(watch->agent))
         return;
     for (int i = 0; i < count; i++) {
         struct stuck_mind *mind = &watch->minds[list[i].local_rank];
@@ -337,7 +329,7 @@ static void on_time(void *context)
     const uint64_t now_ms = ct_now_ms();
     uint64_t period_ms = limit_ms(watch) / STUCK_PERIOD_PARTS;
 
-    if (!is_watched(agent))
+    if (!agent_is_undisturbed(agent))
         return;
     if (!sample_all(watch, now_ms) && !watch->look && now_ms >= watch->look_ms) {
         if (is_quiet(watch, now_ms))

@@ -40,13 +40,6 @@ static void emit_ready(const struct agent *agent, int rank)
                   CT_INT("rank", rank));
 }
 
-/* False if the round is about to end anyway. */
-static bool may_go_on(const struct agent *agent)
-{
-    return agent->state == AGENT_RUNNING && agent->drained_by == 0 &&
-           agent->stop.reason == 0;
-}
-
 /* A new worker; over several nodes a new worker that has not asked: after it has asked it may be in
  * a world. */
 static bool is_unknown(const struct agent *agent, int rank)
@@ -67,7 +60,7 @@ bool agent_survives(void *context, const struct ct_failure *failure)
 
     if (is_unknown(agent, failure->rank))
         return true; /* the others never had it as a member */
-    if (!may_go_on(agent))
+    if (!agent_is_undisturbed(agent))
         return false;
     if (agent_shares_world(agent))
         return agent_lose_rank(agent, failure);
@@ -121,7 +114,7 @@ bool agent_replaces(void *context, const struct ct_failure *failure)
     struct agent *agent = context;
     const struct agent_options *options = agent->options;
 
-    if (!may_go_on(agent))
+    if (!agent_is_undisturbed(agent))
         return false;
     if (worker_group_is_renewed(agent->group, failure->rank))
         return true; /* this agent ended it on purpose: not counted */

@@ -243,6 +243,13 @@ void agent_cancel_reachability(struct agent *agent);
 bool agent_has_lost_all(const struct agent *agent);
 const char *agent_state_name(const struct agent *agent);
 void agent_set_state(struct agent *agent, enum agent_state state, const char *why);
+/* The round runs, and nothing has begun to end it. While workers are stopped, the saving of
+ * evidence would look like progress. */
+static inline bool agent_is_undisturbed(const struct agent *agent)
+{
+    return agent->state == AGENT_RUNNING && agent->drained_by == 0 &&
+           agent->stop.reason == 0;
+}
 void agent_end(struct agent *agent, const char *why);
 /* Ends because the agent cannot continue. The first reason is kept. */
 void agent_fail(struct agent *agent, const struct ctrun_error *why);
