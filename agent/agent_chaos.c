@@ -84,11 +84,6 @@ int agent_open_chaos(struct agent *agent, struct ctrun_error *err)
 
 /* ---- One fault --------------------------------------------------------------------------- */
 
-static bool is_of_rank(const struct ct_fault *fault)
-{
-    return fault->kind == CT_FAULT_KILL || fault->kind == CT_FAULT_STOP;
-}
-
 static bool stops_for_good(int signal)
 {
     return signal == SIGSTOP || signal == SIGTSTP || signal == SIGTTIN ||
@@ -132,14 +127,14 @@ static int inject(struct agent *agent, const struct ct_fault *fault, const char 
         end_until(agent, UINT64_MAX);
         return 0;
     }
-    if (is_of_rank(fault))
+    if (ct_fault_is_of_rank(fault))
         rc = worker_group_inject(agent->group, fault, err);
     else if (fault->kind == CT_FAULT_FULL)
         rc = fill_disk(agent, err);
     if (rc < 0)
         return rc;
     emit_done(agent, fault, by, text);
-    if (!is_of_rank(fault)) {
+    if (!ct_fault_is_of_rank(fault)) {
         agent->chaos.lasting[fault->kind].until_ms = ct_deadline_ms(fault->for_ms);
         agent->chaos.lasting[fault->kind].line = fault->line;
     }
@@ -158,7 +153,7 @@ static bool is_ours(const struct agent *agent, const struct ct_fault *fault)
 {
     const int64_t first = agent->start.rank_base;
 
-    if (!is_of_rank(fault))
+    if (!ct_fault_is_of_rank(fault))
         return fault->kind == CT_FAULT_END ||
                fault->target == (int64_t)agent->start.group_rank;
     return fault->target >= first && fault->target < first + agent->options->join.slots;

@@ -322,11 +322,6 @@ struct schedule {
     size_t count;
 };
 
-static bool is_of_rank(const struct ct_fault *fault)
-{
-    return fault->kind == CT_FAULT_KILL || fault->kind == CT_FAULT_STOP;
-}
-
 static int add(struct schedule *schedule, uint64_t at_ms, const struct ct_fault *fault,
                struct ctrun_error *err)
 {
@@ -343,7 +338,7 @@ static int add_line(struct schedule *schedule, const struct chaos_plan *plan,
 {
     uint64_t state = plan->seed ^ line->fault.line * 0xd1342543de82ef95u;
     struct ct_fault fault = line->fault;
-    const char *what = is_of_rank(&fault) ? "rank" : "node";
+    const char *what = ct_fault_is_of_rank(&fault) ? "rank" : "node";
     uint64_t at_ms = 0;
     int rc;
 
@@ -384,8 +379,8 @@ int chaos_plan_schedule(struct chaos_step **out, const struct chaos_plan *plan,
     for (int i = 0; i < plan->count && rc == 0; i++) {
         const struct chaos_line *line = &plan->lines[i];
 
-        rc = add_line(&schedule, plan, line, is_of_rank(&line->fault) ? ranks : nodes,
-                      err);
+        rc = add_line(&schedule, plan, line,
+                      ct_fault_is_of_rank(&line->fault) ? ranks : nodes, err);
         if (rc < 0)
             ct_wrap(err, "%.300s:%u", name, line->fault.line);
     }
@@ -415,5 +410,5 @@ void chaos_plan_format(char dst[CHAOS_STEP_TEXT_MAX], const struct ct_fault *fau
     if (fault->for_ms > 0)
         (void)ct_append(more, sizeof more, " for=%ums", fault->for_ms);
     (void)ct_format(dst, CHAOS_STEP_TEXT_MAX, "%s %s=%d%s", name,
-                    is_of_rank(fault) ? "rank" : "node", fault->target, more);
+                    ct_fault_is_of_rank(fault) ? "rank" : "node", fault->target, more);
 }

@@ -632,6 +632,11 @@ struct ct_fault {
     uint32_t line; /* of the plan */
 };
 
+static inline bool ct_fault_is_of_rank(const struct ct_fault *fault)
+{
+    return fault->kind == CT_FAULT_KILL || fault->kind == CT_FAULT_STOP;
+}
+
 /* An agent sends the request of its ctrunctl; the server passes it on to the node that has the
  * target, and the answer back. END is sent to all others, without an answer. */
 struct ct_chaos {
