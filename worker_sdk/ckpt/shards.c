@@ -251,15 +251,6 @@ static void copy_text(const char **at, uint8_t *copy, size_t *used)
         *at = to;
 }
 
-static size_t tensor_bytes(const struct ctrun_tensor *tensor)
-{
-    size_t bytes = ctrun_dtype_size(tensor->dtype);
-
-    for (int i = 0; i < tensor->dims; i++)
-        bytes *= (size_t)tensor->sizes[i];
-    return bytes;
-}
-
 /* Copies everything that the save borrows and returns its bytes; with a NULL copy it only counts.
  * Called twice with the same list: to count, then to copy; both passes run the same code, so that
  * the sizes agree. */
@@ -270,7 +261,7 @@ static size_t copy_save(struct ct_shards_save *save, uint8_t *copy)
     for (size_t i = 0; i < save->count; i++) {
         copy_text(&save->tensors[i].name, copy, &used);
         copy_bytes(&save->tensors[i].data, save->tensors[i].data, copy, &used,
-                   tensor_bytes(&save->tensors[i]));
+                   ct_tensor_bytes(&save->tensors[i]));
     }
     for (size_t i = 0; i < save->metadata_count; i++) {
         copy_text(&save->metadata[i].key, copy, &used);

@@ -45,6 +45,7 @@ int ct_tensor_file_fail(const char *path, int rc, struct ctrun_error *err);
  * differ in which of two values they take. */
 int ct_tensor_file_check_metadata(const struct ctrun_metadata *metadata, size_t count,
                                   struct ctrun_error *err);
+size_t ct_tensor_bytes(const struct ctrun_tensor *tensor);
 /* Writes such a file: ctrun_checkpoint_save() without checking tensors and metadata. *bytes and
  * *header_crc: as above. */
 int ct_tensor_file_write(const char *path, const struct ctrun_tensor *tensors,

@@ -34,7 +34,7 @@ int ct_tensor_file_check_metadata(const struct ctrun_metadata *metadata, size_t 
     return 0;
 }
 
-static size_t tensor_bytes(const struct ctrun_tensor *tensor)
+size_t ct_tensor_bytes(const struct ctrun_tensor *tensor)
 {
     size_t bytes = ctrun_dtype_size(tensor->dtype);
 
@@ -51,12 +51,12 @@ static void tensors_order(const struct ctrun_tensor **out,
     size_t n = 0;
 
     for (size_t i = 0; i < count; i++)
-        if (tensor_bytes(&tensors[i]) == 0)
+        if (ct_tensor_bytes(&tensors[i]) == 0)
             out[n++] = &tensors[i];
     for (size_t size = 8; size > 0; size /= 2)
         for (size_t i = 0; i < count; i++)
             if (ctrun_dtype_size(tensors[i].dtype) == size &&
-                tensor_bytes(&tensors[i]) > 0)
+                ct_tensor_bytes(&tensors[i]) > 0)
                 out[n++] = &tensors[i];
 }
 
@@ -67,7 +67,7 @@ static char *crcs_format(const struct ctrun_tensor *const *tensors, size_t count
     for (size_t i = 0; text && i < count; i++)
         (void)ct_format(text + i * CT_TENSOR_FILE_CRC_BYTES,
                         CT_TENSOR_FILE_CRC_BYTES + 1, "%08x ",
-                        ct_crc32c(0, tensors[i]->data, tensor_bytes(tensors[i])));
+                        ct_crc32c(0, tensors[i]->data, ct_tensor_bytes(tensors[i])));
     return text;
 }
 
@@ -118,7 +118,7 @@ int ct_tensor_file_write(const char *path, const struct ctrun_tensor *tensors,
     *bytes = header_bytes;
     *header_crc = ct_crc32c(0, header, header_bytes);
     for (size_t i = 0; i < count; i++) {
-        parts[i + 1] = (struct iovec){order[i]->data, tensor_bytes(order[i])};
+        parts[i + 1] = (struct iovec){order[i]->data, ct_tensor_bytes(order[i])};
         *bytes += parts[i + 1].iov_len;
     }
     rc = ct_durable_write(path, parts, count + 1, err);
