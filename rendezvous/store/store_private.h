@@ -104,8 +104,6 @@ uint8_t *store_reply(struct store_client *client, size_t length);
 int store_reply_u8(struct store_client *client, uint8_t value);
 int store_reply_i64(struct store_client *client, int64_t value);
 int store_reply_blob(struct store_client *client, const uint8_t *data, size_t length);
-/* Writes a u64 at `at` and returns the address after it. */
-uint8_t *store_put_u64(uint8_t *at, uint64_t value);
 /* Updates the accounts with the present size of a client's buffers. */
 void store_charge_buffers(struct store_client *client);
 /* Frees the memory that a large request or reply needed. */

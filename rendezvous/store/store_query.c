@@ -164,11 +164,11 @@ int store_query_list_keys(struct store_client *client,
     (void)request;
     if (!at)
         return client->error;
-    at = store_put_u64(at, keys);
+    at = ct_tcpstore_put_u64(at, keys);
     ct_list_for_each(const struct store_entry, entry, &store->entries, link) {
         if (!entry->has_value || store_group_has_dropped(entry))
             continue;
-        at = store_put_u64(at, entry->node.key_length);
+        at = ct_tcpstore_put_u64(at, entry->node.key_length);
         memcpy(at, entry->key, entry->node.key_length);
         at += entry->node.key_length;
     }

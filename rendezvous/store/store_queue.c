@@ -64,8 +64,8 @@ int store_query_queue_pop(struct store_client *client,
         return store_reply_i64(client, 0);
     if (!(at = store_reply(client, 8 + 8 + item->length)))
         return client->error;
-    at = store_put_u64(at, entry->queue_length);
-    at = store_put_u64(at, item->length);
+    at = ct_tcpstore_put_u64(at, entry->queue_length);
+    at = ct_tcpstore_put_u64(at, item->length);
     if (item->length)
         memcpy(at, item->data, item->length);
     remove_first(client->store, entry);

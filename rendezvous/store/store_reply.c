@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replies, and the memory of a client's buffers. */
-#include <endian.h>
 #include <errno.h>
 #include <string.h>
 
@@ -55,13 +54,6 @@ void store_shrink(struct store_client *client)
 
 /* ---- Replies ---------------------------------------------------------------------------- */
 
-uint8_t *store_put_u64(uint8_t *at, uint64_t value)
-{
-    value = htole64(value);
-    memcpy(at, &value, sizeof value);
-    return at + sizeof value;
-}
-
 uint8_t *store_reply(struct store_client *client, size_t length)
 {
     struct store *store = client->store;
@@ -100,7 +92,7 @@ int store_reply_i64(struct store_client *client, int64_t value)
 
     if (!at)
         return client->error;
-    (void)store_put_u64(at, (uint64_t)value);
+    (void)ct_tcpstore_put_u64(at, (uint64_t)value);
     return 0;
 }
 
@@ -110,7 +102,7 @@ int store_reply_blob(struct store_client *client, const uint8_t *data, size_t le
 
     if (!at)
         return client->error;
-    at = store_put_u64(at, length);
+    at = ct_tcpstore_put_u64(at, length);
     if (length)
         memcpy(at, data, length);
     return 0;

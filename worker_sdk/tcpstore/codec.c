@@ -90,7 +90,7 @@ static uint32_t load_u32(const uint8_t *at)
     return le32toh(value);
 }
 
-static uint8_t *store_u64(uint8_t *at, uint64_t value)
+uint8_t *ct_tcpstore_put_u64(uint8_t *at, uint64_t value)
 {
     value = htole64(value);
     memcpy(at, &value, sizeof value);
@@ -106,7 +106,7 @@ static uint8_t *store_u32(uint8_t *at, uint32_t value)
 
 static uint8_t *store_blob(uint8_t *at, struct ct_tcpstore_blob blob)
 {
-    at = store_u64(at, blob.length);
+    at = ct_tcpstore_put_u64(at, blob.length);
     if (blob.length)
         memcpy(at, blob.data, blob.length);
     return at + blob.length;
@@ -361,11 +361,11 @@ int ct_tcpstore_encode_request(struct ct_buf *out, enum ct_tcpstore_dialect dial
     at = start;
     *at++ = (uint8_t)byte;
     if (layout->is_counted)
-        at = store_u64(at, request->count);
+        at = ct_tcpstore_put_u64(at, request->count);
     for (size_t i = 0; i < count; i++)
         at = store_blob(at, blobs[i]);
     if (layout->tail == sizeof request->number)
-        at = store_u64(at, (uint64_t)request->number);
+        at = ct_tcpstore_put_u64(at, (uint64_t)request->number);
     else if (layout->tail)
         at = store_u32(at, request->nonce);
     ct_buf_commit(out, (size_t)(at - start));

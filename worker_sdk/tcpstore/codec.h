@@ -114,6 +114,8 @@ struct ct_tcpstore_request {
 /* The fields of a request that was scanned to its end, borrowed from data. */
 void ct_tcpstore_decode_request(const struct ct_tcpstore_scan *scan,
                                 const uint8_t *data, struct ct_tcpstore_request *out);
+/* Writes a number at `at` and returns the address after it. */
+uint8_t *ct_tcpstore_put_u64(uint8_t *at, uint64_t value);
 /* The blob at *cursor, which moves past it; only over scanned bytes. */
 struct ct_tcpstore_blob ct_tcpstore_next(const uint8_t **cursor);
 
