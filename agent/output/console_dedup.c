@@ -29,8 +29,7 @@ struct console_dedup {
     char *prefix; /* NULL: none yet */
 };
 
-static void on_room(void *context);
-static void on_time(void *context);
+static void on_room_or_time(void *context);
 
 struct console_dedup *console_dedup_open(const struct console_dedup_options *options)
 {
@@ -41,10 +40,11 @@ struct console_dedup *console_dedup_open(const struct console_dedup_options *opt
     console_dedup->options = *options;
     console_dedup->words = ((size_t)options->workers + 63) / 64;
     ct_list_init(&console_dedup->waiting);
-    console_source_init(&console_dedup->source, on_room, console_dedup);
+    console_source_init(&console_dedup->source, on_room_or_time, console_dedup);
     console_dedup->dedup = line_dedup_create(
         options->workers, CONSOLE_DEDUP_WAIT_MAX_BYTES, CONSOLE_DEDUP_DELAY_MS);
-    console_dedup->timer = loop_timer_open(options->loop, on_time, console_dedup);
+    console_dedup->timer = loop_timer_open(options->loop, on_room_or_time,
+                                           console_dedup);
     console_dedup->streams = ct_zalloc_array((size_t)options->workers,
                                              sizeof *console_dedup->streams);
     console_dedup->last = ct_zalloc_array(console_dedup->words,
@@ -163,12 +163,7 @@ void console_dedup_push(struct console_dedup *console_dedup)
     wake_parts(console_dedup);
 }
 
-static void on_time(void *context)
-{
-    console_dedup_push(context);
-}
-
-static void on_room(void *context)
+static void on_room_or_time(void *context)
 {
     console_dedup_push(context);
 }
