@@ -10,17 +10,20 @@
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/comm/comm.h"
 
+static struct ct_call call_of(enum ct_call_kind kind, const void *in, void *out,
+                              size_t count, enum ctrun_dtype dtype)
+{
+    return (struct ct_call){
+        .kind = kind, .in = in, .out = out, .count = count, .dtype = dtype};
+}
+
 int ctrun_all_reduce(struct ctrun_group *group, const void *in, void *out, size_t count,
                      enum ctrun_dtype dtype, enum ctrun_op op,
                      const struct ctrun_call_options *options, struct ctrun_error *err)
 {
-    struct ct_call call = {.kind = CT_CALL_ALL_REDUCE,
-                           .in = in,
-                           .out = out,
-                           .count = count,
-                           .dtype = dtype,
-                           .op = op};
+    struct ct_call call = call_of(CT_CALL_ALL_REDUCE, in, out, count, dtype);
 
+    call.op = op;
     return ct_group_call(group, &call, options, err);
 }
 
@@ -28,14 +31,10 @@ int ctrun_reduce(struct ctrun_group *group, const void *in, void *out, size_t co
                  enum ctrun_dtype dtype, enum ctrun_op op, int root,
                  const struct ctrun_call_options *options, struct ctrun_error *err)
 {
-    struct ct_call call = {.kind = CT_CALL_REDUCE,
-                           .in = in,
-                           .out = out,
-                           .count = count,
-                           .dtype = dtype,
-                           .op = op,
-                           .peer = root};
+    struct ct_call call = call_of(CT_CALL_REDUCE, in, out, count, dtype);
 
+    call.op = op;
+    call.peer = root;
     return ct_group_call(group, &call, options, err);
 }
 
@@ -44,13 +43,9 @@ int ctrun_reduce_scatter(struct ctrun_group *group, const void *in, void *out,
                          const struct ctrun_call_options *options,
                          struct ctrun_error *err)
 {
-    struct ct_call call = {.kind = CT_CALL_REDUCE_SCATTER,
-                           .in = in,
-                           .out = out,
-                           .count = count,
-                           .dtype = dtype,
-                           .op = op};
+    struct ct_call call = call_of(CT_CALL_REDUCE_SCATTER, in, out, count, dtype);
 
+    call.op = op;
     return ct_group_call(group, &call, options, err);
 }
 
@@ -58,13 +53,9 @@ int ctrun_broadcast(struct ctrun_group *group, const void *in, void *out, size_t
                     enum ctrun_dtype dtype, int root,
                     const struct ctrun_call_options *options, struct ctrun_error *err)
 {
-    struct ct_call call = {.kind = CT_CALL_BROADCAST,
-                           .in = in,
-                           .out = out,
-                           .count = count,
-                           .dtype = dtype,
-                           .peer = root};
+    struct ct_call call = call_of(CT_CALL_BROADCAST, in, out, count, dtype);
 
+    call.peer = root;
     return ct_group_call(group, &call, options, err);
 }
 
@@ -72,11 +63,7 @@ int ctrun_all_gather(struct ctrun_group *group, const void *in, void *out, size_
                      enum ctrun_dtype dtype, const struct ctrun_call_options *options,
                      struct ctrun_error *err)
 {
-    struct ct_call call = {.kind = CT_CALL_ALL_GATHER,
-                           .in = in,
-                           .out = out,
-                           .count = count,
-                           .dtype = dtype};
+    struct ct_call call = call_of(CT_CALL_ALL_GATHER, in, out, count, dtype);
 
     return ct_group_call(group, &call, options, err);
 }
@@ -84,18 +71,17 @@ int ctrun_all_gather(struct ctrun_group *group, const void *in, void *out, size_
 int ctrun_barrier(struct ctrun_group *group, const struct ctrun_call_options *options,
                   struct ctrun_error *err)
 {
-    struct ct_call call = {.kind = CT_CALL_BARRIER};
-
-    return ct_group_call(group, &call, options, err);
+    return ct_group_call(group, &(struct ct_call){.kind = CT_CALL_BARRIER}, options,
+                         err);
 }
 
 int ctrun_send(struct ctrun_group *group, const void *data, size_t count,
                enum ctrun_dtype dtype, int to, const struct ctrun_call_options *options,
                struct ctrun_error *err)
 {
-    struct ct_call call = {
-        .kind = CT_CALL_SEND, .in = data, .count = count, .dtype = dtype, .peer = to};
+    struct ct_call call = call_of(CT_CALL_SEND, data, NULL, count, dtype);
 
+    call.peer = to;
     return ct_group_call(group, &call, options, err);
 }
 
@@ -103,12 +89,9 @@ int ctrun_recv(struct ctrun_group *group, void *data, size_t count,
                enum ctrun_dtype dtype, int from,
                const struct ctrun_call_options *options, struct ctrun_error *err)
 {
-    struct ct_call call = {.kind = CT_CALL_RECV,
-                           .out = data,
-                           .count = count,
-                           .dtype = dtype,
-                           .peer = from};
+    struct ct_call call = call_of(CT_CALL_RECV, NULL, data, count, dtype);
 
+    call.peer = from;
     return ct_group_call(group, &call, options, err);
 }
 
