@@ -1,19 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* libcurl as a shared library, loaded when it is asked for. It stays loaded. */
 #include <dlfcn.h>
-#include <stdbool.h>
-#include <string.h>
 
 #include "launcher/etcd/http_api.h"
-
-/* dlsym gives an object pointer; POSIX promises that its bits are a function's. */
-static bool find(void *library, const char *name, void *slot)
-{
-    void *symbol = dlsym(library, name);
-
-    memcpy(slot, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
+#include "worker_sdk/base/symbol.h"
 
 int http_api_get(struct http_api *out, struct ctrun_error *err)
 {
@@ -26,7 +16,7 @@ int http_api_get(struct http_api *out, struct ctrun_error *err)
                        "apt install libcurl4",
                        dlerror());
 #define HTTP_FIND(name)                                                                \
-    if (!find(library, #name, &out->name##_fn))                                        \
+    if (!ct_find_symbol(library, #name, &out->name##_fn))                              \
         return ct_fail(err, CTRUN_E_USAGE,                                             \
                        "libcurl has no " #name ": version 7.68 or newer is needed");
     HTTP_FUNCTIONS(HTTP_FIND)

@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/symbol.h"
 
 static bool find_functions(struct nvml *nvml)
 {
@@ -36,10 +37,10 @@ static bool find_functions(struct nvml *nvml)
     bool is_whole = true;
 
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-        void *symbol = dlsym(nvml->library, symbols[i].name);
+        const bool is_there = ct_find_symbol(nvml->library, symbols[i].name,
+                                             symbols[i].function);
 
-        memcpy(symbols[i].function, &symbol, sizeof symbol); /* POSIX's conversion */
-        is_whole = is_whole && (symbol || symbols[i].is_optional);
+        is_whole = is_whole && (is_there || symbols[i].is_optional);
     }
     return is_whole;
 }

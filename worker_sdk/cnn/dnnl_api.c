@@ -4,20 +4,12 @@
 #include <dlfcn.h>
 
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/symbol.h"
 
 static const char *const SONAME = "libdnnl.so.2"; /* the 2.x ABI; 3.x is another API */
 
 static struct cnn_dnnl_api api;
 static bool is_loaded;
-
-/* dlsym gives an object pointer; POSIX promises that its bits are a function's. */
-static bool find(void *library, const char *name, void *slot)
-{
-    void *symbol = dlsym(library, name);
-
-    memcpy(slot, &symbol, sizeof symbol);
-    return symbol != NULL;
-}
 
 static void limit_spinning(void)
 {
@@ -37,14 +29,14 @@ const struct cnn_dnnl_api *cnn_dnnl_load(char *why, size_t size)
         return NULL;
     }
 #define CNN_DNNL_FIND(name)                                                            \
-    if (!find(library, "dnnl_" #name, &api.name)) {                                    \
+    if (!ct_find_symbol(library, "dnnl_" #name, &api.name)) {                          \
         (void)ct_format(why, size, "%s has no dnnl_" #name, SONAME);                   \
         return NULL;                                                                   \
     }
     CNN_DNNL_FUNCTIONS(CNN_DNNL_FIND)
 #undef CNN_DNNL_FIND
     if ((gomp = dlopen("libgomp.so.1", RTLD_NOW | RTLD_NOLOAD)))
-        (void)find(gomp, "omp_set_num_threads", &api.set_threads);
+        (void)ct_find_symbol(gomp, "omp_set_num_threads", &api.set_threads);
     is_loaded = true;
     return &api;
 }

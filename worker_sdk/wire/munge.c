@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/symbol.h"
 
 static const char label[] = "ctrun munge 1"; /* its NUL ends it in the payload, too */
 
@@ -27,26 +28,18 @@ static struct {
                           uid_t *uid, gid_t *gid);
 } lib;
 
-static bool take_symbol(void *library, const char *name, void *function)
-{
-    void *symbol = dlsym(library, name);
-
-    memcpy(function, &symbol, sizeof symbol); /* POSIX's own way around C's rules */
-    return symbol != NULL;
-}
-
 /* It stays loaded. */
 static void load(void)
 {
     void *library = dlopen("libmunge.so.2", RTLD_NOW | RTLD_LOCAL);
 
-    if (library && take_symbol(library, "munge_ctx_create", &lib.create) &&
-        take_symbol(library, "munge_ctx_destroy", &lib.destroy) &&
-        take_symbol(library, "munge_ctx_set", &lib.set) &&
-        take_symbol(library, "munge_ctx_strerror", &lib.strerror) &&
-        take_symbol(library, "munge_strerror", &lib.error) &&
-        take_symbol(library, "munge_encode", &lib.encode) &&
-        take_symbol(library, "munge_decode", &lib.decode))
+    if (library && ct_find_symbol(library, "munge_ctx_create", &lib.create) &&
+        ct_find_symbol(library, "munge_ctx_destroy", &lib.destroy) &&
+        ct_find_symbol(library, "munge_ctx_set", &lib.set) &&
+        ct_find_symbol(library, "munge_ctx_strerror", &lib.strerror) &&
+        ct_find_symbol(library, "munge_strerror", &lib.error) &&
+        ct_find_symbol(library, "munge_encode", &lib.encode) &&
+        ct_find_symbol(library, "munge_decode", &lib.decode))
         return;
     memset(&lib, 0, sizeof lib);
     if (library)

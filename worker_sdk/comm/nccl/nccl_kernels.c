@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/symbol.h"
 
 /* ---- PTX --------------------------------------------------------------------------------- */
 
@@ -357,15 +358,13 @@ static struct ct_nccl_kernels *loaded;
 static int open_driver(struct ctrun_error *err)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    void *found;
 
     if (!library)
         return ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: %s", dlerror());
 #define FIND(name)                                                                     \
-    if (!(found = dlsym(library, #name)))                                              \
+    if (!ct_find_symbol(library, #name, &driver.name))                                 \
         return ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: libcuda.so.1: %s is missing",  \
-                       #name);                                                         \
-    memcpy(&driver.name, &found, sizeof found);
+                       #name);
     DRIVER_FUNCTIONS(FIND)
 #undef FIND
     is_open = true;

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/symbol.h"
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
 enum {
@@ -10,14 +11,6 @@ enum {
 };
 
 struct ct_nccl_functions ct_nccl_api;
-
-static int find_function(void **out, void *library, const char *name,
-                         struct ctrun_error *err)
-{
-    *out = dlsym(library, name);
-    /* its text has the path of the library and the name of the function */
-    return *out ? 0 : ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: %s", dlerror());
-}
 
 static int open_library(void **out, const char *const *names, struct ctrun_error *err)
 {
@@ -34,7 +27,6 @@ static int find_all(struct ct_nccl_functions *out, struct ctrun_error *err)
     static const char *const cuda_names[] = {"libcudart.so.13", "libcudart.so.12",
                                              "libcudart.so", NULL};
     void *nccl, *cuda;
-    void *found;
     int version = 0;
     int rc;
 
@@ -42,9 +34,8 @@ static int find_all(struct ct_nccl_functions *out, struct ctrun_error *err)
         (rc = open_library(&cuda, cuda_names, err)) < 0)
         return rc;
 #define FIND(name, library)                                                            \
-    if ((rc = find_function(&found, library, #name, err)) < 0)                         \
-        return rc;                                                                     \
-    memcpy(&out->name, &found, sizeof found);
+    if (!ct_find_symbol(library, #name, &out->name)) /* dlerror() names both */        \
+        return ct_fail(err, CTRUN_E_UNSUPPORTED, "nccl: %s", dlerror());
 #define FIND_NCCL(name) FIND(name, nccl)
 #define FIND_CUDA(name) FIND(name, cuda)
     CT_NCCL_FUNCTIONS(FIND_NCCL)
@@ -54,8 +45,8 @@ static int find_all(struct ct_nccl_functions *out, struct ctrun_error *err)
                        "nccl: the library has version %d; ctrun needs %d or newer",
                        version, OLDEST_NCCL);
 #define FIND_NEWER(name, since)                                                        \
-    found = version >= (since) ? dlsym(nccl, #name) : NULL;                            \
-    memcpy(&out->name, &found, sizeof found);
+    if (version >= (since))                                                            \
+        (void)ct_find_symbol(nccl, #name, &out->name);
     CT_NEWER_FUNCTIONS(FIND_NEWER)
     return 0; /* the libraries stay open until the process ends */
 }
@@ -65,7 +56,7 @@ static int find_all(struct ct_nccl_functions *out, struct ctrun_error *err)
 int ct_nccl_load(struct ctrun_error *err)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    struct ct_nccl_functions found;
+    struct ct_nccl_functions found = {0};
     int rc = find_all(&found, err);
 
     if (rc < 0)
