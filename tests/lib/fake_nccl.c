@@ -1710,11 +1710,11 @@ EXPORT ncclResult_t ncclGroupEnd(void)
                     group.stream);
 }
 
-EXPORT ncclResult_t ncclReduce(const void *in, void *out, size_t count,
+static ncclResult_t collective(int kind, const void *in, void *out, size_t count,
                                ncclDataType_t type, ncclRedOp_t op, int root,
                                ncclComm_t comm, cudaStream_t stream)
 {
-    return call((struct step){.kind = REDUCE,
+    return call((struct step){.kind = kind,
                               .from = in,
                               .to = out,
                               .type = type,
@@ -1722,73 +1722,53 @@ EXPORT ncclResult_t ncclReduce(const void *in, void *out, size_t count,
                               .root = root,
                               .comm = comm},
                 count, stream);
+}
+
+EXPORT ncclResult_t ncclReduce(const void *in, void *out, size_t count,
+                               ncclDataType_t type, ncclRedOp_t op, int root,
+                               ncclComm_t comm, cudaStream_t stream)
+{
+    return collective(REDUCE, in, out, count, type, op, root, comm, stream);
 }
 
 EXPORT ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count,
                                       ncclDataType_t type, ncclRedOp_t op,
                                       ncclComm_t comm, cudaStream_t stream)
 {
-    return call((struct step){.kind = REDUCE_SCATTER,
-                              .from = in,
-                              .to = out,
-                              .type = type,
-                              .op = op,
-                              .comm = comm},
-                count, stream);
+    return collective(REDUCE_SCATTER, in, out, count, type, op, 0, comm, stream);
 }
 
 EXPORT ncclResult_t ncclAllReduce(const void *in, void *out, size_t count,
                                   ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
                                   cudaStream_t stream)
 {
-    return call((struct step){.kind = ALL_REDUCE,
-                              .from = in,
-                              .to = out,
-                              .type = type,
-                              .op = op,
-                              .comm = comm},
-                count, stream);
+    return collective(ALL_REDUCE, in, out, count, type, op, 0, comm, stream);
 }
 
 EXPORT ncclResult_t ncclBroadcast(const void *in, void *out, size_t count,
                                   ncclDataType_t type, int root, ncclComm_t comm,
                                   cudaStream_t stream)
 {
-    return call((struct step){.kind = BROADCAST,
-                              .from = in,
-                              .to = out,
-                              .type = type,
-                              .root = root,
-                              .comm = comm},
-                count, stream);
+    return collective(BROADCAST, in, out, count, type, 0, root, comm, stream);
 }
 
 EXPORT ncclResult_t ncclAllGather(const void *in, void *out, size_t count,
                                   ncclDataType_t type, ncclComm_t comm,
                                   cudaStream_t stream)
 {
-    return call(
-        (struct step){
-            .kind = ALL_GATHER, .from = in, .to = out, .type = type, .comm = comm},
-        count, stream);
+    return collective(ALL_GATHER, in, out, count, type, 0, 0, comm, stream);
 }
 
 EXPORT ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t type,
                              int peer, ncclComm_t comm, cudaStream_t stream)
 {
-    return call(
-        (struct step){
-            .kind = SEND, .from = in, .type = type, .root = peer, .comm = comm},
-        count, stream);
+    return collective(SEND, in, NULL, count, type, 0, peer, comm, stream);
 }
 
 EXPORT ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer,
                              ncclComm_t comm, cudaStream_t stream)
 {
-    return call(
-        (struct step){
-            .kind = RECV, .to = out, .type = type, .root = peer, .comm = comm},
-        count, stream);
+    return collective(RECV, NULL, out, count, type, 0, peer, comm, stream);
 }
 
 EXPORT const char *ncclGetErrorString(ncclResult_t code)
