@@ -8,6 +8,7 @@
 
 #include "agent/guard/fence_page.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/net/tcp.h"
 #include "worker_sdk/base/kernel.h"
 
@@ -141,11 +142,9 @@ static bool is_server_alive(void)
         view.is_open = false;
     if (copy >= 0)
         view.quiet_ms += unseen_ms(copy);
-    if (copy >= 0)
-        close(copy);
-    if (process >= 0)
-        close(process);
-    return copy >= 0 && view.is_open && view.quiet_ms < patience_ms;
+    ct_close(&copy);
+    ct_close(&process);
+    return view.is_open && view.quiet_ms < patience_ms; /* not open: no copy */
 }
 
 bool fence_is_over(void)

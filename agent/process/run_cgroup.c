@@ -15,6 +15,7 @@
 
 #include "agent/process/raw.h"
 #include "agent/process/slurm_step.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
@@ -203,12 +204,9 @@ bool run_cgroup_kill(void)
 
 void run_cgroup_close(void)
 {
-    if (run_cgroup.procs >= 0)
-        close(run_cgroup.procs);
-    if (run_cgroup.kill >= 0)
-        close(run_cgroup.kill);
-    if (run_cgroup.directory >= 0)
-        close(run_cgroup.directory);
+    ct_close(&run_cgroup.procs);
+    ct_close(&run_cgroup.kill);
+    ct_close(&run_cgroup.directory);
     run_cgroup.directory = run_cgroup.procs = run_cgroup.kill = -1;
     if (run_cgroup.path[0] && !remove_empty(run_cgroup.path))
         ct_debug("cgroup left behind path=%s", run_cgroup.path);

@@ -18,6 +18,7 @@
 #include "agent/recorder/recorder_client.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/fd.h"
 
 enum {
     RECORDERS = 2, /* of a worker: torch's own, and that of its NCCL */
@@ -65,8 +66,7 @@ static void destroy(struct job *job)
         drop(&job->list[i]);
     free(job->list);
     free(job->own);
-    if (job->wake >= 0)
-        close(job->wake);
+    ct_close(&job->wake);
     pthread_mutex_destroy(&job->mutex);
     free(job);
 }
@@ -226,8 +226,7 @@ static void ask_batch(struct job *job, struct worker_seen *own, int count,
         fds[next] = -1;
     }
     for (int i = 0; i < all; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
+        ct_close(&fds[i]);
 }
 
 /* Reads files of the worker: may never return. */

@@ -10,6 +10,7 @@
 #include "agent/worker/worker_metrics.h"
 #include "agent/worker/worker_private.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/signal_name.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -157,12 +158,9 @@ static int start_planned(struct worker *worker, const struct worker_place *place
         request.env = worker->plan.env.list;
         rc = spawn_start(&worker->spawn, place->batch, &request, err);
     }
-    if (request.in >= 0)
-        close(request.in);
-    if (request.out >= 0)
-        close(request.out);
-    if (request.err >= 0)
-        close(request.err);
+    ct_close(&request.in);
+    ct_close(&request.out);
+    ct_close(&request.err);
     if (request.extra > 0)
         close(request.extra);
     return rc;

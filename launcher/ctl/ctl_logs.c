@@ -13,6 +13,7 @@
 #include "launcher/ctl/log_follow.h"
 #include "agent/error_file/json.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/base/kernel.h"
@@ -62,8 +63,7 @@ struct logs {
 static void drop_files(struct logs *logs)
 {
     for (size_t i = 0; i < logs->count; i++) {
-        if (logs->list[i].fd >= 0)
-            close(logs->list[i].fd);
+        ct_close(&logs->list[i].fd);
         ct_buf_deinit(&logs->list[i].rest);
     }
     free(logs->list);
@@ -349,8 +349,7 @@ static int show(const struct ctl_call *call, struct ctl_run *run,
     else if (rc == 0)
         drain(&logs, true);
     drop_files(&logs);
-    if (logs.notify >= 0)
-        close(logs.notify);
+    ct_close(&logs.notify);
     return rc;
 }
 

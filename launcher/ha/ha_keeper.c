@@ -114,8 +114,7 @@ static int make_folder(struct keeper *keeper, struct ctrun_error *err)
 static void drop_folder(struct keeper *keeper)
 {
     (void)chdir("/");
-    if (keeper->lock >= 0)
-        close(keeper->lock);
+    ct_close(&keeper->lock);
     if (keeper->folder[0])
         remove_below(AT_FDCWD, keeper->folder, 3);
     keeper->lock = -1;

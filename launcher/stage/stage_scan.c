@@ -12,6 +12,7 @@
 #include "launcher/stage/stage_tree.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -234,8 +235,7 @@ static void close_level(struct level *level)
     for (uint32_t i = 0; i < level->count; i++)
         free(level->names[i]);
     free(level->names);
-    if (level->fd >= 0)
-        close(level->fd);
+    ct_close(&level->fd);
     *level = (struct level){.fd = -1};
 }
 
@@ -299,8 +299,7 @@ static int add_opened(struct stage_scan *scan, int dir, const char *name,
                     (is_file ? O_NONBLOCK : O_DIRECTORY));
     if (fd < 0 || fstat(fd, &info) < 0) {
         rc = fail(scan, strerror(errno), err);
-        if (fd >= 0)
-            close(fd);
+        ct_close(&fd);
         return rc;
     }
     if (is_file && !S_ISREG(info.st_mode)) {
@@ -411,8 +410,7 @@ void stage_scan_close(struct stage_scan *scan)
         return;
     while (scan->depth > 0)
         close_level(&scan->levels[--scan->depth]);
-    if (scan->file >= 0)
-        close(scan->file);
+    ct_close(&scan->file);
     free(scan->data);
     free(scan);
 }

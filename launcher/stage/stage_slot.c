@@ -83,8 +83,7 @@ static void leave(struct stage_slot *slot)
 {
     if (slot->top >= 0)
         close(slot->top); /* releases the lock, too */
-    if (slot->parts >= 0)
-        close(slot->parts);
+    ct_close(&slot->parts);
     slot->top = slot->parts = -1;
 }
 

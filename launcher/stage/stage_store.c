@@ -138,8 +138,7 @@ static int settle_folders(struct stage_store *store, struct ctrun_error *err)
                  ? dir
                  : openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         rc = fd >= 0 ? stage_store_set_meta(fd, &entry) : dir < 0 ? dir : -errno;
-        if (fd >= 0)
-            close(fd);
+        ct_close(&fd);
         if (rc < 0)
             return stage_store_fail(store, entry.path, rc, err);
     }
@@ -186,8 +185,7 @@ void stage_store_close(struct stage_store *store, bool is_removed)
     if (!store)
         return;
     end_file(store);
-    if (store->checked >= 0)
-        close(store->checked);
+    ct_close(&store->checked);
     stage_tree_forget(&store->tree);
     if (is_removed)
         stage_slot_remove(&store->slot);

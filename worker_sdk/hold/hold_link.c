@@ -147,8 +147,8 @@ int ct_hold_link_ask(enum ct_hold_link which, const struct ct_worker_hold *reque
         disconnect(link); /* a late reply would be taken for the next one */
     if (passed)
         *passed = came;
-    else if (came >= 0)
-        close(came);
+    else
+        ct_close(&came);
     if (rc == -ETIMEDOUT)
         return ct_fail(err, CTRUN_E_TIMEOUT, "no answer from the agent in time");
     if (rc < 0)
