@@ -45,6 +45,15 @@ typedef int ranks_fn(int rank, void *context);
 
 /* Forks, waits for all (SIGKILL at the deadline). 0 when all returned 0. */
 int ranks_run(int n, ranks_fn *body, void *context);
+/* RANKS_TEST(name, n) { ...; return 0; } is a test with this body, a ranks_fn, in each of n ranks. */
+#define RANKS_TEST(name, n) RANKS_TEST_AROUND(name, n, NULL, NULL)
+#define RANKS_TEST_AROUND(name, n, before, after)                                      \
+    static ranks_fn name##_in_rank;                                                    \
+    TEST_AROUND(name, before, after)                                                   \
+    {                                                                                  \
+        assert_int_equal(ranks_run(n, name##_in_rank, NULL), 0);                       \
+    }                                                                                  \
+    static int name##_in_rank(int rank, void *context)
 /* The halves of ranks_run(). statuses: n wait() statuses. The caller may kill ranks in between. */
 struct ranks *ranks_start(int n, ranks_fn *body, void *context);
 pid_t ranks_pid(const struct ranks *ranks, int rank);

@@ -28,6 +28,19 @@ typedef void worlds_fn(struct ctrun_group *group, void *context);
 void worlds_run(int largest, worlds_fn *body);
 /* Of so many ranks, over shared memory and over TCP, where a thread moves reductions on. */
 void worlds_run_with(int ranks, worlds_fn *body, void *context);
+/* WORLDS_TEST(name, largest) { ... } is a test with this body, a worlds_fn, in worlds_run();
+ * WORLD_TEST(name, ranks) { ... } in worlds_run_with(). */
+#define WORLDS_TEST(name, largest)                                                     \
+    WORLD_TEST_BY(name, worlds_run(largest, name##_in_rank))
+#define WORLD_TEST(name, ranks)                                                        \
+    WORLD_TEST_BY(name, worlds_run_with(ranks, name##_in_rank, NULL))
+#define WORLD_TEST_BY(name, call)                                                      \
+    static worlds_fn name##_in_rank;                                                   \
+    TEST(name)                                                                         \
+    {                                                                                  \
+        call;                                                                          \
+    }                                                                                  \
+    static void name##_in_rank(struct ctrun_group *group, void *context)
 
 /* Values whose sum depends on the order of the ranks. */
 float worlds_rough_value(int rank, size_t i);

@@ -349,7 +349,7 @@ TEST_AROUND(what_one_world_saved_every_other_loads, setup, clear)
     }
 }
 
-static int share_body(int rank, void *context)
+RANKS_TEST_AROUND(what_all_ranks_have_is_spread_over_them, 2, setup, clear)
 {
     static float data[4][64];
     struct ctrun_tensor init = CTRUN_TENSOR_INIT, tensors[4];
@@ -373,11 +373,6 @@ static int share_body(int rank, void *context)
     ctrun_shards_close(shards);
     ctrun_group_close(group);
     return 0;
-}
-
-TEST_AROUND(what_all_ranks_have_is_spread_over_them, setup, clear)
-{
-    assert_int_equal(ranks_run(2, share_body, NULL), 0);
 }
 
 /* Only one rank has the tensor. */
@@ -1177,7 +1172,7 @@ TEST_AROUND(a_save_does_not_wait_for_a_thread_that_does_not_run, setup, clear)
     close(hold.until[0]);
 }
 
-static int reserve_body(int rank, void *context)
+RANKS_TEST_AROUND(ranks_reserve_what_each_will_write, 2, setup, clear)
 {
     struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
     struct ctrun_group *group = ranks_open(rank, "a", NULL);
@@ -1195,11 +1190,6 @@ static int reserve_body(int rank, void *context)
     ctrun_shards_close(shards);
     ctrun_group_close(group);
     return 0;
-}
-
-TEST_AROUND(ranks_reserve_what_each_will_write, setup, clear)
-{
-    assert_int_equal(ranks_run(2, reserve_body, NULL), 0);
 }
 
 TEST_AROUND(every_failing_allocation_is_survived, setup, clear)

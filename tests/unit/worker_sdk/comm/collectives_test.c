@@ -30,7 +30,7 @@ static void check_sums(const float *data, int size, size_t first, size_t count)
     }
 }
 
-static void reductions(struct ctrun_group *group, void *context)
+WORLDS_TEST(every_reduction_is_made_in_rank_order, 5)
 {
     int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
@@ -68,12 +68,7 @@ static void reductions(struct ctrun_group *group, void *context)
     free(out);
 }
 
-TEST(every_reduction_is_made_in_rank_order)
-{
-    worlds_run(5, reductions);
-}
-
-static void broadcasts(struct ctrun_group *group, void *context)
+WORLDS_TEST(a_broadcast_may_be_read_elsewhere, 4)
 {
     int rank = ctrun_group_rank(group);
     int root = ctrun_group_size(group) - 1;
@@ -96,13 +91,8 @@ static void broadcasts(struct ctrun_group *group, void *context)
     free(in);
 }
 
-TEST(a_broadcast_may_be_read_elsewhere)
-{
-    worlds_run(4, broadcasts);
-}
-
 /* Signed bytes differ from unsigned ones, and operations differ from each other. */
-static void small_types(struct ctrun_group *group, void *context)
+WORLDS_TEST(signed_bytes_have_a_sign, 2)
 {
     int rank = ctrun_group_rank(group);
     static const int8_t wants[] = {-3, -2, 1, -6}; /* of MIN, MAX, then SUM, PROD */
@@ -116,11 +106,6 @@ static void small_types(struct ctrun_group *group, void *context)
     CHECK(out == (ctrun_group_size(group) == 1 ? wants[0] : wants[1]));
     CHECK(ctrun_all_reduce(group, &in, &out, 1, CTRUN_I8, CTRUN_AVG, NULL, &err) ==
           CTRUN_E_UNSUPPORTED);
-}
-
-TEST(signed_bytes_have_a_sign)
-{
-    worlds_run(2, small_types);
 }
 
 /* ---- Parts ------------------------------------------------------------------------------ */
@@ -144,7 +129,7 @@ static void check_part(const int32_t *part, int from, int to, size_t n)
         CHECK(part[i] == part_value(from, to, i));
 }
 
-static void equal_parts(struct ctrun_group *group, void *context)
+WORLDS_TEST(equal_parts_go_where_they_belong, 5)
 {
     int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
@@ -176,18 +161,13 @@ static void equal_parts(struct ctrun_group *group, void *context)
     free(out);
 }
 
-TEST(equal_parts_go_where_they_belong)
-{
-    worlds_run(5, equal_parts);
-}
-
 /* A different number of elements for each pair, sometimes none, with gaps in front. */
 static size_t part_count(int from, int to)
 {
     return (size_t)((from * 3 + to * 5) % 4) * 9001;
 }
 
-static void unequal_parts(struct ctrun_group *group, void *context)
+WORLDS_TEST(unequal_parts_go_where_they_belong, 5)
 {
     int rank = ctrun_group_rank(group);
     struct ctrun_parts in_parts = CTRUN_PARTS_INIT, out_parts = CTRUN_PARTS_INIT;
@@ -226,11 +206,6 @@ static void unequal_parts(struct ctrun_group *group, void *context)
     free(out);
 }
 
-TEST(unequal_parts_go_where_they_belong)
-{
-    worlds_run(5, unequal_parts);
-}
-
 /* Member 2 expects a different count from member 0; members 0 and 1 agree. */
 static void one_differs(struct ctrun_group *group, void *context)
 {
@@ -264,7 +239,7 @@ TEST(different_counts_are_told_on_all_ranks)
 /* ---- Messages --------------------------------------------------------------------------- */
 
 /* Each rank starts to receive from every other, and then sends. */
-static void receive_first(struct ctrun_group *group, void *context)
+WORLDS_TEST(messages_in_the_background_go_on_at_the_same_time, 5)
 {
     int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
@@ -298,13 +273,8 @@ static void receive_first(struct ctrun_group *group, void *context)
     free(out);
 }
 
-TEST(messages_in_the_background_go_on_at_the_same_time)
-{
-    worlds_run(5, receive_first);
-}
-
 /* Two messages to each rank, the second a short one, in the worst order for a queue. */
-static void batches(struct ctrun_group *group, void *context)
+WORLDS_TEST(a_batch_moves_at_once, 5)
 {
     int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
@@ -339,11 +309,6 @@ static void batches(struct ctrun_group *group, void *context)
     CHECK_OK(ctrun_barrier(group, NULL, &err));
     free(in);
     free(out);
-}
-
-TEST(a_batch_moves_at_once)
-{
-    worlds_run(5, batches);
 }
 
 TEST(a_batch_is_of_messages_only)
@@ -402,7 +367,7 @@ TEST(a_call_that_fails_at_once_leaves_no_work)
     ctrun_group_close(group);
 }
 
-static void other_message(struct ctrun_group *group, void *context)
+WORLD_TEST(a_message_of_another_type_is_a_mismatch, 2)
 {
     int rank = ctrun_group_rank(group);
     struct ctrun_error err = {.text = ""};
@@ -416,15 +381,10 @@ static void other_message(struct ctrun_group *group, void *context)
                                         "rank 0 calls send of 4 f32 to rank 1") == 0);
 }
 
-TEST(a_message_of_another_type_is_a_mismatch)
-{
-    worlds_run_with(2, other_message, NULL);
-}
-
 /* ---- Waiting ---------------------------------------------------------------------------- */
 
 /* Rank 1 calls after rank 0 has given up once. */
-static void wait_twice(struct ctrun_group *group, void *context)
+WORLD_TEST(who_gives_up_may_wait_again, 2)
 {
     int rank = ctrun_group_rank(group);
     struct ctrun_work *work;
@@ -444,13 +404,8 @@ static void wait_twice(struct ctrun_group *group, void *context)
     CHECK(x == 1);
 }
 
-TEST(who_gives_up_may_wait_again)
-{
-    worlds_run_with(2, wait_twice, NULL);
-}
-
 /* Rank 1 never calls; the group's own timeout would be half a minute. */
-static void be_in_a_hurry(struct ctrun_group *group, void *context)
+WORLD_TEST(a_call_may_have_a_deadline_of_its_own, 2)
 {
     int rank = ctrun_group_rank(group);
     struct ctrun_call_options soon = CTRUN_CALL_OPTIONS_INIT;
@@ -466,11 +421,6 @@ static void be_in_a_hurry(struct ctrun_group *group, void *context)
         CHECK(strstr(err.text, "all_to_all") && strstr(err.text, "rank 1"));
         ranks_signal(0);
     }
-}
-
-TEST(a_call_may_have_a_deadline_of_its_own)
-{
-    worlds_run_with(2, be_in_a_hurry, NULL);
 }
 
 /* Bytes that this process sends before it dies; 0: it does not die. */
@@ -512,7 +462,7 @@ enum ct_moved __wrap_ct_host_tcp_push(int fd, const void *data, size_t end,
 
 /* Rank 1 sends a part of its data and dies. The part is more than the buffers of a connection hold,
  * so rank 0 is in its call then. */
-static void die_in_between(struct ctrun_group *group, void *context)
+WORLD_TEST(a_rank_that_dies_among_messages_is_named, 2)
 {
     int rank = ctrun_group_rank(group);
     char *in = calloc(2, 64 << 20);
@@ -526,11 +476,6 @@ static void die_in_between(struct ctrun_group *group, void *context)
     CHECK(rc == CTRUN_E_PEER_LOST && strstr(err.text, "rank 1"));
     free(in);
     free(out);
-}
-
-TEST(a_rank_that_dies_among_messages_is_named)
-{
-    worlds_run_with(2, die_in_between, NULL);
 }
 
 /* ---- Splitting -------------------------------------------------------------------------- */

@@ -80,6 +80,14 @@ static void on_every_wire(ranks_fn *body, int variants)
     }
 }
 
+#define WIRES_TEST(name, variants)                                                     \
+    static ranks_fn name##_in_rank;                                                    \
+    TEST(name)                                                                         \
+    {                                                                                  \
+        on_every_wire(name##_in_rank, variants);                                       \
+    }                                                                                  \
+    static int name##_in_rank(int rank, void *context)
+
 static void check_failure(int rc, int want, const struct ctrun_error *err,
                           const char *word)
 {
@@ -140,7 +148,7 @@ TORCH_TEST(a_difference_is_a_mismatch_on_all_ranks, "group_wrong_size_on_one_ran
     on_every_wire(differ, 6);
 }
 
-static int one_does_not_split(int rank, void *context)
+WIRES_TEST(a_split_is_named_where_ranks_differ, 1)
 {
     struct ctrun_group *group = open_together(rank, context);
     struct ct_group_place place = ranks_place(rank, NULL);
@@ -155,12 +163,7 @@ static int one_does_not_split(int rank, void *context)
     return 0;
 }
 
-TEST(a_split_is_named_where_ranks_differ)
-{
-    on_every_wire(one_does_not_split, 1);
-}
-
-static int different_lengths(int rank, void *context)
+WIRES_TEST(a_message_of_another_length_is_a_mismatch, 1)
 {
     char data[64] = {0};
     struct ctrun_group *group = open_together(rank, context);
@@ -175,11 +178,6 @@ static int different_lengths(int rank, void *context)
     check_failure(ctrun_barrier(group, NULL, &err), CTRUN_E_MISMATCH, &err, "rank 1");
     ctrun_group_close(group);
     return 0;
-}
-
-TEST(a_message_of_another_length_is_a_mismatch)
-{
-    on_every_wire(different_lengths, 1);
 }
 
 static int different_blocks(int rank, void *context)
@@ -399,7 +397,7 @@ static void await_hello(const struct ct_group_place *place, int rank)
 
 /* Rank 0 collects the addresses; the other ranks wait for what it reports. Its short deadline
  * begins when only the victim is missing. */
-static int one_does_not_open(int rank, void *context)
+WIRES_TEST(a_rank_that_never_opens_is_named, 1)
 {
     const struct scene *scene = context;
     struct ct_group_place place = ranks_place(rank, host_of(scene, rank));
@@ -416,11 +414,6 @@ static int one_does_not_open(int rank, void *context)
                   "did not connect: rank 2");
     CHECK(!group);
     return 0;
-}
-
-TEST(a_rank_that_never_opens_is_named)
-{
-    on_every_wire(one_does_not_open, 1);
 }
 
 static int late(int rank, void *context)
@@ -445,7 +438,7 @@ TORCH_TEST(a_late_rank_is_waited_for, "group_late_joiner")
 
 /* Variant 0: the victim gives one member less. Variant 1: member 0 does. Variant 2: the victim
  * gives other members, among which it is member 0. */
-static int one_gives_other_members(int rank, void *context)
+WIRES_TEST(other_members_on_one_rank_are_a_mismatch_on_all, 3)
 {
     static const int members[][SIZE] = {{0, 1, 2}, {0, 1, 2}, {2, 3}};
     const struct scene *scene = context;
@@ -464,14 +457,9 @@ static int one_gives_other_members(int rank, void *context)
     return 0;
 }
 
-TEST(other_members_on_one_rank_are_a_mismatch_on_all)
-{
-    on_every_wire(one_gives_other_members, 3);
-}
-
 /* ---- Ranks that leave or abort ---------------------------------------------------------- */
 
-static int one_closes(int rank, void *context)
+WIRES_TEST(a_rank_that_left_is_not_waited_for, 1)
 {
     struct ctrun_group *group = open_together(rank, context);
     struct ctrun_error err;
@@ -483,14 +471,9 @@ static int one_closes(int rank, void *context)
     return 0;
 }
 
-TEST(a_rank_that_left_is_not_waited_for)
-{
-    on_every_wire(one_closes, 1);
-}
-
 /* Rank 1 waits for the victim and rank 0 for rank 1, which sends rank 0 the reason when it
  * closes. */
-static int one_tells_and_closes(int rank, void *context)
+WIRES_TEST(what_another_rank_tells_names_one_call, 1)
 {
     struct ctrun_group *group = open_together(rank, context);
     struct ctrun_error err;
@@ -506,11 +489,6 @@ static int one_tells_and_closes(int rank, void *context)
         ranks_await(0, VICTIM);
     ctrun_group_close(group);
     return 0;
-}
-
-TEST(what_another_rank_tells_names_one_call)
-{
-    on_every_wire(one_tells_and_closes, 1);
 }
 
 static void *abort_group(void *group)
@@ -560,7 +538,7 @@ TORCH_TEST(an_abort_ends_the_calls_of_all_ranks, "group_abort_while_waiting")
     on_every_wire(one_aborts, 3);
 }
 
-static int closes_with_works(int rank, void *context)
+WIRES_TEST(works_outlive_their_group, 1)
 {
     static float data[2][LARGE];
     const struct scene *scene = context;
@@ -587,11 +565,6 @@ static int closes_with_works(int rank, void *context)
         check_failure(rc, CTRUN_E_ABORTED, &err, "rank 0 closed the group");
     ctrun_group_close(group);
     return 0;
-}
-
-TEST(works_outlive_their_group)
-{
-    on_every_wire(closes_with_works, 1);
 }
 
 /* ---- Ranks that die --------------------------------------------------------------------- */
@@ -907,7 +880,7 @@ static int count_mappings(const char *word)
     return count;
 }
 
-static int open_and_close(int rank, void *context)
+WIRES_TEST(nothing_is_left_behind, 1)
 {
     int fds = -1, mappings = -1;
     struct ctrun_error err;
@@ -928,11 +901,6 @@ static int open_and_close(int rank, void *context)
     CHECK(count_fds() == fds);
     CHECK(count_mappings("memfd:ctrun") == mappings && mappings <= 1);
     return 0;
-}
-
-TEST(nothing_is_left_behind)
-{
-    on_every_wire(open_and_close, 1);
 }
 
 TEST(damaged_hellos_are_refused)

@@ -56,7 +56,7 @@ static void check_sum(struct ctrun_group *group, int rank, float *data, size_t c
         CHECK(memcmp(&data[i], want, part(count - i) * sizeof *data) == 0);
 }
 
-static void sums(struct ctrun_group *group, void *context)
+WORLDS_TEST(all_reduce_sums_in_every_world, 8)
 {
     int rank = ctrun_group_rank(group);
     float *data = calloc(200003, sizeof *data);
@@ -74,11 +74,6 @@ static void sums(struct ctrun_group *group, void *context)
         check_sum(group, rank, rank == 0 ? data : shared, counts[c]);
     }
     free(data);
-}
-
-TEST(all_reduce_sums_in_every_world)
-{
-    worlds_run(8, sums);
 }
 
 /* Each rank frees in its own order; memory that is left can still be reduced in place. */
@@ -112,7 +107,7 @@ TEST(memory_of_a_group_may_be_freed)
     worlds_run(3, frees);
 }
 
-static void allocates_too_much(struct ctrun_group *group, void *context)
+WORLDS_TEST(memory_that_is_refused_leaves_the_group, 3)
 {
     const int rank = ctrun_group_rank(group);
     struct ctrun_error err;
@@ -130,13 +125,8 @@ static void allocates_too_much(struct ctrun_group *group, void *context)
     check_sum(group, rank, data, 8);
 }
 
-TEST(memory_that_is_refused_leaves_the_group)
-{
-    worlds_run(3, allocates_too_much);
-}
-
 /* A call that has not begun has no number: the next one matches those of the others. */
-static void repeats(struct ctrun_group *group, void *context)
+WORLDS_TEST(a_call_that_could_not_begin_may_be_repeated, 3)
 {
     const int rank = ctrun_group_rank(group);
     struct ctrun_work *work;
@@ -153,12 +143,7 @@ static void repeats(struct ctrun_group *group, void *context)
     check_sum(group, rank, data, 8);
 }
 
-TEST(a_call_that_could_not_begin_may_be_repeated)
-{
-    worlds_run(3, repeats);
-}
-
-static void averages(struct ctrun_group *group, void *context)
+WORLDS_TEST(averages_divide_by_the_size_of_the_group, 5)
 {
     int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
@@ -177,13 +162,8 @@ static void averages(struct ctrun_group *group, void *context)
     free(data);
 }
 
-TEST(averages_divide_by_the_size_of_the_group)
-{
-    worlds_run(5, averages);
-}
-
 /* The sum in rank order, for each wire and size. */
-static void same_bits(struct ctrun_group *group, void *context)
+WORLDS_TEST(sums_are_made_in_rank_order_on_every_wire, 6)
 {
     int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
@@ -207,13 +187,8 @@ static void same_bits(struct ctrun_group *group, void *context)
     free(data);
 }
 
-TEST(sums_are_made_in_rank_order_on_every_wire)
-{
-    worlds_run(6, same_bits);
-}
-
 /* Each rank gives 40000: the sum does not fit into an f16, the average does. */
-static void half_averages(struct ctrun_group *group, void *context)
+WORLDS_TEST(an_average_of_halves_does_not_overflow_in_between, 5)
 {
     const size_t most = 50001;
     const uint16_t forty_thousand = 0x78e2;
@@ -231,12 +206,7 @@ static void half_averages(struct ctrun_group *group, void *context)
     free(data);
 }
 
-TEST(an_average_of_halves_does_not_overflow_in_between)
-{
-    worlds_run(5, half_averages);
-}
-
-static void broadcasts(struct ctrun_group *group, void *context)
+WORLDS_TEST(broadcast_gives_everyone_the_roots_data, 6)
 {
     int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
@@ -261,12 +231,7 @@ static void broadcasts(struct ctrun_group *group, void *context)
     free(data);
 }
 
-TEST(broadcast_gives_everyone_the_roots_data)
-{
-    worlds_run(6, broadcasts);
-}
-
-static void gathers(struct ctrun_group *group, void *context)
+WORLDS_TEST(all_gather_puts_the_parts_in_rank_order, 6)
 {
     int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
@@ -292,13 +257,8 @@ static void gathers(struct ctrun_group *group, void *context)
     free(out);
 }
 
-TEST(all_gather_puts_the_parts_in_rank_order)
-{
-    worlds_run(6, gathers);
-}
-
 /* No rank leaves a barrier before all have entered it. */
-static void barriers(struct ctrun_group *group, void *context)
+WORLDS_TEST(barrier_holds_until_all_have_come, 5)
 {
     int size = ctrun_group_size(group);
     struct ctrun_error err;
@@ -311,12 +271,7 @@ static void barriers(struct ctrun_group *group, void *context)
     }
 }
 
-TEST(barrier_holds_until_all_have_come)
-{
-    worlds_run(5, barriers);
-}
-
-static void around_the_ring(struct ctrun_group *group, void *context)
+WORLDS_TEST(a_message_goes_round_all_ranks, 6)
 {
     int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
@@ -339,13 +294,8 @@ static void around_the_ring(struct ctrun_group *group, void *context)
     }
 }
 
-TEST(a_message_goes_round_all_ranks)
-{
-    worlds_run(6, around_the_ring);
-}
-
 /* All ranks send before any of them receives, and more than a queue or a socket holds. */
-static void exchange(struct ctrun_group *group, void *context)
+WORLDS_TEST(all_may_send_before_they_receive, 4)
 {
     int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
@@ -372,12 +322,7 @@ static void exchange(struct ctrun_group *group, void *context)
     free(in);
 }
 
-TEST(all_may_send_before_they_receive)
-{
-    worlds_run(4, exchange);
-}
-
-static void background(struct ctrun_group *group, void *context)
+WORLDS_TEST(background_works_run_in_order, 6)
 {
     int rank = ctrun_group_rank(group);
     int size = ctrun_group_size(group);
@@ -404,11 +349,6 @@ static void background(struct ctrun_group *group, void *context)
             CHECK(data[i][k] == (float)(size * (size - 1) / 2 + size * i));
         free(data[i]);
     }
-}
-
-TEST(background_works_run_in_order)
-{
-    worlds_run(6, background);
 }
 
 /* The last rank gives its data and leaves; the others get the result without it. */
@@ -549,7 +489,7 @@ static void cannot_listen(struct ct_group_place *place)
 }
 
 /* The first two tries of rank 0 fail; the third one meets the others. */
-static int wrong_once(int rank, void *context)
+RANKS_TEST(a_refused_open_may_be_repeated, 2)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
     struct ct_group_place place = ranks_place(rank, NULL);
@@ -569,11 +509,6 @@ static int wrong_once(int rank, void *context)
     return 0;
 }
 
-TEST(a_refused_open_may_be_repeated)
-{
-    assert_int_equal(ranks_run(2, wrong_once, NULL), 0);
-}
-
 static void *enter_barrier(void *group)
 {
     struct ctrun_error err;
@@ -588,7 +523,7 @@ static void *enter_barrier(void *group)
 
 /* Rank 0 has a thread in the barrier, and calls from another thread until that is refused; rank 1
  * calls the barrier only then. */
-static void two_threads(struct ctrun_group *group, void *context)
+WORLD_TEST(a_second_thread_is_refused, 2)
 {
     int rank = ctrun_group_rank(group);
     struct ctrun_error err;
@@ -610,11 +545,6 @@ static void two_threads(struct ctrun_group *group, void *context)
     }
     CHECK_OK(ctrun_all_reduce(group, &x, &x, 1, CTRUN_F32, CTRUN_SUM, NULL, &err));
     CHECK(x == 2);
-}
-
-TEST(a_second_thread_is_refused)
-{
-    worlds_run_with(2, two_threads, NULL);
 }
 
 /* ---- A store that takes everything and gives nothing ------------------------------------- */

@@ -154,7 +154,7 @@ static void give_ranks_their_state(struct ctrun_tensor *state, double *values,
 }
 
 /* Ranks 1 and 2 are one step ahead: rank 1, the lower one, sends its state. */
-static void some_are_ahead(struct ctrun_group *group, void *context)
+WORLD_TEST(who_is_behind_gets_the_state_of_who_is_ahead, 3)
 {
     struct ctrun_tensor state[2];
     struct ctrun_error err = {.text = ""};
@@ -169,11 +169,6 @@ static void some_are_ahead(struct ctrun_group *group, void *context)
     values[0] = rank;
     CHECK_OK(ctrun_group_catch_up(group, &steps, state, 2, &err));
     CHECK(steps == 8 && values[0] == rank); /* equal steps: nothing is sent */
-}
-
-TEST(who_is_behind_gets_the_state_of_who_is_ahead)
-{
-    worlds_run_with(3, some_are_ahead, NULL);
 }
 
 static void lists_differ(struct ctrun_group *group, void *context)
@@ -271,7 +266,7 @@ static int comes_again(int rank, void *context)
 }
 
 /* A tensor of several pieces, and an empty one before the last. */
-static void state_is_large(struct ctrun_group *group, void *context)
+WORLD_TEST(a_large_state_arrives_in_pieces, 2)
 {
     enum {
         LARGE = 3000001
@@ -299,11 +294,6 @@ static void state_is_large(struct ctrun_group *group, void *context)
         CHECK(large[i] == (float)i);
 }
 
-TEST(a_large_state_arrives_in_pieces)
-{
-    worlds_run_with(2, state_is_large, NULL);
-}
-
 TEST(a_new_rank_joins_and_gets_the_state)
 {
     for (int wire = 0; wire < WIRES; wire++) {
@@ -314,7 +304,7 @@ TEST(a_new_rank_joins_and_gets_the_state)
 }
 
 /* On rank 1 two pages of the tensor are the same memory: the second one overwrites the first. */
-static void keeps_one_of_two(struct ctrun_group *group, void *context)
+WORLD_TEST(a_state_that_does_not_arrive_as_it_was_is_told, 2)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     struct ctrun_tensor tensor = CTRUN_TENSOR_INIT;
@@ -339,11 +329,6 @@ static void keeps_one_of_two(struct ctrun_group *group, void *context)
     CHECK(strstr(err.text, "rank 1 received differs from the state of rank 0"));
     munmap(at, 2 * page);
     close(fd);
-}
-
-TEST(a_state_that_does_not_arrive_as_it_was_is_told)
-{
-    worlds_run_with(2, keeps_one_of_two, NULL);
 }
 
 /* Rank 0 is ahead, and dies while it sends its second tensor: the others have a part of its

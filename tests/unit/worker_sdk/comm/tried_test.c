@@ -98,7 +98,7 @@ TEST(a_late_rank_ends_a_work_that_is_tried)
         assert_int_equal(ranks_run(2, one_is_late, &(bool){is_message}), 0);
 }
 
-static void send_before_receive(struct ctrun_group *group, void *context)
+WORLD_TEST(sends_that_are_tried_take_in_what_the_other_sends, 2)
 {
     static int32_t out[LARGE], in[LARGE];
     const int rank = ctrun_group_rank(group);
@@ -114,9 +114,4 @@ static void send_before_receive(struct ctrun_group *group, void *context)
     CHECK_OK(ctrun_recv(group, in, LARGE, CTRUN_I32, 1 - rank, NULL, &err));
     for (int i = 0; i < LARGE; i++)
         CHECK(in[i] == (1 - rank) * LARGE + i);
-}
-
-TEST(sends_that_are_tried_take_in_what_the_other_sends)
-{
-    worlds_run_with(2, send_before_receive, NULL);
 }

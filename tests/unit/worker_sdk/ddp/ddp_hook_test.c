@@ -197,7 +197,7 @@ static int refuse(void *context, struct ctrun_group *group,
     return -EDOM;
 }
 
-static void failing_hook_body(struct ctrun_group *group, void *context)
+WORLD_TEST(a_hook_that_fails_ends_the_step, 2)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
     struct ctrun_error err;
@@ -210,14 +210,9 @@ static void failing_hook_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-TEST(a_hook_that_fails_ends_the_step)
-{
-    worlds_run_with(2, failing_hook_body, NULL);
-}
-
 /* ---- Clipping ---------------------------------------------------------------------------- */
 
-static void clip_body(struct ctrun_group *group, void *context)
+WORLD_TEST(gradients_are_clipped_by_their_global_norm, 2)
 {
     float rank = (float)ctrun_group_rank(group);
     struct ctrun_error err;
@@ -236,11 +231,6 @@ static void clip_body(struct ctrun_group *group, void *context)
     CHECK(strstr(err.text, "'wide'"));
     CHECK(ctrun_ddp_clip_grad_norm(ddp, 0, NULL, &err) == -EINVAL);
     ctrun_ddp_destroy(ddp);
-}
-
-TEST(gradients_are_clipped_by_their_global_norm)
-{
-    worlds_run_with(2, clip_body, NULL);
 }
 
 /* ---- NaN -------------------------------------------------------------------------------- */

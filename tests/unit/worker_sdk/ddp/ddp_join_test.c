@@ -215,7 +215,7 @@ TORCH_TEST(join_ends_with_the_model_of_the_last_rank_with_data,
     }
 }
 
-static void local_body(struct ctrun_group *group, void *context)
+WORLD_TEST(join_takes_part_in_steps_that_synchronise, 2)
 {
     const bool is_first = ctrun_group_rank(group) == 0;
     struct ctrun_ddp *ddp = make(group, NULL);
@@ -242,17 +242,12 @@ static void local_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-TEST(join_takes_part_in_steps_that_synchronise)
-{
-    worlds_run_with(2, local_body, NULL);
-}
-
 static int count_step(void *context, struct ctrun_error *err)
 {
     return ++*(int *)context == 3 ? -ECANCELED : 0;
 }
 
-static void on_step_body(struct ctrun_group *group, void *context)
+WORLD_TEST(join_calls_back_after_each_step_of_the_others, 2)
 {
     struct ctrun_join_options options = CTRUN_JOIN_OPTIONS_INIT;
     struct ctrun_ddp *ddp = make(group, NULL);
@@ -276,13 +271,8 @@ static void on_step_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-TEST(join_calls_back_after_each_step_of_the_others)
-{
-    worlds_run_with(2, on_step_body, NULL);
-}
-
 /* The ranks with data may leave out a step, and go on. */
-static void diverged_body(struct ctrun_group *group, void *context)
+WORLD_TEST(join_stays_when_a_gradient_of_the_others_is_not_finite, 2)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
     struct ctrun_error err;
@@ -301,12 +291,7 @@ static void diverged_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-TEST(join_stays_when_a_gradient_of_the_others_is_not_finite)
-{
-    worlds_run_with(2, diverged_body, NULL);
-}
-
-static void misuse_body(struct ctrun_group *group, void *context)
+WORLD_TEST(join_that_is_misused_is_told, 2)
 {
     struct ctrun_join_options options = CTRUN_JOIN_OPTIONS_INIT;
     struct ctrun_ddp *ddp = make(group, NULL);
@@ -331,9 +316,4 @@ static void misuse_body(struct ctrun_group *group, void *context)
     }
     CHECK_OK(ctrun_ddp_join_end(ddp, &err));
     ctrun_ddp_destroy(ddp);
-}
-
-TEST(join_that_is_misused_is_told)
-{
-    worlds_run_with(2, misuse_body, NULL);
 }

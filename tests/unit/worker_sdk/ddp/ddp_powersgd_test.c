@@ -148,7 +148,7 @@ TORCH_TEST(a_gradient_of_rank_one_comes_through_whole, "powersgd_ddp_comm_hook")
     worlds_run_with(3, thin_body, NULL);
 }
 
-static void full_body(struct ctrun_group *group, void *context)
+WORLD_TEST(as_many_columns_as_rows_lose_nothing, 2)
 {
     struct ctrun_powersgd_options options = settings(N);
     const int rank = ctrun_group_rank(group), ranks = ctrun_group_size(group);
@@ -163,11 +163,6 @@ static void full_body(struct ctrun_group *group, void *context)
             CHECK(error_of(ddp, p, ranks, false) < 1e-5);
     }
     ctrun_ddp_destroy(ddp);
-}
-
-TEST(as_many_columns_as_rows_lose_nothing)
-{
-    worlds_run_with(2, full_body, NULL);
 }
 
 /* How far the mean of the results of all steps is from the average, compared with the first
@@ -207,7 +202,7 @@ TEST(what_is_left_out_comes_with_later_steps)
     }
 }
 
-static void forgotten_body(struct ctrun_group *group, void *context)
+WORLD_TEST(a_gradient_that_is_forgotten_is_told_in_spite_of_it, 2)
 {
     const struct ctrun_powersgd_options options = settings(1);
     const int rank = ctrun_group_rank(group);
@@ -223,12 +218,7 @@ static void forgotten_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-TEST(a_gradient_that_is_forgotten_is_told_in_spite_of_it)
-{
-    worlds_run_with(2, forgotten_body, NULL);
-}
-
-static void nan_body(struct ctrun_group *group, void *context)
+WORLD_TEST(a_nan_is_seen_in_its_step_and_in_no_other, 2)
 {
     const struct ctrun_powersgd_options options = settings(1);
     const int rank = ctrun_group_rank(group), ranks = ctrun_group_size(group);
@@ -245,12 +235,7 @@ static void nan_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-TEST(a_nan_is_seen_in_its_step_and_in_no_other)
-{
-    worlds_run_with(2, nan_body, NULL);
-}
-
-static void options_body(struct ctrun_group *group, void *context)
+WORLD_TEST(options_that_make_no_sense_are_refused, 2)
 {
     struct ctrun_powersgd_options bad[] = {settings(0), settings(1), settings(1),
                                            settings(1)};
@@ -264,9 +249,4 @@ static void options_body(struct ctrun_group *group, void *context)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK(make(&ddp, group, &bad[i], &err) == -EINVAL && !ddp);
     CHECK(make(&ddp, group, &other, &err) == CTRUN_E_MISMATCH && !ddp);
-}
-
-TEST(options_that_make_no_sense_are_refused)
-{
-    worlds_run_with(2, options_body, NULL);
 }

@@ -89,7 +89,7 @@ static void average_body(struct ctrun_group *group, void *context)
 }
 
 /* Else the averages would be made of zeroes on this rank, or of half of them. */
-static void zero_body(struct ctrun_group *group, void *context)
+WORLD_TEST(gradients_are_not_zeroed_while_they_are_averaged, 2)
 {
     struct ctrun_ddp *ddp = scalar_model(group, NULL);
     float x = (float)ctrun_group_rank(group) + 1;
@@ -107,11 +107,6 @@ static void zero_body(struct ctrun_group *group, void *context)
     CHECK_OK(ctrun_ddp_zero_grad(ddp, NULL, &err));
     CHECK(grad(ddp, A) == 0 && grad(ddp, B) == 0);
     ctrun_ddp_destroy(ddp);
-}
-
-TEST(gradients_are_not_zeroed_while_they_are_averaged)
-{
-    worlds_run_with(2, zero_body, NULL);
 }
 
 TORCH_TEST(gradients_are_averages, "vector average; forward_backward")
@@ -147,7 +142,7 @@ TORCH_TEST(no_sync_accumulates_until_the_next_sync,
 }
 
 /* Rank 0 calls its second backward with the average of the first, for which rank 1 waits. */
-static void no_sync_on_one_body(struct ctrun_group *group, void *context)
+WORLD_TEST(no_sync_on_one_rank_is_a_mismatch, 2)
 {
     struct ctrun_ddp *ddp = scalar_model(group, NULL);
     struct ctrun_error err = {.text = ""};
@@ -166,13 +161,8 @@ static void no_sync_on_one_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-TEST(no_sync_on_one_rank_is_a_mismatch)
-{
-    worlds_run_with(2, no_sync_on_one_body, NULL);
-}
-
 /* The flag is read when a forward begins, not when its backward runs. */
-static void no_sync_flag_body(struct ctrun_group *group, void *context)
+WORLD_TEST(no_sync_counts_where_the_forward_is, 2)
 {
     float x = (float)ctrun_group_rank(group) + 1;
     struct ctrun_ddp *ddp = scalar_model(group, NULL);
@@ -185,11 +175,6 @@ static void no_sync_flag_body(struct ctrun_group *group, void *context)
     CHECK_OK(backward(ddp, x, "ab", &err));
     CHECK(grad(ddp, A) == x);
     ctrun_ddp_destroy(ddp);
-}
-
-TEST(no_sync_counts_where_the_forward_is)
-{
-    worlds_run_with(2, no_sync_flag_body, NULL);
 }
 
 static void unused_body(struct ctrun_group *group, void *context)
@@ -229,7 +214,7 @@ TORCH_TEST(unused_parameters_average_over_all_ranks,
     worlds_run_with(2, unused_body, NULL);
 }
 
-static void untouched_body(struct ctrun_group *group, void *context)
+WORLD_TEST(globally_unused_gradients_stay_as_they_were, 7)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
     struct ctrun_ddp *ddp;
@@ -252,13 +237,8 @@ static void untouched_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-TEST(globally_unused_gradients_stay_as_they_were)
-{
-    worlds_run_with(7, untouched_body, NULL);
-}
-
 /* A parameter that is used in one micro-step of an accumulation counts as used. */
-static void unused_no_sync_body(struct ctrun_group *group, void *context)
+WORLD_TEST(a_parameter_used_under_no_sync_is_used, 2)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
     struct ctrun_ddp *ddp;
@@ -326,7 +306,7 @@ TORCH_TEST(static_graph_leaves_unused_parameters_alone,
 }
 
 /* a is used twice a step, b only on the first rank. */
-static void static_uses_body(struct ctrun_group *group, void *context)
+WORLD_TEST(static_graph_waits_for_every_use, 3)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
     const int rank = ctrun_group_rank(group);
@@ -358,16 +338,6 @@ static void static_uses_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-TEST(static_graph_waits_for_every_use)
-{
-    worlds_run_with(3, static_uses_body, NULL);
-}
-
-TEST(a_parameter_used_under_no_sync_is_used)
-{
-    worlds_run_with(2, unused_no_sync_body, NULL);
-}
-
 /* ---- Misuse ---- */
 
 static void expect(int rc, int code, const struct ctrun_error *err, const char *begin,
@@ -380,7 +350,7 @@ static void expect(int rc, int code, const struct ctrun_error *err, const char *
     exit(1);
 }
 
-static void misuse_body(struct ctrun_group *group, void *context)
+WORLD_TEST(misuse_is_told_at_once, 2)
 {
     struct ctrun_work *work;
     float one = 1;
@@ -422,11 +392,6 @@ static void misuse_body(struct ctrun_group *group, void *context)
            "work wait: a group", "has no streams");
     CHECK_OK(ctrun_work_wait(work, &err));
     ctrun_ddp_destroy(ddp);
-}
-
-TEST(misuse_is_told_at_once)
-{
-    worlds_run_with(2, misuse_body, NULL);
 }
 
 static void missing_body(struct ctrun_group *group, void *context)
@@ -622,7 +587,7 @@ TORCH_TEST(every_floating_type_has_its_buckets, "multi_dtype_multi_bucket")
         worlds_run_with(2, mixed_body, &type);
 }
 
-static void lost_body(struct ctrun_group *group, void *context)
+WORLD_TEST(a_lost_rank_ends_the_step_on_the_others, 3)
 {
     struct ctrun_ddp *ddp = scalar_model(group, NULL);
     struct ctrun_error err = {.text = ""};
@@ -642,11 +607,6 @@ static void lost_body(struct ctrun_group *group, void *context)
     expect(ctrun_ddp_grad_ready(ddp, A, NULL, &err), CTRUN_E_ABORTED, &err, "ddp:", "");
     expect(ctrun_ddp_backward_end(ddp, NULL, &err), CTRUN_E_ABORTED, &err, "ddp:", "");
     ctrun_ddp_destroy(ddp);
-}
-
-TEST(a_lost_rank_ends_the_step_on_the_others)
-{
-    worlds_run_with(3, lost_body, NULL);
 }
 
 /* ---- The MNIST network's shapes ---- */
@@ -816,7 +776,7 @@ TORCH_TEST(mnist_buckets_are_rebuilt_in_rank_0s_order,
 }
 
 /* With find_unused the limits hold from the start, and buckets are not rebuilt. */
-static void mnist_find_unused_body(struct ctrun_group *group, void *context)
+WORLD_TEST(find_unused_keeps_its_first_buckets, 2)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
     struct ctrun_param params[MNIST_PARAMS];
@@ -840,11 +800,6 @@ static void mnist_find_unused_body(struct ctrun_group *group, void *context)
     for (size_t p = 0; p < MNIST_PARAMS; p++)
         free(params[p].data);
     ctrun_ddp_destroy(ddp);
-}
-
-TEST(find_unused_keeps_its_first_buckets)
-{
-    worlds_run_with(2, mnist_find_unused_body, NULL);
 }
 
 /* Linear regression: W ranks with batch b give the same as one rank with batch W b. */

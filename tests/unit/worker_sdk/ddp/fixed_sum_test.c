@@ -126,7 +126,7 @@ TEST(the_tree_is_the_one_that_is_told)
     }
 }
 
-static void misuse_body(struct ctrun_group *group, void *context)
+WORLD_TEST(misuse_is_told_on_every_rank, 3)
 {
     const int rank = ctrun_group_rank(group);
     struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
@@ -160,11 +160,6 @@ static void misuse_body(struct ctrun_group *group, void *context)
     CHECK_OK(ctrun_fixed_sum_finish(sum, &data, NULL, &err));
     CHECK(data == 6);
     ctrun_fixed_sum_destroy(sum);
-}
-
-TEST(misuse_is_told_on_every_rank)
-{
-    worlds_run_with(3, misuse_body, NULL);
 }
 
 TEST(every_failing_allocation_is_survived)

@@ -315,7 +315,8 @@ static void check_refused(int rc, const struct ctrun_error *err, int code,
     exit(1);
 }
 
-static int ask_too_much(int rank, void *context)
+RANKS_TEST_AROUND(what_cannot_be_captured_is_refused_and_nothing_breaks, RANKS, begin,
+                  NULL)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .clips = true};
     struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
@@ -373,12 +374,7 @@ static int ask_too_much(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(what_cannot_be_captured_is_refused_and_nothing_breaks, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, ask_too_much, NULL), 0);
-}
-
-static int refuse_options(int rank, void *context)
+RANKS_TEST_AROUND(options_that_need_the_host_are_named, RANKS, begin, NULL)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
     struct ctrun_powersgd_options powersgd = CTRUN_POWERSGD_OPTIONS_INIT;
@@ -400,13 +396,8 @@ static int refuse_options(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(options_that_need_the_host_are_named, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, refuse_options, NULL), 0);
-}
-
 /* The program makes a call that CUDA does not permit, or does not finish the step. */
-static int spoil(int rank, void *context)
+RANKS_TEST_AROUND(a_capture_that_went_wrong_leaves_the_object_alive, RANKS, begin, NULL)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
     struct ctrun_error err;
@@ -443,11 +434,6 @@ static int spoil(int rank, void *context)
     CHECK_OK(ctrun_ddp_check_replicas(t.ddp, &err));
     close_trainer(&t);
     return 0;
-}
-
-TEST_AROUND(a_capture_that_went_wrong_leaves_the_object_alive, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, spoil, NULL), 0);
 }
 
 /* ---- How a launch ended -------------------------------------------------------------------- */
@@ -511,7 +497,7 @@ TEST_AROUND(a_launch_with_nan_is_told_by_the_next, begin, NULL)
     assert_int_equal(ranks_run(RANKS, diverge, &by_clip), 0);
 }
 
-static int lose_a_rank(int rank, void *context)
+RANKS_TEST_AROUND(a_lost_rank_ends_a_launch, RANKS, begin, NULL)
 {
     const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
     struct ctrun_error err;
@@ -538,11 +524,6 @@ static int lose_a_rank(int rank, void *context)
     CHECK(cudaGraphExecDestroy(graph) == cudaSuccess);
     close_trainer(&t);
     return 0;
-}
-
-TEST_AROUND(a_lost_rank_ends_a_launch, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, lose_a_rank, NULL), 0);
 }
 
 /* ---- Faults ------------------------------------------------------------------------------ */
@@ -644,7 +625,7 @@ static void run_gate(void *context)
 
 /* While a stream is captured, another call is under way, which the group's thread queries several
  * times. */
-static int watch_meanwhile(int rank, void *context)
+RANKS_TEST_AROUND(the_watch_over_calls_spoils_no_capture, RANKS, begin, NULL)
 {
     const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
     struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
@@ -681,11 +662,6 @@ static int watch_meanwhile(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(the_watch_over_calls_spoils_no_capture, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, watch_meanwhile, NULL), 0);
-}
-
 /* ---- The launch and the work before the capture --------------------------------------------- */
 
 static _Atomic int fills, kernels;
@@ -703,7 +679,7 @@ static void count_kernel(void *context)
     kernels++;
 }
 
-static int launch_early(int rank, void *context)
+RANKS_TEST_AROUND(a_launch_waits_for_the_work_before_the_capture, RANKS, begin, NULL)
 {
     const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
     struct ctrun_error err;
@@ -731,9 +707,4 @@ static int launch_early(int rank, void *context)
     close_trainer(&t);
     CHECK(kernels == 1 && fills > 2);
     return 0;
-}
-
-TEST_AROUND(a_launch_waits_for_the_work_before_the_capture, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, launch_early, NULL), 0);
 }

@@ -297,7 +297,7 @@ static void check_alike(struct trainer *t, double norm)
     CHECK(memcmp(&all[0], &all[1], sizeof norm) == 0);
 }
 
-static int clip_both(int rank, void *context)
+RANKS_TEST_AROUND(gradients_are_clipped_by_their_global_norm, RANKS, begin, NULL)
 {
     static const double limits[] = {1000, 0.125};
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
@@ -341,13 +341,8 @@ static int clip_both(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(gradients_are_clipped_by_their_global_norm, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, clip_both, NULL), 0);
-}
-
 /* Each square is finite, their sum is not. */
-static int clip_huge(int rank, void *context)
+RANKS_TEST_AROUND(gradients_whose_norm_overflows_are_not_scaled, RANKS, begin, NULL)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
     struct ctrun_error err;
@@ -370,11 +365,6 @@ static int clip_huge(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(gradients_whose_norm_overflows_are_not_scaled, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, clip_huge, NULL), 0);
-}
-
 static _Atomic bool gate;
 
 static void run_gate(void *context)
@@ -383,7 +373,7 @@ static void run_gate(void *context)
         sched_yield();
 }
 
-static int clip_ahead(int rank, void *context)
+RANKS_TEST_AROUND(a_clipping_without_a_norm_waits_for_nothing, RANKS, begin, NULL)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
     const struct step bad = {.bad = HALF, .at = 4, .value = INFINITY};
@@ -406,11 +396,6 @@ static int clip_ahead(int rank, void *context)
     CHECK_OK(make_step(&t, &good, &err));
     close_trainer(&t);
     return 0;
-}
-
-TEST_AROUND(a_clipping_without_a_norm_waits_for_nothing, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, clip_ahead, NULL), 0);
 }
 
 /* The first rank ends with this step; the others also, or they go on. */
@@ -473,7 +458,7 @@ static void flip_bit(struct trainer *t, size_t p)
     copy(t, t->values[p], value, bytes_of(p));
 }
 
-static int flip_bits(int rank, void *context)
+RANKS_TEST_AROUND(the_rank_whose_parameters_differ_is_named, RANKS, begin, NULL)
 {
     struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
     double value[9] = {0};
@@ -503,9 +488,4 @@ static int flip_bits(int rank, void *context)
         close_trainer(&t);
     }
     return 0;
-}
-
-TEST_AROUND(the_rank_whose_parameters_differ_is_named, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, flip_bits, NULL), 0);
 }

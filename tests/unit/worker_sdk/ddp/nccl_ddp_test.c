@@ -43,11 +43,6 @@ static struct ctrun_group *open_nccl(int rank)
     return ranks_open(rank, NULL, &options);
 }
 
-static void run_ranks(ranks_fn *body)
-{
-    assert_int_equal(ranks_run(RANKS, body, NULL), 0);
-}
-
 /* ---- The CNN: host and device give the same bits ----------------------------------------- */
 
 enum {
@@ -228,18 +223,14 @@ static uint64_t train(int rank, bool is_device)
     return digest;
 }
 
-static int both_train(int rank, void *context)
+RANKS_TEST_AROUND(the_cnn_trains_to_the_same_bits_as_over_shared_memory, RANKS, begin,
+                  NULL)
 {
     const uint64_t digest = train(rank, false);
 
     fake_nccl.late_us = 50;
     CHECK(train(rank, true) == digest);
     return 0;
-}
-
-TEST_AROUND(the_cnn_trains_to_the_same_bits_as_over_shared_memory, begin, NULL)
-{
-    run_ranks(both_train);
 }
 
 /* ---- Two parameters of one float each ---------------------------------------------------- */
@@ -352,7 +343,7 @@ static int step(struct pair *pair, float x, const char *use, _Atomic bool *gate,
     return ctrun_ddp_backward_end(pair->ddp, pair->stream, err);
 }
 
-static int run_ahead(int rank, void *context)
+RANKS_TEST_AROUND(a_step_never_waits_for_the_device, RANKS, begin, NULL)
 {
     _Atomic bool gate;
     struct ctrun_error err;
@@ -374,12 +365,7 @@ static int run_ahead(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(a_step_never_waits_for_the_device, begin, NULL)
-{
-    run_ranks(run_ahead);
-}
-
-static int accumulate(int rank, void *context)
+RANKS_TEST_AROUND(gradients_accumulate_and_move_with_the_rebuild, RANKS, begin, NULL)
 {
     float x = (float)rank + 1;
     struct ctrun_error err;
@@ -400,12 +386,7 @@ static int accumulate(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(gradients_accumulate_and_move_with_the_rebuild, begin, NULL)
-{
-    run_ranks(accumulate);
-}
-
-static int use_some(int rank, void *context)
+RANKS_TEST_AROUND(unused_parameters_average_over_all_ranks, RANKS, begin, NULL)
 {
     const uint8_t used[BOTH] = {rank == 0, rank == 1};
     struct ctrun_error err;
@@ -431,13 +412,8 @@ static int use_some(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(unused_parameters_average_over_all_ranks, begin, NULL)
-{
-    run_ranks(use_some);
-}
-
 /* b gets a gradient only on rank 0. */
-static int keep_graph(int rank, void *context)
+RANKS_TEST_AROUND(a_static_graph_waits_for_the_device_once, RANKS, begin, NULL)
 {
     struct ctrun_error err;
     struct pair pair;
@@ -458,13 +434,9 @@ static int keep_graph(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(a_static_graph_waits_for_the_device_once, begin, NULL)
-{
-    run_ranks(keep_graph);
-}
-
 /* One rank alone: the group's stream is late with the zeroes of b, which gets another value next. */
-static int use_one(int rank, void *context)
+RANKS_TEST_AROUND(the_zeroes_of_one_rank_come_before_what_is_next_on_the_stream, 1,
+                  begin, NULL)
 {
     struct ctrun_error err;
     cudaStream_t late;
@@ -489,13 +461,9 @@ static int use_one(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(the_zeroes_of_one_rank_come_before_what_is_next_on_the_stream, begin, NULL)
-{
-    assert_int_equal(ranks_run(1, use_one, NULL), 0);
-}
-
 /* a comes on a late stream, b and the end of backward on another one. */
-static int use_two_streams(int rank, void *context)
+RANKS_TEST_AROUND(the_first_step_of_a_static_graph_waits_for_all_streams, RANKS, begin,
+                  NULL)
 {
     struct ctrun_error err;
     cudaStream_t late;
@@ -527,12 +495,8 @@ static int use_two_streams(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(the_first_step_of_a_static_graph_waits_for_all_streams, begin, NULL)
-{
-    run_ranks(use_two_streams);
-}
-
-static int forget(int rank, void *context)
+RANKS_TEST_AROUND(a_forgotten_gradient_is_told_to_every_rank_by_the_next_step, RANKS,
+                  begin, NULL)
 {
     struct ctrun_error err;
     struct pair pair;
@@ -548,12 +512,7 @@ static int forget(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(a_forgotten_gradient_is_told_to_every_rank_by_the_next_step, begin, NULL)
-{
-    run_ranks(forget);
-}
-
-static int lose_a_rank(int rank, void *context)
+RANKS_TEST_AROUND(a_lost_rank_ends_the_kernels_that_wait_for_it, RANKS, begin, NULL)
 {
     struct ctrun_error err;
     struct pair pair;
@@ -573,11 +532,6 @@ static int lose_a_rank(int rank, void *context)
     CHECK(ctrun_barrier(pair.group, NULL, &err) == CTRUN_E_PEER_LOST);
     close_pair(&pair);
     return 0;
-}
-
-TEST_AROUND(a_lost_rank_ends_the_kernels_that_wait_for_it, begin, NULL)
-{
-    run_ranks(lose_a_rank);
 }
 
 /* ---- Faults at each call ----------------------------------------------------------------- */
@@ -625,7 +579,7 @@ TEST_AROUND(a_fault_at_any_call_is_an_error_and_leaves_nothing, begin, NULL)
 
 /* ---- Memory of the host -------------------------------------------------------------------- */
 
-static int use_host_memory(int rank, void *context)
+RANKS_TEST_AROUND(calls_take_memory_of_the_host_too, RANKS, begin, NULL)
 {
     struct ctrun_group *group = open_nccl(rank);
     const int32_t mine[3] = {rank, 10 + rank, 20 + rank};
@@ -666,11 +620,6 @@ static int use_host_memory(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(calls_take_memory_of_the_host_too, begin, NULL)
-{
-    run_ranks(use_host_memory);
-}
-
 /* ---- Messages between devices -------------------------------------------------------------- */
 
 /* More than a chunk of the fake for each rank, so that a send needs its receive. */
@@ -690,7 +639,7 @@ static void check_parts(struct ctrun_group *group, const int32_t *device, int32_
     free(host);
 }
 
-static int exchange_parts(int rank, void *context)
+RANKS_TEST_AROUND(devices_send_and_receive_at_the_same_time, RANKS, begin, NULL)
 {
     struct ctrun_group *group = open_nccl(rank);
     int32_t *host = calloc(2 * PART, sizeof *host);
@@ -720,9 +669,4 @@ static int exchange_parts(int rank, void *context)
     ctrun_group_close(group);
     CHECK(fake_nccl.blocks == 0);
     return 0;
-}
-
-TEST_AROUND(devices_send_and_receive_at_the_same_time, begin, NULL)
-{
-    run_ranks(exchange_parts);
 }

@@ -493,7 +493,7 @@ TEST_AROUND(powersgd_has_the_bits_of_the_host, begin, NULL)
     assert_int_equal(ranks_run(RANKS, compare, &how), 0);
 }
 
-static int compress_nothing(int rank, void *context)
+RANKS_TEST_AROUND(a_driver_that_takes_no_kernels_is_told, RANKS, begin, NULL)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
     struct ctrun_error err;
@@ -508,14 +508,9 @@ static int compress_nothing(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(a_driver_that_takes_no_kernels_is_told, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, compress_nothing, NULL), 0);
-}
-
 /* ---- Gradients of the caller's ------------------------------------------------------------ */
 
-static int misplace(int rank, void *context)
+RANKS_TEST_AROUND(memory_for_gradients_that_does_not_fit_is_refused, RANKS, begin, NULL)
 {
     struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT, .layout = IN_ONE_ARRAY};
     struct ctrun_ddp_stats stats = CTRUN_DDP_STATS_INIT;
@@ -557,11 +552,6 @@ static int misplace(int rank, void *context)
     return 0;
 }
 
-TEST_AROUND(memory_for_gradients_that_does_not_fit_is_refused, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, misplace, NULL), 0);
-}
-
 /* Rank 0 gives no gradient of one parameter. A device reports this in the next step. */
 static int forget(int rank, void *context)
 {
@@ -598,7 +588,7 @@ TEST_AROUND(a_forgotten_gradient_is_told_beside_hooks_and_own_memory, begin, NUL
 }
 
 /* The fake has 256 pieces of memory; 200 of them are used by others. */
-static int make_many(int rank, void *context)
+RANKS_TEST_AROUND(an_object_frees_the_memory_that_it_took, RANKS, begin, NULL)
 {
     const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
     struct ctrun_zero_options options = CTRUN_ZERO_OPTIONS_INIT;
@@ -623,11 +613,6 @@ static int make_many(int rank, void *context)
         CHECK(cudaFree(others[i]) == cudaSuccess);
     close_trainer(&t);
     return 0;
-}
-
-TEST_AROUND(an_object_frees_the_memory_that_it_took, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, make_many, NULL), 0);
 }
 
 /* ---- Uneven inputs, and ZeRO-1 ------------------------------------------------------------ */
@@ -720,7 +705,8 @@ TEST_AROUND(ranks_without_data_join_in_the_steps_of_the_others, begin, NULL)
 
 /* Rank 1 makes steps, rank 0 only joins. Then rank 1 has no gradient of a parameter, which a device
  * reports one step later. */
-static int forget_while_joined(int rank, void *context)
+RANKS_TEST_AROUND(a_forgotten_gradient_in_a_join_is_told_by_the_next_forward, RANKS,
+                  begin, NULL)
 {
     const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
     struct ctrun_error err;
@@ -743,11 +729,6 @@ static int forget_while_joined(int rank, void *context)
     CHECK_OK(make_step(&t, rank, 4, &err)); /* the object can still be used */
     close_trainer(&t);
     return 0;
-}
-
-TEST_AROUND(a_forgotten_gradient_in_a_join_is_told_by_the_next_forward, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, forget_while_joined, NULL), 0);
 }
 
 /* What runs on the stream after a share sees the values of the other ranks. */
@@ -783,7 +764,7 @@ TEST_AROUND(a_share_is_made_in_the_order_of_the_stream, begin, NULL)
 }
 
 /* The state of the optimizer may be on the host or on the device. */
-static int move_state(int rank, void *context)
+RANKS_TEST_AROUND(the_state_of_zero_moves_between_host_and_device, RANKS, begin, NULL)
 {
     const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
     float whole[ALL], all[ALL] = {0}, mine[ALL], *device;
@@ -826,11 +807,6 @@ static int move_state(int rank, void *context)
     CHECK(cudaFree(device) == cudaSuccess);
     close_trainer(&t);
     return 0;
-}
-
-TEST_AROUND(the_state_of_zero_moves_between_host_and_device, begin, NULL)
-{
-    assert_int_equal(ranks_run(RANKS, move_state, NULL), 0);
 }
 
 /* ---- Faults ------------------------------------------------------------------------------ */
@@ -879,7 +855,7 @@ enum {
 };
 
 /* Rank 1 dies; the others shrink the group and train on. */
-static int go_on(int rank, void *context)
+RANKS_TEST_AROUND(who_is_left_trains_on_with_a_communicator_of_its_own, 3, begin, NULL)
 {
     static const int left[] = {0, 2};
     const struct how how = {.ddp = CTRUN_DDP_OPTIONS_INIT};
@@ -911,11 +887,6 @@ static int go_on(int rank, void *context)
     CHECK_OK(make_step(&t, rank, 2, &err));
     close_trainer(&t);
     return 0;
-}
-
-TEST_AROUND(who_is_left_trains_on_with_a_communicator_of_its_own, begin, NULL)
-{
-    assert_int_equal(ranks_run(3, go_on, NULL), 0);
 }
 
 /* ---- Several roots ------------------------------------------------------------------------- */

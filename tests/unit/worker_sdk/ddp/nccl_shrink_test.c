@@ -410,7 +410,7 @@ static int look_often(void *context, uint32_t losses, bool leaves_node,
     return looks-- > 0 ? 0 : ct_fail(err, CTRUN_E_PEER_LOST, "a rank is lost");
 }
 
-static int hears_within_a_close(int rank, void *context)
+RANKS_TEST_AROUND(a_close_that_hears_of_the_loss_ends, RANKS, begin, end)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
     struct ct_group_place place = ranks_place(rank, NULL);
@@ -433,11 +433,6 @@ static int hears_within_a_close(int rank, void *context)
     CHECK(fake_nccl.blocks == 0 && fake_nccl.registered == 0);
     free(work); /* nobody waits for it */
     return 0;
-}
-
-TEST_AROUND(a_close_that_hears_of_the_loss_ends, begin, end)
-{
-    assert_int_equal(ranks_run(RANKS, hears_within_a_close, NULL), 0);
 }
 
 /* ---- Kernels of the caller ----------------------------------------------------------------- */

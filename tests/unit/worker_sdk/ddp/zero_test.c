@@ -333,7 +333,7 @@ TEST(state_does_not_depend_on_the_number_of_ranks)
 
 /* ---- Misuse ------------------------------------------------------------------------------ */
 
-static void misuse_body(struct ctrun_group *group, void *context)
+WORLD_TEST(misuse_is_told, 2)
 {
     struct ctrun_call_options call = CTRUN_CALL_OPTIONS_INIT;
     struct ctrun_zero_options options = CTRUN_ZERO_OPTIONS_INIT;
@@ -369,9 +369,4 @@ static void misuse_body(struct ctrun_group *group, void *context)
     CHECK(ctrun_zero_piece(zero, 9, &piece, &err) == 0);
     ctrun_zero_destroy(zero);
     ctrun_zero_destroy(NULL);
-}
-
-TEST(misuse_is_told)
-{
-    worlds_run_with(2, misuse_body, NULL);
 }

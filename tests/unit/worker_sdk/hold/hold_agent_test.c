@@ -201,7 +201,7 @@ static bool has(int fd, const char *text)
            strcmp(bytes, text) == 0;
 }
 
-static int wait_in_vain(int rank, void *context)
+RANKS_TEST(a_wait_that_ends_without_an_answer_drops_no_file, 1)
 {
     struct ctrun_hold *hold;
     struct ctrun_error err;
@@ -215,12 +215,7 @@ static int wait_in_vain(int rank, void *context)
     return unlink(path);
 }
 
-TEST(a_wait_that_ends_without_an_answer_drops_no_file)
-{
-    assert_int_equal(ranks_run(1, wait_in_vain, NULL), 0);
-}
-
-static int lose_the_agent(int rank, void *context)
+RANKS_TEST(what_the_agent_had_when_it_ended_is_neither_written_nor_used, 1)
 {
     struct ctrun_hold *hold;
     struct ctrun_error err;
@@ -237,11 +232,6 @@ static int lose_the_agent(int rank, void *context)
     ctrun_hold_close(hold);
     CHECK_OK(ctrun_hold_wait(&session, 60000, &err));
     return unlink(path);
-}
-
-TEST(what_the_agent_had_when_it_ended_is_neither_written_nor_used)
-{
-    assert_int_equal(ranks_run(1, lose_the_agent, NULL), 0);
 }
 
 /* The connection over which it waits is open when the agent ends. */
@@ -270,7 +260,7 @@ TEST(a_wait_after_the_end_of_the_agent_tells_whether_a_file_is_lost)
     assert_int_equal(ranks_run(1, wait_for_lost_files, &is_owed), 0);
 }
 
-static int look_twice(int rank, void *context)
+RANKS_TEST(after_the_end_of_the_agent_nothing_is_found, 1)
 {
     struct ctrun_error err;
     int found;
@@ -285,12 +275,7 @@ static int look_twice(int rank, void *context)
     return unlink(path);
 }
 
-TEST(after_the_end_of_the_agent_nothing_is_found)
-{
-    assert_int_equal(ranks_run(1, look_twice, NULL), 0);
-}
-
-static int wait_for_a_file_without_a_folder(int rank, void *context)
+RANKS_TEST(an_error_of_the_disk_is_not_taken_for_a_missing_agent, 1)
 {
     struct ctrun_error err;
 
@@ -303,12 +288,7 @@ static int wait_for_a_file_without_a_folder(int rank, void *context)
     return unlink(path);
 }
 
-TEST(an_error_of_the_disk_is_not_taken_for_a_missing_agent)
-{
-    assert_int_equal(ranks_run(1, wait_for_a_file_without_a_folder, NULL), 0);
-}
-
-static int read_slowly(int rank, void *context)
+RANKS_TEST(what_was_found_does_not_change_while_it_is_read, 1)
 {
     struct ctrun_hold *hold;
     struct ctrun_error err;
@@ -326,12 +306,7 @@ static int read_slowly(int rank, void *context)
     return unlink(path);
 }
 
-TEST(what_was_found_does_not_change_while_it_is_read)
-{
-    assert_int_equal(ranks_run(1, read_slowly, NULL), 0);
-}
-
-static int save_a_small_one(int rank, void *context)
+RANKS_TEST(a_small_file_after_a_large_one_needs_little_room, 1)
 {
     struct ctrun_hold *hold;
     struct ctrun_error err;
@@ -349,12 +324,7 @@ static int save_a_small_one(int rank, void *context)
     return unlink(path);
 }
 
-TEST(a_small_file_after_a_large_one_needs_little_room)
-{
-    assert_int_equal(ranks_run(1, save_a_small_one, NULL), 0);
-}
-
-static int fork_and_close(int rank, void *context)
+RANKS_TEST(a_child_of_fork_drops_nothing_of_its_parent, 1)
 {
     struct ctrun_hold *hold;
     struct ctrun_error err;
@@ -375,12 +345,7 @@ static int fork_and_close(int rank, void *context)
     return unlink(path);
 }
 
-TEST(a_child_of_fork_drops_nothing_of_its_parent)
-{
-    assert_int_equal(ranks_run(1, fork_and_close, NULL), 0);
-}
-
-static int go_elsewhere(int rank, void *context)
+RANKS_TEST(without_an_agent_the_file_is_where_it_was_opened, 1)
 {
     char here[] = "/tmp/ctrun-hold-here-XXXXXX",
          there[] = "/tmp/ctrun-hold-there-XXXXXX";
@@ -396,9 +361,4 @@ static int go_elsewhere(int rank, void *context)
     CHECK(unlink("held") < 0);
     CHECK(chdir(here) == 0 && unlink("held") == 0);
     return rmdir(here) == 0 && rmdir(there) == 0 ? 0 : 1;
-}
-
-TEST(without_an_agent_the_file_is_where_it_was_opened)
-{
-    assert_int_equal(ranks_run(1, go_elsewhere, NULL), 0);
 }
