@@ -29,14 +29,17 @@ void worlds_run(int largest, worlds_fn *body);
 /* Of so many ranks, over shared memory and over TCP, where a thread moves reductions on. */
 void worlds_run_with(int ranks, worlds_fn *body, void *context);
 /* WORLDS_TEST(name, largest) { ... } is a test with this body, a worlds_fn, in worlds_run();
- * WORLD_TEST(name, ranks) { ... } in worlds_run_with(). */
+ * WORLD_TEST(name, ranks) { ... } in worlds_run_with(), TORCH_WORLD_TEST() too. */
 #define WORLDS_TEST(name, largest)                                                     \
-    WORLD_TEST_BY(name, worlds_run(largest, name##_in_rank))
+    WORLD_TEST_BY(TEST(name), name, worlds_run(largest, name##_in_rank))
 #define WORLD_TEST(name, ranks)                                                        \
-    WORLD_TEST_BY(name, worlds_run_with(ranks, name##_in_rank, NULL))
-#define WORLD_TEST_BY(name, call)                                                      \
+    WORLD_TEST_BY(TEST(name), name, worlds_run_with(ranks, name##_in_rank, NULL))
+#define TORCH_WORLD_TEST(name, ranks, names)                                           \
+    WORLD_TEST_BY(TORCH_TEST(name, names), name,                                       \
+                  worlds_run_with(ranks, name##_in_rank, NULL))
+#define WORLD_TEST_BY(test, name, call)                                                \
     static worlds_fn name##_in_rank;                                                   \
-    TEST(name)                                                                         \
+    test                                                                               \
     {                                                                                  \
         call;                                                                          \
     }                                                                                  \

@@ -35,7 +35,7 @@ def named():
     """Name -> the tests that are marked with it."""
     found = {}
     for path in sorted((ctrun.ROOT / "tests/unit/worker_sdk").rglob("*_test.c")):
-        for test, names in re.findall(r'TORCH_TEST\(\s*(\w+),((?:\s*"[^"]*")+)\)', path.read_text()):
+        for test, names in re.findall(r'TORCH_\w*TEST\(\s*(\w+),(?:\s*\d+,)?((?:\s*"[^"]*")+)\)', path.read_text()):
             for name in "".join(re.findall(r'"([^"]*)"', names)).split("; "):
                 found.setdefault(name, []).append(f"{path.name}: {test}")
     return found

@@ -65,7 +65,9 @@ static void check_grads(struct ctrun_ddp *ddp, float want)
 
 /* ---- Halves ------------------------------------------------------------------------------ */
 
-static void halves_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(gradients_may_travel_as_halves, 2,
+                 "vector comm hooks; fp16_compress_wrapper; "
+                 "bf16_compress_wrapper")
 {
     static const float wants[] = {1.1660156f,
                                   1.171875f}; /* F16 as torch has it, BF16 */
@@ -89,12 +91,6 @@ static void halves_body(struct ctrun_group *group, void *context)
     }
     options.reduce_dtype = CTRUN_I32;
     CHECK(make(&ddp, group, &options, &err) == -EINVAL && !ddp);
-}
-
-TORCH_TEST(gradients_may_travel_as_halves, "vector comm hooks; fp16_compress_wrapper; "
-                                           "bf16_compress_wrapper")
-{
-    worlds_run_with(2, halves_body, NULL);
 }
 
 /* ---- Hooks ------------------------------------------------------------------------------- */
@@ -325,7 +321,7 @@ TEST(the_rank_whose_parameters_differ_is_named)
 
 /* ---- Buffers ----------------------------------------------------------------------------- */
 
-static void buffers_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(buffers_are_those_of_rank_0, 3, "vector broadcast_buffers")
 {
     float rank = (float)ctrun_group_rank(group);
     struct ctrun_error err;
@@ -347,9 +343,4 @@ static void buffers_body(struct ctrun_group *group, void *context)
     CHECK_OK(step(ddp, 1, true, &err));
     CHECK(statistic[0] == 8);
     ctrun_ddp_destroy(ddp);
-}
-
-TORCH_TEST(buffers_are_those_of_rank_0, "vector broadcast_buffers")
-{
-    worlds_run_with(3, buffers_body, NULL);
 }

@@ -107,7 +107,9 @@ TORCH_TEST(join_divides_by_all_ranks_or_by_those_with_data,
     }
 }
 
-static void throw_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(join_may_end_with_the_first_rank_without_data, 3,
+                 "vector join, throw_on_early_termination; "
+                 "ddp_uneven_input_exception")
 {
     struct ctrun_join_options options = CTRUN_JOIN_OPTIONS_INIT;
     struct ctrun_ddp *ddp = make(group, NULL);
@@ -128,13 +130,6 @@ static void throw_body(struct ctrun_group *group, void *context)
     step(ddp, 2); /* the object can still be used */
     CHECK(grad(ddp, A) == 2);
     ctrun_ddp_destroy(ddp);
-}
-
-TORCH_TEST(join_may_end_with_the_first_rank_without_data,
-           "vector join, throw_on_early_termination; "
-           "ddp_uneven_input_exception")
-{
-    worlds_run_with(3, throw_body, NULL);
 }
 
 /* ---- Any numbers of steps ---------------------------------------------------------------- */

@@ -126,7 +126,8 @@ static void check_equal_on_all(struct ctrun_group *group, const float *grad)
 
 /* ---- Stories ----------------------------------------------------------------------------- */
 
-static void thin_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(a_gradient_of_rank_one_comes_through_whole, 3,
+                 "powersgd_ddp_comm_hook")
 {
     const struct ctrun_powersgd_options options = settings(1);
     const int rank = ctrun_group_rank(group), ranks = ctrun_group_size(group);
@@ -141,11 +142,6 @@ static void thin_body(struct ctrun_group *group, void *context)
         check_equal_on_all(group, ctrun_ddp_grad(ddp, 0));
     }
     ctrun_ddp_destroy(ddp);
-}
-
-TORCH_TEST(a_gradient_of_rank_one_comes_through_whole, "powersgd_ddp_comm_hook")
-{
-    worlds_run_with(3, thin_body, NULL);
 }
 
 WORLD_TEST(as_many_columns_as_rows_lose_nothing, 2)

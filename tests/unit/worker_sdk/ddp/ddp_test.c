@@ -74,7 +74,7 @@ static void step(struct ctrun_ddp *ddp, float x, const char *use, bool tell_used
     CHECK_OK(backward(ddp, x, use, &err));
 }
 
-static void average_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(gradients_are_averages, 2, "vector average; forward_backward")
 {
     struct ctrun_ddp *ddp = scalar_model(group, NULL);
 
@@ -109,12 +109,10 @@ WORLD_TEST(gradients_are_not_zeroed_while_they_are_averaged, 2)
     ctrun_ddp_destroy(ddp);
 }
 
-TORCH_TEST(gradients_are_averages, "vector average; forward_backward")
-{
-    worlds_run_with(2, average_body, NULL);
-}
-
-static void no_sync_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(no_sync_accumulates_until_the_next_sync, 2,
+                 "vector no_sync then sync, grads accumulate; "
+                 "accumulate_gradients_no_sync; "
+                 "accumulate_gradients_no_sync_grad_is_view")
 {
     float x = (float)ctrun_group_rank(group) + 1;
     struct ctrun_ddp *ddp = scalar_model(group, NULL);
@@ -131,14 +129,6 @@ static void no_sync_body(struct ctrun_group *group, void *context)
     CHECK(grad(ddp, A) == 17.5f);
     CHECK(grad(ddp, B) == 253.5f);
     ctrun_ddp_destroy(ddp);
-}
-
-TORCH_TEST(no_sync_accumulates_until_the_next_sync,
-           "vector no_sync then sync, grads accumulate; "
-           "accumulate_gradients_no_sync; "
-           "accumulate_gradients_no_sync_grad_is_view")
-{
-    worlds_run_with(2, no_sync_body, NULL);
 }
 
 /* Rank 0 calls its second backward with the average of the first, for which rank 1 waits. */
@@ -177,7 +167,12 @@ WORLD_TEST(no_sync_counts_where_the_forward_is, 2)
     ctrun_ddp_destroy(ddp);
 }
 
-static void unused_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(unused_parameters_average_over_all_ranks, 2,
+                 "vector find_unused_parameters; "
+                 "vector find_unused_parameters, gradient_as_bucket_view; "
+                 "forward_backward_unused_parameters; "
+                 "global_local_unused_params_grad; "
+                 "global_local_unused_params_grad_with_grad_is_view")
 {
     static const struct {
         const char *use[2];
@@ -202,16 +197,6 @@ static void unused_body(struct ctrun_group *group, void *context)
         CHECK(grad(ddp, B) == (isnan(cases[i].b) ? 0 : cases[i].b));
     }
     ctrun_ddp_destroy(ddp);
-}
-
-TORCH_TEST(unused_parameters_average_over_all_ranks,
-           "vector find_unused_parameters; "
-           "vector find_unused_parameters, gradient_as_bucket_view; "
-           "forward_backward_unused_parameters; "
-           "global_local_unused_params_grad; "
-           "global_local_unused_params_grad_with_grad_is_view")
-{
-    worlds_run_with(2, unused_body, NULL);
 }
 
 WORLD_TEST(globally_unused_gradients_stay_as_they_were, 7)
@@ -394,7 +379,8 @@ WORLD_TEST(misuse_is_told_at_once, 2)
     ctrun_ddp_destroy(ddp);
 }
 
-static void missing_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(a_forgotten_gradient_fails_on_every_rank_at_once, 3,
+                 "vector unused without the flag: error at the next forward")
 {
     struct ctrun_ddp *ddp = scalar_model(group, NULL);
     struct ctrun_error err = {.text = ""};
@@ -413,12 +399,6 @@ static void missing_body(struct ctrun_group *group, void *context)
         CHECK(grad(ddp, B) == 1);
     }
     ctrun_ddp_destroy(ddp);
-}
-
-TORCH_TEST(a_forgotten_gradient_fails_on_every_rank_at_once,
-           "vector unused without the flag: error at the next forward")
-{
-    worlds_run_with(3, missing_body, NULL);
 }
 
 static void mismatch_body(struct ctrun_group *group, void *context)
@@ -508,7 +488,8 @@ TORCH_TEST(t21_differing_models_fail_on_every_rank,
         worlds_run_with(3, mismatch_body, stories[i]);
 }
 
-static void no_gradient_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(a_model_without_gradients_needs_no_ddp, 2,
+                 "vector nothing requires grad")
 {
     const struct ctrun_param frozen = {.size = sizeof(struct ctrun_param),
                                        .name = "f",
@@ -525,11 +506,6 @@ static void no_gradient_body(struct ctrun_group *group, void *context)
            "parameter "
            "that requires a gradient.",
            "");
-}
-
-TORCH_TEST(a_model_without_gradients_needs_no_ddp, "vector nothing requires grad")
-{
-    worlds_run_with(2, no_gradient_body, NULL);
 }
 
 /* Three element types, so three buckets; the last one that is launched carries the flag. */

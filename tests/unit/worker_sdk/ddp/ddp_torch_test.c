@@ -70,7 +70,7 @@ static void step(struct ctrun_ddp *ddp, float x)
 /* ---- Buckets ----------------------------------------------------------------------------- */
 
 /* A bucket has only one type, however large it may be. */
-static void types_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(a_bucket_holds_one_type, 2, "multi_dtype_single_bucket")
 {
     struct ctrun_param params[] = {CTRUN_PARAM_INIT, CTRUN_PARAM_INIT,
                                    CTRUN_PARAM_INIT};
@@ -103,14 +103,9 @@ static void types_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-TORCH_TEST(a_bucket_holds_one_type, "multi_dtype_single_bucket")
-{
-    worlds_run_with(2, types_body, NULL);
-}
-
 /* ---- Unused parameters ------------------------------------------------------------------- */
 
-static void unused_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(an_unused_parameter_needs_a_flag, 2, "find_unused_parameters_kwarg")
 {
     static const uint8_t used[] = {1, 0};
     struct ctrun_error err = {.text = ""};
@@ -138,11 +133,6 @@ static void unused_body(struct ctrun_group *group, void *context)
         }
         ctrun_ddp_destroy(ddp);
     }
-}
-
-TORCH_TEST(an_unused_parameter_needs_a_flag, "find_unused_parameters_kwarg")
-{
-    worlds_run_with(2, unused_body, NULL);
 }
 
 /* ---- Hooks ------------------------------------------------------------------------------- */
@@ -200,7 +190,7 @@ TORCH_TEST(a_hook_gets_what_was_accumulated,
 
 /* ---- Forward and backward ---------------------------------------------------------------- */
 
-static void no_grad_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(a_forward_needs_no_backward, 2, "no_grad")
 {
     struct ctrun_ddp *ddp = make(group, NULL);
     struct ctrun_error err;
@@ -218,13 +208,10 @@ static void no_grad_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-TORCH_TEST(a_forward_needs_no_backward, "no_grad")
-{
-    worlds_run_with(2, no_grad_body, NULL);
-}
-
 /* Two outputs, each with its own backward, in different orders on the two ranks. */
-static void outputs_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(outputs_may_have_a_backward_each, 2,
+                 "multiple_outputs_multiple_backward; "
+                 "multiple_outputs_multiple_backward_grad_is_view")
 {
     struct ctrun_ddp *ddp = make(group, NULL);
     const size_t first = ctrun_group_rank(group) == 0 ? A : B;
@@ -241,14 +228,7 @@ static void outputs_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-TORCH_TEST(outputs_may_have_a_backward_each,
-           "multiple_outputs_multiple_backward; "
-           "multiple_outputs_multiple_backward_grad_is_view")
-{
-    worlds_run_with(2, outputs_body, NULL);
-}
-
-static void recovery_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(the_model_of_a_failed_step_gets_another_ddp, 2, "failure_recovery")
 {
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
@@ -271,18 +251,14 @@ static void recovery_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-TORCH_TEST(the_model_of_a_failed_step_gets_another_ddp, "failure_recovery")
-{
-    worlds_run_with(2, recovery_body, NULL);
-}
-
 /* ---- What is broadcast ------------------------------------------------------------------- */
 
 enum {
     MANY = 60
 };
 
-static void broadcast_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(tensors_of_all_types_and_lengths_are_broadcast, 3,
+                 "broadcast_coalesced")
 {
     static const enum ctrun_dtype types[] = {CTRUN_F32, CTRUN_U8,  CTRUN_F64,
                                              CTRUN_I64, CTRUN_F16, CTRUN_I8};
@@ -314,13 +290,8 @@ static void broadcast_body(struct ctrun_group *group, void *context)
     ctrun_ddp_destroy(ddp);
 }
 
-TORCH_TEST(tensors_of_all_types_and_lengths_are_broadcast, "broadcast_coalesced")
-{
-    worlds_run_with(3, broadcast_body, NULL);
-}
-
 /* A parameter that is not listed is not synchronised. */
-static void ignore_body(struct ctrun_group *group, void *context)
+TORCH_WORLD_TEST(a_parameter_that_is_not_listed_stays_local, 2, "ddp_ignore_params_arg")
 {
     const float mine = (float)ctrun_group_rank(group);
     struct ctrun_param params[BOTH];
@@ -340,11 +311,6 @@ static void ignore_body(struct ctrun_group *group, void *context)
     }
     CHECK_OK(ctrun_ddp_check_replicas(ddp, &err));
     ctrun_ddp_destroy(ddp);
-}
-
-TORCH_TEST(a_parameter_that_is_not_listed_stays_local, "ddp_ignore_params_arg")
-{
-    worlds_run_with(2, ignore_body, NULL);
 }
 
 /* ---- Checkpoints ------------------------------------------------------------------------- */
