@@ -23,10 +23,6 @@
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/wire/munge.h"
 
-enum {
-    DEFAULT_PORT = 29400
-}; /* the default of c10d */
-
 struct config {
     const char *listen[SERVER_LISTENERS_MAX];
     size_t listen_count;
@@ -90,7 +86,7 @@ static void print_help(void)
         "  --help              print this\n"
         "\n"
         "environment: %s=FILE gets one JSON object per change of a round\n",
-        DEFAULT_PORT, CT_ENV_EVENTS);
+        CT_C10D_PORT, CT_ENV_EVENTS);
 }
 
 static int end_output(void)
@@ -260,7 +256,7 @@ static int listen_at(const struct config *config, const char *text,
     if (ct_endpoint_parse(text, &endpoint, err) < 0)
         return err->code = CTRUN_E_USAGE;
     if (endpoint.port < 0)
-        endpoint.port = DEFAULT_PORT;
+        endpoint.port = CT_C10D_PORT;
     rc = choose_address(&addr, config, &endpoint, err);
     if (rc < 0 || (rc = server_listen(server, &addr, &port, err)) < 0)
         return rc;

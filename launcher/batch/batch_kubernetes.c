@@ -70,7 +70,6 @@ int batch_kubernetes_read(struct batch_place *out, const struct batch_source *fr
     (void)ct_format(out->run_id, sizeof out->run_id, "k8s-%.*s",
                     (int)(base < 90 ? base - 1 : 90), pod);
     rc = batch_check(out, 0, err);
-    out->ports[0] =
-        29400; /* a pod has its own address: the port that torchrun users open */
+    out->ports[0] = CT_C10D_PORT; /* a pod has its own address: users open this port */
     return rc < 0 ? rc : 1;
 }

@@ -4,10 +4,6 @@
 #include "launcher/config/host_slot.h"
 #include "worker_sdk/base/str.h"
 
-enum {
-    C10D_PORT = 29400
-};
-
 int rdzv_host_slot_check(const struct options *options, const struct nnodes *nodes,
                          int total, struct ctrun_error *err)
 {
@@ -65,6 +61,6 @@ int rdzv_host_slot_resolve(const struct rdzv_target *to, const struct options *o
     if (*slot->endpoint)
         to->rdzv->is_host = CONFIG_HOST_NO; /* its server listens already */
     else if (to->rdzv->endpoint.port < 0)
-        to->rdzv->endpoint.port = C10D_PORT;
+        to->rdzv->endpoint.port = CT_C10D_PORT;
     return 1;
 }

@@ -15,7 +15,6 @@
 #include "worker_sdk/wire/contract.h"
 
 enum { /* torchrun's numbers, where it has them */
-    C10D_PORT = 29400,
     STATIC_PORT = 29500,
     JOIN_TIMEOUT_MS = 600 * 1000,
     STATIC_TIMEOUT_MS = 900 * 1000,
@@ -142,7 +141,7 @@ static int resolve_endpoint(const struct rdzv_target *to, const struct options *
         ct_warn("master_addr is only used for static rdzv_backend when rdzv_endpoint "
                 "is not "
                 "specified; the endpoint is localhost:%d",
-                C10D_PORT);
+                CT_C10D_PORT);
     if (options->values[OPTION_NODE_RANK].integer != 0)
         ct_warn(
             "--node-rank: node_rank is only used for static rdzv_backend. It will be "
@@ -154,7 +153,7 @@ static int resolve_endpoint(const struct rdzv_target *to, const struct options *
         (void)ct_copy(to->rdzv->endpoint.host, sizeof to->rdzv->endpoint.host,
                       "localhost");
     if (to->rdzv->endpoint.port < 0)
-        to->rdzv->endpoint.port = default_port(to, C10D_PORT);
+        to->rdzv->endpoint.port = default_port(to, CT_C10D_PORT);
     return 0;
 }
 

@@ -138,7 +138,7 @@ static void look_at_clock(struct doctor *doctor)
 void doctor_machine(struct doctor *doctor)
 {
     look_at_name(doctor);
-    look_at_port(doctor, 29400);
+    look_at_port(doctor, CT_C10D_PORT);
     look_at_port(doctor, 29500);
     look_at_shm(doctor);
     look_at_limits(doctor);

@@ -15,8 +15,7 @@
 enum {
     CONNECT_MS = 3000,
     ANSWER_MS = 3000,
-    ANSWER_MAX_BYTES = 1 << 20,
-    PORT_DEFAULT = 29400
+    ANSWER_MAX_BYTES = 1 << 20
 };
 
 /* Sends an HTTP request and reads until the server closes the connection. Our server closes it
@@ -107,7 +106,7 @@ void doctor_peer(struct doctor *doctor, const char *endpoint)
         return;
     }
     began_ms = ct_now_ms();
-    count = ct_addr_resolve(where.host, where.port < 0 ? PORT_DEFAULT : where.port,
+    count = ct_addr_resolve(where.host, where.port < 0 ? CT_C10D_PORT : where.port,
                             addrs, CT_ADDRS_MAX, &err);
     if (count <= 0) {
         doctor_set_fix(

@@ -87,7 +87,6 @@ int server_lead(struct server *server, uint64_t term, const void *journal,
 /* Another node serves now: forgets all runs without a message to agents, and refuses agents. */
 void server_step_down(struct server *server);
 /* Sends the plan of the run's own etcd to all its agents. */
-struct ct_ha_plan;
 void server_send_ha(struct server *server, const struct ct_ha_plan *plan);
 /* Held messages may be sent by now. Any thread, does not wait. */
 void server_poke(struct server *server);

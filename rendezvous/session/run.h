@@ -16,8 +16,6 @@
 #include "worker_sdk/net/addr.h"
 #include "worker_sdk/base/seldom.h"
 
-struct journal_sink;
-
 /* Counters of all runs of this server; metrics.h prints them. */
 struct counters {
     uint64_t rounds_started;

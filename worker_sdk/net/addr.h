@@ -15,6 +15,7 @@ enum {
     CT_HOST_MAX = 256,     /* a DNS name, NUL included (RFC 1035) */
     CT_ADDR_TEXT_MAX = 80, /* "[fe80::1%interface]:65535" */
     CT_ADDRS_MAX = 16,     /* addresses of one name or machine: more are ignored */
+    CT_C10D_PORT = 29400,  /* of a c10d rendezvous, where none is given: torchrun's */
 };
 
 struct ct_endpoint {
