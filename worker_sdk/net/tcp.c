@@ -5,8 +5,10 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "worker_sdk/net/addr.h"
 
@@ -37,4 +39,31 @@ int ct_tcp_look(int fd, struct ct_tcp_view *out)
         .rtt_ms = ((uint64_t)info.tcpi_rtt + 4 * (uint64_t)info.tcpi_rttvar) / 1000 + 1,
     };
     return 0;
+}
+
+static bool has_bbr(int fd)
+{
+    char name[16] = ""; /* the kernel's limit */
+    socklen_t length = sizeof name;
+
+    return getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) == 0 &&
+           strcmp(name, "bbr") == 0;
+}
+
+/* reno is in every kernel, and needs no privilege. */
+void ct_tcp_leave_bbr(int fd)
+{
+    if (has_bbr(fd))
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", strlen("reno"));
+}
+
+void ct_tcp_return_to_bbr(int fd)
+{
+    const int usual = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (usual < 0)
+        return;
+    if (has_bbr(usual))
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "bbr", strlen("bbr"));
+    close(usual);
 }

@@ -18,3 +18,10 @@ struct ct_tcp_view {
 int ct_tcp_look(int fd, struct ct_tcp_view *out);
 /* True if both ends have the same address: the connection is within this machine. */
 bool ct_tcp_is_same_host(int fd);
+
+/* Over loopback bbr, the default of some hosts, takes twice the time of reno or cubic: it paces what
+ * is sent by a rate that it measures too low while the two ends wait for each other. A connection
+ * that began with bbr stays paced, so a socket leaves it before it connects or listens; an accepted
+ * connection from elsewhere returns to it. Neither does anything if the default is another one. */
+void ct_tcp_leave_bbr(int fd);
+void ct_tcp_return_to_bbr(int fd);

@@ -9,6 +9,7 @@
 
 #include "worker_sdk/net/net.h"
 #include "worker_sdk/net/port_range.h"
+#include "worker_sdk/net/tcp.h"
 #include "worker_sdk/comm/host/mesh.h"
 
 static bool is_useful(const struct ct_addr *addr)
@@ -31,6 +32,7 @@ static int listen_on(int family, uint16_t port)
     if (family == AF_INET6)
         /* on failure the kernel's default applies */
         (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    ct_tcp_leave_bbr(fd); /* for the ranks on this host */
     if (bind(fd, &any.any, any.length) < 0 || listen(fd, SOMAXCONN) < 0) {
         int rc = -errno;
         close(fd);

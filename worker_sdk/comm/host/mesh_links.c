@@ -11,6 +11,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/host/mesh_addr.h"
+#include "worker_sdk/net/tcp.h"
 
 enum {
     GREETING_MAGIC = 0x31736d63, /* "cms1" */
@@ -111,6 +112,13 @@ static void tune(int fd, bool is_control)
     set_int(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_PROBES);
 }
 
+static bool shares_loopback(const struct opening *opening, int index)
+{
+    const struct ct_peer *peers = opening->setup->peers;
+
+    return peers[index / LINKS_A_MEMBER].net_id == peers[opening->setup->me].net_id;
+}
+
 /* The connection counts from now on: both greetings were right. */
 static void link_up(struct opening *opening, int index)
 {
@@ -171,6 +179,8 @@ static void link_connect(struct opening *opening, int index)
         return;
     }
     link->state = LINK_CONNECTING;
+    if (shares_loopback(opening, index))
+        ct_tcp_leave_bbr(link->fd);
     if (connect(link->fd, &addr->any, addr->length) < 0 && errno != EINPROGRESS)
         link_retry(link, opening->last_errno = errno);
 }
@@ -279,6 +289,8 @@ static bool arrival_on_ready(struct opening *opening, struct arrival *arrival)
     if (link->fd >= 0)
         close(link->fd); /* the peer gave up its first attempt and connected again */
     link->fd = arrival->fd;
+    if (!shares_loopback(opening, index))
+        ct_tcp_return_to_bbr(link->fd); /* the listener has left it */
     write_greeting(answer, setup->cookie, 1, setup->me, index / LINKS_A_MEMBER,
                    index % LINKS_A_MEMBER);
     (void)send(link->fd, answer, sizeof answer,

@@ -2,6 +2,7 @@
 /* A member that was stopped for a while, when the group was opened or in a call: what came meanwhile
  * counts. The test is the other member. */
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -124,6 +125,45 @@ TEST(the_last_of_several_attempts_counts)
     finish(&opening);
 }
 
+/* ---- Congestion control ----------------------------------------------------------------- */
+
+static void get_congestion_control(int fd, char name[16])
+{
+    socklen_t size = 16;
+
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size), 0);
+}
+
+/* Where bbr is the default, and only if the members share loopback; else the default stays. */
+static void expect_no_bbr_over_loopback(int fd, bool is_loopback)
+{
+    const int fresh = socket(AF_INET, SOCK_STREAM, 0);
+    char usual[16], name[16];
+
+    get_congestion_control(fresh, usual);
+    get_congestion_control(fd, name);
+    assert_string_equal(name,
+                        is_loopback && strcmp(usual, "bbr") == 0 ? "reno" : usual);
+    close(fresh);
+}
+
+TEST(an_accepted_connection_has_bbr_only_between_hosts)
+{
+    for (uint64_t other_net = 0; other_net < 2; other_net++) {
+        struct opening opening;
+        struct ctrun_error err;
+
+        begin(&opening, 0);
+        opening.peers[1].net_id = other_net;
+        for (int kind = 0; kind < 2; kind++)
+            opening.ours[kind] = connect_and_greet(&opening, kind);
+        if (ct_mesh_open(&opening.mesh, &opening.setup, &err) < 0)
+            fail_msg("%s", err.text);
+        expect_no_bbr_over_loopback(opening.mesh.data[1], other_net == 0);
+        finish(&opening);
+    }
+}
+
 /* ---- The connecting member was stopped -------------------------------------------------- */
 
 /* Called by the member in each turn: answers its two connections, then stops it until its time for
@@ -167,6 +207,7 @@ TEST(an_answer_that_came_meanwhile_counts)
         fail_msg("%s", err.text);
     expect_connected(opening.mesh.data[0], opening.ours[0]);
     expect_connected(opening.mesh.control[0], opening.ours[1]);
+    expect_no_bbr_over_loopback(opening.mesh.data[0], true);
     close(opening.setup.listener);
     finish(&opening);
     stopped_ms = 0;
