@@ -19,7 +19,11 @@
 
 enum {
     SHM_FULL_BYTES = 16 << 20, /* less than one segment of NCCL or of a data loader */
-    LINE_MAX_BYTES = 320
+    LINE_MAX_BYTES = 320,
+    /* A process that holds a terabyte needs this time to end after it was killed. */
+    OOM_FRESH_MS = 60000,
+    /* The kernel kills first and writes to its log then; we may see the end before. */
+    OOM_LOG_LAG_MS = 1000
 };
 
 /* Adds how the worker's memory grew before. */
@@ -61,6 +65,19 @@ static void emit_memory(const struct ct_failure *failure,
         CT_INT("limit_kib", limit == UINT64_MAX ? -1 : (int64_t)(limit / 1024)));
 }
 
+bool failure_evidence_is_oom(const struct failure_evidence *evidence, pid_t pid)
+{
+    char line[LINE_MAX_BYTES];
+    bool has_other;
+
+    if (!*evidence->oom_proof)
+        return false;
+    if (evidence->seen_ms <= evidence->oom_seen_ms + OOM_LOG_LAG_MS ||
+        kmsg_find_kill(line, sizeof line, pid, evidence->started_ms, &has_other))
+        return true;
+    return !has_other && evidence->seen_ms <= evidence->oom_seen_ms + OOM_FRESH_MS;
+}
+
 /* The counter of the cgroup is the proof; the kernel's log, which may be closed to this user,
  * only adds to it. */
 static void add_oom(struct ct_failure *failure, const struct failure_evidence *evidence)
@@ -70,6 +87,7 @@ static void add_oom(struct ct_failure *failure, const struct failure_evidence *e
         "no cgroup limit is visible here: the memory of the machine, or a limit "
         "outside of this container, is used up";
     char peak[FACTS_SIZE_MAX];
+    bool has_other;
 
     facts_format_size(peak, evidence->peak_bytes);
     (void)oom_counter_describe_limit(evidence->cgroup, limit, sizeof limit);
@@ -77,7 +95,8 @@ static void add_oom(struct ct_failure *failure, const struct failure_evidence *e
               peak);
     add_memory(failure, evidence);
     emit_memory(failure, evidence);
-    (void)kmsg_find_kill(kernel, sizeof kernel, failure->pid, evidence->started_ms);
+    (void)kmsg_find_kill(kernel, sizeof kernel, failure->pid, evidence->started_ms,
+                         &has_other);
     facts_add(failure, CT_FACT_PROOF, "%s%s%s%s", evidence->oom_proof,
               *kernel ? "; kernel: \"" : "", kernel, *kernel ? "\"" : "");
 }
@@ -110,7 +129,13 @@ static void add_kill(struct ct_failure *failure,
                   "raise it; login nodes have such limits: run in a job");
         return;
     }
-    if (evidence->cgroup->has_count)
+    if (*evidence->oom_proof)
+        facts_add(
+            failure, CT_FACT_BECAUSE,
+            "probably not the OOM killer, which ended another process of this cgroup "
+            "before (%s); it is unknown which process sent the signal",
+            evidence->oom_proof);
+    else if (evidence->cgroup->has_count)
         facts_add(failure, CT_FACT_BECAUSE,
                   "not the OOM killer (oom_kill of cgroup %.100s has not grown); it is "
                   "unknown which process sent the signal",

@@ -17,6 +17,7 @@ struct failure_evidence {
     bool has_core_raised;  /* --core */
     int passed_signal;     /* the last signal that ctrun passed on to it; 0: none */
     const char *oom_proof; /* "oom_kill 0 -> 1 in /job"; empty: none */
+    uint64_t oom_seen_ms;  /* monotonic: when the count was seen to have grown */
     const struct oom_counter *cgroup;
     const struct memory_curve *memory;
     /* "rank 0 holds 5.1 GiB": a process that held more than it; empty: none */
@@ -25,6 +26,9 @@ struct failure_evidence {
     int crash_record;       /* of the record of its crash; -1: none */
 };
 
+/* Whether this is the process that the OOM killer ended, according to `oom_proof`: the log of the kernel names it,
+ * or no other process, where it can be read, and the proof was seen a short time before its end. */
+bool failure_evidence_is_oom(const struct failure_evidence *evidence, pid_t pid);
 /* After cause, code and text of the failure are known. */
 void failure_evidence_add(struct ct_failure *failure,
                           const struct failure_evidence *evidence);

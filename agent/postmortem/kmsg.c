@@ -33,6 +33,8 @@ bool kmsg_is_kill(const char *record, pid_t pid, uint64_t since_ms, const char *
     char mark[48];
 
     *text = find_text(record, since_ms);
+    if (pid == 0)
+        return *text && strstr(*text, ": Killed process ") != NULL;
     (void)ct_format(mark, sizeof mark, "Killed process %d (", (int)pid);
     return *text && strstr(*text, mark) != NULL;
 }
@@ -68,7 +70,8 @@ static uint64_t to_log_ms(uint64_t since_ms)
     return since_ms - (suspended_ms < since_ms ? suspended_ms : since_ms);
 }
 
-bool kmsg_find_kill(char *dst, size_t size, pid_t pid, uint64_t since_ms)
+bool kmsg_find_kill(char *dst, size_t size, pid_t pid, uint64_t since_ms,
+                    bool *has_other)
 {
     char record[RECORD_MAX_BYTES];
     bool is_found = false;
@@ -76,6 +79,7 @@ bool kmsg_find_kill(char *dst, size_t size, pid_t pid, uint64_t since_ms)
                        ? open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC)
                        : -1;
 
+    *has_other = false;
     since_ms = to_log_ms(since_ms);
     for (int i = 0; fd >= 0 && i < RECORDS_MAX && !is_found; i++) {
         const char *text;
@@ -84,6 +88,7 @@ bool kmsg_find_kill(char *dst, size_t size, pid_t pid, uint64_t since_ms)
             break;
         is_found = kmsg_is_kill(record, pid, since_ms, &text) &&
                    ct_format(dst, size, "%.150s", text) >= 0;
+        *has_other |= !is_found && kmsg_is_kill(record, 0, since_ms, &text);
     }
     if (fd >= 0)
         close(fd);

@@ -10,11 +10,13 @@
 
 /* "Memory cgroup out of memory: Killed process 812 (python3) total-vm:..., anon-rss:...",
  * written after since_ms (monotonic). False when there is none, when /dev/kmsg cannot be read,
- * or in a PID namespace, where the kernel's pid is not ours. */
-bool kmsg_find_kill(char *dst, size_t size, pid_t pid, uint64_t since_ms);
+ * or in a PID namespace, where the kernel's pid is not ours. *has_other: before that, or if there is none, it reports
+ * the kill of another process. */
+bool kmsg_find_kill(char *dst, size_t size, pid_t pid, uint64_t since_ms,
+                    bool *has_other);
 /* The first line written after since_ms for which `fits` is true. Each read() of fd returns one
  * record and does not block, as with /dev/kmsg. */
 bool kmsg_find_line(int fd, char *dst, size_t size, uint64_t since_ms,
                     bool (*fits)(const char *line));
-/* One record, "6,339,5140900,-;text". True when it reports the kill of that process. Pure. */
+/* One record, "6,339,5140900,-;text". True when it reports the kill of that process; pid 0: of any. Pure. */
 bool kmsg_is_kill(const char *record, pid_t pid, uint64_t since_ms, const char **text);

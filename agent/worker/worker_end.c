@@ -275,7 +275,9 @@ void worker_end(struct worker *worker, const struct worker_place *place,
         .status = death.status,
         .stop_signal = worker->stop_signal || !worker->is_freed ? worker->stop_signal
                                                                 : SIGTERM,
-        .is_oom_proven = *death.oom_proof != '\0',
+        .is_oom_proven = WIFSIGNALED(death.status) &&
+                         WTERMSIG(death.status) == SIGKILL &&
+                         failure_evidence_is_oom(&death, worker->pid),
     };
     char last_lines[CT_REASON_MAX] = "";
     uint64_t written_ns = 0;

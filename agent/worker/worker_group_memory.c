@@ -5,6 +5,17 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 
+/* A count that has grown is the proof for all workers that are killed soon after. */
+void worker_group_look_for_oom(struct worker_group *group)
+{
+    char proof[sizeof group->oom_proof];
+
+    if (!oom_counter_has_oom_killed(&group->cgroup, proof, sizeof proof))
+        return;
+    memcpy(group->oom_proof, proof, sizeof proof);
+    group->oom_seen_ms = ct_now_ms();
+}
+
 void worker_group_on_memory(void *context)
 {
     struct worker_group *group = context;
@@ -19,6 +30,7 @@ void worker_group_on_memory(void *context)
         memory_add(&worker->memory, memory_read_kib(worker->pid), ct_now_ms());
         is_any = true;
     }
+    worker_group_look_for_oom(group);
     shm_watch_look(&group->shm, false);
     if (is_any)
         loop_timer_set(group->memory_timer, MEMORY_EVERY_MS);

@@ -35,7 +35,8 @@ struct worker_group {
     struct loop_timer *restart_timer; /* the next look at the orphans of one worker */
     struct loop_timer *settled_timer; /* the start is over */
     struct oom_counter cgroup;
-    char oom_proof[320]; /* of this round; empty: none */
+    char oom_proof[320];  /* of this round; empty: none */
+    uint64_t oom_seen_ms; /* when the count was seen to have grown */
     struct orphans orphans;
     struct shm_watch shm; /* what they hold in /dev/shm */
     bool has_metrics;     /* there may be new ones */
@@ -84,6 +85,8 @@ void worker_group_give_up_restarts(struct worker_group *group);
 /* ---- worker_group_memory.c -------------------------------------------------------------- */
 
 void worker_group_on_memory(void *context);
+/* Notes whether the OOM killer has ended a process since the last look. */
+void worker_group_look_for_oom(struct worker_group *group);
 /* "rank 0 holds 5.1 GiB, rank 3 4.2 GiB": the workers that hold more than `bytes`; cut is fine. */
 void worker_group_find_larger(const struct worker_group *group, uint64_t bytes,
                               char *dst, size_t size);

@@ -53,15 +53,6 @@ void worker_group_expire(struct worker_group *group, pid_t pid, const char *scop
         worker_expire(worker, scope, signal);
 }
 
-/* A count that has grown is the proof for all workers that are killed in this round. */
-static void look_for_oom(struct worker_group *group)
-{
-    char proof[sizeof group->oom_proof];
-
-    if (oom_counter_has_oom_killed(&group->cgroup, proof, sizeof proof))
-        memcpy(group->oom_proof, proof, sizeof proof);
-}
-
 static bool is_bad(int status)
 {
     return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
@@ -162,7 +153,8 @@ static void end_worker(struct worker_group *group, struct worker *worker,
     worker_socket_refresh(group->options.worker_socket); /* its last step */
     if (is_bad(death->status)) {
         look_before_end(group, worker);
-        look_for_oom(group);
+        worker_group_look_for_oom(group);
+        death->oom_seen_ms = group->oom_seen_ms;
         death->crash_record = worker_socket_take_crash(
             group->options.worker_socket, worker->rank, group->start.generation,
             worker->pid);

@@ -8,6 +8,7 @@
 #include "agent/loop/blocking_call.h"
 #include "agent/postmortem/oom_counter.h"
 #include "agent/postmortem/core_file.h"
+#include "agent/postmortem/failure_evidence.h"
 #include "agent/postmortem/facts.h"
 #include "agent/postmortem/kmsg.h"
 #include "tests/lib/test.h"
@@ -144,6 +145,49 @@ TEST(the_kernels_words_must_be_of_that_process_and_that_time)
     assert_false(kmsg_is_kill(record, 812, 9000, &text)); /* of an earlier process */
     assert_false(kmsg_is_kill("3,1;Killed process 812 (x)", 812, 0, &text));
     assert_false(kmsg_is_kill("", 812, 0, &text));
+    assert_true(kmsg_is_kill(record, 0, 4000, &text)); /* of any process */
+    assert_false(kmsg_is_kill("3,1040,5000000,-;usb 1-1: new", 0, 4000, &text));
+}
+
+static struct {
+    bool has_it, has_other;
+} kernel_log;
+
+bool __wrap_kmsg_find_kill(char *dst, size_t size, pid_t pid, uint64_t since_ms,
+                           bool *has_other);
+
+bool __wrap_kmsg_find_kill(char *dst, size_t size, pid_t pid, uint64_t since_ms,
+                           bool *has_other)
+{
+    (void)pid;
+    (void)since_ms;
+    (void)ct_copy(dst, size, "");
+    *has_other = kernel_log.has_other;
+    return kernel_log.has_it;
+}
+
+static bool is_oom(uint64_t counted_ms, bool has_it, bool has_other)
+{
+    const struct failure_evidence evidence = {.oom_proof = "oom_kill 0 -> 1 in /job",
+                                              .oom_seen_ms = counted_ms,
+                                              .seen_ms = 200000};
+
+    kernel_log.has_it = has_it;
+    kernel_log.has_other = has_other;
+    return failure_evidence_is_oom(&evidence, 812);
+}
+
+TEST(a_kill_of_another_process_is_no_proof)
+{
+    const struct failure_evidence none = {.oom_proof = ""};
+
+    assert_false(failure_evidence_is_oom(&none, 812));
+    assert_true(is_oom(195000, false, false)); /* the log cannot be read */
+    assert_true(is_oom(195000, true, true));
+    assert_false(is_oom(195000, false, true));
+    assert_true(is_oom(200001, false, true));   /* its record may come in a moment */
+    assert_false(is_oom(100000, false, false)); /* long ago */
+    assert_true(is_oom(100000, true, false));   /* and it took so long to end */
 }
 
 static void make_folder(const char *root, const char *name)
