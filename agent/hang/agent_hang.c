@@ -42,6 +42,21 @@ static struct stacks_target *list_targets(const struct agent *agent, int *count)
     return targets;
 }
 
+/* A rank of this node may have written its error file and not end, because a thread or the exit of
+ * a library hangs. */
+static void add_raised(struct ct_failure *failure, const struct agent *agent)
+{
+    const struct ct_failure *raised = worker_group_find_raised(agent->group,
+                                                               UINT64_MAX);
+
+    if (raised)
+        facts_add(failure, CT_FACT_LIKELY,
+                  "the error that rank %d reported %.1f s ago, since when it has not "
+                  "ended: %s",
+                  raised->rank, (double)(ct_now_ms() - raised->happened_ms) / 1000,
+                  raised->text);
+}
+
 /* The failure is reported, or the workers are stopped, only now: both end what the stacks show. */
 static void on_saved(void *context, bool is_saved)
 {
@@ -55,6 +70,7 @@ static void on_saved(void *context, bool is_saved)
                              agent->options->grace_ms, "a rank is stuck");
         return;
     }
+    add_raised(&watch->failure, agent);
     facts_add(&watch->failure, CT_FACT_NOW, "%s; workers stopped",
               is_saved ? "stacks of all ranks saved" : "the stacks could not be saved");
     facts_add(&watch->failure, CT_FACT_DO,

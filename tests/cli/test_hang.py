@@ -72,6 +72,16 @@ def test_a_program_that_tells_no_steps_is_said_not_to_be_watched(box):
     assert run.err.count("watches nothing yet") == 1, run
 
 
+def test_the_error_of_a_rank_that_raised_and_does_not_end_is_the_likely_cause_of_a_hang(box):
+    raised = '{"message": {"message": "ValueError: the real one", "extraInfo": {"timestamp": "1"}}}'
+    run = box.ctrun("--nproc-per-node=2", "--hang-timeout=3", "--shutdown-timeout=2", *VICTIM,
+                    "@1", "step", "41", "errfile", raised, "hang", "@all", "step", "42", "hang", seconds=30)
+    assert run.code == 1 and re.search(r"E_HANG\]: rank 1 \(", head(run)), run
+    assert re.search(r"^  likely     : the error that rank 1 reported \d+\.\d s ago, since when it has not ended: "
+                     r"ValueError: the real one$", run.err, re.M), run
+    assert "stacks of all ranks saved" in run.err, run
+
+
 def test_the_rank_that_has_not_entered_the_collective_is_named(box):
     run = box.ctrun("--nproc-per-node=3", "--hang-timeout=3", "--log-dir=logs", "--shutdown-timeout=2",
                     *VICTIM, *together(0, 1, 2), "@1", "step", "7", "hang", "@all", "step", "7", "meet", seconds=30)
