@@ -17,7 +17,7 @@ void exit_cause_classify(const struct exit_cause_evidence *evidence,
     } else if (signal == SIGKILL && evidence->is_oom_proven &&
                evidence->stop_signal != SIGKILL) {
         failure->cause = CT_CAUSE_OOM;
-    } else if (evidence->stop_signal) {
+    } else if (evidence->stop_signal && (signal || !evidence->has_no_handler)) {
         failure->cause = CT_CAUSE_STOPPED;
         failure->code = signal ? signal : evidence->stop_signal;
     } else {

@@ -11,8 +11,8 @@ enum {
     STATUS_MAX_BYTES = 8192 /* some 1,500 in practice */
 };
 
-/* By default it ends no process, cannot be caught, or is sent in order to end a process. */
-static bool is_harmless_or_meant(int signal)
+/* By default it ends no process. */
+static bool is_harmless(int signal)
 {
     switch (signal) {
     case SIGCHLD:
@@ -22,7 +22,15 @@ static bool is_harmless_or_meant(int signal)
     case SIGSTOP:
     case SIGTSTP:
     case SIGTTIN:
-    case SIGTTOU:
+    case SIGTTOU: return true;
+    default: return false;
+    }
+}
+
+/* It is sent in order to end a process. */
+static bool is_meant(int signal)
+{
+    switch (signal) {
     case SIGTERM:
     case SIGINT:
     case SIGQUIT:
@@ -41,12 +49,17 @@ static bool has_signal(const char *status, const char *field, int signal)
     return mask && strtoull(mask, NULL, 16) >> (signal - 1) & 1;
 }
 
-bool signal_effect_reads_fatal(const char *status, int signal)
+static bool reads_end(const char *status, int signal)
 {
-    return !is_harmless_or_meant(signal) && ct_small_file_find(status, "SigCgt:") &&
+    return !is_harmless(signal) && ct_small_file_find(status, "SigCgt:") &&
            !has_signal(status, "SigCgt:", signal) &&
            !has_signal(status, "SigIgn:", signal) &&
            !has_signal(status, "SigBlk:", signal);
+}
+
+bool signal_effect_reads_fatal(const char *status, int signal)
+{
+    return !is_meant(signal) && reads_end(status, signal);
 }
 
 static bool thread_reads_fatal(pid_t pid, const char *thread, int signal)
@@ -80,4 +93,12 @@ bool signal_effect_is_caught(pid_t pid, int signal)
 
     (void)ct_small_file_of(status, sizeof status, pid, 0, "status");
     return has_signal(status, "SigCgt:", signal);
+}
+
+bool signal_effect_ends(pid_t pid, int signal)
+{
+    char status[STATUS_MAX_BYTES];
+
+    (void)ct_small_file_of(status, sizeof status, pid, 0, "status");
+    return reads_end(status, signal);
 }

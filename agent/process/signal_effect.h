@@ -15,3 +15,6 @@ bool signal_effect_reads_fatal(const char *status, int signal);
 /* True when the process has a handler for the signal; false when it has none, is gone, or cannot be
  * looked at. */
 bool signal_effect_is_caught(pid_t pid, int signal);
+/* True when the signal ends the process, also a dead one, had it come before: its first thread
+ * neither catches nor ignores nor blocks it. False as well where /proc does not say. */
+bool signal_effect_ends(pid_t pid, int signal);

@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/guard/fence.h"
 #include "agent/loop/limits.h"
+#include "agent/process/signal_effect.h"
 #include "agent/worker/worker_metrics.h"
 #include "agent/worker/worker_private.h"
 #include "worker_sdk/base/clock.h"
@@ -272,9 +274,25 @@ void worker_expire(struct worker *worker, const char *scope, int signal)
     (void)kill(worker->pid, signal);
 }
 
+/* Dead, but not reaped: its end is no consequence of a signal that comes now. One that died of the same signal had it
+ * from whoever sent it to us: a batch system signals all processes of a job; so may one have whose
+ * handler has ended it. */
+static bool has_ended_by_itself(const struct worker *worker, int signal)
+{
+    siginfo_t info = {0};
+
+    return waitid(P_PID, (id_t)worker->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == worker->pid &&
+           (info.si_code == CLD_EXITED ? worker->has_no_handler
+                                       : info.si_status != signal);
+}
+
 void worker_signal(struct worker *worker, int signal)
 {
-    worker->stop_signal = signal;
+    if (!worker->stop_signal)
+        worker->has_no_handler = signal_effect_ends(worker->pid, signal);
+    if (worker->stop_signal || !has_ended_by_itself(worker, signal))
+        worker->stop_signal = signal;
     (void)kill(-worker->pid, signal); /* its own group since before execve() */
     if (signal != SIGKILL)
         (void)kill(-worker->pid, SIGCONT);

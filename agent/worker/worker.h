@@ -37,7 +37,9 @@ struct worker {
     int local_rank;
     int local_id; /* its LOCAL_RANK: not the same where a node has several agents */
     int rank;
-    int stop_signal;   /* the last signal that we sent; 0: none */
+    int stop_signal; /* the last signal that we sent; 0: none */
+    bool
+        has_no_handler; /* for the first of these signals: an exit code was on its way before */
     int passed_signal; /* the last signal for the worker that we passed on; 0: none */
     bool is_freed; /* we cut its connections: the error in its collective may end it */
     int timer_signal;     /* sent because its file timer ran out; 0: none did */

@@ -275,6 +275,7 @@ void worker_end(struct worker *worker, const struct worker_place *place,
         .status = death.status,
         .stop_signal = worker->stop_signal || !worker->is_freed ? worker->stop_signal
                                                                 : SIGTERM,
+        .has_no_handler = worker->has_no_handler && !worker->is_freed,
         .is_oom_proven = WIFSIGNALED(death.status) &&
                          WTERMSIG(death.status) == SIGKILL &&
                          failure_evidence_is_oom(&death, worker->pid),

@@ -43,6 +43,18 @@ TEST(an_end_after_our_signal_is_a_consequence)
         CT_CAUSE_STOPPED, SIGKILL);
 }
 
+TEST(an_exit_code_of_a_worker_without_a_handler_is_no_consequence)
+{
+    assert_cause((struct exit_cause_evidence){.status = EXITED_3,
+                                              .stop_signal = SIGTERM,
+                                              .has_no_handler = true},
+                 CT_CAUSE_EXIT, 3);
+    assert_cause((struct exit_cause_evidence){.status = SIGTERM,
+                                              .stop_signal = SIGTERM,
+                                              .has_no_handler = true},
+                 CT_CAUSE_STOPPED, SIGTERM);
+}
+
 TEST(how_it_ended_is_kept_whatever_the_cause)
 {
     static const struct {
