@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/whole_file.h"
 
 /* ---- Endpoints ----------------------------------------------------------------------- */
 
@@ -73,18 +75,31 @@ static int read_endpoints(struct etcd_config *out, const char *text, int *is_tls
 
 /* ---- Files and secrets --------------------------------------------------------------- */
 
+/* The TLS library would wait for a writer of a pipe, and read a file of any size. NULL: it may read this one. */
+static const char *find_fault(const char *path)
+{
+    struct stat info;
+
+    if (access(path, R_OK) < 0 || stat(path, &info) < 0)
+        return strerror(errno);
+    if (!S_ISREG(info.st_mode))
+        return S_ISDIR(info.st_mode) ? strerror(EISDIR) : "no regular file";
+    return info.st_size > ETCD_TLS_FILE_MAX_BYTES ? "more than 16 MiB" : NULL;
+}
+
 /* The value of the first of `names` that is given. */
 static int read_file_name(char *dst, const struct rdzv_conf *conf,
                           const char *const *names, struct ctrun_error *err)
 {
     for (; *names; names++) {
         const char *value = rdzv_conf_get(conf, *names);
+        const char *fault;
 
         if (!value)
             continue;
-        if (access(value, R_OK) < 0)
+        if ((fault = find_fault(value)))
             return ct_fail(err, CTRUN_E_USAGE, "--rdzv-conf: %s=%s: %s", *names, value,
-                           strerror(errno));
+                           fault);
         return ct_copy(dst, RDZV_CONF_VALUE_MAX, value);
     }
     return 0;
@@ -113,15 +128,16 @@ static int read_files(struct etcd_config *out, const struct rdzv_conf *conf,
 static int read_password_file(char *dst, const char *path, struct ctrun_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    ssize_t got = fd < 0 ? -1 : read(fd, dst, ETCD_SECRET_MAX);
-    const int rc = -errno;
+    const ssize_t got = fd < 0 ? -errno
+                               : ct_read_all_in(fd, dst, ETCD_SECRET_MAX,
+                                                ETCD_SECRET_WAIT_MS);
     size_t length;
 
     if (fd >= 0)
         close(fd);
     if (got < 0)
         return ct_fail(err, CTRUN_E_USAGE, "--rdzv-conf: password_file=%s: %s", path,
-                       strerror(-rc));
+                       strerror((int)-got));
     if (got == ETCD_SECRET_MAX)
         return ct_fail(err, CTRUN_E_USAGE,
                        "--rdzv-conf: password_file=%s: more than %d bytes", path,

@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 
 int ct_write_all(int fd, const void *data, size_t length)
@@ -42,6 +44,32 @@ ssize_t ct_read_all(int fd, void *to, size_t size)
         length += (size_t)n;
     }
     return (ssize_t)length;
+}
+
+ssize_t ct_read_all_in(int fd, void *to, size_t size, uint64_t wait_ms)
+{
+    const uint64_t deadline_ms = ct_deadline_ms(wait_ms);
+    size_t length = 0;
+
+    while (length < size) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        ssize_t n = poll(&ready, 1, ct_left_ms(deadline_ms));
+
+        if (n == 0)
+            return -ETIMEDOUT;
+        if (n > 0 && (n = read(fd, (char *)to + length, size - length)) == 0)
+            break;
+        if (n < 0 && errno != EINTR && errno != EAGAIN)
+            return -errno;
+        length += n > 0 ? (size_t)n : 0;
+    }
+    return (ssize_t)length;
+}
+
+const char *ct_read_all_fault(ssize_t rc)
+{
+    return rc == -ETIMEDOUT ? "a pipe, and nobody has written it to its end in 20 s"
+                            : strerror((int)-rc);
 }
 
 int ct_whole_file_replace(const char *path, const void *data, size_t length)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "worker_sdk/wire/auth.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
@@ -16,9 +17,34 @@ _Static_assert(CT_PROOF_BYTES == crypto_auth_hmacsha256_BYTES, "a proof is one H
 
 /* ---- Tokens ------------------------------------------------------------------------------ */
 
+/* What an editor or another system has put into the file. NULL: nothing. */
+static const char *find_fault(const char *bytes, size_t length)
+{
+    static const char *const marks[] = {"\xef\xbb\xbf", "\xff\xfe", "\xfe\xff"};
+
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (length >= strlen(marks[i]) &&
+            memcmp(bytes, marks[i], strlen(marks[i])) == 0)
+            return "begins with a byte order mark";
+    for (size_t i = 0; i < length; i++)
+        if (iscntrl((unsigned char)bytes[i]))
+            return bytes[i] == '\n' || bytes[i] == '\r' ? "has several lines"
+                                                        : "has a control character";
+    return NULL;
+}
+
 static int set_token(struct ct_auth_token *token, const char *bytes, size_t length,
                      struct ctrun_error *err)
 {
+    const char *fault;
+
+    while (length > 0 && strchr(" \t\r\n", bytes[length - 1]))
+        length--;
+    if ((fault = find_fault(bytes, length)))
+        return ct_fail(err, -EINVAL,
+                       "a token is one line of text, this one %s; make one with "
+                       "openssl rand -hex 32",
+                       fault);
     if (length < CT_AUTH_TOKEN_MIN_BYTES || length > CT_AUTH_TOKEN_MAX_BYTES)
         return ct_fail(
             err, -EINVAL,
@@ -58,7 +84,7 @@ int ct_auth_token_read(struct ct_auth_token *token, const char *path,
                        struct ctrun_error *err)
 {
     char bytes[CT_AUTH_TOKEN_MAX_BYTES + 64]; /* room for blanks behind it */
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     ssize_t length = 0;
     int rc;
 
@@ -66,14 +92,13 @@ int ct_auth_token_read(struct ct_auth_token *token, const char *path,
         return ct_fail(err, CTRUN_E_USAGE, "%.600s: %s", path, strerror(errno));
     rc = check_mode(fd, path, err);
     if (rc == 0)
-        length = ct_read_all(fd, bytes, sizeof bytes);
+        length = ct_read_all_in(fd, bytes, sizeof bytes, CT_PIPE_WAIT_MS);
     close(fd);
     if (rc < 0)
         return rc;
     if (length < 0)
-        return ct_fail(err, CTRUN_E_USAGE, "%.600s: %s", path, strerror((int)-length));
-    while (length > 0 && strchr(" \t\r\n", bytes[length - 1]))
-        length--;
+        return ct_fail(err, CTRUN_E_USAGE, "%.600s: %s", path,
+                       ct_read_all_fault(length));
     rc = set_token(token, bytes, (size_t)length, err);
     sodium_memzero(bytes, sizeof bytes);
     if (rc < 0) {

@@ -56,12 +56,12 @@ struct ct_auth_scope {
 
 /* ---- Tokens ---- */
 
-/* Sets the token to `text` unchanged. -EINVAL: too short or too long; the message has no part of
- * the token. */
+/* Sets the token to `text` without white space at its end. -EINVAL: too short or too long, or not
+ * one line of text; the message has no part of the token. */
 int ct_auth_token_set(struct ct_auth_token *token, const char *text,
                       struct ctrun_error *err);
-/* Reads the token from a file, without white space at the end. CTRUN_E_USAGE: the file cannot be
- * read, or other users than owner and group have any permission. */
+/* Reads the token from a file. CTRUN_E_USAGE: the file cannot be
+ * read, is a pipe to which nobody writes, or other users than owner and group have any permission. */
 int ct_auth_token_read(struct ct_auth_token *token, const char *path,
                        struct ctrun_error *err);
 /* Reads CTRUN_TOKEN and removes it from this process's environment, so that neither children nor

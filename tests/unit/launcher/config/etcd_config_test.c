@@ -40,17 +40,18 @@ TEST(members_are_a_list_with_or_without_scheme_and_port)
 TEST(both_spellings_of_torchrun_name_the_tls_files)
 {
     static const char *const spellings[] = {
-        "protocol=https,cacert=/dev/null,cert=/dev/zero,key=/dev/full",
-        "protocol=https,ca_cert=/dev/null,ssl_cert=/dev/zero,ssl_cert_key=/dev/full"};
+        "protocol=https,cacert=/etc/passwd,cert=/etc/group,key=/etc/hosts",
+        "protocol=https,ca_cert=/etc/passwd,ssl_cert=/etc/group,ssl_cert_key=/etc/"
+        "hosts"};
 
     for (size_t i = 0; i < 2; i++) {
         struct etcd_config config;
 
         assert_int_equal(read_it(&config, "h", spellings[i], NULL, NULL, NULL), 0);
         assert_true(config.is_tls);
-        assert_string_equal(config.ca_file, "/dev/null");
-        assert_string_equal(config.cert_file, "/dev/zero");
-        assert_string_equal(config.key_file, "/dev/full");
+        assert_string_equal(config.ca_file, "/etc/passwd");
+        assert_string_equal(config.cert_file, "/etc/group");
+        assert_string_equal(config.key_file, "/etc/hosts");
     }
 }
 
@@ -85,8 +86,10 @@ TEST(what_cannot_be_meant_is_refused_with_its_name)
         {"password=x", "password_file"},
         {"protocol=ftp", "http or https"},
         {"cacert=/no/such/file", "/no/such/file"},
-        {"protocol=https,cert=/dev/null", "cert and key"},
-        {"cacert=/dev/null", "protocol=https"},
+        {"protocol=https,cert=/etc/passwd", "cert and key"},
+        {"cacert=/etc/passwd", "protocol=https"},
+        {"protocol=https,cacert=/tmp", "Is a directory"},
+        {"protocol=https,cacert=/dev/null", "no regular file"}, /* as a pipe */
         {"lease_ttl=1", "2 to 3600"},
         {"lease_ttl=x", "lease_ttl"},
         {"password_file=/no/such/file", "/no/such/file"},

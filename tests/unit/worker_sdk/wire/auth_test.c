@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"
+#include "worker_sdk/base/whole_file.h"
 #include "worker_sdk/wire/auth.h"
 
 static uint8_t agent_nonce[CT_NONCE_BYTES];  /* 0, 1, 2, ... */
@@ -201,6 +205,64 @@ TEST(a_token_that_is_too_short_or_too_long_is_refused)
     assert_int_equal(ct_auth_token_read(&token, "/nonexistent/token", &err),
                      CTRUN_E_USAGE);
     assert_int_equal(ct_auth_token_read(&token, "/", &err), CTRUN_E_USAGE);
+}
+
+TEST(a_token_of_several_lines_or_with_a_mark_is_refused)
+{
+    static const char *const texts[] = {"0123456789abcdef\n0123456789abcdef\n",
+                                        "0123456789abcdef\r0123456789abcdef",
+                                        "\xef\xbb\xbf"
+                                        "0123456789abcdef",
+                                        "\xff\xfe"
+                                        "0123456789abcdef"};
+    struct ct_auth_token token;
+    struct ctrun_error err;
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        assert_int_equal(read_file(&token, texts[i], 0600, &err), CTRUN_E_USAGE);
+        assert_non_null(strstr(err.text, i < 2 ? "several lines" : "byte order mark"));
+        assert_int_equal(ct_auth_token_set(&token, texts[i], NULL), -EINVAL);
+    }
+    assert_int_equal(ct_auth_token_set(&token, "0123456789abcde\x01", &err), -EINVAL);
+    assert_non_null(strstr(err.text, "control character"));
+    assert_int_equal(ct_auth_token_set(&token, "0123456789abcdef\r\n", NULL), 0);
+    assert_int_equal(token.length,
+                     16); /* as from a file, and from a secret in a variable */
+}
+
+TEST(a_token_may_come_through_a_pipe)
+{
+    char path[] = "/tmp/ctrun-auth-test-XXXXXX";
+    struct ct_auth_token token;
+    int status;
+    pid_t writer;
+
+    close(mkstemp(path));
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    if ((writer = fork()) == 0) {
+        const int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+        _exit(write(fd, "0123456789abcdef\n", 17) == 17 ? 0 : 1);
+    }
+    assert_int_equal(ct_auth_token_read(&token, path, NULL), 0);
+    assert_int_equal(token.length, 16);
+    assert_int_equal(waitpid(writer, &status, 0), writer);
+    assert_int_equal(status, 0);
+    unlink(path);
+}
+
+TEST(a_pipe_to_which_nobody_writes_is_not_waited_for)
+{
+    char bytes[8];
+    int ends[2];
+
+    assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    assert_int_equal(ct_read_all_in(ends[0], bytes, sizeof bytes, 1), -ETIMEDOUT);
+    assert_int_equal(write(ends[1], "abc", 3), 3); /* and does not end */
+    assert_int_equal(ct_read_all_in(ends[0], bytes, sizeof bytes, 1), -ETIMEDOUT);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 TEST(the_environment_loses_the_token)
