@@ -253,7 +253,7 @@ static int listen_at(const struct config *config, const char *text,
     uint16_t port;
     int rc;
 
-    if (ct_endpoint_parse(text, &endpoint, err) < 0)
+    if (ct_endpoint_parse_typed(text, &endpoint, err) < 0)
         return err->code = CTRUN_E_USAGE;
     if (endpoint.port < 0)
         endpoint.port = CT_C10D_PORT;

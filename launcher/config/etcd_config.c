@@ -32,20 +32,30 @@ static int add_endpoint(struct etcd_config *out, const char *field, size_t lengt
 {
     struct ct_endpoint *endpoint = &out->endpoints[out->endpoint_count];
     char text[CT_HOST_MAX + 32];
+    const char *at = memrchr(field, '@', length);
     int rc;
 
     if (out->endpoint_count == ETCD_ENDPOINTS_MAX)
         return ct_fail(err, CTRUN_E_USAGE,
                        "--rdzv-endpoint: more than %d members of etcd",
                        ETCD_ENDPOINTS_MAX);
+    if (at)
+        return ct_fail(
+            err, CTRUN_E_USAGE,
+            "--rdzv-endpoint: ...%.*s: every user of this machine can read a "
+            "command line; use --rdzv-conf=user=NAME,password_file=PATH",
+            (int)(field + length - at), at);
     if (ct_format(text, sizeof text, "%.*s", (int)length, field) < 0)
         return ct_fail(err, CTRUN_E_USAGE, "--rdzv-endpoint: '%.40s...' is too long",
                        text);
     if (length > 0 && text[length - 1] == '/')
         text[length - 1] = '\0';
-    rc = ct_endpoint_parse(strip_scheme(text, is_tls), endpoint, err);
+    rc = ct_endpoint_parse_typed(strip_scheme(text, is_tls), endpoint, err);
     if (rc < 0)
         return rc;
+    if (endpoint->port == 0)
+        return ct_fail(err, CTRUN_E_USAGE, "--rdzv-endpoint=%.*s: no etcd has port 0",
+                       (int)length, field);
     if (length > 0 && !endpoint->host[0])
         return ct_fail(err, -EINVAL,
                        "--rdzv-endpoint=%.*s: there is no host; is a variable of the "
@@ -128,16 +138,16 @@ static int read_files(struct etcd_config *out, const struct rdzv_conf *conf,
 static int read_password_file(char *dst, const char *path, struct ctrun_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    const ssize_t got = fd < 0 ? -errno
-                               : ct_read_all_in(fd, dst, ETCD_SECRET_MAX,
-                                                ETCD_SECRET_WAIT_MS);
+    const ssize_t got = fd < 0
+                            ? -errno
+                            : ct_read_all_in(fd, dst, ETCD_SECRET_MAX, CT_PIPE_WAIT_MS);
     size_t length;
 
     if (fd >= 0)
         close(fd);
     if (got < 0)
         return ct_fail(err, CTRUN_E_USAGE, "--rdzv-conf: password_file=%s: %s", path,
-                       strerror((int)-got));
+                       ct_read_all_fault(got));
     if (got == ETCD_SECRET_MAX)
         return ct_fail(err, CTRUN_E_USAGE,
                        "--rdzv-conf: password_file=%s: more than %d bytes", path,

@@ -24,7 +24,6 @@ enum {
     ETCD_ENDPOINTS_MAX = 16,
     ETCD_PORT = 2379,
     ETCD_SECRET_MAX = 256,
-    ETCD_SECRET_WAIT_MS = 5000,         /* for a program that writes it to a pipe */
     ETCD_TLS_FILE_MAX_BYTES = 16 << 20, /* the system's authorities have 0.2 MiB */
     ETCD_PREFIX_MAX = 256,
     ETCD_LEASE_TTL_S = 3, /* how long a dead server stays elected */

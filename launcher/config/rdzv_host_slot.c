@@ -55,8 +55,8 @@ int rdzv_host_slot_resolve(const struct rdzv_target *to, const struct options *o
     }
     to->rdzv->backend = CONFIG_C10D;
     to->run->node_rank = slot->place;
-    if ((rc = ct_endpoint_parse(*slot->endpoint ? slot->endpoint : typed,
-                                &to->rdzv->endpoint, err)) < 0)
+    if ((rc = ct_endpoint_parse_typed(*slot->endpoint ? slot->endpoint : typed,
+                                      &to->rdzv->endpoint, err)) < 0)
         return rc;
     if (*slot->endpoint)
         to->rdzv->is_host = CONFIG_HOST_NO; /* its server listens already */

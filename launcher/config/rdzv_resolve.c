@@ -73,7 +73,8 @@ static int parse_endpoint(struct ct_endpoint *out, const struct options *options
                           enum option_id id, struct ctrun_error *err)
 {
     const char *text = option_text(options, id);
-    const int rc = ct_endpoint_parse(text, out, err);
+    const int rc = id == OPTION_RDZV_ENDPOINT ? ct_endpoint_parse_typed(text, out, err)
+                                              : ct_endpoint_parse(text, out, err);
 
     if (rc == 0 && !out->host[0] && (out->port >= 0 || id == OPTION_MASTER_ADDR))
         return ct_fail(err, -EINVAL,

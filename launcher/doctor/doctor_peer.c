@@ -100,7 +100,11 @@ void doctor_peer(struct doctor *doctor, const char *endpoint)
     uint64_t began_ms;
     int count;
 
-    if (ct_endpoint_parse(endpoint, &where, &err) < 0 || !*where.host) {
+    if (ct_endpoint_parse_typed(endpoint, &where, &err) < 0) {
+        doctor_add(doctor, DOCTOR_FAIL, "endpoint", "%.300s", err.text);
+        return;
+    }
+    if (!*where.host) {
         doctor_set_fix(doctor_add(doctor, DOCTOR_FAIL, "endpoint", "%.300s", endpoint),
                        "write HOST:PORT, as in --rdzv-endpoint");
         return;

@@ -64,17 +64,35 @@ static bool is_odd_number(const char *host)
     return inet_aton(host, &v4) != 0 && inet_pton(AF_INET, host, &v4) != 1;
 }
 
-/* "::1:29500": a port behind an address without brackets. No name has a colon. */
-static bool is_bad_v6(const char *host)
+/* The first `length` bytes of `text`. */
+static bool is_v6(const char *text, size_t length)
 {
-    char address[CT_HOST_MAX];
+    char address[INET6_ADDRSTRLEN];
     struct in6_addr v6;
 
-    if (!strchr(host, ':'))
-        return false;
-    return ct_format(address, sizeof address, "%.*s", (int)strcspn(host, "%"), host) <
-               0 ||
-           inet_pton(AF_INET6, address, &v6) != 1;
+    return ct_format(address, sizeof address, "%.*s", (int)length, text) >= 0 &&
+           inet_pton(AF_INET6, address, &v6) == 1;
+}
+
+/* "::1:29500", "fe80::1%eth0:29500": a port behind an address without brackets. No name has a colon, and no zone. */
+static bool is_bad_v6(const char *host)
+{
+    const size_t length = strcspn(host, "%");
+
+    return strchr(host, ':') && (!is_v6(host, length) || strchr(host + length, ':'));
+}
+
+/* The colon of a port that a person may have meant, in an address without brackets: "::1:2379". The last part of an
+ * address may have four digits, too: whoever means it writes brackets. NULL: none. */
+static const char *find_doubtful_port(const char *text, size_t length)
+{
+    const char *colon = memrchr(text, ':', length);
+    const size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
+
+    return colon && digits == 4 && colon + 1 + digits == text + length &&
+                   is_v6(text, length) && is_v6(text, (size_t)(colon - text))
+               ? colon
+               : NULL;
 }
 
 int ct_endpoint_parse(const char *text, struct ct_endpoint *out,
@@ -104,6 +122,22 @@ int ct_endpoint_parse(const char *text, struct ct_endpoint *out,
     if (ct_copy(out->host, sizeof out->host, host) < 0)
         return ct_fail(err, -EINVAL, "endpoint '%.40s...': host name too long", text);
     return 0;
+}
+
+int ct_endpoint_parse_typed(const char *text, struct ct_endpoint *out,
+                            struct ctrun_error *err)
+{
+    size_t length = strlen(text);
+    const char *trimmed = ct_trim(text, &length);
+    const char *colon = find_doubtful_port(trimmed, length);
+
+    if (colon)
+        return ct_fail(
+            err, -EINVAL,
+            "endpoint '%.*s': is %.4s the port? write [%.*s]:%.4s, else [%.*s]",
+            (int)length, trimmed, colon + 1, (int)(colon - trimmed), trimmed, colon + 1,
+            (int)length, trimmed);
+    return ct_endpoint_parse(text, out, err);
 }
 
 int ct_addr_parse(const char *host, int port, struct ct_addr *out)

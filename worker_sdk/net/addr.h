@@ -35,6 +35,10 @@ struct ct_addr {
 /* Parses host, host:port, [v6], [v6]:port; blanks around it are dropped. 0, or -EINVAL. */
 int ct_endpoint_parse(const char *text, struct ct_endpoint *out,
                       struct ctrun_error *err);
+/* The same of what a person has typed: "::1:2379" is refused, which may be an address, or an address and a port, as
+ * torchrun reads it. */
+int ct_endpoint_parse_typed(const char *text, struct ct_endpoint *out,
+                            struct ctrun_error *err);
 
 /* Numeric text only ("10.0.0.1", "::1", "fe80::1%eth0"): asks no resolver. A v4 address has four
  * decimal numbers. 0 or -EINVAL. */

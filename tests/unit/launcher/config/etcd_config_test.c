@@ -106,6 +106,28 @@ TEST(what_cannot_be_meant_is_refused_with_its_name)
     }
 }
 
+TEST(endpoints_that_cannot_be_meant_are_refused)
+{
+    static const struct {
+        const char *endpoint;
+        const char *says;
+    } rows[] = {
+        {"h:0", "port 0"},
+        {"::1:2379", "[::1]:2379"},
+        {"me:secret@h:2379", "password_file"},
+        {"http://me:secret@h:2379", "...@h:2379"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct etcd_config config;
+        struct ctrun_error err;
+
+        assert_true(read_it(&config, rows[i].endpoint, "", NULL, NULL, &err) < 0);
+        assert_non_null(strstr(err.text, rows[i].says));
+        assert_null(strstr(err.text, "secret"));
+    }
+}
+
 TEST(keys_lie_below_a_prefix_without_a_slash_at_its_end)
 {
     static const struct {

@@ -35,6 +35,31 @@ TEST(endpoints_parse_as_torchrun_does)
         assert_true(ct_endpoint_parse(bad[i], &endpoint, NULL) < 0);
 }
 
+TEST(an_address_that_may_end_with_a_port_is_refused_where_it_was_typed)
+{
+    static const char *const good[] = {"::1",
+                                       "[::1]:2379",
+                                       "[::1:2379]",
+                                       "fd00::2",
+                                       "fe80::fc:ff:fe00:1",
+                                       "1:2:3:4:5:6:7:2379",
+                                       "fd00::237a",
+                                       "h:2379"};
+    static const char *const bad[] = {"::1:2379", " fd00::2:2379 ", "::1:29500",
+                                      "fe80::1%eth0:29500"};
+    struct ct_endpoint endpoint;
+    struct ctrun_error err;
+
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_int_equal(ct_endpoint_parse_typed(good[i], &endpoint, NULL), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(ct_endpoint_parse_typed(bad[i], &endpoint, &err), -EINVAL);
+    assert_int_equal(ct_endpoint_parse_typed("::1:2379", &endpoint, &err), -EINVAL);
+    assert_string_equal(err.text, "endpoint '::1:2379': is 2379 the port? write "
+                                  "[::1]:2379, else [::1:2379]");
+    assert_int_equal(ct_endpoint_parse("::1:2379", &endpoint, NULL), 0);
+}
+
 TEST(loopback_is_mine_and_documentation_addresses_are_not)
 {
     struct ct_addr addr;
