@@ -66,8 +66,8 @@ struct ctl_call {
     }
 #define CTL_USER                                                                       \
     {                                                                                  \
-        .name = "user", .value = "UID", .env = "CTRUNCTL_USER",                        \
-        .help = "look for the runs of this user (root only)"                           \
+        .name = "user", .value = "USER", .env = "CTRUNCTL_USER",                       \
+        .help = "look for the runs of this user, a name or a number (root only)"       \
     }
 #define CTL_JSON                                                                       \
     {                                                                                  \

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -292,16 +293,29 @@ static void visit(void *context, int dir, const char *name)
         (void)ctl_fail(&err);
 }
 
+/* A number, or a name as ls -l shows it. */
 static int find_user(const struct ctl_call *call, uid_t *uid, struct ctrun_error *err)
 {
-    int user;
-    int rc = ctl_number(call, "user", &user, err);
+    const char *text = ctl_value(call, "user");
+    const struct passwd *found;
+    uint64_t number;
 
-    *uid = user < 0 ? getuid() : (uid_t)user;
-    if (rc == 0 && *uid != getuid() && getuid() != 0)
-        rc = ct_fail(err, -EPERM, "--user %d: only root may look at other users' runs",
-                     user);
-    return rc;
+    *uid = getuid();
+    if (!text)
+        return 0;
+    if (ct_parse_u64(text, 0, UINT32_MAX - 1, &number) == 0)
+        *uid = (uid_t)number;
+    else if ((found = getpwnam(text)))
+        *uid = found->pw_uid;
+    else
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "--user %s: this name is not found here; give the number that "
+                       "id -u prints",
+                       text);
+    if (*uid != getuid() && getuid() != 0)
+        return ct_fail(err, -EPERM,
+                       "--user %s: only root may look at other users' runs", text);
+    return 0;
 }
 
 /* Opens the folder of user `uid`. Checks its owner: root may open every folder, and another user

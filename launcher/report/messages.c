@@ -351,9 +351,11 @@ void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *wa
                              uint64_t waited_ms)
 {
     if (waiting->is_spare)
-        (void)ct_format(
-            dst, size, "run is full (%u/%u): spare #%u, will take over for a lost node",
-            waiting->joined, waiting->max_nodes, waiting->is_spare);
+        (void)ct_format(dst, size, "run is full (%u/%u): spare #%u, %s",
+                        waiting->joined, waiting->max_nodes, waiting->is_spare,
+                        waiting->max_nodes > 1
+                            ? "will take over for a lost node"
+                            : "the run has one node; for several, give --nnodes");
     else if (waiting->joined >= waiting->min_nodes &&
              waiting->joined < waiting->max_nodes && waiting->held_ms == 0)
         (void)ct_format(dst, size,
