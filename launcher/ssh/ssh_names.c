@@ -10,6 +10,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/net/nic.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/base/whole_file.h"
 
 enum {
     FILE_MAX_BYTES = HOSTLIST_BYTES_MAX
@@ -70,23 +71,20 @@ static int check_twice(const struct hostlist *list, struct ctrun_error *err)
 static char *read_list(const char *path, struct ctrun_error *err)
 {
     char *text = ct_zalloc(FILE_MAX_BYTES + 1);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     bool is_comment = false;
-    ssize_t n = 0;
-    size_t length = 0;
+    const ssize_t length = fd < 0 ? -errno
+                           : text ? ct_read_all_in(fd, text, FILE_MAX_BYTES,
+                                                   CT_PIPE_WAIT_MS)
+                                  : -ENOMEM;
 
-    while (text && fd >= 0 && length < FILE_MAX_BYTES &&
-           (n = read(fd, text + length, FILE_MAX_BYTES - length)) > 0)
-        length += (size_t)n;
-    if (!text || fd < 0 || n < 0 || length == FILE_MAX_BYTES) {
+    if (length < 0 || length == FILE_MAX_BYTES) {
         (void)ct_fail(err, CTRUN_E_USAGE, "--hosts-file %.300s: %s", path,
-                      !text             ? "out of memory"
-                      : fd < 0 || n < 0 ? strerror(errno)
-                                        : "too long");
+                      length < 0 ? ct_read_all_fault(length) : "too long");
         free(text);
         text = NULL;
     }
-    for (size_t i = 0; text && i < length; i++) {
+    for (ssize_t i = 0; text && i < length; i++) {
         if (text[i] == '\n' || text[i] == '\r' || text[i] == '\0') {
             text[i] = ',';
             is_comment = false;

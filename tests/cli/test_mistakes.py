@@ -142,6 +142,14 @@ def test_an_address_of_ipv6_with_a_port_and_no_brackets_is_refused(box):
     one_line(box.ctrun("--nnodes=2", "--rdzv-endpoint=::1:29500", "true"), 1, "E_USAGE", "[v6]:port")
 
 
+def test_a_pipe_that_nobody_writes_is_told(box):
+    os.mkfifo(box.path("pipe"), 0o600)
+    runs = [box.start_ctrun(f"--{name}=pipe", "true") for name in ("rdzv-token-file", "hosts-file")]
+    runs.append(box.start(ctrun.program("ctrund"), "--token-file=pipe"))
+    for run in runs:
+        assert run.wait(30) == 2 and "pipe: a pipe, and nobody has written " in run.err, run
+
+
 @pytest.mark.parametrize("words", [["--rdzv-endpoint=:29500"], ["--rdzv-endpoint=:29500", "--node-rank=1"],
                                    ["--master-addr=", "--node-rank=1"],
                                    *[[f"--rdzv-endpoint={members}", f"--rdzv-backend={etcd}", "--rdzv-id=job"]
