@@ -17,6 +17,7 @@
 #include "launcher/options/nproc_list.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/log.h"
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -210,6 +211,8 @@ static int resolve_names(struct config *out, const struct options *options,
     if (ct_copy(out->run.run_id, sizeof out->run.run_id, id) < 0)
         return ct_fail(err, -EINVAL, "--rdzv-id: '%.40s...' is longer than %d bytes",
                        id, CT_RUN_ID_MAX - 1);
+    ct_make_plain(out->run.run_id,
+                  false); /* as the server reads it: "job\r" of a file from Windows */
     return 0;
 }
 

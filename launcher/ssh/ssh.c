@@ -16,6 +16,7 @@
 #include "launcher/ssh/ssh_names.h"
 #include "launcher/ssh/ssh_root.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/str_list.h"
 #include "worker_sdk/wire/text_code.h"
@@ -128,6 +129,8 @@ static int fill_run(struct ssh_job *job, const struct options *options, char **a
         !(job->env = ct_str_list_copy(env)))
         rc = ct_fail(err, -ENOMEM, "--hosts: out of memory");
     free(env);
+    if (rc == 0)
+        ct_make_plain(job->run_id, false); /* as the server reads it */
     if (rc == 0 && !option_has_text(options, OPTION_RDZV_ID))
         job->run_id[16] = '\0'; /* a name, no secret */
     return rc;

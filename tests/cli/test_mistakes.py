@@ -142,6 +142,12 @@ def test_an_address_of_ipv6_with_a_port_and_no_brackets_is_refused(box):
     one_line(box.ctrun("--nnodes=2", "--rdzv-endpoint=::1:29500", "true"), 1, "E_USAGE", "[v6]:port")
 
 
+@pytest.mark.parametrize("name", ["job\r", "a\n\tb", "\udcff"])
+def test_a_run_id_may_have_characters_that_cannot_be_printed(box, name):
+    run = box.ctrun("--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", f"--rdzv-id={name}", "true")
+    assert run.code == 0 and not run.err, run
+
+
 def test_a_pipe_that_nobody_writes_is_told(box):
     os.mkfifo(box.path("pipe"), 0o600)
     runs = [box.start_ctrun(f"--{name}=pipe", "true") for name in ("rdzv-token-file", "hosts-file")]
