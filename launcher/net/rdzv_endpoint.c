@@ -274,8 +274,14 @@ static void advise(struct messages_block *out, const struct rdzv_endpoint *endpo
                    const struct config *config, bool is_nobody)
 {
     const bool is_static = config->rdzv.backend == CONFIG_STATIC;
+    const char *host = config->rdzv.endpoint.host;
 
-    if (is_nobody)
+    if (strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0)
+        messages_add(out, "likely",
+                     "%s is where a server listens on all addresses of its machine; to "
+                     "reach it, name one of them",
+                     host);
+    else if (is_nobody)
         messages_add(out, "likely",
                      is_static
                          ? "node rank 0 was not started there, or its --node-rank "

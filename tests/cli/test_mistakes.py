@@ -142,6 +142,12 @@ def test_an_address_of_ipv6_with_a_port_and_no_brackets_is_refused(box):
     one_line(box.ctrun("--nnodes=2", "--rdzv-endpoint=::1:29500", "true"), 1, "E_USAGE", "[v6]:port")
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_an_endpoint_that_means_all_addresses_is_told(box, host):
+    run = box.ctrun("--nnodes=2", f"--rdzv-endpoint={host}:{launch.free_port()}", "--rdzv-conf=read_timeout=1", "true")
+    assert run.code == 75 and f"likely     : {host.strip('[]')} is where a server listens" in run.err, run
+
+
 @pytest.mark.parametrize("name", ["job\r", "a\n\tb", "\udcff"])
 def test_a_run_id_may_have_characters_that_cannot_be_printed(box, name):
     run = box.ctrun("--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", f"--rdzv-id={name}", "true")
