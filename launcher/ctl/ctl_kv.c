@@ -195,6 +195,8 @@ static const struct action *find_action(const struct ctl_call *call,
     return NULL;
 }
 
+#define NO_STORE "no store now: this node is %s, and the next round opens another one"
+
 /* The store of the last round may be closed, and that of the next one is not open yet. */
 static bool is_between_rounds(const struct json_status *status)
 {
@@ -202,19 +204,29 @@ static bool is_between_rounds(const struct json_status *status)
            strcmp(status->state, "joining") == 0;
 }
 
+static bool has_worker(const struct json_status *status)
+{
+    for (size_t i = 0; i < status->worker_count; i++)
+        if (strcmp(status->workers[i].state, "running") == 0 ||
+            strcmp(status->workers[i].state, "stopping") == 0)
+            return true;
+    return false;
+}
+
 static int open_store(struct ctrun_store **out, const struct json_status *status,
                       struct ctrun_error *err)
 {
     const bool is_between = is_between_rounds(status);
-    const int rc = ct_store_connect(out, status->master_addr, status->master_port,
-                                    is_between ? BETWEEN_MS : OPEN_MS, err);
+    int rc;
 
+    if (is_between && !has_worker(status)) /* another program may have its port now */
+        return ct_fail(err, -EAGAIN, NO_STORE, status->state);
+    rc = ct_store_connect(out, status->master_addr, status->master_port,
+                          is_between ? BETWEEN_MS : OPEN_MS, err);
     if (rc == 0)
         ct_store_set_timeout(*out, OPEN_MS);
     else if (is_between)
-        ct_wrap(err,
-                "no store now: this node is %s, and the next round opens another one",
-                status->state);
+        ct_wrap(err, NO_STORE, status->state);
     return rc;
 }
 

@@ -309,9 +309,17 @@ def test_kv_reads_writes_lists_and_waits_in_the_store_of_the_workers(box):
 
 
 def test_kv_says_that_there_is_no_store_between_rounds(box):
+    """Not even if another program listens at the port of the last one."""
     run = box.start_ctrun("--max-restarts=1", "--restart-delay=300", "false")
-    box.wait_event("round_stopped")
-    asked = ctl(box, "kv", "list")
+    [stopped] = box.wait_event("round_stopped")
+    with socket.socket() as other:
+        with contextlib.suppress(OSError):  # that of another test has the port already
+            other.bind(("127.0.0.1", stopped["master_port"]))
+            other.listen()
+        asked = ctl(box, "kv", "list")
+        other.settimeout(0)
+        with pytest.raises(OSError):
+            other.accept()
     assert asked.code == 1 and "no store now: this node is stopping, and the next round opens another one" in asked.err, asked
     run.signal(signal.SIGINT)
     assert run.wait() == 128 + signal.SIGINT, run
