@@ -33,5 +33,5 @@
     static void name(void **state)
 
 void test_add(struct CMUnitTest test);
-/* Runs all tests, `before` once before them and `after` once after them. How many failed. */
+/* Runs all tests, `before` once before them and `after` once after them. How many failed; 1 if there is none. */
 int test_run(CMFixtureFunction before, CMFixtureFunction after);

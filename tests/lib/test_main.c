@@ -15,6 +15,8 @@ void test_add(struct CMUnitTest test)
 
 int test_run(CMFixtureFunction before, CMFixtureFunction after)
 {
+    if (count == 0)
+        return 1; /* what tests nothing has not passed */
     return _cmocka_run_group_tests("tests", tests, count, before, after);
 }
 
