@@ -274,9 +274,9 @@ void worker_expire(struct worker *worker, const char *scope, int signal)
     (void)kill(worker->pid, signal);
 }
 
-/* Dead, but not reaped: its end is no consequence of a signal that comes now. One that died of the same signal had it
- * from whoever sent it to us: a batch system signals all processes of a job; so may one have whose
- * handler has ended it. */
+/* Dead, but not reaped: its end is no consequence of a signal that comes now. One that died of the
+ * same signal, or may have been ended by a handler, had it from whoever sent it to us: a batch system
+ * signals all processes of a job. */
 static bool has_ended_by_itself(const struct worker *worker, int signal)
 {
     siginfo_t info = {0};
