@@ -12,6 +12,9 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <pmmintrin.h>
+#endif
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
@@ -111,11 +114,26 @@ static int start_member(struct cnn_team *team, int index)
     return rc;
 }
 
+/* In this thread, and in those that it starts from now on. */
+static void flush_denormals(void)
+{
+#if defined(__x86_64__)
+    _mm_setcsr(_mm_getcsr() | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON);
+#elif defined(__aarch64__)
+    const uint64_t flush_to_zero = 1u << 24;
+    uint64_t control;
+
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(control));
+    __asm__ __volatile__("msr fpcr, %0" : : "r"(control | flush_to_zero));
+#endif
+}
+
 int cnn_team_create(struct cnn_team **out, int count, struct ctrun_error *err)
 {
     struct cnn_team *team = ct_zalloc(sizeof *team);
     int rc = 0;
 
+    flush_denormals();
     if (!team ||
         !(team->threads = ct_zalloc_array((size_t)count, sizeof *team->threads))) {
         cnn_team_destroy(team);
