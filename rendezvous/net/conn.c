@@ -10,6 +10,7 @@
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/net/tcp.h"
 
 /* ---- Pool and deadlines ------------------------------------------------------------------ */
 
@@ -346,6 +347,8 @@ struct conn *conn_accept(struct conn_pool *pool, struct listener *listener,
         conn_close(conn, "it went away");
     } else {
         learn_addresses(conn);
+        if (!ct_addr_is_same_host(&conn->local, &conn->remote))
+            ct_tcp_return_to_bbr(fd);
         make_room(pool);
     }
     if (conn->state == CONN_CLOSING) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "rendezvous/net/conn_limits.h"
+#include "worker_sdk/net/tcp.h"
 
 enum {
     LISTEN_TRIES = 5,
@@ -52,6 +53,7 @@ static int open_at(const struct ct_addr *addr, bool is_dual)
 
     if (fd < 0)
         return -errno;
+    ct_tcp_leave_bbr(fd);
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
         (is_dual && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) < 0) ||
         bind(fd, &addr->any, addr->length) < 0 || listen_first(fd) < 0)

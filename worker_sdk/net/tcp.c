@@ -57,13 +57,21 @@ void ct_tcp_leave_bbr(int fd)
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", strlen("reno"));
 }
 
+/* Asked once. Without a descriptor: no, and the next time again. */
+static bool is_bbr_usual(void)
+{
+    static _Atomic int known; /* 1 no, 2 yes */
+    const int usual = known ? -1 : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (usual >= 0) {
+        known = has_bbr(usual) ? 2 : 1;
+        close(usual);
+    }
+    return known == 2;
+}
+
 void ct_tcp_return_to_bbr(int fd)
 {
-    const int usual = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    if (usual < 0)
-        return;
-    if (has_bbr(usual))
+    if (is_bbr_usual())
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "bbr", strlen("bbr"));
-    close(usual);
 }

@@ -2,6 +2,7 @@
 /* A connection that waits while no descriptor is left, not even libuv's spare one, or no memory. */
 #include "rendezvous/net/listener.h"
 
+#include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -61,14 +62,21 @@ static void turn(uv_loop_t *loop)
     (void)uv_run(loop, UV_RUN_NOWAIT);
 }
 
-static int connect_to(uint16_t port)
+static int connect_from(const char *own, uint16_t port)
 {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct ct_addr addr;
 
+    assert_int_equal(ct_addr_parse(own, 0, &addr), 0);
+    assert_int_equal(bind(fd, &addr.any, addr.length), 0);
     assert_int_equal(ct_addr_parse("127.0.0.1", port, &addr), 0);
     assert_int_equal(connect(fd, &addr.any, addr.length), 0);
     return fd;
+}
+
+static int connect_to(uint16_t port)
+{
+    return connect_from("127.0.0.1", port);
 }
 
 struct rig {
@@ -169,4 +177,35 @@ TEST(a_connection_is_made_only_for_one_that_waits)
     assert_int_equal(rig.pool->count, 1);
     assert_int_equal(made, 1);
     end(&rig);
+}
+
+static void get_congestion_control(int fd, char name[16])
+{
+    socklen_t size = 16;
+
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size), 0);
+}
+
+/* Where bbr is the default. */
+TEST(a_connection_has_bbr_only_between_hosts)
+{
+    for (int is_far = 0; is_far < 2; is_far++) {
+        char usual[16], name[16];
+        uv_os_fd_t fd = -1;
+        struct rig rig;
+
+        begin(&rig);
+        get_congestion_control(rig.client, usual);
+        if (is_far) {
+            close(rig.client);
+            rig.client = connect_from("127.0.0.2", rig.port->port);
+        }
+        turn(&rig.loop);
+        ct_list_for_each(struct conn, conn, &rig.pool->conns, node)
+            (void)uv_fileno((uv_handle_t *)&conn->tcp, &fd);
+        get_congestion_control(fd, name);
+        assert_string_equal(name,
+                            !is_far && strcmp(usual, "bbr") == 0 ? "reno" : usual);
+        end(&rig);
+    }
 }
