@@ -112,6 +112,15 @@ def compiled(work):
     return ours[:len(PROGRAMS)], ready or ours[len(PROGRAMS):]
 
 
+def pages():
+    """{name: text} of the manual."""
+    with tempfile.TemporaryDirectory() as made:
+        subprocess.run(["awk", "-v", f"to={made}", "-f", ROOT / "man/header_pages.awk", ROOT / "man/libctrun.3",
+                        ROOT / "worker_sdk/include/ctrun.h"], check=True)
+        found = [*(ROOT / "man").glob("*.[1-8]"), *pathlib.Path(made).iterdir()]
+        return {page.name: page.read_bytes() for page in sorted(found)}
+
+
 def contents(programs, libraries):
     """{name in the wheel: (mode, bytes)} without RECORD and WHEEL."""
     found = {}
@@ -125,10 +134,9 @@ def contents(programs, libraries):
     for path in programs:
         found[f"{STEM}.data/scripts/{path.name}"] = (0o755, path.read_bytes())
     found[f"{STEM}.data/scripts/ctrun-launch"] = (0o755, LAUNCH.encode())
-    for page in sorted((ROOT / "man").glob("*.[1-8]")):
-        if page.stem == "ctrun-mnist":  # which is not in it
-            continue
-        found[f"{STEM}.data/data/share/man/man{page.suffix[1:]}/{page.name}"] = (0o644, page.read_bytes())
+    for name, text in pages().items():
+        if not name.startswith("ctrun-mnist."):  # which is not in it
+            found[f"{STEM}.data/data/share/man/man{name[-1]}/{name}"] = (0o644, text)
     found[f"{STEM}.dist-info/METADATA"] = (0o644, metadata())
     found[f"{STEM}.dist-info/licenses/LICENSE"] = (0o644, (ROOT / "LICENSE").read_bytes())
     return found

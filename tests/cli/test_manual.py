@@ -135,3 +135,19 @@ def test_an_abbreviation_of_ours_alone_works_and_an_ambiguous_one_is_refused(box
     assert run.code == 0 and "nnodes" in run.out, run
     run = box.ctrun("--hosts-", "x", "true")
     assert run.code == 2 and "ambiguous" in run.err and "--hosts-file" in run.err, run
+
+
+def test_each_exported_function_has_a_page(tmp_path):
+    root = ctrun.ROOT
+    subprocess.run(["awk", "-v", f"to={tmp_path}", "-f", root / "man/header_pages.awk", root / "man/libctrun.3",
+                    root / "worker_sdk/include/ctrun.h"], check=True)
+    pages = {page.name: page.read_text() for page in tmp_path.iterdir()}
+    named = [name for text in pages.values() for name in re.findall(r"^\.Nm (\w+)", text, re.M)]
+    exported = re.findall(r"^ +(ctrun_\w+);", (root / "worker_sdk/libctrun.map").read_text(), re.M)
+    assert sorted(named) == sorted(exported)
+    overview = (root / "man/libctrun.3").read_text()
+    assert sorted(re.findall(r"Xr (ctrun_\w+) 3", overview.partition(".Sh STOPPING")[0])) == \
+        sorted(name[:-2] for name in pages)
+    assert "It Dv CTRUN_E_UNREACHABLE\nthe peer cannot be reached\n" in pages["ctrun_store.3"]
+    if shutil.which("mandoc"):
+        subprocess.run(["mandoc", "-T", "lint", "-W", "warning", *tmp_path.iterdir()], check=True)

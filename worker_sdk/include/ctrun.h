@@ -69,6 +69,8 @@ extern "C" {
 #define CTRUN_API
 #endif
 
+/* ---- ctrun_version(3): the version of the library -------------------------------- */
+
 #define CTRUN_VERSION_MAJOR 0
 #define CTRUN_VERSION_MINOR 1
 #define CTRUN_VERSION_PATCH 0
@@ -76,7 +78,7 @@ extern "C" {
 /* "0.1.0", of the library that is linked, not of this header. Static text. */
 CTRUN_API const char *ctrun_version(void);
 
-/* ---- Errors ----------------------------------------------------------------------------- */
+/* ---- ctrun_error(3): how a call fails -------------------------------------------- */
 
 /* NAME, value, text: codes outside the range of errno; the values never change. */
 #define CTRUN_ERRORS(X)                                                                \
@@ -145,7 +147,7 @@ struct ctrun_error {
 /* A short English text for a code, never NULL. Static. */
 CTRUN_API const char *ctrun_strerror(int code);
 
-/* ---- Log -------------------------------------------------------------------------------- */
+/* ---- ctrun_log(3): where log lines go -------------------------------------------- */
 
 enum ctrun_log_level {
     CTRUN_LOG_ERR,  /* a person must act */
@@ -162,7 +164,7 @@ typedef void ctrun_log_fn(void *context, enum ctrun_log_level level, const char 
 CTRUN_API void ctrun_log_to(ctrun_log_fn *sink, void *context,
                             enum ctrun_log_level level);
 
-/* ---- Session: this process in the run --------------------------------------------------- */
+/* ---- ctrun_session(3): this process in the run ----------------------------------- */
 
 struct ctrun_session; /* opaque */
 
@@ -248,7 +250,7 @@ CTRUN_API int ctrun_crash_report(struct ctrun_session *session,
  * the root cause. Returns the exit code that a worker should end with: 1. */
 CTRUN_API int ctrun_fail_worker(const struct ctrun_error *err);
 
-/* ---- Store: small values all ranks see -------------------------------------------------- */
+/* ---- ctrun_store(3): small values that all ranks see ----------------------------- */
 
 /* A client of the TCPStore at MASTER_ADDR:MASTER_PORT: ctrun's, torchrun's or a script's.
  *
@@ -298,7 +300,7 @@ CTRUN_API int ctrun_store_wait(struct ctrun_store *store, const char *const *key
 CTRUN_API int ctrun_store_delete(struct ctrun_store *store, const char *key,
                                  struct ctrun_error *err);
 
-/* ---- Process groups and collectives ----------------------------------------------------- */
+/* ---- ctrun_group(3): sets of ranks that communicate ------------------------------ */
 
 /* Types of elements, in the byte order of the machine. The numbers never change. */
 enum ctrun_dtype {
@@ -383,7 +385,7 @@ CTRUN_API int ctrun_group_size(const struct ctrun_group *group);
  * on the other ranks. May be called from any thread, also while another thread is inside a call. */
 CTRUN_API void ctrun_group_abort(struct ctrun_group *group);
 
-/* ---- Continuing without a rank that is lost ---- */
+/* ---- ctrun_shrink(3): continuing without a rank that is lost --------------------- */
 
 /* With ctrun --survive=sdk the death of a rank does not end the others. Each of their groups fails
  * with CTRUN_E_PEER_LOST, which names the lost rank. The others give up the current step, then do
@@ -473,7 +475,7 @@ CTRUN_API int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
                                    const struct ctrun_tensor *state, size_t count,
                                    struct ctrun_error *err);
 
-/* ---- The same where groups are another library's, such as PyTorch's ---- */
+/* ---- ctrun_world(3): the same where groups are another library's, such as PyTorch's ---- */
 
 /* For ctrun --survive=torch, where a rank in a collective gets an error when another rank is lost.
  * The program then asks which ranks continue, forms a new group of these, and makes the step
@@ -501,6 +503,8 @@ CTRUN_API int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_m
  * store on another node, the same for all ranks that continue. The host is valid until the next
  * ctrun_world_next(). */
 CTRUN_API const char *ctrun_world_store(const struct ctrun_session *session, int *port);
+
+/* ---- ctrun_collectives(3): what the ranks of a group do together ----------------- */
 
 /* Memory that the host back end reduces without a copy (shared between the ranks of a host); on an
  * nccl group memory of its device. Collective, same size on every rank; lives until it is freed or
@@ -666,7 +670,7 @@ CTRUN_API int ctrun_work_test(struct ctrun_work *work, struct ctrun_error *err);
 CTRUN_API int ctrun_work_wait_on(struct ctrun_work *work, void *stream,
                                  struct ctrun_error *err);
 
-/* ---- DDP: gradients averaged over all ranks --------------------------------------------- */
+/* ---- ctrun_ddp(3): gradients averaged over all ranks ----------------------------- */
 
 /* PyTorch's DistributedDataParallel without autograd: the trainer says when a gradient is
  * complete, and reductions run in the background while backward continues.
@@ -979,7 +983,7 @@ CTRUN_API int ctrun_ddp_get_stats(const struct ctrun_ddp *ddp,
 CTRUN_API int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_t size,
                                    struct ctrun_error *err);
 
-/* ---- A sum whose bits do not depend on the number of ranks ------------------------------- */
+/* ---- ctrun_fixed_sum(3): a sum whose bits do not depend on the number of ranks ---- */
 
 /* The data to sum come from virtual ranks, whose number is the same in every world. Each rank has
  * a contiguous range of virtual ranks, and adds the data of each. All data are added along one
@@ -1024,7 +1028,7 @@ CTRUN_API int ctrun_fixed_sum_finish(struct ctrun_fixed_sum *sum, void *out,
                                      const struct ctrun_call_options *options,
                                      struct ctrun_error *err);
 
-/* ---- DataParallel: replicas of a model in one process ------------------------------------ */
+/* ---- ctrun_dp(3): DataParallel: replicas of a model in one process --------------- */
 
 /* What torch.nn.DataParallel does, on the processors of one machine or on its GPUs
  * (ctrun_dp_create_on()): a device is a thread with a replica of the model in memory of its own.
@@ -1119,7 +1123,7 @@ CTRUN_API int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *p
                                size_t count, void *room, size_t room_bytes,
                                struct ctrun_tensor *out, struct ctrun_error *err);
 
-/* ---- ZeRO-1: each rank keeps the optimizer's state of a share of the parameters ---------- */
+/* ---- ctrun_zero(3): ZeRO-1: each rank keeps the optimizer's state of a share of the parameters ---- */
 
 /* Rajbhandari, Rasley, Ruwase, He: "ZeRO: memory optimizations toward training trillion parameter
  * models", SC 2020, stage 1. All ranks have all parameters and, by DDP or otherwise, the same
@@ -1195,7 +1199,7 @@ CTRUN_API int ctrun_zero_pick_state(const struct ctrun_zero *zero, const void *a
                                     void *mine, enum ctrun_dtype dtype,
                                     struct ctrun_error *err);
 
-/* ---- Data: sampler, IDX data sets ------------------------------------------------------- */
+/* ---- ctrun_data(3): samplers, loaders, ledgers, data sets ------------------------ */
 
 /* Writes the permutation of 0..n-1 that torch.randperm gives for this seed, bit for bit
  * (MT19937 with the classic initialiser, z = next % (n - i)). out: n entries. */
@@ -1463,7 +1467,7 @@ CTRUN_API void ctrun_dataset_gather(const struct ctrun_dataset *dataset,
                                     const uint64_t *indices, size_t batch, float mean,
                                     float std, float *x, uint8_t *y);
 
-/* ---- Checkpoints: safetensors files, written atomically --------------------------------- */
+/* ---- ctrun_checkpoint(3): safetensors files, written atomically ------------------ */
 
 /* A tensor in memory, or a piece of one. All that it points to is borrowed for the call. */
 struct ctrun_tensor {
@@ -1531,7 +1535,7 @@ CTRUN_API int ctrun_checkpoint_load(struct ctrun_checkpoint *checkpoint,
                                     const struct ctrun_tensor *tensor,
                                     struct ctrun_error *err);
 
-/* ---- Sharded checkpoints: every rank writes its part ------------------------------------ */
+/* ---- ctrun_shards(3): checkpoints of which every rank writes its part ------------ */
 
 /* A folder of checkpoints, one a step: DIRECTORY/step-0000000000001000/ has a safetensors file of
  * each rank that wrote something, and manifest.json, which is written last. Without the manifest
@@ -1604,7 +1608,7 @@ CTRUN_API int ctrun_shards_get_stats(struct ctrun_shards *shards,
                                      struct ctrun_shards_stats *out,
                                      struct ctrun_error *err);
 
-/* ---- Checkpoints that the agent holds ---------------------------------------------------- */
+/* ---- ctrun_hold(3): checkpoints that the agent holds in memory ------------------- */
 
 /* One file, of any format, made in memory that this process and its agent share: the commit does
  * not wait for a disk, and the agent writes the file, also when this process has died by then. It
