@@ -464,7 +464,8 @@ static void execute(struct run *run, const struct round_action *action)
 }
 
 /* After this process was stopped (SIGSTOP, a suspended machine) all leases seem to be over, but
- * heartbeats wait to be read: the loop reads these before it calls the timer again. */
+ * heartbeats wait to be read, or are on their way: the loop reads them before it calls the timer
+ * again. */
 static bool look_again(struct run *run, uint64_t lag_ms)
 {
     if (run->has_looked_again || lag_ms < run->heartbeat_ms / 2)
@@ -495,11 +496,12 @@ static void on_timer(uv_timer_t *timer)
         start_timer(run);
         return;
     }
-    run->all->counters.lag_ms = lag_ms;
-    if (lag_ms > run->all->counters.lag_max_ms)
-        run->all->counters.lag_max_ms = lag_ms;
+    if (!run->has_looked_again) /* else it has our own wait in it */
+        run->all->counters.lag_ms = lag_ms;
+    if (run->all->counters.lag_ms > run->all->counters.lag_max_ms)
+        run->all->counters.lag_max_ms = run->all->counters.lag_ms;
     if (look_again(run, lag_ms)) {
-        (void)uv_timer_start(&run->timer, on_timer, 1, 0);
+        (void)uv_timer_start(&run->timer, on_timer, RUN_LOOK_AGAIN_MS, 0);
         return;
     }
     run->has_looked_again = false;

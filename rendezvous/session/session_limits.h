@@ -12,6 +12,8 @@ enum {
     RUN_HA_LOOK_MS = 500,
     /* The timer of a run looks at the clock at least this often. */
     RUN_LOOK_MS = 5000,
+    /* After a pause of this process: in this time heartbeats that are on their way arrive. */
+    RUN_LOOK_AGAIN_MS = 100,
     /* Runs from one address without a token: a node has some jobs, a proxy has those of a site. */
     RUNS_PER_ADDRESS_MAX = RUNS_MAX / 4,
     /* Runs whose nodes are gone, which wait until none of their workers can be alive. */
