@@ -258,7 +258,7 @@ def test_users_that_are_added_during_a_run_cost_it_nothing(box, etcd):
     """The tokens are those that a change of the users makes invalid."""
     server = etcd(jwt=True)
     run = etcd_job.Job(box, server, "2", "--max-restarts=2", program=etcd_job.FAILS,
-                       user=USER, password_file=server.dir / "password")
+                       user=USER, password_file=server.dir / "password", lease_ttl=60)
     run.start(2)
     generation = run.wait_world(2)
     for change in (server.enable_users, lambda: server.add_user("other")):
