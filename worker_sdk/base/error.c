@@ -48,6 +48,11 @@ static int own_code(int rc)
     }
 }
 
+int ct_fail_null(const char *what, struct ctrun_error *err)
+{
+    return ct_fail(err, -EINVAL, "the %s is NULL", what);
+}
+
 bool ct_is_short(int rc)
 {
     return rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM;

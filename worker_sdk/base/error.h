@@ -21,6 +21,8 @@ __attribute__((format(printf, 3, 4))) int ct_fail(struct ctrun_error *err, int r
 /* Puts "text: " in front of the sentence in err (may be NULL); the code stays. */
 __attribute__((format(printf, 2, 3))) void ct_wrap(struct ctrun_error *err,
                                                    const char *fmt, ...);
+/* -EINVAL of a call on an object that is NULL. `what` has the place of "store" in "the store is NULL". */
+int ct_fail_null(const char *what, struct ctrun_error *err);
 /* True for the errors of a call that finds no descriptor or no memory for now: a later try may succeed. `rc` is
  * negative. */
 bool ct_is_short(int rc);

@@ -187,6 +187,8 @@ void ctrun_checkpoint_close(struct ctrun_checkpoint *checkpoint)
 const char *ctrun_checkpoint_metadata(const struct ctrun_checkpoint *checkpoint,
                                       const char *key)
 {
+    if (!checkpoint)
+        return NULL;
     return checkpoint->file ? ct_safetensors_metadata(&checkpoint->file->header, key)
                             : ct_manifest_metadata(&checkpoint->manifest, key);
 }
@@ -356,7 +358,9 @@ int ctrun_checkpoint_load(struct ctrun_checkpoint *checkpoint,
 {
     struct ctrun_tensor tensor = CTRUN_TENSOR_INIT;
     struct ct_piece target;
-    int rc = ct_sized_read(&tensor, sizeof tensor, given, "CTRUN_TENSOR_INIT", err);
+    int rc = checkpoint ? ct_sized_read(&tensor, sizeof tensor, given,
+                                        "CTRUN_TENSOR_INIT", err)
+                        : ct_fail_null("checkpoint", err);
 
     if (rc < 0 || (rc = ct_piece_of_tensor(&target, &tensor, err)) < 0)
         return ct_wrap(err, "load checkpoint"), rc;

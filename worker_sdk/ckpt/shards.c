@@ -342,6 +342,8 @@ static int finish(struct ctrun_shards *shards, struct ctrun_error *err)
 /* Does not wait for reserved memory: the save does that. */
 int ctrun_shards_wait(struct ctrun_shards *shards, struct ctrun_error *err)
 {
+    if (!shards)
+        return ct_fail_null("shards object", err);
     if (!shards->is_writing)
         return 0;
     pthread_join(shards->thread, NULL);
@@ -386,6 +388,8 @@ int ctrun_shards_reserve(struct ctrun_shards *shards,
 {
     int rc;
 
+    if (!shards)
+        return ct_fail_null("shards object", err);
     if (!shards->options.async)
         return 0;
     ct_copy_settle(&shards->copy, false);
@@ -408,6 +412,8 @@ int ctrun_shards_save(struct ctrun_shards *shards, uint64_t step,
     const uint64_t begin_ns = ct_now_ns();
     int rc;
 
+    if (!shards)
+        return ct_fail_null("shards object", err);
     ct_copy_settle(&shards->copy, false); /* the copy touches the other pages */
     /* A failure of the save before is returned here, on all ranks alike, and nothing new is
      * begun. The next call begins again. */
@@ -434,6 +440,8 @@ int ctrun_shards_save(struct ctrun_shards *shards, uint64_t step,
 int ctrun_shards_get_stats(struct ctrun_shards *shards, struct ctrun_shards_stats *out,
                            struct ctrun_error *err)
 {
+    if (!shards)
+        return ct_fail_null("shards object", err);
     return ct_sized_write(out, &shards->stats, sizeof shards->stats,
                           "CTRUN_SHARDS_STATS_INIT", err);
 }

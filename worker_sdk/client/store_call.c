@@ -28,7 +28,7 @@ static int wire_keys(struct ctrun_store *store, const char *const *keys, size_t 
     int rc;
 
     if (!store)
-        return ct_fail(err, -EINVAL, "the store is NULL");
+        return ct_fail_null("store", err);
     for (size_t i = 0; i < count; i++)
         total += 1 + strlen(keys[i]);
     ct_buf_consume(&store->keys, ct_buf_length(&store->keys));

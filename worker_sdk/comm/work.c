@@ -528,6 +528,8 @@ int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err)
 {
     int rc;
 
+    if (!work)
+        return ct_fail_null("work", err);
     if (!work->is_done) {
         if ((rc = ct_group_enter(work->group, "work wait", err)) < 0)
             return rc;
@@ -546,6 +548,8 @@ int ctrun_work_test(struct ctrun_work *work, struct ctrun_error *err)
 {
     int rc;
 
+    if (!work)
+        return ct_fail_null("work", err);
     if (work->is_done)
         return 1;
     if ((rc = ct_group_enter(work->group, "work test", err)) < 0)

@@ -131,13 +131,13 @@ void ctrun_dataset_free(struct ctrun_dataset *dataset)
 void ctrun_dataset_gather(const struct ctrun_dataset *dataset, const uint64_t *indices,
                           size_t batch, float mean, float std, float *x, uint8_t *y)
 {
-    size_t pixels = (size_t)dataset->rows * (size_t)dataset->columns;
+    size_t pixels = dataset ? (size_t)dataset->rows * (size_t)dataset->columns : 0;
     float table
         [256]; /* a pixel has only 256 values: the division is done once for each value */
 
     for (int i = 0; i < 256; i++)
         table[i] = ((float)i / 255.0f - mean) / std;
-    for (size_t b = 0; b < batch; b++) {
+    for (size_t b = 0; dataset && b < batch; b++) {
         const uint8_t *image = dataset->images + indices[b] * pixels;
         float *to = x + b * pixels;
 

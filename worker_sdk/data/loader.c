@@ -286,9 +286,12 @@ void ctrun_loader_close(struct ctrun_loader *loader)
 int ctrun_loader_set_epoch(struct ctrun_loader *loader, uint64_t epoch, size_t start,
                            struct ctrun_error *err)
 {
-    const uint64_t deadline_ms = ct_deadline_ms(loader->options.timeout_ms);
+    uint64_t deadline_ms;
     int rc = 0;
 
+    if (!loader)
+        return ct_fail_null("loader", err);
+    deadline_ms = ct_deadline_ms(loader->options.timeout_ms);
     pthread_mutex_lock(&loader->lock);
     /* After a failure below the loader stays at the end of the epoch before: next() gives what
      * is made and then 0. */
@@ -348,13 +351,16 @@ static void give_back(struct ctrun_loader *loader, const struct slot *next)
 int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
                       struct ctrun_error *err)
 {
-    struct slot *slot = &loader->slots[loader->given % loader->slot_count];
+    struct slot *slot;
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
     /* before a batch is used up */
     int rc = ct_sized_write(out, &batch, sizeof batch, "CTRUN_BATCH_INIT", err);
 
     if (rc < 0)
         return rc;
+    if (!loader)
+        return ct_fail_null("loader", err);
+    slot = &loader->slots[loader->given % loader->slot_count];
     /* Also when this call fails: the caller's batch is its own only until it calls again. */
     give_back(loader, slot);
     if (loader->given < atomic_load(&loader->total)) {
@@ -381,6 +387,8 @@ int ctrun_loader_get_stats(struct ctrun_loader *loader, struct ctrun_loader_stat
 {
     struct ctrun_loader_stats stats = CTRUN_LOADER_STATS_INIT;
 
+    if (!loader)
+        return ct_fail_null("loader", err);
     stats.batches = atomic_load(&loader->batches);
     stats.waits = atomic_load(&loader->waits);
     stats.wait_ns = atomic_load(&loader->wait_ns);

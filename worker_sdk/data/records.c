@@ -83,7 +83,7 @@ void ctrun_records_close(struct ctrun_records *records)
 
 uint64_t ctrun_records_count(const struct ctrun_records *records)
 {
-    return records->count;
+    return records ? records->count : 0;
 }
 
 static int read_record(const struct ctrun_records *records, uint64_t index, char *to,
@@ -120,6 +120,8 @@ int ctrun_records_fetch(void *context, const uint64_t *indices, size_t count, vo
     const struct ctrun_records *records = context;
     int rc = 0;
 
+    if (!records)
+        return ct_fail_null("records object", err);
     /* Asks the disk for all records at once, not one after the other. Only advice again; for a
      * cached record it costs a microsecond. */
     for (size_t i = 0; i < count && count > 1; i++)

@@ -211,10 +211,14 @@ static int deal(uint64_t **out, const struct ctrun_sampler *sampler, uint64_t ep
 int ctrun_sampler_set_epoch(struct ctrun_sampler *sampler, uint64_t epoch, size_t start,
                             struct ctrun_error *err)
 {
-    const struct ctrun_sampler_options *options = &sampler->options;
-    size_t length = share(options, start < options->count ? options->count - start : 0);
+    const struct ctrun_sampler_options *options;
+    size_t length;
     uint64_t *indices = NULL;
 
+    if (!sampler)
+        return ct_fail_null("sampler", err);
+    options = &sampler->options;
+    length = share(options, start < options->count ? options->count - start : 0);
     if (!options->any_order && deal(&indices, sampler, epoch, start, length) < 0)
         return ct_fail(err, -ENOMEM, "sampler: out of memory for %zu indices",
                        options->count);
@@ -228,19 +232,22 @@ int ctrun_sampler_set_epoch(struct ctrun_sampler *sampler, uint64_t epoch, size_
 
 size_t ctrun_sampler_length(const struct ctrun_sampler *sampler)
 {
-    return sampler->length;
+    return sampler ? sampler->length : 0;
 }
 
 const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *sampler)
 {
-    return sampler->indices;
+    return sampler ? sampler->indices : NULL;
 }
 
 uint64_t ctrun_sampler_index(const struct ctrun_sampler *sampler, size_t i)
 {
-    const struct ctrun_sampler_options *options = &sampler->options;
+    const struct ctrun_sampler_options *options;
     size_t at;
 
+    if (!sampler)
+        return 0;
+    options = &sampler->options;
     if (!options->any_order)
         return sampler->indices[i];
     at = place_of(sampler, sampler->start, i);

@@ -239,11 +239,13 @@ static int mark_unused(struct ctrun_ddp *ddp, struct ctrun_error *err)
 
 static int ready_check(const struct ctrun_ddp *ddp, size_t p, struct ctrun_error *err)
 {
+    const int rc = ct_ddp_check(ddp, err);
+
+    if (rc < 0)
+        return rc;
     if (p >= ddp->param_count || ddp->slot_of[p] == CT_NO_SLOT)
         return ct_fail(err, -EINVAL, "ddp: there is no parameter %zu with a gradient",
                        p);
-    if (ddp->state == DDP_BROKEN)
-        return ct_ddp_fail_broken(err);
     if (ddp->state != DDP_BACKWARD)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: the gradient of parameter %zu (%s) is ready outside of a "
@@ -489,10 +491,10 @@ static int leave_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *e
 
 int ctrun_ddp_backward_end(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
 {
-    int rc;
+    int rc = ct_ddp_check(ddp, err);
 
-    if (ddp->state == DDP_BROKEN)
-        return ct_ddp_fail_broken(err);
+    if (rc < 0)
+        return rc;
     if (ddp->state != DDP_BACKWARD)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: the end of a backward that has not begun: call "

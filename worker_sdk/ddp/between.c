@@ -13,6 +13,8 @@ int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream, struct ctrun_error 
 {
     int rc = 0;
 
+    if (!ddp)
+        return ct_fail_null("DDP object", err);
     /* Before that the sums have not begun: torch's order "forward, zero_grad, backward" is fine. */
     if (ddp->state == DDP_BACKWARD && ddp->has_seen_grad)
         return ct_fail(
@@ -68,13 +70,14 @@ int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm, double *nor
 {
     double found;
     long bad;
+    const int rc = ct_ddp_check(ddp, err);
 
+    if (rc < 0)
+        return rc;
     if (!(max_norm > 0))
         return ct_fail(err, -EINVAL,
                        "ddp: clipping: max_norm is %g, but must be more than 0",
                        max_norm);
-    if (ddp->state == DDP_BROKEN)
-        return ct_ddp_fail_broken(err);
     if (ddp->state != DDP_IDLE)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: clipping cannot run inside a step: call "
@@ -108,7 +111,7 @@ int ctrun_ddp_check_replicas(struct ctrun_ddp *ddp, struct ctrun_error *err)
 
 bool ctrun_ddp_grad_is_used(const struct ctrun_ddp *ddp, size_t p)
 {
-    if (p >= ddp->param_count || ddp->slot_of[p] == CT_NO_SLOT)
+    if (!ddp || p >= ddp->param_count || ddp->slot_of[p] == CT_NO_SLOT)
         return false;
     return !(ddp->options.find_unused || ddp->options.static_graph) ||
            ddp->was_used[ddp->slot_of[p]];
@@ -117,14 +120,16 @@ bool ctrun_ddp_grad_is_used(const struct ctrun_ddp *ddp, size_t p)
 int ctrun_ddp_get_stats(const struct ctrun_ddp *ddp, struct ctrun_ddp_stats *out,
                         struct ctrun_error *err)
 {
-    struct ctrun_ddp_stats stats = {
-        .iterations = ddp->stats.iterations,
-        .has_rebuilt_buckets = ddp->has_rebuilt,
-        .bucket_count = ddp->layout.bucket_count,
-        .backward_compute_ns = ddp->stats.last[CT_TIME_BACKWARD],
-        .backward_comm_ns = ddp->stats.last[CT_TIME_COMM]};
+    struct ctrun_ddp_stats stats = CTRUN_DDP_STATS_INIT;
     size_t room = sizeof stats.bucket_bytes / sizeof *stats.bucket_bytes;
 
+    if (!ddp)
+        return ct_fail_null("DDP object", err);
+    stats.iterations = ddp->stats.iterations;
+    stats.has_rebuilt_buckets = ddp->has_rebuilt;
+    stats.bucket_count = ddp->layout.bucket_count;
+    stats.backward_compute_ns = ddp->stats.last[CT_TIME_BACKWARD];
+    stats.backward_comm_ns = ddp->stats.last[CT_TIME_COMM];
     for (size_t b = 0; b < ddp->layout.bucket_count && b < room; b++)
         stats.bucket_bytes[b] = ddp->layout.buckets[b].bytes;
     return ct_sized_write(out, &stats, sizeof stats, "CTRUN_DDP_STATS_INIT", err);
@@ -133,17 +138,21 @@ int ctrun_ddp_get_stats(const struct ctrun_ddp *ddp, struct ctrun_ddp_stats *out
 int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_t size,
                          struct ctrun_error *err)
 {
-    const struct ct_stats_facts facts = {.rank = ddp->rank,
-                                         .world_size = ddp->world_size,
-                                         .params = ddp->params,
-                                         .param_count = ddp->param_count,
-                                         .layout = &ddp->layout,
-                                         .options = &ddp->options,
-                                         .has_rebuilt = ddp->has_rebuilt,
-                                         .is_joining = ddp->join.is_on,
-                                         .is_device = ct_group_is_device(ddp->group)};
-    int rc = ct_stats_format(&ddp->stats, &facts, out, size);
+    struct ct_stats_facts facts;
+    int rc;
 
+    if (!ddp)
+        return ct_fail_null("DDP object", err);
+    facts = (struct ct_stats_facts){.rank = ddp->rank,
+                                    .world_size = ddp->world_size,
+                                    .params = ddp->params,
+                                    .param_count = ddp->param_count,
+                                    .layout = &ddp->layout,
+                                    .options = &ddp->options,
+                                    .has_rebuilt = ddp->has_rebuilt,
+                                    .is_joining = ddp->join.is_on,
+                                    .is_device = ct_group_is_device(ddp->group)};
+    rc = ct_stats_format(&ddp->stats, &facts, out, size);
     return rc < 0
                ? ct_fail(err, rc,
                          "ddp: statistics: the text does not fit into %zu bytes", size)

@@ -29,12 +29,9 @@ static int check_options(const struct ctrun_ddp *ddp, struct ctrun_error *err)
 int ctrun_ddp_capture_begin(struct ctrun_ddp *ddp, void *stream,
                             struct ctrun_error *err)
 {
-    const bool is_final = ddp->has_rebuilt || ddp->layout.is_callers;
     int rc;
 
-    if (ddp->state == DDP_BROKEN)
-        return ct_ddp_fail_broken(err);
-    if ((rc = check_options(ddp, err)) < 0)
+    if ((rc = ct_ddp_check(ddp, err)) < 0 || (rc = check_options(ddp, err)) < 0)
         return rc;
     if (ddp->is_capturing)
         return ct_fail(err, CTRUN_E_USAGE,
@@ -44,7 +41,7 @@ int ctrun_ddp_capture_begin(struct ctrun_ddp *ddp, void *stream,
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: a capture cannot begin inside a step: call "
                        "ctrun_ddp_backward_end() first");
-    if (!is_final || ddp->stats.iterations == 0)
+    if (!(ddp->has_rebuilt || ddp->layout.is_callers) || ddp->stats.iterations == 0)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: too early for a capture: make two steps that sum "
                        "gradients first; NCCL connects in the first one, and the "
@@ -62,12 +59,15 @@ int ctrun_ddp_capture_begin(struct ctrun_ddp *ddp, void *stream,
 
 int ctrun_ddp_capture_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
-    const bool is_whole = ddp->state == DDP_IDLE;
+    bool is_whole;
 
+    if (!ddp)
+        return ct_fail_null("DDP object", err);
     if (!ddp->is_capturing)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: the end of a capture that has not begun: call "
                        "ctrun_ddp_capture_begin() first");
+    is_whole = ddp->state == DDP_IDLE;
     if (!is_whole)
         (void)ct_ddp_wait(ddp, NULL); /* frees the works of what was recorded */
     ddp->is_capturing = false;
@@ -98,10 +98,10 @@ static int fetch_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
 
 int ctrun_ddp_replayed(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
 {
-    int rc, ended;
+    int ended, rc = ct_ddp_check(ddp, err);
 
-    if (ddp->state == DDP_BROKEN)
-        return ct_ddp_fail_broken(err);
+    if (rc < 0)
+        return rc;
     if (!ddp->has_capture || ddp->is_capturing || ddp->state != DDP_IDLE)
         return ct_fail(err, CTRUN_E_USAGE, "ddp: replayed: %s",
                        ddp->has_capture

@@ -265,13 +265,15 @@ void ctrun_fixed_sum_destroy(struct ctrun_fixed_sum *sum)
 void ctrun_fixed_sum_range(const struct ctrun_fixed_sum *sum, uint64_t *first,
                            uint64_t *end)
 {
-    *first = sum->first;
-    *end = sum->end;
+    *first = sum ? sum->first : 0;
+    *end = sum ? sum->end : 0;
 }
 
 static int check_data(const struct ctrun_fixed_sum *sum, const void *data,
                       struct ctrun_error *err)
 {
+    if (!sum)
+        return ct_fail_null("fixed sum", err);
     return data || sum->length == 0
                ? 0
                : ct_fail(err, -EINVAL, "fixed sum: the pointer to the data is NULL");
@@ -280,7 +282,7 @@ static int check_data(const struct ctrun_fixed_sum *sum, const void *data,
 int ctrun_fixed_sum_add(struct ctrun_fixed_sum *sum, const void *data,
                         struct ctrun_error *err)
 {
-    const size_t k = sum->row.count;
+    const size_t k = sum ? sum->row.count : 0;
     const int rc = check_data(sum, data, err);
 
     if (rc < 0)

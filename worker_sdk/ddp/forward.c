@@ -35,7 +35,7 @@ int ct_ddp_wait(struct ctrun_ddp *ddp, struct ctrun_error *err)
 
 void *ctrun_ddp_grad(struct ctrun_ddp *ddp, size_t p)
 {
-    if (p >= ddp->param_count || ddp->slot_of[p] == CT_NO_SLOT)
+    if (!ddp || p >= ddp->param_count || ddp->slot_of[p] == CT_NO_SLOT)
         return NULL;
     return ddp->layout.slots[ddp->slot_of[p]].grad;
 }
@@ -55,8 +55,12 @@ void ct_ddp_list_missing(const struct ctrun_ddp *ddp, char *text, size_t size)
     }
 }
 
-int ct_ddp_fail_broken(struct ctrun_error *err)
+int ct_ddp_check(const struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
+    if (!ddp)
+        return ct_fail_null("DDP object", err);
+    if (ddp->state != DDP_BROKEN)
+        return 0;
     return ct_fail(
         err, CTRUN_E_ABORTED,
         "ddp: an earlier call on this object failed, so it cannot be used any more: "
@@ -66,11 +70,10 @@ int ct_ddp_fail_broken(struct ctrun_error *err)
 int ct_ddp_check_between(const struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     char missing[CT_DDP_REPORT_BYTES];
+    const int rc = ct_ddp_check(ddp, err);
 
-    if (ddp->state == DDP_BROKEN)
-        return ct_ddp_fail_broken(err);
-    if (ddp->state != DDP_BACKWARD)
-        return 0;
+    if (rc < 0 || ddp->state != DDP_BACKWARD)
+        return rc;
     ct_ddp_list_missing(ddp, missing, sizeof missing);
     return ct_fail(
         err, CTRUN_E_USAGE,
@@ -211,5 +214,6 @@ int ctrun_ddp_forward_begin(struct ctrun_ddp *ddp, struct ctrun_error *err)
 
 void ctrun_ddp_no_sync(struct ctrun_ddp *ddp, bool on)
 {
-    ddp->is_no_sync = on;
+    if (ddp)
+        ddp->is_no_sync = on;
 }

@@ -81,8 +81,8 @@ struct ctrun_ddp {
 int ct_ddp_wait(struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* Lists the slots without gradient so far: "1 (b), 4 (fc.bias)". */
 void ct_ddp_list_missing(const struct ctrun_ddp *ddp, char *text, size_t size);
-/* The error of all calls after a backward that broke. */
-int ct_ddp_fail_broken(struct ctrun_error *err);
+/* 0; or the error of all calls on no object, or after a backward that broke. */
+int ct_ddp_check(const struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* 0; or the error of a call that may not come inside a backward, or after one that broke. */
 int ct_ddp_check_between(const struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* After the reductions of a step: collective when something was wrong anywhere. */

@@ -187,22 +187,24 @@ void ctrun_zero_destroy(struct ctrun_zero *zero)
 
 size_t ctrun_zero_length(const struct ctrun_zero *zero)
 {
-    return zero->shares.counts[zero->rank];
+    return zero ? zero->shares.counts[zero->rank] : 0;
 }
 
 size_t ctrun_zero_total(const struct ctrun_zero *zero)
 {
-    return zero->shares.total;
+    return zero ? zero->shares.total : 0;
 }
 
 int ctrun_zero_piece(const struct ctrun_zero *zero, size_t i,
                      struct ctrun_zero_piece *out, struct ctrun_error *err)
 {
-    const struct ct_piece *pieces = zero->shares.pieces +
-                                    zero->shares.first[zero->rank];
+    const struct ct_piece *pieces;
     struct ctrun_zero_piece piece = CTRUN_ZERO_PIECE_INIT;
     int rc;
 
+    if (!zero)
+        return ct_fail_null("ZeRO object", err);
+    pieces = zero->shares.pieces + zero->shares.first[zero->rank];
     if (i >= zero->shares.first[zero->rank + 1] - zero->shares.first[zero->rank])
         return 0;
     piece.param = pieces[i].param;
@@ -284,12 +286,13 @@ static int gather(struct ctrun_zero *zero, uint8_t *mine,
 int ctrun_zero_share(struct ctrun_zero *zero, const struct ctrun_call_options *options,
                      struct ctrun_error *err)
 {
-    const size_t element = ctrun_dtype_size(zero->dtype);
     struct ctrun_call_options own = CTRUN_CALL_OPTIONS_INIT;
-    struct copying how = {.find = find_value, .element = element};
-    uint8_t *mine = zero->flat + zero->shares.starts[zero->rank] * element;
+    struct copying how = {.find = find_value};
+    uint8_t *mine;
     int rc;
 
+    if (!zero)
+        return ct_fail_null("ZeRO object", err);
     if (options && (rc = ct_sized_read(&own, sizeof own, options,
                                        "CTRUN_CALL_OPTIONS_INIT", err)) < 0)
         return ct_wrap(err, "zero: share"), rc;
@@ -297,14 +300,16 @@ int ctrun_zero_share(struct ctrun_zero *zero, const struct ctrun_call_options *o
         return ct_fail(
             err, CTRUN_E_UNSUPPORTED,
             "zero: share cannot run in the background: options.work must be NULL");
+    how.element = ctrun_dtype_size(zero->dtype);
     how.stream = own.stream ? own.stream : ct_group_stream(zero->group);
+    mine = zero->flat + zero->shares.starts[zero->rank] * how.element;
     rc = zero->own_flat ? copy_pieces(zero, zero->rank, mine, &how, err) : 0;
     if (rc == 0)
         rc = gather(zero, mine, &own, err);
     how.back = true;
     for (size_t r = 0; rc == 0 && zero->own_flat && r < zero->shares.ranks; r++)
         if (r != zero->rank)
-            rc = copy_pieces(zero, r, zero->flat + zero->shares.starts[r] * element,
+            rc = copy_pieces(zero, r, zero->flat + zero->shares.starts[r] * how.element,
                              &how, err);
     return rc < 0 ? rc : ct_group_hold_back(zero->group, how.stream, err);
 }
@@ -353,18 +358,22 @@ static int send_state(struct ctrun_zero *zero, const void *mine, void *flat,
 int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine, void *all,
                             enum ctrun_dtype dtype, int root, struct ctrun_error *err)
 {
-    const struct ct_shares *shares = &zero->shares;
+    const struct ct_shares *shares;
     struct copying how = {.find = find_in_order,
                           .context = all,
                           .element = ctrun_dtype_size(dtype),
                           .back = true,
-                          .wait = true,
-                          .stream = ct_group_stream(zero->group)};
-    const size_t own_bytes = shares->counts[zero->rank] * how.element;
-    const bool is_root = (int)zero->rank == root;
+                          .wait = true};
+    const size_t own_bytes = ctrun_zero_length(zero) * how.element;
     void *flat = NULL, *sent = NULL;
+    bool is_root;
     int rc;
 
+    if (!zero)
+        return ct_fail_null("ZeRO object", err);
+    shares = &zero->shares;
+    how.stream = ct_group_stream(zero->group);
+    is_root = (int)zero->rank == root;
     if (how.element == 0)
         return ct_fail(err, -EINVAL, "zero: gather state: no such dtype: %d",
                        (int)dtype);
@@ -392,12 +401,14 @@ int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine, void *all
 int ctrun_zero_pick_state(const struct ctrun_zero *zero, const void *all, void *mine,
                           enum ctrun_dtype dtype, struct ctrun_error *err)
 {
-    const struct copying how = {.find = find_in_order,
-                                .context = (uint8_t *)(uintptr_t)all, /* only read */
-                                .element = ctrun_dtype_size(dtype),
-                                .wait = true,
-                                .stream = ct_group_stream(zero->group)};
+    struct copying how = {.find = find_in_order,
+                          .context = (uint8_t *)(uintptr_t)all, /* only read */
+                          .element = ctrun_dtype_size(dtype),
+                          .wait = true};
 
+    if (!zero)
+        return ct_fail_null("ZeRO object", err);
+    how.stream = ct_group_stream(zero->group);
     if (how.element == 0)
         return ct_fail(err, -EINVAL, "zero: pick state: no such dtype: %d", (int)dtype);
     if ((!all || !mine) && zero->shares.counts[zero->rank])

@@ -116,6 +116,8 @@ static int run_job(struct ctrun_dp *dp, const char *name, ct_dp_job_fn *job,
 {
     int rc = 0;
 
+    if (!dp)
+        return ct_fail_null("DataParallel object", err);
     if (replicas < 0 || replicas > dp->devices)
         return ct_fail(err, -EINVAL,
                        "data parallel: %s: %d replicas on %d devices: give 0 to %d",
@@ -340,14 +342,14 @@ int ctrun_dp_create(struct ctrun_dp **out, const struct ctrun_param *params,
 
 void *ctrun_dp_value(const struct ctrun_dp *dp, int device, size_t p)
 {
-    return device >= 0 && device < dp->devices && p < dp->count
+    return dp && device >= 0 && device < dp->devices && p < dp->count
                ? dp->of[device].values[p]
                : NULL;
 }
 
 void *ctrun_dp_grad(const struct ctrun_dp *dp, int device, size_t p)
 {
-    return device >= 0 && device < dp->devices && p < dp->count
+    return dp && device >= 0 && device < dp->devices && p < dp->count
                ? dp->of[device].grads[p]
                : NULL;
 }
@@ -357,7 +359,7 @@ void *ctrun_dp_grad(const struct ctrun_dp *dp, int device, size_t p)
 int ctrun_dp_scatter(const struct ctrun_dp *dp, size_t samples, int device,
                      size_t *first, size_t *count)
 {
-    const size_t devices = (size_t)dp->devices;
+    const size_t devices = dp ? (size_t)dp->devices : 1;
     const size_t each = samples / devices + (samples % devices > 0);
     const size_t replicas = each ? samples / each + (samples % each > 0) : 0;
     const bool has_one = device >= 0 && (size_t)device < replicas;
@@ -368,7 +370,7 @@ int ctrun_dp_scatter(const struct ctrun_dp *dp, size_t samples, int device,
         *count = !has_one                         ? 0
                  : (size_t)device + 1 == replicas ? samples - (size_t)device * each
                                                   : each;
-    return (int)replicas;
+    return dp ? (int)replicas : -EINVAL;
 }
 
 /* Copies device 0's values, which no device writes meanwhile: device 0 has no part in this. */
@@ -387,8 +389,8 @@ static int take_values(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 int ctrun_dp_replicate(struct ctrun_dp *dp, int replicas, struct ctrun_error *err)
 {
     return run_job(dp, "replicate",
-                   dp->is_on_gpus ? ct_dp_replicate_on_device : take_values, replicas,
-                   (struct ct_dp_call){.fn = NULL}, err);
+                   dp && dp->is_on_gpus ? ct_dp_replicate_on_device : take_values,
+                   replicas, (struct ct_dp_call){.fn = NULL}, err);
 }
 
 /* Runs on the thread of `device`; err belongs to that device. */
@@ -445,8 +447,9 @@ static int add_part(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 
 int ctrun_dp_reduce(struct ctrun_dp *dp, int replicas, struct ctrun_error *err)
 {
-    return run_job(dp, "reduce", dp->is_on_gpus ? ct_dp_reduce_on_device : add_part,
-                   replicas, (struct ct_dp_call){.fn = NULL}, err);
+    return run_job(dp, "reduce",
+                   dp && dp->is_on_gpus ? ct_dp_reduce_on_device : add_part, replicas,
+                   (struct ct_dp_call){.fn = NULL}, err);
 }
 
 int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *pieces,
@@ -458,6 +461,8 @@ int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *pieces,
     void *list;
     int rc;
 
+    if (!dp)
+        return ct_fail_null("DataParallel object", err);
     if (!dp->is_on_gpus)
         return ctrun_dp_gather(pieces, count, room, room_bytes, out, err);
     if (count > (size_t)dp->devices)

@@ -196,11 +196,13 @@ int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
                     struct ctrun_error *err)
 {
     struct ctrun_hold_options options = CTRUN_HOLD_OPTIONS_INIT;
-    struct ctrun_hold *hold = ct_zalloc(sizeof *hold);
+    struct ctrun_hold *hold;
     int rc;
 
     *out = NULL;
-    if (!hold)
+    if (!session)
+        return ct_fail_null("session", err);
+    if (!(hold = ct_zalloc(sizeof *hold)))
         return ct_fail(err, -ENOMEM, "hold checkpoint %s: out of memory", path);
     hold->folder = -1;
     hold->memory = (struct ct_hold_memory)CT_HOLD_MEMORY_NONE;
@@ -254,6 +256,8 @@ int ctrun_hold_write(struct ctrun_hold *hold, const void *data, size_t length,
 {
     int rc;
 
+    if (!hold)
+        return ct_fail_null("hold", err);
     if (hold->is_over)
         return ct_fail(err, -EPIPE,
                        "hold checkpoint %s: it was committed, or a write has failed",
@@ -326,6 +330,8 @@ int ctrun_hold_commit(struct ctrun_hold *hold, struct ctrun_error *err)
 {
     int rc;
 
+    if (!hold)
+        return ct_fail_null("hold", err);
     if (hold->is_over)
         return ct_fail(err, -EPIPE,
                        "hold checkpoint %s: it was committed, or a write has failed",
@@ -371,6 +377,8 @@ int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms,
     struct ct_worker_hold_reply reply;
     int rc;
 
+    if (!session)
+        return ct_fail_null("session", err);
     pthread_mutex_lock(&mutex);
     become_owner();
     rc = ct_hold_link_begin(session, CT_HOLD_LINK_LOOK, &request, -1, deadline_ms,
@@ -436,10 +444,12 @@ int ctrun_hold_find(struct ctrun_session *session, const char *path,
     struct ct_worker_hold request = {.verb = CT_HOLD_FIND};
     struct ct_worker_hold_reply reply;
     int folder = -1, held = -1;
-    int rc = find_place(&request, &folder, path, err);
+    int rc;
 
     *out = -1;
-    if (rc == 0) {
+    if (!session)
+        return ct_fail_null("session", err);
+    if ((rc = find_place(&request, &folder, path, err)) == 0) {
         pthread_mutex_lock(&mutex);
         rc = ct_hold_link_begin(session, CT_HOLD_LINK_LOOK, &request, -1, deadline_ms,
                                 &reply, &held, err);

@@ -41,6 +41,8 @@
  *     code and one sentence (where: what: why).
  *   - The caller destroys what it creates, in reverse order. _close, _destroy accept NULL. The
  *     caller owns what a call returns in `out`; it is NULL when the call failed.
+ *   - Other calls on an object that is NULL, as after a call that failed to make it, return -EINVAL
+ *     and change nothing; those that return no int return 0, false or NULL.
  *   - Every wait for other ranks has a deadline (the session's or the group's); none blocks
  *     forever. Only waits for a disk and for functions and kernels of the caller have none.
  *   - Lengths of memory are in bytes, counts in elements; the names of times end in their unit.
@@ -272,13 +274,13 @@ CTRUN_API int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *s
 /* Accepts NULL. */
 CTRUN_API void ctrun_store_close(struct ctrun_store *store);
 
-/* Keys are text of at most 8191 bytes; values are bytes, at most 8 MiB: -EMSGSIZE above that. A
- * store that is NULL: -EINVAL. Each call is one round trip (set waits for no answer, get makes two)
- * and blocks for at most the session's timeout; get and wait, which then ask what is missing, for
- * four seconds more where the server does not answer. After CTRUN_E_TIMEOUT of get and wait the
- * store is still usable if the server still answers; after any other network error all calls return
- * -EPIPE. CTRUN_E_PROTOCOL: the server closed the connection, its only way to refuse a request. One
- * thread at a time per store. */
+/* Keys are text of at most 8191 bytes; values are bytes, at most 8 MiB: -EMSGSIZE above that. Each
+ * call is one round trip (set waits for no answer, get makes two) and blocks for at most the
+ * session's timeout; get and wait, which then ask what is missing, for four seconds more where the
+ * server does not answer. After CTRUN_E_TIMEOUT of get and wait the store is still usable if the
+ * server still answers; after any other network error all calls return -EPIPE. CTRUN_E_PROTOCOL:
+ * the server closed the connection, its only way to refuse a request. One thread at a time per
+ * store. */
 CTRUN_API int ctrun_store_set(struct ctrun_store *store, const char *key,
                               const void *value, size_t length,
                               struct ctrun_error *err);

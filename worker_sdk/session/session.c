@@ -136,6 +136,8 @@ int ctrun_crash_report(struct ctrun_session *session, struct ctrun_error *err)
 {
     int rc;
 
+    if (!session)
+        return ct_fail_null("session", err);
     if (!ct_agent_socket_is_there(&session->agent))
         return 0; /* no agent that reads the report */
     /* The agent gets a descriptor of the same memory: what the handler writes there outlives this
@@ -226,47 +228,50 @@ void ctrun_close(struct ctrun_session *session)
 
 int ctrun_rank(const struct ctrun_session *session)
 {
-    return session->rank;
+    return session ? session->rank : -EINVAL;
 }
 
 int ctrun_world_size(const struct ctrun_session *session)
 {
-    return session->world_size;
+    return session ? session->world_size : -EINVAL;
 }
 
 int ctrun_local_rank(const struct ctrun_session *session)
 {
-    return session->local_rank;
+    return session ? session->local_rank : -EINVAL;
 }
 
 int ctrun_local_world_size(const struct ctrun_session *session)
 {
-    return session->local_world_size;
+    return session ? session->local_world_size : -EINVAL;
 }
 
 int ctrun_node_rank(const struct ctrun_session *session)
 {
-    return session->node_rank;
+    return session ? session->node_rank : -EINVAL;
 }
 
 int ctrun_restart_count(const struct ctrun_session *session)
 {
-    return session->restart_count;
+    return session ? session->restart_count : -EINVAL;
 }
 
 uint64_t ctrun_generation(const struct ctrun_session *session)
 {
-    return session->generation;
+    return session ? session->generation : 0;
 }
 
 void ctrun_step(struct ctrun_session *session, uint64_t step)
 {
-    ct_agent_socket_step(&session->agent, step);
+    if (session)
+        ct_agent_socket_step(&session->agent, step);
 }
 
 int ctrun_metric(struct ctrun_session *session, const char *name, double value,
                  struct ctrun_error *err)
 {
+    if (!session)
+        return ct_fail_null("session", err);
     if (!ct_metric_is_name(name, CT_METRIC_NAME_MAX))
         return ct_fail(err, -EINVAL,
                        "metric '%.64s': a name has 1 to %d letters, digits, '_' and "
@@ -282,7 +287,8 @@ int ctrun_metric(struct ctrun_session *session, const char *name, double value,
 
 void ctrun_batch(struct ctrun_session *session, const uint64_t *ids, size_t count)
 {
-    ct_agent_socket_samples(&session->agent, ids, count);
+    if (session)
+        ct_agent_socket_samples(&session->agent, ids, count);
 }
 
 /* ---- The store ---- */
@@ -316,6 +322,9 @@ static int connect_store(struct ctrun_store **out, struct ctrun_session *session
 int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
                      struct ctrun_error *err)
 {
+    *out = NULL;
+    if (!session)
+        return ct_fail_null("session", err);
     return connect_store(out, session, session->options.timeout_ms, err);
 }
 
@@ -436,8 +445,11 @@ static bool agree(struct ctrun_session *session, struct ct_stop_point *point,
 
 bool ctrun_should_stop(struct ctrun_session *session)
 {
-    const bool is_asked = ct_agent_socket_should_stop(&session->agent);
+    bool is_asked;
 
+    if (!session)
+        return false;
+    is_asked = ct_agent_socket_should_stop(&session->agent);
     return session->agrees_on_stop && !session->is_new
                ? agree(session, &session->stop_point, "stop", "ctrun_should_stop",
                        is_asked, &session->agrees_on_stop)
@@ -446,7 +458,7 @@ bool ctrun_should_stop(struct ctrun_session *session)
 
 bool ctrun_should_grow(struct ctrun_session *session)
 {
-    return session->grows && !session->is_new &&
+    return session && session->grows && !session->is_new &&
            agree(session, &session->grow_point, "grow", "ctrun_should_grow",
                  ct_agent_socket_should_grow(&session->agent, session->epoch),
                  &session->grows);

@@ -99,6 +99,8 @@ static bool is_undecided(struct ctrun_session *session, const struct ctrun_group
 
 static int check_shrink(const struct ctrun_session *session, struct ctrun_error *err)
 {
+    if (!session)
+        return ct_fail_null("session", err);
     if (!session->survives)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
                        "shrink: a group continues without a lost rank only if the "
@@ -108,7 +110,7 @@ static int check_shrink(const struct ctrun_session *session, struct ctrun_error 
 
 bool ctrun_may_shrink(const struct ctrun_session *session)
 {
-    return session->survives;
+    return session && session->survives;
 }
 
 /* ---- Where new ranks find the others ------------------------------------------------------ */
@@ -223,10 +225,12 @@ static void share_flight(struct ctrun_session *session)
 int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
                      const struct ctrun_group_options *options, struct ctrun_error *err)
 {
-    const struct ct_group_place place = ct_session_place(session);
+    struct ct_group_place place;
     int rc;
 
     *out = NULL;
+    if (!session)
+        return ct_fail_null("session", err);
     share_flight(session);
     if (session->is_new)
         return join(out, session, options, err);
@@ -234,6 +238,7 @@ int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
         (rc = ct_session_open_store(
              session, ct_deadline_ms(session->options.timeout_ms), err)) < 0)
         return rc;
+    place = ct_session_place(session);
     return ct_group_open(out, &place, options, err);
 }
 
@@ -242,8 +247,12 @@ int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *session,
                       const struct ctrun_group_options *options,
                       struct ctrun_error *err)
 {
-    const struct ct_group_place place = ct_session_place(session);
+    struct ct_group_place place;
 
+    *out = NULL;
+    if (!session)
+        return ct_fail_null("session", err);
+    place = ct_session_place(session);
     return ct_group_split(out, &place, parent, color, options, err);
 }
 

@@ -9,21 +9,21 @@
 
 bool ctrun_world_shrinks(struct ctrun_session *session)
 {
-    return session->survives &&
+    return session && session->survives &&
            ct_agent_socket_check_ranks(&session->agent, session->losses, NULL) < 0;
 }
 
 bool ctrun_world_changes(struct ctrun_session *session)
 {
     return ctrun_world_shrinks(session) ||
-           (session->survives &&
+           (session && session->survives &&
             ct_agent_socket_should_grow(&session->agent, session->epoch));
 }
 
 const char *ctrun_world_store(const struct ctrun_session *session, int *port)
 {
-    *port = session->master_port;
-    return session->master_addr;
+    *port = session ? session->master_port : 0;
+    return session ? session->master_addr : NULL;
 }
 
 /* Returns how many ranks continue; -1: more than there is room for. *is_in: this rank is one of
@@ -52,6 +52,8 @@ int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms, int *ra
     bool is_in;
     int count, rc;
 
+    if (!session)
+        return ct_fail_null("session", err);
     if (!session->survives)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
                        "next world: ranks continue without a lost one only if the "
