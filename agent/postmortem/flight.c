@@ -179,6 +179,8 @@ bool flight_find_place(struct flight_place *out, const struct flight *flight)
             out->in = *call;
         if (call->end_ns && call->result >= 0)
             out->left = *call;
+        if (call->result < 0 && out->failed.sequence <= out->left.sequence)
+            out->failed = *call;
     }
     return true;
 }
@@ -186,7 +188,8 @@ bool flight_find_place(struct flight_place *out, const struct flight *flight)
 static bool stand_alike(const struct flight_place *a, const struct flight_place *b)
 {
     return strcmp(a->group, b->group) == 0 && a->in.sequence == b->in.sequence &&
-           (a->in.sequence > 0 || a->left.sequence == b->left.sequence) &&
+           (a->in.sequence > 0 || (a->left.sequence == b->left.sequence &&
+                                   a->failed.sequence == b->failed.sequence)) &&
            strcmp(a->in.name, b->in.name) == 0 && a->in.count == b->in.count;
 }
 
@@ -232,6 +235,12 @@ static void add_place(char line[FLIGHT_LINE_MAX], const struct flight_place *pla
                         place->in.name, (unsigned long long)place->in.sequence,
                         (unsigned long long)place->in.count, place->in.dtype,
                         seconds(place->in.begin_ns, now_ns));
+        return;
+    }
+    if (place->failed.sequence > place->left.sequence) {
+        (void)ct_append(line, FLIGHT_LINE_MAX, ": failed in %s %llu %.1f s ago",
+                        place->failed.name, (unsigned long long)place->failed.sequence,
+                        seconds(place->failed.end_ns, now_ns));
         return;
     }
     if (place->left.sequence == 0)

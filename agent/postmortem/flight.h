@@ -54,8 +54,9 @@ int flight_end_trace(struct ct_buf *out);
 struct flight_place {
     int rank;
     char group[CT_FLIGHT_GROUP_MAX];
-    struct flight_call in;   /* the oldest call under way; sequence 0: none */
-    struct flight_call left; /* sequence 0: none */
+    struct flight_call in;     /* the oldest call under way; sequence 0: none */
+    struct flight_call left;   /* sequence 0: none */
+    struct flight_call failed; /* the first one behind `left` that has; likewise */
 };
 /* False: it has made no call on a group. */
 bool flight_find_place(struct flight_place *out, const struct flight *flight);

@@ -159,6 +159,31 @@ TEST(the_rank_that_others_wait_for_is_named)
         lines[1], "rank 2: left barrier 50 2.1 s ago, has not entered all_reduce 51");
 }
 
+TEST(a_rank_whose_call_has_failed_has_entered_it)
+{
+    struct flight record = {.rank = 0, .call_count = 3};
+    struct flight_call calls[] = {
+        {.sequence = 50, .begin_ns = 1, .end_ns = 500000000, .name = "barrier"},
+        {.sequence = 51,
+         .begin_ns = 1,
+         .end_ns = 900000000,
+         .result = CTRUN_E_PEER_LOST,
+         .name = "all_reduce"},
+        {.sequence = 52,
+         .begin_ns = 1,
+         .end_ns = 950000000,
+         .result = CTRUN_E_PEER_LOST,
+         .name = "barrier"}};
+    struct flight_place places[] = {place_of(0, 0, 0), place_of(1, 51, 50)};
+    char lines[FLIGHT_LINES_MAX][FLIGHT_LINE_MAX];
+
+    memcpy(record.calls, calls, sizeof calls);
+    memcpy(record.groups[0].name, "world", sizeof "world");
+    assert_true(flight_find_place(&places[0], &record));
+    assert_int_equal(flight_format_places(lines, places, 2, 3000000000), 2);
+    assert_string_equal(lines[0], "rank 0: failed in all_reduce 51 2.1 s ago");
+}
+
 TEST(many_ranks_are_counted)
 {
     struct flight_place places[20];
