@@ -53,6 +53,15 @@ int ct_fail_null(const char *what, struct ctrun_error *err)
     return ct_fail(err, -EINVAL, "the %s is NULL", what);
 }
 
+int ct_fail_called(struct ctrun_error *err, int rc, const char *name)
+{
+    if (err && err->text[0])
+        err->code = rc;
+    else
+        (void)ct_fail(err, rc, "%s returned %d without a reason", name, rc);
+    return rc;
+}
+
 bool ct_is_short(int rc)
 {
     return rc == -EMFILE || rc == -ENFILE || rc == -ENOBUFS || rc == -ENOMEM;

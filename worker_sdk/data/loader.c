@@ -87,8 +87,7 @@ static void make(struct ctrun_loader *loader, uint64_t number, struct slot *slot
                               &slot->err);
     if (slot->rc >= 0)
         return;
-    if (!slot->err.text[0])
-        ct_fail(&slot->err, slot->rc, "fetch returned %d without a reason", slot->rc);
+    (void)ct_fail_called(&slot->err, slot->rc, "fetch");
     ct_wrap(&slot->err, "loader: batch %llu", (unsigned long long)number);
 }
 

@@ -185,10 +185,13 @@ static int start_users(struct ct_hook *hook, struct ct_layout *layout, size_t b,
     if (ct_group_is_device(hook->group))
         rc = bucket->is_mixed ? ct_group_hold_back(hook->group, stream, err)
                               : ct_group_clear(hook->group, NULL, 0, stream, err);
-    if (rc == 0)
-        rc = hook->start(hook->context, hook->group, &public, &bucket->work, err);
+    if (rc < 0)
+        return rc;
+    if (err)
+        err->text[0] = '\0';
+    rc = hook->start(hook->context, hook->group, &public, &bucket->work, err);
     bucket->is_hooked = rc >= 0 && hook->done;
-    return rc < 0 ? rc : 0;
+    return rc < 0 ? ct_fail_called(err, rc, "ddp: the hook") : 0;
 }
 
 static int start_powersgd(struct ct_hook *hook, struct ct_layout *layout, size_t b,
@@ -232,6 +235,8 @@ int ct_hook_finish(struct ct_hook *hook, struct ct_layout *layout, size_t b,
         return 0;
     }
     public = describe(hook, layout, b, stream);
+    if (err)
+        err->text[0] = '\0';
     rc = hook->done(hook->context, &public, err);
-    return rc < 0 ? rc : 0;
+    return rc < 0 ? ct_fail_called(err, rc, "ddp: hook_done") : 0;
 }

@@ -57,9 +57,12 @@ static int shadow_step(struct ctrun_ddp *ddp, struct ctrun_error *err)
         rc = ctrun_ddp_backward_end(ddp, ddp->stream, err);
     if (is_error_of_step(rc))
         return 0;
-    if (rc == 0 && ddp->join.options.on_step)
-        rc = ddp->join.options.on_step(ddp->join.options.context, err);
-    return rc < 0 ? rc : 0;
+    if (rc < 0 || !ddp->join.options.on_step)
+        return rc < 0 ? rc : 0;
+    if (err)
+        err->text[0] = '\0';
+    rc = ddp->join.options.on_step(ddp->join.options.context, err);
+    return rc < 0 ? ct_fail_called(err, rc, "ddp: on_step") : 0;
 }
 
 /* Until all ranks are here. */

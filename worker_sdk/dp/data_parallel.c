@@ -400,8 +400,7 @@ static int call_fn(struct ctrun_dp *dp, int device, struct ctrun_error *err)
 
     if (rc >= 0)
         return 0;
-    if (err->code != rc || !err->text[0])
-        (void)ct_fail(err, rc, "it returned %d without a reason", rc);
+    (void)ct_fail_called(err, rc, "it");
     ct_wrap(err, "in replica %d on device %d", device, device);
     return rc;
 }

@@ -193,17 +193,51 @@ static int refuse(void *context, struct ctrun_group *group,
     return -EDOM;
 }
 
+static int refuse_in_silence(void *context, struct ctrun_group *group,
+                             const struct ctrun_bucket *bucket,
+                             struct ctrun_work **work, struct ctrun_error *err)
+{
+    return -EDOM;
+}
+
+static int do_nothing(void *context, struct ctrun_group *group,
+                      const struct ctrun_bucket *bucket, struct ctrun_work **work,
+                      struct ctrun_error *err)
+{
+    return 0;
+}
+
+static int refuse_at_the_end(void *context, const struct ctrun_bucket *bucket,
+                             struct ctrun_error *err)
+{
+    return -EDOM;
+}
+
 WORLD_TEST(a_hook_that_fails_ends_the_step, 2)
 {
-    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
-    struct ctrun_error err;
-    struct ctrun_ddp *ddp;
+    static const struct {
+        ctrun_ddp_hook_fn *hook;
+        ctrun_ddp_hook_done_fn *done;
+        const char *text;
+    } rows[] = {
+        {refuse, NULL, "no"},
+        {refuse_in_silence, NULL, "ddp: the hook returned -33 without a reason"},
+        {do_nothing, refuse_at_the_end, "ddp: hook_done returned -33 without a reason"},
+    };
 
-    options.hook = refuse;
-    CHECK_OK(make(&ddp, group, &options, &err));
-    CHECK(step(ddp, 1, true, &err) == -EDOM);
-    CHECK(ctrun_ddp_forward_begin(ddp, &err) == CTRUN_E_ABORTED);
-    ctrun_ddp_destroy(ddp);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+        struct ctrun_error err = {.code = -EDOM, .text = "of an earlier call"};
+        struct ctrun_ddp *ddp;
+
+        options.hook = rows[i].hook;
+        options.hook_done = rows[i].done;
+        CHECK_OK(make(&ddp, group, &options, &err));
+        CHECK(step(ddp, 1, true, &err) == -EDOM && err.code == -EDOM);
+        CHECK(strcmp(err.text, rows[i].text) == 0);
+        CHECK(ctrun_ddp_forward_begin(ddp, &err) == CTRUN_E_ABORTED);
+        ctrun_ddp_destroy(ddp);
+    }
 }
 
 /* ---- Clipping ---------------------------------------------------------------------------- */

@@ -260,6 +260,7 @@ WORLD_TEST(join_calls_back_after_each_step_of_the_others, 2)
         CHECK(ctrun_ddp_join_end(ddp, &err) == CTRUN_E_ABORTED);
     } else {
         CHECK(ctrun_ddp_join_end(ddp, &err) == -ECANCELED && steps == 3);
+        CHECK(strstr(err.text, "on_step returned"));
         ctrun_group_close(group);
         _exit(0);
     }
