@@ -305,7 +305,7 @@ static int train(struct trainer *trainer, uint64_t steps, struct ctrun_error *er
             (rc = backward(trainer, (done - began) / world, &loss, err)) < 0 ||
             (rc = update(trainer, err)) < 0)
             break;
-        ctrun_step(trainer->session, trainer->step++);
+        ctrun_step(trainer->session, ++trainer->step);
         trainer->next_sample += BATCH;
         if (trainer->step % PRINT_STEPS == 0 || trainer->step == steps)
             rc = print_loss(trainer, loss, err);
