@@ -42,6 +42,9 @@ int ctrun_shards_open(struct ctrun_shards **out, const char *directory,
     if (stat(directory, &st) == 0 && !S_ISDIR(st.st_mode))
         return ct_fail(err, -ENOTDIR, "checkpoints %s: %s", directory,
                        strerror(ENOTDIR));
+    if (access(directory, W_OK | X_OK) < 0) /* now, and not after the first steps */
+        return ct_fail(err, -errno, "checkpoints %s: nothing can be written there: %s",
+                       directory, strerror(errno));
     if (!(shards = ct_zalloc(sizeof *shards)))
         return ct_fail(err, -ENOMEM, "checkpoints %s: out of memory", directory);
     shards->options = options;

@@ -1555,9 +1555,10 @@ struct ctrun_shards_options {
     {                                                                                  \
         sizeof(struct ctrun_shards_options), 3, false                                  \
     }
-/* Makes the directory; its parent must exist. Local. The members of `group` save together, each at
- * the same step; NULL: this process alone. The group is kept. With async use it for nothing else,
- * since the thread uses it: make one by ctrun_group_split(). options may be NULL. */
+/* Makes the directory, in which this process must be able to write; its parent must exist. Local.
+ * The members of `group` save together, each at the same step; NULL: this process alone. The group
+ * is kept. With async use it for nothing else, since the thread uses it: make one by
+ * ctrun_group_split(). options may be NULL. */
 CTRUN_API int ctrun_shards_open(struct ctrun_shards **out, const char *directory,
                                 struct ctrun_group *group,
                                 const struct ctrun_shards_options *options,

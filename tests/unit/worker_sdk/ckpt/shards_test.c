@@ -908,6 +908,23 @@ TEST_AROUND(a_file_in_place_of_the_directory_is_told_at_once, setup, clear)
     assert_non_null(strstr(err.text, path));
 }
 
+TEST_AROUND(a_directory_that_cannot_be_written_is_told_at_once, setup, clear)
+{
+    struct ctrun_shards *shards;
+    int status;
+    pid_t pid;
+
+    assert_int_equal(chmod(directory, 0555), 0);
+    if ((pid = fork()) == 0) {
+        if (geteuid() == 0 && setresuid(65534, 65534, 65534) < 0)
+            _exit(2);
+        _exit(ctrun_shards_open(&shards, directory, NULL, NULL, NULL) != -EACCES);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(chmod(directory, 0700), 0);
+}
+
 TEST_AROUND(in_the_background_data_may_change_and_errors_come_later, setup, clear)
 {
     struct ctrun_shards_options options = CTRUN_SHARDS_OPTIONS_INIT;
