@@ -33,6 +33,16 @@ def test_the_example_runs(box, name, n):
     assert wanted in run.out and "worker socket" not in run.err, run
 
 
+def test_a_limit_of_open_files_that_is_too_low_is_told(box):
+    for limit in range(10, 24):
+        run = box.ctrun("--standalone", "--nproc-per-node=3", "--no-python", "sh", "-c",
+                        f'ulimit -n {limit}; exec "$0"', ctrun.program("03_all_reduce"))
+        if run.code == 0:
+            return
+        assert run.code == 1 and "Too many open files" in run.err and "shm = 0" not in run.err, run
+    raise AssertionError("24 descriptors are too few")
+
+
 def test_a_checkpoint_of_one_world_is_gone_on_with_by_others(box):
     folder = box.path("checkpoints")
     for run, n in enumerate((3, 1, 2), 1):

@@ -98,6 +98,19 @@ static bool is_memory(int fd, size_t bytes)
            status.st_size >= (off_t)bytes;
 }
 
+/* Where this process has no descriptor or memory left, TCP would fail, too. */
+static int fail_shm(int error, const char *what, const char *who,
+                    struct ctrun_error *err)
+{
+    if (ct_is_short(-error))
+        return ct_fail(err, -error, "shared memory of %s: %s: %s", who, what,
+                       strerror(error));
+    return ct_fail(err, CTRUN_E_SHM,
+                   "shared memory of %s: %s: %s; set shm = 0 in the group's options to "
+                   "use TCP instead",
+                   who, what, strerror(error));
+}
+
 int ct_segment_open_peer_fd(const struct ct_peer *peer, int fd, size_t bytes,
                             struct ctrun_error *err)
 {
@@ -126,11 +139,7 @@ int ct_segment_open_peer_fd(const struct ct_peer *peer, int fd, size_t bytes,
     ct_peer_format(who, peer);
     if (error == ENOENT)
         return ct_fail(err, CTRUN_E_PEER_LOST, "%s has left the group or ended", who);
-    return ct_fail(
-        err, CTRUN_E_SHM,
-        "shared memory of %s: %s: %s; set shm = 0 in the group's options to use "
-        "TCP instead",
-        who, path, strerror(error));
+    return fail_shm(error, path, who, err);
 }
 
 /* The map outlives the descriptor: callers close the descriptor at once. */
@@ -168,10 +177,7 @@ static int watch_peers(struct ct_segment *segment, struct ctrun_error *err)
         segment->pidfds[i] = ct_pidfd_open(peer->pid);
         ct_peer_format(who, peer);
         if (segment->pidfds[i] < 0 && errno != ESRCH && errno != EINVAL)
-            return ct_fail(err, CTRUN_E_SHM,
-                           "open group: pidfd_open for %s: %s; set shm = 0 in the "
-                           "group's options to use TCP instead",
-                           who, strerror(errno));
+            return fail_shm(errno, "pidfd_open", who, err);
         if (segment->pidfds[i] < 0 || /* EINVAL: it is being reaped right now */
             ct_small_file_has_ended(peer->pid, peer->start_ticks))
             return ct_fail(err, CTRUN_E_PEER_LOST, "open group: %s died meanwhile",

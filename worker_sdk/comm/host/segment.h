@@ -125,7 +125,7 @@ void ct_segment_close(struct ct_segment *segment);
 int ct_segment_new_memory(size_t bytes);
 /* Opens memory of at least `bytes` bytes that is descriptor `fd` of that member's process. Returns
  * a new descriptor. CTRUN_E_PEER_LOST when the process has ended or closed it, CTRUN_E_SHM when the
- * kernel refuses. `err` may be NULL. */
+ * kernel refuses, -EMFILE and the like where this process has no descriptor or memory left. `err` may be NULL. */
 int ct_segment_open_peer_fd(const struct ct_peer *peer, int fd, size_t bytes,
                             struct ctrun_error *err);
 
