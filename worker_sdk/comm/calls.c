@@ -281,10 +281,15 @@ static int take_parts(struct side *side, const struct ctrun_parts *parts, int si
         return ct_wrap(err, "%s: parts", name), rc;
     if (!side->parts.counts)
         return ct_fail(err, -EINVAL, "%s: counts of parts is NULL", name);
-    for (int i = 0; i < size; i++)
+    for (int i = 0; i < size; i++) {
         if (side->parts.counts[i] > most)
             return ct_fail(err, -EINVAL, "%s: %zu elements: too many", name,
                            side->parts.counts[i]);
+        if (side->parts.starts && side->parts.counts[i] &&
+            side->parts.starts[i] > SIZE_MAX / 16)
+            return ct_fail(err, -EINVAL, "%s: starts[%d] is %zu: too large", name, i,
+                           side->parts.starts[i]);
+    }
     return 0;
 }
 

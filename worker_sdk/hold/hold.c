@@ -262,7 +262,11 @@ int ctrun_hold_write(struct ctrun_hold *hold, const void *data, size_t length,
         return ct_fail(err, -EPIPE,
                        "hold checkpoint %s: it was committed, or a write has failed",
                        hold->request.path);
-    if ((rc = reserve(hold, hold->length + length, err)) == 0)
+    if (length > PTRDIFF_MAX) /* the sum below might overflow */
+        rc = ct_fail(err, -EINVAL, "%zu bytes are too many", length);
+    else
+        rc = reserve(hold, hold->length + length, err);
+    if (rc == 0)
         rc = ct_hold_memory_write(&hold->memory, hold->length, data, length, &hold->crc,
                                   err);
     if (rc == 0)

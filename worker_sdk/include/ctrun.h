@@ -53,7 +53,8 @@
  *   - Structs that you fill, and those that are filled for you, begin with their size and have an
  *     _INIT: they grow at the end, and a program and a library of different versions work
  *     together. Entries of one array all have the same size. A member that the library does not
- *     know yet has no effect. ctrun_error, ctrun_metadata and ctrun_slice never change. */
+ *     know yet has no effect. ctrun_error, ctrun_metadata and ctrun_slice never change. In C++, too,
+ *     write `struct` before ctrun_batch and ctrun_batch_plan: functions have these names. */
 #ifndef CTRUN_H
 #define CTRUN_H
 
@@ -1648,7 +1649,7 @@ CTRUN_API int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *ses
                               const struct ctrun_hold_options *options,
                               struct ctrun_error *err);
 /* Appends. After a failure the hold can only be closed. CTRUN_E_RESOURCES, CTRUN_E_TIMEOUT,
- * -ENOSPC. */
+ * -ENOSPC, -EINVAL: length is no size of memory. */
 CTRUN_API int ctrun_hold_write(struct ctrun_hold *hold, const void *data, size_t length,
                                struct ctrun_error *err);
 /* After 0 the file will be written even if this process dies. Call it once. */

@@ -435,6 +435,7 @@ TORCH_TEST(sub_groups_and_the_world_do_not_mix, "group_two_groups_interleaved")
 
 TEST(wrong_arguments_are_refused)
 {
+    struct ctrun_parts parts = CTRUN_PARTS_INIT;
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
     static const int descending[] = {1, 0};
     struct ct_group_place place;
@@ -458,6 +459,10 @@ TEST(wrong_arguments_are_refused)
     assert_int_equal(
         ctrun_all_reduce(group, &x, &x, SIZE_MAX, CTRUN_F32, CTRUN_SUM, NULL, &err),
         -EINVAL);
+    parts.counts = &(size_t){1};
+    parts.starts = &(size_t){SIZE_MAX}; /* the element before x */
+    assert_int_equal(ctrun_all_gather_v(group, &x, &x, &parts, CTRUN_F32, NULL, &err),
+                     -EINVAL);
     assert_int_equal(ctrun_broadcast(group, &x, &x, 1, CTRUN_F32, 1, NULL, &err),
                      -EINVAL);
     ctrun_group_close(group);

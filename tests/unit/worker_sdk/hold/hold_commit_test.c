@@ -203,6 +203,19 @@ TEST(a_file_that_cannot_be_written_is_told_by_its_own_name)
     assert_int_equal(rmdir(folder), 0);
 }
 
+TEST(a_length_that_no_memory_has_is_refused)
+{
+    char folder[] = "/tmp/ctrun-hold-long-XXXXXX";
+    struct ctrun_hold *hold = hold_in(folder);
+    struct ctrun_error err;
+
+    assert_int_equal(ctrun_hold_write(hold, folder, SIZE_MAX, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "last.ckpt: 18446744073709551615 bytes are too"));
+    assert_int_equal(ctrun_hold_commit(hold, &err), -EPIPE);
+    ctrun_hold_close(hold);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 TEST(what_is_no_file_is_told_before_the_file_is_made)
 {
     struct ctrun_session session = {.rank = 0};
