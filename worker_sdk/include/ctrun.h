@@ -1299,7 +1299,10 @@ CTRUN_API int ctrun_batch_micro(const struct ctrun_batch_plan *plan, size_t i,
  *         while ((rc = ctrun_loader_next(loader, &batch, &err)) > 0)
  *             ... a step with batch.count samples at batch.data ...
  *     }
- *     ctrun_loader_close(loader); */
+ *     ctrun_loader_close(loader);
+ *
+ * After a fork() the child has none of the threads: it may call none of these for its parent's
+ * loader. */
 struct ctrun_loader;
 /* Puts the samples of `indices` into `out`, batch_bytes that the loader gives. Called by the
  * loader's threads, each with a batch of its own, several at a time. Returns 0, or a negative code
