@@ -82,8 +82,9 @@ static void add_rounds(struct page *page, const struct counters *counters)
     head(page, "ctrund_failures_total", "counter",
          "Failures of workers and nodes, by cause; consequences of others included.");
     for (int i = CT_CAUSE_NONE + 1; i <= CT_CAUSE_LAST; i++)
-        sample(page, "ctrund_failures_total", "cause", ct_cause_name(i),
-               counters->failures[i]);
+        if (i != CT_CAUSE_ENDED) /* no agent reports it: a verdict makes it of EARLY */
+            sample(page, "ctrund_failures_total", "cause", ct_cause_name(i),
+                   counters->failures[i]);
 }
 
 static void add_stores(struct page *page, const struct dispatch *dispatch)

@@ -562,6 +562,7 @@ def test_metrics_count_what_happened(daemon):
                      "the loss is counted")
     now = metrics(daemon)
     assert now['ctrund_failures_total{cause="exit"}'] == 1 and now["ctrund_restarts_total"] == 1
+    assert 'ctrund_failures_total{cause="ended"}' not in now  # a verdict's word, which no agent reports
 
 
 def test_metrics_show_what_ranks_told_until_the_next_world(daemon):
