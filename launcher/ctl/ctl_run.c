@@ -242,9 +242,13 @@ struct search {
 static bool is_wanted(const struct ctl_run *run, const char *wanted)
 {
     const struct json_status *status = &run->status;
+    char id[CT_RUN_ID_MAX] = "";
     int64_t pid;
 
-    if (!wanted || strcmp(status->run_id, wanted) == 0 ||
+    if (wanted && ct_copy(id, sizeof id, wanted) < 0)
+        id[0] = '\0';
+    ct_make_plain(id, false); /* as the run has done with its --rdzv-id */
+    if (!wanted || strcmp(status->run_id, id) == 0 ||
         (ct_starts_with(run->name, wanted) &&
          strcmp(run->name + strlen(wanted), CTL_SOCKET_SUFFIX) == 0))
         return true;

@@ -82,6 +82,14 @@ def test_status_tells_the_run_and_its_workers(box):
     stop(box, run)
 
 
+def test_a_run_is_named_by_the_id_that_it_was_given(box):
+    """Control characters are replaced: "j\\r" comes from a file of Windows."""
+    run = start(box, "--rdzv-id=j\r")
+    for name in ("j\r", "j?"):
+        assert ctl(box, "status", f"--run={name}").out.startswith("run j?: running"), run
+    stop(box, run)
+
+
 def test_status_tells_that_enough_nodes_are_here_and_more_are_waited_for(box):
     run = box.start_ctrun("--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{ctrun.free_port()}",
                           "--rdzv-conf=last_call_timeout=500", "true")
