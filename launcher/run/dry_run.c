@@ -66,34 +66,6 @@ static bool is_inherited(const struct config *config, const char *entry)
     return false;
 }
 
-static void print_environment(FILE *out, const struct config *config,
-                              const struct ct_env *env, bool as_json)
-{
-    bool first = true;
-
-    for (size_t i = 0; i < env->count; i++) {
-        const char *equals = strchr(env->list[i], '=');
-        char name[128];
-
-        if (!equals || is_inherited(config, env->list[i]) ||
-            ct_format(name, sizeof name, "%.*s", (int)(equals - env->list[i]),
-                      env->list[i]) < 0)
-            continue;
-        if (!as_json) {
-            fprintf(out, "    %s=%s\n", name, is_open(config, name) ? "?" : equals + 1);
-            continue;
-        }
-        fputs(first ? "" : ",", out);
-        first = false;
-        json_print_text(out, name);
-        fputc(':', out);
-        if (is_open(config, name))
-            fputs("null", out);
-        else
-            json_print_text(out, equals + 1);
-    }
-}
-
 /* For the shells of users: 'it'\''s', but $'two\nlines', as bash, zsh and ksh know it. */
 static void print_word(FILE *out, const char *word)
 {
@@ -116,6 +88,39 @@ static void print_word(FILE *out, const char *word)
         else
             fprintf(out, has_control && *word == '\\' ? "\\%c" : "%c", *word);
     fputc('\'', out);
+}
+
+static void print_environment(FILE *out, const struct config *config,
+                              const struct ct_env *env, bool as_json)
+{
+    bool first = true;
+
+    for (size_t i = 0; i < env->count; i++) {
+        const char *equals = strchr(env->list[i], '=');
+        char name[128];
+
+        if (!equals || is_inherited(config, env->list[i]) ||
+            ct_format(name, sizeof name, "%.*s", (int)(equals - env->list[i]),
+                      env->list[i]) < 0)
+            continue;
+        if (!as_json) {
+            fprintf(out, "    %s=", name);
+            if (is_open(config, name))
+                fputc('?', out);
+            else
+                print_word(out, equals + 1);
+            fputc('\n', out);
+            continue;
+        }
+        fputs(first ? "" : ",", out);
+        first = false;
+        json_print_text(out, name);
+        fputc(':', out);
+        if (is_open(config, name))
+            fputs("null", out);
+        else
+            json_print_text(out, equals + 1);
+    }
 }
 
 static void print_argv(FILE *out, char *const *argv, bool as_json)

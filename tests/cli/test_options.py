@@ -223,6 +223,14 @@ def test_a_dry_run_prints_a_command_that_a_shell_takes(box):
     assert "\\u" not in command and box.run("bash", "-c", command).out == "|".join(words) + "|", plan
 
 
+def test_a_dry_run_prints_an_environment_that_a_shell_takes(box):
+    run_id = "a b;'c'\\$HOME"
+    plan = box.ctrun("--rdzv-backend=c10d", f"--rdzv-id={run_id}", "--dry-run", "true")
+    lines = "".join(line + "\n" for line in plan.out.splitlines() if re.match(r"    \w+=", line))
+    shown = box.run("bash", "-c", f'{lines}printf "%s|" "$TORCHELASTIC_RUN_ID" "$LOCAL_RANK" "$MASTER_PORT"')
+    assert shown.out == f"{run_id}|0|?|", plan
+
+
 def test_torchrun_137_node_rank_with_c10d_is_warned_about(box, script):
     run = box.ctrun("--dry-run", "--rdzv-backend=c10d", "--node-rank=1", script)
     assert run.code == 0 and "--node-rank" in run.err
