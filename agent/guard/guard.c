@@ -15,6 +15,7 @@
 #include "agent/guard/guard.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,7 @@
 #include "agent/process/reap.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/signal_name.h"
+#include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
 /* A real-time signal of our own: its default action ends an agent that has no handler yet. */
@@ -71,13 +73,29 @@ static void choose_signals(sigset_t *set)
 
 static pid_t first; /* pid of the first guard; 0: none */
 
-/* The second guard has ended. Async-signal-safe, with all that it calls. */
+static char lost_text[128]; /* formatted before, because a signal handler prints it */
+
+static void print_loss(bool is_all_gone)
+{
+    const char *rest = is_all_gone ? "; no process of the run is left on this node\n"
+                                   : "\n";
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+    if (poll(&out, 1, 0) == 1 && out.revents == POLLOUT) /* never wait for a reader */
+        (void)!(write(STDERR_FILENO, lost_text, strlen(lost_text)) > 0 &&
+                write(STDERR_FILENO, rest, strlen(rest)) > 0);
+}
+
+/* The guard above us has ended. Async-signal-safe, with all that it calls. */
 static void on_guard_lost(int signal)
 {
     struct reap_process survivor;
+    int left;
 
     (void)signal;
-    (void)reap_kill_all(NULL, AGENT_KILL_WAIT_MS, &survivor);
+    left = reap_kill_all(NULL, AGENT_KILL_WAIT_MS, &survivor);
+    if (getppid() != first)
+        print_loss(left == 0);
     _exit(CT_EXIT_SIGNAL + SIGKILL);
 }
 
@@ -359,6 +377,10 @@ int guard_run(int (*agent_main)(void *context), void *context, struct ctrun_erro
     pid_t second;
 
     first = getpid();
+    (void)ct_format(
+        lost_text, sizeof lost_text,
+        "ctrun: error[E_SIGNAL]: the guard (pid %d), ctrun's first process, was killed",
+        (int)first);
     reap_note_children(&keep);
     run_cgroup_open();
     fence_create();

@@ -17,6 +17,8 @@ def test_kill_9_of_the_guard_leaves_nobody(node):
     run = start_hanging(node, *FAMILY)
     os.kill(run.pid, signal.SIGKILL)
     node.box.wait_gone()
+    told = f"the guard (pid {run.pid}), ctrun's first process, was killed; no process of the run is left on this node"
+    assert run.err.count(told) == 1, run
 
 
 def test_kill_9_of_a_guard_whose_parent_ignores_signals_leaves_nobody(node):
@@ -77,6 +79,7 @@ def test_kill_9_of_any_two_at_once_leaves_nobody(node, alone):
     pids = three(node, run)
     ctrun.kill_at_once(*(pid for name, pid in pids.items() if name != alone))
     node.box.wait_gone()
+    assert "error[E_SIGNAL]" in run.err, run
 
 
 def test_kill_9_of_the_second_guard_leaves_nobody(node):
