@@ -29,6 +29,7 @@
 #include "agent/guard/fence.h"
 #include "agent/loop/limits.h"
 #include "agent/loop/signals.h"
+#include "agent/postmortem/oom_counter.h"
 #include "agent/process/code_pages.h"
 #include "agent/process/fork_limit.h"
 #include "agent/process/run_cgroup.h"
@@ -287,6 +288,18 @@ static void report_end(int status, int left, const struct reap_process *survivor
             survivor->pid, survivor->state ? survivor->state : '?');
 }
 
+static struct oom_counter oom; /* in the second guard: since the agent's start */
+
+/* No proof: it may have been a worker. */
+static void print_oom(void)
+{
+    char kills[256];
+
+    if (oom_counter_has_oom_killed(&oom, kills, sizeof kills))
+        fprintf(stderr, "  likely     : the kernel's OOM killer: %s since the start\n",
+                kills);
+}
+
 /* Kills processes that the child left behind; `who` is the agent or the second guard. After a
  * clean end there are none: one system call. */
 static void sweep(const struct reap_keep *keep, const char *who, int status)
@@ -305,6 +318,8 @@ static void sweep(const struct reap_keep *keep, const char *who, int status)
         report_end(status, left, &survivor);
     if (WIFSIGNALED(status))
         print_death(who, WTERMSIG(status), left);
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        print_oom();
     if (orphans.count > 0)
         fprintf(stderr, "  killed     : %s\n", orphans_text(&orphans));
 }
@@ -350,6 +365,7 @@ static int guard_agent(int (*agent_main)(void *context), void *context,
         fence_begin();
         exit(agent_main(context));
     }
+    oom_counter_init(&oom, "/proc/self/cgroup", "/sys/fs/cgroup");
     go_below(first, "ctrun-guard");
     return guard(agent, "the agent", &keep, set);
 }

@@ -77,6 +77,15 @@ def test_t01_the_oom_killers_victim_is_told_with_limit_and_proof(box, small_grou
     assert "more memory" in fact(run, "do")
 
 
+def test_t01_an_agent_that_the_oom_killer_ended_is_told_as_such(box, small_group):  # noqa: F811
+    run = box.start("sh", "-c", f'echo $$ > {small_group}/cgroup.procs; exec "$@"', "sh", ctrun.program("ctrun"),
+                    ctrun.program("victim"), "await", "go", "eat", str(LIMIT_BYTES * 3), "hang")
+    pathlib.Path(f"/proc/{box.wait_event('worker_started')[0]['pid']}/oom_score_adj").write_text("1000")
+    box.write("go", "")
+    assert run.wait() == 137 and "the agent died of SIGKILL (9)" in run.err, run
+    assert fact(run, "likely").startswith("the kernel's OOM killer: oom_kill 0 -> 1 in "), run
+
+
 def test_t01_the_kernels_own_words_are_quoted_where_they_can_be_read(box, small_group):  # noqa: F811
     if (os.readlink("/proc/self/ns/pid") != "pid:[4026531836]"
             or not os.access("/dev/kmsg", os.R_OK)):
