@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <signal.h>
+#include <sys/syscall.h>
 
 #include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
@@ -57,6 +58,15 @@ static bool reads_end(const char *status, int signal)
            !has_signal(status, "SigBlk:", signal);
 }
 
+/* In sigwait(): the signals that the first thread waits for are not in its SigBlk meanwhile. */
+static bool is_in_sigwait(pid_t pid)
+{
+    char call[32] = ""; /* "128 0x7ffd...": its number comes first */
+
+    (void)ct_small_file_of(call, sizeof call, pid, 0, "syscall");
+    return strtol(call, NULL, 10) == SYS_rt_sigtimedwait;
+}
+
 bool signal_effect_reads_fatal(const char *status, int signal)
 {
     return !is_meant(signal) && reads_end(status, signal);
@@ -100,5 +110,5 @@ bool signal_effect_ends(pid_t pid, int signal)
     char status[STATUS_MAX_BYTES];
 
     (void)ct_small_file_of(status, sizeof status, pid, 0, "status");
-    return reads_end(status, signal);
+    return reads_end(status, signal) && !is_in_sigwait(pid);
 }

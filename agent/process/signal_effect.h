@@ -16,5 +16,5 @@ bool signal_effect_reads_fatal(const char *status, int signal);
  * looked at. */
 bool signal_effect_is_caught(pid_t pid, int signal);
 /* True when the signal ends the process, also a dead one, had it come before: its first thread
- * neither catches nor ignores nor blocks it. False as well where /proc does not say. */
+ * neither catches nor ignores nor blocks it, nor is in sigwait(). False as well where /proc does not say. */
 bool signal_effect_ends(pid_t pid, int signal);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/worker/worker.h"
 #include "tests/lib/test.h"
+#include "worker_sdk/base/small_file.h"
 
 /* A child in a group of its own that ends so, and is not reaped yet. */
 static struct worker dead_child(int code, int signal)
@@ -74,5 +77,27 @@ TEST(who_lives_is_stopped_and_its_handler_is_noted)
     worker_signal(&worker, SIGTERM);
     assert_true(worker.has_no_handler);
     assert_int_equal(worker.stop_signal, SIGTERM);
+    assert_int_equal(waitpid(worker.pid, NULL, 0), worker.pid);
+}
+
+/* As ctrun, tini and others do. */
+TEST(who_waits_for_the_signal_has_a_handler)
+{
+    struct worker worker = {.state = WORKER_RUNNING, .pid = fork()};
+    char call[32] = "";
+    sigset_t set;
+    int got;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    if (worker.pid == 0) {
+        (void)sigprocmask(SIG_BLOCK, &set, NULL);
+        _exit(sigwait(&set, &got) == 0 ? 143 : 1);
+    }
+    assert_int_equal(setpgid(worker.pid, worker.pid), 0);
+    while (strtol(call, NULL, 10) != SYS_rt_sigtimedwait)
+        assert_true(ct_small_file_of(call, sizeof call, worker.pid, 0, "syscall") > 0);
+    worker_signal(&worker, SIGTERM);
+    assert_false(worker.has_no_handler);
     assert_int_equal(waitpid(worker.pid, NULL, 0), worker.pid);
 }
