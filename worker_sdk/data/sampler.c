@@ -183,27 +183,37 @@ static size_t place_of(const struct ctrun_sampler *sampler, size_t start, size_t
                        (options->count - start);
 }
 
+/* Moves each index of this rank to its place among them. In place: it comes from a later place, but
+ * for the last one, which may be padding. */
+static void pick(uint64_t *order, const struct ctrun_sampler *sampler, size_t start,
+                 size_t length)
+{
+    const uint64_t last = length > 0 ? order[place_of(sampler, start, length - 1)] : 0;
+
+    for (size_t i = 0; i + 1 < length; i++)
+        order[i] = order[place_of(sampler, start, i)];
+    if (length > 0)
+        order[length - 1] = last;
+}
+
 static int deal(uint64_t **out, const struct ctrun_sampler *sampler, uint64_t epoch,
                 size_t start, size_t length)
 {
     const struct ctrun_sampler_options *options = &sampler->options;
-    uint64_t *indices = ct_zalloc_array(length, sizeof *indices);
-    uint64_t *order = NULL;
+    const size_t count = options->no_shuffle ? length : options->count;
+    uint64_t *indices = ct_zalloc_array(count, sizeof *indices), *fewer;
 
-    if (!options->no_shuffle)
-        order = ct_zalloc_array(options->count, sizeof *order);
-    if (!indices || (!options->no_shuffle && !order)) {
-        free(order);
-        free(indices);
+    if (!indices)
         return -ENOMEM;
+    if (options->no_shuffle) {
+        for (size_t i = 0; i < length; i++)
+            indices[i] = place_of(sampler, start, i);
+    } else {
+        ctrun_permutation(options->seed + epoch, indices, count);
+        pick(indices, sampler, start, length);
+        if ((fewer = ct_realloc_array(indices, length, sizeof *indices)))
+            indices = fewer;
     }
-    if (order)
-        ctrun_permutation(options->seed + epoch, order, options->count);
-    for (size_t i = 0; i < length; i++) {
-        size_t at = place_of(sampler, start, i);
-        indices[i] = order ? order[at] : at;
-    }
-    free(order);
     *out = indices;
     return 0;
 }

@@ -1211,7 +1211,8 @@ CTRUN_API void ctrun_permutation(uint64_t seed, uint64_t *out, size_t n);
 /* What follows is local unless it says otherwise: no rank waits for another. */
 
 /* torch.utils.data.DistributedSampler, index for index; an order like torch's takes 8 bytes of
- * memory for each sample of the data set while an epoch is dealt. With any_order the epoch is
+ * memory for each sample of the data set while an epoch is dealt, and then for each of this rank's,
+ * until the next one is dealt. With any_order the epoch is
  * another permutation, computed index by index from seed and epoch: the same on every rank and
  * for every world size. */
 struct ctrun_sampler;
