@@ -7,7 +7,7 @@ set -eu
 cd "${1:-$(dirname "$0")/../..}"
 
 known=$({
-    grep -oE 'X\(E_[A-Z_]+' worker_sdk/include/ctrun.h | cut -c3-
+    grep -ohE 'X\(E_[A-Z_]+' worker_sdk/include/ctrun.h worker_sdk/base/error.h | cut -c3-
     # names that are written out in a message
     find agent launcher rendezvous worker_sdk -name '*.c' -exec grep -ohE '\[E_[A-Z_]+\]' {} + | tr -d '[]'
 } | sort -u)

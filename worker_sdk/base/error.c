@@ -11,7 +11,7 @@ static const struct {
     const char *name;
 } names[] = {
 #define CT_ERROR_NAME(NAME, code, text) {code, #NAME},
-    CTRUN_ERRORS(CT_ERROR_NAME)
+    CTRUN_ERRORS(CT_ERROR_NAME) CT_PROGRAM_ERRORS(CT_ERROR_NAME)
 #undef CT_ERROR_NAME
 };
 
@@ -115,6 +115,7 @@ const char *ctrun_strerror(int code)
 #define CT_ERROR_TEXT(NAME, value, text)                                               \
     case value: return text;
         CTRUN_ERRORS(CT_ERROR_TEXT)
+        CT_PROGRAM_ERRORS(CT_ERROR_TEXT)
 #undef CT_ERROR_TEXT
     }
     return code >= -EHWPOISON ? strerror(-code)

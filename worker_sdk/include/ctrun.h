@@ -83,29 +83,16 @@ CTRUN_API const char *ctrun_version(void);
 
 /* ---- ctrun_error(3): how a call fails -------------------------------------------- */
 
-/* NAME, value, text: codes outside the range of errno; the values never change. */
+/* NAME, value, text: codes outside the range of errno; the values never change. Numbers that are
+ * missing are codes of the programs: ctrun-errors(7) has all of them. */
 #define CTRUN_ERRORS(X)                                                                \
     X(E_USAGE, -20001, "wrong usage")                                                  \
-    X(E_NO_HOST, -20002, "no node owns the rendezvous address")                        \
     X(E_PORT_BUSY, -20003, "the port is taken")                                        \
-    X(E_LOOPBACK, -20004, "a loopback address cannot be reached by other nodes")       \
-    X(E_WRONG_RUN, -20005, "the endpoint belongs to another run")                      \
-    X(E_JOIN_TIMEOUT, -20006, "not all nodes joined in time")                          \
     X(E_UNREACHABLE, -20007, "the peer cannot be reached")                             \
     X(E_PEER_LOST, -20008, "a node or rank is gone")                                   \
-    X(E_HANG, -20009, "a rank is stuck")                                               \
-    X(E_LEADER_LOST, -20010, "the rendezvous server is gone")                          \
-    X(E_UNKILLABLE, -20011, "a process did not die")                                   \
-    X(E_CRASH_LOOP, -20012, "the same failure again right after start")                \
     X(E_RESOURCES, -20013, "the machine does not have what was asked for")             \
     X(E_SHM, -20014, "shared memory is too small")                                     \
-    X(E_OOM, -20015, "killed for lack of memory")                                      \
-    X(E_SIGNAL, -20016, "died of a signal")                                            \
-    X(E_EXIT, -20017, "ended with a non-zero exit code")                               \
-    X(E_EXEC, -20018, "the program could not be started")                              \
     X(E_DNS, -20019, "the host name is unknown")                                       \
-    X(E_VERSION, -20020, "the peer has another protocol version")                      \
-    X(E_AUTH, -20021, "the peer could not prove who it is")                            \
     X(E_CLOSED, -20022, "the run is over")                                             \
     X(E_CHANGED, -20023, "the membership changed: results are undefined, join again")  \
     X(E_TIMEOUT, -20024, "no answer in time")                                          \
@@ -116,18 +103,8 @@ CTRUN_API const char *ctrun_version(void);
     X(E_BAD_ENVIRONMENT, -20029,                                                       \
       "RANK, WORLD_SIZE and their like are missing or wrong")                          \
     X(E_PROTOCOL, -20030, "the peer sent something that is not in the protocol")       \
-    X(E_FINGERPRINT, -20031, "the nodes were not started alike")                       \
     X(E_UNSUPPORTED, -20032, "not available in this build or on this machine")         \
-    X(E_EXCLUDED, -20033,                                                              \
-      "the node failed again and again, and a spare took its place")                   \
-    X(E_STAGE, -20034, "files could not be copied to all nodes")                       \
-    X(E_DIVERGED, -20035, "the training diverged: its loss is not a finite number")    \
-    X(E_NOT_FOUND, -20036, "there is no such run, process, rank or file")              \
-    X(E_DENIED, -20037, "not permitted")                                               \
-    X(E_SYSTEM, -20038, "the operating system refused")                                \
-    X(E_NO_HA, -20039, "the rendezvous was lost before --ha was ready")                \
-    X(E_OTHER_JOB, -20040, "another job is at this endpoint")                          \
-    X(E_BUDGET, -20041, "a restart took longer than allowed")
+    X(E_DIVERGED, -20035, "the training diverged: its loss is not a finite number")
 
 enum ctrun_code {
     CTRUN_OK = 0,
