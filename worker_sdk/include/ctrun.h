@@ -491,7 +491,8 @@ CTRUN_API const char *ctrun_world_store(const struct ctrun_session *session, int
  * the group is closed; zeroed; on a host 4096-byte aligned. Ordinary memory works everywhere too,
  * with one copy more. On an nccl group it waits until this rank's earlier calls are done; when that
  * takes longer than the group's timeout, CTRUN_E_TIMEOUT ends the group. -EINVAL: 0 bytes, too many
- * of them, or too many blocks: the group lives. */
+ * of them, or too many blocks: the group lives. After CTRUN_E_SHM or -ENOMEM, no memory on one of
+ * several members, the group is dead. */
 CTRUN_API int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **out,
                                 struct ctrun_error *err);
 /* Frees memory of ctrun_group_alloc(); NULL is fine. Local, at any time; waits for this rank's
