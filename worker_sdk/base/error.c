@@ -48,7 +48,7 @@ static int own_code(int rc)
     }
 }
 
-int ct_fail_null(const char *what, struct ctrun_error *err)
+int ct_fail_null(struct ctrun_error *err, const char *what)
 {
     return ct_fail(err, -EINVAL, "the %s is NULL", what);
 }

@@ -56,7 +56,7 @@ __attribute__((format(printf, 3, 4))) int ct_fail(struct ctrun_error *err, int r
 __attribute__((format(printf, 2, 3))) void ct_wrap(struct ctrun_error *err,
                                                    const char *fmt, ...);
 /* -EINVAL of a call on an object that is NULL. `what` has the place of "store" in "the store is NULL". */
-int ct_fail_null(const char *what, struct ctrun_error *err);
+int ct_fail_null(struct ctrun_error *err, const char *what);
 /* Makes err (may be NULL), which was empty, that of a function of the program that has returned rc: where it gave no
  * reason, err says so. Returns rc. `name`: of the function. */
 int ct_fail_called(struct ctrun_error *err, int rc, const char *name);

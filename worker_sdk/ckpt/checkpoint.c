@@ -360,7 +360,7 @@ int ctrun_checkpoint_load(struct ctrun_checkpoint *checkpoint,
     struct ct_piece target;
     int rc = checkpoint ? ct_sized_read(&tensor, sizeof tensor, given,
                                         "CTRUN_TENSOR_INIT", err)
-                        : ct_fail_null("checkpoint", err);
+                        : ct_fail_null(err, "checkpoint");
 
     if (rc < 0 || (rc = ct_piece_of_tensor(&target, &tensor, err)) < 0)
         return ct_wrap(err, "load checkpoint"), rc;

@@ -346,7 +346,7 @@ static int finish(struct ctrun_shards *shards, struct ctrun_error *err)
 int ctrun_shards_wait(struct ctrun_shards *shards, struct ctrun_error *err)
 {
     if (!shards)
-        return ct_fail_null("shards object", err);
+        return ct_fail_null(err, "shards object");
     if (!shards->is_writing)
         return 0;
     pthread_join(shards->thread, NULL);
@@ -392,7 +392,7 @@ int ctrun_shards_reserve(struct ctrun_shards *shards,
     int rc;
 
     if (!shards)
-        return ct_fail_null("shards object", err);
+        return ct_fail_null(err, "shards object");
     if (!shards->options.async)
         return 0;
     ct_copy_settle(&shards->copy, false);
@@ -416,7 +416,7 @@ int ctrun_shards_save(struct ctrun_shards *shards, uint64_t step,
     int rc;
 
     if (!shards)
-        return ct_fail_null("shards object", err);
+        return ct_fail_null(err, "shards object");
     ct_copy_settle(&shards->copy, false); /* the copy touches the other pages */
     /* A failure of the save before is returned here, on all ranks alike, and nothing new is
      * begun. The next call begins again. */
@@ -444,7 +444,7 @@ int ctrun_shards_get_stats(struct ctrun_shards *shards, struct ctrun_shards_stat
                            struct ctrun_error *err)
 {
     if (!shards)
-        return ct_fail_null("shards object", err);
+        return ct_fail_null(err, "shards object");
     return ct_sized_write(out, &shards->stats, sizeof shards->stats,
                           "CTRUN_SHARDS_STATS_INIT", err);
 }

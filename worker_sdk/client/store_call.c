@@ -28,7 +28,7 @@ static int wire_keys(struct ctrun_store *store, const char *const *keys, size_t 
     int rc;
 
     if (!store)
-        return ct_fail_null("store", err);
+        return ct_fail_null(err, "store");
     for (size_t i = 0; i < count; i++)
         total += 1 + strlen(keys[i]);
     ct_buf_consume(&store->keys, ct_buf_length(&store->keys));

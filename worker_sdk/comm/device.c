@@ -148,7 +148,7 @@ int ct_work_release(struct ctrun_work *work, void *const *stream,
 int ctrun_work_wait_on(struct ctrun_work *work, void *stream, struct ctrun_error *err)
 {
     if (!work)
-        return ct_fail_null("work", err);
+        return ct_fail_null(err, "work");
     if (!work->is_device)
         return ct_fail(err, CTRUN_E_USAGE,
                        "work wait: a group of the host has no streams: use "

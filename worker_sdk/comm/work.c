@@ -529,7 +529,7 @@ int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err)
     int rc;
 
     if (!work)
-        return ct_fail_null("work", err);
+        return ct_fail_null(err, "work");
     if (!work->is_done) {
         if ((rc = ct_group_enter(work->group, "work wait", err)) < 0)
             return rc;
@@ -549,7 +549,7 @@ int ctrun_work_test(struct ctrun_work *work, struct ctrun_error *err)
     int rc;
 
     if (!work)
-        return ct_fail_null("work", err);
+        return ct_fail_null(err, "work");
     if (work->is_done)
         return 1;
     if ((rc = ct_group_enter(work->group, "work test", err)) < 0)

@@ -289,7 +289,7 @@ int ctrun_loader_set_epoch(struct ctrun_loader *loader, uint64_t epoch, size_t s
     int rc = 0;
 
     if (!loader)
-        return ct_fail_null("loader", err);
+        return ct_fail_null(err, "loader");
     deadline_ms = ct_deadline_ms(loader->options.timeout_ms);
     pthread_mutex_lock(&loader->lock);
     /* After a failure below the loader stays at the end of the epoch before: next() gives what
@@ -358,7 +358,7 @@ int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
     if (rc < 0)
         return rc;
     if (!loader)
-        return ct_fail_null("loader", err);
+        return ct_fail_null(err, "loader");
     slot = &loader->slots[loader->given % loader->slot_count];
     /* Also when this call fails: the caller's batch is its own only until it calls again. */
     give_back(loader, slot);
@@ -387,7 +387,7 @@ int ctrun_loader_get_stats(struct ctrun_loader *loader, struct ctrun_loader_stat
     struct ctrun_loader_stats stats = CTRUN_LOADER_STATS_INIT;
 
     if (!loader)
-        return ct_fail_null("loader", err);
+        return ct_fail_null(err, "loader");
     stats.batches = atomic_load(&loader->batches);
     stats.waits = atomic_load(&loader->waits);
     stats.wait_ns = atomic_load(&loader->wait_ns);

@@ -121,7 +121,7 @@ int ctrun_records_fetch(void *context, const uint64_t *indices, size_t count, vo
     int rc = 0;
 
     if (!records)
-        return ct_fail_null("records object", err);
+        return ct_fail_null(err, "records object");
     /* Asks the disk for all records at once, not one after the other. Only advice again; for a
      * cached record it costs a microsecond. */
     for (size_t i = 0; i < count && count > 1; i++)

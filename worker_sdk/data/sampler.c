@@ -226,7 +226,7 @@ int ctrun_sampler_set_epoch(struct ctrun_sampler *sampler, uint64_t epoch, size_
     uint64_t *indices = NULL;
 
     if (!sampler)
-        return ct_fail_null("sampler", err);
+        return ct_fail_null(err, "sampler");
     options = &sampler->options;
     length = share(options, start < options->count ? options->count - start : 0);
     if (!options->any_order && deal(&indices, sampler, epoch, start, length) < 0)

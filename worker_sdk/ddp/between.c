@@ -14,7 +14,7 @@ int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream, struct ctrun_error 
     int rc = 0;
 
     if (!ddp)
-        return ct_fail_null("DDP object", err);
+        return ct_fail_null(err, "DDP object");
     /* Before that the sums have not begun: torch's order "forward, zero_grad, backward" is fine. */
     if (ddp->state == DDP_BACKWARD && ddp->has_seen_grad)
         return ct_fail(
@@ -124,7 +124,7 @@ int ctrun_ddp_get_stats(const struct ctrun_ddp *ddp, struct ctrun_ddp_stats *out
     size_t room = sizeof stats.bucket_bytes / sizeof *stats.bucket_bytes;
 
     if (!ddp)
-        return ct_fail_null("DDP object", err);
+        return ct_fail_null(err, "DDP object");
     stats.iterations = ddp->stats.iterations;
     stats.has_rebuilt_buckets = ddp->has_rebuilt;
     stats.bucket_count = ddp->layout.bucket_count;
@@ -142,7 +142,7 @@ int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_t size,
     int rc;
 
     if (!ddp)
-        return ct_fail_null("DDP object", err);
+        return ct_fail_null(err, "DDP object");
     facts = (struct ct_stats_facts){.rank = ddp->rank,
                                     .world_size = ddp->world_size,
                                     .params = ddp->params,

@@ -62,7 +62,7 @@ int ctrun_ddp_capture_end(struct ctrun_ddp *ddp, struct ctrun_error *err)
     bool is_whole;
 
     if (!ddp)
-        return ct_fail_null("DDP object", err);
+        return ct_fail_null(err, "DDP object");
     if (!ddp->is_capturing)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: the end of a capture that has not begun: call "

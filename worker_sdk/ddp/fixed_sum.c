@@ -273,7 +273,7 @@ static int check_data(const struct ctrun_fixed_sum *sum, const void *data,
                       struct ctrun_error *err)
 {
     if (!sum)
-        return ct_fail_null("fixed sum", err);
+        return ct_fail_null(err, "fixed sum");
     return data || sum->length == 0
                ? 0
                : ct_fail(err, -EINVAL, "fixed sum: the pointer to the data is NULL");

@@ -58,7 +58,7 @@ void ct_ddp_list_missing(const struct ctrun_ddp *ddp, char *text, size_t size)
 int ct_ddp_check(const struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     if (!ddp)
-        return ct_fail_null("DDP object", err);
+        return ct_fail_null(err, "DDP object");
     if (ddp->state != DDP_BROKEN)
         return 0;
     return ct_fail(

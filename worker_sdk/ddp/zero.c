@@ -203,7 +203,7 @@ int ctrun_zero_piece(const struct ctrun_zero *zero, size_t i,
     int rc;
 
     if (!zero)
-        return ct_fail_null("ZeRO object", err);
+        return ct_fail_null(err, "ZeRO object");
     pieces = zero->shares.pieces + zero->shares.first[zero->rank];
     if (i >= zero->shares.first[zero->rank + 1] - zero->shares.first[zero->rank])
         return 0;
@@ -292,7 +292,7 @@ int ctrun_zero_share(struct ctrun_zero *zero, const struct ctrun_call_options *o
     int rc;
 
     if (!zero)
-        return ct_fail_null("ZeRO object", err);
+        return ct_fail_null(err, "ZeRO object");
     if (options && (rc = ct_sized_read(&own, sizeof own, options,
                                        "CTRUN_CALL_OPTIONS_INIT", err)) < 0)
         return ct_wrap(err, "zero: share"), rc;
@@ -370,7 +370,7 @@ int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine, void *all
     int rc;
 
     if (!zero)
-        return ct_fail_null("ZeRO object", err);
+        return ct_fail_null(err, "ZeRO object");
     shares = &zero->shares;
     how.stream = ct_group_stream(zero->group);
     is_root = (int)zero->rank == root;
@@ -407,7 +407,7 @@ int ctrun_zero_pick_state(const struct ctrun_zero *zero, const void *all, void *
                           .wait = true};
 
     if (!zero)
-        return ct_fail_null("ZeRO object", err);
+        return ct_fail_null(err, "ZeRO object");
     how.stream = ct_group_stream(zero->group);
     if (how.element == 0)
         return ct_fail(err, -EINVAL, "zero: pick state: no such dtype: %d", (int)dtype);

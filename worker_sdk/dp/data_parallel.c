@@ -117,7 +117,7 @@ static int run_job(struct ctrun_dp *dp, const char *name, ct_dp_job_fn *job,
     int rc = 0;
 
     if (!dp)
-        return ct_fail_null("DataParallel object", err);
+        return ct_fail_null(err, "DataParallel object");
     if (replicas < 0 || replicas > dp->devices)
         return ct_fail(err, -EINVAL,
                        "data parallel: %s: %d replicas on %d devices: give 0 to %d",
@@ -461,7 +461,7 @@ int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *pieces,
     int rc;
 
     if (!dp)
-        return ct_fail_null("DataParallel object", err);
+        return ct_fail_null(err, "DataParallel object");
     if (!dp->is_on_gpus)
         return ctrun_dp_gather(pieces, count, room, room_bytes, out, err);
     if (count > (size_t)dp->devices)

@@ -201,7 +201,7 @@ int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
 
     *out = NULL;
     if (!session)
-        return ct_fail_null("session", err);
+        return ct_fail_null(err, "session");
     if (!(hold = ct_zalloc(sizeof *hold)))
         return ct_fail(err, -ENOMEM, "hold checkpoint %s: out of memory", path);
     hold->folder = -1;
@@ -257,7 +257,7 @@ int ctrun_hold_write(struct ctrun_hold *hold, const void *data, size_t length,
     int rc;
 
     if (!hold)
-        return ct_fail_null("hold", err);
+        return ct_fail_null(err, "hold");
     if (hold->is_over)
         return ct_fail(err, -EPIPE,
                        "hold checkpoint %s: it was committed, or a write has failed",
@@ -335,7 +335,7 @@ int ctrun_hold_commit(struct ctrun_hold *hold, struct ctrun_error *err)
     int rc;
 
     if (!hold)
-        return ct_fail_null("hold", err);
+        return ct_fail_null(err, "hold");
     if (hold->is_over)
         return ct_fail(err, -EPIPE,
                        "hold checkpoint %s: it was committed, or a write has failed",
@@ -382,7 +382,7 @@ int ctrun_hold_wait(struct ctrun_session *session, uint64_t timeout_ms,
     int rc;
 
     if (!session)
-        return ct_fail_null("session", err);
+        return ct_fail_null(err, "session");
     pthread_mutex_lock(&mutex);
     become_owner();
     rc = ct_hold_link_begin(session, CT_HOLD_LINK_LOOK, &request, -1, deadline_ms,
@@ -452,7 +452,7 @@ int ctrun_hold_find(struct ctrun_session *session, const char *path,
 
     *out = -1;
     if (!session)
-        return ct_fail_null("session", err);
+        return ct_fail_null(err, "session");
     if ((rc = find_place(&request, &folder, path, err)) == 0) {
         pthread_mutex_lock(&mutex);
         rc = ct_hold_link_begin(session, CT_HOLD_LINK_LOOK, &request, -1, deadline_ms,

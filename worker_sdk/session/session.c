@@ -137,7 +137,7 @@ int ctrun_crash_report(struct ctrun_session *session, struct ctrun_error *err)
     int rc;
 
     if (!session)
-        return ct_fail_null("session", err);
+        return ct_fail_null(err, "session");
     if (!ct_agent_socket_is_there(&session->agent))
         return 0; /* no agent that reads the report */
     /* The agent gets a descriptor of the same memory: what the handler writes there outlives this
@@ -271,7 +271,7 @@ int ctrun_metric(struct ctrun_session *session, const char *name, double value,
                  struct ctrun_error *err)
 {
     if (!session)
-        return ct_fail_null("session", err);
+        return ct_fail_null(err, "session");
     if (!ct_metric_is_name(name, CT_METRIC_NAME_MAX))
         return ct_fail(err, -EINVAL,
                        "metric '%.64s': a name has 1 to %d letters, digits, '_' and "
@@ -324,7 +324,7 @@ int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
 {
     *out = NULL;
     if (!session)
-        return ct_fail_null("session", err);
+        return ct_fail_null(err, "session");
     return connect_store(out, session, session->options.timeout_ms, err);
 }
 

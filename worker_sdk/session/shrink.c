@@ -100,7 +100,7 @@ static bool is_undecided(struct ctrun_session *session, const struct ctrun_group
 static int check_shrink(const struct ctrun_session *session, struct ctrun_error *err)
 {
     if (!session)
-        return ct_fail_null("session", err);
+        return ct_fail_null(err, "session");
     if (!session->survives)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
                        "shrink: a group continues without a lost rank only if the "
@@ -230,7 +230,7 @@ int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
 
     *out = NULL;
     if (!session)
-        return ct_fail_null("session", err);
+        return ct_fail_null(err, "session");
     share_flight(session);
     if (session->is_new)
         return join(out, session, options, err);
@@ -251,7 +251,7 @@ int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *session,
 
     *out = NULL;
     if (!session)
-        return ct_fail_null("session", err);
+        return ct_fail_null(err, "session");
     place = ct_session_place(session);
     return ct_group_split(out, &place, parent, color, options, err);
 }

@@ -53,7 +53,7 @@ int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms, int *ra
     int count, rc;
 
     if (!session)
-        return ct_fail_null("session", err);
+        return ct_fail_null(err, "session");
     if (!session->survives)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
                        "next world: ranks continue without a lost one only if the "
