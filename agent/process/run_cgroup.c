@@ -117,6 +117,17 @@ static bool remove_empty(const char *path)
     return false;
 }
 
+/* Where pids and start times mean the same: a process in another time namespace counts from another zero. */
+static unsigned long long read_namespace(void)
+{
+    struct stat status;
+    const unsigned long long time = stat("/proc/self/ns/time", &status) == 0
+                                        ? status.st_ino
+                                        : 0;
+
+    return time << 32 ^ ct_small_file_pid_namespace();
+}
+
 static void reap_stale(const char *parent, const char *name)
 {
     unsigned long long namespace, started;
@@ -125,7 +136,7 @@ static void reap_stale(const char *parent, const char *name)
     int fd;
 
     if (sscanf(name, "ctrun-%llu-%ld-%llu", &namespace, &pid, &started) != 3 ||
-        namespace != ct_small_file_pid_namespace() ||
+        namespace != read_namespace() ||
         !ct_small_file_has_ended((pid_t)pid, started) ||
         ct_format(path, sizeof path, "%s/%s", parent, name) < 0)
         return;
@@ -167,9 +178,8 @@ void run_cgroup_open(void)
         ct_format(parent, sizeof parent, "%s%s", root, strcmp(own, "/") ? own : "") < 0)
         return;
     reap_all_stale(parent);
-    if (ct_format(run_cgroup.path, sizeof run_cgroup.path,
-                  "%s/ctrun-%" PRIu64 "-%d-%" PRIu64, parent,
-                  ct_small_file_pid_namespace(), getpid(), started) < 0 ||
+    if (ct_format(run_cgroup.path, sizeof run_cgroup.path, "%s/ctrun-%llu-%d-%" PRIu64,
+                  parent, read_namespace(), getpid(), started) < 0 ||
         mkdir(run_cgroup.path, 0755) < 0) {
         run_cgroup.path[0] = '\0';
         return;

@@ -5,7 +5,7 @@
  *     guard: run_cgroup_open ── workers: born there, or run_cgroup_enter ── run_cgroup_kill, any time ──
  *     guard: run_cgroup_close
  *
- * It is named ctrun-PIDNAMESPACE-PID-STARTTIME after the guard. If that process does not exist
+ * It is named ctrun-NAMESPACES-PID-STARTTIME after the guard. If that process does not exist
  * any more, both guards and the agent were killed in the same instant: the next
  * run_cgroup_open() kills the processes that are left in the cgroup.
  *

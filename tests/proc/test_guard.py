@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import uuid
 
 import pytest
 
@@ -130,6 +131,22 @@ def test_what_outlived_all_three_ends_when_the_next_run_starts(node):
     assert node.run("exit", "0").code == 0  # or another run on this machine came first
     node.box.wait_gone()
     ctrun.wait_until(lambda: not list(folder.glob(f"ctrun-*-{run.pid}-*")), "its cgroup is gone")
+
+
+def test_a_run_that_counts_time_from_another_zero_lives_on(box):
+    folder = needs_a_cgroup() / f"ctrun-test-{uuid.uuid4().hex[:8]}"
+    other = ["unshare", "-T", "--boottime", "1000000"]
+    if box.run(*other, "true").code:
+        pytest.skip("no time namespace can be made here")
+    folder.mkdir()
+    inside = ["sh", "-c", f'echo $$ > {folder}/cgroup.procs; exec "$@"', "sh"]
+    words = [ctrun.program("ctrun"), "--standalone", "--no-python", "sh", "-c"]
+    run = box.start(*inside, *other, *words, "touch up; until [ -e go ]; do sleep 0.05; done")
+    ctrun.wait_until(box.path("up").exists, lambda: f"up\n{run}")
+    assert len(list(folder.glob("ctrun-*"))) == 1
+    assert box.run(*inside, *words, "touch go").code == 0
+    assert run.wait() == 0, run
+    ctrun.wait_removed(folder)
 
 
 def test_cgroups_of_runs_in_workers_go_with_that_of_the_killed_run(node):
