@@ -197,8 +197,17 @@ static int parse(struct options *options, int argc, char **argv,
 /* Only there are processes found that workers have left behind. */
 static bool has_proc(struct ctrun_error *err)
 {
-    if (access("/proc/self/fd", F_OK) == 0)
+    char self[16] = ""; /* our pid */
+
+    if (access("/proc/self/fd", F_OK) == 0) {
+        if (readlink("/proc/self", self, sizeof self - 1) > 0 &&
+            strtol(self, NULL, 10) != getpid())
+            messages_warn(0,
+                          "/proc shows the processes of another PID namespace: those "
+                          "that workers leave behind are not found "
+                          "(unshare has --mount-proc)");
         return true;
+    }
     (void)ct_fail(
         err, CTRUN_E_RESOURCES,
         "/proc is not mounted here; ctrun finds the processes of workers there "

@@ -174,3 +174,11 @@ def test_a_machine_without_proc_is_refused(box):
     assert run.code == 1 and run.out == "", run
     assert run.err == ("ctrun: error[E_RESOURCES]: /proc is not mounted here; ctrun finds the processes of workers there "
                        "(mount -t proc proc /proc)\n"), run
+
+
+@pytest.mark.plain("the sanitizers read /proc themselves")
+@pytest.mark.parametrize("words, warns", [([], True), (["--mount-proc"], False)])
+def test_a_proc_of_another_pid_namespace_is_warned_of(box, words, warns):
+    ctrun.needs_mounts()
+    run = box.run("unshare", "-p", "-f", *words, ctrun.program("ctrun"), "--no-python", "true")
+    assert run.code == 0 and ("/proc shows the processes of another PID namespace" in run.err) == warns, run
