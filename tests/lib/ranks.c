@@ -68,28 +68,43 @@ static void lock_store(void)
         pthread_mutex_consistent(&store->lock);
 }
 
+/* The next two: lock held. */
+static struct entry *find_entry(const char *key)
+{
+    for (int i = store->entry_count - 1; i >= 0; i--)
+        if (strcmp(store->entries[i].key, key) == 0)
+            return &store->entries[i];
+    return NULL;
+}
+
+static int set_entry(const char *key, const void *value, size_t length)
+{
+    struct entry *entry = find_entry(key);
+
+    if (!entry && store->entry_count == ENTRIES_MAX)
+        return -ENOSPC;
+    if (!entry)
+        entry = &store->entries[store->entry_count++];
+    (void)ct_copy(entry->key, sizeof entry->key, key);
+    memcpy(entry->value, value, length);
+    entry->length = length;
+    return 0;
+}
+
 static int store_set(void *context, const char *key, const void *value, size_t length,
                      uint64_t deadline_ms, struct ctrun_error *err)
 {
-    struct entry *entry;
+    int rc;
 
     (void)context;
     (void)deadline_ms;
     if (length > VALUE_MAX)
         return ct_fail(err, -EMSGSIZE, "test store: %zu bytes", length);
     lock_store();
-    if (store->entry_count == ENTRIES_MAX) {
-        pthread_mutex_unlock(&store->lock);
-        return ct_fail(err, -ENOSPC, "test store: full");
-    }
-    entry = &store->entries[store->entry_count];
-    (void)ct_copy(entry->key, sizeof entry->key, key);
-    memcpy(entry->value, value, length);
-    entry->length = length;
-    store->entry_count++;
+    rc = set_entry(key, value, length);
     pthread_mutex_unlock(&store->lock);
     changed();
-    return 0;
+    return rc < 0 ? ct_fail(err, rc, "test store: full") : 0;
 }
 
 static int store_get(void *context, const char *key, void **value, size_t *length,
@@ -98,20 +113,18 @@ static int store_get(void *context, const char *key, void **value, size_t *lengt
     (void)context;
     for (;;) {
         uint32_t seen = atomic_load(&store->changes);
+        const struct entry *entry;
+
         lock_store();
-        for (int i = store->entry_count - 1; i >= 0; i--) {
-            const struct entry *entry = &store->entries[i];
-            if (strcmp(entry->key, key) != 0)
-                continue;
-            if (value) {
-                *value = malloc(entry->length + 1);
-                memcpy(*value, entry->value, entry->length);
-                *length = entry->length;
-            }
-            pthread_mutex_unlock(&store->lock);
-            return 0;
+        entry = find_entry(key);
+        if (entry && value) {
+            *value = malloc(entry->length + 1);
+            memcpy(*value, entry->value, entry->length);
+            *length = entry->length;
         }
         pthread_mutex_unlock(&store->lock);
+        if (entry)
+            return 0;
         if (ct_now_ms() >= deadline_ms)
             return ct_fail(err, CTRUN_E_TIMEOUT, "test store: no key %s", key);
         wait_for_change(seen);
@@ -122,6 +135,38 @@ static int store_wait(void *context, const char *key, uint64_t deadline_ms,
                       struct ctrun_error *err)
 {
     return store_get(context, key, NULL, NULL, deadline_ms, err);
+}
+
+static int board_put(void *context, const char *key, const char *text)
+{
+    return store_set(context, key, text, strlen(text) + 1, 0, NULL);
+}
+
+static int board_put_first(void *context, const char *key, const char *text,
+                           char first[CT_NOTE_MAX])
+{
+    int rc = 0;
+
+    (void)context;
+    lock_store();
+    if (!find_entry(key))
+        rc = set_entry(key, text, strlen(text) + 1);
+    if (rc == 0)
+        (void)ct_copy(first, CT_NOTE_MAX, (const char *)find_entry(key)->value);
+    pthread_mutex_unlock(&store->lock);
+    return rc;
+}
+
+static int board_read(void *context, const char *key, char text[CT_NOTE_MAX])
+{
+    const struct entry *entry;
+
+    (void)context;
+    lock_store();
+    if ((entry = find_entry(key)))
+        (void)ct_copy(text, CT_NOTE_MAX, (const char *)entry->value);
+    pthread_mutex_unlock(&store->lock);
+    return entry != NULL;
 }
 
 void ranks_new_store(int n)
@@ -230,6 +275,7 @@ struct ct_group_place ranks_place(int rank, const char *host_id)
         .generation = 7,
         .sequence = &sequence,
         .bootstrap = {.set = store_set, .get = store_get, .wait = store_wait},
+        .board = {.put = board_put, .put_first = board_put_first, .read = board_read},
         .host_id = host_id};
 }
 

@@ -362,7 +362,11 @@ CTRUN_API void ctrun_group_close(struct ctrun_group *group);
 CTRUN_API int ctrun_group_rank(const struct ctrun_group *group);
 CTRUN_API int ctrun_group_size(const struct ctrun_group *group);
 /* Ends every running and later call on this group with CTRUN_E_ABORTED, here and, within 100 ms,
- * on the other ranks. May be called from any thread, also while another thread is inside a call. */
+ * on the other ranks. May be called from any thread, also while another thread is inside a call.
+ * nccl: the others hear of it, and of a failure of one rank, through the store, which they ask once
+ * a call has not ended for 40 ms; where the store does not answer, this call takes up to a second,
+ * and theirs end when NCCL reports an error or at their deadlines. A group of more than 200 ranks
+ * asks more seldom, one of 4,096 about once a second. */
 CTRUN_API void ctrun_group_abort(struct ctrun_group *group);
 
 /* ---- ctrun_shrink(3): continuing without a rank that is lost --------------------- */

@@ -189,7 +189,9 @@ int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
     if (!(session = ct_zalloc(sizeof *session)))
         return ct_fail(err, -ENOMEM, "session: out of memory");
     session->options = all;
+    pthread_mutex_init(&session->board_lock, NULL);
     if ((rc = read_environment(session, err)) < 0) {
+        pthread_mutex_destroy(&session->board_lock);
         free(session);
         return rc;
     }
@@ -222,6 +224,8 @@ void ctrun_close(struct ctrun_session *session)
         ct_crash_disarm();
     ct_agent_socket_deinit(&session->agent);
     ctrun_store_close(session->store);
+    ctrun_store_close(session->board_store);
+    pthread_mutex_destroy(&session->board_lock);
     free(session->ranks);
     free(session);
 }
@@ -387,8 +391,12 @@ void ct_session_move_store(struct ctrun_session *session,
         return;
     ctrun_store_close(session->store);
     session->store = NULL;
+    pthread_mutex_lock(&session->board_lock);
+    ctrun_store_close(session->board_store);
+    session->board_store = NULL;
     session->master_port = world->store_port;
     memcpy(session->master_addr, world->store_addr, sizeof session->master_addr);
+    pthread_mutex_unlock(&session->board_lock);
 }
 
 static int swap_key(void *context, const char *expected, const char *desired,
@@ -572,6 +580,7 @@ struct ct_group_place ct_session_place(struct ctrun_session *session)
                       .set = meet_set,
                       .get = meet_get,
                       .wait = meet_wait},
+        .board = ct_session_board(session),
         .losses = {.check = check_losses,
                    .context = session,
                    .losses = session->losses,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session, for session.c and shrink.c; nobody else includes it. */
+/* A session, for the files of this folder; nobody else includes it. */
 #pragma once
+
+#include <pthread.h>
 
 #include "worker_sdk/net/addr.h"
 #include "worker_sdk/client/agent_socket.h"
@@ -9,7 +11,8 @@
 
 /* Used by one thread at a time, except by ctrun_crash_report(), which gives the calling thread its
  * alternate stack. The store has one connection and one request at a time: groups and the agreed
- * stop take turns, and each sets the time limit of its own request. */
+ * stop take turns, and each sets the time limit of its own request. The notes of groups, which any
+ * thread may leave, have another connection. */
 struct ctrun_session {
     struct ctrun_options options;
     int rank;
@@ -23,11 +26,13 @@ struct ctrun_session {
     int master_port;
     struct ct_agent_socket agent;
     struct ct_stop_point stop_point, grow_point;
-    bool agrees_on_stop;       /* with the other ranks, through the store */
-    bool has_flight;           /* the agent has the record of calls */
-    bool has_armed;            /* we armed the crash report and must disarm it */
-    struct ctrun_store *store; /* NULL until a group or the agreed stop needs it */
-    uint64_t group_sequence;   /* groups that all ranks set out to open in this epoch */
+    bool agrees_on_stop;        /* with the other ranks, through the store */
+    bool has_flight;            /* the agent has the record of calls */
+    bool has_armed;             /* we armed the crash report and must disarm it */
+    struct ctrun_store *store;  /* NULL until a group or the agreed stop needs it */
+    pthread_mutex_t board_lock; /* guards the next one, and the address of the store */
+    struct ctrun_store *board_store; /* NULL until a group leaves or reads a note */
+    uint64_t group_sequence; /* groups that all ranks set out to open in this epoch */
     /* Ranks may be lost while the others continue. The next fields are the agent's last decision
      * about it. */
     bool survives;
@@ -43,7 +48,9 @@ struct ctrun_session {
 
 /* This process in the current world; valid until the next decision. */
 struct ct_group_place ct_session_place(struct ctrun_session *session);
-/* Closes the connection to the worker store if the last decision has moved the store. */
+/* The notes of this session's groups. */
+struct ct_board ct_session_board(struct ctrun_session *session);
+/* Closes the connections to the worker store if the last decision has moved the store. */
 void ct_session_move_store(struct ctrun_session *session,
                            const struct ct_worker_world *world);
 /* Opens the session's connection to the store, unless it has one that has not ended.

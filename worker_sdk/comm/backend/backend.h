@@ -176,7 +176,7 @@ struct ct_backend_ops {
     void (*close)(void *self);
 };
 enum {
-    CT_BACKEND_VERSION = 9
+    CT_BACKEND_VERSION = 10
 };
 
 /* A member with the back end nccl stores this where a member with the back end host stores its

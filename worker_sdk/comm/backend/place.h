@@ -29,6 +29,23 @@ struct ct_bootstrap {
                 struct ctrun_error *err);
 };
 
+/* Where members of a group that is open leave notes for each other: short texts under keys of the
+ * store. Any thread, as long as the session is open. A call waits half a second at most, and then
+ * fails: who gives a note up is no worse off than without a board. put NULL: there is none. */
+enum {
+    CT_NOTE_MAX = 640 /* NUL included */
+};
+struct ct_board {
+    void *context;
+    /* 0 or negative, as all three where they fail. */
+    int (*put)(void *context, const char *key, const char *text);
+    /* Only if the key is not there yet. *first: what it holds then. */
+    int (*put_first)(void *context, const char *key, const char *text,
+                     char first[CT_NOTE_MAX]);
+    /* 1, or 0: the key is not there. */
+    int (*read)(void *context, const char *key, char text[CT_NOTE_MAX]);
+};
+
 /* Called every CT_SLICE_MS of a wait; a negative code ends the wait. Never blocks. */
 enum {
     CT_SLICE_MS = 20
@@ -79,6 +96,7 @@ struct ct_group_place {
     uint64_t *sequence;
     const char *key;               /* a name instead of these three; NULL: none */
     struct ct_bootstrap bootstrap; /* borrowed for the call; unused in a world of one */
+    struct ct_board board;         /* kept */
     /* Any thread. check NULL: nobody reports losses. This node has the ranks local_first to
      * local_first + local_count - 1. */
     struct ct_loss_watch losses;

@@ -17,14 +17,15 @@
  * (ctrun_ddp_replayed()).
  *
  * The group uses the device that is current when the group is opened. Data in host memory are
- * copied through a pinned buffer and a buffer on the device. An abort is local: NCCL itself
- * notifies the peers, when it can; else their own deadline ends their calls. */
+ * copied through a pinned buffer and a buffer on the device. NCCL itself may not tell the others
+ * that one has failed, so that member leaves a note in the store (nccl_notes.c). */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/cond.h"
+#include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
 /* Also closes a half-open group. The thread is stopped first, because it takes tickets out of
@@ -38,6 +39,7 @@ static void nccl_close(void *self)
     struct nccl *nccl = self;
     ncclResult_t begun;
 
+    nccl->is_leaving = true;
     ct_nccl_stop_watch(nccl);
     ct_nccl_finish_running(nccl);
     ct_nccl_end_stopped(nccl);
@@ -112,6 +114,10 @@ static int nccl_open(void **out, const struct ct_backend_setup *setup,
         return rc;
     }
     nccl->is_kept = setup->losses.sees_ranks && setup->size > 1;
+    nccl->rank = setup->place->rank;
+    (void)ct_copy(nccl->key, sizeof nccl->key, setup->key);
+    if (setup->size > 1)
+        nccl->board = setup->place->board;
     *out = nccl;
     return 0;
 }

@@ -33,7 +33,8 @@ void ct_nccl_abort(void *self, int code, const char *text)
 {
     struct nccl *nccl = self;
 
-    (void)ct_verdict_set(&nccl->verdict, code, text); /* the first reason stays */
+    /* First: the end of our calls may be an error of theirs. */
+    ct_nccl_tell(nccl, code, text);
     pthread_mutex_lock(&nccl->lock);
     if (nccl->comm && !nccl->is_stopped && !(nccl->is_stopped = stop_comm(nccl))) {
         (void)ct_nccl_api.ncclCommAbort(nccl->comm); /* a failure cannot be handled */
@@ -52,7 +53,7 @@ int ct_nccl_fail_group(struct nccl *nccl, int rc, const struct ctrun_error *why,
 void ct_nccl_finish_running(struct nccl *nccl)
 {
     struct ctrun_error why;
-    long nap_ns = CT_NCCL_NAP_MIN_NS;
+    struct ct_nccl_wait nap = ct_nccl_wait_begin();
     int rc = 0;
 
     while (rc == 0) {
@@ -69,7 +70,7 @@ void ct_nccl_finish_running(struct nccl *nccl)
         }
         pthread_mutex_unlock(&nccl->lock);
         if (rc == 0)
-            ct_nccl_nap(&nap_ns);
+            ct_nccl_nap(nccl, &nap);
     }
     if (rc < 0)
         ct_nccl_abort(nccl, rc, why.text);

@@ -180,6 +180,7 @@ int ct_nccl_enqueue(void *self, const struct ct_call *call, void *stream, void *
     if (!(ticket = ct_nccl_take_ticket(nccl, &why)))
         return ct_nccl_fail_group(nccl, why.code, &why, err);
     ticket->call = *call;
+    ticket->began_ms = ct_now_ms();
     ticket->is_placed = ticket->is_released = ticket->is_done = false;
     ticket->is_captured = is_captured;
     ticket->fetched = 0;
@@ -204,10 +205,12 @@ int ct_nccl_enqueue(void *self, const struct ct_call *call, void *stream, void *
 static int wait_for_device(struct nccl *nccl, struct ticket *ticket, bool wait,
                            struct ctrun_error *err)
 {
-    long nap_ns = CT_NCCL_NAP_MIN_NS;
+    struct ct_nccl_wait nap = ct_nccl_wait_begin();
     int rc;
 
     for (;;) {
+        if (!wait)
+            ct_nccl_look(nccl, ticket->began_ms);
         pthread_mutex_lock(&nccl->lock);
         rc = ct_nccl_ask_device(nccl, ticket, err);
         pthread_mutex_unlock(&nccl->lock);
@@ -215,7 +218,7 @@ static int wait_for_device(struct nccl *nccl, struct ticket *ticket, bool wait,
             return rc;
         if (ct_now_ms() >= ticket->call.deadline_ms)
             return ct_nccl_fail_late(ticket, err);
-        ct_nccl_nap(&nap_ns);
+        ct_nccl_nap(nccl, &nap);
     }
 }
 

@@ -58,7 +58,7 @@ static int clear(struct nccl *nccl, void *data, size_t bytes, uint64_t deadline_
                  struct ctrun_error *err)
 {
     cudaError_t code = ct_nccl_api.cudaMemsetAsync(data, 0, bytes, nccl->stream);
-    long nap_ns = CT_NCCL_NAP_MIN_NS;
+    struct ct_nccl_wait nap = ct_nccl_wait_begin();
     struct ctrun_error why;
     int rc;
 
@@ -74,7 +74,7 @@ static int clear(struct nccl *nccl, void *data, size_t bytes, uint64_t deadline_
                          "nccl: group alloc: the calls before it are not done in time");
         if (rc < 0)
             return ct_nccl_fail_group(nccl, rc, &why, err);
-        ct_nccl_nap(&nap_ns);
+        ct_nccl_nap(nccl, &nap);
         code = cudaSuccess;
     }
     return code == cudaSuccess ? 0 : ct_nccl_cuda_fail(err, "group alloc", code);

@@ -83,6 +83,7 @@ struct ticket {
     struct ct_list node; /* in `running` (in order), in `recorded` or in `spare` */
     cudaEvent_t done;
     struct ct_call call;
+    uint64_t began_ms;
     bool is_captured; /* part of a graph: no event tells when it has run */
     bool is_placed;   /* `done` is on the stream; before, it is an earlier call's */
     bool is_released; /* its caller no longer waits for it */
@@ -109,7 +110,12 @@ struct nccl {
     const struct ct_nccl_kernels *kernels;
     struct ct_verdict verdict;
     struct ct_loss_watch losses;
-    pthread_mutex_t lock; /* guards NCCL calls, the lists and is_closing */
+    struct ct_board board; /* from the opening on; read is NULL where there is none */
+    char key[CT_BOOTSTRAP_KEY_MAX];
+    int rank;                /* in the world */
+    _Atomic bool is_leaving; /* it is being closed, and tells the others nothing more */
+    _Atomic uint64_t look_ms; /* when to read the board again */
+    pthread_mutex_t lock;     /* guards NCCL calls, the lists and is_closing */
     struct ct_list running;
     struct ct_list recorded; /* tickets of calls in a graph, until spent */
     struct ct_list spare;
@@ -127,13 +133,25 @@ int ct_nccl_load(struct ctrun_error *err);
 int ct_nccl_cuda_fail(struct ctrun_error *err, const char *what, cudaError_t code);
 int ct_nccl_fail(struct ctrun_error *err, const char *what, ncclResult_t code);
 
+/* ---- nccl_notes.c: what members tell each other through the store. None of it with the lock held:
+ * a request may take half a second. Any thread */
+
+/* Sets the verdict: to the reason of the member that was the first to have one, with its rank in
+ * front. */
+void ct_nccl_tell(struct nccl *nccl, int code, const char *text);
+/* Called again and again while a call that began at since_ms is not done; asks the store now and
+ * then. Sets the verdict if another member has told a reason. */
+void ct_nccl_look(struct nccl *nccl, uint64_t since_ms);
+
 /* ---- nccl_wait.c: polls of the device and the communicator, each with a deadline */
 
-enum {
-    CT_NCCL_NAP_MIN_NS = 2000
+struct ct_nccl_wait {
+    long nap_ns;
+    uint64_t since_ms;
 };
-/* Sleeps *ns and doubles *ns up to a maximum; starts at CT_NCCL_NAP_MIN_NS. */
-void ct_nccl_nap(long *ns);
+struct ct_nccl_wait ct_nccl_wait_begin(void);
+/* Sleeps, longer each time up to a maximum, and looks what other members tell. */
+void ct_nccl_nap(struct nccl *nccl, struct ct_nccl_wait *wait);
 /* 1 when the communicator is idle, 0 while it works on the last call, or the code why the group has
  * failed. Lock held. */
 int ct_nccl_ask_comm(struct nccl *nccl, const char *what, struct ctrun_error *err);

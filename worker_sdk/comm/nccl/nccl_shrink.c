@@ -17,7 +17,7 @@ static bool may_shrink(struct nccl *nccl, const struct ct_backend_setup *setup)
 {
     struct nccl *old = setup->old;
     const uint64_t until_ms = ct_deadline_ms(REVOKE_MS);
-    long nap_ns = CT_NCCL_NAP_MIN_NS;
+    struct ct_nccl_wait nap = ct_nccl_wait_begin();
 
     if (old->device != nccl->device || setup->size >= setup->old_size)
         return false;
@@ -33,7 +33,7 @@ static bool may_shrink(struct nccl *nccl, const struct ct_backend_setup *setup)
             return state == ncclSuccess;
         if (ct_now_ms() >= until_ms)
             return false;
-        ct_nccl_nap(&nap_ns);
+        ct_nccl_nap(nccl, &nap);
     }
 }
 
@@ -129,7 +129,7 @@ static int shrink_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     struct nccl *old = setup->old;
     int *excluded = ct_zalloc_array((size_t)setup->old_size, sizeof *excluded);
-    long nap_ns = CT_NCCL_NAP_MIN_NS;
+    struct ct_nccl_wait nap = ct_nccl_wait_begin();
     ncclResult_t begun;
     int rc = 0;
 
@@ -148,7 +148,7 @@ static int shrink_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
             rc = ct_fail(err, CTRUN_E_TIMEOUT,
                          "nccl: shrink: NCCL did not finish in time; a rank may be "
                          "missing or stuck");
-        ct_nccl_nap(&nap_ns);
+        ct_nccl_nap(nccl, &nap);
     }
     free(excluded);
     return rc < 0 ? rc : ct_nccl_settle(nccl, "shrink", setup->deadline_ms, err);

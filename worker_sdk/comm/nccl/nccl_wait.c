@@ -5,15 +5,22 @@
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
 enum {
+    NAP_MIN_NS = 2000,
     NAP_MAX_NS = 1000000
 };
 
-void ct_nccl_nap(long *ns)
+struct ct_nccl_wait ct_nccl_wait_begin(void)
 {
-    struct timespec time = {.tv_nsec = *ns};
+    return (struct ct_nccl_wait){NAP_MIN_NS, ct_now_ms()};
+}
 
+void ct_nccl_nap(struct nccl *nccl, struct ct_nccl_wait *wait)
+{
+    struct timespec time = {.tv_nsec = wait->nap_ns};
+
+    ct_nccl_look(nccl, wait->since_ms);
     (void)nanosleep(&time, NULL); /* a shorter sleep is fine */
-    *ns = *ns * 2 < NAP_MAX_NS ? *ns * 2 : NAP_MAX_NS;
+    wait->nap_ns = wait->nap_ns * 2 < NAP_MAX_NS ? wait->nap_ns * 2 : NAP_MAX_NS;
 }
 
 int ct_nccl_ask_comm(struct nccl *nccl, const char *what, struct ctrun_error *err)
@@ -38,7 +45,7 @@ int ct_nccl_ask_comm(struct nccl *nccl, const char *what, struct ctrun_error *er
 int ct_nccl_settle(struct nccl *nccl, const char *what, uint64_t deadline_ms,
                    struct ctrun_error *err)
 {
-    long nap_ns = CT_NCCL_NAP_MIN_NS;
+    struct ct_nccl_wait nap = ct_nccl_wait_begin();
     int rc;
 
     for (;;) {
@@ -52,7 +59,7 @@ int ct_nccl_settle(struct nccl *nccl, const char *what, uint64_t deadline_ms,
                 err, CTRUN_E_TIMEOUT,
                 "nccl: %s: NCCL did not finish in time; a rank may be missing or stuck",
                 what);
-        ct_nccl_nap(&nap_ns);
+        ct_nccl_nap(nccl, &nap);
     }
 }
 

@@ -10,22 +10,26 @@ enum {
     WATCH_MS = 50 /* between two checks */
 };
 
-/* Checks the running calls: 0, or the code why the group must end. Lock held. */
-static int look_after(struct nccl *nccl, struct ctrun_error *err)
+/* Checks the running calls: 0, or the code why the group must end. *since_ms: when the first that
+ * is not done began. Lock held. */
+static int look_after(struct nccl *nccl, uint64_t *since_ms, struct ctrun_error *err)
 {
     int rc;
 
+    *since_ms = ct_now_ms();
     ct_list_for_each_safe(struct ticket, ticket, &nccl->running, node) {
         if (!ticket->is_released)
             continue;
         if ((rc = ct_nccl_ask_device(nccl, ticket, err)) < 0)
             return rc;
-        if (rc > 0)
+        if (rc > 0) {
             ct_nccl_spend(nccl, ticket);
-        else if (ct_now_ms() >= ticket->call.deadline_ms)
+            continue;
+        }
+        if (ct_now_ms() >= ticket->call.deadline_ms)
             return ct_nccl_fail_late(ticket, err);
-        else
-            return 0; /* later calls are not done either */
+        *since_ms = ticket->began_ms;
+        return 0; /* later calls are not done either */
     }
     return 0;
 }
@@ -39,22 +43,30 @@ static bool has_released(struct nccl *nccl)
     return false;
 }
 
-/* Sleeps while no call is released. Releases the lock before it aborts. */
+/* Sleeps while no call is released. Releases the lock before it asks the store or aborts. */
 static void *watch(void *context)
 {
     struct nccl *nccl = context;
     struct ctrun_error why = {.text = ""};
     /* Event queries of this thread must not invalidate a capture of another thread. */
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    uint64_t since_ms;
     int rc = 0;
 
     (void)ct_nccl_api.cudaThreadExchangeStreamCaptureMode(&mode);
     (void)ct_nccl_api.cudaSetDevice(nccl->device);
     pthread_mutex_lock(&nccl->lock);
     while (rc >= 0 && !nccl->is_closing) {
-        if (!has_released(nccl))
+        if (!has_released(nccl)) {
             pthread_cond_wait(&nccl->released, &nccl->lock);
-        else if ((rc = look_after(nccl, &why)) >= 0 && !nccl->is_closing)
+            continue;
+        }
+        if ((rc = look_after(nccl, &since_ms, &why)) < 0)
+            break;
+        pthread_mutex_unlock(&nccl->lock);
+        ct_nccl_look(nccl, since_ms);
+        pthread_mutex_lock(&nccl->lock);
+        if (!nccl->is_closing && ct_verdict_get(&nccl->verdict, NULL) == 0)
             ct_cond_wait(&nccl->released, &nccl->lock, ct_deadline_ms(WATCH_MS));
     }
     pthread_mutex_unlock(&nccl->lock);

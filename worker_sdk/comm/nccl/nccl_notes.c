@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Why a member has ended the group, for the others: the key "abort" of the group in the store holds
+ * the first reason, as its code and its text. A member whose call is not done soon reads it again
+ * and again, so a call that is quick costs no request. */
+#include <limits.h>
+
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/comm/nccl/nccl_private.h"
+
+enum {
+    LOOK_MS =
+        40, /* how late a call is before the board is read, and how often it is read */
+    LOOKS_A_SECOND = 5000, /* of a large group together: one store answers them all */
+    PATIENCE = 10          /* a slow store is asked for a tenth of the time */
+};
+
+static void name_key(const struct nccl *nccl, char key[CT_BOOTSTRAP_KEY_MAX],
+                     const char *what)
+{
+    (void)ct_format(key, CT_BOOTSTRAP_KEY_MAX, "%s/%s", nccl->key, what); /* has room */
+}
+
+/* A note that no member has written ends the group, too. */
+static void take_reason(struct nccl *nccl, char note[CT_NOTE_MAX])
+{
+    char *const blank = strchr(note, ' ');
+    const char *text = blank ? blank + 1 : "";
+    int64_t code;
+
+    if (blank)
+        *blank = '\0';
+    if (!blank || ct_parse_i64(note, INT_MIN, -1, &code) < 0) {
+        code = CTRUN_E_PROTOCOL;
+        text =
+            "nccl: the note in the store why a member has ended the group is damaged";
+    }
+    (void)ct_verdict_set(&nccl->verdict, (int)code, text);
+}
+
+/* Where others continue without a lost rank, each hears of the loss from its agent, and an error of
+ * NCCL may be the loss. */
+static bool is_told(const struct nccl *nccl, int code)
+{
+    return !nccl->is_kept || code == CTRUN_E_ABORTED || code == CTRUN_E_TIMEOUT ||
+           code == CTRUN_E_MISMATCH;
+}
+
+/* Of these two the text names the ranks. */
+static bool has_rank(int code)
+{
+    return code == CTRUN_E_ABORTED || code == CTRUN_E_MISMATCH;
+}
+
+void ct_nccl_tell(struct nccl *nccl, int code, const char *text)
+{
+    char key[CT_BOOTSTRAP_KEY_MAX], note[CT_NOTE_MAX], rank[24] = "";
+    int rc = -1;
+
+    name_key(nccl, key, "abort");
+    if (!has_rank(code))
+        (void)ct_format(rank, sizeof rank, "rank %d: ", nccl->rank);
+    (void)ct_format(note, sizeof note, "%d %s%s", code, rank, text);
+    if (!nccl->board.read || ct_verdict_get(&nccl->verdict, NULL) < 0)
+        rc = 0;
+    else if (is_told(nccl, code) && !nccl->is_leaving)
+        rc = nccl->board.put_first(nccl->board.context, key, note, note) == 0;
+    else if (code != CTRUN_E_PEER_LOST) /* whose loss may be that of the store */
+        rc = nccl->board.read(nccl->board.context, key, note);
+    if (rc > 0)
+        take_reason(nccl, note);
+    (void)ct_verdict_set(&nccl->verdict, code, text);
+}
+
+static uint64_t interval_ms(const struct nccl *nccl)
+{
+    const uint64_t fair_ms = (uint64_t)nccl->size * 1000 / LOOKS_A_SECOND;
+
+    return fair_ms > LOOK_MS ? fair_ms : LOOK_MS;
+}
+
+/* One thread at a time reads; the others have no need to. */
+void ct_nccl_look(struct nccl *nccl, uint64_t since_ms)
+{
+    const uint64_t now_ms = ct_now_ms();
+    uint64_t look_ms = nccl->look_ms;
+    char key[CT_BOOTSTRAP_KEY_MAX], note[CT_NOTE_MAX];
+
+    if (!nccl->board.read || now_ms < since_ms + LOOK_MS || now_ms < look_ms ||
+        !atomic_compare_exchange_strong(&nccl->look_ms, &look_ms, UINT64_MAX))
+        return;
+    name_key(nccl, key, "abort");
+    if (nccl->board.read(nccl->board.context, key, note) > 0)
+        take_reason(nccl, note);
+    look_ms = ct_now_ms();
+    nccl->look_ms = now_ms + PATIENCE * (look_ms - now_ms) > look_ms + interval_ms(nccl)
+                        ? now_ms + PATIENCE * (look_ms - now_ms)
+                        : look_ms + interval_ms(nccl);
+}
