@@ -526,7 +526,8 @@ struct ctrun_call_options {
  * NULL on a rank that sends or receives nothing; after a failure out is undefined. count is in
  * elements of dtype. Reductions take the members in rank order, so that the bits of a result
  * depend on the data and the size of the group alone, not on how the data travel (nccl: on what
- * NCCL chooses). Failures: CTRUN_E_MISMATCH, CTRUN_E_TIMEOUT (names who is missing),
+ * NCCL chooses). Failures: CTRUN_E_MISMATCH, CTRUN_E_TIMEOUT (names who is missing;
+ * nccl: only of collectives, and if the store answers),
  * CTRUN_E_PEER_LOST (who died, or which node of the world is lost), CTRUN_E_ABORTED; after any of
  * them the group is dead: close it. -EINVAL for arguments that are wrong by themselves,
  * CTRUN_E_USAGE while another thread is inside a call on the same group: the group lives. */

@@ -69,7 +69,7 @@ static int put_first(void *context, const char *key, const char *text,
     return rc;
 }
 
-/* While another thread waits for the store there is no answer: it is asked again soon. */
+/* It does not wait until another thread has its answer. */
 static int read_note(void *context, const char *key, char text[CT_NOTE_MAX])
 {
     struct ctrun_session *session = context;
@@ -78,7 +78,7 @@ static int read_note(void *context, const char *key, char text[CT_NOTE_MAX])
     int rc;
 
     if (pthread_mutex_trylock(&session->board_lock) != 0)
-        return 0;
+        return -EAGAIN;
     if ((rc = open_store(session)) == 0 &&
         (rc = ct_store_check(session->board_store, &key, 1, NULL)) == 1 &&
         (rc = ctrun_store_get(session->board_store, key, &value, &length, NULL)) == 0) {

@@ -42,7 +42,7 @@ struct ct_board {
     /* Only if the key is not there yet. *first: what it holds then. */
     int (*put_first)(void *context, const char *key, const char *text,
                      char first[CT_NOTE_MAX]);
-    /* 1, or 0: the key is not there. */
+    /* 1, or 0: the key is not there; -EAGAIN: another thread is asking. */
     int (*read)(void *context, const char *key, char text[CT_NOTE_MAX]);
 };
 

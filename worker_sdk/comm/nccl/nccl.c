@@ -18,7 +18,8 @@
  *
  * The group uses the device that is current when the group is opened. Data in host memory are
  * copied through a pinned buffer and a buffer on the device. NCCL itself may not tell the others
- * that one has failed, so that member leaves a note in the store (nccl_notes.c). */
+ * that one has failed, so that member leaves a note in the store (nccl_notes.c); nor who is
+ * missing, so members whose call is late leave notes, too (nccl_late.c). */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -63,6 +64,7 @@ static void nccl_close(void *self)
         (void)ct_nccl_api.cudaEventDestroy(nccl->joined);
     if (nccl->stream)
         (void)ct_nccl_api.cudaStreamDestroy(nccl->stream);
+    free(nccl->ranks);
     pthread_cond_destroy(&nccl->released);
     pthread_mutex_destroy(&nccl->lock);
     free(nccl);
@@ -108,7 +110,12 @@ static int nccl_open(void **out, const struct ct_backend_setup *setup,
     nccl->losses = setup->losses;
     nccl->size = setup->size;
     nccl->me = setup->me;
-    if ((rc = open_comm(nccl, setup, err)) < 0) {
+    nccl->ranks = ct_zalloc_array((size_t)setup->size, sizeof *nccl->ranks);
+    for (int i = 0; nccl->ranks && i < setup->size; i++)
+        nccl->ranks[i] = setup->ranks[i];
+    rc = nccl->ranks ? open_comm(nccl, setup, err)
+                     : ct_fail(err, -ENOMEM, "nccl: out of memory");
+    if (rc < 0) {
         ct_nccl_abort(nccl, rc, "opening failed");
         nccl_close(nccl);
         return rc;

@@ -46,7 +46,10 @@ void ct_nccl_abort(void *self, int code, const char *text)
 int ct_nccl_fail_group(struct nccl *nccl, int rc, const struct ctrun_error *why,
                        struct ctrun_error *err)
 {
-    ct_nccl_abort(nccl, rc, why->text);
+    struct ctrun_error told = *why;
+
+    ct_nccl_name_missing(nccl, &told);
+    ct_nccl_abort(nccl, rc, told.text);
     return ct_verdict_get(&nccl->verdict, err);
 }
 

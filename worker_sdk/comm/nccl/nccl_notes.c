@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Why a member has ended the group, for the others: the key "abort" of the group in the store holds
- * the first reason, as its code and its text. A member whose call is not done soon reads it again
- * and again, so a call that is quick costs no request. */
+ * the first reason, as its code and its text. */
 #include <limits.h>
 
-#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
-enum {
-    LOOK_MS =
-        40, /* how late a call is before the board is read, and how often it is read */
-    LOOKS_A_SECOND = 5000, /* of a large group together: one store answers them all */
-    PATIENCE = 10          /* a slow store is asked for a tenth of the time */
-};
-
-static void name_key(const struct nccl *nccl, char key[CT_BOOTSTRAP_KEY_MAX],
-                     const char *what)
+void ct_nccl_name_key(const struct nccl *nccl, char key[CT_BOOTSTRAP_KEY_MAX],
+                      const char *what)
 {
     (void)ct_format(key, CT_BOOTSTRAP_KEY_MAX, "%s/%s", nccl->key, what); /* has room */
 }
@@ -57,7 +48,7 @@ void ct_nccl_tell(struct nccl *nccl, int code, const char *text)
     char key[CT_BOOTSTRAP_KEY_MAX], note[CT_NOTE_MAX], rank[24] = "";
     int rc = -1;
 
-    name_key(nccl, key, "abort");
+    ct_nccl_name_key(nccl, key, "abort");
     if (!has_rank(code))
         (void)ct_format(rank, sizeof rank, "rank %d: ", nccl->rank);
     (void)ct_format(note, sizeof note, "%d %s%s", code, rank, text);
@@ -72,28 +63,11 @@ void ct_nccl_tell(struct nccl *nccl, int code, const char *text)
     (void)ct_verdict_set(&nccl->verdict, code, text);
 }
 
-static uint64_t interval_ms(const struct nccl *nccl)
+void ct_nccl_hear(struct nccl *nccl)
 {
-    const uint64_t fair_ms = (uint64_t)nccl->size * 1000 / LOOKS_A_SECOND;
-
-    return fair_ms > LOOK_MS ? fair_ms : LOOK_MS;
-}
-
-/* One thread at a time reads; the others have no need to. */
-void ct_nccl_look(struct nccl *nccl, uint64_t since_ms)
-{
-    const uint64_t now_ms = ct_now_ms();
-    uint64_t look_ms = nccl->look_ms;
     char key[CT_BOOTSTRAP_KEY_MAX], note[CT_NOTE_MAX];
 
-    if (!nccl->board.read || now_ms < since_ms + LOOK_MS || now_ms < look_ms ||
-        !atomic_compare_exchange_strong(&nccl->look_ms, &look_ms, UINT64_MAX))
-        return;
-    name_key(nccl, key, "abort");
+    ct_nccl_name_key(nccl, key, "abort");
     if (nccl->board.read(nccl->board.context, key, note) > 0)
         take_reason(nccl, note);
-    look_ms = ct_now_ms();
-    nccl->look_ms = now_ms + PATIENCE * (look_ms - now_ms) > look_ms + interval_ms(nccl)
-                        ? now_ms + PATIENCE * (look_ms - now_ms)
-                        : look_ms + interval_ms(nccl);
 }

@@ -112,7 +112,10 @@ struct nccl {
     struct ct_loss_watch losses;
     struct ct_board board; /* from the opening on; read is NULL where there is none */
     char key[CT_BOOTSTRAP_KEY_MAX];
-    int rank;                /* in the world */
+    int rank;   /* in the world */
+    int *ranks; /* owned; of each member */
+    uint64_t
+        noted; /* the last collective that we left a note of; of the thread that looks */
     _Atomic bool is_leaving; /* it is being closed, and tells the others nothing more */
     _Atomic uint64_t look_ms; /* when to read the board again */
     pthread_mutex_t lock;     /* guards NCCL calls, the lists and is_closing */
@@ -139,9 +142,19 @@ int ct_nccl_fail(struct ctrun_error *err, const char *what, ncclResult_t code);
 /* Sets the verdict: to the reason of the member that was the first to have one, with its rank in
  * front. */
 void ct_nccl_tell(struct nccl *nccl, int code, const char *text);
+/* The same if another member has told one. Only where there is a board. */
+void ct_nccl_hear(struct nccl *nccl);
+/* The key `what` of the group. */
+void ct_nccl_name_key(const struct nccl *nccl, char key[CT_BOOTSTRAP_KEY_MAX],
+                      const char *what);
+
+/* ---- nccl_late.c: calls that are not done soon. Without the lock, too */
+
 /* Called again and again while a call that began at since_ms is not done; asks the store now and
  * then. Sets the verdict if another member has told a reason. */
 void ct_nccl_look(struct nccl *nccl, uint64_t since_ms);
+/* Replaces the text of a time-out, if the store tells which ranks have not come to the call. */
+void ct_nccl_name_missing(struct nccl *nccl, struct ctrun_error *why);
 
 /* ---- nccl_wait.c: polls of the device and the communicator, each with a deadline */
 

@@ -71,7 +71,7 @@ static void *watch(void *context)
     }
     pthread_mutex_unlock(&nccl->lock);
     if (rc < 0)
-        ct_nccl_abort(nccl, rc, why.text);
+        (void)ct_nccl_fail_group(nccl, rc, &why, NULL);
     return NULL;
 }
 

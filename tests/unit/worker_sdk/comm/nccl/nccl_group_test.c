@@ -8,6 +8,7 @@
 #include "tests/lib/fake_nccl.h"
 #include "tests/lib/ranks.h"
 #include "tests/lib/test.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/error.h"
 
 enum {
@@ -19,6 +20,7 @@ enum {
 };
 
 static const char abort_key[] = "ctrun/group/7.0.0/abort";
+static const char late_key[] = "ctrun/group/7.0.0/late/1";
 
 static int begin(void **state)
 {
@@ -202,5 +204,51 @@ RANKS_TEST_AROUND(where_others_continue_a_loss_is_not_told, RANKS, begin, NULL)
     ranks_signal(DONE);
     ranks_await(DONE, RANKS);
     CHECK(place.board.read(NULL, abort_key, note) == 0);
+    return 0;
+}
+
+/* ---- Ranks that do not come ---------------------------------------------------------------- */
+
+/* The first rank gives up once the second has told that it waits. */
+RANKS_TEST_AROUND(a_time_out_names_who_has_not_come, RANKS, begin, NULL)
+{
+    const struct ct_group_place place = ranks_place(rank, NULL);
+    struct ctrun_group *group = open_group(&place);
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    struct ctrun_error err;
+
+    CHECK_OK(reduce(group, &err));
+    if (rank == 0) {
+        CHECK_OK(place.bootstrap.wait(NULL, late_key, ct_deadline_ms(LONG_MS), &err));
+        options.timeout_ms = SHORT_MS;
+    }
+    if (rank == 2)
+        ranks_await(DONE, 2);
+    expect(ctrun_barrier(group, &options, &err), CTRUN_E_TIMEOUT, &err,
+           "rank 0: nccl: barrier: no answer in time from: rank 2");
+    CHECK(!strstr(err.text, "rank 1"));
+    ranks_signal(DONE);
+    ctrun_group_close(group);
+    return 0;
+}
+
+/* What a rank told about a call that has ended since says nothing about this one. */
+RANKS_TEST_AROUND(a_rank_that_was_late_before_is_named, RANKS, begin, NULL)
+{
+    const struct ct_group_place place = ranks_place(rank, NULL);
+    struct ctrun_group *group = open_group(&place);
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    struct ctrun_error err;
+
+    if (rank != 1)
+        CHECK_OK(place.bootstrap.wait(NULL, late_key, ct_deadline_ms(LONG_MS), &err));
+    CHECK_OK(reduce(group, &err));
+    if (rank)
+        ranks_await(DONE, 1);
+    options.timeout_ms = SHORT_MS;
+    expect(ctrun_barrier(group, &options, &err), CTRUN_E_TIMEOUT, &err,
+           "rank 0: nccl: barrier: no answer in time from: rank 1, rank 2");
+    ranks_signal(DONE);
+    ctrun_group_close(group);
     return 0;
 }

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What members do about a call that is not done soon; so a call that is quick costs no request.
+ *
+ * First they read again and again whether another member has ended the group. Later each leaves a
+ * note which collective it waits for:
+ *
+ *     late/RANK   of each rank, the last one: at the deadline a rank whose note is of an earlier
+ *                 collective, or that has none, has not come
+ *
+ * Only one member reads the notes of all at the deadline, and tells the others. */
+#include <errno.h>
+#include <time.h>
+
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/comm/nccl/nccl_private.h"
+
+enum {
+    LOOK_MS =
+        40, /* how late a call is before the board is read, and how often it is read */
+    LOOKS_A_SECOND = 5000, /* of a large group together: one store answers them all */
+    PATIENCE = 10,         /* a slow store is asked for a tenth of the time */
+    LATE_MS =
+        1000, /* a call is late; or after a quarter of its time, if that is less */
+    LATE_PART = 4,
+    NAMING_MS = 500
+};
+
+/* ---- Notes -------------------------------------------------------------------------------- */
+
+/* A rank, and what it waits for: decimal numbers in this order. */
+struct late {
+    uint64_t rank, number, kind, dtype, op, peer, count;
+};
+enum {
+    LATE_WORDS = sizeof(struct late) / sizeof(uint64_t)
+};
+
+static void format_late(char note[CT_NOTE_MAX], const struct late *late)
+{
+    uint64_t words[LATE_WORDS];
+
+    memcpy(words, late, sizeof words);
+    note[0] = '\0';
+    for (int i = 0; i < LATE_WORDS; i++)
+        (void)ct_append_item(note, CT_NOTE_MAX, " ", "%llu",
+                             (unsigned long long)words[i]);
+}
+
+/* False: no member has written this. */
+static bool parse_late(const char *note, struct late *late)
+{
+    uint64_t words[LATE_WORDS];
+
+    for (int i = 0; i < LATE_WORDS; i++) {
+        size_t length = 0;
+        const char *field = ct_next_field(&note, ' ', &length);
+        char text[24];
+
+        if (!field || length >= sizeof text)
+            return false;
+        memcpy(text, field, length);
+        text[length] = '\0';
+        if (ct_parse_u64(text, 0, UINT64_MAX, &words[i]) < 0)
+            return false;
+    }
+    memcpy(late, words, sizeof words);
+    return true;
+}
+
+static void name_late(const struct nccl *nccl, char key[CT_BOOTSTRAP_KEY_MAX], int rank)
+{
+    char what[24];
+
+    (void)ct_format(what, sizeof what, "late/%d", rank);
+    ct_nccl_name_key(nccl, key, what);
+}
+
+/* 1, 0: there is none, or negative. Another thread may be asking. */
+static int read_late(struct nccl *nccl, int rank, struct late *late, uint64_t until_ms)
+{
+    struct timespec nap = {.tv_nsec = 1000000};
+    char key[CT_BOOTSTRAP_KEY_MAX], note[CT_NOTE_MAX];
+    int rc;
+
+    name_late(nccl, key, rank);
+    while ((rc = nccl->board.read(nccl->board.context, key, note)) == -EAGAIN &&
+           ct_now_ms() < until_ms)
+        (void)nanosleep(&nap, NULL); /* a shorter sleep is fine */
+    return rc > 0 ? parse_late(note, late) : rc;
+}
+
+/* ---- The first collective that is not done ------------------------------------------------ */
+
+/* False: there is none. Messages have no number: only two members know of each. */
+static bool find_pending(struct nccl *nccl, struct ct_call *call, uint64_t *began_ms)
+{
+    /* This thread may be capturing a stream. */
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    bool is_found = false;
+
+    (void)ct_nccl_api.cudaThreadExchangeStreamCaptureMode(&mode);
+    pthread_mutex_lock(&nccl->lock);
+    ct_list_for_each(struct ticket, ticket, &nccl->running, node) {
+        if (ticket->call.number == 0 ||
+            (ticket->is_placed &&
+             ct_nccl_api.cudaEventQuery(ticket->done) == cudaSuccess))
+            continue;
+        *call = ticket->call;
+        *began_ms = ticket->began_ms;
+        is_found = true;
+        break;
+    }
+    pthread_mutex_unlock(&nccl->lock);
+    (void)ct_nccl_api.cudaThreadExchangeStreamCaptureMode(&mode);
+    return is_found;
+}
+
+static bool is_late(const struct ct_call *call, uint64_t began_ms)
+{
+    const uint64_t part_ms = (call->deadline_ms - began_ms) / LATE_PART;
+
+    return ct_now_ms() >= began_ms + (part_ms < LATE_MS ? part_ms : LATE_MS);
+}
+
+static struct late describe(const struct nccl *nccl, const struct ct_call *call)
+{
+    return (struct late){.rank = (uint64_t)nccl->rank,
+                         .number = call->number,
+                         .kind = call->kind,
+                         .dtype = call->dtype,
+                         .op = call->op,
+                         .peer = (uint64_t)call->peer,
+                         .count = call->kind == CT_CALL_ALL_GATHER_V ? call->parts
+                                                                     : call->count};
+}
+
+/* Only by the thread that looks. */
+static void leave_note(struct nccl *nccl)
+{
+    char key[CT_BOOTSTRAP_KEY_MAX], note[CT_NOTE_MAX];
+    uint64_t began_ms;
+    struct ct_call call;
+    struct late own;
+
+    if (!find_pending(nccl, &call, &began_ms) || !is_late(&call, began_ms))
+        return;
+    own = describe(nccl, &call);
+    format_late(note, &own);
+    name_late(nccl, key, nccl->rank);
+    if (own.number != nccl->noted &&
+        nccl->board.put(nccl->board.context, key, note) == 0)
+        nccl->noted = own.number;
+}
+
+/* ---- Looking ------------------------------------------------------------------------------ */
+
+static uint64_t interval_ms(const struct nccl *nccl)
+{
+    const uint64_t fair_ms = (uint64_t)nccl->size * 1000 / LOOKS_A_SECOND;
+
+    return fair_ms > LOOK_MS ? fair_ms : LOOK_MS;
+}
+
+/* One thread at a time looks; the others have no need to. */
+void ct_nccl_look(struct nccl *nccl, uint64_t since_ms)
+{
+    const uint64_t now_ms = ct_now_ms();
+    uint64_t look_ms = nccl->look_ms;
+
+    if (!nccl->board.read || now_ms < since_ms + LOOK_MS || now_ms < look_ms ||
+        !atomic_compare_exchange_strong(&nccl->look_ms, &look_ms, UINT64_MAX))
+        return;
+    ct_nccl_hear(nccl);
+    if (ct_verdict_get(&nccl->verdict, NULL) == 0)
+        leave_note(nccl);
+    look_ms = ct_now_ms();
+    nccl->look_ms = now_ms + PATIENCE * (look_ms - now_ms) > look_ms + interval_ms(nccl)
+                        ? now_ms + PATIENCE * (look_ms - now_ms)
+                        : look_ms + interval_ms(nccl);
+}
+
+/* ---- At the deadline ---------------------------------------------------------------------- */
+
+/* Whether this member is the first to ask: the others wait for what it tells, for a while. */
+static bool is_first(struct nccl *nccl, uint64_t until_ms)
+{
+    char key[CT_BOOTSTRAP_KEY_MAX], own[24], first[CT_NOTE_MAX];
+    struct timespec nap = {.tv_nsec = LOOK_MS * 1000000L};
+
+    ct_nccl_name_key(nccl, key, "naming");
+    (void)ct_format(own, sizeof own, "%d", nccl->rank);
+    if (nccl->board.put_first(nccl->board.context, key, own, first) < 0)
+        return false;
+    if (strcmp(own, first) == 0)
+        return true;
+    while (ct_nccl_hear(nccl),
+           ct_verdict_get(&nccl->verdict, NULL) == 0 && ct_now_ms() < until_ms)
+        (void)nanosleep(&nap, NULL); /* a shorter sleep is fine */
+    return false;
+}
+
+/* Lists the members that have not come to the collective. False: that is not known. */
+static bool list_missing(struct nccl *nccl, uint64_t number, uint64_t until_ms,
+                         char *names, size_t size)
+{
+    struct late theirs;
+    int rc = 0;
+
+    names[0] = '\0';
+    for (int i = 0; i < nccl->size && rc >= 0; i++) {
+        if (i == nccl->me)
+            continue;
+        rc = ct_now_ms() < until_ms ? read_late(nccl, nccl->ranks[i], &theirs, until_ms)
+                                    : -ETIMEDOUT;
+        if (rc == 0 || (rc > 0 && theirs.number < number))
+            (void)ct_append_item(names, size, ", ", "rank %d", nccl->ranks[i]);
+    }
+    return rc >= 0 && names[0];
+}
+
+void ct_nccl_name_missing(struct nccl *nccl, struct ctrun_error *why)
+{
+    const uint64_t until_ms = ct_deadline_ms(NAMING_MS);
+    char names[320], text[CT_CALL_TEXT_MAX];
+    struct ct_call call;
+    uint64_t began_ms;
+
+    if (why->code != CTRUN_E_TIMEOUT || !nccl->board.read ||
+        ct_verdict_get(&nccl->verdict, NULL) < 0 ||
+        !find_pending(nccl, &call, &began_ms) || !is_first(nccl, until_ms) ||
+        !list_missing(nccl, call.number, until_ms, names, sizeof names))
+        return;
+    ct_call_format(text, &call);
+    (void)ct_fail(why, CTRUN_E_TIMEOUT, "nccl: %s: no answer in time from: %s", text,
+                  names);
+}
