@@ -20,7 +20,7 @@
 #include "worker_sdk/base/str.h"
 
 enum {
-    ENTRIES_MAX = 512,
+    ENTRIES_MAX = 4096,
     VALUE_MAX = 16384,
     COUNTERS = 8,
     SLICE_MS = 50

@@ -521,7 +521,9 @@ struct ctrun_call_options {
     }
 
 /* Collectives: every member calls the same ones in the same order with the same count, dtype, op
- * and root; a difference is CTRUN_E_MISMATCH, not a hang. They block until this rank's part is
+ * and root; a difference is CTRUN_E_MISMATCH, not a hang (nccl: where both calls are new to the
+ * group, which has not yet made 64 different ones, or where they hang for a second, or a quarter of
+ * their time if that is less; else the data are wrong). They block until this rank's part is
  * done. in and out are contiguous, borrowed for the call, equal (in place) or apart, and may be
  * NULL on a rank that sends or receives nothing; after a failure out is undefined. count is in
  * elements of dtype. Reductions take the members in rank order, so that the bits of a result
@@ -592,7 +594,7 @@ struct ctrun_parts {
         sizeof(struct ctrun_parts), NULL, NULL                                         \
     }
 /* in: counts[rank] elements; out: everybody's. All pass the same counts: a difference is
- * CTRUN_E_MISMATCH on all (nccl: not detected). In place: in is where our part of out is. */
+ * CTRUN_E_MISMATCH on all (nccl: as with count). In place: in is where our part of out is. */
 CTRUN_API int ctrun_all_gather_v(struct ctrun_group *group, const void *in, void *out,
                                  const struct ctrun_parts *out_parts,
                                  enum ctrun_dtype dtype,

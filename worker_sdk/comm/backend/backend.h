@@ -110,6 +110,10 @@ enum {
 void ct_call_format(char *dst, const struct ct_call *call);
 /* How two calls differ where their texts do not say so; appended to the text of a mismatch. Static; may be empty. */
 const char *ct_call_difference(const struct ct_call *a, const struct ct_call *b);
+/* Says which calls the ranks `me` and `peer` make. Negative. */
+int ct_call_fail_mismatch(const struct ct_call *call, int me,
+                          const struct ct_call *other, int peer,
+                          struct ctrun_error *err);
 
 /* What a back end is opened with; all borrowed for the call. */
 struct ct_backend_setup {

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Describes calls in messages. */
 #include "worker_sdk/base/dtype.h"
+#include "worker_sdk/base/error.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/backend/backend.h"
+
+enum {
+    SIDE_TEXT_MAX = CT_CALL_TEXT_MAX + 40
+};
 
 const char *ct_call_name(enum ct_call_kind kind)
 {
@@ -68,4 +73,31 @@ const char *ct_call_difference(const struct ct_call *a, const struct ct_call *b)
     return a->kind == CT_CALL_ALL_GATHER_V && b->kind == a->kind && a->count != b->count
                ? " with other counts: all ranks must pass the same out_parts"
                : "";
+}
+
+/* A message has no number; `other` is the rank of its other end. */
+static void format_side(char *dst, const struct ct_call *call, int other)
+{
+    char text[CT_CALL_TEXT_MAX];
+
+    ct_call_format(text, call);
+    if (ct_call_is_p2p(call))
+        (void)ct_format(dst, SIDE_TEXT_MAX, "%s %s rank %d", text,
+                        call->kind == CT_CALL_SEND ? "to" : "from", other);
+    else
+        (void)ct_format(dst, SIDE_TEXT_MAX, "%s (collective %llu)", text,
+                        (unsigned long long)call->number);
+}
+
+int ct_call_fail_mismatch(const struct ct_call *call, int me,
+                          const struct ct_call *other, int peer,
+                          struct ctrun_error *err)
+{
+    char a[SIDE_TEXT_MAX];
+    char b[SIDE_TEXT_MAX];
+
+    format_side(a, call, peer);
+    format_side(b, other, me);
+    return ct_fail(err, CTRUN_E_MISMATCH, "rank %d calls %s, rank %d calls %s%s", me, a,
+                   peer, b, ct_call_difference(call, other));
 }

@@ -3,11 +3,9 @@
 
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/error.h"
-#include "worker_sdk/base/str.h"
 
 enum {
-    HEADER_MAGIC = 0x31746d63, /* "cmt1" */
-    SIDE_TEXT_MAX = CT_CALL_TEXT_MAX + 40
+    HEADER_MAGIC = 0x31746d63 /* "cmt1" */
 };
 
 /* The header of a collective must be equal, bit for bit, on all members that make the same call:
@@ -38,20 +36,6 @@ void ct_header_write_message(unsigned char *dst, const struct ct_comm_message *m
     ct_header_write(dst, &call);
 }
 
-/* A message has no number; `other` is the rank of its other end. */
-static void format_side(char *dst, const struct ct_call *call, int other)
-{
-    char text[CT_CALL_TEXT_MAX];
-
-    ct_call_format(text, call);
-    if (ct_call_is_p2p(call))
-        (void)ct_format(dst, SIDE_TEXT_MAX, "%s %s rank %d", text,
-                        call->kind == CT_CALL_SEND ? "to" : "from", other);
-    else
-        (void)ct_format(dst, SIDE_TEXT_MAX, "%s (collective %llu)", text,
-                        (unsigned long long)call->number);
-}
-
 int ct_header_fail(const struct ct_call *call, int me, const unsigned char *theirs,
                    int peer, struct ctrun_error *err)
 {
@@ -59,8 +43,6 @@ int ct_header_fail(const struct ct_call *call, int me, const unsigned char *thei
                             .dtype = (enum ctrun_dtype)theirs[5],
                             .op = (enum ctrun_op)theirs[6],
                             .pass = theirs[7]};
-    char a[SIDE_TEXT_MAX];
-    char b[SIDE_TEXT_MAX];
     struct ct_reader in;
 
     ct_reader_init(&in, theirs, CT_HEADER_BYTES);
@@ -73,8 +55,5 @@ int ct_header_fail(const struct ct_call *call, int me, const unsigned char *thei
     (void)ct_read_u32(&in);
     other.number = ct_read_u64(&in);
     other.count = ct_read_u64(&in);
-    format_side(a, call, peer);
-    format_side(b, &other, me);
-    return ct_fail(err, CTRUN_E_MISMATCH, "rank %d calls %s, rank %d calls %s%s", me, a,
-                   peer, b, ct_call_difference(call, &other));
+    return ct_call_fail_mismatch(call, me, &other, peer, err);
 }

@@ -177,6 +177,8 @@ int ct_nccl_enqueue(void *self, const struct ct_call *call, void *stream, void *
     if ((rc = ct_nccl_check_messages(call, err)) < 0 ||
         (rc = ct_nccl_find_capture(nccl, call, stream, &is_captured, err)) < 0)
         return rc;
+    if (!is_captured)
+        ct_nccl_compare_first(nccl, call);
     if (!(ticket = ct_nccl_take_ticket(nccl, &why)))
         return ct_nccl_fail_group(nccl, why.code, &why, err);
     ticket->call = *call;

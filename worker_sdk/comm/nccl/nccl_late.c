@@ -2,12 +2,9 @@
 /* What members do about a call that is not done soon; so a call that is quick costs no request.
  *
  * First they read again and again whether another member has ended the group. Later each leaves a
- * note which collective it waits for:
- *
- *     late/RANK   of each rank, the last one: at the deadline a rank whose note is of an earlier
- *                 collective, or that has none, has not come
- *
- * Only one member reads the notes of all at the deadline, and tells the others. */
+ * note which collective it waits for, late/RANK, and compares that with what others wait for. At the
+ * deadline a rank whose note is of an earlier collective, or that has none, has not come. Only one
+ * member reads the notes of all at the deadline, and tells the others. */
 #include <errno.h>
 #include <time.h>
 
@@ -16,79 +13,13 @@
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
 enum {
-    LOOK_MS =
-        40, /* how late a call is before the board is read, and how often it is read */
+    LOOK_MS = 40,          /* until the board is read, and between two times */
     LOOKS_A_SECOND = 5000, /* of a large group together: one store answers them all */
     PATIENCE = 10,         /* a slow store is asked for a tenth of the time */
-    LATE_MS =
-        1000, /* a call is late; or after a quarter of its time, if that is less */
+    LATE_MS = 1000,        /* until a call is late, or a quarter of its time */
     LATE_PART = 4,
     NAMING_MS = 500
 };
-
-/* ---- Notes -------------------------------------------------------------------------------- */
-
-/* A rank, and what it waits for: decimal numbers in this order. */
-struct late {
-    uint64_t rank, number, kind, dtype, op, peer, count;
-};
-enum {
-    LATE_WORDS = sizeof(struct late) / sizeof(uint64_t)
-};
-
-static void format_late(char note[CT_NOTE_MAX], const struct late *late)
-{
-    uint64_t words[LATE_WORDS];
-
-    memcpy(words, late, sizeof words);
-    note[0] = '\0';
-    for (int i = 0; i < LATE_WORDS; i++)
-        (void)ct_append_item(note, CT_NOTE_MAX, " ", "%llu",
-                             (unsigned long long)words[i]);
-}
-
-/* False: no member has written this. */
-static bool parse_late(const char *note, struct late *late)
-{
-    uint64_t words[LATE_WORDS];
-
-    for (int i = 0; i < LATE_WORDS; i++) {
-        size_t length = 0;
-        const char *field = ct_next_field(&note, ' ', &length);
-        char text[24];
-
-        if (!field || length >= sizeof text)
-            return false;
-        memcpy(text, field, length);
-        text[length] = '\0';
-        if (ct_parse_u64(text, 0, UINT64_MAX, &words[i]) < 0)
-            return false;
-    }
-    memcpy(late, words, sizeof words);
-    return true;
-}
-
-static void name_late(const struct nccl *nccl, char key[CT_BOOTSTRAP_KEY_MAX], int rank)
-{
-    char what[24];
-
-    (void)ct_format(what, sizeof what, "late/%d", rank);
-    ct_nccl_name_key(nccl, key, what);
-}
-
-/* 1, 0: there is none, or negative. Another thread may be asking. */
-static int read_late(struct nccl *nccl, int rank, struct late *late, uint64_t until_ms)
-{
-    struct timespec nap = {.tv_nsec = 1000000};
-    char key[CT_BOOTSTRAP_KEY_MAX], note[CT_NOTE_MAX];
-    int rc;
-
-    name_late(nccl, key, rank);
-    while ((rc = nccl->board.read(nccl->board.context, key, note)) == -EAGAIN &&
-           ct_now_ms() < until_ms)
-        (void)nanosleep(&nap, NULL); /* a shorter sleep is fine */
-    return rc > 0 ? parse_late(note, late) : rc;
-}
 
 /* ---- The first collective that is not done ------------------------------------------------ */
 
@@ -123,34 +54,23 @@ static bool is_late(const struct ct_call *call, uint64_t began_ms)
     return ct_now_ms() >= began_ms + (part_ms < LATE_MS ? part_ms : LATE_MS);
 }
 
-static struct late describe(const struct nccl *nccl, const struct ct_call *call)
-{
-    return (struct late){.rank = (uint64_t)nccl->rank,
-                         .number = call->number,
-                         .kind = call->kind,
-                         .dtype = call->dtype,
-                         .op = call->op,
-                         .peer = (uint64_t)call->peer,
-                         .count = call->kind == CT_CALL_ALL_GATHER_V ? call->parts
-                                                                     : call->count};
-}
-
 /* Only by the thread that looks. */
 static void leave_note(struct nccl *nccl)
 {
-    char key[CT_BOOTSTRAP_KEY_MAX], note[CT_NOTE_MAX];
+    char key[CT_BOOTSTRAP_KEY_MAX], text[CT_NOTE_MAX];
     uint64_t began_ms;
     struct ct_call call;
-    struct late own;
+    struct ct_nccl_note own;
 
     if (!find_pending(nccl, &call, &began_ms) || !is_late(&call, began_ms))
         return;
-    own = describe(nccl, &call);
-    format_late(note, &own);
-    name_late(nccl, key, nccl->rank);
+    own = ct_nccl_note_of(nccl, &call);
+    ct_nccl_format_note(text, &own);
+    ct_nccl_name_note(nccl, key, "late", (uint64_t)nccl->rank);
     if (own.number != nccl->noted &&
-        nccl->board.put(nccl->board.context, key, note) == 0)
+        nccl->board.put(nccl->board.context, key, text) == 0)
         nccl->noted = own.number;
+    ct_nccl_compare_late(nccl, &call);
 }
 
 /* ---- Looking ------------------------------------------------------------------------------ */
@@ -200,11 +120,26 @@ static bool is_first(struct nccl *nccl, uint64_t until_ms)
     return false;
 }
 
+/* 1, 0: there is none, or negative. Another thread may be asking. */
+static int read_late(struct nccl *nccl, int rank, struct ct_nccl_note *note,
+                     uint64_t until_ms)
+{
+    struct timespec nap = {.tv_nsec = 1000000};
+    char key[CT_BOOTSTRAP_KEY_MAX], text[CT_NOTE_MAX];
+    int rc;
+
+    ct_nccl_name_note(nccl, key, "late", (uint64_t)rank);
+    while ((rc = nccl->board.read(nccl->board.context, key, text)) == -EAGAIN &&
+           ct_now_ms() < until_ms)
+        (void)nanosleep(&nap, NULL); /* a shorter sleep is fine */
+    return rc > 0 ? ct_nccl_parse_note(text, note) : rc;
+}
+
 /* Lists the members that have not come to the collective. False: that is not known. */
 static bool list_missing(struct nccl *nccl, uint64_t number, uint64_t until_ms,
                          char *names, size_t size)
 {
-    struct late theirs;
+    struct ct_nccl_note theirs;
     int rc = 0;
 
     names[0] = '\0';

@@ -96,6 +96,10 @@ struct ticket {
     size_t fetched; /* bytes to copy from `pinned` to call.out at the end */
 };
 
+enum {
+    CT_NCCL_FIRSTS = 64 /* calls that are compared when they are new to the group */
+};
+
 struct nccl {
     ncclComm_t comm; /* NULL once aborted */
     bool is_kept;    /* a smaller communicator may be made of it */
@@ -112,8 +116,10 @@ struct nccl {
     struct ct_loss_watch losses;
     struct ct_board board; /* from the opening on; read is NULL where there is none */
     char key[CT_BOOTSTRAP_KEY_MAX];
-    int rank;   /* in the world */
-    int *ranks; /* owned; of each member */
+    int rank;                        /* in the world */
+    int *ranks;                      /* owned; of each member */
+    uint64_t firsts[CT_NCCL_FIRSTS]; /* hashes; of the thread in a call */
+    int first_count;
     uint64_t
         noted; /* the last collective that we left a note of; of the thread that looks */
     _Atomic bool is_leaving; /* it is being closed, and tells the others nothing more */
@@ -147,6 +153,25 @@ void ct_nccl_hear(struct nccl *nccl);
 /* The key `what` of the group. */
 void ct_nccl_name_key(const struct nccl *nccl, char key[CT_BOOTSTRAP_KEY_MAX],
                       const char *what);
+
+/* ---- nccl_compare.c: whether all members make the same collectives. Without the lock, too */
+
+/* A collective of a rank. In the store these are decimal numbers in this order; kind to count must
+ * be equal on all ranks. */
+struct ct_nccl_note {
+    uint64_t rank, number, kind, dtype, op, peer, count;
+};
+struct ct_nccl_note ct_nccl_note_of(const struct nccl *nccl,
+                                    const struct ct_call *call);
+void ct_nccl_format_note(char text[CT_NOTE_MAX], const struct ct_nccl_note *note);
+/* False: no member has written this. */
+bool ct_nccl_parse_note(const char *text, struct ct_nccl_note *note);
+/* The key KIND/NUMBER of the group. */
+void ct_nccl_name_note(const struct nccl *nccl, char key[CT_BOOTSTRAP_KEY_MAX],
+                       const char *kind, uint64_t number);
+/* Both set the verdict where another member makes another call of the same number. */
+void ct_nccl_compare_first(struct nccl *nccl, const struct ct_call *call);
+void ct_nccl_compare_late(struct nccl *nccl, const struct ct_call *call);
 
 /* ---- nccl_late.c: calls that are not done soon. Without the lock, too */
 

@@ -252,3 +252,106 @@ RANKS_TEST_AROUND(a_rank_that_was_late_before_is_named, RANKS, begin, NULL)
     ctrun_group_close(group);
     return 0;
 }
+
+/* ---- Calls that differ --------------------------------------------------------------------- */
+
+/* The fake spins for ever. Which two ranks the text names depends on who is late first. */
+RANKS_TEST_AROUND(a_rank_with_another_count_is_a_mismatch, RANKS, begin, NULL)
+{
+    struct ctrun_group *group = open_at(rank);
+    float data[2 * COUNT] = {0};
+    struct ctrun_error err;
+    int rc;
+
+    CHECK_OK(reduce(group, &err));
+    rc = ctrun_all_reduce(group, data, data, rank == 2 ? 2 * COUNT : COUNT, CTRUN_F32,
+                          CTRUN_SUM, NULL, &err);
+    expect(rc, CTRUN_E_MISMATCH, &err, "calls all_reduce of 4 f32, SUM (collective 2)");
+    expect(rc, CTRUN_E_MISMATCH, &err,
+           "rank 2 calls all_reduce of 8 f32, SUM (collective 2)");
+    ctrun_group_close(group);
+    return 0;
+}
+
+static int broadcast(struct ctrun_group *group, void *data, struct ctrun_work **work,
+                     struct ctrun_error *err)
+{
+    return ctrun_broadcast(group, data, data, COUNT, CTRUN_F32, 1,
+                           work ? IN_BACKGROUND(work) : NULL, err);
+}
+
+static int scatter_sums(struct ctrun_group *group, void *data, struct ctrun_work **work,
+                        struct ctrun_error *err)
+{
+    float *own = (float *)data + COUNT * ctrun_group_rank(group);
+
+    return ctrun_reduce_scatter(group, data, own, COUNT, CTRUN_F32, CTRUN_MAX,
+                                work ? IN_BACKGROUND(work) : NULL, err);
+}
+
+/* Both calls were made before, and a stream waits: the thread of a group finds that they hang. */
+RANKS_TEST_AROUND(another_call_is_found_where_no_host_waits, 2, begin, NULL)
+{
+    struct ctrun_group *group = open_at(rank);
+    struct ctrun_work *work;
+    struct ctrun_error err;
+    cudaStream_t stream;
+    void *data;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    CHECK_OK(ctrun_group_alloc(group, 2 * COUNT * sizeof(float), &data, &err));
+    CHECK_OK(broadcast(group, data, NULL, &err));
+    CHECK_OK(scatter_sums(group, data, NULL, &err));
+    CHECK_OK(rank ? scatter_sums(group, data, &work, &err)
+                  : broadcast(group, data, &work, &err));
+    CHECK_OK(ctrun_work_wait_on(work, stream, &err));
+    CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
+    expect(reduce(group, &err), CTRUN_E_MISMATCH, &err,
+           "rank 0 calls broadcast of 4 f32 from member 1 (collective 3)");
+    CHECK(strstr(err.text, "rank 1 calls reduce_scatter of 4 f32, MAX (collective 3)"));
+    ctrun_group_close(group);
+    CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+    return 0;
+}
+
+RANKS_TEST_AROUND(other_parts_are_a_mismatch, 2, begin, NULL)
+{
+    struct ctrun_group *group = open_at(rank);
+    struct ctrun_parts parts = CTRUN_PARTS_INIT;
+    const size_t counts[] = {1, 1 + (size_t)rank};
+    struct ctrun_error err;
+    void *in, *out;
+
+    CHECK_OK(ctrun_group_alloc(group, 2 * sizeof(float), &in, &err));
+    CHECK_OK(ctrun_group_alloc(group, 3 * sizeof(float), &out, &err));
+    parts.counts = counts;
+    expect(ctrun_all_gather_v(group, in, out, &parts, CTRUN_F32, NULL, &err),
+           CTRUN_E_MISMATCH, &err, "all ranks must pass the same out_parts");
+    ctrun_group_close(group);
+    return 0;
+}
+
+/* A call that one rank is refused does not count: it has no counterpart. */
+RANKS_TEST_AROUND(a_call_that_is_refused_has_no_number, 2, begin, NULL)
+{
+    struct ctrun_group *group = open_at(rank);
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    struct ctrun_error err;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    if (rank == 0) {
+        options.stream = stream;
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) ==
+              cudaSuccess);
+        CHECK(ctrun_barrier(group, &options, &err) == CTRUN_E_UNSUPPORTED);
+        CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+        CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    }
+    CHECK_OK(reduce(group, &err));
+    CHECK_OK(ctrun_barrier(group, NULL, &err));
+    ctrun_group_close(group);
+    CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+    return 0;
+}
