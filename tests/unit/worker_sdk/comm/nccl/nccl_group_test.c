@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the members of an NCCL group tell each other, over the fake of tests/lib/fake_nccl.h: how one
- * of them ends the calls of all. */
+/* The members of an NCCL group, over the fake of tests/lib/fake_nccl.h: what they tell each other where
+ * one fails, does not come or makes another call; and collectives and splits that the tests of DDP
+ * do not make. */
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
@@ -353,5 +354,157 @@ RANKS_TEST_AROUND(a_call_that_is_refused_has_no_number, 2, begin, NULL)
     CHECK_OK(ctrun_barrier(group, NULL, &err));
     ctrun_group_close(group);
     CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+    return 0;
+}
+
+/* ---- Data ---------------------------------------------------------------------------------- */
+
+enum {
+    MOST = 12 /* floats of each block */
+};
+
+/* Blocks of the device, and what the host puts there and takes from there. */
+struct blocks {
+    struct ctrun_group *group;
+    int rank, size;
+    float *in, *out;
+    float host[MOST];
+};
+
+static struct blocks make_blocks(struct ctrun_group *group)
+{
+    struct blocks blocks = {.group = group,
+                            .rank = ctrun_group_rank(group),
+                            .size = ctrun_group_size(group)};
+    void *at[2];
+    struct ctrun_error err;
+
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(ctrun_group_alloc(group, sizeof blocks.host, &at[i], &err));
+    blocks.in = at[0];
+    blocks.out = at[1];
+    return blocks;
+}
+
+/* Element e of what `from` has for `to`. */
+static float value(int from, int to, size_t e)
+{
+    return (float)(100 * from + 10 * to) + (float)e + 1;
+}
+
+/* Fills `in` with parts for all members, and `out` with what no rank sends. */
+static void fill(struct blocks *blocks, const size_t *counts)
+{
+    size_t at = 0;
+    struct ctrun_error err;
+
+    for (int i = 0; i < MOST; i++)
+        blocks->host[i] = -1;
+    CHECK_OK(ct_group_copy(blocks->group, blocks->out, blocks->host,
+                           sizeof blocks->host, NULL, &err));
+    for (int to = 0; to < blocks->size; to++)
+        for (size_t e = 0; e < counts[to]; e++)
+            blocks->host[at++] = value(blocks->rank, to, e);
+    CHECK_OK(ct_group_copy(blocks->group, blocks->in, blocks->host, sizeof blocks->host,
+                           NULL, &err));
+}
+
+/* `out` has counts[from] elements of each member, that it had for `to`, and no more. */
+static void check(struct blocks *blocks, const size_t *counts, int to)
+{
+    size_t at = 0;
+    struct ctrun_error err;
+
+    CHECK_OK(ct_group_copy(blocks->group, blocks->host, blocks->out,
+                           sizeof blocks->host, NULL, &err));
+    for (int from = 0; from < blocks->size; from++)
+        for (size_t e = 0; e < counts[from]; e++)
+            CHECK(blocks->host[at++] == value(from, to, e));
+    while (at < MOST)
+        CHECK(blocks->host[at++] == -1);
+}
+
+RANKS_TEST_AROUND(parts_of_any_length_go_where_they_belong, RANKS, begin, NULL)
+{
+    static const size_t none[RANKS], equal[RANKS] = {2, 2, 2}, own[RANKS] = {1, 0, 3};
+    struct blocks blocks = make_blocks(open_at(rank));
+    struct ctrun_parts from = CTRUN_PARTS_INIT, to = CTRUN_PARTS_INIT;
+    size_t one[RANKS] = {0}, mixed[RANKS];
+    struct ctrun_error err;
+
+    fill(&blocks, equal);
+    CHECK_OK(ctrun_gather(blocks.group, blocks.in, rank == 1 ? blocks.out : NULL, 2,
+                          CTRUN_F32, 1, NULL, &err));
+    check(&blocks, rank == 1 ? equal : none, 0);
+    fill(&blocks, equal);
+    CHECK_OK(ctrun_scatter(blocks.group, rank == 2 ? blocks.in : NULL, blocks.out, 2,
+                           CTRUN_F32, 2, NULL, &err));
+    one[2] = 2;
+    check(&blocks, one, rank);
+    fill(&blocks, own);
+    to.counts = own;
+    CHECK_OK(ctrun_all_gather_v(blocks.group, blocks.in + (rank == 2), blocks.out, &to,
+                                CTRUN_F32, NULL, &err));
+    CHECK_OK(ct_group_copy(blocks.group, blocks.host, blocks.out, 4 * sizeof(float),
+                           NULL, &err));
+    CHECK(blocks.host[0] == value(0, 0, 0));
+    for (size_t e = 0; e < 3; e++)
+        CHECK(blocks.host[1 + e] == value(2, 2, e));
+    for (int i = 0; i < RANKS; i++)
+        mixed[i] = (size_t)(rank + i) % RANKS;
+    fill(&blocks, mixed);
+    from.counts = to.counts = mixed;
+    CHECK_OK(ctrun_all_to_all_v(blocks.group, blocks.in, &from, blocks.out, &to,
+                                CTRUN_F32, NULL, &err));
+    check(&blocks, mixed, rank);
+    ctrun_group_close(blocks.group);
+    return 0;
+}
+
+RANKS_TEST_AROUND(minimum_and_product_are_those_of_all_ranks, RANKS, begin, NULL)
+{
+    static const size_t counts[RANKS] = {1, 1, 1};
+    struct blocks blocks = make_blocks(open_at(rank));
+    struct ctrun_error err;
+
+    for (int is_product = 0; is_product < 2; is_product++) {
+        fill(&blocks, counts);
+        CHECK_OK(ctrun_all_reduce(blocks.group, blocks.in, blocks.out, RANKS, CTRUN_F32,
+                                  is_product ? CTRUN_PROD : CTRUN_MIN, NULL, &err));
+        CHECK_OK(ct_group_copy(blocks.group, blocks.host, blocks.out,
+                               sizeof blocks.host, NULL, &err));
+        for (int i = 0; i < RANKS; i++)
+            CHECK(blocks.host[i] ==
+                  (is_product ? value(0, i, 0) * value(1, i, 0) * value(2, i, 0)
+                              : value(0, i, 0)));
+        CHECK(blocks.host[RANKS] == -1);
+    }
+    ctrun_group_close(blocks.group);
+    return 0;
+}
+
+/* {0, 2, 4} and {1, 3}; the whole group closes first. */
+RANKS_TEST_AROUND(a_group_splits_into_two_that_sum_apart, 5, begin, NULL)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    const struct ct_group_place place = ranks_place(rank, NULL);
+    struct ctrun_group *whole = open_group(&place), *part;
+    struct blocks blocks;
+    struct ctrun_error err;
+
+    options.backend = "nccl";
+    CHECK_OK(ct_group_split(&part, &place, whole, rank % 2, &options, &err));
+    CHECK(ctrun_group_size(part) == (rank % 2 ? 2 : 3));
+    CHECK(ctrun_group_rank(part) == rank / 2);
+    CHECK_OK(reduce(whole, &err));
+    ctrun_group_close(whole);
+    blocks = make_blocks(part);
+    blocks.host[0] = (float)(1 << rank);
+    CHECK_OK(ct_group_copy(part, blocks.in, blocks.host, sizeof(float), NULL, &err));
+    CHECK_OK(ctrun_all_reduce(part, blocks.in, blocks.out, 1, CTRUN_F32, CTRUN_SUM,
+                              NULL, &err));
+    CHECK_OK(ct_group_copy(part, blocks.host, blocks.out, sizeof(float), NULL, &err));
+    CHECK(blocks.host[0] == (rank % 2 ? 2 + 8 : 1 + 4 + 16));
+    ctrun_group_close(part);
     return 0;
 }
