@@ -52,19 +52,31 @@ static int put(void *context, const char *key, const char *text)
     return rc;
 }
 
+/* Lock held. */
+static int ask_first(struct ctrun_session *session, const char *key, const char *text,
+                     char first[CT_NOTE_MAX])
+{
+    size_t length;
+    void *value;
+    int rc = open_store(session);
+
+    if (rc == 0 && (rc = ct_store_compare_set(session->board_store, key, "", text,
+                                              &value, &length, NULL)) == 0)
+        take_text(first, value, length);
+    return rc;
+}
+
+/* A second time where the connection had ended since the last note. */
 static int put_first(void *context, const char *key, const char *text,
                      char first[CT_NOTE_MAX])
 {
     struct ctrun_session *session = context;
-    size_t length;
-    void *value;
     int rc;
 
     pthread_mutex_lock(&session->board_lock);
-    if ((rc = open_store(session)) == 0 &&
-        (rc = ct_store_compare_set(session->board_store, key, "", text, &value, &length,
-                                   NULL)) == 0)
-        take_text(first, value, length);
+    rc = ask_first(session, key, text, first);
+    if (rc < 0 && rc != CTRUN_E_TIMEOUT && session->board_store)
+        rc = ask_first(session, key, text, first);
     pthread_mutex_unlock(&session->board_lock);
     return rc;
 }

@@ -34,7 +34,7 @@ void ct_nccl_abort(void *self, int code, const char *text)
     struct nccl *nccl = self;
 
     /* First: the end of our calls may be an error of theirs. */
-    ct_nccl_tell(nccl, code, text);
+    ct_nccl_publish(nccl, code, text);
     pthread_mutex_lock(&nccl->lock);
     if (nccl->comm && !nccl->is_stopped && !(nccl->is_stopped = stop_comm(nccl))) {
         (void)ct_nccl_api.ncclCommAbort(nccl->comm); /* a failure cannot be handled */

@@ -94,7 +94,7 @@ static void judge(struct nccl *nccl, const struct ct_call *call,
     other.peer = (int)theirs->peer;
     other.count = theirs->count;
     (void)ct_call_fail_mismatch(&ours, nccl->rank, &other, (int)theirs->rank, &why);
-    ct_nccl_tell(nccl, why.code, why.text);
+    ct_nccl_publish(nccl, why.code, why.text);
 }
 
 /* Where two leave their notes at the same time, one finds the other's when it looks again. */

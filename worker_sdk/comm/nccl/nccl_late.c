@@ -18,7 +18,8 @@ enum {
     PATIENCE = 10,         /* a slow store is asked for a tenth of the time */
     LATE_MS = 1000,        /* until a call is late, or a quarter of its time */
     LATE_PART = 4,
-    NAMING_MS = 500
+    NAMING_MS = 1000, /* at most, to read the notes of all */
+    NAMED_MAX = 16    /* ranks in a message */
 };
 
 /* ---- The first collective that is not done ------------------------------------------------ */
@@ -91,7 +92,7 @@ void ct_nccl_look(struct nccl *nccl, uint64_t since_ms)
     if (!nccl->board.read || now_ms < since_ms + LOOK_MS || now_ms < look_ms ||
         !atomic_compare_exchange_strong(&nccl->look_ms, &look_ms, UINT64_MAX))
         return;
-    ct_nccl_hear(nccl);
+    ct_nccl_read_reason(nccl);
     if (ct_verdict_get(&nccl->verdict, NULL) == 0)
         leave_note(nccl);
     look_ms = ct_now_ms();
@@ -102,11 +103,18 @@ void ct_nccl_look(struct nccl *nccl, uint64_t since_ms)
 
 /* ---- At the deadline ---------------------------------------------------------------------- */
 
-/* Whether this member is the first to ask: the others wait for what it tells, for a while. */
-static bool is_first(struct nccl *nccl, uint64_t until_ms)
+static void nap(uint64_t ms)
 {
+    const struct timespec time = {.tv_nsec = (long)ms * 1000000L};
+
+    (void)nanosleep(&time, NULL); /* a shorter sleep is fine */
+}
+
+/* Whether this member is the first to ask: the others wait for what it tells, for a while. */
+static bool is_first(struct nccl *nccl)
+{
+    const uint64_t until_ms = ct_deadline_ms(NAMING_MS + NAMING_MS / 2);
     char key[CT_BOOTSTRAP_KEY_MAX], own[24], first[CT_NOTE_MAX];
-    struct timespec nap = {.tv_nsec = LOOK_MS * 1000000L};
 
     ct_nccl_name_key(nccl, key, "naming");
     (void)ct_format(own, sizeof own, "%d", nccl->rank);
@@ -114,9 +122,10 @@ static bool is_first(struct nccl *nccl, uint64_t until_ms)
         return false;
     if (strcmp(own, first) == 0)
         return true;
-    while (ct_nccl_hear(nccl),
-           ct_verdict_get(&nccl->verdict, NULL) == 0 && ct_now_ms() < until_ms)
-        (void)nanosleep(&nap, NULL); /* a shorter sleep is fine */
+    do {
+        nap(interval_ms(nccl));
+        ct_nccl_read_reason(nccl);
+    } while (ct_verdict_get(&nccl->verdict, NULL) == 0 && ct_now_ms() < until_ms);
     return false;
 }
 
@@ -124,47 +133,49 @@ static bool is_first(struct nccl *nccl, uint64_t until_ms)
 static int read_late(struct nccl *nccl, int rank, struct ct_nccl_note *note,
                      uint64_t until_ms)
 {
-    struct timespec nap = {.tv_nsec = 1000000};
     char key[CT_BOOTSTRAP_KEY_MAX], text[CT_NOTE_MAX];
     int rc;
 
     ct_nccl_name_note(nccl, key, "late", (uint64_t)rank);
     while ((rc = nccl->board.read(nccl->board.context, key, text)) == -EAGAIN &&
            ct_now_ms() < until_ms)
-        (void)nanosleep(&nap, NULL); /* a shorter sleep is fine */
+        nap(1);
     return rc > 0 ? ct_nccl_parse_note(text, note) : rc;
 }
 
 /* Lists the members that have not come to the collective. False: that is not known. */
-static bool list_missing(struct nccl *nccl, uint64_t number, uint64_t until_ms,
-                         char *names, size_t size)
+static bool list_missing(struct nccl *nccl, uint64_t number, char *names, size_t size)
 {
+    const uint64_t until_ms = ct_deadline_ms(NAMING_MS);
     struct ct_nccl_note theirs;
-    int rc = 0;
+    int count = 0, rc = 0;
 
     names[0] = '\0';
-    for (int i = 0; i < nccl->size && rc >= 0; i++) {
+    for (int i = 0; i < nccl->size && rc >= 0 && count <= NAMED_MAX; i++) {
         if (i == nccl->me)
             continue;
         rc = ct_now_ms() < until_ms ? read_late(nccl, nccl->ranks[i], &theirs, until_ms)
                                     : -ETIMEDOUT;
-        if (rc == 0 || (rc > 0 && theirs.number < number))
+        if (rc < 0 || (rc > 0 && theirs.number >= number))
+            continue;
+        if (count++ < NAMED_MAX)
             (void)ct_append_item(names, size, ", ", "rank %d", nccl->ranks[i]);
+        else
+            (void)ct_append_item(names, size, ", ", "...");
     }
-    return rc >= 0 && names[0];
+    return rc >= 0 && count > 0;
 }
 
 void ct_nccl_name_missing(struct nccl *nccl, struct ctrun_error *why)
 {
-    const uint64_t until_ms = ct_deadline_ms(NAMING_MS);
     char names[320], text[CT_CALL_TEXT_MAX];
     struct ct_call call;
     uint64_t began_ms;
 
     if (why->code != CTRUN_E_TIMEOUT || !nccl->board.read ||
         ct_verdict_get(&nccl->verdict, NULL) < 0 ||
-        !find_pending(nccl, &call, &began_ms) || !is_first(nccl, until_ms) ||
-        !list_missing(nccl, call.number, until_ms, names, sizeof names))
+        !find_pending(nccl, &call, &began_ms) || !is_first(nccl) ||
+        !list_missing(nccl, call.number, names, sizeof names))
         return;
     ct_call_format(text, &call);
     (void)ct_fail(why, CTRUN_E_TIMEOUT, "nccl: %s: no answer in time from: %s", text,

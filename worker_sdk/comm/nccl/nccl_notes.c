@@ -31,7 +31,7 @@ static void take_reason(struct nccl *nccl, char note[CT_NOTE_MAX])
 
 /* Where others continue without a lost rank, each hears of the loss from its agent, and an error of
  * NCCL may be the loss. */
-static bool is_told(const struct nccl *nccl, int code)
+static bool is_published(const struct nccl *nccl, int code)
 {
     return !nccl->is_kept || code == CTRUN_E_ABORTED || code == CTRUN_E_TIMEOUT ||
            code == CTRUN_E_MISMATCH;
@@ -43,7 +43,7 @@ static bool has_rank(int code)
     return code == CTRUN_E_ABORTED || code == CTRUN_E_MISMATCH;
 }
 
-void ct_nccl_tell(struct nccl *nccl, int code, const char *text)
+void ct_nccl_publish(struct nccl *nccl, int code, const char *text)
 {
     char key[CT_BOOTSTRAP_KEY_MAX], note[CT_NOTE_MAX], rank[24] = "";
     int rc = -1;
@@ -54,7 +54,7 @@ void ct_nccl_tell(struct nccl *nccl, int code, const char *text)
     (void)ct_format(note, sizeof note, "%d %s%s", code, rank, text);
     if (!nccl->board.read || ct_verdict_get(&nccl->verdict, NULL) < 0)
         rc = 0;
-    else if (is_told(nccl, code) && !nccl->is_leaving)
+    else if (is_published(nccl, code) && !nccl->is_leaving)
         rc = nccl->board.put_first(nccl->board.context, key, note, note) == 0;
     else if (code != CTRUN_E_PEER_LOST) /* whose loss may be that of the store */
         rc = nccl->board.read(nccl->board.context, key, note);
@@ -63,7 +63,7 @@ void ct_nccl_tell(struct nccl *nccl, int code, const char *text)
     (void)ct_verdict_set(&nccl->verdict, code, text);
 }
 
-void ct_nccl_hear(struct nccl *nccl)
+void ct_nccl_read_reason(struct nccl *nccl)
 {
     char key[CT_BOOTSTRAP_KEY_MAX], note[CT_NOTE_MAX];
 

@@ -147,9 +147,9 @@ int ct_nccl_fail(struct ctrun_error *err, const char *what, ncclResult_t code);
 
 /* Sets the verdict: to the reason of the member that was the first to have one, with its rank in
  * front. */
-void ct_nccl_tell(struct nccl *nccl, int code, const char *text);
+void ct_nccl_publish(struct nccl *nccl, int code, const char *text);
 /* The same if another member has told one. Only where there is a board. */
-void ct_nccl_hear(struct nccl *nccl);
+void ct_nccl_read_reason(struct nccl *nccl);
 /* The key `what` of the group. */
 void ct_nccl_name_key(const struct nccl *nccl, char key[CT_BOOTSTRAP_KEY_MAX],
                       const char *what);

@@ -12,19 +12,14 @@
 #include "worker_sdk/net/addr.h"
 #include "worker_sdk/session/session_private.h"
 
-/* Serves one connection until its end, then none. */
-static void *serve(void *context)
+static _Atomic int served; /* the connection to the session */
+
+static void serve_one(struct store *store, int fd)
 {
-    const int listener = *(const int *)context;
-    const int fd = accept(listener, NULL, NULL);
-    struct store *store = NULL;
-    struct store_client *client;
+    struct store_client *client = store_add_client(store, NULL, NULL);
     uint8_t bytes[4096];
     ssize_t n;
 
-    if (fd < 0 || store_create(&store) < 0)
-        abort();
-    client = store_add_client(store, NULL, NULL);
     while ((n = recv(fd, bytes, sizeof bytes, 0)) > 0 &&
            store_receive(client, bytes, (size_t)n) == 0) {
         struct ct_buf *out = store_output(client);
@@ -33,8 +28,27 @@ static void *serve(void *context)
                (n = send(fd, ct_buf_data(out), ct_buf_length(out), MSG_NOSIGNAL)) > 0)
             ct_buf_consume(out, (size_t)n);
     }
+    store_remove_client(client);
+}
+
+/* Serves two connections, one after the other. */
+static void *serve(void *context)
+{
+    const int listener = *(const int *)context;
+    struct store *store = NULL;
+
+    if (store_create(&store) < 0)
+        abort();
+    for (int i = 0; i < 2; i++) {
+        const int fd = accept(listener, NULL, NULL);
+
+        if (fd < 0)
+            abort();
+        served = fd;
+        serve_one(store, fd);
+        close(fd);
+    }
     store_destroy(store);
-    close(fd);
     return NULL;
 }
 
@@ -72,6 +86,9 @@ TEST(notes_are_left_and_read_and_the_first_of_a_key_stays)
     assert_int_equal(board.put(board.context, "key", "three"), 0);
     assert_int_equal(board.read(board.context, "key", text), 1);
     assert_string_equal(text, "three");
+    assert_int_equal(shutdown(served, SHUT_RDWR), 0);
+    assert_int_equal(board.put_first(board.context, "other", "again", text), 0);
+    assert_string_equal(text, "again");
     memset(longer, 'a', sizeof longer - 1);
     longer[sizeof longer - 1] = '\0';
     assert_int_equal(board.put(board.context, "key", longer), 0);
