@@ -36,23 +36,25 @@ static int run_rank(int rank, void *context)
     return 0;
 }
 
-static void run_world(struct run run)
+void worlds_run_in(struct world world, worlds_fn *body, void *context)
 {
-    if (ranks_run(run.world.size, run_rank, &run) != 0)
-        fail_msg("%d ranks, wire %d", run.world.size, run.world.wire);
+    struct run run = {world, body, context};
+
+    if (ranks_run(world.size, run_rank, &run) != 0)
+        fail_msg("%d ranks, wire %d", world.size, world.wire);
 }
 
 void worlds_run(int largest, worlds_fn *body)
 {
     for (int size = 1; size <= largest; size++)
         for (int wire = 0; wire < WIRES; wire++)
-            run_world((struct run){.world = {size, (enum wire)wire}, .body = body});
+            worlds_run_in((struct world){size, (enum wire)wire}, body, NULL);
 }
 
 void worlds_run_with(int ranks, worlds_fn *body, void *context)
 {
     for (int wire = 0; wire < WIRE_MIXED; wire++)
-        run_world((struct run){{ranks, (enum wire)wire}, body, context});
+        worlds_run_in((struct world){ranks, (enum wire)wire}, body, context);
 }
 
 float worlds_rough_value(int rank, size_t i)

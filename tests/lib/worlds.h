@@ -28,6 +28,8 @@ typedef void worlds_fn(struct ctrun_group *group, void *context);
 void worlds_run(int largest, worlds_fn *body);
 /* Of so many ranks, over shared memory and over TCP, where a thread moves reductions on. */
 void worlds_run_with(int ranks, worlds_fn *body, void *context);
+/* In this world only. */
+void worlds_run_in(struct world world, worlds_fn *body, void *context);
 /* WORLDS_TEST(name, largest) { ... } is a test with this body, a worlds_fn, in worlds_run();
  * WORLD_TEST(name, ranks) { ... } in worlds_run_with(), TORCH_WORLD_TEST() too. */
 #define WORLDS_TEST(name, largest)                                                     \

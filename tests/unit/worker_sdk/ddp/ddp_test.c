@@ -855,19 +855,25 @@ TORCH_TEST(many_ranks_train_as_one_with_the_whole_batch,
 {
     struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    float one[FEATURES + 1];
+    float one[FEATURES + 1], first[FEATURES + 1];
 
     assert_true(shared != MAP_FAILED);
     worlds_run_with(1, regression_body, shared);
     memcpy(one, shared->weights[0], sizeof one);
     for (int ranks = 2; ranks <= 4; ranks++) {
-        worlds_run_with(ranks, regression_body, shared);
-        for (int r = 1; r < ranks; r++) /* all ranks have the same bits */
-            assert_memory_equal(shared->weights[r], shared->weights[0], sizeof one);
+        for (int wire = 0; wire < WIRES; wire++) {
+            worlds_run_in((struct world){ranks, (enum wire)wire}, regression_body,
+                          shared);
+            if (wire == 0)
+                memcpy(first, shared->weights[0], sizeof first);
+            for (int r = 0; r < ranks;
+                 r++) /* over each wire all ranks have the same bits */
+                assert_memory_equal(shared->weights[r], first, sizeof first);
+        }
         for (int f = 0; f <= FEATURES; f++)
-            if (fabsf(shared->weights[0][f] - one[f]) > 1e-6f)
+            if (fabsf(first[f] - one[f]) > 1e-6f)
                 fail_msg("%d ranks: weight %d is %.9g, one rank has %.9g", ranks, f,
-                         (double)shared->weights[0][f], (double)one[f]);
+                         (double)first[f], (double)one[f]);
     }
     assert_int_equal(munmap(shared, sizeof *shared), 0);
 }
