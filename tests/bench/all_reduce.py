@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All-reduce (f32, SUM) on one machine, and a barrier (0 bytes): our shared memory and TCP beside gloo and MPI.
 
-usage: all_reduce.py [RANKS] [TURNS]     default 2 ranks, 3 turns
+usage: all_reduce.py [RANKS] [TURNS]     default 2 and then 4 ranks, 3 turns
 
 Each library is run in turn, TURNS times over, so that noise hits all alike. gloo comes from
 Debian's torch and from the one that CTRUN_TEST_TORCH names; MPI from mpicc.mpich and
@@ -79,17 +79,21 @@ def show(results):
             print(f"{peer} / {name:20}" + "".join(f"{ratio:10.1f} x" for ratio in ratios))
 
 
-def main():
-    ranks = int(sys.argv[1]) if len(sys.argv) > 1 else 2
-    turns = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+def compare(ranks, turns):
     with tempfile.TemporaryDirectory() as folder:
         programs = commands(ranks, folder)
         results = {name: {} for name in programs}
         for _ in range(turns):
             for name, command in programs.items():
                 measure(command, results[name])
-    print(f"all_reduce, {ranks} ranks, f32 SUM")
+    print(f"all_reduce, {ranks} ranks, f32 SUM", flush=True)
     show(results)
+
+
+def main():
+    turns = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+    for ranks in [int(sys.argv[1])] if len(sys.argv) > 1 else (2, 4):
+        compare(ranks, turns)
 
 
 main()
