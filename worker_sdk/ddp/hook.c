@@ -19,6 +19,10 @@ static int options_check(const struct ctrun_ddp_options *options, bool as_half,
                        "ddp: reduce_dtype is %d, but must be CTRUN_F32 (each type as "
                        "it is), CTRUN_F16 or CTRUN_BF16",
                        (int)options->reduce_dtype);
+    if (options->hook_done && !options->hook)
+        return ct_fail(
+            err, -EINVAL,
+            "ddp: hook_done is set, but hook is NULL, so nothing would call it");
     if (ways > 1)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: of hook, reduce_dtype and powersgd only one can be set");

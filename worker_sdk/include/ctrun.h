@@ -787,8 +787,8 @@ struct ctrun_ddp_options {
         reduce_dtype; /* CTRUN_F16 or CTRUN_BF16: f32 gradients travel so, and their
                                     * averages are rounded so; CTRUN_F32: each type as it is */
     ctrun_ddp_hook_fn *hook; /* NULL: none. One of reduce_dtype, hook and powersgd */
-    ctrun_ddp_hook_done_fn *hook_done;             /* NULL: nothing is left to do */
-    void *hook_context;                            /* kept */
+    ctrun_ddp_hook_done_fn *hook_done; /* of hook; NULL: nothing is left to do */
+    void *hook_context;                /* kept */
     const struct ctrun_powersgd_options *powersgd; /* read by create; NULL: none */
     bool
         check_finite; /* a gradient with NaN or infinity that is ready on any rank fails the step on

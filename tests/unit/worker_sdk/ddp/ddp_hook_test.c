@@ -89,8 +89,6 @@ TORCH_WORLD_TEST(gradients_may_travel_as_halves, 2,
         CHECK(strstr(err.text, "one"));
         ctrun_ddp_destroy(ddp);
     }
-    options.reduce_dtype = CTRUN_I32;
-    CHECK(make(&ddp, group, &options, &err) == -EINVAL && !ddp);
 }
 
 /* ---- Hooks ------------------------------------------------------------------------------- */
@@ -170,18 +168,35 @@ static void hook_body(struct ctrun_group *group, void *context)
         CHECK(strstr(err.text, "one"));
     }
     ctrun_ddp_destroy(ddp);
-    options.reduce_dtype = CTRUN_F16;
-    CHECK(make(&ddp, group, &options, &err) == CTRUN_E_USAGE && !ddp);
 }
 
 TORCH_TEST(a_hook_takes_the_place_of_the_average,
            "ddp_comm_hook_future_passing_cpu; "
            "ddp_comm_hook_allreduce_hook; "
-           "ddp_comm_hook_allreduce_with_then_hook; "
-           "ddp_comm_hook_register_just_once; ddp_invalid_comm_hook_init")
+           "ddp_comm_hook_allreduce_with_then_hook")
 {
     worlds_run_with(3, hook_body, NULL);
     worlds_run_with(1, hook_body, NULL);
+}
+
+TORCH_WORLD_TEST(a_second_hook_or_half_of_one_is_refused, 2,
+                 "ddp_comm_hook_register_just_once; ddp_invalid_comm_hook_init")
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    struct ctrun_error err;
+    struct ctrun_ddp *ddp;
+
+    options.hook_done = negate;
+    CHECK(make(&ddp, group, &options, &err) == -EINVAL && !ddp);
+    CHECK(strstr(err.text, "hook_done is set, but hook is NULL"));
+    options.hook = take_largest;
+    options.reduce_dtype = CTRUN_F16;
+    CHECK(make(&ddp, group, &options, &err) == CTRUN_E_USAGE && !ddp);
+    CHECK(strstr(err.text, "of hook, reduce_dtype and powersgd only one"));
+    options = (struct ctrun_ddp_options)CTRUN_DDP_OPTIONS_INIT;
+    options.reduce_dtype = CTRUN_I32;
+    CHECK(make(&ddp, group, &options, &err) == -EINVAL && !ddp);
+    CHECK(strstr(err.text, "must be CTRUN_F32"));
 }
 
 static int refuse(void *context, struct ctrun_group *group,
