@@ -139,6 +139,8 @@ static void add_options(struct text *text, const struct ct_stats_facts *facts)
         has_buffers = has_buffers || facts->params[p].is_buffer;
     add(text, ", \"backend_name\": \"%s\"", facts->is_device ? "nccl" : "host");
     add(text, ", \"broadcast_buffers\": %d", has_buffers);
+    /* what torch says of a module on one device without such layers */
+    add(text, ", \"is_multi_device_module\": 0, \"has_sync_bn\": 0");
     add(text, ", \"bucket_cap_bytes\": %zu", options->bucket_cap_bytes);
     add(text, ", \"find_unused_parameters\": %d, \"static_graph\": %d",
         options->find_unused, options->static_graph);

@@ -12,24 +12,28 @@ enum {
 };
 
 static float wide[WIDE], one[1], statistic[2];
+static int64_t batches[1];
 
 static int make(struct ctrun_ddp **out, struct ctrun_group *group,
                 const struct ctrun_ddp_options *options, struct ctrun_error *err)
 {
-    struct ctrun_param params[] = {CTRUN_PARAM_INIT, CTRUN_PARAM_INIT,
+    struct ctrun_param params[] = {CTRUN_PARAM_INIT, CTRUN_PARAM_INIT, CTRUN_PARAM_INIT,
                                    CTRUN_PARAM_INIT};
-    static const char *const names[] = {"wide", "one", "running_mean"};
-    static const int64_t sizes[] = {WIDE, 1, 2};
-    void *data[] = {wide, one, statistic};
+    static const char *const names[] = {"wide", "one", "running_mean",
+                                        "num_batches_tracked"};
+    static const int64_t sizes[] = {WIDE, 1, 2, 1};
+    void *data[] = {wide, one, statistic, batches};
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         params[i].name = names[i];
         params[i].data = data[i];
         params[i].dims = 1;
         params[i].sizes[0] = sizes[i];
     }
     params[2].no_grad = params[2].is_buffer = true;
-    return ctrun_ddp_create(out, group, params, 3, options, err);
+    params[3].no_grad = params[3].is_buffer = true;
+    params[3].dtype = CTRUN_I64;
+    return ctrun_ddp_create(out, group, params, 4, options, err);
 }
 
 static int bad_at = -1; /* the element of `wide` that overflows; -1: none */
@@ -377,9 +381,11 @@ TORCH_WORLD_TEST(buffers_are_those_of_rank_0, 3, "vector broadcast_buffers")
     struct ctrun_ddp *ddp;
 
     CHECK_OK(make(&ddp, group, NULL, &err));
-    statistic[0] = 5 + rank;
+    statistic[0] = statistic[1] = 5 + rank;
+    batches[0] = 100 * (ctrun_group_rank(group) + 1);
     CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
-    CHECK(statistic[0] == 5); /* from rank 0 */
+    CHECK(statistic[0] == 5 && statistic[1] == 5 &&
+          batches[0] == 100); /* from rank 0 */
     ctrun_ddp_no_sync(ddp, true);
     statistic[0] = 7 + rank;
     /* Synchronised, because of the forward before. */
