@@ -322,6 +322,8 @@ static int idle(struct exchange_wait *self, struct ctrun_error *err)
         return ct_fail(err, n, "send: out of memory for data that arrived meanwhile");
     if (moved)
         return 0;
+    if (exchange->segment)
+        ct_segment_count_look(exchange->segment);
     tcp->polls[n++] = (struct pollfd){.fd = exchange->bell, .events = POLLIN};
     return ct_host_tcp_idle(tcp, n, self->wait.call,
                             is_local ? BOTH_SLICE_MS : CT_SLICE_MS, err);
@@ -341,6 +343,7 @@ static int wait_some(struct ct_exchange *exchange, const struct ct_call *first,
         return 0;
     if (!wait)
         return ct_segment_look(exchange->segment, &self.wait, err);
+    self.wait.is_in_row = true;
     if (!self.is_remote)
         return ct_segment_wait(exchange->segment, &self.wait, err);
     if ((rc = idle(&self, err)) == 0 && ct_now_ms() >= self.wait.deadline_ms)

@@ -59,7 +59,8 @@ struct ct_shm_member {
     _Atomic uint32_t is_asleep;
     _Atomic uint32_t has_joined;
     _Atomic uint32_t has_left;
-    uint64_t cpus[16]; /* its affinity mask: 1024 processors */
+    uint64_t cpus[16];      /* its affinity mask: 1024 processors */
+    _Atomic uint32_t looks; /* grows in each slice of a wait */
     /* Pieces of its slice that were ever claimed, and finished, by any member: see host_shm.c. */
     _Alignas(CT_LINE) _Atomic uint64_t claimed;
     _Alignas(CT_LINE) _Atomic uint64_t finished;
@@ -139,6 +140,7 @@ struct ct_wait {
     int peer;
     const struct ct_call *call; /* for the message */
     uint64_t deadline_ms;
+    bool is_in_row; /* what is_awaited names may wait for another member in turn */
 };
 /* 0, or the error that ends the wait: a member died or left, the watch or the verdict reports a
  * failure, the deadline passed. */
@@ -148,6 +150,9 @@ int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
  * for members that are gone once in CT_SLICE_MS. Never blocks. */
 int ct_segment_look(struct ct_segment *segment, const struct ct_wait *wait,
                     struct ctrun_error *err);
+
+/* Tells the others that this member waits, in each slice of a wait elsewhere. */
+void ct_segment_count_look(struct ct_segment *segment);
 
 /* Posts `number` (what, count, where and data are filled in before); the last member to post wakes
  * the others. */

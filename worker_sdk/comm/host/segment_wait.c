@@ -13,8 +13,9 @@
 #include "worker_sdk/comm/host/segment.h"
 
 enum {
-    SWITCH_NS = 1500,      /* shorter than a switch to another thread and back */
-    LONG_YIELD_NS = 200000 /* longer than a member takes to post */
+    SWITCH_NS = 1500,       /* shorter than a switch to another thread and back */
+    LONG_YIELD_NS = 200000, /* longer than a member takes to post */
+    ANSWER_MS = 1000, /* for members that wait to look around, on a busy machine */
 };
 
 static int futex_wait(_Atomic uint32_t *word, uint32_t value, int ms)
@@ -81,16 +82,57 @@ static void format_missing(char *dst, size_t size, const struct ct_segment *segm
     }
 }
 
-static int fail_waiting(const struct ct_segment *segment, const struct ct_wait *wait,
+void ct_segment_count_look(struct ct_segment *segment)
+{
+    atomic_fetch_add(&segment->members[segment->me].looks, 1);
+}
+
+/* In a row of members that wait for each other only the first is the cause: it is stopped or does
+ * not wait, and so it does not look around. *silent is that member, -1 if all do; or the code of
+ * the verdict, after which a member waits no more. */
+static int find_silent(struct ct_segment *segment, int *silent, struct ctrun_error *err)
+{
+    const uint64_t end_ms = ct_deadline_ms(ANSWER_MS);
+    _Atomic uint32_t *bell = &segment->members[segment->me].bell;
+    uint32_t before[CT_LOCAL_MAX];
+    int rc = 0;
+    int i;
+
+    for (i = 0; i < segment->size; i++)
+        before[i] = atomic_load(&segment->members[i].looks);
+    for (i = 0; i < segment->size && rc == 0;) {
+        if (i == segment->me || atomic_load(&segment->members[i].looks) != before[i]) {
+            i++;
+            continue;
+        }
+        if (ct_left_ms(end_ms) == 0)
+            break;
+        (void)futex_wait(bell, atomic_load(bell), CT_SLICE_MS);
+        ct_segment_count_look(segment);
+        rc = ct_verdict_get(segment->verdict, err);
+    }
+    *silent = i < segment->size ? i : -1;
+    return rc;
+}
+
+static int fail_waiting(struct ct_segment *segment, const struct ct_wait *wait,
                         struct ctrun_error *err)
 {
     char names[320];
     char call[CT_CALL_TEXT_MAX] = "open group";
+    char other[CT_PEER_TEXT_MAX] = "";
+    int silent = -1;
+    int rc = wait->is_in_row ? find_silent(segment, &silent, err) : 0;
 
+    if (rc < 0)
+        return rc;
     if (wait->call)
         ct_call_format(call, wait->call);
     format_missing(names, sizeof names, segment, wait);
-    return ct_fail(err, CTRUN_E_TIMEOUT, "%s: no answer in time from: %s", call, names);
+    if (silent >= 0 && !wait->is_awaited(segment, wait, silent))
+        ct_peer_format(other, segment->peers[silent]);
+    return ct_fail(err, CTRUN_E_TIMEOUT, "%s: no answer in time from: %s%s%s%s", call,
+                   names, *other ? "; " : "", other, *other ? " does not answer" : "");
 }
 
 /* The first member that is gone although the wait still needs it, or -1. */
@@ -130,6 +172,8 @@ static int look_around(struct ct_segment *segment, const struct ct_wait *wait,
     int gone = find_gone(segment, wait);
     int rc = segment->verdict ? ct_verdict_get(segment->verdict, err) : 0;
 
+    if (segment->members)
+        ct_segment_count_look(segment);
     if (rc == 0 && segment->watch.check)
         rc = segment->watch.check(segment->watch.context, err);
     if (rc == 0 && gone >= 0)
