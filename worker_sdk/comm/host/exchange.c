@@ -279,15 +279,17 @@ static struct exchange_wait find_wait(struct ct_exchange *exchange,
             self.wait.call = call;
     }
     for (int i = 0; i < exchange->size; i++) {
+        if (!waits(exchange, i, true) && !waits(exchange, i, false))
+            continue;
         self.sends = self.sends || waits(exchange, i, true);
-        self.is_remote = self.is_remote ||
-                         (exchange->local_of[i] < 0 &&
-                          (waits(exchange, i, true) || waits(exchange, i, false)));
+        self.is_remote = self.is_remote || exchange->local_of[i] < 0;
+        if (exchange->tcp)
+            exchange->tcp->mesh->awaited = i;
     }
     return self;
 }
 
-/* idle() has set mesh->awaited to a member with an unfinished message. */
+/* find_wait() has set mesh->awaited to a member with an unfinished message. */
 static int fail_late(const struct exchange_wait *self, struct ctrun_error *err)
 {
     const struct ct_exchange *exchange = self->exchange;
@@ -309,8 +311,6 @@ static int idle(struct exchange_wait *self, struct ctrun_error *err)
     for (int i = 0; i < exchange->size; i++) {
         bool in = waits(exchange, i, false);
         bool out = waits(exchange, i, true);
-        if (in || out)
-            tcp->mesh->awaited = i;
         if (exchange->local_of[i] >= 0)
             is_local = is_local || in || out;
         else if (in || out)
@@ -322,8 +322,6 @@ static int idle(struct exchange_wait *self, struct ctrun_error *err)
         return ct_fail(err, n, "send: out of memory for data that arrived meanwhile");
     if (moved)
         return 0;
-    if (exchange->segment)
-        ct_segment_count_look(exchange->segment);
     tcp->polls[n++] = (struct pollfd){.fd = exchange->bell, .events = POLLIN};
     return ct_host_tcp_idle(tcp, n, self->wait.call,
                             is_local ? BOTH_SLICE_MS : CT_SLICE_MS, err);
@@ -343,10 +341,11 @@ static int wait_some(struct ct_exchange *exchange, const struct ct_call *first,
         return 0;
     if (!wait)
         return ct_segment_look(exchange->segment, &self.wait, err);
-    self.wait.is_in_row = true;
-    if (!self.is_remote)
-        return ct_segment_wait(exchange->segment, &self.wait, err);
-    if ((rc = idle(&self, err)) == 0 && ct_now_ms() >= self.wait.deadline_ms)
+    self.wait.is_in_row = !exchange->tcp; /* else fail_late() asks all members */
+    rc = self.is_remote ? idle(&self, err)
+                        : ct_segment_wait(exchange->segment, &self.wait, err);
+    if (exchange->tcp && (rc == 0 ? self.is_remote : rc == CTRUN_E_TIMEOUT) &&
+        ct_now_ms() >= self.wait.deadline_ms)
         rc = fail_late(&self, err);
     return rc;
 }

@@ -151,9 +151,6 @@ int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
 int ct_segment_look(struct ct_segment *segment, const struct ct_wait *wait,
                     struct ctrun_error *err);
 
-/* Tells the others that this member waits, in each slice of a wait elsewhere. */
-void ct_segment_count_look(struct ct_segment *segment);
-
 /* Posts `number` (what, count, where and data are filled in before); the last member to post wakes
  * the others. */
 void ct_segment_post(struct ct_segment *segment, uint64_t number);

@@ -82,15 +82,16 @@ static void format_missing(char *dst, size_t size, const struct ct_segment *segm
     }
 }
 
-void ct_segment_count_look(struct ct_segment *segment)
+static void count_look(struct ct_segment *segment)
 {
     atomic_fetch_add(&segment->members[segment->me].looks, 1);
 }
 
 /* In a row of members that wait for each other only the first is the cause: it is stopped or does
- * not wait, and so it does not look around. *silent is that member, -1 if all do; or the code of
- * the verdict, after which a member waits no more. */
-static int find_silent(struct ct_segment *segment, int *silent, struct ctrun_error *err)
+ * not wait, and so it does not look around. *silent is that member, if all look for whom we wait,
+ * else -1. Returns the code of the verdict, after which a member waits no more. */
+static int find_silent(struct ct_segment *segment, const struct ct_wait *wait,
+                       int *silent, struct ctrun_error *err)
 {
     const uint64_t end_ms = ct_deadline_ms(ANSWER_MS);
     _Atomic uint32_t *bell = &segment->members[segment->me].bell;
@@ -101,17 +102,23 @@ static int find_silent(struct ct_segment *segment, int *silent, struct ctrun_err
     for (i = 0; i < segment->size; i++)
         before[i] = atomic_load(&segment->members[i].looks);
     for (i = 0; i < segment->size && rc == 0;) {
-        if (i == segment->me || atomic_load(&segment->members[i].looks) != before[i]) {
+        if (i == segment->me || atomic_load(&segment->members[i].has_left) ||
+            atomic_load(&segment->members[i].looks) != before[i]) {
             i++;
             continue;
         }
         if (ct_left_ms(end_ms) == 0)
             break;
         (void)futex_wait(bell, atomic_load(bell), CT_SLICE_MS);
-        ct_segment_count_look(segment);
+        count_look(segment);
         rc = ct_verdict_get(segment->verdict, err);
     }
     *silent = i < segment->size ? i : -1;
+    for (i = 0; i < segment->size; i++)
+        if (i != segment->me && wait->is_awaited(segment, wait, i) &&
+            atomic_load(&segment->members[i].looks) == before[i])
+            *silent =
+                -1; /* it is named anyway; others that do not wait have no part in it */
     return rc;
 }
 
@@ -122,7 +129,7 @@ static int fail_waiting(struct ct_segment *segment, const struct ct_wait *wait,
     char call[CT_CALL_TEXT_MAX] = "open group";
     char other[CT_PEER_TEXT_MAX] = "";
     int silent = -1;
-    int rc = wait->is_in_row ? find_silent(segment, &silent, err) : 0;
+    int rc = wait->is_in_row ? find_silent(segment, wait, &silent, err) : 0;
 
     if (rc < 0)
         return rc;
@@ -173,7 +180,7 @@ static int look_around(struct ct_segment *segment, const struct ct_wait *wait,
     int rc = segment->verdict ? ct_verdict_get(segment->verdict, err) : 0;
 
     if (segment->members)
-        ct_segment_count_look(segment);
+        count_look(segment);
     if (rc == 0 && segment->watch.check)
         rc = segment->watch.check(segment->watch.context, err);
     if (rc == 0 && gone >= 0)

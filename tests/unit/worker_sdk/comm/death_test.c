@@ -28,10 +28,11 @@ enum {
     DIRECT_ALL_REDUCE, /* in memory of the group */
     DIRECT_BROADCAST,
     KINDS,
-    STRIKES = 40,   /* more steps than a call has: the last ones are of the next call */
-    CALLS = 1,      /* counter: calls of rank 0 */
-    FAILED = 2,     /* counter: ranks that got an error */
-    STOP_MS = 5000, /* long enough for the others on a busy machine */
+    STRIKES = 40, /* more steps than a call has: the last ones are of the next call */
+    CALLS = 1,    /* counter: calls of rank 0 */
+    WIRE_PAIRS = WIRES, /* ranks 0 and 3 on one host, 1 and 2 on another */
+    FAILED = 2,         /* counter: ranks that got an error */
+    STOP_MS = 5000,     /* long enough for the others on a busy machine */
 };
 
 static _Atomic uint64_t *death_ns; /* of each wire; shared */
@@ -160,6 +161,13 @@ static int make_call(struct ctrun_group *group, const struct scene *scene,
                             err);
 }
 
+static const char *host_of(const struct scene *scene, int rank)
+{
+    if ((int)scene->wire == WIRE_PAIRS)
+        return rank == 0 || rank == 3 ? "a" : "b";
+    return worlds_host_of(scene->wire, rank);
+}
+
 /* A rank whose call failed must not end before all others have their error: they would name it, not
  * the cause. So all stay. */
 static int call_on(int rank, void *context)
@@ -172,7 +180,7 @@ static int call_on(int rank, void *context)
 
     options.shm = scene->wire != WIRE_TCP;
     options.timeout_ms = RANKS_DEADLINE_MS;
-    group = ranks_open(rank, worlds_host_of(scene->wire, rank), &options);
+    group = ranks_open(rank, host_of(scene, rank), &options);
     if (scene->is_stop)
         group->timeout_ms = scene->kind == CALL_RING && rank ? 2 * STOP_MS : STOP_MS;
     strike_signal = scene->is_stop ? SIGSTOP : SIGKILL;
@@ -273,9 +281,10 @@ TEST(a_rank_that_is_stopped_is_named_by_all_who_wait_in_a_row)
 {
     struct scene scenes[] = {{WIRE_TCP, (enum call_kind)LONG_GATHER, true, 0},
                              {WIRE_SHM, CALL_RING, true, 0},
-                             {WIRE_MIXED, CALL_RING, true, 0}};
+                             {WIRE_MIXED, CALL_RING, true, 0},
+                             {(enum wire)WIRE_PAIRS, CALL_RING, true, 0}};
 
-    play(scenes, 3);
+    play(scenes, 4);
 }
 
 /* Each scene has another step, so that a few scenes have many. */
@@ -311,7 +320,7 @@ TEST(a_rank_that_is_stopped_at_any_step_of_a_call_is_named)
 
 int main(void)
 {
-    death_ns = mmap(NULL, WIRES * sizeof *death_ns, PROT_READ | PROT_WRITE,
+    death_ns = mmap(NULL, (WIRE_PAIRS + 1) * sizeof *death_ns, PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (death_ns == MAP_FAILED)
         return 1;
