@@ -15,6 +15,7 @@ SCHEMAS = pathlib.Path(__file__).resolve().parents[2] / "packaging/schema"
 
 HELLO = ctrun.ROOT / "examples" / "01_hello.c"
 REPLICAS = ctrun.ROOT / "examples" / "11_data_parallel.c"
+MODEL = ctrun.ROOT / "examples" / "llm"
 
 
 @pytest.fixture
@@ -45,6 +46,17 @@ def test_pkg_config_builds_a_program_against_the_shared_library(box, tree):
     assert box.run("cc", REPLICAS, "-o", box.path("replicas"), *flags).code == 0, box.runs[-1]
     run = box.run(box.path("replicas"), env={"LD_LIBRARY_PATH": str(library)})
     assert run.code == 0 and run.out == "y = 3.0 x - 1.0, by 4 replicas\n", run
+
+
+def test_the_language_model_builds_with_the_command_in_its_head_and_trains(box, tree):
+    command = "cc -O3 -fopenmp-simd train.c gpt.c -o train $(pkg-config --cflags --libs ctrun) -lm"
+    assert command in (MODEL / "train.c").read_text()
+    assert box.run("cc", "-O3", "-fopenmp-simd", MODEL / "train.c", MODEL / "gpt.c", "-o", box.path("train"),
+                   *words(tree, "--cflags", "--libs"), "-lm").code == 0, box.runs[-1]
+    library = next(tree.glob("lib*/**/libctrun.so")).parent
+    run = box.run(tree / "bin" / "ctrun", "--standalone", "--nproc-per-node=2", box.path("train"), MODEL / "gpt.c", 1,
+                  env={"LD_LIBRARY_PATH": str(library)})
+    assert run.code == 0, run
 
 
 def test_pkg_config_builds_a_program_against_the_static_library(box, tree):
