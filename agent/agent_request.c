@@ -185,7 +185,7 @@ static int on_ctl_signal(void *context, int signal, int rank, bool is_forced,
         return rc;
     if (rank >= 0 && (rc = worker_group_signal_rank(agent->group, rank, signal)) < 0)
         return fail_signal(agent, rank, rc, err);
-    agent_emit_request("signal", signal, rank, sender);
+    agent_emit_request("signal", signal, rank, "", sender);
     if (rank < 0)
         agent_pass_on(agent, signal); /* as if the signal had been sent to us */
     return ct_buf_printf(out, "{\"signalled\":true}");
@@ -199,21 +199,21 @@ static void on_ctl_stop(void *context, const char *reason, pid_t sender)
 static int on_ctl_restart(void *context, const char *reason, uint32_t ticket,
                           pid_t sender, struct ctrun_error *err)
 {
-    agent_emit_request("restart", 0, -1, sender);
+    agent_emit_request("restart", 0, -1, reason, sender);
     return agent_ask_restart(context, reason, ticket, err);
 }
 
 static int on_ctl_reload(void *context, const char *command, uint32_t ticket,
                          pid_t sender, struct ctrun_error *err)
 {
-    agent_emit_request("reload", 0, -1, sender);
+    agent_emit_request("reload", 0, -1, "", sender);
     return agent_ask_reload(context, command, ticket, err);
 }
 
 static int on_ctl_chaos(void *context, const struct ct_fault *fault, const char *text,
                         uint32_t ticket, pid_t sender, struct ctrun_error *err)
 {
-    agent_emit_request("chaos", fault->signal, fault->target, sender);
+    agent_emit_request("chaos", fault->signal, fault->target, "", sender);
     return agent_ask_chaos(context, fault, text, ticket, err);
 }
 

@@ -14,10 +14,12 @@ bool agent_is_ending_signal(const struct agent *agent, int signal)
     return false;
 }
 
-void agent_emit_request(const char *verb, int signal, int rank, pid_t sender)
+void agent_emit_request(const char *verb, int signal, int rank, const char *reason,
+                        pid_t sender)
 {
     ct_event_emit("control_request", CT_STR("verb", verb), CT_INT("signal", signal),
-                  CT_INT("rank", rank), CT_INT("sender_pid", sender));
+                  CT_INT("rank", rank), CT_STR("reason", reason),
+                  CT_INT("sender_pid", sender));
 }
 
 static void begin_end(struct agent *agent, int signal, uint64_t grace_ms,
@@ -119,7 +121,7 @@ void agent_drain(struct agent *agent, const char *reason, pid_t sender)
 {
     if (agent->drained_by != 0 || agent->state == AGENT_ENDED)
         return;
-    agent_emit_request("stop", SIGTERM, -1, sender);
+    agent_emit_request("stop", SIGTERM, -1, reason, sender);
     ct_info("asked to stop reason=%s sender=%d", reason, sender);
     agent->drained_by = sender;
     (void)ct_copy(agent->result->reason, sizeof agent->result->reason, reason);

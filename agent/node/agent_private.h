@@ -422,8 +422,9 @@ void agent_drain(struct agent *agent, const char *reason, pid_t sender);
 /* The workers have saved, or are out of time: a SIGTERM follows like any other. context: struct
  * agent. */
 void agent_drained(void *context);
-/* Emits the event of a ctrunctl request. */
-void agent_emit_request(const char *verb, int signal, int rank, pid_t sender);
+/* Emits the event of a ctrunctl request. reason: what the user gave; may be empty. */
+void agent_emit_request(const char *verb, int signal, int rank, const char *reason,
+                        pid_t sender);
 
 /* ---- agent_failover.c ------------------------------------------------------------------- */
 

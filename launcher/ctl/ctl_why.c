@@ -81,8 +81,9 @@ static void print_end(const struct json_summary *end)
     if (end->signal && end->allocation_ends)
         printf("run %s: ended before the end of its allocation\n", end->run_id);
     else if (end->signal)
-        printf("run %s: ended by %s (%d)\n", end->run_id,
-               ct_signal_format(name, end->signal), end->signal);
+        printf("run %s: ended by %s (%d)%s%s\n", end->run_id,
+               ct_signal_format(name, end->signal), end->signal,
+               *end->message ? ": " : "", end->message);
     else if (end->verdict.outcome == CT_OUTCOME_SUCCEEDED)
         printf("run %s: succeeded\n", end->run_id);
     else if (*end->message || end->verdict.outcome == 0)

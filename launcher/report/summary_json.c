@@ -248,7 +248,10 @@ static void format_page(struct page *page, const struct summary_json *json)
     add_text(page, "host", json->host);
     add_text(page, "outcome", outcome_of(json));
     add_text(page, "error", error_of(json));
-    add_text(page, "message", json->error->code ? json->error->text : NULL);
+    add_text(page, "message",
+             json->error->code ? json->error->text
+             : *json->asked    ? json->asked
+                               : NULL);
     add_number(page, "exit_code", json->exit_code);
     add_text(page, "exit_code_from", json->is_workers_code ? "worker" : "ctrun");
     add_number(page, "signal", json->signal);

@@ -14,9 +14,10 @@ struct summary_json {
     const struct summary *summary; /* its verdict has outcome 0 when there was none */
     const char *host;
     int exit_code;
-    bool is_workers_code;            /* a worker's code, or 128 + its signal */
-    int signal;                      /* != 0: what ended this launcher */
-    bool allocation_ends;            /* why it ended, or told workers to save */
+    bool is_workers_code; /* a worker's code, or 128 + its signal */
+    int signal;           /* != 0: what ended this launcher */
+    bool allocation_ends; /* why it ended, or told workers to save */
+    const char *asked;    /* reason that ctrunctl stop was given; may be empty */
     const struct ctrun_error *error; /* code != 0: the launcher's own error */
     const struct bills *bills;
     uint32_t requeues; /* earlier starts of the batch system's job */

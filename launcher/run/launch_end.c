@@ -285,6 +285,7 @@ static void write_summary(struct launch *launch, const struct agent_result *resu
         .is_workers_code = exit_status_is_workers(end, config->stop.exit_style),
         .signal = result->signal,
         .allocation_ends = result->allocation_ends,
+        .asked = result->reason,
         .error = &result->error,
         .bills = &launch->bills,
         .requeues = config->run.requeues,

@@ -187,13 +187,14 @@ def test_usr1_reaches_the_workers_of_all_nodes_and_others_those_of_one(box):
 
 
 def test_stop_ends_the_run_as_sigterm_does(box):
-    run = start(box)
+    run = start(box, "--log-dir=D")
     assert ctl(box, "stop", "--reason", "maintenance at 8").code == 0
     assert run.wait() == 128 + signal.SIGTERM
     assert "stopped as asked: maintenance at 8; all workers are gone" in run.err, run
     assert sorted(line for line in run.out.splitlines() if "got" in line) == [
         "0 got TERM", "1 got TERM"]
-    assert box.events("control_request", verb="stop")
+    assert box.events("control_request", verb="stop", reason="maintenance at 8")
+    assert ctl(box, "why", "D").out == "run j1: ended by SIGTERM (15): maintenance at 8\n"
     assert os.listdir(box.path("ctl")) == []
 
 

@@ -7,7 +7,7 @@ set -eu
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 tr '\n' ' ' <"$1/worker_sdk/include/ctrun.h" | grep -oE 'CTRUN_API [^;(]*\(' | sed 's/ *($//; s/.*[ *]//' |
-    grep -v __attribute__ | sort >"$folder/header"
+    grep -v __attribute__ | sort -u >"$folder/header"
 awk '/^CTRUN_[0-9.]+ \{/ { version = $1 } / ctrun_[a-z0-9_]+;/ { sub(";", "", $1); print $1 "@@" version }' \
     "$1/worker_sdk/libctrun.map" | sort >"$folder/map"
 nm -D --defined-only "$2" | awk '$2 == "T" { print $3 }' | sort >"$folder/library"
