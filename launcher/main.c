@@ -35,6 +35,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/event.h"
+#include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/std_streams.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -197,11 +198,8 @@ static int parse(struct options *options, int argc, char **argv,
 /* Only there are processes found that workers have left behind. */
 static bool has_proc(struct ctrun_error *err)
 {
-    char self[16] = ""; /* our pid */
-
     if (access("/proc/self/fd", F_OK) == 0) {
-        if (readlink("/proc/self", self, sizeof self - 1) > 0 &&
-            strtol(self, NULL, 10) != getpid())
+        if (ct_small_file_is_foreign())
             messages_warn(0,
                           "/proc shows the processes of another PID namespace: those "
                           "that workers leave behind are not found "

@@ -173,7 +173,8 @@ void run_cgroup_open(void)
     char root[PATH_MAX], own[RUN_CGROUP_LINE_MAX], parent[PATH_MAX];
     const uint64_t started = ct_small_file_started(getpid());
 
-    if (started == 0 || slurm_step_is_of_srun(getenv("SLURM_STEP_ID")) ||
+    if (started == 0 || ct_small_file_is_foreign() ||
+        slurm_step_is_of_srun(getenv("SLURM_STEP_ID")) ||
         !find_mount(root, sizeof root) || !find_membership(own, sizeof own) ||
         ct_format(parent, sizeof parent, "%s%s", root, strcmp(own, "/") ? own : "") < 0)
         return;

@@ -39,3 +39,5 @@ int ct_small_file_children(pid_t *list, int max, pid_t pid);
 bool ct_small_file_has_ended(pid_t pid, uint64_t started);
 /* The number of our pid namespace: pids of another namespace are not valid here. 0: no /proc. */
 uint64_t ct_small_file_pid_namespace(void);
+/* True where /proc is not there, or that of another pid namespace: its numbers are other processes. */
+bool ct_small_file_is_foreign(void);
