@@ -41,8 +41,8 @@
  *     code and one sentence (where: what: why).
  *   - The caller destroys what it creates, in reverse order. _close, _destroy accept NULL. The
  *     caller owns what a call returns in `out`; it is NULL when the call failed.
- *   - Other calls on an object that is NULL, as after a call that failed to make it, return -EINVAL
- *     and change nothing; those that return no int return 0, false or NULL.
+ *   - Other calls on an object that is NULL, as after a call that failed to make it, return -EINVAL;
+ *     those that return no int return 0, false or NULL.
  *   - Every wait for other ranks has a deadline (the session's or the group's); none blocks
  *     forever. Only waits for a disk and for functions and kernels of the caller have none.
  *   - Lengths of memory are in bytes, counts in elements; the names of times end in their unit.
@@ -54,7 +54,8 @@
  *     _INIT: they grow at the end, and a program and a library of different versions work
  *     together. Entries of one array all have the same size. A member that the library does not
  *     know yet has no effect. ctrun_error, ctrun_metadata and ctrun_slice never change. In C++, too,
- *     write `struct` before ctrun_batch and ctrun_batch_plan: functions have these names. */
+ *     write `struct` before ctrun_batch, ctrun_batch_plan and ctrun_zero_piece: functions have
+ *     these names. */
 #ifndef CTRUN_H
 #define CTRUN_H
 
@@ -168,7 +169,7 @@ CTRUN_API void ctrun_close(struct ctrun_session *session);
 
 /* The place of this process in the run, as ctrun_open() read it; constant while the session is
  * open. rank is 0 to world_size - 1, local_rank the same among the workers of this node, node_rank
- * the number of this node. Any thread may call these at any time; none of them fails. */
+ * the number of this node. Any thread may call these at any time; with a session none of them fails. */
 CTRUN_API int ctrun_rank(const struct ctrun_session *session);
 CTRUN_API int ctrun_world_size(const struct ctrun_session *session);
 CTRUN_API int ctrun_local_rank(const struct ctrun_session *session);
@@ -1196,8 +1197,8 @@ CTRUN_API void ctrun_permutation(uint64_t seed, uint64_t *out, size_t n);
 /* What follows is local unless it says otherwise: no rank waits for another. */
 
 /* torch.utils.data.DistributedSampler, index for index; an order like torch's takes 8 bytes of
- * memory for each sample of the data set while an epoch is dealt, and then for each of this rank's,
- * until the next one is dealt. With any_order the epoch is
+ * memory for each sample of the data set while an epoch is dealt, beside those of this rank in the
+ * epoch before, and then for each of this rank's. With any_order the epoch is
  * another permutation, computed index by index from seed and epoch: the same on every rank and
  * for every world size. */
 struct ctrun_sampler;
@@ -1287,8 +1288,8 @@ CTRUN_API int ctrun_batch_micro(const struct ctrun_batch_plan *plan, size_t i,
  *     }
  *     ctrun_loader_close(loader);
  *
- * After a fork() the child has none of the threads: it may call none of these for its parent's
- * loader. */
+ * After a fork() the child has none of the threads: it may call none of the functions
+ * below for its parent's loader. */
 struct ctrun_loader;
 /* Puts the samples of `indices` into `out`, batch_bytes that the loader gives. Called by the
  * loader's threads, each with a batch of its own, several at a time. Returns 0, or a negative code
