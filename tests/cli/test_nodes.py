@@ -259,3 +259,4 @@ def test_a_round_that_waits_for_workers_from_before_a_restart_of_ctrund_says_so(
 def test_a_node_that_finds_a_ctrund_where_it_may_serve_does_not_call_it_a_ctrun(meeting):
     run = meeting.start(1, "1", "--verbose", "true", conf="last_call_timeout=1")
     assert run.wait() == 0 and "served by another process on this machine, a ctrun or a ctrund" in run.err, run
+    assert "refused" not in meeting.daemon.err, meeting.daemon  # the probe for a ctrun is none of its agents
