@@ -12,10 +12,12 @@
 #include "agent/postmortem/crash.h"
 #include "agent/postmortem/failure_hints.h"
 #include "agent/postmortem/facts.h"
+#include "agent/postmortem/interpreter.h"
 #include "agent/postmortem/kmsg.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 #include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/contract.h"
 
 enum {
     SHM_FULL_BYTES = 16 << 20, /* less than one segment of NCCL or of a data loader */
@@ -229,6 +231,9 @@ void failure_evidence_add(struct ct_failure *failure,
             facts_add(failure, CT_FACT_PROOF,
                       "the kernel's OOM killer ended a process of this cgroup: %s",
                       evidence->oom_proof);
+        if (failure->code == CT_EXIT_NOT_FOUND &&
+            interpreter_explain_crlf(failure, evidence->program))
+            return;
         break;
     case CT_CAUSE_NONE:
     case CT_CAUSE_EXEC:

@@ -11,11 +11,10 @@ enum {
     LINE_MAX_BYTES = 256 /* BINPRM_BUF_SIZE: the kernel reads no more of the #! line */
 };
 
-bool interpreter_explain(struct ct_failure *failure, const char *path)
+/* False: no script. */
+static bool read_line(char line[LINE_MAX_BYTES + 1], const char *path)
 {
-    char line[LINE_MAX_BYTES + 1];
     ssize_t length = -1;
-    char *name;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
     if (fd >= 0) {
@@ -26,13 +25,31 @@ bool interpreter_explain(struct ct_failure *failure, const char *path)
         return false;
     line[length] = '\0';
     line[strcspn(line, "\n")] = '\0';
-    if (strchr(line, '\r')) {
-        facts_add(failure, CT_FACT_WHY,
-                  "its #! line ends in CR LF, as on Windows: the CR counts as part of "
-                  "the interpreter's name");
-        facts_add(failure, CT_FACT_DO, "sed -i 's/\\r$//' %s", path);
+    return true;
+}
+
+bool interpreter_explain_crlf(struct ct_failure *failure, const char *path)
+{
+    char line[LINE_MAX_BYTES + 1];
+
+    if (!read_line(line, path) || !strchr(line, '\r'))
+        return false;
+    facts_add(failure, CT_FACT_WHY,
+              "its #! line ends in CR LF, as on Windows: the CR counts as part of "
+              "the interpreter's name");
+    facts_add(failure, CT_FACT_DO, "sed -i 's/\\r$//' %s", path);
+    return true;
+}
+
+bool interpreter_explain(struct ct_failure *failure, const char *path)
+{
+    char line[LINE_MAX_BYTES + 1];
+    char *name;
+
+    if (interpreter_explain_crlf(failure, path))
         return true;
-    }
+    if (!read_line(line, path))
+        return false;
     name = line + 2 + strspn(line + 2, " \t");
     name[strcspn(name, " \t")] = '\0';
     if (access(name, F_OK) == 0) /* then its own interpreter is missing */
