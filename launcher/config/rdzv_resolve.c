@@ -248,7 +248,10 @@ static int resolve_times(const struct rdzv_target *to, const struct options *opt
         return -EINVAL;
     if (to->rdzv->backend == CONFIG_STATIC) {
         to->rdzv->join_timeout_ms = STATIC_TIMEOUT_MS;
-        rc = rdzv_conf_get_seconds(&conf, "timeout", &to->rdzv->join_timeout_ms, err);
+        if ((rc = rdzv_conf_get_seconds(&conf, "join_timeout",
+                                        &to->rdzv->join_timeout_ms, err)) >= 0)
+            rc = rdzv_conf_get_seconds(&conf, "timeout", &to->rdzv->join_timeout_ms,
+                                       err); /* torchrun's name for it */
     } else if ((rc = rdzv_conf_get_seconds(&conf, "join_timeout",
                                            &to->rdzv->join_timeout_ms, err)) >= 0 &&
                (rc = rdzv_conf_get_seconds(&conf, "last_call_timeout",

@@ -232,6 +232,8 @@ TEST(times_come_from_rdzv_conf)
     assert_int_equal(f.config.rdzv.is_host, CONFIG_HOST_NO);
     resolve("--nnodes=2 --rdzv-conf=timeout=77,join_timeout=5 sh", NULL);
     assert_int_equal(f.config.rdzv.join_timeout_ms, 77000);
+    resolve("--nnodes=2 --rdzv-conf=join_timeout=5 sh", NULL);
+    assert_int_equal(f.config.rdzv.join_timeout_ms, 5000);
     assert_int_equal(f.config.rdzv.lost_after_ms, 5000);
 }
 
