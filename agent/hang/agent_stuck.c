@@ -180,6 +180,7 @@ static void send_suspect(struct stuck_watch *watch, int count)
     agent_stuck_fill(&failure, watch, count, &report);
     failure.code = code_of(&report);
     failure.age_ms = limit_ms(watch);
+    agent_stuck_fill_call(&failure, watch, count, &report);
     link_send(agent->link, &message);
 }
 
@@ -348,6 +349,22 @@ static void on_time(void *context)
 
 /* ---- What others ask --------------------------------------------------------------------- */
 
+/* Enters, behind our ranks, one that stands for those of another node that wait. */
+static void add_theirs(struct stuck_watch *watch, int count,
+                       const struct ct_failure *theirs)
+{
+    struct stuck_rank *rank = &watch->ranks[count];
+
+    watch->local[count] = -1;
+    watch->theirs = (struct ct_stuck_call){0};
+    *rank = (struct stuck_rank){.state = 'S', .waits = true};
+    if (theirs->call_count == 0 || !*theirs->call[0].group || !*theirs->call[0].op)
+        return;
+    watch->theirs = theirs->call[0];
+    rank->group = watch->theirs.group;
+    rank->number = watch->theirs.number;
+}
+
 /* A rank of another node waits in a call that this node's recorders may not know. */
 bool agent_find_more_stuck(struct agent *agent, const struct ct_failure *theirs,
                            struct ct_failure *out)
@@ -360,8 +377,7 @@ bool agent_find_more_stuck(struct agent *agent, const struct ct_failure *theirs,
         return false;
     (void)sample_all(watch, ct_now_ms());
     count = list_running(watch);
-    watch->local[count] = -1;
-    watch->ranks[count] = (struct stuck_rank){.state = 'S', .waits = true};
+    add_theirs(watch, count, theirs);
     if (count == 0 || !stuck_look(watch->ranks, count + 1, entered, watch, &report) ||
         watch->local[report.suspect] < 0 || code_of(&report) <= theirs->code)
         return false;

@@ -38,6 +38,8 @@ struct stuck_watch {
     struct stuck_mind *minds; /* by local rank */
     struct stuck_rank *ranks; /* one more than there are workers */
     int *local;               /* local ranks of `ranks` */
+    struct ct_stuck_call
+        theirs; /* in which ranks of another node wait; op[0] 0: not known */
 };
 
 /* ---- agent_stuck_failure.c ----------------------------------------------------------------- */
@@ -46,3 +48,6 @@ struct stuck_watch {
  * entry for ranks of other nodes. */
 void agent_stuck_fill(struct ct_failure *out, const struct stuck_watch *watch,
                       int count, const struct stuck_report *report);
+/* Adds the call of the waiter, for the nodes that are asked; the waiter is a worker of ours. */
+void agent_stuck_fill_call(struct ct_failure *out, const struct stuck_watch *watch,
+                           int count, const struct stuck_report *report);

@@ -24,6 +24,9 @@ struct story {
     int count; /* of watch->ranks */
 };
 
+_Static_assert(sizeof((struct ct_stuck_call *)0)->group == RECORDER_NAME_MAX,
+               "names of groups are not cut");
+
 static const struct worker *worker_at(const struct stuck_watch *watch, int index)
 {
     return worker_group_worker(watch->agent->group, watch->local[index]);
@@ -34,18 +37,33 @@ static const struct stuck_mind *mind_at(const struct stuck_watch *watch, int ind
     return &watch->minds[watch->local[index]];
 }
 
-/* "gloo:all_reduce 8 of default_pg"; "a collective" if the recorder has no call. */
-static void format_call(char dst[WHAT_MAX_BYTES], const struct story *story, int index)
+/* The call in which that rank waits, without those who wait there; op[0] 0: the recorder has none. */
+static struct ct_stuck_call call_at(const struct stuck_watch *watch, int index)
 {
-    const struct recorder_call *call;
+    struct ct_stuck_call call = {0};
+    const struct recorder_call *ours;
 
+    if (watch->local[index] < 0)
+        return watch->theirs;
+    if (!watch->ranks[index].group)
+        return call;
+    ours = &mind_at(watch, index)->view.oldest;
+    call.number = ours->number;
+    (void)ct_copy(call.group, sizeof call.group, ours->group); /* all fit */
+    (void)ct_copy(call.title, sizeof call.title, ours->title);
+    (void)ct_copy(call.op, sizeof call.op, ours->op);
+    (void)ct_copy(call.sizes, sizeof call.sizes, ours->sizes);
+    return call;
+}
+
+/* "gloo:all_reduce 8 of default_pg"; "a collective" if the recorder has no call. */
+static void format_call(char dst[WHAT_MAX_BYTES], const struct ct_stuck_call *call)
+{
     (void)ct_copy(dst, WHAT_MAX_BYTES, "a collective");
-    if (story->watch->local[index] < 0 || !story->watch->ranks[index].group)
-        return;
-    call = &mind_at(story->watch, index)->view.oldest;
-    (void)ct_format(dst, WHAT_MAX_BYTES, "%s %lld of %s", call->op,
-                    (long long)call->number,
-                    *call->title ? call->title : call->group); /* fits */
+    if (*call->op)
+        (void)ct_format(dst, WHAT_MAX_BYTES, "%s %lld of %s", call->op,
+                        (long long)call->number,
+                        *call->title ? call->title : call->group); /* fits */
 }
 
 static bool is_in_same_call(const struct stuck_rank *a, const struct stuck_rank *b)
@@ -55,32 +73,41 @@ static bool is_in_same_call(const struct stuck_rank *a, const struct stuck_rank 
     return a->number == b->number && strcmp(a->group, b->group) == 0;
 }
 
-/* "ranks 0-2 wait": ranks of this node in the same call as `waiter`; "ranks of other nodes wait" if
- * there are none. Returns how many. */
-static int format_waiting(char dst[LIST_MAX_BYTES], const struct story *story,
-                          int waiter)
+/* Adds to the call of rank `waiter` which ranks of this node wait in it, without `except`. */
+static void add_ranks(struct ct_stuck_call *call, const struct stuck_watch *watch,
+                      int count, int waiter, int except)
 {
-    const struct stuck_watch *watch = story->watch;
-    int *list = ct_zalloc_array((size_t)story->count, sizeof *list);
-    char ranks[LIST_MAX_BYTES / 2] = "";
+    int *list = ct_zalloc_array((size_t)count, sizeof *list);
     int found = 0;
 
-    for (int i = 0; list && i < story->count; i++)
-        if (i != story->report->suspect && watch->local[i] >= 0 &&
-            watch->ranks[i].waits &&
+    for (int i = 0; list && i < count; i++)
+        if (i != except && watch->local[i] >= 0 && watch->ranks[i].waits &&
             is_in_same_call(&watch->ranks[i], &watch->ranks[waiter]))
             list[found++] = worker_at(watch, i)->rank;
+    call->waiting = (uint32_t)found;
     if (list)
-        rank_list_format(ranks, sizeof ranks, list, found);
+        rank_list_format(call->waiting_ranks, sizeof call->waiting_ranks, list, found);
     free(list);
-    if (found == 0)
+}
+
+/* "ranks 0-2 wait": ranks of this node in the call of `waiter`, or those that another node has
+ * named; "ranks of other nodes wait" if there are none. Returns that call. */
+static struct ct_stuck_call format_waiting(char dst[LIST_MAX_BYTES],
+                                           const struct story *story, int waiter)
+{
+    struct ct_stuck_call call = call_at(story->watch, waiter);
+
+    if (call.waiting == 0)
+        add_ranks(&call, story->watch, story->count, waiter, story->report->suspect);
+    if (call.waiting == 0)
         (void)ct_copy(dst, LIST_MAX_BYTES, "ranks of other nodes wait");
-    else if (!*ranks)
-        (void)ct_format(dst, LIST_MAX_BYTES, "%d ranks wait", found);
+    else if (!*call.waiting_ranks)
+        (void)ct_format(dst, LIST_MAX_BYTES, "%u ranks wait", call.waiting);
     else
-        (void)ct_format(dst, LIST_MAX_BYTES, "rank%s %s wait%s", found > 1 ? "s" : "",
-                        ranks, found > 1 ? "" : "s");
-    return found;
+        (void)ct_format(dst, LIST_MAX_BYTES, "rank%s %s wait%s",
+                        call.waiting > 1 ? "s" : "", call.waiting_ranks,
+                        call.waiting > 1 ? "" : "s");
+    return call;
 }
 
 /* ---- The first line ---------------------------------------------------------------------- */
@@ -107,9 +134,9 @@ static void fill_text(const struct story *story)
     const double seconds = (double)(ct_now_ms() - waiter->since_ms) / 1000;
     char *dst = story->failure->text;
     char call[WHAT_MAX_BYTES], waiting[LIST_MAX_BYTES], since[48] = "";
+    struct ct_stuck_call awaited = format_waiting(waiting, story, report->waiter);
 
-    format_call(call, story, report->waiter);
-    (void)format_waiting(waiting, story, report->waiter);
+    format_call(call, &awaited);
     if (watch->local[report->waiter] >= 0)
         (void)ct_format(since, sizeof since, " (rank %d has waited %.1f s)",
                         worker_at(watch, report->waiter)->rank, seconds);
@@ -120,9 +147,8 @@ static void fill_text(const struct story *story)
                         waiting, since);
         return;
     case STUCK_FREE:
-        (void)ct_format(
-            dst, CT_REASON_MAX, "%s, and %s in %s%s", format_free(story), waiting,
-            watch->local[report->waiter] >= 0 ? call : "a collective", since);
+        (void)ct_format(dst, CT_REASON_MAX, "%s, and %s in %s%s", format_free(story),
+                        waiting, call, since);
         return;
     case STUCK_UNLIKE:
         (void)ct_format(
@@ -132,7 +158,8 @@ static void fill_text(const struct story *story)
             worker_at(watch, report->waiter)->rank, since);
         return;
     case STUCK_UNKNOWN:
-        format_call(call, story, report->suspect);
+        awaited = call_at(watch, report->suspect);
+        format_call(call, &awaited);
         (void)ct_format(
             dst, CT_REASON_MAX,
             "it has waited %.1f s in %s, and it is not known for which rank", seconds,
@@ -161,32 +188,31 @@ static void add_place(const struct story *story)
         facts_add(story->failure, CT_FACT_IS_IN, "%s", where);
 }
 
-/* Adds one fact for each call in which ranks of this node wait, with their place in the code. */
+/* Adds one fact for each call in which ranks of this node wait, with their place in the code, and one for the call that
+ * another node has named. */
 static void add_waiting(const struct story *story)
 {
     const struct stuck_watch *watch = story->watch;
-    char call[WHAT_MAX_BYTES], waiting[LIST_MAX_BYTES];
+    char text[WHAT_MAX_BYTES], waiting[LIST_MAX_BYTES];
 
     for (int i = 0; i < story->count; i++) {
+        const char *own = watch->local[i] < 0 ? "" : mind_at(watch, i)->place.own;
+        struct ct_stuck_call call;
         int before = 0;
 
-        if (i == story->report->suspect || watch->local[i] < 0 ||
-            !watch->ranks[i].waits)
+        if (i == story->report->suspect || !watch->ranks[i].waits ||
+            (watch->local[i] < 0 && !watch->ranks[i].group))
             continue;
         while (before < i &&
-               (before == story->report->suspect || watch->local[before] < 0 ||
-                !watch->ranks[before].waits ||
+               (before == story->report->suspect || !watch->ranks[before].waits ||
                 !is_in_same_call(&watch->ranks[before], &watch->ranks[i])))
             before++;
-        if (before < i)
+        if (before < i && watch->local[i] >= 0)
             continue; /* added with rank `before` */
-        format_call(call, story, i);
-        (void)format_waiting(waiting, story, i);
-        facts_add(
-            story->failure, CT_FACT_SO, "%s in %s%s%s%s%s", waiting, call,
-            watch->ranks[i].group && *mind_at(watch, i)->view.oldest.sizes ? " " : "",
-            watch->ranks[i].group ? mind_at(watch, i)->view.oldest.sizes : "",
-            *mind_at(watch, i)->place.own ? ": " : "", mind_at(watch, i)->place.own);
+        call = format_waiting(waiting, story, i);
+        format_call(text, &call);
+        facts_add(story->failure, CT_FACT_SO, "%s in %s%s%s%s%s", waiting, text,
+                  *call.sizes ? " " : "", call.sizes, *own ? ": " : "", own);
     }
 }
 
@@ -200,6 +226,8 @@ static void add_difference(const struct story *story)
 
     if (report->verdict != STUCK_MISSING || !suspect->waits || !suspect->group)
         return;
+    if (story->watch->local[report->waiter] < 0)
+        return; /* what that node called before is not known */
     ours = &mind_at(story->watch, report->suspect)->view.oldest;
     theirs = recorder_view_recent(&mind_at(story->watch, report->waiter)->view,
                                   suspect->group, suspect->number);
@@ -256,6 +284,14 @@ static void add_ended(const struct story *story)
         facts_add(story->failure, CT_FACT_SO, "ended with 0 before: rank%s %s",
                   found > 1 ? "s" : "", ranks);
     free(list);
+}
+
+void agent_stuck_fill_call(struct ct_failure *out, const struct stuck_watch *watch,
+                           int count, const struct stuck_report *report)
+{
+    out->call[0] = call_at(watch, report->waiter);
+    add_ranks(&out->call[0], watch, count, report->waiter, -1);
+    out->call_count = *out->call[0].op != '\0';
 }
 
 void agent_stuck_fill(struct ct_failure *out, const struct stuck_watch *watch,

@@ -94,7 +94,7 @@ static void look_at_free(const struct stuck_rank *ranks, int count,
 
 static bool is_same_place(const struct stuck_rank *a, const struct stuck_rank *b)
 {
-    return has_call(a) && has_call(b) && a->number == b->number &&
+    return has_call(a) && has_call(b) && a->call && b->call && a->number == b->number &&
            strcmp(a->group, b->group) == 0;
 }
 

@@ -21,7 +21,7 @@ struct stuck_rank {
      * not known. Borrowed. */
     const char *group;
     int64_t number;
-    const char *call; /* operation and sizes; borrowed */
+    const char *call; /* operation and sizes; NULL: not to be compared; borrowed */
 };
 
 /* The last call of rank `index` in that group; -1: not known to be in it. */

@@ -239,21 +239,26 @@ def test_containers_with_the_same_pids_and_one_folder_have_recorders_each(box):
     assert not list(box.path("ctl").glob("*.recorder"))
 
 
-def two_nodes(box, *programs):
+def two_nodes(box, *programs, recorder=""):
     daemon, endpoint = box.start_ctrund()
     runs = []
     for n in range(2):
-        runs.append(start(box, *programs, nproc=1, options=["--nnodes=2", f"--rdzv-endpoint={endpoint}"]))
+        runs.append(start(box, *programs, nproc=1, options=["--nnodes=2", f"--rdzv-endpoint={endpoint}"], recorder=recorder))
         box.wait_event("agent_state", n + 1, to="joining")
     return daemon, runs
 
 
-def test_the_node_of_the_rank_that_the_others_wait_for_is_asked(box):
-    daemon, runs = two_nodes(box, WAIT, "call(7, waits=False); rest()")
+@pytest.mark.parametrize("recorder, what", [
+    ("", "it has not entered gloo:all_reduce 8 of default_pg, in which rank 0 waits"),
+    ("none", "it is in no collective, and ranks of other nodes wait in a collective")])
+def test_the_node_of_the_rank_that_the_others_wait_for_is_asked(box, recorder, what):
+    daemon, runs = two_nodes(box, WAIT, "call(7, waits=False); rest()", recorder=recorder)
     assert [run.wait(60) for run in runs] == [1, 1], runs
     for run in runs:
-        assert "rank 1 (" in head(run) and "it is in no collective, and ranks of other nodes wait in a collective" in head(run), run
+        assert "rank 1 (" in head(run) and head(run).endswith(f" is stuck: {what}"), run
         assert "also failed" not in run.err, run
+    assert recorder or any("  so         : its last call in that group was 7\n"
+                           "  so         : rank 0 waits in gloo:all_reduce 8 of default_pg Float[3]\n" in run.err for run in runs), runs
     assert any("  world      : of 2 ranks on 2 nodes 1 waits in a collective (0)\n" in run.err for run in runs), runs
     daemon.signal(signal.SIGTERM)
     assert daemon.wait() == 0

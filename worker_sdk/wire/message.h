@@ -210,6 +210,17 @@ enum ct_cause {
     CT_CAUSE_LAST = CT_CAUSE_ENDED,
 };
 
+/* The call of PyTorch in which ranks of one node wait for a stuck rank. */
+struct ct_stuck_call {
+    char group[48]; /* its name on all ranks */
+    char title[48]; /* "default_pg"; may be empty */
+    char op[48];
+    char sizes[96]; /* may be empty */
+    int64_t number; /* in its group */
+    uint32_t waiting;
+    char waiting_ranks[64]; /* "0-3, 5"; empty: there is no room */
+};
+
 /* One failure, as every node prints it. */
 struct ct_failure {
     uint64_t generation;
@@ -238,6 +249,9 @@ struct ct_failure {
     /* FAILURE, STOPPED: how long ago it happened when this was sent; 0: not known. VERDICT has
      * none. A CT_CAUSE_HANG only counts if no node has made progress (ct_heartbeat) since. */
     uint64_t age_ms;
+    /* FAILURE with age_ms, and the cause of STOP: for the nodes that did not see the call. */
+    uint8_t call_count;
+    struct ct_stuck_call call[1];
     /* VERDICT: it happened at least this much later than the root cause; 0: not known. */
     uint64_t later_ms;
     /* Not on the wire: the latest time at which it happened, by the holder's own clock, and by how

@@ -60,6 +60,16 @@ static const struct field part_failure_fields[] = {
     I32(ct_failure, error),
 };
 
+static const struct field stuck_call_fields[] = {
+    STR(ct_stuck_call, group),
+    STR(ct_stuck_call, title),
+    STR(ct_stuck_call, op),
+    STR(ct_stuck_call, sizes),
+    I64(ct_stuck_call, number),
+    U32(ct_stuck_call, waiting),
+    STR(ct_stuck_call, waiting_ranks),
+};
+
 /* FAILURE as a message, which has more fields than a failure inside another message. */
 static const struct field failure_fields[] = {
     {.type = FIELD_STRUCT,
@@ -67,6 +77,7 @@ static const struct field failure_fields[] = {
      .element = part_failure_fields,
      .element_fields = COUNT_OF(part_failure_fields)},
     TAIL_U64(ct_failure, age_ms, sizeof(struct ct_failure), 1),
+    TAIL(ct_failure, call_count, call, 1, stuck_call_fields),
 };
 
 static const struct field job_fields[] = {
@@ -215,10 +226,15 @@ static const struct field metrics_fields[] = {
 };
 
 static const struct field stop_fields[] = {
-    U64(ct_stop, generation),   U8(ct_stop, reason),
-    U8(ct_stop, is_final),      U32(ct_stop, restart_count),
-    U32(ct_stop, max_restarts), STRUCT(ct_stop, cause, part_failure_fields),
-    U8(ct_stop, culprit_fate),  STR(ct_stop, culprit),
+    U64(ct_stop, generation),
+    U8(ct_stop, reason),
+    U8(ct_stop, is_final),
+    U32(ct_stop, restart_count),
+    U32(ct_stop, max_restarts),
+    STRUCT(ct_stop, cause, part_failure_fields),
+    U8(ct_stop, culprit_fate),
+    STR(ct_stop, culprit),
+    TAIL(ct_stop, cause.call_count, cause.call, 1, stuck_call_fields),
 };
 
 static const struct field more_fields[] = {

@@ -109,6 +109,23 @@ TEST(the_call_of_the_fewest_is_the_odd_one)
     assert_true(report.waiter == 0 || report.waiter == 2);
 }
 
+/* As of ranks of another node, whose own node compares them. */
+TEST(a_call_without_a_description_is_like_all_others)
+{
+    const struct stuck_rank ranks[] = {{.state = 'S', IN("0", 8, "a")},
+                                       {.state = 'S', IN("0", 7, "a")},
+                                       {.state = 'S', IN("0", 8, NULL)}};
+    const int64_t entered[] = {8, 7, -1};
+    struct stuck_report report;
+
+    look(ranks, 3, entered, &report);
+    assert_int_equal(report.verdict, STUCK_MISSING);
+    assert_int_equal(report.suspect, 1);
+    look(&ranks[1], 2, &entered[1], &report);
+    assert_int_equal(report.verdict, STUCK_MISSING);
+    assert_int_equal(report.suspect, 0);
+}
+
 TEST(one_in_an_earlier_call_of_the_group_is_behind)
 {
     const struct stuck_rank ranks[] = {{.state = 'S', IN("0", 8, "a")},

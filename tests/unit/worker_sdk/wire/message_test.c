@@ -941,6 +941,36 @@ TEST(ages_are_a_tail_of_failures)
     }
 }
 
+/* For those who did not see it, after the age; left out in other failures. */
+TEST(a_call_in_which_ranks_wait_is_a_tail)
+{
+    static const struct ct_stuck_call call = {"0", "pg", "sum", "[3]", 8, 2, "0-1"};
+    const struct ct_failure failure = {.age_ms = 1, .call_count = 1, .call = {call}};
+    const struct ct_stop stop = {.cause = {.call_count = 1, .call = {call}}};
+    const struct ct_message rows[] = {
+        {.kind = CT_MESSAGE_FAILURE, .failure = &failure},
+        {.kind = CT_MESSAGE_STOP, .stop = &stop},
+    };
+    struct ct_message back;
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct ct_failure *got;
+        struct ct_frame frame;
+        struct ct_buf buf;
+
+        encode(&buf, &rows[i]);
+        decode_frame(&buf, &frame);
+        assert_int_equal(ct_message_decode(&frame, &back, &room, sizeof room), 0);
+        got = i == 0 ? back.failure : &back.stop->cause;
+        assert_int_equal(got->call_count, 1);
+        assert_memory_equal(&got->call[0], &call, sizeof call);
+        assert_encodes_to(&back, &buf);
+        if (i > 0)
+            assert_only_the_tail_may_lack(frame, 1 + 5 * 4 + 1 + 2 + 3 + 3 + 8 + 4 + 3);
+        ct_buf_deinit(&buf);
+    }
+}
+
 /* After the job, which must be there then. */
 TEST(exclude_after_is_a_tail_of_hello)
 {
