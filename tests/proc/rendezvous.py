@@ -131,7 +131,7 @@ def take_tail(name, fields, tail):
 def encode(name, values):
     number, fields = KINDS[name]
     body = encode_fields(fields, values)
-    return bytes([0xC7, 0x52, 5, number]) + struct.pack("<I", len(body)) + body
+    return bytes([0xC7, 0x52, 6, number]) + struct.pack("<I", len(body)) + body
 
 
 class Rendezvous:

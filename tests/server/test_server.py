@@ -405,9 +405,9 @@ def test_two_runs_on_one_server_never_mix(daemon):
 # ---- Refusals and hostile peers -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [4, 9])
+@pytest.mark.parametrize("version", [5, 9])
 def test_another_version_is_refused_naming_both(daemon, version):
-    """Also an older one: version 4 had other CALLS."""
+    """Also an older one: version 5 had another STOP."""
     agent = daemon.agent()
     agent.send_raw(wire.frame(wire.HELLO, b"", version=version))
     refuse = agent.expect(wire.REFUSE)
@@ -425,8 +425,8 @@ def test_a_node_that_was_started_differently_is_refused(daemon):
 
 
 @pytest.mark.parametrize("data", [
-    b"\xc7\x52\x05\x01\x04\x00\x00\x00junk",        # HELLO that cannot be read
-    b"\xc7\x52\x05\x01\xff\xff\xff\xff",            # a length that is refused before it is read
+    b"\xc7\x52\x06\x01\x04\x00\x00\x00junk",        # HELLO that cannot be read
+    b"\xc7\x52\x06\x01\xff\xff\xff\xff",            # a length that is refused before it is read
     b"\xc7garbage",                                   # no frame after all
     wire.frame(wire.JOIN, b""),                       # JOIN before HELLO
     wire.frame(wire.SUCCEEDED, struct.pack("<Q", 1)),  # a member's message from no member

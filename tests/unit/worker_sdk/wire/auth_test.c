@@ -47,12 +47,12 @@ TEST(proofs_have_their_golden_bytes)
         size_t length;
         const char *agent, *server;
     } golden[] = {
-        {0x0b, 20, "6a71cb7be117db708081a6a975701768ea427995f7be7cd971796b3634f0b4b4",
-         "300e6bf235a1b3540f1a80329ade678fd09b1e57c79c4f0f4eb9d4c1faf97b93"},
-        {0, 4, "d1190cfd719612091a1607dea6a92f196ad1b2992cb18497d58bc066a0f20d29",
-         "bd1059e49907021ed47bbd24488edb87c1e338959a7af2efb1368dcabe36222e"},
-        {0xaa, 131, "b62ad7e87d34bcdc1183221c1eb7fbe6a23cbfc61e75cf7921395cfc4f28ee7d",
-         "2395384e61e7a8d08c635ede500699593e4238a26aea86767d9a883c9db4b227"},
+        {0x0b, 20, "cb03bcf749d4e65e6b8177b679d1fe5097939c81881f7b5cf99973adeb944f74",
+         "2dfcb33ae67d3eb7223eff29ffe101a87daf3a520d90d4a0ec2fb1c27a060e27"},
+        {0, 4, "7ba350ce4347fc08396baff4347644b9860054e52c38b90d25b108ec2f9d3ebe",
+         "8b2c9d4eba3a72eef4d6919e907ecc920be18f5f7691e0930fe65ef70bcea506"},
+        {0xaa, 131, "e1be8f3423d03f52374ea6cc483572ede6c67ce1841b8c8aab58d324943121da",
+         "bba0a443c064a6d9fdd0d426423fa86faee8fc40bb9e38c80dcc2cf872efbfae"},
     };
 
     for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
