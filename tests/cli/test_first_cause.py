@@ -27,6 +27,7 @@ IN_DOUBT_S = 3
 CRASHES = {
     "SEGV": "import ctypes; ctypes.string_at(0)",
     "ABRT": "import os; os.abort()",
+    "FPE": "import signal; signal.raise_signal(signal.SIGFPE)",
     "BUS": "import mmap, os\n"
            "file = open('mapped', 'w+b'); file.truncate(4096)\n"
            "memory = mmap.mmap(file.fileno(), 4096); file.truncate(0); memory[0]",
@@ -176,14 +177,16 @@ def test_t03_a_crash_is_told_with_its_core_and_its_last_unfinished_line(box, nam
         assert fact(run, "core").startswith("none (ulimit -")
 
 
-@pytest.mark.parametrize("name", CRASHES)
-def test_a_crash_of_an_unchanged_python_script_is_told_with_its_line(box, name):
+@pytest.mark.parametrize("name, options", [*((name, ["--no-python"]) for name in CRASHES), ("SEGV", ["--warm=json"])])
+def test_a_crash_of_an_unchanged_python_script_is_told_with_its_line(box, name, options):
     indented = CRASHES[name].replace("\n", "\n    ")
     box.write("crash.py", "import sys; sys.stderr.write('no end'); sys.stderr.flush()\n"
                        f"def step():\n    {indented}\nstep()\n")
-    run = box.start(ctrun.program("ctrun"), "--nproc-per-node=2", "--no-python", ctrun.DEBIAN_PYTHON, "crash.py")
+    words = [ctrun.DEBIAN_PYTHON] if "--no-python" in options else []
+    run = box.start(ctrun.program("ctrun"), "--nproc-per-node=2", *options, *words, "crash.py", env={"PYTHON_EXEC": ctrun.DEBIAN_PYTHON})
     number = getattr(signal, f"SIG{name}")
     assert run.wait() == 128 + number
+    assert {e["start"] for e in box.events("worker_started")} == {"exec" if words else "fork"}, run
     assert re.search(r"died of SIG\w+ \(\d+\), .*: Fatal Python error: ", head(run)), run
     assert re.search(r"in (a library, called in )?.*crash.py, line \d, in step$", fact(run, "raised")), run
 
