@@ -15,7 +15,7 @@ the gradients of the current step again, without the lost rank: no step is lost,
 that takes its place gets parameters, buffers and the state of the optimizer from the memory of another rank.
 
 Gradients are averaged here when backward() ends, over the ranks that are in the group then; DDP's own sum is
-off. The script must call optimizer.step() between two backward(). Collectives of the script's own are not repeated:
+off. Those of several backward() may be accumulated, also under no_sync(): each is averaged. Collectives of the script's own are not repeated:
 they raise, as without this module. RANK and WORLD_SIZE do not change; dist.get_rank() and get_world_size() are those of
 the current group, which has one rank in a new worker until it calls attach().
 
@@ -242,9 +242,10 @@ class _Flat:
 class _Trainer:
     """A model and its optimizer in a world that changes.
 
-    A step is done, and counted, once its gradients are averaged; parameters change only in optimizer.step(). So when
-    ranks form a new group they are in the same step, or some are one step behind: those that did not get the sum,
-    which another rank still has."""
+    A backward() is done, and counted, once its gradients are averaged; parameters change only in optimizer.step(). So when
+    ranks form a new group they are in the same backward(), or some are one behind: those that did not get the sum,
+    which another rank still has. A new rank may join while a step has some done: it repeats these without the others,
+    then takes the last sum, to which all before it have contributed."""
 
     def __init__(self, world: _World, model: torch.nn.Module, optimizer: Any, others: Any) -> None:
         self.world, self.optimizer, self.others = world, optimizer, others
@@ -254,8 +255,10 @@ class _Trainer:
             self.module = model.module
             self.syncs_buffers = model.broadcast_buffers
             model.require_backward_grad_sync = model.require_forward_param_sync = False
-        self.done = 0              # steps whose gradients are averaged
-        self.is_stepped = True     # and the optimizer has used them
+        self.done = 0              # backward() whose gradients are averaged
+        self.unused = 0            # of these, since the last step of the optimizer
+        self.steps = 0             # of the optimizer
+        self.repeats = 0           # backward() that the others made before this new rank joined
         self.is_queued = False
         self.gradients = self._by_type([p for p in self.module.parameters() if p.requires_grad])
         self.buffers = self._by_type(list(self.module.buffers())) if self.syncs_buffers else []
@@ -272,7 +275,7 @@ class _Trainer:
         return [_Flat(some) for some in types.values()]
 
     def _on_step(self, *_: Any) -> None:
-        self.is_stepped = True
+        self.steps, self.unused = self.steps + 1, 0
 
     def _on_gradient(self, _: Any) -> None:
         if not self.is_queued:
@@ -282,14 +285,15 @@ class _Trainer:
     @torch.no_grad()  # type: ignore[untyped-decorator, unused-ignore] # torch may be missing where types are checked
     def _on_backward_end(self) -> None:
         self.is_queued = False
-        if not self.is_stepped:
-            raise RuntimeError("ctrun.elastic: two backward() and no optimizer.step() between them: gradients of "
-                               "several batches cannot be accumulated here")
+        if self.repeats > 0:
+            self.repeats -= 1
+            if self.repeats == 0:
+                self._take((self.done - 1) % 2)
+            return
         self._average()
-        self.done += 1
-        self.is_stepped = False
+        self.done, self.unused = self.done + 1, self.unused + 1
 
-    # ---- One step --------------------------------------------------------------------------
+    # ---- One backward() --------------------------------------------------------------------------
 
     def _flats(self) -> List[_Flat]:
         return self.gradients + self.buffers
@@ -397,7 +401,7 @@ class _Trainer:
     # ---- When the world changes ------------------------------------------------------------
 
     def meet(self) -> bool:
-        """Forms a group of the ranks that continue. True when this rank was a step behind and has received the sum."""
+        """Forms a group of the ranks that continue. True when this rank was a backward() behind and has received the sum."""
         tries = 0
         while True:
             ranks = self.world.ranks
@@ -415,15 +419,16 @@ class _Trainer:
 
     def _catch_up(self) -> bool:
         group = self.world.group
-        table = torch.zeros(group.size(), 2, dtype=torch.int64)
-        table[group.rank()] = torch.tensor([self.done, int(self.world.is_new)])
+        table = torch.zeros(group.size(), 3, dtype=torch.int64)
+        table[group.rank()] = torch.tensor([self.done, int(self.world.is_new), self.unused])
         self._wait(dist.all_reduce(table, async_op=True))
-        told = [(done, is_new) for done, is_new in table.tolist()]
+        told = [(done, is_new) for done, is_new, _ in table.tolist()]
         steps = [done for done, is_new in told if not is_new]
         if not steps:
             raise ctrun.Error(0, "ctrun.elastic: no rank that has the parameters is left: start again from a checkpoint")
         most, source = max(steps), told.index((max(steps), 0))
-        sums = [flat.sides[(most - 1) % 2] for flat in self._flats()] if min(steps) < most else []
+        unused = int(table[source, 2])
+        sums = [flat.sides[(most - 1) % 2] for flat in self._flats()] if min(steps) < most or unused > 0 else []
         was_behind = False
         for member, (done, is_new) in enumerate(told):
             if not is_new and done == most:
@@ -435,7 +440,7 @@ class _Trainer:
                 was_behind = not is_new
         self.world.part()
         if self.world.is_new:
-            self.done, self.world.is_new = most, False
+            self.done, self.unused, self.repeats, self.world.is_new = most, unused, unused, False
         return was_behind
 
     def _send(self, member: int, is_new: int, sums: List[torch.Tensor]) -> None:
@@ -446,15 +451,16 @@ class _Trainer:
         if not is_new:
             return
         file = io.BytesIO()
-        torch.save([self.module.state_dict(), self.optimizer.state_dict(), *(o.state_dict() for o in self.others)], file)
+        targets = self.module, self.optimizer, *self.others
+        torch.save([self.steps, *(target.state_dict() for target in targets)], file)
         state = torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
         self._exchange(dist.isend(torch.tensor([state.numel()]), member))
         self._exchange(dist.isend(state, member))
 
     def _receive(self, source: int, is_new: int, most: int, sums: List[torch.Tensor]) -> None:
         if not is_new and most != self.done + 1:
-            raise ctrun.Error(0, f"ctrun.elastic: rank {self.world.rank} has made {self.done} steps, and another rank {most}: "
-                              "a rank can only catch up one step")
+            raise ctrun.Error(0, f"ctrun.elastic: rank {self.world.rank} has ended {self.done} backward(), and another rank {most}: "
+                              "a rank can only catch up one")
         for tensor in sums:
             self._exchange(dist.irecv(tensor, source))
         if not is_new:
@@ -463,7 +469,7 @@ class _Trainer:
         self._exchange(dist.irecv(length, source))
         state = torch.empty(int(length.item()), dtype=torch.uint8)
         self._exchange(dist.irecv(state, source))
-        parts = torch.load(io.BytesIO(state.numpy().tobytes()), weights_only=True)
+        self.steps, *parts = torch.load(io.BytesIO(state.numpy().tobytes()), weights_only=True)
         for target, part in zip((self.module, self.optimizer, *self.others), parts):
             target.load_state_dict(part)
 
@@ -531,7 +537,7 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, *others: An
     trainer = _Trainer(_world, model, optimizer, others)
     if _world.is_new:
         trainer.meet()
-    return trainer.done
+    return trainer.steps
 
 
 _begin()

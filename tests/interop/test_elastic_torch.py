@@ -265,6 +265,30 @@ def test_a_sum_comes_from_a_new_rank_when_the_one_that_sent_it_is_lost(box):
     assert [path.name for path in box.path(".").glob("unsure.*")] == ["unsure.2"], run
 
 
+# Each step adds up the gradients of three batches. In step 40 all pause between them.
+STEP = SCRIPT[SCRIPT.index("        model("):SCRIPT.index("        optimizer.step()")]
+ADDS = SCRIPT.replace(STEP, """        for batch in range(3):
+            if step == 40 and batch > 0:
+                open(f"{folder}/paused.{rank}", "w").close()
+                while not os.path.exists(f"{folder}/go.{batch}"):
+                    time.sleep(0.005)
+            with model.no_sync() if batch < 2 else contextlib.nullcontext():
+        """ + STEP.replace("step * 100", "step * 100 + batch * 10")).replace("import hashlib", "import contextlib, hashlib")
+
+
+def test_gradients_are_accumulated_and_a_new_rank_joins_between_two_of_a_step(box):
+    run = start(box, interpreter("newer"), "--survive-replace=1", "--warm", script=ADDS)
+    killed = [wait_step(box, run, 2, 39)]
+    ctrun.wait_until(lambda: box.path("paused.2").exists() or run.process.poll() is not None, lambda: f"rank 2 is in step 40\n{run}", 60)
+    os.kill(killed[0], signal.SIGKILL)
+    box.path("go.1").touch()
+    box.wait_event("rank_ready", seconds=200)
+    box.path("go.2").touch()
+    allow(box, STEPS)
+    assert check(box, run, killed, 1) == {3}
+    assert min(step for (rank, pid), made in logs(box).items() for step, *_ in made if rank == 2 and pid not in killed) == 40
+
+
 SLOW = """from datetime import timedelta
 import torch, torch.distributed as dist
 import ctrun.elastic

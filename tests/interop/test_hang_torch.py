@@ -43,6 +43,7 @@ def test_the_rank_that_the_others_wait_for_is_named_with_its_line(box, python, k
     assert f"  it is in   : {kind} ({box.path('train.py')}:{line_of(kind)})\n" in ended.err, ended
     assert sorted(evidence(box, "stack.txt")) == [0, 1, 2]
     assert ("state T" in ended.err) == (kind == "stop"), ended
+    assert kind != "blocked" or re.search(r"^  it is in   : state D\b", ended.err, re.M), ended
     if not has_recorder(python):
         what = "stopped (state T)" if kind == "stop" else "in no collective"
         assert f"it is {what}, and ranks 0, 2 wait in a collective " in head(ended), ended
