@@ -68,9 +68,9 @@ static void format_call(char dst[WHAT_MAX_BYTES], const struct ct_stuck_call *ca
 
 static bool is_in_same_call(const struct stuck_rank *a, const struct stuck_rank *b)
 {
-    if (!a->group || !b->group)
+    if (a == b || !a->group || !b->group)
         return a->group == b->group;
-    return a->number == b->number && strcmp(a->group, b->group) == 0;
+    return *a->group && a->number == b->number && strcmp(a->group, b->group) == 0;
 }
 
 /* Adds to the call of rank `waiter` which ranks of this node wait in it, without `except`. */
@@ -224,7 +224,8 @@ static void add_difference(const struct story *story)
     const struct stuck_rank *suspect = &story->watch->ranks[report->suspect];
     const struct recorder_call *ours, *theirs;
 
-    if (report->verdict != STUCK_MISSING || !suspect->waits || !suspect->group)
+    if (report->verdict != STUCK_MISSING || !suspect->waits || !suspect->group ||
+        !*suspect->group)
         return;
     if (story->watch->local[report->waiter] < 0)
         return; /* what that node called before is not known */

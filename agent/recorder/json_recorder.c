@@ -126,7 +126,8 @@ static void read_call(struct recorder_call *out, const char *kind, const cJSON *
         .number = json_get_i64(entry, is_pair ? "p2p_seq_id" : "collective_seq_id", 0),
         .entered_ns = json_get_u64(entry, "time_created_ns"),
     };
-    copy_group(out->group, kind, cJSON_GetStringValue(name));
+    if (!is_pair)
+        copy_group(out->group, kind, cJSON_GetStringValue(name));
     copy_plain(out->title, sizeof out->title,
                cJSON_GetStringValue(name ? name->next : NULL));
     copy_plain(out->op, sizeof out->op,

@@ -14,8 +14,9 @@ enum {
 
 /* One collective, send or receive; op[0] 0: none. Texts are plain. */
 struct recorder_call {
-    char group
-        [RECORDER_NAME_MAX]; /* the same on all ranks of the group, different for each recorder */
+    /* The same on all ranks of the group, different for each recorder; empty for a send or receive,
+     * whose numbers are those of its pair. */
+    char group[RECORDER_NAME_MAX];
     char title[RECORDER_NAME_MAX];  /* title of the group: "default_pg"; may be empty */
     int64_t number;                 /* number of the call in its group */
     char op[RECORDER_NAME_MAX];     /* "gloo:all_reduce" */

@@ -18,7 +18,7 @@ struct stuck_rank {
     /* Monotonic: since when it waits; of a free rank: its last sign of progress. */
     uint64_t since_ms;
     /* If its recorder tells: the group and the number of the call in which it waits. group[0] 0:
-     * not known. Borrowed. */
+     * not known, or a call of a pair. Borrowed. */
     const char *group;
     int64_t number;
     const char *call; /* operation and sizes; NULL: not to be compared; borrowed */

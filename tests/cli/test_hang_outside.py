@@ -66,6 +66,7 @@ CASES = {
     "left behind": ([WAIT, "meet(); call(7, size=4)"], {}),
     "unlike": (["meet(); call(8)", "meet(); call(8, size=4)", "meet(); call(8)"], {}),
     "alike": ([WAIT, WAIT], {}),
+    "pairs": ([f"call(2, waits=False); meet(); call({number}, op='nccl:recv', pair=True)" for number in (8, 5)], {"recorder": "nccl"}),
     "ended": ([WAIT, "call(7, waits=False); is_up()"], {}),
     "another program": (["time.sleep(11); os.execlp('sleep', 'sleep', '3')"], {"options": ["--hang-timeout=1"]}),
 }
@@ -160,6 +161,13 @@ def test_calls_that_do_not_match_are_told(runs):
 def test_where_all_wait_alike_the_cause_is_not_known(runs):
     ended = end_of(runs["alike"])
     assert re.search(r"rank [01] \(.*\) is stuck: it has waited \d+\.\d s in gloo:all_reduce 8 of default_pg, and it is "
+                     r"not known for which rank$", head(ended)), ended
+
+
+def test_the_number_of_a_receive_is_not_compared(runs):
+    """Each pair of ranks has its own numbers, and the recorder tells the last collective only."""
+    ended = end_of(runs["pairs"])
+    assert re.search(r"rank ([01]) \(.*\) is stuck: it has waited \d+\.\d s in nccl:recv [58] of default_pg, and it is "
                      r"not known for which rank$", head(ended)), ended
 
 

@@ -9,11 +9,12 @@ from torch._C import _distributed_c10d
 ends = os.pipe()
 
 
-def call(number, op="gloo:all_reduce", size=3, waits=True):
-    """One call; it never ends if it waits."""
-    entry = {"pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": number, "profiling_name": op,
+def call(number, op="gloo:all_reduce", size=3, waits=True, pair=False):
+    """One collective, or send or receive; it never ends if it waits."""
+    entry = {"pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": 0 if pair else number,
+             "p2p_seq_id": number if pair else 0, "profiling_name": op,
              "time_created_ns": __import__("time").time_ns(), "input_sizes": [[size]], "input_dtypes": ["Float"],
-             "state": "scheduled" if waits else "completed", "is_p2p": False}
+             "state": "scheduled" if waits else "completed", "is_p2p": pair}
     _distributed_c10d.entries.append(entry)
     if waits:
         open(f"in.{os.environ['RANK']}.{number}", "w").close()

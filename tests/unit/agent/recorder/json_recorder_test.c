@@ -128,6 +128,23 @@ TEST(texts_are_made_plain_and_cut)
     assert_string_equal(view.oldest.sizes, ""); /* no room for the first */
 }
 
+/* Its number is that of another order than the collectives of the group. */
+TEST(a_call_of_a_pair_is_in_no_group)
+{
+    struct recorder_view view;
+
+    assert_int_equal(
+        read_text(&view, "{\"entries\":[{\"pg_id\":0,\"process_group\":[\"0\",\"x\"],"
+                         "\"is_p2p\":true,\"collective_seq_id\":2,\"p2p_seq_id\":8,"
+                         "\"profiling_name\":\"nccl:recv\"}]," STATUS "}"),
+        0);
+    assert_int_equal(view.oldest.number, 8);
+    assert_string_equal(view.oldest.group, "");
+    assert_string_equal(view.oldest.title, "x");
+    assert_null(recorder_view_recent(&view, "0", 8));
+    assert_int_equal(recorder_view_find(&view, "0"), 8);
+}
+
 TEST(collectives_are_given_in_their_order_and_nothing_else)
 {
     static const char text[] =
