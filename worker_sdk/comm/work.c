@@ -353,9 +353,7 @@ static int run_on_device(struct ctrun_group *group, struct ct_call *call, void *
 
     call->is_awaited = true;
     rc = group->backend->enqueue(group->self, call, stream, &ticket, err);
-    if (rc < 0)
-        group->number -= call->kind < CT_CALL_SEND; /* it will not run; see give_up() */
-    else
+    if (rc == 0)
         rc = group->backend->poll(group->self, ticket, true, err);
     return rc < 0 ? rc : 0;
 }

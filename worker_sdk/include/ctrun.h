@@ -365,7 +365,7 @@ CTRUN_API int ctrun_group_size(const struct ctrun_group *group);
 /* Ends every running and later call on this group with CTRUN_E_ABORTED, here and, within 100 ms,
  * on the other ranks. May be called from any thread, also while another thread is inside a call.
  * nccl: the others hear of it, and of a failure of one rank, through the store, which they ask once
- * a call has not ended for 40 ms; where the store does not answer, this call takes up to a second,
+ * a call has not ended for 40 ms; where the store does not answer, this call takes a second or two,
  * and theirs end when NCCL reports an error or at their deadlines. A group of more than 200 ranks
  * asks more seldom, one of 4,096 about once a second. */
 CTRUN_API void ctrun_group_abort(struct ctrun_group *group);
@@ -530,7 +530,8 @@ struct ctrun_call_options {
  * elements of dtype. Reductions take the members in rank order, so that the bits of a result
  * depend on the data and the size of the group alone, not on how the data travel (nccl: on what
  * NCCL chooses). Failures: CTRUN_E_MISMATCH, CTRUN_E_TIMEOUT (names who is missing;
- * nccl: only of collectives, and if the store answers),
+ * nccl: only where all wait for all, if they wait for a second or a quarter of their time, and
+ * if the store answers),
  * CTRUN_E_PEER_LOST (who died, or which node of the world is lost), CTRUN_E_ABORTED; after any of
  * them the group is dead: close it. -EINVAL for arguments that are wrong by themselves,
  * CTRUN_E_USAGE while another thread is inside a call on the same group: the group lives. */
@@ -647,8 +648,9 @@ CTRUN_API int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err);
  * continues. */
 CTRUN_API int ctrun_work_wait_for(struct ctrun_work *work, uint64_t timeout_ms,
                                   struct ctrun_error *err);
-/* 1: it is done, or has failed: ctrun_work_wait() returns at once; 0: not yet. Never blocks.
- * CTRUN_E_USAGE as above. */
+/* 1: it is done, or has failed: ctrun_work_wait() returns at once; 0: not yet. Never blocks;
+ * nccl: after 40 ms it asks the store now and then, which takes up to two seconds if that does not
+ * answer. CTRUN_E_USAGE as above. */
 CTRUN_API int ctrun_work_test(struct ctrun_work *work, struct ctrun_error *err);
 
 /* nccl: `stream` (a cudaStream_t) waits, the host does not: what is put on the stream from now on

@@ -4,6 +4,7 @@
  * explain other failures, or end them sooner. */
 #include <errno.h>
 
+#include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/store.h"
 #include "worker_sdk/session/session_private.h"
@@ -37,6 +38,7 @@ static void take_text(char text[CT_NOTE_MAX], void *value, size_t length)
         length = CT_NOTE_MAX - 1;
     memcpy(text, value, length);
     text[length] = '\0';
+    ct_make_plain(text, false);
     free(value);
 }
 

@@ -30,8 +30,8 @@ struct ct_bootstrap {
 };
 
 /* Where members of a group that is open leave notes for each other: short texts under keys of the
- * store. Any thread, as long as the session is open. A call waits half a second at most, and then
- * fails: who gives a note up is no worse off than without a board. put NULL: there is none. */
+ * store. Any thread, as long as the session is open. A call waits a second or two at most, and
+ * then fails: who gives a note up is no worse off than without a board. read NULL: there is none. */
 enum {
     CT_NOTE_MAX = 640 /* NUL included */
 };

@@ -122,7 +122,7 @@ static int nccl_open(void **out, const struct ct_backend_setup *setup,
     }
     nccl->is_kept = setup->losses.sees_ranks && setup->size > 1;
     nccl->rank = setup->place->rank;
-    (void)ct_copy(nccl->key, sizeof nccl->key, setup->key);
+    (void)ct_format(nccl->key, sizeof nccl->key, "%s/%08x", setup->key, nccl->id_hash);
     if (setup->size > 1)
         nccl->board = setup->place->board;
     *out = nccl;

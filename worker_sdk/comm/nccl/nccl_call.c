@@ -165,6 +165,7 @@ int ct_nccl_enqueue(void *self, const struct ct_call *call, void *stream, void *
                     struct ctrun_error *err)
 {
     struct nccl *nccl = self;
+    struct ct_call counted = *call;
     struct ctrun_error why = {.text = ""};
     struct ticket *ticket;
     bool is_captured;
@@ -177,11 +178,12 @@ int ct_nccl_enqueue(void *self, const struct ct_call *call, void *stream, void *
     if ((rc = ct_nccl_check_messages(call, err)) < 0 ||
         (rc = ct_nccl_find_capture(nccl, call, stream, &is_captured, err)) < 0)
         return rc;
+    counted.number = is_captured || call->number == 0 ? 0 : ++nccl->calls;
     if (!is_captured)
-        ct_nccl_compare_first(nccl, call);
+        ct_nccl_compare_first(nccl, &counted);
     if (!(ticket = ct_nccl_take_ticket(nccl, &why)))
         return ct_nccl_fail_group(nccl, why.code, &why, err);
-    ticket->call = *call;
+    ticket->call = counted;
     ticket->began_ms = ct_now_ms();
     ticket->is_placed = ticket->is_released = ticket->is_done = false;
     ticket->is_captured = is_captured;

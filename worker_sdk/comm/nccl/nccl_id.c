@@ -4,6 +4,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/bytes.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/hash.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
@@ -165,6 +166,8 @@ int ct_nccl_make_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
 
     if (rc == 0)
         rc = share_ids(ids, count, setup, err);
+    if (rc == 0)
+        nccl->id_hash = (uint32_t)ct_hash(&ids[0], sizeof ids[0]);
     config.blocking = 0;
     if (rc == 0 && count == 1)
         begun = ct_nccl_api.ncclCommInitRankConfig(&nccl->comm, setup->size, ids[0],

@@ -22,10 +22,11 @@ enum {
     NAMED_MAX = 16    /* ranks in a message */
 };
 
-/* ---- The first collective that is not done ------------------------------------------------ */
+/* ---- The first call that is not done ------------------------------------------------ */
 
 /* False: there is none. Messages have no number: only two members know of each. */
-static bool find_pending(struct nccl *nccl, struct ct_call *call, uint64_t *began_ms)
+static bool find_pending(struct nccl *nccl, bool skips_messages, struct ct_call *call,
+                         uint64_t *began_ms)
 {
     /* This thread may be capturing a stream. */
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -34,9 +35,10 @@ static bool find_pending(struct nccl *nccl, struct ct_call *call, uint64_t *bega
     (void)ct_nccl_api.cudaThreadExchangeStreamCaptureMode(&mode);
     pthread_mutex_lock(&nccl->lock);
     ct_list_for_each(struct ticket, ticket, &nccl->running, node) {
-        if (ticket->call.number == 0 ||
-            (ticket->is_placed &&
-             ct_nccl_api.cudaEventQuery(ticket->done) == cudaSuccess))
+        if (ticket->is_placed &&
+            ct_nccl_api.cudaEventQuery(ticket->done) == cudaSuccess)
+            continue;
+        if (ticket->call.number == 0 && skips_messages)
             continue;
         *call = ticket->call;
         *began_ms = ticket->began_ms;
@@ -63,7 +65,7 @@ static void leave_note(struct nccl *nccl)
     struct ct_call call;
     struct ct_nccl_note own;
 
-    if (!find_pending(nccl, &call, &began_ms) || !is_late(&call, began_ms))
+    if (!find_pending(nccl, true, &call, &began_ms) || !is_late(&call, began_ms))
         return;
     own = ct_nccl_note_of(nccl, &call);
     ct_nccl_format_note(text, &own);
@@ -166,6 +168,15 @@ static bool list_missing(struct nccl *nccl, uint64_t number, char *names, size_t
     return rc >= 0 && count > 0;
 }
 
+/* No member is done before all have come: of other calls one that is done leaves no note. */
+static bool needs_all(const struct ct_call *call)
+{
+    return call->number > 0 &&
+           (call->kind == CT_CALL_ALL_REDUCE || call->kind == CT_CALL_REDUCE_SCATTER ||
+            call->kind == CT_CALL_ALL_GATHER || call->kind == CT_CALL_ALL_TO_ALL ||
+            call->kind == CT_CALL_BARRIER || call->kind == CT_CALL_SPLIT);
+}
+
 void ct_nccl_name_missing(struct nccl *nccl, struct ctrun_error *why)
 {
     char names[320], text[CT_CALL_TEXT_MAX];
@@ -174,8 +185,8 @@ void ct_nccl_name_missing(struct nccl *nccl, struct ctrun_error *why)
 
     if (why->code != CTRUN_E_TIMEOUT || !nccl->board.read ||
         ct_verdict_get(&nccl->verdict, NULL) < 0 ||
-        !find_pending(nccl, &call, &began_ms) || !is_first(nccl) ||
-        !list_missing(nccl, call.number, names, sizeof names))
+        !find_pending(nccl, false, &call, &began_ms) || !needs_all(&call) ||
+        !is_first(nccl) || !list_missing(nccl, call.number, names, sizeof names))
         return;
     ct_call_format(text, &call);
     (void)ct_fail(why, CTRUN_E_TIMEOUT, "nccl: %s: no answer in time from: %s", text,

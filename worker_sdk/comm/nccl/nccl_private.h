@@ -115,11 +115,16 @@ struct nccl {
     struct ct_verdict verdict;
     struct ct_loss_watch losses;
     struct ct_board board; /* from the opening on; read is NULL where there is none */
-    char key[CT_BOOTSTRAP_KEY_MAX];
+    char key
+        [CT_BOOTSTRAP_KEY_MAX]; /* with a hash of the id: a store may outlive the group */
+    uint32_t id_hash;
     int rank;                        /* in the world */
     int *ranks;                      /* owned; of each member */
     uint64_t firsts[CT_NCCL_FIRSTS]; /* hashes; of the thread in a call */
     int first_count;
+    uint64_t
+        calls; /* collectives outside of captures, which one member may throw away: the same
+                     * number on all members; of the thread in a call */
     uint64_t
         noted; /* the last collective that we left a note of; of the thread that looks */
     _Atomic bool is_leaving; /* it is being closed, and tells the others nothing more */

@@ -23,23 +23,30 @@ void ct_nccl_nap(struct nccl *nccl, struct ct_nccl_wait *wait)
     wait->nap_ns = wait->nap_ns * 2 < NAP_MAX_NS ? wait->nap_ns * 2 : NAP_MAX_NS;
 }
 
-int ct_nccl_ask_comm(struct nccl *nccl, const char *what, struct ctrun_error *err)
+/* The communicator is there. */
+static int ask_nccl(struct nccl *nccl, const char *what, struct ctrun_error *err)
 {
     ncclResult_t state = ncclSuccess;
     ncclResult_t asked;
+
+    if ((asked = ct_nccl_api.ncclCommGetAsyncError(nccl->comm, &state)) != ncclSuccess)
+        return ct_nccl_fail(err, what, asked);
+    if (state == ncclInProgress)
+        return 0;
+    return state == ncclSuccess ? 1 : ct_nccl_fail(err, what, state);
+}
+
+int ct_nccl_ask_comm(struct nccl *nccl, const char *what, struct ctrun_error *err)
+{
     int rc = ct_verdict_get(&nccl->verdict, err);
 
     if (rc == 0)
         rc = ct_loss_check(&nccl->losses, err);
     if (rc < 0)
         return rc;
-    if (!nccl->comm)
-        return ct_fail(err, CTRUN_E_ABORTED, "nccl: %s: the group was aborted", what);
-    if ((asked = ct_nccl_api.ncclCommGetAsyncError(nccl->comm, &state)) != ncclSuccess)
-        return ct_nccl_fail(err, what, asked);
-    if (state == ncclInProgress)
-        return 0;
-    return state == ncclSuccess ? 1 : ct_nccl_fail(err, what, state);
+    return nccl->comm
+               ? ask_nccl(nccl, what, err)
+               : ct_fail(err, CTRUN_E_ABORTED, "nccl: %s: the group was aborted", what);
 }
 
 int ct_nccl_settle(struct nccl *nccl, const char *what, uint64_t deadline_ms,
@@ -63,8 +70,9 @@ int ct_nccl_settle(struct nccl *nccl, const char *what, uint64_t deadline_ms,
     }
 }
 
-/* An abort ends the kernel, so the event of a failed call fires, too: therefore the group's state
- * is always checked, after the event. */
+/* An abort ends the kernel, so the event of a failed call fires, too: therefore the communicator is
+ * always asked, after the event. What another member has told ends no call that is done: it may be
+ * of a later call. */
 int ct_nccl_ask_device(struct nccl *nccl, struct ticket *ticket,
                        struct ctrun_error *err)
 {
@@ -74,7 +82,11 @@ int ct_nccl_ask_device(struct nccl *nccl, struct ticket *ticket,
 
     if (state != cudaSuccess && state != cudaErrorNotReady)
         return ct_nccl_cuda_fail(err, name, state);
-    if ((rc = ct_nccl_ask_comm(nccl, name, err)) < 0)
+    if (state != cudaSuccess || !nccl->comm || nccl->is_stopped)
+        rc = ct_nccl_ask_comm(nccl, name, err);
+    else if ((rc = ct_loss_check(&nccl->losses, err)) == 0)
+        rc = ask_nccl(nccl, name, err);
+    if (rc < 0)
         return rc;
     ticket->is_done = state == cudaSuccess;
     return ticket->is_done;

@@ -11,6 +11,8 @@
 #include "tests/lib/test.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/hash.h"
+#include "worker_sdk/base/str.h"
 
 enum {
     RANKS = 3,
@@ -20,8 +22,40 @@ enum {
     LONG_MS = 600000, /* longer than a test may last */
 };
 
-static const char abort_key[] = "ctrun/group/7.0.0/abort";
-static const char late_key[] = "ctrun/group/7.0.0/late/1";
+/* The key of the first group's note: static. */
+static const char *key_of(const struct ct_group_place *place, const char *note)
+{
+    static char key[CT_BOOTSTRAP_KEY_MAX];
+    struct ctrun_error err;
+    size_t length;
+    void *id;
+
+    CHECK_OK(place->bootstrap.get(NULL, "ctrun/group/7.0.0/nccl/0", &id, &length,
+                                  ct_deadline_ms(LONG_MS), &err));
+    (void)ct_format(key, sizeof key, "ctrun/group/7.0.0/%08x/%s",
+                    (uint32_t)ct_hash(id, length), note);
+    free(id);
+    return key;
+}
+
+/* Until rank 1 has left its note that collective `number` is late. */
+static void await_late(const struct ct_group_place *place, const char *number)
+{
+    const char *key = key_of(place, "late/1");
+    bool is_there = false;
+    struct ctrun_error err;
+    size_t length;
+    void *note;
+
+    while (!is_there) {
+        CHECK_OK(place->bootstrap.get(NULL, key, &note, &length,
+                                      ct_deadline_ms(LONG_MS), &err));
+        is_there = length > 3 && memcmp(note, "1 ", 2) == 0 &&
+                   memcmp((char *)note + 2, number, strlen(number)) == 0;
+        free(note);
+        sched_yield();
+    }
+}
 
 static int begin(void **state)
 {
@@ -146,7 +180,7 @@ RANKS_TEST_AROUND(a_damaged_note_ends_the_group, RANKS, begin, NULL)
     struct ctrun_error err;
 
     if (rank == 2)
-        CHECK_OK(place.board.put(NULL, abort_key, "5\033[2J"));
+        CHECK_OK(place.board.put(NULL, key_of(&place, "abort"), "5\033[2J"));
     else
         expect(reduce(group, &err), CTRUN_E_PROTOCOL, &err, "is damaged");
     ctrun_group_close(group);
@@ -171,7 +205,7 @@ RANKS_TEST_AROUND(a_close_is_no_abort, RANKS, begin, NULL)
         CHECK_OK(ctrun_barrier(group, &options, &err));
     ctrun_group_close(group);
     free(work); /* nobody waits for it */
-    CHECK(place.board.read(NULL, abort_key, note) == 0);
+    CHECK(place.board.read(NULL, key_of(&place, "abort"), note) == 0);
     return 0;
 }
 
@@ -204,7 +238,7 @@ RANKS_TEST_AROUND(where_others_continue_a_loss_is_not_told, RANKS, begin, NULL)
     ctrun_group_close(group);
     ranks_signal(DONE);
     ranks_await(DONE, RANKS);
-    CHECK(place.board.read(NULL, abort_key, note) == 0);
+    CHECK(place.board.read(NULL, key_of(&place, "abort"), note) == 0);
     return 0;
 }
 
@@ -220,7 +254,7 @@ RANKS_TEST_AROUND(a_time_out_names_who_has_not_come, RANKS, begin, NULL)
 
     CHECK_OK(reduce(group, &err));
     if (rank == 0) {
-        CHECK_OK(place.bootstrap.wait(NULL, late_key, ct_deadline_ms(LONG_MS), &err));
+        await_late(&place, "2 ");
         options.timeout_ms = SHORT_MS;
     }
     if (rank == 2)
@@ -242,7 +276,7 @@ RANKS_TEST_AROUND(a_rank_that_was_late_before_is_named, RANKS, begin, NULL)
     struct ctrun_error err;
 
     if (rank != 1)
-        CHECK_OK(place.bootstrap.wait(NULL, late_key, ct_deadline_ms(LONG_MS), &err));
+        await_late(&place, "1 ");
     CHECK_OK(reduce(group, &err));
     if (rank)
         ranks_await(DONE, 1);
@@ -333,6 +367,34 @@ RANKS_TEST_AROUND(other_parts_are_a_mismatch, 2, begin, NULL)
 }
 
 /* A call that one rank is refused does not count: it has no counterpart. */
+/* What the program captures and throws away on one rank alone is in no count. */
+RANKS_TEST_AROUND(a_call_in_a_graph_has_no_number, 2, begin, NULL)
+{
+    struct ctrun_group *group = open_at(rank);
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    struct ctrun_work *work;
+    struct ctrun_error err;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    if (rank == 0) {
+        options.stream = stream;
+        options.work = &work;
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) ==
+              cudaSuccess);
+        CHECK_OK(ctrun_barrier(group, &options, &err));
+        CHECK_OK(ctrun_work_wait_on(work, stream, &err));
+        CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+        CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    }
+    CHECK_OK(reduce(group, &err));
+    CHECK_OK(ctrun_barrier(group, NULL, &err));
+    ctrun_group_close(group);
+    CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+    return 0;
+}
+
 RANKS_TEST_AROUND(a_call_that_is_refused_has_no_number, 2, begin, NULL)
 {
     struct ctrun_group *group = open_at(rank);
