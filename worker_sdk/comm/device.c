@@ -11,11 +11,6 @@
 #include "worker_sdk/client/flight.h"
 #include "worker_sdk/comm/group_private.h"
 
-bool ct_group_is_device(const struct ctrun_group *group)
-{
-    return group->backend->enqueue != NULL;
-}
-
 int ct_work_let_go(struct ctrun_work *work, struct ctrun_error *err)
 {
     return ct_work_release(work, NULL, err);

@@ -401,6 +401,11 @@ int ct_group_run(struct ctrun_group *group, struct ct_call *call, void *stream,
     return ct_group_leave(group, rc);
 }
 
+bool ct_group_is_device(const struct ctrun_group *group)
+{
+    return group->backend->enqueue != NULL;
+}
+
 /* ---- In the background ------------------------------------------------------------------ */
 
 /* The call is prepared. With a thread the work may be done before this returns; the waiting caller
