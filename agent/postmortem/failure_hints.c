@@ -29,32 +29,37 @@ struct row {
     /* programs may recover from it: counts only in the exception or the last line */
     bool is_last;
     bool is_hardware; /* the text says that a machine is broken, or may be */
+    bool is_victim;   /* ... that another rank, or the network, is the cause */
 };
 
 #define WORDS(BEFORE, AFTER, LIKELY, REST, REMEDY)                                     \
     {                                                                                  \
-        CT_CAUSE_NONE, 0, BEFORE, AFTER, LIKELY, REST, REMEDY, false, false            \
+        CT_CAUSE_NONE, 0, BEFORE, AFTER, LIKELY, REST, REMEDY, false, false, false     \
     }
 #define PRINTED(WORD, LIKELY, REMEDY) WORDS(WORD, "", LIKELY, "", REMEDY)
 #define PRINTED_LAST(WORD, LIKELY, REMEDY)                                             \
     {                                                                                  \
-        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, true, false                    \
+        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, true, false, false             \
     }
 #define BROKEN(WORD, LIKELY, REMEDY)                                                   \
     {                                                                                  \
-        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, false, true                    \
+        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, false, true, false             \
+    }
+#define VICTIM(WORD, IS_LAST, LIKELY, REMEDY)                                          \
+    {                                                                                  \
+        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, IS_LAST, false, true           \
     }
 #define SIGNAL(NUMBER, LIKELY, REMEDY)                                                 \
     {                                                                                  \
-        CT_CAUSE_SIGNAL, NUMBER, NULL, NULL, LIKELY, "", REMEDY, false, false          \
+        CT_CAUSE_SIGNAL, NUMBER, NULL, NULL, LIKELY, "", REMEDY, false, false, false   \
     }
 #define EXIT(CODE, LIKELY, REMEDY)                                                     \
     {                                                                                  \
-        CT_CAUSE_EXIT, CODE, NULL, NULL, LIKELY, "", REMEDY, false, false              \
+        CT_CAUSE_EXIT, CODE, NULL, NULL, LIKELY, "", REMEDY, false, false, false       \
     }
 #define EXEC(ERRNO, LIKELY, REMEDY)                                                    \
     {                                                                                  \
-        CT_CAUSE_EXEC, ERRNO, NULL, NULL, LIKELY, "", REMEDY, false, false             \
+        CT_CAUSE_EXEC, ERRNO, NULL, NULL, LIKELY, "", REMEDY, false, false, false      \
     }
 
 static const struct row rows[] = {
@@ -259,22 +264,24 @@ static const struct row rows[] = {
     PRINTED("Message truncated : received",
             "two ranks are in the same call with different sizes",
             "TORCH_DISTRIBUTED_DEBUG=DETAIL names call and shapes"),
-    PRINTED("collective operation timeout",
-            "this rank waited in a collective until its timeout: another rank did not "
-            "make the same call in time, or the network failed",
-            "look at the rank that is behind: --hang-timeout names it, with its stack"),
-    PRINTED_LAST(
-        "ncclRemoteError",
-        "another rank ended or its network failed: this error is a consequence",
-        "look at the rank that ended first, and NCCL_DEBUG=WARN"),
+    VICTIM("collective operation timeout", false,
+           "this rank waited in a collective until its timeout: another rank did not "
+           "make the same call in time, or the network failed",
+           "look at the rank that is behind: --hang-timeout names it, with its stack"),
+    VICTIM("ncclRemoteError", true,
+           "another rank ended or its network failed: this error is a consequence",
+           "look at the rank that ended first, and NCCL_DEBUG=WARN"),
     PRINTED_LAST(
         "ncclSystemError", "a system call of NCCL failed: network, memory, /dev/shm",
         "NCCL_DEBUG=WARN shows which; is NCCL_SOCKET_IFNAME right on this node?"),
     PRINTED_LAST("DataLoader worker (pid", "a process of the data loader died",
                  "num_workers=0 shows its error; look at its memory and /dev/shm"),
-    PRINTED_LAST("Connection reset by peer",
-                 "the other side closed a connection, perhaps because it ended",
-                 "look at the rank that ended first"),
+    VICTIM("Connection reset by peer", true,
+           "the other side closed a connection, perhaps because it ended",
+           "look at the rank that ended first"),
+    VICTIM("Connection closed by peer", true,
+           "the other side closed a connection, perhaps because it ended",
+           "look at the rank that ended first"),
 
     /* ---- It ended itself ---- */
     WORDS("terminate called after throwing an instance of '", "'",
@@ -593,4 +600,6 @@ void failure_hints_add(struct ct_failure *failure, bool is_signal_named,
               row->rest);
     if (row->remedy)
         facts_add(failure, CT_FACT_DO, "%s", row->remedy);
+    if (row->is_victim && failure->error == 0)
+        failure->error = CTRUN_E_PEER_LOST;
 }

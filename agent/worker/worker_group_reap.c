@@ -167,13 +167,6 @@ static void end_worker(struct worker_group *group, struct worker *worker,
     death->larger = "";
 }
 
-/* The worker reports that it ended because another rank was gone: that rank is the cause. */
-static bool is_victim(const struct ct_failure *failure)
-{
-    return failure->error == CTRUN_E_PEER_LOST &&
-           (failure->cause == CT_CAUSE_EXIT || failure->cause == CT_CAUSE_RAISED);
-}
-
 const struct ct_failure *worker_group_find_raised(struct worker_group *group,
                                                   uint64_t until_ms)
 {
@@ -186,7 +179,7 @@ const struct ct_failure *worker_group_find_raised(struct worker_group *group,
         const struct ct_failure *failure = &group->workers[i].failure;
 
         if (worker_has_raised(&group->workers[i], &group->place) &&
-            !is_victim(failure) &&
+            !ct_failure_is_victim(failure) &&
             failure->happened_ms <= (first ? first->happened_ms : until_ms))
             first = failure;
     }
@@ -199,8 +192,8 @@ const struct ct_failure *worker_group_find_raised(struct worker_group *group,
  * later. */
 static bool comes_before(const struct worker *a, const struct worker *b)
 {
-    if (is_victim(&a->failure) != is_victim(&b->failure))
-        return is_victim(&b->failure);
+    if (ct_failure_is_victim(&a->failure) != ct_failure_is_victim(&b->failure))
+        return ct_failure_is_victim(&b->failure);
     return a->failure.happened_ms < b->failure.happened_ms;
 }
 
@@ -210,7 +203,7 @@ static void report_first(struct worker_group *group, const struct ct_failure *en
 {
     const struct ct_failure *loss = worker_group_find_loss(group), *raised;
 
-    if (loss && !is_victim(loss) && loss->happened_ms <= ended->happened_ms)
+    if (loss && !ct_failure_is_victim(loss) && loss->happened_ms <= ended->happened_ms)
         ended = loss;
     raised = worker_group_find_raised(group, ended->happened_ms);
     group->options.on_failure(group->options.context, raised ? raised : ended);

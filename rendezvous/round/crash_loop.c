@@ -69,9 +69,9 @@ static bool can_be_equal(const struct ct_failure *root)
     switch ((enum ct_cause)root->cause) {
     case CT_CAUSE_RAISED:
     case CT_CAUSE_EXIT: /* 1 is what every uncaught exception ends with */
-        return !failures_is_victim(root) &&
+        return !ct_failure_is_victim(root) &&
                (code_of(root) != 1 || hash_words(root) != 0);
-    case CT_CAUSE_SIGNAL: return root->code != SIGTERM;
+    case CT_CAUSE_SIGNAL: return root->code != SIGTERM && !ct_failure_is_victim(root);
     case CT_CAUSE_OOM:
     case CT_CAUSE_EXEC:
     case CT_CAUSE_AGENT:

@@ -21,16 +21,6 @@ static bool is_same(const struct ct_failure *a, const struct ct_failure *b)
            a->rank == b->rank && a->pid == b->pid && a->cause == b->cause;
 }
 
-/* A worker that ended because another worker was gone writes this code to its error file (the SDK's
- * ctrun_fail_worker()). Its report may come before that of the worker it lost: the agent of that
- * worker has not seen the end of the process yet, or that node is silent and must time out
- * first. */
-bool failures_is_victim(const struct ct_failure *failure)
-{
-    return (failure->cause == CT_CAUSE_EXIT || failure->cause == CT_CAUSE_RAISED) &&
-           failure->error == CTRUN_E_PEER_LOST;
-}
-
 static struct ct_failure *find_same(struct ct_failure *list, size_t count,
                                     const struct ct_failure *failure)
 {
@@ -87,9 +77,9 @@ static size_t find_place(const struct failures *failures,
 {
     size_t end = failures->cause_count;
 
-    if (failures_is_victim(failure))
+    if (ct_failure_is_victim(failure))
         return end;
-    while (end > 0 && failures_is_victim(&failures->causes[end - 1]))
+    while (end > 0 && ct_failure_is_victim(&failures->causes[end - 1]))
         end--;
     for (size_t at = first; at < end; at++) {
         if (find_lead(failure, &failures->causes[at]) > 0)

@@ -39,8 +39,6 @@ void failures_add_reported(struct failures *failures, const struct ct_failure *f
                            const struct failures_arrival *arrival);
 /* Adds a new root cause: the failures in the list so far follow from it. */
 void failures_add_root(struct failures *failures, const struct ct_failure *failure);
-/* True if the failure only says that another worker was gone. */
-bool failures_is_victim(const struct ct_failure *failure);
 /* The root cause, or NULL when nothing failed on its own account. Borrowed. */
 const struct ct_failure *failures_get_root(const struct failures *failures);
 /* Adds the counts of failures for which a node's message had no room. */

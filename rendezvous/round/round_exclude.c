@@ -36,7 +36,7 @@ bool round_exclude(struct round *round, const struct ct_failure *failure)
     bool is_again;
 
     round->culprit_is_kept = false;
-    if (!culprit || failures_is_victim(failure))
+    if (!culprit || ct_failure_is_victim(failure))
         return false; /* the failing node is not known to be the cause */
     is_again = round->culprit_id == culprit->link.id;
     round->culprit_id = culprit->link.id;
@@ -103,7 +103,7 @@ bool round_exclude_broken(struct round *round, const struct ct_failure *failure)
     struct round_fault *fault;
 
     round->broken_fate = CT_CULPRIT_NONE;
-    if (!culprit || round->settings.exclude_after == 0 || failures_is_victim(failure) ||
+    if (!culprit || round->settings.exclude_after == 0 ||
         !ct_facts_find(&failure->facts, CT_FACT_HARDWARE) ||
         !(fault = find_fault(round, culprit->link.host)) ||
         ++fault->count < round->settings.exclude_after)

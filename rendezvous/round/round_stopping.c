@@ -22,7 +22,7 @@ static void charge(struct round *round, const struct ct_failure *failure)
                          round->settings.max_restarts > CRASH_LOOP_FEW_RESTARTS;
     const bool is_broken = round_exclude_broken(round, failure);
 
-    if (!failures_is_victim(failure))
+    if (!ct_failure_is_victim(failure))
         poison_on_root(&round->poison, failure);
     if (round->outcome)
         return; /* the run ends anyhow */

@@ -302,3 +302,13 @@ const char *ct_cause_name(int cause)
         return "unknown";
     return names[cause];
 }
+
+/* Its report may come before that of the worker it lost: the agent of that worker has not seen the
+ * end of the process yet, or that node is silent and must time out first. */
+bool ct_failure_is_victim(const struct ct_failure *failure)
+{
+    return (failure->cause == CT_CAUSE_EXIT || failure->cause == CT_CAUSE_RAISED ||
+            failure->cause == CT_CAUSE_SIGNAL) &&
+           failure->error == CTRUN_E_PEER_LOST &&
+           !ct_facts_find(&failure->facts, CT_FACT_HARDWARE);
+}

@@ -244,7 +244,8 @@ struct ct_failure {
         [CT_EXCEPTION_MAX]; /* "ValueError: boom", then text is its traceback; or empty */
     uint8_t may_loop;       /* an equal failure after it is a crash loop */
     struct ct_facts facts; /* that its node found */
-    /* CTRUN_E_* of the SDK with which the worker failed; 0: not reported. */
+    /* CTRUN_E_* of the SDK with which the worker failed, or CTRUN_E_PEER_LOST where its last words
+     * say so; 0: not known. */
     int32_t error;
     /* FAILURE, STOPPED: how long ago it happened when this was sent; 0: not known. VERDICT has
      * none. A CT_CAUSE_HANG only counts if no node has made progress (ct_heartbeat) since. */
@@ -1039,6 +1040,10 @@ int ct_message_encode(struct ct_buf *out, const struct ct_message *message);
  * it). */
 int ct_message_decode(const struct ct_frame *frame, struct ct_message *out, void *room,
                       size_t size);
+/* True if the failure follows from the loss of another rank: the SDK wrote so to the error file
+ * (ctrun_fail_worker()), or its last words say so, as PyTorch's do, and nothing shows that its own
+ * machine is broken. */
+bool ct_failure_is_victim(const struct ct_failure *failure);
 /* "JOIN", for logs. Static. */
 const char *ct_message_name(int kind);
 const char *ct_cause_name(int cause); /* "signal", "oom", ...; for events and logs */

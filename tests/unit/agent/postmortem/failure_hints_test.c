@@ -137,6 +137,8 @@ static const struct example examples[] = {
     {EXIT, 1, "RuntimeError: DataLoader worker (pid(s) 81, 82) exited unexpectedly",
      "data loader died"},
     {EXIT, 1, "recv: Connection reset by peer", "the other side closed a connection"},
+    {EXIT, 1, "[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [::1]:1",
+     "the other side closed a connection"},
     {SIGNAL, SIGABRT, "terminate called after throwing an instance of 'c10::Error'\n",
      "C++ exception: c10::Error"},
     {SIGNAL, SIGABRT, "t: t.c:3: main: Assertion `n > 0' failed.",
@@ -304,6 +306,32 @@ TEST(an_exception_says_more_than_what_was_got_over_before)
         else if (!strstr(facts_text(&failure.facts), rows[i].likely))
             fail_msg("row %zu: \"%s\" is not in\n%s", i, rows[i].likely,
                      facts_text(&failure.facts));
+    }
+}
+
+TEST(last_words_about_another_rank_make_a_victim)
+{
+    static const struct {
+        struct example end;
+        bool is_victim;
+    } rows[] = {
+        {{SIGNAL, SIGABRT, "Watchdog caught collective operation timeout: W", ""},
+         true},
+        {{EXIT, 1, "RuntimeError: ncclRemoteError: A call failed", ""}, true},
+        {{EXIT, 1, "recv: Connection reset by peer", ""}, true},
+        {{EXIT, 1, "pair.cc:547] Connection closed by peer [::1]:1", ""}, true},
+        {{EXIT, 1, "Connection reset by peer\nValueError: boom", ""}, false},
+        {{EXIT, 1, "RuntimeError: DataLoader worker (pid 8) exited", ""}, false},
+        {{EXIT, 1, "async event : port error\nncclRemoteError: A call failed", ""},
+         false},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct ct_failure failure = fail_as(&rows[i].end);
+
+        failure_hints_add(&failure, false, "");
+        if (ct_failure_is_victim(&failure) != rows[i].is_victim)
+            fail_msg("row %zu", i);
     }
 }
 

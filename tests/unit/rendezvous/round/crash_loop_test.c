@@ -97,6 +97,7 @@ TEST(what_comes_from_outside_is_none)
         {CT_CAUSE_SIGNAL, SIGTERM, "", 0},
         {CT_CAUSE_NODE_LOST, 0, "gone", 0},
         {CT_CAUSE_EXIT, 1, "rank 2 died", CTRUN_E_PEER_LOST},
+        {CT_CAUSE_SIGNAL, SIGABRT, "it timed out", CTRUN_E_PEER_LOST},
         {CT_CAUSE_HANG, 0, "state R", 0},
         {CT_CAUSE_JOIN_TIMEOUT, 0, "", 0},
     };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Single steps of the state machine; whole stories are in tests/sim. */
 #include <errno.h>
+#include <signal.h>
 
 #include "rendezvous/round/round.h"
 #include "rendezvous/round/round_limits.h"
@@ -694,6 +695,31 @@ ROUND_TEST(a_node_that_fails_first_twice_makes_room_for_a_spare)
     assert_int_equal(round->restart_count, 2);
     assert_int_equal(round->members.count, 2);
     assert_int_equal(round->members.list[1]->link.id, 3);
+}
+
+/* As when a rank of PyTorch ends itself because a collective timed out. */
+ROUND_TEST(a_node_whose_worker_lost_another_rank_makes_no_room)
+{
+    struct round *round = start_with_spare();
+
+    for (uint64_t now_ms = 10; now_ms < 50; now_ms += 20) {
+        const struct ct_failure failure = {.generation = round->generation,
+                                           .cause = CT_CAUSE_SIGNAL,
+                                           .code = SIGABRT,
+                                           .error = CTRUN_E_PEER_LOST,
+                                           .rank = 1,
+                                           .node_rank = 1};
+
+        say(round, 2, CT_MESSAGE_FAILURE, &failure, now_ms);
+        answer(round, 1, now_ms);
+        assert_int_equal(round->stop.culprit_fate, CT_CULPRIT_NONE);
+        for (uint64_t id = 1; id <= 2; id++) {
+            stopped(round, id, now_ms);
+            join(round, id, now_ms);
+        }
+    }
+    assert_int_equal(round->restart_count, 2);
+    assert_int_equal(round->members.count, 3);
 }
 
 ROUND_TEST(the_node_that_serves_makes_room_for_nobody)
