@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "launcher/config/config_private.h"
-#include "launcher/config/gloo_scale.h"
+#include "launcher/config/torch_env.h"
 #include "launcher/config/program_hash.h"
 #include "launcher/options/role_spec.h"
 #include "launcher/options/shell_words.h"
@@ -178,9 +178,10 @@ int config_widest_role(const struct config *config)
 bool config_knows_gloo_scale(const struct config *config)
 {
     if (config->run.roles.count == 0)
-        return gloo_scale_is_known(&config->work.program, config->env);
+        return torch_env_knows_gloo_scale(&config->work.program, config->env);
     for (int i = 0; i < config->run.roles.count; i++)
-        if (!gloo_scale_is_known(&config->run.role_programs[i].program, config->env))
+        if (!torch_env_knows_gloo_scale(&config->run.role_programs[i].program,
+                                        config->env))
             return false;
     return true;
 }

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/config/torch_env.h"
 #include "launcher/options/habits.h"
 #include "worker_sdk/base/env.h"
 #include "worker_sdk/base/str.h"
@@ -236,6 +237,7 @@ static int set_python(struct program *out, char *const *env, struct ctrun_error 
         out->head[2] = runpy_code;
     }
     out->name = out->mode == PROGRAM_RUN_PATH ? "run_script_path" : out->args[0];
+    out->torch = torch_env_find(python, env);
     return ct_copy(out->path, sizeof out->path, python) < 0 ? -ENAMETOOLONG : 0;
 }
 

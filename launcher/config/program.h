@@ -40,6 +40,7 @@ struct program {
     int local_rank_at; /* --local-rank=N comes before this one of args; -1: not at all */
     bool is_no_python; /* --no-python was given */
     const char *name;  /* title of the failure summary. Borrowed */
+    int torch;         /* torch_env_find() of its interpreter; 0: none, or no Python */
 };
 
 /* 0, CTRUN_E_EXEC (it does not exist: exit 127), -ENOEXEC (it cannot be executed: 126), -EINVAL (--no-python with --module). Looks

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "launcher/config/gloo_scale.h"
+#include "launcher/config/torch_env.h"
 #include "launcher/config/jax_env.h"
 #include "launcher/hardware/devices.h"
 #include "launcher/options/template.h"
@@ -163,12 +163,23 @@ static int set_survival(struct ct_env *out, const struct stop_config *stop)
     return rc;
 }
 
+/* Where the user has not set them, even to an empty value. */
+static int set_defaults(struct ct_env *out, char *const *env)
+{
+    static const char *const names[] = {CT_ENV_NCCL_ASYNC, CT_ENV_FAULTHANDLER,
+                                        CT_ENV_UNBUFFERED};
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < sizeof names / sizeof *names; i++)
+        if (!ct_env_find(env, names[i]))
+            rc = ct_env_set(out, names[i], "1");
+    return rc;
+}
+
 int plan_environment(struct ct_env *out, const struct config *config,
                      const struct ct_start *start, int local_rank,
                      const char *error_file)
 {
-    const char *nccl = ct_env_find(config->env, CT_ENV_NCCL_ASYNC);
-    const char *python_stack = ct_env_find(config->env, CT_ENV_FAULTHANDLER);
     struct ct_role_at role;
     int rc;
 
@@ -182,9 +193,10 @@ int plan_environment(struct ct_env *out, const struct config *config,
         (rc = ct_env_set(out, CT_ENV_RUN_ID, config->run.run_id)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_USE_AGENT_STORE,
                          config->rdzv.worker_serves ? "False" : "True")) < 0 ||
-        (rc = ct_env_set(out, CT_ENV_NCCL_ASYNC, nccl ? nccl : "1")) < 0 ||
-        (rc = ct_env_set(out, CT_ENV_FAULTHANDLER, python_stack ? python_stack : "1")) <
-            0 ||
+        (rc = set_defaults(out, config->env)) < 0 ||
+        (rc = torch_env_set_older(out, config_program(config, local_rank), config->env,
+                                  config->stop.hang_timeout_ms ||
+                                      config->stop.finds_stragglers)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_SIGNALS, config->stop.signals_text)) < 0 ||
         (rc = ct_env_set(out, CT_ENV_ERROR_FILE, error_file ? error_file : "")) < 0)
         return rc;
@@ -201,7 +213,7 @@ int plan_environment(struct ct_env *out, const struct config *config,
         (rc = ct_env_setf(out, CT_ENV_OMP_THREADS, "%d",
                           config->work.placement.omp_threads)) < 0)
         return rc;
-    if (start->uses_gloo_scale && (rc = gloo_scale_set_env(out)) < 0)
+    if (start->uses_gloo_scale && (rc = torch_env_set_gloo_scale(out)) < 0)
         return rc;
     if ((rc = nic_hints_set_env(&config->work.nics, out, local_rank)) < 0 ||
         (rc = set_jax(out, config, start, local_rank)) < 0)

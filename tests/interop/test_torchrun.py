@@ -14,7 +14,8 @@ HERE = pathlib.Path(__file__).parent
 # Differ by nature: a path made for each run, the last command of a shell.
 UNEQUAL = {"TORCHELASTIC_ERROR_FILE", "_"}
 # Only workers of ctrun have them.
-OURS = {"CTRUN_AGENT_SOCKET", "CTRUN_CRASH_REPORT", "CTRUN_GENERATION", "PYTHONFAULTHANDLER"}
+OURS = {"CTRUN_AGENT_SOCKET", "CTRUN_CRASH_REPORT", "CTRUN_GENERATION", "PYTHONFAULTHANDLER",
+        "PYTHONUNBUFFERED"}
 # Names and values of later releases, which ctrun follows.
 NEWER_THAN_113 = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_ASYNC_ERROR_HANDLING",
                   "TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCHELASTIC_USE_AGENT_STORE"}

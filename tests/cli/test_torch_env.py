@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables with which Gloo starts many ranks: on all nodes or on none, and only where PyTorch
-is new enough."""
+"""What the PyTorch beside an interpreter needs in the environment of workers. The variables with which
+Gloo starts many ranks: on all nodes or on none, and only where PyTorch is new enough."""
 import sys
 
 import ctrun
@@ -56,3 +56,24 @@ def test_two_nodes_have_them_or_neither(box, second, is_set):
         box.wait_event("agent_state", n + 1, to="joining")
     assert [run.wait(60) for run in runs] == [0, 0], runs
     assert [told(run) for run in runs] == [{"told 1 1 1" if is_set else "told - - -"}] * 2, runs
+
+
+OLDER = ("NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+TELL_OLDER = TELL.replace(str(NAMES), str(OLDER))
+
+
+@pytest.mark.parametrize("version, words, env, told_them", [
+    ("1.13.1", [], {}, "1 -"), ("2.1.2", [], {"NCCL_ASYNC_ERROR_HANDLING": "3"}, "3 -"), ("2.2.0", [], {}, "- -"),
+    ("2.1.0", ["--hang-timeout=9"], {}, "1 2000"), ("2.7.1", ["--hang-timeout=9"], {}, "- 2000"),
+    ("2.7.1", ["--stragglers"], {}, "- 2000"), ("2.7.1", ["--stragglers"], {OLDER[1]: "5"}, "- 5"),
+    ("2.7.1", ["--stragglers"], {"TORCH_FR_BUFFER_SIZE": "7"}, "- -"), ("2.15.0", ["--stragglers"], {}, "- -")])
+def test_an_older_torch_ends_on_errors_of_nccl_and_records_its_calls(box, version, words, env, told_them):
+    python = make_python(box, f"__version__ = '{version}'")
+    run = box.ctrun("--standalone", *words, box.write("tell.py", TELL_OLDER), env={"PYTHON_EXEC": python, **env})
+    assert told(run) == {f"told {told_them}"}, run
+
+
+def test_python_below_a_shell_writes_at_once_unless_told_otherwise(box):
+    tell = f"exec {sys.executable} -c 'import os; print(\"told\", repr(os.environ[\"PYTHONUNBUFFERED\"]))'"
+    assert told(box.ctrun("--standalone", "sh", "-c", tell)) == {"told '1'"}
+    assert told(box.ctrun("--standalone", "sh", "-c", tell, env={"PYTHONUNBUFFERED": ""})) == {"told ''"}
