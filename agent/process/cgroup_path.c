@@ -84,6 +84,21 @@ bool cgroup_path_read(const struct cgroup_path *cgroup, const char *file, uint64
     return ct_parse_u64(text, 0, (uint64_t)1 << 62, out) == 0;
 }
 
+bool cgroup_path_read_pair(const struct cgroup_path *cgroup, const char *file,
+                           uint64_t *first, uint64_t *second)
+{
+    char text[FILE_TEXT_MAX];
+    char *gap;
+
+    read_text(text, cgroup, file);
+    text[strcspn(text, "\n")] = '\0';
+    if (!(gap = strchr(text, ' ')))
+        return false;
+    *gap = '\0';
+    return ct_parse_u64(text, 0, (uint64_t)1 << 62, first) == 0 &&
+           ct_parse_u64(gap + 1, 0, (uint64_t)1 << 62, second) == 0;
+}
+
 bool cgroup_path_read_key(const struct cgroup_path *cgroup, const char *file,
                           const char *key, uint64_t *out)
 {

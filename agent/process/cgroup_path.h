@@ -14,7 +14,7 @@ struct cgroup_path {
     bool is_v1;
 };
 
-/* `controller` is "memory" or "pids"; `membership` is /proc/self/cgroup, `root` is /sys/fs/cgroup; tests pass other
+/* `controller` is "memory", "pids", "cpu" or "cpu,cpuacct"; `membership` is /proc/self/cgroup, `root` is /sys/fs/cgroup; tests pass other
  * paths. A container may be told the path on the host: then the nearest cgroup that exists. Where no folder of v1 is there,
  * v2 counts. False: there is none. */
 bool cgroup_path_find(struct cgroup_path *out, const char *controller,
@@ -27,6 +27,9 @@ const char *cgroup_path_name(const struct cgroup_path *cgroup);
  * there is no cgroup. */
 bool cgroup_path_read(const struct cgroup_path *cgroup, const char *file,
                       uint64_t *out);
+/* The two numbers of a file; false where the first is "max". */
+bool cgroup_path_read_pair(const struct cgroup_path *cgroup, const char *file,
+                           uint64_t *first, uint64_t *second);
 /* The number behind `key` in one of its files, which has lines "KEY NUMBER". */
 bool cgroup_path_read_key(const struct cgroup_path *cgroup, const char *file,
                           const char *key, uint64_t *out);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 
+#include "launcher/hardware/cpu_quota.h"
 #include "launcher/hardware/devices.h"
 #include "launcher/hardware/gpus.h"
 #include "launcher/hardware/topology.h"
@@ -76,6 +77,14 @@ static void warn_small_mask(const struct placement *placement, char *const *env,
     int cpus = cpuset_count(&placement->allowed);
     char text[128];
 
+    if (placement->quota > 0 && placement->quota < nproc && placement->quota <= cpus) {
+        messages_warn(
+            CTRUN_E_RESOURCES,
+            "%d workers share the time of %d CPU%s: a limit of the cgroup, as "
+            "a container or a pod has it",
+            nproc, placement->quota, placement->quota > 1 ? "s" : "");
+        return;
+    }
     if (cpus >= nproc || cpus == 0)
         return;
     cpuset_format(&placement->allowed, text, sizeof text);
@@ -161,6 +170,8 @@ static int resolve_omp(struct placement *out, const char *how, char *const *env,
     out->sets_omp = true;
     out->omp_threads = out->bound ? bound_threads(out, nproc)
                                   : placement_omp_threads(out->cores, nproc);
+    if (out->quota > 0 && out->omp_threads > placement_omp_threads(out->quota, nproc))
+        out->omp_threads = placement_omp_threads(out->quota, nproc);
     return 0;
 }
 
@@ -180,6 +191,7 @@ int placement_resolve(struct placement *out, const struct options *options,
                               nproc, err)) < 0)
         return rc;
     out->cores = topology_count_cores(sysfs, &out->allowed);
+    out->quota = cpu_quota_find("/proc/self/cgroup", "/sys/fs/cgroup");
     warn_small_mask(out, env, nproc);
     return resolve_omp(out, option_text(options, OPTION_OMP_THREADS), env, nproc, err);
 }

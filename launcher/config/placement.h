@@ -11,6 +11,7 @@
 struct placement {
     struct cpuset allowed; /* that ctrun may use */
     int cores;             /* physical ones among them */
+    int quota;             /* CPU time that its cgroups allow, in CPUs; 0: no limit */
     enum numa_mode mode;
     struct cpuset *bound; /* owned, one a worker; NULL: not bound */
     char (*gpus)[16];     /* owned, PCI address of each worker's GPU; NULL: not bound */

@@ -141,13 +141,16 @@ static void on_reachable(void *context, const struct ct_start *start,
 static void log_omp(struct launch *launch)
 {
     const struct placement *placement = &launch->config->work.placement;
+    const bool is_limited = placement->quota > 0 && placement->quota < placement->cores;
 
     if (!placement->sets_omp || launch->has_logged_omp)
         return;
     launch->has_logged_omp = true;
-    ct_info("OMP_NUM_THREADS=%d: %d core%s for %d workers; set it, or pass "
+    ct_info("OMP_NUM_THREADS=%d: %d %s%s for %d workers; set it, or pass "
             "--omp-threads=N",
-            placement->omp_threads, placement->cores, placement->cores == 1 ? "" : "s",
+            placement->omp_threads, is_limited ? placement->quota : placement->cores,
+            is_limited ? "CPU" : "core",
+            (is_limited ? placement->quota : placement->cores) == 1 ? "" : "s",
             launch->config->run.task.is_rank ? launch->config->run.task.local_count
                                              : launch->config->run.nproc);
 }

@@ -162,13 +162,33 @@ def cores():
     return len(found)
 
 
+def in_a_cgroup(box, quota):
+    """Words in front of a command that sees cgroups, of each version, with this quota of CPU time in 100 ms."""
+    ctrun.needs_mounts()
+    for folder in ("cpu", "cpu,cpuacct"):
+        box.path(f"cgroup/{folder}").mkdir(parents=True)
+        box.write(f"cgroup/{folder}/cpu.cfs_quota_us", f"{quota}\n")
+        box.write(f"cgroup/{folder}/cpu.cfs_period_us", "100000\n")
+    box.write("cgroup/cpu.max", f"{'max' if quota < 0 else quota} 100000\n")
+    return ("unshare", "-m", "sh", "-c", 'mount --bind "$0" /sys/fs/cgroup && exec "$@"', box.path("cgroup"),
+            ctrun.program("ctrun"))
+
+
 def test_omp_num_threads_is_a_workers_share_of_the_cores_and_said_when_asked(box, dump):
-    run = box.ctrun("--nproc-per-node=2", dump.program, env=dump.env)
+    free = in_a_cgroup(box, -1)
+    run = box.run(*free, "--nproc-per-node=2", dump.program, env=dump.env)
     assert run.code == 0 and run.err == "", run
-    run = box.ctrun("--nproc-per-node=2", "-v", dump.program, env=dump.env)
+    run = box.run(*free, "--nproc-per-node=2", "-v", dump.program, env=dump.env)
     threads = str(max(1, cores() // 2))
     assert {e["OMP_NUM_THREADS"] for e in dump.environments().values()} == {threads}
     assert run.err.count(f"ctrun: info: OMP_NUM_THREADS={threads}: ") == 1, run
+
+
+def test_a_cpu_limit_of_the_cgroup_counts_in_place_of_more_cores(box, dump):
+    run = box.run(*in_a_cgroup(box, 90000), "--nproc-per-node=2", "-v", dump.program, env=dump.env)
+    assert run.code == 0 and "2 workers share the time of 1 CPU: a limit of the cgroup" in run.err, run
+    assert {e["OMP_NUM_THREADS"] for e in dump.environments().values()} == {"1"}
+    assert cores() == 1 or run.err.count("OMP_NUM_THREADS=1: 1 CPU for 2 workers") == 1, run
 
 
 def test_open_files_are_raised_and_core_files_on_request(box):
