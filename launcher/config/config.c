@@ -13,6 +13,7 @@
 #include "launcher/config/rdzv_resolve.h"
 #include "launcher/config/random_id.h"
 #include "launcher/config/host_slot.h"
+#include "launcher/hardware/amd_gpus.h"
 #include "launcher/hardware/devices.h"
 #include "launcher/options/nproc_list.h"
 #include "worker_sdk/base/env.h"
@@ -83,7 +84,8 @@ static void warn_environment(const struct config *config, const struct options *
 
 /* ---- Sizes and names ----------------------------------------------------------------- */
 
-/* The GPUs of CUDA_VISIBLE_DEVICES, else as many as Slurm has given, else all. */
+/* The GPUs of CUDA_VISIBLE_DEVICES, else as many as Slurm has given, else all: NVIDIA's, or AMD's where there are
+ * none. */
 static int count_gpus(const void *context)
 {
     char *const *env = *(char *const *const *)context;
@@ -92,10 +94,14 @@ static int count_gpus(const void *context)
                             ? ct_env_find(env, "SLURM_GPUS_ON_NODE")
                             : NULL;
     uint64_t count;
+    int nvidia;
 
     if (!visible && given && ct_parse_u64(given, 0, NPROC_MAX, &count) == 0)
         return (int)count;
-    return devices_gpu_count(visible);
+    nvidia = devices_gpu_count(visible);
+    return visible || nvidia > 0
+               ? nvidia
+               : amd_gpus_count("/sys/class/kfd/kfd/topology/nodes", "/dev/dri", env);
 }
 
 static int count_cpus(const void *env)
