@@ -417,12 +417,16 @@ void messages_format_cause(char *dst, size_t size, const struct ct_failure *fail
 static void format_lost(char *dst, size_t size, const struct ct_failure *lost)
 {
     const char *place = ct_facts_find(&lost->facts, CT_FACT_WAS);
+    char step[48] = "";
 
+    if (lost->step >= 0)
+        (void)ct_format(step, sizeof step, "; its last known step is %lld",
+                        (long long)lost->step);
     (void)ct_format(dst, size,
-                    "error[E_PEER_LOST]: %s%s%s%s is gone: %.200s; the next round "
+                    "error[E_PEER_LOST]: %s%s%s%s is gone: %.200s%s; the next round "
                     "starts when enough nodes have joined",
                     lost->host, place ? " (" : "", place ? place : "", place ? ")" : "",
-                    *lost->text ? lost->text : "no reason is known");
+                    *lost->text ? lost->text : "no reason is known", step);
 }
 
 void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop)

@@ -409,16 +409,18 @@ TEST(lines_for_people_are_short)
     assert_string_equal(text, "restart 1/3: rank 5 on node2 exited with 7");
     stop.reason = CT_STOP_NODE_LOST;
     stop.cause = failure(-1, CT_CAUSE_NODE_LOST, 0);
+    stop.cause.step = -1;
     messages_format_stop(text, sizeof text, &stop);
     assert_string_equal(text, "error[E_PEER_LOST]: node2 is gone: no reason is known; "
                               "the next round starts when enough nodes have joined");
     ct_copy(stop.cause.text, sizeof stop.cause.text, "nothing received for 5.0 s");
     ct_facts_add(&stop.cause.facts, CT_FACT_WAS, "10.1.0.2, ranks 8-15");
+    stop.cause.step = 412;
     messages_format_stop(text, sizeof text, &stop);
     assert_string_equal(text,
                         "error[E_PEER_LOST]: node2 (10.1.0.2, ranks 8-15) is gone: "
-                        "nothing received for 5.0 s; the next round starts when enough "
-                        "nodes have joined");
+                        "nothing received for 5.0 s; its last known step is 412; the "
+                        "next round starts when enough nodes have joined");
     messages_format_span(span, 7860000);
     assert_string_equal(span, "2 h 11 min");
     messages_format_span(span, 93000);
