@@ -14,6 +14,7 @@
 #include "launcher/report/json_torch.h"
 #include "launcher/report/exit_status.h"
 #include "launcher/report/messages.h"
+#include "launcher/run/notice_start.h"
 #include "launcher/run/plan.h"
 #include "launcher/run/preflight.h"
 #include "launcher/run/notice_end.h"
@@ -45,14 +46,19 @@ static void make_folders(struct launch *launch, uint64_t generation,
         logdir_blocking_begin(&launch->logdir, &request);
 }
 
-/* False: no option asks for files of this worker, so it can run without a folder. */
-static bool needs_folder(const struct config *config, int local)
+/* An output stream of this worker goes to a file. */
+static bool has_files(const struct config *config, int local)
 {
-    return config->output.log_dir ||
-           streams_has_file(
+    return streams_has_file(
                streams_target(&config->output.streams, local, STREAM_STDOUT)) ||
            streams_has_file(
                streams_target(&config->output.streams, local, STREAM_STDERR));
+}
+
+/* False: no option asks for files of this worker, so it can run without a folder. */
+static bool needs_folder(const struct config *config, int local)
+{
+    return config->output.log_dir || has_files(config, local);
 }
 
 /* *dir: this round's log directory, with a folder for the worker; NULL: the worker gets no
@@ -93,6 +99,11 @@ static int plan(void *context, const struct ct_start *start, int local_rank,
             0 ||
         (rc = plan_worker(out, config, dir, start, local_rank, err)) < 0)
         return rc;
+    if (dir && !launch->has_noticed_logs &&
+        has_files(config, config->run.task.local_id + local_rank)) {
+        launch->has_noticed_logs = true;
+        notice_logs(start, dir->run);
+    }
     return route_set_env(&out->env, &launch->route) < 0
                ? ct_fail(err, -ENOMEM, "worker %d: out of memory", local_rank)
                : 0;

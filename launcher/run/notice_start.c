@@ -5,6 +5,7 @@
 
 #include "launcher/config/host_slot.h"
 #include "launcher/report/messages.h"
+#include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
 /* The first node prints it if there are several nodes or stderr is a terminal: a one-node run in a
@@ -37,6 +38,14 @@ static void warn_open(const struct config *config)
             0, "no token: every program that reaches the rendezvous can take part in "
                "this run and stop it; give every node the same --rdzv-token-file, or "
                "--auth=none (CTRUN_AUTH=none) if only your machines reach the network");
+}
+
+void notice_logs(const struct ct_start *start, const char *folder)
+{
+    if (is_wanted(start))
+        messages_notice("log files: %s", folder);
+    else
+        ct_info("log files: %s", folder);
 }
 
 void notice_start(const struct config *config, const struct ct_start *start,

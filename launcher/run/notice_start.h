@@ -10,3 +10,5 @@
  * nodes have no token, in the first round of this node and not with --quiet. */
 void notice_start(const struct config *config, const struct ct_start *start,
                   bool is_first, char printed[CT_LAYOUT_MAX]);
+/* "log files: FOLDER", where the line of notice_start() is printed; elsewhere with --verbose. */
+void notice_logs(const struct ct_start *start, const char *folder);

@@ -123,6 +123,15 @@ def test_torchrun_116_without_log_dir_files_go_to_tmpdir(box):
     assert [path.read_text() for path in found] == ["hello\n"]
 
 
+def test_the_folder_of_log_files_is_named_at_the_start_once(box):
+    logs = box.path("logs")
+    run = box.ctrun("--nproc-per-node=2", "--redirects=3", f"--log-dir={logs}", "-v", "--max-restarts=1", "sh", "-c",
+                    "exit 3")
+    [folder] = logs.iterdir()
+    assert run.err.count("log files: ") == 1 and f"ctrun: info: log files: {folder}\n" in run.err, run
+    assert "log files: " not in box.ctrun("--nproc-per-node=2", "-v", f"--log-dir={logs}", "true").err
+
+
 def test_an_unused_temporary_log_directory_goes_away(box):
     assert box.ctrun("true").code == 0
     assert not list(box.dir.glob("torchelastic_*"))
