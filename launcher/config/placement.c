@@ -22,15 +22,17 @@ int placement_bind_all(struct placement *out, const struct numa_machine *machine
                        int nproc, struct ctrun_error *err)
 {
     out->bound = ct_zalloc_array((size_t)nproc, sizeof *out->bound);
-    out->gpus = ct_zalloc_array((size_t)nproc, sizeof *out->gpus);
-    if (!out->bound || !out->gpus)
+    if (machine->gpus)
+        out->gpus = ct_zalloc_array((size_t)nproc, sizeof *out->gpus);
+    if (!out->bound || (machine->gpus && !out->gpus))
         return ct_fail(err, -ENOMEM, "--numa-binding: out of memory");
     for (int i = 0; i < nproc; i++) {
         int rc = numa_cpus(&out->bound[i], machine, out->mode, i, err);
 
         if (rc < 0)
             return rc;
-        memcpy(out->gpus[i], machine->gpus[i], sizeof out->gpus[i]);
+        if (out->gpus)
+            memcpy(out->gpus[i], machine->gpus[i], sizeof out->gpus[i]);
     }
     return 0;
 }
@@ -46,10 +48,17 @@ static int resolve_binding(struct placement *out, const char *mode, char *const 
         return 0;
     if (numa_parse_mode(mode, &out->mode) < 0)
         return ct_fail(err, -EINVAL, "--numa-binding=%s: no such mode", mode);
+    if (out->mode == NUMA_CORES)
+        return placement_bind_all(out,
+                                  &(struct numa_machine){.sysfs = sysfs,
+                                                         .allowed = &out->allowed,
+                                                         .workers = nproc},
+                                  nproc, err);
     gpus_find(&all);
     if (all.count == 0)
         return ct_fail(err, CTRUN_E_RESOURCES,
-                       "--numa-binding=%s: No accelerator available for NUMA binding",
+                       "--numa-binding=%s: No accelerator available for NUMA binding; "
+                       "--numa-binding=cores needs none",
                        mode);
     if ((rc = gpus_select(&visible, &all, ct_env_find(env, "CUDA_VISIBLE_DEVICES"),
                           err)) < 0)

@@ -64,11 +64,13 @@ static int count_placed(struct run_config *run, const struct options *options,
     const char *visible = ct_env_find(env, "CUDA_VISIBLE_DEVICES");
     int cpus = devices_cpu_count();
     bool is_bound = option_has_text(options, OPTION_NUMA_BINDING);
+    bool is_near_gpu = is_bound &&
+                       strcmp(option_text(options, OPTION_NUMA_BINDING), "cores") != 0;
 
     if (!task->is_rank)
         return run->nproc;
-    if (is_bound ? visible && devices_visible_count(visible) < task->local_count
-                 : cpus * task->local_count <= devices_online_cpu_count())
+    if (is_near_gpu ? visible && devices_visible_count(visible) < task->local_count
+                    : cpus * task->local_count <= devices_online_cpu_count())
         return 1;
     run->task.place = is_bound ? task->local_id : 0;
     return is_bound || cpus >= task->local_count ? task->local_count : cpus;

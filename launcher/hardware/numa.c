@@ -20,7 +20,8 @@ int numa_parse_mode(const char *name, enum numa_mode *out)
     static const char *const names[] = {[NUMA_NODE] = "node",
                                         [NUMA_SOCKET] = "socket",
                                         [NUMA_EXCLUSIVE] = "exclusive",
-                                        [NUMA_CORE_COMPLEX] = "core-complex"};
+                                        [NUMA_CORE_COMPLEX] = "core-complex",
+                                        [NUMA_CORES] = "cores"};
 
     for (size_t i = NUMA_NODE; i < sizeof names / sizeof *names; i++) {
         if (strcmp(names[i], name) == 0) {
@@ -111,26 +112,31 @@ static int socket_cpus(struct cpuset *cpus, const struct numa_machine *machine,
     return 0;
 }
 
-/* Whole cores, so that no two workers share one. The first `extra` GPUs of a node get one core
- * more: shares differ by one at most. */
-static int exclusive_cpus(struct cpuset *cpus, const struct numa_machine *machine,
-                          const struct spot *spot, struct ctrun_error *err)
-{
-    int cores = topology_count_cores(machine->sysfs, cpus);
-    int share = cores / spot->gpus;
-    int extra = cores % spot->gpus;
-    int first = spot->position * share +
-                (spot->position < extra ? spot->position : extra);
-    int last = first + share + (spot->position < extra);
-    struct cpuset seen = {0};
-    struct cpuset mine = {0};
-    int core = 0;
+/* One of several shares of the cores of a set. Shares differ by one core at most: the first ones have
+ * one more. */
+struct share {
+    int first; /* core */
+    int last;  /* the one behind its last */
+    int cores; /* of the set */
+};
 
-    if (share == 0)
-        return ct_fail(err, CTRUN_E_RESOURCES,
-                       "--numa-binding=exclusive: NUMA node %d has %d usable cores for "
-                       "%d GPUs; try --numa-binding=node",
-                       spot->node, cores, spot->gpus);
+static struct share find_share(const struct numa_machine *machine,
+                               const struct cpuset *cpus, int position, int shares)
+{
+    const int cores = topology_count_cores(machine->sysfs, cpus);
+    const int each = cores / shares, extra = cores % shares;
+    const int first = position * each + (position < extra ? position : extra);
+
+    return (struct share){first, first + each + (position < extra), cores};
+}
+
+/* Adds the CPUs of the share's cores to `out`, and counts all cores of `cpus` in *core. Whole cores,
+ * so that no two workers share one. */
+static void add_share(struct cpuset *out, const struct numa_machine *machine,
+                      const struct cpuset *cpus, const struct share *share, int *core)
+{
+    struct cpuset seen = {0};
+
     for (int cpu = cpuset_next(cpus, 0); cpu >= 0; cpu = cpuset_next(cpus, cpu + 1)) {
         struct cpuset threads;
 
@@ -138,11 +144,56 @@ static int exclusive_cpus(struct cpuset *cpus, const struct numa_machine *machin
             continue;
         topology_siblings(machine->sysfs, cpu, &threads);
         cpuset_unite(&seen, &threads);
-        if (core >= first && core < last)
-            cpuset_unite(&mine, &threads);
-        core++;
+        if (*core >= share->first && *core < share->last)
+            cpuset_unite(out, &threads);
+        (*core)++;
     }
+}
+
+static int exclusive_cpus(struct cpuset *cpus, const struct numa_machine *machine,
+                          const struct spot *spot, struct ctrun_error *err)
+{
+    const struct share share = find_share(machine, cpus, spot->position, spot->gpus);
+    struct cpuset mine = {0};
+    int core = 0;
+
+    if (share.cores < spot->gpus)
+        return ct_fail(err, CTRUN_E_RESOURCES,
+                       "--numa-binding=exclusive: NUMA node %d has %d usable cores for "
+                       "%d GPUs; try --numa-binding=node",
+                       spot->node, share.cores, spot->gpus);
+    add_share(&mine, machine, cpus, &share, &core);
     cpuset_intersect(cpus, &mine);
+    return 0;
+}
+
+static int cores_cpus(struct cpuset *out, const struct numa_machine *machine,
+                      int local_rank, struct ctrun_error *err)
+{
+    const struct share share = find_share(machine, machine->allowed, local_rank,
+                                          machine->workers);
+    struct cpuset nodes;
+    int core = 0;
+    int rc = topology_nodes(machine->sysfs, &nodes);
+
+    if (rc < 0)
+        return ct_fail(err, rc, "--numa-binding=cores: NUMA nodes: %s", strerror(-rc));
+    if (share.cores < machine->workers)
+        return ct_fail(err, CTRUN_E_RESOURCES,
+                       "--numa-binding=cores: %d usable cores for %d workers",
+                       share.cores, machine->workers);
+    *out = (struct cpuset){0};
+    for (int node = cpuset_next(&nodes, 0); node >= 0;
+         node = cpuset_next(&nodes, node + 1)) {
+        struct cpuset cpus;
+
+        if ((rc = topology_node_cpus(machine->sysfs, node, &cpus)) < 0)
+            return ct_fail(err, rc, "--numa-binding=cores: CPUs of NUMA node %d: %s",
+                           node, strerror(-rc));
+        cpuset_intersect(&cpus, machine->allowed);
+        add_share(out, machine, &cpus, &share, &core);
+    }
+    cpuset_intersect(out, machine->allowed);
     return 0;
 }
 
@@ -207,11 +258,14 @@ int numa_cpus(struct cpuset *out, const struct numa_machine *machine,
         *out = *machine->allowed;
         return 0;
     }
+    if (mode == NUMA_CORES)
+        return cores_cpus(out, machine, local_rank, err);
     if ((rc = find_spot(machine, local_rank, &spot, err)) < 0 ||
         (rc = node_cpus(out, machine, spot.node, err)) < 0)
         return rc;
     switch (mode) {
     case NUMA_NONE:
+    case NUMA_CORES:
     case NUMA_NODE: return 0;
     case NUMA_SOCKET: return socket_cpus(out, machine, err);
     case NUMA_EXCLUSIVE: return exclusive_cpus(out, machine, &spot, err);

@@ -8,6 +8,9 @@
  *                 one core more if there is a remainder
  *   core-complex  the CPUs behind one last-level cache of the node; the GPUs of a node take
  *                 turns, larger ones first
+ *   cores         no accelerator counts: the cores that this process may use, node after node, are
+ *                 divided among all workers; the first ones get one more if there is a remainder.
+ *                 PyTorch has no such mode
  *
  * Only CPUs that this process may use are taken. */
 #pragma once
@@ -21,6 +24,7 @@ enum numa_mode {
     NUMA_SOCKET,
     NUMA_EXCLUSIVE,
     NUMA_CORE_COMPLEX,
+    NUMA_CORES,
 };
 
 struct numa_machine {
@@ -28,6 +32,7 @@ struct numa_machine {
     const struct cpuset *allowed; /* CPUs that this process may use */
     const char (*gpus)[16];       /* PCI addresses, in CUDA's order */
     int gpu_count;
+    int workers; /* of this node */
 };
 
 /* The mode of that name; -EINVAL when there is none. */

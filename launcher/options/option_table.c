@@ -378,7 +378,7 @@ const struct option option_table[OPTION_COUNT] = {
                                    .env = "PET_VIRTUAL_LOCAL_RANK"},
     [OPTION_NUMA_BINDING] = {TAKES(TEXT, "numa-binding", DEVICE, "MODE",
                                    "bind each worker to the CPUs near its GPU"),
-                             .choices = "node socket exclusive core-complex"},
+                             .choices = "node socket exclusive core-complex cores"},
     [OPTION_NIC_AFFINITY] = {OWN_FLAG("nic-affinity", DEVICE,
                                       "NCCL_IB_HCA of each worker: the InfiniBand or"
                                       " RoCE devices nearest to its GPU"),

@@ -145,8 +145,12 @@ static void print_bind(FILE *out, const struct config *config, int local_rank,
         return;
     local_rank += config->run.task.place;
     cpuset_format(&placement->bound[local_rank], cpus, sizeof cpus);
-    fprintf(out, as_json ? ",\"gpu\":\"%s\",\"cpus\":\"%s\"" : "    GPU %s, CPUs %s\n",
-            placement->gpus[local_rank], cpus);
+    if (!placement->gpus)
+        fprintf(out, as_json ? ",\"cpus\":\"%s\"" : "    CPUs %s\n", cpus);
+    else
+        fprintf(out,
+                as_json ? ",\"gpu\":\"%s\",\"cpus\":\"%s\"" : "    GPU %s, CPUs %s\n",
+                placement->gpus[local_rank], cpus);
 }
 
 static void print_json_nics(FILE *out, const struct nic_hint *hint)

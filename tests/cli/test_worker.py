@@ -191,6 +191,18 @@ def test_a_cpu_limit_of_the_cgroup_counts_in_place_of_more_cores(box, dump):
     assert cores() == 1 or run.err.count("OMP_NUM_THREADS=1: 1 CPU for 2 workers") == 1, run
 
 
+@pytest.mark.skipif(cores() < 2, reason="this machine has one core")
+def test_cores_are_divided_among_workers_without_a_gpu(box):
+    shown = ("--numa-binding=cores", "--nproc-per-node=2")
+    script = box.write("cpus.py", "import os; print(sorted(os.sched_getaffinity(0)), flush=True)\n")
+    first, second = [set(json.loads(line)) for line in box.ctrun(*shown, script).out.splitlines()]
+    assert first and second and not first & second and first | second <= os.sched_getaffinity(0)
+    plan = box.ctrun(*shown, "--dry-run", script).out
+    assert plan.count("    CPUs ") == 2 and "GPU" not in plan, plan
+    run = box.ctrun("--numa-binding=cores", f"--nproc-per-node={cores() + 1}", script)
+    assert run.code == 1 and f"{cores()} usable cores for {cores() + 1} workers" in run.err, run
+
+
 def test_open_files_are_raised_and_core_files_on_request(box):
     shown = ("sh", "-c", "echo $$(ulimit -Sn) $$(ulimit -Sc)")
     small = ("bash", "-c", "ulimit -Sn 256; ulimit -Sc 0; exec \"$@\"", "-",

@@ -126,6 +126,10 @@ struct row {
     const char *why;
 };
 
+enum {
+    WORKERS = 3 /* of NUMA_CORES */
+};
+
 static void check(const struct machine *machine, const struct row *rows, size_t count)
 {
     char gpus[8][16];
@@ -139,7 +143,8 @@ static void check(const struct machine *machine, const struct row *rows, size_t 
         const struct numa_machine here = {.sysfs = root,
                                           .allowed = &allowed,
                                           .gpus = (const char(*)[16])gpus,
-                                          .gpu_count = gpu_count};
+                                          .gpu_count = gpu_count,
+                                          .workers = WORKERS};
         int rc;
 
         assert_int_equal(cpuset_parse(&allowed, rows[i].allowed), 0);
@@ -157,6 +162,22 @@ static void check(const struct machine *machine, const struct row *rows, size_t 
             fail_msg("row %zu: %s, not %s", i, text, rows[i].cpus);
     }
     remove_root();
+}
+
+/* 16 cores of two threads each, i and i + 16, four a node: 0-3, 4-7, 8-11, 12-15. */
+TEST(cores_are_shared_by_all_workers_node_after_node)
+{
+    static const struct row rows[] = {
+        {"0-31", NUMA_CORES, 0, "0-5,16-21", NULL},
+        {"0-31", NUMA_CORES, 1, "6-10,22-26", NULL},
+        {"0-31", NUMA_CORES, 2, "11-15,27-31", NULL},
+        {"2,9,20,25", NUMA_CORES, 0, "2", NULL},
+        {"2,9,20,25", NUMA_CORES, 1, "20", NULL},
+        {"2,9,20,25", NUMA_CORES, 2, "9,25", NULL},
+        {"0,1,16", NUMA_CORES, 0, NULL, "2 usable cores for 3 workers"},
+    };
+
+    check(&big, rows, sizeof rows / sizeof *rows);
 }
 
 TEST(node_is_the_gpus_node_within_what_is_allowed)
