@@ -38,6 +38,7 @@ int bind_apply(const struct bind *bind)
 {
     if (bind->raises_files)
         raise_limit(RLIMIT_NOFILE, BIND_FILES_MAX);
+    raise_limit(RLIMIT_MEMLOCK, RLIM_INFINITY); /* InfiniBand needs locked memory */
     if (bind->raises_core)
         raise_limit(RLIMIT_CORE, RLIM_INFINITY);
     if (!bind->has_cpus)

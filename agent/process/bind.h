@@ -19,7 +19,8 @@ struct bind {
     struct cpuset cpus;
 };
 
-/* Applies it to the calling process, by raw.h alone. 0, or the negative errno of
+/* Applies it to the calling process, by raw.h alone, and raises the soft limit of locked memory to the
+ * hard one. 0, or the negative errno of
  * sched_setaffinity(); a limit that cannot be raised stays. */
 int bind_apply(const struct bind *bind);
 /* The soft limit of open files that a process will have. */

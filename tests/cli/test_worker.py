@@ -216,6 +216,12 @@ def test_open_files_are_raised_and_core_files_on_request(box):
     assert (files, core) == ("256", "unlimited" if hard < 0 else str(hard // 1024))
 
 
+def test_locked_memory_is_raised_to_the_hard_limit(box):
+    run = box.run("bash", "-c", 'ulimit -Sl 64; ulimit -Hl 4096; exec "$@"', "-", ctrun.program("ctrun"), "sh", "-c",
+                  "ulimit -Sl")
+    assert run.out == "4096\n", run
+
+
 def test_print_config_tells_where_each_setting_comes_from(box, script):
     run = box.ctrun("--nproc-per-node=2", "--print-config", "--json", script,
                     env={"PET_MAX_RESTARTS": "3", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "7",
