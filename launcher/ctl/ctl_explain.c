@@ -16,7 +16,9 @@
 
 enum {
     LINE_MAX_BYTES = 8192, /* each piece of a longer line is checked alone */
-    SHOWN_MAX_BYTES = 300
+    SHOWN_MAX_BYTES = 300,
+    CODE_FIRST = -20000, /* our codes begin below it */
+    CODES_MAX = 100
 };
 
 static const struct ctl_option options[] = {
@@ -180,6 +182,20 @@ static FILE *open_log(const char *path, struct ctrun_error *err)
     return file;
 }
 
+/* "E_HANG" in place of a file: what the code means. */
+static bool explain_code(const char *word)
+{
+    const char *unknown = ctrun_strerror(CODE_FIRST - CODES_MAX);
+
+    for (int code = CODE_FIRST; code > CODE_FIRST - CODES_MAX; code--)
+        if (strcmp(ct_error_name(code), word) == 0 && ctrun_strerror(code) != unknown) {
+            printf("%s: %s\n  read       : man ctrun-errors, under %s\n", word,
+                   ctrun_strerror(code), word);
+            return true;
+        }
+    return false;
+}
+
 static int run(const struct ctl_call *call)
 {
     const char *rules_path = ctl_value(call, "failure-rules");
@@ -189,6 +205,8 @@ static int run(const struct ctl_call *call)
     struct ctrun_error err;
     int rc = 0;
 
+    if (access(call->words[0], F_OK) < 0 && explain_code(call->words[0]))
+        return CT_EXIT_OK;
     if (rules_path && *rules_path)
         rc = failure_rules_read(&rules, rules_path, &err);
     failure_hints_use(rules.list, rules.count);
@@ -212,10 +230,10 @@ static int run(const struct ctl_call *call)
 
 const struct ctl_verb ctl_explain = {
     .name = "explain",
-    .words = "LOG",
+    .words = "LOG|E_CODE",
     .word_min = 1,
     .word_max = 1,
-    .help = "print what the lines of a log most likely mean, and what to do\n"
+    .help = "print what the lines of a log, or a code of ctrun, most likely mean\n"
             "LOG is a file, or - for standard input: a worker's log, NCCL's, the "
             "kernel's. Its lines\n"
             "are compared with the failure messages that ctrun knows, and with your "

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ctrunctl explain, and the user's own rules (--failure-rules)."""
 import json
+import re
 
 import ctrun
 import pytest
@@ -113,3 +114,15 @@ def test_a_file_of_rules_that_cannot_be_read_is_named(box):
         assert run.code == 2 and "--failure-rules=none: No such file or directory" in run.err, run
     run = explain(box, "none")
     assert run.code == 1 and "none: No such file or directory" in run.err, run
+
+
+def test_a_code_is_explained_where_no_file_has_its_name(box):
+    run = explain(box, "E_HANG")
+    assert (run.code, run.out) == (0, "E_HANG: a rank is stuck\n  read       : man ctrun-errors, under E_HANG\n"), run
+    codes = re.findall(r"^\.It Sy (E_[A-Z_]+)", (ctrun.ROOT / "man/ctrun-errors.7").read_text(), re.M)
+    for code in codes:
+        run = explain(box, code)
+        assert run.code == 0 and run.out.startswith(f"{code}: ") and "unknown error" not in run.out, run
+    assert len(codes) > 30 and explain(box, "E_NONE").code == 1
+    box.write("E_HANG", LOG)
+    assert "Xid 79" in explain(box, "E_HANG", cwd=box.dir).out
