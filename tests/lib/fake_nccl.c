@@ -1108,6 +1108,11 @@ struct world {
         _Atomic bool is_made; /* by the first rank that is left */
         unsigned excluded;    /* by that rank: a bit for each rank */
     } next;
+    struct split {
+        int color, key;
+        ncclUniqueId id; /* of its part, where it is the first of that */
+        _Atomic unsigned long came, made; /* at the n-th split; the n-th id */
+    } splits[2][RANKS];                   /* a rank may be one split ahead of another */
 };
 
 struct ncclComm {
@@ -1123,8 +1128,11 @@ struct ncclComm {
     _Atomic bool is_revoked;
     _Atomic bool is_stopping; /* kernels must end */
     unsigned excluded;        /* of a shrink in progress */
-    ncclComm_t *next;         /* where its communicator goes; NULL: no shrink */
-    _Atomic int lost;         /* a rank is dead */
+    unsigned long splits;
+    bool is_splitting;
+    ncclComm_t
+        *next; /* where the communicator of a shrink or a split goes; NULL: none */
+    _Atomic int lost; /* a rank is dead */
     atomic_flag is_inside;
 };
 
@@ -1508,6 +1516,39 @@ static ncclResult_t go_on_shrinking(ncclComm_t comm)
     return made == ncclInProgress ? ncclSuccess : made;
 }
 
+/* The first member of each part makes its communicator, the others attach to it. */
+static ncclResult_t go_on_splitting(ncclComm_t comm)
+{
+    struct split *all = comm->world->splits[comm->splits % 2];
+    struct split *own = &all[comm->rank], *first = own;
+    int rank = 0, size = 0;
+    ncclResult_t made = ncclInProgress;
+
+    for (int i = 0; i < comm->size; i++) {
+        struct split *one = &all[i];
+
+        if (one->came < comm->splits)
+            return ncclInProgress;
+        if (one->color != own->color)
+            continue;
+        size++;
+        rank += one->key < own->key || (one->key == own->key && i < comm->rank);
+        if (one->key < first->key || (one->key == first->key && one < first))
+            first = one;
+    }
+    if (first == own && own->made < comm->splits && own->color >= 0) {
+        if ((made = ncclGetUniqueId(&own->id)) != ncclSuccess)
+            return made;
+        own->made = comm->splits;
+    }
+    if (own->color >= 0 && first->made < comm->splits)
+        return ncclInProgress;
+    if (own->color >= 0)
+        made = init(comm->next, size, rank, attach(&first->id, rank));
+    comm->next = NULL;
+    return made == ncclInProgress ? ncclSuccess : made;
+}
+
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
     begin_call(comm);
@@ -1524,7 +1565,7 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
     if (comm->is_revoked && comm->users > 1)
         *state = ncclInProgress; /* kernels still run */
     if (comm->next && *state == ncclSuccess)
-        *state = go_on_shrinking(comm);
+        *state = comm->is_splitting ? go_on_splitting(comm) : go_on_shrinking(comm);
     if (fake_nccl.async_error)
         *state = (ncclResult_t)fake_nccl.async_error;
     leave_call(comm);
@@ -1544,7 +1585,13 @@ static ncclResult_t end(ncclComm_t comm, _Atomic int *count)
 /* An abort ends the kernels, and so their events fire. */
 EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
+    ncclUniqueId id;
+
     begin_call(comm);
+    if (comm->next && comm->is_splitting &&
+        comm->world->splits[comm->splits % 2][comm->rank].color >= 0 &&
+        ncclGetUniqueId(&id) == ncclSuccess)
+        (void)init(comm->next, 1, 0, attach(&id, 0));
     comm->is_aborted = true;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < BLOCKS; i++)
@@ -1570,6 +1617,31 @@ EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
     return ncclInProgress;
 }
 
+EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
+                                  ncclConfig_t *config)
+{
+    struct split *own;
+
+    ENTER_NCCL();
+    if (fake_nccl.refuse_split)
+        return (ncclResult_t)fake_nccl.refuse_split;
+    begin_call(comm);
+    if (comm->is_revoked || comm->next || comm->users > 1 || config->blocking != 0 ||
+        color < NCCL_SPLIT_NOCOLOR)
+        die("a split that is none of ours, or of a communicator that is in use");
+    fake_nccl.splits++;
+    own = &comm->world->splits[++comm->splits % 2][comm->rank];
+    own->color = color;
+    own->key = key;
+    own->came = comm->splits;
+    *out = NULL;
+    comm->next = out;
+    comm->is_splitting = true;
+    comm->polls = fake_nccl.split_polls;
+    leave_call(comm);
+    return ncclInProgress;
+}
+
 /* A communicator that is not revoked and has an error does not shrink, as in 2.28.9. */
 EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int count,
                                    ncclComm_t *out, ncclConfig_t *config, int flags)
@@ -1587,6 +1659,7 @@ EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int count,
     comm->excluded = 0;
     for (int i = 0; i < count; i++)
         comm->excluded |= 1u << excluded[i];
+    comm->is_splitting = false;
     leave_call(comm);
     *out = NULL;
     if (count < 1 || comm->excluded & 1u << comm->rank)

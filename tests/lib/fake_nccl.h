@@ -12,6 +12,8 @@
  *   - a revoked communicator is in progress until its kernels have ended; then it can only be
  *     shrunk. All ranks that are left must exclude the same ranks, and the new one exists when the
  *     old one is no longer in progress
+ *   - a split waits for all ranks, and its communicators exist when the old one, on which nothing may run, is no
+ *     longer in progress. An abort in between leaves a new one that the caller must abort, too
  *   - memory of the host given to NCCL is an illegal address: every later CUDA call fails
  *   - a stream that is captured runs nothing: its steps become a list, which a graph plays at each
  *     launch. A call that CUDA does not permit meanwhile fails, and invalidates the capture
@@ -37,6 +39,8 @@ struct fake_nccl {
     bool hangs;          /* collectives spin until an abort */
     int refuse_init;     /* what ncclCommInitRankConfig() returns, if not 0 */
     int refuse_call;     /* what each collective returns */
+    int refuse_split;    /* what ncclCommSplit() returns */
+    int split_polls;     /* the communicator is in progress that often after it */
     int refuse_shrink;   /* what ncclCommShrink() returns */
     int refuse_revoke;   /* what ncclCommRevoke() returns */
     int refuse_register; /* what ncclCommRegister() returns */
@@ -50,7 +54,7 @@ struct fake_nccl {
     void (*on_fill)(void);   /* called by a stream before it clears memory */
     /* What happened, in any thread. */
     _Atomic int aborts, destroys, calls;
-    _Atomic int revokes, shrinks;
+    _Atomic int revokes, shrinks, splits;
     _Atomic int waits;        /* streams that wait for an event now */
     _Atomic int queries;      /* calls of cudaEventQuery() */
     _Atomic int device_waits; /* calls of cudaDeviceSynchronize() */

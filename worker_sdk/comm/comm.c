@@ -77,6 +77,12 @@ static void find_old(struct ct_backend_setup *setup,
     setup->old_size = old->size;
 }
 
+static void find_parent(struct ct_backend_setup *setup)
+{
+    setup->parent = setup->place->parent ? setup->place->parent->self : NULL;
+    setup->color = setup->place->color;
+}
+
 /* Whether a member is on another node: only then does the loss of another node matter to the
  * group. */
 static bool leaves_node(const struct ct_backend_setup *setup)
@@ -227,6 +233,7 @@ int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
         goto free_all; /* this rank is no member */
     setup.key = group->key;
     find_old(&setup, group->backend);
+    find_parent(&setup);
     if (leaves_node(&setup) || place->losses.sees_ranks)
         setup.losses = place->losses;
     setup.losses.leaves_node = leaves_node(&setup);
@@ -322,24 +329,31 @@ int ctrun_group_free(struct ctrun_group *group, void *at, struct ctrun_error *er
 
 /* ---- Splitting -------------------------------------------------------------------------- */
 
+/* What each member tells the others, as words on the wire. */
+struct choice {
+    int32_t color;
+    int32_t can_split; /* the parent, by its back end */
+};
+enum {
+    CHOICE_WORDS = sizeof(struct choice) / sizeof(int32_t)
+};
+
 /* The name consists of the parent's name, a number that is the same on all members, and the
  * color. */
 static int open_part(struct ctrun_group **out, const struct ct_group_place *place,
-                     struct ctrun_group *parent, const int *colors,
+                     struct ctrun_group *parent, const struct choice *choices,
                      const struct ctrun_group_options *given, struct ctrun_error *err)
 {
-    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    const int color = choices[parent->me].color;
+    struct ctrun_group_options options = *given;
     struct ct_group_place there = *place;
     char key[CT_GROUP_KEY_MAX];
     size_t count = 0;
     int *ranks;
     int rc;
 
-    if (given && (rc = ct_sized_read(&options, sizeof options, given,
-                                     "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
-        return ct_wrap(err, "split: options"), rc;
     if (ct_format(key, sizeof key, "%s.%d-%d", parent->key, parent->split_count,
-                  colors[parent->me]) < 0)
+                  color) < 0)
         return ct_fail(
             err, -ENAMETOOLONG,
             "split: too many splits of splits: the name of the group exceeds "
@@ -348,7 +362,7 @@ static int open_part(struct ctrun_group **out, const struct ct_group_place *plac
     if (!(ranks = ct_zalloc_array((size_t)parent->size, sizeof *ranks)))
         return ct_fail(err, -ENOMEM, "split: out of memory");
     for (int i = 0; i < parent->size; i++)
-        if (colors[i] == colors[parent->me])
+        if (choices[i].color == color)
             ranks[count++] = parent->ranks[i];
     there.key = key;
     options.ranks = ranks;
@@ -358,13 +372,57 @@ static int open_part(struct ctrun_group **out, const struct ct_group_place *plac
     return rc;
 }
 
+/* Whether the parts are made out of the parent: the same on all members. */
+static bool all_can_split(const struct choice *choices, int size)
+{
+    for (int i = 0; i < size; i++)
+        if (!choices[i].can_split)
+            return false;
+    return true;
+}
+
+/* The parent is in use until all members have done their share. */
+static int split_parent(struct ctrun_group **out, const struct ct_group_place *place,
+                        struct ctrun_group *parent, const struct choice *choices,
+                        const struct ctrun_group_options *options,
+                        struct ctrun_error *err)
+{
+    const int color = choices[parent->me].color;
+    struct ct_group_place there = *place;
+    struct ctrun_error why;
+    int rc = ct_group_enter(parent, "split", &why);
+
+    there.parent = parent;
+    there.color = color;
+    if (rc == 0)
+        rc = ct_group_leave(
+            parent, color >= 0
+                        ? open_part(out, &there, parent, choices, options, &why)
+                        : parent->backend->split_none(
+                              parent->self, ct_deadline_ms(options->timeout_ms), &why));
+    if (rc == 0)
+        return 0;
+    parent->backend->abort(parent->self, rc, why.text);
+    return ct_fail(err, rc, "%s", why.text);
+}
+
+/* Asked for a part with the parent's back end. */
+static bool can_split(const struct ctrun_group *parent,
+                      const struct ctrun_group_options *options)
+{
+    return parent->backend->can_split && options->backend &&
+           strcmp(options->backend, parent->backend->name) == 0 &&
+           parent->backend->can_split(parent->self);
+}
+
 int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
                    struct ctrun_group *parent, int color,
-                   const struct ctrun_group_options *options, struct ctrun_error *err)
+                   const struct ctrun_group_options *given, struct ctrun_error *err)
 {
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct choice own = {.color = color}, *choices;
     struct ct_call call = {
-        .kind = CT_CALL_SPLIT, .in = &color, .count = 1, .dtype = CTRUN_I32};
-    int *colors;
+        .kind = CT_CALL_SPLIT, .in = &own, .count = CHOICE_WORDS, .dtype = CTRUN_I32};
     int rc;
 
     *out = NULL;
@@ -372,15 +430,21 @@ int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
         return ct_fail(err, -EINVAL,
                        "split: color %d: must be 0 or more, or CTRUN_SPLIT_NONE (%d)",
                        color, CTRUN_SPLIT_NONE);
+    if (given && (rc = ct_sized_read(&options, sizeof options, given,
+                                     "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
+        return ct_wrap(err, "split: options"), rc;
     if ((rc = ct_group_check(parent, "split", err)) < 0)
         return rc;
-    if (!(colors = ct_zalloc_array((size_t)parent->size, sizeof *colors)))
+    if (!(choices = ct_zalloc_array((size_t)parent->size, sizeof *choices)))
         return ct_fail(err, -ENOMEM, "split: out of memory");
-    call.out = colors;
+    own.can_split = can_split(parent, &options);
+    call.out = choices;
     rc = ct_group_call(parent, &call, NULL, err);
     parent->split_count += rc == 0; /* else the parent has failed on all ranks */
-    if (rc == 0 && color >= 0)
-        rc = open_part(out, place, parent, colors, options, err);
-    free(colors);
+    if (rc == 0 && all_can_split(choices, parent->size))
+        rc = split_parent(out, place, parent, choices, &options, err);
+    else if (rc == 0 && color >= 0)
+        rc = open_part(out, place, parent, choices, &options, err);
+    free(choices);
     return rc;
 }

@@ -345,7 +345,9 @@ CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *s
 /* Cuts `parent` into groups: members that pass the same color form one group, in the order of
  * their ranks in parent; CTRUN_SPLIT_NONE: *out is NULL. Collective over parent's members, which
  * may be only a part of the world. options as above; its ranks are ignored. Either group may be
- * closed first. */
+ * closed first. nccl: ncclCommSplit() does it, which needs no store, where all members have NCCL
+ * 2.18.1 or newer, make their part with nccl on parent's device, and no CUDA graph has calls of parent.
+ * A member that fails there, or is lost, ends parent, too, for which the others would wait. */
 enum {
     CTRUN_SPLIT_NONE = -1
 };

@@ -133,6 +133,10 @@ struct ct_backend_setup {
     const char *old_key;
     const int *old_ranks;
     int old_size;
+    /* Only of ct_group_split(), where all members of the parent can split it: the parent, and the color
+     * of the members of this group. */
+    void *parent;
+    int color;
 };
 
 struct ct_backend_ops {
@@ -175,12 +179,18 @@ struct ct_backend_ops {
                  struct ctrun_error *err);
     /* Frees memory of alloc(). Local; also possible when the group has failed. 0, or -ENOENT. */
     int (*free)(void *self, void *at);
+    /* A back end may have these two: then the parts of a group are made out of it, not by way of the
+     * store. can_split: this member can, now. split_none: the share in it of a member of no part,
+     * while the others open() theirs. Where one member fails, the parent must end, because the others wait
+     * for that member. */
+    bool (*can_split)(void *self);
+    int (*split_none)(void *self, uint64_t deadline_ms, struct ctrun_error *err);
     /* Ends the group everywhere with this code and text. Any thread; may be called again. */
     void (*abort)(void *self, int code, const char *text);
     void (*close)(void *self);
 };
 enum {
-    CT_BACKEND_VERSION = 10
+    CT_BACKEND_VERSION = 11
 };
 
 /* A member with the back end nccl stores this where a member with the back end host stores its

@@ -86,7 +86,9 @@ struct ct_group_place {
     uint32_t epoch;
     bool is_new;    /* this rank joins others and does not have their state yet */
     bool takes_all; /* ct_group_shrink() takes in new ranks, too */
-    const struct ctrun_group *old; /* set by ct_group_shrink() */
+    const struct ctrun_group *old;    /* set by ct_group_shrink() */
+    const struct ctrun_group *parent; /* set by ct_group_split(), as backend.h says */
+    int color;
     /* These three and epoch make the group's name: the same on all ranks, and never used before in
      * this store. sequence counts the groups that this session began to open, failed ones included,
      * but for those that failed before the store was used: such a call may be repeated. Kept for

@@ -89,12 +89,14 @@ static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                        ct_nccl_api.cudaGetErrorString(made));
     /* A failure is told by the first call that needs them. */
     (void)ct_nccl_kernels_get(&nccl->kernels, nccl->device, NULL);
-    return ct_nccl_init_comm(nccl, setup, err);
+    return setup->parent ? ct_nccl_split(nccl, setup, err)
+                         : ct_nccl_init_comm(nccl, setup, err);
 }
 
 static int nccl_open(void **out, const struct ct_backend_setup *setup,
                      struct ctrun_error *err)
 {
+    struct ctrun_error why = {.text = ""};
     struct nccl *nccl;
     int rc = ct_nccl_load(err);
 
@@ -110,21 +112,21 @@ static int nccl_open(void **out, const struct ct_backend_setup *setup,
     nccl->losses = setup->losses;
     nccl->size = setup->size;
     nccl->me = setup->me;
+    nccl->rank = setup->place->rank;
+    nccl->is_kept = setup->losses.sees_ranks && setup->size > 1;
     nccl->ranks = ct_zalloc_array((size_t)setup->size, sizeof *nccl->ranks);
     for (int i = 0; nccl->ranks && i < setup->size; i++)
         nccl->ranks[i] = setup->ranks[i];
-    rc = nccl->ranks ? open_comm(nccl, setup, err)
-                     : ct_fail(err, -ENOMEM, "nccl: out of memory");
+    rc = nccl->ranks ? open_comm(nccl, setup, &why)
+                     : ct_fail(&why, -ENOMEM, "nccl: out of memory");
     if (rc < 0) {
-        ct_nccl_abort(nccl, rc, "opening failed");
+        ct_nccl_publish(nccl, rc, why.text);
+        nccl->is_kept =
+            false; /* no smaller communicator is made of one that is half open */
+        ct_nccl_abort(nccl, rc, why.text);
         nccl_close(nccl);
-        return rc;
+        return ct_fail(err, rc, "%s", why.text);
     }
-    nccl->is_kept = setup->losses.sees_ranks && setup->size > 1;
-    nccl->rank = setup->place->rank;
-    (void)ct_format(nccl->key, sizeof nccl->key, "%s/%08x", setup->key, nccl->id_hash);
-    if (setup->size > 1)
-        nccl->board = setup->place->board;
     *out = nccl;
     return 0;
 }
@@ -141,6 +143,8 @@ const struct ct_backend_ops *ctrun_backend_plugin(void)
                                                  .release = ct_nccl_release,
                                                  .alloc = ct_nccl_alloc,
                                                  .free = ct_nccl_free,
+                                                 .can_split = ct_nccl_can_split,
+                                                 .split_none = ct_nccl_split_none,
                                                  .abort = ct_nccl_abort,
                                                  .close = nccl_close};
 

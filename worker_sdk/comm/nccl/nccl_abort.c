@@ -21,7 +21,7 @@ static bool stop_comm(struct nccl *nccl)
 {
     ncclResult_t begun;
 
-    if (!nccl->is_kept || !ct_nccl_api.ncclCommShrink)
+    if (!nccl->is_kept || nccl->is_splitting || !ct_nccl_api.ncclCommShrink)
         return false;
     if (!ct_nccl_api.ncclCommRevoke) /* without it running kernels spin on */
         return is_idle(nccl);

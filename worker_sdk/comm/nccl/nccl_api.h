@@ -181,6 +181,14 @@ ncclResult_t ncclGetVersion(int *version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id,
                                     int rank, ncclConfig_t *config);
+/* Since 2.18.1. Members with the same color get a communicator, in the order of their keys; with
+ * NCCL_SPLIT_NOCOLOR *out becomes NULL. *out is valid once `comm` is no longer in progress. All
+ * ranks of comm make the call, and nothing of comm's may still run. */
+enum {
+    NCCL_SPLIT_NOCOLOR = -1
+};
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out,
+                           ncclConfig_t *config);
 /* Since 2.27. *out is valid once `comm` is no longer in progress. `excluded` are ranks of comm: one
  * or more. */
 enum {

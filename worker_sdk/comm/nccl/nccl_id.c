@@ -166,8 +166,10 @@ int ct_nccl_make_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
 
     if (rc == 0)
         rc = share_ids(ids, count, setup, err);
-    if (rc == 0)
+    if (rc == 0) {
         nccl->id_hash = (uint32_t)ct_hash(&ids[0], sizeof ids[0]);
+        ct_nccl_open_board(nccl, setup);
+    }
     config.blocking = 0;
     if (rc == 0 && count == 1)
         begun = ct_nccl_api.ncclCommInitRankConfig(&nccl->comm, setup->size, ids[0],

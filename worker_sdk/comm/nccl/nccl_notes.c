@@ -6,6 +6,13 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/nccl/nccl_private.h"
 
+void ct_nccl_open_board(struct nccl *nccl, const struct ct_backend_setup *setup)
+{
+    (void)ct_format(nccl->key, sizeof nccl->key, "%s/%08x", setup->key, nccl->id_hash);
+    if (setup->size > 1)
+        nccl->board = setup->place->board;
+}
+
 void ct_nccl_name_key(const struct nccl *nccl, char key[CT_BOOTSTRAP_KEY_MAX],
                       const char *what)
 {

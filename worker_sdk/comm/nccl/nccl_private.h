@@ -49,6 +49,7 @@
 /* Functions of newer NCCL versions, with the first version. NULL if the library does not have
  * them. */
 #define CT_NEWER_FUNCTIONS(X)                                                          \
+    X(ncclCommSplit, 21801)                                                            \
     X(ncclCommInitRankScalable, 22300)                                                 \
     X(ncclMemAlloc, 21900)                                                             \
     X(ncclMemFree, 21900)                                                              \
@@ -101,9 +102,10 @@ enum {
 };
 
 struct nccl {
-    ncclComm_t comm; /* NULL once aborted */
-    bool is_kept;    /* a smaller communicator may be made of it */
-    bool is_stopped; /* comm has ended and serves only ncclCommShrink() */
+    ncclComm_t comm;   /* NULL once aborted */
+    bool is_kept;      /* a smaller communicator may be made of it */
+    bool is_stopped;   /* comm has ended and serves only ncclCommShrink() */
+    bool is_splitting; /* ncclCommSplit() goes on in comm */
     bool has_recorded;
     cudaStream_t stream;
     cudaEvent_t
@@ -114,7 +116,8 @@ struct nccl {
     const struct ct_nccl_kernels *kernels;
     struct ct_verdict verdict;
     struct ct_loss_watch losses;
-    struct ct_board board; /* from the opening on; read is NULL where there is none */
+    struct ct_board
+        board; /* read is NULL until the id is known, or where there is none */
     char key
         [CT_BOOTSTRAP_KEY_MAX]; /* with a hash of the id: a store may outlive the group */
     uint32_t id_hash;
@@ -155,6 +158,8 @@ int ct_nccl_fail(struct ctrun_error *err, const char *what, ncclResult_t code);
 void ct_nccl_publish(struct nccl *nccl, int code, const char *text);
 /* The same if another member has told one. Only where there is a board. */
 void ct_nccl_read_reason(struct nccl *nccl);
+/* From now on members can leave notes: id_hash is known. */
+void ct_nccl_open_board(struct nccl *nccl, const struct ct_backend_setup *setup);
 /* The key `what` of the group. */
 void ct_nccl_name_key(const struct nccl *nccl, char key[CT_BOOTSTRAP_KEY_MAX],
                       const char *what);
@@ -237,6 +242,15 @@ int ct_nccl_get_value(const struct ct_backend_setup *setup, const char *key,
                       void **value, size_t *length, struct ctrun_error *err);
 int ct_nccl_make_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                       struct ctrun_error *err);
+
+/* ---- nccl_split.c: a communicator of some members of another */
+
+/* ct_backend_ops.can_split and .split_none. */
+bool ct_nccl_can_split(void *self);
+int ct_nccl_split_none(void *self, uint64_t deadline_ms, struct ctrun_error *err);
+/* Makes the communicator out of that of setup->parent, which ends if this fails. */
+int ct_nccl_split(struct nccl *nccl, const struct ct_backend_setup *setup,
+                  struct ctrun_error *err);
 
 /* ---- nccl_shrink.c: a communicator of the members that are left of another */
 

@@ -151,6 +151,7 @@ static int shrink_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
         ct_nccl_nap(nccl, &nap);
     }
     free(excluded);
+    ct_nccl_open_board(nccl, setup);
     return rc < 0 ? rc : ct_nccl_settle(nccl, "shrink", setup->deadline_ms, err);
 }
 

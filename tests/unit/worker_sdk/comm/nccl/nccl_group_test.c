@@ -3,6 +3,7 @@
  * one fails, does not come or makes another call; and collectives and splits that the tests of DDP
  * do not make. */
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <string.h>
 
@@ -545,28 +546,179 @@ RANKS_TEST_AROUND(minimum_and_product_are_those_of_all_ranks, RANKS, begin, NULL
     return 0;
 }
 
-/* {0, 2, 4} and {1, 3}; the whole group closes first. */
-RANKS_TEST_AROUND(a_group_splits_into_two_that_sum_apart, 5, begin, NULL)
+/* ---- Opening and splitting ----------------------------------------------------------------- */
+
+/* The others wait in NCCL, which does not tell them. */
+RANKS_TEST_AROUND(who_cannot_open_tells_the_others, RANKS, begin, NULL)
 {
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
     const struct ct_group_place place = ranks_place(rank, NULL);
-    struct ctrun_group *whole = open_group(&place), *part;
-    struct blocks blocks;
+    struct ctrun_group *group;
     struct ctrun_error err;
 
     options.backend = "nccl";
-    CHECK_OK(ct_group_split(&part, &place, whole, rank % 2, &options, &err));
-    CHECK(ctrun_group_size(part) == (rank % 2 ? 2 : 3));
-    CHECK(ctrun_group_rank(part) == rank / 2);
+    options.timeout_ms = LONG_MS;
+    if (rank == 1)
+        fake_nccl.refuse_init = ncclSystemError;
+    expect(ct_group_open(&group, &place, &options, &err), -EIO, &err,
+           rank == 1 ? "nccl: open: a fake NCCL error"
+                     : "rank 1: nccl: open: a fake NCCL error");
+    CHECK(fake_nccl.blocks == 0);
+    return 0;
+}
+
+static int split(struct ctrun_group **out, struct ctrun_group *whole, int rank,
+                 int color, const char *backend, struct ctrun_error *err)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    const struct ct_group_place place = ranks_place(rank, NULL);
+
+    options.backend = backend;
+    options.timeout_ms = LONG_MS;
+    return ct_group_split(out, &place, whole, color, &options, err);
+}
+
+/* The members are these ranks, in this order also for NCCL. */
+static void check_members(struct ctrun_group *part, const int *ranks, int size)
+{
+    int mine = ranks[ctrun_group_rank(part)], all[5];
+    struct ctrun_error err;
+
+    CHECK(ctrun_group_size(part) == size);
+    CHECK_OK(ctrun_all_gather(part, &mine, all, 1, CTRUN_I32, NULL, &err));
+    CHECK(memcmp(all, ranks, (size_t)size * sizeof *all) == 0);
+}
+
+/* Makes a call that is recorded, but never runs. */
+static void record_barrier(struct ctrun_group *group)
+{
+    struct ctrun_call_options options = CTRUN_CALL_OPTIONS_INIT;
+    struct ctrun_work *work;
+    struct ctrun_error err;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    options.stream = stream;
+    options.work = &work;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) ==
+          cudaSuccess);
+    CHECK_OK(ctrun_barrier(group, &options, &err));
+    CHECK_OK(ctrun_work_wait_on(work, stream, &err));
+    CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+    CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+    CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+}
+
+struct splitting {
+    int version;
+    const char *backend; /* of the parts */
+    bool has_graph;      /* rank 1 has one with calls of the whole group */
+    int by_nccl;         /* splits that NCCL makes */
+};
+
+/* {0, 2, 4} and {1, 3}; the whole group closes first. */
+static int split_in_two(int rank, void *context)
+{
+    static const int even[] = {0, 2, 4}, odd[] = {1, 3};
+    const struct splitting *how = context;
+    struct ctrun_group *whole, *part;
+    struct ctrun_error err;
+
+    fake_nccl.version = how->version;
+    whole = open_at(rank);
+    if (how->has_graph && rank == 1)
+        record_barrier(whole);
+    CHECK_OK(split(&part, whole, rank, rank % 2, how->backend, &err));
+    CHECK(!fake_counts() || fake_nccl.splits == how->by_nccl);
     CHECK_OK(reduce(whole, &err));
     ctrun_group_close(whole);
-    blocks = make_blocks(part);
-    blocks.host[0] = (float)(1 << rank);
-    CHECK_OK(ct_group_copy(part, blocks.in, blocks.host, sizeof(float), NULL, &err));
-    CHECK_OK(ctrun_all_reduce(part, blocks.in, blocks.out, 1, CTRUN_F32, CTRUN_SUM,
-                              NULL, &err));
-    CHECK_OK(ct_group_copy(part, blocks.host, blocks.out, sizeof(float), NULL, &err));
-    CHECK(blocks.host[0] == (rank % 2 ? 2 + 8 : 1 + 4 + 16));
+    check_members(part, rank % 2 ? odd : even, rank % 2 ? 2 : 3);
     ctrun_group_close(part);
+    CHECK(fake_nccl.blocks == 0);
+    return 0;
+}
+
+TEST_AROUND(a_group_splits_into_two_that_are_apart, begin, NULL)
+{
+    struct splitting ways[] = {{0, "nccl", false, 1},
+                               {21800, "nccl", false, 0}, /* an older NCCL */
+                               {0, "nccl", true, 0},
+                               {0, "host", false, 0}};
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        assert_int_equal(ranks_run(5, split_in_two, &ways[i]), 0);
+}
+
+/* A part of a part, too; each has members that leave notes. */
+RANKS_TEST_AROUND(a_rank_may_be_in_no_part, 4, begin, NULL)
+{
+    static const int first[] = {0, 2, 3}, second[] = {2, 3};
+    struct ctrun_group *whole = open_at(rank), *part, *again;
+    struct ctrun_error err;
+
+    CHECK_OK(split(&part, whole, rank, rank == 1 ? CTRUN_SPLIT_NONE : 5, "nccl", &err));
+    CHECK(!part == (rank == 1) && (!fake_counts() || fake_nccl.splits == 1));
+    if (part) {
+        check_members(part, first, 3);
+        CHECK_OK(split(&again, part, rank, rank ? 0 : CTRUN_SPLIT_NONE, "nccl", &err));
+        CHECK(!again == (rank == 0) && (!fake_counts() || fake_nccl.splits == 2));
+        if (again) {
+            check_members(again, second, 2);
+            if (rank == 3)
+                ctrun_group_abort(again);
+            expect(reduce(again, &err), CTRUN_E_ABORTED, &err, "rank 3 aborted");
+            ctrun_group_close(again);
+        }
+    }
+    CHECK_OK(reduce(whole, &err)); /* another group's end does not concern it */
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(split(&again, whole, rank, rank % 2, "nccl", &err));
+        CHECK_OK(reduce(again, &err));
+        ctrun_group_close(again);
+    }
+    ctrun_group_close(part);
+    ctrun_group_close(whole);
+    CHECK(fake_nccl.blocks == 0);
+    return 0;
+}
+
+RANKS_TEST_AROUND(who_cannot_split_ends_the_group_of_all, RANKS, begin, NULL)
+{
+    struct ctrun_group *whole = open_at(rank), *part;
+    struct ctrun_error err;
+
+    if (rank == 1)
+        fake_nccl.refuse_split = ncclSystemError;
+    for (int i = 0; i < 2; i++)
+        expect(split(&part, whole, rank, rank - 1, "nccl", &err), -EIO, &err,
+               "rank 1: nccl: split: a fake NCCL error");
+    ctrun_group_close(whole);
+    CHECK(fake_nccl.blocks == 0);
+    return 0;
+}
+
+static void *abort_during_split(void *context)
+{
+    while (!fake_nccl.splits)
+        sched_yield(); /* ranks_run() has a deadline */
+    ctrun_group_abort(context);
+    return NULL;
+}
+
+RANKS_TEST_AROUND(an_abort_ends_a_split, RANKS, begin, NULL)
+{
+    struct ctrun_group *whole = open_at(rank), *part;
+    struct ctrun_error err;
+    pthread_t thread;
+
+    fake_nccl.split_polls = -1;
+    CHECK(rank != 2 || pthread_create(&thread, NULL, abort_during_split, whole) == 0);
+    expect(split(&part, whole, rank, rank - 1, "nccl", &err), CTRUN_E_ABORTED, &err,
+           "rank 2 aborted the group");
+    CHECK(!part);
+    CHECK(rank != 2 || pthread_join(thread, NULL) == 0);
+    ctrun_group_close(whole);
+    CHECK(fake_nccl.blocks == 0);
     return 0;
 }

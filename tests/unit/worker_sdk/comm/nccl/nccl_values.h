@@ -14,7 +14,7 @@ struct nccl_value {
 };
 
 enum {
-    NCCL_VALUES_MAX = 64
+    NCCL_VALUES_MAX = 80
 };
 /* Fills the table, and returns how many values there are. */
 size_t nccl_values_theirs(struct nccl_value *values);
@@ -47,6 +47,6 @@ size_t nccl_values_theirs(struct nccl_value *values);
         VALUE(offsetof(ncclConfig_t, blocking)),                                       \
         VALUE(offsetof(ncclConfig_t, netName)),                                        \
         VALUE(offsetof(ncclConfig_t, splitShare)), VALUE(NCCL_SHRINK_ABORT),           \
-        VALUE(NCCL_REVOKE_DEFAULT),                                                    \
+        VALUE(NCCL_SPLIT_NOCOLOR), VALUE(NCCL_REVOKE_DEFAULT),                         \
         VALUE(((ncclConfig_t)NCCL_CONFIG_INITIALIZER).magic),                          \
         VALUE(((ncclConfig_t)NCCL_CONFIG_INITIALIZER).blocking)
