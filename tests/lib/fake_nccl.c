@@ -27,6 +27,7 @@ enum {
     CHUNK = 1 << 16,
     BLOCKS = 256,
     DEVICES = 8,
+    HIGHEST = -5, /* priority of a stream */
 };
 
 static _Thread_local int current; /* the thread's device */
@@ -558,6 +559,23 @@ EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     fake_nccl.blocks++;
     pthread_mutex_unlock(&lock);
     return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int *lowest, int *highest)
+{
+    ENTER_CUDA();
+    *lowest = 0;
+    *highest = HIGHEST;
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags,
+                                                int priority)
+{
+    const cudaError_t made = cudaStreamCreateWithFlags(out, flags);
+
+    fake_nccl.urgent += made == cudaSuccess && priority == HIGHEST;
+    return made;
 }
 
 EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream)
@@ -1437,6 +1455,12 @@ static struct world *attach(const ncclUniqueId *id, int rank)
     return world;
 }
 
+static void note_config(const ncclConfig_t *config)
+{
+    fake_nccl.min_ctas = config->minCTAs;
+    fake_nccl.max_ctas = config->maxCTAs;
+}
+
 static ncclResult_t init(ncclComm_t *out, int size, int rank, struct world *world)
 {
     ncclComm_t comm;
@@ -1463,6 +1487,7 @@ EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUnique
     if (rank < 0 || rank >= size || size > RANKS || config->blocking != 0)
         return ncclInvalidArgument;
     fake_nccl.roots = 1;
+    note_config(config);
     return init(out, size, rank, attach(&id, rank));
 }
 
@@ -1485,6 +1510,7 @@ EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int size, int rank
         atomic_fetch_add(&world->with_ids, 1);
     }
     fake_nccl.roots = id_count;
+    note_config(config);
     return init(out, size, rank, world);
 }
 
@@ -1630,6 +1656,7 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_
         color < NCCL_SPLIT_NOCOLOR)
         die("a split that is none of ours, or of a communicator that is in use");
     fake_nccl.splits++;
+    note_config(config);
     own = &comm->world->splits[++comm->splits % 2][comm->rank];
     own->color = color;
     own->key = key;
@@ -1667,6 +1694,7 @@ EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int count,
     if (comm->lost && !comm->is_revoked)
         return ncclRemoteError;
     fake_nccl.shrinks++;
+    note_config(config);
     comm->next = out;
     return ncclInProgress;
 }

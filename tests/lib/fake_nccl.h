@@ -55,12 +55,14 @@ struct fake_nccl {
     /* What happened, in any thread. */
     _Atomic int aborts, destroys, calls;
     _Atomic int revokes, shrinks, splits;
-    _Atomic int waits;        /* streams that wait for an event now */
-    _Atomic int queries;      /* calls of cudaEventQuery() */
-    _Atomic int device_waits; /* calls of cudaDeviceSynchronize() */
-    _Atomic int ids;          /* that were made */
-    _Atomic int roots;        /* ids that the last communicator was made of */
-    _Atomic int registered;   /* blocks that are registered */
+    _Atomic int waits;              /* streams that wait for an event now */
+    _Atomic int queries;            /* calls of cudaEventQuery() */
+    _Atomic int device_waits;       /* calls of cudaDeviceSynchronize() */
+    _Atomic int ids;                /* that were made */
+    _Atomic int urgent;             /* streams of the highest priority */
+    _Atomic int min_ctas, max_ctas; /* that the last communicator was made with */
+    _Atomic int roots;              /* ids that the last communicator was made of */
+    _Atomic int registered;         /* blocks that are registered */
     _Atomic int
         blocks; /* memory, events, streams and communicators that were not freed */
 };

@@ -112,6 +112,12 @@ static int check_place(const struct ct_group_place *place,
                        "open group: rank_count is %zu: must be 1 to %d, the ranks of "
                        "the world",
                        options->rank_count, place->world_size);
+    if (options->min_ctas < 0 || options->max_ctas < 0 ||
+        (options->max_ctas && options->min_ctas > options->max_ctas))
+        return ct_fail(err, -EINVAL,
+                       "open group: min_ctas is %d and max_ctas %d: must be 0 or more, "
+                       "and min_ctas at most max_ctas",
+                       options->min_ctas, options->max_ctas);
     return 0;
 }
 
@@ -245,6 +251,8 @@ int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
     group->timeout_ms = setup.options->timeout_ms;
     group->stream = setup.options->stream;
     group->shm = setup.options->shm;
+    group->min_ctas = setup.options->min_ctas;
+    group->max_ctas = setup.options->max_ctas;
     group->epoch = place->epoch;
     group->is_whole = setup.size ==
                       (place->ranks ? place->rank_count : place->world_size);

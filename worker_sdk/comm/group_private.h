@@ -28,7 +28,7 @@ struct ctrun_group {
     char key[CT_GROUP_KEY_MAX];  /* prefix of its keys in the store */
     char root[CT_GROUP_KEY_MAX]; /* key of the group before ranks were lost */
     uint32_t epoch;              /* of the world at the opening */
-    int shm;                     /* of the options */
+    int shm, min_ctas, max_ctas; /* of the options */
     int *ranks;                  /* owned; world rank of each member */
     bool is_whole;               /* of all ranks that were left at the opening */
     /* this rank is new, or got only part of its state: it must catch up */

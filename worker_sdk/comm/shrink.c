@@ -100,6 +100,8 @@ int ct_group_shrink(struct ctrun_group **out, const struct ct_group_place *place
     options.timeout_ms = old->timeout_ms;
     options.shm = old->shm;
     options.stream = old->stream;
+    options.min_ctas = old->min_ctas;
+    options.max_ctas = old->max_ctas;
     if (given && (rc = ct_sized_read(&options, sizeof options, given,
                                      "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
         return ct_wrap(err, "shrink: options"), rc;

@@ -310,7 +310,7 @@ struct ctrun_group; /* a set of ranks that communicate; opaque */
 struct ctrun_work;  /* one collective that runs in the background; opaque */
 
 /* How a group is opened. ctrun_group_open() reads it and keeps nothing of it but stream. Every
- * member passes the same backend and ranks. */
+ * member passes the same backend, ranks, min_ctas and max_ctas. */
 struct ctrun_group_options {
     size_t size;         /* CTRUN_GROUP_OPTIONS_INIT */
     const char *backend; /* "host" (default: shared memory and TCP) or "nccl" */
@@ -321,13 +321,18 @@ struct ctrun_group_options {
     int shm;             /* 1 shared memory inside a host (default), 0 TCP even there */
     void *
         stream; /* nccl: calls start after what this cudaStream_t has by then; NULL: the default
-                          * stream. They run on a stream of the group's own, on the device that
-                          * is current at opening. Data may be memory of the host: it is copied.
-                          * No cudaDeviceReset() before the last group: kernels are loaded once. */
+                          * stream. They run on a stream of the group's own, of the highest
+                          * priority, on the device that is current at opening. Data may be memory
+                          * of the host: it is copied. No cudaDeviceReset() before the last group:
+                          * kernels are loaded once. */
+    /* nccl: thread blocks of a collective, at least and at most; 0 (default): NCCL decides. Fewer
+     * leave more of the GPU to kernels that run meanwhile. NCCL_MIN_CTAS and NCCL_MAX_CTAS of the
+     * environment come first. */
+    int min_ctas, max_ctas;
 };
 #define CTRUN_GROUP_OPTIONS_INIT                                                       \
     {                                                                                  \
-        sizeof(struct ctrun_group_options), NULL, NULL, 0, 600000, 1, NULL             \
+        sizeof(struct ctrun_group_options), NULL, NULL, 0, 600000, 1, NULL, 0, 0       \
     }
 
 /* Connects to the other members. Collective: every rank of the *world* calls it in the same

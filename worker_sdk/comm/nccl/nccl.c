@@ -5,6 +5,9 @@
  *     caller's stream ──event──> the group's stream: calls in their order ──event each──> the host
  *                                                                          or a caller's stream
  *
+ * The group's stream has the highest priority: else a collective would wait until all kernels that
+ * the caller has started before have run, and backward would not hide it.
+ *
  * The communicator is non-blocking: every wait is a poll of an event or of the communicator's
  * state, with a deadline, and ends when the group is aborted. `lock` is held during each NCCL call
  * and not while waiting, so that no thread is inside NCCL when the communicator is aborted. A call
@@ -74,12 +77,15 @@ static int open_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                      struct ctrun_error *err)
 {
     const int device = setup->place->device;
+    int lowest, highest = 0;
     cudaError_t made;
 
     if ((device && (made = ct_nccl_api.cudaSetDevice(device - 1)) != cudaSuccess) ||
         (made = ct_nccl_api.cudaGetDevice(&nccl->device)) != cudaSuccess ||
-        (made = ct_nccl_api.cudaStreamCreateWithFlags(
-             &nccl->stream, cudaStreamNonBlocking)) != cudaSuccess ||
+        (made = ct_nccl_api.cudaDeviceGetStreamPriorityRange(&lowest, &highest)) !=
+            cudaSuccess ||
+        (made = ct_nccl_api.cudaStreamCreateWithPriority(
+             &nccl->stream, cudaStreamNonBlocking, highest)) != cudaSuccess ||
         (made = ct_nccl_api.cudaEventCreateWithFlags(
              &nccl->joined, cudaEventDisableTiming)) != cudaSuccess ||
         (made = ct_nccl_api.cudaMalloc(&nccl->scratch, sizeof(float))) != cudaSuccess ||

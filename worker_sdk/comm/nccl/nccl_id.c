@@ -154,10 +154,22 @@ static int share_ids(ncclUniqueId *ids, int count, const struct ct_backend_setup
     return rc;
 }
 
+ncclConfig_t ct_nccl_config(const struct ctrun_group_options *options)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+
+    config.blocking = 0;
+    if (options->min_ctas)
+        config.minCTAs = options->min_ctas;
+    if (options->max_ctas)
+        config.maxCTAs = options->max_ctas;
+    return config;
+}
+
 int ct_nccl_make_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                       struct ctrun_error *err)
 {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclConfig_t config = ct_nccl_config(setup->options);
     const int count = count_roots(setup->size);
     ncclUniqueId *ids = ct_zalloc_array((size_t)count, sizeof *ids);
     ncclResult_t begun = ncclSuccess;
@@ -170,7 +182,6 @@ int ct_nccl_make_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
         nccl->id_hash = (uint32_t)ct_hash(&ids[0], sizeof ids[0]);
         ct_nccl_open_board(nccl, setup);
     }
-    config.blocking = 0;
     if (rc == 0 && count == 1)
         begun = ct_nccl_api.ncclCommInitRankConfig(&nccl->comm, setup->size, ids[0],
                                                    setup->me, &config);

@@ -30,7 +30,8 @@
     X(cudaGetDevice)                                                                   \
     X(cudaSetDevice)                                                                   \
     X(cudaDeviceSynchronize)                                                           \
-    X(cudaStreamCreateWithFlags)                                                       \
+    X(cudaStreamCreateWithPriority)                                                    \
+    X(cudaDeviceGetStreamPriorityRange)                                                \
     X(cudaStreamWaitEvent)                                                             \
     X(cudaStreamIsCapturing)                                                           \
     X(cudaThreadExchangeStreamCaptureMode)                                             \
@@ -240,6 +241,8 @@ void ct_nccl_end_stopped(struct nccl *nccl);
  * is lost: member 0 may die before it sets the key. */
 int ct_nccl_get_value(const struct ct_backend_setup *setup, const char *key,
                       void **value, size_t *length, struct ctrun_error *err);
+/* How every communicator of the group is made. */
+ncclConfig_t ct_nccl_config(const struct ctrun_group_options *options);
 int ct_nccl_make_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                       struct ctrun_error *err);
 

@@ -126,7 +126,7 @@ static int ask_shrunk(struct nccl *nccl, struct nccl *old, struct ctrun_error *e
 static int shrink_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
                        struct ctrun_error *err)
 {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclConfig_t config = ct_nccl_config(setup->options);
     struct nccl *old = setup->old;
     int *excluded = ct_zalloc_array((size_t)setup->old_size, sizeof *excluded);
     struct ct_nccl_wait nap = ct_nccl_wait_begin();
@@ -135,7 +135,6 @@ static int shrink_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
 
     if (!excluded)
         return ct_fail(err, -ENOMEM, "nccl: out of memory");
-    config.blocking = 0;
     pthread_mutex_lock(&old->lock);
     begun = ct_nccl_api.ncclCommShrink(old->comm, excluded,
                                        list_excluded(excluded, setup), &nccl->comm,

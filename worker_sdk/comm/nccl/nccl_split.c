@@ -19,19 +19,16 @@ bool ct_nccl_can_split(void *self)
 }
 
 /* NCCL writes *out until this returns 0, or until the parent is aborted. */
-static int split(struct nccl *parent, int color, ncclComm_t *out, uint64_t deadline_ms,
-                 struct ctrun_error *err)
+static int split(struct nccl *parent, int color, ncclComm_t *out, ncclConfig_t *config,
+                 uint64_t deadline_ms, struct ctrun_error *err)
 {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclResult_t begun = ncclSuccess;
     int rc;
 
-    config.blocking = 0;
     pthread_mutex_lock(&parent->lock);
     if ((rc = ct_nccl_ask_comm(parent, "split", err)) >= 0) {
         parent->is_splitting = true;
-        begun = ct_nccl_api.ncclCommSplit(parent->comm, color, parent->me, out,
-                                          &config);
+        begun = ct_nccl_api.ncclCommSplit(parent->comm, color, parent->me, out, config);
     }
     pthread_mutex_unlock(&parent->lock);
     if (rc >= 0 && begun != ncclSuccess && begun != ncclInProgress)
@@ -48,8 +45,10 @@ int ct_nccl_split_none(void *self, uint64_t deadline_ms, struct ctrun_error *err
 {
     struct nccl *parent = self;
     struct ctrun_error why;
+    const struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    ncclConfig_t config = ct_nccl_config(&options);
     ncclComm_t none = NULL;
-    int rc = split(parent, NCCL_SPLIT_NOCOLOR, &none, deadline_ms, &why);
+    int rc = split(parent, NCCL_SPLIT_NOCOLOR, &none, &config, deadline_ms, &why);
 
     return rc < 0 ? ct_nccl_fail_group(parent, rc, &why, err) : 0;
 }
@@ -59,12 +58,13 @@ int ct_nccl_split(struct nccl *nccl, const struct ct_backend_setup *setup,
                   struct ctrun_error *err)
 {
     struct nccl *parent = setup->parent;
+    ncclConfig_t config = ct_nccl_config(setup->options);
     struct ctrun_error why;
     int rc;
 
     nccl->id_hash = (uint32_t)ct_hash(parent->key, strlen(parent->key));
     ct_nccl_open_board(nccl, setup);
-    rc = split(parent, setup->color, &nccl->comm, setup->deadline_ms, &why);
+    rc = split(parent, setup->color, &nccl->comm, &config, setup->deadline_ms, &why);
     if (rc < 0)
         return ct_nccl_fail_group(parent, rc, &why, err);
     return ct_nccl_settle(nccl, "split", setup->deadline_ms, err);

@@ -3,6 +3,7 @@
  * one fails, does not come or makes another call; and collectives and splits that the tests of DDP
  * do not make. */
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
@@ -679,6 +680,53 @@ RANKS_TEST_AROUND(a_rank_may_be_in_no_part, 4, begin, NULL)
     }
     ctrun_group_close(part);
     ctrun_group_close(whole);
+    CHECK(fake_nccl.blocks == 0);
+    return 0;
+}
+
+/* Also of a group that is opened in another way. */
+RANKS_TEST_AROUND(streams_are_urgent_and_thread_blocks_as_asked, 2, begin, NULL)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ct_group_place place = ranks_place(rank, NULL);
+    struct ctrun_group *group, *part;
+    struct ctrun_error err;
+    static const int own[] = {0};
+
+    options.backend = "nccl";
+    for (int i = 0; i < 2; i++) {
+        setenv("CTRUN_NCCL_RANKS_PER_ROOT", i ? "1" : "2", 1);
+        CHECK_OK(ct_group_open(&group, &place, &options, &err));
+        CHECK(fake_nccl.min_ctas == INT_MIN && fake_nccl.max_ctas == INT_MIN);
+        ctrun_group_close(group);
+        options.min_ctas = 2;
+        options.max_ctas = 8;
+        CHECK_OK(ct_group_open(&group, &place, &options, &err));
+        CHECK(fake_nccl.min_ctas == 2 && fake_nccl.max_ctas == 8);
+        options.min_ctas = 0;
+        options.max_ctas = 4;
+        CHECK_OK(ct_group_split(&part, &place, group, 0, &options, &err));
+        CHECK(fake_nccl.min_ctas == INT_MIN && fake_nccl.max_ctas == 4);
+        ctrun_group_close(part);
+        options.max_ctas = 0;
+        if (i == 0)
+            ctrun_group_close(group);
+    }
+    CHECK(fake_nccl.urgent == 6);
+    place.ranks = own;
+    place.rank_count = 1;
+    place.epoch = 1;
+    if (rank == 0) {
+        ct_group_end(group, CTRUN_E_ABORTED, "a rank is lost");
+        CHECK_OK(ct_group_shrink(&part, &place, group, NULL, &err));
+        CHECK(fake_nccl.min_ctas == 2 && fake_nccl.max_ctas == 8);
+        ctrun_group_close(part);
+    }
+    ctrun_group_close(group);
+    options.min_ctas = 3;
+    options.max_ctas = 2;
+    expect(ct_group_open(&group, &place, &options, &err), -EINVAL, &err,
+           "min_ctas is 3 and max_ctas 2");
     CHECK(fake_nccl.blocks == 0);
     return 0;
 }
