@@ -12,7 +12,9 @@
 
 enum {
     WORDS = sizeof(struct ct_nccl_note) / sizeof(uint64_t),
-    SLOTS = 16 /* collectives that members wait for at the same time */
+    SLOTS = 16, /* collectives that members wait for at the same time */
+    FAILURES_MAX =
+        3 /* then no call is compared ahead: it would wait for the store each time */
 };
 
 /* ---- Notes -------------------------------------------------------------------------------- */
@@ -137,13 +139,13 @@ void ct_nccl_compare_first(struct nccl *nccl, const struct ct_call *call)
     char key[CT_BOOTSTRAP_KEY_MAX], text[CT_NOTE_MAX], first[CT_NOTE_MAX];
     struct ct_nccl_note theirs;
 
-    if (!nccl->board.read || call->number == 0 || !is_new(nccl, &own))
+    if (!nccl->board.read || nccl->first_failures == FAILURES_MAX ||
+        call->number == 0 || !is_new(nccl, &own))
         return;
     ct_nccl_name_note(nccl, key, "first", own.number);
     ct_nccl_format_note(text, &own);
     if (nccl->board.put_first(nccl->board.context, key, text, first) < 0)
-        nccl->first_count =
-            CT_NCCL_FIRSTS; /* a call must not wait for the store each time */
+        nccl->first_failures++;
     else if (ct_nccl_parse_note(first, &theirs))
         judge(nccl, call, &theirs);
 }

@@ -126,6 +126,7 @@ struct nccl {
     int *ranks;                      /* owned; of each member */
     uint64_t firsts[CT_NCCL_FIRSTS]; /* hashes; of the thread in a call */
     int first_count;
+    int first_failures; /* of the store, while they were compared; of the same thread */
     uint64_t
         calls; /* collectives outside of captures, which one member may throw away: the same
                      * number on all members; of the thread in a call */

@@ -351,6 +351,34 @@ RANKS_TEST_AROUND(another_call_is_found_where_no_host_waits, 2, begin, NULL)
     return 0;
 }
 
+static struct ct_board shared_board;
+
+static int fail_once(void *context, const char *key, const char *text,
+                     char first[CT_NOTE_MAX])
+{
+    static int tries;
+
+    return tries++ == 0 ? -ENOTCONN : shared_board.put_first(context, key, text, first);
+}
+
+RANKS_TEST_AROUND(calls_are_compared_again_once_the_store_answers, 2, begin, NULL)
+{
+    struct ct_group_place place = ranks_place(rank, NULL);
+    char note[CT_NOTE_MAX];
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    shared_board = place.board;
+    place.board.put_first = fail_once;
+    group = open_group(&place);
+    CHECK_OK(reduce(group, &err));
+    CHECK(place.board.read(NULL, key_of(&place, "first/1"), note) == 0);
+    CHECK_OK(ctrun_barrier(group, NULL, &err));
+    CHECK(place.board.read(NULL, key_of(&place, "first/2"), note) == 1);
+    ctrun_group_close(group);
+    return 0;
+}
+
 RANKS_TEST_AROUND(other_parts_are_a_mismatch, 2, begin, NULL)
 {
     struct ctrun_group *group = open_at(rank);
