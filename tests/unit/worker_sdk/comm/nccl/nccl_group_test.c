@@ -21,7 +21,9 @@ enum {
     DONE = 1,
     COUNT = 4,
     SHORT_MS = 100,
+    WAIT_MS = 3000,   /* for a rank that failed before the others know the group */
     LONG_MS = 600000, /* longer than a test may last */
+    LARGE = 1 << 16,  /* bytes of memory that NCCL allocates */
 };
 
 /* The key of the first group's note: static. */
@@ -797,4 +799,87 @@ RANKS_TEST_AROUND(an_abort_ends_a_split, RANKS, begin, NULL)
     ctrun_group_close(whole);
     CHECK(fake_nccl.blocks == 0);
     return 0;
+}
+
+/* ---- Faults -------------------------------------------------------------------------------- */
+
+/* Memory of both kinds, and calls with data of the host and of the device. */
+static int use_group(struct ctrun_group *group, cudaStream_t stream,
+                     struct ctrun_error *err)
+{
+    struct ctrun_work *work;
+    void *small, *large;
+    int rc;
+
+    if ((rc = ctrun_group_alloc(group, COUNT * sizeof(float), &small, err)) < 0 ||
+        (rc = ctrun_group_alloc(group, LARGE, &large, err)) < 0 ||
+        (rc = reduce(group, err)) < 0 ||
+        (rc = ctrun_broadcast(group, small, large, COUNT, CTRUN_F32, 1,
+                              IN_BACKGROUND(&work), err)) < 0 ||
+        (rc = ctrun_work_wait_on(work, stream, err)) < 0 ||
+        (rc = ctrun_all_to_all(group, large, (float *)large + RANKS, 1, CTRUN_F32, NULL,
+                               err)) < 0)
+        return rc;
+    return ctrun_group_free(group, large, err);
+}
+
+static int live(int rank, struct ctrun_error *err)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    const struct ct_group_place place = ranks_place(rank, NULL);
+    struct ctrun_group *whole = NULL, *part = NULL;
+    cudaStream_t stream = NULL;
+    int rc;
+
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess ||
+          cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    options.backend = "nccl";
+    options.timeout_ms = WAIT_MS;
+    if ((rc = ct_group_open(&whole, &place, &options, err)) == 0 &&
+        (rc = use_group(whole, stream, err)) == 0 &&
+        (rc = ct_group_split(&part, &place, whole, rank < 2 ? 0 : CTRUN_SPLIT_NONE,
+                             &options, err)) == 0 &&
+        part)
+        rc = reduce(part, err);
+    if (rc < 0)
+        ctrun_group_abort(whole);
+    if (rc < 0)
+        ctrun_group_abort(part);
+    ctrun_group_close(part);
+    ctrun_group_close(whole);
+    CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+    return rc;
+}
+
+/* The n-th call of rank 0 fails. Returns 2 if it made fewer. */
+static int live_with_fault(int rank, void *context)
+{
+    const int *at = context;
+    struct ctrun_error err = {.text = ""};
+    int rc, calls;
+
+    (void)fake_fail_at(rank ? 0 : *at);
+    rc = live(rank, &err);
+    calls = fake_fail_at(0);
+    CHECK(rc == 0 || (rc < 0 && err.code == rc && (rank || strstr(err.text, "fake"))));
+    CHECK(fake_nccl.blocks == 0 && fake_nccl.registered == 0);
+    return rank == 0 && calls < *at ? 2 : 0;
+}
+
+TEST_AROUND(a_fault_at_any_call_is_told_to_all_and_leaves_nothing, begin, NULL)
+{
+    const char *every = getenv("CTRUN_TEST_EVERY_FAULT");
+    int statuses[RANKS] = {0};
+    int at = 0;
+
+    if (!every)
+        print_message("every 7th call only; CTRUN_TEST_EVERY_FAULT=1: each\n");
+    do {
+        at += every ? 1 : 7;
+        (void)ranks_finish(ranks_start(RANKS, live_with_fault, &at), statuses);
+        for (int i = 0; i < RANKS; i++)
+            if (statuses[i] != 0 && (i > 0 || statuses[i] != 2 << 8))
+                fail_msg("fault %d, rank %d: %x", at, i, (unsigned)statuses[i]);
+    } while (statuses[0] == 0 && at < 5000);
+    assert_in_range(at, 100, 4999);
 }
