@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Times the host back end's all-reduce of f32, SUM, between forked ranks.
+/* Times an all-reduce of f32, SUM, between forked ranks.
  *
- * usage: all_reduce direct|staged|tcp RANKS ROUNDS
+ * usage: all_reduce direct|staged|tcp|nccl RANKS ROUNDS [GPUS]
  *   direct  shared memory, data in ctrun_group_alloc() memory, as DDP has its gradients
  *   staged  shared memory, ordinary memory
  *   tcp     loopback
+ *   nccl    memory of a GPU; more ranks than GPUS (default 1) share them, and are connected by sockets
  * Prints "BYTES MICROSECONDS" of each call, on rank 0; 0 bytes are a barrier. The data are written anew before
- * each call and a barrier precedes it, as in the other programs here. */
+ * each call (not on a GPU, where they are zeroes) and a barrier precedes it, as in the other programs here. */
 #include "tests/lib/ranks.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
@@ -20,17 +21,22 @@ enum {
 
 struct plan {
     const char *mode;
-    int rounds;
+    int ranks, rounds, gpus;
 };
 
-static void time_calls(struct ctrun_group *group, float *data, int size)
+static bool has_mode(const struct plan *plan, const char *mode)
+{
+    return strcmp(plan->mode, mode) == 0;
+}
+
+static void time_calls(struct ctrun_group *group, float *data, int size, bool is_host)
 {
     size_t count = sizes[size] / sizeof *data;
     struct ctrun_error err;
 
     for (int i = 0; i < repeats[size]; i++) {
         uint64_t start_ns;
-        for (size_t k = 0; k < count; k++)
+        for (size_t k = 0; is_host && k < count; k++)
             data[k] = 1e-3f * (float)i;
         CHECK_OK(ctrun_barrier(group, NULL, &err));
         start_ns = ct_now_ns();
@@ -44,24 +50,52 @@ static void time_calls(struct ctrun_group *group, float *data, int size)
     }
 }
 
+/* NCCL refuses two ranks of one host on one GPU: each is a host of its own. */
+static void share_gpus(int rank)
+{
+    char name[24];
+
+    (void)ct_format(name, sizeof name, "rank-%d", rank);
+    setenv("NCCL_HOSTID", name, 1);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0); /* NCCL 2.30 and newer */
+}
+
+static struct ctrun_group *open_group(int rank, const struct plan *plan)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ct_group_place place = ranks_place(rank, NULL);
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    options.shm = !has_mode(plan, "tcp");
+    if (has_mode(plan, "nccl")) {
+        options.backend = "nccl";
+        place.device = 1 + rank % plan->gpus;
+        if (plan->ranks > plan->gpus)
+            share_gpus(rank);
+    }
+    CHECK_OK(ct_group_open(&group, &place, &options, &err));
+    return group;
+}
+
 static int body(int rank, void *context)
 {
     const struct plan *plan = context;
-    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
-    struct ctrun_group *group;
+    const bool is_host = !has_mode(plan, "nccl");
+    const bool is_groups = !is_host || has_mode(plan, "direct");
+    struct ctrun_group *group = open_group(rank, plan);
     struct ctrun_error err;
     void *data;
 
-    options.shm = strcmp(plan->mode, "tcp") != 0;
-    group = ranks_open(rank, NULL, &options);
-    if (strcmp(plan->mode, "direct") == 0)
+    if (is_groups)
         CHECK_OK(ctrun_group_alloc(group, sizes[SIZES - 1], &data, &err));
     else
         data = aligned_alloc(4096, sizes[SIZES - 1]);
     for (int round = 0; round < plan->rounds; round++)
         for (int size = 0; size < SIZES; size++)
-            time_calls(group, data, size);
-    if (strcmp(plan->mode, "direct") != 0)
+            time_calls(group, data, size, is_host);
+    if (!is_groups)
         free(data);
     ctrun_group_close(group);
     return 0;
@@ -69,14 +103,16 @@ static int body(int rank, void *context)
 
 int main(int argc, char **argv)
 {
-    uint64_t ranks, rounds;
+    uint64_t ranks, rounds, gpus = 1;
     struct plan plan;
 
-    if (argc != 4 || ct_parse_u64(argv[2], 1, RANKS_MAX, &ranks) < 0 ||
-        ct_parse_u64(argv[3], 1, 1000, &rounds) < 0) {
-        fprintf(stderr, "usage: all_reduce direct|staged|tcp RANKS ROUNDS\n");
+    if (argc < 4 || argc > 5 || ct_parse_u64(argv[2], 1, RANKS_MAX, &ranks) < 0 ||
+        ct_parse_u64(argv[3], 1, 1000, &rounds) < 0 ||
+        (argc == 5 && ct_parse_u64(argv[4], 1, RANKS_MAX, &gpus) < 0)) {
+        fprintf(stderr,
+                "usage: all_reduce direct|staged|tcp|nccl RANKS ROUNDS [GPUS]\n");
         return 2;
     }
-    plan = (struct plan){argv[1], (int)rounds};
+    plan = (struct plan){argv[1], (int)ranks, (int)rounds, (int)gpus};
     return ranks_run((int)ranks, body, &plan) != 0;
 }

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every GPU test and benchmark of this tree, and a report about them (report.md).
+"""Runs every GPU test and benchmark of this tree, and adds a section about them to RESULTS.md.
 
-usage: tests/gpu/run.py [REPORT]
+usage: tests/gpu/run.py [REPORT]     REPORT: another file, default tests/gpu/RESULTS.md
 
 Builds the preset gpu, or takes the build folder that CTRUN_BUILD names. CTRUN_TEST_MNIST names a folder with
 MNIST or Fashion-MNIST for the benchmarks. Exit code: 0, 1 when something failed, 77 without a GPU."""
+import datetime
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,12 +21,12 @@ DATA = os.environ.get("CTRUN_TEST_MNIST", "/usr/share/datasets/fashion-mnist")
 SECONDS = 1800  # of one command
 
 
-def output(*command):
-    """What a command prints on stdout, or None when it cannot run or fails."""
+def output(*command, **env):
+    """What a command prints on stdout, or None when it cannot run, fails or does not end."""
     try:
         done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, timeout=SECONDS,
-                              stderr=subprocess.DEVNULL, cwd=TOP, check=False)
-    except OSError:
+                              stderr=subprocess.DEVNULL, cwd=TOP, env={**os.environ, **env}, check=False)
+    except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
 
@@ -61,21 +63,51 @@ def train(folder, ranks, exchange, apart):
     return (f"{epochs[-1]['images_per_s']:.0f}", epochs[-1]["params_digest"]) if epochs else None
 
 
+def all_reduce(folder, mode, ranks, gpus):
+    """Size -> median of microseconds; empty when it did not run."""
+    program = folder / "tests/bench/all_reduce"
+    out = output(program, mode, ranks, 3, gpus, CTRUN_PLUGIN_DIR=str(folder / "lib"))
+    times = {}
+    for line in (out or "").splitlines():
+        times.setdefault(int(line.split()[0]), []).append(float(line.split()[1]))
+    return {size: statistics.median(took) for size, took in times.items()}
+
+
+def all_reduce_table(folder, gpus):
+    columns = {f"{name}, {ranks} ranks": all_reduce(folder, mode, ranks, gpus)
+               for ranks in sorted({2, max(2, gpus)})
+               for name, mode in (("nccl", "nccl"), ("host, shared memory", "direct"))}
+    lines = ["All-reduce of f32, SUM, median of \u00b5s; 0 bytes are a barrier; the host's data are in its memory:", "",
+             f"| bytes | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+    for size in sorted({size for times in columns.values() for size in times}):
+        cells = (f"{times[size]:.1f}" if size in times else "did not run" for times in columns.values())
+        lines.append(f"| {size} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def train_table(folder, gpus):
+    lines = ["The reference trainer, two epochs:", "",
+             "| ranks | GPUs | exchange | images/s, second epoch | parameters |", "|---|---|---|---|---|"]
+    for ranks in sorted({1, 2, gpus}):
+        for exchange in ("host", "nccl"):
+            speed, digest = train(folder, ranks, exchange, ranks > gpus) or ("did not run", "")
+            lines.append(f"| {ranks} | {min(ranks, gpus)} | {exchange} | {speed} | {digest} |")
+    return lines
+
+
 def main():
-    gpus = (output("nvidia-smi", "-L") or "").splitlines()
+    gpus = (output("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader") or "").splitlines()
     if not gpus:
         print("no NVIDIA GPU here: nvidia-smi finds none")
         return 77
     folder = build()
     tests = run_tests(folder)
-    lines = ["# GPU tests and benchmarks", "", output("git", "log", "-1", "--format=Commit %H.") or "", *gpus, "",
+    lines = ["", f"## {datetime.date.today()}: `tests/gpu/run.py`", "",
+             output("git", "log", "-1", "--format=Commit %H.") or "", *(f"- {gpu}" for gpu in gpus), "",
              "| test | verdict |", "|---|---|", *(f"| {name} | {verdict} |" for name, verdict in tests), "",
-             "| ranks | GPUs | exchange | images/s, second epoch | parameters |", "|---|---|---|---|---|"]
-    for ranks in sorted({1, 2, len(gpus)}):
-        for exchange in ("host", "nccl"):
-            speed, digest = train(folder, ranks, exchange, ranks > len(gpus)) or ("did not run", "")
-            lines.append(f"| {ranks} | {min(ranks, len(gpus))} | {exchange} | {speed} | {digest} |")
-    pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "report.md").write_text("\n".join(lines) + "\n", "utf-8")
+             *all_reduce_table(folder, len(gpus)), *train_table(folder, len(gpus))]
+    with open(sys.argv[1] if len(sys.argv) > 1 else TOP / "tests/gpu/RESULTS.md", "a", encoding="utf-8") as report:
+        report.write("\n".join(lines) + "\n")
     return 1 if not tests or any(verdict == "FAILED" for _, verdict in tests) else 0
 
 

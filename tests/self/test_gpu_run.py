@@ -2,6 +2,7 @@
 """tests/gpu/run.py, with an nvidia-smi and a ctest of ours: no GPU is needed to see what it writes."""
 import os
 import pathlib
+import re
 import subprocess
 
 RUN = pathlib.Path(__file__).resolve().parents[1] / "gpu" / "run.py"
@@ -25,19 +26,33 @@ def run(tmp_path):
 
 
 def test_verdicts_and_speeds_are_written(tmp_path):
-    put(tmp_path, "nvidia-smi", "#!/bin/sh\necho 'GPU 0: one'\necho 'GPU 1: two'\n")
+    put(tmp_path, "nvidia-smi", "#!/bin/sh\necho 'one, 1 MiB, 580'\necho 'two, 1 MiB, 580'\n")
     put(tmp_path, "ctest", CTEST % "notrun")
     (tmp_path / "bin").mkdir()
     put(tmp_path / "bin", "ctrun", "#!/bin/sh\n[ \"$2\" = --nproc-per-node=1 ] || exit 1\n"
         "for i in 10 1234.4; do echo '{\"images_per_s\": '$i', \"params_digest\": \"beef\"}'; done\n")
     assert run(tmp_path).returncode == 0
     text = (tmp_path / "report.md").read_text("utf-8")
-    assert "GPU 1: two\n" in text and "| gpu/a | passed |" in text and "| gpu/b | skipped |" in text
+    assert "- two, 1 MiB, 580\n" in text and "| gpu/a | passed |" in text and "| gpu/b | skipped |" in text
     assert "| 1 | 1 | nccl | 1234 | beef |" in text and "| 2 | 2 | nccl | did not run |  |" in text
+    assert "| bytes | nccl, 2 ranks | host, shared memory, 2 ranks |\n|---|---|---|\n\n" in text
+
+
+def test_a_section_is_added_with_date_command_and_collectives(tmp_path):
+    put(tmp_path, "nvidia-smi", "#!/bin/sh\necho one\n")
+    put(tmp_path, "ctest", CTEST % "run")
+    (tmp_path / "tests" / "bench").mkdir(parents=True)
+    put(tmp_path / "tests" / "bench", "all_reduce", "#!/bin/sh\n"
+        "[ \"$1\" = nccl ] || exit 1\nprintf '4 %s\\n4 7.25\\n4 9000\\n1024 11\\n' \"$2\"\n")
+    (tmp_path / "report.md").write_text("# Seen before\n", "utf-8")
+    assert run(tmp_path).returncode == 0
+    text = (tmp_path / "report.md").read_text("utf-8")
+    assert re.match(r"# Seen before\n\n## \d{4}-\d\d-\d\d: `tests/gpu/run.py`\n\nCommit ", text), text
+    assert "| 4 | 7.2 | did not run |\n| 1024 | 11.0 | did not run |\n" in text, text
 
 
 def test_ranks_that_share_a_gpu_are_hosts_of_their_own(tmp_path):
-    put(tmp_path, "nvidia-smi", "#!/bin/sh\necho 'GPU 0: one'\n")
+    put(tmp_path, "nvidia-smi", "#!/bin/sh\necho one\n")
     put(tmp_path, "ctest", CTEST % "run")
     (tmp_path / "bin").mkdir()
     put(tmp_path / "bin", "ctrun", "#!/bin/sh\n[ \"$2\" = --nproc-per-node=2 ] || exit 1\nshift 2\nRANK=1 exec \"$@\"\n")
@@ -47,7 +62,7 @@ def test_ranks_that_share_a_gpu_are_hosts_of_their_own(tmp_path):
 
 
 def test_a_failed_test_is_a_failed_run(tmp_path):
-    put(tmp_path, "nvidia-smi", "#!/bin/sh\necho 'GPU 0: one'\n")
+    put(tmp_path, "nvidia-smi", "#!/bin/sh\necho one\n")
     put(tmp_path, "ctest", CTEST % "fail")
     assert run(tmp_path).returncode == 1
     assert "| gpu/b | FAILED |" in (tmp_path / "report.md").read_text("utf-8")
