@@ -130,28 +130,59 @@ def write(path, tensors):
     open(path, "wb").write(struct.pack("<Q", len(text)) + text + blob)
 
 
-def load(lib, path, tensors):
+def load(lib, path, tensors, metadata=()):
     checkpoint, error = ctypes.c_void_p(), Error()
     check(lib.ctrun_checkpoint_open(ctypes.byref(checkpoint), path.encode(),
                                     ctypes.byref(error)), error)
+    lib.ctrun_checkpoint_metadata.restype = ctypes.c_char_p
+    for key, value in dict(metadata).items():
+        found = lib.ctrun_checkpoint_metadata(checkpoint, key.encode())
+        assert found == value.encode(), (key, found, value)
     for name, value in tensors.items():
         check(lib.ctrun_checkpoint_load(checkpoint, ctypes.byref(tensor(name, value)),
                                         ctypes.byref(error)), error)
     lib.ctrun_checkpoint_close(checkpoint)
 
 
+def some_of_each():
+    return {"step": torch.tensor(938), "half": torch.randn(3, 5).half(),
+            "brain": torch.randn(7).bfloat16(), "wide": torch.randn(2, 2).double(),
+            "bytes": torch.arange(5, dtype=torch.uint8), "none": torch.empty(0, 4)}
+
+
+def check_equal(ours, theirs):
+    assert ours.keys() == theirs.keys(), (ours.keys(), theirs.keys())
+    for name, value in theirs.items():
+        assert ours[name].dtype == value.dtype and ours[name].shape == value.shape, (name, ours[name], value)
+        assert torch.equal(ours[name], value), name
+
+
+def package(lib, folder):
+    """The package safetensors reads what we write, and we read what it writes."""
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+    ours, theirs = os.path.join(folder, "ours.safetensors"), os.path.join(folder, "theirs.safetensors")
+    state = {**Net().state_dict(), **some_of_each()}
+    notes = {"format": "pt", "epoch": "1", "who": 'a "name" \u00e9'}
+    save(lib, ours, state, notes)
+    check_equal(load_file(ours), state)
+    with safe_open(ours, "pt") as file:
+        found = file.metadata()
+    assert {key: found.get(key) for key in notes} == notes, found
+
+    save_file({"module." + name: value for name, value in state.items()}, theirs, metadata=notes)
+    back = {name: torch.full_like(value, 7) for name, value in state.items()}
+    load(lib, theirs, back, notes)
+    check_equal(back, state)
+
+
 def checkpoints(lib, folder):
     ours, theirs = os.path.join(folder, "ours"), os.path.join(folder, "theirs")
-    state = Net().state_dict()
-    extra = {"step": torch.tensor(938), "half": torch.randn(3, 5).half(),
-             "brain": torch.randn(7).bfloat16(), "wide": torch.randn(2, 2).double(),
-             "bytes": torch.arange(5, dtype=torch.uint8), "none": torch.empty(0, 4)}
+    state, extra = Net().state_dict(), some_of_each()
     save(lib, ours, {**state, **extra}, {"format": "pt", "epoch": "1"})
     tensors, metadata = read(ours)
     assert metadata["format"] == "pt" and metadata["epoch"] == "1", metadata
-    for name, value in {**state, **extra}.items():
-        assert tensors[name].shape == value.shape, (name, tensors[name].shape, value.shape)
-        assert torch.equal(tensors[name], value), name
+    check_equal(tensors, {**state, **extra})
     for name in extra:
         del tensors[name]
     Net().load_state_dict(tensors)  # strict: the names are PyTorch's
@@ -159,8 +190,7 @@ def checkpoints(lib, folder):
     write(theirs, {"module." + name: value for name, value in state.items()})
     back = {name: torch.zeros_like(value) for name, value in state.items()}
     load(lib, theirs, back)
-    for name, value in state.items():
-        assert torch.equal(back[name], value), name
+    check_equal(back, state)
 
 
 if __name__ == "__main__":
