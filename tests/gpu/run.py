@@ -5,7 +5,8 @@
 usage: tests/gpu/run.py [REPORT]     REPORT: another file, default tests/gpu/RESULTS.md
 
 Builds the preset gpu, or takes the build folder that CTRUN_BUILD names. CTRUN_TEST_MNIST names a folder with
-MNIST or Fashion-MNIST for the benchmarks. Exit code: 0, 1 when something failed, 77 without a GPU."""
+MNIST or Fashion-MNIST for the benchmarks, CTRUN_TEST_TORCH a python with a torch for CUDA (default python3). Exit
+code: 0, 1 when something failed, 77 without a GPU."""
 import datetime
 import json
 import os
@@ -63,10 +64,9 @@ def train(folder, ranks, exchange, apart):
     return (f"{epochs[-1]['images_per_s']:.0f}", epochs[-1]["params_digest"]) if epochs else None
 
 
-def all_reduce(folder, mode, ranks, gpus):
+def all_reduce(folder, *command):
     """Size -> median of microseconds; empty when it did not run."""
-    program = folder / "tests/bench/all_reduce"
-    out = output(program, mode, ranks, 3, gpus, CTRUN_PLUGIN_DIR=str(folder / "lib"))
+    out = output(*command, CTRUN_PLUGIN_DIR=str(folder / "lib"))
     times = {}
     for line in (out or "").splitlines():
         times.setdefault(int(line.split()[0]), []).append(float(line.split()[1]))
@@ -74,9 +74,13 @@ def all_reduce(folder, mode, ranks, gpus):
 
 
 def all_reduce_table(folder, gpus):
-    columns = {f"{name}, {ranks} ranks": all_reduce(folder, mode, ranks, gpus)
-               for ranks in sorted({2, max(2, gpus)})
-               for name, mode in (("nccl", "nccl"), ("host, shared memory", "direct"))}
+    program, torch = folder / "tests/bench/all_reduce", os.environ.get("CTRUN_TEST_TORCH", "python3")
+    columns = {}
+    for ranks in sorted({2, max(2, gpus)}):
+        columns |= {f"nccl, {ranks} ranks": all_reduce(folder, program, "nccl", ranks, 3, gpus),
+                    f"torch's nccl, {ranks} ranks": all_reduce(folder, torch, TOP / "tests/bench/all_reduce_gloo.py",
+                                                               ranks, 3, gpus),
+                    f"host, shared memory, {ranks} ranks": all_reduce(folder, program, "direct", ranks, 3)}
     lines = ["All-reduce of f32, SUM, median of \u00b5s; 0 bytes are a barrier; the host's data are in its memory:", "",
              f"| bytes | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
     for size in sorted({size for times in columns.values() for size in times}):

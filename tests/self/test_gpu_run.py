@@ -21,7 +21,7 @@ def put(folder, name, text):
 
 
 def run(tmp_path):
-    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CTRUN_BUILD": str(tmp_path)}
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "CTRUN_BUILD": str(tmp_path), "CTRUN_TEST_TORCH": "torch"}
     return subprocess.run([RUN, tmp_path / "report.md"], env=env, stdout=subprocess.PIPE, text=True, check=False)
 
 
@@ -35,7 +35,7 @@ def test_verdicts_and_speeds_are_written(tmp_path):
     text = (tmp_path / "report.md").read_text("utf-8")
     assert "- two, 1 MiB, 580\n" in text and "| gpu/a | passed |" in text and "| gpu/b | skipped |" in text
     assert "| 1 | 1 | nccl | 1234 | beef |" in text and "| 2 | 2 | nccl | did not run |  |" in text
-    assert "| bytes | nccl, 2 ranks | host, shared memory, 2 ranks |\n|---|---|---|\n\n" in text
+    assert "\n|---|---|---|---|\n\n" in text
 
 
 def test_a_section_is_added_with_date_command_and_collectives(tmp_path):
@@ -43,12 +43,14 @@ def test_a_section_is_added_with_date_command_and_collectives(tmp_path):
     put(tmp_path, "ctest", CTEST % "run")
     (tmp_path / "tests" / "bench").mkdir(parents=True)
     put(tmp_path / "tests" / "bench", "all_reduce", "#!/bin/sh\n"
-        "[ \"$1\" = nccl ] || exit 1\nprintf '4 %s\\n4 7.25\\n4 9000\\n1024 11\\n' \"$2\"\n")
+        "[ \"$*\" = 'nccl 2 3 1' ] || exit 1\nprintf '4 %s\\n4 7.25\\n4 9000\\n1024 11\\n' \"$2\"\n")
+    put(tmp_path, "torch", "#!/bin/sh\nshift\n[ \"$*\" = '2 3 1' ] || exit 1\necho 4 77\n")
     (tmp_path / "report.md").write_text("# Seen before\n", "utf-8")
     assert run(tmp_path).returncode == 0
     text = (tmp_path / "report.md").read_text("utf-8")
     assert re.match(r"# Seen before\n\n## \d{4}-\d\d-\d\d: `tests/gpu/run.py`\n\nCommit ", text), text
-    assert "| 4 | 7.2 | did not run |\n| 1024 | 11.0 | did not run |\n" in text, text
+    assert "| bytes | nccl, 2 ranks | torch's nccl, 2 ranks | host, shared memory, 2 ranks |\n|---|---|---|---|\n" in text
+    assert "| 4 | 7.2 | 77.0 | did not run |\n| 1024 | 11.0 | did not run | did not run |\n" in text, text
 
 
 def test_ranks_that_share_a_gpu_are_hosts_of_their_own(tmp_path):
