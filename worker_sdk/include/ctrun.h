@@ -343,7 +343,8 @@ struct ctrun_group_options {
  * naming the missing ranks). CTRUN_E_MISMATCH: the ranks passed different back ends, or different
  * ranks (nccl does not detect this; the host back end may miss it where no rank is in two of the
  * lists). An error of this rank alone, in its arguments or its back end, is reported at once, and
- * the call may be repeated. */
+ * the call may be repeated. nccl: once the members have met, the failure of one in NCCL ends the
+ * call of all. */
 CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
                                const struct ctrun_group_options *options,
                                struct ctrun_error *err);
