@@ -300,7 +300,9 @@ CTRUN_API size_t ctrun_dtype_size(enum ctrun_dtype dtype);
 /* How a reduction combines the members' elements at one index. */
 enum ctrun_op {
     CTRUN_SUM,
-    CTRUN_AVG, /* the sum divided by the number of members; floating point only */
+    CTRUN_AVG, /* the sum divided by the number of members; floating point only. Of f32, bf16 and
+                * f64 the sum may become infinite where the average would not (nccl: ncclAvg, for
+                * which NCCL 2.28 divides first) */
     CTRUN_MIN,
     CTRUN_MAX,
     CTRUN_PROD

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The results of groups: every call, in groups of 1 to 8 processes, over each kind of wire. */
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
@@ -204,6 +205,26 @@ WORLDS_TEST(an_average_of_halves_does_not_overflow_in_between, 5)
             CHECK(data[i] == forty_thousand);
     }
     free(data);
+}
+
+/* As the header says of CTRUN_AVG. */
+WORLDS_TEST(the_sum_of_an_average_of_wide_types_may_overflow, 3)
+{
+    const bool is_alone = ctrun_group_size(group) == 1;
+    float single = 3e38f;
+    double wide = 1e308;
+    uint16_t brain = 0x7f61; /* 2.99e38 */
+    struct ctrun_error err;
+
+    CHECK_OK(
+        ctrun_all_reduce(group, &single, &single, 1, CTRUN_F32, CTRUN_AVG, NULL, &err));
+    CHECK_OK(
+        ctrun_all_reduce(group, &wide, &wide, 1, CTRUN_F64, CTRUN_AVG, NULL, &err));
+    CHECK_OK(
+        ctrun_all_reduce(group, &brain, &brain, 1, CTRUN_BF16, CTRUN_AVG, NULL, &err));
+    CHECK(single == (is_alone ? 3e38f : INFINITY));
+    CHECK(wide == (is_alone ? 1e308 : (double)INFINITY));
+    CHECK(brain == (is_alone ? 0x7f61 : 0x7f80));
 }
 
 WORLDS_TEST(broadcast_gives_everyone_the_roots_data, 6)
