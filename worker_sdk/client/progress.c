@@ -40,6 +40,10 @@ static int make_page(void)
     made = memory;
     made->magic = CT_PROGRESS_MAGIC;
     made->waits = atomic_load(&page->waits);
+    if (page == &unshared) { /* what was reported before anybody could read it */
+        memcpy(made->metrics, page->metrics, sizeof made->metrics);
+        made->metric_count = page->metric_count;
+    }
     write_samples(&made->samples, page->samples.ids, page->samples.count,
                   page->samples.total);
     page = made; /* never unmapped: another thread may still use the old page */

@@ -282,6 +282,16 @@ void ctrun_loader_close(struct ctrun_loader *loader)
 
 /* ---- The caller ---- */
 
+/* All loaders of this process together. */
+static void report_wait(uint64_t more_ns)
+{
+    static _Atomic uint64_t wait_ns;
+
+    (void)ct_progress_metric("data_wait_seconds",
+                             (double)(atomic_fetch_add(&wait_ns, more_ns) + more_ns) /
+                                 1e9);
+}
+
 int ctrun_loader_set_epoch(struct ctrun_loader *loader, uint64_t epoch, size_t start,
                            struct ctrun_error *err)
 {
@@ -314,6 +324,7 @@ static int wait_for(struct ctrun_loader *loader, struct slot *slot,
 {
     const uint64_t begin_ns = ct_now_ns();
     const uint64_t deadline_ms = ct_deadline_ms(loader->options.timeout_ms);
+    uint64_t waited_ns;
     int rc = 0;
 
     pthread_mutex_lock(&loader->lock);
@@ -327,7 +338,9 @@ static int wait_for(struct ctrun_loader *loader, struct slot *slot,
                          (unsigned long long)loader->options.timeout_ms);
     pthread_mutex_unlock(&loader->lock);
     atomic_fetch_add(&loader->waits, 1);
-    atomic_fetch_add(&loader->wait_ns, ct_now_ns() - begin_ns);
+    waited_ns = ct_now_ns() - begin_ns;
+    atomic_fetch_add(&loader->wait_ns, waited_ns);
+    report_wait(waited_ns);
     return rc;
 }
 

@@ -1354,8 +1354,9 @@ struct ctrun_batch {
 /* The epoch's next batch, in the sampler's order however many threads there are. The caller may
  * change its data until the next call. Returns 1; 0 at the epoch's end; the negative code that
  * fetch returned for this batch (the next call continues with the batch after it); or
- * CTRUN_E_TIMEOUT. Blocks while the batch is not made. One thread at a time, also with set_epoch()
- * and close(). */
+ * CTRUN_E_TIMEOUT. Blocks while the batch is not made; how long this process has waited so, in all
+ * its loaders, is its metric data_wait_seconds (see ctrun_metric()), once it has. One thread at a
+ * time, also with set_epoch() and close(). */
 CTRUN_API int ctrun_loader_next(struct ctrun_loader *loader, struct ctrun_batch *out,
                                 struct ctrun_error *err);
 /* Counted since the loader was opened. */

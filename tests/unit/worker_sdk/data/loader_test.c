@@ -2,6 +2,7 @@
 /* Loader, records and ledger. For any order of the threads, each sample comes once, in the
  * sampler's order. */
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -94,6 +95,18 @@ static void open_loader(struct rig *rig)
 
     if (ctrun_loader_open(&rig->loader, &rig->options, &err) < 0)
         fail_msg("%s", err.text);
+}
+
+/* This test is the first one here: nothing has made the page yet. */
+TEST(what_was_measured_before_the_page_is_made_is_on_it)
+{
+    struct ct_progress page;
+
+    assert_int_equal(ct_progress_metric("early", 2.5), 0);
+    assert_int_equal(pread(ct_progress_open(), &page, sizeof page, 0), sizeof page);
+    assert_int_equal(page.metric_count, 1);
+    assert_string_equal(page.metrics[0].name, "early");
+    assert_true(ct_metric_from_bits(page.metrics[0].bits) == 2.5);
 }
 
 /* Reads the rest of the epoch, from sample `at` of its order on; returns the position after it. */
@@ -213,6 +226,19 @@ TEST_AROUND(what_is_worked_on_is_on_the_page_of_the_process, setup, teardown)
     }
 }
 
+/* The metric of this process; 0 where it has none yet. */
+static double waited_seconds(void)
+{
+    static struct ct_progress page;
+    const int fd = ct_progress_open();
+
+    assert_int_equal(pread(fd, &page, sizeof page, 0), sizeof page);
+    for (uint64_t i = 0; i < page.metric_count; i++)
+        if (strcmp(page.metrics[i].name, "data_wait_seconds") == 0)
+            return ct_metric_from_bits(page.metrics[i].bits);
+    return 0;
+}
+
 TEST_AROUND(an_epoch_begins_anew_or_where_it_was_left, setup, teardown)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
@@ -296,6 +322,7 @@ TEST_AROUND(a_fetch_that_does_not_end_is_a_timeout, setup, teardown)
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
     struct ctrun_loader_stats stats = CTRUN_LOADER_STATS_INIT;
     struct rig *rig = *state;
+    const double before = waited_seconds();
     struct ctrun_error err;
 
     pthread_mutex_lock(&rig->source.gate);
@@ -307,6 +334,7 @@ TEST_AROUND(a_fetch_that_does_not_end_is_a_timeout, setup, teardown)
     assert_int_equal(stats.waits, 1);
     assert_true(stats.wait_ns > 0);
     pthread_mutex_unlock(&rig->source.gate);
+    assert_true(fabs(waited_seconds() - before - (double)stats.wait_ns / 1e9) < 1e-9);
 }
 
 /* Locked: the process is stopped in its first wait, its thread makes the batch meanwhile, and then the
