@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Steps of ranks that have no data left. */
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/log.h"
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/reducer.h"
 #include "worker_sdk/ddp/sync.h"
+
+enum {
+    STEPS_TO_WARN = 1000
+};
 
 int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
                          const struct ctrun_join_options *options,
@@ -70,7 +75,10 @@ static int join_others(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     int rc;
 
-    for (;;) {
+    for (int steps = 0;; steps++) {
+        if (steps == STEPS_TO_WARN)
+            ct_warn("ddp join has no data while the others continue rank=%d steps=%d",
+                    ddp->rank, steps);
         rc = ct_ddp_begin_forward(ddp, CT_TURN_JOINED, err);
         if (is_error_of_step(rc)) /* of the others' step before, on a device */
             continue;

@@ -952,7 +952,7 @@ CTRUN_API int ctrun_ddp_join_begin(struct ctrun_ddp *ddp,
  * rank's own last step failed with them: no other call reports it; all ranks have the same
  * parameters, and the object lives. CTRUN_E_MISMATCH, on all: fail_early, or some ranks synchronise
  * and others are under no_sync; the join is over, the object lives. Negative from on_step: the same
- * here, while the others wait for us. */
+ * here, while the others wait for us. After 1,000 steps of the others it logs a warning. */
 CTRUN_API int ctrun_ddp_join_end(struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* With find_unused: false when no rank used p in the last step, with static_graph: in the first
  * (leave the parameter alone; its gradient is what it was before). */

@@ -8,6 +8,7 @@
 
 #include "tests/lib/test.h"
 #include "tests/lib/worlds.h"
+#include "worker_sdk/base/log.h"
 
 enum {
     A,
@@ -264,6 +265,29 @@ WORLD_TEST(join_calls_back_after_each_step_of_the_others, 2)
         ctrun_group_close(group);
         _exit(0);
     }
+    ctrun_ddp_destroy(ddp);
+}
+
+static void count_line(void *context, enum ctrun_log_level level, const char *line)
+{
+    ++*(int *)context;
+    CHECK(level == CTRUN_LOG_WARN && strstr(line, "rank=1 steps=1000"));
+}
+
+WORLD_TEST(join_warns_of_a_rank_that_is_long_without_data, 2)
+{
+    struct ctrun_ddp *ddp = make(group, NULL);
+    struct ctrun_error err;
+    int lines = 0;
+
+    ct_log_set_sink(count_line, &lines, CTRUN_LOG_WARN);
+    for (int steps = 1000; steps <= 1001; steps++) {
+        CHECK_OK(ctrun_ddp_join_begin(ddp, NULL, &err));
+        for (int i = 0; i < steps && ctrun_group_rank(group) == 0; i++)
+            step(ddp, 1);
+        CHECK_OK(ctrun_ddp_join_end(ddp, &err));
+    }
+    CHECK(lines == 2 * ctrun_group_rank(group));
     ctrun_ddp_destroy(ddp);
 }
 
