@@ -718,7 +718,9 @@ struct ctrun_param {
     bool
         is_buffer; /* with no_grad: the statistics of a normalisation, say. Rank 0's go to all ranks
                      * with every forward, but for the one that follows a forward under no_sync;
-                     * nccl: as the stream of the last gradients has it, at first the group's */
+                     * nccl: as the stream of the last gradients has it, at first the group's. To
+                     * average them, or to send them after the forward, leave it unset, and call
+                     * the group's collectives yourself behind forward_begin() */
     void *
         grad; /* kept; the caller's memory for the gradient, in all parameters with one or in none;
                 * NULL: the library's. Where neighbours in the list are neighbours in memory on
@@ -1090,7 +1092,8 @@ CTRUN_API void *ctrun_dp_value(const struct ctrun_dp *dp, int device, size_t p);
 CTRUN_API void *ctrun_dp_grad(const struct ctrun_dp *dp, int device, size_t p);
 /* A batch in pieces of samples / devices, rounded up; the last one is shorter, and of few samples
  * there are fewer pieces than devices. Returns how many; *first and *count: the device's samples, 0
- * of them where it has none. Either may be NULL. Pure; any thread. */
+ * of them where it has none. Either may be NULL. Pure; any thread. Only the program's own fn uses
+ * the pieces: where devices are unequal, deal the batch otherwise, more to the faster ones. */
 CTRUN_API int ctrun_dp_scatter(const struct ctrun_dp *dp, size_t samples, int device,
                                size_t *first, size_t *count);
 /* The parameters of device 0 go to the first `replicas` devices. Blocks until they are there. */
