@@ -128,13 +128,28 @@ int ct_ddp_look_back(struct ctrun_ddp *ddp, struct ctrun_error *err)
     return ct_ddp_check_clip(ddp, err);
 }
 
+static void reverse(size_t *order, size_t length)
+{
+    for (size_t i = 0; i < length / 2; i++) {
+        const size_t first = order[i];
+
+        order[i] = order[length - 1 - i];
+        order[length - 1 - i] = first;
+    }
+}
+
 static int rebuild(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     const uint64_t limits[] = {ddp->options.first_bucket_bytes,
                                ddp->options.bucket_cap_bytes};
     struct ct_bucket_plan plan;
-    int rc = ct_layout_assign(&ddp->layout, &plan, ddp->order, limits, 2);
+    int rc;
 
+    if (ddp->options.small_last)
+        reverse(ddp->order, ddp->order_length);
+    rc = ct_layout_assign(&ddp->layout, &plan, ddp->order, limits, 2);
+    if (rc == 0 && ddp->options.small_last && (rc = ct_bucket_plan_reverse(&plan)) < 0)
+        ct_bucket_plan_deinit(&plan);
     if (rc == 0 && ddp->world_size > 1 && (rc = share_plan(ddp, &plan, err)) < 0) {
         ct_bucket_plan_deinit(&plan);
         return rc;

@@ -815,11 +815,16 @@ struct ctrun_ddp_options {
                         * be ready several times, and some on no rank or on some ranks only. The
                         * first step begins its reductions at its end and tells which; find_unused
                         * and its flags are not needed */
+    bool
+        small_last; /* when buckets are rebuilt, the one of first_bucket_bytes is made of the
+                     * gradients that are ready last: what remains to be averaged after backward is
+                     * short. Default: of those that are ready first, so that the first reduction
+                     * begins early */
 };
 #define CTRUN_DDP_OPTIONS_INIT                                                         \
     {                                                                                  \
         sizeof(struct ctrun_ddp_options), 25u << 20, 1u << 20, false, false, false,    \
-            CTRUN_F32, NULL, NULL, NULL, NULL, false, false                            \
+            CTRUN_F32, NULL, NULL, NULL, NULL, false, false, false                     \
     }
 
 /* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that differs,

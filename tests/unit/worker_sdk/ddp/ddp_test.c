@@ -789,18 +789,16 @@ TORCH_TEST(mnist_buckets_are_rebuilt_in_rank_0s_order,
     worlds_run_with(4, mnist_body, NULL);
 }
 
-/* With find_unused the limits hold from the start, and buckets are not rebuilt. */
-WORLD_TEST(find_unused_keeps_its_first_buckets, 2)
+static void check_buckets(struct ctrun_group *group,
+                          const struct ctrun_ddp_options *options)
 {
-    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
     struct ctrun_param params[MNIST_PARAMS];
     struct ctrun_ddp_stats stats = CTRUN_DDP_STATS_INIT;
     struct ctrun_error err;
     struct ctrun_ddp *ddp;
 
-    options.find_unused = true;
     mnist_params(params, 0);
-    CHECK_OK(ctrun_ddp_create(&ddp, group, params, MNIST_PARAMS, &options, &err));
+    CHECK_OK(ctrun_ddp_create(&ddp, group, params, MNIST_PARAMS, options, &err));
     for (int i = 0; i < 2; i++) {
         CHECK_OK(ctrun_ddp_forward_begin(ddp, &err));
         CHECK_OK(ctrun_ddp_backward_begin(ddp, NULL, &err));
@@ -809,11 +807,30 @@ WORLD_TEST(find_unused_keeps_its_first_buckets, 2)
         CHECK_OK(ctrun_ddp_backward_end(ddp, NULL, &err));
     }
     CHECK_OK(ctrun_ddp_get_stats(ddp, &stats, &err));
-    CHECK(!stats.has_rebuilt_buckets && stats.bucket_count == 2);
+    CHECK(stats.has_rebuilt_buckets == options->small_last);
+    CHECK(stats.bucket_count == 2);
     CHECK(stats.bucket_bytes[0] == 5672 && stats.bucket_bytes[1] == 4793856);
     for (size_t p = 0; p < MNIST_PARAMS; p++)
         free(params[p].data);
     ctrun_ddp_destroy(ddp);
+}
+
+/* With find_unused the limits hold from the start, and buckets are not rebuilt. */
+WORLD_TEST(find_unused_keeps_its_first_buckets, 2)
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+
+    options.find_unused = true;
+    check_buckets(group, &options);
+}
+
+/* Filled from the end: the convolutions and, because it exceeds the limit, fc1.weight. */
+WORLD_TEST(small_last_rebuilds_with_the_small_bucket_behind, 2)
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+
+    options.small_last = true;
+    check_buckets(group, &options);
 }
 
 /* Linear regression: W ranks with batch b give the same as one rank with batch W b. */
