@@ -70,6 +70,11 @@ int ct_group_all_reduce_start(struct ctrun_group *group, const void *in, void *o
                               size_t count, enum ctrun_dtype dtype, enum ctrun_op op,
                               void *stream, struct ctrun_work **out,
                               struct ctrun_error *err);
+/* The same for a reduce-scatter; count: of one rank's part. */
+int ct_group_reduce_scatter_start(struct ctrun_group *group, const void *in,
+                                  void *out_data, size_t count, enum ctrun_dtype dtype,
+                                  enum ctrun_op op, void *stream,
+                                  struct ctrun_work **out, struct ctrun_error *err);
 
 /* ctrun_group_open() with a place instead of a session. A rank that is no member gets *out =
  * NULL and 0 at once. options may be NULL. */

@@ -31,6 +31,21 @@ int ct_group_all_reduce_start(struct ctrun_group *group, const void *in, void *o
     return ct_group_start(group, &call, stream, out, err);
 }
 
+int ct_group_reduce_scatter_start(struct ctrun_group *group, const void *in,
+                                  void *out_data, size_t count, enum ctrun_dtype dtype,
+                                  enum ctrun_op op, void *stream,
+                                  struct ctrun_work **out, struct ctrun_error *err)
+{
+    const struct ct_call call = {.kind = CT_CALL_REDUCE_SCATTER,
+                                 .in = in,
+                                 .out = out_data,
+                                 .count = count,
+                                 .dtype = dtype,
+                                 .op = op};
+
+    return ct_group_start(group, &call, stream, out, err);
+}
+
 void *ct_group_stream(const struct ctrun_group *group)
 {
     return group->stream;

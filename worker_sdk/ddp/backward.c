@@ -9,6 +9,7 @@
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/clip.h"
 #include "worker_sdk/ddp/reducer.h"
+#include "worker_sdk/ddp/slice.h"
 
 /* The second half of the hooks, once all works are done. */
 static int finish_hooks(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *err)
@@ -143,9 +144,8 @@ static int launch_gradients(struct ctrun_ddp *ddp, size_t b, struct ctrun_error 
         return rc;
     if (ct_hook_takes(&ddp->hook, bucket))
         return ct_hook_start(&ddp->hook, &ddp->layout, b, op, ddp->stream, err);
-    return ct_group_all_reduce_start(ddp->group, bucket->data, bucket->data,
-                                     bucket->elements, bucket->dtype, op, ddp->stream,
-                                     &bucket->work, err);
+    return ct_slice_reduce(&ddp->layout, bucket, bucket->data, bucket->dtype, op,
+                           ddp->stream, err);
 }
 
 static int launch_bucket(struct ctrun_ddp *ddp, size_t b, struct ctrun_error *err)
@@ -458,11 +458,12 @@ static int leave_step(struct ctrun_ddp *ddp, void *stream, struct ctrun_error *e
     for (size_t b = 0; rc == 0 && b < layout->bucket_count; b++) {
         struct ctrun_work *work = layout->buckets[b].work;
 
+        if (!work || !ddp->hook.start) {
+            rc = ct_slice_let_go(&layout->buckets[b], err);
+            continue;
+        }
         layout->buckets[b].work = NULL;
-        if (work && ddp->hook.start) /* which may be another group's */
-            rc = ct_work_wait_behind(work, stream, err);
-        else if (work)
-            rc = ct_work_let_go(work, err);
+        rc = ct_work_wait_behind(work, stream, err); /* it may be another group's */
     }
     if (rc == 0)
         rc = finish_hooks(ddp, stream, err);

@@ -65,12 +65,26 @@ static int clip_on_device(struct ctrun_ddp *ddp, double max_norm, double *norm,
     return ct_ddp_check_clip(ddp, err);
 }
 
+/* Of all gradients, by slot. Where each rank has slices, its sums are parts of them. */
+static int sum_squares(struct ctrun_ddp *ddp, struct ctrun_error *err)
+{
+    int rc = 0;
+
+    ct_clip_sum(&ddp->layout, ddp->squares);
+    if (ddp->layout.ranks > 1)
+        rc = ctrun_all_reduce(ddp->group, ddp->squares, ddp->squares,
+                              ddp->layout.slot_count, CTRUN_F64, CTRUN_SUM, NULL, err);
+    if (rc < 0)
+        ddp->state = DDP_BROKEN;
+    return rc;
+}
+
 int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm, double *norm,
                              struct ctrun_error *err)
 {
     double found;
     long bad;
-    const int rc = ct_ddp_check(ddp, err);
+    int rc = ct_ddp_check(ddp, err);
 
     if (rc < 0)
         return rc;
@@ -84,7 +98,9 @@ int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm, double *nor
                        "ctrun_ddp_backward_end() first");
     if (ct_group_is_device(ddp->group))
         return clip_on_device(ddp, max_norm, norm, err);
-    if ((bad = ct_clip(&ddp->layout, max_norm, &found)) >= 0)
+    if ((rc = sum_squares(ddp, err)) < 0)
+        return rc;
+    if ((bad = ct_clip(&ddp->layout, ddp->squares, max_norm, &found)) >= 0)
         return ct_ddp_fail_clip(ddp, (size_t)bad, err);
     if (norm)
         *norm = found;

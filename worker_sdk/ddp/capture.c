@@ -41,7 +41,7 @@ int ctrun_ddp_capture_begin(struct ctrun_ddp *ddp, void *stream,
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: a capture cannot begin inside a step: call "
                        "ctrun_ddp_backward_end() first");
-    if (!(ddp->has_rebuilt || ddp->layout.is_callers) || ddp->stats.iterations == 0)
+    if (!ct_ddp_is_final(ddp) || ddp->stats.iterations == 0)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: too early for a capture: make two steps that sum "
                        "gradients first; NCCL connects in the first one, and the "

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "worker_sdk/base/half.h"
+#include "worker_sdk/ddp/slice.h"
 
 static double read_element(const struct ct_slot *slot, size_t i)
 {
@@ -17,12 +18,11 @@ static double read_element(const struct ct_slot *slot, size_t i)
     }
 }
 
-void ct_scale(const struct ct_slot *slot, double by)
+static void scale(const struct ct_slot *slot, size_t first, size_t count, double by)
 {
-    size_t count = slot->bytes / ctrun_dtype_size(slot->dtype);
     void *at = slot->grad;
 
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = first; i < first + count; i++) {
         double value = read_element(slot, i) * by;
         if (slot->dtype == CTRUN_F16)
             ((uint16_t *)at)[i] = ct_f16_of_float((float)value);
@@ -33,6 +33,11 @@ void ct_scale(const struct ct_slot *slot, double by)
         else
             ((float *)at)[i] = (float)value;
     }
+}
+
+void ct_scale(const struct ct_slot *slot, double by)
+{
+    scale(slot, 0, slot->bytes / ctrun_dtype_size(slot->dtype), by);
 }
 
 bool ct_is_finite(const struct ct_slot *slot)
@@ -52,28 +57,35 @@ bool ct_is_finite(const struct ct_slot *slot)
     return true;
 }
 
-long ct_clip(const struct ct_layout *layout, double max_norm, double *norm)
+void ct_clip_sum(const struct ct_layout *layout, double *squares)
 {
-    double squares = 0;
-    double by;
-
     for (size_t s = 0; s < layout->slot_count; s++) {
         const struct ct_slot *slot = &layout->slots[s];
-        size_t count = slot->is_present ? slot->bytes / ctrun_dtype_size(slot->dtype)
-                                        : 0;
-        double own = 0;
-        for (size_t i = 0; i < count; i++)
-            own += read_element(slot, i) * read_element(slot, i);
-        squares += own;
-        if (!isfinite(squares))
-            return (long)s;
+        const struct ct_piece own = ct_slice_own(layout, s);
+
+        squares[s] = 0;
+        for (size_t i = own.offset; slot->is_present && i < own.offset + own.length;
+             i++)
+            squares[s] += read_element(slot, i) * read_element(slot, i);
     }
-    *norm = sqrt(squares);
+}
+
+long ct_clip(const struct ct_layout *layout, const double *squares, double max_norm,
+             double *norm)
+{
+    double sum = 0;
+    double by;
+
+    for (size_t s = 0; s < layout->slot_count; s++)
+        if (!isfinite(sum += squares[s]))
+            return (long)s;
+    *norm = sqrt(sum);
     by = max_norm / (*norm + 1e-6); /* torch's */
     for (size_t s = 0; by < 1 && s < layout->slot_count; s++) {
-        const struct ct_slot *slot = &layout->slots[s];
-        if (slot->is_present)
-            ct_scale(slot, by);
+        const struct ct_piece own = ct_slice_own(layout, s);
+
+        if (layout->slots[s].is_present)
+            scale(&layout->slots[s], own.offset, own.length, by);
     }
     return -1;
 }

@@ -69,15 +69,19 @@ static int tables_create(struct ctrun_ddp *ddp)
     if (ct_layout_init(&ddp->layout, ddp->params, count) < 0)
         return -ENOMEM;
     slots = ddp->layout.slot_count;
+    ddp->layout.ranks = ddp->options.shard_gradients ? (size_t)ddp->world_size : 0;
+    ddp->layout.rank = (size_t)ddp->rank;
     ddp->slot_of = ct_zalloc_array(count, sizeof *ddp->slot_of);
     ddp->order = ct_zalloc_array(slots, sizeof *ddp->order);
     ddp->used = ct_zalloc_array(slots, sizeof *ddp->used);
     ddp->was_used = ct_zalloc_array(slots, sizeof *ddp->was_used);
+    ddp->squares = ct_zalloc_array(slots, sizeof *ddp->squares);
     ddp->buffers = ct_zalloc_array(count, sizeof *ddp->buffers);
     for (size_t p = 0; ddp->buffers && p < count; p++)
         if (ddp->params[p].is_buffer)
             ddp->buffers[ddp->buffer_count++] = ddp->params[p];
-    if (!ddp->slot_of || !ddp->buffers || !ddp->order || !ddp->used || !ddp->was_used)
+    if (!ddp->slot_of || !ddp->buffers || !ddp->order || !ddp->used || !ddp->was_used ||
+        !ddp->squares)
         return -ENOMEM;
     for (size_t p = 0; p < count; p++)
         ddp->slot_of[p] = CT_NO_SLOT;
@@ -107,7 +111,8 @@ static int cut_callers(struct ctrun_ddp *ddp, const uint64_t limits[2],
 
 /* The buckets of the first step: one per dtype unless find_unused, the last layers first. As in
  * PyTorch, a rebuild follows after the first step, in the order in which gradients were ready,
- * unless find_unused. Reversed, because backward makes the gradients of the last layers first. */
+ * unless find_unused. With slices there is none, so that each rank's pieces stay its own. Reversed,
+ * because backward makes the gradients of the last layers first. */
 static int first_buckets(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     const uint64_t limits[] = {ddp->options.first_bucket_bytes,
@@ -118,7 +123,7 @@ static int first_buckets(struct ctrun_ddp *ddp, struct ctrun_error *err)
 
     if (ddp->layout.is_callers)
         return cut_callers(ddp, limits, err);
-    if (ddp->options.find_unused && !ddp->options.static_graph)
+    if (ddp->layout.ranks || (ddp->options.find_unused && !ddp->options.static_graph))
         rc = ct_layout_assign(&ddp->layout, &plan, NULL, limits, 2);
     else
         rc = ct_layout_assign(&ddp->layout, &plan, NULL, &unlimited, 1);
@@ -236,6 +241,7 @@ void ctrun_ddp_destroy(struct ctrun_ddp *ddp)
     free(ddp->order);
     free(ddp->used);
     free(ddp->was_used);
+    free(ddp->squares);
     free(ddp->buffers);
     free(ddp);
 }

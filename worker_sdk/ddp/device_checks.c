@@ -3,6 +3,7 @@
 
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/params.h"
+#include "worker_sdk/ddp/slice.h"
 
 /* Memory of the device: this, a sum of squares for each slot, a digest for each parameter. */
 struct on_device {
@@ -136,32 +137,52 @@ int ct_checks_find(struct ct_device_checks *checks, void *stream, long *slot,
 
 /* ---- How long? --------------------------------------------------------------------------- */
 
+static uint8_t *begin_of(const struct ct_slot *slot, const struct ct_piece *own)
+{
+    return slot->grad + own->offset * ctrun_dtype_size(slot->dtype);
+}
+
 static int add_squares(struct ct_device_checks *checks, const struct ct_layout *layout,
                        size_t s, void *stream, struct ctrun_error *err)
 {
     const struct ct_slot *slot = &layout->slots[s];
+    const struct ct_piece own = ct_slice_own(layout, s);
     struct ct_device_args args = {
-        .a = slot->grad, .b = whole(checks)->parts, .n = elements_of(slot)};
+        .a = begin_of(slot, &own), .b = whole(checks)->parts, .n = own.length};
     int rc = ct_group_compute(checks->group,
                               of_dtype(CT_DEVICE_SQUARES_F16, slot->dtype), &args,
                               stream, err);
 
     args = (struct ct_device_args){.a = whole(checks)->parts,
                                    .c = squares(checks) + s,
-                                   .n = ct_device_parts(elements_of(slot))};
+                                   .n = ct_device_parts(own.length)};
     return rc < 0
                ? rc
                : ct_group_compute(checks->group, CT_DEVICE_ADD_UP, &args, stream, err);
 }
 
-static int scale(struct ct_device_checks *checks, const struct ct_slot *slot,
-                 void *stream, struct ctrun_error *err)
+static int scale(struct ct_device_checks *checks, const struct ct_layout *layout,
+                 size_t s, void *stream, struct ctrun_error *err)
 {
+    const struct ct_slot *slot = &layout->slots[s];
+    const struct ct_piece own = ct_slice_own(layout, s);
     const struct ct_device_args args = {
-        .a = slot->grad, .c = &whole(checks)->found.by, .n = elements_of(slot)};
+        .a = begin_of(slot, &own), .c = &whole(checks)->found.by, .n = own.length};
 
     return ct_group_compute(checks->group, of_dtype(CT_DEVICE_SCALE_F16, slot->dtype),
                             &args, stream, err);
+}
+
+/* Each rank has the sums of its slices. */
+static int add_up_ranks(struct ct_device_checks *checks, const struct ct_layout *layout,
+                        void *stream, struct ctrun_error *err)
+{
+    struct ctrun_work *work;
+    int rc = ct_group_all_reduce_start(checks->group, squares(checks), squares(checks),
+                                       layout->slot_count, CTRUN_F64, CTRUN_SUM, stream,
+                                       &work, err);
+
+    return rc < 0 ? rc : ct_work_let_go(work, err);
 }
 
 int ct_checks_clip(struct ct_device_checks *checks, const struct ct_layout *layout,
@@ -178,11 +199,13 @@ int ct_checks_clip(struct ct_device_checks *checks, const struct ct_layout *layo
     for (size_t s = 0; rc == 0 && s < layout->slot_count; s++)
         if (layout->slots[s].is_present)
             rc = add_squares(checks, layout, s, stream, err);
+    if (rc == 0 && layout->ranks > 1)
+        rc = add_up_ranks(checks, layout, stream, err);
     if (rc == 0)
         rc = ct_group_compute(checks->group, CT_DEVICE_CLIP, &args, stream, err);
     for (size_t s = 0; rc == 0 && s < layout->slot_count; s++)
         if (layout->slots[s].is_present)
-            rc = scale(checks, &layout->slots[s], stream, err);
+            rc = scale(checks, layout, s, stream, err);
     return rc;
 }
 

@@ -10,6 +10,15 @@
 #include "worker_sdk/ddp/reducer.h"
 #include "worker_sdk/ddp/sync.h"
 
+/* *rc keeps the first failure. */
+static void wait_for(struct ctrun_work **work, int *rc, struct ctrun_error *err)
+{
+    int one = *work ? ctrun_work_wait(*work, *rc == 0 ? err : NULL) : 0;
+
+    *work = NULL;
+    *rc = *rc < 0 ? *rc : one;
+}
+
 /* Waits for every running reduction; the first failure is the result. */
 int ct_ddp_wait(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
@@ -18,18 +27,11 @@ int ct_ddp_wait(struct ctrun_ddp *ddp, struct ctrun_error *err)
     int rc = 0;
 
     for (size_t b = 0; b < ddp->layout.bucket_count; b++) {
-        struct ctrun_work *work = ddp->layout.buckets[b].work;
-        int one = work ? ctrun_work_wait(work, rc == 0 ? err : NULL) : 0;
-
-        ddp->layout.buckets[b].work = NULL;
-        rc = rc < 0 ? rc : one;
+        wait_for(&ddp->layout.buckets[b].work, &rc, err);
+        wait_for(&ddp->layout.buckets[b].tail_work, &rc, err);
     }
-    for (size_t w = 0; w < sizeof works / sizeof *works; w++) {
-        int one = *works[w] ? ctrun_work_wait(*works[w], rc == 0 ? err : NULL) : 0;
-
-        *works[w] = NULL;
-        rc = rc < 0 ? rc : one;
-    }
+    for (size_t w = 0; w < sizeof works / sizeof *works; w++)
+        wait_for(works[w], &rc, err);
     return rc;
 }
 
@@ -178,7 +180,7 @@ static int announce(struct ctrun_ddp *ddp, enum ct_turn turn, struct ctrun_error
 int ct_ddp_begin_forward(struct ctrun_ddp *ddp, enum ct_turn turn,
                          struct ctrun_error *err)
 {
-    bool may_rebuild = !ddp->has_rebuilt && !ddp->layout.is_callers;
+    bool may_rebuild = !ct_ddp_is_final(ddp);
     int root = 0;
     int rc;
 

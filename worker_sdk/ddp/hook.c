@@ -8,6 +8,7 @@
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/half.h"
 #include "worker_sdk/comm/comm.h"
+#include "worker_sdk/ddp/slice.h"
 
 static int options_check(const struct ctrun_ddp_options *options, bool as_half,
                          struct ctrun_error *err)
@@ -26,6 +27,11 @@ static int options_check(const struct ctrun_ddp_options *options, bool as_half,
     if (ways > 1)
         return ct_fail(err, CTRUN_E_USAGE,
                        "ddp: of hook, reduce_dtype and powersgd only one can be set");
+    if (options->shard_gradients && (options->hook || options->powersgd))
+        return ct_fail(err, CTRUN_E_UNSUPPORTED,
+                       "ddp: shard_gradients does not work with %s, which makes whole "
+                       "averages",
+                       options->hook ? "a hook" : "powersgd");
     return 0;
 }
 
@@ -111,33 +117,32 @@ static void widen(const struct ct_hook *hook, float *to, const uint16_t *from,
             to[i] = ct_float_of_bf16(from[i]);
 }
 
-static int start_halves(struct ct_hook *hook, struct ct_bucket *bucket,
-                        enum ctrun_op op, struct ctrun_error *err)
+static int start_halves(struct ct_hook *hook, struct ct_layout *layout,
+                        struct ct_bucket *bucket, enum ctrun_op op,
+                        struct ctrun_error *err)
 {
     uint16_t *halves = halves_of(hook, bucket);
 
     shrink(hook, halves, (const void *)bucket->data, bucket->elements);
     bucket->is_hooked = true;
-    return ct_group_all_reduce_start(hook->group, halves, halves, bucket->elements,
-                                     hook->half, op, NULL, &bucket->work, err);
+    return ct_slice_reduce(layout, bucket, halves, hook->half, op, NULL, err);
 }
 
-static int run_halves(struct ct_hook *hook, const struct ct_bucket *bucket,
-                      enum ctrun_op op, void *stream, struct ctrun_error *err)
+static int run_halves(struct ct_hook *hook, struct ct_layout *layout,
+                      struct ct_bucket *bucket, enum ctrun_op op, void *stream,
+                      struct ctrun_error *err)
 {
     const bool is_f16 = hook->half == CTRUN_F16;
     uint16_t *halves = halves_of(hook, bucket);
     struct ct_device_args args = {
         .a = bucket->data, .b = halves, .n = bucket->elements};
-    struct ctrun_work *work;
     int rc = ct_group_compute(
         hook->group, is_f16 ? CT_DEVICE_TO_F16 : CT_DEVICE_TO_BF16, &args, stream, err);
 
     if (rc == 0)
-        rc = ct_group_all_reduce_start(hook->group, halves, halves, bucket->elements,
-                                       hook->half, op, stream, &work, err);
+        rc = ct_slice_reduce(layout, bucket, halves, hook->half, op, stream, err);
     if (rc == 0)
-        rc = ct_work_let_go(work, err);
+        rc = ct_slice_let_go(bucket, err);
     args.a = halves;
     args.b = bucket->data;
     return rc < 0 ? rc
@@ -221,8 +226,9 @@ int ct_hook_start(struct ct_hook *hook, struct ct_layout *layout, size_t b,
         return start_users(hook, layout, b, stream, err);
     if (hook->powersgd.slots)
         return start_powersgd(hook, layout, b, op, stream, err);
-    return ct_group_is_device(hook->group) ? run_halves(hook, bucket, op, stream, err)
-                                           : start_halves(hook, bucket, op, err);
+    return ct_group_is_device(hook->group)
+               ? run_halves(hook, layout, bucket, op, stream, err)
+               : start_halves(hook, layout, bucket, op, err);
 }
 
 int ct_hook_finish(struct ct_hook *hook, struct ct_layout *layout, size_t b,

@@ -44,9 +44,10 @@ struct ct_bucket {
     size_t elements; /* to reduce, the flag included if it is there */
     size_t bytes;    /* of the slots */
     enum ctrun_dtype dtype;
-    size_t pending;          /* gradients still missing in this backward */
-    struct ctrun_work *work; /* running reduction, or NULL */
-    bool is_hooked;          /* something is left to do after it */
+    size_t pending;               /* gradients still missing in this backward */
+    struct ctrun_work *work;      /* running reduction, or NULL */
+    struct ctrun_work *tail_work; /* likewise, of what is behind the slices (slice.h) */
+    bool is_hooked;               /* something is left to do after it */
     /* In this backward the group's stream zeroed a gradient of it, or has waited for one that came on another
      * stream than the last one. */
     bool is_mixed;
@@ -63,6 +64,8 @@ struct ct_layout {
     uint8_t *arena;             /* the group's */
     uint8_t *flag;              /* behind the last bucket's slots */
     bool is_callers;            /* the slots are the caller's memory */
+    size_t ranks; /* among which a bucket is cut into slices; 0: it is not */
+    size_t rank;
 };
 
 /* Makes the slots; no memory of the group yet. 0, -ENOMEM. */

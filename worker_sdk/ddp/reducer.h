@@ -74,9 +74,15 @@ struct ctrun_ddp {
     void *stream; /* the last one that a gradient came on; at first the group's */
     bool *
         was_used; /* owned; find_unused: by slot, in the last step; static graph: in the first */
+    double *squares; /* owned; by slot, while the host clips */
     struct ct_stats stats;
 };
 
+/* Whether the buckets stay as they are. */
+static inline bool ct_ddp_is_final(const struct ctrun_ddp *ddp)
+{
+    return ddp->has_rebuilt || ddp->layout.is_callers || ddp->layout.ranks;
+}
 /* Waits for every running reduction; the first failure is the result. */
 int ct_ddp_wait(struct ctrun_ddp *ddp, struct ctrun_error *err);
 /* Lists the slots without gradient so far: "1 (b), 4 (fc.bias)". */

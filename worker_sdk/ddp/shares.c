@@ -77,13 +77,57 @@ static void share_evenly(struct ct_shares *shares, const size_t *lengths)
     shares->first[shares->ranks] = at;
 }
 
+struct ct_piece ct_cut_piece(const struct ct_cut *cut, size_t length, size_t ranks,
+                             size_t r)
+{
+    size_t from = r * cut->slice, to = from + cut->slice;
+
+    from = from > cut->begin ? from - cut->begin : 0;
+    to = to > cut->begin ? to - cut->begin : 0;
+    to = to > length || r == ranks - 1 ? length : to;
+    return from < to ? (struct ct_piece){.offset = from, .length = to - from}
+                     : (struct ct_piece){.length = 0};
+}
+
+static void share_slices(struct ct_shares *shares, const size_t *lengths, size_t count,
+                         const struct ct_cut *cuts)
+{
+    size_t at = 0;
+
+    for (size_t r = 0; r < shares->ranks; r++) {
+        shares->first[r] = at;
+        for (size_t p = 0; p < count; p++) {
+            struct ct_piece piece = ct_cut_piece(&cuts[p], lengths[p], shares->ranks,
+                                                 r);
+
+            piece.param = p;
+            shares->counts[r] += piece.length;
+            if (piece.length > 0)
+                shares->pieces[at++] = piece;
+        }
+    }
+    shares->first[shares->ranks] = at;
+}
+
+/* At most so many pieces. */
+static size_t count_pieces(const size_t *lengths, size_t count, size_t ranks,
+                           const struct ct_cut *cuts)
+{
+    size_t pieces = count + ranks;
+
+    for (size_t p = 0; cuts && p < count; p++)
+        pieces += cuts[p].slice ? lengths[p] / cuts[p].slice + 1 : 0;
+    return pieces;
+}
+
 int ct_shares_init(struct ct_shares *shares, const size_t *lengths, size_t count,
-                   size_t ranks, bool are_whole)
+                   size_t ranks, bool are_whole, const struct ct_cut *cuts)
 {
     size_t *owners = ct_zalloc_array(count, sizeof *owners);
 
     *shares = (struct ct_shares){.ranks = ranks};
-    shares->pieces = ct_zalloc_array(count + ranks, sizeof *shares->pieces);
+    shares->pieces = ct_zalloc_array(count_pieces(lengths, count, ranks, cuts),
+                                     sizeof *shares->pieces);
     shares->first = ct_zalloc_array(ranks + 1, sizeof *shares->first);
     shares->starts = ct_zalloc_array(ranks, sizeof *shares->starts);
     shares->counts = ct_zalloc_array(ranks, sizeof *shares->counts);
@@ -95,7 +139,9 @@ int ct_shares_init(struct ct_shares *shares, const size_t *lengths, size_t count
     }
     for (size_t p = 0; p < count; p++)
         shares->total += lengths[p];
-    if (are_whole)
+    if (cuts)
+        share_slices(shares, lengths, count, cuts);
+    else if (are_whole)
         share_whole(shares, lengths, count, owners);
     else
         share_evenly(shares, lengths);

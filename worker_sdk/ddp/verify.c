@@ -80,6 +80,7 @@ static struct claim claim_make(const struct ctrun_param *params, size_t count,
     claim.options = digest_u64(claim.options, options->reduce_dtype);
     claim.options = digest_u64(claim.options, options->hook != NULL);
     claim.options = digest_u64(claim.options, options->small_last);
+    claim.options = digest_u64(claim.options, options->shard_gradients);
     claim.options = digest_powersgd(claim.options, options->powersgd);
     claim.options = digest_u64(claim.options, has_own_memory(params, count));
     claim.params = CT_HASH_START;

@@ -11,8 +11,8 @@
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/params.h"
-#include "worker_sdk/ddp/shares.h"
-#include "worker_sdk/ddp/verify.h"
+#include "worker_sdk/ddp/reducer.h"
+#include "worker_sdk/ddp/slice.h"
 
 struct ctrun_zero {
     struct ctrun_group *group;  /* kept */
@@ -89,14 +89,28 @@ static int make_flat(struct ctrun_zero *zero, size_t bytes, struct ctrun_error *
     return rc;
 }
 
-static int build(struct ctrun_zero *zero, bool are_whole, struct ctrun_error *err)
+/* Where DDP's buckets have the parameters' gradients, and how they are cut. */
+static struct ct_cut *list_cuts(const struct ctrun_ddp *ddp)
+{
+    struct ct_cut *cuts = ct_zalloc_array(ddp->param_count, sizeof *cuts);
+
+    for (size_t p = 0; cuts && p < ddp->param_count; p++)
+        if (ddp->slot_of[p] != CT_NO_SLOT)
+            cuts[p] = ct_slice_cut(&ddp->layout, ddp->slot_of[p]);
+    return cuts;
+}
+
+static int build(struct ctrun_zero *zero, const struct ctrun_zero_options *options,
+                 struct ctrun_error *err)
 {
     const size_t element = ctrun_dtype_size(zero->dtype);
     size_t *lengths = ct_zalloc_array(zero->count, sizeof *lengths);
+    struct ct_cut *cuts = options->ddp ? list_cuts(options->ddp) : NULL;
     size_t at = 0;
     int rc = 0;
 
-    if (!lengths || !(zero->begins = ct_zalloc_array(zero->count, sizeof *lengths)))
+    if (!lengths || (options->ddp && !cuts) ||
+        !(zero->begins = ct_zalloc_array(zero->count, sizeof *lengths)))
         goto fail;
     for (size_t p = 0; p < zero->count; at += lengths[p++]) {
         lengths[p] = zero->params[p].no_grad
@@ -105,17 +119,43 @@ static int build(struct ctrun_zero *zero, bool are_whole, struct ctrun_error *er
         zero->begins[p] = at;
     }
     if (ct_shares_init(&zero->shares, lengths, zero->count,
-                       (size_t)ctrun_group_size(zero->group), are_whole) < 0)
+                       (size_t)ctrun_group_size(zero->group), options->whole_params,
+                       cuts) < 0)
         goto fail;
-    if (!are_whole && are_one_array(zero, lengths))
+    if (!options->whole_params && !cuts && are_one_array(zero, lengths))
         zero->flat = zero->params[0].data;
     else
         rc = make_flat(zero, at ? at * element : 1, err);
+    free(cuts);
     free(lengths);
     return rc;
 fail:
+    free(cuts);
     free(lengths);
     return ct_fail(err, -ENOMEM, "zero: out of memory");
+}
+
+/* Refuses a DDP object whose slices are not those of these parameters. */
+static int check_ddp(const struct ctrun_zero *zero,
+                     const struct ctrun_zero_options *options, struct ctrun_error *err)
+{
+    const struct ctrun_ddp *ddp = options->ddp;
+    bool is_alike = ddp->group == zero->group && ddp->param_count == zero->count;
+
+    if (options->whole_params)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "zero: of whole_params and ddp only one can be set");
+    if (!ddp->layout.ranks)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "zero: options.ddp was created without shard_gradients, so it "
+                       "has no slices: set that, or leave options.ddp NULL");
+    for (size_t p = 0; is_alike && p < zero->count; p++)
+        is_alike = zero->params[p].data == ddp->params[p].data &&
+                   zero->params[p].no_grad == ddp->params[p].no_grad;
+    return is_alike ? 0
+                    : ct_fail(err, -EINVAL,
+                              "zero: options.ddp has another group or other "
+                              "parameters: pass those that it was created with");
 }
 
 /* Copies the caller's structs into structs of our own size. */
@@ -136,7 +176,8 @@ static int take_arguments(struct ctrun_zero *zero, struct ctrun_zero_options *ow
         return ct_wrap(err, "zero: params"), rc;
     zero->params = list;
     zero->count = count;
-    return check_params(zero, err);
+    rc = check_params(zero, err);
+    return rc < 0 || !own->ddp ? rc : check_ddp(zero, own, err);
 }
 
 int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
@@ -158,10 +199,11 @@ int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
     own_rc = take_arguments(zero, &own, params, count, options, err);
     agreed.find_unused =
         own.whole_params; /* stands for it where options are compared */
+    agreed.shard_gradients = own.ddp;
     rc = ct_ddp_verify(group, zero->params, zero->count, &agreed, own_rc, err);
     if (rc < 0 && own_rc == 0)
         ct_wrap(err, "zero");
-    if (rc < 0 || (rc = build(zero, own.whole_params, err)) < 0) {
+    if (rc < 0 || (rc = build(zero, &own, err)) < 0) {
         ctrun_zero_destroy(zero);
         return rc;
     }

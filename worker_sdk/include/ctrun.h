@@ -820,11 +820,17 @@ struct ctrun_ddp_options {
                      * gradients that are ready last: what remains to be averaged after backward is
                      * short. Default: of those that are ready first, so that the first reduction
                      * begins early */
+    bool
+        shard_gradients; /* for ctrun_zero with options.ddp: each rank gets the averages of its
+                          * pieces alone, by a reduce-scatter. What backward_end() leaves elsewhere
+                          * is undefined: each step overwrites the gradients, or begins with
+                          * ctrun_ddp_zero_grad(). The buckets are never rebuilt. Not with hook or
+                          * powersgd: CTRUN_E_UNSUPPORTED */
 };
 #define CTRUN_DDP_OPTIONS_INIT                                                         \
     {                                                                                  \
         sizeof(struct ctrun_ddp_options), 25u << 20, 1u << 20, false, false, false,    \
-            CTRUN_F32, NULL, NULL, NULL, NULL, false, false, false                     \
+            CTRUN_F32, NULL, NULL, NULL, NULL, false, false, false, false              \
     }
 
 /* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that differs,
@@ -876,7 +882,9 @@ CTRUN_API int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream,
  * then nothing is scaled. Norms of a host and of a device differ in their last bits. On an nccl
  * group it comes in the order of backward_end()'s stream. Where norm is NULL the host waits for
  * nothing (but once a step was captured, and with check_finite, for the step), and CTRUN_E_DIVERGED
- * is reported by the next backward_begin(); else it waits for the device. */
+ * is reported by the next backward_begin(); else it waits for the device. With shard_gradients it
+ * is collective, each rank scales its pieces, and the norm may differ in its last bits from that
+ * of whole averages. */
 CTRUN_API int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm,
                                        double *norm, struct ctrun_error *err);
 /* Whether all ranks still have the same parameters, bit by bit; buffers may differ. Collective,
@@ -1147,20 +1155,25 @@ CTRUN_API int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *p
  *         ctrun_zero_share(zero, NULL, &err);
  *
  * An optimizer that works element by element (SGD, Adam, Adadelta) gives the same bits as one with
- * the whole state. One thread at a time. On an nccl group parameters and gradients are memory of
- * the device, the updates kernels, and ctrun_zero_share() waits for nothing on the host: it runs
- * after the work of the stream in its options, or of the group's stream, and that stream waits for
- * it. */
+ * the whole state. With ctrun_ddp_options.shard_gradients and options.ddp each rank gets only the
+ * averages that it uses, and a step sends a third less. One thread at a time. On an nccl group
+ * parameters and gradients are memory of the device, the updates kernels, and ctrun_zero_share()
+ * waits for nothing on the host: it runs after the work of the stream in its options, or of the
+ * group's stream, and that stream waits for it. */
 struct ctrun_zero; /* opaque */
 struct ctrun_zero_options {
     size_t size; /* CTRUN_ZERO_OPTIONS_INIT */
     bool
         whole_params; /* no parameter is split, as torch's ZeroRedundancyOptimizer deals them: the
                         * longest first, to the rank that has least. Default: equal shares */
+    struct ctrun_ddp *
+        ddp; /* read by create: made with shard_gradients, the same group and params. A rank's
+              * pieces are those of which this object gives it the averages. A step then sends what
+              * DDP alone sends, and at most 16 bytes a bucket and rank more; NULL: half more */
 };
 #define CTRUN_ZERO_OPTIONS_INIT                                                        \
     {                                                                                  \
-        sizeof(struct ctrun_zero_options), false                                       \
+        sizeof(struct ctrun_zero_options), false, NULL                                 \
     }
 /* Collective, blocks; CTRUN_E_MISMATCH, on every rank, when not all give the same. The params that
  * have a gradient must have one dtype (CTRUN_E_UNSUPPORTED); the others belong to no rank. params

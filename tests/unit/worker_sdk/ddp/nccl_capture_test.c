@@ -44,6 +44,7 @@ struct trainer {
     int rank;
     struct ctrun_group *group;
     struct ctrun_ddp *ddp;
+    struct ctrun_zero *zero;    /* if gradients are sharded */
     cudaStream_t stream, other; /* of the gradients; of the group's options */
     float *values[PARAMS], *grads[PARAMS];
     float *poison; /* its value is added to the gradients of parameter 1 */
@@ -110,6 +111,7 @@ static void open_trainer(struct trainer *t, int rank, const struct how *how)
 {
     static const char *const names[PARAMS] = {"a", "b", "c"};
     struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ctrun_zero_options zero = CTRUN_ZERO_OPTIONS_INIT;
     struct ctrun_param params[PARAMS];
     struct ctrun_error err;
     float first[N] = {0};
@@ -137,10 +139,15 @@ static void open_trainer(struct trainer *t, int rank, const struct how *how)
     }
     t->group = ranks_open(rank, NULL, &options);
     CHECK_OK(ctrun_ddp_create(&t->ddp, t->group, params, PARAMS, &how->ddp, &err));
+    if (!how->ddp.shard_gradients)
+        return;
+    zero.ddp = t->ddp;
+    CHECK_OK(ctrun_zero_create(&t->zero, t->group, params, PARAMS, &zero, &err));
 }
 
 static void close_trainer(struct trainer *t)
 {
+    ctrun_zero_destroy(t->zero);
     ctrun_ddp_destroy(t->ddp);
     ctrun_group_close(t->group);
     for (size_t p = 0; p < PARAMS; p++)
@@ -156,8 +163,10 @@ static void close_trainer(struct trainer *t)
 static int make_step_without(struct trainer *t, unsigned forgotten,
                              struct ctrun_error *err)
 {
+    struct ctrun_call_options share = CTRUN_CALL_OPTIONS_INIT;
     int rc = ctrun_ddp_forward_begin(t->ddp, err);
 
+    share.stream = t->stream;
     if (rc == 0)
         rc = ctrun_ddp_backward_begin(t->ddp, NULL, err);
     for (size_t p = PARAMS; rc == 0 && p-- > 0;) {
@@ -172,6 +181,8 @@ static int make_step_without(struct trainer *t, unsigned forgotten,
         rc = ctrun_ddp_clip_grad_norm(t->ddp, 2, NULL, err);
     for (size_t p = 0; rc == 0 && p < PARAMS; p++)
         launch(t, update, p);
+    if (rc == 0 && t->zero) /* the pieces of others get their owners' values */
+        rc = ctrun_zero_share(t->zero, &share, err);
     return rc;
 }
 
@@ -265,6 +276,9 @@ TEST_AROUND(a_step_in_a_graph_has_the_bits_of_one_without, begin, NULL)
     how.ddp.check_finite = how.clips = true;
     assert_int_equal(ranks_run(RANKS, compare, &how), 0);
     assert_int_equal(ranks_run(1, compare, &how), 0);
+    how.ddp.shard_gradients = true;
+    assert_int_equal(ranks_run(RANKS, compare, &how), 0);
+    how.ddp.shard_gradients = false;
     how.ddp.reduce_dtype = CTRUN_BF16;
     how.in_own_memory = true;
     assert_int_equal(ranks_run(RANKS, compare, &how), 0);

@@ -297,10 +297,10 @@ static void check_alike(struct trainer *t, double norm)
     CHECK(memcmp(&all[0], &all[1], sizeof norm) == 0);
 }
 
-RANKS_TEST_AROUND(gradients_are_clipped_by_their_global_norm, RANKS, begin, NULL)
+static int clip_both(int rank, void *context)
 {
     static const double limits[] = {1000, 0.125};
-    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+    const struct ctrun_ddp_options *options = context;
     double norms[2][2];
     struct ctrun_error err;
     struct trainer t[2];
@@ -308,7 +308,7 @@ RANKS_TEST_AROUND(gradients_are_clipped_by_their_global_norm, RANKS, begin, NULL
     shapes[WIDE].count = ELEMENTS_MAX;
     fake_nccl.late_us = 30;
     for (int d = 0; d < 2; d++) {
-        open_trainer(&t[d], rank, d, &options);
+        open_trainer(&t[d], rank, d, options);
         CHECK(ctrun_ddp_clip_grad_norm(t[d].ddp, 0, NULL, &err) == -EINVAL);
     }
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
@@ -339,6 +339,15 @@ RANKS_TEST_AROUND(gradients_are_clipped_by_their_global_norm, RANKS, begin, NULL
     averages[0][WIDE][70000] = averages[1][WIDE][70000] = 0; /* NaN */
     compare_averages();
     return 0;
+}
+
+TEST_AROUND(gradients_are_clipped_by_their_global_norm, begin, NULL)
+{
+    struct ctrun_ddp_options options = CTRUN_DDP_OPTIONS_INIT;
+
+    assert_int_equal(ranks_run(RANKS, clip_both, &options), 0);
+    options.shard_gradients = true;
+    assert_int_equal(ranks_run(RANKS, clip_both, &options), 0);
 }
 
 /* Each square is finite, their sum is not. */

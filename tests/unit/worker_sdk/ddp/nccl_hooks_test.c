@@ -646,11 +646,13 @@ static int live(int rank, bool is_device, const struct how *how, float *out,
 {
     struct ctrun_join_options join = CTRUN_JOIN_OPTIONS_INIT;
     struct ctrun_zero_options options = CTRUN_ZERO_OPTIONS_INIT;
-    const bool with_zero = how->layout != IN_BUCKETS;
+    const bool is_sharded = how->ddp.shard_gradients;
+    const bool with_zero = how->layout != IN_BUCKETS || is_sharded;
     struct trainer t;
     int rc = open_trainer(&t, rank, is_device, how, err);
 
-    options.whole_params = how->layout == APART;
+    options.whole_params = how->layout == APART && !is_sharded;
+    options.ddp = is_sharded ? t.ddp : NULL;
     join.divide_by_active = how->by_active;
     join.on_step = update;
     join.context = &t;
@@ -658,7 +660,8 @@ static int live(int rank, bool is_device, const struct how *how, float *out,
     if (how->fail_at && rank == 0 && is_device)
         (void)fake_fail_at(how->fail_at);
     if (rc == 0 && with_zero)
-        rc = ctrun_zero_create(&t.zero, t.group, t.params, PARAMS, &options, err);
+        rc = ctrun_zero_create(&t.zero, t.group, t.params, PARAMS + is_sharded,
+                               &options, err);
     if (rc == 0)
         rc = ctrun_ddp_join_begin(t.ddp, &join, err);
     for (int step = 1; rc == 0 && step <= 1 + 2 * rank; step++)
@@ -699,6 +702,9 @@ TEST_AROUND(ranks_without_data_join_in_the_steps_of_the_others, begin, NULL)
         how.layout = layout;
         how.by_active = layout != IN_ONE_ARRAY;
         how.ddp.find_unused = layout == APART;
+        how.ddp.shard_gradients = false;
+        assert_int_equal(ranks_run(RANKS, join_both, &how), 0);
+        how.ddp.shard_gradients = true; /* with ZeRO */
         assert_int_equal(ranks_run(RANKS, join_both, &how), 0);
     }
 }

@@ -21,17 +21,36 @@ TEST(whole_parameters_are_dealt_as_torch_deals_them)
     static const size_t owners[] = {2, 2, 1, 2, 0, 2, 2, 2};
     struct ct_shares shares;
 
-    assert_int_equal(ct_shares_init(&shares, mnist, 8, 2, true), 0);
+    assert_int_equal(ct_shares_init(&shares, mnist, 8, 2, true, NULL), 0);
     assert_int_equal(shares.counts[0], 1179648);
     assert_int_equal(shares.counts[1], 20234);
     assert_int_equal(shares.first[1], 1);
     assert_int_equal(shares.pieces[0].param, 4);
     ct_shares_deinit(&shares);
-    assert_int_equal(ct_shares_init(&shares, mnist, 8, 3, true), 0);
+    assert_int_equal(ct_shares_init(&shares, mnist, 8, 3, true, NULL), 0);
     for (size_t r = 0; r < 3; r++)
         for (size_t i = shares.first[r]; i < shares.first[r + 1]; i++)
             assert_int_equal(owners[shares.pieces[i].param], r);
     ct_shares_deinit(&shares);
+}
+
+enum deal {
+    EVENLY,
+    WHOLLY,
+    BY_SLICES,
+    BY_SHORT_SLICES, /* most elements are behind them */
+    DEALS
+};
+
+/* Two rows with gaps: of the parameters with even and with odd numbers. */
+static void cut(struct ct_cut cuts[5], const size_t *of, size_t slice)
+{
+    size_t ends[2] = {0, 3};
+
+    for (size_t p = 0; p < 5; p++) {
+        cuts[p] = (struct ct_cut){ends[p % 2], slice};
+        ends[p % 2] += of[p] + 2;
+    }
 }
 
 TEST(every_element_has_one_owner)
@@ -44,12 +63,17 @@ TEST(every_element_has_one_owner)
 
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
         for (size_t ranks = 1; ranks <= 7; ranks++) {
-            for (int whole = 0; whole < 2; whole++) {
+            for (enum deal deal = EVENLY; deal < DEALS; deal++) {
+                struct ct_cut cuts[5];
                 uint8_t owned[5][64] = {{0}};
                 size_t total = 0, at = 0;
                 struct ct_shares shares;
 
-                assert_int_equal(ct_shares_init(&shares, lists[l], 5, ranks, whole), 0);
+                cut(cuts, lists[l], deal == BY_SHORT_SLICES ? 2 : 40 / ranks);
+                assert_int_equal(ct_shares_init(&shares, lists[l], 5, ranks,
+                                                deal == WHOLLY,
+                                                deal < BY_SLICES ? NULL : cuts),
+                                 0);
                 for (size_t r = 0; r < ranks; r++) {
                     size_t count = 0;
 
@@ -72,7 +96,7 @@ TEST(every_element_has_one_owner)
                     total += lists[l][p];
                 assert_int_equal(at, total);
                 assert_int_equal(shares.total, total);
-                if (!whole)
+                if (deal == EVENLY)
                     assert_true(shares.counts[0] - shares.counts[ranks - 1] <=
                                 (total + ranks - 1) / ranks);
                 ct_shares_deinit(&shares);
@@ -83,12 +107,13 @@ TEST(every_element_has_one_owner)
 
 TEST(every_failing_allocation_is_survived)
 {
+    static const struct ct_cut no_cuts[8];
     struct ct_shares shares;
     size_t n = 1;
 
     for (;; n++) {
         ct_alloc_fail_at(n);
-        if (ct_shares_init(&shares, mnist, 8, 3, n % 2) == 0)
+        if (ct_shares_init(&shares, mnist, 8, 3, n % 2, n % 3 ? NULL : no_cuts) == 0)
             break;
     }
     ct_alloc_fail_at(0);
@@ -111,6 +136,7 @@ enum way {
     WHOLE,
     EVEN,
     IN_ONE_ARRAY,
+    BY_DDP, /* the pieces that DDP averages on this rank */
     WAYS
 };
 
@@ -166,14 +192,18 @@ struct trainer {
 static void open_trainer(struct trainer *t, struct ctrun_group *group, enum way way)
 {
     struct ctrun_zero_options options = CTRUN_ZERO_OPTIONS_INIT;
+    struct ctrun_ddp_options ddp = CTRUN_DDP_OPTIONS_INIT;
     struct ctrun_error err;
     size_t length = (size_t)PARAMS * MOST;
 
     *t = (struct trainer){.ddp = NULL};
     make_model(&t->model, way);
+    ddp.first_bucket_bytes = ddp.bucket_cap_bytes = 100;
+    ddp.shard_gradients = way == BY_DDP;
     CHECK_OK(
-        ctrun_ddp_create(&t->ddp, group, t->model.params, t->model.count, NULL, &err));
+        ctrun_ddp_create(&t->ddp, group, t->model.params, t->model.count, &ddp, &err));
     options.whole_params = way == WHOLE;
+    options.ddp = way == BY_DDP ? t->ddp : NULL;
     if (way != PLAIN) {
         CHECK_OK(ctrun_zero_create(&t->zero, group, t->model.params, t->model.count,
                                    &options, &err));
@@ -296,9 +326,11 @@ static void state_body(struct ctrun_group *group, void *context)
 
     for (int i = 0; i < 171; i++)
         whole[i] = i;
-    for (enum way way = WHOLE; way <= EVEN; way++) {
+    for (enum way way = WHOLE; way < WAYS; way++) {
         struct trainer t;
 
+        if (way == IN_ONE_ARRAY) /* no other pieces than those of EVEN */
+            continue;
         open_trainer(&t, group, way);
         mine = calloc(ctrun_zero_length(t.zero) + 1, sizeof *mine);
         CHECK(mine);
