@@ -11,6 +11,9 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/client/client.h"
 
+#define FENCE  "kvs-fence"
+#define LOOKUP "name-lookup"
+
 /* ---- Bytes. O_NONBLOCK of the socket is not changed: others may share the socket. -------- */
 
 static int fail_io(int rc, struct ctrun_error *err)
@@ -88,8 +91,8 @@ static int fail_answer(const char *name, struct ctrun_error *err)
                    "the PMI server's answer to %s is malformed (not PMI-2)", name);
 }
 
-static int receive_answer(struct pmi_client *client, const char *name,
-                          struct ctrun_error *err)
+static int receive_any(struct pmi_client *client, const char *name,
+                       struct ctrun_error *err)
 {
     const uint64_t deadline_ms = ct_deadline_ms(PMI_CLIENT_ANSWER_MS);
     char length_text[PMI2_LENGTH_BYTES];
@@ -102,14 +105,50 @@ static int receive_answer(struct pmi_client *client, const char *name,
         return fail_answer(name, err);
     if ((rc = receive(client, client->body, (size_t)length, deadline_ms, err)) < 0)
         return rc;
-    if (pmi2_parse(&client->answer, client->body, (size_t)length) < 0)
-        return fail_answer(name, err);
-    if (pmi2_check(&client->answer, name) < 0)
+    return pmi2_parse(&client->answer, client->body, (size_t)length) < 0
+               ? fail_answer(name, err)
+               : 0;
+}
+
+/* True for an answer that comes while that to `name` is awaited: the fence's, which is kept, and
+ * that of a request about names which was given up. */
+static bool is_of_another(struct pmi_client *client, const char *name)
+{
+    const char *cmd = pmi2_find(&client->answer, "cmd");
+
+    if (!cmd || ct_starts_with(cmd, name))
+        return false;
+    if (client->is_in_fence && ct_starts_with(cmd, FENCE)) {
+        client->is_in_fence = false;
+        client->is_refused = pmi2_check(&client->answer, FENCE) < 0;
+        return true;
+    }
+    return ct_starts_with(cmd, "name-");
+}
+
+/* Its success is not checked. */
+static int receive_next(struct pmi_client *client, const char *name,
+                        struct ctrun_error *err)
+{
+    int rc;
+
+    do
+        rc = receive_any(client, name, err);
+    while (rc == 0 && is_of_another(client, name));
+    return rc;
+}
+
+static int receive_answer(struct pmi_client *client, const char *name,
+                          struct ctrun_error *err)
+{
+    int rc = receive_next(client, name, err);
+
+    if (rc == 0 && pmi2_check(&client->answer, name) < 0)
         return ct_fail(err, CTRUN_E_PROTOCOL, "the PMI server refused %s (%s)", name,
                        pmi2_find(&client->answer, "errmsg")
                            ? pmi2_find(&client->answer, "errmsg")
                            : "it gave no reason");
-    return 0;
+    return rc;
 }
 
 static int ask(struct pmi_client *client, const char *name,
@@ -193,18 +232,51 @@ int pmi_client_put(struct pmi_client *client, const char *key, const char *value
 
 int pmi_client_fence_begin(struct pmi_client *client, struct ctrun_error *err)
 {
-    return send_request(client, "kvs-fence", NULL, 0, err);
+    client->is_in_fence = true;
+    return send_request(client, FENCE, NULL, 0, err);
 }
 
 int pmi_client_fence_wait(struct pmi_client *client, uint64_t deadline_ms,
                           struct ctrun_error *err)
 {
-    int rc = ct_client_poll(client->fd, POLLIN, deadline_ms);
+    int rc;
 
-    if (rc == -ETIMEDOUT)
+    if (client->is_refused)
+        return ct_fail(err, CTRUN_E_PROTOCOL, "the PMI server refused " FENCE);
+    if (!client->is_in_fence)
+        return 0;
+    if ((rc = ct_client_poll(client->fd, POLLIN, deadline_ms)) == -ETIMEDOUT)
         return ct_fail(err, CTRUN_E_TIMEOUT, "not all tasks have reached the fence");
-    return rc < 0 ? fail_io(rc, err) : receive_answer(client, "kvs-fence", err);
+    if (rc < 0)
+        return fail_io(rc, err);
+    if ((rc = receive_answer(client, FENCE, err)) == 0)
+        client->is_in_fence = false;
+    return rc;
 }
+
+/* ---- Names --------------------------------------------------------------------------------- */
+
+int pmi_client_publish(struct pmi_client *client, const char *name, const char *value,
+                       struct ctrun_error *err)
+{
+    const struct pmi2_field fields[] = {{"name", name}, {"port", value}};
+
+    return ask(client, "name-publish", fields, 2, err);
+}
+
+int pmi_client_look_up(struct pmi_client *client, const char *name,
+                       struct ctrun_error *err)
+{
+    const struct pmi2_field fields[] = {{"name", name}};
+    int rc;
+
+    if ((rc = send_request(client, LOOKUP, fields, 1, err)) < 0 ||
+        (rc = receive_next(client, LOOKUP, err)) < 0)
+        return rc;
+    return pmi2_check(&client->answer, LOOKUP) == 0;
+}
+
+/* ---- Values -------------------------------------------------------------------------------- */
 
 int pmi_client_get(struct pmi_client *client, const char *key, const char **value,
                    struct ctrun_error *err)

@@ -35,6 +35,18 @@ static void print_unlike(const struct config *config, const struct ctrun_error *
     launch_print_error(&both);
 }
 
+/* Before the rendezvous, so that the table of summary.h has no server to fill it. */
+static void explain_absent(struct messages_block *out, const struct launch *launch,
+                           const struct ctrun_error *err)
+{
+    messages_begin(out, err->code, "%s", err->text);
+    messages_add(out, "missing", "%s", launch->absent);
+    messages_add(
+        out, "do",
+        "look at the missing nodes; longer: --rdzv-conf join_timeout=1200; if a "
+        "task cannot use srun's PMI, give --bootstrap=port to all");
+}
+
 void launch_explain(struct launch *launch, const struct ctrun_error *err)
 {
     struct messages_block block;
@@ -58,6 +70,8 @@ void launch_explain(struct launch *launch, const struct ctrun_error *err)
                err->code == CTRUN_E_NO_HOST) {
         rdzv_endpoint_explain_unreachable(&block, &launch->endpoint, launch->config,
                                           err);
+    } else if (err->code == CTRUN_E_JOIN_TIMEOUT && launch->absent[0]) {
+        explain_absent(&block, launch, err);
     } else if (err->code == CTRUN_E_LEADER_LOST && launch->ha) {
         messages_explain_no_ha(&block, err, ha_why_not(launch->ha));
     } else if (err->code == CTRUN_E_LEADER_LOST) {

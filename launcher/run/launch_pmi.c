@@ -15,12 +15,14 @@
 #include "launcher/pmi/pmi_client.h"
 #include "launcher/report/messages.h"
 #include "launcher/run/launch_private.h"
+#include "launcher/run/pmi_absent.h"
 #include "launcher/run/pmi_card.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 
 enum {
+    PUBLISH_AFTER_MS = 500, /* most steps have begun before, and need no names */
     NOTICE_EVERY_MS = 10000
 };
 
@@ -99,36 +101,52 @@ static int find(struct launch *launch, struct config *config, struct pmi_client 
 
 /* ---- Both -------------------------------------------------------------------------------- */
 
-/* Waits until all tasks have reached the fence; the limit is --join-timeout. */
-static int pass_fence(const struct config *config, struct pmi_client *client,
-                      struct ctrun_error *err)
+static int give_up(struct launch *launch, int tasks, struct ctrun_error *err)
 {
+    return ct_fail(err, CTRUN_E_JOIN_TIMEOUT,
+                   "not all %d tasks of the step have reached it in %llu s "
+                   "(RendezvousTimeoutError)",
+                   tasks,
+                   (unsigned long long)launch->config->rdzv.join_timeout_ms / 1000);
+}
+
+/* Waits until all tasks have reached the fence; the limit is --join-timeout. */
+static int pass_fence(struct launch *launch, struct pmi_client *client,
+                      struct pmi_absent *absent, struct ctrun_error *err)
+{
+    const struct config *config = launch->config;
     const uint64_t began_ms = ct_now_ms();
     const uint64_t deadline_ms = ct_deadline_ms(config->rdzv.join_timeout_ms);
+    uint64_t until_ms = ct_deadline_ms(PUBLISH_AFTER_MS);
+    bool is_known;
     int rc = pmi_client_fence_begin(client, err);
 
-    while (rc == 0) {
-        uint64_t until_ms = ct_deadline_ms(NOTICE_EVERY_MS);
+    if (rc < 0)
+        return rc;
+    for (;;) {
+        const bool is_last = until_ms >= deadline_ms;
 
-        rc = pmi_client_fence_wait(
-            client, until_ms < deadline_ms ? until_ms : deadline_ms, err);
-        if (rc == 0)
-            return 0;
+        rc = pmi_client_fence_wait(client, is_last ? deadline_ms : until_ms, err);
         if (rc != CTRUN_E_TIMEOUT)
-            break;
-        if (ct_left_ms(deadline_ms) == 0)
-            return ct_fail(
-                err, CTRUN_E_TIMEOUT,
-                "not all %d tasks of the step have reached it within %llu s; if a task "
-                "cannot use it, give --bootstrap=port to all",
-                client->size, (unsigned long long)config->rdzv.join_timeout_ms / 1000);
+            return rc;
+        until_ms = ct_deadline_ms(NOTICE_EVERY_MS);
+        if (!absent->is_published && !absent->is_failed && !is_last) {
+            pmi_absent_publish(absent, client);
+            continue;
+        }
+        is_known = pmi_absent_find(absent, client, launch->absent);
+        if (is_last) {
+            rc = pmi_client_fence_wait(client, 0, err); /* passed while we looked? */
+            if (rc == CTRUN_E_TIMEOUT && is_known)
+                (void)ct_append(launch->absent, sizeof launch->absent, ": never came");
+            return rc == CTRUN_E_TIMEOUT ? give_up(launch, client->size, err) : rc;
+        }
         if (!config->run.task.is_quiet)
-            messages_notice(
-                "waiting %llu s: not all %d tasks of the step have reached srun's PMI",
-                (unsigned long long)(ct_now_ms() - began_ms) / 1000, client->size);
-        rc = 0;
+            messages_notice("waiting %llu s: not all %d tasks of the step have reached "
+                            "srun's PMI; missing %s",
+                            (unsigned long long)(ct_now_ms() - began_ms) / 1000,
+                            client->size, launch->absent);
     }
-    return rc;
 }
 
 static int open_client(const struct config *config, struct pmi_client *client,
@@ -164,6 +182,11 @@ int launch_meet_by_pmi(struct launch *launch, struct config *config,
 {
     struct pmi_client *client = ct_secret_zalloc(sizeof *client);
     const bool serves = config->rdzv.is_host == CONFIG_HOST_YES;
+    struct pmi_absent absent = {
+        .nodes = &config->run.expected,
+        .node = (size_t)(config->run.task.is_rank ? config->run.task.node_id
+                                                  : config->run.node_rank),
+    };
     int rc;
 
     scrub_environment();
@@ -172,8 +195,9 @@ int launch_meet_by_pmi(struct launch *launch, struct config *config,
     if (open_client(config, client, err) < 0)
         return fall_back(config, client, err);
     rc = serves ? serve(launch, config, client, err) : 0;
-    if (rc == 0 && (rc = pass_fence(config, client, err)) == 0 && !serves)
+    if (rc == 0 && (rc = pass_fence(launch, client, &absent, err)) == 0 && !serves)
         rc = find(launch, config, client, err);
+    pmi_absent_deinit(&absent);
     pmi_client_close(client);
     ct_secret_free(client);
     if (rc < 0)

@@ -185,10 +185,73 @@ def test_a_pmi_that_is_asked_for_is_used_or_refused(box, server):
     assert run.code == 2 and "--bootstrap" in run.err, run
 
 
-def test_who_waits_for_a_task_that_never_comes_gives_up_with_the_join_time_out(box, server):
-    run = start(box, server(2), 0, "--rdzv-conf=join_timeout=1")
+THREE = {"SLURM_STEP_NODELIST": "nohost[1-3]", "SLURM_STEP_TASKS_PER_NODE": "1(x3)"}
+GIVES_UP = "--rdzv-conf=join_timeout=1"
+
+
+def missing(run, tasks):
+    """What a run that has given up says about the missing nodes."""
     assert run.wait() == 75, run
-    assert "error[E_TIMEOUT]: srun's PMI: not all 2 tasks of the step have reached it within 1 s; if a task cannot use" in run.err, run
+    lines = run.err.splitlines()
+    at = lines.index(f"ctrun: error[E_JOIN_TIMEOUT]: srun's PMI: not all {tasks} tasks of the step have reached "
+                     "it in 1 s (RendezvousTimeoutError)")
+    assert lines[at + 1].startswith("  missing    : ") and lines[at + 2].startswith("  do         : "), run
+    return lines[at + 1][15:]
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_who_waits_for_a_task_that_never_comes_names_its_node(box, server, first):
+    found = server(3)
+    other = start(box, found, first, **THREE)
+    ctrun.wait_until(lambda: found.names, "it waits, so it has published its name")
+    assert missing(start(box, found, 1, GIVES_UP, **THREE), 3) == f"nohost{3 - first}: never came"
+    assert other.code is None
+    other.signal(15)
+    other.wait()
+
+
+def test_all_nodes_that_never_come_are_one_line(box, server):
+    assert missing(start(box, server(3), 0, GIVES_UP, **THREE), 3) == "nohost[2-3]: never came"
+
+
+def test_where_srun_keeps_no_names_it_is_said_that_nobody_knows_who_is_missing(box, server):
+    found = server(3)
+    found.names = None
+    assert missing(start(box, found, 0, GIVES_UP, **THREE), 3) == "(not known: srun's PMI does not say who came)"
+    assert found.heard[0].count("name-publish") == 1 and "name-lookup" not in found.heard[0]
+
+
+def test_a_task_that_is_missing_beside_another_of_its_node_is_not_a_missing_node(box, server):
+    step = {"SLURM_STEP_NODELIST": "nohost[1-2]", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
+    found = server(4)
+    other = start(box, found, 2, "--bootstrap=pmi", SLURM_NODEID="1", **step)
+    ctrun.wait_until(lambda: found.names, "it waits, so it has published its name")
+    assert missing(start(box, found, 0, "--bootstrap=pmi", GIVES_UP, SLURM_NODEID="0", **step), 4) == \
+        "(a task of a node of which another came)"
+    other.signal(15)
+    other.wait()
+
+
+def test_of_many_nodes_only_the_first_looks_for_all(box, server):
+    many = {"SLURM_STEP_NODELIST": "nohost[1-70]", "SLURM_STEP_TASKS_PER_NODE": "1(x70)"}
+    found = server(70)
+    first = start(box, found, 1, **many)
+    ctrun.wait_until(lambda: found.names, "it waits, so it has published its name")
+    assert missing(start(box, found, 5, GIVES_UP, **many), 70) == "(nohost2 says which)"
+    assert found.heard[5].count("name-lookup") == 2
+    assert missing(start(box, found, 0, GIVES_UP, **many), 70) == "nohost[3-5,7-70]: never came"
+    first.signal(15)
+    first.wait()
+
+
+def test_the_fence_that_ends_while_srun_is_asked_for_names_is_passed(box, server):
+    found = server(2)
+    found.answers_names.clear()
+    early = start(box, found, 0)
+    ctrun.wait_until(lambda: found.names, "it waits, so it has published its name")
+    late = start(box, found, 1)
+    assert [run.wait() for run in (early, late)] == [0, 0], (early, late)
+    assert sorted(run.out for run in (early, late)) == ["0/2 0 \n", "1/2 0 \n"], (early, late)
 
 
 def test_a_signal_ends_the_wait_for_the_other_tasks(box, server):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nodes get their endpoint through srun's own PMI-2 server (tests/cli has one that misbehaves)."""
+import re
 import shutil
 import subprocess
 
@@ -38,6 +39,15 @@ def test_tasks_of_every_shape_meet_through_sruns_pmi(box, slurm):
         run = srun(cluster, *shape, "--bootstrap=pmi", "--no-python", "sh", "-c", WORLD)
         assert run.code == 0 and lines(run) == [f"{rank}/4 0" for rank in range(4)], run
         assert run.err.count("sent through srun's PMI") == 1, run
+
+
+def test_a_node_whose_task_never_comes_is_named(box, slurm):
+    """srun's own PMI server: it answers about names while tasks wait at the fence."""
+    cluster = slurm(2)
+    late = f"[ $SLURM_NODEID = 0 ] || exec sleep 600; exec {ctrun.program('ctrun')} --rdzv-conf=join_timeout=2 --no-python true"
+    run = srun(cluster, "-n2", "-K1", "sh", "-c", late)
+    assert "error[E_JOIN_TIMEOUT]: srun's PMI: not all 2 tasks" in run.err, run
+    assert re.search(r"^  missing    : \w*2: never came$", run.err, re.M), run
 
 
 def test_a_derived_port_that_is_taken_matters_no_more(box, slurm):

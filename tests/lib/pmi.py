@@ -21,6 +21,9 @@ class Pmi:
         self.reply = reply
         self.tamper = tamper or (lambda value: value)
         self.kvs = {}
+        self.names = {}  # as srun keeps them; None: srun does not answer its PMI
+        self.answers_names = threading.Event()  # those of requests about names; cleared: later
+        self.answers_names.set()
         self.heard = [[] for _ in range(size)]  # names of the requests of each task
         self._told = {}
         self._new = {}
@@ -44,6 +47,7 @@ class Pmi:
         return ctrun.wait_until(lambda: list(self.kvs.values()), "the tasks have met at a fence")
 
     def close(self):
+        self.answers_names.set()
         for end in self._ours + self._theirs:
             try:
                 end.shutdown(socket.SHUT_RDWR)
@@ -90,7 +94,14 @@ class Pmi:
         if name == "kvs-fence":
             self._come(rank)
             return True
-        more = ""
+        more, rc = "", 0
+        if name == "name-publish" and self.names is not None:
+            self.names[words["name"]] = words["port"]
+        elif name.startswith("name-"):
+            value = self.names and self.names.get(words["name"])
+            more, rc = (f"value={value};", 0) if value else ("", 1)
+        if name.startswith("name-"):
+            self.answers_names.wait()
         if name == "fullinit":
             more = f"pmi-version=2;pmi-subversion=0;rank={rank};size={self.size};appnum=-1;"
         elif name == "kvs-put":
@@ -98,7 +109,7 @@ class Pmi:
         elif name == "kvs-get":
             found = self._told.get(words["key"])
             more = "found=FALSE;" if found is None else f"found=TRUE;value={found};"
-        self._say(rank, f"cmd={name}-response;rc=0;{more}")
+        self._say(rank, f"cmd={name}-response;rc={rc};{more}")
         return name != "finalize"
 
     def _come(self, rank):
@@ -110,4 +121,5 @@ class Pmi:
             self._told.update({key: self.tamper(value) for key, value in self._new.items()})
             for one in self._at_fence:
                 self._say(one, "cmd=kvs-fence-response;rc=0;")
+            self.answers_names.set()
             self._at_fence.clear()
