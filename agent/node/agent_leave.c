@@ -61,7 +61,8 @@ void agent_end_by_signal(struct agent *agent, int signal, pid_t sender)
     agent->interrupts += signal == SIGINT;
     if (agent->result->signal == 0) {
         if (agent->drained_by != 0) /* no signal has come */
-            (void)ct_format(why, sizeof why, "asked to: %s", agent->result->reason);
+            (void)ct_format(why, sizeof why, AGENT_ASKED_TO "%s",
+                            agent->result->reason);
         else
             (void)ct_copy(why, sizeof why, process_describe_sender(by, signal, sender));
         begin_end(agent, signal, grace_ms, why);
