@@ -8,8 +8,9 @@
 #include "agent/worker/worker.h"
 
 static const char *const names[] = {
-    [CT_FAULT_KILL] = "kill", [CT_FAULT_STOP] = "stop", [CT_FAULT_CUT] = "cut",
-    [CT_FAULT_SLOW] = "slow", [CT_FAULT_FULL] = "full", [CT_FAULT_END] = "end"};
+    [CT_FAULT_KILL] = "kill",  [CT_FAULT_STOP] = "stop", [CT_FAULT_CUT] = "cut",
+    [CT_FAULT_SLOW] = "slow",  [CT_FAULT_FULL] = "full", [CT_FAULT_END] = "end",
+    [CT_FAULT_SEVER] = "sever"};
 
 /* ---- Events ------------------------------------------------------------------------------ */
 
@@ -97,7 +98,7 @@ static int check(const struct agent *agent, const struct ct_fault *fault,
     if (!agent->options->allows_chaos)
         return ct_fail(err, -EPERM, "%s was started without --allow-chaos",
                        agent->options->hello.host);
-    if (fault->kind < CT_FAULT_KILL || fault->kind > CT_FAULT_END ||
+    if (fault->kind < CT_FAULT_KILL || fault->kind > CT_FAULT_SEVER ||
         fault->for_ms > CT_FAULT_FOR_MAX_MS || fault->by_ms > CT_FAULT_BY_MAX_MS ||
         (fault->kind == CT_FAULT_KILL &&
          (fault->signal < 1 || fault->signal >= NSIG || stops_for_good(fault->signal))))
@@ -116,6 +117,14 @@ static int fill_disk(struct agent *agent, struct ctrun_error *err)
                    "its workers have no log files: start the run with -r3 or -t3");
 }
 
+static int sever(struct agent *agent, int rank, struct ctrun_error *err)
+{
+    struct peer_sockets_job job;
+
+    agent_fill_job(agent, &job);
+    return worker_group_sever(agent->group, rank, &job, err);
+}
+
 /* After this the link may have another connection, or none. `by`: the host that sent the request;
  * `text`: the line of the plan. The link is cut or slowed last, so that the event is emitted first. */
 static int inject(struct agent *agent, const struct ct_fault *fault, const char *by,
@@ -127,7 +136,9 @@ static int inject(struct agent *agent, const struct ct_fault *fault, const char 
         end_until(agent, UINT64_MAX);
         return 0;
     }
-    if (ct_fault_is_of_rank(fault))
+    if (fault->kind == CT_FAULT_SEVER)
+        rc = sever(agent, fault->target, err);
+    else if (ct_fault_is_of_rank(fault))
         rc = worker_group_inject(agent->group, fault, err);
     else if (fault->kind == CT_FAULT_FULL)
         rc = fill_disk(agent, err);

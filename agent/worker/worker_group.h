@@ -182,6 +182,9 @@ bool worker_group_has_asked(const struct worker_group *group);
 /* Shuts down the connections of all workers to other ranks (peer_sockets.h), so that no worker
  * waits in a collective. */
 void worker_group_cut(struct worker_group *group, const struct worker_group_loss *loss);
+/* The same for the worker `rank`, which gets an error, as do the other ranks. 0, or a code and why not. */
+int worker_group_sever(struct worker_group *group, int rank,
+                       const struct peer_sockets_job *job, struct ctrun_error *err);
 /* Looks soon whether a worker is to be started again: not in this call, because a worker's message
  * may be being read. */
 void worker_group_look_soon(struct worker_group *group);

@@ -9,6 +9,7 @@
  *     handler are dead by then: mostly these are all, and no process has to be looked at.
  *
  * With --survive=torch no worker is stopped: the workers get the error and form another group. */
+#include <errno.h>
 #include <string.h>
 
 #include "agent/process/signal_effect.h"
@@ -21,6 +22,7 @@ struct walk {
     const struct worker_group *group;
     struct peer_sockets *sockets;
     int signal; /* 0: all workers are to be freed; else those that catch the signal */
+    const int *rank; /* NULL: all; else this worker alone */
     int wanted;
 };
 
@@ -37,6 +39,7 @@ static void add_process(void *context, const struct reap_process *process)
         if (worker->pid == 0 || worker->pid != process->session)
             continue;
         is_cut = worker->state == WORKER_RUNNING &&
+                 (!walk->rank || worker->rank == *walk->rank) &&
                  (!walk->signal || signal_effect_is_caught(process->pid, walk->signal));
         walk->wanted += is_cut;
         peer_sockets_add(walk->sockets, worker->rank, process->pid, is_cut);
@@ -109,4 +112,30 @@ void worker_group_cut(struct worker_group *group, const struct worker_group_loss
     peer_sockets_destroy(walk.sockets);
     if (report_refusal(group, result.refused, "--survive=torch") || result.cut > 0)
         emit(group, &result, 0);
+}
+
+int worker_group_sever(struct worker_group *group, int rank,
+                       const struct peer_sockets_job *job, struct ctrun_error *err)
+{
+    struct walk walk = {
+        .group = group, .sockets = peer_sockets_create(), .rank = &rank};
+    struct peer_sockets_result result;
+
+    if (!walk.sockets)
+        return ct_fail(err, -ENOMEM, "out of memory");
+    (void)reap_scan(NULL, add_process, &walk);
+    result = peer_sockets_cut(walk.sockets, job);
+    peer_sockets_destroy(walk.sockets);
+    if (walk.wanted == 0)
+        return ct_fail(err, -ESRCH, "rank %d is not running", rank);
+    if (result.cut == 0 && result.refused)
+        return ct_fail(
+            err, -result.refused,
+            "the connections of rank %d cannot be shut down from outside: %s", rank,
+            strerror(result.refused));
+    return result.cut > 0 ? 0
+                          : ct_fail(err, -ENOTCONN,
+                                    "rank %d has no connection to another rank, or has "
+                                    "a GPU open (see ctrunctl(1))",
+                                    rank);
 }

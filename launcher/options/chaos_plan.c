@@ -33,6 +33,7 @@ static const struct {
     {"cut", TAKES_NODE | TAKES_FOR, CT_FAULT_CUT},
     {"slow", TAKES_NODE | TAKES_BY | TAKES_FOR, CT_FAULT_SLOW},
     {"full", TAKES_NODE | TAKES_FOR, CT_FAULT_FULL},
+    {"sever", TAKES_RANK, CT_FAULT_SEVER},
 };
 
 /* By bit of `takes`. */
@@ -180,7 +181,8 @@ static int parse_fault(char **words, int count, struct chaos_line *line,
         kind++;
     if (kind == KIND_COUNT)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "no fault '%.40s': kill, stop, cut, slow or full", words[2]);
+                       "no fault '%.40s': kill, stop, cut, slow, full or sever",
+                       words[2]);
     line->fault.kind = (uint8_t)kinds[kind].kind;
     line->fault.signal = kinds[kind].kind == CT_FAULT_KILL ? SIGKILL : 0;
     for (int i = 3; i < count && rc == 0; i++)

@@ -143,6 +143,7 @@ static bool has_target(const struct member *member, const struct ct_fault *fault
     switch ((enum ct_fault_kind)fault->kind) {
     case CT_FAULT_KILL:
     case CT_FAULT_STOP:
+    case CT_FAULT_SEVER:
         return fault->target >= first && fault->target < first + member->join.slots;
     case CT_FAULT_CUT:
     case CT_FAULT_SLOW:

@@ -54,6 +54,35 @@ def wait_stopped(pid, is_stopped=True):
     ctrun.wait_until(lambda: (state_of(pid) == "T") == is_stopped, f"stopped {is_stopped}")
 
 
+# ---- Connections between ranks --------------------------------------------------------------
+
+
+def test_a_rank_whose_connections_are_severed_and_its_peers_get_an_error_and_no_other_rank_does(box):
+    """Rank 0 reads from rank 1, rank 1 from rank 2, and rank 2 from rank 0."""
+    ring = [ctrun.ROOT / "tests" / "lib" / "ring.py", box.dir, "127.0.0.1"]
+    run = box.start_ctrun("--allow-chaos", "--nproc-per-node=3", *ring, env={"PYTHON_EXEC": ctrun.DEBIAN_PYTHON})
+    box.wait_event("worker_started", count=3)
+    for rank in range(3):
+        ctrun.wait_until(box.path(f"0/ready.{rank}").exists, f"rank {rank} waits for the next one")
+    done = chaos(box, "at 0s sever rank=1")
+    assert done.code == 0 and "sever rank=1" in done.out, done
+    for rank in (0, 1):  # the store's connection is alive
+        ctrun.wait_until(box.path(f"0/raised.{rank}").exists, f"rank {rank} has an error")
+        assert box.path(f"0/raised.{rank}").read_text().split()[1:] == ["store"]
+    assert not box.path("0/raised.2").exists()
+    assert [e["target"] for e in box.events("chaos", fault="sever")] == [1]
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+def test_who_has_no_connection_to_another_rank_cannot_be_severed(box):
+    run = start(box)
+    done = chaos(box, "at 0s sever rank=1")
+    assert done.code == 1 and "rank 1 has no connection to another rank" in done.out, done
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
 # ---- The plan ---------------------------------------------------------------------------------
 
 

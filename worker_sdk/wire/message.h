@@ -628,9 +628,10 @@ enum ct_fault_kind {
     CT_FAULT_STOP = 2, /* stops the process of a rank for for_ms */
     /* For for_ms a node's agent has no connection to the rendezvous. */
     CT_FAULT_CUT = 3,
-    CT_FAULT_SLOW = 4, /* for for_ms, what it sends there leaves by_ms late */
-    CT_FAULT_FULL = 5, /* for for_ms it can write no log file of a worker */
-    CT_FAULT_END = 6,  /* ends all faults that still last, on all nodes */
+    CT_FAULT_SLOW = 4,  /* for for_ms, what it sends there leaves by_ms late */
+    CT_FAULT_FULL = 5,  /* for for_ms it can write no log file of a worker */
+    CT_FAULT_END = 6,   /* ends all faults that still last, on all nodes */
+    CT_FAULT_SEVER = 7, /* shuts down the connections of a rank to other ranks */
 };
 
 enum {
@@ -640,7 +641,7 @@ enum {
 
 struct ct_fault {
     uint8_t kind;   /* enum ct_fault_kind */
-    int32_t target; /* KILL, STOP: a rank; else the rank of a node */
+    int32_t target; /* KILL, STOP, SEVER: a rank; else the rank of a node */
     int32_t signal;
     uint32_t for_ms;
     uint32_t by_ms;
@@ -649,7 +650,8 @@ struct ct_fault {
 
 static inline bool ct_fault_is_of_rank(const struct ct_fault *fault)
 {
-    return fault->kind == CT_FAULT_KILL || fault->kind == CT_FAULT_STOP;
+    return fault->kind == CT_FAULT_KILL || fault->kind == CT_FAULT_STOP ||
+           fault->kind == CT_FAULT_SEVER;
 }
 
 /* An agent sends the request of its ctrunctl; the server passes it on to the node that has the

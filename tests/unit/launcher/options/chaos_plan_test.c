@@ -25,6 +25,7 @@ TEST(a_plan_is_read)
         {false, 60000, 120000, true, {CT_FAULT_SLOW, -1, 0, 10000, 100, 7}},
         {false, 0, 0, false, {CT_FAULT_FULL, 0, 0, 3600000, 0, 8}},
         {false, 1000, 1000, false, {CT_FAULT_KILL, 0, SIGKILL, 0, 0, 9}},
+        {false, 2000, 2000, false, {CT_FAULT_SEVER, 3, 0, 0, 0, 10}},
     };
 
     assert_int_equal(parse("seed 7\nend 2h\nat 10s kill rank=any signal=sigusr1\n"
@@ -33,7 +34,8 @@ TEST(a_plan_is_read)
                            "at 500ms cut node=1 for=3s\r\n"
                            "at 1m..2m slow node=any by=100ms for=10s\n"
                            "at 0s full for=1h node=0\n"
-                           "at 1s kill rank=0"),
+                           "at 1s kill rank=0\n"
+                           "at 2s sever rank=3"),
                      0);
     assert_int_equal(plan.seed, 7);
     assert_int_equal(plan.end_ms, 7200000);
@@ -74,7 +76,7 @@ TEST(what_is_wrong_is_told_with_its_line)
          "p:2: '0s': want a time from 10ms to 10080m, such as 500ms, 10s or 2m"},
         {"at 2s..1s kill rank=0", "p:1: 2s..1s: the end is before the beginning"},
         {"at 1s explode rank=0",
-         "p:1: no fault 'explode': kill, stop, cut, slow or full"},
+         "p:1: no fault 'explode': kill, stop, cut, slow, full or sever"},
         {"at 1s kill", "p:1: kill needs rank="},
         {"at 1s stop rank=1", "p:1: stop needs for="},
         {"at 1s slow node=1 for=1s", "p:1: slow needs by="},
