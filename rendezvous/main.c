@@ -55,7 +55,7 @@ static void print_help(void)
         "Rendezvous server of ctrun as a program of its own, for the agents of many\n"
         "runs, each with its own run id.\n"
         "The same port is a TCPStore for PyTorch clients and answers GET /healthz,\n"
-        "GET /status and GET /metrics. Runs in the foreground until SIGTERM or "
+        "/livez, /status and /metrics. Runs in the foreground until SIGTERM or "
         "SIGINT.\n"
         "\n"
         "  --listen HOST:PORT  where to listen; may be repeated. An address is bound "

@@ -11,6 +11,7 @@
 
 #include "rendezvous/journal/journal_limits.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/whole_file.h"
@@ -19,7 +20,8 @@ static const char magic[] = "ctrun journal 1\n";
 
 enum {
     MAGIC_BYTES = sizeof magic - 1,
-    KIND_BYTES = MAGIC_BYTES - 2 /* the header without the version */
+    KIND_BYTES = MAGIC_BYTES - 2, /* the header without the version */
+    RETRY_MS = 1000
 };
 
 /* The live batches of one run, with their frames. */
@@ -38,6 +40,8 @@ struct journal_file {
     struct ct_list runs; /* struct kept */
     bool is_broken;      /* the file lacks a live batch */
     bool is_reported;    /* ... and the log says so */
+    char why[128];       /* a batch could not be written */
+    uint64_t tried_ms;   /* why_broken() has tried it again */
     /* The run of a batch that the memory lacked: a new file lacks it too, until a WHOLE one. Empty:
      * none. */
     char gap[CT_RUN_ID_MAX];
@@ -155,6 +159,13 @@ static int compact(struct journal_file *file)
     return 0;
 }
 
+static void explain(struct journal_file *file, int why)
+{
+    (void)ct_format(file->why, sizeof file->why,
+                    "the journal lacks a record: %s; a restart of ctrund may end runs",
+                    strerror(-why)); /* cut is fine */
+}
+
 /* Cuts a partial write off: a broken frame would hide all frames after it. */
 static void give_up_write(struct journal_file *file, int rc)
 {
@@ -162,6 +173,7 @@ static void give_up_write(struct journal_file *file, int rc)
            "ctrund may end runs",
            file->path, strerror(-rc));
     file->is_broken = file->is_reported = true;
+    explain(file, rc);
     if (ftruncate(file->fd, (off_t)file->size_bytes) < 0)
         ct_err("journal: %s: the incomplete part cannot be cut off: %s", file->path,
                strerror(errno));
@@ -228,6 +240,20 @@ static int store(void *context, const char *run_id, unsigned flags,
     }
     log_if_complete(file);
     return 0;
+}
+
+/* Writes again what could not be written, so that the answer is no older than a second. */
+static const char *why_broken(void *context)
+{
+    struct journal_file *file = context;
+    const uint64_t now_ms = ct_now_ms();
+
+    if (file->is_broken && now_ms - file->tried_ms >= RETRY_MS) {
+        file->tried_ms = now_ms;
+        (void)compact(file);
+        log_if_complete(file);
+    }
+    return file->is_reported ? file->why : NULL;
 }
 
 /* ---- Reading ----------------------------------------------------------------------------- */
@@ -396,6 +422,7 @@ static int go_on(struct journal_file *file, int why, struct ctrun_error *err)
         return ct_fail(err, why, "%s.new: %s", file->path, strerror(-why));
     ct_err("journal: %s.new: %s; continuing with the old journal", file->path,
            strerror(-why));
+    explain(file, why);
     file->is_reported = file->is_broken;
     return 0;
 }
@@ -412,7 +439,8 @@ int journal_file_open(struct journal_file **out, const char *path,
         return ct_fail(err, -ENOMEM, "journal: out of memory");
     file->fd = -1;
     ct_list_init(&file->runs);
-    file->sink = (struct journal_sink){.context = file, .store = store};
+    file->sink = (struct journal_sink){
+        .context = file, .store = store, .why_broken = why_broken};
     if ((rc = open_locked(file, path, err)) < 0 ||
         (rc = read_file(file, book, err)) < 0)
         goto fail;

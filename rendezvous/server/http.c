@@ -8,6 +8,8 @@
 #include "rendezvous/server/status.h"
 #include "rendezvous/session/metrics.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/str.h"
 
 /* A complete reply, shared by the clients that get it. */
 struct http_page {
@@ -80,6 +82,30 @@ static struct http_page *make_metrics(const struct dispatch *dispatch)
     return page;
 }
 
+/* Momentary waits for the journal are no trouble, and a server that waits to be elected has none. */
+static const char *find_trouble(const struct dispatch *dispatch)
+{
+    const struct journal_sink *journal = dispatch->runs.journal;
+    const char *why = journal && journal->why_broken
+                          ? journal->why_broken(journal->context)
+                          : NULL;
+
+    if (!why && dispatch->commit && !dispatch->is_candidate &&
+        ct_now_ms() >= atomic_load(&dispatch->commit->until_ms))
+        why = "the lease of this server in etcd is over: its agents get no message";
+    return why;
+}
+
+static struct http_page *make_health(const struct dispatch *dispatch)
+{
+    const char *trouble = find_trouble(dispatch);
+    char text[256];
+
+    (void)ct_format(text, sizeof text, "%s\n", trouble ? trouble : "ok"); /* fits */
+    return page_create(trouble ? "503 Service Unavailable" : "200 OK", "text/plain",
+                       text);
+}
+
 /* NULL: out of memory. A page is reused so long that making pages takes a tenth of the time at most. */
 static struct http_page *page_get(struct http *http, enum http_path path)
 {
@@ -138,15 +164,18 @@ static void answer(struct http_client *client)
     client->wants_head = take_word(&client->in, "HEAD ");
     if (!client->wants_head)
         (void)take_word(&client->in, "GET "); /* other methods fit no path */
-    if (take_word(&client->in, "/healthz "))
+    if (take_word(&client->in, "/livez "))
         reply(client, page_create("200 OK", "text/plain", "ok\n"));
+    else if (take_word(&client->in, "/healthz "))
+        reply(client, make_health(client->http->dispatch));
     else if (take_word(&client->in, "/status "))
         reply(client, page_get(client->http, HTTP_STATUS));
     else if (take_word(&client->in, "/metrics "))
         reply(client, page_get(client->http, HTTP_METRICS));
     else
         reply(client, page_create("404 Not Found", "text/plain",
-                                  "only /healthz, /status and /metrics are served\n"));
+                                  "only /healthz, /livez, /status and /metrics are "
+                                  "served\n"));
 }
 
 static void on_bytes(struct conn *conn, const uint8_t *data, size_t length)

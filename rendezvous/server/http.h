@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of HTTP that probes and users need: GET /healthz, /status, /metrics.
+/* The part of HTTP that probes and users need: GET /healthz, /livez, /status, /metrics.
  *
  * One request a connection; everything else is 404. Only the request line is read. Any client may
  * ask, so the cost is bounded: a few connections, of which the oldest is closed to make room, and

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import struct
+import urllib.error
 import urllib.request
 
 import pytest
@@ -36,6 +37,13 @@ class Phoenix:
     def status(self):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/status", timeout=60) as reply:
             return reply.read().decode()
+
+    def health(self):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=60) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
 
     def agent(self, host="n"):
         agent = wire.Agent(self.port, host)
@@ -290,10 +298,27 @@ def test_a_journal_that_could_not_be_written_says_when_it_is_complete_again(phoe
     resource.prlimit(phoenix.run.pid, resource.RLIMIT_FSIZE, (size, limit[1]))
     agents[0].fail(1)
     ctrun.wait_until(lambda: "a restart of ctrund may end runs" in phoenix.run.err, lambda: phoenix.run)
+    assert phoenix.health() == (503, "the journal lacks a record: File too large; a restart of ctrund may end runs\n")
+    with urllib.request.urlopen(f"http://127.0.0.1:{phoenix.port}/livez", timeout=60) as reply:
+        assert reply.read() == b"ok\n"  # a restart would not help
     resource.prlimit(phoenix.run.pid, resource.RLIMIT_FSIZE, limit)
     for agent in agents:
         agent.stopped(1)
     ctrun.wait_until(lambda: "complete again; a restart of ctrund ends no run" in phoenix.run.err, lambda: phoenix.run)
+
+
+def test_a_look_at_the_health_writes_what_the_journal_lacks(phoenix):
+    """No run changes any more: without the look the journal would stay as it is."""
+    agents, _ = phoenix.world(4)
+    assert phoenix.health() == (200, "ok\n")
+    limit = resource.prlimit(phoenix.run.pid, resource.RLIMIT_FSIZE)
+    size = (phoenix.journal / "ctrund.journal").stat().st_size
+    resource.prlimit(phoenix.run.pid, resource.RLIMIT_FSIZE, (size, limit[1]))
+    agents[0].fail(1)
+    ctrun.wait_until(lambda: phoenix.health()[0] == 503, lambda: phoenix.run)
+    resource.prlimit(phoenix.run.pid, resource.RLIMIT_FSIZE, limit)
+    ctrun.wait_until(lambda: phoenix.health() == (200, "ok\n"), lambda: phoenix.run)
+    assert "complete again; a restart of ctrund ends no run" in phoenix.run.err, phoenix.run
 
 
 def test_a_file_that_is_no_journal_is_left_alone(box):
