@@ -228,6 +228,23 @@ def test_on_a_terminal_the_cause_comes_last_and_whole(box):
     assert all(f"in f{i}" in report for i in range(6)) and "ValueError: boom" in report, report
 
 
+def test_a_single_workers_exception_is_in_the_report_where_stderr_is_a_file_of_its_own(box):
+    box.write("fail.py", TRACEBACK.replace('"1"', '"0"'))
+    run = box.ctrun("--log-dir=D", box.path("fail.py"))
+    report = run.err[run.err.index("ctrun: error[E_EXIT]: rank 0 "):]
+    assert "ValueError: boom" in report.splitlines()[0] and "\n  raised " in report, run
+    [path] = box.path("D").rglob("summary.json")
+    assert "ValueError: boom" in path.read_text()
+
+
+def test_a_single_worker_has_one_file_for_both_streams_itself_so_that_their_order_stays(box):
+    words = [ctrun.program("ctrun"), "--no-python", "readlink", "/proc/self/fd/1", "/proc/self/fd/2"]
+    out, err = box.run("sh", "-c", '"$@" 2>&1 | cat', "sh", *words).out.splitlines()
+    assert out == err
+    out, err = box.run(*words).out.splitlines()  # files of their own
+    assert not out.startswith("pipe:") and err.startswith("pipe:")
+
+
 def stop_unread(box):
     """A run below a console that nobody reads, all of whose workers have ended by SIGTERM, and what reads it."""
     reader, writer = ctrun.full_pipe()

@@ -270,8 +270,8 @@ def test_a_script_for_env_with_crlf_is_told_as_such(box, n):
 
 
 def test_a_script_that_python_cannot_open_is_not_told_as_refused_arguments(box):
-    """A single worker writes to the console directly: ctrun sees only the exit code."""
-    run = box.ctrun("--no-python", ctrun.DEBIAN_PYTHON, "nosuch.py")
+    """A single worker writes to one file for both streams directly: ctrun sees only the exit code."""
+    run = box.run("sh", "-c", 'exec "$@" >&2', "sh", ctrun.program("ctrun"), "--no-python", ctrun.DEBIAN_PYTHON, "nosuch.py")
     assert run.code == 2
     assert "or a script that Python cannot open" in fact(run, "likely"), run
 
