@@ -19,6 +19,14 @@ STUBS = {  # stand-ins for programs of a cluster
     "scontrol": 'echo "$@" >>scontrol.log',
     "apptainer": "exit 0",
 }
+ELSEWHERE = ("srun", "--hosts", "--nnodes", "mnist", "--rdzv-endpoint", "apptainer", "gpu")
+# A rank that lives until it is ended.
+LIVES = """import os, pathlib, signal, sys, time
+signal.signal(signal.SIGUSR1, lambda *_: print("got USR1", flush=True))
+print("hello", *sys.argv[1:], flush=True)
+pathlib.Path("up." + os.environ["RANK"]).touch()
+while True: time.sleep(0.05)
+"""
 pytestmark = pytest.mark.skipif(not shutil.which("mandoc"), reason="no mandoc here")
 
 
@@ -58,7 +66,7 @@ def test_every_page_with_examples_shows_them():
 
 @pytest.mark.parametrize("page, text", examples(), ids=lambda value: value[:40])
 def test_an_example_is_accepted_as_it_is_shown(box, cluster, page, text):
-    """Most run as --dry-run, which starts nothing; ctrunctl finds no run."""
+    """Those of several machines, and those that train, run as --dry-run, which starts nothing; ctrunctl finds no run."""
     if text.startswith(DIAGRAMS):
         return
     if text.startswith("struct"):
@@ -91,14 +99,42 @@ def test_an_example_is_accepted_as_it_is_shown(box, cluster, page, text):
     command = text.split()[0]
     if command in ("cmake", "ctrund") or ("jq" in text and not shutil.which("jq")):
         return
-    env = {**cluster, "CTRUN_CONTROL_DIR": str(box.path("control"))}
-    if "jq" not in text:  # jq reads what a run has written
+    env = {**cluster, "CTRUN_CONTROL_DIR": str(box.path("control")), "PYTHON_EXEC": ctrun.DEBIAN_PYTHON}
+    if "jq" not in text and any(word in text for word in ELSEWHERE):  # jq reads what a run has written
         env["CTRUN_DRY_RUN"] = "1"
     run = box.run("bash", script, env=env)
     if command == "ctrunctl":
         assert run.code == 1 and "E_NOT_FOUND" in run.err, run
     else:
         assert run.code == 0 and "not found" not in run.err, run
+
+
+def ctrunctl_lines():
+    """The lines of examples that speak to a run on this machine."""
+    lines = [line for _, text in examples() for line in text.splitlines() if line.startswith("ctrunctl ")]
+    return list(dict.fromkeys(lines))
+
+
+@pytest.mark.parametrize("line", ctrunctl_lines())
+def test_an_example_of_ctrunctl_does_its_work_on_a_live_run(box, cluster, line):
+    box.write("train.py", LIVES)
+    run = box.start_ctrun("--nproc-per-node=4", "--allow-chaos", "--max-restarts=20", "-r3", "--log-dir=logs", "train.py",
+                          env={"PYTHON_EXEC": ctrun.DEBIAN_PYTHON})
+    ctrun.wait_until(lambda: all(box.path(f"up.{rank}").exists() for rank in range(4)), lambda: f"up\n{run}")
+    done = box.start("bash", "-c", line, env=cluster)
+    if " -f" in line:  # it ends with the run
+        ctrun.wait_until(lambda: "hello" in done.out, lambda: f"a line\n{done}")
+        run.signal(15)
+    assert done.wait() == 0, done
+    if "USR1" in line:
+        ctrun.wait_until(lambda: sum("got USR1" in path.read_text() for path in box.path("logs").rglob("stdout.log")) == 4,
+                         lambda: f"each rank has it\n{run}")
+    run.signal(15)
+    assert run.wait() == 143, run
+
+
+def test_the_examples_of_ctrunctl_are_found():
+    assert {line.split()[1] for line in ctrunctl_lines()} >= {"status", "signal", "logs", "reload", "chaos", "stop"}
 
 
 @pytest.mark.parametrize("code", [0, 1, 75])
