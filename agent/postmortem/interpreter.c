@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/postmortem/interpreter.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/postmortem/facts.h"
@@ -41,11 +43,28 @@ bool interpreter_explain_crlf(struct ct_failure *failure, const char *path)
     return true;
 }
 
+/* Of errors of execve() that are no fault of an interpreter. */
+static bool explain_kind(struct ct_failure *failure, const char *path)
+{
+    struct stat info;
+
+    if (stat(path, &info) < 0 || (!S_ISDIR(info.st_mode) && info.st_size > 0))
+        return false;
+    if (S_ISDIR(info.st_mode))
+        facts_add(failure, CT_FACT_WHY, "it is a folder: name the program in it");
+    else
+        facts_add(failure, CT_FACT_WHY,
+                  "the file is empty: build or copy the program again");
+    return true;
+}
+
 bool interpreter_explain(struct ct_failure *failure, const char *path)
 {
     char line[LINE_MAX_BYTES + 1];
     char *name;
 
+    if (failure->code != ENOENT)
+        return explain_kind(failure, path);
     if (interpreter_explain_crlf(failure, path))
         return true;
     if (!read_line(line, path))

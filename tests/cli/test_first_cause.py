@@ -269,6 +269,15 @@ def test_a_script_for_env_with_crlf_is_told_as_such(box, n):
     assert "ends in CR LF" in fact(run, "why") and "sed -i" in fact(run, "do") and "likely" not in run.err, run
 
 
+@pytest.mark.parametrize("name, why", [("folder", "it is a folder: name the program in it"),
+                                       ("empty", "the file is empty: build or copy the program again")])
+def test_a_folder_or_an_empty_file_in_place_of_the_program_is_told_as_such(box, name, why):
+    box.path("folder").mkdir()
+    box.write("empty", "", 0o755)
+    run = box.ctrun("--no-python", f"./{name}")
+    assert run.code == 126 and fact(run, "why") == why and "likely" not in run.err, run
+
+
 def test_a_script_that_python_cannot_open_is_not_told_as_refused_arguments(box):
     """A single worker writes to one file for both streams directly: ctrun sees only the exit code."""
     run = box.run("sh", "-c", 'exec "$@" >&2', "sh", ctrun.program("ctrun"), "--no-python", ctrun.DEBIAN_PYTHON, "nosuch.py")
