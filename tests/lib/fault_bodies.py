@@ -194,6 +194,8 @@ BODIES = {
     "pmi": ("$PYTHON $HERE/pmi_job.py 1 ctrun --rdzv-conf=join_timeout=$LIMIT --no-python true", 0),
     "pmi-merge": ("$PYTHON $HERE/pmi_job.py 2 ctrun --nproc-per-node=2 "
                   "--rdzv-conf=join_timeout=$LIMIT --no-python true", 0),
+    "pmi-absent": ("$PYTHON $HERE/pmi_job.py 1 sh -c '[ $SLURM_NODEID = 0 ] || exec sleep 60; exec ctrun "
+                   "--rdzv-conf=join_timeout=1 --no-python true'", 75),
     "oom": ("echo $$ >$GROUP/cgroup.procs; ctrun --no-python $TESTS/victim eat 200000000", 137),
     "two-hosts": ("unshare --net sh $HERE/two_hosts.sh", 0),
     "etcd": ("for n in 1 2; do ctrun --nnodes=2 --rdzv-backend=etcd --rdzv-endpoint=$ETCD "
