@@ -79,6 +79,10 @@ static void warn_environment(const struct config *config, const struct options *
                     "=1: worker 0 serves the worker store: --survive continues without "
                     "other workers, but after the loss of a node all workers restart");
         program_warn(options);
+        if (options->values[OPTION_JAX].source == OPTION_FROM_DEFAULT &&
+            config->run.roles.count == 0 && config->run.node_rank <= 0 &&
+            (config->run.nproc > 1 || config->run.nodes.max > 1))
+            program_warn_jax(&config->work.program);
     }
 }
 

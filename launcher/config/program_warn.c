@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/config/program_warn.h"
 
+#include <stdlib.h>
+
 #include "launcher/options/option_name.h"
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
+#include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
 
 /* ctrun train.py --nproc-per-node=8: one worker. It may be an option of the program as well. */
@@ -72,4 +76,51 @@ void program_warn(const struct options *options)
             "%s would start ranks of its own in each worker; use ctrun instead of it: "
             "ctrun [options] train.py",
             launcher);
+}
+
+enum {
+    SCRIPT_MAX_BYTES = 256 * 1024 /* the rest of a script is not looked at */
+};
+
+static const char blanks[] = " \t\r\n";
+
+/* Behind the '#' of a comment; a '#' in a text before it is taken for one. */
+static bool is_in_comment(const char *text, const char *at)
+{
+    while (at > text && at[-1] != '\n')
+        if (*--at == '#')
+            return true;
+    return false;
+}
+
+/* "distributed.initialize()", whatever the name of the module before it is. */
+static bool has_jax_call(const char *text)
+{
+    static const char call[] = "distributed.initialize";
+
+    for (const char *at = text; strstr(text, "jax") && (at = strstr(at, call));) {
+        const char *begin = at;
+
+        at += sizeof call - 1;
+        at += strspn(at, blanks);
+        if (*at == '(' && at[1 + strspn(at + 1, blanks)] == ')' &&
+            !is_in_comment(text, begin))
+            return true;
+    }
+    return false;
+}
+
+void program_warn_jax(const struct program *program)
+{
+    const bool is_script = program->mode == PROGRAM_PYTHON && program->args[0];
+    char *text = is_script ? ct_zalloc(SCRIPT_MAX_BYTES) : NULL;
+
+    if (text && ct_small_file_read(text, SCRIPT_MAX_BYTES, program->args[0]) > 0 &&
+        has_jax_call(text))
+        ct_warn(
+            "%s calls jax.distributed.initialize() without arguments: without --jax "
+            "this fails, or makes each worker a world of its own where Slurm or Open "
+            "MPI is found; add --jax (CTRUN_JAX=0 ends this warning)",
+            program->args[0]);
+    free(text);
 }

@@ -134,3 +134,15 @@ def re_line(run, words):
 def test_a_dry_run_shows_them(box):
     plan = launch.plan(box, "--nproc-per-node=2", "--jax", "true")
     assert [worker["env"]["SLURM_PROCID"] for worker in plan["workers"]] == ["0", "1"]
+
+
+@pytest.mark.parametrize("line, words, env, is_warned", [
+    ("jax.distributed.initialize()", [], {}, True), ("distributed.initialize( )", [], {}, True),
+    ("jax.distributed.initialize()", ["--jax"], {}, False), ("jax.distributed.initialize()", [], {"CTRUN_JAX": "0"}, False),
+    ("jax.distributed.initialize()", ["--nproc-per-node=1"], {}, False),
+    ("jax.distributed.initialize('h:1', 2, 0)", [], {}, False), ("# jax.distributed.initialize()", [], {}, False)])
+def test_a_call_of_jax_without_it_is_warned_of(box, line, words, env, is_warned):
+    script = box.write("s.py", f"import os\nif os.environ.get('x'):\n    from jax import distributed\n    {line}\n    pass\n"
+                       if not line.startswith("#") else f"import os  # jax\n{line}\n")
+    run = box.ctrun("--standalone", "--nproc-per-node=2", *words, script, env={"PYTHON_EXEC": sys.executable, **env})
+    assert run.code == 0 and run.err.count("add --jax") == is_warned, run
