@@ -352,18 +352,31 @@ static int open_watch(struct agent *agent, struct ctrun_error *err)
     return agent_open_stuck(agent, err);
 }
 
-/* Both watches use the recorder's folder. Without the folder the run continues, and a look reads
- * only the frames. */
+/* Both watches use the recorder's folder, and so do first steps. Without the folder the run continues, a look reads
+ * only the frames, and first steps are not seen. */
+static void open_recorder(struct agent *agent)
+{
+    const bool serves = agent->hang || agent->options->finds_stragglers;
+    struct ctrun_error why;
+
+    if (!serves && !agent->options->sees_first_steps)
+        return;
+    if (recorder_folder_open(&agent->recorder, serves, &why) < 0) {
+        if (serves)
+            ct_warn("torch's flight recorder cannot be read, so that a rank that waits "
+                    "is found by its Python frames alone: %s",
+                    why.text);
+    } else if (first_step_open(&agent->first_step, agent->loop, agent->recorder,
+                               agent_on_optimizer, agent, &why) == 0)
+        return;
+    ct_info("the first steps of torch's optimizers are not seen: %s", why.text);
+}
+
 int agent_open_hang(struct agent *agent, struct ctrun_error *err)
 {
-    struct ctrun_error why;
     const int rc = open_watch(agent, err);
 
-    if ((agent->hang || agent->options->finds_stragglers) &&
-        recorder_folder_open(&agent->recorder, &why) < 0)
-        ct_warn("torch's flight recorder cannot be read, so that a rank that waits is "
-                "found by its Python frames alone: %s",
-                why.text);
+    open_recorder(agent);
     return rc < 0 ? rc : agent_open_stragglers(agent, err);
 }
 
@@ -381,6 +394,8 @@ void agent_close_hang(struct agent *agent)
 {
     agent_close_stragglers(agent);
     close_watch(agent);
+    first_step_close(agent->first_step);
+    agent->first_step = NULL;
     recorder_folder_close(agent->recorder);
     agent->recorder = NULL;
 }

@@ -69,28 +69,74 @@ static bool find_hello(const struct agent *agent, uint64_t *at_ms, int *rank)
     return true;
 }
 
-/* How many workers here have reported a step, when the last of them did, and the lowest first one. */
-static int find_first_steps(const struct agent *agent, uint64_t *at_ms, int *rank,
-                            int64_t *lowest)
-{
-    int count = 0;
+/* The workers here that have made a step: how many, when the last of them did, and the lowest number
+ * of a first step. */
+struct first_steps {
+    int count;
+    uint64_t at_ms;
+    int rank;
+    int64_t lowest; /* -1: not known */
+};
 
-    *at_ms = 0;
-    *lowest = -1;
+static struct first_steps find_reported(const struct agent *agent)
+{
+    struct first_steps found = {.rank = -1, .lowest = -1};
+
     for (int i = 0; i < worker_group_count(agent->group); i++) {
         const struct worker *worker = worker_group_worker(agent->group, i);
 
         if (worker->first_step_ms == 0)
             continue;
-        if (*lowest < 0 || worker->first_step < *lowest)
-            *lowest = worker->first_step;
-        if (worker->first_step_ms >= *at_ms) {
-            *at_ms = worker->first_step_ms;
-            *rank = worker->rank;
+        if (found.lowest < 0 || worker->first_step < found.lowest)
+            found.lowest = worker->first_step;
+        if (worker->first_step_ms >= found.at_ms) {
+            found.at_ms = worker->first_step_ms;
+            found.rank = worker->rank;
         }
-        count++;
+        found.count++;
     }
-    return count;
+    return found;
+}
+
+/* Those of torch's optimizers have no number. */
+static struct first_steps find_optimizers(const struct agent *agent)
+{
+    struct first_steps found = {.rank = -1, .lowest = -1};
+
+    for (int i = 0; i < worker_group_count(agent->group); i++) {
+        const struct worker *worker = worker_group_worker(agent->group, i);
+
+        if (worker->optimizer_ms == 0)
+            continue;
+        if (worker->optimizer_ms >= found.at_ms) {
+            found.at_ms = worker->optimizer_ms;
+            found.rank = worker->rank;
+        }
+        found.count++;
+    }
+    return found;
+}
+
+/* Steps that the program reports count rather than those of its optimizer. */
+static struct first_steps find_first_steps(const struct agent *agent)
+{
+    const struct first_steps reported = find_reported(agent);
+
+    return reported.count > 0 || agent->bill.steppers > 0 ? reported
+                                                          : find_optimizers(agent);
+}
+
+/* The first start may be billed before the steps of a program are reported: so this is called when
+ * its round ends, too. */
+static void note_steppers(struct agent *agent)
+{
+    const int reported = find_reported(agent).count;
+    const int optimizers = find_optimizers(agent).count;
+
+    if (reported > agent->bill.steppers)
+        agent->bill.steppers = reported;
+    if (optimizers > agent->bill.optimizers)
+        agent->bill.optimizers = optimizers;
 }
 
 int64_t agent_last_step(const struct agent *agent)
@@ -160,24 +206,22 @@ static void take_marks(struct agent *agent)
     struct bill *bill = &watch->out.bill;
     int met_rank = -1;
     const struct agent_store_marks store = look_at_store(agent, &met_rank);
+    const struct first_steps steps = find_first_steps(agent);
     uint64_t at_ms;
-    int64_t first;
     int rank;
-    const int steppers = find_first_steps(agent, &at_ms, &rank, &first);
 
-    watch->out.lost_steps = bill_lost_steps(watch->last_step, first);
-    if (steppers > 0)
-        bill_end_phase(bill, BILL_FIRST_STEP, at_ms, rank);
-    if (store.met_ms > 0 && steppers > 0 && store.asked_ms >= store.met_ms &&
-        store.asked_ms <= at_ms)
+    watch->out.lost_steps = bill_lost_steps(watch->last_step, steps.lowest);
+    if (steps.count > 0)
+        bill_end_phase(bill, BILL_FIRST_STEP, steps.at_ms, steps.rank);
+    if (store.met_ms > 0 && steps.count > 0 && store.asked_ms >= store.met_ms &&
+        store.asked_ms <= steps.at_ms)
         bill_end_phase(bill, BILL_INIT, store.asked_ms, -1);
     if (store.met_ms > 0)
         bill_end_phase(bill, BILL_IMPORT, store.met_ms, met_rank);
     else if (find_hello(agent, &at_ms, &rank))
         bill_end_phase(bill, BILL_IMPORT, at_ms, rank);
     watch->is_by_store |= store.met_ms > 0;
-    if (steppers > watch->steppers)
-        watch->steppers = steppers;
+    note_steppers(agent);
 }
 
 static void close_bill(struct agent *agent)
@@ -202,18 +246,26 @@ static void close_bill(struct agent *agent)
 static bool is_due(struct agent *agent)
 {
     const struct bill_watch *watch = &agent->bill;
+    const int most = watch->steppers > 0 ? watch->steppers : watch->optimizers;
+    const int expected = watch->out.is_restart ? most
+                                               : worker_group_count(agent->group);
     uint64_t at_ms;
-    int64_t first;
     int rank;
-    const int steppers = find_first_steps(agent, &at_ms, &rank, &first);
 
-    if (watch->steppers > 0 || !watch->out.is_restart)
-        return steppers >= (watch->out.is_restart ? watch->steppers
-                                                  : worker_group_count(agent->group));
+    if (expected > 0)
+        return find_first_steps(agent).count >= expected;
     if (!(watch->shown & 1u << BILL_IMPORT))
         return true;
     return watch->is_by_store ? look_at_store(agent, NULL).met_ms > 0
                               : find_hello(agent, &at_ms, &rank);
+}
+
+void agent_on_optimizer(void *context, pid_t pid)
+{
+    struct agent *agent = context;
+
+    if (worker_group_set_optimizer(agent->group, pid))
+        agent_bill_look(agent);
 }
 
 void agent_bill_look(struct agent *agent)
@@ -247,6 +299,7 @@ void agent_bill_stop(struct agent *agent, bool is_end)
         return;
     if (agent->bill.state == BILL_IS_STARTED)
         close_bill(agent);
+    note_steppers(agent);
     if (!is_end && agent->bill.state == BILL_IS_DONE)
         begin(agent);
 }

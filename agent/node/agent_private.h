@@ -55,6 +55,7 @@
 #include "agent/output/console_dedup.h"
 #include "agent/output/console.h"
 #include "agent/postmortem/oom_counter.h"
+#include "agent/recorder/first_step.h"
 #include "agent/recorder/recorder_folder.h"
 #include "agent/node/members.h"
 #include "agent/node/signal_once.h"
@@ -89,6 +90,7 @@ struct bill_watch {
     unsigned shown;    /* phases whose end was seen in an earlier round of this node */
     bool is_by_store;  /* among them BILL_IMPORT, by the worker store */
     int steppers;      /* most workers that have reported steps in one round */
+    int optimizers;    /* most workers whose torch's optimizer has made one */
     int64_t last_step; /* that workers of the previous round reported; -1: none */
     struct loop_watch *met; /* NULL: no bills are wanted */
     bool has_met;           /* in the watched store of this round */
@@ -137,8 +139,9 @@ struct agent {
     struct hang_watch *hang;           /* NULL: not wanted */
     struct recorder_folder
         *recorder; /* where torch's servers in the workers listen; NULL: nowhere */
-    struct stacks_request *stacks;      /* NULL: no request for stacks */
-    struct stuck_watch *stuck;          /* NULL: not wanted */
+    struct first_step *first_step; /* NULL: first steps of optimizers are not seen */
+    struct stacks_request *stacks; /* NULL: no request for stacks */
+    struct stuck_watch *stuck;     /* NULL: not wanted */
     struct straggler_watch *stragglers; /* NULL: not wanted */
     struct slow_node_watch *slow_node;  /* NULL: not wanted */
     struct own_watch *own;              /* NULL: not wanted */
@@ -386,6 +389,8 @@ void agent_bill_end_phase(struct agent *agent, enum bill_phase phase);
 int64_t agent_last_step(const struct agent *agent);
 /* A worker has sent its first message, or a step. */
 void agent_bill_look(struct agent *agent);
+/* torch's optimizer has made a step in worker `pid`; context: the agent. */
+void agent_on_optimizer(void *context, pid_t pid);
 
 /* ---- agent_delay.c ---------------------------------------------------------------------- */
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In front of a worker's program for --hang-timeout: torch's flight recorder can be read from outside.
+"""In front of a worker's program: torch's flight recorder can be read from outside, and the first step of
+torch's optimizer is seen.
 
 Python imports this as sitecustomize, because recorder_folder.c puts our folder into PYTHONPATH; a
 worker that the template of --warm has forked runs it as another name. Then environment and sys.path
 are as without it, the sitecustomize that was there before runs, and Python itself runs the program.
 When that has imported torch.distributed, and not before, torch's own server of its recorder is
-started, on a thread without Python, at a Unix socket with our number as its name. Whatever fails here
-costs the program nothing: ctrun then reads stacks instead. Any Python may be below a worker, 2 too."""
+started where the folder says so, on a thread without Python, at a Unix socket with our number as its name.
+When it has imported torch.optim, a hook sends a byte to the socket 0 after the first step of an optimizer.
+Whatever fails here costs the program nothing: ctrun then reads stacks instead. Any Python may be below a
+worker, 2 too."""
 import os
 import sys
-
-MODULE = "torch.distributed.distributed_c10d"
-
 
 def take_back():
     """The folder; None: this process was not meant, or another one below the worker is."""
@@ -42,7 +42,7 @@ def without_stderr(call, *words):
         os.close(kept)
 
 
-def start(folder):
+def serve(folder):
     import atexit
     import ctypes
     from torch._C._distributed_c10d import _WorkerServer  # torch 2.4 and later
@@ -63,32 +63,61 @@ def start(folder):
     atexit.register(stop)
 
 
-def try_start(folder):
+def send(path):
+    import socket
     try:
-        start(folder)
+        to = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        to.setblocking(False)
+        to.sendto(b"1", path)
+        to.close()
+    except Exception:
+        pass
+
+
+def watch_steps(folder):
+    """The hook stays: while it runs, the list of hooks may not change. In a step that is compiled it is nothing."""
+    import torch  # which is being imported now
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 4):
+        return  # without is_compiling() there
+    waiting = [os.path.join(folder, "0")]
+
+    def on_step(*_):
+        if not torch.compiler.is_compiling() and waiting:
+            send(waiting.pop())
+    register_optimizer_step_post_hook(on_step)
+
+
+def attempt(call, folder):
+    try:
+        call(folder)
     except Exception:
         pass  # an older torch, or none with a recorder
 
 
 class Finder(object):
-    """Finds nothing itself, but sees the import of MODULE."""
+    """Finds nothing itself, but sees the import of some modules, and calls then what is to be called."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, calls):
         self.folder = folder
+        self.calls = calls
 
     def find_spec(self, name, path=None, target=None):
-        if name != MODULE:
+        call = self.calls.pop(name, None)
+        if call is None:
             return None
-        sys.meta_path.remove(self)
-        for finder in sys.meta_path:
+        others = [finder for finder in sys.meta_path if finder is not self]
+        if not self.calls:
+            sys.meta_path.remove(self)
+        for finder in others:
             find = getattr(finder, "find_spec", None)  # a very old one has none
             spec = find(name, path, target) if find else None
             if spec is not None:
-                self.follow(spec.loader)
+                self.follow(spec.loader, call)
                 return spec
         return None
 
-    def follow(self, loader):
+    def follow(self, loader, call):
         run = getattr(loader, "exec_module", None)
         if run is None:
             return
@@ -96,15 +125,23 @@ class Finder(object):
         def exec_module(module):
             del loader.exec_module
             run(module)
-            try_start(self.folder)
+            attempt(call, self.folder)
         loader.exec_module = exec_module
 
 
+def begin(folder):
+    calls = {"torch.optim.optimizer": watch_steps}
+    if os.path.exists(os.path.join(folder, "serve")):
+        calls["torch.distributed.distributed_c10d"] = serve
+    for name in [name for name in calls if name in sys.modules]:
+        attempt(calls.pop(name), folder)
+    if calls:
+        sys.meta_path.insert(0, Finder(folder, calls))
+
+
 FOLDER = take_back()
-if FOLDER is not None and MODULE in sys.modules:
-    try_start(FOLDER)
-elif FOLDER is not None and sys.version_info >= (3, 8):
-    sys.meta_path.insert(0, Finder(FOLDER))
+if FOLDER is not None and sys.version_info >= (3, 8):
+    begin(FOLDER)
 if __name__ == "sitecustomize":
     del sys.modules[__name__]
     import sitecustomize  # the one that was there before; where there was none, site expects this ImportError

@@ -123,23 +123,22 @@ static void sweep(int above)
 
 /* ---- Making ------------------------------------------------------------------------------ */
 
-static int write_text(int folder)
+static int write_text(int folder, const char *name, const char *text)
 {
-    const size_t length = strlen(recorder_source);
-    const int fd = openat(folder, "sitecustomize.py",
-                          O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const size_t length = strlen(text);
+    const int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     ssize_t written;
 
     if (fd < 0)
         return -errno;
-    written = write(fd, recorder_source, length);
+    written = write(fd, text, length);
     if (close(fd) < 0 && written >= 0)
         return -errno;
     return written == (ssize_t)length ? 0 : written < 0 ? -errno : -ENOSPC;
 }
 
 /* It gets its name when it is locked: so no other agent that starts now sweeps it up. */
-static int make(struct recorder_folder *folder)
+static int make(struct recorder_folder *folder, bool serves)
 {
     char new[NAME_MAX_BYTES + sizeof "-new"];
     int rc;
@@ -152,7 +151,9 @@ static int make(struct recorder_folder *folder)
     /* Of an earlier process with our pid. */
     empty(folder->fd, true);
     sweep_one(folder->above, folder->name);
-    rc = write_text(folder->fd);
+    rc = write_text(folder->fd, "sitecustomize.py", recorder_source);
+    if (rc == 0 && serves)
+        rc = write_text(folder->fd, "serve", "");
     if (rc == 0 && renameat(folder->above, new, folder->above, folder->name) < 0)
         rc = -errno;
     if (rc < 0) {
@@ -171,7 +172,8 @@ static void fill_name(char dst[NAME_MAX_BYTES])
     (void)ct_copy(dst, NAME_MAX_BYTES, name + 1); /* without the '-' behind the run */
 }
 
-int recorder_folder_open(struct recorder_folder **out, struct ctrun_error *err)
+int recorder_folder_open(struct recorder_folder **out, bool serves,
+                         struct ctrun_error *err)
 {
     struct recorder_folder *folder = ct_zalloc(sizeof *folder);
     char above[PATH_MAX];
@@ -185,7 +187,7 @@ int recorder_folder_open(struct recorder_folder **out, struct ctrun_error *err)
         sweep(folder->above);
         fill_name(folder->name);
         rc = ct_format(folder->path, sizeof folder->path, "%s/%s", above, folder->name);
-        if (rc >= 0 && (rc = make(folder)) < 0)
+        if (rc >= 0 && (rc = make(folder, serves)) < 0)
             (void)ct_fail(err, rc, "%s: %s", folder->path, strerror(-rc));
     }
     if (rc < 0) {

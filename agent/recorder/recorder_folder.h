@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The folder of one agent in which torch's servers in its workers listen (recorder.py), closed to
  * other users: it has recorder.py as sitecustomize.py, and a socket for each process, named by its
- * pid. */
+ * pid; an empty file `serve` where they are to be started. */
 #pragma once
 
 #include <limits.h>
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "worker_sdk/base/env.h"
@@ -12,8 +13,9 @@
 
 struct recorder_folder;
 
-/* Removes what killed agents have left. 0 or a code. */
-int recorder_folder_open(struct recorder_folder **out, struct ctrun_error *err);
+/* Removes what killed agents have left. `serves`: torch's servers are to be started. 0 or a code. */
+int recorder_folder_open(struct recorder_folder **out, bool serves,
+                         struct ctrun_error *err);
 void recorder_folder_close(struct recorder_folder *folder); /* NULL is fine */
 /* Sets a worker's environment so that its Python finds recorder.py. 0 or -ENOMEM. */
 int recorder_folder_set_env(const struct recorder_folder *folder, struct ct_env *env);

@@ -65,11 +65,12 @@ struct worker {
     struct memory_curve memory;
     uint64_t
         hello_ms; /* when its first message on the agent's socket came; 0: not yet */
-    int64_t first_step;             /* the first step that it reported */
-    uint64_t first_step_ms;         /* when it reported that step; 0: none */
-    int64_t step;                   /* the last step that it reported; -1: none */
-    uint64_t stepped_ms;            /* when it reported that step */
-    bool waits;                     /* in a collective, send or recv of the SDK */
+    int64_t first_step;     /* the first step that it reported */
+    uint64_t first_step_ms; /* when it reported that step; 0: none */
+    uint64_t optimizer_ms; /* when torch's optimizer made its first step; 0: not seen */
+    int64_t step;          /* the last step that it reported; -1: none */
+    uint64_t stepped_ms;   /* when it reported that step */
+    bool waits;            /* in a collective, send or recv of the SDK */
     struct worker_metrics *metrics; /* owned; NULL: it has reported none */
     struct ct_samples
         *samples; /* owned: the samples that it works on; NULL: it has reported none */

@@ -337,6 +337,20 @@ void worker_group_set_progress(struct worker_group *group, int rank,
                                              progress->metric_count);
 }
 
+bool worker_group_set_optimizer(struct worker_group *group, pid_t pid)
+{
+    for (int i = 0; i < group->count; i++) {
+        struct worker *worker = &group->workers[i];
+
+        if (worker->state != WORKER_RUNNING || worker->pid != pid ||
+            worker->optimizer_ms > 0)
+            continue;
+        worker->optimizer_ms = ct_now_ms();
+        return true;
+    }
+    return false;
+}
+
 void worker_group_set_late(struct worker_group *group, int local_rank, double seconds)
 {
     const struct ct_metric late = {CT_METRIC_LATE, seconds};

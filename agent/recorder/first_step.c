@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/recorder/first_step.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/fd.h"
+#include "worker_sdk/base/str.h"
+
+enum {
+    OWN_NUMBER = 0, /* no process below us has this pid (recorder_folder_socket()) */
+    TURN_MAX = 64   /* datagrams in one turn of the loop */
+};
+
+struct first_step {
+    struct loop_watch *socket;
+    first_step_fn *fn;
+    void *context;
+};
+
+/* The sender of the next datagram; 0: it is not known; -1: there is no datagram. */
+static pid_t receive(int fd)
+{
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(struct ucred))];
+    } control;
+    char byte;
+    struct iovec part = {&byte, sizeof byte};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    const struct cmsghdr *header;
+    struct ucred peer;
+
+    if (recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0)
+        return -1;
+    header = CMSG_FIRSTHDR(&message);
+    if (!header || header->cmsg_level != SOL_SOCKET ||
+        header->cmsg_type != SCM_CREDENTIALS)
+        return 0;
+    memcpy(&peer, CMSG_DATA(header), sizeof peer);
+    return peer.uid == geteuid() ? peer.pid : 0;
+}
+
+static void on_datagram(void *context, unsigned events)
+{
+    const struct first_step *first_step = context;
+    const int fd = loop_watch_fd(first_step->socket);
+    int left = TURN_MAX;
+
+    (void)events;
+    for (pid_t pid; left-- > 0 && (pid = receive(fd)) >= 0;) {
+        const pid_t session = pid > 0 ? getsid(pid) : -1;
+
+        if (session > 0)
+            first_step->fn(first_step->context, session);
+    }
+}
+
+/* A bound socket, or -errno. */
+static int open_socket(const struct recorder_folder *folder)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char path[PATH_MAX];
+    const int on = 1;
+    int fd, rc;
+
+    recorder_folder_socket(folder, path, OWN_NUMBER);
+    if (ct_copy(address.sun_path, sizeof address.sun_path, path) < 0)
+        return -ENAMETOOLONG;
+    if ((fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) < 0)
+        return -errno;
+    if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) == 0 &&
+        fchmod(fd, 0600) == 0 && /* before bind(), which makes the file */
+        bind(fd, (const struct sockaddr *)&address, sizeof address) == 0)
+        return fd;
+    rc = -errno;
+    ct_close(&fd);
+    return rc;
+}
+
+int first_step_open(struct first_step **out, struct loop *loop,
+                    const struct recorder_folder *folder, first_step_fn *fn,
+                    void *context, struct ctrun_error *err)
+{
+    struct first_step *first_step = ct_zalloc(sizeof *first_step);
+    const int fd = first_step ? open_socket(folder) : -ENOMEM;
+
+    if (fd >= 0) {
+        *first_step = (struct first_step){.fn = fn, .context = context};
+        first_step->socket = loop_watch_open(loop, fd, on_datagram, first_step);
+    }
+    if (fd < 0 || !first_step->socket) {
+        free(first_step);
+        return ct_fail(err, fd < 0 ? fd : -ENOMEM, "socket for first steps: %s",
+                       strerror(fd < 0 ? -fd : ENOMEM));
+    }
+    loop_watch_for(first_step->socket, LOOP_READ);
+    *out = first_step;
+    return 0;
+}
+
+void first_step_close(struct first_step *first_step)
+{
+    if (!first_step)
+        return;
+    loop_watch_close(first_step->socket);
+    free(first_step);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who has sent the byte of a first step. */
+#include "agent/recorder/first_step.h"
+
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "agent/control/ctl_dir.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/str.h"
+
+struct seen {
+    struct loop *loop;
+    pid_t session;
+};
+
+static void on_step(void *context, pid_t session)
+{
+    struct seen *seen = context;
+
+    seen->session = session;
+    loop_stop(seen->loop);
+}
+
+/* In a session of its own, as a worker is; the step is that of its child. Waits for the end of `held`, because a
+ * process that has ended has no session any more. */
+static void send_step(const char *path, int held)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char byte = '1';
+    int fd;
+
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (setsid() < 0)
+        _exit(1);
+    if (fork() == 0) {
+        (void)ct_copy(address.sun_path, sizeof address.sun_path, path);
+        fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+        if (sendto(fd, &byte, 1, 0, (const struct sockaddr *)&address,
+                   sizeof address) != 1)
+            _exit(1);
+        _exit(read(held, &byte, 1) != 0);
+    }
+    (void)wait(&fd);
+    _exit(fd != 0);
+}
+
+TEST(a_step_is_that_of_the_session_of_its_process)
+{
+    char above[] = "/tmp/ctrun-step-XXXXXX", path[PATH_MAX];
+    struct seen seen = {0};
+    struct recorder_folder *folder;
+    struct first_step *first_step;
+    struct ctrun_error err;
+    int held[2], status;
+    pid_t worker;
+
+    assert_non_null(mkdtemp(above));
+    assert_int_equal(setenv(CTL_DIR_ENV, above, 1), 0);
+    assert_int_equal(recorder_folder_open(&folder, false, &err), 0);
+    assert_int_equal(loop_create(&seen.loop), 0);
+    assert_int_equal(
+        first_step_open(&first_step, seen.loop, folder, on_step, &seen, &err), 0);
+    assert_int_equal(pipe(held), 0);
+    recorder_folder_socket(folder, path, 0);
+    if ((worker = fork()) == 0) {
+        close(held[1]);
+        send_step(path, held[0]);
+    }
+    loop_run(seen.loop);
+    assert_int_equal(seen.session, worker);
+    close(held[0]);
+    close(held[1]);
+    assert_int_equal(waitpid(worker, &status, 0), worker);
+    assert_int_equal(status, 0);
+    first_step_close(first_step);
+    recorder_folder_close(folder);
+    assert_int_equal(loop_destroy(seen.loop), 0);
+    assert_int_equal(rmdir(above), 0);
+}
