@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/hang/agent_trace.h"
 #include "agent/node/agent_private.h"
 #include "agent/postmortem/facts.h"
 #include "agent/postmortem/unkillable.h"
@@ -160,7 +161,8 @@ static void save(struct hang_watch *watch)
 
     take_view(watch);
     targets = list_targets(watch->agent, &count);
-
+    if (targets)
+        agent_save_trace(watch->agent, targets, count);
     stacks_save(watch->stacks, targets, targets ? count : 0, on_saved, watch);
 }
 

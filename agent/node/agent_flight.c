@@ -107,26 +107,22 @@ static void take(void *context, int rank, int fd)
 
 /* ---- Files --------------------------------------------------------------------------- */
 
-/* Beside the folders of the workers of this round, which the first worker's folder is below. False:
- * there is none. */
-static bool make_paths(struct flight_save *save, const struct agent *agent)
+/* The first worker's folder is below that of the round. */
+bool agent_make_round_path(char *dst, size_t size, const struct agent *agent,
+                           const char *name, const char *suffix)
 {
     const char *file = worker_group_worker(agent->group, 0)->plan.error_file;
     const char *slash = file ? strrchr(file, '/') : NULL;
-    const unsigned node = agent->start.group_rank;
     int length;
 
     while (slash && slash > file && slash[-1] != '/')
         slash--;
     length = slash && slash > file ? (int)(slash - file) : 0;
-    return length > 0 &&
-           ct_format(save->text_path, sizeof save->text_path, "%.*scalls.node%u.txt",
-                     length, file, node) >= 0 &&
-           ct_format(save->trace_path, sizeof save->trace_path, "%.*scalls.node%u.json",
-                     length, file, node) >= 0;
+    return length > 0 && ct_format(dst, size, "%.*s%s.node%u.%s", length, file, name,
+                                   agent->start.group_rank, suffix) >= 0;
 }
 
-static int write_file(const char *path, const struct ct_buf *bytes)
+int agent_write_evidence(const char *path, const struct ct_buf *bytes)
 {
     const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
                         0644);
@@ -147,9 +143,9 @@ static void write_files(void *context)
 {
     struct flight_save *save = context;
 
-    save->rc = write_file(save->text_path, &save->text);
+    save->rc = agent_write_evidence(save->text_path, &save->text);
     if (save->rc == 0)
-        save->rc = write_file(save->trace_path, &save->trace);
+        save->rc = agent_write_evidence(save->trace_path, &save->trace);
 }
 
 /* ---- The report ---------------------------------------------------------------------- */
@@ -194,7 +190,10 @@ void agent_save_calls(struct agent *agent)
     if (save->place_count > 0)
         add_facts(save, &agent->calls);
     if (save->count == 0 || save->rc < 0 || flight_end_trace(&save->trace) < 0 ||
-        !make_paths(save, agent)) {
+        !agent_make_round_path(save->text_path, sizeof save->text_path, agent, "calls",
+                               "txt") ||
+        !agent_make_round_path(save->trace_path, sizeof save->trace_path, agent,
+                               "calls", "json")) {
         free_save(save);
         return;
     }

@@ -315,6 +315,11 @@ void agent_send_raised(struct agent *agent);
 /* Once a round, at its first failure: finds each worker's last call, and writes all calls to
  * files. */
 void agent_save_calls(struct agent *agent);
+/* The path of NAME.nodeN.SUFFIX beside the folders of the workers of this round; false: there are none. */
+bool agent_make_round_path(char *dst, size_t size, const struct agent *agent,
+                           const char *name, const char *suffix);
+/* Writes a new file, or a new content. May block. 0 or -errno. */
+int agent_write_evidence(const char *path, const struct ct_buf *bytes);
 /* Adds the workers' last calls to a failure of this round. */
 void agent_add_calls(const struct agent *agent, struct ct_failure *failure);
 

@@ -6,6 +6,7 @@
 
 #include "agent/error_file/json.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/event.h"
 #include "worker_sdk/base/hash.h"
 #include "worker_sdk/base/plain.h"
 #include "worker_sdk/base/str.h"
@@ -271,4 +272,59 @@ int json_recorder_read_calls(struct straggler_call **out, const char *kind,
         }
     cJSON_Delete(root);
     return !root ? -EBADMSG : all > 0 && !*out ? -ENOMEM : count;
+}
+
+/* ---- A trace ----------------------------------------------------------------------------- */
+
+/* "X" has a duration; "i" has none, because the recorder does not know when the call ended. */
+static int add_event(struct ct_buf *out, int rank, uint64_t now_ns, const cJSON *entry)
+{
+    struct recorder_call call;
+    const bool is_over = is_complete(entry);
+    const uint64_t ended_ns = json_get_u64(entry, "time_discovered_completed_ns");
+    const uint64_t end_ns = is_over ? ended_ns : now_ns;
+    int rc;
+
+    read_call(&call, "", entry);
+    if ((rc = ct_buf_printf(out, ",\n{\"name\":")) < 0 ||
+        (rc = ct_json_append_str(out, call.op)) < 0 ||
+        (rc = ct_buf_printf(out, ",\"pid\":%d,\"tid\":%lld,\"ts\":%.3f", rank,
+                            (long long)json_get_i64(entry, "pg_id", -1) + 1,
+                            (double)call.entered_ns / 1e3)) < 0)
+        return rc;
+    rc = end_ns > call.entered_ns
+             ? ct_buf_printf(out, ",\"ph\":\"X\",\"dur\":%.3f",
+                             (double)(end_ns - call.entered_ns) / 1e3)
+             : ct_buf_printf(out, ",\"ph\":\"i\",\"s\":\"t\"");
+    if (rc < 0 ||
+        (rc = ct_buf_printf(out, ",\"args\":{\"number\":%lld,\"is_over\":%s,\"group\":",
+                            (long long)call.number, is_over ? "true" : "false")) < 0 ||
+        (rc = ct_json_append_str(out, *call.title ? call.title : call.group)) < 0 ||
+        (rc = ct_buf_printf(out, ",\"sizes\":")) < 0 ||
+        (rc = ct_json_append_str(out, call.sizes)) < 0)
+        return rc;
+    return ct_buf_printf(out, "}}");
+}
+
+int json_recorder_add_trace(struct ct_buf *out, int rank, int most, uint64_t now_ns,
+                            const char *text, size_t length, bool is_first)
+{
+    cJSON *root = json_parse(text, length);
+    const cJSON *entries = json_get(root, "entries"), *entry;
+    int skip = cJSON_IsArray(entries) ? cJSON_GetArraySize(entries) - most : 0;
+    int rc = !root
+                 ? -EBADMSG
+                 : ct_buf_printf(out,
+                                 "%s{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,"
+                                 "\"args\":{\"name\":\"rank %d\"}}",
+                                 is_first ? "" : ",\n", rank, rank);
+
+    cJSON_ArrayForEach(entry, entries)
+    {
+        if (skip-- > 0 || rc < 0 || !cJSON_IsObject(entry))
+            continue;
+        rc = add_event(out, rank, now_ns, entry);
+    }
+    cJSON_Delete(root);
+    return rc < 0 ? rc : 0;
 }

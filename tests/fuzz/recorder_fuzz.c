@@ -28,6 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct recorder_view view;
     struct straggler_call *calls;
+    struct ct_buf trace;
     const int count = json_recorder_read_calls(&calls, "x", (const char *)data, size);
 
     if (count > STRAGGLER_CALLS_MAX)
@@ -36,6 +37,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (calls[i].number <= 0)
             abort();
     free(calls);
+    ct_buf_init(&trace, 1 << 20);
+    (void)json_recorder_add_trace(&trace, 0, 16, 1, (const char *)data, size, true);
+    ct_buf_deinit(&trace);
     if (json_recorder_read(&view, "x", (const char *)data, size) < 0)
         return 0;
     check_call(&view.oldest);

@@ -53,6 +53,11 @@ def test_the_rank_that_the_others_wait_for_is_named_with_its_line(box, python, k
     dumps = evidence(box, "flight_recorder.json")
     assert set(dumps) >= {0, 2}
     assert all("pg_status" in json.loads(text) for text in dumps.values())
+    [trace] = [json.loads(path.read_text()) for path in box.path("logs").glob("*/attempt_0/flight_recorder.node0.json")]
+    calls = [event for event in trace["traceEvents"] if event["ph"] != "M"]
+    assert {event["pid"] for event in calls} == set(dumps)
+    assert {event["pid"] for event in calls if event["args"]["number"] == 6} >= {0, 2}
+    assert all(event["args"]["is_over"] == (event["args"]["number"] < 6) for event in calls if event["pid"] != 1), calls
 
 
 @pytest.mark.parametrize("kind", ["skip", "leave", "shape"])

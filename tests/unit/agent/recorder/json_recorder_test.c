@@ -189,3 +189,49 @@ TEST(no_memory_for_the_calls_is_told)
     assert_null(calls);
     ct_alloc_fail_at(0);
 }
+
+TEST(the_last_calls_are_a_trace)
+{
+    static const char answer[] =
+        "{\"entries\":[" ENTRY(6, "\"state\":\"completed\"") "," ENTRY(
+            7, "\"state\":\"completed\",\"time_discovered_completed_ns\":"
+               "1700000000000256000") "," ENTRY(8, "\"state\":\"scheduled\"") "]}";
+    struct ct_buf out;
+
+    ct_buf_init(&out, 4096);
+    assert_int_equal(json_recorder_add_trace(&out, 1, 2, 1700000000000009000, answer,
+                                             sizeof answer - 1, false),
+                     0);
+    assert_int_equal(ct_buf_append(&out, "", 1), 0);
+    assert_string_equal(
+        (const char *)ct_buf_data(&out),
+        ",\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"args\":{\"name\":"
+        "\"rank 1\"}},\n"
+        "{\"name\":\"gloo:all_reduce\",\"pid\":1,\"tid\":1,\"ts\":1700000000000000.000,"
+        "\"ph\":\"X\",\"dur\":256.000,\"args\":{\"number\":7,\"is_over\":true,"
+        "\"group\":"
+        "\"default_pg\",\"sizes\":\"Float[3,4] Long[2]\"}},\n"
+        "{\"name\":\"gloo:all_reduce\",\"pid\":1,\"tid\":1,\"ts\":1700000000000000.000,"
+        "\"ph\":\"X\",\"dur\":9.000,\"args\":{\"number\":8,\"is_over\":false,\"group\":"
+        "\"default_pg\",\"sizes\":\"Float[3,4] Long[2]\"}}");
+    ct_buf_consume(&out, ct_buf_length(&out));
+    assert_int_equal(json_recorder_add_trace(&out, 1, 9, 0, "[", 1, true), -EBADMSG);
+    assert_int_equal(ct_buf_length(&out), 0);
+    ct_buf_deinit(&out);
+}
+
+TEST(a_call_whose_end_has_no_time_is_a_moment)
+{
+    static const char answer[] = "{\"entries\":[" ENTRY(6,
+                                                        "\"state\":\"completed\"") "]}";
+    struct ct_buf out;
+
+    ct_buf_init(&out, 4096);
+    assert_int_equal(json_recorder_add_trace(&out, 0, 1, 1700000000000009000, answer,
+                                             sizeof answer - 1, true),
+                     0);
+    assert_int_equal(ct_buf_append(&out, "", 1), 0);
+    assert_non_null(strstr((const char *)ct_buf_data(&out), "\"ph\":\"i\""));
+    assert_null(strstr((const char *)ct_buf_data(&out), "\"dur\""));
+    ct_buf_deinit(&out);
+}
