@@ -8,6 +8,7 @@
 #include "agent/node/agent_private.h"
 #include "agent/loop/blocking_call.h"
 #include "agent/loop/limits.h"
+#include "agent/recorder/recorder_calls.h"
 #include "agent/watch/live_stack.h"
 #include "agent/worker/worker.h"
 #include "worker_sdk/base/alloc.h"
@@ -16,13 +17,11 @@
  * (blocking_call.h). So the job has copies of ranks and pids, and points to no worker. */
 struct stacks_job {
     struct live_room room;
+    char folder[PATH_MAX]; /* of the recorders' sockets; empty: there are none */
     struct ct_buf text;
     int rc;
     int count;
-    struct {
-        int rank;
-        pid_t pid;
-    } list[];
+    struct recorder_place list[];
 };
 
 /* Calls that read files of workers. Those for log files do not wait for them. */
@@ -32,6 +31,9 @@ static void write_stacks(void *context)
 {
     struct stacks_job *job = context;
 
+    if (*job->folder)
+        job->rc = recorder_calls_write(&job->text, job->folder, job->list, job->count,
+                                       ct_now_ms() + STACKS_CALLS_MS);
     for (int i = 0; i < job->count && job->rc == 0; i++)
         job->rc = live_stack_write(&job->text, job->list[i].rank, job->list[i].pid,
                                    &job->room);
@@ -54,6 +56,10 @@ static struct stacks_job *make_job(const struct agent *agent, int rank)
     if (!job)
         return NULL;
     ct_buf_init(&job->text, STACKS_TEXT_MAX_BYTES);
+    if (agent->recorder) {
+        recorder_folder_socket(agent->recorder, job->folder, 0);
+        *(strrchr(job->folder, '/') + 1) = '\0';
+    }
     for (int i = 0; i < count; i++) {
         const struct worker *worker = worker_group_worker(agent->group, i);
 

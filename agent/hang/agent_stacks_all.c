@@ -148,6 +148,18 @@ static void ask(struct agent *agent, int rank, uint32_t ticket)
     free(stacks);
 }
 
+/* A hang watch does not take the answers of recorders for progress. */
+static int write_own(struct agent *agent, int rank, struct ct_buf *out,
+                     struct ctrun_error *err)
+{
+    int rc;
+
+    agent_settle_look(agent);
+    rc = agent_write_stacks(agent, rank, out, err);
+    agent_discount_look(agent);
+    return rc;
+}
+
 /* Reads our own workers within the call, which blocks the loop for STACKS_WRITE_MS at most; the timer limits the wait
  * for other nodes. */
 int agent_show_stacks(void *context, int rank, uint32_t ticket, struct ctrun_error *err)
@@ -164,7 +176,7 @@ int agent_show_stacks(void *context, int rank, uint32_t ticket, struct ctrun_err
     }
     if ((agent->stacks->asks = asks))
         ask(agent, rank, ticket);
-    rc = agent_write_stacks(agent, rank, &agent->stacks->own, err);
+    rc = write_own(agent, rank, &agent->stacks->own, err);
     if (rc == 0 && !asks)
         rc = fail_without_worker(agent, rank, err);
     if (rc < 0 && !asks) {
@@ -235,7 +247,7 @@ static void answer(struct agent *agent, const struct ct_stacks *message)
     stacks->ticket = message->ticket;
     stacks->asker = message->asker;
     ct_buf_init(&text, STACKS_TEXT_MAX_BYTES);
-    rc = agent_write_stacks(agent, message->rank, &text, &err);
+    rc = write_own(agent, message->rank, &text, &err);
     if (rc < 0)
         rc = ct_buf_printf(&text, "%s\n", err.text);
     else if (rc == 0)

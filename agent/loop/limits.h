@@ -170,6 +170,7 @@ enum {
     /* A rank that reports no more steps. */
     /* at most, so that a node with a better suspect reports first */
     HANG_HESITATE_MAX_MS = 5000,
+    STACKS_CALLS_MS = 500,  /* for the calls of flight recorders, before the stacks */
     STACKS_WRITE_MS = 2000, /* to write what /proc says into files */
     STACKS_DEBUG_MS =
         5000,       /* for debuggers: they read the symbols of a framework slowly */

@@ -17,6 +17,10 @@ enum {
     READ_BYTES = 64 * 1024
 };
 
+const struct recorder_kind recorder_kinds[RECORDER_KINDS] = {
+    {"", "fr_trace_json", "fr_trace_json"},
+    {"nccl:", "dump_nccl_trace_json?onlyactive=true", "dump_nccl_trace_json"}};
+
 static int wait_for(int fd, short events, uint64_t deadline_ms)
 {
     struct pollfd poll_fd = {.fd = fd, .events = events};

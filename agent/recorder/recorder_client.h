@@ -6,6 +6,16 @@
 
 #include "worker_sdk/base/buf.h"
 
+enum {
+    RECORDER_KINDS = 2 /* of one process: torch's own recorder, and that of its NCCL */
+};
+
+extern const struct recorder_kind {
+    const char *name;      /* in front of the names of its groups */
+    const char *handler;   /* of the server: for the last calls */
+    const char *for_calls; /* for all calls */
+} recorder_kinds[RECORDER_KINDS];
+
 /* Asks `handler` of the server at this Unix socket; never blocks, so that many servers can be asked
  * before the first answer is read. A descriptor; -ENOENT or -ECONNREFUSED: there is no server;
  * -EAGAIN: the server does not accept, for example because it is stopped; or another negative

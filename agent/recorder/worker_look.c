@@ -21,7 +21,6 @@
 #include "worker_sdk/base/fd.h"
 
 enum {
-    RECORDERS = 2, /* of a worker: torch's own, and that of its NCCL */
     DEPTH_MAX = 8, /* depth of shells that wait for one another, above a Python */
     HUNG_MAX = 4   /* threads that hang while they read files of a worker */
 };
@@ -174,7 +173,7 @@ static void take(struct job *job, struct worker_seen *seen, const char *kind, in
  * descriptor counts as no connection. */
 static int await_answer(const int *fds, int count, uint64_t deadline_ms)
 {
-    struct pollfd list[RECORDERS * RECORDER_BATCH];
+    struct pollfd list[RECORDER_KINDS * RECORDER_BATCH];
     bool waits = false;
     int rc;
 
@@ -199,30 +198,27 @@ static int await_answer(const int *fds, int count, uint64_t deadline_ms)
 static void ask_batch(struct job *job, struct worker_seen *own, int count,
                       uint64_t deadline_ms)
 {
-    static const struct {
-        const char *kind, *handler, *for_calls;
-    } recorders[RECORDERS] = {
-        {"", "fr_trace_json", "fr_trace_json"},
-        {"nccl:", "dump_nccl_trace_json?onlyactive=true", "dump_nccl_trace_json"}};
     const uint64_t asked_ms = ct_now_ms();
-    const int all = RECORDERS * count;
-    int fds[RECORDERS * RECORDER_BATCH], next, open = 0;
+    const int all = RECORDER_KINDS * count;
+    int fds[RECORDER_KINDS * RECORDER_BATCH], next, open = 0;
 
     for (int i = 0; i < all; i++) {
-        const struct worker_seen *seen = &own[i / RECORDERS];
+        const struct worker_seen *seen = &own[i / RECORDER_KINDS];
 
         fds[i] = seen->is_stopped
                      ? -EAGAIN
                      : ask(job, seen->pid,
-                           seen->wants_calls ? recorders[i % RECORDERS].for_calls
-                                             : recorders[i % RECORDERS].handler);
+                           seen->wants_calls
+                               ? recorder_kinds[i % RECORDER_KINDS].for_calls
+                               : recorder_kinds[i % RECORDER_KINDS].handler);
         open += fds[i] >= 0;
     }
     while ((next = await_answer(fds, all, deadline_ms)) >= 0) {
         const uint64_t share_ms = (uint64_t)ct_left_ms(deadline_ms) / 2;
 
-        take(job, &own[next / RECORDERS], recorders[next % RECORDERS].kind, fds[next],
-             asked_ms, --open > 0 ? deadline_ms - share_ms : deadline_ms);
+        take(job, &own[next / RECORDER_KINDS],
+             recorder_kinds[next % RECORDER_KINDS].name, fds[next], asked_ms,
+             --open > 0 ? deadline_ms - share_ms : deadline_ms);
         fds[next] = -1;
     }
     for (int i = 0; i < all; i++)

@@ -14,7 +14,12 @@
 #include "worker_sdk/wire/contract.h"
 #include "worker_sdk/base/signal_name.h"
 
-static const struct ctl_option options[] = {CTL_RUN, CTL_USER, CTL_JSON, {0}};
+static const struct ctl_option options[] = {
+    {.name = "hang", .help = "print what each rank of a live run waits for"},
+    CTL_RUN,
+    CTL_USER,
+    CTL_JSON,
+    {0}};
 
 /* ---- A run that is over ------------------------------------------------------------------ */
 
@@ -135,9 +140,13 @@ static int run_over(const struct ctl_call *call)
 static int run(const struct ctl_call *call)
 {
     const struct ct_ctl_request request = {.verb = CT_CTL_WHY, .rank = -1};
+    const struct ct_ctl_request stacks = {.verb = CT_CTL_STACKS, .rank = -1};
 
-    return call->word_count > 0
-               ? run_over(call)
+    return call->word_count > 0 ? run_over(call)
+           : ctl_value(call, "hang")
+               ? ctl_run_show(call, &stacks, "stacks", "no worker runs",
+                              "; of a run that is over: ctrunctl why FOLDER, without "
+                              "--hang")
                : ctl_run_show(call, &request, "why", "nothing has failed",
                               "; for a run that is over: ctrunctl why FOLDER, with "
                               "its --log-dir");
@@ -147,11 +156,16 @@ const struct ctl_verb ctl_why = {
     .name = "why",
     .words = "[FOLDER]",
     .word_max = 1,
-    .help = "print the root cause of the last failure of a run\n"
-            "The block that ctrun prints when such a failure ends the run: the same on "
-            "all nodes.\n"
-            "With FOLDER, its --log-dir or the one of the run in it, of a run that is "
-            "over.",
+    .help =
+        "print the root cause of the last failure of a run\n"
+        "The block that ctrun prints when such a failure ends the run: the same on "
+        "all nodes.\n"
+        "With FOLDER, its --log-dir or the one of the run in it, of a run that is "
+        "over.\n"
+        "With --hang, of a live run: for each rank with a flight recorder of PyTorch "
+        "(ctrun\n"
+        "--hang-timeout) the collective that it has not completed, and the stacks of "
+        "all ranks.",
     .options = options,
     .run = run,
 };

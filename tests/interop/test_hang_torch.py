@@ -3,6 +3,7 @@
 only takes long."""
 import json
 import re
+import signal
 
 import ctrun
 import pytest
@@ -117,3 +118,19 @@ def test_the_folder_goes_with_the_run(box, python):
                       env={"PYTHON_EXEC": python, "CTRUN_CONTROL_DIR": str(control)}, seconds=60)
     assert ended.code == 0, ended
     assert [path.name for path in control.iterdir() if path.name.endswith(".recorder")] == [], ended
+
+
+def test_ctrunctl_says_in_which_call_each_rank_is(box):
+    script = box.write("train.py", SCRIPT)
+    run = box.start_ctrun("--standalone", "--nproc-per-node=2", "--hang-timeout=600", "--warm=torch", script, "sleep", "0",
+                          env={"PYTHON_EXEC": interpreter("newer")})
+
+    def said(*words):
+        return box.run(ctrun.program("ctrunctl"), "why", "--hang", *words).out
+    waits = "rank 0 has not completed gloo:all_reduce 6 of default_pg, "
+    ctrun.wait_until(lambda: waits in said(), lambda: f"rank 0 waits\n{said()}\n{run}", 120)
+    text = said()
+    assert "rank 1 has completed gloo:all_reduce 5 of default_pg, " in text, text
+    assert f"sleep ({box.path('train.py')}:{line_of('sleep')})" in text and text.count(" ago") == 2, text
+    run.signal(signal.SIGTERM)
+    assert run.wait(60) == 143, run

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The line of a worker by the answers of its recorders. */
+#include "agent/recorder/recorder_calls.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "agent/recorder/recorder_client.h"
+#include "tests/lib/test.h"
+#include "worker_sdk/base/clock.h"
+
+enum {
+    PID = 1 << 23 /* no process has it, so it has no child either */
+};
+
+static char folder[] = "/tmp/ctrun-calls-XXXXXX\0"; /* with room for a slash */
+static char path[108];
+static int listener;
+static const char *entries; /* the answer of torch's own recorder */
+
+/* Answers torch's own recorder, and not that of NCCL. */
+static void *answer(void *context)
+{
+    char question[512], text[1024];
+
+    (void)context;
+    for (int i = 0; i < RECORDER_KINDS; i++) {
+        const int fd = accept(listener, NULL, NULL);
+        const ssize_t length = read(fd, question, sizeof question - 1);
+
+        question[length > 0 ? length : 0] = '\0';
+        snprintf(text, sizeof text, "HTTP/1.1 %s\r\n\r\n{\"entries\":[%s]}",
+                 strstr(question, "/fr_trace_json ") ? "200 OK" : "404 None", entries);
+        (void)send(fd, text, strlen(text), MSG_NOSIGNAL);
+        close(fd);
+    }
+    return NULL;
+}
+
+static int begin(void **state)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    (void)state;
+    memcpy(strchr(folder, '-') + 1, "calls-XXXXXX", sizeof "calls-XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    folder[strlen(folder)] = '/';
+    snprintf(path, sizeof path, "%s%d", folder, PID);
+    memcpy(address.sun_path, path, sizeof path);
+    listener = socket(AF_UNIX, SOCK_STREAM, 0);
+    return bind(listener, (const struct sockaddr *)&address, sizeof address) < 0
+               ? -1
+               : listen(listener, RECORDER_KINDS);
+}
+
+static int end(void **state)
+{
+    (void)state;
+    close(listener);
+    unlink(path);
+    return rmdir(folder);
+}
+
+static void ask(struct ct_buf *out, const char *answered)
+{
+    const struct recorder_place place = {.rank = 7, .pid = PID};
+    pthread_t thread;
+
+    entries = answered;
+    ct_buf_init(out, 4096);
+    assert_int_equal(pthread_create(&thread, NULL, answer, NULL), 0);
+    assert_int_equal(recorder_calls_write(out, folder, &place, 1, ct_now_ms() + 600000),
+                     0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void expect(const char *first, const char *last, const char *answered)
+{
+    struct ct_buf out;
+
+    ask(&out, answered);
+    assert_int_equal(ct_buf_append(&out, "", 1), 0);
+    assert_true(strncmp((const char *)ct_buf_data(&out), first, strlen(first)) == 0);
+    assert_non_null(strstr((const char *)ct_buf_data(&out), last));
+    ct_buf_deinit(&out);
+}
+
+#define CALL(number, state)                                                            \
+    "{\"process_group\":[\"0\",\"default_pg\"],\"collective_seq_id\":" #number         \
+    ",\"time_created_ns\":1700000000000000000,\"profiling_name\":\"gloo:all_reduce\"," \
+    "\"input_sizes\":[[3]],\"input_dtypes\":[\"Float\"],\"state\":\"" state "\"}"
+
+TEST_AROUND(a_call_that_is_not_complete_is_named, begin, end)
+{
+    expect(
+        "rank 7 has not completed gloo:all_reduce 5 of default_pg, Float[3], called ",
+        " s ago\n", CALL(4, "completed") "," CALL(5, "scheduled"));
+}
+
+TEST_AROUND(the_last_call_is_named_where_all_are_complete, begin, end)
+{
+    expect("rank 7 has completed gloo:all_reduce 5 of default_pg, Float[3], called ",
+           " s ago, and no later call is known\n",
+           CALL(4, "completed") "," CALL(5, "completed"));
+}
+
+TEST_AROUND(nothing_is_said_of_a_rank_without_a_call, begin, end)
+{
+    struct ct_buf out;
+
+    ask(&out, "");
+    assert_int_equal(ct_buf_length(&out), 0);
+    ct_buf_deinit(&out);
+}
+
+TEST(nothing_is_said_of_a_rank_without_a_recorder)
+{
+    const struct recorder_place place = {.rank = 7, .pid = PID};
+    struct ct_buf out;
+
+    ct_buf_init(&out, 4096);
+    assert_int_equal(recorder_calls_write(&out, "/nowhere/", &place, 1, 0), 0);
+    assert_int_equal(ct_buf_length(&out), 0);
+    ct_buf_deinit(&out);
+}
