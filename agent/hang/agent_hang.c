@@ -358,12 +358,15 @@ static int open_watch(struct agent *agent, struct ctrun_error *err)
  * only the frames, and first steps are not seen. */
 static void open_recorder(struct agent *agent)
 {
+    const struct template_plan *plan = agent->options->workers.template;
     const bool serves = agent->hang || agent->options->finds_stragglers;
+    const unsigned wants = (serves ? RECORDER_SERVE : 0) |
+                           (plan && plan->learns ? RECORDER_LEARN : 0);
     struct ctrun_error why;
 
     if (!serves && !agent->options->sees_first_steps)
         return;
-    if (recorder_folder_open(&agent->recorder, serves, &why) < 0) {
+    if (recorder_folder_open(&agent->recorder, wants, &why) < 0) {
         if (serves)
             ct_warn("torch's flight recorder cannot be read, so that a rank that waits "
                     "is found by its Python frames alone: %s",

@@ -260,12 +260,15 @@ static bool is_due(struct agent *agent)
                               : find_hello(agent, &at_ms, &rank);
 }
 
-void agent_on_optimizer(void *context, pid_t pid)
+void agent_on_optimizer(void *context, pid_t pid, const char *names)
 {
     struct agent *agent = context;
 
-    if (worker_group_set_optimizer(agent->group, pid))
-        agent_bill_look(agent);
+    if (!worker_group_set_optimizer(agent->group, pid))
+        return;
+    if (*names)
+        worker_group_learn(agent->group, names);
+    agent_bill_look(agent);
 }
 
 void agent_bill_look(struct agent *agent)

@@ -44,6 +44,7 @@ struct template
     bool is_closed;           /* the process's end of the socket */
     uint64_t started_ms;
     int losses;
+    bool has_learned;
     void (*on_settled)(void *context);
     void *context;
 };
@@ -311,6 +312,22 @@ bool template_on_end(struct template *template, pid_t pid, int status)
     else if (template->state != TEMPLATE_LOST) /* a batch failed: reported then */
         settle(template, TEMPLATE_REFUSED, why);
     return true;
+}
+
+void template_learn(struct template *template, const char *names)
+{
+    static const char prefix[] = "IMPORT ";
+    struct iovec parts[] = {{(void *)(uintptr_t)prefix, sizeof prefix - 1},
+                            {(void *)(uintptr_t)names, strlen(names)}};
+    const struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    const int fd = template_socket(template);
+
+    if (fd < 0 || !template->plan->learns || template->has_learned)
+        return;
+    template->has_learned = true;
+    if (sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        ct_info("--warm=auto: the template does not get the names of modules: %s",
+                strerror(errno));
 }
 
 void template_keep(const struct template *template, struct reap_keep *keep)

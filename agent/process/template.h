@@ -20,6 +20,7 @@
  *     number + 5 fds       a worker: its number in the batch; its argv and environment (a memfd: their
  *                          counts, then all of them, each with its 0), the start barrier, stdin, stdout, stderr
  *     E                    the end of a batch                           agent -> template
+ *     IMPORT names         import these, too, as far as that works      agent -> template
  *     W number rc          that worker exists, or fork() gave rc        worker -> agent
  *     D status             all of the batch are children of the agent   template -> agent
  *
@@ -45,6 +46,7 @@ struct template_plan {
     char *const *env;  /* the part of the environment that all workers share */
     struct bind bind;  /* limits, and CPUs if all workers have the same */
     int workers;       /* of this node */
+    bool learns;       /* template_learn() may be called */
     uint64_t limit_ms; /* for the imports */
 };
 
@@ -65,5 +67,9 @@ bool template_on_end(struct template *template, pid_t pid, int status);
 /* A batch has failed with `rc` (template_fork.h). The machine may have been too busy, so the
  * next template may succeed; but not if fork() fails there, or if it has sent an invalid answer. */
 void template_fail_batch(struct template *template, int rc, const char *why);
+/* Modules that workers had imported at their first step, "numpy,numpy.random": it imports them now, once in
+ * a run, without an answer. If no worker can be forked after that, it ends. Does nothing while it is not
+ * READY. NULL is fine. */
+void template_learn(struct template *template, const char *names);
 /* The processes to leave alone below us: the template, or none. */
 void template_keep(const struct template *template, struct reap_keep *keep);

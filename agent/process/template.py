@@ -34,6 +34,9 @@ HUGE_PAGE = 2 << 20
 MANY = 32  # for so many workers huge pages are worth their time, that of 50 forks
 NEVER = 1 << 30  # a threshold of full collections that is not reached
 SIGKILLED = 128 + signal.SIGKILL
+AUTO = "auto"  # among the modules: learn() is called later
+IMPORT = b"IMPORT "
+MESSAGE_MAX = 1 << 18
 STDIO = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 libc = ctypes.CDLL(None)
 libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -181,7 +184,7 @@ def prepare(modules, script, workers):
     if not is_safe_path():
         sys.path.insert(0, folder_of(script))
     try:
-        import_all(modules.split(","))
+        import_all([name for name in modules.split(",") if name != AUTO])
     except BaseException as error:  # SystemExit, too
         text = " ".join(str(error).split())
         return f"import of {modules}: {type(error).__name__}{': ' if text else ''}{text}"
@@ -233,9 +236,31 @@ def wait_for_end():
         signal.pause()
 
 
+def learn(names):
+    """Imports what the workers had imported at their first step, too. What fails is left out. False: now no worker can be
+    forked."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except BaseException:  # SystemExit, too
+            pass
+    importlib.invalidate_caches()
+    gc.collect()
+    gc.freeze()
+    drop_file_pages()
+    return not find_obstacle()
+
+
 def serve(agent):
     """Returns only in a worker."""
-    while agent.recv(1, socket.MSG_PEEK):
+    while True:
+        begin = agent.recv(len(IMPORT), socket.MSG_PEEK)
+        if not begin:
+            break
+        if begin == IMPORT:
+            if not learn(agent.recv(MESSAGE_MAX)[len(IMPORT):].decode(errors="replace").split(",")):
+                os._exit(1)
+            continue
         try:
             pid = os.fork()
         except OSError as error:

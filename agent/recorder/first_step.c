@@ -14,33 +14,36 @@
 
 enum {
     OWN_NUMBER = 0, /* no process below us has this pid (recorder_folder_socket()) */
-    TURN_MAX = 64   /* datagrams in one turn of the loop */
+    TURN_MAX = 64,  /* datagrams in one turn of the loop */
+    TEXT_MAX_BYTES = 128 * 1024
 };
 
 struct first_step {
     struct loop_watch *socket;
     first_step_fn *fn;
     void *context;
+    char text[TEXT_MAX_BYTES]; /* of a datagram */
 };
 
 /* The sender of the next datagram; 0: it is not known; -1: there is no datagram. */
-static pid_t receive(int fd)
+static pid_t receive(int fd, char text[TEXT_MAX_BYTES])
 {
     union {
         struct cmsghdr header;
         char bytes[CMSG_SPACE(sizeof(struct ucred))];
     } control;
-    char byte;
-    struct iovec part = {&byte, sizeof byte};
+    struct iovec part = {text, TEXT_MAX_BYTES - 1};
     struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = &control,
                              .msg_controllen = sizeof control};
     const struct cmsghdr *header;
     struct ucred peer;
+    ssize_t length;
 
-    if (recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) < 0)
+    if ((length = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0)
         return -1;
+    text[message.msg_flags & MSG_TRUNC ? 0 : length] = '\0';
     header = CMSG_FIRSTHDR(&message);
     if (!header || header->cmsg_level != SOL_SOCKET ||
         header->cmsg_type != SCM_CREDENTIALS)
@@ -51,16 +54,16 @@ static pid_t receive(int fd)
 
 static void on_datagram(void *context, unsigned events)
 {
-    const struct first_step *first_step = context;
+    struct first_step *first_step = context;
     const int fd = loop_watch_fd(first_step->socket);
     int left = TURN_MAX;
 
     (void)events;
-    for (pid_t pid; left-- > 0 && (pid = receive(fd)) >= 0;) {
+    for (pid_t pid; left-- > 0 && (pid = receive(fd, first_step->text)) >= 0;) {
         const pid_t session = pid > 0 ? getsid(pid) : -1;
 
         if (session > 0)
-            first_step->fn(first_step->context, session);
+            first_step->fn(first_step->context, session, first_step->text);
     }
 }
 
@@ -94,7 +97,8 @@ int first_step_open(struct first_step **out, struct loop *loop,
     const int fd = first_step ? open_socket(folder) : -ENOMEM;
 
     if (fd >= 0) {
-        *first_step = (struct first_step){.fn = fn, .context = context};
+        first_step->fn = fn;
+        first_step->context = context;
         first_step->socket = loop_watch_open(loop, fd, on_datagram, first_step);
     }
     if (fd < 0 || !first_step->socket) {

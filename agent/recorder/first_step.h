@@ -8,8 +8,9 @@
 
 struct first_step;
 
-/* `session` is the session of the process, which is the pid of its worker. */
-typedef void first_step_fn(void *context, pid_t session);
+/* `session` is the session of the process, which is the pid of its worker. names: modules that it had imported, in the
+ * order of their imports, with commas; "" unless the folder has the file `learn`. */
+typedef void first_step_fn(void *context, pid_t session, const char *names);
 
 /* 0 or a code. `folder` is borrowed for the call. */
 int first_step_open(struct first_step **out, struct loop *loop,

@@ -138,7 +138,7 @@ static int write_text(int folder, const char *name, const char *text)
 }
 
 /* It gets its name when it is locked: so no other agent that starts now sweeps it up. */
-static int make(struct recorder_folder *folder, bool serves)
+static int make(struct recorder_folder *folder, unsigned wants)
 {
     char new[NAME_MAX_BYTES + sizeof "-new"];
     int rc;
@@ -152,8 +152,10 @@ static int make(struct recorder_folder *folder, bool serves)
     empty(folder->fd, true);
     sweep_one(folder->above, folder->name);
     rc = write_text(folder->fd, "sitecustomize.py", recorder_source);
-    if (rc == 0 && serves)
+    if (rc == 0 && wants & RECORDER_SERVE)
         rc = write_text(folder->fd, "serve", "");
+    if (rc == 0 && wants & RECORDER_LEARN)
+        rc = write_text(folder->fd, "learn", "");
     if (rc == 0 && renameat(folder->above, new, folder->above, folder->name) < 0)
         rc = -errno;
     if (rc < 0) {
@@ -172,7 +174,7 @@ static void fill_name(char dst[NAME_MAX_BYTES])
     (void)ct_copy(dst, NAME_MAX_BYTES, name + 1); /* without the '-' behind the run */
 }
 
-int recorder_folder_open(struct recorder_folder **out, bool serves,
+int recorder_folder_open(struct recorder_folder **out, unsigned wants,
                          struct ctrun_error *err)
 {
     struct recorder_folder *folder = ct_zalloc(sizeof *folder);
@@ -187,7 +189,7 @@ int recorder_folder_open(struct recorder_folder **out, bool serves,
         sweep(folder->above);
         fill_name(folder->name);
         rc = ct_format(folder->path, sizeof folder->path, "%s/%s", above, folder->name);
-        if (rc >= 0 && (rc = make(folder, serves)) < 0)
+        if (rc >= 0 && (rc = make(folder, wants)) < 0)
             (void)ct_fail(err, rc, "%s: %s", folder->path, strerror(-rc));
     }
     if (rc < 0) {

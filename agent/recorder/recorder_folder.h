@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The folder of one agent in which torch's servers in its workers listen (recorder.py), closed to
  * other users: it has recorder.py as sitecustomize.py, and a socket for each process, named by its
- * pid; an empty file `serve` where they are to be started. */
+ * pid; empty files `serve` and `learn` where that is wanted. */
 #pragma once
 
 #include <limits.h>
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include "worker_sdk/base/env.h"
@@ -13,8 +12,13 @@
 
 struct recorder_folder;
 
-/* Removes what killed agents have left. `serves`: torch's servers are to be started. 0 or a code. */
-int recorder_folder_open(struct recorder_folder **out, bool serves,
+enum {
+    RECORDER_SERVE = 1, /* torch's servers are to be started */
+    RECORDER_LEARN = 2  /* the first step comes with names of modules (first_step.h) */
+};
+
+/* Removes what killed agents have left. wants: RECORDER_SERVE and RECORDER_LEARN. 0 or a code. */
+int recorder_folder_open(struct recorder_folder **out, unsigned wants,
                          struct ctrun_error *err);
 void recorder_folder_close(struct recorder_folder *folder); /* NULL is fine */
 /* Sets a worker's environment so that its Python finds recorder.py. 0 or -ENOMEM. */

@@ -351,6 +351,12 @@ bool worker_group_set_optimizer(struct worker_group *group, pid_t pid)
     return false;
 }
 
+void worker_group_learn(struct worker_group *group, const char *names)
+{
+    if (group->place.template)
+        template_learn(group->place.template, names);
+}
+
 void worker_group_set_late(struct worker_group *group, int local_rank, double seconds)
 {
     const struct ct_metric late = {CT_METRIC_LATE, seconds};

@@ -140,6 +140,8 @@ void worker_group_set_progress(struct worker_group *group, int rank,
 void worker_group_set_hello(struct worker_group *group, int rank, uint64_t generation);
 /* torch's optimizer has made a step in worker `pid`. True: it is the first one. */
 bool worker_group_set_optimizer(struct worker_group *group, pid_t pid);
+/* template_learn() */
+void worker_group_learn(struct worker_group *group, const char *names);
 /* Sets how late worker `local_rank` is in collectives on average: a metric (CT_METRIC_LATE). */
 void worker_group_set_late(struct worker_group *group, int local_rank, double seconds);
 /* Metrics that workers have reported since the last call, as many as one message holds; false:

@@ -8,6 +8,9 @@
 
 #define WARM_ENV_TIMEOUT "CTRUN_WARM_TIMEOUT" /* seconds that the imports may take */
 
+#define WARM_AUTO                                                                      \
+    "auto" /* in the list: what the workers had imported at their first step */
+
 struct warm_config {
     const char *modules; /* NULL: workers are started by exec. Borrowed */
     uint64_t limit_ms;

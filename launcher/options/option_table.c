@@ -55,7 +55,8 @@ const struct option option_table[OPTION_COUNT] = {
                          TEXT, "warm", PROGRAM, "=MODULE,...",
                          "one process of a node imports these, torch if none is named,"
                          " and workers are forked from it; by exec where that"
-                         " cannot be"),
+                         " cannot be; auto in the list: and what they had"
+                         " imported at their first step"),
                      .alone = "torch", .env = "CTRUN_WARM"},
 
     [OPTION_JAX] =

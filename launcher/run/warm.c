@@ -6,6 +6,18 @@
 
 #include "launcher/report/messages.h"
 #include "launcher/run/plan.h"
+#include "worker_sdk/base/str.h"
+
+/* --warm=torch,auto */
+static bool learns(const char *modules)
+{
+    size_t length;
+
+    for (const char *name; (name = ct_next_field(&modules, ',', &length));)
+        if (length == sizeof WARM_AUTO - 1 && memcmp(name, WARM_AUTO, length) == 0)
+            return true;
+    return false;
+}
 
 int warm_init(struct warm *out, const struct config *config, struct ctrun_error *err)
 {
@@ -29,6 +41,7 @@ int warm_init(struct warm *out, const struct config *config, struct ctrun_error 
         .script = program->mode == PROGRAM_PYTHON ? program->args[0] : "",
         .env = out->env.list,
         .workers = config->run.nproc,
+        .learns = learns(config->work.warm.modules),
         .limit_ms = config->work.warm.limit_ms,
     };
     placement_bind(&out->plan.bind, &config->work.placement, config->run.task.place);

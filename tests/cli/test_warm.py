@@ -592,6 +592,69 @@ def test_a_dry_run_tells_the_modules(box):
     assert "warm" not in json.loads(box.ctrun("--dry-run", "--json", script).out)
 
 
+# What recorder.py needs of torch, whose first step of an optimizer is step().
+TORCH = {"__init__.py": "import types\n__version__ = '2.15.0'\ncompiler = types.SimpleNamespace(is_compiling=lambda: False)\n",
+         "optim/__init__.py": "", "optim/optimizer.py": """hooks = []
+register_optimizer_step_post_hook = hooks.append
+def step():
+    for hook in hooks:
+        hook(None, (), {})
+"""}
+PACKAGES = {"learnt/__init__.py": "", "learnt/deep.py": MODULE, "broken.py": "import sys\nif sys.argv[0] == '-c': raise SystemExit\n",
+            "threads.py": "import sys, threading, time\nif sys.argv[0] == '-c':\n"
+                          "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"}
+TRAIN = """import os, sys, time
+import torch.optim.optimizer
+import learnt.deep, broken, own
+{}
+if {}:
+    torch.optim.optimizer.step()
+    open(f"ready.{{os.environ['RANK']}}", "w").write(str(os.getpid()))
+    time.sleep(600)
+"""
+
+
+def start_training(box, modules, head=""):
+    """Returns once the workers wait, and the template, which is idle after that, has learnt."""
+    for name, text in {**{f"torch/{name}": text for name, text in TORCH.items()}, **PACKAGES}.items():
+        path = box.path(f"site-packages/{name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("{!r}", repr(str(box.path("imports")))).replace("{{", "{").replace("}}", "}"))
+    box.write("own.py", MODULE.format(str(box.path("own"))))
+    started = start(box, "--nproc-per-node=2", "--max-restarts=1", box.write("train.py", TRAIN.format(head, ONCE)),
+                    modules=modules, env={"PYTHONPATH": str(box.path("site-packages"))})
+    return started, wait_ready(box)
+
+
+def lines(box, name):
+    path = box.path(name)
+    return path.read_text().split() if path.exists() else []
+
+
+def test_with_auto_it_imports_what_the_workers_had_imported(box):
+    started, pids = start_training(box, "json,auto")
+    ctrun.wait_until(lambda: len(lines(box, "imports")) == 3, lambda: f"the template has learnt\n{started}")
+    os.kill(pids[0], signal.SIGKILL)
+    assert started.wait() == 0, started
+    assert starts(box) == ["fork"] * 4 and states(box) == ["starting", "ready"], started
+    assert sorted(lines(box, "imports")) == sorted([*map(str, pids), str(template(box))]), started
+    assert len(lines(box, "own")) == 4, started  # files beside the script may change
+
+
+def test_without_auto_it_imports_no_more(box):
+    started, pids = start_training(box, "json")
+    os.kill(pids[0], signal.SIGKILL)
+    assert started.wait() == 0 and len(lines(box, "imports")) == 4, started
+
+
+def test_a_template_that_has_learnt_to_have_threads_is_replaced_by_one_that_has_not(box):
+    started, pids = start_training(box, "json,auto", "import threads")
+    box.wait_event("template_state", to="lost")
+    os.kill(pids[0], signal.SIGKILL)
+    assert started.wait() == 0, started
+    assert starts(box) == ["fork"] * 4 and states(box) == ["starting", "ready", "lost", "starting", "ready"], started
+
+
 def test_a_restart_during_the_imports_leaves_one_folder_of_the_run(box):
     """No worker of the first round was planned, so that nothing had waited for its folders."""
     box.write("module.py", """

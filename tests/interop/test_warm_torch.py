@@ -4,6 +4,7 @@ import os
 import signal
 
 import ctrun
+import pytest
 
 SCRIPT = """import os, sys, time
 import torch, torch.distributed as dist
@@ -38,8 +39,9 @@ def trained(box, attempt, rank, run):
     return int(pid), rest
 
 
-def test_workers_train_again_from_one_import(box, python):
-    run = box.start_ctrun("--standalone", "--nproc-per-node=2", "--max-restarts=1", "--warm",
+@pytest.mark.parametrize("warm", ["--warm", "--warm=torch,auto"])
+def test_workers_train_again_from_one_import(box, python, warm):
+    run = box.start_ctrun("--standalone", "--nproc-per-node=2", "--max-restarts=1", warm,
                           box.write("train.py", SCRIPT), box.dir, env={"PYTHON_EXEC": python})
     (pid, first), (_, other) = (trained(box, 0, rank, run) for rank in (0, 1))
     os.kill(pid, signal.SIGKILL)

@@ -17,13 +17,15 @@
 struct seen {
     struct loop *loop;
     pid_t session;
+    char names[16];
 };
 
-static void on_step(void *context, pid_t session)
+static void on_step(void *context, pid_t session, const char *names)
 {
     struct seen *seen = context;
 
     seen->session = session;
+    (void)ct_copy(seen->names, sizeof seen->names, names);
     loop_stop(seen->loop);
 }
 
@@ -32,7 +34,8 @@ static void on_step(void *context, pid_t session)
 static void send_step(const char *path, int held)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    char byte = '1';
+    static const char names[] = "a,a.b";
+    char byte;
     int fd;
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -41,8 +44,8 @@ static void send_step(const char *path, int held)
     if (fork() == 0) {
         (void)ct_copy(address.sun_path, sizeof address.sun_path, path);
         fd = socket(AF_UNIX, SOCK_DGRAM, 0);
-        if (sendto(fd, &byte, 1, 0, (const struct sockaddr *)&address,
-                   sizeof address) != 1)
+        if (sendto(fd, names, sizeof names - 1, 0, (const struct sockaddr *)&address,
+                   sizeof address) != sizeof names - 1)
             _exit(1);
         _exit(read(held, &byte, 1) != 0);
     }
@@ -62,7 +65,7 @@ TEST(a_step_is_that_of_the_session_of_its_process)
 
     assert_non_null(mkdtemp(above));
     assert_int_equal(setenv(CTL_DIR_ENV, above, 1), 0);
-    assert_int_equal(recorder_folder_open(&folder, false, &err), 0);
+    assert_int_equal(recorder_folder_open(&folder, 0, &err), 0);
     assert_int_equal(loop_create(&seen.loop), 0);
     assert_int_equal(
         first_step_open(&first_step, seen.loop, folder, on_step, &seen, &err), 0);
@@ -74,6 +77,7 @@ TEST(a_step_is_that_of_the_session_of_its_process)
     }
     loop_run(seen.loop);
     assert_int_equal(seen.session, worker);
+    assert_string_equal(seen.names, "a,a.b");
     close(held[0]);
     close(held[1]);
     assert_int_equal(waitpid(worker, &status, 0), worker);

@@ -24,7 +24,7 @@ static int open_many(void)
     struct ctrun_error err;
 
     for (int i = 0; i < TIMES; i++) {
-        if (recorder_folder_open(&folder, true, &err) < 0) {
+        if (recorder_folder_open(&folder, RECORDER_SERVE, &err) < 0) {
             print_error("%s\n", err.text);
             return 1;
         }
@@ -71,7 +71,7 @@ TEST(an_unfinished_folder_is_removed_once_it_is_old)
     assert_true(file >= 0);
     close(file);
     assert_int_equal(utimensat(above, names[0], long_ago, 0), 0);
-    assert_int_equal(recorder_folder_open(&folder, true, &err), 0);
+    assert_int_equal(recorder_folder_open(&folder, RECORDER_SERVE, &err), 0);
     recorder_folder_close(folder);
     assert_int_not_equal(faccessat(above, names[0], F_OK, 0), 0);
     assert_int_equal(unlinkat(above, names[1], AT_REMOVEDIR), 0);

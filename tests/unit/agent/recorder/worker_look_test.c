@@ -162,7 +162,7 @@ static int begin(void **state)
 
     memcpy(path + sizeof path - sizeof "XXXXXX", "XXXXXX", sizeof "XXXXXX");
     return mkdtemp(path) && setenv(CTL_DIR_ENV, path, 1) == 0
-               ? recorder_folder_open(&folder, true, &err)
+               ? recorder_folder_open(&folder, RECORDER_SERVE, &err)
                : -1;
 }
 
