@@ -155,7 +155,7 @@ BODIES = {
     "status": ("ctrunctl status --json", None),
     "ctl-status": ("with_run 'ctrunctl status' 'ctrunctl status --json' 'ctrunctl why' "
                    "'ctrunctl signal USR1'", None),
-    "ctl-stacks": ("two_nodes --no-python sh -c 'ctrunctl stacks --run $$PPID; exit 0'", 0),
+    "ctl-stacks": ("two_nodes --budget=100 --no-python sh -c 'ctrunctl stacks --run $$PPID; exit 0'", 0),
     "ctl-logs": ("with_run 'ctrunctl logs'", 0),
     "ctl-kv": ("with_run 'ctrunctl kv set k v; ctrunctl kv get k'", None),
     "ctl-kv-all": ("with_run 'ctrunctl kv add n 1; ctrunctl kv list; ctrunctl kv --timeout 1 wait n; "
