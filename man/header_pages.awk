@@ -3,8 +3,10 @@
 #
 #     awk -v to=FOLDER -f header_pages.awk libctrun.3 ctrun.h
 #
-# A part begins with a line "/* ---- ctrun_PART(3): TITLE ---- */". Its page is FOLDER/ctrun_PART.3. In comments a line
-# that is indented by four more columns is an example. libctrun.3 gives the date.
+# A part begins with a line "/* ---- ctrun_PART(3): TITLE ---- */". Its page is FOLDER/ctrun_PART.3; a page for each of
+# its functions leads there. A comment belongs to what follows it up to an empty line, but where that begins with
+# "struct NAME;", to this line alone. In comments a line that is indented by four more columns is an example.
+# libctrun.3 gives the date.
 
 function escape(text)
 {
@@ -80,11 +82,24 @@ function print_returns(file,    i, count)
         print ".El" > file
 }
 
+# man finds the page of the part under the name of each function.
+function lead_here(    file, i)
+{
+    for (i = 1; i <= function_count; i++) {
+        file = to "/" functions[i] ".3"
+        if (functions[i] != part) {
+            print ".so man3/" part ".3" > file
+            close(file)
+        }
+    }
+}
+
 function finish(    file)
 {
     flush()
     if (part == "")
         return
+    lead_here()
     file = to "/" part ".3"
     gsub(/(\.Pp\n)+/, ".Pp\n", body)
     gsub(/\.Pp\n\.Bd/, ".Bd", body)
@@ -92,7 +107,8 @@ function finish(    file)
     sub(/\.Pp\n$/, "", body)
     print ".\\\" SPDX-License-Identifier: Apache-2.0\n" date "\n.Dt " toupper(part) " 3\n.Os\n.Sh NAME" > file
     print names "\n.Nd " title > file
-    print ".Sh LIBRARY\n.Li pkg-config --cflags --libs ctrun\n.Sh SYNOPSIS\n.In ctrun.h\n.Sh DESCRIPTION" > file
+    print ".Sh LIBRARY\n.Li pkg-config --cflags --libs ctrun\n.Sh SYNOPSIS\n.In ctrun.h\n.Bd -literal" > file
+    print prototypes ".Ed\n.Sh DESCRIPTION" > file
     printf "%s", body > file
     if (index(body, "struct ctrun_error *err"))
         print_returns(file)
@@ -116,7 +132,8 @@ function finish(    file)
     title = $0
     sub(/^[^:]*: /, "", title)
     sub(/ -+ \*\/$/, "", title)
-    body = names = words = code = ""
+    body = names = prototypes = words = code = ""
+    function_count = 0
     next
 }
 /^#ifdef __cplusplus/ { finish(); part = "" }
@@ -135,14 +152,18 @@ in_words {
     in_words = !is_last
     next
 }
-/^$/ && code == "" {
+/^$/ {
     flush()
     next
 }
 {
-    if (match($0, /ctrun_[a-z0-9_]*\(/) && (/^CTRUN_API/ || is_open))
-        names = names (names == "" ? "" : " ,\n") ".Nm " substr($0, RSTART, RLENGTH - 1)
+    if (match($0, /ctrun_[a-z0-9_]*\(/) && (/^CTRUN_API/ || is_open)) {
+        functions[++function_count] = substr($0, RSTART, RLENGTH - 1)
+        names = names (names == "" ? "" : " ,\n") ".Nm " functions[function_count]
+    }
     is_open = /^CTRUN_API/ && !/\(/
+    if (/^CTRUN_API/)
+        in_prototype = 1
     if (sub(/^CTRUN_API /, ""))
         is_shifted = 1
     else if (match($0, /^ +/) && is_shifted)
@@ -150,4 +171,10 @@ in_words {
     else
         is_shifted = 0
     code = code escape($0) "\n"
+    if (in_prototype)
+        prototypes = prototypes escape($0) "\n"
+    if (/;$/)
+        in_prototype = 0
+    if (words != "" && /^struct ctrun_[a-z0-9_]+;/)
+        flush()
 }

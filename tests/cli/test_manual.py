@@ -141,13 +141,22 @@ def test_each_exported_function_has_a_page(tmp_path):
     root = ctrun.ROOT
     subprocess.run(["awk", "-v", f"to={tmp_path}", "-f", root / "man/header_pages.awk", root / "man/libctrun.3",
                     root / "worker_sdk/include/ctrun.h"], check=True)
-    pages = {page.name: page.read_text() for page in tmp_path.iterdir()}
-    named = [name for text in pages.values() for name in re.findall(r"^\.Nm (\w+)", text, re.M)]
+    texts = {page.name: page.read_text() for page in tmp_path.iterdir()}
+    leads = {name: text for name, text in texts.items() if text.startswith(".so ")}
+    pages = {name: text for name, text in texts.items() if name not in leads}
+    named = {name: page for page, text in pages.items() for name in re.findall(r"^\.Nm (\w+)", text, re.M)}
     exported = re.findall(r"^ +(ctrun_\w+);", (root / "worker_sdk/libctrun.map").read_text(), re.M)
     assert sorted(named) == sorted(exported)
+    assert leads == {f"{name}.3": f".so man3/{page}\n" for name, page in named.items() if page != f"{name}.3"}
+    for name, page in named.items():
+        synopsis, _, description = pages[page].partition(".Sh SYNOPSIS\n")[2].partition(".Sh DESCRIPTION\n")
+        assert len(re.findall(rf"\b{name}\(", synopsis)) == 1 and f"{name}(" in description, name
+    # A text is right behind what it is about.
+    assert "size_t ctrun_zero_total(const struct ctrun_zero *zero);\n.Ed\n.Pp\nElements of" in pages["ctrun_zero.3"]
+    assert "struct ctrun_shards;\n.Ed\n.Pp\nA folder of" in pages["ctrun_shards.3"]
     overview = (root / "man/libctrun.3").read_text()
     assert sorted(re.findall(r"Xr (ctrun_\w+) 3", overview.partition(".Sh STOPPING")[0])) == \
         sorted(name[:-2] for name in pages)
     assert "It Dv CTRUN_E_UNREACHABLE\nthe peer cannot be reached\n" in pages["ctrun_store.3"]
     if shutil.which("mandoc"):
-        subprocess.run(["mandoc", "-T", "lint", "-W", "warning", *tmp_path.iterdir()], check=True)
+        subprocess.run(["mandoc", "-T", "lint", "-W", "warning", *(tmp_path / name for name in pages)], check=True)

@@ -454,7 +454,8 @@ CTRUN_API int ctrun_group_grow(struct ctrun_group **out, struct ctrun_session *s
                                struct ctrun_group *old,
                                const struct ctrun_group_options *options,
                                struct ctrun_error *err);
-struct ctrun_tensor; /* below */
+
+struct ctrun_tensor; /* see ctrun_checkpoint(3) */
 /* When a collective fails, some ranks may have completed it already, and the step with it. *steps:
  * how many steps this rank has made; on return, the most that any rank has made. Ranks that have
  * made fewer, or are new, get the state (parameters, optimizer, and the buffers of normalisations:
@@ -1125,7 +1126,8 @@ CTRUN_API int ctrun_dp_apply(struct ctrun_dp *dp, int replicas, ctrun_dp_fn *fn,
  * sum, not an average: divide the loss by the samples of the whole batch. Blocks. */
 CTRUN_API int ctrun_dp_reduce(struct ctrun_dp *dp, int replicas,
                               struct ctrun_error *err);
-struct ctrun_tensor; /* below */
+
+struct ctrun_tensor; /* see ctrun_checkpoint(3) */
 /* Joins the results of replicas, one tensor each, along the first dimension; tensors without
  * dimensions become a vector. The result is written to `room`, and described in *out
  * (CTRUN_TENSOR_INIT before), whose data is room. -ENOSPC: it needs more than room_bytes.
