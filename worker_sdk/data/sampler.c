@@ -174,13 +174,14 @@ static size_t share(const struct ctrun_sampler_options *options, size_t left)
 }
 
 /* The position of this rank's i-th sample in the epoch's order. After the end the order begins
- * again at `start`: padding repeats the samples of this epoch. */
+ * again, as torch pads it; at its first sample also where the epoch begins at `start`, so that a
+ * resumed epoch is that which was not interrupted. */
 static size_t place_of(const struct ctrun_sampler *sampler, size_t start, size_t i)
 {
     const struct ctrun_sampler_options *options = &sampler->options;
 
-    return start + ((size_t)options->rank + i * (size_t)options->world_size) %
-                       (options->count - start);
+    return (start + (size_t)options->rank + i * (size_t)options->world_size) %
+           options->count;
 }
 
 /* Moves each index of this rank to its place among them. In place: it comes from a later place, but
@@ -243,6 +244,19 @@ int ctrun_sampler_set_epoch(struct ctrun_sampler *sampler, uint64_t epoch, size_
 size_t ctrun_sampler_length(const struct ctrun_sampler *sampler)
 {
     return sampler ? sampler->length : 0;
+}
+
+/* Each rank has one sample of padding at most: fewer than world_size pad the epoch. */
+size_t ctrun_sampler_real_length(const struct ctrun_sampler *sampler)
+{
+    const struct ctrun_sampler_options *options;
+    size_t last;
+
+    if (!sampler || sampler->length == 0)
+        return 0;
+    options = &sampler->options;
+    last = (size_t)options->rank + (sampler->length - 1) * (size_t)options->world_size;
+    return sampler->length - (last >= options->count - sampler->start);
 }
 
 const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *sampler)

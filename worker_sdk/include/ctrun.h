@@ -1259,13 +1259,18 @@ CTRUN_API int ctrun_sampler_create(struct ctrun_sampler **out,
 /* Accepts NULL. Call it after closing the loader that uses it. */
 CTRUN_API void ctrun_sampler_destroy(struct ctrun_sampler *sampler);
 /* Deals the permutation of `epoch`, leaving out the first `start` samples of the *global* order
- * (already consumed before a restart, maybe with another world size; 0 normally). With `start` at
- * or beyond the data set's end the epoch is empty. create() has dealt epoch 0. Fails with -ENOMEM
- * only; the old epoch stays then. */
+ * (already consumed before a restart, maybe with another world size; 0 normally). Where the rest
+ * cannot be divided by the world size, the epoch's first samples pad it (but for drop_last): so an
+ * epoch that was resumed with the same world size between two of its rounds, of one sample for each
+ * rank, is that which was not interrupted. With `start` at or beyond the data set's end the epoch
+ * is empty. create() has dealt epoch 0. Fails with -ENOMEM only; the old epoch stays then. */
 CTRUN_API int ctrun_sampler_set_epoch(struct ctrun_sampler *sampler, uint64_t epoch,
                                       size_t start, struct ctrun_error *err);
 /* How many indices this rank gets in the epoch; 0 for an empty data set. */
 CTRUN_API size_t ctrun_sampler_length(const struct ctrun_sampler *sampler);
+/* How many of them, from the first, are samples of their own: the rest is padding, which makes the
+ * ranks' parts equal, and repeats samples that another rank has. Leave it out of a ledger. */
+CTRUN_API size_t ctrun_sampler_real_length(const struct ctrun_sampler *sampler);
 /* The i-th of them, i < length. */
 CTRUN_API uint64_t ctrun_sampler_index(const struct ctrun_sampler *sampler, size_t i);
 /* All of them: borrowed until set_epoch or destroy. NULL with any_order: they are not stored. */
@@ -1440,7 +1445,7 @@ struct ctrun_ledger {
  * begin with its size.
  *
  * Adds `count` samples by their indices in the data set. Leave out the samples with which the
- * sampler padded the epoch to make the ranks' parts equal. */
+ * sampler padded the epoch: those from ctrun_sampler_real_length() on. */
 CTRUN_API int ctrun_ledger_add(struct ctrun_ledger *ledger, const uint64_t *indices,
                                size_t count, struct ctrun_error *err);
 /* *total (CTRUN_LEDGER_INIT before): the sum of the ledgers of all members. Collective, blocks,

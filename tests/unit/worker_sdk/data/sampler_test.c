@@ -135,7 +135,36 @@ TEST(restart_with_other_world_sees_the_rest_once)
     ctrun_sampler_destroy(whole);
 }
 
-TEST(padding_repeats_what_is_left)
+/* Also with more ranks than samples that are left. */
+TEST(resumed_epoch_is_the_one_that_was_not_interrupted)
+{
+    enum {
+        COUNT = 13,
+        WORLD = 4
+    };
+
+    for (int rank = 0; rank < WORLD; rank++) {
+        struct ctrun_sampler *whole = sampler(COUNT, rank, WORLD, 5);
+        struct ctrun_sampler *rest = sampler(COUNT, rank, WORLD, 5);
+        const size_t length = ctrun_sampler_length(whole);
+
+        for (size_t done = 0; done < length; done++) {
+            assert_int_equal(ctrun_sampler_set_epoch(rest, 0, done * WORLD, NULL), 0);
+            assert_int_equal(ctrun_sampler_length(rest), length - done);
+            assert_int_equal(ctrun_sampler_real_length(rest),
+                             ctrun_sampler_real_length(whole) - done);
+            assert_memory_equal(ctrun_sampler_indices(rest),
+                                ctrun_sampler_indices(whole) + done,
+                                (length - done) * sizeof(uint64_t));
+        }
+        assert_int_equal(ctrun_sampler_real_length(whole),
+                         rank == 0 ? length : length - 1);
+        ctrun_sampler_destroy(whole);
+        ctrun_sampler_destroy(rest);
+    }
+}
+
+TEST(padding_is_from_the_beginning_of_the_order)
 {
     struct ctrun_sampler *whole = sampler(10, 0, 1, 5);
     struct ctrun_sampler *s = sampler(10, 1, 2, 5);
@@ -143,7 +172,8 @@ TEST(padding_repeats_what_is_left)
     assert_int_equal(ctrun_sampler_set_epoch(s, 0, 7, NULL), 0);
     assert_int_equal(ctrun_sampler_length(s), 2); /* 3 samples are left for two ranks */
     assert_int_equal(ctrun_sampler_indices(s)[0], ctrun_sampler_indices(whole)[8]);
-    assert_int_equal(ctrun_sampler_indices(s)[1], ctrun_sampler_indices(whole)[7]);
+    assert_int_equal(ctrun_sampler_indices(s)[1], ctrun_sampler_indices(whole)[0]);
+    assert_int_equal(ctrun_sampler_real_length(s), 1);
     ctrun_sampler_destroy(s);
     ctrun_sampler_destroy(whole);
 }

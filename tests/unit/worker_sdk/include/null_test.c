@@ -192,6 +192,7 @@ static void call_data(void)
     RETURNS(ctrun_sampler_destroy, NULL);
     FAILS(ctrun_sampler_set_epoch, NULL, 0, 0);
     HAS_NONE(ctrun_sampler_length, NULL);
+    HAS_NONE(ctrun_sampler_real_length, NULL);
     HAS_NONE(ctrun_sampler_index, NULL, 0);
     HAS_NONE(ctrun_sampler_indices, NULL);
     FAILS(ctrun_batch_plan, NULL, 1, 1, 0, 1);
