@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each example does what its first lines say, with one worker and with several."""
+import os
 import re
+import signal
 import sys
 
 import ctrun
+import elastic
 import fake_ssh
 import pytest
 
@@ -21,6 +24,7 @@ SAYS = {
     "08_pipeline": "f(0) = -1.0, f(0.5) = 0.5",
     "09_spawn": "{n} workers",
     "11_data_parallel": "y = 3.0 x - 1.0, by 4 replicas",
+    "12_elastic_data": "epoch 2: each of 1000 samples once, sum 499500, {n} ranks\n",
 }
 
 
@@ -49,6 +53,23 @@ def test_a_checkpoint_of_one_world_is_gone_on_with_by_others(box):
         said = box.ctrun("--standalone", f"--nproc-per-node={n}", ctrun.program("10_checkpoint"), folder)
         assert said.code == 0 and f"step {20 * run}: the sum is {20000 * run}" in said.out, said
     assert len(list(folder.iterdir())) == 3
+
+
+def test_ranks_that_are_lost_leave_no_sample_out_and_none_twice(box):
+    run = box.start_ctrun("--standalone", "--nproc-per-node=4", "--survive=sdk",
+                          ctrun.program("12_elastic_data"), 10**9)
+    for left in (4, 3, 2):
+        ctrun.wait_until(lambda n=left: f", {n} ranks\n" in run.out or run.process.poll() is not None,
+                         lambda n=left: f"{n} ranks\n{run}", 60)
+        assert run.process.poll() is None, run
+        if left > 2:
+            os.kill(elastic.pids(box)[left - 2], signal.SIGKILL)
+    assert box.run(ctrun.program("ctrunctl"), "stop").code == 0
+    assert run.wait(60) == 128 + signal.SIGTERM, run
+    ends = run.out.splitlines()
+    assert [line.split(":")[0] for line in ends] == [f"epoch {i}" for i in range(len(ends))], run
+    assert {line.split(": ")[1].rpartition(",")[0] for line in ends} == \
+        {"each of 1000 samples once, sum 499500"}, run
 
 
 def crc32c(data):

@@ -395,9 +395,11 @@ CTRUN_API void ctrun_group_abort(struct ctrun_group *group);
  *             rc = ctrun_group_catch_up(world, &steps, state, count, &err);
  *     }
  *
- * and create again what belongs to a group: ctrun_ddp_destroy() before this, ctrun_ddp_create()
- * after it, a sampler of the new size, or ctrun_batch_plan() for the same global batch. What only
- * the lost rank had, for example its share of ZeRO's state, is lost. ctrun_rank() and
+ * and create again what belongs to a group. Before this they destroy or close what uses the old
+ * one: DDP, ZeRO, fixed sums, shards. After it they create these, groups of parts of the world, and
+ * the sampler of the new rank and size, with its loader, which begins behind the samples that were
+ * consumed (ctrun_sampler_set_epoch()); or they call ctrun_batch_plan() for the same global batch.
+ * What only the lost rank had, for example its share of ZeRO's state, is lost. ctrun_rank() and
  * ctrun_world_size() stay what they were; ctrun_group_rank() and ctrun_group_size() are those of
  * the new group.
  *
@@ -1287,8 +1289,10 @@ CTRUN_API const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *samp
  *
  * Use it with a sampler for rank 0 of a world of one, on every rank: such a sampler has the order
  * of all samples, the k-th sample of a global batch that begins at `first` is
- * ctrun_sampler_index(sampler, first + k), and the sampler stays valid when the world changes. (A
- * loader with that sampler would fetch the samples of all ranks.)
+ * ctrun_sampler_index(sampler, first + k), and the sampler stays valid when the world changes. A
+ * loader with that sampler would fetch the samples of all ranks. With a loader each rank has a
+ * sampler of its own rank and size, and after a change of the world closes both, and creates them
+ * again from the number of samples consumed; examples/12_elastic_data.c does so.
  *
  * Each sample's gradient is divided by the global batch, and DDP adds up (divide_by_caller), so
  * that each sample counts alike however many ranks there are: loss and gradients are those of one
