@@ -595,6 +595,14 @@ int failure_hints_find(const struct ct_failure *failure, const char *last_lines)
     return find(failure, last_lines, &name);
 }
 
+/* Of one instruction, which printed nothing: output is about something before. */
+static bool is_fault(const struct ct_failure *failure)
+{
+    return failure->cause == CT_CAUSE_SIGNAL &&
+           (failure->code == SIGSEGV || failure->code == SIGBUS ||
+            failure->code == SIGFPE || failure->code == SIGILL);
+}
+
 void failure_hints_add(struct ct_failure *failure, bool is_signal_named,
                        const char *last_lines)
 {
@@ -612,7 +620,8 @@ void failure_hints_add(struct ct_failure *failure, bool is_signal_named,
             facts_add(failure, CT_FACT_DO, "%s", own_rules[own].remedy);
         return;
     }
-    if (number < 0 || (is_signal_named && rows[number].cause == CT_CAUSE_SIGNAL))
+    if (number < 0 || (is_signal_named &&
+                       (rows[number].cause == CT_CAUSE_SIGNAL || is_fault(failure))))
         return;
     row = &rows[number];
     facts_add(failure, CT_FACT_LIKELY, "%s%.*s%s", row->likely, name.length, name.at,

@@ -44,6 +44,6 @@ int failure_hints_count(void);
 int failure_hints_find(const struct ct_failure *failure, const char *last_lines);
 /* Adds the meaning to failure->facts, and the line about broken hardware (CT_FACT_HARDWARE).
  * is_signal_named: the cause of its signal is known already; then a row for that signal adds
- * nothing. */
+ * nothing, and after a wrong instruction or address neither does one for a text. */
 void failure_hints_add(struct ct_failure *failure, bool is_signal_named,
                        const char *last_lines);

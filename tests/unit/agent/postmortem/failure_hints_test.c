@@ -266,6 +266,20 @@ TEST(where_the_signal_is_told_already_only_words_say_more)
     assert_non_null(strstr(facts_text(&failure.facts), "heap was damaged"));
 }
 
+/* The program got over it, and then used a wrong pointer. */
+TEST(words_say_nothing_of_a_crash_that_is_known)
+{
+    static const char text[] =
+        "CUDA driver version is insufficient for CUDA runtime version";
+    struct ct_failure known = fail_as(&(struct example){SIGNAL, SIGSEGV, text, NULL});
+    struct ct_failure failure = known;
+
+    failure_hints_add(&known, true, text);
+    assert_int_equal(known.facts.count, 0);
+    failure_hints_add(&failure, false, text);
+    assert_non_null(strstr(facts_text(&failure.facts), "driver"));
+}
+
 TEST(a_name_that_is_none_is_not_quoted)
 {
     char text[300];
