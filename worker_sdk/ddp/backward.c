@@ -144,8 +144,11 @@ static int launch_gradients(struct ctrun_ddp *ddp, size_t b, struct ctrun_error 
         return rc;
     if (ct_hook_takes(&ddp->hook, bucket))
         return ct_hook_start(&ddp->hook, &ddp->layout, b, op, ddp->stream, err);
-    return ct_slice_reduce(&ddp->layout, bucket, bucket->data, bucket->dtype, op,
-                           ddp->stream, err);
+    rc = ct_slice_reduce(&ddp->layout, bucket, bucket->data, bucket->dtype, op,
+                         ddp->stream, err);
+    if (rc < 0)
+        ct_ddp_name_bucket(ddp, b, err);
+    return rc;
 }
 
 static int launch_bucket(struct ctrun_ddp *ddp, size_t b, struct ctrun_error *err)

@@ -10,6 +10,19 @@
 #include "worker_sdk/ddp/reducer.h"
 #include "worker_sdk/ddp/sync.h"
 
+void ct_ddp_name_bucket(const struct ctrun_ddp *ddp, size_t b, struct ctrun_error *err)
+{
+    const struct ct_bucket_plan *plan = &ddp->layout.plan;
+    char names[160] = ""; /* cut is fine */
+    int used = 0;
+
+    for (size_t i = plan->starts[b]; i < plan->starts[b + 1] && used >= 0; i++)
+        used = ct_append_item(
+            names, sizeof names, ", ", "%s",
+            ddp->params[ddp->layout.slots[plan->members[i]].param].name);
+    ct_wrap(err, "ddp: bucket %zu (%s)", b, names);
+}
+
 /* *rc keeps the first failure. */
 static void wait_for(struct ctrun_work **work, int *rc, struct ctrun_error *err)
 {
@@ -27,8 +40,12 @@ int ct_ddp_wait(struct ctrun_ddp *ddp, struct ctrun_error *err)
     int rc = 0;
 
     for (size_t b = 0; b < ddp->layout.bucket_count; b++) {
+        const int before = rc;
+
         wait_for(&ddp->layout.buckets[b].work, &rc, err);
         wait_for(&ddp->layout.buckets[b].tail_work, &rc, err);
+        if (before == 0 && rc < 0)
+            ct_ddp_name_bucket(ddp, b, err);
     }
     for (size_t w = 0; w < sizeof works / sizeof *works; w++)
         wait_for(works[w], &rc, err);

@@ -85,6 +85,8 @@ static inline bool ct_ddp_is_final(const struct ctrun_ddp *ddp)
 }
 /* Waits for every running reduction; the first failure is the result. */
 int ct_ddp_wait(struct ctrun_ddp *ddp, struct ctrun_error *err);
+/* Puts the bucket and its parameters in front of the error of its collective. */
+void ct_ddp_name_bucket(const struct ctrun_ddp *ddp, size_t b, struct ctrun_error *err);
 /* Lists the slots without gradient so far: "1 (b), 4 (fc.bias)". */
 void ct_ddp_list_missing(const struct ctrun_ddp *ddp, char *text, size_t size);
 /* 0; or the error of all calls on no object, or after a backward that broke. */

@@ -159,6 +159,7 @@ WORLD_TEST(no_sync_on_one_rank_is_a_mismatch, 2)
     CHECK(rc == CTRUN_E_MISMATCH);
     CHECK(strstr(err.text, "rank 0 calls") && strstr(err.text, "rank 1 calls"));
     CHECK(strstr(err.text, "ctrun_ddp_no_sync()"));
+    CHECK(strstr(err.text, "ddp: bucket 0 (") == err.text);
     ctrun_ddp_destroy(ddp);
 }
 
