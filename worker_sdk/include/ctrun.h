@@ -95,7 +95,8 @@ CTRUN_API const char *ctrun_version(void);
     X(E_SHM, -20014, "shared memory is too small")                                     \
     X(E_DNS, -20019, "the host name is unknown")                                       \
     X(E_CLOSED, -20022, "the run is over")                                             \
-    X(E_CHANGED, -20023, "the membership changed: results are undefined, join again")  \
+    X(E_CHANGED, -20023,                                                               \
+      "the others continue without this rank, or no rank has a whole state")           \
     X(E_TIMEOUT, -20024, "no answer in time")                                          \
     X(E_ABORTED, -20025, "the group was aborted")                                      \
     X(E_MISMATCH, -20026, "the ranks do not agree on what they do")                    \
@@ -104,8 +105,10 @@ CTRUN_API const char *ctrun_version(void);
     X(E_BAD_ENVIRONMENT, -20029,                                                       \
       "RANK, WORLD_SIZE and their like are missing or wrong")                          \
     X(E_PROTOCOL, -20030, "the peer sent something that is not in the protocol")       \
-    X(E_UNSUPPORTED, -20032, "not available in this build or on this machine")         \
-    X(E_DIVERGED, -20035, "the training diverged: its loss is not a finite number")
+    X(E_UNSUPPORTED, -20032,                                                           \
+      "not available in this build, on this machine or for this call")                 \
+    X(E_DIVERGED, -20035,                                                              \
+      "the training diverged: a loss or gradient is not a finite number")
 
 enum ctrun_code {
     CTRUN_OK = 0,
@@ -363,10 +366,11 @@ CTRUN_API int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *
                                 struct ctrun_group *parent, int color,
                                 const struct ctrun_group_options *options,
                                 struct ctrun_error *err);
-/* Local. After a fork() the child uses none of its parent's groups: calls on them are
- * CTRUN_E_USAGE, and close and abort do nothing. Other ranks that still wait for us get
- * CTRUN_E_PEER_LOST. An nccl group with memory of ctrun_group_alloc() waits for all kernels of its
- * device, without a deadline. */
+/* Local. Calls in the background that are not done end with CTRUN_E_ABORTED, and may fail on the
+ * other ranks: wait for them before. Other ranks that still wait for us get CTRUN_E_PEER_LOST.
+ * After a fork() the child uses none of its parent's groups: calls on them are CTRUN_E_USAGE, and
+ * close and abort do nothing. An nccl group with memory of ctrun_group_alloc() waits for all
+ * kernels of its device, without a deadline. */
 CTRUN_API void ctrun_group_close(struct ctrun_group *group);
 /* Our index among the members, 0 to size - 1: what root, to and from below mean. It is the
  * session's rank only in a group of the whole world. Both are constant: any thread. */
@@ -465,9 +469,9 @@ struct ctrun_tensor; /* see ctrun_checkpoint(3) */
  * those that made most; when all have made the same number, nothing is sent. All ranks pass the
  * same tensors, whole ones; received data are checked by a sum (CRC-32C) of what was sent. What the
  * forward of a step that failed has changed, such as those buffers, is the program's to restore.
- * Collective, blocks. CTRUN_E_MISMATCH: the ranks passed different tensors, or a sum is wrong.
- * CTRUN_E_CHANGED: the last rank with a whole state was lost while it sent the state. After a
- * failure the state is undefined; a later call of this rank, on the group that
+ * Collective, blocks. CTRUN_E_MISMATCH: the ranks passed different tensors (the group lives), or a
+ * sum is wrong. CTRUN_E_CHANGED: the last rank with a whole state was lost while it sent the state.
+ * After a failure the state is undefined; a later call of this rank, on the group that
  * ctrun_group_shrink() makes of this one, takes that into account. */
 CTRUN_API int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
                                    const struct ctrun_tensor *state, size_t count,
@@ -546,7 +550,8 @@ struct ctrun_call_options {
  * nccl: only where all wait for all, if they wait for a second or a quarter of their time, and
  * if the store answers),
  * CTRUN_E_PEER_LOST (who died, or which node of the world is lost), CTRUN_E_ABORTED; after any of
- * them the group is dead: close it. -EINVAL for arguments that are wrong by themselves,
+ * them the group is dead, later calls return the same code: close it. -EINVAL for arguments that
+ * are wrong by themselves,
  * CTRUN_E_USAGE while another thread is inside a call on the same group: the group lives. */
 /* Below, in_r is the `in` of member r, rank our own index, op(r) a reduction over all members; e
  * runs from 0 to count - 1. */
@@ -836,10 +841,10 @@ struct ctrun_ddp_options {
             CTRUN_F32, NULL, NULL, NULL, NULL, false, false, false, false              \
     }
 
-/* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that differs,
- * on every rank), broadcasts rank 0's values, and lays out the gradient buckets. Collective,
- * blocks. group is kept, options may be NULL. params is copied; what it points to is kept. The
- * buckets are memory of the group (ctrun_group_alloc()), unless the caller has its own
+/* Checks that all ranks have the same parameters (CTRUN_E_MISMATCH names the first that differs, on
+ * every rank; the group lives), broadcasts rank 0's values, and lays out the gradient buckets.
+ * Collective, blocks. group is kept, options may be NULL. params is copied; what it points to is
+ * kept. The buckets are memory of the group (ctrun_group_alloc()), unless the caller has its own
  * (ctrun_param.grad): a host group copies ordinary memory once more, but not memory of
  * ctrun_group_alloc(). -EINVAL: gradients that overlap. */
 CTRUN_API int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
@@ -891,10 +896,10 @@ CTRUN_API int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream,
 CTRUN_API int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm,
                                        double *norm, struct ctrun_error *err);
 /* Whether all ranks still have the same parameters, bit by bit; buffers may differ. Collective,
- * between steps; reads all parameters once and sends 8 bytes. CTRUN_E_MISMATCH, on all ranks,
- * names the ranks that differ from the majority (of two equal halves: from the one with rank 0),
- * and the first parameter that differs. On an nccl group the parameters are read as
- * backward_end()'s stream has them, and the host waits. */
+ * between steps; reads all parameters once and sends 8 bytes. CTRUN_E_MISMATCH, on all ranks, names
+ * the ranks that differ from the majority (of two equal halves: from the one with rank 0), and the
+ * first parameter that differs; the object and the group live. On an nccl group the parameters are
+ * read as backward_end()'s stream has them, and the host waits. */
 CTRUN_API int ctrun_ddp_check_replicas(struct ctrun_ddp *ddp, struct ctrun_error *err);
 
 /* A step in a CUDA graph, on an nccl group: the caller's kernels and what DDP puts on streams are
@@ -1151,7 +1156,7 @@ CTRUN_API int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *p
  * gradients; each updates the pieces that are its own, and gets what the others have updated:
  *
  *     ctrun_zero_create(&zero, world, params, count, NULL, &err);
- *     state = calloc(ctrun_zero_length(zero), sizeof *state);
+ *     state = calloc(ctrun_zero_length(zero), sizeof *state);   // may be 0 elements
  *     in each step, behind ctrun_ddp_backward_end():
  *         for (i = 0; ctrun_zero_piece(zero, i, &piece, &err) > 0; i++)
  *             update(values[piece.param] + piece.offset, grads[piece.param] + piece.offset,
@@ -1160,10 +1165,20 @@ CTRUN_API int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *p
  *
  * An optimizer that works element by element (SGD, Adam, Adadelta) gives the same bits as one with
  * the whole state. With ctrun_ddp_options.shard_gradients and options.ddp each rank gets only the
- * averages that it uses, and a step sends a third less. One thread at a time. On an nccl group
- * parameters and gradients are memory of the device, the updates kernels, and ctrun_zero_share()
- * waits for nothing on the host: it runs after the work of the stream in its options, or of the
- * group's stream, and that stream waits for it. */
+ * averages that it uses, and a step sends a third less. In a sharded checkpoint (ctrun_shards(3)) the
+ * state of each piece is a piece of a tensor as long as the parameter, so that it can be loaded by
+ * any number of ranks:
+ *
+ *     tensor.name = "state.w";                     // one name for each parameter
+ *     tensor.dims = 1;
+ *     tensor.sizes[0] = piece.length;
+ *     tensor.data = state + piece.state;
+ *     tensor.whole[0] = elements of the parameter;
+ *     tensor.starts[0] = piece.offset;
+ *
+ * One thread at a time. On an nccl group parameters and gradients are memory of the device, the
+ * updates kernels, and ctrun_zero_share() waits for nothing on the host: it runs after the work of
+ * the stream in its options, or of the group's stream, and that stream waits for it. */
 struct ctrun_zero; /* opaque */
 struct ctrun_zero_options {
     size_t size; /* CTRUN_ZERO_OPTIONS_INIT */
@@ -1215,8 +1230,9 @@ CTRUN_API int ctrun_zero_share(struct ctrun_zero *zero,
                                struct ctrun_error *err);
 /* For a checkpoint that does not depend on the number of ranks: the state of all parameters, in
  * their order, comes to the root. mine: ctrun_zero_length() elements of dtype; all: on the root
- * ctrun_zero_total() of them, else not used; nccl: of the host, or of the device as the group's
- * stream has them. Collective, blocks. */
+ * ctrun_zero_total() of them, else not used. With equal shares `all` is the `mine` of the ranks,
+ * one after the other. nccl: of the host, or of the device as the group's stream has them.
+ * Collective, blocks. */
 CTRUN_API int ctrun_zero_gather_state(struct ctrun_zero *zero, const void *mine,
                                       void *all, enum ctrun_dtype dtype, int root,
                                       struct ctrun_error *err);
@@ -1282,7 +1298,7 @@ CTRUN_API const uint64_t *ctrun_sampler_indices(const struct ctrun_sampler *samp
  *
  *     ctrun_batch_plan(&plan, 256, 32, rank, size, &err);
  *     for (i = 0; i < plan.micros; i++) {
- *         ctrun_batch_micro(&plan, i, &start, &count);
+ *         ctrun_batch_micro(&plan, i, &start, &count, &err);
  *         ctrun_ddp_no_sync(ddp, i + 1 < plan.micros);
  *         ... samples start to start + count - 1 of the 256: forward, backward ...
  *     }
@@ -1554,10 +1570,11 @@ CTRUN_API int ctrun_checkpoint_save(const char *path,
                                     size_t metadata_count, struct ctrun_error *err);
 struct
     ctrun_checkpoint; /* an open checkpoint, checked: header or manifest, offsets, sizes */
-/* Opens a safetensors file; the folder of one sharded checkpoint (below); or a folder of those, of
- * which it takes the newest that is complete. Local, whatever world has written it. Fails with
- * -ENOENT when there is none, CTRUN_E_BAD_CHECKPOINT when it is damaged: then open an older one by
- * its own path. */
+/* Opens a safetensors file; the folder of one sharded checkpoint (ctrun_shards(3)); or a folder
+ * of those, of which it takes the newest that is complete. Local, whatever world has written it.
+ * Fails with -ENOENT when there is none, CTRUN_E_BAD_CHECKPOINT when it is damaged: then open an
+ * older one by its own path, and move the damaged folder away, else ctrun_shards_save() of an
+ * earlier step fails with -EEXIST. */
 CTRUN_API int ctrun_checkpoint_open(struct ctrun_checkpoint **out, const char *path,
                                     struct ctrun_error *err);
 /* Accepts NULL. */
@@ -1605,15 +1622,15 @@ CTRUN_API void ctrun_shards_close(struct ctrun_shards *shards);
 /* Saves a checkpoint for `step` (at most 2^53). Collective. tensors: what this rank has, whole
  * tensors or pieces, one for each name; not every rank needs one. When several ranks have the same
  * piece, one of them writes it, so that the bytes are spread over the ranks. A part that no rank
- * has, pieces that overlap without being equal, or steps that differ are CTRUN_E_MISMATCH.
- * metadata: rank 0's is written. All are borrowed for the call.
+ * has, pieces that overlap without being equal, or steps that differ are CTRUN_E_MISMATCH, after
+ * which the group lives. metadata: rank 0's is written. All are borrowed for the call.
  *
  * Returns the same on every rank: 0 when the checkpoint is on the disk. With async it is 0 when
  * this rank's part is copied: the data may change then. The next call reports how the writing
  * ended: it waits for the save before and, when that failed, returns its error and saves nothing;
- * the call after that saves again. Fails with -EEXIST when the folder has a later step, which
- * would be taken for the newest. Blocks, bounded by the group's deadline where it waits for
- * others. */
+ * the call after that saves again. A checkpoint of the same step is replaced. Fails with -EEXIST
+ * when the folder has a later step, which would be taken for the newest: move that one away.
+ * Blocks, bounded by the group's deadline where it waits for others. */
 CTRUN_API int ctrun_shards_save(struct ctrun_shards *shards, uint64_t step,
                                 const struct ctrun_tensor *tensors, size_t count,
                                 const struct ctrun_metadata *metadata,
