@@ -295,12 +295,12 @@ static const struct row rows[] = {
         "NCCL_DEBUG=WARN shows which; is NCCL_SOCKET_IFNAME right on this node?"),
     PRINTED_LAST("DataLoader worker (pid", "a process of the data loader died",
                  "num_workers=0 shows its error; look at its memory and /dev/shm"),
-    VICTIM("Connection reset by peer", true,
-           "the other side closed a connection, perhaps because it ended",
+    VICTIM("gloo/transport/tcp/pair.cc", true,
+           "the connection of Gloo to another rank broke: it has probably ended",
            "look at the rank that ended first"),
-    VICTIM("Connection closed by peer", true,
-           "the other side closed a connection, perhaps because it ended",
-           "look at the rank that ended first"),
+    PRINTED_LAST("Connection reset by peer",
+                 "the other side closed a connection, perhaps because it ended",
+                 "look at the rank that ended first"),
 
     /* ---- It ended itself ---- */
     WORDS("terminate called after throwing an instance of '", "'",
@@ -603,6 +603,22 @@ static bool is_fault(const struct ct_failure *failure)
             failure->code == SIGFPE || failure->code == SIGILL);
 }
 
+/* The words are those that it ended with, and another rank is the cause: its exception, its last line,
+ * or, as PyTorch's watchdog of NCCL ends, abort(). Earlier words may be about something that it
+ * recovered from. */
+static bool ended_of(const struct row *row, const struct ct_failure *failure)
+{
+    struct name name;
+
+    if (!row->is_victim || failure->error != 0)
+        return false;
+    if (*failure->exception)
+        return find_name(row, failure->exception, &name);
+    return failure->cause == CT_CAUSE_SIGNAL
+               ? failure->code == SIGABRT
+               : find_name(row, last_line(failure->text), &name);
+}
+
 void failure_hints_add(struct ct_failure *failure, bool is_signal_named,
                        const char *last_lines)
 {
@@ -628,6 +644,6 @@ void failure_hints_add(struct ct_failure *failure, bool is_signal_named,
               row->rest);
     if (row->remedy)
         facts_add(failure, CT_FACT_DO, "%s", row->remedy);
-    if (row->is_victim && failure->error == 0)
+    if (ended_of(row, failure))
         failure->error = CTRUN_E_PEER_LOST;
 }

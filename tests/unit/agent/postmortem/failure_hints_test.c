@@ -151,9 +151,9 @@ static const struct example examples[] = {
      "a system call of NCCL"},
     {EXIT, 1, "RuntimeError: DataLoader worker (pid(s) 81, 82) exited unexpectedly",
      "data loader died"},
-    {EXIT, 1, "recv: Connection reset by peer", "the other side closed a connection"},
     {EXIT, 1, "[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [::1]:1",
-     "the other side closed a connection"},
+     "the connection of Gloo"},
+    {EXIT, 1, "recv: Connection reset by peer", "the other side closed a connection"},
     {SIGNAL, SIGABRT, "terminate called after throwing an instance of 'c10::Error'\n",
      "C++ exception: c10::Error"},
     {SIGNAL, SIGABRT, "t: t.c:3: main: Assertion `n > 0' failed.",
@@ -340,24 +340,40 @@ TEST(an_exception_says_more_than_what_was_got_over_before)
 
 TEST(last_words_about_another_rank_make_a_victim)
 {
+    static const char gloo[] =
+        "[../gloo/transport/tcp/pair.cc:446] Read error [::1]:1: "
+        "Connection reset by peer";
+    static const char store[] = "DistStoreError: wait timeout after 3000ms, keys: /0";
+    static const char watchdog[] = "Watchdog caught collective operation timeout: W\n"
+                                   "terminate called after throwing an instance of 'x'";
     static const struct {
-        struct example end;
+        uint8_t cause;
+        int code;
+        const char *exception, *text;
         bool is_victim;
     } rows[] = {
-        {{SIGNAL, SIGABRT, "Watchdog caught collective operation timeout: W", ""},
-         true},
-        {{EXIT, 1, "RuntimeError: ncclRemoteError: A call failed", ""}, true},
-        {{EXIT, 1, "recv: Connection reset by peer", ""}, true},
-        {{EXIT, 1, "pair.cc:547] Connection closed by peer [::1]:1", ""}, true},
-        {{EXIT, 1, "Connection reset by peer\nValueError: boom", ""}, false},
-        {{EXIT, 1, "RuntimeError: DataLoader worker (pid 8) exited", ""}, false},
-        {{EXIT, 1, "async event : port error\nncclRemoteError: A call failed", ""},
+        {SIGNAL, SIGABRT, "", watchdog, true},
+        {SIGNAL, SIGKILL, "", watchdog, false},
+        {SIGNAL, SIGSEGV, "", watchdog, false},
+        {EXIT, 1, "RuntimeError: ncclRemoteError: A call failed", "", true},
+        {EXIT, 1, gloo, gloo, true},
+        {EXIT, 1, "", gloo, true},
+        {EXIT, 1, store, store, true},
+        {EXIT, 1, "ValueError: boom", store, false},
+        {EXIT, 3, "", "DistStoreError: wait timeout after 1ms\nno memory, bye", false},
+        {EXIT, 1, "ConnectionResetError: [Errno 104] Connection reset by peer", "",
+         false},
+        {EXIT, 1, "", "recv: Connection reset by peer", false},
+        {EXIT, 1, "", "RuntimeError: DataLoader worker (pid 8) exited", false},
+        {EXIT, 1, "", "async event : port error\nncclRemoteError: A call failed",
          false},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct ct_failure failure = fail_as(&rows[i].end);
+        struct ct_failure failure = fail_as(
+            &(struct example){rows[i].cause, rows[i].code, rows[i].text, NULL});
 
+        (void)ct_copy(failure.exception, sizeof failure.exception, rows[i].exception);
         failure_hints_add(&failure, false, "");
         if (ct_failure_is_victim(&failure) != rows[i].is_victim)
             fail_msg("row %zu", i);
