@@ -106,14 +106,6 @@ static void format_leaver(char *dst, size_t size, const struct agent *agent)
                         stop->cause.text);
 }
 
-/* True where no worker runs, and the run cannot continue because a person has made the node of the server leave. */
-static bool was_asked(const struct agent *agent, const char *leaver)
-{
-    return *leaver && ct_starts_with(agent->stop.cause.text, AGENT_ASKED_TO) &&
-           !agent_may_find(agent) &&
-           (agent->state == AGENT_JOINING || agent->state == AGENT_CONNECTING);
-}
-
 /* The link is down for good. The error code decides what follows (failover.h): the agent looks for a server that is
  * lost, not for one that refuses it. Before the first WELCOME an unreachable server is not a lost one. */
 static void on_down(void *context, const struct ctrun_error *why)
@@ -137,10 +129,6 @@ static void on_down(void *context, const struct ctrun_error *why)
     else if (why->code == CTRUN_E_LEADER_LOST)
         (void)ct_fail(&lost, CTRUN_E_LEADER_LOST, "%s%s%s%s", why->text, leaver, ranks,
                       own);
-    if (lost.code == CTRUN_E_LEADER_LOST && was_asked(agent, leaver)) {
-        agent_end_as_asked(agent);
-        return;
-    }
     if (link_was_up(agent->link))
         agent->is_silently_lost = link_was_silent(agent->link);
     agent_on_lost(agent, &lost);

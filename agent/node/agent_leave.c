@@ -61,8 +61,7 @@ void agent_end_by_signal(struct agent *agent, int signal, pid_t sender)
     agent->interrupts += signal == SIGINT;
     if (agent->result->signal == 0) {
         if (agent->drained_by != 0) /* no signal has come */
-            (void)ct_format(why, sizeof why, AGENT_ASKED_TO "%s",
-                            agent->result->reason);
+            (void)ct_format(why, sizeof why, "asked to: %s", agent->result->reason);
         else
             (void)ct_copy(why, sizeof why, process_describe_sender(by, signal, sender));
         begin_end(agent, signal, grace_ms, why);
@@ -118,6 +117,18 @@ void agent_drained(void *context)
         agent_end_by_signal(agent, SIGTERM, agent->drained_by);
 }
 
+/* The run cannot continue without the server of this node, unless another one can be found. */
+static void drain_all(struct agent *agent, const char *reason)
+{
+    struct ct_drain drain = {0};
+
+    if (!agent->options->serves_rendezvous || agent->options->is_alone ||
+        agent_may_find(agent))
+        return;
+    (void)ct_copy(drain.reason, sizeof drain.reason, reason); /* cut is fine */
+    link_send(agent->link, &(struct ct_message){CT_MESSAGE_DRAIN, .drain = &drain});
+}
+
 void agent_drain(struct agent *agent, const char *reason, pid_t sender)
 {
     if (agent->drained_by != 0 || agent->state == AGENT_ENDED)
@@ -126,6 +137,7 @@ void agent_drain(struct agent *agent, const char *reason, pid_t sender)
     ct_info("asked to stop reason=%s sender=%d", reason, sender);
     agent->drained_by = sender;
     (void)ct_copy(agent->result->reason, sizeof agent->result->reason, reason);
+    drain_all(agent, reason); /* before our LEAVE */
     if (agent->state == AGENT_RUNNING &&
         worker_socket_ask_to_stop(agent->worker_socket, reason) > 0)
         loop_timer_set(agent->drain_timer, agent->options->grace_ms);

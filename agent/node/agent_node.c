@@ -74,19 +74,6 @@ void agent_fail(struct agent *agent, const struct ctrun_error *why)
     agent_end(agent, why->text);
 }
 
-void agent_end_as_asked(struct agent *agent)
-{
-    struct agent_result *result = agent->result;
-
-    result->signal = SIGTERM;
-    memset(&result->error, 0, sizeof result->error);
-    (void)ct_format(result->reason, sizeof result->reason,
-                    "%.60s (%.30s, which served the rendezvous)",
-                    agent->stop.cause.text + strlen(AGENT_ASKED_TO),
-                    agent->stop.cause.host);
-    agent_end(agent, "the node of the server was asked to leave");
-}
-
 /* A store is of one round: the ranks of the next one must not find keys of this one. */
 void agent_close_store(struct agent *agent)
 {

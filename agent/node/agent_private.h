@@ -256,9 +256,6 @@ static inline bool agent_is_undisturbed(const struct agent *agent)
 void agent_end(struct agent *agent, const char *why);
 /* Ends because the agent cannot continue. The first reason is kept. */
 void agent_fail(struct agent *agent, const struct ctrun_error *why);
-/* The node of the server was asked to leave, and there is no other server: this node ends as that one does. No worker
- * runs here. */
-void agent_end_as_asked(struct agent *agent);
 /* Every stop of running workers goes through here. */
 void agent_stop(struct agent *agent, enum agent_after after, int signal,
                 uint64_t grace_ms, const char *why);
@@ -432,8 +429,6 @@ void agent_end_by_signal(struct agent *agent, int signal, pid_t sender);
 /* Workers that use the worker socket get the grace time to save and leave; others get only
  * SIGTERM. */
 void agent_drain(struct agent *agent, const char *reason, pid_t sender);
-/* In front of the reason in the LEAVE of a node that ctrunctl has asked to leave. */
-#define AGENT_ASKED_TO "asked to: "
 /* The workers have saved, or are out of time: a SIGTERM follows like any other. context: struct
  * agent. */
 void agent_drained(void *context);

@@ -44,7 +44,8 @@ struct launch {
     struct gpu_watch *gpu_watch; /* NULL: no --stragglers */
     char **used_words;           /* owned: words of *program after a reload */
     struct rdzv_endpoint endpoint;
-    char absent[CT_MISSING_MAX]; /* nodes that srun's PMI waits for: pmi_absent_find() */
+    char
+        absent[CT_MISSING_MAX]; /* nodes that srun's PMI waits for: pmi_absent_find() */
     struct addresses addresses;
     struct addresses reached; /* those of the embedded server */
     struct route route;       /* of this round */

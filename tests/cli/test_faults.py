@@ -145,7 +145,7 @@ class Case:
 
     def _is_of_message(self):
         """Whether the call that failed was to write the message."""
-        return bool(self.stacks) and self.stacks[0].kind == "write" and "messages_print" in self.stacks[0].describe()
+        return bool(self.stacks) and self.stacks[0].kind == "write" and "write_to_stderr" in self.stacks[0].describe()
 
     def complaint(self):
         """What is wrong with how it ended; empty when nothing is."""
