@@ -9,9 +9,11 @@
 #include "worker_sdk/client/shared.h"
 #include "worker_sdk/wire/progress.h"
 
-/* The mutex guards what takes several stores: making the page, a new name, samples. A step, a wait
- * and a new value of a known name are one atomic store each, and take no lock. */
+/* The mutex guards what takes several stores: making the page, a new name, samples; and all metrics
+ * that make_page() copies. A step, a wait and a new value of a name that is on the page are one
+ * atomic store each, and take no lock. */
 static struct ct_progress unshared; /* used until ct_progress_open() */
+static pid_t early_owner;           /* whose metrics are in `unshared` */
 static struct ct_progress *_Atomic page = &unshared;
 static int page_fd = -1;
 static pid_t owner;
@@ -29,6 +31,16 @@ static void write_samples(struct ct_progress_samples *to, const uint64_t *ids,
     atomic_fetch_add_explicit(&to->sequence, 1, memory_order_release);
 }
 
+/* After a fork `unshared` has the parent's metrics. Locked. */
+static void drop_parents_metrics(void)
+{
+    if (early_owner == getpid())
+        return;
+    memset(unshared.metrics, 0, sizeof unshared.metrics);
+    unshared.metric_count = 0;
+    early_owner = getpid();
+}
+
 static int make_page(void)
 {
     void *memory;
@@ -41,6 +53,7 @@ static int make_page(void)
     made->magic = CT_PROGRESS_MAGIC;
     made->waits = atomic_load(&page->waits);
     if (page == &unshared) { /* what was reported before anybody could read it */
+        drop_parents_metrics();
         memcpy(made->metrics, page->metrics, sizeof made->metrics);
         made->metric_count = page->metric_count;
     }
@@ -107,16 +120,19 @@ static int add_metric(struct ct_progress *to, const char *name, uint64_t bits)
 int ct_progress_metric(const char *name, double value)
 {
     struct ct_progress *to = page;
-    struct ct_progress_metric *metric = find_metric(
-        to, atomic_load_explicit(&to->metric_count, memory_order_acquire), name);
+    struct ct_progress_metric *metric = NULL;
     int rc;
 
+    if (to != &unshared)
+        metric = find_metric(
+            to, atomic_load_explicit(&to->metric_count, memory_order_acquire), name);
     if (metric) {
         atomic_store_explicit(&metric->bits, ct_metric_to_bits(value),
                               memory_order_relaxed);
         return 0;
     }
     pthread_mutex_lock(&mutex);
+    drop_parents_metrics();
     rc = add_metric(page, name, ct_metric_to_bits(value));
     pthread_mutex_unlock(&mutex);
     return rc;

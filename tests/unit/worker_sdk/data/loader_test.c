@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/lib/ranks.h"
@@ -97,12 +98,41 @@ static void open_loader(struct rig *rig)
         fail_msg("%s", err.text);
 }
 
+/* The code with which a forked child exits that runs `body`. */
+static int exit_of_child(int (*body)(void))
+{
+    const pid_t child = fork();
+    int status;
+
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(body());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int count_metrics(void)
+{
+    static struct ct_progress page;
+
+    return pread(ct_progress_open(), &page, sizeof page, 0) == sizeof page
+               ? (int)page.metric_count
+               : -1;
+}
+
+static int count_metrics_and_one(void)
+{
+    return ct_progress_metric("late", 1) == 0 ? count_metrics() : -1;
+}
+
 /* This test is the first one here: nothing has made the page yet. */
 TEST(what_was_measured_before_the_page_is_made_is_on_it)
 {
     struct ct_progress page;
 
     assert_int_equal(ct_progress_metric("early", 2.5), 0);
+    assert_int_equal(exit_of_child(count_metrics), 0);
+    assert_int_equal(exit_of_child(count_metrics_and_one), 1);
     assert_int_equal(pread(ct_progress_open(), &page, sizeof page, 0), sizeof page);
     assert_int_equal(page.metric_count, 1);
     assert_string_equal(page.metrics[0].name, "early");
