@@ -138,6 +138,22 @@ int ct_progress_metric(const char *name, double value)
     return rc;
 }
 
+/* A child begins at 0, and writes nothing to its parent's page. */
+void ct_progress_data_wait(uint64_t more_ns)
+{
+    static uint64_t wait_ns;
+    static pid_t waiter;
+
+    pthread_mutex_lock(&mutex);
+    wait_ns = (waiter == getpid() ? wait_ns : 0) + more_ns;
+    waiter = getpid();
+    drop_parents_metrics();
+    if (page == &unshared || owner == waiter)
+        (void)add_metric(page, "data_wait_seconds",
+                         ct_metric_to_bits((double)wait_ns / 1e9));
+    pthread_mutex_unlock(&mutex);
+}
+
 void ct_progress_samples(const uint64_t *ids, size_t count)
 {
     pthread_mutex_lock(&mutex);

@@ -12,6 +12,8 @@ void ct_progress_step(uint64_t step, uint64_t now_ms);
 /* Keeps the last value of each name. The name must be valid (wire/metric.h). 0, or -ENOSPC: there
  * are too many names. */
 int ct_progress_metric(const char *name, double value);
+/* Adds to the metric data_wait_seconds of this process. */
+void ct_progress_data_wait(uint64_t more_ns);
 /* Keeps the ids of the samples that are being processed, the first CT_SAMPLES_MAX of them. */
 void ct_progress_samples(const uint64_t *ids, size_t count);
 /* Called before and after a call that waits for other ranks. */

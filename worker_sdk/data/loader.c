@@ -282,16 +282,6 @@ void ctrun_loader_close(struct ctrun_loader *loader)
 
 /* ---- The caller ---- */
 
-/* All loaders of this process together. */
-static void report_wait(uint64_t more_ns)
-{
-    static _Atomic uint64_t wait_ns;
-
-    (void)ct_progress_metric("data_wait_seconds",
-                             (double)(atomic_fetch_add(&wait_ns, more_ns) + more_ns) /
-                                 1e9);
-}
-
 int ctrun_loader_set_epoch(struct ctrun_loader *loader, uint64_t epoch, size_t start,
                            struct ctrun_error *err)
 {
@@ -340,7 +330,7 @@ static int wait_for(struct ctrun_loader *loader, struct slot *slot,
     atomic_fetch_add(&loader->waits, 1);
     waited_ns = ct_now_ns() - begin_ns;
     atomic_fetch_add(&loader->wait_ns, waited_ns);
-    report_wait(waited_ns);
+    ct_progress_data_wait(waited_ns);
     return rc;
 }
 

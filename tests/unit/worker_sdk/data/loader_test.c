@@ -269,6 +269,24 @@ static double waited_seconds(void)
     return 0;
 }
 
+static int wait_in_child(void)
+{
+    ct_progress_data_wait(1000000000); /* the page is the parent's */
+    (void)ct_progress_open();
+    ct_progress_data_wait(500000000);
+    return waited_seconds() == 1.5 ? 0 : 1;
+}
+
+TEST(a_child_counts_what_it_waited_itself)
+{
+    double before;
+
+    ct_progress_data_wait(250000000);
+    before = waited_seconds();
+    assert_int_equal(exit_of_child(wait_in_child), 0);
+    assert_true(before >= 0.25 && waited_seconds() == before);
+}
+
 TEST_AROUND(an_epoch_begins_anew_or_where_it_was_left, setup, teardown)
 {
     struct ctrun_batch batch = CTRUN_BATCH_INIT;
