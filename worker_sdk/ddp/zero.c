@@ -149,9 +149,13 @@ static int check_ddp(const struct ctrun_zero *zero,
         return ct_fail(err, CTRUN_E_USAGE,
                        "zero: options.ddp was created without shard_gradients, so it "
                        "has no slices: set that, or leave options.ddp NULL");
-    for (size_t p = 0; is_alike && p < zero->count; p++)
-        is_alike = zero->params[p].data == ddp->params[p].data &&
-                   zero->params[p].no_grad == ddp->params[p].no_grad;
+    for (size_t p = 0; is_alike && p < zero->count; p++) {
+        const struct ctrun_param *own = &zero->params[p], *its = &ddp->params[p];
+
+        is_alike = own->data == its->data && own->no_grad == its->no_grad &&
+                   own->dtype == its->dtype &&
+                   ct_ddp_param_bytes(own) == ct_ddp_param_bytes(its);
+    }
     return is_alike ? 0
                     : ct_fail(err, -EINVAL,
                               "zero: options.ddp has another group or other "

@@ -361,6 +361,14 @@ static int no_hook(void *context, struct ctrun_group *group,
 
 static const struct ctrun_powersgd_options powersgd = CTRUN_POWERSGD_OPTIONS_INIT;
 
+static void retype(struct ctrun_param *params, enum ctrun_dtype dtype, double longer)
+{
+    for (int p = 0; p < PARAMS; p++) {
+        params[p].dtype = dtype;
+        params[p].sizes[0] = (int64_t)((double)params[p].sizes[0] * longer);
+    }
+}
+
 WORLD_TEST(misuse_is_told, 2)
 {
     struct ctrun_zero_options options = CTRUN_ZERO_OPTIONS_INIT;
@@ -387,6 +395,12 @@ WORLD_TEST(misuse_is_told, 2)
     t.params[1].data = t.values[2];
     CHECK(ctrun_zero_create(&zero, group, t.params, PARAMS, &options, &err) == -EINVAL);
     t.params[1].data = t.values[1];
+    t.params[3].sizes[0] /= 2;
+    CHECK(ctrun_zero_create(&zero, group, t.params, PARAMS, &options, &err) == -EINVAL);
+    t.params[3].sizes[0] *= 2;
+    retype(t.params, CTRUN_BF16, 2); /* as many bytes */
+    CHECK(ctrun_zero_create(&zero, group, t.params, PARAMS, &options, &err) == -EINVAL);
+    retype(t.params, CTRUN_F32, 0.5);
     options.whole_params = true;
     CHECK(ctrun_zero_create(&zero, group, t.params, PARAMS, &options, &err) ==
           CTRUN_E_USAGE);
