@@ -106,6 +106,8 @@ static void update(struct trainer *t, size_t p, size_t offset, size_t length,
 {
     const void *grad = ctrun_ddp_grad(t->ddp, p);
 
+    if (!ctrun_ddp_grad_is_used(t->ddp, p))
+        return;
     for (size_t k = offset; k < offset + length; k++, momentum++) {
         *momentum = (t->how.is_plain ? 0 : 0.9f) * *momentum + get(t, grad, k);
         put(t, t->values[p], k, get(t, t->values[p], k) - 0.05f * *momentum);
@@ -127,18 +129,34 @@ static void update_all(struct trainer *t)
     CHECK_OK(ctrun_zero_share(t->zero, NULL, &err));
 }
 
+/* Parameter 1 is left out on rank 0, and 2 on all ranks: with static_graph always. */
+static void choose_used(const struct trainer *t, int rank, int step, uint8_t *used)
+{
+    memset(used, 1, PARAMS);
+    if (!t->how.ddp.find_unused && !t->how.ddp.static_graph)
+        return;
+    used[1] = rank != 0;
+    used[2] = !t->how.ddp.static_graph && step % 2;
+}
+
 static void train_step(struct trainer *t, int rank, int step)
 {
+    uint8_t used[PARAMS];
     struct ctrun_error err;
+
+    choose_used(t, rank, step, used);
 
     CHECK_OK(ctrun_ddp_zero_grad(t->ddp, NULL, &err));
     for (int m = 0; m < t->how.micros; m++) {
         ctrun_ddp_no_sync(t->ddp, m + 1 < t->how.micros);
         CHECK_OK(ctrun_ddp_forward_begin(t->ddp, &err));
-        CHECK_OK(ctrun_ddp_backward_begin(t->ddp, NULL, &err));
+        CHECK_OK(ctrun_ddp_backward_begin(t->ddp, t->how.ddp.find_unused ? used : NULL,
+                                          &err));
         for (size_t p = PARAMS; p-- > 0;) {
             void *grad = ctrun_ddp_grad(t->ddp, p);
 
+            if (!used[p])
+                continue;
             for (size_t k = 0; k < lengths[p]; k++)
                 put(t, grad, k,
                     get(t, grad, k) + get(t, t->values[p], k) +
