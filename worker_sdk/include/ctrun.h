@@ -832,7 +832,8 @@ struct ctrun_ddp_options {
         shard_gradients; /* for ctrun_zero with options.ddp: each rank gets the averages of its
                           * pieces alone, by a reduce-scatter. What backward_end() leaves elsewhere
                           * is undefined: each step overwrites the gradients, or begins with
-                          * ctrun_ddp_zero_grad(). The buckets are never rebuilt. Not with hook or
+                          * ctrun_ddp_zero_grad(); with find_unused or static_graph it begins with
+                          * that. The buckets are never rebuilt. Not with hook or
                           * powersgd: CTRUN_E_UNSUPPORTED */
 };
 #define CTRUN_DDP_OPTIONS_INIT                                                         \
