@@ -1166,9 +1166,9 @@ CTRUN_API int ctrun_dp_collect(struct ctrun_dp *dp, const struct ctrun_tensor *p
  *
  * An optimizer that works element by element (SGD, Adam, Adadelta) gives the same bits as one with
  * the whole state. With ctrun_ddp_options.shard_gradients and options.ddp each rank gets only the
- * averages that it uses, and a step sends a third less. In a sharded checkpoint (ctrun_shards(3)) the
- * state of each piece is a piece of a tensor as long as the parameter, so that it can be loaded by
- * any number of ranks:
+ * averages that it uses: on a host group the bits are those of plain DDP; NCCL may add in another
+ * order. In a sharded checkpoint (ctrun_shards(3)) the state of each piece is a piece of a tensor as
+ * long as the parameter, so that it can be loaded by any number of ranks:
  *
  *     tensor.name = "state.w";                     // one name for each parameter
  *     tensor.dims = 1;
@@ -1188,8 +1188,9 @@ struct ctrun_zero_options {
                         * longest first, to the rank that has least. Default: equal shares */
     struct ctrun_ddp *
         ddp; /* read by create: made with shard_gradients, the same group and params. A rank's
-              * pieces are those of which this object gives it the averages. A step then sends what
-              * DDP alone sends, and at most 16 bytes a bucket and rank more; NULL: half more */
+              * pieces are those of which this object gives it the averages. Where gradients travel
+              * in their own type, a step sends what DDP alone sends (NULL: half more), and a tail
+              * of each bucket, of less than 16 bytes times the ranks, is sent twice */
 };
 #define CTRUN_ZERO_OPTIONS_INIT                                                        \
     {                                                                                  \
@@ -1198,7 +1199,7 @@ struct ctrun_zero_options {
 /* Collective, blocks; CTRUN_E_MISMATCH, on every rank, when not all give the same. The params that
  * have a gradient must have one dtype (CTRUN_E_UNSUPPORTED); the others belong to no rank. params
  * is copied, what it points to and group are kept. Takes as much memory as the parameters, unless
- * they stand one behind the other and may be split. options may be NULL. */
+ * they stand one behind the other, may be split, and options.ddp is NULL. options may be NULL. */
 CTRUN_API int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
                                 const struct ctrun_param *params, size_t count,
                                 const struct ctrun_zero_options *options,
