@@ -893,7 +893,8 @@ CTRUN_API int ctrun_ddp_zero_grad(struct ctrun_ddp *ddp, void *stream,
  * nothing (but once a step was captured, and with check_finite, for the step), and CTRUN_E_DIVERGED
  * is reported by the next backward_begin(); else it waits for the device. With shard_gradients it
  * is collective, each rank scales its pieces, and the norm may differ in its last bits from that
- * of whole averages. */
+ * of whole averages; in a join on_step calls it, too, and returns 0 where it is
+ * CTRUN_E_DIVERGED. */
 CTRUN_API int ctrun_ddp_clip_grad_norm(struct ctrun_ddp *ddp, double max_norm,
                                        double *norm, struct ctrun_error *err);
 /* Whether all ranks still have the same parameters, bit by bit; buffers may differ. Collective,
