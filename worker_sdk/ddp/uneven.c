@@ -75,15 +75,15 @@ static int join_others(struct ctrun_ddp *ddp, struct ctrun_error *err)
 {
     int rc;
 
-    for (int steps = 0;; steps++) {
-        if (steps == STEPS_TO_WARN)
-            ct_warn("ddp join has no data while the others continue rank=%d steps=%d",
-                    ddp->rank, steps);
+    for (int steps = 0;;) {
         rc = ct_ddp_begin_forward(ddp, CT_TURN_JOINED, err);
         if (is_error_of_step(rc)) /* of the others' step before, on a device */
             continue;
         if (rc < 0 || ddp->join.active == 0 || (rc = shadow_step(ddp, err)) < 0)
             break;
+        if (++steps == STEPS_TO_WARN)
+            ct_warn("ddp rank without data still joins the others rank=%d steps=%d",
+                    ddp->rank, steps);
     }
     if (rc == 0 && (rc = ct_ddp_sync(ddp->group, ddp->params, ddp->param_count,
                                      ddp->join.last, ddp->stream, err)) < 0)
