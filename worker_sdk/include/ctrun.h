@@ -829,14 +829,15 @@ struct ctrun_ddp_options {
                      * gradients that are ready last: what remains to be averaged after backward is
                      * short. Default: of those that are ready first, so that the first reduction
                      * begins early. All ranks set it alike, also where no bucket is rebuilt: with
-                     * shard_gradients, find_unused alone, or gradients in the caller's memory */
+                     * shard_gradients, find_unused without static_graph, or gradients in the caller's memory */
     bool
         shard_gradients; /* for ctrun_zero with options.ddp: each rank gets the averages of its
                           * pieces alone, by a reduce-scatter. What backward_end() leaves elsewhere
                           * is undefined: each step overwrites the gradients, or begins with
                           * ctrun_ddp_zero_grad(); with find_unused or static_graph it begins with
-                          * that. The buckets are never rebuilt. Not with hook or
-                          * powersgd: CTRUN_E_UNSUPPORTED */
+                          * that. Less is sent between hosts; in shared memory a step is slower. The
+                          * buckets are never rebuilt. Not with hook or powersgd:
+                          * CTRUN_E_UNSUPPORTED */
 };
 #define CTRUN_DDP_OPTIONS_INIT                                                         \
     {                                                                                  \
