@@ -21,7 +21,8 @@ static const char *worker_state(const struct worker *worker)
 {
     switch (worker->state) {
     case WORKER_NEW: return "new";
-    case WORKER_RUNNING: return worker->stop_signal ? "stopping" : "running";
+    case WORKER_RUNNING:
+        return worker->stop_signal || worker->is_spared ? "stopping" : "running";
     case WORKER_RESTARTING: return "restarting";
     case WORKER_ENDED: break;
     }

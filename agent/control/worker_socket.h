@@ -74,6 +74,9 @@ void worker_socket_each_flight(const struct worker_socket *worker_socket,
 /* Calls on_progress for each worker that shares its progress in memory, also for one that has
  * ended: a worker sends messages for only some of its steps. */
 void worker_socket_refresh(struct worker_socket *worker_socket);
+/* The process of worker `rank` of `generation` that has called ctrun_should_stop(); 0: none has. */
+pid_t worker_socket_find_polling(const struct worker_socket *worker_socket, int rank,
+                                 uint64_t generation);
 /* See hold.h; peer is what hold_join() got here. */
 void worker_socket_reply_hold(void *context, void *peer,
                               const struct ct_worker_hold_reply *reply, int fd);

@@ -71,6 +71,21 @@ void worker_socket_report_progress(const struct connection *connection)
                          &progress);
 }
 
+pid_t worker_socket_find_polling(const struct worker_socket *worker_socket, int rank,
+                                 uint64_t generation)
+{
+    uint32_t polls;
+
+    ct_list_for_each(struct connection, connection, &worker_socket->connections, node)
+        if (connection->rank == rank && connection->generation == generation &&
+            connection->progress >= 0 &&
+            pread(connection->progress, &polls, sizeof polls,
+                  offsetof(struct ct_progress, polls)) == sizeof polls &&
+            polls)
+            return connection->pid;
+    return 0;
+}
+
 void worker_socket_refresh(struct worker_socket *worker_socket)
 {
     ct_list_for_each(struct connection, connection, &worker_socket->connections, node)

@@ -31,7 +31,9 @@ enum {
         200, /* guard and slurmstepd both deliver it: count it as one signal */
     AGENT_CLOCK_WARN_S = 10,    /* a clock difference that confuses readers of logs */
     AGENT_COUNTDOWN_MS = 10000, /* between lines about the time left to save */
-    AGENT_HURRY_MS = 2000,      /* grace time left after the second Ctrl-C */
+    /* before the end of the grace, at most: workers that ask whether they should stop, and have not, get the signal */
+    AGENT_SPARED_MS = 1000,
+    AGENT_HURRY_MS = 2000, /* grace time left after the second Ctrl-C */
     /* time to flush two consoles and to write the last files */
     SIGNALS_LATE_MS = 30000,
 

@@ -113,6 +113,7 @@ void agent_drained(void *context)
     struct agent *agent = context;
 
     loop_timer_stop(agent->drain_timer);
+    agent->has_drained = true;
     if (agent->result->signal == 0)
         agent_end_by_signal(agent, SIGTERM, agent->drained_by);
 }

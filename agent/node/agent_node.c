@@ -192,7 +192,8 @@ void agent_stop(struct agent *agent, enum agent_after after, int signal,
                 uint64_t grace_ms, const char *why)
 {
     stop_watching(agent, after, why);
-    worker_group_stop(agent->group, signal, grace_ms);
+    worker_group_stop(agent->group, signal, grace_ms,
+                      agent->interrupts < 2 && !agent->has_drained);
 }
 
 static size_t list_own_addrs(const struct agent *agent,

@@ -131,6 +131,7 @@ struct agent {
     struct ctl_socket *ctl_socket;    /* NULL: ctrunctl cannot reach this run */
     struct loop_timer *drain_timer;
     pid_t drained_by; /* != 0: this ctrunctl has asked us to save and end */
+    bool has_drained; /* and the time for that is over */
     struct signals *signals;
     struct link *link;
     struct worker_group *group;

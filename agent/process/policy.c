@@ -35,6 +35,11 @@ void policy_postpone(struct policy *policy, uint64_t delay_ms)
     policy->grace_deadline_ms = ct_deadline_after(policy->grace_deadline_ms, delay_ms);
 }
 
+void policy_spare(struct policy *policy, uint64_t before_ms)
+{
+    policy->spared_ms = before_ms;
+}
+
 void policy_hurry(struct policy *policy, int signal, uint64_t grace_ms, uint64_t now_ms)
 {
     if (policy->phase != POLICY_ASKED)
@@ -79,8 +84,27 @@ static unsigned ask_helpers(struct policy *policy, const struct policy_census *c
     return POLICY_KILL_HELPERS;
 }
 
+/* After POLICY_SIGNAL. */
+static unsigned ask_spared(struct policy *policy, uint64_t now_ms, uint64_t *wake_ms)
+{
+    uint64_t at_ms = 0;
+
+    if (!policy->is_signalled || policy->spared_ms == 0)
+        return 0;
+    if (policy->spared_ms < policy->grace_deadline_ms)
+        at_ms = policy->grace_deadline_ms - policy->spared_ms;
+    if (now_ms < at_ms) {
+        *wake_ms = earlier_of(*wake_ms, at_ms);
+        return 0;
+    }
+    policy->spared_ms = 0;
+    policy->is_rest_signalled = false;
+    policy->rest_ms = ct_deadline_after(now_ms, AGENT_RESCAN_MS);
+    return POLICY_SIGNAL_SPARED;
+}
+
 /* In the order of the times: ask_ms, the rest of the sessions one scan later, orphans,
- * helpers, the end of the grace. *wake_ms is the earliest of those to come. */
+ * helpers, the spared workers, the end of the grace. *wake_ms is the earliest of those to come. */
 static unsigned ask(struct policy *policy, const struct policy_census *census,
                     uint64_t now_ms, uint64_t *wake_ms)
 {
@@ -95,6 +119,7 @@ static unsigned ask(struct policy *policy, const struct policy_census *census,
         policy->rest_ms = ct_deadline_after(now_ms, AGENT_RESCAN_MS);
         actions |= POLICY_SIGNAL;
     }
+    actions |= ask_spared(policy, now_ms, wake_ms);
     if (policy->is_signalled && !policy->is_rest_signalled &&
         now_ms >= policy->rest_ms) {
         policy->is_rest_signalled = true;

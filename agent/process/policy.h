@@ -32,6 +32,8 @@ enum policy_action {
     POLICY_KILL_ALL = 1u << 3, /* SIGKILL to everything */
     /* SIGKILL to each process in an asked worker's session that does not save in its place */
     POLICY_KILL_HELPERS = 1u << 4,
+    /* as POLICY_SIGNAL, to the workers that were spared then */
+    POLICY_SIGNAL_SPARED = 1u << 5,
 };
 
 struct policy_census {
@@ -48,6 +50,8 @@ struct policy {
     bool is_signalled; /* the process groups got the signal */
     /* workers are asked no earlier: they may end by themselves */
     uint64_t ask_ms;
+    /* the spared workers get the signal so long before the end of the grace; 0: none are left */
+    uint64_t spared_ms;
     bool is_rest_signalled; /* the rest of the sessions got the signal */
     uint64_t rest_ms;
     uint64_t orphan_deadline_ms;
@@ -61,6 +65,9 @@ void policy_begin(struct policy *policy, int signal, uint64_t grace_ms,
                   uint64_t now_ms);
 /* Asks the workers delay_ms later; they still have the whole grace time. */
 void policy_postpone(struct policy *policy, uint64_t delay_ms);
+/* Some workers end by themselves: the caller spares them at POLICY_SIGNAL, and signals them at
+ * POLICY_SIGNAL_SPARED, `before_ms` before the end of the grace; UINT64_MAX: at the next step. */
+void policy_spare(struct policy *policy, uint64_t before_ms);
 /* Asks at once workers that were to be asked later, shortens the grace time to at most grace_ms
  * from now, and sends `signal` to workers that got a gentler one before. SIGTERM is not sent
  * twice for two reasons to stop. */

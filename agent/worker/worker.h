@@ -42,6 +42,8 @@ struct worker {
         has_no_handler; /* for the first of these signals: an exit code was on its way before */
     int passed_signal; /* the last signal for the worker that we passed on; 0: none */
     bool is_freed; /* we cut its connections: the error in its collective may end it */
+    bool
+        is_spared; /* it asks whether it should stop: the signal would end it before it has saved */
     int timer_signal;     /* sent because its file timer ran out; 0: none did */
     char timer_text[256]; /* that timer's scope */
     struct {              /* faults that ctrunctl chaos has injected */

@@ -462,7 +462,8 @@ static int copy_early(const struct worker_group *group, uint64_t until_ms,
         const struct worker *worker = &group->workers[i];
 
         if (worker->state != WORKER_ENDED || worker->failure.cause != CT_CAUSE_NONE ||
-            worker->stop_signal || worker->failure.happened_ms > until_ms)
+            worker->stop_signal || worker->is_spared ||
+            worker->failure.happened_ms > until_ms)
             continue;
         out[count] = worker->failure;
         out[count].cause = CT_CAUSE_EARLY;

@@ -85,10 +85,13 @@ void worker_group_move_store(struct worker_group *group, const struct ct_start *
  * returns. */
 void worker_group_start(struct worker_group *group, const struct ct_start *start);
 /* Sends `signal` to all workers, after grace_ms SIGKILL; then on_gone, perhaps before this returns.
- * During a stop the grace can only become shorter. */
-void worker_group_stop(struct worker_group *group, int signal, uint64_t grace_ms);
-/* The same because a rank or node is gone: workers that wait for it in a collective get an error
- * there, if their connections can be found; they end by themselves, or are asked to end
+ * During a stop the grace can only become shorter. is_gentle: workers that ask whether they should
+ * stop (ctrun_should_stop) and have no handler for the signal get it only shortly before the end of
+ * the grace. */
+void worker_group_stop(struct worker_group *group, int signal, uint64_t grace_ms,
+                       bool is_gentle);
+/* As without is_gentle, because a rank or node is gone: workers that wait for it in a collective get
+ * an error there, if their connections can be found; they end by themselves, or are asked to end
  * loss->grace_ms later. */
 void worker_group_stop_survivors(struct worker_group *group, int signal,
                                  uint64_t grace_ms,

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "agent/control/worker_socket.h"
 #include "agent/guard/fence.h"
 #include "agent/loop/limits.h"
 #include "agent/process/run_cgroup.h"
@@ -27,8 +28,16 @@ static bool is_asked_session(const struct worker_group *group, pid_t session)
 {
     for (int i = 0; i < group->count; i++)
         if (group->workers[i].pid == session &&
-            (group->workers[i].stop_signal ||
+            (group->workers[i].stop_signal || group->workers[i].is_spared ||
              (group->workers[i].is_freed && group->workers[i].state == WORKER_RUNNING)))
+            return true;
+    return false;
+}
+
+static bool is_spared_session(const struct worker_group *group, pid_t session)
+{
+    for (int i = 0; i < group->count; i++)
+        if (group->workers[i].pid == session && group->workers[i].is_spared)
             return true;
     return false;
 }
@@ -103,7 +112,8 @@ static void signal_process(void *context, const struct reap_process *process)
 
     switch (walk->action) {
     case POLICY_SIGNAL_REST: /* the worker's own group has it already */
-        if (is_asked && process->group != process->session)
+        if (is_asked && process->group != process->session &&
+            !is_spared_session(walk->group, process->session))
             (void)kill(process->pid, walk->signal);
         break;
     case POLICY_KILL_ORPHANS:
@@ -121,8 +131,39 @@ static void signal_process(void *context, const struct reap_process *process)
 static void signal_running(struct worker_group *group, int signal)
 {
     for (int i = 0; i < group->count; i++)
-        if (group->workers[i].state == WORKER_RUNNING)
+        if (group->workers[i].state == WORKER_RUNNING && !group->workers[i].is_spared)
             worker_signal(&group->workers[i], signal);
+}
+
+static void signal_spared(struct worker_group *group, int signal)
+{
+    for (int i = 0; i < group->count; i++) {
+        struct worker *worker = &group->workers[i];
+
+        if (worker->state == WORKER_RUNNING && worker->is_spared) {
+            worker->is_spared = false;
+            worker_signal(worker, signal);
+        }
+    }
+}
+
+/* They were asked by the worker socket, and save. */
+static void spare_polling(struct worker_group *group, int signal, uint64_t grace_ms)
+{
+    int count = 0;
+
+    for (int i = 0; i < group->count; i++) {
+        struct worker *worker = &group->workers[i];
+        const pid_t pid = worker_socket_find_polling(
+            group->options.worker_socket, worker->rank, group->start.generation);
+
+        worker->is_spared = worker->state == WORKER_RUNNING && pid != 0 &&
+                            signal_effect_ends(pid, signal);
+        count += worker->is_spared;
+    }
+    if (count > 0)
+        policy_spare(&group->policy, grace_ms / 10 < AGENT_SPARED_MS ? grace_ms / 10 + 1
+                                                                     : AGENT_SPARED_MS);
 }
 
 static void note_orphan(void *context, const struct reap_process *process)
@@ -185,6 +226,8 @@ static void act(struct worker_group *group, unsigned actions,
 
     if (actions & POLICY_SIGNAL)
         signal_running(group, group->policy.signal);
+    if (actions & POLICY_SIGNAL_SPARED)
+        signal_spared(group, group->policy.signal);
     /* Noted before the kill: afterwards the orphans cannot be described. */
     if (actions & POLICY_KILL_ORPHANS)
         (void)reap_scan(&group->keep, note_orphan, group);
@@ -194,8 +237,10 @@ static void act(struct worker_group *group, unsigned actions,
     }
     if (actions & POLICY_KILL_HELPERS && !is_anybody_saving(group))
         actions |= POLICY_KILL_ALL;
-    if (actions & POLICY_KILL_ALL)
+    if (actions & POLICY_KILL_ALL) {
         signal_running(group, SIGKILL);
+        signal_spared(group, SIGKILL);
+    }
     /* A kill of the cgroup also ends what forks meanwhile; the walks below can miss such a process,
      * and are for processes that have left the cgroup or if there is no cgroup. */
     if (!spares_template(group) &&
@@ -252,28 +297,44 @@ void worker_group_continue_stop(struct worker_group *group)
         loop_timer_set(group->timer, wake_ms > now_ms ? wake_ms - now_ms : 0);
 }
 
+/* How a stop begins, or goes on when another reason for one comes. */
+struct stop {
+    int signal;
+    uint64_t grace_ms;
+    uint64_t delay_ms; /* before the signal */
+    bool is_gentle;
+};
+
 /* A stop that has begun is never weakened: a second one can only shorten it. */
-static void begin_stop(struct worker_group *group, int signal, uint64_t grace_ms,
-                       uint64_t delay_ms)
+static void begin_stop(struct worker_group *group, const struct stop *stop)
 {
     const uint64_t now_ms = ct_now_ms();
+    const bool is_first = group->policy.phase == POLICY_IDLE;
 
     group->is_waiting = false;
     worker_group_give_up_restarts(group);
     shm_watch_look(&group->shm, true);
-    if (group->policy.phase == POLICY_IDLE) {
-        policy_begin(&group->policy, worker_group_running_count(group) > 0 ? signal : 0,
-                     grace_ms, now_ms);
-        policy_postpone(&group->policy, delay_ms);
+    if (is_first) {
+        policy_begin(&group->policy,
+                     worker_group_running_count(group) > 0 ? stop->signal : 0,
+                     stop->grace_ms, now_ms);
+        policy_postpone(&group->policy, stop->delay_ms);
     } else {
-        policy_hurry(&group->policy, signal, grace_ms, now_ms);
+        policy_hurry(&group->policy, stop->signal, stop->grace_ms, now_ms);
     }
+    if (is_first && stop->is_gentle)
+        spare_polling(group, stop->signal, stop->grace_ms);
+    else if (!stop->is_gentle && group->policy.spared_ms > 0)
+        policy_spare(&group->policy, UINT64_MAX);
     worker_group_continue_stop(group);
 }
 
-void worker_group_stop(struct worker_group *group, int signal, uint64_t grace_ms)
+void worker_group_stop(struct worker_group *group, int signal, uint64_t grace_ms,
+                       bool is_gentle)
 {
-    begin_stop(group, signal, grace_ms, 0);
+    begin_stop(
+        group,
+        &(struct stop){.signal = signal, .grace_ms = grace_ms, .is_gentle = is_gentle});
 }
 
 void worker_group_stop_survivors(struct worker_group *group, int signal,
@@ -285,14 +346,16 @@ void worker_group_stop_survivors(struct worker_group *group, int signal,
     if (is_first && loss->grace_ms > 0 && worker_group_free_survivors(group, 0, loss)) {
         for (int i = 0; i < group->count; i++)
             group->workers[i].is_freed = group->workers[i].state == WORKER_RUNNING;
-        begin_stop(group, signal, grace_ms, loss->grace_ms);
+        begin_stop(group, &(struct stop){.signal = signal,
+                                         .grace_ms = grace_ms,
+                                         .delay_ms = loss->grace_ms});
         return;
     }
     if (is_first && loss->grace_ms == 0) {
         group->loss.of = *loss;
         group->loss.is_set = true;
     }
-    worker_group_stop(group, signal, grace_ms);
+    worker_group_stop(group, signal, grace_ms, false);
 }
 
 void worker_group_extend(struct worker_group *group, uint64_t grace_ms)

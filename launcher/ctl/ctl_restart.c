@@ -19,7 +19,7 @@ const struct ctl_verb ctl_restart = {
     .name = "restart",
     .words = "",
     .help = "stop all workers of the run and start them again, on the same nodes\n"
-            "From any of its nodes. Workers get SIGTERM to save, as before every new "
+            "From any of its nodes. Workers are asked to save, as before every new "
             "round; this\n"
             "does not count as a restart of --max-restarts. All nodes print who asked, "
             "and why.",

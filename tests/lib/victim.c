@@ -26,6 +26,7 @@
  *   ask                reads a line from stdin and writes it to stdout
  *   meet               waits for ever, as in a collective that the others do not enter
  *   step N, stopped    reports the step to the agent; waits until the agent asks to stop
+ *   poll               asks once whether it should stop
  *   metric NAME VALUE  reports a number to the agent */
 #include <errno.h>
 #include <fcntl.h>
@@ -446,6 +447,8 @@ static void act(struct victim *victim, const char *verb)
         ct_agent_socket_step(agent(victim), (uint64_t)number(victim));
     else if (strcmp(verb, "metric") == 0)
         tell_metric(victim);
+    else if (strcmp(verb, "poll") == 0)
+        (void)ct_agent_socket_should_stop(agent(victim));
     else if (strcmp(verb, "stopped") == 0)
         await_stop(victim);
     else

@@ -103,10 +103,12 @@ void worker_group_start(struct worker_group *group, const struct ct_start *start
     group->options.on_started(group->options.context);
 }
 
-void worker_group_stop(struct worker_group *group, int signal, uint64_t grace_ms)
+void worker_group_stop(struct worker_group *group, int signal, uint64_t grace_ms,
+                       bool is_gentle)
 {
     struct world_node *node = node_of_group(group);
 
+    (void)is_gentle; /* only the time is simulated */
     node->is_stopping = true;
     if (!node->live_generation) {
         tell_gone(group);
@@ -125,7 +127,7 @@ void worker_group_stop_survivors(struct worker_group *group, int signal,
                                  uint64_t grace_ms,
                                  const struct worker_group_loss *loss)
 {
-    worker_group_stop(group, signal, loss->grace_ms + grace_ms);
+    worker_group_stop(group, signal, loss->grace_ms + grace_ms, false);
 }
 
 void worker_group_move_store(struct worker_group *group, const struct ct_start *start)

@@ -406,9 +406,13 @@ static void receive(struct ct_agent_socket *agent)
 
 bool ct_agent_socket_should_stop(struct ct_agent_socket *agent)
 {
-    bool should_stop;
+    bool should_stop, is_opened;
 
     pthread_mutex_lock(&agent->lock);
+    is_opened = opens_page(agent);
+    ct_progress_poll();
+    if (is_opened)
+        show_page(agent);
     if (!agent->should_stop)
         receive(agent);
     should_stop = agent->should_stop;

@@ -71,7 +71,8 @@ bool ct_agent_socket_is_there(struct ct_agent_socket *agent);
 void ct_agent_socket_share(struct ct_agent_socket *agent, int fd);
 /* The same for the record of calls (flight.h). */
 void ct_agent_socket_share_flight(struct ct_agent_socket *agent, int fd);
-/* True once the agent has asked this worker to stop; stays true. */
+/* True once the agent has asked this worker to stop; stays true. From the first call on the agent
+ * knows that this worker asks, and gives it time before a signal that would end it. */
 bool ct_agent_socket_should_stop(struct ct_agent_socket *agent);
 /* CTRUN_E_PEER_LOST once the agent has reported that a node of our round is lost; else 0. */
 int ct_agent_socket_check_loss(struct ct_agent_socket *agent, struct ctrun_error *err);

@@ -57,6 +57,7 @@ static int make_page(void)
         memcpy(made->metrics, page->metrics, sizeof made->metrics);
         made->metric_count = page->metric_count;
     }
+    made->polls = atomic_load(&page->polls);
     write_samples(&made->samples, page->samples.ids, page->samples.count,
                   page->samples.total);
     page = made; /* never unmapped: another thread may still use the old page */
@@ -160,6 +161,11 @@ void ct_progress_samples(const uint64_t *ids, size_t count)
     write_samples(&page->samples, ids, count < CT_SAMPLES_MAX ? count : CT_SAMPLES_MAX,
                   count);
     pthread_mutex_unlock(&mutex);
+}
+
+void ct_progress_poll(void)
+{
+    atomic_store_explicit(&page->polls, 1, memory_order_relaxed);
 }
 
 void ct_progress_begin_wait(void)

@@ -16,6 +16,8 @@ int ct_progress_metric(const char *name, double value);
 void ct_progress_data_wait(uint64_t more_ns);
 /* Keeps the ids of the samples that are being processed, the first CT_SAMPLES_MAX of them. */
 void ct_progress_samples(const uint64_t *ids, size_t count);
+/* This process asks from time to time whether it should stop. */
+void ct_progress_poll(void);
 /* Called before and after a call that waits for other ranks. */
 void ct_progress_begin_wait(void);
 void ct_progress_end_wait(void);

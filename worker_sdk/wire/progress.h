@@ -36,4 +36,5 @@ struct ct_progress {
     _Atomic uint64_t metric_count; /* number of `metrics` */
     struct ct_progress_metric metrics[CT_METRICS_MAX];
     struct ct_progress_samples samples;
+    _Atomic uint32_t polls; /* 1: it has called ctrun_should_stop() */
 };

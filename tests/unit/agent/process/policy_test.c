@@ -64,6 +64,40 @@ TEST(who_is_in_a_hurry_asks_survivors_at_once)
     assert_int_equal(next(&policy, 2, 0, 3500, &wake_ms), POLICY_KILL_ALL);
 }
 
+TEST(workers_that_save_by_themselves_are_asked_shortly_before_the_end_of_the_grace)
+{
+    struct policy policy = {0};
+    uint64_t wake_ms;
+
+    policy_begin(&policy, SIGTERM, 30000, 1000);
+    policy_spare(&policy, 1000);
+    assert_int_equal(next(&policy, 2, 0, 1000, &wake_ms), POLICY_SIGNAL);
+    assert_int_equal(next(&policy, 2, 0, 1500, &wake_ms), POLICY_SIGNAL_REST);
+    assert_int_equal(wake_ms, 30000);
+    policy_hurry(&policy, SIGTERM, 30000, 2000); /* another reason to stop */
+    policy_extend(&policy, 39000, 2000);
+    assert_int_equal(next(&policy, 2, 0, 39999, &wake_ms), 0);
+    assert_int_equal(wake_ms, 40000);
+    assert_int_equal(next(&policy, 2, 0, 40000, &wake_ms), POLICY_SIGNAL_SPARED);
+    assert_int_equal(next(&policy, 2, 0, 40000 + AGENT_RESCAN_MS, &wake_ms),
+                     POLICY_SIGNAL_REST);
+    assert_int_equal(wake_ms, 41000);
+    assert_int_equal(next(&policy, 2, 0, 41000, &wake_ms), POLICY_KILL_ALL);
+}
+
+TEST(who_cannot_wait_asks_all_at_once)
+{
+    struct policy policy = {0};
+    uint64_t wake_ms;
+
+    policy_begin(&policy, SIGTERM, 30000, 1000);
+    policy_spare(&policy, 1000);
+    (void)next(&policy, 2, 0, 1000, &wake_ms);
+    policy_hurry(&policy, SIGTERM, 2000, 1500);
+    policy_spare(&policy, UINT64_MAX);
+    assert_int_equal(next(&policy, 2, 0, 1500, &wake_ms), POLICY_SIGNAL_SPARED);
+}
+
 TEST(nobody_left_ends_it_at_once)
 {
     struct policy policy = {0};
