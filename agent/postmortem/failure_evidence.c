@@ -197,12 +197,56 @@ static bool add_signal(struct ct_failure *failure,
     return is_explained;
 }
 
+struct kernel_walk {
+    const struct failure_evidence *evidence;
+    char unknown
+        [LINE_MAX_BYTES]; /* the first line about a GPU that may be another job's */
+};
+
+/* "NVRM: Xid (PCI:0000:3b:00): 79, ..." names a GPU of the machine, which may be another job's. */
+static bool is_own_hardware(void *context, const char *line)
+{
+    struct kernel_walk *walk = context;
+    const struct failure_evidence *evidence = walk->evidence;
+    const char *at = strstr(line, "NVRM: Xid (");
+    char pci[16] = "";
+    int answer = -1;
+
+    if (!failure_hints_is_hardware(line))
+        return false;
+    if (!at)
+        return true;
+    at += strlen("NVRM: Xid (");
+    (void)sscanf(at + (ct_starts_with(at, "PCI:") ? strlen("PCI:") : 0),
+                 "%15[0-9a-fA-F:]", pci);
+    if (evidence->may_use_gpu && *pci)
+        answer = evidence->may_use_gpu(evidence->env, pci);
+    if (answer < 0 && !*walk->unknown)
+        (void)ct_format(walk->unknown, sizeof walk->unknown, "%.150s", line);
+    return answer > 0;
+}
+
+void failure_evidence_add_kernel(struct ct_failure *failure,
+                                 const struct failure_evidence *evidence, int fd)
+{
+    struct kernel_walk walk = {.evidence = evidence};
+    char line[LINE_MAX_BYTES];
+
+    if (kmsg_find_line(fd, line, sizeof line, evidence->started_ms, is_own_hardware,
+                       &walk))
+        facts_add(failure, CT_FACT_HARDWARE, "%s", line);
+    else if (*walk.unknown) /* no evidence against this node */
+        facts_add(failure, CT_FACT_BECAUSE,
+                  "perhaps \"%s\" in the kernel's log; it is not known whether rank %d "
+                  "could use that GPU",
+                  walk.unknown, failure->rank);
+}
+
 /* GPU and InfiniBand drivers write errors to the kernel's log, not to the program. Only on a
  * machine with such devices, and where the log may be read. */
 static void add_kernel_words(struct ct_failure *failure,
                              const struct failure_evidence *evidence)
 {
-    char line[LINE_MAX_BYTES];
     int fd;
 
     if (ct_facts_find(&failure->facts, CT_FACT_HARDWARE) ||
@@ -210,9 +254,7 @@ static void add_kernel_words(struct ct_failure *failure,
          access("/sys/class/infiniband", F_OK) < 0) ||
         (fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC)) < 0)
         return;
-    if (kmsg_find_line(fd, line, sizeof line, evidence->started_ms,
-                       failure_hints_is_hardware))
-        facts_add(failure, CT_FACT_HARDWARE, "%s", line);
+    failure_evidence_add_kernel(failure, evidence, fd);
     close(fd);
 }
 

@@ -24,11 +24,19 @@ struct failure_evidence {
     const char *larger;
     const char *last_lines; /* the last lines of its output */
     int crash_record;       /* of the record of its crash; -1: none */
+    char *const *env;       /* its environment */
+    /* Whether a process with that environment may use the GPU "0000:3b:00": 1, 0, or negative: not
+     * known. NULL: nobody knows. */
+    int (*may_use_gpu)(char *const *env, const char *pci);
 };
 
 /* Whether this is the process that the OOM killer ended, according to `oom_proof`: the log of the kernel names it,
  * or no other process, where it can be read, and the proof was seen a short time before its end. */
 bool failure_evidence_is_oom(const struct failure_evidence *evidence, pid_t pid);
+/* Adds what the kernel's log (`fd`, see kmsg_find_line) has about broken devices since the worker's
+ * start, but not about GPUs that the worker could not use. */
+void failure_evidence_add_kernel(struct ct_failure *failure,
+                                 const struct failure_evidence *evidence, int fd);
 /* After cause, code and text of the failure are known. */
 void failure_evidence_add(struct ct_failure *failure,
                           const struct failure_evidence *evidence);

@@ -96,7 +96,7 @@ bool kmsg_find_kill(char *dst, size_t size, pid_t pid, uint64_t since_ms,
 }
 
 bool kmsg_find_line(int fd, char *dst, size_t size, uint64_t since_ms,
-                    bool (*fits)(const char *line))
+                    bool (*fits)(void *context, const char *line), void *context)
 {
     char record[RECORD_MAX_BYTES];
 
@@ -104,7 +104,7 @@ bool kmsg_find_line(int fd, char *dst, size_t size, uint64_t since_ms,
     for (int i = 0; i < RECORDS_MAX && read_record(fd, record); i++) {
         const char *text = find_text(record, since_ms);
 
-        if (text && fits(text))
+        if (text && fits(context, text))
             return ct_format(dst, size, "%.150s", text) >= 0;
     }
     return false;

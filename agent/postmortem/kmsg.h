@@ -17,6 +17,6 @@ bool kmsg_find_kill(char *dst, size_t size, pid_t pid, uint64_t since_ms,
 /* The first line written after since_ms for which `fits` is true. Each read() of fd returns one
  * record and does not block, as with /dev/kmsg. */
 bool kmsg_find_line(int fd, char *dst, size_t size, uint64_t since_ms,
-                    bool (*fits)(const char *line));
+                    bool (*fits)(void *context, const char *line), void *context);
 /* One record, "6,339,5140900,-;text". True when it reports the kill of that process; pid 0: of any. Pure. */
 bool kmsg_is_kill(const char *record, pid_t pid, uint64_t since_ms, const char **text);

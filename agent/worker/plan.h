@@ -66,6 +66,9 @@ struct worker_options {
     /* Builds worker `local_rank` of this round. 0 or a code; the agent frees the plan. */
     int (*plan)(void *context, const struct ct_start *start, int local_rank,
                 struct agent_worker_plan *out, struct ctrun_error *err);
+    /* Whether a worker with that environment may use the GPU at "0000:3b:00": 1, 0, or negative: not
+     * known. NULL: not known. */
+    int (*may_use_gpu)(char *const *env, const char *pci);
     /* Orphans of the workers of the ending round, which were killed with the workers. */
     void (*on_orphans)(void *context, const char *processes);
     /* With rate_limit: how much output of this rank was not shown since the last call. */

@@ -310,6 +310,8 @@ void worker_end(struct worker *worker, const struct worker_place *place,
     death.memory = &worker->memory;
     death.has_core_raised = worker->plan.bind.raises_core;
     death.passed_signal = worker->passed_signal;
+    death.env = worker->plan.env.list;
+    death.may_use_gpu = place->options->may_use_gpu;
     if (!worker->timer_signal && !is_chaos)
         failure_evidence_add(&worker->failure, &death);
     emit_ended(worker, place);

@@ -15,6 +15,7 @@
 #include "launcher/report/exit_status.h"
 #include "launcher/report/messages.h"
 #include "launcher/run/notice_start.h"
+#include "launcher/run/own_gpu.h"
 #include "launcher/run/plan.h"
 #include "launcher/run/preflight.h"
 #include "launcher/run/notice_end.h"
@@ -194,6 +195,7 @@ static void fill_workers(struct launch *launch, struct worker_options *out)
         .redacts = config->output.redacts,
         .local_id = config->run.task.local_id,
         .plan = plan,
+        .may_use_gpu = own_gpu_is,
         .context = launch,
     };
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is read from the files of a dead worker and from the kernel log. */
+#include <errno.h>
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -250,8 +251,9 @@ TEST(version_1_counts_in_files_of_other_names)
     assert_int_equal(test_remove_tree(root), 0);
 }
 
-static bool is_xid(const char *line)
+static bool is_xid(void *context, const char *line)
 {
+    (void)context;
     return strstr(line, "Xid") != NULL;
 }
 
@@ -272,10 +274,65 @@ TEST(the_kernels_words_of_that_time_are_found)
         assert_int_equal(send(fds[0], records[i], strlen(records[i]), 0),
                          (ssize_t)strlen(records[i]));
     close(fds[0]);
-    assert_true(kmsg_find_line(fds[1], line, sizeof line, 8000, is_xid));
+    assert_true(kmsg_find_line(fds[1], line, sizeof line, 8000, is_xid, NULL));
     assert_string_equal(line,
                         "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.");
-    assert_true(kmsg_find_line(fds[1], line, sizeof line, 8000, is_xid));
-    assert_false(kmsg_find_line(fds[1], line, sizeof line, 8000, is_xid)); /* the end */
+    assert_true(kmsg_find_line(fds[1], line, sizeof line, 8000, is_xid, NULL));
+    assert_false(
+        kmsg_find_line(fds[1], line, sizeof line, 8000, is_xid, NULL)); /* the end */
     close(fds[1]);
+}
+
+static int owns_3b(char *const *env, const char *pci)
+{
+    if (!env)
+        return -ENODEV;
+    return strcmp(pci, "0000:3b:00") == 0;
+}
+
+/* What the log with these two lines adds to the failure of rank 3. */
+static const struct ct_failure *find_in_log(const char *first, const char *second,
+                                            const struct failure_evidence *evidence)
+{
+    static struct ct_failure failure;
+    int fds[2];
+
+    failure = (struct ct_failure){.rank = 3};
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds), 0);
+    assert_true(send(fds[0], first, strlen(first), 0) > 0);
+    assert_true(send(fds[0], second, strlen(second), 0) > 0);
+    close(fds[0]);
+    failure_evidence_add_kernel(&failure, evidence, fds[1]);
+    close(fds[1]);
+    return &failure;
+}
+
+TEST(an_xid_of_a_gpu_that_the_rank_could_not_use_is_no_evidence)
+{
+    static const char other[] =
+        "6,1,9000000,-;NVRM: Xid (PCI:0000:86:00): 79, GPU has fallen "
+        "off the bus.";
+    static const char own[] =
+        "6,2,9000001,-;NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 94, later";
+    static const char none[] = "6,3,9000002,-;usb 1-1: new device";
+    char *env[] = {NULL};
+    const struct failure_evidence known = {.env = env, .may_use_gpu = owns_3b};
+    const struct failure_evidence unknown = {.may_use_gpu = owns_3b};
+    const struct failure_evidence nobody = {0};
+    const struct ct_failure *failure = find_in_log(other, own, &known);
+
+    assert_string_equal(ct_facts_find(&failure->facts, CT_FACT_HARDWARE),
+                        "NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 94, later");
+    failure = find_in_log(other, none, &known);
+    assert_null(ct_facts_find(&failure->facts, CT_FACT_HARDWARE));
+    assert_null(ct_facts_find(&failure->facts, CT_FACT_BECAUSE));
+    failure = find_in_log(other, none, &unknown);
+    assert_null(ct_facts_find(&failure->facts, CT_FACT_HARDWARE));
+    assert_string_equal(
+        ct_facts_find(&failure->facts, CT_FACT_BECAUSE),
+        "perhaps \"NVRM: Xid (PCI:0000:86:00): 79, GPU has fallen off the bus.\" in "
+        "the "
+        "kernel's log; it is not known whether rank 3 could use that GPU");
+    failure = find_in_log(other, none, &nobody);
+    assert_null(ct_facts_find(&failure->facts, CT_FACT_HARDWARE));
 }
