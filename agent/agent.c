@@ -52,7 +52,8 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
         (rc = agent_open_allocation(agent, err)) < 0 ||
         (rc = agent_open_ha(agent, err)) < 0)
         return rc;
-    if (!(agent->drain_timer = loop_timer_open(agent->loop, agent_drained, agent)))
+    if (!(agent->drain_timer = loop_timer_open(agent->loop, agent_drained, agent)) ||
+        !(agent->early_timer = loop_timer_open(agent->loop, agent_look_early, agent)))
         return ct_fail(err, -ENOMEM, "agent: out of memory");
     agent_open_ctl_socket(agent);
     /* Last: a signal finds everything above open. */
@@ -68,6 +69,7 @@ static void close_all(struct agent *agent)
     ctl_socket_close(agent->ctl_socket); /* first: no request arrives while we end */
     allocation_close(agent->allocation);
     loop_timer_close(agent->drain_timer);
+    loop_timer_close(agent->early_timer);
     agent_close_reachability(agent);
     loop_timer_close(agent->countdown);
     agent_close_ha(agent);

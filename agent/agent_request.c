@@ -48,6 +48,7 @@ static void on_signal(void *context, int signal, pid_t sender)
         if (agent->state !=
             AGENT_ENDED) /* else sockets that a reap needs may be closed */
             worker_group_reap(agent->group, sender);
+        agent_look_early(agent);
         return;
     }
     if (signal == SIGWINCH) {

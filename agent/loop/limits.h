@@ -85,6 +85,8 @@ enum {
     OUTPUT_BEGUN_FAST_BYTES = 4096, /* so many in that time are no prompt */
     /* a world is unused for so long: look for ranks that workers started themselves */
     OWN_RANKS_MS = 10000,
+    /* a rank has ended with 0 for so long while others run: reported */
+    AGENT_EARLY_MS = 60000,
     /* the two looks are this part of OWN_RANKS_MS apart; a process that waits uses no CPU */
     OWN_RANKS_PAUSE_PART = 5,
     /* ticks of 10 ms allowed between them: this part of the pause in ms, 5 % of a CPU */

@@ -152,6 +152,10 @@ struct agent_options {
      * this node has started ranks of its own, which use no CPU. May be NULL. */
     uint64_t own_ranks_ms;
     void (*on_own_ranks)(void *context, int rank, const struct own_ranks *found);
+    /* Called once a round when `rank` has ended with 0 early_ms (0: no check) ago or more, and
+     * `running` ranks of this node still run. */
+    uint64_t early_ms;
+    void (*on_early)(void *context, int rank, uint64_t ago_ms, int running);
     /* Group rank 0's agent only, before its START: pieces of the list of nodes that may use the
      * store. May be NULL. */
     void (*on_members)(void *context, uint64_t store, const struct ct_members *members);

@@ -130,8 +130,11 @@ struct agent {
     struct ct_metrics metrics;        /* the metrics that were sent last */
     struct ctl_socket *ctl_socket;    /* NULL: ctrunctl cannot reach this run */
     struct loop_timer *drain_timer;
-    pid_t drained_by; /* != 0: this ctrunctl has asked us to save and end */
-    bool has_drained; /* and the time for that is over */
+    struct loop_timer
+        *early_timer;          /* since a worker has ended with 0 while others run */
+    uint64_t early_generation; /* reported in that round */
+    pid_t drained_by;          /* != 0: this ctrunctl has asked us to save and end */
+    bool has_drained;          /* and the time for that is over */
     struct signals *signals;
     struct link *link;
     struct worker_group *group;
@@ -553,6 +556,9 @@ void agent_start_own(struct agent *agent);
 void agent_stop_own(struct agent *agent);
 int agent_open_own(struct agent *agent, struct ctrun_error *err);
 void agent_close_own(struct agent *agent);
+/* Reports a worker that has ended with 0 while others run on, now or once the limit is over. Called
+ * after each end. context: the agent. */
+void agent_look_early(void *context);
 /* Path of a file `name` beside the worker's log files; false if there are none. */
 bool agent_make_evidence_path(char *dst, size_t size, const struct worker *worker,
                               const char *name);

@@ -479,6 +479,15 @@ static void on_own_ranks(void *context, int rank, const struct own_ranks *found)
                   other, found->count);
 }
 
+static void on_early(void *context, int rank, uint64_t ago_ms, int running)
+{
+    (void)context;
+    messages_notice(
+        "rank %d ended with 0 %llu s ago; %d rank%s of this node still run%s", rank,
+        (unsigned long long)ago_ms / 1000, running, running == 1 ? "" : "s",
+        running == 1 ? "s" : "");
+}
+
 void launch_fill_words(struct agent_options *options)
 {
     options->on_connecting = on_connecting;
@@ -499,6 +508,7 @@ void launch_fill_words(struct agent_options *options)
     options->workers.on_worker_started = on_worker_started;
     options->workers.on_left_out = on_left_out;
     options->on_own_ranks = on_own_ranks;
+    options->on_early = on_early;
     options->on_rank_lost = on_rank_lost;
     options->on_node_lost = on_node_lost;
     options->on_replacing = on_replacing;
