@@ -96,6 +96,8 @@ int agent_open_signals(struct agent *agent, struct ctrun_error *err)
 static int on_ctl_status(void *context, struct ct_buf *out, struct ctrun_error *err)
 {
     struct agent *agent = context;
+    struct ct_addr local, server;
+    char rendezvous[CT_ADDR_TEXT_MAX] = "";
     const struct report report = {
         .options = agent->options,
         .state = agent->drained_by != 0 && agent->state == AGENT_RUNNING
@@ -113,9 +115,12 @@ static int on_ctl_status(void *context, struct ct_buf *out, struct ctrun_error *
         .born_ms = agent->born_ms,
         .min_nodes = agent->min_nodes,
         .max_nodes = agent->max_nodes,
+        .rendezvous = rendezvous,
     };
     int rc;
 
+    if (link_get_ends(agent->link, &local, &server))
+        ct_addr_format(rendezvous, &server);
     agent_refresh_steps(agent);
     rc = report_format(out, &report);
 

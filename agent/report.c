@@ -194,6 +194,8 @@ int report_format(struct ct_buf *out, const struct report *report)
         start->master_port);
     if (rc == 0)
         rc = add_text(out, "master_addr", start->master_addr);
+    if (rc == 0 && *report->rendezvous)
+        rc = add_text(out, "rendezvous", report->rendezvous);
     if (rc == 0)
         rc = add_text(out, "run_id", report->options->hello.run_id);
     if (rc == 0)

@@ -20,6 +20,8 @@ struct report {
     bool reload_waits;                        /* for the next round */
     bool is_linked;                           /* to the rendezvous, now */
     uint32_t min_nodes, max_nodes;            /* 0: those of the options */
+    const char
+        *rendezvous; /* address of the server that we are linked to; empty: none */
 };
 
 /* Appends the JSON. 0, -ENOBUFS, -ENOMEM. */

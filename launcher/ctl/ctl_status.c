@@ -131,6 +131,9 @@ static void print_run(const struct json_status *status)
                (unsigned long long)status->generation, status->restart_count,
                status->max_restarts, status->world_size, status->node_rank,
                status->nodes, status->host, status->master_addr, status->master_port);
+    if (*status->rendezvous)
+        printf("  rendezvous %s: metrics at http://%s/metrics\n", status->rendezvous,
+               status->rendezvous);
     if (status->ha_survives > 0)
         printf("  survives the loss of %u of %u nodes\n", status->ha_survives,
                status->ha_nodes);

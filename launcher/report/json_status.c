@@ -72,6 +72,7 @@ int json_status_read(struct json_status *out, const char *text, size_t length)
     json_get_text(root, "host", out->host, sizeof out->host);
     json_get_text(root, "state", out->state, sizeof out->state);
     json_get_text(root, "master_addr", out->master_addr, sizeof out->master_addr);
+    json_get_text(root, "rendezvous", out->rendezvous, sizeof out->rendezvous);
     out->pid = json_get_int(root, "pid");
     out->guard_pid = json_get_int(root, "guard_pid");
     out->master_port = json_get_int(root, "master_port");

@@ -38,6 +38,7 @@ struct json_status {
     char host[CT_HOST_MAX];
     char state[16];
     char master_addr[CT_HOST_MAX];
+    char rendezvous[128];         /* the server's address; empty: not linked to it */
     char missing[CT_MISSING_MAX]; /* nodes that are waited for, if known */
     int pid;                      /* of the agent */
     int guard_pid;                /* of the ctrun that was started */

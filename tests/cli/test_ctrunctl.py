@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import threading
+import urllib.request
 
 import ctrun
 import launch
@@ -99,6 +100,18 @@ def test_status_tells_that_enough_nodes_are_here_and_more_are_waited_for(box):
     assert none.code == 1 and "has no worker on this node now; ctrunctl status shows what it waits for" in none.err, none
     run.signal(signal.SIGTERM)
     run.wait()
+
+
+@pytest.mark.parametrize("words", [[], ["--standalone"]])
+def test_status_shows_where_the_metrics_are(box, words):
+    run = box.start_ctrun(*words, ctrun.program("victim"), "hang")
+    box.wait_workers(1)
+    (status,) = json.loads(ctl(box, "status", "--json").out)["runs"]
+    url = f"http://{status['rendezvous']}/metrics"
+    assert f"  rendezvous {status['rendezvous']}: metrics at {url}\n" in ctl(box, "status").out
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        assert "ctrund_info" in answer.read().decode()
+    stop(box, run)
 
 
 def test_a_signal_reaches_one_rank_or_all(box):
