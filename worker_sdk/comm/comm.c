@@ -4,6 +4,7 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/cond.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
@@ -261,7 +262,8 @@ int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
     if ((rc = open_backend(group, &setup, err)) < 0)
         goto free_all;
     pthread_mutex_init(&group->lock, NULL);
-    pthread_cond_init(&group->changed, NULL);
+    pthread_mutex_init(&group->turn, NULL);
+    ct_cond_init(&group->changed);
     group->flight = ct_flight_add_group(group->key, group->me, group->size);
     group->ranks = ranks;
     *out = group;
@@ -280,6 +282,7 @@ void ctrun_group_close(struct ctrun_group *group)
     ct_group_stop(group);
     group->backend->close(group->self);
     pthread_cond_destroy(&group->changed);
+    pthread_mutex_destroy(&group->turn);
     pthread_mutex_destroy(&group->lock);
     free(group->batch);
     free(group->ranks);

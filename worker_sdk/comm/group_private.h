@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A group and its works, for comm.c (opening and closing), work.c (the queue) and device.c. */
+/* A group and its works, for comm.c (opening and closing), work.c (the calls), queue.c (the works) and device.c. */
 #pragma once
 
 #include <pthread.h>
@@ -43,12 +43,18 @@ struct ctrun_group {
     /* Works, owned by their callers: each stays here until it is done. The head is the one that
      * runs. */
     struct ct_list queue;
-    /* Threaded groups only; lock guards queue, works and is_closing. */
+    /* Threaded groups: lock guards queue, works and is_closing. */
     bool has_thread;
     bool is_closing;
-    pthread_t thread;
+    pthread_t thread; /* also the helper */
     pthread_mutex_t lock;
     pthread_cond_t changed;
+    /* In-line groups whose works did not end at once: who has the turn, the helper or the thread
+     * that is inside the group, uses queue, works and back end. Locked before lock. */
+    bool has_helper;
+    bool has_works; /* for the helper to continue; guarded by lock */
+    pthread_mutex_t turn;
+    _Atomic uint64_t left_ms; /* the last call of the program ended */
 };
 
 struct ctrun_work {
@@ -85,6 +91,15 @@ static inline void ct_group_abort(struct ctrun_group *group, const char *deed)
 void ct_group_drain(struct ctrun_group *group);
 /* Ends the remaining works with CTRUN_E_ABORTED, and joins the thread. */
 void ct_group_stop(struct ctrun_group *group);
+
+/* Inside a host group. ct_queue_add() starts the work or puts it behind the others. */
+int ct_queue_add(struct ctrun_group *group, struct ctrun_work *work,
+                 struct ctrun_error *err);
+/* Continues the works without waiting, where no thread does. */
+void ct_queue_try(struct ctrun_group *group);
+/* Waits until the work is done. */
+void ct_queue_finish(struct ctrun_group *group, struct ctrun_work *work);
+bool ct_queue_is_empty(struct ctrun_group *group);
 
 /* Starts a background call on a stream of a device; takes ownership of the messages. */
 int ct_group_start(struct ctrun_group *group, const struct ct_call *call, void *stream,

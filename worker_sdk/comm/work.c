@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of a group: checks the arguments, numbers the calls, and hands them to the back end in
- * order.
- *
- * Background calls wait in a queue; the messages at its head continue at the same time. With an
- * in-line back end (shared memory) the caller's own thread continues the head of the queue whenever
- * it starts a call or waits: while all cores compute, another thread would only take time from
- * them, and the time that is worth hiding, until the slowest rank has posted, passes without any
- * work. Over the network a thread runs the queue and sleeps in poll() most of the time. */
+ * order; queue.c has the background calls. */
 #include <errno.h>
 #include <time.h>
 
@@ -15,189 +9,10 @@
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/sized.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/base/thread.h"
 #include "worker_sdk/client/flight.h"
 #include "worker_sdk/client/progress.h"
 #include "worker_sdk/comm/group_private.h"
 #include "worker_sdk/comm/host/reduce.h"
-
-/* ---- The queue -------------------------------------------------------------------------- */
-
-/* is_done is stored last: a reader that sees it may free the work at once. */
-static void finish_work(struct ctrun_work *work, int rc)
-{
-    ct_list_remove(&work->node);
-    ct_flight_end(work->call.flight, rc < 0 ? rc : 0);
-    work->result = rc < 0 ? rc : 0;
-    work->is_done = true;
-}
-
-/* The queue must not be empty. */
-static struct ctrun_work *head_of(struct ctrun_group *group)
-{
-    return ct_list_entry(group->queue.next, struct ctrun_work, node);
-}
-
-/* Links the messages at the head of the queue: they continue at the same time. */
-static struct ct_call *link_messages(struct ctrun_group *group)
-{
-    struct ct_call *first = NULL;
-    struct ct_call **end = &first;
-
-    ct_list_for_each(struct ctrun_work, ctrun_work, &group->queue, node) {
-        struct ct_call *call = &ctrun_work->call;
-        if (!ct_call_is_p2p(call))
-            break;
-        call->next = NULL;
-        *end = call;
-        end = &call->next;
-    }
-    return first;
-}
-
-/* The first message that is not complete gets the reason, which is with the head. The others fail
- * when their turn comes, because the group has failed. */
-static void fail_message(struct ctrun_group *group, int rc)
-{
-    const struct ctrun_work *head = head_of(group);
-
-    ct_list_for_each_safe(struct ctrun_work, work, &group->queue, node) {
-        if (!ct_call_is_p2p(&work->call))
-            return;
-        if (work->call.is_complete)
-            continue;
-        if (work != head)
-            work->err = head->err;
-        finish_work(work, rc);
-        return;
-    }
-}
-
-/* Finishes works after a move of the messages at the head. */
-static void finish_messages(struct ctrun_group *group, int rc)
-{
-    if (rc < 0)
-        fail_message(group, rc);
-    ct_list_for_each_safe(struct ctrun_work, work, &group->queue, node) {
-        if (!ct_call_is_p2p(&work->call))
-            break;
-        if (work->call.is_complete)
-            finish_work(work, 0);
-    }
-}
-
-/* In-line: continues the head. With `wait` it waits until a work is done. */
-static void advance_head(struct ctrun_group *group, bool wait)
-{
-    struct ctrun_work *work = head_of(group);
-    int rc = 0;
-
-    if (ct_call_is_p2p(&work->call)) {
-        finish_messages(group, group->backend->move(group->self, link_messages(group),
-                                                    wait, &work->err));
-        return;
-    }
-    if (!work->has_begun)
-        rc = group->backend->begin(group->self, &work->call, &work->err);
-    work->has_begun = true;
-    if (rc == 0)
-        rc = group->backend->advance(group->self, wait, &work->err);
-    if (rc != 0)
-        finish_work(work, rc);
-}
-
-/* In-line: continues the queue without waiting, until the head does not change. `head` is compared,
- * not dereferenced: that work may be done and freed by its owner. */
-static void advance_queue(struct ctrun_group *group)
-{
-    const struct ct_list *head;
-
-    do {
-        if (ct_list_is_empty(&group->queue))
-            return;
-        head = group->queue.next;
-        advance_head(group, false);
-    } while (group->queue.next != head);
-}
-
-/* Lock held, but not while a call runs, so that works can be added meanwhile. The head stays in the
- * queue until it is done, so that the queue does not look empty before. */
-static void run_head(struct ctrun_group *group)
-{
-    struct ctrun_work *work = head_of(group);
-    struct ct_call *messages = link_messages(group);
-    int rc;
-
-    pthread_mutex_unlock(&group->lock);
-    if (messages)
-        rc = group->backend->move(group->self, messages, true, &work->err);
-    else
-        rc = group->backend->run(group->self, &work->call, &work->err);
-    pthread_mutex_lock(&group->lock);
-    if (messages)
-        finish_messages(group, rc);
-    else
-        finish_work(work, rc);
-    pthread_cond_broadcast(&group->changed);
-}
-
-/* Ends between two works, never inside one: ct_group_stop() aborts the work that runs. */
-static void *run_queue(void *context)
-{
-    struct ctrun_group *group = context;
-
-    pthread_mutex_lock(&group->lock);
-    while (!group->is_closing) {
-        if (ct_list_is_empty(&group->queue))
-            pthread_cond_wait(&group->changed, &group->lock);
-        else
-            run_head(group);
-    }
-    pthread_mutex_unlock(&group->lock);
-    return NULL;
-}
-
-static int start_thread(struct ctrun_group *group)
-{
-    const int rc = ct_thread_start(&group->thread, run_queue, group);
-
-    group->has_thread = rc == 0;
-    return rc;
-}
-
-/* With a thread, only the thread takes works out of the queue. */
-void ct_group_drain(struct ctrun_group *group)
-{
-    if (!group->has_thread) {
-        while (!ct_list_is_empty(&group->queue))
-            advance_head(group, true);
-        return;
-    }
-    pthread_mutex_lock(&group->lock);
-    while (!ct_list_is_empty(&group->queue))
-        pthread_cond_wait(&group->changed, &group->lock);
-    pthread_mutex_unlock(&group->lock);
-}
-
-/* Works in the queue fail with CTRUN_E_ABORTED; their owners still wait for them, and need the
- * group no more for that. */
-void ct_group_stop(struct ctrun_group *group)
-{
-    if (group->has_thread) {
-        pthread_mutex_lock(&group->lock);
-        group->is_closing = true;
-        if (!ct_list_is_empty(&group->queue)) /* the thread may be waiting for a peer */
-            ct_group_abort(group, "closed the group before its works were done");
-        pthread_cond_broadcast(&group->changed);
-        pthread_mutex_unlock(&group->lock);
-        pthread_join(group->thread, NULL);
-    }
-    while (!ct_list_is_empty(&group->queue)) {
-        struct ctrun_work *work = head_of(group);
-        finish_work(work, ct_fail(&work->err, CTRUN_E_ABORTED,
-                                  "the group was closed before this work was done"));
-    }
-}
 
 /* ---- Calls ------------------------------------------------------------------------------ */
 
@@ -217,11 +32,17 @@ int ct_group_enter(struct ctrun_group *group, const char *name, struct ctrun_err
                        "%s: another thread is in a call on this group: give each "
                        "thread its own group, or serialize the calls",
                        name);
+    if (group->has_helper)
+        pthread_mutex_lock(&group->turn);
     return 0;
 }
 
 int ct_group_leave(struct ctrun_group *group, int rc)
 {
+    if (group->has_helper) {
+        atomic_store(&group->left_ms, ct_now_ms());
+        pthread_mutex_unlock(&group->turn);
+    }
     atomic_store(&group->is_used, false);
     return rc;
 }
@@ -408,30 +229,13 @@ bool ct_group_is_device(const struct ctrun_group *group)
 
 /* ---- In the background ------------------------------------------------------------------ */
 
-/* The call is prepared. With a thread the work may be done before this returns; the waiting caller
- * frees it, never the thread. */
+/* The call is prepared. */
 static int enqueue(struct ctrun_group *group, struct ctrun_work *work, void *stream,
                    struct ctrun_error *err)
 {
-    bool is_inline = !work->is_device && group->backend->is_inline(group->self);
-    int rc;
-
-    if (work->is_device)
-        return group->backend->enqueue(group->self, &work->call, stream, &work->ticket,
-                                       err);
-    if (!is_inline && !group->has_thread && (rc = start_thread(group)) < 0)
-        return ct_fail(err, rc, "%s: start a thread: %s", ct_call_name(work->call.kind),
-                       strerror(-rc));
-    pthread_mutex_lock(&group->lock);
-    ct_list_add(&group->queue, &work->node);
-    /* the thread adds it to its messages */
-    if (!is_inline && ct_call_is_p2p(&work->call))
-        group->backend->nudge(group->self);
-    pthread_cond_broadcast(&group->changed);
-    pthread_mutex_unlock(&group->lock);
-    if (is_inline)
-        advance_queue(group);
-    return 0;
+    return work->is_device ? group->backend->enqueue(group->self, &work->call, stream,
+                                                     &work->ticket, err)
+                           : ct_queue_add(group, work, err);
 }
 
 /* The call will not run: its number is the next one's. */
@@ -481,21 +285,6 @@ int ct_group_start(struct ctrun_group *group, const struct ct_call *call, void *
     return ct_group_leave(group, rc);
 }
 
-/* Waits until the work is done. Inside the group. */
-static void finish(struct ctrun_group *group, struct ctrun_work *work)
-{
-    if (group->has_thread) {
-        pthread_mutex_lock(&group->lock);
-        while (!work->is_done)
-            pthread_cond_wait(&group->changed, &group->lock);
-        pthread_mutex_unlock(&group->lock);
-        return;
-    }
-    while (!work->is_done)
-        advance_head(group, true);
-    advance_queue(group);
-}
-
 int ct_work_take_result(struct ctrun_work *work, struct ctrun_error *err)
 {
     int rc = work->result < 0 ? work->result : 0;
@@ -537,7 +326,7 @@ int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err)
         if (work->ticket)
             poll_ticket(work, true);
         else
-            finish(work->group, work);
+            ct_queue_finish(work->group, work);
         ct_progress_end_wait();
         (void)ct_group_leave(work->group, 0);
     }
@@ -556,8 +345,8 @@ int ctrun_work_test(struct ctrun_work *work, struct ctrun_error *err)
         return rc;
     if (work->ticket)
         poll_ticket(work, false);
-    else if (!work->group->has_thread)
-        advance_queue(work->group);
+    else
+        ct_queue_try(work->group);
     return ct_group_leave(work->group, work->is_done);
 }
 
@@ -589,17 +378,6 @@ int ctrun_work_wait_for(struct ctrun_work *work, uint64_t timeout_ms,
 
 /* ---- Blocking or in the background, as options say ---------------------------------------- */
 
-/* The thread may empty the queue meanwhile, but only a caller inside the group adds to it. */
-static bool is_queue_empty(struct ctrun_group *group)
-{
-    bool is_empty;
-
-    pthread_mutex_lock(&group->lock);
-    is_empty = ct_list_is_empty(&group->queue);
-    pthread_mutex_unlock(&group->lock);
-    return is_empty;
-}
-
 /* A blocking message continues at the same time as the messages in the background. */
 static int run_beside(struct ctrun_group *group, const struct ct_call *call,
                       struct ctrun_error *err)
@@ -610,7 +388,7 @@ static int run_beside(struct ctrun_group *group, const struct ct_call *call,
     if (rc < 0)
         return rc;
     ct_progress_begin_wait();
-    finish(group, work);
+    ct_queue_finish(group, work);
     ct_progress_end_wait();
     return ct_work_take_result(work, err);
 }
@@ -625,7 +403,7 @@ static int call_prepared(struct ctrun_group *group, struct ct_call *call,
 
     if (options->work)
         return start_prepared(group, call, stream, options->work, err);
-    if (ct_call_is_p2p(call) && !is_queue_empty(group))
+    if (ct_call_is_p2p(call) && !ct_queue_is_empty(group))
         return run_beside(group, call, err);
     rc = run_prepared(group, call, stream, err);
     free(call->messages);

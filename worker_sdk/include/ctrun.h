@@ -660,7 +660,9 @@ CTRUN_API int ctrun_batch_end(struct ctrun_group *group,
                               struct ctrun_error *err);
 
 /* Calls in the background run in the order in which they were started, and before any later
- * blocking call of the group. */
+ * blocking call of the group. They continue while the program does something else, on a thread of
+ * the group; in shared memory that thread takes over once the program has made no call on the group
+ * for 2 ms. Each work is waited for once, also after ctrun_group_close(), or its memory is lost. */
 /* Waits, frees the work (also on failure) and returns its result. CTRUN_E_USAGE, with the work
  * still there, while another thread is inside a call on the group. */
 CTRUN_API int ctrun_work_wait(struct ctrun_work *work, struct ctrun_error *err);

@@ -2,9 +2,9 @@
 /* A back end does the calls of a group: struct ct_call, and a table of functions.
  *
  * work.c checks the arguments, numbers the calls and hands them to a back end one after the other;
- * only abort() and nudge() are called by other threads. A host back end runs one call at a time; a
- * device back end (enqueue is not NULL) has any number of calls in flight. A back end that cannot
- * finish a call ends the whole group: all members get the same code and text. */
+ * only abort(), nudge() and rest() are called by other threads meanwhile. A host back end runs one
+ * call at a time; a device back end (enqueue is not NULL) has any number of calls in flight. A back
+ * end that cannot finish a call ends the whole group: all members get the same code and text. */
 #pragma once
 
 #include <stdbool.h>
@@ -146,12 +146,17 @@ struct ct_backend_ops {
                 struct ctrun_error *err);
     /* Does a collective; blocks until this rank's part is done, at most until its deadline. */
     int (*run)(void *self, const struct ct_call *call, struct ctrun_error *err);
-    /* If is_inline(), background calls need no thread: begin() starts the call (a copy is kept) and
-     * never blocks; advance() continues it and waits only if `wait`: 1 done, 0 not yet. Otherwise
-     * work.c runs background calls on a thread. */
+    /* If is_inline(), any thread may continue background calls: begin() starts the call (a copy is
+     * kept) and never blocks; advance() continues it and waits only if `wait`: 1 done, 0 not yet.
+     * Otherwise queue.c runs background calls on a thread. */
     bool (*is_inline)(const void *self);
     int (*begin)(void *self, const struct ct_call *call, struct ctrun_error *err);
     int (*advance)(void *self, bool wait, struct ctrun_error *err);
+    /* For a thread that tries: arm() comes before the last try, and after it rest() sleeps, if
+     * `sleeps`, until something may have changed since arm(), or a slice. rest() always follows
+     * arm(), and runs beside all other functions but close(). */
+    uint32_t (*arm)(void *self);
+    void (*rest)(void *self, uint32_t bell, bool sleeps);
     /* Continues the messages of `first` and of the calls linked behind it, all at the same time. 1:
      * one more of these calls is complete; 0: none (with `wait` only after a nudge). Host back ends
      * only. */

@@ -393,6 +393,21 @@ static int host_advance(void *self, bool wait, struct ctrun_error *err)
     return rc < 0 ? host_fail(host, rc, &why, err) : rc;
 }
 
+/* Only if a call is not done at once, so that there are other members. */
+static uint32_t host_arm(void *self)
+{
+    const struct host *host = self;
+
+    return ct_segment_arm(ct_host_shm_segment(host->shm));
+}
+
+static void host_rest(void *self, uint32_t bell, bool sleeps)
+{
+    const struct host *host = self;
+
+    ct_segment_rest(ct_host_shm_segment(host->shm), bell, sleeps);
+}
+
 static int host_move(void *self, struct ct_call *first, bool wait,
                      struct ctrun_error *err)
 {
@@ -481,6 +496,8 @@ const struct ct_backend_ops ct_host_backend = {.version = CT_BACKEND_VERSION,
                                                .is_inline = host_is_inline,
                                                .begin = host_begin,
                                                .advance = host_advance,
+                                               .arm = host_arm,
+                                               .rest = host_rest,
                                                .move = host_move,
                                                .nudge = host_nudge,
                                                .alloc = host_alloc,

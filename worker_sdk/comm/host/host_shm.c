@@ -20,7 +20,8 @@ enum plan {
     PLAN_STAGED
 };
 
-/* Used by one thread; only what `segment` and `regions` map is shared with the other members. */
+/* Used by one thread at a time; only what `segment` and `regions` map is shared with the other
+ * members. */
 struct ct_host_shm {
     struct ct_segment segment;
     uint64_t number; /* of the last post */

@@ -8,7 +8,7 @@
  * Layout, for n members:
  *
  *     head       one page: ready word, verdict
- *     member[n]  two posts each (odd and even numbers), bell, sleep flag
+ *     member[n]  two posts each (odd and even numbers), bell, sleep flags
  *     ring[n*n]  byte queue from member i to member j, for send and recv
  *     stage[n]   two chunks each of a member's data on their way to the others
  *     result     two chunks of results
@@ -53,10 +53,16 @@ struct ct_post {
     unsigned char data[CT_POST_BYTES];
 };
 
+/* Threads of a member, as bits. */
+enum ct_sleeper {
+    CT_SLEEPER_CALL = 1,   /* in ct_segment_wait() */
+    CT_SLEEPER_HELPER = 2, /* in ct_segment_rest() */
+};
+
 struct ct_shm_member {
     struct ct_post post[2];
     _Alignas(CT_LINE) _Atomic uint32_t bell;
-    _Atomic uint32_t is_asleep;
+    _Atomic uint32_t sleepers; /* enum ct_sleeper, which sleep on the bell */
     _Atomic uint32_t has_joined;
     _Atomic uint32_t has_left;
     uint64_t cpus[16];      /* its affinity mask: 1024 processors */
@@ -150,6 +156,11 @@ int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
  * for members that are gone once in CT_SLICE_MS. Never blocks. */
 int ct_segment_look(struct ct_segment *segment, const struct ct_wait *wait,
                     struct ctrun_error *err);
+
+/* For the helper thread of a member (queue.c): ct_segment_arm() comes before its last look, and
+ * after that ct_segment_rest() sleeps, if `sleeps`, until a bell has rung since, or CT_SLICE_MS. */
+uint32_t ct_segment_arm(struct ct_segment *segment);
+void ct_segment_rest(struct ct_segment *segment, uint32_t bell, bool sleeps);
 
 /* Posts `number` (what, count, where and data are filled in before); the last member to post wakes
  * the others. */

@@ -53,13 +53,13 @@ void ct_segment_ring(struct ct_segment *segment, int member)
     ct_segment_wake_all(&segment->members[member].bell);
 }
 
-/* Called after the change that a sleeper waits for. is_asleep is stored before the sleeper checks
+/* Called after the change that a sleeper waits for. sleepers is stored before the sleeper checks
  * for the last time (ct_segment_wait), and read here after the change: either the sleeper sees the
  * change, or we see that it sleeps. A bell that rings in between changes the value that the futex
  * compares. */
 void ct_segment_wake(struct ct_segment *segment, int member)
 {
-    if (member != segment->me && atomic_load(&segment->members[member].is_asleep))
+    if (member != segment->me && atomic_load(&segment->members[member].sleepers))
         ct_segment_ring(segment, member);
 }
 
@@ -293,7 +293,7 @@ int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
     while (rc == 0) {
         uint32_t bell = self ? atomic_load(&self->bell) : 0;
         if (self)
-            atomic_store(&self->is_asleep, 1);
+            atomic_fetch_or(&self->sleepers, CT_SLEEPER_CALL);
         if (wait->is_met(segment, wait))
             break;
         if ((rc = look_around(segment, wait, err)) == 0) {
@@ -304,8 +304,27 @@ int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
         }
     }
     if (self)
-        atomic_store(&self->is_asleep, 0);
+        atomic_fetch_and(&self->sleepers, ~(uint32_t)CT_SLEEPER_CALL);
     return rc;
+}
+
+/* The bell is read first, as in ct_segment_wait(). */
+uint32_t ct_segment_arm(struct ct_segment *segment)
+{
+    struct ct_shm_member *self = &segment->members[segment->me];
+    const uint32_t bell = atomic_load(&self->bell);
+
+    atomic_fetch_or(&self->sleepers, CT_SLEEPER_HELPER);
+    return bell;
+}
+
+void ct_segment_rest(struct ct_segment *segment, uint32_t bell, bool sleeps)
+{
+    struct ct_shm_member *self = &segment->members[segment->me];
+
+    if (sleeps)
+        (void)futex_wait(&self->bell, bell, CT_SLICE_MS);
+    atomic_fetch_and(&self->sleepers, ~(uint32_t)CT_SLEEPER_HELPER);
 }
 
 static bool all_posted(const struct ct_segment *segment, uint64_t number)
