@@ -232,8 +232,9 @@ CTRUN_API int ctrun_crash_report(struct ctrun_session *session,
 
 /* Writes `err` to TORCHELASTIC_ERROR_FILE in the form that torchrun and ctrun show in their failure
  * summary (temporary name, then rename); prints it on stderr if that is not set, or the file cannot
- * be written. ctrun decides by err->code: a rank that only lost a peer (CTRUN_E_PEER_LOST) is not
- * the root cause. Returns the exit code that a worker should end with: 1. */
+ * be written. For a failure of your own set text, and code to a negative errno or to 0. ctrun
+ * decides by err->code: a rank that only lost a peer (CTRUN_E_PEER_LOST) is not the root cause.
+ * Returns the exit code that a worker should end with: 1. */
 CTRUN_API int ctrun_fail_worker(const struct ctrun_error *err);
 
 /* ---- ctrun_store(3): small values that all ranks see ----------------------------- */

@@ -24,6 +24,12 @@ enum {
     FAIL_JSON_MAX_BYTES = 2 * 6 * (CTRUN_ERROR_TEXT_MAX + 64) + 256
 };
 
+/* An error of the program's own may have no code. */
+static const char *reason_of(const struct ctrun_error *err)
+{
+    return err && *err->text ? err->text : NO_REASON;
+}
+
 static int fail_format(struct ct_writer *out, const struct ctrun_error *err)
 {
     char text[CTRUN_ERROR_TEXT_MAX + 64];
@@ -32,9 +38,9 @@ static int fail_format(struct ct_writer *out, const struct ctrun_error *err)
 
     if (err && err->code != 0)
         (void)ct_format(text, sizeof text, "%s: %s", ct_error_name(err->code),
-                        err->text);
+                        reason_of(err));
     else
-        (void)ct_copy(text, sizeof text, NO_REASON);
+        (void)ct_copy(text, sizeof text, reason_of(err));
     (void)ct_format(seconds, sizeof seconds, "%llu",
                     (unsigned long long)(ct_wall_ns() / 1000000000u));
     ct_write_text(out, "{\"message\": {\"message\": ");
@@ -54,7 +60,7 @@ static void fail_print(const struct ctrun_error *err)
 {
     char text[CTRUN_ERROR_TEXT_MAX];
 
-    (void)ct_copy(text, sizeof text, err && err->code != 0 ? err->text : NO_REASON);
+    (void)ct_copy(text, sizeof text, reason_of(err));
     ct_make_plain(text, false);
     (void)fprintf(stderr, "%s: error[%s]: %s\n", program_invocation_short_name,
                   ct_error_name(err ? err->code : 0), text);

@@ -487,6 +487,11 @@ TEST_AROUND(last_words_are_in_torchruns_form, setup, NULL)
     err.text[sizeof err.text - 1] = '\0';
     assert_int_equal(ctrun_fail_worker(&err), 1);
     assert_int_equal(ctrun_fail_worker(NULL), 1);
+    assert_int_equal(ctrun_fail_worker(&(struct ctrun_error){.text = "no data"}), 1);
+    assert_non_null(f = fopen(file, "re"));
+    assert_true(fread(text, 1, sizeof text - 1, f) > 0);
+    fclose(f);
+    assert_non_null(strstr(text, "{\"message\": \"no data\""));
     assert_int_equal(unlink(file), 0);
     assert_int_equal(rmdir(path), 0); /* no temporary file is left */
 }
