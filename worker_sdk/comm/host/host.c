@@ -153,11 +153,12 @@ static int open_tcp(struct host *host, int listener, const unsigned char *cookie
     return rc < 0 ? rc : ct_host_tcp_create(&host->tcp, &host->mesh, watch, err);
 }
 
-/* Errors with these codes name the ranks that they are about. */
+/* Errors with these codes name the ranks that they are about, and all ranks may give the same
+ * reason. A time-out names whom this rank has waited for. */
 static bool names_ranks(int code)
 {
     return code == CTRUN_E_PEER_LOST || code == CTRUN_E_MISMATCH ||
-           code == CTRUN_E_TIMEOUT || code == CTRUN_E_ABORTED;
+           code == CTRUN_E_ABORTED;
 }
 
 /* Any thread. Sets the verdict first: a thread that is woken, here or on another member, looks for
@@ -340,6 +341,16 @@ static int host_fail(struct host *host, int code, const struct ctrun_error *why,
     return ct_verdict_get(&host->verdict, err);
 }
 
+/* The group had failed when this call came: `why` is of an earlier call, perhaps of another rank. */
+static int fail_before(struct host *host, const struct ct_call *call, int code,
+                       const struct ctrun_error *why, struct ctrun_error *err)
+{
+    int rc = host_fail(host, code, why, err);
+
+    ct_wrap(err, "%s: this group has failed before", ct_call_name(call->kind));
+    return rc;
+}
+
 static int host_run(void *self, const struct ct_call *call, struct ctrun_error *err)
 {
     struct host *host = self;
@@ -348,8 +359,9 @@ static int host_run(void *self, const struct ct_call *call, struct ctrun_error *
 
     if (rc == 0 && host->tcp) /* another member failed while we computed */
         rc = ct_mesh_check(&host->mesh, 0, &why);
-    if (rc == 0)
-        rc = dispatch(host, call, &why);
+    if (rc < 0)
+        return fail_before(host, call, rc, &why, err);
+    rc = dispatch(host, call, &why);
     return rc < 0 ? host_fail(host, rc, &why, err) : 0;
 }
 
@@ -370,9 +382,11 @@ static int host_begin(void *self, const struct ct_call *call, struct ctrun_error
 
     host->call = *call;
     host->is_agreed = !host->shm;
-    if (rc == 0 && host->shm)
+    if (rc < 0)
+        return fail_before(host, call, rc, &why, err);
+    if (host->shm)
         rc = ct_host_shm_begin(host->shm, &shared, &why);
-    if (rc == 0 && !host->shm)
+    else
         run_alone(call);
     return rc < 0 ? host_fail(host, rc, &why, err) : 0;
 }

@@ -88,6 +88,12 @@ static int one_is_late(int rank, void *context)
         ranks_signal(TOLD);
     }
     ranks_await(TOLD, 1);
+    CHECK(ctrun_barrier(group, NULL, &err) == CTRUN_E_TIMEOUT);
+    CHECK(strstr(err.text, rank == 0
+                               ? "barrier: this group has failed before: "
+                               : "barrier: this group has failed before: rank 0: "));
+    ranks_signal(TOLD);
+    ranks_await(TOLD, 3); /* a rank that leaves is another reason */
     ctrun_group_close(group);
     return 0;
 }
