@@ -29,8 +29,11 @@ static int wire_keys(struct ctrun_store *store, const char *const *keys, size_t 
 
     if (!store)
         return ct_fail_null(err, "store");
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        if (!keys[i])
+            return ct_fail_null(err, "key");
         total += 1 + strlen(keys[i]);
+    }
     ct_buf_consume(&store->keys, ct_buf_length(&store->keys));
     if ((rc = ct_buf_reserve(&store->keys, total, &at)) < 0)
         return ct_fail(err, rc, "store %s:%d: %zu keys of %zu bytes: %s", store->host,
@@ -117,6 +120,8 @@ int ctrun_store_set(struct ctrun_store *store, const char *key, const void *valu
                                           .value = {value, length}};
     int rc;
 
+    if (!value && length)
+        return ct_fail_null(err, "value");
     if ((rc = wire_key(store, key, &request.key, err)) < 0 ||
         (rc = ct_store_request(store, &request, NULL, err)) < 0)
         return rc;

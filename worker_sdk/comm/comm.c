@@ -312,6 +312,8 @@ int ctrun_group_alloc(struct ctrun_group *group, size_t bytes, void **out,
 {
     int rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
     if (bytes == 0)
         return ct_fail(err, -EINVAL, "group alloc: 0 bytes");

@@ -182,6 +182,8 @@ int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
     struct ctrun_session *session;
     int rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
     if (options &&
         (rc = ct_sized_read(&all, sizeof all, options, "CTRUN_OPTIONS_INIT", err)) < 0)
@@ -276,6 +278,8 @@ int ctrun_metric(struct ctrun_session *session, const char *name, double value,
 {
     if (!session)
         return ct_fail_null(err, "session");
+    if (!name)
+        return ct_fail_null(err, "name");
     if (!ct_metric_is_name(name, CT_METRIC_NAME_MAX))
         return ct_fail(err, -EINVAL,
                        "metric '%.64s': a name has 1 to %d letters, digits, '_' and "
@@ -291,7 +295,7 @@ int ctrun_metric(struct ctrun_session *session, const char *name, double value,
 
 void ctrun_batch(struct ctrun_session *session, const uint64_t *ids, size_t count)
 {
-    if (session)
+    if (session && (ids || count == 0))
         ct_agent_socket_samples(&session->agent, ids, count);
 }
 

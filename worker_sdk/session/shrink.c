@@ -228,6 +228,8 @@ int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
     struct ct_group_place place;
     int rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
     if (!session)
         return ct_fail_null(err, "session");
@@ -249,6 +251,8 @@ int ctrun_group_split(struct ctrun_group **out, struct ctrun_session *session,
 {
     struct ct_group_place place;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
     if (!session)
         return ct_fail_null(err, "session");

@@ -49,7 +49,7 @@ static void call_sessions_and_stores(void)
     uint32_t epoch;
     int64_t sum;
 
-    TAKES_NO_OBJECT(ctrun_open);
+    FAILS(ctrun_open, NULL, NULL);
     RETURNS(ctrun_close, NULL);
     REFUSES(ctrun_rank, NULL);
     REFUSES(ctrun_world_size, NULL);
@@ -92,6 +92,13 @@ static void call_groups(void)
     FAILS(ctrun_group_shrink, group, NULL, NULL, NULL);
     FAILS(ctrun_group_shrink, group, session, NULL, NULL);
     FAILS(ctrun_group_grow, group, NULL, NULL, NULL);
+    FAILS(ctrun_metric, session, NULL, 1);
+    RETURNS(ctrun_batch, session, NULL, 3);
+    FAILS(ctrun_group_split, NULL, session, NULL, 0, NULL);
+    FAILS(ctrun_group_open, NULL, session, NULL);
+    assert_int_equal(ctrun_group_open(group, session, NULL, NULL), 0);
+    FAILS(ctrun_group_alloc, *group, 1, NULL);
+    ctrun_group_close(*group);
     ctrun_close(session);
     RETURNS(ctrun_group_close, NULL);
     REFUSES(ctrun_group_rank, NULL);
