@@ -223,12 +223,14 @@ int ctrun_all_to_all(struct ctrun_group *group, const void *in, void *out, size_
     const struct side from = {.data = in, .count = count};
     const struct side to = {.to = out, .count = count};
     int rc = check_group(group, call.kind, options, err);
+    size_t bytes;
 
     if (rc < 0)
         return rc;
-    if (in == out && count)
+    bytes = count * ctrun_dtype_size(dtype) * (size_t)ctrun_group_size(group);
+    if (ct_overlap(in, bytes, out, bytes))
         return ct_fail(err, -EINVAL,
-                       "all_to_all: in and out are the same buffer: pass two");
+                       "all_to_all: in and out overlap: pass two buffers");
     return exchange(group, &call, &from, ALL, &to, ALL, options, err);
 }
 

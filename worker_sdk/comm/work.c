@@ -77,6 +77,28 @@ static bool has_data(const struct ctrun_group *group, const struct ct_call *call
     return (call->in || !gives) && (call->out || !gets);
 }
 
+/* A result that is written over input which is still to be read. In place, the input is the result
+ * itself, or its part of this rank. */
+static bool overlaps(const struct ctrun_group *group, const struct ct_call *call,
+                     size_t element)
+{
+    const size_t part = call->count * element;
+    const size_t whole = part * (size_t)group->size;
+    const size_t at = part * (size_t)group->me;
+    const char *in = call->in;
+    const char *out = call->out;
+
+    if (ct_call_is_all_gather(call))
+        return in != out + at && ct_overlap(in, part, out, whole);
+    if (call->kind == CT_CALL_REDUCE_SCATTER)
+        return out != in + at && ct_overlap(in, whole, out, part);
+    if (call->kind == CT_CALL_ALL_REDUCE ||
+        ((call->kind == CT_CALL_REDUCE || call->kind == CT_CALL_BROADCAST) &&
+         call->peer == group->me))
+        return in != out && ct_overlap(in, part, out, part);
+    return false;
+}
+
 /* Refuses wrong arguments before the call gets a number, so that the calls of other ranks still
  * match ours. Differences between ranks are found by the back end (CTRUN_E_MISMATCH). */
 static int check_call(const struct ctrun_group *group, const struct ct_call *call,
@@ -98,6 +120,10 @@ static int check_call(const struct ctrun_group *group, const struct ct_call *cal
         return ct_fail(err, -EINVAL, "%s: to or from this rank itself", name);
     if (!has_data(group, call))
         return ct_fail(err, -EINVAL, "%s: the pointer to the data is NULL", name);
+    if (overlaps(group, call, element))
+        return ct_fail(err, -EINVAL,
+                       "%s: in and out overlap: pass two buffers, or one in place",
+                       name);
     if ((unsigned)call->op > CTRUN_PROD)
         return ct_fail(err, -EINVAL, "%s: op %d: there is no such operation", name,
                        (int)call->op);

@@ -545,11 +545,12 @@ struct ctrun_call_options {
  * and root; a difference is CTRUN_E_MISMATCH, not a hang (nccl: where both calls are new to the
  * group, which has not yet made 64 different ones, or where they hang for a second, or a quarter of
  * their time if that is less; else the data are wrong). They block until this rank's part is
- * done. in and out are contiguous, borrowed for the call, equal (in place) or apart, and may be
- * NULL on a rank that sends or receives nothing; after a failure out is undefined. count is in
- * elements of dtype. Reductions take the members in rank order, so that the bits of a result
- * depend on the data and the size of the group alone, not on how the data travel (nccl: on what
- * NCCL chooses). Failures: CTRUN_E_MISMATCH, CTRUN_E_TIMEOUT (names who is missing;
+ * done. in and out are contiguous, borrowed for the call, equal (in place) or apart (an overlap is
+ * -EINVAL; of all_gather_v and all_to_all_v, gather and scatter it is not found), and may be NULL
+ * on a rank that sends or receives nothing; after a failure out is undefined. count is in elements
+ * of dtype. Reductions take the members in rank order, so that the bits of a result depend on the
+ * data and the size of the group alone, not on how the data travel (nccl: on what NCCL chooses).
+ * Failures: CTRUN_E_MISMATCH, CTRUN_E_TIMEOUT (names who is missing;
  * nccl: only where all wait for all, if they wait for a second or a quarter of their time, and
  * if the store answers),
  * CTRUN_E_PEER_LOST (who died, or which node of the world is lost), CTRUN_E_ABORTED; after any of

@@ -649,3 +649,22 @@ TEST(a_child_of_fork_does_not_use_the_group)
     for (int shm = 0; shm < 2; shm++)
         assert_int_equal(ranks_run(2, fork_body, &shm), 0);
 }
+
+WORLD_TEST(buffers_that_overlap_are_refused, 2)
+{
+    const int me = ctrun_group_rank(group);
+    float x[8] = {0};
+    struct ctrun_error err;
+
+#define OVERLAPS(call) CHECK((call) == -EINVAL && strstr(err.text, "overlap"))
+    OVERLAPS(ctrun_all_reduce(group, x, x + 1, 2, CTRUN_F32, CTRUN_SUM, NULL, &err));
+    OVERLAPS(ctrun_reduce(group, x + 1, x, 2, CTRUN_F32, CTRUN_SUM, me, NULL, &err));
+    OVERLAPS(ctrun_broadcast(group, x, x + 1, 2, CTRUN_F32, me, NULL, &err));
+    OVERLAPS(ctrun_all_gather(group, x + 2 * (1 - me), x, 2, CTRUN_F32, NULL, &err));
+    OVERLAPS(ctrun_reduce_scatter(group, x, x + 2 * (1 - me), 2, CTRUN_F32, CTRUN_SUM,
+                                  NULL, &err));
+    OVERLAPS(ctrun_all_to_all(group, x, x + 3, 2, CTRUN_F32, NULL, &err));
+#undef OVERLAPS
+    CHECK_OK(ctrun_all_reduce(group, x, x + 2, 2, CTRUN_F32, CTRUN_SUM, NULL, &err));
+    CHECK_OK(ctrun_all_gather(group, x + 2 * me, x, 2, CTRUN_F32, NULL, &err));
+}
