@@ -208,22 +208,57 @@ static int open_backend(struct ctrun_group *group, struct ct_backend_setup *setu
     return rc;
 }
 
+/* options may be NULL. */
+static int read_options(struct ctrun_group_options *all,
+                        const struct ctrun_group_options *options,
+                        struct ctrun_error *err)
+{
+    const struct ctrun_group_options usual = CTRUN_GROUP_OPTIONS_INIT;
+    int rc = 0;
+
+    *all = usual;
+    if (options && (rc = ct_sized_read(all, sizeof *all, options,
+                                       "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
+        return ct_wrap(err, "open group: options"), rc;
+    if (all->timeout_ms == 0)
+        all->timeout_ms = usual.timeout_ms;
+    return 0;
+}
+
+static void fill(struct ctrun_group *group, const struct ct_backend_setup *setup)
+{
+    const struct ct_group_place *place = setup->place;
+
+    group->size = setup->size;
+    group->me = setup->me;
+    group->rank = place->rank;
+    group->owner = getpid();
+    group->timeout_ms = setup->options->timeout_ms;
+    group->stream = setup->options->stream;
+    group->shm = setup->options->shm;
+    group->min_ctas = setup->options->min_ctas;
+    group->max_ctas = setup->options->max_ctas;
+    group->epoch = place->epoch;
+    group->is_whole = setup->size ==
+                      (place->ranks ? place->rank_count : place->world_size);
+    group->lacks_state = place->is_new;
+    ct_list_init(&group->queue);
+}
+
 /* On success the group owns `ranks`; the back end borrows `setup` and what it points to during
  * open(). The lock and the condition come last, because free_all() does not undo them. */
 int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
                   const struct ctrun_group_options *options, struct ctrun_error *err)
 {
-    struct ctrun_group_options all = CTRUN_GROUP_OPTIONS_INIT;
+    struct ctrun_group_options all;
     struct ct_backend_setup setup = {.place = place, .options = &all};
     struct ctrun_group *group = NULL;
     int *ranks = NULL;
     int rc;
 
     *out = NULL;
-    if (options && (rc = ct_sized_read(&all, sizeof all, options,
-                                       "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
-        return ct_wrap(err, "open group: options"), rc;
-    if ((rc = check_place(place, &all, err)) < 0)
+    if ((rc = read_options(&all, options, err)) < 0 ||
+        (rc = check_place(place, &all, err)) < 0)
         return rc;
     if (!(ranks = ct_zalloc_array((size_t)place->world_size, sizeof *ranks)) ||
         !(group = ct_zalloc(sizeof *group))) {
@@ -245,20 +280,7 @@ int ct_group_open(struct ctrun_group **out, const struct ct_group_place *place,
         setup.losses = place->losses;
     setup.losses.leaves_node = leaves_node(&setup);
     setup.deadline_ms = ct_deadline_ms(setup.options->timeout_ms);
-    group->size = setup.size;
-    group->me = setup.me;
-    group->rank = place->rank;
-    group->owner = getpid();
-    group->timeout_ms = setup.options->timeout_ms;
-    group->stream = setup.options->stream;
-    group->shm = setup.options->shm;
-    group->min_ctas = setup.options->min_ctas;
-    group->max_ctas = setup.options->max_ctas;
-    group->epoch = place->epoch;
-    group->is_whole = setup.size ==
-                      (place->ranks ? place->rank_count : place->world_size);
-    group->lacks_state = place->is_new;
-    ct_list_init(&group->queue);
+    fill(group, &setup);
     if ((rc = open_backend(group, &setup, err)) < 0)
         goto free_all;
     pthread_mutex_init(&group->lock, NULL);

@@ -154,7 +154,7 @@ struct ctrun_session; /* opaque */
 
 struct ctrun_options {
     size_t size;         /* CTRUN_OPTIONS_INIT */
-    uint64_t timeout_ms; /* deadline of joins and store calls; default 300 000 */
+    uint64_t timeout_ms; /* deadline of joins and store calls; 0, default: 300 000 */
 };
 #define CTRUN_OPTIONS_INIT                                                             \
     {                                                                                  \
@@ -325,7 +325,7 @@ struct ctrun_group_options {
     const int
         *ranks; /* the members, ascending; NULL: all ranks of the world that are left */
     size_t rank_count;
-    uint64_t timeout_ms; /* deadline of every call on this group; default 600 000 */
+    uint64_t timeout_ms; /* deadline of every call on this group; 0, default: 600 000 */
     int shm;             /* 1 shared memory inside a host (default), 0 TCP even there */
     void *
         stream; /* nccl: calls start after what this cudaStream_t has by then; NULL: the default
@@ -348,11 +348,12 @@ struct ctrun_group_options {
  * member *out is NULL and the call returns 0; calls on a group that is NULL are -EINVAL. For the
  * groups {0, 1} and {2, 3} each of the four ranks makes two such calls, or one of
  * ctrun_group_split(). Blocks until all members have come or the deadline ends (CTRUN_E_TIMEOUT,
- * naming the missing ranks). CTRUN_E_MISMATCH: the ranks passed different back ends, or different
- * ranks (nccl does not detect this; the host back end may miss it where no rank is in two of the
- * lists). An error of this rank alone, in its arguments or its back end, is reported at once, and
- * the call may be repeated. nccl: once the members have met, the failure of one in NCCL ends the
- * call of all. */
+ * naming the missing ranks, for which it may ask the store for four seconds more). The deadline is
+ * the group's, not the session's. CTRUN_E_MISMATCH: the ranks passed different back ends, or
+ * different ranks (nccl does not detect this; the host back end may miss it where no rank is in two
+ * of the lists). An error of this rank alone, in its arguments or its back end, is reported at
+ * once, and the call may be repeated. nccl: once the members have met, the failure of one in NCCL
+ * ends the call of all. */
 CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
                                const struct ctrun_group_options *options,
                                struct ctrun_error *err);
@@ -640,10 +641,11 @@ CTRUN_API int ctrun_barrier(struct ctrun_group *group,
 
 /* Point to point: sends count elements from the data of one member to the data of another, both
  * borrowed for the call. Calls are matched by their order between the two; both give the same
- * count and dtype, else CTRUN_E_MISMATCH. Both block: a send may wait for its receiver, and
- * meanwhile stores what others send to us, up to 256 MiB from each, so that all may send before
- * they receive. Sends and receives in the background that were started one after the other, with
- * nothing else between them, run at the same time. */
+ * count and dtype, else the receiver gets CTRUN_E_MISMATCH, and the sender at this call or at its
+ * next one. Both block: a send may wait for its receiver, and meanwhile stores what others send to
+ * us, up to 256 MiB from each, so that all may send before they receive. Sends and receives in the
+ * background that were started one after the other, with nothing else between them, run at the
+ * same time. */
 CTRUN_API int ctrun_send(struct ctrun_group *group, const void *data, size_t count,
                          enum ctrun_dtype dtype, int to,
                          const struct ctrun_call_options *options,

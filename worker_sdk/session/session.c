@@ -191,6 +191,9 @@ int ctrun_open(struct ctrun_session **out, const struct ctrun_options *options,
     if (!(session = ct_zalloc(sizeof *session)))
         return ct_fail(err, -ENOMEM, "session: out of memory");
     session->options = all;
+    if (all.timeout_ms == 0)
+        session->options.timeout_ms =
+            (struct ctrun_options)CTRUN_OPTIONS_INIT.timeout_ms;
     pthread_mutex_init(&session->board_lock, NULL);
     if ((rc = read_environment(session, err)) < 0) {
         pthread_mutex_destroy(&session->board_lock);

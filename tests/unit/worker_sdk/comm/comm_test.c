@@ -13,6 +13,7 @@
 #include "tests/lib/test.h"
 #include "tests/lib/worlds.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/comm/comm.h"
 
 enum {
     PERIOD = 31
@@ -667,4 +668,23 @@ WORLD_TEST(buffers_that_overlap_are_refused, 2)
 #undef OVERLAPS
     CHECK_OK(ctrun_all_reduce(group, x, x + 2, 2, CTRUN_F32, CTRUN_SUM, NULL, &err));
     CHECK_OK(ctrun_all_gather(group, x + 2 * me, x, 2, CTRUN_F32, NULL, &err));
+}
+
+static int usual_body(int rank, void *context)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    const uint64_t usual_ms = options.timeout_ms;
+    struct ctrun_group *group;
+
+    (void)context;
+    options.timeout_ms = 0;
+    group = ranks_open(rank, "a", &options);
+    CHECK(ct_group_timeout_ms(group) == usual_ms);
+    ctrun_group_close(group);
+    return 0;
+}
+
+TEST(no_deadline_stands_for_the_usual_one)
+{
+    assert_int_equal(ranks_run(2, usual_body, NULL), 0);
 }
