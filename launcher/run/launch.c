@@ -15,7 +15,7 @@
 #include "launcher/report/exit_status.h"
 #include "launcher/report/messages.h"
 #include "launcher/run/notice_start.h"
-#include "launcher/run/own_gpu.h"
+#include "launcher/hardware/own_gpu.h"
 #include "launcher/run/plan.h"
 #include "launcher/run/preflight.h"
 #include "launcher/run/notice_end.h"

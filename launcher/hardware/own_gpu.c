@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "launcher/run/own_gpu.h"
+#include "launcher/hardware/own_gpu.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "launcher/run/own_gpu.h"
+#include "launcher/hardware/own_gpu.h"
 
 TEST(a_worker_may_use_the_gpus_that_its_environment_selects)
 {
