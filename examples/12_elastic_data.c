@@ -106,13 +106,19 @@ static int open_data(struct job *job, struct ctrun_error *err)
     return ctrun_loader_open(&job->loader, &options, err);
 }
 
-/* All samples were consumed: checks that, and begins the next epoch. */
+/* All samples were consumed: checks that by position in the ledger, and what was trained by the sum,
+ * and begins the next epoch. */
 static int end_epoch(struct job *job, struct ctrun_error *err)
 {
     int rc = ctrun_ledger_check(&ledger, SAMPLES, err);
 
     if (rc < 0)
         return rc;
+    if (numbers[SUM] != (uint64_t)SAMPLES * (SAMPLES - 1) / 2) {
+        fprintf(stderr, "the sum is %llu: not each sample was trained once\n",
+                (unsigned long long)numbers[SUM]);
+        exit(1);
+    }
     if (ctrun_group_rank(job->world) == 0) {
         printf("epoch %llu: each of %llu samples once, sum %llu, %d ranks\n",
                (unsigned long long)numbers[EPOCH], (unsigned long long)ledger.count,

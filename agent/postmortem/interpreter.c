@@ -48,7 +48,8 @@ static bool explain_kind(struct ct_failure *failure, const char *path)
 {
     struct stat info;
 
-    if (stat(path, &info) < 0 || (!S_ISDIR(info.st_mode) && info.st_size > 0))
+    if (stat(path, &info) < 0 ||
+        (!S_ISDIR(info.st_mode) && (!S_ISREG(info.st_mode) || info.st_size > 0)))
         return false;
     if (S_ISDIR(info.st_mode))
         facts_add(failure, CT_FACT_WHY, "it is a folder: name the program in it");

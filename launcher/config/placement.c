@@ -87,11 +87,9 @@ static void warn_small_mask(const struct placement *placement, char *const *env,
     char text[128];
 
     if (placement->quota > 0 && placement->quota < nproc && placement->quota <= cpus) {
-        messages_warn(
-            CTRUN_E_RESOURCES,
-            "%d workers share the time of %d CPU%s: a limit of the cgroup, as "
-            "a container or a pod has it",
-            nproc, placement->quota, placement->quota > 1 ? "s" : "");
+        ct_info("%d workers share the time of %d CPU%s: a limit of the cgroup, as a "
+                "container or a pod has it",
+                nproc, placement->quota, placement->quota > 1 ? "s" : "");
         return;
     }
     if (cpus >= nproc || cpus == 0)

@@ -2,6 +2,7 @@
 #include "launcher/config/program_warn.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "launcher/options/option_name.h"
 #include "worker_sdk/base/alloc.h"
@@ -112,7 +113,9 @@ static bool has_jax_call(const char *text)
 
 void program_warn_jax(const struct program *program)
 {
-    const bool is_script = program->mode == PROGRAM_PYTHON && program->args[0];
+    struct stat info; /* a pipe is read only once */
+    const bool is_script = program->mode == PROGRAM_PYTHON && program->args[0] &&
+                           stat(program->args[0], &info) == 0 && S_ISREG(info.st_mode);
     char *text = is_script ? ct_zalloc(SCRIPT_MAX_BYTES) : NULL;
 
     if (text && ct_small_file_read(text, SCRIPT_MAX_BYTES, program->args[0]) > 0 &&

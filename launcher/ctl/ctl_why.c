@@ -142,6 +142,12 @@ static int run(const struct ctl_call *call)
     const struct ct_ctl_request request = {.verb = CT_CTL_WHY, .rank = -1};
     const struct ct_ctl_request stacks = {.verb = CT_CTL_STACKS, .rank = -1};
 
+    struct ctrun_error err;
+
+    if (call->word_count > 0 && ctl_value(call, "hang")) {
+        (void)ct_fail(&err, CTRUN_E_USAGE, "why --hang is of a live run: no FOLDER");
+        return ctl_fail(&err);
+    }
     return call->word_count > 0 ? run_over(call)
            : ctl_value(call, "hang")
                ? ctl_run_show(call, &stacks, "stacks", "no worker runs",

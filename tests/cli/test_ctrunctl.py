@@ -241,6 +241,11 @@ def test_why_without_a_run_says_how_to_ask_of_one_that_is_over(box):
     assert answer.code == 1 and answer.err.endswith("; for a run that is over: ctrunctl why FOLDER, with its --log-dir\n"), answer
 
 
+def test_why_hang_of_a_run_that_is_over_is_refused(box):
+    answer = ctl(box, "why", "--hang", box.dir)
+    assert answer.code == 2 and "why --hang is of a live run" in answer.err, answer
+
+
 def test_stop_lets_workers_of_the_sdk_leave_by_themselves(box):
     run = box.start_ctrun("--nproc-per-node=2", ctrun.program("victim"),
                           "step", "41", "stopped", "write", "saved", "exit", "0")
