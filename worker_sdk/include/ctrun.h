@@ -836,8 +836,8 @@ struct ctrun_ddp_options {
         small_last; /* when buckets are rebuilt, the one of first_bucket_bytes is made of the
                      * gradients that are ready last: what remains to be averaged after backward is
                      * short. Default: of those that are ready first, so that the first reduction
-                     * begins early. All ranks set it alike, also where no bucket is rebuilt: with
-                     * shard_gradients, find_unused without static_graph, or gradients in the caller's memory */
+                     * begins early. No effect with shard_gradients, with memory of the caller, or
+                     * with find_unused without static_graph; still the same on all ranks */
     bool
         shard_gradients; /* for ctrun_zero with options.ddp: each rank gets the averages of its
                           * pieces alone, by a reduce-scatter. What backward_end() leaves elsewhere
