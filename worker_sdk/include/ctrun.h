@@ -190,9 +190,9 @@ CTRUN_API void ctrun_step(struct ctrun_session *session, uint64_t step);
  * rendezvous server (labels run and rank), by `ctrunctl status --json` and, after this process has
  * ended in any way, in its worker_ended event. `name` is copied: letters, digits, '_' and ':', the
  * first one no digit, 63 bytes at most; names that begin with "ctrun" or "__" are reserved. At
- * most 32 names per process; data_wait_seconds of the loaders is one of them. value may be NaN or infinite. Costs one write to memory, which the
- * agent reads every two seconds. Never blocks. Any thread. 0, -EINVAL (the name), -ENOSPC (too
- * many names). */
+ * most 32 names per process; data_wait_seconds of the loaders is one of them. value may be NaN or
+ * infinite. Costs one write to memory, which the agent reads every two seconds. Never blocks. Any
+ * thread. 0, -EINVAL (the name), -ENOSPC (too many names). */
 CTRUN_API int ctrun_metric(struct ctrun_session *session, const char *name,
                            double value, struct ctrun_error *err);
 /* Tells the agent which samples this rank works on from now on, by ids that stay the same after a
