@@ -425,18 +425,21 @@ static int split_parent(struct ctrun_group **out, const struct ct_group_place *p
     const int color = choices[parent->me].color;
     struct ct_group_place there = *place;
     struct ctrun_error why;
-    int rc = ct_group_enter(parent, "split", &why);
+    int rc;
 
+    parent->backend->set_splitting(parent->self, true);
     there.parent = parent;
     there.color = color;
-    if (rc == 0)
+    if ((rc = ct_group_enter(parent, "split", &why)) == 0)
         rc = ct_group_leave(
             parent, color >= 0
                         ? open_part(out, &there, parent, choices, options, &why)
                         : parent->backend->split_none(
                               parent->self, ct_deadline_ms(options->timeout_ms), &why));
-    if (rc == 0)
+    if (rc == 0) {
+        parent->backend->set_splitting(parent->self, false);
         return 0;
+    }
     parent->backend->abort(parent->self, rc, why.text);
     return ct_fail(err, rc, "%s", why.text);
 }

@@ -353,7 +353,7 @@ struct ctrun_group_options {
  * different ranks (nccl does not detect this; the host back end may miss it where no rank is in two
  * of the lists). An error of this rank alone, in its arguments or its back end, is reported at
  * once, and the call may be repeated. nccl: once the members have met, the failure of one in NCCL
- * ends the call of all. */
+ * ends the call of all; under --survive=sdk the others get CTRUN_E_ABORTED. */
 CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *session,
                                const struct ctrun_group_options *options,
                                struct ctrun_error *err);
@@ -362,7 +362,8 @@ CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *s
  * may be only a part of the world. options as above; its ranks are ignored. Either group may be
  * closed first. nccl: ncclCommSplit() does it, which needs no store, where all members have NCCL
  * 2.18.1 or newer, make their part with nccl on parent's device, and no CUDA graph has calls of parent.
- * A member that fails there, or is lost, ends parent, too, for which the others would wait. */
+ * Where a member fails meanwhile or is lost, parent ends on all members; else they would wait for it.
+ * Under --survive=sdk a failure of one is CTRUN_E_ABORTED on the others. */
 enum {
     CTRUN_SPLIT_NONE = -1
 };

@@ -184,11 +184,13 @@ struct ct_backend_ops {
                  struct ctrun_error *err);
     /* Frees memory of alloc(). Local; also possible when the group has failed. 0, or -ENOENT. */
     int (*free)(void *self, void *at);
-    /* A back end may have these two: then the parts of a group are made out of it, not by way of the
-     * store. can_split: this member can, now. split_none: the share in it of a member of no part,
-     * while the others open() theirs. Where one member fails, the parent must end, because the others wait
+    /* A back end may have these three: then the parts of a group are made out of it, not by way of the
+     * store. can_split: this member can, now. set_splitting: true before this member does its
+     * share, false once it has succeeded. split_none: the share of a member of no part, while the
+     * others open() theirs. Where one member fails, the parent must end, because the others wait
      * for that member. */
     bool (*can_split)(void *self);
+    void (*set_splitting)(void *self, bool is_splitting);
     int (*split_none)(void *self, uint64_t deadline_ms, struct ctrun_error *err);
     /* Ends the group everywhere with this code and text. Any thread; may be called again. */
     void (*abort)(void *self, int code, const char *text);

@@ -126,7 +126,6 @@ static int nccl_open(void **out, const struct ct_backend_setup *setup,
     rc = nccl->ranks ? open_comm(nccl, setup, &why)
                      : ct_fail(&why, -ENOMEM, "nccl: out of memory");
     if (rc < 0) {
-        ct_nccl_publish(nccl, rc, why.text);
         nccl->is_kept =
             false; /* no smaller communicator is made of one that is half open */
         ct_nccl_abort(nccl, rc, why.text);
@@ -150,6 +149,7 @@ const struct ct_backend_ops *ctrun_backend_plugin(void)
                                                  .alloc = ct_nccl_alloc,
                                                  .free = ct_nccl_free,
                                                  .can_split = ct_nccl_can_split,
+                                                 .set_splitting = ct_nccl_set_splitting,
                                                  .split_none = ct_nccl_split_none,
                                                  .abort = ct_nccl_abort,
                                                  .close = nccl_close};

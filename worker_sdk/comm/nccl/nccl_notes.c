@@ -37,11 +37,22 @@ static void take_reason(struct nccl *nccl, char note[CT_NOTE_MAX])
 }
 
 /* Where others continue without a lost rank, each hears of the loss from its agent, and an error of
- * NCCL may be the loss. */
+ * NCCL may be the loss: then calls wait for the agent, but not openings and splits. */
 static bool is_published(const struct nccl *nccl, int code)
 {
-    return !nccl->is_kept || code == CTRUN_E_ABORTED || code == CTRUN_E_TIMEOUT ||
-           code == CTRUN_E_MISMATCH;
+    if (nccl->losses.sees_ranks && code == CTRUN_E_PEER_LOST)
+        return false;
+    return !nccl->is_kept || nccl->is_splitting || code == CTRUN_E_ABORTED ||
+           code == CTRUN_E_TIMEOUT || code == CTRUN_E_MISMATCH;
+}
+
+/* The code for the others. Where they may continue without this rank, its failure is an abort. */
+static int code_for_others(const struct nccl *nccl, int code)
+{
+    return !nccl->losses.sees_ranks || code == CTRUN_E_TIMEOUT ||
+                   code == CTRUN_E_MISMATCH
+               ? code
+               : CTRUN_E_ABORTED;
 }
 
 /* Of these two the text names the ranks. */
@@ -52,20 +63,23 @@ static bool has_rank(int code)
 
 void ct_nccl_publish(struct nccl *nccl, int code, const char *text)
 {
-    char key[CT_BOOTSTRAP_KEY_MAX], note[CT_NOTE_MAX], rank[24] = "";
+    char key[CT_BOOTSTRAP_KEY_MAX], own[CT_NOTE_MAX], note[CT_NOTE_MAX], rank[24] = "";
     int rc = -1;
 
     ct_nccl_name_key(nccl, key, "abort");
     if (!has_rank(code))
         (void)ct_format(rank, sizeof rank, "rank %d: ", nccl->rank);
-    (void)ct_format(note, sizeof note, "%d %s%s", code, rank, text);
+    (void)ct_format(own, sizeof own, "%d %s%s", code_for_others(nccl, code), rank,
+                    text);
     if (!nccl->board.read || ct_verdict_get(&nccl->verdict, NULL) < 0)
         rc = 0;
     else if (is_published(nccl, code) && !nccl->is_leaving)
-        rc = nccl->board.put_first(nccl->board.context, key, note, note) == 0;
+        rc = nccl->board.put_first(nccl->board.context, key, own, note) == 0;
     else if (code != CTRUN_E_PEER_LOST) /* whose loss may be that of the store */
         rc = nccl->board.read(nccl->board.context, key, note);
-    if (rc > 0)
+    if (rc > 0 && strcmp(note, own) == 0)
+        text = strchr(own, ' ') + 1;
+    else if (rc > 0)
         take_reason(nccl, note);
     (void)ct_verdict_set(&nccl->verdict, code, text);
 }

@@ -103,10 +103,10 @@ enum {
 };
 
 struct nccl {
-    ncclComm_t comm;   /* NULL once aborted */
-    bool is_kept;      /* a smaller communicator may be made of it */
-    bool is_stopped;   /* comm has ended and serves only ncclCommShrink() */
-    bool is_splitting; /* ncclCommSplit() goes on in comm */
+    ncclComm_t comm;           /* NULL once aborted */
+    bool is_kept;              /* a smaller communicator may be made of it */
+    bool is_stopped;           /* comm has ended and serves only ncclCommShrink() */
+    _Atomic bool is_splitting; /* others may wait in ncclCommSplit() for this member */
     bool has_recorded;
     cudaStream_t stream;
     cudaEvent_t
@@ -249,8 +249,9 @@ int ct_nccl_make_comm(struct nccl *nccl, const struct ct_backend_setup *setup,
 
 /* ---- nccl_split.c: a communicator of some members of another */
 
-/* ct_backend_ops.can_split and .split_none. */
+/* ct_backend_ops.can_split, .set_splitting and .split_none. */
 bool ct_nccl_can_split(void *self);
+void ct_nccl_set_splitting(void *self, bool is_splitting);
 int ct_nccl_split_none(void *self, uint64_t deadline_ms, struct ctrun_error *err);
 /* Makes the communicator out of that of setup->parent, which ends if this fails. */
 int ct_nccl_split(struct nccl *nccl, const struct ct_backend_setup *setup,

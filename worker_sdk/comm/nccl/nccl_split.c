@@ -18,6 +18,13 @@ bool ct_nccl_can_split(void *self)
            ct_nccl_api.cudaGetDevice(&device) == cudaSuccess && device == nccl->device;
 }
 
+void ct_nccl_set_splitting(void *self, bool is_splitting)
+{
+    struct nccl *nccl = self;
+
+    nccl->is_splitting = is_splitting;
+}
+
 /* NCCL writes *out until this returns 0, or until the parent is aborted. */
 static int split(struct nccl *parent, int color, ncclComm_t *out, ncclConfig_t *config,
                  uint64_t deadline_ms, struct ctrun_error *err)
@@ -26,19 +33,12 @@ static int split(struct nccl *parent, int color, ncclComm_t *out, ncclConfig_t *
     int rc;
 
     pthread_mutex_lock(&parent->lock);
-    if ((rc = ct_nccl_ask_comm(parent, "split", err)) >= 0) {
-        parent->is_splitting = true;
+    if ((rc = ct_nccl_ask_comm(parent, "split", err)) >= 0)
         begun = ct_nccl_api.ncclCommSplit(parent->comm, color, parent->me, out, config);
-    }
     pthread_mutex_unlock(&parent->lock);
     if (rc >= 0 && begun != ncclSuccess && begun != ncclInProgress)
         rc = ct_nccl_fail(err, "split", begun);
-    if (rc < 0 || (rc = ct_nccl_settle(parent, "split", deadline_ms, err)) < 0)
-        return rc;
-    pthread_mutex_lock(&parent->lock);
-    parent->is_splitting = false;
-    pthread_mutex_unlock(&parent->lock);
-    return 0;
+    return rc < 0 ? rc : ct_nccl_settle(parent, "split", deadline_ms, err);
 }
 
 int ct_nccl_split_none(void *self, uint64_t deadline_ms, struct ctrun_error *err)

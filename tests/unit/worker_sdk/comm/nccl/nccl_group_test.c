@@ -221,6 +221,21 @@ static int lose(void *context, uint32_t losses, bool leaves_node,
     return *is_lost ? ct_fail(err, CTRUN_E_PEER_LOST, "rank 1 is lost") : 0;
 }
 
+static int lose_none(void *context, uint32_t losses, bool leaves_node,
+                     struct ctrun_error *err)
+{
+    return 0;
+}
+
+/* The ranks continue without one that is lost. */
+static struct ct_group_place place_that_survives(int rank)
+{
+    struct ct_group_place place = ranks_place(rank, NULL);
+
+    place.losses = (struct ct_loss_watch){.check = lose_none, .sees_ranks = true};
+    return place;
+}
+
 /* All hear of the loss from their agents. What NCCL says may be that loss. */
 RANKS_TEST_AROUND(where_others_continue_a_loss_is_not_told, RANKS, begin, NULL)
 {
@@ -598,6 +613,26 @@ RANKS_TEST_AROUND(who_cannot_open_tells_the_others, RANKS, begin, NULL)
     return 0;
 }
 
+/* The others may continue without this rank: for them its failure is an abort. */
+RANKS_TEST_AROUND(who_cannot_open_ends_the_call_of_those_who_may_continue, RANKS, begin,
+                  NULL)
+{
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    const struct ct_group_place place = place_that_survives(rank);
+    struct ctrun_group *group;
+    struct ctrun_error err;
+
+    options.backend = "nccl";
+    options.timeout_ms = LONG_MS;
+    if (rank == 1)
+        fake_nccl.refuse_init = ncclSystemError;
+    expect(ct_group_open(&group, &place, &options, &err),
+           rank == 1 ? -EIO : CTRUN_E_ABORTED, &err, "nccl: open: a fake NCCL error");
+    CHECK(rank == 1 || strstr(err.text, "rank 1: "));
+    CHECK(fake_nccl.blocks == 0);
+    return 0;
+}
+
 static int split(struct ctrun_group **out, struct ctrun_group *whole, int rank,
                  int color, const char *backend, struct ctrun_error *err)
 {
@@ -774,6 +809,38 @@ RANKS_TEST_AROUND(who_cannot_split_ends_the_group_of_all, RANKS, begin, NULL)
     ctrun_group_close(whole);
     CHECK(fake_nccl.blocks == 0);
     return 0;
+}
+
+/* Rank 1 fails before it asks NCCL to split, or NCCL refuses. */
+static int fail_to_split(int rank, void *context)
+{
+    const bool *is_refused = context;
+    struct ct_group_place place = place_that_survives(rank);
+    struct ctrun_group_options options = CTRUN_GROUP_OPTIONS_INIT;
+    struct ctrun_group *whole = open_group(&place), *part;
+    struct ctrun_error err;
+
+    options.backend = "nccl";
+    options.timeout_ms = LONG_MS;
+    if (rank == 1 && *is_refused)
+        fake_nccl.refuse_split = ncclSystemError;
+    if (rank == 1 && !*is_refused)
+        place.device = 9; /* there is none */
+    for (int i = 0; i < 2; i++)
+        expect(ct_group_split(&part, &place, whole, rank - 1, &options, &err),
+               rank != 1     ? CTRUN_E_ABORTED
+               : *is_refused ? -EIO
+                             : CTRUN_E_UNSUPPORTED,
+               &err, *is_refused ? "rank 1: nccl: split: a fake NCCL error" : "GPU");
+    ctrun_group_close(whole);
+    CHECK(fake_nccl.blocks == 0);
+    return 0;
+}
+
+TEST_AROUND(who_cannot_split_ends_the_group_of_those_who_may_continue, begin, NULL)
+{
+    for (int is_refused = 0; is_refused < 2; is_refused++)
+        assert_int_equal(ranks_run(RANKS, fail_to_split, &(bool){is_refused}), 0);
 }
 
 static void *abort_during_split(void *context)
