@@ -144,8 +144,10 @@ void ct_nccl_compare_first(struct nccl *nccl, const struct ct_call *call)
         return;
     ct_nccl_name_note(nccl, key, "first", own.number);
     ct_nccl_format_note(text, &own);
-    if (nccl->board.put_first(nccl->board.context, key, text, first) < 0)
+    if (nccl->board.put_first(nccl->board.context, key, text, first) < 0) {
+        nccl->first_count--; /* the next of this kind is compared */
         nccl->first_failures++;
-    else if (ct_nccl_parse_note(first, &theirs))
+    } else if (ct_nccl_parse_note(first, &theirs)) {
         judge(nccl, call, &theirs);
+    }
 }
