@@ -1652,8 +1652,8 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_
     if (fake_nccl.refuse_split)
         return (ncclResult_t)fake_nccl.refuse_split;
     begin_call(comm);
-    if (comm->is_revoked || comm->next || comm->users > 1 || config->blocking != 0 ||
-        color < NCCL_SPLIT_NOCOLOR)
+    if (comm->is_revoked || comm->next || comm->users > 1 || comm->polls ||
+        config->blocking != 0 || color < NCCL_SPLIT_NOCOLOR)
         die("a split that is none of ours, or of a communicator that is in use");
     fake_nccl.splits++;
     note_config(config);

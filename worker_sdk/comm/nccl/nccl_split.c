@@ -30,8 +30,10 @@ static int split(struct nccl *parent, int color, ncclComm_t *out, ncclConfig_t *
                  uint64_t deadline_ms, struct ctrun_error *err)
 {
     ncclResult_t begun = ncclSuccess;
-    int rc;
+    int rc = ct_nccl_settle(parent, "split", deadline_ms, err);
 
+    if (rc < 0)
+        return rc;
     pthread_mutex_lock(&parent->lock);
     if ((rc = ct_nccl_ask_comm(parent, "split", err)) >= 0)
         begun = ct_nccl_api.ncclCommSplit(parent->comm, color, parent->me, out, config);
