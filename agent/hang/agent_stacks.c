@@ -56,10 +56,7 @@ static struct stacks_job *make_job(const struct agent *agent, int rank)
     if (!job)
         return NULL;
     ct_buf_init(&job->text, STACKS_TEXT_MAX_BYTES);
-    if (agent->recorder) {
-        recorder_folder_socket(agent->recorder, job->folder, 0);
-        *(strrchr(job->folder, '/') + 1) = '\0';
-    }
+    recorder_folder_sockets(agent->recorder, job->folder);
     for (int i = 0; i < count; i++) {
         const struct worker *worker = worker_group_worker(agent->group, i);
 

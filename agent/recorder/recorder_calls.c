@@ -3,49 +3,26 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "agent/loop/limits.h"
 #include "agent/recorder/json_recorder.h"
 #include "agent/recorder/recorder_client.h"
-#include "agent/watch/live_stack.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
-#include "worker_sdk/base/fd.h"
-#include "worker_sdk/base/str.h"
 
-enum {
-    DEPTH_MAX = 8 /* of shells that wait for one another, above a Python */
+struct batch {
+    struct recorder_view views[RECORDER_BATCH]; /* of the workers */
+    struct recorder_view room;
 };
 
-/* Asks the first process that has a server, of the worker and its only children. */
-static int ask(const char *folder, pid_t pid, const char *handler)
+static void on_answer(void *context, int place, const struct ct_buf *text)
 {
-    char path[PATH_MAX];
-    int fd = -ENOENT;
+    struct batch *batch = context;
 
-    for (int depth = 0; pid && fd == -ENOENT && depth < DEPTH_MAX; depth++) {
-        if (ct_format(path, sizeof path, "%s%d", folder, (int)pid) < 0)
-            return -ENAMETOOLONG;
-        fd = recorder_ask(path, handler);
-        pid = live_stack_only_child(pid);
-    }
-    return fd;
-}
-
-/* Adds the answer of one recorder; without one the view stays as it is. */
-static void take(struct recorder_view *view, struct recorder_view *room,
-                 const char *kind, int fd, uint64_t deadline_ms)
-{
-    struct ct_buf text;
-
-    if (fd < 0)
-        return;
-    ct_buf_init(&text, RECORDER_TEXT_MAX_BYTES);
-    if (recorder_take(&text, fd, deadline_ms) == 0 &&
-        json_recorder_read(room, kind, (const char *)ct_buf_data(&text),
-                           ct_buf_length(&text)) == 0)
-        recorder_view_add(view, room);
-    ct_buf_deinit(&text);
+    if (json_recorder_read(&batch->room, recorder_kinds[place % RECORDER_KINDS].name,
+                           (const char *)ct_buf_data(text), ct_buf_length(text)) == 0)
+        recorder_view_add(&batch->views[place / RECORDER_KINDS], &batch->room);
 }
 
 static int write_one(struct ct_buf *out, int rank, const struct recorder_view *view)
@@ -64,41 +41,38 @@ static int write_one(struct ct_buf *out, int rank, const struct recorder_view *v
         (double)age_ns / 1e9, waits ? "" : ", and no later call is known");
 }
 
-/* All of a batch are asked before the first answer is read. */
 static int write_batch(struct ct_buf *out, const char *folder,
                        const struct recorder_place *list, int count,
-                       struct recorder_view room[2], uint64_t deadline_ms)
+                       struct batch *batch, uint64_t deadline_ms)
 {
-    int fds[RECORDER_BATCH][RECORDER_KINDS], rc = 0;
+    int fds[RECORDER_KINDS * RECORDER_BATCH], rc = 0;
 
-    for (int i = 0; i < count; i++)
-        for (int kind = 0; kind < RECORDER_KINDS; kind++)
-            fds[i][kind] = ask(folder, list[i].pid, recorder_kinds[kind].handler);
-    for (int i = 0; i < count; i++) {
-        room[0] = (struct recorder_view){0};
-        for (int kind = 0; kind < RECORDER_KINDS; kind++)
-            take(&room[0], &room[1], recorder_kinds[kind].name, fds[i][kind],
-                 deadline_ms);
-        if (rc >= 0)
-            rc = write_one(out, list[i].rank, &room[0]);
-    }
+    memset(batch->views, 0, sizeof batch->views);
+    for (int i = 0; i < RECORDER_KINDS * count; i++)
+        fds[i] = recorder_ask_worker(folder, list[i / RECORDER_KINDS].pid,
+                                     recorder_kinds[i % RECORDER_KINDS].handler);
+    recorder_take_all(fds, RECORDER_KINDS * count, deadline_ms, on_answer, batch);
+    for (int i = 0; i < count && rc >= 0; i++)
+        rc = write_one(out, list[i].rank, &batch->views[i]);
     return rc < 0 ? rc : 0;
 }
 
+/* Silent recorders of one batch leave half of the time that is left to the next. */
 int recorder_calls_write(struct ct_buf *out, const char *folder,
                          const struct recorder_place *list, int count,
                          uint64_t deadline_ms)
 {
-    struct recorder_view *room = ct_zalloc_array(2, sizeof *room);
-    int rc = room ? 0 : -ENOMEM;
+    struct batch *batch = ct_zalloc(sizeof *batch);
+    int rc = batch ? 0 : -ENOMEM;
 
     for (int first = 0; first < count && rc == 0; first += RECORDER_BATCH) {
-        const int left = count - first;
+        const bool is_last = count - first <= RECORDER_BATCH;
+        const uint64_t share_ms = (uint64_t)ct_left_ms(deadline_ms) / 2;
 
         rc = write_batch(out, folder, list + first,
-                         left < RECORDER_BATCH ? left : RECORDER_BATCH, room,
-                         deadline_ms);
+                         is_last ? count - first : RECORDER_BATCH, batch,
+                         is_last ? deadline_ms : deadline_ms - share_ms);
     }
-    free(room);
+    free(batch);
     return rc;
 }

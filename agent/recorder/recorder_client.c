@@ -3,18 +3,23 @@
 #include "agent/recorder/recorder_client.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/loop/limits.h"
+#include "agent/watch/live_stack.h"
 #include "worker_sdk/base/clock.h"
+#include "worker_sdk/base/fd.h"
 #include "worker_sdk/base/str.h"
 
 enum {
     REQUEST_MAX_BYTES = 256,
     HEAD_MAX_BYTES = 4096,
-    READ_BYTES = 64 * 1024
+    READ_BYTES = 64 * 1024,
+    DEPTH_MAX = 8 /* depth of shells that wait for one another, above a Python */
 };
 
 const struct recorder_kind recorder_kinds[RECORDER_KINDS] = {
@@ -123,4 +128,63 @@ int recorder_take(struct ct_buf *out, int fd, uint64_t deadline_ms)
     ct_buf_deinit(&in);
     close(fd);
     return rc;
+}
+
+int recorder_ask_worker(const char *folder, pid_t pid, const char *handler)
+{
+    char path[PATH_MAX];
+    int fd = -ENOENT;
+
+    for (int depth = 0; *folder && pid && fd == -ENOENT && depth < DEPTH_MAX; depth++) {
+        if (ct_format(path, sizeof path, "%s%d", folder, (int)pid) < 0)
+            return -ENAMETOOLONG;
+        fd = recorder_ask(path, handler);
+        pid = live_stack_only_child(pid);
+    }
+    return fd;
+}
+
+/* The next of these connections on which something has come; -1: none in time. */
+static int await_answer(const int *fds, int count, uint64_t deadline_ms)
+{
+    struct pollfd list[RECORDER_KINDS * RECORDER_BATCH];
+    bool waits = false;
+    int rc;
+
+    for (int i = 0; i < count; i++) {
+        list[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+        waits |= fds[i] >= 0;
+    }
+    if (!waits)
+        return -1;
+    do
+        rc = poll(list, (nfds_t)count, ct_left_ms(deadline_ms));
+    while (rc < 0 && errno == EINTR);
+    for (int i = 0; i < count && rc > 0; i++)
+        if (list[i].revents)
+            return i;
+    return -1;
+}
+
+void recorder_take_all(int *fds, int count, uint64_t deadline_ms,
+                       void (*fn)(void *context, int place, const struct ct_buf *text),
+                       void *context)
+{
+    int next, open = 0;
+
+    for (int i = 0; i < count; i++)
+        open += fds[i] >= 0;
+    while ((next = await_answer(fds, count, deadline_ms)) >= 0) {
+        const uint64_t share_ms = (uint64_t)ct_left_ms(deadline_ms) / 2;
+        struct ct_buf text;
+
+        ct_buf_init(&text, RECORDER_TEXT_MAX_BYTES);
+        if (recorder_take(&text, fds[next],
+                          --open > 0 ? deadline_ms - share_ms : deadline_ms) == 0)
+            fn(context, next, &text);
+        ct_buf_deinit(&text);
+        fds[next] = -1;
+    }
+    for (int i = 0; i < count; i++)
+        ct_close(&fds[i]);
 }

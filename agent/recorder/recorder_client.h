@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "worker_sdk/base/buf.h"
 
@@ -21,7 +22,17 @@ extern const struct recorder_kind {
  * -EAGAIN: the server does not accept, for example because it is stopped; or another negative
  * errno. */
 int recorder_ask(const char *path, const char *handler);
+/* Asks the first process that has a server, of the worker and its only children. `folder` is the path of the sockets with
+ * a slash at its end; "": -ENOENT. The same results. */
+int recorder_ask_worker(const char *folder, pid_t pid, const char *handler);
 /* Appends the JSON of the answer, and closes fd. Blocks until `deadline_ms` (monotonic) at most. 0;
  * -ETIMEDOUT; -EBADMSG: the server has no such handler, or the answer is not valid; or a code of
  * ct_buf. */
 int recorder_take(struct ct_buf *out, int fd, uint64_t deadline_ms);
+/* Takes the answers of `count` connections, RECORDER_KINDS * RECORDER_BATCH at most (a negative one counts as none), in
+ * the order in which they come, and closes all. So one that is silent keeps no other from being read; one that stops
+ * within its answer leaves half of the time that is left to the others. fn gets the place in fds and the JSON of each
+ * valid answer, borrowed for the call. */
+void recorder_take_all(int *fds, int count, uint64_t deadline_ms,
+                       void (*fn)(void *context, int place, const struct ct_buf *text),
+                       void *context);

@@ -237,3 +237,10 @@ void recorder_folder_socket(const struct recorder_folder *folder, char dst[PATH_
 {
     (void)ct_format(dst, PATH_MAX, "%s/%d", folder->path, (int)pid); /* fits */
 }
+
+void recorder_folder_sockets(const struct recorder_folder *folder, char dst[PATH_MAX])
+{
+    *dst = '\0';
+    if (folder)
+        (void)ct_format(dst, PATH_MAX, "%s/", folder->path); /* fits */
+}

@@ -26,3 +26,5 @@ int recorder_folder_set_env(const struct recorder_folder *folder, struct ct_env 
 /* The socket path of the server in that process. */
 void recorder_folder_socket(const struct recorder_folder *folder, char dst[PATH_MAX],
                             pid_t pid);
+/* The path of all sockets with a slash at its end; "" for NULL. */
+void recorder_folder_sockets(const struct recorder_folder *folder, char dst[PATH_MAX]);

@@ -4,7 +4,6 @@
 #include "agent/recorder/worker_look.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -21,16 +20,15 @@
 #include "worker_sdk/base/fd.h"
 
 enum {
-    DEPTH_MAX = 8, /* depth of shells that wait for one another, above a Python */
-    HUNG_MAX = 4   /* threads that hang while they read files of a worker */
+    HUNG_MAX = 4 /* threads that hang while they read files of a worker */
 };
 
 struct job {
     pthread_mutex_t mutex;
-    bool is_done;                         /* the thread has ended */
-    bool is_left;                         /* the loop no longer waits */
-    int wake;                             /* eventfd; the loop has a copy */
-    const struct recorder_folder *folder; /* valid while not is_left */
+    bool is_done;          /* the thread has ended */
+    bool is_left;          /* the loop no longer waits */
+    int wake;              /* eventfd; the loop has a copy */
+    char folder[PATH_MAX]; /* of the recorders' sockets; empty: there are none */
     int count;
     size_t dump_bytes;
     struct worker_seen *list; /* under the mutex */
@@ -71,27 +69,6 @@ static void destroy(struct job *job)
 }
 
 /* ---- On the thread ----------------------------------------------------------------------- */
-
-/* Asks the first process that has a server, of the worker and its only children; a descriptor or a
- * code. */
-static int ask(struct job *job, pid_t pid, const char *handler)
-{
-    int fd = -ENOENT;
-
-    for (int depth = 0; pid && fd == -ENOENT && depth < DEPTH_MAX; depth++) {
-        char path[PATH_MAX];
-        int rc;
-
-        pthread_mutex_lock(&job->mutex);
-        rc = job->is_left ? -ECANCELED : !job->folder ? -ENOTSUP : 0;
-        if (rc == 0)
-            recorder_folder_socket(job->folder, path, pid);
-        pthread_mutex_unlock(&job->mutex);
-        fd = rc < 0 ? rc : recorder_ask(path, handler);
-        pid = live_stack_only_child(pid);
-    }
-    return fd;
-}
 
 static void take_dump(struct job *job, struct worker_seen *seen,
                       const struct ct_buf *text)
@@ -151,78 +128,44 @@ static void take_view(struct job *job, struct worker_seen *seen, const char *kin
     free(view);
 }
 
-/* Reads the answer of one recorder. */
-static void take(struct job *job, struct worker_seen *seen, const char *kind, int fd,
-                 uint64_t asked_ms, uint64_t deadline_ms)
-{
-    struct ct_buf text;
+struct batch {
+    struct job *job;
+    struct worker_seen *own;
+    uint64_t asked_ms;
+};
 
-    ct_buf_init(&text, RECORDER_TEXT_MAX_BYTES);
-    if (recorder_take(&text, fd, deadline_ms) == 0) {
-        if (seen->took_ms == 0)
-            seen->took_ms = ct_now_ms() - asked_ms + 1;
-        if (seen->wants_calls)
-            take_calls(seen, kind, &text);
-        else
-            take_view(job, seen, kind, &text);
-    }
-    ct_buf_deinit(&text);
+static void on_answer(void *context, int place, const struct ct_buf *text)
+{
+    const struct batch *batch = context;
+    struct worker_seen *seen = &batch->own[place / RECORDER_KINDS];
+    const char *kind = recorder_kinds[place % RECORDER_KINDS].name;
+
+    if (seen->took_ms == 0)
+        seen->took_ms = ct_now_ms() - batch->asked_ms + 1;
+    if (seen->wants_calls)
+        take_calls(seen, kind, text);
+    else
+        take_view(batch->job, seen, kind, text);
 }
 
-/* The next of these connections on which something has come; -1: none in time. A negative
- * descriptor counts as no connection. */
-static int await_answer(const int *fds, int count, uint64_t deadline_ms)
-{
-    struct pollfd list[RECORDER_KINDS * RECORDER_BATCH];
-    bool waits = false;
-    int rc;
-
-    for (int i = 0; i < count; i++) {
-        list[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
-        waits |= fds[i] >= 0;
-    }
-    if (!waits)
-        return -1;
-    do
-        rc = poll(list, (nfds_t)count, ct_left_ms(deadline_ms));
-    while (rc < 0 && errno == EINTR);
-    for (int i = 0; i < count && rc > 0; i++)
-        if (list[i].revents)
-            return i;
-    return -1;
-}
-
-/* A recorder takes 60 ms to write its answer: all of a batch do so at the same time, and answers
- * are read in the order in which they come. So one that is silent keeps no other from being read; one
- * that stops within its answer leaves half of the time that is left to the others. */
+/* A recorder takes 60 ms to write its answer: all of a batch do so at the same time. */
 static void ask_batch(struct job *job, struct worker_seen *own, int count,
                       uint64_t deadline_ms)
 {
-    const uint64_t asked_ms = ct_now_ms();
-    const int all = RECORDER_KINDS * count;
-    int fds[RECORDER_KINDS * RECORDER_BATCH], next, open = 0;
+    struct batch batch = {.job = job, .own = own, .asked_ms = ct_now_ms()};
+    int fds[RECORDER_KINDS * RECORDER_BATCH];
 
-    for (int i = 0; i < all; i++) {
+    for (int i = 0; i < RECORDER_KINDS * count; i++) {
         const struct worker_seen *seen = &own[i / RECORDER_KINDS];
+        const struct recorder_kind *kind = &recorder_kinds[i % RECORDER_KINDS];
 
         fds[i] = seen->is_stopped
                      ? -EAGAIN
-                     : ask(job, seen->pid,
-                           seen->wants_calls
-                               ? recorder_kinds[i % RECORDER_KINDS].for_calls
-                               : recorder_kinds[i % RECORDER_KINDS].handler);
-        open += fds[i] >= 0;
+                     : recorder_ask_worker(job->folder, seen->pid,
+                                           seen->wants_calls ? kind->for_calls
+                                                             : kind->handler);
     }
-    while ((next = await_answer(fds, all, deadline_ms)) >= 0) {
-        const uint64_t share_ms = (uint64_t)ct_left_ms(deadline_ms) / 2;
-
-        take(job, &own[next / RECORDER_KINDS],
-             recorder_kinds[next % RECORDER_KINDS].name, fds[next], asked_ms,
-             --open > 0 ? deadline_ms - share_ms : deadline_ms);
-        fds[next] = -1;
-    }
-    for (int i = 0; i < all; i++)
-        ct_close(&fds[i]);
+    recorder_take_all(fds, RECORDER_KINDS * count, deadline_ms, on_answer, &batch);
 }
 
 /* Reads files of the worker: may never return. */
@@ -412,7 +355,7 @@ static struct job *make_job(const struct recorder_folder *folder,
     pthread_mutex_init(&job->mutex, NULL);
     job->list = list;
     job->count = count;
-    job->folder = folder;
+    recorder_folder_sockets(folder, job->folder);
     job->wake = eventfd(0, EFD_CLOEXEC);
     job->own = ct_zalloc_array((size_t)count, sizeof *job->own);
     if (job->own)

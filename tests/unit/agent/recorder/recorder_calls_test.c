@@ -42,21 +42,28 @@ static void *answer(void *context)
     return NULL;
 }
 
-static int begin(void **state)
+static int listen_as(int pid)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
 
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    snprintf(path, sizeof path, "%s%d", folder, pid);
+    memcpy(address.sun_path, path, sizeof path);
+    return bind(fd, (const struct sockaddr *)&address, sizeof address) == 0 &&
+                   listen(fd, RECORDER_KINDS) == 0
+               ? fd
+               : -1;
+}
+
+static int begin(void **state)
+{
     (void)state;
     memcpy(strchr(folder, '-') + 1, "calls-XXXXXX", sizeof "calls-XXXXXX");
     if (!mkdtemp(folder))
         return -1;
     folder[strlen(folder)] = '/';
-    snprintf(path, sizeof path, "%s%d", folder, PID);
-    memcpy(address.sun_path, path, sizeof path);
-    listener = socket(AF_UNIX, SOCK_STREAM, 0);
-    return bind(listener, (const struct sockaddr *)&address, sizeof address) < 0
-               ? -1
-               : listen(listener, RECORDER_KINDS);
+    return (listener = listen_as(PID)) < 0 ? -1 : 0;
 }
 
 static int end(void **state)
@@ -128,4 +135,27 @@ TEST(nothing_is_said_of_a_rank_without_a_recorder)
     assert_int_equal(recorder_calls_write(&out, "/nowhere/", &place, 1, 0), 0);
     assert_int_equal(ct_buf_length(&out), 0);
     ct_buf_deinit(&out);
+}
+
+TEST_AROUND(a_rank_that_does_not_answer_hides_no_other, begin, end)
+{
+    const struct recorder_place list[] = {{.rank = 0, .pid = PID + 1},
+                                          {.rank = 1, .pid = PID}};
+    const int silent = listen_as(PID + 1);
+    struct ct_buf out;
+    pthread_t thread;
+
+    assert_true(silent >= 0);
+    entries = CALL(5, "scheduled");
+    ct_buf_init(&out, 4096);
+    assert_int_equal(pthread_create(&thread, NULL, answer, NULL), 0);
+    assert_int_equal(recorder_calls_write(&out, folder, list, 2, ct_now_ms() + 2000),
+                     0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(ct_buf_length(&out) > 0);
+    assert_true(strncmp((const char *)ct_buf_data(&out), "rank 1 has not ", 15) == 0);
+    ct_buf_deinit(&out);
+    close(silent);
+    unlink(path);
+    snprintf(path, sizeof path, "%s%d", folder, PID);
 }
