@@ -50,9 +50,12 @@ struct journal_sink {
      * connections and forgets it. `run_id` and `batch` are borrowed. */
     int (*store)(void *context, const char *run_id, unsigned flags,
                  const uint8_t *batch, size_t length);
-    /* Why kept batches are not where a restarted server finds them; NULL: they are. Borrowed until the
-     * next call, on the server's thread. May be NULL. */
-    const char *(*why_broken)(void *context);
+    /* Writes again what could not be written; called every SERVER_RETRY_MS on the server's thread. May
+     * be NULL. */
+    void (*retry)(void *context);
+    /* Why kept batches are not where a restarted server finds them; NULL: they are. Does no I/O.
+     * Borrowed until the next call, on the server's thread. May be NULL. */
+    const char *(*why_broken)(const void *context);
 };
 
 /* ---- Writing ----------------------------------------------------------------------------- */

@@ -11,7 +11,6 @@
 
 #include "rendezvous/journal/journal_limits.h"
 #include "worker_sdk/base/alloc.h"
-#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/base/whole_file.h"
@@ -20,8 +19,7 @@ static const char magic[] = "ctrun journal 1\n";
 
 enum {
     MAGIC_BYTES = sizeof magic - 1,
-    KIND_BYTES = MAGIC_BYTES - 2, /* the header without the version */
-    RETRY_MS = 1000
+    KIND_BYTES = MAGIC_BYTES - 2 /* the header without the version */
 };
 
 /* The live batches of one run, with their frames. */
@@ -41,7 +39,6 @@ struct journal_file {
     bool is_broken;      /* the file lacks a live batch */
     bool is_reported;    /* ... and the log says so */
     char why[128];       /* a batch could not be written */
-    uint64_t tried_ms;   /* why_broken() has tried it again */
     /* The run of a batch that the memory lacked: a new file lacks it too, until a WHOLE one. Empty:
      * none. */
     char gap[CT_RUN_ID_MAX];
@@ -242,17 +239,20 @@ static int store(void *context, const char *run_id, unsigned flags,
     return 0;
 }
 
-/* Writes again what could not be written, so that the answer is no older than a second. */
-static const char *why_broken(void *context)
+static void retry(void *context)
 {
     struct journal_file *file = context;
-    const uint64_t now_ms = ct_now_ms();
 
-    if (file->is_broken && now_ms - file->tried_ms >= RETRY_MS) {
-        file->tried_ms = now_ms;
-        (void)compact(file);
-        log_if_complete(file);
-    }
+    if (!file->is_broken)
+        return;
+    (void)compact(file); /* else it stays broken */
+    log_if_complete(file);
+}
+
+static const char *why_broken(const void *context)
+{
+    const struct journal_file *file = context;
+
     return file->is_reported ? file->why : NULL;
 }
 
@@ -440,7 +440,7 @@ int journal_file_open(struct journal_file **out, const char *path,
     file->fd = -1;
     ct_list_init(&file->runs);
     file->sink = (struct journal_sink){
-        .context = file, .store = store, .why_broken = why_broken};
+        .context = file, .store = store, .retry = retry, .why_broken = why_broken};
     if ((rc = open_locked(file, path, err)) < 0 ||
         (rc = read_file(file, book, err)) < 0)
         goto fail;

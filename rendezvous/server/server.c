@@ -45,6 +45,7 @@ struct server {
     uv_loop_t loop;
     uv_async_t wake;
     uv_timer_t drain; /* limits the wait for agents that do not read */
+    uv_timer_t retry; /* of the journal */
     struct conn_pool pool;
     struct dispatch dispatch;
     struct endpoint endpoint;
@@ -351,7 +352,16 @@ static void close_everything(struct server *server)
         store_port_close(port);
     conn_pool_close(&server->pool);
     uv_close((uv_handle_t *)&server->drain, NULL);
+    uv_close((uv_handle_t *)&server->retry, NULL);
     uv_close((uv_handle_t *)&server->wake, NULL);
+}
+
+static void on_retry(uv_timer_t *timer)
+{
+    const struct journal_sink *journal =
+        ((struct server *)timer->data)->dispatch.runs.journal;
+
+    journal->retry(journal->context);
 }
 
 static void on_drained(uv_timer_t *timer)
@@ -504,6 +514,7 @@ static void wire(struct server *server, const struct server_options *options)
     pthread_cond_init(&server->done, NULL);
     server->wake.data = server;
     server->drain.data = server;
+    server->retry.data = server;
 }
 
 int server_create(struct server **out, const struct server_options *options,
@@ -521,7 +532,11 @@ int server_create(struct server **out, const struct server_options *options,
     wire(server, options);
     if ((rc = uv_async_init(&server->loop, &server->wake, on_wake)) < 0)
         goto close_loop;
-    (void)uv_timer_init(&server->loop, &server->drain); /* these two only fill memory */
+    (void)uv_timer_init(&server->loop, &server->drain); /* these only fill memory */
+    (void)uv_timer_init(&server->loop, &server->retry);
+    if (options && options->journal && options->journal->retry)
+        (void)uv_timer_start(&server->retry, on_retry, SERVER_RETRY_MS,
+                             SERVER_RETRY_MS);
     (void)conn_pool_init(&server->pool, &server->loop,
                          options ? options->conns_max : 0);
     *out = server;

@@ -7,6 +7,8 @@ enum {
     SERVER_LISTENERS_MAX = 64,
     /* When the server is told to end, agents that have not read their verdict get this long. */
     SERVER_DRAIN_MS = 2000,
+    /* A journal that could not be written is written again this often: the server waits for the disk. */
+    SERVER_RETRY_MS = 10000,
     /* Request line and headers; usual requests are much smaller. */
     HTTP_REQUEST_MAX_BYTES = 8 << 10,
     /* Beyond, the oldest is closed: there are few probes and users. */

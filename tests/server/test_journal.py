@@ -307,8 +307,8 @@ def test_a_journal_that_could_not_be_written_says_when_it_is_complete_again(phoe
     ctrun.wait_until(lambda: "complete again; a restart of ctrund ends no run" in phoenix.run.err, lambda: phoenix.run)
 
 
-def test_a_look_at_the_health_writes_what_the_journal_lacks(phoenix):
-    """No run changes any more: without the look the journal would stay as it is."""
+def test_what_the_journal_lacks_is_written_where_no_run_changes(phoenix):
+    """The server tries it every 10 s."""
     agents, _ = phoenix.world(4)
     assert phoenix.health() == (200, "ok\n")
     limit = resource.prlimit(phoenix.run.pid, resource.RLIMIT_FSIZE)
