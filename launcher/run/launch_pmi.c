@@ -135,6 +135,8 @@ static int pass_fence(struct launch *launch, struct pmi_client *client,
             continue;
         }
         is_known = pmi_absent_find(absent, client, launch->absent);
+        if (!client->is_in_fence)
+            continue; /* passed while we looked */
         if (is_last) {
             rc = pmi_client_fence_wait(client, 0, err); /* passed while we looked? */
             if (rc == CTRUN_E_TIMEOUT && is_known)

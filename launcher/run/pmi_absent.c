@@ -34,7 +34,7 @@ static size_t look(struct pmi_absent *absent, struct pmi_client *client)
     const size_t count = absent->nodes->count;
     size_t first = count;
 
-    for (size_t i = 0; i < count && !absent->is_failed; i++) {
+    for (size_t i = 0; i < count && !absent->is_failed && client->is_in_fence; i++) {
         char name[NAME_MAX_BYTES];
         int rc = absent->came[i];
 

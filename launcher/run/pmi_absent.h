@@ -27,8 +27,8 @@ struct pmi_absent {
 
 /* Publishes our name, once. A failure is kept. */
 void pmi_absent_publish(struct pmi_absent *absent, struct pmi_client *client);
-/* Looks for the nodes that were not found before. dst: a host list of those that are not there, or
- * why it is not known which are, in brackets. True: they are known. */
+/* Looks for the nodes that were not found before, until the fence is passed. dst: a host list of
+ * those that are not there, or why it is not known which are, in brackets. True: they are known. */
 bool pmi_absent_find(struct pmi_absent *absent, struct pmi_client *client,
                      char dst[CT_MISSING_MAX]);
 void pmi_absent_deinit(struct pmi_absent *absent);

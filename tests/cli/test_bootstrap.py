@@ -254,6 +254,18 @@ def test_the_fence_that_ends_while_srun_is_asked_for_names_is_passed(box, server
     assert sorted(run.out for run in (early, late)) == ["0/2 0 \n", "1/2 0 \n"], (early, late)
 
 
+def test_no_name_is_asked_for_once_the_fence_is_passed(box, server):
+    found = server(3)
+    found.held = "name-lookup"
+    found.answers_names.clear()
+    other = start(box, found, 1, **THREE)
+    early = start(box, found, 0, GIVES_UP, **THREE)
+    ctrun.wait_until(lambda: "name-lookup" in found.heard[0], "it looks for the others")
+    runs = [other, early, start(box, found, 2, **THREE)]
+    assert [run.wait() for run in runs] == [0, 0, 0], runs
+    assert found.heard[0].count("name-lookup") == 1
+
+
 def test_a_signal_ends_the_wait_for_the_other_tasks(box, server):
     found = server(2)
     run = start(box, found, 0)

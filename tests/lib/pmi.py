@@ -24,6 +24,7 @@ class Pmi:
         self.names = {}  # as srun keeps them; None: srun does not answer its PMI
         self.answers_names = threading.Event()  # those of requests about names; cleared: later
         self.answers_names.set()
+        self.held = "name-"  # how the names of these requests begin
         self.heard = [[] for _ in range(size)]  # names of the requests of each task
         self._told = {}
         self._new = {}
@@ -100,7 +101,7 @@ class Pmi:
         elif name.startswith("name-"):
             value = self.names and self.names.get(words["name"])
             more, rc = (f"value={value};", 0) if value else ("", 1)
-        if name.startswith("name-"):
+        if name.startswith(self.held):
             self.answers_names.wait()
         if name == "fullinit":
             more = f"pmi-version=2;pmi-subversion=0;rank={rank};size={self.size};appnum=-1;"
