@@ -35,20 +35,20 @@ static void emit_started(const struct worker *worker, const struct worker_place 
                                           worker->pid);
 }
 
-/* True also when one of them is closed: then there is nothing to read. */
-static bool are_same_file(int a, int b)
+static bool has_err_a_file_of_its_own(void)
 {
-    struct stat one, other;
+    struct stat out, err;
 
-    return fstat(a, &one) < 0 || fstat(b, &other) < 0 ||
-           (one.st_dev == other.st_dev && one.st_ino == other.st_ino);
+    return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+           S_ISREG(err.st_mode) &&
+           (out.st_dev != err.st_dev || out.st_ino != err.st_ino);
 }
 
 /* The only worker of a node writes directly to our streams and keeps its terminal; so does the
  * worker that reads from the terminal, because a prompt is no whole line. If other nodes may join,
  * output that is not to a terminal passes through us: failure reports on other nodes show its last
- * lines. On one node stderr alone does, for the exception; but not where stdout goes to the same
- * file, because the order of the two would change. */
+ * lines. On one node stderr alone does, for the exception; but only where it is a regular
+ * file that is not stdout's: two pipes may have one reader, and the order of the two would change. */
 static bool may_inherit(const struct worker *worker, const struct worker_place *place,
                         bool is_err)
 {
@@ -58,8 +58,8 @@ static bool may_inherit(const struct worker *worker, const struct worker_place *
     if (worker->plan.in == AGENT_INPUT_SOLE && isatty(STDIN_FILENO) && isatty(fd))
         return true;
     return place->join->slots == 1 && options->rate_limit == 0 &&
-           (isatty(fd) || (place->is_one_node &&
-                           (!is_err || are_same_file(STDOUT_FILENO, STDERR_FILENO))));
+           (isatty(fd) ||
+            (place->is_one_node && (!is_err || !has_err_a_file_of_its_own())));
 }
 
 /* Lines that line_dedup compares need plain output: progress bars and colours would make all of

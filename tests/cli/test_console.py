@@ -243,6 +243,12 @@ def test_a_single_worker_has_one_file_for_both_streams_itself_so_that_their_orde
     assert out == err
     out, err = box.run(*words).out.splitlines()  # files of their own
     assert not out.startswith("pipe:") and err.startswith("pipe:")
+    reader, writer = os.pipe()  # whoever reads it may read stdout, too
+    own = os.readlink(f"/proc/self/fd/{writer}")
+    run = box.run("sh", "-c", f'exec "$@" 2>/dev/fd/{writer}', "sh", *words, fds=(writer,))
+    os.close(reader)
+    os.close(writer)
+    assert run.out.splitlines()[1] == own, run
 
 
 def stop_unread(box):
