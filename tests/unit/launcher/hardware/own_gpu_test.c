@@ -10,8 +10,9 @@ TEST(a_worker_may_use_the_gpus_that_its_environment_selects)
 {
     const struct gpus all = {.count = 2, .pci = {"0000:3b:00.0", "0000:86:00.0"}};
     const struct gpus none = {0};
-    char *second[] = {"CUDA_VISIBLE_DEVICES=1", NULL};
-    char *wrong[] = {"CUDA_VISIBLE_DEVICES=7", NULL};
+    char one[] = "CUDA_VISIBLE_DEVICES=1", seven[] = "CUDA_VISIBLE_DEVICES=7";
+    char *second[] = {one, NULL};
+    char *wrong[] = {seven, NULL};
     char *each[] = {NULL};
 
     assert_int_equal(own_gpu_select(&all, second, "0000:86:00"), 1);

@@ -271,7 +271,8 @@ WORLD_TEST(join_calls_back_after_each_step_of_the_others, 2)
 static void count_line(void *context, enum ctrun_log_level level, const char *line)
 {
     ++*(int *)context;
-    CHECK(level == CTRUN_LOG_WARN && strstr(line, "joins the others rank=1 steps=1000"));
+    CHECK(level == CTRUN_LOG_WARN &&
+          strstr(line, "joins the others rank=1 steps=1000"));
 }
 
 WORLD_TEST(join_warns_of_a_rank_that_is_long_without_data, 2)
