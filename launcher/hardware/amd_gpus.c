@@ -2,6 +2,7 @@
 #include "launcher/hardware/amd_gpus.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <unistd.h>
 
 #include "launcher/hardware/devices.h"

@@ -74,4 +74,3 @@ TEST_AROUND(what_cannot_be_read_is_no_limit, make_root, remove_root)
         assert_int_equal(find("0::/a\n"), 0);
     }
 }
-

@@ -135,7 +135,7 @@ TEST(each_wrong_line_is_refused_with_these_words)
         {"--start-method=foo x.py", "invalid choice: 'foo'"},
         {"--exit-code=torchrn x.py",
          "(choose from: own torchrun class); did you mean torchrun?"},
-        {"--numa-binding=core x.py", "did you mean core-complex?"},
+        {"--numa-binding=core x.py", "did you mean cores?"},
         {"--print-completion nosuch", "invalid choice: 'nosuch'"},
         {"--nnodes", "expected one argument"},
         {"--nnodes --standalone x.py", "expected one argument"},
