@@ -52,7 +52,8 @@ struct ctrun_group {
     /* In-line groups whose works did not end at once: who has the turn, the helper or the thread
      * that is inside the group, uses queue, works and back end. Locked before lock. */
     bool has_helper;
-    bool has_works; /* for the helper to continue; guarded by lock */
+    bool lacks_helper; /* warned that none can be started */
+    bool has_works;    /* for the helper to continue; guarded by lock */
     pthread_mutex_t turn;
     _Atomic uint64_t left_ms; /* the last call of the program ended */
 };

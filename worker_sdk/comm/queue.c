@@ -233,9 +233,12 @@ static void wake_helper(struct ctrun_group *group)
 
     if (!group->has_helper) {
         if ((rc = ct_thread_start(&group->thread, run_helper, group)) < 0) {
-            ct_warn("background calls continue only while this process is in a call: "
+            if (!group->lacks_helper)
+                ct_warn(
+                    "background calls continue only while this process is in a call: "
                     "start a thread: %s",
                     strerror(-rc));
+            group->lacks_helper = true;
             return;
         }
         pthread_mutex_lock(&group->turn);

@@ -32,8 +32,10 @@ int ct_group_enter(struct ctrun_group *group, const char *name, struct ctrun_err
                        "%s: another thread is in a call on this group: give each "
                        "thread its own group, or serialize the calls",
                        name);
-    if (group->has_helper)
+    if (group->has_helper) {
+        atomic_store(&group->left_ms, ct_now_ms()); /* the helper goes back at once */
         pthread_mutex_lock(&group->turn);
+    }
     return 0;
 }
 
