@@ -273,8 +273,9 @@ void worker_end(struct worker *worker, const struct worker_place *place,
 {
     const struct exit_cause_evidence evidence = {
         .status = death.status,
-        .stop_signal = worker->stop_signal || !worker->is_freed ? worker->stop_signal
-                                                                : SIGTERM,
+        .stop_signal = worker->stop_signal                     ? worker->stop_signal
+                       : worker->is_freed || worker->is_spared ? SIGTERM
+                                                               : 0,
         .has_no_handler = worker->has_no_handler && !worker->is_freed,
         .is_oom_proven = WIFSIGNALED(death.status) &&
                          WTERMSIG(death.status) == SIGKILL &&

@@ -56,6 +56,15 @@ def test_a_signal_to_all_nodes(box):
     assert [run.wait() for run in runs] == [75, 75], runs
 
 
+def test_one_that_saves_and_leaves_with_a_code_of_its_own_was_stopped(box):
+    run = box.start_ctrun("--nproc-per-node=2", ctrun.program("victim"), "step", "41", "stopped", "write", "saved",
+                          "exit", "9")
+    ctrun.wait_until(lambda: '"step":41' in box.run(CTL, "status", "--json").out, lambda: str(run))
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 128 + signal.SIGTERM and "error[E_EXIT]" not in run.err, run
+    assert {event["cause"] for event in box.events("worker_ended")} == {"stopped"}, run
+
+
 def test_the_end_of_the_allocation(box):
     runs = start(box, 2, 2, test_allocation.before(), "--requeue-exit=75", env=test_allocation.end())
     wait_saved(runs)

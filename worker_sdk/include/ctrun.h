@@ -208,10 +208,11 @@ CTRUN_API void ctrun_batch(struct ctrun_session *session, const uint64_t *ids,
  * collective. A barrier after the save keeps the other ranks from leaving before the save is done:
  * when a node has left, the others end their workers, too. A process that has called this function
  * and has no handler for the signal that ends the workers (SIGTERM) gets that signal only shortly
- * before the end of the grace time (ctrun --shutdown-timeout); one with a handler gets it at once,
- * and after a failure all get it at once. The call never waits for other ranks. About ten times a second it asks the store, which may take as long as the session's
- * timeout; when the store does not answer, the call decides for this rank alone from then on, with
- * a warning in the log. Under --survive it decides alone only this time, without the warning; once
+ * before the end of the grace time (ctrun --shutdown-timeout); one with a handler gets it at once, as
+ * Python has one for Ctrl-C (KeyboardInterrupt), and after a failure all get it at once. The call
+ * never waits for other ranks. About ten times a second it asks the store, which may take as long as
+ * the session's timeout; when the store does not answer, the call decides for this rank alone from
+ * then on, with a warning in the log. Under --survive it decides alone only this time, without the warning; once
  * the connection to the store has ended, until this rank opens a group.
  * Without an agent (torchrun) it is always false. */
 CTRUN_API bool ctrun_should_stop(struct ctrun_session *session);
