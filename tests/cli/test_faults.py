@@ -39,6 +39,8 @@ FOLDERS = ("agent", "launcher", "rendezvous")  # whose code has to handle a fail
 ELSEWHERE = {
     "launcher/hardware/numa.c": ("numa_test.c", "no_memory_is_told_and_nobody_is_bound"),
     "launcher/config/placement.c": ("numa_test.c", "no_memory_is_told_and_nobody_is_bound"),
+    "launcher/hardware/amd_gpus.c": ("amd_gpus_test.c", "what_cannot_be_read_is_no_gpu"),
+    "launcher/hardware/own_gpu.c": ("own_gpu_test.c", "without_memory_it_is_not_known"),
     "launcher/hardware/nic_hints.c": ("nics_test.c", "no_memory_is_told_and_nothing_is_named"),
     "launcher/hardware/nics.c": ("nics_test.c", '"/nonexistent"'),
     "launcher/net/route.c": ("route_test.c", "no_memory_for_an_entry_is_told"),

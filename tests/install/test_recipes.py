@@ -37,7 +37,8 @@ MACROS = r"""
 OTHERS_RULES = ["no-packager-tag", "no-group-tag", "no-signature", "invalid-license", "library-without-ldconfig",
                 "missing-hash-section", "manpage-not-compressed bz2", "no-major-in-name", "requires-on-release",
                 "static-library-without-debuginfo", "outside-libdir-files /usr/share/licenses",
-                "non-versioned-file-in-library-package /usr/lib/.build-id", "no-manual-page-for-binary"]
+                "non-versioned-file-in-library-package /usr/lib/.build-id", "no-manual-page-for-binary",
+                "files-duplicate /usr/share/man/man3/"]  # pages that lead to the page of their part
 
 
 def tool(*words):

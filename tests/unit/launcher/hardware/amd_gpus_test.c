@@ -31,6 +31,18 @@ static int count(char *const *env)
     return amd_gpus_count(nodes, devices, env);
 }
 
+TEST(what_cannot_be_read_is_no_gpu)
+{
+    (void)ct_copy(root, sizeof root, "/tmp/ctrun-amd-XXXXXX");
+    assert_non_null(mkdtemp(root));
+    assert_int_equal(count((char *[]){NULL}), 0); /* no driver */
+    put("", "nodes/1/other");
+    assert_int_equal(count((char *[]){NULL}), 0); /* no properties */
+    put("simd_count 440\n", "nodes/1/properties");
+    assert_int_equal(count((char *[]){NULL}), 0); /* no device */
+    assert_int_equal(test_remove_tree(root), 0);
+}
+
 TEST(gpus_that_may_be_opened_and_are_listed_count)
 {
     char hip[] = "HIP_VISIBLE_DEVICES=0,1", rocr[] = "ROCR_VISIBLE_DEVICES=1",

@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "launcher/hardware/own_gpu.h"
+#include "worker_sdk/base/alloc.h"
 
 TEST(a_worker_may_use_the_gpus_that_its_environment_selects)
 {
@@ -21,4 +22,13 @@ TEST(a_worker_may_use_the_gpus_that_its_environment_selects)
     assert_int_equal(own_gpu_select(&all, each, "0000:3b:0"), 0);
     assert_int_equal(own_gpu_select(&all, wrong, "0000:86:00"), -ENODEV);
     assert_int_equal(own_gpu_select(&none, each, "0000:86:00"), -ENODEV);
+}
+
+TEST(without_memory_it_is_not_known)
+{
+    char *each[] = {NULL};
+
+    ct_alloc_fail_at(1);
+    assert_int_equal(own_gpu_is(each, "0000:86:00"), -ENODEV);
+    ct_alloc_fail_at(0);
 }
