@@ -3,42 +3,34 @@
  * RMS norm without weights, squared ReLU, no biases. */
 #pragma once
 
-#include <stddef.h>
-
 enum {
     GPT_VOCAB = 256,
     GPT_CONTEXT = 64, /* tokens of a sequence */
     GPT_WIDTH = 64,
     GPT_HEADS = 4,
     GPT_LAYERS = 2,
-    GPT_HIDDEN = 4 * GPT_WIDTH,
-    /* The parameters: embedding, positions, then of each layer QKV, MERGE, UP and DOWN, then the head. */
-    GPT_EMBED = 0,
-    GPT_POSITION = 1,
-    GPT_LAYER = 2, /* of layer l: GPT_LAYER + 4 * l + GPT_QKV, ... */
-    GPT_QKV = 0,
-    GPT_MERGE = 1,
-    GPT_UP = 2,
-    GPT_DOWN = 3,
-    GPT_HEAD = GPT_LAYER + 4 * GPT_LAYERS,
-    GPT_PARAMS
+    GPT_PARAMS = 3 + 4 * GPT_LAYERS /* embedding, positions, four of each layer, head */
+};
+
+struct gpt_param {
+    char name[24];
+    int rows, columns;
+    float *value; /* those of all parameters are one array, in their order */
+    float *grad;  /* likewise; where gpt_backward() adds */
 };
 
 struct gpt {
-    float *values[GPT_PARAMS]; /* (rows, columns), one behind the other in one array */
-    float *grads[GPT_PARAMS];  /* likewise; where backward adds */
+    struct gpt_param params[GPT_PARAMS];
 };
 
-/* Of parameter p: its name, which is static, and its shape. */
-const char *gpt_shape(int p, size_t *rows, size_t *columns);
-/* The same values from the same seed everywhere. 0, or -ENOMEM. */
+/* The same values from the same seed everywhere. 0, or -ENOMEM. gpt_destroy() frees them. */
 int gpt_create(struct gpt *gpt, unsigned seed);
 void gpt_destroy(struct gpt *gpt);
 /* The mean loss [nats a token] of predicting tokens[1..] from tokens[..GPT_CONTEXT]; GPT_CONTEXT + 1 of them. */
 float gpt_forward(const struct gpt *gpt, const unsigned char *tokens);
-/* Adds `scale` times the gradients of the last forward's loss. Calls ready(context, p), which may be NULL, when
- * p's is complete, and ends with what that returns where it is negative. */
-int gpt_backward(struct gpt *gpt, const unsigned char *tokens, float scale,
-                 int (*ready)(void *context, int p), void *context);
+/* Adds `scale` times the gradients of the last forward's loss; it keeps that of one sequence. Calls ready(p),
+ * which may be NULL, when parameter p's is complete. */
+void gpt_backward(struct gpt *gpt, const unsigned char *tokens, float scale,
+                  void (*ready)(int p));
 /* The byte that most likely follows position t of the last forward. */
 int gpt_predict(int t);

@@ -82,7 +82,7 @@ def crc32c(data):
 
 
 @pytest.mark.parametrize("words, key", [(("10_checkpoint",), "next_step"),
-                                        (("train_llm", ctrun.ROOT / "man" / "ctrun.1", 1), "next_sample")])
+                                        (("train_llm", ctrun.ROOT / "man" / "ctrun.1", 1), "step")])
 def test_metadata_that_is_no_number_is_told_in_one_line(box, words, key):
     folder = box.path("checkpoints")
     start = ["--standalone", "--nproc-per-node=1", ctrun.program(words[0]), *words[1:], folder]
