@@ -160,3 +160,11 @@ def test_each_exported_function_has_a_page(tmp_path):
     assert "It Dv CTRUN_E_UNREACHABLE\nthe peer cannot be reached\n" in pages["ctrun_store.3"]
     if shutil.which("mandoc"):
         subprocess.run(["mandoc", "-T", "lint", "-W", "warning", *(tmp_path / name for name in pages)], check=True)
+
+
+@pytest.mark.skipif(not shutil.which("groff"), reason="no groff here")
+@pytest.mark.parametrize("page", sorted(page for page in (ctrun.ROOT / "man").glob("*.[1-8]")
+                                        if not page.read_text().startswith(".so ")), ids=lambda page: page.name)
+def test_man_formats_each_page_for_a_terminal_of_80_columns(page):
+    run = subprocess.run(["groff", "-mdoc", "-Tutf8", "-rLL=78n", "-ww", page], capture_output=True, text=True, check=True)
+    assert run.stderr == ""
