@@ -10,6 +10,7 @@
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/fd.h"
+#include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -43,7 +44,13 @@ static pid_t receive(int fd, char text[TEXT_MAX_BYTES])
 
     if ((length = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0)
         return -1;
-    text[message.msg_flags & MSG_TRUNC ? 0 : length] = '\0';
+    if (message.msg_flags & MSG_TRUNC) {
+        ct_info("--warm=auto: the names of modules of a worker are left out: they are "
+                "longer than %d bytes",
+                TEXT_MAX_BYTES - 1);
+        length = 0;
+    }
+    text[length] = '\0';
     header = CMSG_FIRSTHDR(&message);
     if (!header || header->cmsg_level != SOL_SOCKET ||
         header->cmsg_type != SCM_CREDENTIALS)

@@ -14,6 +14,9 @@ worker, 2 too."""
 import os
 import sys
 
+NAMES_MAX_BYTES = 120000  # a datagram has room for them everywhere
+
+
 def take_back():
     """The folder; None: this process was not meant, or another one below the worker is."""
     folder = os.environ.pop("CTRUN_RECORDER", None)
@@ -69,9 +72,18 @@ def installed():
     names = []
     for name, module in list(sys.modules.items()):
         path = module.__dict__.get("__file__") if isinstance(module, type(sys)) else None
-        if path and "-packages" + os.sep in path:
+        if isinstance(path, str) and "-packages" + os.sep in path:
             names.append(name)
-    return ",".join(names).encode()
+    text = ",".join(names).encode(errors="replace")
+    return text if len(text) <= NAMES_MAX_BYTES else text[:NAMES_MAX_BYTES].rpartition(b",")[0]
+
+
+def find_names(folder):
+    try:
+        learns = os.environ.get("LOCAL_RANK") == "0" and os.path.exists(os.path.join(folder, "learn"))
+        return installed() if learns else b""
+    except Exception:
+        return b""  # the step is seen even so
 
 
 def send(path):
@@ -79,8 +91,7 @@ def send(path):
     try:
         to = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         to.setblocking(False)
-        learns = os.environ.get("LOCAL_RANK") == "0" and os.path.exists(os.path.join(os.path.dirname(path), "learn"))
-        to.sendto(installed() if learns else b"", path)
+        to.sendto(find_names(os.path.dirname(path)), path)
         to.close()
     except Exception:
         pass
@@ -120,7 +131,10 @@ class Finder(object):
             return None
         others = [finder for finder in sys.meta_path if finder is not self]
         if not self.calls:
-            sys.meta_path.remove(self)
+            try:
+                sys.meta_path.remove(self)
+            except ValueError:
+                pass  # a thread that imports another of the modules has removed it
         for finder in others:
             find = getattr(finder, "find_spec", None)  # a very old one has none
             spec = find(name, path, target) if find else None

@@ -632,13 +632,36 @@ def lines(box, name):
 
 
 def test_with_auto_it_imports_what_the_workers_had_imported(box):
-    started, pids = start_training(box, "json,auto")
+    started, pids = start_training(box, "json,auto", "import pathlib\nown.__file__ = pathlib.Path(own.__file__)")
     ctrun.wait_until(lambda: len(lines(box, "imports")) == 3, lambda: f"the template has learnt\n{started}")
     os.kill(pids[0], signal.SIGKILL)
     assert started.wait() == 0, started
     assert starts(box) == ["fork"] * 4 and states(box) == ["starting", "ready"], started
     assert sorted(lines(box, "imports")) == sorted([*map(str, pids), str(template(box))]), started
     assert len(lines(box, "own")) == 4, started  # files beside the script may change
+
+
+def test_an_import_is_well_while_another_thread_removes_the_recorder(box):
+    """That is what both threads do where each has found the other's module imported, too."""
+    script = box.write("train.py", """import sys
+finder = next(finder for finder in sys.meta_path if type(finder).__name__ == "Finder")
+sys.meta_path.remove(finder)
+finder.calls = {"json": print}
+assert finder.find_spec("json").name == "json"
+""")
+    started = start(box, "--nproc-per-node=1", script, modules="json,auto")
+    assert started.wait() == 0, started
+
+
+def test_a_list_of_modules_that_is_too_long_is_cut(box):
+    started, pids = start_training(box, "json,auto", """import types
+for number in range(2000):
+    module = types.ModuleType("x" * 120 + str(number))
+    module.__file__ = "/none/site-packages/x.py"
+    sys.modules[module.__name__] = module""")
+    ctrun.wait_until(lambda: len(lines(box, "imports")) == 3, lambda: f"the template has learnt\n{started}")
+    os.kill(pids[0], signal.SIGKILL)
+    assert started.wait() == 0, started
 
 
 def test_without_auto_it_imports_no_more(box):
