@@ -289,10 +289,24 @@ int template_socket(const struct template *template)
                : -1;
 }
 
+/* Why template_learn() has ended it. */
+static bool take_obstacle(const struct template *template, char why[MESSAGE_MAX_BYTES])
+{
+    const ssize_t got = recv(loop_watch_fd(template->watch), why, MESSAGE_MAX_BYTES - 1,
+                             MSG_DONTWAIT);
+
+    if (got < 2 || *why != 'N')
+        return false;
+    memmove(why, why + 1, (size_t)got - 1);
+    why[got - 1] = '\0';
+    ct_make_plain(why, false);
+    return true;
+}
+
 bool template_on_end(struct template *template, pid_t pid, int status)
 {
     char name[CT_SIGNAL_NAME_MAX];
-    char why[64];
+    char why[MESSAGE_MAX_BYTES];
 
     if (!template || pid <= 0 || template->pid != pid)
         return false;
@@ -300,7 +314,11 @@ bool template_on_end(struct template *template, pid_t pid, int status)
     if (template->state == TEMPLATE_STARTING && template->watch)
         on_readable(template, LOOP_READ);
     template->pid = 0;
-    if (WIFSIGNALED(status))
+    if (template->state == TEMPLATE_READY && take_obstacle(template, why))
+        ct_warn("--warm=auto: no worker can be forked after its imports, and the next "
+                "round starts a template without them: %s",
+                why);
+    else if (WIFSIGNALED(status))
         (void)ct_format(why, sizeof why, "the template died of %s",
                         ct_signal_format(name, WTERMSIG(status)));
     else

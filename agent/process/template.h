@@ -9,14 +9,14 @@
  *
  * READY: template_fork.h makes workers of it. LOST lasts for the rest of the round, REFUSED is
  * final: in both, workers are started by exec. A warning says why, unless the template died
- * between batches. The template is a child of this process, is in the run's cgroup and dies with
+ * between batches without a message. The template is a child of this process, is in the run's cgroup and dies with
  * this process. No stop waits for it: counts and kills of the processes below us leave it out
  * (template_keep()).
  *
  * Its socket (SOCK_SEQPACKET) carries:
  *
  *     R                    it is ready                                  template -> agent
- *     N why                it cannot be forked, and ends
+ *     N why                it cannot be forked (any more), and ends
  *     number + 5 fds       a worker: its number in the batch; its argv and environment (a memfd: their
  *                          counts, then all of them, each with its 0), the start barrier, stdin, stdout, stderr
  *     E                    the end of a batch                           agent -> template

@@ -9,6 +9,7 @@ It also has what a worker does until its program begins: the same as Python does
 import array
 import atexit
 import builtins
+import contextlib
 import ctypes
 import errno
 import gc
@@ -37,6 +38,7 @@ SIGKILLED = 128 + signal.SIGKILL
 AUTO = "auto"  # among the modules: learn() is called later
 IMPORT = b"IMPORT "
 MESSAGE_MAX = 1 << 18
+LINE_MAX = 300
 STDIO = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 libc = ctypes.CDLL(None)
 libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -61,6 +63,11 @@ def tell(agent, kind, data=b""):
         agent.send(kind + data)
     except OSError:
         os._exit(SIGKILLED)  # the agent has ended, or has closed its end
+
+
+def refuse(agent, obstacle):
+    tell(agent, b"N", obstacle.encode(errors="replace")[:500])
+    os._exit(1)
 
 
 # ---- The template ---------------------------------------------------------------------------
@@ -177,21 +184,33 @@ def use_huge_pages():
                 libc.madvise(page * HUGE_PAGE, HUGE_PAGE, MADV_COLLAPSE)  # on failure the pages stay as they are
 
 
-def prepare(modules, script, workers):
-    """Imports the modules. Returns why no worker can be forked; empty if one can."""
+@contextlib.contextmanager
+def unmoved():
+    """Imports may change the current folder and sys.path: workers have those from before."""
     here = os.open(".", os.O_PATH | os.O_CLOEXEC)
     path = list(sys.path)
-    if not is_safe_path():
-        sys.path.insert(0, folder_of(script))
     try:
-        import_all([name for name in modules.split(",") if name != AUTO])
-    except BaseException as error:  # SystemExit, too
-        text = " ".join(str(error).split())
-        return f"import of {modules}: {type(error).__name__}{': ' if text else ''}{text}"
+        yield
     finally:
         sys.path[:] = path
         os.fchdir(here)
         os.close(here)
+
+
+def describe(error):
+    text = "".join(letter if letter.isprintable() else "?" for letter in " ".join(str(error).split()))
+    return f"{type(error).__name__}{': ' if text else ''}{text}"
+
+
+def prepare(modules, script, workers):
+    """Imports the modules. Returns why no worker can be forked; empty if one can."""
+    try:
+        with unmoved():
+            if not is_safe_path():
+                sys.path.insert(0, folder_of(script))
+            import_all([name for name in modules.split(",") if name != AUTO])
+    except BaseException as error:  # SystemExit, too
+        return f"import of {modules}: {describe(error)}"
     importlib.invalidate_caches()  # workers read folders anew; in a worker this call would write to the pages of all finders
     gc.disable()
     gc.collect()
@@ -236,19 +255,30 @@ def wait_for_end():
         signal.pause()
 
 
-def learn(names):
-    """Imports what the workers had imported at their first step, too. What fails is left out. False: now no worker can be
-    forked."""
+def import_what_works(names):
+    """Returns what failed, and why."""
+    failed = []
     for name in names:
         try:
-            importlib.import_module(name)
-        except BaseException:  # SystemExit, too
-            pass
+            with unmoved():
+                importlib.import_module(name)
+        except BaseException as error:  # SystemExit, too
+            failed.append(f"{name}: {describe(error)}")
+    return failed
+
+
+def learn(names):
+    """Imports what the workers had imported at their first step, too. What fails is left out. Returns why no worker can
+    be forked now; empty if one can."""
+    failed = import_what_works(names)
+    if failed:
+        more = f"; and {len(failed) - 1} more" if len(failed) > 1 else ""
+        os.write(2, f"ctrun: --warm=auto leaves out {failed[0][:LINE_MAX]}{more}\n".encode(errors="replace"))
     importlib.invalidate_caches()
     gc.collect()
     gc.freeze()
     drop_file_pages()
-    return not find_obstacle()
+    return find_obstacle()
 
 
 def serve(agent):
@@ -258,8 +288,9 @@ def serve(agent):
         if not begin:
             break
         if begin == IMPORT:
-            if not learn(agent.recv(MESSAGE_MAX)[len(IMPORT):].decode(errors="replace").split(",")):
-                os._exit(1)
+            obstacle = learn(agent.recv(MESSAGE_MAX)[len(IMPORT):].decode(errors="replace").split(","))
+            if obstacle:
+                refuse(agent, obstacle)
             continue
         try:
             pid = os.fork()
@@ -448,8 +479,7 @@ def main():
         warnings.simplefilter("ignore")  # "use of fork() may lead to deadlocks": find_obstacle() looks for that
         obstacle = obstacle or find_obstacle()
         if obstacle:
-            tell(agent, b"N", obstacle.encode(errors="replace")[:500])
-            os._exit(1)
+            refuse(agent, obstacle)
         tell(agent, b"R")
         number, fds = serve(agent)
     argv, environment = wait_for_agent(agent, parent, number, fds)

@@ -173,7 +173,7 @@ static int receive(const struct batch *batch, struct reply *reply)
         if ((rc = wait_again(batch, errno, POLLIN)) < 0)
             return rc;
     header = CMSG_FIRSTHDR(&message);
-    if (got == 0)
+    if (got == 0 || data[0] == 'N') /* it ends, after template_learn() */
         return -EPIPE;
     if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || !header ||
         header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_CREDENTIALS)

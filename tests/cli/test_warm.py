@@ -600,13 +600,16 @@ def step():
     for hook in hooks:
         hook(None, (), {})
 """}
-PACKAGES = {"learnt/__init__.py": "", "learnt/deep.py": MODULE, "broken.py": "import sys\nif sys.argv[0] == '-c': raise SystemExit\n",
+PACKAGES = {"learnt/__init__.py": "", "learnt/deep.py": MODULE,
+            "broken.py": "import os, sys\nif sys.argv[0] == '-c':\n    os.chdir('/')\n    sys.path.insert(0, '/nowhere')\n"
+                         "    raise SystemExit('\\x1b[31mno\\nterminal')\n",
             "threads.py": "import sys, threading, time\nif sys.argv[0] == '-c':\n"
                           "    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"}
 TRAIN = """import os, sys, time
 import torch.optim.optimizer
 import learnt.deep, broken, own
 {}
+print(os.getcwd(), "/nowhere" in sys.path)
 if {}:
     torch.optim.optimizer.step()
     open(f"ready.{{os.environ['RANK']}}", "w").write(str(os.getpid()))
@@ -639,6 +642,8 @@ def test_with_auto_it_imports_what_the_workers_had_imported(box):
     assert starts(box) == ["fork"] * 4 and states(box) == ["starting", "ready"], started
     assert sorted(lines(box, "imports")) == sorted([*map(str, pids), str(template(box))]), started
     assert len(lines(box, "own")) == 4, started  # files beside the script may change
+    assert re.search("^ctrun: --warm=auto leaves out broken: SystemExit: .{1,2}31mno terminal$", started.err, re.M), started
+    assert started.out.splitlines() == [f"{box.dir} False"] * 4, started
 
 
 def test_an_import_is_well_while_another_thread_removes_the_recorder(box):
@@ -676,6 +681,7 @@ def test_a_template_that_has_learnt_to_have_threads_is_replaced_by_one_that_has_
     os.kill(pids[0], signal.SIGKILL)
     assert started.wait() == 0, started
     assert starts(box) == ["fork"] * 4 and states(box) == ["starting", "ready", "lost", "starting", "ready"], started
+    assert re.search("^ctrun: .*: 2 threads after the imports", started.err, re.M), started
 
 
 def test_a_restart_during_the_imports_leaves_one_folder_of_the_run(box):
