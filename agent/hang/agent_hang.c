@@ -153,17 +153,18 @@ static void take_view(struct hang_watch *watch)
                    watch->local, count);
 }
 
-/* Takes the view first: saving takes seconds. */
+/* Takes the view first: saving takes seconds. The trace comes last, because it does not change meanwhile. */
 static void save(struct hang_watch *watch)
 {
     int count;
     struct stacks_target *targets;
+    struct agent_trace *trace;
 
     take_view(watch);
     targets = list_targets(watch->agent, &count);
-    if (targets)
-        agent_save_trace(watch->agent, targets, count);
+    trace = targets ? agent_take_trace(watch->agent, targets, count) : NULL;
     stacks_save(watch->stacks, targets, targets ? count : 0, on_saved, watch);
+    agent_save_trace(trace);
 }
 
 /* True: the workers are stopped later, by on_saved(). */

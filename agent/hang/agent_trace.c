@@ -10,7 +10,7 @@
 #include "agent/recorder/json_recorder.h"
 #include "worker_sdk/base/alloc.h"
 
-struct trace {
+struct agent_trace {
     struct ct_buf out;
     char path[PATH_MAX];
     uint64_t now_ns;
@@ -25,7 +25,7 @@ struct trace {
 
 static void free_trace(void *context)
 {
-    struct trace *trace = context;
+    struct agent_trace *trace = context;
 
     ct_buf_deinit(&trace->out);
     for (int i = 0; i < trace->count; i++)
@@ -36,7 +36,7 @@ static void free_trace(void *context)
 /* An answer that is not valid is left out. */
 static void write_trace(void *context)
 {
-    struct trace *trace = context;
+    struct agent_trace *trace = context;
     int added = 0;
 
     trace->rc = flight_begin_trace(&trace->out);
@@ -55,14 +55,14 @@ static void write_trace(void *context)
         trace->rc = agent_write_evidence(trace->path, &trace->out);
 }
 
-void agent_save_trace(const struct agent *agent, const struct stacks_target *targets,
-                      int count)
+struct agent_trace *agent_take_trace(const struct agent *agent,
+                                     const struct stacks_target *targets, int count)
 {
-    struct trace *trace = ct_zalloc(sizeof *trace +
-                                    (size_t)count * sizeof trace->list[0]);
+    struct agent_trace *trace = ct_zalloc(sizeof *trace +
+                                          (size_t)count * sizeof trace->list[0]);
 
     if (!trace)
-        return;
+        return NULL;
     ct_buf_init(&trace->out, FLIGHT_FILE_MAX_BYTES);
     trace->now_ns = ct_wall_ns();
     trace->most = count > 0 ? FLIGHT_CALLS_MAX / count : 0;
@@ -77,12 +77,28 @@ void agent_save_trace(const struct agent *agent, const struct stacks_target *tar
         trace->list[trace->count++].dump = dump;
     }
     if (trace->count > 0 && agent_make_round_path(trace->path, sizeof trace->path,
-                                                  agent, "flight_recorder", "json")) {
-        if (blocking_call(write_trace, free_trace, trace, FLIGHT_WRITE_MS) < 0)
-            return; /* the thread owns it */
-        if (trace->rc < 0)
-            ct_warn("the calls of the flight recorders were not saved path=%s why=%s",
-                    trace->path, strerror(-trace->rc));
-    }
+                                                  agent, "flight_recorder", "json"))
+        return trace;
     free_trace(trace);
+    return NULL;
+}
+
+void agent_save_trace(struct agent_trace *trace)
+{
+    static struct blocking_lane
+        lane; /* a file system that hangs delays no other file */
+    char path[PATH_MAX];
+    int rc;
+
+    if (!trace)
+        return;
+    memcpy(path, trace->path, sizeof path);
+    rc = blocking_call_in(&lane, write_trace, free_trace, trace, FLIGHT_WRITE_MS);
+    if (rc == 0) { /* else the thread owns it */
+        rc = trace->rc;
+        free_trace(trace);
+    }
+    if (rc < 0)
+        ct_warn("the calls of the flight recorders were not saved path=%s why=%s", path,
+                strerror(-rc));
 }

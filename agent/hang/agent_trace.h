@@ -6,6 +6,10 @@
 #include "agent/node/agent_private.h"
 #include "agent/watch/stacks.h"
 
-/* Copies the answers. A separate thread writes, and is waited for FLIGHT_WRITE_MS. */
-void agent_save_trace(const struct agent *agent, const struct stacks_target *targets,
-                      int count);
+struct agent_trace;
+
+/* Copies the answers. NULL: there is none, or nowhere to write. */
+struct agent_trace *agent_take_trace(const struct agent *agent,
+                                     const struct stacks_target *targets, int count);
+/* Ends `trace`; NULL is fine. A separate thread writes, and is waited for FLIGHT_WRITE_MS. */
+void agent_save_trace(struct agent_trace *trace);

@@ -187,6 +187,19 @@ def test_who_writes_is_left_alone_while_others_wait(box):
     started.wait()
 
 
+def test_the_stacks_are_there_where_the_trace_cannot_be_written(box):
+    """Its file system hangs: the path is a pipe that nobody reads."""
+    started = start(box, WAIT, "call(7, waits=False); rest()", options=["--log-dir=logs", "--hang-timeout=3"])
+    ctrun.wait_until(lambda: list(box.path("logs").glob("*/attempt_0")), lambda: f"there is a folder\n{started}")
+    [folder] = box.path("logs").glob("*/attempt_0")
+    trace = folder / "flight_recorder.node0.json"
+    os.mkfifo(trace)
+    assert started.wait() == 1 and "rank 1 (" in head(started), started
+    assert "stacks of all ranks saved" in started.err or "the stacks of all ranks are saved" in started.err, started
+    assert (folder / "0/stack.txt").exists() and (folder / "1/stack.txt").exists(), started
+    assert f"the calls of the flight recorders were not saved path={trace} why=Connection timed out" in started.err, started
+
+
 def test_while_nobody_waits_nothing_is_told(box):
     started = start(box, "spin()", "rest()", options=["--hang-timeout=1"])
     box.wait_workers(2)
