@@ -50,7 +50,7 @@ static int write_batch(struct ct_buf *out, const char *folder,
     memset(batch->views, 0, sizeof batch->views);
     for (int i = 0; i < RECORDER_KINDS * count; i++)
         fds[i] = recorder_ask_worker(folder, list[i / RECORDER_KINDS].pid,
-                                     recorder_kinds[i % RECORDER_KINDS].handler);
+                                     recorder_kinds[i % RECORDER_KINDS].for_calls);
     recorder_take_all(fds, RECORDER_KINDS * count, deadline_ms, on_answer, batch);
     for (int i = 0; i < count && rc >= 0; i++)
         rc = write_one(out, list[i].rank, &batch->views[i]);

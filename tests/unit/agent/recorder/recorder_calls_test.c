@@ -21,9 +21,10 @@ enum {
 static char folder[] = "/tmp/ctrun-calls-XXXXXX\0"; /* with room for a slash */
 static char path[108];
 static int listener;
-static const char *entries; /* the answer of torch's own recorder */
+static const char *known =
+    "/fr_trace_json ";      /* the one handler, of torch's own recorder */
+static const char *entries; /* its answer */
 
-/* Answers torch's own recorder, and not that of NCCL. */
 static void *answer(void *context)
 {
     char question[512], text[1024];
@@ -35,7 +36,7 @@ static void *answer(void *context)
 
         question[length > 0 ? length : 0] = '\0';
         snprintf(text, sizeof text, "HTTP/1.1 %s\r\n\r\n{\"entries\":[%s]}",
-                 strstr(question, "/fr_trace_json ") ? "200 OK" : "404 None", entries);
+                 strstr(question, known) ? "200 OK" : "404 None", entries);
         (void)send(fd, text, strlen(text), MSG_NOSIGNAL);
         close(fd);
     }
@@ -115,6 +116,14 @@ TEST_AROUND(the_last_call_is_named_where_all_are_complete, begin, end)
     expect("rank 7 has completed gloo:all_reduce 5 of default_pg, Float[3], called ",
            " s ago, and no later call is known\n",
            CALL(4, "completed") "," CALL(5, "completed"));
+}
+
+TEST_AROUND(a_completed_call_of_nccl_is_named, begin, end)
+{
+    known = "/dump_nccl_trace_json "; /* of all calls, not of the active ones only */
+    expect("rank 7 has completed gloo:all_reduce 5 of default_pg, Float[3], called ",
+           " s ago, and no later call is known\n", CALL(5, "completed"));
+    known = "/fr_trace_json ";
 }
 
 TEST_AROUND(nothing_is_said_of_a_rank_without_a_call, begin, end)
