@@ -32,6 +32,7 @@ void agent_on_start(struct agent *agent, const struct ct_start *start)
     agent_flush_dedup(agent, false);
     agent->start = *start;
     memset(&agent->stop, 0, sizeof agent->stop);
+    agent->timeout_view = (struct ct_hang_view){0};
     if (start->is_new) /* this agent may have been in this round before */
         agent->survival.generation = 0;
     agent->is_gone = agent->reload_waits = false;
@@ -45,8 +46,12 @@ void agent_on_start(struct agent *agent, const struct ct_start *start)
 
 static void on_failure(void *context, const struct ct_failure *failure)
 {
-    if (!agent_fails_outside(context, failure))
-        agent_report_failure(context, failure);
+    struct ct_failure reported = *failure;
+
+    if (agent_fails_outside(context, failure))
+        return;
+    agent_look_after_timeout(context, failure, &reported);
+    agent_report_failure(context, &reported);
 }
 
 static void on_started(void *context)
@@ -232,6 +237,7 @@ static void stop_round(struct agent *agent, const struct ct_stop *message)
         agent_stop(agent, AFTER_REJOIN, SIGTERM, options->grace_ms, why);
     else {
         agent_save_calls(agent); /* while the ranks are still where they were */
+        agent_look_after_timeout(agent, &message->cause, NULL);
         agent_stop_survivors(agent, AFTER_REJOIN, options->survivor_grace_ms,
                              options->grace_ms, why);
     }

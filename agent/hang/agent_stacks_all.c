@@ -155,7 +155,7 @@ static int write_own(struct agent *agent, int rank, struct ct_buf *out,
     int rc;
 
     agent_settle_look(agent);
-    rc = agent_write_stacks(agent, rank, out, err);
+    rc = agent_write_stacks(agent, rank, STACKS_WRITE_MS, out, err);
     agent_discount_look(agent);
     return rc;
 }

@@ -174,8 +174,14 @@ enum {
     /* A rank that reports no more steps. */
     /* at most, so that a node with a better suspect reports first */
     HANG_HESITATE_MAX_MS = 5000,
-    STACKS_CALLS_MS = 500,  /* for the calls of flight recorders, before the stacks */
     STACKS_WRITE_MS = 2000, /* to write what /proc says into files */
+    /* of the time for stacks: for the calls of flight recorders, before the stacks */
+    STACKS_CALLS_PARTS = 4,
+    STACKS_LAST_PARTS = 8, /* ... that the last stack may take */
+    /* a collective has timed out: for all looks at the others, while the loop waits */
+    TIMEOUT_LOOK_MS = 1000,
+    /* between the looks: a rank that has lost another one ends meanwhile */
+    TIMEOUT_PAUSE_MS = 250,
     STACKS_DEBUG_MS =
         5000,       /* for debuggers: they read the symbols of a framework slowly */
     PLACE_MS = 200, /* to read the frames of one Python process */

@@ -111,7 +111,8 @@ void agent_send_stopped(struct agent *agent)
     for (int i = 0; i < stopped->failure_count; i++)
         if (stopped->failures[i].cause != CT_CAUSE_STOPPED)
             agent_add_calls(agent, &stopped->failures[i]);
-    stopped->hang = agent->hang ? agent->hang->view : (struct ct_hang_view){0};
+    stopped->hang = agent->hang && agent->hang->view.ranks > 0 ? agent->hang->view
+                                                               : agent->timeout_view;
     link_send(agent->link, &message);
 }
 

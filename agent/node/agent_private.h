@@ -19,6 +19,7 @@
  *     agent_hang.c        workers that report no more steps
  *     agent_stuck.c       workers that report none; agent_stuck_failure.c describes what was seen
  *     agent_hang_failure.c  what is reported of any stuck worker
+ *     agent_timeout.c     where the others are when a collective of a worker has timed out
  *     agent_stacks.c      stacks of this node's workers; agent_stacks_all.c: of all nodes'
  *     agent_straggler.c   the rank that the others wait for
  *     agent_slow_node.c   the node that the others wait for
@@ -199,8 +200,10 @@ struct agent {
     struct ct_reload asked_reload; /* buffer; not used after it is sent */
     struct ct_stop stop;           /* for start.generation; reason 0: none came */
     struct ct_failure failure;     /* the last one that was reported */
-    uint64_t calls_saved;      /* generation of the round whose last calls are saved */
-    struct ct_failure calls;   /* only its facts: the last calls of the workers */
+    uint64_t calls_saved;    /* generation of the round whose last calls are saved */
+    struct ct_failure calls; /* only its facts: the last calls of the workers */
+    struct ct_hang_view
+        timeout_view; /* when a collective had timed out in this round; ranks 0: none had */
     struct ct_stopped stopped; /* the last one that was sent */
     char leave_reason[128];    /* of our LEAVE; empty: none was sent */
     struct ct_join join;       /* the last one */
@@ -482,12 +485,21 @@ int agent_show_stacks(void *context, int rank, uint32_t ticket,
 /* Another node asks, or answers. */
 void agent_on_stacks(struct agent *agent, const struct ct_stacks *message);
 void agent_close_stacks(struct agent *agent);
-/* Appends where workers of this node are: how many, or a code. rank -1: all of them. */
-int agent_write_stacks(const struct agent *agent, int rank, struct ct_buf *out,
-                       struct ctrun_error *err);
+/* Appends where workers of this node are: how many, or a code. rank -1: all of them. Blocks for limit_ms at
+ * most. */
+int agent_write_stacks(const struct agent *agent, int rank, uint64_t limit_ms,
+                       struct ct_buf *out, struct ctrun_error *err);
 enum {
     AGENT_PLACE_MAX = LIVE_PLACE_MAX
 };
+struct agent_place {
+    int rank;
+    pid_t pid;
+    struct live_place at;
+};
+/* Looks at due_ms (monotonic) where these workers are. False: nothing is known after limit_ms. */
+bool agent_find_places(struct agent_place *list, int count, uint64_t due_ms,
+                       uint64_t limit_ms);
 /* live_stack_find_place(), with a limit of a fifth of a second; empty also when the limit is
  * reached. */
 void agent_find_place(char dst[AGENT_PLACE_MAX], pid_t pid);
@@ -576,6 +588,14 @@ void agent_close_hang(struct agent *agent);
 /* Fills the failure of a stuck worker, without what was seen of it; its step is unknown (-1). */
 void agent_begin_hang(struct ct_failure *out, const struct agent *agent,
                       const struct worker *worker);
+
+/* ---- agent_timeout.c --------------------------------------------------------------------- */
+
+/* If `failure` says that a rank waited for another one until a time-out: looks where the ranks of this node are
+ * that still run, saves their stacks, and says which ones were in no collective. `own`, unless it is NULL,
+ * gets this as facts. Call before the workers are stopped; blocks for TIMEOUT_LOOK_MS at most. */
+void agent_look_after_timeout(struct agent *agent, const struct ct_failure *failure,
+                              struct ct_failure *own);
 
 /* ---- agent_stuck.c ---------------------------------------------------------------------- */
 

@@ -47,3 +47,5 @@ int failure_hints_find(const struct ct_failure *failure, const char *last_lines)
  * nothing, and after a wrong instruction or address neither does one for a text. */
 void failure_hints_add(struct ct_failure *failure, bool is_signal_named,
                        const char *last_lines);
+/* The hint says that the worker waited for another rank until a time-out. */
+bool failure_hints_is_delay(const struct ct_failure *failure);

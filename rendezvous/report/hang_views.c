@@ -29,7 +29,8 @@ void hang_views_add_fact(const struct hang_views *views, struct ct_failure *fail
 {
     char more[32] = "", steps[64] = "", text[512];
 
-    if (failure->cause != CT_CAUSE_HANG || views->nodes < 2)
+    if ((failure->cause != CT_CAUSE_HANG && !ct_failure_is_victim(failure)) ||
+        views->nodes < 2)
         return;
     if (views->unnamed > 0)
         (void)ct_format(more, sizeof more, " and %u more", views->unnamed);

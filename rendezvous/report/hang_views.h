@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stuck rank among all ranks of the world: what each node saw of its own ranks when the stuck
- * rank was reported.
+/* A stuck rank, or one whose collective has timed out, among all ranks of the world: what each node saw of its
+ * own ranks when that was reported.
  *
  *     world      : of 8 ranks on 2 nodes 7 wait in a collective (0-3, 5-7); last steps 41 to 42
  *
@@ -19,6 +19,6 @@ struct hang_views {
 };
 
 void hang_views_add(struct hang_views *views, const struct ct_hang_view *view);
-/* Adds the line to the facts of a stuck rank, if more than one node has reported and there is
+/* Adds the line to the facts of such a rank, if more than one node has reported and there is
  * room. */
 void hang_views_add_fact(const struct hang_views *views, struct ct_failure *failure);

@@ -766,6 +766,12 @@ void agent_add_calls(const struct agent *agent, struct ct_failure *failure)
     (void)agent, (void)failure;
 }
 
+void agent_look_after_timeout(struct agent *agent, const struct ct_failure *failure,
+                              struct ct_failure *own)
+{
+    (void)agent, (void)failure, (void)own;
+}
+
 void agent_flush_dedup(struct agent *agent, bool is_end)
 {
     (void)agent, (void)is_end;

@@ -350,22 +350,23 @@ TEST(last_words_about_another_rank_make_a_victim)
         uint8_t cause;
         int code;
         const char *exception, *text;
-        bool is_victim;
+        bool is_victim, is_delay;
     } rows[] = {
-        {SIGNAL, SIGABRT, "", watchdog, true},
-        {SIGNAL, SIGKILL, "", watchdog, false},
-        {SIGNAL, SIGSEGV, "", watchdog, false},
-        {EXIT, 1, "RuntimeError: ncclRemoteError: A call failed", "", true},
-        {EXIT, 1, gloo, gloo, true},
-        {EXIT, 1, "", gloo, true},
-        {EXIT, 1, store, store, true},
-        {EXIT, 1, "ValueError: boom", store, false},
-        {EXIT, 3, "", "DistStoreError: wait timeout after 1ms\nno memory, bye", false},
-        {EXIT, 1, "ConnectionResetError: [Errno 104] Connection reset by peer", "",
+        {SIGNAL, SIGABRT, "", watchdog, true, true},
+        {SIGNAL, SIGKILL, "", watchdog, false, false},
+        {SIGNAL, SIGSEGV, "", watchdog, false, false},
+        {EXIT, 1, "RuntimeError: ncclRemoteError: A call failed", "", true, false},
+        {EXIT, 1, gloo, gloo, true, false},
+        {EXIT, 1, "", gloo, true, false},
+        {EXIT, 1, store, store, true, true},
+        {EXIT, 1, "ValueError: boom", store, false, false},
+        {EXIT, 3, "", "DistStoreError: wait timeout after 1ms\nno memory, bye", false,
          false},
-        {EXIT, 1, "", "recv: Connection reset by peer", false},
-        {EXIT, 1, "", "RuntimeError: DataLoader worker (pid 8) exited", false},
-        {EXIT, 1, "", "async event : port error\nncclRemoteError: A call failed",
+        {EXIT, 1, "ConnectionResetError: [Errno 104] Connection reset by peer", "",
+         false, false},
+        {EXIT, 1, "", "recv: Connection reset by peer", false, false},
+        {EXIT, 1, "", "RuntimeError: DataLoader worker (pid 8) exited", false, false},
+        {EXIT, 1, "", "async event : port error\nncclRemoteError: A call failed", false,
          false},
     };
 
@@ -375,7 +376,8 @@ TEST(last_words_about_another_rank_make_a_victim)
 
         (void)ct_copy(failure.exception, sizeof failure.exception, rows[i].exception);
         failure_hints_add(&failure, false, "");
-        if (ct_failure_is_victim(&failure) != rows[i].is_victim)
+        if (ct_failure_is_victim(&failure) != rows[i].is_victim ||
+            failure_hints_is_delay(&failure) != rows[i].is_delay)
             fail_msg("row %zu", i);
     }
 }

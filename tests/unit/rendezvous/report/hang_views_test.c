@@ -37,6 +37,26 @@ TEST(ranks_of_all_nodes_are_added_up)
                         "last steps 7 to 43");
 }
 
+TEST(a_rank_that_has_timed_out_has_them_too)
+{
+    static struct ct_failure failure = {.cause = CT_CAUSE_EXIT, .code = 1};
+    struct hang_views views = {0};
+
+    hang_views_add(&views,
+                   &(struct ct_hang_view){.ranks = 1, .lowest = -1, .furthest = -1});
+    hang_views_add(&views, &(struct ct_hang_view){.ranks = 2,
+                                                  .waiting = 1,
+                                                  .lowest = -1,
+                                                  .furthest = -1,
+                                                  .waiting_ranks = "3"});
+    hang_views_add_fact(&views, &failure); /* another cause */
+    assert_int_equal(failure.facts.count, 0);
+    failure.error = CTRUN_E_PEER_LOST;
+    hang_views_add_fact(&views, &failure);
+    assert_string_equal(ct_facts_find(&failure.facts, CT_FACT_WORLD),
+                        "of 3 ranks on 2 nodes 1 waits in a collective (3)");
+}
+
 TEST(ranks_without_room_are_counted)
 {
     static struct ct_failure failure = {.cause = CT_CAUSE_HANG};
