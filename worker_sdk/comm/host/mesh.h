@@ -50,7 +50,7 @@ int ct_mesh_open(struct ct_mesh *mesh, const struct ct_mesh_setup *setup,
 void ct_mesh_close(struct ct_mesh *mesh);
 
 /* Reads what arrived on control: 0, or why the group has ended: the code and text of the member
- * that failed, or CTRUN_E_PEER_LOST for a member that died. A reason counts only when it is
+ * that failed, or CTRUN_E_PEER_LOST for a member that has ended. A reason counts only when it is
  * grace_ms old: the failed member may have finished the call that we are still in, and then the
  * data that we lack are on their way. Never blocks. */
 enum {

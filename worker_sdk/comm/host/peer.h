@@ -35,7 +35,8 @@ struct ct_peer {
 void ct_peer_describe_self(struct ct_peer *peer, const struct ct_backend_setup *setup);
 /* "rank 3 (pid 812 on node2)"; dst has CT_PEER_TEXT_MAX bytes. */
 void ct_peer_format(char *dst, const struct ct_peer *peer);
-/* Field 22 of /proc/PID/stat; 0 when there is no such process. */
+/* Said of a member whose process is gone: it may have been killed, or have returned from main. */
+#define CT_PEER_ENDED "has ended without ctrun_group_close()"
 
 /* The hello: the part of a peer that the others get, as bytes. encode: length, or -EMSGSIZE;
  * decode: 0 or -EBADMSG. */

@@ -180,7 +180,7 @@ static int watch_peers(struct ct_segment *segment, struct ctrun_error *err)
             return fail_shm(errno, "pidfd_open", who, err);
         if (segment->pidfds[i] < 0 || /* EINVAL: it is being reaped right now */
             ct_small_file_has_ended(peer->pid, peer->start_ticks))
-            return ct_fail(err, CTRUN_E_PEER_LOST, "open group: %s died meanwhile",
+            return ct_fail(err, CTRUN_E_PEER_LOST, "open group: %s has ended meanwhile",
                            who);
     }
     return 0;

@@ -116,7 +116,7 @@ struct ct_segment_setup {
     uint64_t deadline_ms;
 };
 /* Maps the lowest member's segment and waits until all have done so. CTRUN_E_SHM: it cannot be
- * shared; CTRUN_E_PEER_LOST: a member died; CTRUN_E_TIMEOUT: a member did not come. */
+ * shared; CTRUN_E_PEER_LOST: a member has ended; CTRUN_E_TIMEOUT: a member did not come. */
 int ct_segment_open(struct ct_segment *segment, const struct ct_segment_setup *setup,
                     struct ctrun_error *err);
 /* The same on memory that all members have mapped at one place: threads as members, for tests
@@ -148,7 +148,7 @@ struct ct_wait {
     uint64_t deadline_ms;
     bool is_in_row; /* what is_awaited names may wait for another member in turn */
 };
-/* 0, or the error that ends the wait: a member died or left, the watch or the verdict reports a
+/* 0, or the error that ends the wait: a member ended or left, the watch or the verdict reports a
  * failure, the deadline passed. */
 int ct_segment_wait(struct ct_segment *segment, const struct ct_wait *wait,
                     struct ctrun_error *err);

@@ -168,7 +168,7 @@ static int fail_gone(const struct ct_segment *segment, const struct ct_wait *wai
         ct_call_format(call, wait->call);
     ct_peer_format(who, segment->peers[gone]);
     return ct_fail(err, CTRUN_E_PEER_LOST, "%s: %s %s", call, who,
-                   has_left ? "has left the group" : "died");
+                   has_left ? "has left the group" : CT_PEER_ENDED);
 }
 
 /* The slow checks of a wait, before each sleep. Members that are gone are checked before the
