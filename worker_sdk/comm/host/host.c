@@ -161,6 +161,12 @@ static bool names_ranks(int code)
            code == CTRUN_E_ABORTED;
 }
 
+/* What another rank has told begins with that rank: texts of our own begin with the call. */
+static bool is_told(const char *text)
+{
+    return strncmp(text, "rank ", 5) == 0;
+}
+
 /* Any thread. Sets the verdict first: a thread that is woken, here or on another member, looks for
  * the reason at once. */
 static void host_abort(void *self, int code, const char *text)
@@ -170,7 +176,7 @@ static void host_abort(void *self, int code, const char *text)
 
     if (!ct_verdict_set(&host->verdict, code, text))
         return;
-    if (names_ranks(code))
+    if (names_ranks(code) || is_told(text))
         (void)ct_copy(told, sizeof told, text);
     else
         (void)ct_format(told, sizeof told, "rank %d: %s", host->rank, text);

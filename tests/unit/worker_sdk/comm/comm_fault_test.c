@@ -396,6 +396,35 @@ TORCH_TEST(a_timeout_names_the_rank_that_did_not_call, "group_timeout")
     on_every_wire(one_does_not_call, 3);
 }
 
+static void check_begins(const struct ctrun_error *err, const char *text)
+{
+    if (strncmp(err->text, text, strlen(text)) == 0)
+        return;
+    fprintf(stderr, "wanted '%s...', got: %s\n", text, err->text);
+    exit(1);
+}
+
+/* Each rank hears of it from the one before, which has heard of it itself. */
+WIRES_TEST(a_timeout_is_told_once_by_the_rank_that_has_seen_it, 1)
+{
+    const struct scene *scene = context;
+    struct ctrun_group *group = open_together(rank, scene);
+    struct ctrun_error err;
+
+    if (rank == 0)
+        group->timeout_ms = SHORT_MS;
+    else
+        ranks_await(0, (unsigned)rank);
+    CHECK(ctrun_barrier(group, NULL, &err) == CTRUN_E_TIMEOUT);
+    check_begins(&err, rank == 0 ? "barrier: no answer in time from: rank 1 ("
+                                 : "barrier: this group has failed before: rank 0: "
+                                   "barrier: no answer in time from: rank 1 (");
+    ranks_signal(0);
+    ranks_await(0, SIZE);
+    ctrun_group_close(group);
+    return 0;
+}
+
 /* Waits until that rank has begun to open the first group. */
 static void await_hello(const struct ct_group_place *place, int rank)
 {
