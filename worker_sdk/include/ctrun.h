@@ -556,9 +556,9 @@ struct ctrun_call_options {
  * Failures: CTRUN_E_MISMATCH, CTRUN_E_TIMEOUT (names who is missing;
  * nccl: only where all wait for all, if they wait for a second or a quarter of their time, and
  * if the store answers),
- * CTRUN_E_PEER_LOST (who died, or which node of the world is lost), CTRUN_E_ABORTED; after any of
- * them the group is dead, later calls return the same code: close it. -EINVAL for arguments that
- * are wrong by themselves,
+ * CTRUN_E_PEER_LOST (which rank has left the group or ended, or which node of the world is lost),
+ * CTRUN_E_ABORTED; after any of them the group is dead, later calls return the same code and say
+ * that it has failed before: close it. -EINVAL for arguments that are wrong by themselves,
  * CTRUN_E_USAGE while another thread is inside a call on the same group: the group lives. */
 /* Below, in_r is the `in` of member r, rank our own index, op(r) a reduction over all members; e
  * runs from 0 to count - 1. */

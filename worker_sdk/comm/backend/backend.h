@@ -74,6 +74,7 @@ struct ct_call {
     enum ct_device_kernel kernel; /* COMPUTE */
     struct ct_device_args args;   /* of the kernel */
     bool is_awaited;              /* the host waits for the call at once */
+    bool has_moved;               /* its messages have been tried: the group lived */
     bool is_complete;             /* all messages have been moved */
     struct ct_call *next;         /* runs at the same time; see move() */
 };
@@ -108,6 +109,8 @@ enum {
     CT_CALL_TEXT_MAX = 96
 };
 void ct_call_format(char *dst, const struct ct_call *call);
+/* In front of the reason, with the name of a call that came after it. */
+#define CT_FAILED_BEFORE "%s: this group has failed before"
 /* How two calls differ where their texts do not say so; appended to the text of a mismatch. Static; may be empty. */
 const char *ct_call_difference(const struct ct_call *a, const struct ct_call *b);
 /* Says which calls the ranks `me` and `peer` make. Negative. */

@@ -353,18 +353,24 @@ static int fail_before(struct host *host, const struct ct_call *call, int code,
 {
     int rc = host_fail(host, code, why, err);
 
-    ct_wrap(err, "%s: this group has failed before", ct_call_name(call->kind));
+    ct_wrap(err, CT_FAILED_BEFORE, ct_call_name(call->kind));
     return rc;
+}
+
+/* Another member may have failed while we computed. */
+static int check_others(struct host *host, struct ctrun_error *err)
+{
+    int rc = check_verdict(host, err);
+
+    return rc == 0 && host->tcp ? ct_mesh_check(&host->mesh, 0, err) : rc;
 }
 
 static int host_run(void *self, const struct ct_call *call, struct ctrun_error *err)
 {
     struct host *host = self;
     struct ctrun_error why = {.text = ""};
-    int rc = check_verdict(host, &why);
+    int rc = check_others(host, &why);
 
-    if (rc == 0 && host->tcp) /* another member failed while we computed */
-        rc = ct_mesh_check(&host->mesh, 0, &why);
     if (rc < 0)
         return fail_before(host, call, rc, &why, err);
     rc = dispatch(host, call, &why);
@@ -428,15 +434,25 @@ static void host_rest(void *self, uint32_t bell, bool sleeps)
     ct_segment_rest(ct_host_shm_segment(host->shm), bell, sleeps);
 }
 
+/* The one that gets the error of all. */
+static const struct ct_call *find_open(const struct ct_call *call)
+{
+    while (call->is_complete && call->next)
+        call = call->next;
+    return call;
+}
+
 static int host_move(void *self, struct ct_call *first, bool wait,
                      struct ctrun_error *err)
 {
     struct host *host = self;
     struct ctrun_error why = {.text = ""};
-    int rc = check_verdict(host, &why);
+    int rc = check_others(host, &why);
 
-    if (rc == 0 && host->tcp)
-        rc = ct_mesh_check(&host->mesh, 0, &why);
+    if (rc < 0 && !find_open(first)->has_moved)
+        return fail_before(host, find_open(first), rc, &why, err);
+    for (struct ct_call *call = first; rc == 0 && call; call = call->next)
+        call->has_moved = true;
     if (rc == 0)
         rc = ct_exchange_move(&host->exchange, first, wait, &why);
     return rc < 0 ? host_fail(host, rc, &why, err) : rc;
@@ -492,12 +508,13 @@ static int host_free(void *self, void *data)
 static int host_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
                       struct ctrun_error *err)
 {
+    const struct ct_call call = {.kind = CT_CALL_ALLOC};
     struct host *host = self;
     struct ctrun_error why = {.text = ""};
     int rc = check_verdict(host, &why);
 
     if (rc < 0)
-        return host_fail(host, rc, &why, err);
+        return fail_before(host, &call, rc, &why, err);
     if (bytes > CT_REGION_MAX_BYTES)
         return ct_fail(err, -EINVAL,
                        "group alloc: %zu bytes: a block has at most %llu bytes", bytes,

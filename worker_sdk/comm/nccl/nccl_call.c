@@ -172,7 +172,7 @@ int ct_nccl_enqueue(void *self, const struct ct_call *call, void *stream, void *
     int rc = ct_verdict_get(&nccl->verdict, err);
 
     if (rc < 0)
-        return rc;
+        return ct_wrap(err, CT_FAILED_BEFORE, ct_call_name(call->kind)), rc;
     (void)ct_nccl_api.cudaSetDevice(
         nccl->device); /* for this thread; later calls report a failure */
     if ((rc = ct_nccl_check_messages(call, err)) < 0 ||

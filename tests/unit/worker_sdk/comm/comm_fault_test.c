@@ -578,6 +578,29 @@ TORCH_TEST(an_abort_ends_the_calls_of_all_ranks, "group_abort_while_waiting")
     on_every_wire(one_aborts, 3);
 }
 
+WIRES_TEST(each_call_on_a_group_that_has_failed_says_so, 1)
+{
+    struct ctrun_group *group = open_together(rank, context);
+    const int other = (rank + 1) % SIZE;
+    struct ctrun_work *work;
+    struct ctrun_error err;
+    char data[8] = {0};
+    void *block;
+
+    if (rank == 0)
+        ctrun_group_abort(group);
+    CHECK(ctrun_barrier(group, NULL, &err) == CTRUN_E_ABORTED);
+    CHECK(ctrun_send(group, data, 8, CTRUN_U8, other, NULL, &err) == CTRUN_E_ABORTED);
+    check_begins(&err, "send: this group has failed before: rank 0 aborted");
+    CHECK_OK(ctrun_recv(group, data, 8, CTRUN_U8, other, IN_BACKGROUND(&work), &err));
+    CHECK(ctrun_work_wait(work, &err) == CTRUN_E_ABORTED);
+    check_begins(&err, "recv: this group has failed before: rank 0 aborted");
+    CHECK(ctrun_group_alloc(group, 8, &block, &err) == CTRUN_E_ABORTED);
+    check_begins(&err, "group alloc: this group has failed before: rank 0 aborted");
+    ctrun_group_close(group);
+    return 0;
+}
+
 WIRES_TEST(works_outlive_their_group, 1)
 {
     static float data[2][LARGE];
