@@ -27,6 +27,7 @@
  * the last in that order, sees all posts: it alone rings. */
 #pragma once
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -66,7 +67,7 @@ struct ct_shm_member {
     _Atomic uint32_t has_joined;
     _Atomic uint32_t has_left;
     uint64_t cpus[16];      /* its affinity mask: 1024 processors */
-    _Atomic uint32_t looks; /* grows in each slice of a wait */
+    _Atomic uint32_t looks; /* grows in each slice of a wait of the program */
     /* Pieces of its slice that were ever claimed, and finished, by any member: see host_shm.c. */
     _Alignas(CT_LINE) _Atomic uint64_t claimed;
     _Alignas(CT_LINE) _Atomic uint64_t finished;
@@ -96,6 +97,11 @@ struct ct_segment {
     int yields;             /* most yields before the first sleep */
     int yields_now;         /* likewise */
     uint64_t looked_ms;     /* last time of ct_segment_look() */
+    bool has_helper;        /* the thread that calls ct_segment_arm() */
+    pthread_t helper;
+    uint32_t
+        noted[CT_LOCAL_MAX]; /* the looks of all members at noted_ms, shortly before */
+    uint64_t noted_ms, noted_for_ms; /* this deadline of a wait in a row */
     /* in the head: members sleep on it while there are no bells */
     _Atomic uint32_t *ready;
     void *head;

@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -15,7 +16,9 @@
 enum {
     SWITCH_NS = 1500,       /* shorter than a switch to another thread and back */
     LONG_YIELD_NS = 200000, /* longer than a member takes to post */
-    ANSWER_MS = 1000, /* for members that wait to look around, on a busy machine */
+    /* for members that wait to look around, on a busy machine; and when this begins */
+    ANSWER_MS = 1000,
+    NOTE_MS = ANSWER_MS + 2 * CT_SLICE_MS,
 };
 
 static int futex_wait(_Atomic uint32_t *word, uint32_t value, int ms)
@@ -82,9 +85,23 @@ static void format_missing(char *dst, size_t size, const struct ct_segment *segm
     }
 }
 
+/* The helper looks also while the program is in no call, and so would not answer. */
 static void count_look(struct ct_segment *segment)
 {
-    atomic_fetch_add(&segment->members[segment->me].looks, 1);
+    if (!segment->has_helper || !pthread_equal(segment->helper, pthread_self()))
+        atomic_fetch_add(&segment->members[segment->me].looks, 1);
+}
+
+/* Before a deadline, so that it is known at the deadline who has looked since. */
+static void note_looks(struct ct_segment *segment, const struct ct_wait *wait)
+{
+    if (!wait->is_in_row || segment->noted_for_ms == wait->deadline_ms ||
+        ct_left_ms(wait->deadline_ms) > NOTE_MS)
+        return;
+    segment->noted_for_ms = wait->deadline_ms;
+    segment->noted_ms = ct_now_ms();
+    for (int i = 0; i < segment->size; i++)
+        segment->noted[i] = atomic_load(&segment->members[i].looks);
 }
 
 /* In a row of members that wait for each other only the first is the cause: it is stopped or does
@@ -93,14 +110,12 @@ static void count_look(struct ct_segment *segment)
 static int find_silent(struct ct_segment *segment, const struct ct_wait *wait,
                        int *silent, struct ctrun_error *err)
 {
-    const uint64_t end_ms = ct_deadline_ms(ANSWER_MS);
+    const uint64_t end_ms = segment->noted_ms + ANSWER_MS;
+    const uint32_t *before = segment->noted;
     _Atomic uint32_t *bell = &segment->members[segment->me].bell;
-    uint32_t before[CT_LOCAL_MAX];
     int rc = 0;
     int i;
 
-    for (i = 0; i < segment->size; i++)
-        before[i] = atomic_load(&segment->members[i].looks);
     for (i = 0; i < segment->size && rc == 0;) {
         if (i == segment->me || atomic_load(&segment->members[i].has_left) ||
             atomic_load(&segment->members[i].looks) != before[i]) {
@@ -179,8 +194,10 @@ static int look_around(struct ct_segment *segment, const struct ct_wait *wait,
     int gone = find_gone(segment, wait);
     int rc = segment->verdict ? ct_verdict_get(segment->verdict, err) : 0;
 
-    if (segment->members)
+    if (segment->members) {
         count_look(segment);
+        note_looks(segment, wait);
+    }
     if (rc == 0 && segment->watch.check)
         rc = segment->watch.check(segment->watch.context, err);
     if (rc == 0 && gone >= 0)
@@ -314,6 +331,8 @@ uint32_t ct_segment_arm(struct ct_segment *segment)
     struct ct_shm_member *self = &segment->members[segment->me];
     const uint32_t bell = atomic_load(&self->bell);
 
+    segment->helper = pthread_self();
+    segment->has_helper = true;
     atomic_fetch_or(&self->sleepers, CT_SLEEPER_HELPER);
     return bell;
 }

@@ -32,6 +32,24 @@ void *__wrap_mmap(void *at, size_t length, int prot, int flags, int fd, off_t of
     return MAP_FAILED;
 }
 
+/* Time goes on only where a test says so; 0: the real time. */
+static _Atomic uint64_t fake_ms;
+uint64_t __real_ct_now_ms(void);
+uint64_t __wrap_ct_now_ms(void);
+uint64_t __wrap_ct_now_ms(void)
+{
+    return fake_ms ? fake_ms : __real_ct_now_ms();
+}
+
+int __real_ct_left_ms(uint64_t deadline_ms);
+int __wrap_ct_left_ms(uint64_t deadline_ms);
+int __wrap_ct_left_ms(uint64_t deadline_ms)
+{
+    return !fake_ms                ? __real_ct_left_ms(deadline_ms)
+           : deadline_ms > fake_ms ? (int)(deadline_ms - fake_ms)
+                                   : 0;
+}
+
 struct shared {
     void *head;
     void *body;
@@ -228,6 +246,35 @@ TEST(collectives_have_no_data_race)
     run_members(collectives, 0, 0);
 }
 
+/* For a test that plays all members by itself: member 0 opens the segment that all others have. */
+static struct ct_segment open_alone(struct shared *shared)
+{
+    const struct member me = {shared, 0};
+    struct ct_shm_member *others;
+    struct ct_segment segment;
+
+    *shared = (struct shared){.head = aligned_alloc(4096, ct_segment_head_bytes()),
+                              .body = aligned_alloc(4096, ct_segment_bytes(MEMBERS))};
+    memset(shared->head, 0, ct_segment_head_bytes());
+    memset(shared->body, 0, ct_segment_bytes(MEMBERS));
+    others = shared->body;
+    for (int i = 0; i < MEMBERS; i++) {
+        shared->peers[i] = (struct ct_peer){.rank = i, .pid = getpid()};
+        shared->by_index[i] = &shared->peers[i];
+        atomic_store(&others[i].has_joined, 1);
+    }
+    join(&segment, &me);
+    assert_int_equal(shared->failures, 0);
+    return segment;
+}
+
+static void close_alone(struct shared *shared, struct ct_segment *segment)
+{
+    ct_segment_close(segment);
+    free(shared->head);
+    free(shared->body);
+}
+
 /* Called while member 0 looks: member 1 fails, sets the reason, and leaves. */
 static int fail_and_leave(void *context, struct ctrun_error *err)
 {
@@ -240,31 +287,109 @@ static int fail_and_leave(void *context, struct ctrun_error *err)
 
 TEST(who_leaves_with_a_reason_is_not_taken_for_lost)
 {
-    struct shared shared = {.head = aligned_alloc(4096, ct_segment_head_bytes()),
-                            .body = aligned_alloc(4096, ct_segment_bytes(MEMBERS))};
     const struct ct_call call = {.kind = CT_CALL_BARRIER,
                                  .deadline_ms = ct_deadline_ms(60000)};
-    struct ct_shm_member *others = shared.body;
-    struct member me = {&shared, 0};
-    struct ct_segment segment;
+    struct shared shared;
+    struct ct_segment segment = open_alone(&shared);
     struct ctrun_error err;
 
-    memset(shared.head, 0, ct_segment_head_bytes());
-    memset(shared.body, 0, ct_segment_bytes(MEMBERS));
-    for (int i = 0; i < MEMBERS; i++) {
-        shared.peers[i] = (struct ct_peer){.rank = i, .pid = getpid()};
-        shared.by_index[i] = &shared.peers[i];
-        atomic_store(&others[i].has_joined, 1);
-    }
-    join(&segment, &me);
     segment.watch = (struct ct_watch){fail_and_leave, &segment};
     ct_segment_post(&segment, 1);
     assert_int_equal(wait_posts(&segment, 1, &call, &err), CTRUN_E_MISMATCH);
     assert_string_equal(err.text, "the calls differ");
-    assert_int_equal(shared.failures, 0);
-    ct_segment_close(&segment);
-    free(shared.head);
-    free(shared.body);
+    close_alone(&shared, &segment);
+}
+
+enum {
+    BEGIN_MS = 1000,
+    END_MS = 5000, /* of a wait */
+    STEP_MS = 500
+};
+
+static uint32_t looks_at_end;
+
+static uint32_t looks_of(const struct ct_segment *segment, int member)
+{
+    return atomic_load(&segment->members[member].looks);
+}
+
+/* Called while member 0 looks: members 1 and 3 look, too; member 2 never does. */
+static int let_others_look(void *context, struct ctrun_error *err)
+{
+    struct ct_segment *segment = context;
+
+    atomic_fetch_add(&segment->members[1].looks, 1);
+    atomic_fetch_add(&segment->members[3].looks, 1);
+    fake_ms += STEP_MS;
+    if (fake_ms == END_MS)
+        looks_at_end = looks_of(segment, 0);
+    return 0;
+}
+
+static bool never(const struct ct_segment *segment, const struct ct_wait *wait)
+{
+    return false;
+}
+
+static bool is_first(const struct ct_segment *segment, const struct ct_wait *wait,
+                     int member)
+{
+    return member == 1;
+}
+
+TEST(who_does_not_wait_in_a_row_is_known_at_the_deadline)
+{
+    const struct ct_wait wait = {.is_met = never,
+                                 .is_awaited = is_first,
+                                 .deadline_ms = END_MS,
+                                 .is_in_row = true};
+    struct shared shared;
+    struct ct_segment segment = open_alone(&shared);
+    struct ctrun_error err;
+
+    segment.watch = (struct ct_watch){let_others_look, &segment};
+    fake_ms = BEGIN_MS;
+    assert_int_equal(ct_segment_wait(&segment, &wait, &err), CTRUN_E_TIMEOUT);
+    fake_ms = 0;
+    assert_non_null(strstr(err.text, "from: rank 1 ("));
+    assert_non_null(strstr(err.text, "; rank 2 ("));
+    assert_int_equal(looks_of(&segment, 0),
+                     looks_at_end); /* it has not waited longer */
+    close_alone(&shared, &segment);
+}
+
+/* The thread of queue.c, beside a program that is in no call. */
+static void *look_as_helper(void *context)
+{
+    const struct ct_wait wait = {
+        .is_met = never, .is_awaited = is_first, .deadline_ms = UINT64_MAX};
+    struct ct_segment *segment = context;
+    const uint32_t bell = ct_segment_arm(segment);
+
+    (void)ct_segment_look(segment, &wait, NULL);
+    ct_segment_rest(segment, bell, false);
+    return NULL;
+}
+
+TEST(a_member_whose_helper_alone_looks_does_not_wait)
+{
+    const struct ct_wait wait = {
+        .is_met = never, .is_awaited = is_first, .deadline_ms = UINT64_MAX};
+    struct shared shared;
+    struct ct_segment segment = open_alone(&shared);
+    const uint32_t before = looks_of(&segment, 0);
+    struct ctrun_error err;
+    pthread_t helper;
+
+    assert_int_equal(pthread_create(&helper, NULL, look_as_helper, &segment), 0);
+    assert_int_equal(pthread_join(helper, NULL), 0);
+    assert_true(segment.looked_ms > 0);
+    assert_int_equal(looks_of(&segment, 0), before);
+    segment.looked_ms = 0;
+    assert_int_equal(ct_segment_look(&segment, &wait, &err),
+                     0); /* the program itself */
+    assert_int_equal(looks_of(&segment, 0), before + 1);
+    close_alone(&shared, &segment);
 }
 
 /* The descriptor that rank 0 sent is closed, and its number belongs to a directory, a short file, a
