@@ -94,6 +94,18 @@ static bool leaves_node(const struct ct_backend_setup *setup)
            setup->ranks[setup->size - 1] >= place->local_first + place->local_count;
 }
 
+static int check_ctas(const struct ctrun_group_options *options,
+                      struct ctrun_error *err)
+{
+    if (options->min_ctas < 0 || options->max_ctas < 0 ||
+        (options->max_ctas && options->min_ctas > options->max_ctas))
+        return ct_fail(err, -EINVAL,
+                       "open group: min_ctas is %d and max_ctas %d: must be 0 or more, "
+                       "and min_ctas at most max_ctas",
+                       options->min_ctas, options->max_ctas);
+    return 0;
+}
+
 static int check_place(const struct ct_group_place *place,
                        const struct ctrun_group_options *options,
                        struct ctrun_error *err)
@@ -113,13 +125,7 @@ static int check_place(const struct ct_group_place *place,
                        "open group: rank_count is %zu: must be 1 to %d, the ranks of "
                        "the world",
                        options->rank_count, place->world_size);
-    if (options->min_ctas < 0 || options->max_ctas < 0 ||
-        (options->max_ctas && options->min_ctas > options->max_ctas))
-        return ct_fail(err, -EINVAL,
-                       "open group: min_ctas is %d and max_ctas %d: must be 0 or more, "
-                       "and min_ctas at most max_ctas",
-                       options->min_ctas, options->max_ctas);
-    return 0;
+    return check_ctas(options, err);
 }
 
 static int find_backend(const struct ct_backend_ops **out, const char *name,
@@ -373,8 +379,37 @@ enum {
     CHOICE_WORDS = sizeof(struct choice) / sizeof(int32_t)
 };
 
-/* The name consists of the parent's name, a number that is the same on all members, and the
- * color. */
+/* The name of a part consists of the parent's name, the number of the split, which is the same on
+ * all members, and the color. */
+static int name_part(char key[CT_GROUP_KEY_MAX], const struct ctrun_group *parent,
+                     int number, int color, struct ctrun_error *err)
+{
+    if (ct_format(key, CT_GROUP_KEY_MAX, "%s.%d-%d", parent->key, number, color) >= 0)
+        return 0;
+    return ct_fail(err, -ENAMETOOLONG,
+                   "split: too many splits of splits: the name of the group exceeds "
+                   "%d bytes; split a group that was split less often",
+                   CT_GROUP_KEY_MAX - 1);
+}
+
+/* What only this member has wrong. Checked before the members meet: the parent lives, the others
+ * wait, and the call may be repeated. */
+static int check_part(const struct ctrun_group *parent, int color,
+                      const struct ctrun_group_options *options,
+                      struct ctrun_error *err)
+{
+    const struct ct_backend_ops *backend;
+    char key[CT_GROUP_KEY_MAX];
+    int rc;
+
+    if (color == CTRUN_SPLIT_NONE)
+        return 0;
+    if ((rc = check_ctas(options, err)) < 0 ||
+        (rc = find_backend(&backend, options->backend, err)) < 0)
+        return rc;
+    return name_part(key, parent, parent->split_count + 1, color, err);
+}
+
 static int open_part(struct ctrun_group **out, const struct ct_group_place *place,
                      struct ctrun_group *parent, const struct choice *choices,
                      const struct ctrun_group_options *given, struct ctrun_error *err)
@@ -387,13 +422,8 @@ static int open_part(struct ctrun_group **out, const struct ct_group_place *plac
     int *ranks;
     int rc;
 
-    if (ct_format(key, sizeof key, "%s.%d-%d", parent->key, parent->split_count,
-                  color) < 0)
-        return ct_fail(
-            err, -ENAMETOOLONG,
-            "split: too many splits of splits: the name of the group exceeds "
-            "%zu bytes; split a group that was split less often",
-            sizeof key - 1);
+    if ((rc = name_part(key, parent, parent->split_count, color, err)) < 0)
+        return rc;
     if (!(ranks = ct_zalloc_array((size_t)parent->size, sizeof *ranks)))
         return ct_fail(err, -ENOMEM, "split: out of memory");
     for (int i = 0; i < parent->size; i++)
@@ -471,7 +501,8 @@ int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
     if (given && (rc = ct_sized_read(&options, sizeof options, given,
                                      "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
         return ct_wrap(err, "split: options"), rc;
-    if ((rc = ct_group_check(parent, "split", err)) < 0)
+    if ((rc = ct_group_check(parent, "split", err)) < 0 ||
+        (rc = check_part(parent, color, &options, err)) < 0)
         return rc;
     if (!(choices = ct_zalloc_array((size_t)parent->size, sizeof *choices)))
         return ct_fail(err, -ENOMEM, "split: out of memory");
