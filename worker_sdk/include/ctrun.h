@@ -48,6 +48,8 @@
  *   - Lengths of memory are in bytes, counts in elements; the names of times end in their unit.
  *   - The library never prints, exits or aborts, and installs signal handlers only where it is
  *     asked to: ctrun_crash_report().
+ *   - The shared library stays loaded until the process ends: dlclose() does not unload it, because
+ *     its threads may be running.
  *   - Unless said otherwise an object is used by one thread at a time; different objects may be
  *     used by different threads at once.
  *   - Structs that you fill, and those that are filled for you, begin with their size and have an
