@@ -30,8 +30,8 @@ static int wire_keys(struct ctrun_store *store, const char *const *keys, size_t 
     if (!store)
         return ct_fail_null(err, "store");
     for (size_t i = 0; i < count; i++) {
-        if (!keys[i])
-            return ct_fail_null(err, "key");
+        if (!keys || !keys[i])
+            return ct_fail_null(err, keys ? "key" : "list of keys");
         total += 1 + strlen(keys[i]);
     }
     ct_buf_consume(&store->keys, ct_buf_length(&store->keys));
@@ -317,7 +317,7 @@ static int wait_until(struct ctrun_store *store, const char *const *keys, size_t
     int rc;
 
     if (count == 1)
-        rc = wire_key(store, keys[0], &one, err);
+        rc = wire_keys(store, keys, 1, &one, err);
     else if (!(blobs = wire_list(store, keys, count, &rc, err)))
         return rc;
     if (rc == 0)
@@ -342,6 +342,8 @@ int ctrun_store_get(struct ctrun_store *store, const char *key, void **value,
     const uint64_t deadline_ms = ct_deadline_ms(timeout_ms); /* of both requests */
     int rc;
 
+    if (!value || !length)
+        return ct_fail_null(err, value ? "length" : "value");
     if ((rc = wait_until(store, &key, 1, timeout_ms, deadline_ms, err)) < 0 ||
         (rc = wire_key(store, key, &request.key, err)) < 0 ||
         (rc = ct_store_ask_until(store, &request, NULL, deadline_ms, err)) < 0)

@@ -92,6 +92,10 @@ TEST(both_requests_of_a_get_have_one_deadline)
     assert_true(seen.polls >= 2);
     assert_int_equal(seen.last, seen.first);
     free(value);
+    assert_int_equal(ctrun_store_get(store, "key", NULL, &length, &err), -EINVAL);
+    assert_int_equal(ctrun_store_get(store, "key", &value, NULL, &err), -EINVAL);
+    assert_int_equal(ctrun_store_wait(store, NULL, 1, TIMEOUT_MS, &err), -EINVAL);
+    assert_string_equal(err.text, "the list of keys is NULL");
     ctrun_store_close(store);
     assert_int_equal(pthread_join(thread, NULL), 0);
     close(listener);
