@@ -70,6 +70,8 @@ int ctrun_checkpoint_save(const char *path, const struct ctrun_tensor *given,
     void *list = NULL;
     int rc;
 
+    if (!path)
+        return ct_fail_null(err, "path");
     if ((rc = ct_sized_read_array(&list, &defaults, sizeof defaults, given, count,
                                   "CTRUN_TENSOR_INIT", err)) == 0 &&
         (rc = tensors_check(list, count, err)) == 0 &&
@@ -152,11 +154,16 @@ static int open_folder(struct ctrun_checkpoint *checkpoint, struct ctrun_error *
 int ctrun_checkpoint_open(struct ctrun_checkpoint **out, const char *path,
                           struct ctrun_error *err)
 {
-    struct ctrun_checkpoint *checkpoint = ct_zalloc(sizeof *checkpoint);
+    struct ctrun_checkpoint *checkpoint;
     struct stat st;
     int rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
+    if (!path)
+        return ct_fail_null(err, "path");
+    checkpoint = ct_zalloc(sizeof *checkpoint);
     if (!checkpoint || !(checkpoint->path = ct_strdup(path)))
         rc = ct_fail(err, -ENOMEM, "checkpoint %s: out of memory", path);
     else if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
@@ -187,7 +194,7 @@ void ctrun_checkpoint_close(struct ctrun_checkpoint *checkpoint)
 const char *ctrun_checkpoint_metadata(const struct ctrun_checkpoint *checkpoint,
                                       const char *key)
 {
-    if (!checkpoint)
+    if (!checkpoint || !key)
         return NULL;
     return checkpoint->file ? ct_safetensors_metadata(&checkpoint->file->header, key)
                             : ct_manifest_metadata(&checkpoint->manifest, key);

@@ -33,7 +33,11 @@ int ctrun_shards_open(struct ctrun_shards **out, const char *directory,
     struct stat st;
     int rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
+    if (!directory)
+        return ct_fail_null(err, "directory");
     if (given && (rc = ct_sized_read(&options, sizeof options, given,
                                      "CTRUN_SHARDS_OPTIONS_INIT", err)) < 0)
         return ct_wrap(err, "checkpoints %s: options", directory), rc;

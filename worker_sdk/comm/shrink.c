@@ -362,6 +362,8 @@ int ctrun_group_catch_up(struct ctrun_group *group, uint64_t *steps,
 
     if ((rc = ct_group_check(group, "catch up", err)) < 0)
         return rc;
+    if (!steps)
+        return ct_fail_null(err, "pointer to the steps");
     if (*steps > INT64_MAX)
         return ct_fail(err, -EINVAL, "catch up: steps is %llu: must be less than 2^63",
                        (unsigned long long)*steps);

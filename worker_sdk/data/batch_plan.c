@@ -52,6 +52,8 @@ int ctrun_batch_micro(const struct ctrun_batch_plan *given, size_t i, size_t *st
                        "batch plan: there is no micro-batch %zu: the plan has %zu, "
                        "counted from 0",
                        i, plan.micros);
+    if (!start || !count)
+        return ct_fail_null(err, start ? "count" : "start");
     first = border(plan.count, i, plan.micros);
     *start = plan.start + first;
     *count = border(plan.count, i + 1, plan.micros) - first;

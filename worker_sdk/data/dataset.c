@@ -92,6 +92,8 @@ int ctrun_dataset_load(struct ctrun_dataset *out, const char *directory,
 
     if ((rc = ct_sized_write(out, &found, sizeof found, "CTRUN_DATASET_INIT", err)) < 0)
         return ct_wrap(err, "data set"), rc;
+    if (!directory)
+        return ct_fail_null(err, "directory");
     (void)ct_format(stem, sizeof stem, "%s-images-idx3-ubyte", prefix);
     if ((rc = dataset_read(&images, directory, stem, 3, path, sizeof path, err)) < 0)
         return rc;
@@ -131,13 +133,16 @@ void ctrun_dataset_free(struct ctrun_dataset *dataset)
 void ctrun_dataset_gather(const struct ctrun_dataset *dataset, const uint64_t *indices,
                           size_t batch, float mean, float std, float *x, uint8_t *y)
 {
-    size_t pixels = dataset ? (size_t)dataset->rows * (size_t)dataset->columns : 0;
+    size_t pixels;
     float table
         [256]; /* a pixel has only 256 values: the division is done once for each value */
 
+    if (!dataset || !indices || !x || !y)
+        return;
+    pixels = (size_t)dataset->rows * (size_t)dataset->columns;
     for (int i = 0; i < 256; i++)
         table[i] = ((float)i / 255.0f - mean) / std;
-    for (size_t b = 0; dataset && b < batch; b++) {
+    for (size_t b = 0; b < batch; b++) {
         const uint8_t *image = dataset->images + indices[b] * pixels;
         float *to = x + b * pixels;
 

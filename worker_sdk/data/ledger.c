@@ -87,6 +87,8 @@ int ctrun_ledger_format(const struct ctrun_ledger *ledger, char *text, size_t si
 
     if (rc < 0)
         return rc;
+    if (!text)
+        return ct_fail_null(err, "text");
     if (ct_format(text, size, "%" PRIu64 " %016" PRIx64 "%016" PRIx64, all.count,
                   all.sums[0], all.sums[1]) < 0)
         return ct_fail(err, -ENAMETOOLONG,
@@ -112,9 +114,12 @@ int ctrun_ledger_parse(struct ctrun_ledger *ledger, const char *text,
                        struct ctrun_error *err)
 {
     struct ctrun_ledger all = CTRUN_LEDGER_INIT;
-    const size_t length = strcspn(text, " ");
+    size_t length;
     char count[21];
 
+    if (!text)
+        return ct_fail_null(err, "text");
+    length = strcspn(text, " ");
     if (length >= sizeof count || strlen(text) != length + 1 + 32)
         return ct_fail(err, CTRUN_E_BAD_CHECKPOINT,
                        "ledger: '%.60s' is not the text of a ledger", text);

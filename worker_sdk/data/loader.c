@@ -227,6 +227,8 @@ int ctrun_loader_open(struct ctrun_loader **out,
     struct ctrun_loader *loader;
     int rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
     if ((rc = ct_sized_read(&options, sizeof options, given,
                             "CTRUN_LOADER_OPTIONS_INIT", err)) < 0)

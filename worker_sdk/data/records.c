@@ -51,7 +51,11 @@ int ctrun_records_open(struct ctrun_records **out, const char *path,
     struct ctrun_records *records;
     int rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
+    if (!path)
+        return ct_fail_null(err, "path");
     if (record_bytes == 0)
         return ct_fail(err, -EINVAL, "%s: record_bytes is 0, but must be 1 or more",
                        path);
@@ -122,6 +126,8 @@ int ctrun_records_fetch(void *context, const uint64_t *indices, size_t count, vo
 
     if (!records)
         return ct_fail_null(err, "records object");
+    if (count && (!indices || !out))
+        return ct_fail_null(err, indices ? "out" : "list of indices");
     /* Asks the disk for all records at once, not one after the other. Only advice again; for a
      * cached record it costs a microsecond. */
     for (size_t i = 0; i < count && count > 1; i++)

@@ -74,6 +74,8 @@ void ctrun_permutation(uint64_t seed, uint64_t *out, size_t n)
 {
     struct mt19937 mt;
 
+    if (!out)
+        return;
     mt_init(&mt, (uint32_t)seed);
     for (size_t i = 0; i < n; i++)
         out[i] = i;
@@ -140,6 +142,8 @@ int ctrun_sampler_create(struct ctrun_sampler **out,
     struct ctrun_sampler *sampler;
     int rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
     if ((rc = ct_sized_read(&all, sizeof all, options, "CTRUN_SAMPLER_OPTIONS_INIT",
                             err)) < 0)

@@ -159,6 +159,8 @@ int ctrun_ddp_stats_json(const struct ctrun_ddp *ddp, char *out, size_t size,
 
     if (!ddp)
         return ct_fail_null(err, "DDP object");
+    if (!out)
+        return ct_fail_null(err, "out");
     facts = (struct ct_stats_facts){.rank = ddp->rank,
                                     .world_size = ddp->world_size,
                                     .params = ddp->params,

@@ -202,10 +202,12 @@ int ctrun_ddp_create(struct ctrun_ddp **out, struct ctrun_group *group,
                      const struct ctrun_ddp_options *options, struct ctrun_error *err)
 {
     struct ctrun_ddp *ddp;
-    int rc = ct_group_check(group, "ddp", err);
+    int rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
-    if (rc < 0)
+    if ((rc = ct_group_check(group, "ddp", err)) < 0)
         return rc;
     if (!(ddp = ct_zalloc(sizeof *ddp)))
         return ct_fail(err, -ENOMEM, "ddp: out of memory");

@@ -221,6 +221,8 @@ int ctrun_fixed_sum_create(struct ctrun_fixed_sum **out, struct ctrun_group *gro
     struct ctrun_fixed_sum *sum;
     int rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
     if (group && ct_group_is_device(group))
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
@@ -265,8 +267,10 @@ void ctrun_fixed_sum_destroy(struct ctrun_fixed_sum *sum)
 void ctrun_fixed_sum_range(const struct ctrun_fixed_sum *sum, uint64_t *first,
                            uint64_t *end)
 {
-    *first = sum ? sum->first : 0;
-    *end = sum ? sum->end : 0;
+    if (first)
+        *first = sum ? sum->first : 0;
+    if (end)
+        *end = sum ? sum->end : 0;
 }
 
 static int check_data(const struct ctrun_fixed_sum *sum, const void *data,

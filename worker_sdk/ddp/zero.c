@@ -193,6 +193,8 @@ int ctrun_zero_create(struct ctrun_zero **out, struct ctrun_group *group,
     struct ctrun_zero *zero;
     int own_rc, rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
     if ((rc = ct_group_check(group, "zero", err)) < 0)
         return rc;

@@ -299,6 +299,8 @@ int ctrun_dp_create_on(struct ctrun_dp **out, const struct ctrun_param *params,
     void *list;
     int rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
     if (devices < 1 || devices > DEVICES_MAX)
         return ct_fail(err, -EINVAL,

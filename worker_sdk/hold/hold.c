@@ -199,9 +199,11 @@ int ctrun_hold_open(struct ctrun_hold **out, struct ctrun_session *session,
     struct ctrun_hold *hold;
     int rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
-    if (!session)
-        return ct_fail_null(err, "session");
+    if (!session || !path)
+        return ct_fail_null(err, session ? "path" : "session");
     if (!(hold = ct_zalloc(sizeof *hold)))
         return ct_fail(err, -ENOMEM, "hold checkpoint %s: out of memory", path);
     hold->folder = -1;
@@ -258,6 +260,8 @@ int ctrun_hold_write(struct ctrun_hold *hold, const void *data, size_t length,
 
     if (!hold)
         return ct_fail_null(err, "hold");
+    if (!data && length)
+        return ct_fail_null(err, "data");
     if (hold->is_over)
         return ct_fail(err, -EPIPE,
                        "hold checkpoint %s: it was committed, or a write has failed",
@@ -450,9 +454,11 @@ int ctrun_hold_find(struct ctrun_session *session, const char *path,
     int folder = -1, held = -1;
     int rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = -1;
-    if (!session)
-        return ct_fail_null(err, "session");
+    if (!session || !path)
+        return ct_fail_null(err, session ? "path" : "session");
     if ((rc = find_place(&request, &folder, path, err)) == 0) {
         pthread_mutex_lock(&mutex);
         rc = ct_hold_link_begin(session, CT_HOLD_LINK_LOOK, &request, -1, deadline_ms,

@@ -42,7 +42,8 @@
  *   - The caller destroys what it creates, in reverse order. _close, _destroy accept NULL. The
  *     caller owns what a call returns in `out`; it is NULL when the call failed.
  *   - Other calls on an object that is NULL, as after a call that failed to make it, return -EINVAL;
- *     those that return no int return 0, false or NULL.
+ *     those that return no int return 0, false or NULL. So do calls with another pointer that is
+ *     NULL where something must be.
  *   - Every wait for other ranks has a deadline (the session's or the group's); none blocks
  *     forever. Only waits for a disk and for functions and kernels of the caller have none.
  *   - Lengths of memory are in bytes, counts in elements; the names of times end in their unit.
@@ -1055,7 +1056,7 @@ CTRUN_API int ctrun_fixed_sum_create(struct ctrun_fixed_sum **out,
 /* Accepts NULL. */
 CTRUN_API void ctrun_fixed_sum_destroy(struct ctrun_fixed_sum *sum);
 /* This rank's virtual ranks: *first to *end - 1; none where there are more ranks than virtual
- * ones. */
+ * ones. Either may be NULL. */
 CTRUN_API void ctrun_fixed_sum_range(const struct ctrun_fixed_sum *sum, uint64_t *first,
                                      uint64_t *end);
 /* Adds the data of the next virtual rank of this rank, in ascending order. Local. CTRUN_E_USAGE

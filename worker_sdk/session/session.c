@@ -333,6 +333,8 @@ static int connect_store(struct ctrun_store **out, struct ctrun_session *session
 int ctrun_store_open(struct ctrun_store **out, struct ctrun_session *session,
                      struct ctrun_error *err)
 {
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
     if (!session)
         return ct_fail_null(err, "session");

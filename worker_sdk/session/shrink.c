@@ -299,12 +299,15 @@ static int regroup(struct ctrun_group **out, struct ctrun_session *session,
                    struct ctrun_group *old, const struct ctrun_group_options *options,
                    const char *name, struct ctrun_error *err)
 {
-    int rc = ct_group_check(old, name, err);
     uint64_t deadline_ms;
     bool may_ask, must_ask;
+    int rc;
 
+    if (!out)
+        return ct_fail_null(err, "out");
     *out = NULL;
-    if (rc < 0 || (rc = check_shrink(session, err)) < 0)
+    if ((rc = ct_group_check(old, name, err)) < 0 ||
+        (rc = check_shrink(session, err)) < 0)
         return rc;
     deadline_ms = ct_deadline_ms(ct_group_timeout_ms(old));
     may_ask = is_first(session, old);

@@ -22,7 +22,8 @@ bool ctrun_world_changes(struct ctrun_session *session)
 
 const char *ctrun_world_store(const struct ctrun_session *session, int *port)
 {
-    *port = session ? session->master_port : 0;
+    if (port)
+        *port = session ? session->master_port : 0;
     return session ? session->master_addr : NULL;
 }
 
@@ -54,6 +55,8 @@ int ctrun_world_next(struct ctrun_session *session, uint64_t timeout_ms, int *ra
 
     if (!session)
         return ct_fail_null(err, "session");
+    if (!ranks || !epoch)
+        return ct_fail_null(err, ranks ? "epoch" : "list of ranks");
     if (!session->survives)
         return ct_fail(err, CTRUN_E_UNSUPPORTED,
                        "next world: ranks continue without a lost one only if the "

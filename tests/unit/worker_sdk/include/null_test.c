@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each function that libctrun exports, called with NULL for the object that it is about. */
+/* Each function that libctrun exports, called with NULL for the object that it is about; and those that take
+ * more pointers, with one of these NULL. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -284,4 +285,96 @@ TEST(an_object_that_is_null_is_an_error_in_every_exported_function)
     }
     (void)fclose(map);
     assert_true(exported > 100);
+}
+
+static const char file[] = "/proc/self/exe"; /* any file that can be read */
+
+static void refuse_to_open_nothing(struct ctrun_session *session,
+                                   struct ctrun_group *group)
+{
+    struct ctrun_sampler_options sampler = CTRUN_SAMPLER_OPTIONS_INIT;
+    struct ctrun_loader_options loader = CTRUN_LOADER_OPTIONS_INIT;
+    struct ctrun_tensor tensor = CTRUN_TENSOR_INIT;
+
+    FAILS(ctrun_store_open, NULL, session);
+    FAILS(ctrun_group_shrink, NULL, session, group, NULL);
+    FAILS(ctrun_group_grow, NULL, session, group, NULL);
+    FAILS(ctrun_ddp_create, NULL, group, NULL, 0, NULL);
+    FAILS(ctrun_zero_create, NULL, group, NULL, 0, NULL);
+    FAILS(ctrun_fixed_sum_create, NULL, group, 1, 1, CTRUN_F32);
+    FAILS(ctrun_dp_create, NULL, NULL, 0, 1);
+    FAILS(ctrun_dp_create_on, NULL, NULL, 0, 1, NULL);
+    FAILS(ctrun_sampler_create, NULL, &sampler);
+    FAILS(ctrun_loader_open, NULL, &loader);
+    FAILS(ctrun_records_open, NULL, file, 0, 1);
+    FAILS(ctrun_records_open, (struct ctrun_records **)&out, NULL, 0, 1);
+    FAILS(ctrun_checkpoint_save, NULL, &tensor, 1, NULL, 0);
+    FAILS(ctrun_checkpoint_open, NULL, file);
+    FAILS(ctrun_checkpoint_open, (struct ctrun_checkpoint **)&out, NULL);
+    FAILS(ctrun_shards_open, NULL, "/tmp", group, NULL);
+    FAILS(ctrun_shards_open, (struct ctrun_shards **)&out, NULL, group, NULL);
+    FAILS(ctrun_hold_open, NULL, session, "/tmp/file", NULL);
+    FAILS(ctrun_hold_open, (struct ctrun_hold **)&out, session, NULL, NULL);
+    FAILS(ctrun_hold_find, session, NULL, 1, &value);
+    FAILS(ctrun_hold_find, session, "/tmp/file", 1, NULL);
+}
+
+static void refuse_to_read_or_write_nothing(struct ctrun_session *session,
+                                            struct ctrun_group *group)
+{
+    struct ctrun_param param = CTRUN_PARAM_INIT;
+    struct ctrun_batch_plan plan = CTRUN_BATCH_PLAN_INIT;
+    struct ctrun_dataset set = CTRUN_DATASET_INIT;
+    struct ctrun_ledger ledger = CTRUN_LEDGER_INIT;
+    struct ctrun_fixed_sum *sum;
+    struct ctrun_records *records;
+    struct ctrun_ddp *ddp;
+    struct ctrun_hold *hold;
+    uint32_t epoch;
+    uint64_t end;
+
+    param.name = "w";
+    param.data = data;
+    assert_int_equal(ctrun_ddp_create(&ddp, group, &param, 1, NULL, NULL), 0);
+    FAILS(ctrun_ddp_stats_json, ddp, NULL, 8);
+    ctrun_ddp_destroy(ddp);
+    assert_int_equal(ctrun_fixed_sum_create(&sum, group, 1, 1, CTRUN_F32, NULL), 0);
+    RETURNS(ctrun_fixed_sum_range, sum, NULL, &end);
+    RETURNS(ctrun_fixed_sum_range, sum, &number, NULL);
+    FAILS(ctrun_fixed_sum_add, sum, NULL);
+    ctrun_fixed_sum_destroy(sum);
+    assert_int_equal(ctrun_records_open(&records, file, 0, 1, NULL), 0);
+    FAILS(ctrun_records_fetch, records, NULL, 1, data);
+    FAILS(ctrun_records_fetch, records, &number, 1, NULL);
+    ctrun_records_close(records);
+    assert_int_equal(ctrun_hold_open(&hold, session, "/tmp/null_test", NULL, NULL), 0);
+    FAILS(ctrun_hold_write, hold, NULL, 1);
+    ctrun_hold_close(hold);
+    FAILS(ctrun_group_catch_up, group, NULL, NULL, 0);
+    FAILS(ctrun_world_next, session, 1, NULL, 1, &epoch);
+    FAILS(ctrun_world_next, session, 1, &value, 1, NULL);
+    RETURNS(ctrun_world_store, session, NULL);
+    RETURNS(ctrun_permutation, 1, NULL, 3);
+    assert_int_equal(ctrun_batch_plan(&plan, 4, 2, 0, 1, NULL), 0);
+    FAILS(ctrun_batch_micro, &plan, 0, NULL, &count);
+    FAILS(ctrun_batch_micro, &plan, 0, &count, NULL);
+    FAILS(ctrun_ledger_add, &ledger, NULL, 1);
+    FAILS(ctrun_ledger_format, &ledger, NULL, 8);
+    FAILS(ctrun_ledger_parse, &ledger, NULL);
+    FAILS(ctrun_dataset_load, &set, NULL, CTRUN_TRAIN);
+    RETURNS(ctrun_dataset_gather, &set, NULL, 1, 0, 1, data, NULL);
+}
+
+TEST(a_pointer_that_is_null_is_an_error_where_something_must_be)
+{
+    struct ctrun_session *session;
+    struct ctrun_group *group;
+
+    called_count = 0;
+    assert_int_equal(ctrun_open(&session, NULL, NULL), 0);
+    assert_int_equal(ctrun_group_open(&group, session, NULL, NULL), 0);
+    refuse_to_open_nothing(session, group);
+    refuse_to_read_or_write_nothing(session, group);
+    ctrun_group_close(group);
+    ctrun_close(session);
 }
