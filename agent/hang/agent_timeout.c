@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A collective has timed out, and its rank has ended: where the other ranks of this node are, before they are
- * stopped. Only what was seen is said.
+/* A rank has ended because it waited for another one, and no rank is seen to have ended before: where the other ranks
+ * of this node are, before they are stopped. Only what was seen is said.
  *
  *     look ──> stacks into a file ──> TIMEOUT_PAUSE_MS after the first look: look again ──> facts, warnings, event
  *
@@ -179,7 +179,7 @@ __attribute__((format(printf, 3, 4))) static void say(const struct timeout_look 
     if (look->own)
         facts_add(look->own, CT_FACT_SO, "%s", text);
     if (warns || !look->own)
-        ct_warn("when rank %d had timed out, %s", look->failure->rank, text);
+        ct_warn("when rank %d had ended, %s", look->failure->rank, text);
 }
 
 /* The ranks of which that was seen; returns how many. */
@@ -234,11 +234,21 @@ static void say_all(struct timeout_look *look)
     if (*look->path)
         say(look, false, "the ranks of this node that still ran had these stacks: %s",
             look->path);
-    ct_event_emit("collective_timeout",
-                  CT_INT("generation", look->agent->start.generation),
+    ct_event_emit("others_seen", CT_INT("generation", look->agent->start.generation),
                   CT_INT("rank", look->failure->rank), CT_INT("running", look->count),
                   CT_STR("outside", outside), CT_STR("somewhere", somewhere),
                   CT_STR("waiting", view->waiting_ranks), CT_STR("path", look->path));
+}
+
+/* True after a time-out; and where a connection to another rank broke, if this node has all ranks: none that ended before
+ * is the cause, so the other one is about to end, of a time-out perhaps. */
+static bool is_of_one_that_runs(const struct agent *agent,
+                                const struct ct_failure *failure)
+{
+    const enum failure_victim victim = failure_hints_victim(failure);
+
+    return victim == FAILURE_OF_DELAY ||
+           (victim == FAILURE_OF_END && agent->start.group_world_size == 1);
 }
 
 void agent_look_after_timeout(struct agent *agent, const struct ct_failure *failure,
@@ -250,7 +260,7 @@ void agent_look_after_timeout(struct agent *agent, const struct ct_failure *fail
                                 .deadline_ms = ct_deadline_ms(TIMEOUT_LOOK_MS)};
 
     if (agent->state != AGENT_RUNNING || agent->drained_by != 0 ||
-        !failure_hints_is_delay(failure))
+        !is_of_one_that_runs(agent, failure))
         return;
     if (begin(&look)) {
         look_twice(&look);

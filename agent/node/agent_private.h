@@ -591,7 +591,7 @@ void agent_begin_hang(struct ct_failure *out, const struct agent *agent,
 
 /* ---- agent_timeout.c --------------------------------------------------------------------- */
 
-/* If `failure` says that a rank waited for another one until a time-out: looks where the ranks of this node are
+/* If `failure` says that a rank waited for another one, which has not ended: looks where the ranks of this node are
  * that still run, saves their stacks, and says which ones were in no collective. `own`, unless it is NULL,
  * gets this as facts. Call before the workers are stopped; blocks for TIMEOUT_LOOK_MS at most. */
 void agent_look_after_timeout(struct agent *agent, const struct ct_failure *failure,

@@ -29,43 +29,43 @@ struct row {
     /* programs may recover from it: counts only in the exception or the last line */
     bool is_last;
     bool is_hardware; /* the text says that a machine is broken, or may be */
-    /* ... that another rank, or the network, is the cause: it has ended, or is late */
-    enum {
-        NO_VICTIM,
-        OF_END,
-        OF_DELAY
-    } victim;
+    enum failure_victim
+        victim; /* ... that another rank, or the network, is the cause */
 };
 
 #define WORDS(BEFORE, AFTER, LIKELY, REST, REMEDY)                                     \
     {                                                                                  \
-        CT_CAUSE_NONE, 0, BEFORE, AFTER, LIKELY, REST, REMEDY, false, false, NO_VICTIM \
+        CT_CAUSE_NONE, 0, BEFORE, AFTER, LIKELY, REST, REMEDY, false, false,           \
+            FAILURE_NO_VICTIM                                                          \
     }
 #define PRINTED(WORD, LIKELY, REMEDY) WORDS(WORD, "", LIKELY, "", REMEDY)
 #define PRINTED_LAST(WORD, LIKELY, REMEDY)                                             \
     {                                                                                  \
-        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, true, false, NO_VICTIM         \
+        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, true, false, FAILURE_NO_VICTIM \
     }
 #define BROKEN(WORD, LIKELY, REMEDY)                                                   \
     {                                                                                  \
-        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, false, true, NO_VICTIM         \
+        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, false, true, FAILURE_NO_VICTIM \
     }
 #define VICTIM(WORD, OF, LIKELY, REMEDY)                                               \
     {                                                                                  \
-        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, (OF) == OF_END, false, OF      \
+        CT_CAUSE_NONE, 0, WORD, "", LIKELY, "", REMEDY, (OF) == FAILURE_OF_END, false, \
+            OF                                                                         \
     }
 #define SIGNAL(NUMBER, LIKELY, REMEDY)                                                 \
     {                                                                                  \
         CT_CAUSE_SIGNAL, NUMBER, NULL, NULL, LIKELY, "", REMEDY, false, false,         \
-            NO_VICTIM                                                                  \
+            FAILURE_NO_VICTIM                                                          \
     }
 #define EXIT(CODE, LIKELY, REMEDY)                                                     \
     {                                                                                  \
-        CT_CAUSE_EXIT, CODE, NULL, NULL, LIKELY, "", REMEDY, false, false, NO_VICTIM   \
+        CT_CAUSE_EXIT, CODE, NULL, NULL, LIKELY, "", REMEDY, false, false,             \
+            FAILURE_NO_VICTIM                                                          \
     }
 #define EXEC(ERRNO, LIKELY, REMEDY)                                                    \
     {                                                                                  \
-        CT_CAUSE_EXEC, ERRNO, NULL, NULL, LIKELY, "", REMEDY, false, false, NO_VICTIM  \
+        CT_CAUSE_EXEC, ERRNO, NULL, NULL, LIKELY, "", REMEDY, false, false,            \
+            FAILURE_NO_VICTIM                                                          \
     }
 
 static const struct row rows[] = {
@@ -270,21 +270,21 @@ static const struct row rows[] = {
     PRINTED("Message truncated : received",
             "two ranks are in the same call with different sizes",
             "TORCH_DISTRIBUTED_DEBUG=DETAIL names call and shapes"),
-    VICTIM("collective operation timeout", OF_DELAY,
+    VICTIM("collective operation timeout", FAILURE_OF_DELAY,
            "this rank waited in a collective until its timeout: another rank did not "
            "make the same call in time, or the network failed",
            "look at the rank that is behind: --hang-timeout names it, with its stack"),
-    VICTIM("ms for recv operation to complete", OF_DELAY,
+    VICTIM("ms for recv operation to complete", FAILURE_OF_DELAY,
            "this rank waited for another one in a collective of Gloo until its timeout",
            "look at the rank that is behind: --hang-timeout names it, with its stack"),
-    VICTIM("ms for send operation to complete", OF_DELAY,
+    VICTIM("ms for send operation to complete", FAILURE_OF_DELAY,
            "this rank waited for another one in a collective of Gloo until its timeout",
            "look at the rank that is behind: --hang-timeout names it, with its stack"),
-    VICTIM("DistStoreError: wait timeout after ", OF_DELAY,
+    VICTIM("DistStoreError: wait timeout after ", FAILURE_OF_DELAY,
            "this rank waited for a key of the worker store that another rank did not "
            "set in time",
            "look at the rank that is behind: --hang-timeout names it, with its stack"),
-    VICTIM(" seconds waiting for clients.", OF_DELAY,
+    VICTIM(" seconds waiting for clients.", FAILURE_OF_DELAY,
            "this rank waited in init_process_group(), and another one did not call it "
            "in time",
            "look at the rank that is behind: --hang-timeout names it, with its stack"),
@@ -293,7 +293,7 @@ static const struct row rows[] = {
         "this rank did not reach the worker store at MASTER_ADDR: that node is down "
         "or busy, or the network between them is cut",
         "ctrunctl doctor --net"),
-    VICTIM("ncclRemoteError", OF_END,
+    VICTIM("ncclRemoteError", FAILURE_OF_END,
            "another rank ended or its network failed: this error is a consequence",
            "look at the rank that ended first, and NCCL_DEBUG=WARN"),
     PRINTED_LAST(
@@ -301,7 +301,7 @@ static const struct row rows[] = {
         "NCCL_DEBUG=WARN shows which; is NCCL_SOCKET_IFNAME right on this node?"),
     PRINTED_LAST("DataLoader worker (pid", "a process of the data loader died",
                  "num_workers=0 shows its error; look at its memory and /dev/shm"),
-    VICTIM("gloo/transport/tcp/pair.cc", OF_END,
+    VICTIM("gloo/transport/tcp/pair.cc", FAILURE_OF_END,
            "the connection of Gloo to another rank broke: it has probably ended",
            "look at the rank that ended first"),
     PRINTED_LAST("Connection reset by peer",
@@ -616,7 +616,7 @@ static bool ended_of(const struct row *row, const struct ct_failure *failure)
 {
     struct name name;
 
-    if (row->victim == NO_VICTIM || failure->error != 0)
+    if (row->victim == FAILURE_NO_VICTIM || failure->error != 0)
         return false;
     if (*failure->exception)
         return find_name(row, failure->exception, &name);
@@ -655,12 +655,12 @@ void failure_hints_add(struct ct_failure *failure, bool is_signal_named,
 }
 
 /* The hint is the node's that saw the end, which may be another one: the texts are compared. */
-bool failure_hints_is_delay(const struct ct_failure *failure)
+enum failure_victim failure_hints_victim(const struct ct_failure *failure)
 {
     const char *likely = ct_facts_find(&failure->facts, CT_FACT_LIKELY);
 
     for (int i = 0; likely && ct_failure_is_victim(failure) && i < ROW_COUNT; i++)
-        if (rows[i].victim == OF_DELAY && strcmp(rows[i].likely, likely) == 0)
-            return true;
-    return false;
+        if (rows[i].victim != FAILURE_NO_VICTIM && strcmp(rows[i].likely, likely) == 0)
+            return rows[i].victim;
+    return FAILURE_NO_VICTIM;
 }

@@ -47,5 +47,10 @@ int failure_hints_find(const struct ct_failure *failure, const char *last_lines)
  * nothing, and after a wrong instruction or address neither does one for a text. */
 void failure_hints_add(struct ct_failure *failure, bool is_signal_named,
                        const char *last_lines);
-/* The hint says that the worker waited for another rank until a time-out. */
-bool failure_hints_is_delay(const struct ct_failure *failure);
+/* What the worker's last words say of another rank, if they made it a victim (ct_failure_is_victim()). */
+enum failure_victim {
+    FAILURE_NO_VICTIM,
+    FAILURE_OF_END,  /* that has ended, or its network has failed */
+    FAILURE_OF_DELAY /* that did not come until a time-out */
+};
+enum failure_victim failure_hints_victim(const struct ct_failure *failure);

@@ -350,24 +350,27 @@ TEST(last_words_about_another_rank_make_a_victim)
         uint8_t cause;
         int code;
         const char *exception, *text;
-        bool is_victim, is_delay;
+        bool is_victim;
+        enum failure_victim of;
     } rows[] = {
-        {SIGNAL, SIGABRT, "", watchdog, true, true},
-        {SIGNAL, SIGKILL, "", watchdog, false, false},
-        {SIGNAL, SIGSEGV, "", watchdog, false, false},
-        {EXIT, 1, "RuntimeError: ncclRemoteError: A call failed", "", true, false},
-        {EXIT, 1, gloo, gloo, true, false},
-        {EXIT, 1, "", gloo, true, false},
-        {EXIT, 1, store, store, true, true},
-        {EXIT, 1, "ValueError: boom", store, false, false},
+        {SIGNAL, SIGABRT, "", watchdog, true, FAILURE_OF_DELAY},
+        {SIGNAL, SIGKILL, "", watchdog, false, FAILURE_NO_VICTIM},
+        {SIGNAL, SIGSEGV, "", watchdog, false, FAILURE_NO_VICTIM},
+        {EXIT, 1, "RuntimeError: ncclRemoteError: A call failed", "", true,
+         FAILURE_OF_END},
+        {EXIT, 1, gloo, gloo, true, FAILURE_OF_END},
+        {EXIT, 1, "", gloo, true, FAILURE_OF_END},
+        {EXIT, 1, store, store, true, FAILURE_OF_DELAY},
+        {EXIT, 1, "ValueError: boom", store, false, FAILURE_NO_VICTIM},
         {EXIT, 3, "", "DistStoreError: wait timeout after 1ms\nno memory, bye", false,
-         false},
+         FAILURE_NO_VICTIM},
         {EXIT, 1, "ConnectionResetError: [Errno 104] Connection reset by peer", "",
-         false, false},
-        {EXIT, 1, "", "recv: Connection reset by peer", false, false},
-        {EXIT, 1, "", "RuntimeError: DataLoader worker (pid 8) exited", false, false},
+         false, FAILURE_NO_VICTIM},
+        {EXIT, 1, "", "recv: Connection reset by peer", false, FAILURE_NO_VICTIM},
+        {EXIT, 1, "", "RuntimeError: DataLoader worker (pid 8) exited", false,
+         FAILURE_NO_VICTIM},
         {EXIT, 1, "", "async event : port error\nncclRemoteError: A call failed", false,
-         false},
+         FAILURE_NO_VICTIM},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -377,7 +380,7 @@ TEST(last_words_about_another_rank_make_a_victim)
         (void)ct_copy(failure.exception, sizeof failure.exception, rows[i].exception);
         failure_hints_add(&failure, false, "");
         if (ct_failure_is_victim(&failure) != rows[i].is_victim ||
-            failure_hints_is_delay(&failure) != rows[i].is_delay)
+            failure_hints_victim(&failure) != rows[i].of)
             fail_msg("row %zu", i);
     }
 }
