@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "agent/guard/guard.h"
+#include "agent/node/start_profile.h"
 #include "agent/worker/worker.h"
 #include "agent/worker/worker_metrics.h"
 #include "worker_sdk/base/clock.h"
@@ -50,6 +51,21 @@ static int add_metrics(struct ct_buf *out, const struct worker *worker)
                : 0;
 }
 
+static int add_start(struct ct_buf *out, const struct worker *worker)
+{
+    uint8_t json[1024]; /* four parts have less than half of it */
+    struct bill_rank start;
+    struct ct_writer text;
+
+    start_profile_read(&start, worker);
+    ct_writer_init(&text, json, sizeof json);
+    bill_write_rank(&text, &start);
+    ct_write_u8(&text, 0);
+    return ct_write_end(&text) < 0
+               ? 0
+               : ct_buf_printf(out, ",\"start\":%s", (const char *)json);
+}
+
 /* Where a node has several. */
 static int add_role(struct ct_buf *out, const struct worker *worker,
                     const struct report *report)
@@ -85,6 +101,8 @@ static int add_worker(struct ct_buf *out, const struct worker *worker,
         rc = add_memory(out, &worker->memory);
     if (rc == 0)
         rc = add_metrics(out, worker);
+    if (rc == 0)
+        rc = add_start(out, worker);
     if (rc == 0)
         rc = add_role(out, worker, report);
     if (rc == 0 && worker->plan.may_restart)

@@ -373,7 +373,7 @@ static void open_recorder(struct agent *agent)
                     "is found by its Python frames alone: %s",
                     why.text);
     } else if (first_step_open(&agent->first_step, agent->loop, agent->recorder,
-                               agent_on_optimizer, agent, &why) == 0)
+                               agent_on_start_mark, agent, &why) == 0)
         return;
     ct_info("the first steps of torch's optimizers are not seen: %s", why.text);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/node/agent_private.h"
+#include "agent/node/start_profile.h"
 #include "agent/worker/worker.h"
 #include "worker_sdk/base/alloc.h"
 
@@ -64,6 +65,23 @@ static bool find_hello(const struct agent *agent, uint64_t *at_ms, int *rank)
         if (end_ms < *at_ms)
             continue;
         *at_ms = end_ms;
+        *rank = worker->rank;
+    }
+    return true;
+}
+
+/* When the last of all workers here left init_process_group(); false: not all have. */
+static bool find_joined(const struct agent *agent, uint64_t *at_ms, int *rank)
+{
+    *at_ms = 0;
+    for (int i = 0; i < worker_group_count(agent->group); i++) {
+        const struct worker *worker = worker_group_worker(agent->group, i);
+
+        if (worker->joined_ms == 0)
+            return false;
+        if (worker->joined_ms < *at_ms)
+            continue;
+        *at_ms = worker->joined_ms;
         *rank = worker->rank;
     }
     return true;
@@ -216,6 +234,9 @@ static void take_marks(struct agent *agent)
     if (store.met_ms > 0 && steps.count > 0 && store.asked_ms >= store.met_ms &&
         store.asked_ms <= steps.at_ms)
         bill_end_phase(bill, BILL_INIT, store.asked_ms, -1);
+    else if (steps.count > 0 && find_joined(agent, &at_ms, &rank) &&
+             at_ms <= steps.at_ms)
+        bill_end_phase(bill, BILL_INIT, at_ms, rank);
     if (store.met_ms > 0)
         bill_end_phase(bill, BILL_IMPORT, store.met_ms, met_rank);
     else if (find_hello(agent, &at_ms, &rank))
@@ -224,9 +245,21 @@ static void take_marks(struct agent *agent)
     note_steppers(agent);
 }
 
+/* The start of each worker, owned by the caller; NULL without memory. */
+static struct bill_rank *read_ranks(const struct agent *agent)
+{
+    const int count = worker_group_count(agent->group);
+    struct bill_rank *ranks = ct_zalloc_array((size_t)count, sizeof *ranks);
+
+    for (int i = 0; ranks && i < count; i++)
+        start_profile_read(&ranks[i], worker_group_worker(agent->group, i));
+    return ranks;
+}
+
 static void close_bill(struct agent *agent)
 {
     struct bill_watch *watch = &agent->bill;
+    struct bill_rank *ranks;
     struct bill_sum sum;
     unsigned known;
 
@@ -237,7 +270,12 @@ static void close_bill(struct agent *agent)
     watch->shown |= known >> BILL_START << BILL_START;
     bill_add_up(&sum, &watch->out.bill);
     emit(&watch->out, &sum);
+    ranks = watch->out.is_restart ? NULL : read_ranks(agent);
+    watch->out.ranks = ranks;
+    watch->out.rank_count = ranks ? worker_group_count(agent->group) : 0;
     agent->options->on_bill(agent->options->context, &watch->out);
+    watch->out.ranks = NULL;
+    free(ranks);
 }
 
 /* True when all phases are known whose ends earlier rounds have shown: a phase that the program
@@ -260,13 +298,14 @@ static bool is_due(struct agent *agent)
                               : find_hello(agent, &at_ms, &rank);
 }
 
-void agent_on_optimizer(void *context, pid_t pid, const char *names)
+void agent_on_start_mark(void *context, pid_t pid, enum start_mark mark,
+                         const char *names)
 {
     struct agent *agent = context;
 
-    if (!worker_group_set_optimizer(agent->group, pid))
+    if (!worker_group_set_mark(agent->group, pid, mark))
         return;
-    if (*names)
+    if (mark == START_STEPPED && *names)
         worker_group_learn(agent->group, names);
     agent_bill_look(agent);
 }

@@ -34,6 +34,8 @@ struct agent_bill {
     uint32_t restart_count;
     bool is_whole;      /* all phases are known that earlier rounds have shown */
     int64_t lost_steps; /* bill_lost_steps() of this node's workers */
+    const struct bill_rank *ranks; /* of the first start; borrowed; NULL: not known */
+    int rank_count;
 };
 
 /* What was seen at a worker store. */

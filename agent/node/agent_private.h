@@ -398,8 +398,9 @@ void agent_bill_end_phase(struct agent *agent, enum bill_phase phase);
 int64_t agent_last_step(const struct agent *agent);
 /* A worker has sent its first message, or a step. */
 void agent_bill_look(struct agent *agent);
-/* torch's optimizer has made a step in worker `pid`; a first_step_fn, context: the agent. */
-void agent_on_optimizer(void *context, pid_t pid, const char *names);
+/* torch in worker `pid` has come that far; a first_step_fn, context: the agent. */
+void agent_on_start_mark(void *context, pid_t pid, enum start_mark mark,
+                         const char *names);
 
 /* ---- agent_delay.c ---------------------------------------------------------------------- */
 

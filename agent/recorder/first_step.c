@@ -59,6 +59,13 @@ static pid_t receive(int fd, char text[TEXT_MAX_BYTES])
     return peer.uid == geteuid() ? peer.pid : 0;
 }
 
+static enum start_mark find_mark(const char *text)
+{
+    if (strcmp(text, "!import") == 0) /* no module has such a name */
+        return START_IMPORTED;
+    return strcmp(text, "!init") == 0 ? START_JOINED : START_STEPPED;
+}
+
 static void on_datagram(void *context, unsigned events)
 {
     struct first_step *first_step = context;
@@ -70,7 +77,8 @@ static void on_datagram(void *context, unsigned events)
         const pid_t session = pid > 0 ? getsid(pid) : -1;
 
         if (session > 0)
-            first_step->fn(first_step->context, session, first_step->text);
+            first_step->fn(first_step->context, session, find_mark(first_step->text),
+                           first_step->text);
     }
 }
 

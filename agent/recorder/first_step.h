@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When torch's optimizer has made its first step in a worker: recorder.py sends a datagram to a socket
- * in the recorder's folder, and the kernel says which process has sent it. */
+/* When torch has begun and ended init_process_group() in a worker, and its optimizer has made its first step: recorder.py sends
+ * a datagram for each to a socket in the recorder's folder, and the kernel says which process has sent it. */
 #pragma once
 
 #include "agent/loop/loop.h"
@@ -8,9 +8,16 @@
 
 struct first_step;
 
-/* `session` is the session of the process, which is the pid of its worker. names: modules that it had imported, in the
+enum start_mark {
+    START_IMPORTED, /* init_process_group() begins: its program is imported */
+    START_JOINED,   /* init_process_group() ends */
+    START_STEPPED
+};
+
+/* `session` is the session of the process, which is the pid of its worker. names, with START_STEPPED: modules that it had imported, in the
  * order of their imports, with commas; "" unless the folder has the file `learn`. */
-typedef void first_step_fn(void *context, pid_t session, const char *names);
+typedef void first_step_fn(void *context, pid_t session, enum start_mark mark,
+                           const char *names);
 
 /* 0 or a code. `folder` is borrowed for the call. */
 int first_step_open(struct first_step **out, struct loop *loop,

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """In front of a worker's program: torch's flight recorder can be read from outside, and the first step of
-torch's optimizer is seen.
+torch's optimizer is seen, and the beginning and the end of init_process_group().
 
 Python imports this as sitecustomize, because recorder_folder.c puts our folder into PYTHONPATH; a
 worker that the template of --warm has forked runs it as another name. Then environment and sys.path
 are as without it, the sitecustomize that was there before runs, and Python itself runs the program.
 When that has imported torch.distributed, and not before, torch's own server of its recorder is
 started where the folder says so, on a thread without Python, at a Unix socket with our number as its name.
+Then the first call of two functions inside of init_process_group() sends a datagram to the socket 0, too.
 When it has imported torch.optim, a hook sends a datagram to the socket 0 after the first step of an optimizer, and
 in it, where the folder says so, the names of the modules of installed packages that are imported then.
 Whatever fails here costs the program nothing: ctrun then reads stacks instead. Any Python may be below a
@@ -86,15 +87,31 @@ def find_names(folder):
         return b""  # the step is seen even so
 
 
-def send(path):
+def send(folder, mark=None):
     import socket
     try:
         to = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         to.setblocking(False)
-        to.sendto(find_names(os.path.dirname(path)), path)
+        to.sendto(mark or find_names(folder), os.path.join(folder, "0"))
         to.close()
     except Exception:
         pass
+
+
+def watch_init(folder):
+    """Both functions return at once; each is as before when it has been called."""
+    module = sys.modules["torch.distributed.distributed_c10d"]
+
+    def mark(name, word):
+        real = getattr(module, name)
+
+        def first(*args, **kwargs):
+            setattr(module, name, real)
+            send(folder, word)
+            return real(*args, **kwargs)
+        setattr(module, name, first)
+    mark("rendezvous", b"!import")
+    mark("_update_default_pg", b"!init")
 
 
 def watch_steps(folder):
@@ -103,7 +120,7 @@ def watch_steps(folder):
     from torch.optim.optimizer import register_optimizer_step_post_hook
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 4):
         return  # without is_compiling() there
-    waiting = [os.path.join(folder, "0")]
+    waiting = [folder]
 
     def on_step(*_):
         if not torch.compiler.is_compiling() and waiting:
@@ -116,6 +133,12 @@ def attempt(call, folder):
         call(folder)
     except Exception:
         pass  # an older torch, or none with a recorder
+
+
+def watch_group(folder):
+    attempt(watch_init, folder)
+    if os.path.exists(os.path.join(folder, "serve")):
+        serve(folder)
 
 
 class Finder(object):
@@ -156,9 +179,7 @@ class Finder(object):
 
 
 def begin(folder):
-    calls = {"torch.optim.optimizer": watch_steps}
-    if os.path.exists(os.path.join(folder, "serve")):
-        calls["torch.distributed.distributed_c10d"] = serve
+    calls = {"torch.optim.optimizer": watch_steps, "torch.distributed.distributed_c10d": watch_group}
     for name in [name for name in calls if name in sys.modules]:
         attempt(calls.pop(name), folder)
     if calls:

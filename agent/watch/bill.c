@@ -147,14 +147,40 @@ void bill_write_phases(struct ct_writer *out, unsigned phases)
     ct_write_text(out, *before == '[' ? "[]" : "]");
 }
 
+static void begin_part(struct ct_writer *out, const struct bill_sum *sum, int i)
+{
+    ct_write_text(out, i > 0 ? ",{\"phases\":" : "{\"phases\":");
+    bill_write_phases(out, sum->parts[i].phases);
+    ct_write_text(out, ",\"ms\":");
+    write_number(out, (long long)sum->parts[i].ms);
+}
+
+void bill_write_rank(struct ct_writer *out, const struct bill_rank *rank)
+{
+    const struct bill_sum *sum = &rank->sum;
+    const struct bill_part *slowest = bill_longest(sum);
+
+    ct_write_text(out, "{\"rank\":");
+    write_number(out, rank->rank);
+    ct_write_text(out, ",\"total_ms\":");
+    write_number(out, (long long)sum->total_ms);
+    ct_write_text(out, ",\"parts\":[");
+    for (int i = 0; i < sum->count; i++) {
+        begin_part(out, sum, i);
+        ct_write_text(out, "}");
+    }
+    ct_write_text(out, "],\"unknown\":");
+    bill_write_phases(out, sum->unknown);
+    ct_write_text(out, ",\"slowest\":");
+    bill_write_phases(out, slowest ? slowest->phases : 0);
+    ct_write_text(out, "}");
+}
+
 void bill_write_parts(struct ct_writer *out, const struct bill_sum *sum)
 {
     ct_write_text(out, "[");
     for (int i = 0; i < sum->count; i++) {
-        ct_write_text(out, i > 0 ? ",{\"phases\":" : "{\"phases\":");
-        bill_write_phases(out, sum->parts[i].phases);
-        ct_write_text(out, ",\"ms\":");
-        write_number(out, (long long)sum->parts[i].ms);
+        begin_part(out, sum, i);
         ct_write_text(out, ",\"rank\":");
         if (sum->parts[i].rank < 0)
             ct_write_text(out, "null");

@@ -47,6 +47,12 @@ struct bill_sum {
     unsigned unknown;                    /* phases whose end is not known */
 };
 
+/* The start of one worker, from BILL_START on. */
+struct bill_rank {
+    int rank;
+    struct bill_sum sum;
+};
+
 /* A restart begins with BILL_DETECT if the time of the failure is known, with BILL_DECIDE if only
  * the time when it was seen is known; a first start begins with BILL_MEET. */
 void bill_begin(struct bill *bill, enum bill_phase first, uint64_t at_ms);
@@ -73,5 +79,7 @@ void bill_format_parts(char *dst, size_t size, const struct bill_sum *sum);
 void bill_format_phases(char *dst, size_t size, unsigned phases, const char *between);
 /* [{"phases":["import","init"],"ms":2700,"rank":3}], rank null if it is not known */
 void bill_write_parts(struct ct_writer *out, const struct bill_sum *sum);
+/* {"rank":3,"total_ms":2710,"parts":[{"phases":["start"],"ms":10},...],"unknown":[],"slowest":["import"]} */
+void bill_write_rank(struct ct_writer *out, const struct bill_rank *rank);
 /* ["import","init"] */
 void bill_write_phases(struct ct_writer *out, unsigned phases);

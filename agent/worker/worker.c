@@ -236,6 +236,7 @@ int worker_confirm(struct worker *worker, const struct worker_place *place)
     if (spawn_check(&worker->spawn, place->batch, &err) < 0)
         return worker_fail_start(worker, place, CT_CAUSE_EXEC, &err);
     worker->pid = spawn_pid(&worker->spawn, place->batch);
+    worker->runs_ms = ct_now_ms();
     worker->is_forked = spawn_is_forked(&worker->spawn, place->batch);
     emit_started(worker, place);
     return 0;

@@ -64,9 +64,11 @@ struct worker {
         *orphans;        /* RESTARTING: its orphans; owned; NULL: not looked yet */
     uint64_t gone_by_ms; /* when the orphans must be gone */
     uint64_t started_ms;
+    uint64_t runs_ms; /* when its program was known to run; 0: not yet */
     struct memory_curve memory;
     uint64_t
-        hello_ms; /* when its first message on the agent's socket came; 0: not yet */
+        hello_ms; /* its first message on the agent's socket, or torch's init_process_group(); 0: not yet */
+    uint64_t joined_ms;     /* when that function ended; 0: not seen */
     int64_t first_step;     /* the first step that it reported */
     uint64_t first_step_ms; /* when it reported that step; 0: none */
     uint64_t optimizer_ms; /* when torch's optimizer made its first step; 0: not seen */

@@ -337,15 +337,17 @@ void worker_group_set_progress(struct worker_group *group, int rank,
                                              progress->metric_count);
 }
 
-bool worker_group_set_optimizer(struct worker_group *group, pid_t pid)
+bool worker_group_set_mark(struct worker_group *group, pid_t pid, enum start_mark mark)
 {
     for (int i = 0; i < group->count; i++) {
         struct worker *worker = &group->workers[i];
+        uint64_t *at_ms = mark == START_IMPORTED ? &worker->hello_ms
+                          : mark == START_JOINED ? &worker->joined_ms
+                                                 : &worker->optimizer_ms;
 
-        if (worker->state != WORKER_RUNNING || worker->pid != pid ||
-            worker->optimizer_ms > 0)
+        if (worker->state != WORKER_RUNNING || worker->pid != pid || *at_ms > 0)
             continue;
-        worker->optimizer_ms = ct_now_ms();
+        *at_ms = ct_now_ms();
         return true;
     }
     return false;

@@ -16,6 +16,7 @@
 
 #include "agent/output/console.h"
 #include "agent/process/peer_sockets.h"
+#include "agent/recorder/first_step.h"
 #include "agent/worker/plan.h"
 
 enum {
@@ -141,8 +142,8 @@ void worker_group_set_progress(struct worker_group *group, int rank,
                                const struct worker_socket_progress *progress);
 /* The first message of worker `rank` of `generation` has come. */
 void worker_group_set_hello(struct worker_group *group, int rank, uint64_t generation);
-/* torch's optimizer has made a step in worker `pid`. True: it is the first one. */
-bool worker_group_set_optimizer(struct worker_group *group, pid_t pid);
+/* torch in worker `pid` has come that far. True: for the first time. */
+bool worker_group_set_mark(struct worker_group *group, pid_t pid, enum start_mark mark);
 /* template_learn() */
 void worker_group_learn(struct worker_group *group, const char *names);
 /* Sets how late worker `local_rank` is in collectives on average: a metric (CT_METRIC_LATE). */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/report/bills.h"
 
+#include <stdlib.h>
+
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
 
 void bills_add(struct bills *bills, struct bills_item *item, uint64_t budget_ms)
@@ -19,6 +22,27 @@ void bills_add(struct bills *bills, struct bills_item *item, uint64_t budget_ms)
     bills->over += item->is_over;
     if (total_ms > bills->longest_ms)
         bills->longest_ms = total_ms;
+}
+
+void bills_set_ranks(struct bills *bills, const struct bill_rank *ranks, int count)
+{
+    const int kept = count < BILLS_RANKS_MAX ? count : BILLS_RANKS_MAX;
+    struct bill_rank *copy = kept > 0 ? ct_zalloc_array((size_t)kept, sizeof *copy)
+                                      : NULL;
+
+    if (!copy)
+        return;
+    memcpy(copy, ranks, (size_t)kept * sizeof *copy);
+    free(bills->ranks);
+    bills->ranks = copy;
+    bills->rank_count = kept;
+    bills->more_ranks = count - kept;
+}
+
+void bills_deinit(struct bills *bills)
+{
+    free(bills->ranks);
+    *bills = (struct bills){0};
 }
 
 /* The longest phases of a start, and the rank that was last. Truncation is fine. */

@@ -10,7 +10,7 @@
 
 enum {
     FILE_MAX_BYTES = 1024 * 1024 /* sixteen failures with every byte escaped, as many
-                                    of earlier rounds, as many bills */
+                                    of earlier rounds, as many bills, starts of ranks */
 };
 
 struct page {
@@ -171,6 +171,22 @@ static void add_bill(struct page *page, const struct bills_item *item)
     end(page, "}");
 }
 
+/* The starts of the ranks in the first start; null: not known. */
+static void add_ranks(struct page *page, const struct bills *bills)
+{
+    key(page, "start_ranks");
+    if (!bills->ranks) {
+        put(page, "null");
+        return;
+    }
+    begin(page, "[");
+    for (int i = 0; i < bills->rank_count; i++) {
+        next(page);
+        bill_write_rank(&page->out, &bills->ranks[i]);
+    }
+    end(page, "]");
+}
+
 static void add_bills(struct page *page, const struct bills *bills)
 {
     key(page, "start");
@@ -178,6 +194,8 @@ static void add_bills(struct page *page, const struct bills *bills)
         add_bill(page, &bills->start);
     else
         put(page, "null");
+    add_ranks(page, bills);
+    add_number(page, "more_start_ranks", bills->more_ranks);
     key(page, "restarts");
     begin(page, "[");
     for (uint32_t i = 0; i < bills->count && i < BILLS_MAX; i++) {

@@ -347,6 +347,7 @@ int launch_run(struct config *config)
     torch_events_deinit(&launch->torch_events);
     role_restarts_deinit(&launch->role_restarts);
     past_failures_deinit(&launch->past);
+    bills_deinit(&launch->bills);
     launch_deinit_reload(launch);
     launch_end_gpu(launch);
     return code;

@@ -33,6 +33,7 @@ void launch_on_bill(void *context, const struct agent_bill *bill)
 
     bill_add_up(&item.sum, &bill->bill);
     bills_add(&launch->bills, &item, launch->config->stop.budget_ms);
+    bills_set_ranks(&launch->bills, bill->ranks, bill->rank_count);
     print(launch, &item);
 }
 

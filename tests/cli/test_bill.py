@@ -86,6 +86,29 @@ def test_a_restart_is_billed_up_to_its_first_step(box):
     assert told["start"]["generation"] == 1 and told["more_restarts"] == 0
 
 
+def test_each_rank_has_a_start_of_its_own(box):
+    """Rank 1 makes its first step after rank 0 has done so: that is longer than all else that it does."""
+    run = box.start_ctrun("--nproc-per-node=3", "--log-dir=logs", *VICTIM, "@0", "step", "1", "touch", "first", "@1", "await",
+                          "more", "step", "1", "touch", "second", "@all", "await", "end")
+    ctrun.wait_until(box.path("first").exists, "rank 0 has made a step")
+
+    def starts():
+        (status,) = json.loads(box.run(ctrun.program("ctrunctl"), "status", "--json").out)["runs"]
+        return [worker["start"] for worker in status["workers"]]
+    ctrun.wait_until(lambda: starts()[0]["unknown"] == [], starts)
+    assert all("first step" in start["unknown"] for start in starts()[1:])
+    box.write("more", "")
+    ctrun.wait_until(box.path("second").exists, "rank 1 has made a step")
+    ctrun.wait_until(lambda: starts()[1]["unknown"] == [], starts)
+    box.write("end", "")
+    assert run.wait() == 0, run
+    for rank, start in enumerate(summary(box)["start_ranks"]):
+        assert start["rank"] == rank and sum(part["ms"] for part in start["parts"]) == start["total_ms"], start
+        longest = max(start["parts"], key=lambda part: part["ms"])["ms"]
+        assert longest in [part["ms"] for part in start["parts"] if part["phases"] == start["slowest"]], start
+        assert ("first step" in start["unknown"]) == (rank == 2), start
+
+
 def test_a_program_that_tells_nothing_is_billed_up_to_its_start(box):
     run = box.ctrun("--nproc-per-node=2", "--max-restarts=1", "sh", "-c", "exit $((3 - 3 * TORCHELASTIC_RESTART_COUNT))")
     assert run.code == 0, run

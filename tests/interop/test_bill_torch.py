@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bill of a restart of PyTorch: the import ends with init_process_group, and init with the last
 request to the store before the first step: one that the script reports, or that of its optimizer."""
+import json
 import os
 import signal
 
@@ -65,7 +66,7 @@ os.kill(os.getpid(), 9) if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" else 
 
 @pytest.mark.parametrize("option", ["--budget=1000", "--warm", "--hang-timeout=1000"])
 def test_the_first_step_of_a_stock_script_is_that_of_its_optimizer(box, option):
-    run = box.start_ctrun("--standalone", "--nproc-per-node=2", "--max-restarts=1", option, box.write("s.py", TRAIN),
+    run = box.start_ctrun("--standalone", "--nproc-per-node=2", "--max-restarts=1", option, "--log-dir=logs", box.write("s.py", TRAIN),
                           env={"PYTHON_EXEC": interpreter("newer")})
     bills = []
     for attempt, of in enumerate(("start", "restart")):
@@ -79,6 +80,8 @@ def test_the_first_step_of_a_stock_script_is_that_of_its_optimizer(box, option):
         assert bill["unknown"] == unknown and bill["is_whole"] == 1 and "lost_steps" not in bill, bill
         assert [part["phases"] for part in bill["parts"]][-3:] == [["import"], ["init"], ["first step"]], bill
         assert bill["parts"][-1]["rank"] in (0, 1), bill
+    for start in json.loads(next(box.path("logs").glob("*/summary.json")).read_text())["start_ranks"]:
+        assert [part["phases"] for part in start["parts"]] == [["start"], ["import"], ["init"], ["first step"]], start
 
 
 COMPILED = """import torch

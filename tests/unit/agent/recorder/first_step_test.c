@@ -17,16 +17,20 @@
 struct seen {
     struct loop *loop;
     pid_t session;
+    enum start_mark mark;
     char names[16];
 };
 
-static void on_step(void *context, pid_t session, const char *names)
+static void on_step(void *context, pid_t session, enum start_mark mark,
+                    const char *names)
 {
     struct seen *seen = context;
 
     seen->session = session;
+    assert_int_equal(mark, seen->mark++);
     (void)ct_copy(seen->names, sizeof seen->names, names);
-    loop_stop(seen->loop);
+    if (mark == START_STEPPED)
+        loop_stop(seen->loop);
 }
 
 /* In a session of its own, as a worker is; the step is that of its child. Waits for the end of `held`, because a
@@ -34,7 +38,7 @@ static void on_step(void *context, pid_t session, const char *names)
 static void send_step(const char *path, int held)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    static const char names[] = "a,a.b";
+    static const char *const texts[] = {"!import", "!init", "a,a.b"};
     char byte;
     int fd;
 
@@ -44,9 +48,10 @@ static void send_step(const char *path, int held)
     if (fork() == 0) {
         (void)ct_copy(address.sun_path, sizeof address.sun_path, path);
         fd = socket(AF_UNIX, SOCK_DGRAM, 0);
-        if (sendto(fd, names, sizeof names - 1, 0, (const struct sockaddr *)&address,
-                   sizeof address) != sizeof names - 1)
-            _exit(1);
+        for (int i = 0; i < 3; i++)
+            if (sendto(fd, texts[i], strlen(texts[i]), 0,
+                       (const struct sockaddr *)&address, sizeof address) < 0)
+                _exit(1);
         _exit(read(held, &byte, 1) != 0);
     }
     (void)wait(&fd);

@@ -47,6 +47,27 @@ TEST(each_phase_is_what_lies_between_two_ends)
     assert_int_equal(bill_known(&bill), 0xff);
 }
 
+TEST(the_start_of_a_rank_names_its_slowest_phase)
+{
+    struct bill bill;
+    struct bill_rank rank = {.rank = 5};
+    char text[512];
+    struct ct_writer out;
+
+    bill_begin(&bill, BILL_START, AT);
+    bill_end_phase(&bill, BILL_START, AT + 10, -1);
+    bill_end_phase(&bill, BILL_INIT, AT + 2010, -1);
+    bill_add_up(&rank.sum, &bill);
+    ct_writer_init(&out, text, sizeof text);
+    bill_write_rank(&out, &rank);
+    ct_write_u8(&out, 0);
+    assert_true(ct_write_end(&out) > 0);
+    assert_string_equal(text, "{\"rank\":5,\"total_ms\":2010,\"parts\":[{\"phases\":["
+                              "\"start\"],\"ms\":10},{\"phases\":[\"import\","
+                              "\"init\"],\"ms\":2000}],\"unknown\":[\"first step\"],"
+                              "\"slowest\":[\"import\",\"init\"]}");
+}
+
 TEST(a_phase_without_an_end_goes_with_the_next_one)
 {
     struct bill bill;
