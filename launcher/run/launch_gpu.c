@@ -11,6 +11,7 @@
 #include "agent/loop/blocking_call.h"
 #include "agent/process/process_name.h"
 #include "launcher/hardware/gpu_memory.h"
+#include "launcher/hardware/own_gpu.h"
 #include "launcher/report/messages.h"
 #include "launcher/run/launch_private.h"
 #include "worker_sdk/base/alloc.h"
@@ -73,6 +74,8 @@ void launch_begin_gpu(struct launch *launch)
     if (launch->config->stop.finds_stragglers)
         launch->gpu_watch = gpu_watch_create(visible,
                                              launch->config->run.task.local_id);
+    if (access("/proc/driver/nvidia", F_OK) == 0)
+        own_gpu_look(); /* while none has fallen off its bus */
     if (launch->config->stop.gpu_wait_ms == 0 ||
         launch->config->run.max_restarts == 0 || !(gpu = ct_zalloc(sizeof *gpu)))
         return;
