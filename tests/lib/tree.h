@@ -25,6 +25,20 @@ test_place(const char *root, const char *format, va_list args)
     return path;
 }
 
+/* Writes ROOT/path and makes the folders above it. */
+__attribute__((format(printf, 3, 4))) static inline void
+test_put_under(const char *root, const char *text, const char *format, ...)
+{
+    va_list args;
+    FILE *file;
+
+    va_start(args, format);
+    assert_non_null(file = fopen(test_place(root, format, args), "we"));
+    va_end(args);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
 /* Writes ROOT/name, in a folder that is there. */
 static inline void test_put(const char *root, const char *name, const char *text)
 {

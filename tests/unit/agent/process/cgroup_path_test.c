@@ -7,25 +7,12 @@
 
 static char root[sizeof "/tmp/ctrun-cgroup-XXXXXX"]; /* of one test */
 
-__attribute__((format(printf, 2, 3))) static void put(const char *text,
-                                                      const char *format, ...)
-{
-    va_list args;
-    FILE *file;
-
-    va_start(args, format);
-    assert_non_null(file = fopen(test_place(root, format, args), "we"));
-    va_end(args);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
-
 static bool find(struct cgroup_path *out, const char *controller,
                  const char *membership)
 {
     char path[64];
 
-    put(membership, "membership");
+    test_put_under(root, membership, "membership");
     (void)ct_format(path, sizeof path, "%s/membership", root);
     return cgroup_path_find(out, controller, path, root);
 }
@@ -47,9 +34,9 @@ TEST_AROUND(each_version_has_its_line_and_its_folders, make_root, remove_root)
         "12:pids:/a/b\n9:name=systemd:/x\n4:memory:/\n0::/u/v\n";
     struct cgroup_path cgroup;
 
-    put("1\n", "pids/a/b/pids.max");
-    put("2\n", "u/v/cpu.max");
-    put("3\n", "memory/memory.limit_in_bytes");
+    test_put_under(root, "1\n", "pids/a/b/pids.max");
+    test_put_under(root, "2\n", "u/v/cpu.max");
+    test_put_under(root, "3\n", "memory/memory.limit_in_bytes");
     assert_true(find(&cgroup, "pids", lines) && cgroup.is_v1);
     assert_string_equal(cgroup_path_name(&cgroup), "/a/b");
     assert_true(find(&cgroup, "memory", lines) && cgroup.is_v1);
@@ -65,7 +52,7 @@ TEST_AROUND(the_way_up_ends_at_the_root, make_root, remove_root)
 {
     struct cgroup_path cgroup;
 
-    put("", "a/b/x");
+    test_put_under(root, "", "a/b/x");
     assert_true(find(&cgroup, "memory", "0::/a/b\n"));
     assert_true(cgroup_path_go_up(&cgroup));
     assert_string_equal(cgroup_path_name(&cgroup), "/a");
@@ -82,7 +69,7 @@ TEST_AROUND(a_path_on_the_host_means_the_nearest_cgroup_that_a_container_has, ma
     struct cgroup_path cgroup;
     uint64_t limit;
 
-    put("64\n", "memory/memory.limit_in_bytes");
+    test_put_under(root, "64\n", "memory/memory.limit_in_bytes");
     assert_true(find(&cgroup, "memory", "4:memory:/docker/0123\n0::/\n"));
     assert_string_equal(cgroup_path_name(&cgroup), "/");
     assert_true(cgroup_path_read(&cgroup, "memory.limit_in_bytes", &limit));
@@ -95,7 +82,7 @@ TEST_AROUND(a_version_whose_folder_is_not_mounted_does_not_count, make_root,
 {
     struct cgroup_path cgroup;
 
-    put("", "u/pids.max");
+    test_put_under(root, "", "u/pids.max");
     assert_true(find(&cgroup, "pids", "12:pids:/a/b\n0::/u\n"));
     assert_false(cgroup.is_v1);
     assert_string_equal(cgroup_path_name(&cgroup), "/u");
@@ -118,10 +105,11 @@ TEST_AROUND(numbers_are_read_alone_and_behind_their_key, make_root, remove_root)
     struct cgroup_path cgroup;
     uint64_t number;
 
-    put("17\n", "memory.max");
-    put("max\n", "memory.high");
-    put("9223372036854771712\n", "memory.limit_in_bytes");
-    put("low 1\noom 2\noom_kill 3\noom_group_kill x\n", "memory.events");
+    test_put_under(root, "17\n", "memory.max");
+    test_put_under(root, "max\n", "memory.high");
+    test_put_under(root, "9223372036854771712\n", "memory.limit_in_bytes");
+    test_put_under(root, "low 1\noom 2\noom_kill 3\noom_group_kill x\n",
+                   "memory.events");
     assert_true(find(&cgroup, "memory", "0::/\n"));
     assert_true(cgroup_path_read(&cgroup, "memory.max", &number));
     assert_int_equal(number, 17);

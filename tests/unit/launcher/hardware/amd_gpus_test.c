@@ -9,19 +9,6 @@
 
 static char root[sizeof "/tmp/ctrun-amd-XXXXXX"];
 
-__attribute__((format(printf, 2, 3))) static void put(const char *text,
-                                                      const char *format, ...)
-{
-    va_list args;
-    FILE *file;
-
-    va_start(args, format);
-    assert_non_null(file = fopen(test_place(root, format, args), "we"));
-    va_end(args);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
-
 static int count(char *const *env)
 {
     char nodes[64], devices[64];
@@ -36,9 +23,9 @@ TEST(what_cannot_be_read_is_no_gpu)
     (void)ct_copy(root, sizeof root, "/tmp/ctrun-amd-XXXXXX");
     assert_non_null(mkdtemp(root));
     assert_int_equal(count((char *[]){NULL}), 0); /* no driver */
-    put("", "nodes/1/other");
+    test_put_under(root, "", "nodes/1/other");
     assert_int_equal(count((char *[]){NULL}), 0); /* no properties */
-    put("simd_count 440\n", "nodes/1/properties");
+    test_put_under(root, "simd_count 440\n", "nodes/1/properties");
     assert_int_equal(count((char *[]){NULL}), 0); /* no device */
     assert_int_equal(test_remove_tree(root), 0);
 }
@@ -52,17 +39,19 @@ TEST(gpus_that_may_be_opened_and_are_listed_count)
     (void)ct_copy(root, sizeof root, "/tmp/ctrun-amd-XXXXXX");
     assert_non_null(mkdtemp(root));
     assert_int_equal(count((char *[]){NULL}), 0); /* no driver */
-    put("cpu_cores_count 64\nsimd_count 0\ndrm_render_minor 0\n", "nodes/0/properties");
+    test_put_under(root, "cpu_cores_count 64\nsimd_count 0\ndrm_render_minor 0\n",
+                   "nodes/0/properties");
     for (int i = 1; i <= 3; i++) {
         char text[64];
 
         (void)ct_format(text, sizeof text,
                         "cpu_cores_count 0\nsimd_count 440\ndrm_render_minor %d\n",
                         127 + i);
-        put(text, "nodes/%d/properties", i);
-        put("", "dri/renderD%d", 127 + i);
+        test_put_under(root, text, "nodes/%d/properties", i);
+        test_put_under(root, "", "dri/renderD%d", 127 + i);
     }
-    put("simd_count 440\ndrm_render_minor 131\n", "nodes/4/properties");
+    test_put_under(root, "simd_count 440\ndrm_render_minor 131\n",
+                   "nodes/4/properties");
     assert_int_equal(count((char *[]){NULL}), 3);
     assert_int_equal(count((char *[]){hip, NULL}), 2);
     assert_int_equal(count((char *[]){hip, rocr, NULL}), 1);

@@ -7,24 +7,11 @@
 
 static char root[sizeof "/tmp/ctrun-quota-XXXXXX"]; /* of one test */
 
-__attribute__((format(printf, 2, 3))) static void put(const char *text,
-                                                      const char *format, ...)
-{
-    va_list args;
-    FILE *file;
-
-    va_start(args, format);
-    assert_non_null(file = fopen(test_place(root, format, args), "we"));
-    va_end(args);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
-
 static int find(const char *membership)
 {
     char path[64];
 
-    put(membership, "membership");
+    test_put_under(root, membership, "membership");
     (void)ct_format(path, sizeof path, "%s/membership", root);
     return cpu_quota_find(path, root);
 }
@@ -42,23 +29,23 @@ static int remove_root(void **state)
 
 TEST_AROUND(the_smallest_limit_above_counts, make_root, remove_root)
 {
-    put("max 100000\n", "pod/job/step/cpu.max");
-    put("150000 100000\n", "pod/job/cpu.max");
-    put("800000 100000\n", "pod/cpu.max");
+    test_put_under(root, "max 100000\n", "pod/job/step/cpu.max");
+    test_put_under(root, "150000 100000\n", "pod/job/cpu.max");
+    test_put_under(root, "800000 100000\n", "pod/cpu.max");
     assert_int_equal(find("0::/pod/job/step\n"), 2); /* 1.5, rounded up */
     assert_int_equal(find("0::/pod\n"), 8);
-    put("max 100000\n", "free/cpu.max");
+    test_put_under(root, "max 100000\n", "free/cpu.max");
     assert_int_equal(find("0::/free\n"), 0);
-    put("1 100000\n", "free/cpu.max");
+    test_put_under(root, "1 100000\n", "free/cpu.max");
     assert_int_equal(find("0::/free\n"), 1);
 }
 
 TEST_AROUND(version_1_has_two_files, make_root, remove_root)
 {
-    put("400000\n", "cpu,cpuacct/a/cpu.cfs_quota_us");
-    put("100000\n", "cpu,cpuacct/a/cpu.cfs_period_us");
-    put("-1\n", "cpu,cpuacct/a/b/cpu.cfs_quota_us");
-    put("100000\n", "cpu,cpuacct/a/b/cpu.cfs_period_us");
+    test_put_under(root, "400000\n", "cpu,cpuacct/a/cpu.cfs_quota_us");
+    test_put_under(root, "100000\n", "cpu,cpuacct/a/cpu.cfs_period_us");
+    test_put_under(root, "-1\n", "cpu,cpuacct/a/b/cpu.cfs_quota_us");
+    test_put_under(root, "100000\n", "cpu,cpuacct/a/b/cpu.cfs_period_us");
     assert_int_equal(find("3:cpu,cpuacct:/a/b\n"), 4);
 }
 
@@ -70,7 +57,7 @@ TEST_AROUND(what_cannot_be_read_is_no_limit, make_root, remove_root)
 
     assert_int_equal(find(""), 0);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        put(texts[i], "a/cpu.max");
+        test_put_under(root, texts[i], "a/cpu.max");
         assert_int_equal(find("0::/a\n"), 0);
     }
 }
