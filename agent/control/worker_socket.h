@@ -74,7 +74,8 @@ void worker_socket_each_flight(const struct worker_socket *worker_socket,
 /* Calls on_progress for each worker that shares its progress in memory, also for one that has
  * ended: a worker sends messages for only some of its steps. */
 void worker_socket_refresh(struct worker_socket *worker_socket);
-/* The process of worker `rank` of `generation` that has called ctrun_should_stop(); 0: none has. */
+/* The process of worker `rank` of `generation` that calls ctrun_should_stop(); 0: none has, or it does not any more: it
+ * has not for 30 s and for ten times its usual time. */
 pid_t worker_socket_find_polling(const struct worker_socket *worker_socket, int rank,
                                  uint64_t generation);
 /* See hold.h; peer is what hold_join() got here. */

@@ -70,6 +70,8 @@ void worker_socket_forget_flights(struct worker_socket *worker_socket);
 
 /* ---- worker_socket_progress.c */
 
+/* The process of this page calls ctrun_should_stop() again and again, as far as is known. */
+bool worker_socket_page_polls(int page, uint64_t now_ms);
 /* Calls on_progress if the worker shares its progress in memory. */
 void worker_socket_report_progress(const struct connection *connection);
 

@@ -6,6 +6,12 @@
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/progress.h"
 
+enum {
+    POLLS_AGAIN_MS = 30 *
+                     1000, /* one that is silent for longer, and for longer than ... */
+    POLLS_GAPS = 10,       /* ... ten times what is usual, will not ask again */
+};
+
 /* `count` was read before the metrics, so the page has all of them. Returns how many are valid;
  * a metric without a valid name is left out. */
 static int read_metrics(int page, uint64_t count,
@@ -71,17 +77,40 @@ void worker_socket_report_progress(const struct connection *connection)
                          &progress);
 }
 
+bool worker_socket_page_polls(int page, uint64_t now_ms)
+{
+    enum {
+        FROM = offsetof(struct ct_progress, polls),
+        OLD_BYTES = sizeof(uint32_t) /* of an older library */
+    };
+    struct ct_progress read;
+    uint64_t limit_ms = POLLS_AGAIN_MS;
+    ssize_t length;
+
+    if (pread(page, &read.magic, sizeof read.magic, 0) != sizeof read.magic ||
+        read.magic != CT_PROGRESS_MAGIC)
+        return false;
+    length = pread(page, (char *)&read + FROM, sizeof read - FROM, FROM);
+    if (length < OLD_BYTES || read.polls == 0)
+        return false;
+    if (length < (ssize_t)(sizeof read - FROM) || read.polled_ms == 0)
+        return true;
+    if (read.poll_gap_ms > limit_ms / POLLS_GAPS)
+        limit_ms = read.poll_gap_ms < UINT64_MAX / POLLS_GAPS
+                       ? read.poll_gap_ms * POLLS_GAPS
+                       : UINT64_MAX;
+    return read.polled_ms >= now_ms || now_ms - read.polled_ms <= limit_ms;
+}
+
 pid_t worker_socket_find_polling(const struct worker_socket *worker_socket, int rank,
                                  uint64_t generation)
 {
-    uint32_t polls;
+    const uint64_t now_ms = ct_now_ms();
 
     ct_list_for_each(struct connection, connection, &worker_socket->connections, node)
         if (connection->rank == rank && connection->generation == generation &&
             connection->progress >= 0 &&
-            pread(connection->progress, &polls, sizeof polls,
-                  offsetof(struct ct_progress, polls)) == sizeof polls &&
-            polls)
+            worker_socket_page_polls(connection->progress, now_ms))
             return connection->pid;
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/client/shared.h"
 #include "worker_sdk/wire/progress.h"
 
@@ -58,6 +59,8 @@ static int make_page(void)
         made->metric_count = page->metric_count;
     }
     made->polls = atomic_load(&page->polls);
+    made->polled_ms = atomic_load(&page->polled_ms);
+    made->poll_gap_ms = atomic_load(&page->poll_gap_ms);
     write_samples(&made->samples, page->samples.ids, page->samples.count,
                   page->samples.total);
     page = made; /* never unmapped: another thread may still use the old page */
@@ -165,6 +168,16 @@ void ct_progress_samples(const uint64_t *ids, size_t count)
 
 void ct_progress_poll(void)
 {
+    const uint64_t now_ms = ct_now_ms();
+    const uint64_t before_ms = atomic_exchange_explicit(&page->polled_ms, now_ms,
+                                                        memory_order_relaxed);
+    const uint64_t usual_ms = atomic_load_explicit(&page->poll_gap_ms,
+                                                   memory_order_relaxed);
+    const uint64_t gap_ms = before_ms > 0 ? now_ms - before_ms : 0;
+    const uint64_t less_ms = usual_ms - usual_ms / 16; /* one long gap is forgotten */
+
+    atomic_store_explicit(&page->poll_gap_ms, gap_ms > less_ms ? gap_ms : less_ms,
+                          memory_order_relaxed);
     atomic_store_explicit(&page->polls, 1, memory_order_relaxed);
 }
 

@@ -36,5 +36,8 @@ struct ct_progress {
     _Atomic uint64_t metric_count; /* number of `metrics` */
     struct ct_progress_metric metrics[CT_METRICS_MAX];
     struct ct_progress_samples samples;
-    _Atomic uint32_t polls; /* 1: it has called ctrun_should_stop() */
+    _Atomic uint32_t polls;     /* 1: it has called ctrun_should_stop() */
+    _Atomic uint64_t polled_ms; /* when last, as ct_now_ms(); 0: an older library */
+    _Atomic uint64_t
+        poll_gap_ms; /* the usual time between two calls; 0: there was one */
 };
