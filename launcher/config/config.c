@@ -62,6 +62,15 @@ static int refuse_unsupported(const struct options *options, struct ctrun_error 
     return 0;
 }
 
+/* For a run of several workers without --jax. */
+static bool needs_jax(const struct config *config, const struct options *options)
+{
+    return options->values[OPTION_JAX].source == OPTION_FROM_DEFAULT &&
+           config->run.roles.count == 0 && config->run.node_rank <= 0 &&
+           (config->run.nproc > 1 || config->run.nodes.max > 1) &&
+           program_calls_jax(&config->work.program);
+}
+
 static void warn_environment(const struct config *config, const struct options *options)
 {
     const char *health = ct_env_find(config->env, "TORCHELASTIC_HEALTH_CHECK_PORT");
@@ -79,10 +88,6 @@ static void warn_environment(const struct config *config, const struct options *
                     "=1: worker 0 serves the worker store: --survive continues without "
                     "other workers, but after the loss of a node all workers restart");
         program_warn(options);
-        if (options->values[OPTION_JAX].source == OPTION_FROM_DEFAULT &&
-            config->run.roles.count == 0 && config->run.node_rank <= 0 &&
-            (config->run.nproc > 1 || config->run.nodes.max > 1))
-            program_warn_jax(&config->work.program);
     }
 }
 
@@ -281,6 +286,7 @@ int config_resolve(struct config *out, const struct options *options, char *cons
                   : program_resolve(&out->work.program, options, env, err)) < 0)
         return rc;
     warn_environment(out, options);
+    out->work.needs_jax = !out->run.task.is_quiet && needs_jax(out, options);
     return 0;
 }
 

@@ -111,19 +111,16 @@ static bool has_jax_call(const char *text)
     return false;
 }
 
-void program_warn_jax(const struct program *program)
+bool program_calls_jax(const struct program *program)
 {
     struct stat info; /* a pipe is read only once */
     const bool is_script = program->mode == PROGRAM_PYTHON && program->args[0] &&
                            stat(program->args[0], &info) == 0 && S_ISREG(info.st_mode);
     char *text = is_script ? ct_zalloc(SCRIPT_MAX_BYTES) : NULL;
+    bool calls = false;
 
-    if (text && ct_small_file_read(text, SCRIPT_MAX_BYTES, program->args[0]) > 0 &&
-        has_jax_call(text))
-        ct_warn(
-            "%s calls jax.distributed.initialize() without arguments: without --jax "
-            "this fails, or makes each worker a world of its own where Slurm or Open "
-            "MPI is found; add --jax (CTRUN_JAX=0 ends this warning)",
-            program->args[0]);
+    if (text && ct_small_file_read(text, SCRIPT_MAX_BYTES, program->args[0]) > 0)
+        calls = has_jax_call(text);
     free(text);
+    return calls;
 }

@@ -8,6 +8,6 @@
 /* Warns of options of ctrun after the program, and of a program that is a launcher itself. Both may
  * be intended: the run continues. */
 void program_warn(const struct options *options);
-/* Warns of a Python script that calls jax.distributed.initialize() without arguments: for a run of
- * several workers without --jax. May block with the file system of the script. */
-void program_warn_jax(const struct program *program);
+/* It is a Python script that calls jax.distributed.initialize() without arguments. May block with the file
+ * system of the script. */
+bool program_calls_jax(const struct program *program);

@@ -166,6 +166,18 @@ static void warn_input(const struct launch *launch, const struct ct_start *start
             rank, start->world_size - 1);
 }
 
+/* The first node of the world prints it, so that it is printed once. */
+static void warn_jax(const struct launch *launch, const struct ct_start *start)
+{
+    if (launch->config->work.needs_jax && start->group_rank == 0)
+        messages_warn(
+            0,
+            "%s calls jax.distributed.initialize() without arguments: without --jax "
+            "this fails, or makes each worker a world of its own where Slurm or Open "
+            "MPI is found; add --jax (CTRUN_JAX=0 ends this warning)",
+            launch->program->args[0]);
+}
+
 static void on_orphans(void *context, const char *processes)
 {
     struct launch *launch = context;
@@ -200,6 +212,8 @@ static void on_start(void *context, const struct ct_start *start)
     notice_start(launch->config, start, is_first, launch->printed_layout);
     log_omp(launch);
     warn_input(launch, start);
+    if (is_first)
+        warn_jax(launch, start);
     if (launch->has_returned)
         messages_notice("rejoined as node %u of %u", start->group_rank,
                         start->group_world_size);

@@ -11,6 +11,7 @@ import sys
 import ctrun
 import launch
 import pytest
+from test_nodes import meeting, start_in_order  # noqa: F401 (a fixture)
 
 NAMES = ("JAX_COORDINATOR_ADDRESS", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_NUM_NODES",
          "SLURM_JOB_ID", "SLURM_STEP_NODELIST")
@@ -146,3 +147,10 @@ def test_a_call_of_jax_without_it_is_warned_of(box, line, words, env, is_warned)
                        if not line.startswith("#") else f"import os  # jax\n{line}\n")
     run = box.ctrun("--standalone", "--nproc-per-node=2", *words, script, env={"PYTHON_EXEC": sys.executable, **env})
     assert run.code == 0 and run.err.count("add --jax") == is_warned, run
+
+
+def test_of_two_nodes_one_warns(box, meeting):  # noqa: F811
+    script = box.write("s.py", "import os\nif os.environ.get('x'):\n    from jax import distributed\n    distributed.initialize()\n")
+    runs = start_in_order(box, meeting, (1, 2), 2, script, env={"PYTHON_EXEC": sys.executable})
+    assert [run.wait() for run in runs] == [0, 0], runs
+    assert [run.err.count("add --jax") for run in runs] == [1, 0], runs
