@@ -148,6 +148,17 @@ static int add_waiting(struct ct_buf *out, const struct ct_waiting *waiting)
     return rc < 0 ? rc : ct_buf_printf(out, "}");
 }
 
+static int add_earlier(struct ct_buf *out, const struct report *report)
+{
+    const struct agent_earlier *earlier = &report->options->earlier;
+
+    return ct_buf_printf(
+        out, ",\"requeues\":%u,\"total_restarts\":%llu,\"unknown_starts\":%u",
+        earlier->requeues,
+        (unsigned long long)(report->start->restart_count + earlier->restarts),
+        earlier->unknown);
+}
+
 /* How many losses of a node the run's own etcd survives now. */
 static int add_ha(struct ct_buf *out, const struct report *report)
 {
@@ -210,6 +221,8 @@ int report_format(struct ct_buf *out, const struct report *report)
         report->min_nodes ? report->min_nodes : report->options->hello.min_nodes,
         report->max_nodes ? report->max_nodes : report->options->hello.max_nodes,
         start->master_port);
+    if (rc == 0)
+        rc = add_earlier(out, report);
     if (rc == 0)
         rc = add_text(out, "master_addr", start->master_addr);
     if (rc == 0 && *report->rendezvous)

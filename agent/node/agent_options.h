@@ -83,10 +83,18 @@ struct agent_ha {
     bool (*finds)(void *context);
 };
 
+/* Starts of a job before its batch system requeued it. */
+struct agent_earlier {
+    uint32_t requeues;
+    uint64_t restarts; /* in these starts */
+    uint32_t unknown;  /* of them; not in the sum */
+};
+
 struct agent_options {
     struct ct_hello hello; /* run id, host, limits */
     struct ct_join join;   /* slots, role, hints; store_port is filled by the agent */
     struct worker_options workers;
+    struct agent_earlier earlier;
     const struct ct_addr
         *server; /* candidates for the rendezvous server, tried in order */
     size_t server_count;

@@ -115,6 +115,18 @@ static void print_straggler(const struct json_straggler *straggler)
                  "disk, TCP, GPU clock)");
 }
 
+static void print_requeues(const struct json_status *status)
+{
+    if (status->requeues == 0)
+        return;
+    printf("  requeued %u time%s, %llu restarts in all starts", status->requeues,
+           status->requeues == 1 ? "" : "s",
+           (unsigned long long)status->total_restarts);
+    if (status->unknown_starts > 0)
+        printf(" but %u, which left no summary.json", status->unknown_starts);
+    putchar('\n');
+}
+
 static void print_run(const struct json_status *status)
 {
     const bool with_restarts = has_restarts(status);
@@ -131,6 +143,7 @@ static void print_run(const struct json_status *status)
                (unsigned long long)status->generation, status->restart_count,
                status->max_restarts, status->world_size, status->node_rank,
                status->nodes, status->host, status->master_addr, status->master_port);
+    print_requeues(status);
     if (*status->rendezvous)
         printf("  rendezvous %s: metrics at http://%s/metrics\n", status->rendezvous,
                status->rendezvous);

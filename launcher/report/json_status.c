@@ -80,6 +80,9 @@ int json_status_read(struct json_status *out, const char *text, size_t length)
     out->generation = json_get_u64(root, "generation");
     out->restart_count = json_get_unsigned(root, "restart_count");
     out->max_restarts = json_get_unsigned(root, "max_restarts");
+    out->requeues = json_get_unsigned(root, "requeues");
+    out->total_restarts = json_get_u64(root, "total_restarts");
+    out->unknown_starts = json_get_unsigned(root, "unknown_starts");
     out->nodes = json_get_unsigned(root, "nodes");
     out->node_rank = json_get_unsigned(root, "node_rank");
     out->world_size = json_get_unsigned(root, "world_size");

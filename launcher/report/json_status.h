@@ -47,6 +47,9 @@ struct json_status {
     uint64_t generation; /* 0: no round yet */
     unsigned restart_count;
     unsigned max_restarts;
+    unsigned requeues;       /* earlier starts of the batch system's job */
+    uint64_t total_restarts; /* with those of these starts, but for ... */
+    unsigned unknown_starts; /* ... so many of them */
     unsigned nodes;
     unsigned node_rank;
     unsigned world_size;

@@ -20,7 +20,9 @@ struct summary_json {
     const char *asked;    /* reason that ctrunctl stop was given; may be empty */
     const struct ctrun_error *error; /* code != 0: the launcher's own error */
     const struct bills *bills;
-    uint32_t requeues; /* earlier starts of the batch system's job */
+    uint32_t requeues;      /* earlier starts of the batch system's job */
+    const char *batch_task; /* empty: none */
+    const struct earlier_starts *earlier;
     uint64_t duration_ms;
 };
 

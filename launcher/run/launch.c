@@ -161,6 +161,9 @@ static void fill_options(struct launch *launch, struct agent_options *out)
     (void)ct_copy(out->hello.host, sizeof out->hello.host, config->run.host);
 
     fill_job(config, &out->hello);
+    out->earlier = (struct agent_earlier){.requeues = config->run.requeues,
+                                          .restarts = launch->earlier.restarts,
+                                          .unknown = launch->earlier.unknown};
 
     out->is_alone = config->rdzv.backend == CONFIG_LOCAL;
     out->join.slots = (uint32_t)config->run.nproc;
@@ -330,6 +333,11 @@ int launch_run(struct config *config)
     }
     preflight_warn(config);
     launch_begin_gpu(launch);
+    earlier_starts_find(&launch->earlier,
+                        &(struct earlier_starts_of){.base = config->output.log_dir,
+                                                    .task = config->run.batch_task,
+                                                    .run_id = config->run.run_id,
+                                                    .requeues = config->run.requeues});
     if (torch_events_init(&launch->torch_events, config) < 0)
         code = launch_fail(config, &err);
     else if (addresses_resolve(&launch->addresses, config, &err) < 0 ||

@@ -303,6 +303,8 @@ static void write_summary(struct launch *launch, const struct agent_result *resu
         .error = &result->error,
         .bills = &launch->bills,
         .requeues = config->run.requeues,
+        .batch_task = config->run.batch_task,
+        .earlier = &launch->earlier,
         .duration_ms = ct_now_ms() - launch->born_ms,
     };
     const struct logdir_request request = {.base = config->output.log_dir,

@@ -22,6 +22,7 @@
 #include "launcher/report/bills.h"
 #include "launcher/report/last_failure.h"
 #include "launcher/run/gpu_watch.h"
+#include "launcher/report/earlier_starts.h"
 #include "launcher/run/launch.h"
 #include "launcher/run/launch_exit.h"
 #include "launcher/run/logdir_blocking.h"
@@ -67,8 +68,9 @@ struct launch {
     struct torch_events torch_events;
     struct role_restarts role_restarts;
     struct bills bills;
-    bool is_one_of_many;       /* the last round had several nodes */
-    struct ct_waiting waiting; /* last received, for the summary */
+    struct earlier_starts earlier; /* of the batch system's job */
+    bool is_one_of_many;           /* the last round had several nodes */
+    struct ct_waiting waiting;     /* last received, for the summary */
     uint64_t waited_ms;
     uint64_t printed_ms;
     uint64_t born_ms;

@@ -99,6 +99,34 @@ def test_earlier_starts_of_the_job_are_told_and_restarts_counted_anew(box):
     assert run.code == 0 and summary(box)["requeues"] == 2 and summary(box)["restart_count"] == 0, run
 
 
+def slurm(requeues):
+    return {"SLURM_JOB_ID": "41", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n1", "SLURM_STEP_TASKS_PER_NODE": "1",
+            "SLURM_NODEID": "0", "SLURM_LOCALID": "0", "SLURM_RESTART_COUNT": str(requeues)}
+
+
+@pytest.mark.parametrize("name", [[], ["--rdzv-id=a/b"]])
+def test_restarts_are_summed_over_the_starts_of_a_requeued_job(box, name):
+    def start(requeues, restarts):
+        run = box.ctrun("--log-dir=logs", *name, "--max-restarts=9", "--min-uptime=0", "sh", "-c",
+                        f"exit $((TORCHELASTIC_RESTART_COUNT < {restarts}))", env=slurm(requeues))
+        assert run.code == 0, run
+        told = [json.loads(path.read_text()) for path in box.path("logs").glob("*/summary.json")]
+        return next((now["total_restarts"], now["unknown_starts"]) for now in told if now["requeues"] == requeues)
+    assert start(0, 2) == (2, 0)
+    assert start(1, 1) == (3, 0)
+    assert start(3, 0) == (3, 1)  # the third start was killed
+    box.ctrun("--log-dir=logs", *name, "true", env={**slurm(4), "SLURM_JOB_ID": "42"})  # another job
+    assert start(5, 1) == (4, 2)
+    run = box.start_ctrun("--log-dir=logs", *name, "sleep", "60", env=slurm(6))
+    box.wait_workers(1)
+    (status,) = json.loads(box.run(ctrun.program("ctrunctl"), "status", "--json").out)["runs"]
+    assert (status["requeues"], status["total_restarts"], status["unknown_starts"]) == (6, 4, 2)
+    assert "requeued 6 times, 4 restarts in all starts but 2, which left no summary.json\n" in box.run(
+        ctrun.program("ctrunctl"), "status").out
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
 def test_a_signal_is_told(box):
     run = box.start_ctrun("--log-dir=logs", "sleep", "60")
     box.wait_workers(1)

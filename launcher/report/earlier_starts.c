@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launcher/report/earlier_starts.h"
+
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+
+#include "agent/error_file/json.h"
+#include "agent/loop/blocking_call.h"
+#include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/str.h"
+#include "worker_sdk/wire/message.h"
+
+enum {
+    WAIT_MS = 2000,
+    FILES_MAX = 10000 /* in the log folder */
+};
+
+struct search {
+    char base[PATH_MAX];
+    char job[CT_RUN_ID_MAX];    /* the task without its number of requeues */
+    char prefix[CT_RUN_ID_MAX]; /* of the folders of the job's starts */
+    uint32_t requeues;
+    uint32_t found; /* 1 + the newest start that has a summary; 0: none */
+    uint64_t restarts;
+    uint32_t unknown; /* of that start */
+};
+
+/* The number of the start that has written it: it is of this job, and earlier than this one; -1: none. */
+static int64_t start_of(const struct search *search, const cJSON *root)
+{
+    char task[CT_RUN_ID_MAX], own[CT_RUN_ID_MAX];
+    const uint32_t start = json_get_unsigned(root, "requeues");
+
+    json_get_text(root, "batch_task", task, sizeof task);
+    if (start == 0)
+        (void)ct_copy(own, sizeof own, search->job); /* same size */
+    else if (ct_format(own, sizeof own, "%s.%u", search->job, start) < 0)
+        return -1;
+    return start < search->requeues && strcmp(task, own) == 0 ? (int64_t)start : -1;
+}
+
+/* Several nodes of a start may have left a file: that which has seen most counts. */
+static void look_at(struct search *search, const char *name)
+{
+    char path[PATH_MAX];
+    cJSON *root;
+    int64_t start;
+    uint64_t restarts;
+
+    if (ct_format(path, sizeof path, "%s/%s/summary.json", search->base, name) < 0 ||
+        json_parse_file(path, &root) < 0)
+        return;
+    start = start_of(search, root);
+    restarts = json_get_u64(root, "total_restarts");
+    if (start + 1 > (int64_t)search->found ||
+        (start >= 0 && start + 1 == (int64_t)search->found &&
+         restarts > search->restarts)) {
+        search->found = (uint32_t)(start + 1);
+        search->restarts = restarts;
+        search->unknown = json_get_unsigned(root, "unknown_starts");
+    }
+    cJSON_Delete(root);
+}
+
+static void look(void *job)
+{
+    struct search *search = job;
+    DIR *dir = opendir(search->base);
+    const struct dirent *entry;
+
+    for (int i = 0; dir && i < FILES_MAX && (entry = readdir(dir)); i++)
+        if (ct_starts_with(entry->d_name, search->prefix))
+            look_at(search, entry->d_name);
+    if (dir)
+        closedir(dir);
+}
+
+/* "slurm-41.0" of "slurm-41.0.2"; false: it does not end with that number. */
+static bool find_job(struct search *search, const char *task)
+{
+    char end[16];
+    const size_t length = strlen(task);
+
+    (void)ct_format(end, sizeof end, ".%u", search->requeues);
+    if (length <= strlen(end) || strcmp(task + length - strlen(end), end) != 0)
+        return false;
+    return ct_format(search->job, sizeof search->job, "%.*s",
+                     (int)(length - strlen(end)), task) >= 0;
+}
+
+/* Without --rdzv-id the run is named after the task. */
+static int fill(struct search *search, const struct earlier_starts_of *of)
+{
+    search->requeues = of->requeues;
+    if (!find_job(search, of->task) ||
+        ct_copy(search->prefix, sizeof search->prefix,
+                strcmp(of->run_id, of->task) == 0 ? search->job : of->run_id) < 0)
+        return -ENAMETOOLONG;
+    for (char *p = search->prefix; *p; p++) /* as in logdir.c */
+        if (*p == '/')
+            *p = '_';
+    return ct_copy(search->base, sizeof search->base, of->base);
+}
+
+void earlier_starts_find(struct earlier_starts *out, const struct earlier_starts_of *of)
+{
+    const uint32_t requeues = of->requeues;
+    struct search *search;
+
+    *out = (struct earlier_starts){.unknown = requeues};
+    if (requeues == 0 || !of->base || !(search = ct_zalloc(sizeof *search)))
+        return;
+    if (fill(search, of) < 0) {
+        free(search);
+        return;
+    }
+    if (blocking_call(look, free, search, WAIT_MS) < 0)
+        return; /* the call frees it */
+    if (search->found > 0) {
+        out->restarts = search->restarts;
+        out->unknown = requeues - search->found + search->unknown;
+    }
+    free(search);
+}
