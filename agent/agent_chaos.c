@@ -8,9 +8,9 @@
 #include "agent/worker/worker.h"
 
 static const char *const names[] = {
-    [CT_FAULT_KILL] = "kill",  [CT_FAULT_STOP] = "stop", [CT_FAULT_CUT] = "cut",
-    [CT_FAULT_SLOW] = "slow",  [CT_FAULT_FULL] = "full", [CT_FAULT_END] = "end",
-    [CT_FAULT_SEVER] = "sever"};
+    [CT_FAULT_KILL] = "kill",   [CT_FAULT_STOP] = "stop",  [CT_FAULT_CUT] = "cut",
+    [CT_FAULT_SLOW] = "slow",   [CT_FAULT_FULL] = "full",  [CT_FAULT_END] = "end",
+    [CT_FAULT_SEVER] = "sever", [CT_FAULT_QUOTA] = "quota"};
 
 /* ---- Events ------------------------------------------------------------------------------ */
 
@@ -47,8 +47,10 @@ static void end_lasting(struct agent *agent, enum ct_fault_kind kind)
         link_cut(agent->link, false);
     else if (kind == CT_FAULT_SLOW)
         link_slow(agent->link, 0);
-    else
+    else if (kind == CT_FAULT_FULL)
         (void)worker_group_set_full(agent->group, false);
+    else
+        (void)worker_group_set_quota(agent->group, false);
     emit_over(agent, kind, agent->chaos.lasting[kind].line,
               (int)agent->start.group_rank);
 }
@@ -58,11 +60,11 @@ static void end_until(struct agent *agent, uint64_t now_ms)
 {
     uint64_t next_ms = worker_group_resume(agent->group, now_ms, on_resumed, agent);
 
-    for (enum ct_fault_kind kind = CT_FAULT_CUT; kind <= CT_FAULT_FULL; kind++) {
+    for (int kind = CT_FAULT_CUT; kind < CT_FAULT_KINDS; kind++) {
         const uint64_t until_ms = agent->chaos.lasting[kind].until_ms;
 
         if (until_ms != 0 && until_ms <= now_ms)
-            end_lasting(agent, kind);
+            end_lasting(agent, (enum ct_fault_kind)kind);
         else if (until_ms != 0 && (next_ms == 0 || until_ms < next_ms))
             next_ms = until_ms;
     }
@@ -98,7 +100,7 @@ static int check(const struct agent *agent, const struct ct_fault *fault,
     if (!agent->options->allows_chaos)
         return ct_fail(err, -EPERM, "%s was started without --allow-chaos",
                        agent->options->hello.host);
-    if (fault->kind < CT_FAULT_KILL || fault->kind > CT_FAULT_SEVER ||
+    if (fault->kind < CT_FAULT_KILL || fault->kind >= CT_FAULT_KINDS ||
         fault->for_ms > CT_FAULT_FOR_MAX_MS || fault->by_ms > CT_FAULT_BY_MAX_MS ||
         (fault->kind == CT_FAULT_KILL &&
          (fault->signal < 1 || fault->signal >= NSIG || stops_for_good(fault->signal))))
@@ -142,6 +144,9 @@ static int inject(struct agent *agent, const struct ct_fault *fault, const char 
         rc = worker_group_inject(agent->group, fault, err);
     else if (fault->kind == CT_FAULT_FULL)
         rc = fill_disk(agent, err);
+    else if (fault->kind == CT_FAULT_QUOTA &&
+             worker_group_set_quota(agent->group, true) == 0)
+        rc = ct_fail(err, -ESRCH, "it has no worker whose files could be limited");
     if (rc < 0)
         return rc;
     emit_done(agent, fault, by, text);

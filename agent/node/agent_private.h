@@ -156,7 +156,7 @@ struct agent {
         struct {
             uint64_t until_ms; /* when the fault ends; 0: it does not last */
             uint32_t line;
-        } lasting[CT_FAULT_END]; /* by kind; a STOP is kept in its worker */
+        } lasting[CT_FAULT_KINDS]; /* by kind; a STOP is kept in its worker */
     } chaos;
     struct bill_watch bill;
     struct restart_delay delay;

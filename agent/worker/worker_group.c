@@ -8,6 +8,7 @@
 #include "agent/control/worker_socket.h"
 #include "agent/loop/limits.h"
 #include "agent/process/code_pages.h"
+#include "agent/process/file_limit.h"
 #include "agent/process/signal_effect.h"
 #include "agent/worker/worker_group_private.h"
 #include "agent/worker/worker_metrics.h"
@@ -266,6 +267,15 @@ uint64_t worker_group_resume(struct worker_group *group, uint64_t now_ms,
 int worker_group_set_full(struct worker_group *group, bool is_full)
 {
     return logfile_writer_set_full(group->files, is_full);
+}
+
+int worker_group_set_quota(struct worker_group *group, bool is_set)
+{
+    template_keep(group->place.template, &group->keep);
+    if (is_set)
+        return file_limit_set(&group->keep);
+    file_limit_lift(&group->keep);
+    return 0;
 }
 
 int worker_group_list_victims(const struct worker_group *group, int rank, int signal,

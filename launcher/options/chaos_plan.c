@@ -34,6 +34,7 @@ static const struct {
     {"slow", TAKES_NODE | TAKES_BY | TAKES_FOR, CT_FAULT_SLOW},
     {"full", TAKES_NODE | TAKES_FOR, CT_FAULT_FULL},
     {"sever", TAKES_RANK, CT_FAULT_SEVER},
+    {"quota", TAKES_NODE | TAKES_FOR, CT_FAULT_QUOTA},
 };
 
 /* By bit of `takes`. */
@@ -181,7 +182,7 @@ static int parse_fault(char **words, int count, struct chaos_line *line,
         kind++;
     if (kind == KIND_COUNT)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "no fault '%.40s': kill, stop, cut, slow, full or sever",
+                       "no fault '%.40s': kill, stop, cut, slow, full, sever or quota",
                        words[2]);
     line->fault.kind = (uint8_t)kinds[kind].kind;
     line->fault.signal = kinds[kind].kind == CT_FAULT_KILL ? SIGKILL : 0;

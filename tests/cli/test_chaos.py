@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import sys
 
 import ctrun
 import launch
@@ -262,6 +263,34 @@ def test_log_files_meet_a_full_disk_and_those_of_the_next_round_do_not(box):
     ctrun.wait_until(lambda: any("1" in path.read_text() for path in box.path("D").glob("*/attempt_1/0/stdout.log")),
                      lambda: f"a line of the next round\n{run}")
     assert lost["path"].endswith("/attempt_0/0/stdout.log") and "workers keep running" in run.err
+    ctrun.stop(run)
+
+
+WRITES = """import errno, os, time
+while True:
+    try:
+        data = os.open("data", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(data, b"x")
+        print("wrote", flush=True)
+    except OSError as error:
+        print(errno.errorcode[error.errno], flush=True)
+    os.close(data)
+    time.sleep(0.05)
+"""
+
+
+def test_workers_can_write_no_files_until_the_fault_is_over(box):
+    run = start(box, program=["--no-python", sys.executable, box.write("s.py", WRITES)])
+    found = box.start(CTL, "chaos", plan(box, "at 0s quota node=0 for=1h"))
+    ctrun.wait_until(lambda: "EFBIG" in run.out, lambda: run)
+    size = box.path("data").stat().st_size
+    found.signal(signal.SIGINT)
+    found.wait()
+    box.wait_event("chaos_over", fault="quota")
+    ctrun.wait_until(lambda: box.path("data").stat().st_size > size, lambda: f"it writes again\n{run}")
+    assert all(line.endswith(("wrote", "EFBIG")) for line in run.out.splitlines()), run
+    for event in box.events("chaos") + box.events("chaos_over"):
+        schema.check(event, "events")
     ctrun.stop(run)
 
 

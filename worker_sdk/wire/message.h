@@ -632,9 +632,11 @@ enum ct_fault_kind {
     CT_FAULT_FULL = 5,  /* for for_ms it can write no log file of a worker */
     CT_FAULT_END = 6,   /* ends all faults that still last, on all nodes */
     CT_FAULT_SEVER = 7, /* shuts down the connections of a rank to other ranks */
+    CT_FAULT_QUOTA = 8, /* for for_ms the workers of a node can make no file longer */
 };
 
 enum {
+    CT_FAULT_KINDS = CT_FAULT_QUOTA + 1,
     CT_FAULT_FOR_MAX_MS = 3600 * 1000,
     CT_FAULT_BY_MAX_MS = 60 * 1000,
 };

@@ -76,7 +76,7 @@ TEST(what_is_wrong_is_told_with_its_line)
          "p:2: '0s': want a time from 10ms to 10080m, such as 500ms, 10s or 2m"},
         {"at 2s..1s kill rank=0", "p:1: 2s..1s: the end is before the beginning"},
         {"at 1s explode rank=0",
-         "p:1: no fault 'explode': kill, stop, cut, slow, full or sever"},
+         "p:1: no fault 'explode': kill, stop, cut, slow, full, sever or quota"},
         {"at 1s kill", "p:1: kill needs rank="},
         {"at 1s stop rank=1", "p:1: stop needs for="},
         {"at 1s slow node=1 for=1s", "p:1: slow needs by="},
@@ -212,8 +212,9 @@ TEST(a_target_that_is_not_there_and_too_many_faults_are_told)
 TEST(a_fault_is_written_as_a_plan_has_it)
 {
     static const char *const rows[] = {
-        "kill rank=3 signal=KILL", "stop rank=2 for=5000ms", "cut node=1 for=3000ms",
-        "slow node=0 by=100ms for=10000ms", "full node=0 for=1ms"};
+        "kill rank=3 signal=KILL", "stop rank=2 for=5000ms",
+        "cut node=1 for=3000ms",   "slow node=0 by=100ms for=10000ms",
+        "full node=0 for=1ms",     "quota node=2 for=1ms"};
     char text[CHAOS_STEP_TEXT_MAX + 8];
     char back[CHAOS_STEP_TEXT_MAX];
 
