@@ -79,10 +79,23 @@ static void push_spare(struct round *round, const struct member *member, uint32_
     };
 }
 
+/* A node of the world has no connection: the one that joins now may be the same node, whose place will
+ * be free in a moment. */
+static bool is_away(const struct round *round)
+{
+    member_for_each(it, &round->members) {
+        if (it->is_away && member_is_in_world(it))
+            return true;
+    }
+    return false;
+}
+
 void round_send_spare(struct round *round, const struct member *member)
 {
     uint32_t place = 0;
 
+    if ((round->owes_spares = is_away(round)))
+        return;
     member_for_each(it, &round->members)
         place += it->state == MEMBER_READY && it->link.id <= member->link.id;
     push_spare(round, member, place);
@@ -92,10 +105,17 @@ static void send_spares(struct round *round)
 {
     uint32_t place = 0;
 
+    round->owes_spares = false;
     member_for_each(member, &round->members) {
         if (member->state == MEMBER_READY)
             push_spare(round, member, ++place);
     }
+}
+
+void round_send_owed_spares(struct round *round)
+{
+    if (round->owes_spares && round->state == ROUND_RUNNING && !is_away(round))
+        send_spares(round);
 }
 
 /* Callers make sure that no worker of an older world can live: the fence is over, and no member is

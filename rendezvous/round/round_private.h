@@ -183,7 +183,9 @@ void round_fill_excluded(const struct round *round, struct ct_stop *stop);
 /* round_forming.c */
 
 void round_send_waiting_if_due(struct round *round, uint64_t now_ms);
+/* That the member is a spare; while a node of the world is away it is owed. */
 void round_send_spare(struct round *round, const struct member *member);
+void round_send_owed_spares(struct round *round);
 void round_start_if_complete(struct round *round, uint64_t now_ms);
 void round_expire_forming(struct round *round, uint64_t now_ms);
 

@@ -98,6 +98,7 @@ void round_expire_away(struct round *round, uint64_t now_ms)
 
         memcpy(reason, member->parted, sizeof reason);
         round_lose(round, member, reason, now_ms);
+        round_send_owed_spares(round);
     }
 }
 
@@ -209,6 +210,7 @@ int round_resume(struct round *round, const struct round_command *command,
         stop_unstarted(round, member, now_ms);
     else
         repay(round, member, resume);
+    round_send_owed_spares(round);
     return 0;
 }
 

@@ -1685,6 +1685,23 @@ ROUND_TEST(nobody_comes_while_a_node_cannot_be_told_of_it)
     assert_int_equal(count_actions(round, ROUND_SEND_START), 1);
 }
 
+/* After a long pause of the server's node: the agent that joins is the one that was away. */
+ROUND_TEST(nobody_is_a_spare_while_a_node_of_the_world_is_away)
+{
+    struct round *round = start(2, 2, 1);
+
+    break_link(round, 2, 100);
+    add_on(round, 3, "n2", 100);
+    join(round, 3, 100);
+    assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 0);
+    resume(round, 2, 200); /* it was another one */
+    assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 1);
+    assert_true(round->waiting.is_spare);
+    break_link(round, 2, 300);
+    resume(round, 2, 400); /* nothing is new */
+    assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 0);
+}
+
 /* The store moved to this node while it was away. */
 ROUND_TEST(who_may_use_the_worker_store_is_told_again_after_a_break)
 {
