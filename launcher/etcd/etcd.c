@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "agent/loop/blocking_call.h"
 #include "launcher/etcd/http.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
@@ -180,21 +181,53 @@ static bool take_lines(void *context, const void *data, size_t length)
     return true;
 }
 
-/* Numbers need no resolver; curl takes them from the URL itself. */
-static int resolve(struct etcd *etcd, struct ctrun_error *err)
-{
-    const struct ct_endpoint *at = &etcd->endpoints[etcd->member];
-    int *count = &etcd->addr_counts[etcd->member];
-    struct ct_addr number;
+/* On a thread: a name server that does not answer takes the resolver half a minute. */
+struct lookup {
+    struct ct_endpoint at;
+    struct ct_addr addrs[CT_ADDRS_MAX];
+    int count; /* or a code, with err */
+    struct ctrun_error err;
+};
 
-    if (*count > 0 || ct_addr_parse(at->host, at->port, &number) == 0)
+static void look_up(void *job)
+{
+    struct lookup *lookup = job;
+
+    lookup->count = ct_addr_resolve(lookup->at.host, lookup->at.port, lookup->addrs,
+                                    CT_ADDRS_MAX, &lookup->err);
+}
+
+/* Numbers need no resolver; curl takes them from the URL itself. */
+static int resolve(struct etcd *etcd, uint64_t deadline_ms, struct ctrun_error *err)
+{
+    static struct blocking_lane
+        lanes[ETCD_ENDPOINTS_MAX]; /* no member waits for another's */
+    struct blocking_lane *lane = &lanes[etcd->member];
+    const struct ct_endpoint *at = &etcd->endpoints[etcd->member];
+    const uint64_t limit_ms = (uint64_t)ct_left_ms(deadline_ms);
+    struct lookup *lookup;
+    struct ct_addr number;
+    int rc;
+
+    if (etcd->addr_counts[etcd->member] > 0 ||
+        ct_addr_parse(at->host, at->port, &number) == 0)
         return 0;
-    *count = ct_addr_resolve(at->host, at->port, etcd->addrs[etcd->member],
-                             CT_ADDRS_MAX, err);
-    if (*count > 0)
-        return 0;
-    *count = 0;
-    return -ENOTCONN;
+    if (!(lookup = ct_zalloc(sizeof *lookup)))
+        return ct_fail(err, -ENOMEM, "etcd: out of memory");
+    lookup->at = *at;
+    if ((rc = blocking_call_in(lane, look_up, free, lookup, limit_ms)) < 0)
+        return ct_fail(err, rc, "host '%s': the resolver did not answer in %.1f s",
+                       at->host, (double)limit_ms / 1000);
+    if (lookup->count > 0) {
+        etcd->addr_counts[etcd->member] = lookup->count;
+        memcpy(etcd->addrs[etcd->member], lookup->addrs, sizeof lookup->addrs);
+    } else {
+        rc = -ENOTCONN;
+        if (err)
+            *err = lookup->err;
+    }
+    free(lookup);
+    return rc;
 }
 
 /* One attempt at the current member. 0 or a code of http_client_post() or -EBADMSG. */
@@ -212,7 +245,7 @@ static int post(struct etcd *etcd, enum etcd_call call, const struct ct_buf *bod
                     is_v6 ? "]" : "", at->port, paths[call]);
     ct_buf_consume(&etcd->in, ct_buf_length(&etcd->in));
     etcd->rc = 0;
-    if ((rc = resolve(etcd, err)) < 0)
+    if ((rc = resolve(etcd, deadline_ms, err)) < 0)
         return rc;
     rc = http_client_post(etcd->http,
                           &(struct http_request){
