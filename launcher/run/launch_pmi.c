@@ -23,6 +23,7 @@
 
 enum {
     PUBLISH_AFTER_MS = 500, /* most steps have begun before, and need no names */
+    PUBLISH_NODE_MS = 5,    /* for each node: a large step begins later */
     NOTICE_EVERY_MS = 10000
 };
 
@@ -117,7 +118,9 @@ static int pass_fence(struct launch *launch, struct pmi_client *client,
     const struct config *config = launch->config;
     const uint64_t began_ms = ct_now_ms();
     const uint64_t deadline_ms = ct_deadline_ms(config->rdzv.join_timeout_ms);
-    uint64_t until_ms = ct_deadline_ms(PUBLISH_AFTER_MS);
+    uint64_t until_ms = ct_deadline_ms(PUBLISH_AFTER_MS +
+                                       PUBLISH_NODE_MS * absent->nodes->count +
+                                       (absent->is_first ? 0 : NOTICE_EVERY_MS));
     bool is_known;
     int rc = pmi_client_fence_begin(client, err);
 
@@ -130,7 +133,8 @@ static int pass_fence(struct launch *launch, struct pmi_client *client,
         if (rc != CTRUN_E_TIMEOUT)
             return rc;
         until_ms = ct_deadline_ms(NOTICE_EVERY_MS);
-        if (!absent->is_published && !absent->is_failed && !is_last) {
+        if (absent->is_first && !absent->is_published && !absent->is_failed &&
+            !is_last) {
             pmi_absent_publish(absent, client);
             continue;
         }
@@ -188,6 +192,7 @@ int launch_meet_by_pmi(struct launch *launch, struct config *config,
         .nodes = &config->run.expected,
         .node = (size_t)(config->run.task.is_rank ? config->run.task.node_id
                                                   : config->run.node_rank),
+        .is_first = config->run.task.local_id == 0,
     };
     int rc;
 

@@ -50,6 +50,20 @@ static size_t look(struct pmi_absent *absent, struct pmi_client *client)
     return first;
 }
 
+/* Another task of our node has published its name. */
+static bool is_covered(struct pmi_absent *absent, struct pmi_client *client)
+{
+    char name[NAME_MAX_BYTES];
+    int rc;
+
+    if (absent->is_first || absent->is_published || absent->is_failed)
+        return false;
+    format_name(name, absent->node);
+    rc = pmi_client_look_up(client, name, NULL);
+    absent->is_failed = rc < 0;
+    return rc > 0;
+}
+
 bool pmi_absent_find(struct pmi_absent *absent, struct pmi_client *client,
                      char dst[CT_MISSING_MAX])
 {
@@ -58,6 +72,10 @@ bool pmi_absent_find(struct pmi_absent *absent, struct pmi_client *client,
     size_t first = count;
     bool is_known;
 
+    if (is_covered(absent, client)) {
+        (void)ct_copy(dst, CT_MISSING_MAX, "(another task of this node says which)");
+        return false;
+    }
     pmi_absent_publish(absent, client);
     if (!absent->came && !(absent->came = ct_zalloc_array(count, sizeof *absent->came)))
         absent->is_failed = true;

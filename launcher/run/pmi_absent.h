@@ -4,7 +4,8 @@
  * wait for nobody): a node that waits publishes its own, and looks for those of the others.
  *
  * All nodes look where they are few. Of many, only the first node that came looks for all, because
- * each name is a request to srun. */
+ * each name is a request to srun. Of a node with several tasks only the first publishes and looks; the others
+ * do so if that one has not come. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,6 +21,7 @@ enum {
 struct pmi_absent {
     const struct hostlist *nodes; /* of the step; borrowed */
     size_t node;                  /* ours */
+    bool is_first;                /* of the tasks of our node */
     bool is_published,
         is_failed; /* is_failed: srun has not answered; nothing is asked again */
     bool *came;    /* nodes that were found; owned; NULL: none yet */

@@ -232,6 +232,21 @@ def test_a_task_that_is_missing_beside_another_of_its_node_is_not_a_missing_node
     other.wait()
 
 
+def test_of_the_tasks_of_a_node_only_the_first_asks_for_names_unless_it_is_missing(box, server):
+    step = {"SLURM_STEP_NODELIST": "nohost[1-2]", "SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_NODEID": "0"}
+    found = server(4)
+    first = start(box, found, 0, "--bootstrap=pmi", **step)
+    ctrun.wait_until(lambda: found.names, "it waits, so it has published its name")
+    second = start(box, found, 1, "--bootstrap=pmi", GIVES_UP, **{**step, "SLURM_LOCALID": "1"})
+    assert missing(second, 4) == "(another task of this node says which)"
+    assert (found.heard[1].count("name-lookup"), found.heard[1].count("name-publish")) == (1, 0)
+    first.signal(15)
+    first.wait()
+    found = server(4)
+    alone = start(box, found, 1, "--bootstrap=pmi", GIVES_UP, **{**step, "SLURM_LOCALID": "1"})
+    assert missing(alone, 4) == "nohost2: never came"
+
+
 def test_of_many_nodes_only_the_first_looks_for_all(box, server):
     many = {"SLURM_STEP_NODELIST": "nohost[1-70]", "SLURM_STEP_TASKS_PER_NODE": "1(x70)"}
     found = server(70)
