@@ -46,6 +46,7 @@ void gpu_memory_read(struct gpu_memory *out, const struct nvml *nvml,
             (of->gpu = find_gpu(gpus, uuid)) < 0 || nvml->memory(device, &memory) != 0)
             continue;
         of->used = memory.used;
+        of->total = memory.total;
         read_holders(of, nvml, device);
         out->count++;
     }
@@ -80,6 +81,25 @@ static unsigned find_holder(const struct gpu_memory_of *before,
             pid = now->holders[i].pid;
         }
     return pid;
+}
+
+bool gpu_memory_find_full(struct gpu_memory_held *out, const struct gpu_memory *memory)
+{
+    static const struct gpu_memory_of nothing;
+    const struct gpu_memory_of *full = NULL;
+
+    for (int i = 0; i < memory->count; i++)
+        if (memory->list[i].used > memory->list[i].total / 2 &&
+            (!full || memory->list[i].used > full->used))
+            full = &memory->list[i];
+    if (!full)
+        return false;
+    *out = (struct gpu_memory_held){
+        .gpu = full->gpu, .bytes = full->used, .pid = find_holder(&nothing, full)};
+    for (int i = 0; i < full->holder_count; i++)
+        if (full->holders[i].pid == out->pid && full->holders[i].bytes > 0)
+            out->bytes = full->holders[i].bytes;
+    return true;
 }
 
 bool gpu_memory_find_held(struct gpu_memory_held *out, const struct gpu_memory *before,

@@ -17,7 +17,7 @@ struct gpu_memory {
     int count; /* GPUs that NVML could read */
     struct gpu_memory_of {
         int gpu; /* index in the given list */
-        unsigned long long used;
+        unsigned long long used, total;
         int holder_count;
         struct {
             unsigned pid;
@@ -33,6 +33,9 @@ struct gpu_memory_held {
         pid; /* the new process that holds most of these bytes; 0: it cannot be seen */
 };
 
+/* False: of no GPU more than half of the memory is in use. Else the process that holds most of it, on
+ * the GPU that has most in use; bytes: of that process, or all that are in use. Pure. */
+bool gpu_memory_find_full(struct gpu_memory_held *out, const struct gpu_memory *memory);
 void gpu_memory_read(struct gpu_memory *out, const struct nvml *nvml,
                      const struct gpus *gpus);
 /* False: no GPU has more memory in use than before. Pure. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* --gpu-wait: the GPU memory of a dead worker is freed a moment after its end, or later, if a
- * child of it still runs. A thread reads the memory in use while the first workers start. Before
- * each restart a thread waits until no more than that is in use. The driver may hang, so only
+ * child of it still runs. A thread reads the memory in use while the first workers start, and names another
+ * program that has most of it. Before each restart a thread waits until no more than that is in use. The driver may hang, so only
  * threads call it, and they share struct launch_gpu with the launch. */
 #include <stdatomic.h>
 #include <sys/socket.h>
@@ -17,6 +17,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/env.h"
+#include "worker_sdk/base/small_file.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -50,6 +51,36 @@ static void leave(struct launch_gpu *gpu)
     free(gpu);
 }
 
+static void describe(char *dst, size_t size, const struct launch_gpu *gpu,
+                     const struct gpu_memory_held *held, const char *holds)
+{
+    char name[PROCESS_NAME_MAX], who[64] = "a process that cannot be seen from here";
+
+    if (held->pid)
+        (void)ct_format(who, sizeof who, "pid %u (%s)", held->pid,
+                        process_name(name, (pid_t)held->pid));
+    (void)ct_format(dst, size, "%s %s %.1f GiB of GPU %s", who, holds,
+                    (double)held->bytes / (1 << 30), gpu->gpus.pci[held->gpu]);
+}
+
+/* The first workers may have begun: a process that is younger than this one may be one of them. */
+static void warn_of_full(const struct launch_gpu *gpu)
+{
+    struct gpu_memory_held held;
+    uint64_t started;
+    char text[192];
+
+    if (!gpu_memory_find_full(&held, &gpu->before))
+        return;
+    started = held.pid ? ct_small_file_started((pid_t)held.pid) : 0;
+    if (started > ct_small_file_started(getpid()))
+        return;
+    if (started == 0)
+        held.pid = 0;
+    describe(text, sizeof text, gpu, &held, "holds");
+    messages_warn(0, "GPU memory is in use before the first start: %s", text);
+}
+
 static void *look_first(void *argument)
 {
     struct launch_gpu *gpu = argument;
@@ -60,6 +91,7 @@ static void *look_first(void *argument)
     if (all.count > 0 && gpus_select(&gpu->gpus, &all, gpu->visible, NULL) == 0 &&
         gpu->gpus.count > 0 && nvml_open(&gpu->nvml, why, sizeof why) == 0) {
         gpu_memory_read(&gpu->before, &gpu->nvml, &gpu->gpus);
+        warn_of_full(gpu);
         atomic_store(&gpu->is_ready, gpu->before.count > 0);
     }
     leave(gpu);
@@ -76,16 +108,16 @@ void launch_begin_gpu(struct launch *launch)
                                              launch->config->run.task.local_id);
     if (access("/proc/driver/nvidia", F_OK) == 0)
         own_gpu_look(); /* while none has fallen off its bus */
-    if (launch->config->stop.gpu_wait_ms == 0 ||
-        launch->config->run.max_restarts == 0 || !(gpu = ct_zalloc(sizeof *gpu)))
+    if (launch->config->stop.gpu_wait_ms == 0 || !(gpu = ct_zalloc(sizeof *gpu)))
         return;
     gpu->users = 1;
     gpu->limit_ms = launch->config->stop.gpu_wait_ms;
-    launch->gpu = gpu;
-    if (visible && !(gpu->visible = ct_strdup(visible)))
-        return;
-    atomic_fetch_add(&gpu->users, 1);
-    if (blocking_call_start(look_first, gpu) < 0)
+    if (launch->config->run.max_restarts > 0) {
+        launch->gpu = gpu;
+        gpu->users++;
+    }
+    if ((visible && !(gpu->visible = ct_strdup(visible))) ||
+        blocking_call_start(look_first, gpu) < 0)
         leave(gpu);
 }
 
@@ -103,18 +135,6 @@ void launch_look_at_gpus(void *context, struct rank_gpu *out, int count)
     const struct launch *launch = context;
 
     gpu_watch_look(launch->gpu_watch, out, count);
-}
-
-static void describe(char *dst, size_t size, const struct launch_gpu *gpu,
-                     const struct gpu_memory_held *held)
-{
-    char name[PROCESS_NAME_MAX], who[64] = "a process that cannot be seen from here";
-
-    if (held->pid)
-        (void)ct_format(who, sizeof who, "pid %u (%s)", held->pid,
-                        process_name(name, (pid_t)held->pid));
-    (void)ct_format(dst, size, "%s still holds %.1f GiB of GPU %s", who,
-                    (double)held->bytes / (1 << 30), gpu->gpus.pci[held->gpu]);
 }
 
 /* False: the agent has closed its end. */
@@ -144,7 +164,7 @@ static void *wait_until_free(void *argument)
             (void)send_word(job->fd, AGENT_GPU_FREE, &word);
             break;
         }
-        describe(word.text, sizeof word.text, gpu, &held);
+        describe(word.text, sizeof word.text, gpu, &held, "still holds");
         if (ct_left_ms(until_ms) == 0) {
             (void)send_word(job->fd, AGENT_GPU_LATE, &word);
             break;

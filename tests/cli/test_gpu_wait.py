@@ -61,6 +61,26 @@ def test_a_signal_ends_the_wait(box):
     assert run.wait() == 143, run
 
 
+def test_another_program_that_has_most_of_a_gpu_before_the_first_start_is_named(box):
+    holder = box.start("sleep", "1000")
+    box.write("held", f"{holder.pid} {60 << 10}")
+    box.write("asked", "")
+    run = start(box)
+    told = f"ctrun: warning: GPU memory is in use before the first start: pid {holder.pid} (sleep) holds 60.0 GiB of " \
+        "GPU 0000:17:00.0\n"
+    ctrun.wait_until(lambda: told in run.err, lambda: f"{told}{run}")
+    ctrun.stop(run, holder)
+
+
+def test_half_of_a_gpu_is_nothing_to_name(box):
+    holder = box.start("sleep", "1000")
+    box.write("held", f"{holder.pid} {39 << 10}")  # and the driver's own GiB
+    run = start(box)
+    ctrun.wait_until(lambda: box.path("asked").exists(), "the GPU is looked at")
+    assert run.wait() == 0 and "before the first start" not in run.err, run
+    ctrun.stop(holder)
+
+
 def test_0_does_not_look(box):
     box.write("asked", "")
     run = start(box, "--gpu-wait=0")
