@@ -137,6 +137,31 @@ def test_the_examples_of_ctrunctl_are_found():
     assert {line.split()[1] for line in ctrunctl_lines()} >= {"status", "signal", "logs", "reload", "chaos", "stop"}
 
 
+def test_the_example_of_ctrund_is_a_run_of_two_nodes(box):
+    """As shown, but for the port and the name of the host."""
+    text, = [text for page, text in examples() if text.startswith("ctrund ")]
+    serve, node = text.replace("\\\n", "").split("\n", 1)
+    box.write("secret", "sixteen bytes at least\n", 0o600)
+    box.write("train.py", "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])\n")
+    served = box.start(ctrun.program("ctrund"), *serve.split()[1:], "--listen=127.0.0.1:0")
+    port = ctrun.wait_until(lambda: re.search(r"^listening on 127.0.0.1:(\d+)$", served.out, re.M),
+                            lambda: f"the port\n{served}")[1]
+    words = node.replace("service1:29400", f"127.0.0.1:{port}").split()[1:]
+    runs = [box.start_ctrun("--rdzv-conf=last_call_timeout=30,join_timeout=60", *words, env={"PYTHON_EXEC": ctrun.DEBIAN_PYTHON})
+            for _ in range(4)]  # the most that it allows: no last call is waited for
+    assert [run.wait() for run in runs] == [0] * 4, runs
+    assert sorted(line.split()[-3:] for run in runs for line in run.out.splitlines()) == \
+        [[str(rank), "of", "8"] for rank in range(8)], runs
+    ctrun.stop(served)
+
+
+def test_the_examples_of_cmake_set_what_there_is():
+    sources = "".join(path.read_text() for path in (ctrun.ROOT / "CMakeLists.txt", *(ctrun.ROOT / "cmake").glob("*.cmake")))
+    names = [name for _, text in examples() if text.startswith("cmake ") for name in re.findall(r" -D(CTRUN_\w+)=", text)]
+    assert len(names) >= 2
+    assert [name for name in names if not re.search(rf"^(?:option|set)\({name}\b.*(?:CACHE|OFF\)|ON\))", sources, re.M)] == []
+
+
 @pytest.mark.parametrize("code", [0, 1, 75])
 def test_the_job_is_requeued_after_75_alone_and_keeps_its_code(box, cluster, code):
     text, = [text for page, text in examples() if "scontrol requeue" in text]
