@@ -43,6 +43,7 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
         (rc = agent_open_survival(agent, err)) < 0 ||
         (rc = agent_open_own(agent, err)) < 0 ||
         (rc = agent_open_bill(agent, err)) < 0 ||
+        (rc = agent_open_recovery(agent, err)) < 0 ||
         (rc = agent_open_chaos(agent, err)) < 0 ||
         (rc = agent_open_delay(agent, err)) < 0 ||
         (rc = agent_open_reachability(agent, err)) < 0 ||
@@ -81,6 +82,7 @@ static void close_all(struct agent *agent)
     agent_close_stacks(agent);
     agent_close_hang(agent);
     agent_close_own(agent);
+    agent_close_recovery(agent);
     agent_close_bill(agent);
     loop_timer_close(agent->chaos.timer);
     loop_timer_close(agent->delay_timer);

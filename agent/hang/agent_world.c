@@ -52,6 +52,7 @@ void agent_report_lost(struct agent *agent, const struct ct_failure *failure, in
     const struct agent_options *options = agent->options;
 
     emit_loss(failure, left);
+    agent_recovery_lose(agent, failure);
     if (options->on_rank_lost)
         options->on_rank_lost(options->context, failure, left);
 }
@@ -61,6 +62,7 @@ void agent_report_shrunk(struct agent *agent, int left, int64_t after_ms)
     const struct agent_options *options = agent->options;
 
     emit_world(agent, left, after_ms > 0 ? after_ms : 0);
+    agent_recovery_decide(agent);
     if (options->on_shrunk)
         options->on_shrunk(options->context, left, after_ms);
 }
@@ -70,6 +72,7 @@ void agent_report_grown(struct agent *agent, int joined, int size)
     const struct agent_options *options = agent->options;
 
     emit_grown(agent, joined, size);
+    agent_recovery_join(agent);
     if (options->on_grown)
         options->on_grown(options->context, joined, size);
 }
@@ -272,6 +275,8 @@ void agent_on_loss(struct agent *agent, const struct ct_loss *message)
         agent->survival.left = 0;
     (void)ct_copy(agent->survival.text, sizeof agent->survival.text,
                   message->text); /* same size */
+    if (message->rank < 0 || !is_own(agent, message->rank))
+        agent_recovery_lose(agent, NULL);
     agent->survival.has_lost_store |= message->has_store;
     worker_socket_send_rank_loss(agent->worker_socket, message->losses, message->text);
     agent_cut_now(agent);

@@ -178,6 +178,9 @@ enum {
     /* of the time for stacks: for the calls of flight recorders, before the stacks */
     STACKS_CALLS_PARTS = 4,
     STACKS_LAST_PARTS = 8, /* ... that the last stack may take */
+    /* between looks at steps after a recovery; longer by this part of the time since */
+    RECOVERY_LOOK_MS = 2,
+    RECOVERY_LOOK_PARTS = 16,
     /* a collective has timed out: for all looks at the others, while the loop waits */
     TIMEOUT_LOOK_MS = 1000,
     /* between the looks: a rank that has lost another one ends meanwhile */

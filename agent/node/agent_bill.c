@@ -198,7 +198,10 @@ static void emit(const struct agent_bill *of, const struct bill_sum *sum)
     struct ct_event event;
 
     ct_event_begin(&event, "bill");
-    ct_event_str(&event, "of", of->is_restart ? "restart" : "start");
+    ct_event_str(&event, "of",
+                 of->is_recovery  ? "recovery"
+                 : of->is_restart ? "restart"
+                                  : "start");
     ct_event_int(&event, "generation", (int64_t)of->generation);
     ct_event_int(&event, "restart_count", of->restart_count);
     ct_event_int(&event, "total_ms", (int64_t)sum->total_ms);
@@ -256,11 +259,19 @@ static struct bill_rank *read_ranks(const struct agent *agent)
     return ranks;
 }
 
+void agent_send_bill(struct agent *agent, const struct agent_bill *of)
+{
+    struct bill_sum sum;
+
+    bill_add_up(&sum, &of->bill);
+    emit(of, &sum);
+    agent->options->on_bill(agent->options->context, of);
+}
+
 static void close_bill(struct agent *agent)
 {
     struct bill_watch *watch = &agent->bill;
     struct bill_rank *ranks;
-    struct bill_sum sum;
     unsigned known;
 
     watch->state = BILL_IS_DONE;
@@ -268,12 +279,10 @@ static void close_bill(struct agent *agent)
     known = bill_known(&watch->out.bill);
     watch->out.is_whole = (watch->shown & ~known) == 0;
     watch->shown |= known >> BILL_START << BILL_START;
-    bill_add_up(&sum, &watch->out.bill);
-    emit(&watch->out, &sum);
     ranks = watch->out.is_restart ? NULL : read_ranks(agent);
     watch->out.ranks = ranks;
     watch->out.rank_count = ranks ? worker_group_count(agent->group) : 0;
-    agent->options->on_bill(agent->options->context, &watch->out);
+    agent_send_bill(agent, &watch->out);
     watch->out.ranks = NULL;
     free(ranks);
 }

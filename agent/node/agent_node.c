@@ -172,6 +172,7 @@ static void stop_watching(struct agent *agent, enum agent_after after, const cha
 {
     if (agent->state == AGENT_RUNNING) {
         agent->after = after;
+        agent_recovery_stop(agent);
         agent_bill_stop(agent, after == AFTER_SUCCEED || after == AFTER_END);
         agent_set_state(agent, AGENT_STOPPING, why);
         if (after != AFTER_SUCCEED)

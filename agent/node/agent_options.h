@@ -30,6 +30,7 @@ struct agent_ending {
 struct agent_bill {
     struct bill bill;
     bool is_restart;
+    bool is_recovery;    /* the other workers have continued (--survive) */
     uint64_t generation; /* of the round that was started */
     uint32_t restart_count;
     bool is_whole;      /* all phases are known that earlier rounds have shown */

@@ -35,6 +35,7 @@
  *     agent_own.c         workers that start ranks of their own
  *     agent_signal.c      signals to the whole run; the time that is left to save
  *     agent_steps.c       the steps and metrics that workers report
+ *     agent_recovery.c    how long it took until the others continued (--survive)
  *     agent_bill.c        how long a start took
  *     agent_delay.c       the pause after a failure
  *     agent_gpu.c         the wait for free GPU memory after a failure
@@ -95,6 +96,19 @@ struct bill_watch {
     int64_t last_step; /* that workers of the previous round reported; -1: none */
     struct loop_watch *met; /* NULL: no bills are wanted */
     bool has_met;           /* in the watched store of this round */
+};
+
+/* The bill of the current recovery; agent_recovery.c. */
+struct recovery_watch {
+    enum {
+        RECOVERY_NONE,
+        RECOVERY_LOST,
+        RECOVERY_DECIDED
+    } state;
+    struct loop_timer *timer; /* NULL: no bills are wanted */
+    struct agent_bill out;
+    uint64_t decided_ms;
+    bool awaits_step, awaits_join;
 };
 
 /* What follows a stop. A later value in this list overrules an earlier one. */
@@ -159,6 +173,7 @@ struct agent {
         } lasting[CT_FAULT_KINDS]; /* by kind; a STOP is kept in its worker */
     } chaos;
     struct bill_watch bill;
+    struct recovery_watch recovery;
     struct restart_delay delay;
     struct loop_timer *delay_timer;
     struct loop_watch *gpu_watch; /* while the agent waits for GPU memory; else NULL */
@@ -401,6 +416,22 @@ void agent_bill_look(struct agent *agent);
 /* torch in worker `pid` has come that far; a first_step_fn, context: the agent. */
 void agent_on_start_mark(void *context, pid_t pid, enum start_mark mark,
                          const char *names);
+/* Emits an event for a bill that is complete, and hands the bill to the launcher. */
+void agent_send_bill(struct agent *agent, const struct agent_bill *of);
+
+/* ---- agent_recovery.c ------------------------------------------------------------------- */
+
+/* The functions below do nothing without --survive, or if no bills are wanted. */
+int agent_open_recovery(struct agent *agent, struct ctrun_error *err);
+void agent_close_recovery(struct agent *agent);
+/* A member is lost; its failure, NULL for another node's. */
+void agent_recovery_lose(struct agent *agent, const struct ct_failure *failure);
+/* It is decided who continues. */
+void agent_recovery_decide(struct agent *agent);
+/* A new worker has joined them. */
+void agent_recovery_join(struct agent *agent);
+/* The workers are about to be stopped. */
+void agent_recovery_stop(struct agent *agent);
 
 /* ---- agent_delay.c ---------------------------------------------------------------------- */
 

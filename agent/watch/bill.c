@@ -5,17 +5,26 @@
 #include "worker_sdk/base/str.h"
 
 static const char *const names[BILL_PHASES] = {
-    [BILL_DETECT] = "detect", [BILL_DECIDE] = "decide",
-    [BILL_STOP] = "stop",     [BILL_MEET] = "meet",
-    [BILL_START] = "start",   [BILL_IMPORT] = "import",
-    [BILL_INIT] = "init",     [BILL_FIRST_STEP] = "first step",
+    [BILL_DETECT] = "detect",  [BILL_DECIDE] = "decide",
+    [BILL_STOP] = "stop",      [BILL_MEET] = "meet",
+    [BILL_START] = "start",    [BILL_IMPORT] = "import",
+    [BILL_INIT] = "init",      [BILL_FIRST_STEP] = "first step",
+    [BILL_REFORM] = "re-form", [BILL_NEXT_STEP] = "next step",
+    [BILL_JOIN] = "join",
 };
 
 void bill_begin(struct bill *bill, enum bill_phase first, uint64_t at_ms)
 {
-    *bill = (struct bill){.begun_ms = at_ms, .first = first};
+    *bill = (struct bill){
+        .begun_ms = at_ms, .first = first, .others = ~0u << BILL_REFORM};
     for (int phase = 0; phase < BILL_PHASES; phase++)
         bill->rank[phase] = -1;
+}
+
+void bill_begin_recovery(struct bill *bill, enum bill_phase first, uint64_t at_ms)
+{
+    bill_begin(bill, first, at_ms);
+    bill->others = (1u << BILL_REFORM) - (1u << BILL_STOP);
 }
 
 void bill_end_phase(struct bill *bill, enum bill_phase phase, uint64_t at_ms, int rank)
@@ -72,6 +81,8 @@ void bill_add_up(struct bill_sum *out, const struct bill *bill)
         const struct bill_part part = {.phases = pending | 1u << phase,
                                        .rank = bill->rank[phase]};
 
+        if (bill->others & 1u << phase)
+            continue;
         pending = part.phases;
         if (bill->end_ms[phase] == 0)
             continue;

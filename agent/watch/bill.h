@@ -6,7 +6,11 @@
  *     failed ─detect─ seen ─decide─ decided ─stop─ workers gone ─meet─ START ─start─ exec or fork done
  *            ─import─ in the store or at the agent ─init─ last asked the store ─first step─ reported
  *
- * Decision and stop continue side by side: whichever ends first comes first. */
+ * Decision and stop continue side by side: whichever ends first comes first.
+ *
+ * A recovery, in which the other workers continue (--survive), likewise:
+ *
+ *     failed ─detect─ seen ─decide─ who continues ─re-form, next step─ made by all members ─join─ a new worker has joined */
 #pragma once
 
 #include <stddef.h>
@@ -23,12 +27,17 @@ enum bill_phase {
     BILL_IMPORT,
     BILL_INIT,
     BILL_FIRST_STEP,
+    /* of a recovery, behind BILL_DETECT and BILL_DECIDE */
+    BILL_REFORM,
+    BILL_NEXT_STEP,
+    BILL_JOIN,
     BILL_PHASES
 };
 
 struct bill {
     uint64_t begun_ms;
     enum bill_phase first;        /* the earlier phases are not part of this start */
+    unsigned others;              /* bits of phases that are not part of it either */
     uint64_t end_ms[BILL_PHASES]; /* 0: not known */
     int rank[BILL_PHASES];        /* the rank whose end was the last; -1: not known */
 };
@@ -56,6 +65,8 @@ struct bill_rank {
 /* A restart begins with BILL_DETECT if the time of the failure is known, with BILL_DECIDE if only
  * the time when it was seen is known; a first start begins with BILL_MEET. */
 void bill_begin(struct bill *bill, enum bill_phase first, uint64_t at_ms);
+/* The same for a recovery. */
+void bill_begin_recovery(struct bill *bill, enum bill_phase first, uint64_t at_ms);
 /* The last call counts; rank -1: not known. A time before the beginning counts as the beginning.
  * BILL_IMPORT is the end of all workers' imports: a later end of BILL_START is moved to it. */
 void bill_end_phase(struct bill *bill, enum bill_phase phase, uint64_t at_ms, int rank);

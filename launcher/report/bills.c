@@ -61,14 +61,17 @@ static void add_longest(char dst[BILLS_TEXT_MAX], const struct bill_sum *sum)
 
 void bills_format(char dst[BILLS_TEXT_MAX], const struct bills_item *item)
 {
+    const char *name = item->is_recovery  ? "recovery"
+                       : item->is_restart ? "restart"
+                                          : "start";
     char text[BILLS_TEXT_MAX];
 
-    (void)ct_format(
-        dst, BILLS_TEXT_MAX, "%s took %.3f s%s", item->is_restart ? "restart" : "start",
-        (double)item->sum.total_ms / 1000, item->is_one_of_many ? " on this node" : "");
+    (void)ct_format(dst, BILLS_TEXT_MAX, "%s took %.3f s%s", name,
+                    (double)item->sum.total_ms / 1000,
+                    item->is_one_of_many ? " on this node" : "");
     bill_format_parts(text, sizeof text, &item->sum);
     (void)ct_append(dst, BILLS_TEXT_MAX, ": %s", text);
-    if (!item->is_restart)
+    if (!item->is_restart && !item->is_recovery)
         add_longest(dst, &item->sum);
     if (item->lost_steps >= 0)
         (void)ct_append(dst, BILLS_TEXT_MAX, "; %lld step%s lost",
@@ -79,6 +82,5 @@ void bills_format(char dst[BILLS_TEXT_MAX], const struct bills_item *item)
     }
     if (!item->is_whole)
         (void)ct_append(dst, BILLS_TEXT_MAX,
-                        "; the round ended before the %s was complete",
-                        item->is_restart ? "restart" : "start");
+                        "; the round ended before the %s was complete", name);
 }

@@ -20,6 +20,7 @@ struct bills_item {
     uint32_t restart_count;
     int64_t lost_steps; /* -1: not known */
     bool is_restart;
+    bool is_recovery;    /* without a restart: only bills_format() takes it */
     bool is_whole;       /* it has all phases that earlier rounds had */
     bool is_one_of_many; /* the run has several nodes */
     bool is_over;        /* over the budget */

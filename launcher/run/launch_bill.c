@@ -4,10 +4,11 @@
 #include "launcher/run/launch_private.h"
 #include "worker_sdk/base/log.h"
 
-/* Only the first node prints the cost of a restart; everything else goes to the log. */
+/* Only the first node prints the cost of a restart or recovery; everything else goes to the log. */
 static void print(const struct launch *launch, const struct bills_item *item)
 {
-    const bool is_printed = item->is_restart && launch->group_rank == 0 &&
+    const bool is_printed = (item->is_restart || item->is_recovery) &&
+                            launch->group_rank == 0 &&
                             !launch->config->run.task.is_quiet;
     char text[BILLS_TEXT_MAX];
 
@@ -28,12 +29,15 @@ void launch_on_bill(void *context, const struct agent_bill *bill)
                               .restart_count = bill->restart_count,
                               .lost_steps = bill->lost_steps,
                               .is_restart = bill->is_restart,
+                              .is_recovery = bill->is_recovery,
                               .is_whole = bill->is_whole,
                               .is_one_of_many = launch->is_one_of_many};
 
     bill_add_up(&item.sum, &bill->bill);
-    bills_add(&launch->bills, &item, launch->config->stop.budget_ms);
-    bills_set_ranks(&launch->bills, bill->ranks, bill->rank_count);
+    if (!bill->is_recovery) {
+        bills_add(&launch->bills, &item, launch->config->stop.budget_ms);
+        bills_set_ranks(&launch->bills, bill->ranks, bill->rank_count);
+    }
     print(launch, &item);
 }
 

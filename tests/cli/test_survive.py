@@ -2,6 +2,7 @@
 """--survive: a rank is lost, and the others continue in their processes and lose no step."""
 import os
 import random
+import re
 import signal
 import sys
 
@@ -49,6 +50,33 @@ def test_survivors_go_on_and_come_to_the_same(box, undisturbed):
     for event in box.events():
         schema.check(event, "events")
     assert "3 ranks may continue (--survive)" in run.err and "1 rank continues, " in run.err, run
+
+
+def test_its_time_is_billed(box):
+    run = start(box, 4, "--survive=sdk")
+    wait_step(run, 1000)
+    os.kill(pids(box)[2], signal.SIGKILL)
+    [bill] = box.wait_event("bill", of="recovery")
+    schema.check(bill, "events")
+    assert [part["phases"] for part in bill["parts"]] == [["decide"], ["re-form", "next step"]], bill
+    assert bill["unknown"] == ["detect"] and sum(part["ms"] for part in bill["parts"]) == bill["total_ms"], bill
+    assert bill["parts"][1]["rank"] in (0, 1, 3), bill
+    speed_up(box)
+    assert run.wait(60) == 0, run
+    assert re.search(r"^ctrun: recovery took \d+\.\d{3} s: decide \d+\.\d{3}, re-form and next step \d+\.\d{3}; not known: "
+                     r"detect$", run.err, re.M), run
+
+
+def test_a_loss_that_is_not_survived_has_no_bill_of_its_own(box):
+    run = start(box, 3, "--survive=sdk", "--survive-timeout=3", "--max-restarts=1")
+    wait_step(run, 1000)
+    of = pids(box)
+    os.kill(of[1], signal.SIGSTOP)
+    os.kill(of[2], signal.SIGKILL)
+    box.wait_event("bill", of="restart")
+    assert not box.events("bill", of="recovery")
+    speed_up(box)
+    assert run.wait(60) == 0, run
 
 
 def test_two_die_at_once(box, undisturbed):

@@ -707,6 +707,26 @@ void agent_bill_end_phase(struct agent *agent, enum bill_phase phase)
     (void)agent, (void)phase;
 }
 
+void agent_recovery_lose(struct agent *agent, const struct ct_failure *failure)
+{
+    (void)agent, (void)failure;
+}
+
+void agent_recovery_decide(struct agent *agent)
+{
+    (void)agent;
+}
+
+void agent_recovery_join(struct agent *agent)
+{
+    (void)agent;
+}
+
+void agent_recovery_stop(struct agent *agent)
+{
+    (void)agent;
+}
+
 void agent_bill_look(struct agent *agent)
 {
     (void)agent;

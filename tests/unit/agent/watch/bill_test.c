@@ -34,7 +34,7 @@ TEST(each_phase_is_what_lies_between_two_ends)
     struct bill_sum sum;
 
     bill_begin(&bill, BILL_DETECT, AT);
-    for (int phase = 0; phase < BILL_PHASES; phase++)
+    for (int phase = 0; phase < BILL_REFORM; phase++)
         bill_end_phase(&bill, (enum bill_phase)phase, (uint64_t)(AT + 10 * (phase + 1)),
                        phase);
     expect_text(&bill,
@@ -66,6 +66,22 @@ TEST(the_start_of_a_rank_names_its_slowest_phase)
                               "\"start\"],\"ms\":10},{\"phases\":[\"import\","
                               "\"init\"],\"ms\":2000}],\"unknown\":[\"first step\"],"
                               "\"slowest\":[\"import\",\"init\"]}");
+}
+
+TEST(a_recovery_has_phases_of_its_own)
+{
+    struct bill bill;
+    struct bill_sum sum;
+
+    bill_begin_recovery(&bill, BILL_DECIDE, AT);
+    bill_end_phase(&bill, BILL_DECIDE, AT + 40, -1);
+    bill_add_up(&sum, &bill);
+    assert_int_equal(sum.unknown, 1u << BILL_DETECT | 1u << BILL_REFORM |
+                                      1u << BILL_NEXT_STEP | 1u << BILL_JOIN);
+    bill_end_phase(&bill, BILL_JOIN, AT + 300, -1);
+    expect_text(&bill, "decide 0.040, re-form and next step and join 0.260");
+    bill_end_phase(&bill, BILL_NEXT_STEP, AT + 50, 1);
+    expect_text(&bill, "decide 0.040, re-form and next step 0.010, join 0.250");
 }
 
 TEST(a_phase_without_an_end_goes_with_the_next_one)
