@@ -21,7 +21,7 @@
 
 enum {
     NAMED_MAX = 4, /* the others are in the file */
-    SAID_MAX = LIVE_PLACE_MAX + LIVE_STATE_MAX + 64
+    REPORT_MAX = LIVE_PLACE_MAX + LIVE_STATE_MAX + 64
 };
 
 struct seen {
@@ -167,10 +167,10 @@ static void look_twice(struct timeout_look *look)
 /* ---- What is said -------------------------------------------------------------------- */
 
 /* A report with facts is printed only if no restart follows. */
-__attribute__((format(printf, 3, 4))) static void say(const struct timeout_look *look,
-                                                      bool warns, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void
+report(const struct timeout_look *look, bool warns, const char *fmt, ...)
 {
-    char text[SAID_MAX + PATH_MAX];
+    char text[REPORT_MAX + PATH_MAX];
     va_list args;
 
     va_start(args, fmt);
@@ -198,7 +198,7 @@ static int list_seen(const struct timeout_look *look, int what, char *dst, size_
     return found;
 }
 
-static void say_where(const struct timeout_look *look)
+static void report_places(const struct timeout_look *look)
 {
     int named = 0;
 
@@ -211,12 +211,12 @@ static void say_where(const struct timeout_look *look)
             continue;
         named++;
         live_state_format(state, place->pid, (uint64_t)place->pid);
-        say(look, true, "rank %d was in %s%s, %s", place->rank,
-            what == SEEN_OUTSIDE ? "no collective: " : "", place->at.own, state);
+        report(look, true, "rank %d was in %s%s, %s", place->rank,
+               what == SEEN_OUTSIDE ? "no collective: " : "", place->at.own, state);
     }
 }
 
-static void say_all(struct timeout_look *look)
+static void report_all(struct timeout_look *look)
 {
     struct ct_hang_view *view = &look->agent->timeout_view;
     char outside[256], somewhere[256];
@@ -227,13 +227,14 @@ static void say_all(struct timeout_look *look)
                                         sizeof view->waiting_ranks);
     (void)list_seen(look, SEEN_OUTSIDE, outside, sizeof outside);
     (void)list_seen(look, SEEN_SOMEWHERE, somewhere, sizeof somewhere);
-    say_where(look);
+    report_places(look);
     if (*view->waiting_ranks)
-        say(look, false, "rank%s %s waited in a collective",
-            view->waiting > 1 ? "s" : "", view->waiting_ranks);
+        report(look, false, "rank%s %s waited in a collective",
+               view->waiting > 1 ? "s" : "", view->waiting_ranks);
     if (*look->path)
-        say(look, false, "the ranks of this node that still ran had these stacks: %s",
-            look->path);
+        report(look, false,
+               "the ranks of this node that still ran had these stacks: %s",
+               look->path);
     ct_event_emit("others_seen", CT_INT("generation", look->agent->start.generation),
                   CT_INT("rank", look->failure->rank), CT_INT("running", look->count),
                   CT_STR("outside", outside), CT_STR("somewhere", somewhere),
@@ -264,7 +265,7 @@ void agent_look_after_timeout(struct agent *agent, const struct ct_failure *fail
         return;
     if (begin(&look)) {
         look_twice(&look);
-        say_all(&look);
+        report_all(&look);
     }
     end(&look);
 }
