@@ -381,7 +381,9 @@ EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out,
     *out = (struct cudaPointerAttributes){.type = cudaMemoryTypeUnregistered};
     pthread_mutex_lock(&lock);
     if ((found = find_memory(at)))
-        out->type = found->host ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+        *out = (struct cudaPointerAttributes){.type = found->host ? cudaMemoryTypeDevice
+                                                                  : cudaMemoryTypeHost,
+                                              .device = found->on};
     pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }
@@ -1089,6 +1091,26 @@ EXPORT cudaError_t cudaSetDevice(int device)
     if (device < 0 || device > fake_nccl.more_devices || device >= DEVICES)
         return cudaErrorInvalidDevice;
     current = device;
+    return cudaSuccess;
+}
+
+/* The smaller one has less than 75 % of the others. */
+EXPORT cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr which,
+                                          int device)
+{
+    ENTER_CUDA();
+    if (which != cudaDevAttrMultiProcessorCount)
+        die("another attribute");
+    *value = fake_nccl.slow_device && device == fake_nccl.slow_device ? 74 : 100;
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaMemGetInfo(size_t *unused, size_t *total)
+{
+    ENTER_CUDA();
+    *unused = *total = fake_nccl.lean_device && current == fake_nccl.lean_device
+                         ? (size_t)74 << 30
+                         : (size_t)100 << 30;
     return cudaSuccess;
 }
 

@@ -48,6 +48,8 @@ struct fake_nccl {
     int finalize_code;   /* what ncclCommFinalize() returns */
     bool no_device;      /* there is no GPU */
     int more_devices;    /* than the first one */
+    int slow_device;     /* has fewer processors than the others; 0: none */
+    int lean_device;     /* has less memory than the others; 0: none */
     bool no_driver;      /* the driver loads no kernels */
     bool no_memory;      /* cudaMalloc() of a megabyte and more fails */
     void (*on_record)(void); /* called by cudaEventRecord() before it does anything */

@@ -11,6 +11,17 @@
 #include "worker_sdk/client/flight.h"
 #include "worker_sdk/comm/group_private.h"
 
+void ct_group_describe_device(const struct ctrun_group *group,
+                              struct ct_device_facts *out)
+{
+    group->backend->describe_device(group->self, out);
+}
+
+int ct_group_find_device(const struct ctrun_group *group, const void *data)
+{
+    return group->backend->find_device(group->self, data);
+}
+
 int ct_work_let_go(struct ctrun_work *work, struct ctrun_error *err)
 {
     return ct_work_release(work, NULL, err);

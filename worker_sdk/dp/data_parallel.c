@@ -332,6 +332,8 @@ int ctrun_dp_create_on(struct ctrun_dp **out, const struct ctrun_param *params,
         ctrun_dp_destroy(dp);
         return rc;
     }
+    if (dp->is_on_gpus)
+        ct_dp_warn_of_imbalance(dp);
     *out = dp;
     return 0;
 }

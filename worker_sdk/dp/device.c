@@ -15,6 +15,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/cond.h"
 #include "worker_sdk/base/error.h"
+#include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/comm.h"
 #include "worker_sdk/ddp/layout.h"
@@ -165,6 +166,65 @@ static int open_group(struct ctrun_dp *dp, int device, struct ctrun_error *err)
     return ct_group_open(&dp->of[device].group, &place, &options, err);
 }
 
+/* torch's message. `data` is of params[p]. */
+static int check_data(const struct ctrun_group *group, int device, const void *data,
+                      const struct ctrun_param *param, struct ctrun_error *err)
+{
+    const int there = ct_group_find_device(group, data);
+    char name[24] = "cpu";
+
+    if (there == device)
+        return 0;
+    if (there >= 0)
+        (void)ct_format(name, sizeof name, "cuda:%d", there);
+    return ct_fail(err, -EINVAL,
+                   "data parallel: module must have its parameters and buffers on "
+                   "device cuda:%d (device_ids[0]) but found one of them on device: "
+                   "%s: '%s'",
+                   device, name, param->name);
+}
+
+static int check_places(const struct ctrun_dp *dp, const struct ct_dp_device *first,
+                        struct ctrun_error *err)
+{
+    int rc = 0;
+
+    for (size_t p = 0; rc == 0 && p < dp->count; p++) {
+        const struct ctrun_param *param = &dp->params[p];
+
+        if (ct_ddp_param_bytes(param) == 0)
+            continue;
+        rc = check_data(first->group, first->facts.device, param->data, param, err);
+        if (rc == 0 && param->grad && !param->no_grad)
+            rc = check_data(first->group, first->facts.device, param->grad, param, err);
+    }
+    return rc;
+}
+
+/* The bound is torch's. */
+void ct_dp_warn_of_imbalance(const struct ctrun_dp *dp)
+{
+    static const char *const names[] = {
+        [CT_DEVICE_MEMORY] = "memory", [CT_DEVICE_PROCESSORS] = "processors"};
+
+    for (int s = 0; s < CT_DEVICE_SIZES; s++) {
+        const struct ct_device_facts *least = &dp->of[0].facts, *most = least;
+
+        for (int i = 1; i < dp->devices; i++) {
+            const struct ct_device_facts *facts = &dp->of[i].facts;
+
+            least = facts->sizes[s] < least->sizes[s] ? facts : least;
+            most = facts->sizes[s] > most->sizes[s] ? facts : most;
+        }
+        if (least->sizes[s] == 0 || least->sizes[s] * 4 >= most->sizes[s] * 3)
+            continue;
+        ct_warn("data parallel: the GPUs differ: GPU %d has less than 75%% of the %s "
+                "of GPU %d, which will wait for it: leave it out of ids",
+                least->device, names[s], most->device);
+        return;
+    }
+}
+
 static size_t room_of(const struct ctrun_param *param)
 {
     return (ct_ddp_param_bytes(param) + CT_LAYOUT_ALIGN - 1) / CT_LAYOUT_ALIGN *
@@ -222,6 +282,10 @@ int ct_dp_open_device(struct ctrun_dp *dp, int device, struct ctrun_error *err)
     int rc = open_group(dp, device, err);
 
     measure(dp, &values, &grads);
+    if (rc == 0)
+        ct_group_describe_device(own->group, &own->facts);
+    if (rc == 0 && device == 0)
+        rc = check_places(dp, own, err);
     if (rc == 0)
         rc = make_block(own->group, values, &own->sent, err);
     if (rc == 0)

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker_sdk/include/ctrun.h"
+#include "worker_sdk/comm/comm.h"
 
 /* In a job the device's thread writes result and err; the caller reads them under the lock when
  * `left` is 0. */
@@ -25,6 +25,7 @@ struct ct_dp_device {
     struct ctrun_error err;
     /* On a GPU: the thread's own group, and memory allocated from it. */
     struct ctrun_group *group;
+    struct ct_device_facts facts;
     unsigned char *sent;   /* all values; on device 0 a copy that is broadcast */
     unsigned char *summed; /* all gradients, except the caller's own */
 };
@@ -71,6 +72,9 @@ struct ctrun_dp {
  * jobs. */
 ct_dp_job_fn ct_dp_open_device, ct_dp_close_device, ct_dp_replicate_on_device,
     ct_dp_reduce_on_device, ct_dp_collect_on_device;
+
+/* On GPUs that are open: warns of one that is much smaller than another. */
+void ct_dp_warn_of_imbalance(const struct ctrun_dp *dp);
 
 /* Where the devices that open a group meet; one for each dp. NULL: out of memory. */
 struct ct_dp_meeting *ct_dp_meeting_create(void);

@@ -1114,8 +1114,9 @@ struct ctrun_dp_options {
 CTRUN_API int ctrun_dp_create(struct ctrun_dp **out, const struct ctrun_param *params,
                               size_t count, int devices, struct ctrun_error *err);
 /* The same with options, which are copied; NULL: the defaults. On GPUs the parameters, and
- * gradients that are the caller's, must be in memory of the first device, which allocates memory
- * for a copy of the parameters; NCCL chooses the order of sums. Calls wait until the devices have
+ * gradients that are the caller's, must be in memory of the first device (-EINVAL names one that is
+ * not), which allocates memory for a copy of the parameters; NCCL chooses the order of sums. A
+ * warning in the log names a GPU that has less than 75 % of the memory or processors of another. Calls wait until the devices have
  * finished. When replicate, reduce or collect fails on one device, it and all later ones fail on
  * all devices: destroy the object. CTRUN_E_UNSUPPORTED: no NCCL, or no such device. */
 CTRUN_API int ctrun_dp_create_on(struct ctrun_dp **out,

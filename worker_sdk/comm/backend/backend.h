@@ -195,12 +195,16 @@ struct ct_backend_ops {
     bool (*can_split)(void *self);
     void (*set_splitting)(void *self, bool is_splitting);
     int (*split_none)(void *self, uint64_t deadline_ms, struct ctrun_error *err);
+    /* Of a device back end: what this member's device has; and the number of the device that has
+     * this memory, -1 where it is memory of the host. */
+    void (*describe_device)(void *self, struct ct_device_facts *out);
+    int (*find_device)(void *self, const void *data);
     /* Ends the group everywhere with this code and text. Any thread; may be called again. */
     void (*abort)(void *self, int code, const char *text);
     void (*close)(void *self);
 };
 enum {
-    CT_BACKEND_VERSION = 11
+    CT_BACKEND_VERSION = 12
 };
 
 /* A member with the back end nccl stores this where a member with the back end host stores its

@@ -94,3 +94,14 @@ struct ct_device_args {
     uint64_t n, m, k;
     double by;
 };
+
+/* What a device has; 0: not known. */
+enum ct_device_size {
+    CT_DEVICE_MEMORY, /* bytes */
+    CT_DEVICE_PROCESSORS,
+    CT_DEVICE_SIZES
+};
+struct ct_device_facts {
+    int device; /* its number */
+    uint64_t sizes[CT_DEVICE_SIZES];
+};

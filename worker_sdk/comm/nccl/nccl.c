@@ -140,19 +140,22 @@ CTRUN_API ct_plugin_fn ctrun_backend_plugin;
 
 const struct ct_backend_ops *ctrun_backend_plugin(void)
 {
-    static const struct ct_backend_ops plugin = {.version = CT_BACKEND_VERSION,
-                                                 .name = "nccl",
-                                                 .open = nccl_open,
-                                                 .enqueue = ct_nccl_enqueue,
-                                                 .poll = ct_nccl_poll,
-                                                 .release = ct_nccl_release,
-                                                 .alloc = ct_nccl_alloc,
-                                                 .free = ct_nccl_free,
-                                                 .can_split = ct_nccl_can_split,
-                                                 .set_splitting = ct_nccl_set_splitting,
-                                                 .split_none = ct_nccl_split_none,
-                                                 .abort = ct_nccl_abort,
-                                                 .close = nccl_close};
+    static const struct ct_backend_ops plugin = {
+        .version = CT_BACKEND_VERSION,
+        .name = "nccl",
+        .open = nccl_open,
+        .enqueue = ct_nccl_enqueue,
+        .poll = ct_nccl_poll,
+        .release = ct_nccl_release,
+        .alloc = ct_nccl_alloc,
+        .free = ct_nccl_free,
+        .can_split = ct_nccl_can_split,
+        .set_splitting = ct_nccl_set_splitting,
+        .split_none = ct_nccl_split_none,
+        .describe_device = ct_nccl_describe_device,
+        .find_device = ct_nccl_find_device,
+        .abort = ct_nccl_abort,
+        .close = nccl_close};
 
     return &plugin;
 }

@@ -60,6 +60,10 @@ enum cudaStreamCaptureMode {
     cudaStreamCaptureModeRelaxed = 2
 };
 
+enum cudaDeviceAttr {
+    cudaDevAttrMultiProcessorCount = 16
+};
+
 struct cudaPointerAttributes {
     enum cudaMemoryType type;
     int device;
@@ -70,6 +74,8 @@ struct cudaPointerAttributes {
 
 cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr which, int device);
+cudaError_t cudaMemGetInfo(size_t *unused, size_t *total); /* of the current device */
 cudaError_t cudaDeviceSynchronize(void);
 /* Only tests call the first one. */
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);

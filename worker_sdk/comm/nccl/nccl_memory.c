@@ -138,6 +138,33 @@ int ct_nccl_free(void *self, void *at)
     return -ENOENT;
 }
 
+void ct_nccl_describe_device(void *self, struct ct_device_facts *out)
+{
+    const struct nccl *nccl = self;
+    size_t unused, memory = 0;
+    int processors = 0;
+
+    *out = (struct ct_device_facts){.device = nccl->device};
+    if (ct_nccl_api.cudaSetDevice(nccl->device) == cudaSuccess &&
+        ct_nccl_api.cudaMemGetInfo(&unused, &memory) == cudaSuccess)
+        out->sizes[CT_DEVICE_MEMORY] = memory;
+    if (ct_nccl_api.cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount,
+                                           nccl->device) == cudaSuccess)
+        out->sizes[CT_DEVICE_PROCESSORS] = (uint64_t)processors;
+}
+
+/* Managed memory is on every device. What CUDA does not tell is taken for right. */
+int ct_nccl_find_device(void *self, const void *data)
+{
+    struct cudaPointerAttributes found = {.type = cudaMemoryTypeUnregistered};
+    const struct nccl *nccl = self;
+
+    if (ct_nccl_api.cudaPointerGetAttributes(&found, data) != cudaSuccess ||
+        found.type == cudaMemoryTypeManaged)
+        return nccl->device;
+    return found.type == cudaMemoryTypeDevice ? found.device : -1;
+}
+
 void ct_nccl_end_stopped(struct nccl *nccl)
 {
     pthread_mutex_lock(&nccl->lock);

@@ -29,6 +29,8 @@
 #define CT_CUDA_FUNCTIONS(X)                                                           \
     X(cudaGetDevice)                                                                   \
     X(cudaSetDevice)                                                                   \
+    X(cudaDeviceGetAttribute)                                                          \
+    X(cudaMemGetInfo)                                                                  \
     X(cudaDeviceSynchronize)                                                           \
     X(cudaStreamCreateWithPriority)                                                    \
     X(cudaDeviceGetStreamPriorityRange)                                                \
@@ -232,6 +234,9 @@ void ct_nccl_finish_running(struct nccl *nccl);
 int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
                   struct ctrun_error *err);
 int ct_nccl_free(void *self, void *at);
+/* ct_backend_ops.describe_device and .find_device. */
+void ct_nccl_describe_device(void *self, struct ct_device_facts *out);
+int ct_nccl_find_device(void *self, const void *data);
 /* Aborts a stopped communicator and frees the memory that waited for that: no smaller communicator
  * will be made of it. */
 void ct_nccl_end_stopped(struct nccl *nccl);

@@ -10,6 +10,7 @@
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/error.h"
 #include "worker_sdk/base/half.h"
+#include "worker_sdk/base/str.h"
 #include "worker_sdk/comm/group_private.h"
 #include "worker_sdk/dp/dp.h"
 
@@ -340,6 +341,64 @@ TEST_AROUND(a_replica_that_fails_is_named_and_the_others_live, begin, NULL)
     assert_string_equal(err.text, "in replica 1 on device 1: no luck");
     step(&model);
     end(&model);
+}
+
+TEST_AROUND(parameters_on_another_device_are_refused, begin, NULL)
+{
+    struct model model = {.is_on_gpus = true};
+    void *right, *wrong;
+    struct ctrun_error err;
+    float host;
+
+    make_params(&model);
+    make_streams(&model);
+    right = model.params[1].data;
+    assert_int_equal(cudaSetDevice(2), cudaSuccess);
+    assert_int_equal(cudaMalloc(&wrong, sizeof host), cudaSuccess);
+    assert_int_equal(cudaSetDevice(0), cudaSuccess);
+    model.params[1].data = wrong;
+    assert_int_equal(create(&model, TIMEOUT_MS, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "on device cuda:0 (device_ids[0]) but found one "
+                                     "of them on device: cuda:2: 'p'"));
+    model.params[1].data = &host;
+    assert_int_equal(create(&model, TIMEOUT_MS, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "on device: cpu: 'p'"));
+    model.params[1].data = right;
+    assert_int_equal(cudaFree(wrong), cudaSuccess);
+    end(&model);
+}
+
+static char warning[256];
+
+static void keep_warning(void *context, enum ctrun_log_level level, const char *line)
+{
+    (void)ct_copy(warning, sizeof warning, line);
+}
+
+/* What is logged when the object is made. */
+static void make_and_log(void)
+{
+    struct model model;
+
+    warning[0] = '\0';
+    ctrun_log_to(keep_warning, NULL, CTRUN_LOG_WARN);
+    model = make(true);
+    ctrun_log_to(NULL, NULL, CTRUN_LOG_WARN);
+    end(&model);
+}
+
+TEST_AROUND(a_gpu_that_is_much_smaller_is_warned_of, begin, NULL)
+{
+    make_and_log();
+    assert_string_equal(warning, "");
+    fake_nccl.slow_device = 1;
+    make_and_log();
+    assert_non_null(
+        strstr(warning, "GPU 1 has less than 75% of the processors of GPU 0"));
+    fake_nccl.slow_device = 0;
+    fake_nccl.lean_device = 2;
+    make_and_log();
+    assert_non_null(strstr(warning, "GPU 2 has less than 75% of the memory of GPU 0"));
 }
 
 /* The other devices do not wait until their deadline. */

@@ -35,7 +35,8 @@ size_t nccl_values_theirs(struct nccl_value *values);
         VALUE(cudaMemcpyHostToDevice), VALUE(cudaMemcpyDeviceToHost),                  \
         VALUE(cudaMemcpyDeviceToDevice), VALUE(cudaMemcpyDefault),                     \
         VALUE(cudaStreamNonBlocking), VALUE(cudaEventDisableTiming),                   \
-        VALUE(cudaHostAllocDefault), VALUE(sizeof(struct cudaPointerAttributes)),      \
+        VALUE(cudaHostAllocDefault), VALUE(cudaDevAttrMultiProcessorCount),            \
+        VALUE(sizeof(struct cudaPointerAttributes)),                                   \
         VALUE(offsetof(struct cudaPointerAttributes, hostPointer)),                    \
         VALUE(ncclSuccess), VALUE(ncclUnhandledCudaError), VALUE(ncclSystemError),     \
         VALUE(ncclInvalidArgument), VALUE(ncclInvalidUsage), VALUE(ncclRemoteError),   \
