@@ -42,6 +42,7 @@ static int open_all(struct agent *agent, struct ctrun_error *err)
         (rc = agent_open_dstate_watch(agent, err)) < 0 ||
         (rc = agent_open_survival(agent, err)) < 0 ||
         (rc = agent_open_own(agent, err)) < 0 ||
+        (rc = agent_open_absent(agent, err)) < 0 ||
         (rc = agent_open_bill(agent, err)) < 0 ||
         (rc = agent_open_recovery(agent, err)) < 0 ||
         (rc = agent_open_chaos(agent, err)) < 0 ||
@@ -83,6 +84,7 @@ static void close_all(struct agent *agent)
     agent_close_hang(agent);
     agent_close_own(agent);
     agent_close_recovery(agent);
+    agent_close_absent(agent);
     agent_close_bill(agent);
     loop_timer_close(agent->chaos.timer);
     loop_timer_close(agent->delay_timer);

@@ -61,6 +61,7 @@ static void on_message(void *context, const struct ct_message *message)
     case CT_MESSAGE_STACKS: agent_on_stacks(agent, message->stacks); break;
     case CT_MESSAGE_CLOCK: agent_on_clock(agent, message->clock); break;
     case CT_MESSAGE_CALLS: agent_on_calls(agent, message->calls); break;
+    case CT_MESSAGE_ABSENT: agent_on_absent(agent, message->absent); break;
     case CT_MESSAGE_CHAOS: agent_on_chaos(agent, message->chaos); break;
     case CT_MESSAGE_REACHABILITY:
         agent_on_reachability(agent, message->reachability);

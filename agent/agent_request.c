@@ -109,6 +109,7 @@ static int on_ctl_status(void *context, struct ct_buf *out, struct ctrun_error *
         .ha_plan = &agent->ha_plan,
         .straggler = agent_straggler(agent),
         .slow_node = agent_slow_node(agent),
+        .absent = agent_absent(agent),
         .reload = agent->reload.number > 0 ? &agent->reload : NULL,
         .reload_waits = agent->reload_waits,
         .is_linked = link_is_up(agent->link),

@@ -20,6 +20,7 @@ void agent_start_workers(struct agent *agent)
     dstate_watch_start(agent->dstate_watch);
     agent_start_hang(agent);
     agent_start_own(agent);
+    agent_start_absent(agent);
     worker_socket_begin_round(agent->worker_socket, (int)agent->options->join.slots);
     agent->round_ms = ct_now_ms();
     agent_begin_survival(agent);

@@ -188,6 +188,16 @@ static int add_straggler(struct ct_buf *out, const char *name,
     return rc < 0 ? rc : ct_buf_printf(out, "}");
 }
 
+static int add_absent(struct ct_buf *out, const struct agent_absent *absent)
+{
+    int rc = ct_buf_printf(out, ",\"absent\":{\"connected\":%u,\"world_size\":%u",
+                           absent->connected, absent->world_size);
+
+    if (rc == 0)
+        rc = add_text(out, "ranks", absent->text);
+    return rc < 0 ? rc : ct_buf_printf(out, "}");
+}
+
 /* The command that workers run since the reload, or will run from the next round on. */
 static int add_reload(struct ct_buf *out, const struct report *report)
 {
@@ -242,6 +252,8 @@ int report_format(struct ct_buf *out, const struct report *report)
         rc = add_straggler(out, "straggler", report->straggler);
     if (rc == 0 && report->slow_node)
         rc = add_straggler(out, "straggler_node", report->slow_node);
+    if (rc == 0 && report->absent)
+        rc = add_absent(out, report->absent);
     if (rc == 0 && report->reload)
         rc = add_reload(out, report);
     if (rc == 0)

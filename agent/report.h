@@ -16,6 +16,7 @@ struct report {
     const struct ct_ha_plan *ha_plan;         /* epoch 0: none came */
     const struct straggler_report *straggler; /* NULL: none is reported */
     const struct straggler_report *slow_node; /* NULL: none is reported */
+    const struct agent_absent *absent;        /* NULL: none is reported */
     const struct ct_reload *reload;           /* NULL: none was taken */
     bool reload_waits;                        /* for the next round */
     bool is_linked;                           /* to the rendezvous, now */

@@ -93,6 +93,15 @@ enum {
     OWN_RANKS_TICK_PART = 200,
     /* pairs of looks in a round; some programs take minutes to begin */
     OWN_RANKS_LOOKS = 60,
+    /* no rank has connected to the worker store for so long, and some have not: reported */
+    AGENT_ABSENT_MS = 10000,
+    /* looks for such ranks: two in this time; from the 13th on one in six times this time */
+    AGENT_ABSENT_FIRST_LOOKS = 12,
+    AGENT_ABSENT_LOOKS = 60,
+    /* ticks of 10 ms that a rank may use between two looks and counts as waiting: this part of the time
+     * in ms, 5 % of a CPU */
+    AGENT_ABSENT_TICK_PART = 200,
+    AGENT_ABSENT_NODES_MAX = 32, /* whose ranks are named */
     /* between looks; metrics are usually scraped every 15 s */
     AGENT_METRICS_MS = 2000,
     AGENT_METRICS_MESSAGES = 4, /* at a time, of some 20 KiB at most */

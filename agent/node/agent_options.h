@@ -43,7 +43,14 @@ struct agent_bill {
 struct agent_store_marks {
     uint64_t met_ms;   /* torch's ranks had all counted themselves in; 0: not yet */
     uint64_t asked_ms; /* when the last request came that is no mere query; 0: none */
+    uint64_t ranks;    /* torch's ranks that have counted themselves in so far */
     int last; /* which of `pids` connected last; -1: another process, or not known */
+};
+
+/* Ranks that have not connected to the worker store, although others have. */
+struct agent_absent {
+    uint32_t connected, world_size; /* connected 0: none is reported */
+    char text[512];                 /* "rank 7 (n2), ranks 8-11 (n3)"; for people */
 };
 
 /* What happened, so that the launcher can print it and choose an exit code. */
@@ -163,6 +170,10 @@ struct agent_options {
      * this node has started ranks of its own, which use no CPU. May be NULL. */
     uint64_t own_ranks_ms;
     void (*on_own_ranks)(void *context, int rank, const struct own_ranks *found);
+    /* Group rank 0's agent only: called once a round if no further rank has connected to the store for
+     * absent_ms (0: no check). Each node's agent looks for those of its own. May be NULL. */
+    uint64_t absent_ms;
+    void (*on_absent)(void *context, const struct agent_absent *absent);
     /* Called once a round when `rank` has ended with 0 early_ms (0: no check) ago or more, and
      * `running` ranks of this node still run. */
     uint64_t early_ms;

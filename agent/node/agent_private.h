@@ -33,6 +33,7 @@
  *     agent_cut.c         connections of ranks that wait in a collective then
  *     agent_watch.c       workers whose timer ran out, or that the kernel does not release
  *     agent_own.c         workers that start ranks of their own
+ *     agent_absent.c      ranks that do not connect to the worker store
  *     agent_signal.c      signals to the whole run; the time that is left to save
  *     agent_steps.c       the steps and metrics that workers report
  *     agent_recovery.c    how long it took until the others continued (--survive)
@@ -164,6 +165,7 @@ struct agent {
     struct straggler_watch *stragglers; /* NULL: not wanted */
     struct slow_node_watch *slow_node;  /* NULL: not wanted */
     struct own_watch *own;              /* NULL: not wanted */
+    struct absent_watch *absent;        /* NULL: not wanted */
     struct {                            /* ctrunctl chaos; agent_chaos.c */
         struct loop_timer
             *timer; /* until the first lasting fault ends; NULL: chaos is not allowed */
@@ -600,6 +602,12 @@ void agent_start_own(struct agent *agent);
 void agent_stop_own(struct agent *agent);
 int agent_open_own(struct agent *agent, struct ctrun_error *err);
 void agent_close_own(struct agent *agent);
+/* What is reported now, at group rank 0; NULL: nothing. Borrowed until the loop runs on. */
+const struct agent_absent *agent_absent(const struct agent *agent);
+void agent_on_absent(struct agent *agent, const struct ct_absent *message);
+void agent_start_absent(struct agent *agent);
+int agent_open_absent(struct agent *agent, struct ctrun_error *err);
+void agent_close_absent(struct agent *agent);
 /* Reports a worker that has ended with 0 while others run on, now or once the limit is over. Called
  * after each end. context: the agent. */
 void agent_look_early(void *context);

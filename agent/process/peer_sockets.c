@@ -187,6 +187,15 @@ void peer_sockets_add(struct peer_sockets *sockets, int rank, pid_t pid, bool is
         close(process);
 }
 
+int peer_sockets_count(const struct peer_sockets *sockets, uint16_t port)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < sockets->count; i++)
+        count += sockets->list[i].peer.port == port && !sockets->list[i].is_ended;
+    return count == 0 ? -sockets->refused : count;
+}
+
 /* ---- Shutting down ----------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b)

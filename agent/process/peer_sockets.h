@@ -49,6 +49,9 @@ void peer_sockets_destroy(struct peer_sockets *sockets);
  * else they are used only to find the other end of a connection. Descriptors beyond
  * PEER_SOCKETS_MAX are not looked at. */
 void peer_sockets_add(struct peer_sockets *sockets, int rank, pid_t pid, bool is_cut);
+/* How many live connections go to this port; a negative errno: there is none that we can see, and the
+ * kernel does not allow it for all. */
+int peer_sockets_count(const struct peer_sockets *sockets, uint16_t port);
 /* Never blocks. */
 struct peer_sockets_result peer_sockets_cut(struct peer_sockets *sockets,
                                             const struct peer_sockets_job *job);

@@ -172,6 +172,9 @@ static void print_run(const struct json_status *status)
         printf("  waiting for nodes: %u of %u have joined%s%s\n", status->joined,
                status->min_nodes, *status->missing ? "; missing " : "",
                status->missing);
+    if (status->connected > 0)
+        printf("  %u of %u ranks have connected to the worker store; not yet: %s\n",
+               status->connected, status->world_size, status->absent);
     print_straggler(&status->straggler);
     print_straggler(&status->straggler_node);
     if (status->worker_count > 0)

@@ -90,6 +90,8 @@ int json_status_read(struct json_status *out, const char *text, size_t length)
     out->ha_survives = json_get_unsigned(json_get(root, "ha"), "survives");
     read_straggler(&out->straggler, json_get(root, "straggler"));
     read_straggler(&out->straggler_node, json_get(root, "straggler_node"));
+    out->connected = json_get_unsigned(json_get(root, "absent"), "connected");
+    json_get_text(json_get(root, "absent"), "ranks", out->absent, sizeof out->absent);
     json_get_text(reload, "command", out->command, sizeof out->command);
     out->is_command_used = cJSON_IsTrue(json_get(reload, "is_used"));
     out->is_waiting = cJSON_IsObject(waiting);

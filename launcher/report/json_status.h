@@ -65,6 +65,9 @@ struct json_status {
     unsigned ha_nodes;           /* members of the run's own etcd; 0: it has none */
     unsigned ha_survives;
     struct json_straggler straggler, straggler_node;
+    unsigned
+        connected; /* ranks, to the worker store, while `absent` are not; 0: not reported */
+    char absent[512];
     struct json_worker *workers; /* owned */
     size_t worker_count;
 };

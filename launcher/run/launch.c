@@ -252,6 +252,7 @@ static int run_agent(struct launch *launch)
         .connect_timeout_ms = config->rdzv.connect_timeout_ms,
         .ranks_prefix = config->output.collapses ? ranks_prefix : NULL,
         .own_ranks_ms = OWN_RANKS_MS,
+        .absent_ms = AGENT_ABSENT_MS,
         .early_ms = AGENT_EARLY_MS,
         .timer_file = *config->work.timer_file ? config->work.timer_file : NULL,
         .context = launch,

@@ -493,6 +493,15 @@ static void on_own_ranks(void *context, int rank, const struct own_ranks *found)
                   other, found->count);
 }
 
+static void on_absent(void *context, const struct agent_absent *absent)
+{
+    (void)context;
+    messages_notice(
+        "%u of %u ranks have connected to the worker store, and no other in the "
+        "last %d s; not yet: %s",
+        absent->connected, absent->world_size, AGENT_ABSENT_MS / 1000, absent->text);
+}
+
 static void on_early(void *context, int rank, uint64_t ago_ms, int running)
 {
     (void)context;
@@ -522,6 +531,7 @@ void launch_fill_words(struct agent_options *options)
     options->workers.on_worker_started = on_worker_started;
     options->workers.on_left_out = on_left_out;
     options->on_own_ranks = on_own_ranks;
+    options->on_absent = on_absent;
     options->on_early = on_early;
     options->on_rank_lost = on_rank_lost;
     options->on_node_lost = on_node_lost;

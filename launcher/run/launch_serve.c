@@ -372,10 +372,12 @@ static void look_at_store(void *context, uint64_t store, const pid_t *pids, int 
     struct launch *launch = context;
     struct server_store_marks marks = {0};
 
-    if (has_store(launch->config) && launch->server)
+    if (!launch->config->rdzv.worker_serves && launch->server)
         server_get_store_marks(launch->server, store, &marks);
-    *out = (struct agent_store_marks){
-        .met_ms = marks.met_ms, .asked_ms = marks.asked_ms, .last = -1};
+    *out = (struct agent_store_marks){.met_ms = marks.met_ms,
+                                      .asked_ms = marks.asked_ms,
+                                      .ranks = marks.ranks,
+                                      .last = -1};
     if (marks.met_ms > 0 && count > 0)
         out->last = port_owner_choose(peer_inode_find(&marks.last, &marks.local), pids,
                                       count);

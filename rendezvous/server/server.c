@@ -238,9 +238,17 @@ void server_watch_store(struct server *server, uint64_t store, uint32_t world,
 
 static int get_marks_on_loop(struct server *server, struct call *call)
 {
-    const struct store_port *port = find_store(server, call->store);
+    const struct store_port *port = call->store == 0 && server->endpoint_is_store
+                                        ? server->endpoint.store
+                                        : find_store(server, call->store);
+    struct store_stats stats;
 
-    call->marks = port ? port->marks : (struct server_store_marks){0};
+    call->marks = (struct server_store_marks){0};
+    if (!port)
+        return 0;
+    store_get_stats(port->store, &stats);
+    call->marks = port->marks;
+    call->marks.ranks = stats.ranks;
     return 0;
 }
 

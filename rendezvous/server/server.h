@@ -107,16 +107,19 @@ void server_admit(struct server *server, uint64_t store,
                   const struct ct_members *members);
 /* True if the store is open and has had no request yet. */
 bool server_store_is_unused(struct server *server, uint64_t store);
-/* When events happened in a watched worker store; 0: not yet. */
+/* What happened in a worker store; times are those of a watched one, 0: not yet. */
 struct server_store_marks {
     uint64_t met_ms;   /* `world` ranks have counted themselves, as torch's do */
     uint64_t asked_ms; /* the last request that did more than look for keys */
+    uint64_t
+        ranks; /* that have counted themselves so far; also in a store that is not watched */
     struct ct_addr last, local; /* the last rank that arrived, and our end */
 };
 /* Watches the store from now on: `met_fd`, a borrowed eventfd, is written once `world` ranks have
  * met. */
 void server_watch_store(struct server *server, uint64_t store, uint32_t world,
                         int met_fd);
+/* store 0: that of the endpoint (endpoint_is_store). */
 void server_get_store_marks(struct server *server, uint64_t store,
                             struct server_store_marks *out);
 /* Closes listener and connections and frees the values: asynchronous, but before any later call

@@ -187,6 +187,7 @@ static const struct {
     {STAGE_MEMBER, CT_MESSAGE_CHAOS, relay_chaos},
     {STAGE_MEMBER, CT_MESSAGE_CLOCK, on_clock},
     {STAGE_MEMBER, CT_MESSAGE_CALLS, relay_calls},
+    {STAGE_MEMBER, CT_MESSAGE_ABSENT, relay_absent},
     {STAGE_MEMBER, CT_MESSAGE_FAILURE, on_failure},
     {STAGE_MEMBER, CT_MESSAGE_STOPPED, on_stopped},
     {STAGE_MEMBER, CT_MESSAGE_LEAVE, on_leave},

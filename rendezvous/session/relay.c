@@ -108,7 +108,7 @@ void relay_stacks(struct peer *peer, const struct ct_message *message)
     free(stacks);
 }
 
-/* ---- Stragglers -------------------------------------------------------------------------- */
+/* ---- To group rank 0 --------------------------------------------------------------------- */
 
 static struct peer *find_first_node(const struct round *round)
 {
@@ -119,19 +119,44 @@ static struct peer *find_first_node(const struct round *round)
     return NULL;
 }
 
-void relay_calls(struct peer *peer, const struct ct_message *message)
+/* The sender, if it is another node of this world. NULL: the message is of an earlier world, or group
+ * rank 0 is not connected. */
+static const struct member *find_sender(const struct peer *peer, const struct peer *to,
+                                        uint64_t generation)
 {
     const struct round *round = peer->run->round;
     const struct member *from = member_find(&round->members, peer->id);
-    struct peer *to = find_first_node(round);
-    struct ct_calls calls = *message->calls;
 
-    if (!from || !to || to == peer || !member_is_in_world(from) ||
-        calls.generation != round->generation)
-        return; /* of an earlier world, or group rank 0 is not connected */
+    return from && to && to != peer && member_is_in_world(from) &&
+                   generation == round->generation
+               ? from
+               : NULL;
+}
+
+void relay_calls(struct peer *peer, const struct ct_message *message)
+{
+    struct peer *to = find_first_node(peer->run->round);
+    struct ct_calls calls = *message->calls;
+    const struct member *from = find_sender(peer, to, calls.generation);
+
+    if (!from)
+        return;
     calls.node = from->start.group_rank;
     (void)ct_copy(calls.host, sizeof calls.host, from->link.host); /* same size */
     peer_send(to, &(struct ct_message){CT_MESSAGE_CALLS, .calls = &calls});
+}
+
+void relay_absent(struct peer *peer, const struct ct_message *message)
+{
+    struct peer *to = find_first_node(peer->run->round);
+    struct ct_absent absent = *message->absent;
+    const struct member *from = find_sender(peer, to, absent.generation);
+
+    if (!from)
+        return;
+    absent.node = from->start.group_rank;
+    (void)ct_copy(absent.host, sizeof absent.host, from->link.host); /* same size */
+    peer_send(to, &(struct ct_message){CT_MESSAGE_ABSENT, .absent = &absent});
 }
 
 /* ---- Chaos ------------------------------------------------------------------------------- */

@@ -18,3 +18,5 @@ void relay_chaos(struct peer *peer, const struct ct_message *message);
 /* Passes on the times of a node's collective calls to the node of group rank 0, which compares
  * them. */
 void relay_calls(struct peer *peer, const struct ct_message *message);
+/* The same of its ranks that have not connected to the worker store. */
+void relay_absent(struct peer *peer, const struct ct_message *message);

@@ -72,6 +72,7 @@ KINDS = {
                    ("steal_permille", "I"), ("faults", "I"), ("mhz", "I"), ("resent", "I"),
                    ("gpu_mhz", "I"), ("gpu_max_mhz", "I"), ("gpu_slow", "I"), ("gpu_xid", "i"),
                    ("list", (("group", "Q"), ("number", "q"), ("entered_ns", "Q"), ("shape", "Q"))))),
+    "ABSENT": (70, (("generation", "Q"), ("node", "I"), ("host", "s"), ("count", "I"), ("ranks", "s"))),
     "METRICS": (47, (("generation", "Q"), ("list", (("rank", "i"), ("name", "s"), ("value", "d"))))),
 }
 NAMES = {number: name for name, (number, _) in KINDS.items()}
@@ -131,7 +132,7 @@ def take_tail(name, fields, tail):
 def encode(name, values):
     number, fields = KINDS[name]
     body = encode_fields(fields, values)
-    return bytes([0xC7, 0x52, 6, number]) + struct.pack("<I", len(body)) + body
+    return bytes([0xC7, 0x52, 7, number]) + struct.pack("<I", len(body)) + body
 
 
 class Rendezvous:
@@ -154,6 +155,8 @@ class Rendezvous:
         self.generation = 0
         self.master_port = 29500
         self.is_new = 0
+        self.nodes = 1           # in START, each with as many workers
+        self.group_rank = 0      # of the agent
         self.restarts = 0
         self.messages = []       # (name, fields), in order of arrival
         self.failures = []
@@ -202,9 +205,10 @@ class Rendezvous:
 
     def start_round(self):
         self.generation += 1
-        self.send("START", generation=self.generation, restart_count=self.restarts, group_rank=0,
-                  group_world_size=1, rank_base=0, world_size=self.workers, role_rank_base=0,
-                  role_world_size=self.workers, master_port=self.master_port, master_addr="127.0.0.1",
+        self.send("START", generation=self.generation, restart_count=self.restarts, group_rank=self.group_rank,
+                  group_world_size=self.nodes, rank_base=self.workers * self.group_rank,
+                  world_size=self.workers * self.nodes, role_rank_base=0,
+                  role_world_size=self.workers * self.nodes, master_port=self.master_port, master_addr="127.0.0.1",
                   master_host="n0", addrs=(), layout=str(self.workers), unlike="", reach=0,
                   peers=(), uses_gloo_scale=0, is_new=self.is_new)
 

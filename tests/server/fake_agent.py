@@ -11,13 +11,13 @@ import time
 import ctrun
 
 MAGIC = b"\xc7\x52"
-VERSION = 6
+VERSION = 7
 CHALLENGE, PROOF, SERVER_PROOF = 4, 5, 6
 (HELLO, WELCOME, REFUSE, JOIN, WAITING, START, HEARTBEAT, HEARTBEAT_ACK, FAILURE, STOP, STOPPED,
  SUCCEEDED, VERDICT, LEAVE, RETIRED_19, STOPPING, RESUME, RESUMED, TICKET) = (
      1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
 PEER, MEMBERS, OFFER, SEALED, SIGNAL, METRICS, STACKS, CHAOS = 25, 28, 29, 30, 40, 47, 60, 66
-LOSS, STILL, WORLD, CLOCK, CALLS, GROW = 56, 57, 58, 67, 68, 69
+LOSS, STILL, WORLD, CLOCK, CALLS, GROW, ABSENT = 56, 57, 58, 67, 68, 69, 70
 FAULT_KILL, FAULT_STOP, FAULT_CUT, FAULT_SLOW, FAULT_FULL, FAULT_END = 1, 2, 3, 4, 5, 6
 STACKS_ASK, STACKS_ASKED, STACKS_TEXT, STACKS_END = 1, 2, 3, 4
 FOR_LINK = (WELCOME, TICKET, WAITING, HEARTBEAT_ACK, PEER, MEMBERS)  # and those that are only printed
@@ -159,6 +159,8 @@ def decode(kind, body):
         out |= dict(zip(("rank", "doubt_ns", "wait", "steal", "faults", "mhz", "resent", "gpu_mhz", "gpu_max_mhz",
                          "gpu_slow", "gpu_xid", "count"), r.take("iQIIIIIIIIiB")))
         out["list"] = [r.take("QqQQ") for _ in range(out.pop("count"))]
+    elif kind == ABSENT:
+        out = dict(zip(("generation", "node"), r.take("QI")), host=r.text(), count=r.take("I")[0], ranks=r.text())
     elif kind == VERDICT:
         names = ("generation", "outcome", "exit_code", "restart_count", "more_failed",
                  "more_stopped", "count")
@@ -241,6 +243,9 @@ class Agent:
         server fills them in."""
         self.send(CALLS, struct.pack("<QI", generation, 99) + text("liar") + struct.pack("<iQ8IiB", 5, 8, 1, 2, 3, 4, 5, 6, 7, 8, 9, len(list_))
                   + b"".join(struct.pack("<QqQQ", *call) for call in list_))
+
+    def absent(self, generation, count, ranks):
+        self.send(ABSENT, struct.pack("<QI", generation, 99) + text("liar") + struct.pack("<I", count) + text(ranks))
 
     def chaos(self, kind, target, ticket=5, asker=0, is_answer=0, said=""):
         self.send(CHAOS, struct.pack("<BIQBiiIII", is_answer, ticket, asker, kind, target, 9, 0, 0, 3) + text("liar")

@@ -207,6 +207,14 @@ def test_calls_of_a_node_go_to_that_of_group_rank_0_and_the_node_is_the_servers_
     assert told["list"] == [(7, 8, 9, 10), (7, 9, 11, 10)]
 
 
+def test_absent_ranks_of_a_node_go_to_that_of_group_rank_0_and_the_node_is_the_servers_word(daemon):
+    agents, _ = daemon.world(3)
+    agents[2].absent(2, 1, "9")  # of a round that does not exist
+    agents[0].absent(1, 1, "9")  # group rank 0 has its own already
+    agents[2].absent(1, 2, "4-5")
+    assert agents[0].read_kind(wire.ABSENT) == {"generation": 1, "node": 2, "host": "n2", "count": 2, "ranks": "4-5"}
+
+
 def test_a_clock_comes_back_with_that_of_the_server(daemon):
     agents, _ = daemon.world(1)
     before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -405,9 +413,9 @@ def test_two_runs_on_one_server_never_mix(daemon):
 # ---- Refusals and hostile peers -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [5, 9])
+@pytest.mark.parametrize("version", [6, 9])
 def test_another_version_is_refused_naming_both(daemon, version):
-    """Also an older one: version 5 had another STOP."""
+    """Also an older one: version 6 had no ABSENT."""
     agent = daemon.agent()
     agent.send_raw(wire.frame(wire.HELLO, b"", version=version))
     refuse = agent.expect(wire.REFUSE)
@@ -425,8 +433,8 @@ def test_a_node_that_was_started_differently_is_refused(daemon):
 
 
 @pytest.mark.parametrize("data", [
-    b"\xc7\x52\x06\x01\x04\x00\x00\x00junk",        # HELLO that cannot be read
-    b"\xc7\x52\x06\x01\xff\xff\xff\xff",            # a length that is refused before it is read
+    b"\xc7\x52\x07\x01\x04\x00\x00\x00junk",        # HELLO that cannot be read
+    b"\xc7\x52\x07\x01\xff\xff\xff\xff",            # a length that is refused before it is read
     b"\xc7garbage",                                   # no frame after all
     wire.frame(wire.JOIN, b""),                       # JOIN before HELLO
     wire.frame(wire.SUCCEEDED, struct.pack("<Q", 1)),  # a member's message from no member

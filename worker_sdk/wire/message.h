@@ -16,6 +16,7 @@
  *     STACKS ───────────────────────────▶        a request for the stacks of all workers, and the answers; passed on
  *     CLOCK  ◀──────────────────────────▶        --stragglers: the agent's clock; it comes back with the server's
  *     CALLS  ───────────────────────────▶        --stragglers: when its ranks made which call; passed on to group rank 0
+ *     ABSENT ───────────────────────────▶        its ranks that have not connected to the worker store; passed on to group rank 0
  *     FAILURE ──────────────────────────▶        a worker failed by itself
  *            ◀─────────────────────── STOP       to all: end the workers, and why
  *     STOPPING ─────────────────────────▶        at once: the agent is alive and has STOP
@@ -125,6 +126,7 @@ enum ct_message_kind {
     CT_MESSAGE_CHAOS = 66,  /* both ways: a fault, and its result; see ct_chaos */
     CT_MESSAGE_CLOCK = 67,  /* both ways: see ct_clock */
     CT_MESSAGE_CALLS = 68,  /* both ways: see ct_calls */
+    CT_MESSAGE_ABSENT = 70, /* both ways: see ct_absent */
     CT_MESSAGE_RELOAD = 64, /* both ways: see ct_reload */
     /* between worker and agent, over the agent's Unix socket */
     CT_MESSAGE_WORKER_HELLO = 32,
@@ -177,6 +179,7 @@ enum {
     CT_METRICS_SENT_MAX = 255, /* in one message */
     CT_SAMPLES_MAX = 64,       /* of a batch, that are reported */
     CT_CALLS_MAX = 255,        /* in one message */
+    CT_ABSENT_RANKS_MAX = 64,
     CT_HA_SEED_BYTES = 32,
     CT_STACKS_NODES_MAX = 256, /* that are asked at once */
     CT_STACKS_TEXT_MAX = 16384,
@@ -488,6 +491,16 @@ struct ct_calls {
     int32_t gpu_xid;
     uint8_t count;
     struct ct_call list[CT_CALLS_MAX]; /* those of one group in the order of time */
+};
+
+/* agent -> server -> agent of group rank 0: ranks of a node that have no connection to the worker
+ * store of the round */
+struct ct_absent {
+    uint64_t generation;
+    uint32_t node; /* rank of the node; the server fills in this and `host` */
+    char host[CT_HOST_MAX];
+    uint32_t count;
+    char ranks[CT_ABSENT_RANKS_MAX]; /* "0-3, 6"; for people */
 };
 
 struct ct_sample {
@@ -980,6 +993,7 @@ struct ct_message {
         const struct ct_metrics *metrics;
         const struct ct_clock *clock;
         const struct ct_calls *calls;
+        const struct ct_absent *absent;
         const struct ct_failure *failure;
         const struct ct_stop *stop;
         const struct ct_stopped *stopped;

@@ -319,6 +319,11 @@ static const struct field calls_fields[] = {
     LIST(ct_calls, count, list, CT_CALLS_MAX, call_fields),
 };
 
+static const struct field absent_fields[] = {
+    U64(ct_absent, generation), U32(ct_absent, node),  STR(ct_absent, host),
+    U32(ct_absent, count),      STR(ct_absent, ranks),
+};
+
 static const struct field fault_fields[] = {
     U8(ct_fault, kind),    I32(ct_fault, target), I32(ct_fault, signal),
     U32(ct_fault, for_ms), U32(ct_fault, by_ms),  U32(ct_fault, line),
@@ -538,6 +543,7 @@ const struct layout ct_message_layouts[UINT8_MAX + 1] = {
     LAYOUT(METRICS, metrics),
     LAYOUT(CLOCK, clock),
     LAYOUT(CALLS, calls),
+    LAYOUT(ABSENT, absent),
     LAYOUT(FAILURE, failure),
     LAYOUT(STOP, stop),
     LAYOUT(STOPPED, stopped),

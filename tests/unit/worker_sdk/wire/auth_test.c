@@ -47,12 +47,12 @@ TEST(proofs_have_their_golden_bytes)
         size_t length;
         const char *agent, *server;
     } golden[] = {
-        {0x0b, 20, "cb03bcf749d4e65e6b8177b679d1fe5097939c81881f7b5cf99973adeb944f74",
-         "2dfcb33ae67d3eb7223eff29ffe101a87daf3a520d90d4a0ec2fb1c27a060e27"},
-        {0, 4, "7ba350ce4347fc08396baff4347644b9860054e52c38b90d25b108ec2f9d3ebe",
-         "8b2c9d4eba3a72eef4d6919e907ecc920be18f5f7691e0930fe65ef70bcea506"},
-        {0xaa, 131, "e1be8f3423d03f52374ea6cc483572ede6c67ce1841b8c8aab58d324943121da",
-         "bba0a443c064a6d9fdd0d426423fa86faee8fc40bb9e38c80dcc2cf872efbfae"},
+        {0x0b, 20, "9637a3b96fa2346ae75ad01567adc67a637d6a6003a76ebbdb96978de3147abc",
+         "175297d5fb9ccb2d87b695a7f64fe17dbde62f87d54eb63ae21fc94188fffdf9"},
+        {0, 4, "df6c212a43caa293e58da4bd99d2e472fc4214e60b62c53c21d2136941aa9e63",
+         "faf91d40c4d5d43bf55fa98e95cf33022e15d8e19fe3a7b767bf997764e9cf57"},
+        {0xaa, 131, "0c48cb4a90200724e354813df0b3762d6d711db609d97909618d024afe28823d",
+         "af86f2edf1f0fc617ffbecf0a0fd0d9a3e7ed4e25348d31c7b8ba0fd657f7ce3"},
     };
 
     for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {

@@ -567,6 +567,19 @@ static const struct {
       .clock = &(const struct ct_clock){.agent_ns = 1, .server_ns = 2}},
      "0100000000000000"
      "0200000000000000"},
+    {{.kind = CT_MESSAGE_ABSENT,
+      .absent = &(const struct ct_absent){.generation = 7,
+                                          .node = 1,
+                                          .host = "n1",
+                                          .count = 2,
+                                          .ranks = "6-7"}},
+     "0700000000000000"
+     "01000000"
+     "02000000"
+     "6e31"
+     "02000000"
+     "03000000"
+     "362d37"},
     {{.kind = CT_MESSAGE_CALLS,
       .calls = &(const struct ct_calls){.generation = 7,
                                         .node = 1,
