@@ -213,7 +213,7 @@ struct round {
     size_t counts[MEMBER_LEFT + 1]; /* members by state */
     size_t missing_survivors;       /* survivors that are CONNECTED: expected to join */
     size_t asked_count;             /* members that is_asked */
-    bool owes_spares;  /* members are spares and do not know it */
+    bool owes_spares;               /* members are spares and do not know it */
     bool is_finishing; /* ranks of a member have succeeded: no newcomers any more */
     bool has_fingerprint;
     uint64_t fingerprint; /* of the first JOIN */
