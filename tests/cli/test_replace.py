@@ -86,7 +86,6 @@ def test_a_lost_rank_comes_again_and_all_come_to_the_same(box, undisturbed):
     assert bill["parts"][0]["phases"] == ["decide"] and bill["unknown"] == ["detect"], bill
     assert sorted(part["phases"] for part in bill["parts"][1:]) == [["join"], ["re-form", "next step"]], bill
     assert sum(part["ms"] for part in bill["parts"]) == bill["total_ms"] and bill["is_whole"] == 1, bill
-    assert bill["parts"][0]["ms"] <= box.events("world_shrunk")[0]["after_ms"] + 2, bill  # each rounds both ends
     assert re.search(r"^ctrun: recovery took \d+\.\d{3} s: decide \d+\.\d{3}, .*; not known: detect$", run.err, re.M), run
     for event in box.events():
         schema.check(event, "events")
