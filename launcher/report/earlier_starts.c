@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "launcher/report/earlier_starts.h"
 
-#include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 
-#include "agent/error_file/json.h"
 #include "agent/loop/blocking_call.h"
+#include "launcher/report/json_summary.h"
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/str.h"
-#include "worker_sdk/wire/message.h"
 
 enum {
     WAIT_MS = 2000,
@@ -28,41 +26,34 @@ struct search {
     uint32_t unknown; /* of that start */
 };
 
-/* The number of the start that has written it: it is of this job, and earlier than this one; -1: none. */
-static int64_t start_of(const struct search *search, const cJSON *root)
+/* It is of this job, and earlier than this start. */
+static bool is_earlier(const struct search *search,
+                       const struct json_summary_start *start)
 {
-    char task[CT_RUN_ID_MAX], own[CT_RUN_ID_MAX];
-    const uint32_t start = json_get_unsigned(root, "requeues");
+    char own[CT_RUN_ID_MAX];
 
-    json_get_text(root, "batch_task", task, sizeof task);
-    if (start == 0)
+    if (start->requeues == 0)
         (void)ct_copy(own, sizeof own, search->job); /* same size */
-    else if (ct_format(own, sizeof own, "%s.%u", search->job, start) < 0)
-        return -1;
-    return start < search->requeues && strcmp(task, own) == 0 ? (int64_t)start : -1;
+    else if (ct_format(own, sizeof own, "%s.%u", search->job, start->requeues) < 0)
+        return false;
+    return start->requeues < search->requeues && strcmp(start->batch_task, own) == 0;
 }
 
 /* Several nodes of a start may have left a file: that which has seen most counts. */
 static void look_at(struct search *search, const char *name)
 {
+    struct json_summary_start start;
     char path[PATH_MAX];
-    cJSON *root;
-    int64_t start;
-    uint64_t restarts;
 
     if (ct_format(path, sizeof path, "%s/%s/summary.json", search->base, name) < 0 ||
-        json_parse_file(path, &root) < 0)
+        json_summary_read_start(path, &start) < 0 || !is_earlier(search, &start) ||
+        start.requeues + 1 < search->found ||
+        (start.requeues + 1 == search->found &&
+         start.total_restarts <= search->restarts))
         return;
-    start = start_of(search, root);
-    restarts = json_get_u64(root, "total_restarts");
-    if (start + 1 > (int64_t)search->found ||
-        (start >= 0 && start + 1 == (int64_t)search->found &&
-         restarts > search->restarts)) {
-        search->found = (uint32_t)(start + 1);
-        search->restarts = restarts;
-        search->unknown = json_get_unsigned(root, "unknown_starts");
-    }
-    cJSON_Delete(root);
+    search->found = start.requeues + 1;
+    search->restarts = start.total_restarts;
+    search->unknown = start.unknown_starts;
 }
 
 static void look(void *job)

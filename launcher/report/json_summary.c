@@ -140,3 +140,17 @@ int json_summary_read(const char *path, struct json_summary *out)
     cJSON_Delete(root);
     return rc;
 }
+
+int json_summary_read_start(const char *path, struct json_summary_start *out)
+{
+    cJSON *root;
+    const int rc = json_parse_file(path, &root);
+
+    *out = (struct json_summary_start){0};
+    json_get_text(root, "batch_task", out->batch_task, sizeof out->batch_task);
+    out->requeues = json_get_unsigned(root, "requeues");
+    out->total_restarts = json_get_u64(root, "total_restarts");
+    out->unknown_starts = json_get_unsigned(root, "unknown_starts");
+    cJSON_Delete(root);
+    return rc;
+}

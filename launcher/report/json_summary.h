@@ -18,5 +18,14 @@ struct json_summary {
     struct past_failures past; /* the caller frees them: past_failures_deinit() */
 };
 
+/* Which start of a job a file is of, and its sum of restarts. */
+struct json_summary_start {
+    char batch_task[CT_RUN_ID_MAX]; /* empty: none */
+    uint32_t requeues;
+    uint64_t total_restarts;
+    uint32_t unknown_starts; /* not in the sum */
+};
+
 /* 0, -errno when the file cannot be read, -EBADMSG. */
+int json_summary_read_start(const char *path, struct json_summary_start *out);
 int json_summary_read(const char *path, struct json_summary *out);
