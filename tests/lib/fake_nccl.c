@@ -1109,8 +1109,8 @@ EXPORT cudaError_t cudaMemGetInfo(size_t *unused, size_t *total)
 {
     ENTER_CUDA();
     *unused = *total = fake_nccl.lean_device && current == fake_nccl.lean_device
-                         ? (size_t)74 << 30
-                         : (size_t)100 << 30;
+                           ? (size_t)74 << 30
+                           : (size_t)100 << 30;
     return cudaSuccess;
 }
 

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "worker_sdk/comm/comm.h"
+#include "worker_sdk/include/ctrun.h"
 
 /* In a job the device's thread writes result and err; the caller reads them under the lock when
  * `left` is 0. */

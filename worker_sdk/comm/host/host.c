@@ -162,7 +162,7 @@ static bool names_ranks(int code)
 }
 
 /* What another rank has told begins with that rank: texts of our own begin with the call. */
-static bool is_told(const char *text)
+static bool is_of_another(const char *text)
 {
     return strncmp(text, "rank ", 5) == 0;
 }
@@ -176,7 +176,7 @@ static void host_abort(void *self, int code, const char *text)
 
     if (!ct_verdict_set(&host->verdict, code, text))
         return;
-    if (names_ranks(code) || is_told(text))
+    if (names_ranks(code) || is_of_another(text))
         (void)ct_copy(told, sizeof told, text);
     else
         (void)ct_format(told, sizeof told, "rank %d: %s", host->rank, text);
