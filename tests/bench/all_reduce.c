@@ -6,6 +6,7 @@
  *   staged  shared memory, ordinary memory
  *   tcp     loopback
  *   nccl    memory of a GPU; more ranks than GPUS (default 1) share them, and are connected by sockets
+ * ROUNDS 0: one call of each size, as a test.
  * Prints "BYTES MICROSECONDS" of each call, on rank 0; 0 bytes are a barrier. The data are written anew before
  * each call (not on a GPU, where they are zeroes) and a barrier precedes it, as in the other programs here. */
 #include "tests/lib/ranks.h"
@@ -29,12 +30,13 @@ static bool has_mode(const struct plan *plan, const char *mode)
     return strcmp(plan->mode, mode) == 0;
 }
 
-static void time_calls(struct ctrun_group *group, float *data, int size, bool is_host)
+static void time_calls(struct ctrun_group *group, float *data, int size, int calls,
+                       bool is_host)
 {
     size_t count = sizes[size] / sizeof *data;
     struct ctrun_error err;
 
-    for (int i = 0; i < repeats[size]; i++) {
+    for (int i = 0; i < calls; i++) {
         uint64_t start_ns;
         for (size_t k = 0; is_host && k < count; k++)
             data[k] = 1e-3f * (float)i;
@@ -92,9 +94,11 @@ static int body(int rank, void *context)
         CHECK_OK(ctrun_group_alloc(group, sizes[SIZES - 1], &data, &err));
     else
         data = aligned_alloc(4096, sizes[SIZES - 1]);
+    for (int size = 0; plan->rounds == 0 && size < SIZES; size++)
+        time_calls(group, data, size, 1, is_host);
     for (int round = 0; round < plan->rounds; round++)
         for (int size = 0; size < SIZES; size++)
-            time_calls(group, data, size, is_host);
+            time_calls(group, data, size, repeats[size], is_host);
     if (!is_groups)
         free(data);
     ctrun_group_close(group);
@@ -107,7 +111,7 @@ int main(int argc, char **argv)
     struct plan plan;
 
     if (argc < 4 || argc > 5 || ct_parse_u64(argv[2], 1, RANKS_MAX, &ranks) < 0 ||
-        ct_parse_u64(argv[3], 1, 1000, &rounds) < 0 ||
+        ct_parse_u64(argv[3], 0, 1000, &rounds) < 0 ||
         (argc == 5 && ct_parse_u64(argv[4], 1, RANKS_MAX, &gpus) < 0)) {
         fprintf(stderr,
                 "usage: all_reduce direct|staged|tcp|nccl RANKS ROUNDS [GPUS]\n");
