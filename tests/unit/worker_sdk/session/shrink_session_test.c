@@ -847,12 +847,14 @@ TEST(without_survive_it_is_refused_at_once)
     struct ctrun_session *session;
     struct ctrun_group *old, *next;
     struct ctrun_error err;
+    uint32_t epoch;
+    int rank;
 
     unsetenv(CT_ENV_AGENT_SOCKET);
     unsetenv(CT_ENV_MAY_SHRINK);
     assert_int_equal(ctrun_open(&session, NULL, &err), 0);
     assert_false(ctrun_may_shrink(session));
-    assert_int_equal(ctrun_world_next(session, 1000, NULL, 0, NULL, &err),
+    assert_int_equal(ctrun_world_next(session, 1000, &rank, 1, &epoch, &err),
                      CTRUN_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "--survive=torch"));
     assert_false(ctrun_world_changes(session));
