@@ -138,9 +138,9 @@ BODIES = {
     "token-file": ("two_nodes --rdzv-token-file=secret --no-python true", 0),
     "merge": ("export SLURM_JOB_ID=7$PORT SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n1 "
               "SLURM_JOB_NODELIST=n1 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=2 "
-              "SLURM_STEP_TASKS_PER_NODE=2 SLURM_NODEID=0; "
-              "step 'env SLURM_PROCID=0 SLURM_LOCALID=0 ctrun --nproc-per-node=2 --no-python true' "
-              "'env SLURM_PROCID=1 SLURM_LOCALID=1 ctrun --nproc-per-node=2 --no-python true'", 0),
+              "SLURM_STEP_TASKS_PER_NODE=2 SLURM_NODEID=0 SLURM_RESTART_COUNT=1; "
+              "step 'env SLURM_PROCID=0 SLURM_LOCALID=0 ctrun --nproc-per-node=2 --log-dir=D --no-python true' "
+              "'env SLURM_PROCID=1 SLURM_LOCALID=1 ctrun --nproc-per-node=2 --log-dir=D --no-python true'", 0),
     "hosts": ("ctrun --hosts=a,b --nproc-per-node=1 --shutdown-timeout=1 -r3 -t3 --log-dir=D --no-python "
               "sh -c 'echo hello'", 0),
     "hosts-tree": ("ctrun --hosts=n[1-4] --hosts-timeout=$((LIMIT + 2)) --no-python sh -c 'echo hello >&2'", 0),
