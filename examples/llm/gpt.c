@@ -45,7 +45,10 @@ int gpt_create(struct gpt *gpt, unsigned seed)
         const int is_outer = p < LAYER || p == HEAD;
 
         if (is_outer)
-            strcpy(param->name, p == EMBED ? "embed" : p == HEAD ? "head" : "position");
+            snprintf(param->name, sizeof param->name, "%s",
+                     p == EMBED  ? "embed"
+                     : p == HEAD ? "head"
+                                 : "position");
         else
             snprintf(param->name, sizeof param->name, "layer%d.%s", l, names[k]);
         param->rows = is_outer ? p == POSITION ? T : V : rows[k];
