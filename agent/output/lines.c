@@ -5,7 +5,8 @@
 #include <string.h>
 
 enum {
-    SEARCH_BYTES = 256
+    SEARCH_BYTES = 256,
+    LINE_SHOWN_MAX = 300
 };
 
 /* Where to cut `max` bytes so that no UTF-8 character is torn: bytes 10xxxxxx continue one. */
@@ -121,6 +122,8 @@ size_t lines_last(const char *data, size_t length, int count, char *dst, size_t 
         end = feed ? start - 1 : 0;
         if (is_blank(from, n))
             continue;
+        if (n > LINE_SHOWN_MAX) /* so that more than one fits */
+            n = cut_at(from, LINE_SHOWN_MAX);
         if (used < size - 1 && n + 1 > used)
             break;
         if (n > used) { /* the last line alone is too long */

@@ -18,6 +18,6 @@ size_t lines_begun(const char *data, size_t length);
 /* True when one of the texts (NULL at the end) is in the piece. */
 bool lines_match(const char *piece, size_t length, const char *const *texts);
 /* Copies the last `count` lines of data that are not blank into dst[size]; text that a '\r' had
- * overwritten is left out. When they do not fit, the first lines are left out, or the end of the only one. Returns the
- * length. */
+ * overwritten is left out, and what a line has beyond 300 bytes. When they do not fit, the first lines are left
+ * out, or the end of the only one. Returns the length. */
 size_t lines_last(const char *data, size_t length, int count, char *dst, size_t size);

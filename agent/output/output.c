@@ -521,6 +521,7 @@ size_t output_last_lines(const struct output *output, char *dst, size_t size)
     size_t length;
     const char *text = unroll(output, &length);
 
+    length = traceback_cut_dump(text, length);
     return lines_last(text, length, OUTPUT_TAIL_LINES, dst, size);
 }
 

@@ -50,7 +50,7 @@ int output_open(struct output **out, const struct output_options *options,
 void output_resize(struct output *output);
 /* The worker is dead: reads what it has written. */
 void output_drain(struct output *output);
-/* The last lines, as far as they passed through us. Returns their length. */
+/* The last lines, as far as they passed through us, without faulthandler's stacks. Returns their length. */
 size_t output_last_lines(const struct output *output, char *dst, size_t size);
 /* The last traceback in these lines: agent/postmortem/traceback.h. */
 bool output_traceback(const struct output *output, size_t after_max, char *dst);

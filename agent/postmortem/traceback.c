@@ -17,6 +17,7 @@ static const char assertion[] = ": Assertion `";
 static const char frame_mark[] = "  File \"";
 /* Python's faulthandler, which ctrun turns on: docs.python.org/3/library/faulthandler.html */
 static const char fatal[] = "Fatal Python error: ";
+static const char aborted[] = "Fatal Python error: Aborted";
 static const char current_thread[] = "Current thread 0x";
 static const char recent_first[] = " (most recent call first):";
 
@@ -109,13 +110,12 @@ static bool copy_python(char *dst, const char *headline, const struct line *firs
     return false;
 }
 
-static void copy_cxx(char *dst, const struct line *first, const char **data,
-                     const char *end)
+static void append_cxx(char *dst, const struct line *first, const char **data,
+                       const char *end)
 {
     const char *next = *data;
     struct line line;
 
-    dst[0] = '\0';
     append(dst, first->at, first->length);
     if (!next_line(&line, &next, end) || !has_prefix(&line, what, sizeof what - 1))
         return;
@@ -171,9 +171,10 @@ static bool copy_fatal(char *dst, const char *error, const char **data, const ch
 bool traceback_find(char *dst, const char *data, size_t length, size_t after_max)
 {
     const char *const end = data + length;
-    const char *last = NULL; /* behind the last one */
+    const char *last = NULL;       /* behind the last one */
+    const char *behind_cxx = NULL; /* cxx_line; NULL: the last one was another kind */
     bool is_fatal = false;
-    struct line line;
+    struct line line, cxx_line = {0};
 
     while (next_line(&line, &data, end)) {
         const char *headline = find(line.at, line.length, python);
@@ -183,17 +184,58 @@ bool traceback_find(char *dst, const char *data, size_t length, size_t after_max
         if (error && copy_fatal(dst, error, &behind, end)) {
             last = data = behind;
             is_fatal = true;
+            if (behind_cxx && find(line.at, line.length, aborted))
+                append_cxx(dst, &cxx_line, &behind_cxx, end);
+            behind_cxx = NULL;
         } else if (headline && copy_python(dst, headline, &line, &behind, end)) {
             last = data = behind;
             is_fatal = false;
+            behind_cxx = NULL;
         } else if (!headline && (find(line.at, line.length, cxx) ||
                                  find(line.at, line.length, assertion))) {
-            copy_cxx(dst, &line, &data, end);
+            cxx_line = line;
+            behind_cxx = data;
+            dst[0] = '\0';
+            append_cxx(dst, &line, &data, end);
             last = data;
             is_fatal = false;
         }
     }
     return last && (is_fatal || (size_t)(end - last) <= after_max);
+}
+
+/* A line that faulthandler writes below "Fatal Python error: ". */
+static bool is_of_dump(const struct line *line)
+{
+    static const char *const prefixes[] = {frame_mark,
+                                           "  Binary file \"",
+                                           "  <no Python frame>",
+                                           "  <cannot get ",
+                                           "  ...",
+                                           current_thread,
+                                           "Thread 0x",
+                                           "Current thread's C stack trace ",
+                                           "Extension modules: "};
+
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (has_prefix(line, prefixes[i], strlen(prefixes[i])))
+            return true;
+    return line->length == 0;
+}
+
+size_t traceback_cut_dump(const char *data, size_t length)
+{
+    const char *const end = data + length;
+    const char *at = data, *behind = data;
+    bool is_fatal = false;
+    struct line line;
+
+    while (next_line(&line, &at, end))
+        if (!is_of_dump(&line)) {
+            behind = at;
+            is_fatal = find(line.at, line.length, fatal);
+        }
+    return is_fatal ? (size_t)(behind - data) : length;
 }
 
 /* ---- Reading it -------------------------------------------------------------------------- */
@@ -234,6 +276,16 @@ static void read_assertion(char *dst, size_t size, const char *text)
     while (at > text && at[-1] != '\n')
         at--;
     copy_line(dst, size, at);
+}
+
+/* An exception of Python may quote one. */
+static bool ends_with_assertion(const char *text)
+{
+    const char *at = traceback_find_last(text, assertion);
+    const char *abort_line = traceback_find_last(text, aborted);
+
+    return at &&
+           (!traceback_find_last(text, python) || (abort_line && abort_line < at));
 }
 
 /* The first line behind the frames that is not indented. A SyntaxError has a frame, no headline. */
@@ -303,7 +355,7 @@ void traceback_explain(struct ct_failure *failure, const char *text,
         copy_line(dst, size, exception);
     else if (traceback_find_last(text, cxx))
         read_cxx(dst, size, text);
-    else if (traceback_find_last(text, assertion) && !traceback_find_last(text, python))
+    else if (ends_with_assertion(text))
         read_assertion(dst, size, text);
     else
         read_python(dst, size, text);

@@ -12,8 +12,12 @@ enum {
 
 /* Copies the last such text in data into dst[TRACEBACK_MAX_BYTES], without the prefix of each
  * line ("[rank0]: "). False when there is none, or more than `after_max` bytes follow; for a
- * fatal signal there is no such limit: it ends the program. */
+ * fatal signal there is no such limit: it ends the program. What C++ or assert() wrote before such an
+ * abort is the reason for it: it follows faulthandler's stack in dst. */
 bool traceback_find(char *dst, const char *data, size_t length, size_t after_max);
+/* The length of the data without the stacks and the list of modules that faulthandler wrote at its
+ * end, below "Fatal Python error: ". */
+size_t traceback_cut_dump(const char *data, size_t length);
 
 /* Fills failure->exception and adds the fact "raised" from such a text; for a Python traceback,
  * the fact names the innermost frame outside the libraries. `exception` is its text if known

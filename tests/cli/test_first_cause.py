@@ -191,6 +191,20 @@ def test_a_crash_of_an_unchanged_python_script_is_told_with_its_line(box, name, 
     assert re.search(r"in (a library, called in )?.*crash.py, line \d, in step$", fact(run, "raised")), run
 
 
+def test_what_cxx_wrote_before_it_aborted_is_the_cause_with_the_line_of_python(box):
+    modules = "Extension modules: " + ", ".join(f"a.b{n}" for n in range(400))
+    box.write("crash.py", "import os\ndef step():\n"
+              "    os.write(2, b\"terminate called after throwing an instance of 'c10::Error'\\n"
+              "  what():  NCCL error: the real one\\n\")\n    os.abort()\nstep()\n")
+    run = box.ctrun("--nproc-per-node=2", "crash.py", env={"PYTHON_EXEC": ctrun.DEBIAN_PYTHON})
+    assert run.code == 134 and head(run).endswith(": c10::Error: NCCL error: the real one"), run
+    assert re.search(r"in .*crash.py, line 4, in step$", fact(run, "raised")), run
+    assert "NCCL" in fact(run, "likely") or "uncaught C++ exception: c10::Error" in fact(run, "likely"), run
+    box.write("native", f"#!/bin/sh\nprintf 'first\\nlast\\n\\nFatal Python error: Aborted\\n\\n{modules}\\n' >&2\nkill -ABRT $$\n", 0o755)
+    run = box.ctrun("--nproc-per-node=2", "--no-python", "./native")
+    assert run.code == 134 and re.search(r"^  last lines : first\n {15}last\n {15}Fatal Python error: Aborted$", run.err, re.M), run
+
+
 def test_t03_with_core_files_on_the_path_is_told(box):
     pattern = pathlib.Path("/proc/sys/kernel/core_pattern").read_text().strip()
     if pattern.startswith(("|", "/")):

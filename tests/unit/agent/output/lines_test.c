@@ -134,6 +134,16 @@ TEST(of_a_last_line_that_is_too_long_the_beginning_is_kept)
     assert_last("first\nsecond\n", 5, 4, "sec");
 }
 
+TEST(of_a_long_line_the_beginning_is_kept_so_that_others_fit)
+{
+    char data[1400], out[1024];
+
+    memset(data, 'x', sizeof data);
+    memcpy(data, "first\n", 6);
+    assert_int_equal(lines_last(data, sizeof data, 3, out, sizeof out), 6 + 300);
+    assert_int_equal(memcmp(out, "first\nxxx", 9), 0);
+}
+
 TEST(the_beginning_goes_when_the_last_lines_do_not_fit)
 {
     assert_last("first\nsecond\n", 5, 8, "second");

@@ -31,6 +31,16 @@
          "  File \"/usr/lib/python3.11/ctypes/__init__.py\", line 519, in "            \
          "string_at\n" SEGV
 
+#define TERMINATE                                                                      \
+    "terminate called after throwing an instance of 'c10::Error'\n"                    \
+    "  what():  NCCL error: x\n"
+#define ASSERTION "t.c:3: main: Assertion `n > 0' failed.\n"
+#define ABORTED   "Fatal Python error: Aborted\n"
+#define ABORT                                                                          \
+    ABORTED "\nCurrent thread 0x7f (most recent call first):\n"                        \
+            "  File \"/job/train.py\", line 4 in step\n" MODULES
+#define ABORT_FOUND HEAD "  File \"/job/train.py\", line 4, in step\n" ABORTED
+
 static const char *find(const char *text, size_t after_max)
 {
     static char found[TRACEBACK_MAX_BYTES];
@@ -66,6 +76,11 @@ TEST(the_last_one_is_found_whatever_follows)
         {SEGV "\nCurrent thread 0x7f (most recent call first):\n  <no Python frame>\n",
          HEAD SEGV},
         {SEGV "\n" THREADS, NULL},
+        {TERMINATE NOISE ABORT, ABORT_FOUND TERMINATE},
+        {ASSERTION ABORT, ABORT_FOUND ASSERTION},
+        {TERMINATE BOOM ABORT, ABORT_FOUND}, /* of a child, long ago */
+        {TERMINATE ABORT ABORT, ABORT_FOUND},
+        {TERMINATE SEGV "\n" CURRENT, SEGV_FOUND},
         {HEAD FRAMES, NULL}, /* incomplete: it continues, or was cut */
         {NOISE8, NULL},
         {"", NULL},
@@ -94,6 +109,31 @@ TEST(a_fatal_signal_is_the_end_whatever_follows)
     const char *found = find(SEGV "\n" CURRENT NOISE8, 0);
 
     assert_string_equal(found, SEGV_FOUND);
+}
+
+TEST(the_last_words_of_a_program_are_above_faulthandlers_stacks)
+{
+    static const struct {
+        const char *words, *dump;
+    } rows[] = {
+        {NOISE "no end" SEGV, "\n" THREADS CURRENT MODULES},
+        {ABORTED,
+         "\n" THREADS "Current thread's C stack trace (most recent call first):\n"
+         "  Binary file \"/lib/libc.so\", at abort+0x1 [0x2]\n" MODULES},
+        {ABORTED,
+         "\nCurrent thread 0x7f (most recent call first):\n  <no Python frame>\n"},
+        {SEGV "\n" CURRENT MODULES NOISE, ""}, /* of a child that ended before */
+        {"Timeout (0:00:08)!\n" THREADS, ""},
+        {BOOM "\n", ""},
+        {"", ""},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[2048];
+
+        (void)ct_format(text, sizeof text, "%s%s", rows[i].words, rows[i].dump);
+        assert_int_equal(traceback_cut_dump(text, strlen(text)), strlen(rows[i].words));
+    }
 }
 
 TEST(the_end_of_a_long_one_is_kept_in_whole_lines)
@@ -161,6 +201,12 @@ TEST(exception_and_place_are_told)
         {"terminate called after throwing an instance of 'E'\n  what():  boom\n",
          "E: boom", ""},
         {"terminate called after throwing an instance of 'int'\n", "int", ""},
+        {ABORT_FOUND TERMINATE, "c10::Error: NCCL error: x",
+         "5 in /job/train.py, line 4, in step\n"},
+        {ABORT_FOUND ASSERTION, "t.c:3: main: Assertion `n > 0' failed.",
+         "5 in /job/train.py, line 4, in step\n"},
+        {HEAD FRAMES "E: x: Assertion `n' failed.\n", "E: x: Assertion `n' failed.",
+         "5 in /job/train.py, line 4, in step\n"},
         {"a\nt.c:3: main: Assertion `n' failed.\n",
          "t.c:3: main: Assertion `n' failed.", ""},
         {"no more\nthan lines\n", "", ""},
