@@ -137,6 +137,13 @@ static void add_kill(struct ct_failure *failure,
             "probably not the OOM killer, which ended another process of this cgroup "
             "before (%s); it is unknown which process sent the signal",
             evidence->oom_proof);
+    else if (evidence->cgroup->has_count && !evidence->cgroup->cgroup.is_own)
+        facts_add(
+            failure, CT_FACT_BECAUSE,
+            "it is unknown whether it was the OOM killer (the worker's own cgroup "
+            "is not visible here, only %.100s above it) and which process sent "
+            "the signal",
+            cgroup_path_name(&evidence->cgroup->cgroup));
     else if (evidence->cgroup->has_count)
         facts_add(failure, CT_FACT_BECAUSE,
                   "not the OOM killer (oom_kill of cgroup %.100s has not grown); it is "

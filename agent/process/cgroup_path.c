@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/process/cgroup_path.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/small_file.h"
@@ -19,18 +21,49 @@ bool cgroup_path_go_up(struct cgroup_path *cgroup)
     return true;
 }
 
-/* `path` is the rest of a line of `membership`, `hierarchy` its folder: "", or "/" and the controller. */
-static bool take(struct cgroup_path *out, const char *root, const char *hierarchy,
-                 const char *path)
+/* The cgroup that is mounted at the folder, "/" where mountinfo does not name it. Lines of mountinfo:
+ * "36 35 0:30 /docker/0123 /sys/fs/cgroup/memory rw ...". A later mount hides an earlier one. */
+static void find_mounted(char top[PATH_MAX], const char *membership, const char *folder)
 {
-    int length = (int)strcspn(path, "\n");
+    char path[PATH_MAX], root[PATH_MAX], point[PATH_MAX];
+    const char *slash = strrchr(membership, '/');
+    char *line = NULL;
+    size_t size = 0;
+    FILE *file;
 
+    (void)ct_copy(top, PATH_MAX, "/");
+    if (!slash ||
+        ct_format(path, sizeof path, "%.*s/mountinfo", (int)(slash - membership),
+                  membership) < 0 ||
+        !(file = fopen(path, "re")))
+        return;
+    while (getline(&line, &size, file) > 0)
+        if (sscanf(line, "%*s %*s %*s %4095s %4095s", root, point) == 2 &&
+            strcmp(point, folder) == 0)
+            (void)ct_copy(top, PATH_MAX, root);
+    free(line);
+    (void)fclose(file);
+}
+
+/* `path` is the rest of a line of `membership`; out->directory is the folder of its hierarchy. */
+static bool take(struct cgroup_path *out, const char *membership, const char *path)
+{
+    char top[PATH_MAX];
+    size_t length = strcspn(path, "\n"), above;
+
+    find_mounted(top, membership, out->directory);
+    above = strcmp(top, "/") == 0 ? 0 : strlen(top);
+    if (above <= length && memcmp(path, top, above) == 0 &&
+        (above == length || path[above] == '/')) {
+        path += above;
+        length -= above;
+    }
     if (length == 1)
         length = 0; /* "/": the root, or the only cgroup that a container sees */
-    *out = (struct cgroup_path){.is_v1 = *hierarchy != '\0'};
-    if (ct_format(out->directory, sizeof out->directory, "%s%s%.*s", root, hierarchy,
-                  length, path) >= 0) {
-        out->root_length = strlen(out->directory) - (size_t)length;
+    out->root_length = strlen(out->directory);
+    if (ct_append(out->directory, sizeof out->directory, "%.*s", (int)length, path) >=
+        0) {
+        out->is_own = access(out->directory, F_OK) == 0;
         do
             if (access(out->directory, F_OK) == 0)
                 return true;
@@ -43,18 +76,22 @@ static bool take(struct cgroup_path *out, const char *root, const char *hierarch
 bool cgroup_path_find(struct cgroup_path *out, const char *controller,
                       const char *membership, const char *root)
 {
-    char text[MEMBERSHIP_MAX], label[32], hierarchy[32];
+    char text[MEMBERSHIP_MAX], label[32];
     const char *path;
 
     *out = (struct cgroup_path){0};
     (void)ct_small_file_read(text, sizeof text, membership);
     (void)ct_format(label, sizeof label, ":%s:/", controller);
-    (void)ct_format(hierarchy, sizeof hierarchy, "/%s", controller);
+    out->is_v1 = true;
     if ((path = strstr(text, label)) &&
-        take(out, root, hierarchy, path + strlen(label) - 1))
+        ct_format(out->directory, sizeof out->directory, "%s/%s", root, controller) >=
+            0 &&
+        take(out, membership, path + strlen(label) - 1))
         return true;
+    *out = (struct cgroup_path){0};
     path = ct_small_file_find(text, "0::");
-    return path && take(out, root, "", path);
+    return path && ct_copy(out->directory, sizeof out->directory, root) >= 0 &&
+           take(out, membership, path);
 }
 
 const char *cgroup_path_name(const struct cgroup_path *cgroup)

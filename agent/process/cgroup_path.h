@@ -12,11 +12,13 @@ struct cgroup_path {
     char directory[PATH_MAX]; /* its folder; empty: there is none */
     size_t root_length;       /* length of the part of it that is above all cgroups */
     bool is_v1;
+    bool is_own; /* it is the cgroup of this process, not one above it */
 };
 
 /* `controller` is "memory", "pids", "cpu" or "cpu,cpuacct"; `membership` is /proc/self/cgroup, `root` is /sys/fs/cgroup; tests pass other
- * paths. A container may be told the path on the host: then the nearest cgroup that exists. Where no folder of v1 is there,
- * v2 counts. False: there is none. */
+ * paths. The file "mountinfo" beside `membership` says which cgroup is mounted at the folder; of several mounts there the last
+ * one counts. A path of the host that is not visible here: the nearest cgroup that is. Where no folder of v1 is there, v2 counts.
+ * False: there is none. */
 bool cgroup_path_find(struct cgroup_path *out, const char *controller,
                       const char *membership, const char *root);
 /* Goes to the cgroup above; false at the root. */

@@ -251,6 +251,40 @@ TEST(version_1_counts_in_files_of_other_names)
     assert_int_equal(test_remove_tree(root), 0);
 }
 
+static void assert_because(const struct oom_counter *cgroup, const char *words)
+{
+    const struct memory_curve memory = {0};
+    const struct failure_evidence evidence = {.status = SIGKILL,
+                                              .oom_proof = "",
+                                              .cgroup = cgroup,
+                                              .memory = &memory,
+                                              .larger = "",
+                                              .last_lines = "",
+                                              .crash_record = -1};
+    struct ct_failure failure = {.cause = CT_CAUSE_SIGNAL, .code = SIGKILL};
+    const char *because;
+
+    failure_evidence_add(&failure, &evidence);
+    assert_non_null(because = ct_facts_find(&failure.facts, CT_FACT_BECAUSE));
+    if (strncmp(because, words, strlen(words)) != 0)
+        fail_msg("%s", because);
+}
+
+TEST(only_the_count_of_the_own_cgroup_excludes_the_oom_killer)
+{
+    struct oom_counter cgroup = {.has_count = true,
+                                 .cgroup = {.directory = "/x", .is_own = true}};
+
+    assert_because(&cgroup, "not the OOM killer (oom_kill of cgroup /x has not grown)");
+    cgroup.cgroup.is_own = false;
+    assert_because(&cgroup,
+                   "it is unknown whether it was the OOM killer (the worker's own "
+                   "cgroup is not visible here, only /x above it)");
+    cgroup.has_count = false;
+    assert_because(&cgroup, "it is unknown whether it was the OOM killer (no memory "
+                            "cgroup is visible)");
+}
+
 static bool is_xid(void *context, const char *line)
 {
     (void)context;

@@ -76,6 +76,31 @@ TEST_AROUND(a_path_on_the_host_means_the_nearest_cgroup_that_a_container_has, ma
     assert_int_equal(limit, 64);
 }
 
+/* Version 1 in a container whose host has mounted the whole tree, and a part of it on top. */
+TEST_AROUND(of_stacked_mounts_the_last_one_counts, make_root, remove_root)
+{
+    static const char lines[] = "4:memory:/lab/node1/job/step\n0::/\n";
+    struct cgroup_path cgroup;
+    char mounts[512];
+
+    put("1\n", "memory/job/step/memory.limit_in_bytes");
+    (void)ct_format(mounts, sizeof mounts,
+                    "30 29 0:26 /lab/node1/job %s/pids rw - cgroup cgroup rw,pids\n"
+                    "31 29 0:27 / %s/memory rw - cgroup cgroup rw,memory\n"
+                    "35 31 0:27 /lab/node1 %s/memory rw - cgroup cgroup rw,memory\n",
+                    root, root, root);
+    put(mounts, "mountinfo");
+    assert_true(find(&cgroup, "memory", lines) && cgroup.is_own);
+    assert_string_equal(cgroup_path_name(&cgroup), "/job/step");
+    assert_true(find(&cgroup, "memory", "4:memory:/lab/node1\n") && cgroup.is_own);
+    assert_string_equal(cgroup_path_name(&cgroup), "/");
+    assert_true(find(&cgroup, "memory", "4:memory:/lab/node12/job\n") &&
+                !cgroup.is_own);
+    put("", "mountinfo");
+    assert_true(find(&cgroup, "memory", lines) && !cgroup.is_own);
+    assert_string_equal(cgroup_path_name(&cgroup), "/");
+}
+
 /* A container with both versions, and the folders of one. */
 TEST_AROUND(a_version_whose_folder_is_not_mounted_does_not_count, make_root,
             remove_root)
