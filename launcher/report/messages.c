@@ -423,7 +423,7 @@ static void format_lost(char *dst, size_t size, const struct ct_failure *lost)
         (void)ct_format(step, sizeof step, "; its last known step is %lld",
                         (long long)lost->step);
     (void)ct_format(dst, size,
-                    "error[E_PEER_LOST]: %s%s%s%s is gone: %.200s%s; the next round "
+                    "warning[E_PEER_LOST]: %s%s%s%s is gone: %.200s%s; the next round "
                     "starts when enough nodes have joined",
                     lost->host, place ? " (" : "", place ? place : "", place ? ")" : "",
                     *lost->text ? lost->text : "no reason is known", step);

@@ -260,7 +260,7 @@ static void on_stop(void *context, const struct ct_stop *stop)
     torch_events_round_over(&launch->torch_events);
     messages_format_stop(text, sizeof text, stop);
     if (!stop->is_final && stop->reason != CT_STOP_UNDECIDED && !is_quiet)
-        messages_print_line(stop->reason == CT_STOP_NODE_LOST ? MESSAGES_ERROR
+        messages_print_line(stop->reason == CT_STOP_NODE_LOST ? MESSAGES_WARNING
                                                               : MESSAGES_NEWS,
                             "%s", text);
     else

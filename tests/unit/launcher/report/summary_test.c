@@ -411,14 +411,15 @@ TEST(lines_for_people_are_short)
     stop.cause = failure(-1, CT_CAUSE_NODE_LOST, 0);
     stop.cause.step = -1;
     messages_format_stop(text, sizeof text, &stop);
-    assert_string_equal(text, "error[E_PEER_LOST]: node2 is gone: no reason is known; "
-                              "the next round starts when enough nodes have joined");
+    assert_string_equal(text,
+                        "warning[E_PEER_LOST]: node2 is gone: no reason is known; "
+                        "the next round starts when enough nodes have joined");
     ct_copy(stop.cause.text, sizeof stop.cause.text, "nothing received for 5.0 s");
     ct_facts_add(&stop.cause.facts, CT_FACT_WAS, "10.1.0.2, ranks 8-15");
     stop.cause.step = 412;
     messages_format_stop(text, sizeof text, &stop);
     assert_string_equal(text,
-                        "error[E_PEER_LOST]: node2 (10.1.0.2, ranks 8-15) is gone: "
+                        "warning[E_PEER_LOST]: node2 (10.1.0.2, ranks 8-15) is gone: "
                         "nothing received for 5.0 s; its last known step is 412; the "
                         "next round starts when enough nodes have joined");
     messages_format_span(span, 7860000);
