@@ -217,7 +217,7 @@ static int resolve_names(struct config *out, const struct options *options,
     if (ct_endpoint_parse(out->rdzv.local_addr, &local, err) < 0)
         return ct_wrap(err, "--local-addr"), err->code;
     out->run.has_run_id = *out->run.run_id || option_has_text(options, OPTION_RDZV_ID);
-    out->run.has_size = option_has_text(options, OPTION_NNODES) ||
+    out->run.has_size = option_has_text(options, OPTION_NNODES) || out->run.sized_by ||
                         out->run.batch_system || host_slot_get()->is_given;
     if (*out->run.run_id)
         return 0; /* the batch system's */

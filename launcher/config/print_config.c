@@ -122,6 +122,8 @@ static bool is_by_batch(enum option_id id, const struct config *config)
 {
     if (id == OPTION_SHUTDOWN_TIMEOUT)
         return config->run.kill_wait_s > 0;
+    if (id == OPTION_NNODES && config->run.sized_by)
+        return true;
     if (!config->run.batch_system)
         return false;
     if (id == OPTION_BOOTSTRAP)
@@ -160,6 +162,8 @@ static const char *name_origin(enum option_id id, const struct options *options,
         return name;
     if (!is_by_batch(id, config))
         return "default";
+    if (config->run.sized_by)
+        return config->run.sized_by;
     return config->run.batch_system ? config->run.batch_system : "Slurm";
 }
 

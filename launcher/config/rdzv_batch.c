@@ -180,6 +180,27 @@ static int fill(const struct rdzv_target *to, const struct options *options,
     return 1;
 }
 
+/* Each task would else be a run of its own, and the one that owns the endpoint would train alone. */
+static void keep_size(const struct rdzv_target *to, const struct options *options,
+                      const struct batch_place *place, enum batch_shape shape)
+{
+    const char *backend = option_text(options, OPTION_RDZV_BACKEND);
+
+    if (option_has_text(options, OPTION_NNODES) ||
+        options->values[OPTION_STANDALONE].is_on ||
+        !option_has_text(options, OPTION_RDZV_ENDPOINT) ||
+        (*backend && strcmp(backend, "c10d") != 0) ||
+        option_has_text(options, OPTION_MASTER_ADDR) ||
+        option_has_text(options, OPTION_MASTER_PORT) ||
+        option_is_given(options, OPTION_NODE_RANK) || !place->has_size ||
+        place->nodes.count < 2)
+        return;
+    to->run->nodes.min = to->run->nodes.max = shape == BATCH_RANKS
+                                                  ? batch_task_count(place)
+                                                  : (int)place->nodes.count;
+    to->run->sized_by = place->system;
+}
+
 /* The user configures the rendezvous. Then several tasks a node are nodes, if --nnodes counts them
  * so. */
 static int check_given(const struct batch_place *place, enum batch_shape shape,
@@ -244,9 +265,10 @@ int rdzv_batch_resolve(const struct rdzv_target *to, const struct options *optio
     }
     if (is_nested)
         rc = 0;
-    else if (is_given)
+    else if (is_given) {
+        keep_size(to, options, &place, shape);
         rc = check_given(&place, shape, to, options, err);
-    else if ((rc = check(&place, shape, to, options, err)) == 0)
+    } else if ((rc = check(&place, shape, to, options, err)) == 0)
         rc = fill(to, options, &place, shape, &source, err);
     batch_place_deinit(&place);
     return rc;

@@ -42,6 +42,7 @@ struct run_config {
                                      * else -1 */
     int node_count;           /* how many these are; 0: not known */
     struct hostlist expected; /* the nodes' names, as a batch system tells them */
+    const char *sized_by;     /* "Slurm": gave the number of nodes alone; NULL: none */
     const char *batch_system; /* "Slurm": gives what the user did not; NULL: none */
     char batch[CT_HOST_MAX + 192];  /* our place in it, for people */
     char batch_task[CT_RUN_ID_MAX]; /* for the workers; empty: not a task */

@@ -47,8 +47,9 @@ def test_each_setting_says_which_batch_system_it_comes_from(box):
     assert found["nnodes"] == ("2:2", "command line")
     assert found["rdzv-endpoint"] == ("train-0 port 29400", "Kubernetes")
     assert found["node-rank"] == ("1", "Kubernetes")
-    assert settings(box, {**STEP, "PET_RDZV_ENDPOINT": "h:1"})["rdzv-endpoint"] == (
-        "h port 1", "PET_RDZV_ENDPOINT")
+    found = settings(box, {**STEP, "PET_RDZV_ENDPOINT": "h:1"})
+    assert found["rdzv-endpoint"] == ("h port 1", "PET_RDZV_ENDPOINT")
+    assert found["nnodes"] == ("3:3", "Slurm") and found["rdzv-id"] == ("none", "default")
 
 
 def test_a_task_that_is_a_rank_knows_its_place_before_the_start(box):

@@ -581,6 +581,36 @@ TEST(what_the_user_says_wins_over_slurm)
     assert_int_equal(f.config.rdzv.backend, CONFIG_LOCAL);
 }
 
+TEST(an_endpoint_alone_keeps_the_number_of_nodes_of_the_step)
+{
+    resolve("--rdzv-endpoint=head:1234 true", slurm_env);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.rdzv.backend, CONFIG_C10D);
+    assert_int_equal(f.config.run.nodes.min, 3);
+    assert_int_equal(f.config.run.nodes.max, 3);
+    assert_true(f.config.run.has_size);
+    resolve("--rdzv-backend=c10d --rdzv-endpoint=head true", slurm_env);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.rdzv.endpoint.port, 29400);
+    assert_int_equal(f.config.run.nodes.max, 3);
+    resolve("--rdzv-endpoint=head true", slurm_env);
+    assert_int_equal(f.rc, 0);
+    assert_int_equal(f.config.rdzv.endpoint.port, 29400);
+    resolve("--nnodes=1 --rdzv-endpoint=head:1234 true", slurm_env);
+    assert_int_equal(f.config.run.nodes.max, 1);
+    resolve("--node-rank=0 --rdzv-endpoint=head:1234 true", slurm_env);
+    assert_int_equal(f.config.run.nodes.max, 1);
+    resolve("--rdzv-backend=static --rdzv-endpoint=head true", slurm_env);
+    assert_int_equal(f.rc, -EINVAL); /* as torchrun */
+    slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] =
+        '8'; /* agents that serve themselves */
+    resolve("--rdzv-endpoint=head:1234 true", slurm_env);
+    assert_int_equal(f.config.run.nodes.max, 24);
+    resolve("--nproc-per-node=8 --rdzv-endpoint=head:1234 true", slurm_env);
+    assert_int_equal(f.config.run.nodes.max, 3);
+    slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '1';
+}
+
 TEST(a_step_that_does_not_fit_is_refused)
 {
     resolve("--nnodes=4 true", slurm_env);
