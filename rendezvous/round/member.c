@@ -130,7 +130,8 @@ static int compare_u64(uint64_t a, uint64_t b)
     return (a > b) - (a < b);
 }
 
-/* Who gets a place: survivors keep theirs, others in order of arrival. */
+/* Who gets a place: survivors keep theirs, the lowest ranks first, because rank 0's node has the worker
+ * store and its checkpoints; others in order of arrival. */
 static int compare_claim(const void *left, const void *right)
 {
     const struct member *a = *(struct member *const *)left;
@@ -138,6 +139,8 @@ static int compare_claim(const void *left, const void *right)
 
     if (a->is_survivor != b->is_survivor)
         return a->is_survivor ? -1 : 1;
+    if (a->is_survivor && a->start.group_rank != b->start.group_rank)
+        return a->start.group_rank < b->start.group_rank ? -1 : 1;
     return compare_u64(a->link.id, b->link.id);
 }
 

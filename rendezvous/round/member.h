@@ -112,8 +112,8 @@ struct member *member_find(const struct member_table *table, uint64_t id);
 bool member_is_in_world(const struct member *member);
 const char *member_state_name(enum member_state state);
 
-/* Puts up to `max` READY members into `out`, survivors of the last world first, then by
- * arrival; sorted in the order of the world. Returns how many. */
+/* Puts up to `max` READY members into `out`, survivors of the last world first, by their group rank in
+ * it, then the others by arrival; sorted in the order of the world. Returns how many. */
 size_t member_choose(const struct member_table *table, size_t max, struct member **out);
 /* Fills ranks and sizes of each member's `start`: base ranks are sums of the slots of the members
  * before, whatever their role; role ranks count those of the same role (torchrun's rule); a member

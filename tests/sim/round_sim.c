@@ -509,17 +509,21 @@ TEST(one_to_a_thousand_nodes_cost_a_few_messages_each)
 
 /* ---- Size -------------------------------------------------------------------------------- */
 
-TEST(a_resize_down_ends_the_world_and_keeps_the_oldest)
+/* The last to arrive is rank 0, as when a batch system numbers the nodes. */
+TEST(a_resize_down_ends_the_world_and_keeps_the_lowest_ranks)
 {
     begin(settings(1, 3, 0), 3);
+    for (int i = 0; i < 3; i++)
+        sim.nodes[i].hint = 2 - i;
     join_all();
     sim_fault_at(&sim, 10000, 2, SIM_RESIZE, 1 * 1000 + 2);
     sim_run(&sim, 20000);
-    assert_int_equal(sim.nodes[0].start.generation, 2);
-    assert_int_equal(sim.nodes[0].start.group_world_size, 2);
+    assert_int_equal(sim.nodes[2].start.generation, 2);
+    assert_int_equal(sim.nodes[2].start.group_world_size, 2);
+    assert_int_equal(sim.nodes[2].start.group_rank, 0);
     assert_int_equal(sim.nodes[1].start.group_rank, 1);
-    assert_int_equal(sim.nodes[0].start.restart_count, 0);
-    assert_true(sim.nodes[2].is_spare);
+    assert_int_equal(sim.nodes[2].start.restart_count, 0);
+    assert_true(sim.nodes[0].is_spare);
 }
 
 TEST(a_resize_up_takes_the_spares_in)

@@ -68,6 +68,25 @@ TEST(survivors_keep_their_place_when_there_are_too_many)
     member_table_deinit(&table);
 }
 
+/* Rank 0's node has the worker store and its checkpoints: it stays, however late it arrived. */
+TEST(the_lowest_ranks_stay_when_a_world_shrinks)
+{
+    struct member_table table = {0};
+    struct member *world[4];
+
+    for (uint64_t id = 1; id <= 4; id++) {
+        struct member *member = add(&table, id, "default", 1);
+
+        member->is_survivor = true;
+        member->start.group_rank = 4 - (uint32_t)id;
+        member->join.node_rank_hint = 4 - (int32_t)id;
+    }
+    assert_int_equal(member_choose(&table, 2, world), 2);
+    assert_int_equal(world[0]->link.id, 4);
+    assert_int_equal(world[1]->link.id, 3);
+    member_table_deinit(&table);
+}
+
 TEST(only_ready_members_are_chosen_in_the_order_of_the_world)
 {
     struct member_table table = {0};
