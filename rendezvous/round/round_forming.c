@@ -11,14 +11,26 @@
 
 /* ---- Waiting ----------------------------------------------------------------------------- */
 
+/* Until when workers of another world may live, or of another server of this run before it. */
+static uint64_t find_held_ms(const struct round *round)
+{
+    const uint64_t found_ms = round->settings.found_after_ms;
+
+    if (round->generation > 0)
+        return round->fence_ms;
+    /* The last call ends then: round_start_if_complete() has put it off. */
+    return round->last_call_ms == found_ms && found_ms > round->held_ms
+               ? found_ms
+               : round->held_ms;
+}
+
 static void describe_waiting(struct round *round, uint64_t now_ms)
 {
     const uint32_t unit = round->settings.node_unit > 1 ? round->settings.node_unit : 1;
     const uint64_t until_ms = round->last_call_ms < round->join_deadline_ms
                                   ? round->last_call_ms
                                   : round->join_deadline_ms;
-    /* Before the first world the fence may be the wait for reports of another server only. */
-    const uint64_t held_ms = round->generation > 0 ? round->fence_ms : round->held_ms;
+    const uint64_t held_ms = find_held_ms(round);
 
     round->waiting = (struct ct_waiting){
         .joined = (uint32_t)round->counts[MEMBER_READY],

@@ -256,6 +256,16 @@ def test_a_round_that_waits_for_workers_from_before_a_restart_of_ctrund_says_so(
         one.wait()
 
 
+def test_a_first_start_says_that_it_waits_for_what_another_server_may_have_started(box):
+    """The last call is over long before."""
+    run = box.start_ctrun("--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{ctrun.free_port()}",
+                          "--rdzv-id=J", "--rdzv-conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=1",
+                          "true")
+    assert run.wait() == 0
+    assert len(re.findall(r"enough nodes have joined \(1\); workers start in up to [1-3]\.\d s, because earlier "
+                          r"workers of run 'J' may still run$", run.err, re.M)) == 1, run
+
+
 def test_a_node_that_finds_a_ctrund_where_it_may_serve_does_not_call_it_a_ctrun(meeting):
     run = meeting.start(1, "1", "--verbose", "true", conf="last_call_timeout=1")
     assert run.wait() == 0 and "served by another process on this machine, a ctrun or a ctrund" in run.err, run

@@ -664,6 +664,29 @@ ROUND_TEST(how_long_a_message_lay_unread_counts)
     assert_int_equal(round->stop.cause.code, 4);
 }
 
+/* Another server of this run may have started workers: a last call that ends earlier is put off. */
+ROUND_TEST(a_first_world_that_waits_for_workers_of_another_server_says_so)
+{
+    static const uint64_t last_calls[] = {1000, 9000};
+
+    for (size_t i = 0; i < 2; i++) {
+        const struct round_settings settings = {.min_nodes = 1,
+                                                .max_nodes = 2,
+                                                .join_timeout_ms = 60000,
+                                                .last_call_ms = last_calls[i],
+                                                .found_after_ms = 7000,
+                                                .lost_after_ms = 60000};
+        struct round *round = make(&settings);
+
+        add(round, 1, 10);
+        join(round, 1, 10);
+        assert_int_equal(count_actions(round, ROUND_SEND_WAITING), 1);
+        assert_int_equal(round->waiting.held_ms, i == 0 ? 6990 : 0);
+        tick(round, 7000);
+        assert_int_equal(round->state, i == 0 ? ROUND_RUNNING : ROUND_FORMING);
+    }
+}
+
 static struct round *start_with_spare(void)
 {
     struct round *round = create(2, 2, 5);
