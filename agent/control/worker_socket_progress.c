@@ -93,7 +93,7 @@ bool worker_socket_page_polls(int page, uint64_t now_ms)
     length = pread(page, (char *)&read + FROM, sizeof read - FROM, FROM);
     if (length < OLD_BYTES || read.polls == 0)
         return false;
-    if (length < (ssize_t)(sizeof read - FROM) || read.polled_ms == 0)
+    if (length < (ssize_t)(sizeof read - FROM) || read.poll_gap_ms == 0)
         return true;
     if (read.poll_gap_ms > limit_ms / POLLS_GAPS)
         limit_ms = read.poll_gap_ms < UINT64_MAX / POLLS_GAPS

@@ -15,15 +15,17 @@ enum {
     D = C / H,
     F = 4 * C
 };
-enum {
+enum { /* of the parameters, and of those of a layer */
     EMBED,
     POSITION,
     LAYER,
-    QKV = 0,
+    HEAD = GPT_PARAMS - 1
+};
+enum {
+    QKV,
     MERGE,
     UP,
-    DOWN,
-    HEAD = GPT_PARAMS - 1
+    DOWN
 };
 
 /* What a forward keeps for its backward. */

@@ -59,15 +59,14 @@ static void read_text(const char *path)
     FILE *file = fopen(path, "rb");
     long bytes = -1;
 
-    if (!file)
-        fail(CTRUN_E_BAD_DATA, "%s: %s", path, strerror(errno));
-    if (fseek(file, 0, SEEK_END) == 0)
+    if (file && fseek(file, 0, SEEK_END) == 0)
         bytes = ftell(file);
-    rewind(file);
-    if (bytes <= BATCH * GPT_CONTEXT || !(text = malloc((size_t)bytes)) ||
-        fread(text, 1, (size_t)bytes, file) != (size_t)bytes)
+    if (bytes >= 0 && bytes <= BATCH * GPT_CONTEXT)
         fail(CTRUN_E_BAD_DATA, "%s: a text of %d bytes or more is needed", path,
              BATCH * GPT_CONTEXT + 1);
+    if (bytes < 0 || !(text = malloc((size_t)bytes)) || fseek(file, 0, SEEK_SET) < 0 ||
+        fread(text, 1, (size_t)bytes, file) != (size_t)bytes)
+        fail(CTRUN_E_BAD_DATA, "%s: %s", path, strerror(errno));
     fclose(file);
     sequences = (size_t)(bytes - 1) / GPT_CONTEXT / BATCH * BATCH;
 }
@@ -262,6 +261,8 @@ static void train(uint64_t steps)
         if (shards && (step % SAVE_STEPS == 0 || step == steps))
             save();
     }
+    if (shards && step > 0 && step < steps && step % SAVE_STEPS != 0)
+        save(); /* asked to stop */
 }
 
 /* Prints how the model continues the beginning of the text. */

@@ -65,6 +65,8 @@ BODIES = {
              "--duplicate-stdout-filters=o sh -c 'echo out; echo err >&2'", 0),
     "failure": (f"{TWO} --max-restarts=1 --log-dir=D sh -c "
                 "'echo boom >&2; [ $RANK = 1 ] || exit 3; exec sleep 60'", 3),
+    "timeout": (f"{TWO} --log-dir=D sh -c '[ $RANK = 1 ] || "
+                "{ echo \"Timed out waiting 2000ms for recv operation to complete\" >&2; exit 3; }; exec sleep 60'", 3),
     "jax": (f"{TWO} --standalone --jax true", 0),
     "restart": ("printf 'words = boom!\\nlikely = x\\n' >rules; "
                 f"{TWO} --max-restarts=3 --min-uptime=0 --restart-delay=0.01 --failure-rules=rules --log-dir=D "

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening and closing of groups. */
 #include <errno.h>
+#include <limits.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
@@ -407,7 +408,8 @@ static int check_part(const struct ctrun_group *parent, int color,
     if ((rc = check_ctas(options, err)) < 0 ||
         (rc = find_backend(&backend, options->backend, err)) < 0)
         return rc;
-    return name_part(key, parent, parent->split_count + 1, color, err);
+    /* With the longest color, so that all members agree. */
+    return name_part(key, parent, parent->split_count + 1, INT_MAX, err);
 }
 
 static int open_part(struct ctrun_group **out, const struct ct_group_place *place,
@@ -501,6 +503,9 @@ int ct_group_split(struct ctrun_group **out, const struct ct_group_place *place,
     if (given && (rc = ct_sized_read(&options, sizeof options, given,
                                      "CTRUN_GROUP_OPTIONS_INIT", err)) < 0)
         return ct_wrap(err, "split: options"), rc;
+    if (options.timeout_ms == 0)
+        options.timeout_ms =
+            (struct ctrun_group_options)CTRUN_GROUP_OPTIONS_INIT.timeout_ms;
     if ((rc = ct_group_check(parent, "split", err)) < 0 ||
         (rc = check_part(parent, color, &options, err)) < 0)
         return rc;

@@ -219,8 +219,9 @@ void ct_dp_warn_of_imbalance(const struct ctrun_dp *dp)
         if (least->sizes[s] == 0 || least->sizes[s] * 4 >= most->sizes[s] * 3)
             continue;
         ct_warn("data parallel: the GPUs differ: GPU %d has less than 75%% of the %s "
-                "of GPU %d, which will wait for it: leave it out of ids",
-                least->device, names[s], most->device);
+                "of GPU %d%s: leave it out of ids",
+                least->device, names[s], most->device,
+                s == CT_DEVICE_PROCESSORS ? ", which will wait for it" : "");
         return;
     }
 }

@@ -260,13 +260,13 @@ int ctrun_hold_write(struct ctrun_hold *hold, const void *data, size_t length,
 
     if (!hold)
         return ct_fail_null(err, "hold");
-    if (!data && length)
-        return ct_fail_null(err, "data");
     if (hold->is_over)
         return ct_fail(err, -EPIPE,
                        "hold checkpoint %s: it was committed, or a write has failed",
                        hold->request.path);
-    if (length > PTRDIFF_MAX) /* the sum below might overflow */
+    if (!data && length)
+        rc = ct_fail_null(err, "data");
+    else if (length > PTRDIFF_MAX) /* the sum below might overflow */
         rc = ct_fail(err, -EINVAL, "%zu bytes are too many", length);
     else
         rc = reserve(hold, hold->length + length, err);

@@ -210,6 +210,7 @@ CTRUN_API void ctrun_batch(struct ctrun_session *session, const uint64_t *ids,
  * rank the request reached: call it once a step on every rank, so that no rank is left alone in a
  * collective. A barrier after the save keeps the other ranks from leaving before the save is done:
  * when a node has left, the others end their workers, too. A process that has called this function
+ * lately (in the last 30 seconds, or within ten times the usual time between its calls), or once until now,
  * and has no handler for the signal that ends the workers (SIGTERM) gets that signal only shortly
  * before the end of the grace time (ctrun --shutdown-timeout); one with a handler gets it at once, as
  * Python has one for Ctrl-C (KeyboardInterrupt), and after a failure all get it at once. The call
@@ -364,7 +365,8 @@ CTRUN_API int ctrun_group_open(struct ctrun_group **out, struct ctrun_session *s
 /* Cuts `parent` into groups: members that pass the same color form one group, in the order of
  * their ranks in parent; CTRUN_SPLIT_NONE: *out is NULL. Collective over parent's members, which
  * may be only a part of the world. options as above; its ranks are ignored. Either group may be
- * closed first. nccl: ncclCommSplit() does it, which needs no store, where all members have NCCL
+ * closed first. An error of this rank alone, in its arguments or its back end, is reported at once, and the
+ * call may be repeated; meanwhile the others wait, and at their deadline parent ends. nccl: ncclCommSplit() does it, which needs no store, where all members have NCCL
  * 2.18.1 or newer, make their part with nccl on parent's device, and no CUDA graph has calls of parent.
  * Where a member fails meanwhile or is lost, parent ends on all members; else they would wait for it.
  * Under --survive=sdk a failure of one is CTRUN_E_ABORTED on the others. */

@@ -48,8 +48,8 @@ int ct_header_fail(const struct ct_call *call, int me, const unsigned char *thei
     ct_reader_init(&in, theirs, CT_HEADER_BYTES);
     if (ct_read_u32(&in) != HEADER_MAGIC)
         return ct_fail(err, CTRUN_E_PROTOCOL,
-                       "rank %d sent data that do not begin like a call of ctrun",
-                       peer);
+                       "%s: rank %d sent data that do not begin like a call of ctrun",
+                       ct_call_name(call->kind), peer);
     (void)ct_read_u32(&in);
     other.peer = (int)ct_read_u32(&in);
     (void)ct_read_u32(&in);

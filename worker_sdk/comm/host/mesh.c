@@ -168,8 +168,8 @@ static void on_control_end(struct ct_mesh *mesh, int member, int failure)
     if (mesh->notes[member].has_left)
         return;
     ct_peer_format(who, &mesh->peers[member]);
-    ct_fail(&reason, CTRUN_E_PEER_LOST, "%s " CT_PEER_ENDED "%s%s", who,
-            failure ? ", or cannot be reached: " : "",
+    ct_fail(&reason, CTRUN_E_PEER_LOST,
+            "%s " CT_PEER_ENDED ", or cannot be reached%s%s", who, failure ? ": " : "",
             failure ? strerror(failure) : "");
     keep_reason(mesh, &reason, false);
 }

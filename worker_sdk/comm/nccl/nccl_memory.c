@@ -84,12 +84,14 @@ int ct_nccl_alloc(void *self, size_t bytes, uint64_t deadline_ms, void **out,
                   struct ctrun_error *err)
 {
     struct nccl *nccl = self;
-    struct block *block = ct_zalloc(sizeof *block);
     ncclResult_t got = ncclSuccess;
     cudaError_t made = cudaSuccess;
-    int rc = 0;
+    struct block *block;
+    int rc;
 
-    if (!block)
+    if ((rc = ct_verdict_get(&nccl->verdict, err)) < 0)
+        return ct_wrap(err, CT_FAILED_BEFORE, ct_call_name(CT_CALL_ALLOC)), rc;
+    if (!(block = ct_zalloc(sizeof *block)))
         return ct_fail(err, -ENOMEM, "group alloc: out of memory");
     (void)ct_nccl_api.cudaSetDevice(nccl->device);
     block->is_nccls = ct_nccl_api.ncclMemAlloc && ct_nccl_api.ncclMemFree &&
