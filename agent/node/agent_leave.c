@@ -55,7 +55,6 @@ static void stop_for_good(struct agent *agent, int signal, uint64_t grace_ms,
 void agent_end_by_signal(struct agent *agent, int signal, pid_t sender)
 {
     const uint64_t grace_ms = agent_signal_grace_ms(agent);
-    char by[PROCESS_SENDER_MAX];
     char why[256];
 
     agent->interrupts += signal == SIGINT;
@@ -63,7 +62,9 @@ void agent_end_by_signal(struct agent *agent, int signal, pid_t sender)
         if (agent->drained_by != 0) /* no signal has come */
             (void)ct_format(why, sizeof why, "asked to: %s", agent->result->reason);
         else
-            (void)ct_copy(why, sizeof why, process_describe_sender(by, signal, sender));
+            (void)ct_copy(
+                why, sizeof why,
+                process_describe_sender(agent->result->sender, signal, sender));
         begin_end(agent, signal, grace_ms, why);
     } else if (signal != SIGINT || agent->interrupts < 2) {
         return;

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "agent/node/restart_delay.h"
+#include "agent/process/process_name.h"
 #include "agent/watch/bill.h"
 #include "agent/watch/rank_load.h"
 #include "agent/worker/plan.h"
@@ -57,6 +58,8 @@ struct agent_absent {
 struct agent_result {
     struct ct_verdict verdict; /* outcome, root cause first */
     int signal;                /* != 0: this signal told the agent to end */
+    char sender
+        [PROCESS_SENDER_MAX]; /* "SIGTERM from pid 812 (slurmstepd)"; empty: no signal came */
     char reason[128];     /* reason that ctrunctl gave for the signal; empty: none */
     int passed_signal;    /* the last one that was only passed on; 0: none */
     bool allocation_ends; /* the reason for the end, or for passed_signal */

@@ -84,7 +84,8 @@ static void print_end(const struct json_summary *end)
     char name[CT_SIGNAL_NAME_MAX];
 
     if (end->signal && end->allocation_ends)
-        printf("run %s: ended before the end of its allocation\n", end->run_id);
+        printf("run %s: ended before the end of its allocation%s%s\n", end->run_id,
+               *end->message ? ": " : "", end->message);
     else if (end->signal)
         printf("run %s: ended by %s (%d)%s%s\n", end->run_id,
                ct_signal_format(name, end->signal), end->signal,

@@ -17,7 +17,8 @@ struct summary_json {
     bool is_workers_code; /* a worker's code, or 128 + its signal */
     int signal;           /* != 0: what ended this launcher */
     bool allocation_ends; /* why it ended, or told workers to save */
-    const char *asked;    /* reason that ctrunctl stop was given; may be empty */
+    const char *
+        asked; /* who ended the run and why, and which ranks were killed; may be empty */
     const struct ctrun_error *error; /* code != 0: the launcher's own error */
     const struct bills *bills;
     uint32_t requeues;      /* earlier starts of the batch system's job */

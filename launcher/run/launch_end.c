@@ -10,6 +10,7 @@
 #include "agent/error_file/json_error_file.h"
 #include "launcher/report/messages.h"
 #include "agent/error_file/redact.h"
+#include "agent/process/process_name.h"
 #include "launcher/config/host_slot.h"
 #include "launcher/report/summary.h"
 #include "launcher/report/summary_json.h"
@@ -21,7 +22,8 @@
 #include "worker_sdk/base/signal_name.h"
 
 enum {
-    TIMEOUT_TEXT_MAX = 1024
+    TIMEOUT_TEXT_MAX = 1024,
+    KILLED_TEXT_MAX = 256
 };
 
 /* The server's text names the settings of the other nodes; adds this node's. */
@@ -103,14 +105,33 @@ static int requeue_code(const struct launch *launch, const struct agent_result *
     return launch->config->stop.requeue_exit;
 }
 
-static void end_by_signal(const struct agent_result *result)
+/* "rank 1 did not end in time and was killed: ..."; empty: all ended by themselves. */
+static void format_killed(char *dst, size_t size, const struct launch *launch)
+{
+    const int count = launch->killed.count;
+
+    *dst = '\0';
+    if (count > 0)
+        (void)ct_format(
+            dst, size,
+            "rank%s %s did not end in time and %s killed: %s checkpoint may be "
+            "incomplete",
+            count > 1 ? "s" : "", launch->killed.list, count > 1 ? "were" : "was",
+            count > 1 ? "their" : "its");
+}
+
+static void end_by_signal(const struct launch *launch,
+                          const struct agent_result *result)
 {
     const int signal = result->signal;
     char name[CT_SIGNAL_NAME_MAX];
     const bool is_left = result->error.code == CTRUN_E_UNKILLABLE;
     const char *rest = is_left ? "do not reuse this node" : "all workers are gone";
-    char text[128];
+    char text[128], killed[KILLED_TEXT_MAX];
 
+    format_killed(killed, sizeof killed, launch);
+    if (*killed)
+        messages_warn(0, "%s", killed);
     (void)ct_format(text, sizeof text,
                     "SignalException: Process %d got signal: %d (%s)", (int)getpid(),
                     signal, ct_signal_format(name, signal));
@@ -292,6 +313,7 @@ static void write_summary(struct launch *launch, const struct agent_result *resu
 {
     const struct config *config = launch->config;
     const struct summary summary = describe_run(launch, &result->verdict);
+    char asked[KILLED_TEXT_MAX + PROCESS_SENDER_MAX] = "", killed[KILLED_TEXT_MAX] = "";
     const struct summary_json json = {
         .summary = &summary,
         .host = config->run.host,
@@ -299,7 +321,7 @@ static void write_summary(struct launch *launch, const struct agent_result *resu
         .is_workers_code = exit_status_is_workers(end, config->stop.exit_style),
         .signal = result->signal,
         .allocation_ends = result->allocation_ends,
-        .asked = result->reason,
+        .asked = asked,
         .error = &result->error,
         .bills = &launch->bills,
         .requeues = config->run.requeues,
@@ -315,6 +337,12 @@ static void write_summary(struct launch *launch, const struct agent_result *resu
 
     if (config->output.has_no_files || (!config->output.log_dir && !summary.log_dir))
         return;
+    if (result->signal)
+        format_killed(killed, sizeof killed, launch);
+    (void)ct_format(asked, sizeof asked, "%s%s%s",
+                    *result->reason ? result->reason : result->sender,
+                    (*result->reason || *result->sender) && *killed ? "; " : "",
+                    killed);
     if (!(text = summary_json_format(&json, &length)))
         ct_warn("summary.json: out of memory");
     else if (logdir_blocking_write(&launch->logdir, &request, "summary.json", text,
@@ -371,7 +399,7 @@ int launch_end(struct launch *launch, struct agent_result *result)
                             .verdict = &result->verdict};
     logdir_blocking_tidy(&launch->logdir);
     if (result->signal)
-        end_by_signal(result);
+        end_by_signal(launch, result);
     else if (result->error.code == CTRUN_E_UNKILLABLE)
         end_unkillable(launch, result);
     else if (result->error.code)

@@ -418,6 +418,16 @@ static void on_worker_ended(void *context, const struct ct_failure *end)
     struct launch *launch = context;
 
     torch_events_worker_ended(&launch->torch_events, end);
+    if (launch->killed.generation != end->generation) {
+        launch->killed.generation = end->generation;
+        launch->killed.count = 0;
+        launch->killed.list[0] = '\0';
+    }
+    if (end->cause == CT_CAUSE_STOPPED && end->end_code == -SIGKILL) {
+        launch->killed.count++;
+        (void)ct_append_item(launch->killed.list, sizeof launch->killed.list, ", ",
+                             "%d", end->rank);
+    }
 }
 
 /* True when nothing listens at `port` on this machine. */

@@ -76,7 +76,12 @@ struct launch {
     uint64_t born_ms;
     bool has_logged_omp;
     char printed_layout[CT_LAYOUT_MAX];
-    bool is_ending;          /* a signal has ended the run here */
+    bool is_ending; /* a signal has ended the run here */
+    struct {
+        uint64_t generation;
+        int count;
+        char list[128]; /* "1, 3"; cut where there are many */
+    } killed; /* ranks of this node that did not end by themselves in their time */
     struct last_failure why; /* the first cause of the last stop */
     struct past_failures past;
     bool serves_rendezvous; /* this process serves it */

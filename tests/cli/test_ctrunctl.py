@@ -14,6 +14,7 @@ import urllib.request
 import ctrun
 import launch
 import pytest
+import schema
 from clock import Clock
 
 LOOP = """#!/bin/sh
@@ -209,6 +210,22 @@ def test_stop_ends_the_run_as_sigterm_does(box):
     assert box.events("control_request", verb="stop", reason="maintenance at 8")
     assert ctl(box, "why", "D").out == "run j1: ended by SIGTERM (15): maintenance at 8\n"
     assert os.listdir(box.path("ctl")) == []
+
+
+def test_who_sent_the_signal_and_who_was_killed_is_kept(box):
+    """Rank 1 ignores the signal; rank 0 ends by itself."""
+    run = box.start_ctrun("--nproc-per-node=2", "--rdzv-id=j1", "--log-dir=D", "--shutdown-timeout=1", "--no-python", "sh", "-c",
+                          "[ $RANK = 1 ] && trap '' TERM || trap exit TERM; echo up; while :; do sleep 0.05; done")
+    ctrun.wait_until(lambda: run.out.count("up") == 2, lambda: f"up\n{run}")
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 128 + signal.SIGTERM
+    killed = "rank 1 did not end in time and was killed: its checkpoint may be incomplete"
+    assert f"ctrun: warning: {killed}\n" in run.err, run
+    sender = re.search(r"SIGTERM from pid \d+ \(\S+\)", run.err).group()
+    assert ctl(box, "why", "D").out == f"run j1: ended by SIGTERM (15): {sender}; {killed}\n"
+    end = json.loads(next(box.path("D").glob("*/summary.json")).read_text())
+    assert end["message"] == f"{sender}; {killed}"
+    schema.check(end, "summary")
 
 
 def test_a_stop_of_the_servers_node_stops_all_nodes_as_asked(box):
