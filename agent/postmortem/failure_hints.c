@@ -68,13 +68,15 @@ struct row {
             FAILURE_NO_VICTIM                                                          \
     }
 
+static const char no_library[] = ": cannot open shared object file";
+
 static const struct row rows[] = {
     /* ---- It did not start properly ---- */
     WORDS("error while loading shared libraries: ", ": ",
           "the program could not be loaded: shared library ",
           " is missing or unusable on this node",
           "ldd the program on this node; install the library, or set LD_LIBRARY_PATH"),
-    WORDS("ImportError: ", ": cannot open shared object file",
+    WORDS("ImportError: ", no_library,
           "Python could not load an extension module: shared library ",
           " is missing on this node",
           "install the library on this node, or set LD_LIBRARY_PATH"),
@@ -432,6 +434,11 @@ static bool find_name(const struct row *row, const char *text, struct name *name
     end = *row->after == '\n' ? at + strcspn(at, "\n") : strstr(at, row->after);
     if (!end || memchr(at, '\n', (size_t)(end - at)) || end - at > NAME_MAX_BYTES)
         return false;
+    /* words in front of an absolute path: "ctrun: cannot load libctrun: /opt/libctrun.so.0" */
+    if (strcmp(row->after, no_library) == 0)
+        for (const char *path;
+             (path = memmem(at, (size_t)(end - at), ": /", strlen(": /")));)
+            at = path + strlen(": ");
     *name = (struct name){at, (int)(end - at)};
     return true;
 }

@@ -62,6 +62,21 @@ int summary_python_code(const struct ct_failure *failure)
 
 /* ---- Our block ----------------------------------------------------------------------- */
 
+/* Where a part of a traceback begins that a reader understands: at its headline or a frame, not at the
+ * code or the carets of a frame that is not shown. */
+static const char *begin_at_frame(const char *at, const char *end)
+{
+    static const char frame[] = "\n  File \"";
+    const char *next;
+
+    if (ct_starts_with(at, "Traceback") || ct_starts_with(at, frame + 1))
+        return at;
+    if ((next = memmem(at, (size_t)(end - at), frame, sizeof frame - 1)))
+        return next + 1;
+    next = at + strspn(at, " ^~");
+    return *next == '\n' && next < end ? next + 1 : at;
+}
+
 /* The traceback, or the last lines of the output: at most four of them, unless no table follows that
  * has the traceback. */
 static void add_last_lines(struct messages_block *out, const struct ct_failure *root,
@@ -80,6 +95,8 @@ static void add_last_lines(struct messages_block *out, const struct ct_failure *
     /* Go back over `max` ends of lines: the last lines are shown. */
     while (at > root->text && (at[-1] != '\n' || ++lines < max))
         at--;
+    if (root->exception[0])
+        at = begin_at_frame(at, root->text + length);
     for (const char *label = root->exception[0] ? "traceback" : "last lines";
          length && at < root->text + length; label = "") {
         size_t rest = (size_t)(root->text + length - at);

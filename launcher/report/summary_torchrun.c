@@ -33,10 +33,16 @@ static const char *find_trace(const struct ct_failure *failure,
                                               : text;
     if (failure->cause == CT_CAUSE_STOPPED && code >= 0)
         return "stopped by ctrun";
+    *room = '\0';
+    if (failure->cause == CT_CAUSE_HANG)
+        (void)ct_format(room, size, "E_HANG: %s%s", failure->text,
+                        code < 0 ? "; so ctrun ended it: " : "");
+    if (*room && code >= 0)
+        return room;
     if (code >= 0)
         return "To enable traceback see: "
                "https://pytorch.org/docs/stable/elastic/errors.html";
-    (void)ct_format(room, size, "Signal %d (%s%s) received by PID %d", -code,
+    (void)ct_append(room, size, "Signal %d (%s%s) received by PID %d", -code,
                     name ? "SIG" : "", name ? name : "<N/A>", failure->pid);
     return room;
 }
@@ -51,7 +57,7 @@ static void format_failure(char *dst, size_t size, const struct summary *summary
     char code_text[16] = "<N/A>"; /* nobody saw it end */
     char signal_text[64] = "";
     char when[CT_CLOCK_TEXT_MAX];
-    char room[128];
+    char room[CT_REASON_MAX + 128];
     const char *trace = find_trace(
         failure, summary->files ? &summary->files[index] : NULL, room, sizeof room);
 

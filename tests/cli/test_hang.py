@@ -55,7 +55,7 @@ def test_t21_a_rank_that_computes_without_a_step_is_named(box):
                     "--shutdown-timeout=2", *VICTIM, *together(0, 1, 2), "@1", "step", "7", "spin",
                     "@all", "step", "7", "hang", seconds=30)
     assert run.code == 1 and "E_HANG" in head(run) and "rank 1 (" in head(run), run
-    assert "it is in   : state R" in run.err
+    assert "it is in   : state R" in run.err and re.search(r"^  traceback : E_HANG: ", run.err, re.M), run
 
 
 def test_a_rank_without_a_step_is_named_when_others_make_steps(box):

@@ -229,6 +229,20 @@ TEST(each_row_has_an_example_that_finds_it)
     }
 }
 
+TEST(words_in_front_of_the_path_of_a_library_are_not_its_name)
+{
+    const struct example example = {
+        EXIT, 1,
+        "ImportError: ctrun: cannot load libctrun: /a: b/libctrun.so.0: cannot open "
+        "shared object file: No such file",
+        NULL};
+    struct ct_failure failure = fail_as(&example);
+
+    failure_hints_add(&failure, false, "");
+    assert_non_null(strstr(facts_text(&failure.facts),
+                           "shared library /a: b/libctrun.so.0 is missing"));
+}
+
 TEST(what_is_not_in_the_table_is_left_alone)
 {
     static const struct example others[] = {

@@ -338,6 +338,7 @@ TEST(torchruns_block_has_the_end_that_was_seen)
     const struct summary summary = {
         .verdict = &v, .name = "f.py", .lists_stopped = true};
 
+    (void)snprintf(v.failures[0].text, sizeof v.failures[0].text, "it waits");
     v.failures[v.failure_count] = failure(1, CT_CAUSE_STOPPED, SIGTERM);
     v.failures[v.failure_count++].end_code = 20;
     v.failures[v.failure_count] = failure(2, CT_CAUSE_STOPPED, SIGTERM);
@@ -348,6 +349,36 @@ TEST(torchruns_block_has_the_end_that_was_seen)
                            "  exitcode  : 20 (pid: 8101) \n  error_file: <N/A>\n"
                            "  traceback : stopped by ctrun\n"));
     assert_non_null(strstr(block.text, "  exitcode  : -9 (pid: 8102)  (SIGKILL)\n"));
+    assert_non_null(strstr(block.text, "  traceback : E_HANG: it waits\n"));
+    v.failures[0].end_code = -SIGTERM;
+    summary_torchrun_format(&block, &summary);
+    assert_non_null(strstr(
+        block.text, "  traceback : E_HANG: it waits; so ctrun ended it: Signal 15 "
+                    "(SIGTERM) received by PID 8100\n"));
+}
+
+TEST(a_part_of_a_traceback_begins_at_a_frame)
+{
+    static const struct {
+        const char *text, *first;
+    } rows[] = {
+        {"    g()\n    ^^^\n  File \"a.py\", line 2, in g\n    h()\nE: x\n",
+         "  traceback  :   File \"a.py\", line 2, in g\n"},
+        {"  File \"a.py\", line 2, in g\n    h()\n    ^^^\nE: x\n",
+         "  traceback  :   File \"a.py\", line 2, in g\n"},
+        {"    h()\n    ~~^^\nE: x\nmore\nlines\n", "  traceback  : E: x\n"},
+    };
+    struct ct_verdict v = verdict_of(failure(0, CT_CAUSE_EXIT, 1));
+    const struct summary summary = {.verdict = &v, .name = "f.py"};
+
+    (void)snprintf(v.failures[0].exception, sizeof v.failures[0].exception, "E: x");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        (void)snprintf(v.failures[0].text, sizeof v.failures[0].text, "%s",
+                       rows[i].text);
+        summary_format(&block, &summary);
+        if (!strstr(block.text, rows[i].first))
+            fail_msg("row %zu:\n%s", i, block.text);
+    }
 }
 
 TEST(a_traceback_is_indented_and_the_only_failure_stands_alone)
