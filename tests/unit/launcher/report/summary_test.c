@@ -357,6 +357,19 @@ TEST(torchruns_block_has_the_end_that_was_seen)
                     "(SIGTERM) received by PID 8100\n"));
 }
 
+TEST(a_run_that_ends_by_a_lost_node_is_an_error)
+{
+    struct ct_verdict v = {.outcome = CT_OUTCOME_NODES_LOST};
+    const struct summary summary = {.verdict = &v, .name = "f.py", .min_nodes = 2};
+
+    summary_format(&block, &summary);
+    assert_non_null(
+        strstr(block.text, "error[E_PEER_LOST]: fewer than 2 nodes are left"));
+    v = verdict_of(failure(-1, CT_CAUSE_NODE_LOST, 0));
+    summary_format(&block, &summary);
+    assert_non_null(strstr(block.text, "error[E_PEER_LOST]: node node2 "));
+}
+
 TEST(a_part_of_a_traceback_begins_at_a_frame)
 {
     static const struct {
