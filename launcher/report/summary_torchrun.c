@@ -47,6 +47,13 @@ static const char *find_trace(const struct ct_failure *failure,
     return room;
 }
 
+/* Then the worker has no pid. */
+static bool was_never_started(const struct ct_failure *failure)
+{
+    return failure->pid == 0 &&
+           (failure->cause == CT_CAUSE_EXEC || failure->cause == CT_CAUSE_AGENT);
+}
+
 /* One failure: six lines, the last of which may continue, indented. */
 static void format_failure(char *dst, size_t size, const struct summary *summary,
                            int index)
@@ -56,6 +63,7 @@ static void format_failure(char *dst, size_t size, const struct summary *summary
     const char *name = code < 0 ? ct_signal_name(-code) : NULL;
     char code_text[16] = "<N/A>"; /* nobody saw it end */
     char signal_text[64] = "";
+    char pid_text[32] = "could not be started";
     char when[CT_CLOCK_TEXT_MAX];
     char room[CT_REASON_MAX + 128];
     const char *trace = find_trace(
@@ -64,15 +72,16 @@ static void format_failure(char *dst, size_t size, const struct summary *summary
     ct_format_wall(when, failure->wall_ns);
     if (name)
         (void)ct_format(signal_text, sizeof signal_text, " (SIG%s)", name);
+    if (!was_never_started(failure))
+        (void)ct_format(pid_text, sizeof pid_text, "pid: %d", failure->pid);
     if (code)
         (void)ct_format(code_text, sizeof code_text, "%d", code);
     (void)ct_format(
         dst, size,
         "[%d]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: "
-        "%d)\n  exitcode  : %s (pid: %d) %s\n  error_file: %s\n  traceback : ",
+        "%d)\n  exitcode  : %s (%s) %s\n  error_file: %s\n  traceback : ",
         index, when, failure->host, failure->rank, failure->local_rank, code_text,
-        failure->pid, signal_text,
-        failure->error_file[0] ? failure->error_file : "<N/A>");
+        pid_text, signal_text, failure->error_file[0] ? failure->error_file : "<N/A>");
     for (size_t length; *trace; trace += length + (trace[length] == '\n')) {
         length = strcspn(trace, "\n");
         (void)ct_append(dst, size, "%.*s%s", (int)length, trace,
@@ -129,7 +138,9 @@ void summary_torchrun_format(struct messages_block *out, const struct summary *s
     out->text[0] = '\0';
     if (!count || verdict->failures[0].rank < 0)
         return;
-    (void)ct_format(title, sizeof title, "%s FAILED", summary->name);
+    (void)ct_format(title, sizeof title, "%s %s", summary->name,
+                    was_never_started(&verdict->failures[0]) ? "could not be started"
+                                                             : "FAILED");
     width = strlen(title);
     for (int i = 0; i < count; i++) {
         if (!is_shown(summary, i))

@@ -62,6 +62,17 @@ static bool needs_folder(const struct config *config, int local)
     return config->output.log_dir || has_files(config, local);
 }
 
+/* A TMPDIR of the login node came with the job. */
+static void warn_tmpdir(struct launch *launch)
+{
+    if (launch->logdir.dir.lacks_tmpdir && !launch->has_noticed_tmpdir &&
+        !launch->config->run.task.is_quiet)
+        messages_warn(
+            0, "TMPDIR=%s does not exist on %s: the files of its workers are in /tmp",
+            ct_env_find(launch->config->env, "TMPDIR"), launch->config->run.host);
+    launch->has_noticed_tmpdir = true;
+}
+
 /* *dir: this round's log directory, with a folder for the worker; NULL: the worker gets no
  * files. */
 static int find_folder(struct launch *launch, int local, struct logdir **dir,
@@ -74,6 +85,7 @@ static int find_folder(struct launch *launch, int local, struct logdir **dir,
         return 0;
     if ((rc = logdir_blocking_wait(&launch->logdir, local, err)) == 0) {
         *dir = &launch->logdir.dir;
+        warn_tmpdir(launch);
         return 0;
     }
     if (needs_folder(launch->config, local))

@@ -63,7 +63,8 @@ struct launch {
     struct ha_keeper ha_keeper;
     struct logdir_blocking logdir;
     bool has_noticed_no_files; /* warned that workers get no files */
-    bool has_noticed_logs;     /* named the folder of their log files */
+    bool has_noticed_tmpdir;
+    bool has_noticed_logs; /* named the folder of their log files */
     struct warm warm;
     struct torch_events torch_events;
     struct role_restarts role_restarts;

@@ -96,7 +96,12 @@ int logdir_open(struct logdir *dir, const char *base, const char *tmpdir,
     char name[256];
     int rc;
 
-    *dir = (struct logdir){.is_temporary = !base};
+    *dir = (struct logdir){
+        .is_temporary = !base,
+        .lacks_tmpdir = !base && tmpdir && access(tmpdir, F_OK) < 0,
+    };
+    if (dir->lacks_tmpdir)
+        tmpdir = NULL;
     rc = make_absolute(parent, base ? base : tmpdir ? tmpdir : "/tmp", err);
     if (rc == 0 && base) {
         (void)ct_copy(dir->base, sizeof dir->base, parent);

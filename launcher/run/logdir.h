@@ -18,6 +18,7 @@
 struct logdir {
     bool is_open;
     bool is_temporary; /* logdir_open() made base: torchelastic_xxxxxxxx */
+    bool lacks_tmpdir; /* tmpdir was given and does not exist: base is in /tmp */
     char base[PATH_MAX];
     char run[PATH_MAX];     /* base/RUN_xxxxxxxx */
     char attempt[PATH_MAX]; /* of the current round */
@@ -26,7 +27,7 @@ struct logdir {
     int made_count;
 };
 
-/* base NULL: a new directory in tmpdir (NULL: /tmp). 0 or a code. */
+/* base NULL: a new directory in tmpdir (NULL, or it does not exist: /tmp). 0 or a code. */
 int logdir_open(struct logdir *dir, const char *base, const char *tmpdir,
                 const char *run_id, struct ctrun_error *err);
 /* Somebody has removed the directory of the run. */

@@ -72,21 +72,28 @@ def test_what_nobody_reads_ends_quietly_by_sigpipe(program, words, is_ignored):
 @pytest.mark.parametrize("words", [[], ["--nproc-per-node=2"]])
 def test_without_a_temporary_directory_workers_run_and_get_no_error_file(box, words):
     dump = launch.Dump(box)
-    run = box.ctrun(*words, dump.program, env={**dump.env, "TMPDIR": "/nonexistent"})
+    run = box.ctrun(*words, dump.program, env={**dump.env, "TMPDIR": "/proc"})
     assert run.code == 0, run
     assert {e["TORCHELASTIC_ERROR_FILE"] for e in dump.environments().values()} == {""}
-    assert run.err.count("ctrun: warning: workers get no error file: log directory /nonexistent/") == 1, run
+    assert run.err.count("ctrun: warning: workers get no error file: log directory /proc/") == 1, run
 
 
 def test_without_a_temporary_directory_a_failure_is_told(box):
     run = box.ctrun("--nproc-per-node=2", "sh", "-c", "echo last words >&2; exit 3",
-                    env={"TMPDIR": "/nonexistent"})
+                    env={"TMPDIR": "/proc"})
     assert run.code == 3 and "error[E_EXIT]: rank" in run.err and "last words" in run.err, run
 
 
 def test_without_a_temporary_directory_files_that_were_asked_for_are_refused(box):
-    run = box.ctrun("-t1", "true", env={"TMPDIR": "/nonexistent"})
-    assert run.code == 1 and "could not be started: log directory /nonexistent/" in run.err, run
+    run = box.ctrun("-t1", "true", env={"TMPDIR": "/proc"})
+    assert run.code == 1 and "could not be started: log directory /proc/" in run.err, run
+
+
+def test_a_temporary_directory_that_does_not_exist_is_replaced_by_tmp(box):
+    run = box.ctrun("--nproc-per-node=2", "sh", "-c", "dirname $TORCHELASTIC_ERROR_FILE > base.$RANK",
+                    env={"TMPDIR": "/nonexistent"})
+    assert run.code == 0 and run.err.count("TMPDIR=/nonexistent does not exist on ") == 1, run
+    assert {box.path(f"base.{rank}").read_text().split("_")[0] for rank in "01"} == {"/tmp/torchelastic"}
 
 
 SECRETS = "echo before; echo HF_TOKEN=swordfish https://bob:hunter2@host/ key=3 >&2; exit 3"

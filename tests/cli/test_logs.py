@@ -114,6 +114,7 @@ def test_a_log_directory_that_cannot_be_made_is_told_with_the_remedy(box):
     assert run.code == 1, run
     assert re.match(r"ctrun: error\[E_NOT_FOUND\]: rank 0 \(\S+\) could not be started: log directory /proc/x: "
                     "No such file or directory; choose another --log-dir", run.err), run
+    assert "\ntrue could not be started\n" in run.err and "exitcode  : 1 (could not be started)" in run.err, run
 
 
 def test_torchrun_116_without_log_dir_files_go_to_tmpdir(box):
