@@ -2,8 +2,10 @@
 #include "launcher/ctl/ctl_run.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <pwd.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -336,6 +338,23 @@ static int open_folder(const char *path, uid_t uid, struct ctrun_error *err)
                    (unsigned)uid);
 }
 
+/* True on a login or compute node of Slurm. */
+static bool has_slurm(void)
+{
+    const char *list = getenv("PATH");
+    char path[PATH_MAX];
+    size_t length;
+
+    if (getenv("SLURM_JOB_ID") || getenv("SLURM_CONF"))
+        return true;
+    for (const char *dir; list && (dir = ct_next_field(&list, ':', &length));)
+        if (length &&
+            ct_format(path, sizeof path, "%.*s/srun", (int)length, dir) >= 0 &&
+            access(path, X_OK) == 0)
+            return true;
+    return false;
+}
+
 int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
                   struct ctrun_error *err)
 {
@@ -377,9 +396,13 @@ int ctl_runs_find(struct ctl_runs *out, const struct ctl_call *call,
                        "stopped (SIGSTOP)?",
                        (unsigned)uid);
     return ct_fail(
-        err, -ESRCH, "no run%s%s of uid %u on this machine (looked in %.300s%s%.300s)",
+        err, -ESRCH,
+        "no run%s%s of uid %u on this machine (looked in %.300s%s%.300s)%s",
         search.wanted ? " " : "", search.wanted ? search.wanted : "", (unsigned)uid,
-        paths[0], count > 1 ? ", " : "", count > 1 ? paths[1] : "");
+        paths[0], count > 1 ? ", " : "", count > 1 ? paths[1] : "",
+        has_slurm() ? "; a run in a job of Slurm: srun --jobid=JOB --overlap -N1 -n1 "
+                      "-w NODE ctrunctl ..."
+                    : "");
 }
 
 /* If all runs have one id, keeps the run of the container (or of the host) in which ctrunctl

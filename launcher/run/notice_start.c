@@ -5,6 +5,7 @@
 
 #include "launcher/config/host_slot.h"
 #include "launcher/report/messages.h"
+#include "worker_sdk/base/env.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 
@@ -40,6 +41,18 @@ static void warn_open(const struct config *config)
                "--auth=none (CTRUN_AUTH=none) if only your machines reach the network");
 }
 
+/* In a job of Slurm the run is reached from the login node, too. */
+static void format_way(char *dst, size_t size, const struct config *config)
+{
+    const char *job = ct_env_find(config->env, "SLURM_JOB_ID");
+    const char *node = ct_env_find(config->env, "SLURMD_NODENAME");
+
+    *dst = '\0';
+    if (job && *job && node && *node)
+        (void)ct_format(dst, size, "srun --jobid=%.32s --overlap -N1 -n1 -w %.200s ",
+                        job, node);
+}
+
 void notice_logs(const struct ct_start *start, const char *folder)
 {
     if (is_wanted(start))
@@ -54,15 +67,17 @@ void notice_start(const struct config *config, const struct ct_start *start,
     const struct config_task *task = &config->run.task;
     const char *layout = task->is_rank ? task->layout : start->layout;
     char world[CT_LAYOUT_MAX + 64];
+    char way[320];
 
     if (!is_wanted(start))
         return;
     format_world(world, sizeof world,
                  task->is_rank ? task->node_count : (int)start->group_world_size,
                  layout, start->world_size);
+    format_way(way, sizeof way, config);
     if (!*printed)
-        messages_notice("run '%s': %s; ctrunctl status shows it", config->run.run_id,
-                        world);
+        messages_notice("run '%s': %s; %sctrunctl status shows it", config->run.run_id,
+                        world, way);
     else if (strcmp(printed, layout) != 0)
         messages_notice("%s", world);
     if (is_first && config->run.nodes.max > 1)

@@ -133,11 +133,11 @@ def test_settings_are_printed_without_secrets(box):
 TWO_NODES = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-id=exp"]
 
 
-def two_nodes(box, *words):
+def two_nodes(box, *words, env=None):
     """Runs two nodes on this machine; returns them when they have ended, first the one that named
     the run."""
     meet = [*TWO_NODES, f"--rdzv-endpoint=127.0.0.1:{launch.free_port()}", *words]
-    runs = [box.start_ctrun(*meet) for _ in range(2)]
+    runs = [box.start_ctrun(*meet, env=env) for _ in range(2)]
     for run in runs:
         run.wait()
     return sorted(runs, key=lambda run: "ctrun: run 'exp'" not in run.err)
@@ -147,6 +147,11 @@ def test_a_run_of_several_nodes_tells_once_how_to_see_it(box):
     first, other = two_nodes(box, "true")
     assert first.err.count("ctrun: run 'exp': 2 nodes, 1+1 = 2 workers; ctrunctl status shows it\n") == 1
     assert "ctrunctl status" not in other.err, other
+
+
+def test_a_run_in_a_job_of_slurm_is_seen_by_srun(box):
+    first, _ = two_nodes(box, "true", env={"SLURM_JOB_ID": "18", "SLURMD_NODENAME": "n7"})
+    assert "; srun --jobid=18 --overlap -N1 -n1 -w n7 ctrunctl status shows it\n" in first.err, first
 
 
 def test_quiet_leaves_warnings_and_errors_only(box):

@@ -253,6 +253,17 @@ def test_status_without_a_run_is_an_empty_list(box):
     assert json.loads(answer.out) == {"runs": []}
 
 
+def test_a_machine_of_slurm_says_how_to_reach_the_run_of_a_job(box):
+    asked = [ctrun.program("ctrunctl"), "status"]
+    env = {"CTRUN_CONTROL_DIR": str(box.path("control")), "PATH": str(box.path("bin"))}
+    way = "srun --jobid=JOB --overlap -N1 -n1 -w NODE ctrunctl"
+    assert way not in box.run(*asked, env=env).err
+    assert way in box.run(*asked, env={**env, "SLURM_JOB_ID": "7"}).err
+    box.path("bin").mkdir()
+    box.write("bin/srun", "#!/bin/sh\n", 0o755)
+    assert way in box.run(*asked, env=env).err
+
+
 def test_why_without_a_run_says_how_to_ask_of_one_that_is_over(box):
     answer = ctl(box, "why")
     assert answer.code == 1 and answer.err.endswith("; for a run that is over: ctrunctl why FOLDER, with its --log-dir\n"), answer
