@@ -64,6 +64,12 @@ def test_every_page_with_examples_shows_them():
     assert {page: shown.count(page) for page in PAGES} == counts
 
 
+def test_the_example_of_a_wrong_command_line_is_refused_as_it_says(box):
+    said = re.search(r"^\.Ql (unrecognized arguments: (\S+))$", (ctrun.ROOT / "man/ctrun-errors.7").read_text(), re.M)
+    run = box.ctrun(said.group(2), "true")
+    assert run.code == 2 and f"error[E_USAGE]: {said.group(1)}" in run.err, run
+
+
 @pytest.mark.parametrize("page, text", examples(), ids=lambda value: value[:40])
 def test_an_example_is_accepted_as_it_is_shown(box, cluster, page, text):
     """Those of several machines, and those that train, run as --dry-run, which starts nothing; ctrunctl finds no run."""
