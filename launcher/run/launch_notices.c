@@ -71,8 +71,9 @@ static void notice_place(struct launch *launch, const struct ct_waiting *waiting
         host_slot_get()->is_given || waiting->joined >= waiting->min_nodes)
         return;
     launch->has_noticed_place = true;
-    messages_notice("run '%s': %u of %u nodes have joined; they meet at %s port %d",
+    messages_notice("run '%s': %u of %u %s have joined; they meet at %s port %d",
                     launch->config->run.run_id, waiting->joined, waiting->min_nodes,
+                    launch->config->run.task.is_rank ? "tasks" : "nodes",
                     launch->config->rdzv.endpoint.host,
                     ct_addr_port(&launch->endpoint.addrs[0]));
 }

@@ -115,6 +115,13 @@ def test_what_happens_to_tasks_that_are_ranks_is_told_once_a_node(box):
         assert words in runs[0].err and words not in runs[1].err, runs
 
 
+def test_tasks_that_are_ranks_are_counted_as_tasks(box):
+    run = box.start_ctrun("--no-python", "true", env=step_of_two_tasks())
+    ctrun.wait_until(lambda: "1 of 2 tasks have joined; they meet at" in run.err, str(run))
+    run.signal(signal.SIGTERM)
+    assert run.wait() == 143, run
+
+
 @pytest.mark.parametrize("cause, paths", [("exit", "bb"), ("exec", "bn")])
 def test_a_task_that_is_a_rank_has_its_own_local_rank_in_all_that_is_told(box, cause, paths):
     """Also when its program cannot be started, and in torchrun's events."""
