@@ -99,9 +99,8 @@ static int requeue_code(const struct launch *launch, const struct agent_result *
         return code;
     if (verdict->outcome != CT_OUTCOME_SUCCEEDED && !result->signal)
         return code;
-    messages_notice(
-        "no worker of this node has failed: exit code %d asks for a requeue",
-        launch->config->stop.requeue_exit);
+    messages_notice("no worker of %s has failed: exit code %d asks for a requeue",
+                    launch->config->run.host, launch->config->stop.requeue_exit);
     return launch->config->stop.requeue_exit;
 }
 

@@ -110,7 +110,8 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
     if (launch->config->run.task.is_quiet)
         return;
     messages_format_waiting(text, sizeof text, waiting, waited_ms);
-    messages_notice("%s", text);
+    messages_notice("%s%s%s", waiting->is_spare ? launch->config->run.host : "",
+                    waiting->is_spare ? ": " : "", text);
     if (!launch->has_noticed_loopback && waiting->joined < waiting->min_nodes &&
         rdzv_endpoint_format_loopback_hint(text, sizeof text, &launch->endpoint,
                                            launch->config) > 0) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of the allocation: what ctrun does before it, and what it prints when the end is
 unknown."""
+import os
 import signal
 import time
 
@@ -35,6 +36,7 @@ def test_workers_save_before_the_end_and_the_job_asks_for_a_requeue(box):
     signals.leave(box, [run], 75)
     assert "ctrun: the allocation ends in 3" in run.err and "for checkpoints" in run.err, run
     assert "stopped before the allocation ends" in run.err, run
+    assert f"no worker of {os.uname().nodename} has failed: exit code 75" in run.err, run
     told = test_summary_json.summary(box)
     assert (told["outcome"], told["reason"]) == ("signal", "allocation_ends")
     assert (told["signal"], told["exit_code"]) == (signal.SIGTERM, 75)

@@ -61,7 +61,7 @@ def test_resize_shrinks_and_grows_a_live_run(box, cluster):
     answer = ctl(box, "resize", "1:2", run=cluster.runs[1])
     assert answer.code == 0 and "1 to 2 nodes" in answer.out, answer
     cluster.world(2, 2)
-    ctrun.wait_until(lambda: sum("run is full (2/2): spare #1" in run.err
+    ctrun.wait_until(lambda: sum(f"ctrun: {os.uname().nodename}: run is full (2/2): spare #1" in run.err
                                  for run in cluster.runs) == 1, lambda: cluster.runs, 10)
     assert all("the run may have 1 to 2 nodes now" in run.err for run in cluster.runs)
     status = ctl(box, "status", "--json", run=cluster.runs[0])
