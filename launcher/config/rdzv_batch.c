@@ -7,6 +7,7 @@
 #include "launcher/batch/nested.h"
 #include "launcher/batch/slurm.h"
 #include "launcher/config/rdzv_pmi.h"
+#include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
 
@@ -214,10 +215,20 @@ static int check_given(const struct batch_place *place, enum batch_shape shape,
         err, CTRUN_E_USAGE,
         "%s starts %d tasks on %zu node%s, but with an endpoint it must start "
         "--nnodes=%s: leave the endpoint out, and each task is a rank; or give "
-        "--nproc-per-node, and the tasks of a node are one agent; or start "
+        "--nproc-per-node above 1, and the tasks of a node are one agent; or start "
         "one task a node (srun --ntasks-per-node=1)",
         place->system, batch_task_count(place), place->nodes.count,
         place->nodes.count > 1 ? "s" : "", option_text(options, OPTION_NNODES));
+}
+
+static void warn_standalone(const struct batch_place *place,
+                            const struct options *options)
+{
+    if (options->values[OPTION_STANDALONE].is_on && place->has_size &&
+        batch_task_count(place) > 1 && batch_task_index(place) == 0)
+        ct_warn("--standalone: each of the %d tasks that %s starts is a run of its "
+                "own; without --standalone they are one run",
+                batch_task_count(place), place->system);
 }
 
 /* In a batch script ctrun runs once, on the first node, and the others would be idle. A user who
@@ -266,6 +277,7 @@ int rdzv_batch_resolve(const struct rdzv_target *to, const struct options *optio
     if (is_nested)
         rc = 0;
     else if (is_given) {
+        warn_standalone(&place, options);
         keep_size(to, options, &place, shape);
         rc = check_given(&place, shape, to, options, err);
     } else if ((rc = check(&place, shape, to, options, err)) == 0)

@@ -579,6 +579,11 @@ TEST(what_the_user_says_wins_over_slurm)
     resolve("--standalone true", slurm_env);
     assert_int_equal(f.rc, 0);
     assert_int_equal(f.config.rdzv.backend, CONFIG_LOCAL);
+    assert_string_equal(f.log, ""); /* task 0 warns */
+    slurm_env[4][strlen("SLURM_NODEID=")] = '0';
+    resolve("--standalone true", slurm_env);
+    slurm_env[4][strlen("SLURM_NODEID=")] = '1';
+    assert_non_null(strstr(f.log, "each of the 3 tasks that Slurm starts is a run"));
 }
 
 TEST(an_endpoint_alone_keeps_the_number_of_nodes_of_the_step)
