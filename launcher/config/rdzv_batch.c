@@ -30,14 +30,16 @@ static int refuse_size(const struct batch_place *place, const struct rdzv_target
     if (to->run->nodes.max > nodes)
         return ct_fail(err, CTRUN_E_USAGE,
                        "--nnodes=%s: %s has given %d node%s; srun -N%d or its like "
-                       "gives more",
+                       "gives more, where the job has as many (#SBATCH --nodes=%d)",
                        text, place->system, nodes, nodes > 1 ? "s" : "",
-                       to->run->nodes.max);
+                       to->run->nodes.max, to->run->nodes.max);
     return ct_fail(
         err, CTRUN_E_USAGE,
         "--nnodes=%s: %s has given %d node%s, and each of its %d tasks is one "
-        "rank: leave --nnodes out, or give --nproc-per-node",
-        text, place->system, nodes, nodes > 1 ? "s" : "", batch_task_count(place));
+        "rank: leave --nnodes out; give --nproc-per-node above 1, and the tasks of a "
+        "node are one agent; or start the step on fewer nodes (srun -N%d)",
+        text, place->system, nodes, nodes > 1 ? "s" : "", batch_task_count(place),
+        to->run->nodes.max);
 }
 
 /* The agent would be one task, and its workers would see only the GPUs of that task. */

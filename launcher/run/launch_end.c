@@ -26,13 +26,21 @@ enum {
     KILLED_TEXT_MAX = 256
 };
 
-/* The server's text names the settings of the other nodes; adds this node's. */
+/* The server's text ends with the settings of the other nodes that it knows; adds this node's: the
+ * same ones, or all where those are equal. */
 static void print_unlike(const struct config *config, const struct ctrun_error *err)
 {
-    char ours[FINGERPRINT_TEXT_MAX];
+    char ours[FINGERPRINT_TEXT_MAX], known[FINGERPRINT_TEXT_MAX];
+    const size_t length = strlen(err->text);
     struct ctrun_error both;
 
     fingerprint_format(ours, sizeof ours, config);
+    (void)ct_format(known, sizeof known, " --nnodes=%d:%d --max-restarts=%u",
+                    config->run.nodes.min, config->run.nodes.max,
+                    config->run.max_restarts); /* fits */
+    if (length < strlen(known) ||
+        strcmp(err->text + length - strlen(known), known) != 0)
+        (void)ct_copy(ours, sizeof ours, known + 1);
     (void)ct_fail(&both, err->code, "%s; this node has %s", err->text, ours);
     launch_print_error(&both);
 }
@@ -243,10 +251,15 @@ static void report(struct launch *launch, const struct summary *summary)
     const bool is_own = summary->verdict->failure_count > 0 &&
                         summary->verdict->failures[0].cause == CT_CAUSE_UNKILLABLE;
     struct messages_block block;
+    char hint[256];
 
     if (launch->config->run.task.is_quiet && !is_own)
         return; /* another task of this node reports */
     summary_format(&block, summary);
+    if (summary->verdict->outcome == CT_OUTCOME_JOIN_TIMEOUT &&
+        rdzv_endpoint_format_loopback_hint(hint, sizeof hint, &launch->endpoint,
+                                           launch->config) > 0)
+        messages_add(&block, "likely", "%s", hint);
     if (!is_reporter(launch, summary->verdict)) {
         messages_keep_first_line(&block);
         summary_add_timeout(&block, summary->verdict);

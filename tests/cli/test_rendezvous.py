@@ -267,6 +267,7 @@ def test_torchrun_069_too_few_nodes_end_with_a_timeout(box, endpoint):
     assert first.startswith("ctrun: run 'none': 1 of 2 nodes have joined; they meet at localhost ")
     assert second.startswith("ctrun: error[E_JOIN_TIMEOUT]: 1 of 2 nodes joined")
     assert "RendezvousTimeoutError" in run.err
+    assert re.search("likely +: the rendezvous address 'localhost' is loopback", run.err), run
     said = json.loads(box.path("own").read_text())["message"]["message"]
     assert said == "RendezvousTimeoutError: 1 of 2 nodes joined in 1.0 s", said
 
@@ -394,6 +395,7 @@ def test_a_node_that_was_started_otherwise_is_refused_with_what_to_compare(box, 
     assert other.code == 77, other
     assert len(other.err.splitlines()) == 1 and "error[E_FINGERPRINT]" in other.err, other
     assert "the run has --nnodes=2:2 --max-restarts=0; this node has --nnodes=" in other.err
+    assert "--rdzv-backend=" not in other.err.partition("this node has")[2], other
     # Workers, role and program are each node's own business; the refused one did no harm.
     second = box.ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--nproc-per-node=2",
                        "--role=other", "--shutdown-timeout=3", "sh", "-c", "exit 0")

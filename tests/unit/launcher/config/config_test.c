@@ -621,11 +621,17 @@ TEST(a_step_that_does_not_fit_is_refused)
     resolve("--nnodes=4 true", slurm_env);
     assert_int_equal(f.rc, CTRUN_E_USAGE);
     assert_non_null(strstr(f.err.text, "srun -N4"));
+    assert_non_null(strstr(f.err.text, "#SBATCH --nodes=4"));
     slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '8';
     resolve("--nnodes=1:2 true",
             slurm_env); /* each task is a rank: their number is fixed */
     assert_int_equal(f.rc, CTRUN_E_USAGE);
+    resolve("--nnodes=1 true", slurm_env);
+    assert_int_equal(f.rc, CTRUN_E_USAGE);
+    assert_non_null(strstr(f.err.text, "--nproc-per-node above 1"));
+    assert_non_null(strstr(f.err.text, "srun -N1"));
     resolve("--nnodes=2 --rdzv-endpoint=h:1 true", slurm_env); /* 24 agents */
+    assert_non_null(strstr(f.err.text, "--nproc-per-node above 1"));
     assert_int_equal(f.rc, CTRUN_E_USAGE);
     assert_non_null(strstr(f.err.text, "--ntasks-per-node=1"));
     slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] = '1';
