@@ -64,17 +64,46 @@ static int refuse_ending(const struct agent *agent, struct ctrun_error *err)
                : 0;
 }
 
-/* Answers at once, and refuses what the server would refuse. The server sends the new limits to all agents. */
+static int answer_resize(struct ct_buf *out, const struct agent_options *options,
+                         const struct ct_resize *resize)
+{
+    char text[CT_RUN_ID_MAX + 256];
+    int rc;
+
+    (void)ct_format(text, sizeof text, "run %s was asked to have %u to %u nodes\n",
+                    options->hello.run_id, resize->min_nodes,
+                    resize->max_nodes); /* fits */
+    if (options->given_nodes > 0 && resize->max_nodes > options->given_nodes)
+        (void)ct_append(text, sizeof text, "  the batch system has given %u: %s\n",
+                        options->given_nodes,
+                        resize->min_nodes > options->given_nodes
+                            ? "fewer than the minimum, so the next round cannot begin"
+                            : "more can only come from outside of it"); /* fits */
+    rc = ct_buf_printf(out,
+                       "{\"asked\":true,\"min_nodes\":%u,\"max_nodes\":%u,\"text\":",
+                       resize->min_nodes, resize->max_nodes);
+    if (rc == 0)
+        rc = ct_json_append_str(out, text);
+    return rc < 0 ? rc : ct_buf_printf(out, "}");
+}
+
+/* Answers at once, and refuses what the server would refuse. The server sends the new limits to all agents.
+ * min_nodes 0: the present minimum, or max_nodes if that is less. */
 int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
                      struct ct_buf *out, struct ctrun_error *err)
 {
     struct agent *agent = context;
+    const uint32_t least = agent->min_nodes ? agent->min_nodes
+                                            : agent->options->hello.min_nodes;
     const uint32_t unit = agent->options->hello.node_unit > 1
                               ? agent->options->hello.node_unit
                               : 1;
-    const struct ct_resize resize = {.min_nodes = min_nodes, .max_nodes = max_nodes};
+    struct ct_resize resize = {.max_nodes = max_nodes};
     int rc = agent_need_link(agent, err);
 
+    if (min_nodes == 0)
+        min_nodes = least < max_nodes ? least : max_nodes;
+    resize.min_nodes = min_nodes;
     if (rc < 0 || (rc = refuse_ending(agent, err)) < 0)
         return rc;
     if (agent->options->is_alone)
@@ -92,8 +121,7 @@ int agent_ask_resize(void *context, uint32_t min_nodes, uint32_t max_nodes,
             "%u:%u nodes: there is no multiple of --node-unit=%u between them",
             min_nodes, max_nodes, unit);
     link_send(agent->link, &(struct ct_message){CT_MESSAGE_RESIZE, .resize = &resize});
-    return ct_buf_printf(out, "{\"asked\":true,\"min_nodes\":%u,\"max_nodes\":%u}",
-                         min_nodes, max_nodes);
+    return answer_resize(out, agent->options, &resize);
 }
 
 /* `words`: the host, a blank, the reason. The answer comes by the ticket, because only the server knows the hosts. */

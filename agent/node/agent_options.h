@@ -134,9 +134,10 @@ struct agent_options {
     uint64_t stop_before_end_s;
     uint64_t end_grace_ms;
     int end_signal;
-    bool is_alone;      /* no other node can ever find this run */
-    bool keeps_signals; /* USR1 and USR2 reach the workers of this node only */
-    const int *signals; /* signals that are forwarded and then end the run */
+    bool is_alone;        /* no other node can ever find this run */
+    uint32_t given_nodes; /* by a batch system; 0: none, or not known */
+    bool keeps_signals;   /* USR1 and USR2 reach the workers of this node only */
+    const int *signals;   /* signals that are forwarded and then end the run */
     size_t signal_count;
     /* --collapse: the prefix of a line that several workers of this node have written alike, from
      * lists of ranks ("0-3,6"); is_teed: with the prefix of --tee. Caller frees. NULL: each

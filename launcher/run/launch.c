@@ -178,6 +178,9 @@ static void fill_options(struct launch *launch, struct agent_options *out)
                                           .unknown = launch->earlier.unknown};
 
     out->is_alone = config->rdzv.backend == CONFIG_LOCAL;
+    if (config->run.batch_system && config->run.node_count > 0) /* a task is an agent */
+        out->given_nodes = config->run.task.is_rank ? out->hello.max_nodes
+                                                    : (uint32_t)config->run.node_count;
     out->join.slots = (uint32_t)config->run.nproc;
     out->join.fingerprint = fingerprint_of(config);
     if (config->run.nodes.max > 1)

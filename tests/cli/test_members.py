@@ -66,9 +66,24 @@ def test_resize_shrinks_and_grows_a_live_run(box, cluster):
     assert all("the run may have 1 to 2 nodes now" in run.err for run in cluster.runs)
     status = ctl(box, "status", "--json", run=cluster.runs[0])
     assert '"max_nodes":2' in status.out.replace(" ", ""), status
-    assert ctl(box, "resize", "3", run=cluster.runs[0]).code == 0
+    answer = ctl(box, "resize", "3", run=cluster.runs[0])
+    assert answer.code == 0 and answer.out == "run members was asked to have 1 to 3 nodes\n", answer
     events = cluster.world(3, 3)
     assert {e["restart_count"] for e in events} == {0}  # none of it uses a restart
+
+
+def test_more_nodes_than_the_batch_system_has_given(box):
+    step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "localhost",
+            "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_NODEID": "0"}
+    runs = [box.start_ctrun("--no-python", *HOLD, env={**step, "SLURM_LOCALID": task}) for task in "01"]
+    box.wait_event("round_started", count=2)
+    answer = ctl(box, "resize", "2:3", run=runs[0])
+    assert answer.code == 0 and answer.out.endswith(
+        "to have 2 to 3 nodes\n  the batch system has given 2: more can only come from outside of it\n"), answer
+    answer = ctl(box, "resize", "3:3", run=runs[0])
+    assert "given 2: fewer than the minimum, so the next round cannot begin" in answer.out, answer
+    assert "given" not in ctl(box, "resize", "2", run=runs[0]).out
+    ctrun.stop(*runs)
 
 
 @pytest.mark.parametrize("words", [["resize"], ["resize", "0"], ["resize", "3:2"],
