@@ -100,8 +100,9 @@ static int on_ctl_status(void *context, struct ct_buf *out, struct ctrun_error *
     char rendezvous[CT_ADDR_TEXT_MAX] = "";
     const struct report report = {
         .options = agent->options,
-        .state = agent->drained_by != 0 && agent->state == AGENT_RUNNING
-                     ? "draining"
+        .state = agent->drained_by != 0 && agent->state == AGENT_RUNNING ? "draining"
+                 : agent->state == AGENT_JOINING && agent->waiting.is_spare
+                     ? "spare"
                      : agent_state_name(agent),
         .start = &agent->start,
         .waiting = &agent->waiting,

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/report.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "agent/guard/guard.h"
 #include "agent/node/start_profile.h"
 #include "agent/worker/worker.h"
 #include "agent/worker/worker_metrics.h"
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/event.h"
 
@@ -27,7 +30,8 @@ static const char *worker_state(const struct worker *worker)
     case WORKER_RESTARTING: return "restarting";
     case WORKER_ENDED: break;
     }
-    return worker->failure.cause == CT_CAUSE_NONE      ? "succeeded"
+    return worker->failure.cause == CT_CAUSE_NONE
+               ? (worker->stop_signal || worker->is_spared ? "stopped" : "succeeded")
            : worker->failure.cause == CT_CAUSE_STOPPED ? "stopped"
                                                        : "failed";
 }
@@ -82,6 +86,7 @@ static int add_role(struct ct_buf *out, const struct worker *worker,
 
 /* /proc is read here and not kept: a status is as old as its request. */
 static int add_worker(struct ct_buf *out, const struct worker *worker,
+                      const struct worker_children *children,
                       const struct report *report)
 {
     const bool is_running = worker->state == WORKER_RUNNING;
@@ -92,11 +97,13 @@ static int add_worker(struct ct_buf *out, const struct worker *worker,
     rc = ct_buf_printf(
         out,
         "{\"rank\":%d,\"local_rank\":%d,\"pid\":%d,\"state\":\"%s\",\"uptime_ms\":%llu,"
-        "\"step\":%lld,\"rss_kb\":%lld,\"cause\":\"%s\",\"code\":%d",
+        "\"step\":%lld,\"rss_kb\":%lld,\"children\":%d,\"children_rss_kb\":%lld,"
+        "\"cause\":\"%s\",\"code\":%d",
         worker->rank, worker->local_id, (int)worker->pid, worker_state(worker),
         (unsigned long long)up_ms, (long long)worker->step,
-        is_running ? (long long)memory_read_kib(worker->pid) : -1LL,
-        ct_cause_name(worker->failure.cause), worker->failure.code);
+        is_running ? (long long)memory_read_kib(worker->pid) : -1LL, children->count,
+        (long long)children->rss_kb, ct_cause_name(worker->failure.cause),
+        worker->failure.code);
     if (rc == 0)
         rc = add_memory(out, &worker->memory);
     if (rc == 0)
@@ -117,9 +124,13 @@ static int add_worker(struct ct_buf *out, const struct worker *worker,
 static int add_workers(struct ct_buf *out, const struct report *report)
 {
     const struct worker_group *group = report->group;
-    int rc = ct_buf_printf(out, ",\"workers\":[");
+    struct worker_children *children = ct_zalloc(
+        (size_t)(worker_group_count(group) + 1) * sizeof *children);
+    int rc = children ? ct_buf_printf(out, ",\"workers\":[") : -ENOMEM;
     bool is_first = true;
 
+    if (children)
+        worker_group_count_children(group, children);
     for (int i = 0; rc == 0 && i < worker_group_count(group); i++) {
         const struct worker *worker = worker_group_worker(group, i);
 
@@ -129,8 +140,9 @@ static int add_workers(struct ct_buf *out, const struct report *report)
             rc = ct_buf_printf(out, ",");
         is_first = false;
         if (rc == 0)
-            rc = add_worker(out, worker, report);
+            rc = add_worker(out, worker, &children[i], report);
     }
+    free(children);
     return rc < 0 ? rc : ct_buf_printf(out, "]");
 }
 
@@ -143,6 +155,8 @@ static int add_waiting(struct ct_buf *out, const struct ct_waiting *waiting)
                            (unsigned long long)waiting->left_ms,
                            (unsigned long long)waiting->held_ms);
 
+    if (rc == 0 && waiting->is_spare)
+        rc = ct_buf_printf(out, ",\"spare\":%u", waiting->is_spare);
     if (rc == 0)
         rc = add_text(out, "missing", waiting->missing);
     return rc < 0 ? rc : ct_buf_printf(out, "}");

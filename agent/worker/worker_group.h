@@ -212,6 +212,16 @@ int worker_group_count(const struct worker_group *group);
 int worker_group_running_count(const struct worker_group *group);
 const struct worker *worker_group_worker(const struct worker_group *group,
                                          int local_rank);
+/* The processes that a running worker has started, and theirs. Their resident memory: pages that a fork
+ * shares count in each. The kernel's share of each (PSS) would need a walk over all pages of all of
+ * them. */
+struct worker_children {
+    int count;
+    int64_t rss_kb;
+};
+/* Adds to `out`, which has one for each worker of the group. One pass over /proc. */
+void worker_group_count_children(const struct worker_group *group,
+                                 struct worker_children *out);
 /* Copies the ends of this round: failures, then early ends with 0, then ends that we caused.
  * Returns the count. */
 int worker_group_get_failures(const struct worker_group *group, struct ct_failure *out,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of the workers, read every few seconds as long as any worker runs. */
 #include "agent/postmortem/facts.h"
+#include "agent/process/reap.h"
 #include "agent/worker/worker_group_private.h"
 #include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
@@ -34,6 +35,36 @@ void worker_group_on_memory(void *context)
     shm_watch_look(&group->shm, false);
     if (is_any)
         loop_timer_set(group->memory_timer, MEMORY_EVERY_MS);
+}
+
+struct children_walk {
+    const struct worker_group *group;
+    struct worker_children *list;
+};
+
+static void add_child(void *context, const struct reap_process *process)
+{
+    const struct children_walk *walk = context;
+    int64_t kib;
+
+    for (int i = 0; i < walk->group->count; i++) {
+        const struct worker *worker = &walk->group->workers[i];
+
+        if (worker->state != WORKER_RUNNING || worker->pid != process->session ||
+            worker->pid == process->pid)
+            continue;
+        kib = memory_read_kib(process->pid);
+        walk->list[i].count++;
+        walk->list[i].rss_kb += kib > 0 ? kib : 0; /* it may have ended meanwhile */
+    }
+}
+
+void worker_group_count_children(const struct worker_group *group,
+                                 struct worker_children *out)
+{
+    struct children_walk walk = {group, out};
+
+    (void)reap_scan(&group->keep, add_child, &walk);
 }
 
 void worker_group_find_larger(const struct worker_group *group, uint64_t bytes,

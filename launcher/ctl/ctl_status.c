@@ -15,6 +15,7 @@ enum {
     ROLE_WIDTH = 12, /* the first column, with --role */
     RESTARTS_WIDTH =
         9, /* the column after STATE, where a role may be restarted alone */
+    CHILDREN_WIDTH = 18, /* the column after MEMORY, where a worker has children */
     FILES_MAX_BYTES = 2 * PATH_MAX,
 };
 
@@ -46,7 +47,20 @@ static void format_files(char dst[FILES_MAX_BYTES], const struct json_worker *wo
     ct_make_plain(dst, false);
 }
 
-static void print_worker(const struct json_worker *worker, bool has_restarts)
+/* "2, 646.1 MiB"; empty without children. */
+static void format_children(char *dst, size_t size, const struct json_worker *worker)
+{
+    char memory[24];
+
+    *dst = '\0';
+    if (worker->children == 0)
+        return;
+    format_memory(memory, sizeof memory, worker->children_rss_kb);
+    (void)ct_format(dst, size, "%d, %s", worker->children, memory);
+}
+
+static void print_worker(const struct json_worker *worker, bool has_restarts,
+                         bool has_children)
 {
     char up[MESSAGES_SPAN_MAX];
     char memory[24];
@@ -54,6 +68,7 @@ static void print_worker(const struct json_worker *worker, bool has_restarts)
     char state[48];
     char role[ROLE_WIDTH + 2] = "";
     char restarts[RESTARTS_WIDTH + 2] = "";
+    char children[40];
     char files[FILES_MAX_BYTES];
 
     messages_format_span(up, worker->uptime_ms);
@@ -61,7 +76,8 @@ static void print_worker(const struct json_worker *worker, bool has_restarts)
     if (worker->step >= 0)
         (void)ct_format(step, sizeof step, "%lld", (long long)worker->step);
     (void)ct_copy(state, sizeof state, worker->state);
-    if (strcmp(worker->state, "failed") == 0 || strcmp(worker->state, "stopped") == 0)
+    if (strcmp(worker->cause, "none") != 0 &&
+        (strcmp(worker->state, "failed") == 0 || strcmp(worker->state, "stopped") == 0))
         (void)ct_format(state, sizeof state, "%s %d", worker->cause, worker->code);
     if (*worker->role)
         (void)ct_format(role, sizeof role, "%-*.*s ", ROLE_WIDTH, ROLE_WIDTH,
@@ -71,15 +87,25 @@ static void print_worker(const struct json_worker *worker, bool has_restarts)
     else if (has_restarts)
         (void)ct_format(restarts, sizeof restarts, " %*d", RESTARTS_WIDTH - 1,
                         worker->restarts);
+    format_children(children, sizeof children, worker);
     format_files(files, worker);
-    printf("  %s%5d %5d %8d  %-10s%s %12s %9s %11s  %s\n", role, worker->rank,
-           worker->local_rank, worker->pid, state, restarts, up, step, memory, files);
+    printf("  %s%5d %5d %8d  %-10s%s %12s %9s %11s%*s  %s\n", role, worker->rank,
+           worker->local_rank, worker->pid, state, restarts, up, step, memory,
+           has_children ? CHILDREN_WIDTH : 0, children, files);
 }
 
 static bool has_restarts(const struct json_status *status)
 {
     for (size_t i = 0; i < status->worker_count; i++)
         if (status->workers[i].restarts >= 0)
+            return true;
+    return false;
+}
+
+static bool has_children(const struct json_status *status)
+{
+    for (size_t i = 0; i < status->worker_count; i++)
+        if (status->workers[i].children > 0)
             return true;
     return false;
 }
@@ -130,6 +156,7 @@ static void print_requeues(const struct json_status *status)
 static void print_run(const struct json_status *status)
 {
     const bool with_restarts = has_restarts(status);
+    const bool with_children = has_children(status);
     char up[MESSAGES_SPAN_MAX];
     char head[ROLE_WIDTH + 2];
 
@@ -154,8 +181,11 @@ static void print_run(const struct json_status *status)
         printf(
             "  does not survive the loss of the node that serves the rendezvous yet\n");
     print_reload(status);
-    if (status->is_waiting && status->held_ms > 0 &&
-        status->joined >= status->min_nodes)
+    if (status->spare > 0)
+        printf("  the run is full (%u of %u nodes): this node is spare #%u\n",
+               status->joined, status->max_nodes, status->spare);
+    else if (status->is_waiting && status->held_ms > 0 &&
+             status->joined >= status->min_nodes)
         printf(
             "  enough nodes have joined (%u); workers start in up to %.1f s, because "
             "earlier workers of this run may still run\n",
@@ -178,11 +208,13 @@ static void print_run(const struct json_status *status)
     print_straggler(&status->straggler);
     print_straggler(&status->straggler_node);
     if (status->worker_count > 0)
-        printf("  %s%5s %5s %8s  %-10s%s %12s %9s %11s  %s\n",
+        printf("  %s%5s %5s %8s  %-10s%s %12s %9s %11s%*s  %s\n",
                *status->workers[0].role ? head : "", "RANK", "LOCAL", "PID", "STATE",
-               with_restarts ? " RESTARTS" : "", "UPTIME", "STEP", "MEMORY", "FILES");
+               with_restarts ? " RESTARTS" : "", "UPTIME", "STEP", "MEMORY",
+               with_children ? CHILDREN_WIDTH : 0, with_children ? "CHILDREN" : "",
+               "FILES");
     for (size_t i = 0; i < status->worker_count; i++)
-        print_worker(&status->workers[i], with_restarts);
+        print_worker(&status->workers[i], with_restarts, with_children);
 }
 
 /* No run: exit code 1, and with --json still a JSON object, so that scripts can tell "no run" from

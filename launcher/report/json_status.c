@@ -26,6 +26,8 @@ static void read_worker(struct json_worker *out, const cJSON *item)
     out->step = json_get_i64(item, "step", -1);
     out->restarts = (int)json_get_i64(item, "restarts", -1);
     out->rss_kb = json_get_i64(item, "rss_kb", -1);
+    out->children = json_get_int(item, "children");
+    out->children_rss_kb = json_get_i64(item, "children_rss_kb", 0);
     json_get_text(item, "role", out->role, sizeof out->role);
     json_get_text(item, "state", out->state, sizeof out->state);
     json_get_text(item, "cause", out->cause, sizeof out->cause);
@@ -98,6 +100,7 @@ int json_status_read(struct json_status *out, const char *text, size_t length)
     out->joined = json_get_unsigned(waiting, "joined");
     out->min_nodes = json_get_unsigned(waiting, "min_nodes");
     out->max_nodes = json_get_unsigned(waiting, "max_nodes");
+    out->spare = json_get_unsigned(waiting, "spare");
     out->left_ms = json_get_u64(waiting, "left_ms");
     out->held_ms = json_get_u64(waiting, "held_ms");
     json_get_text(waiting, "missing", out->missing, sizeof out->missing);

@@ -20,6 +20,8 @@ struct json_worker {
     int64_t step;   /* -1: none reported */
     int restarts;   /* of this worker alone, in this round; -1: not allowed */
     int64_t rss_kb; /* -1: unknown */
+    int children;   /* processes that it has started, and all of theirs */
+    int64_t children_rss_kb;
     char *out_file; /* owned; NULL: none */
     char *err_file;
 };
@@ -59,6 +61,7 @@ struct json_status {
     uint64_t left_ms; /* until the start, if enough nodes are here */
     uint64_t held_ms; /* enough nodes are here; old workers may still run this long */
     bool is_waiting;
+    unsigned spare; /* the run is full, and this is its n-th spare; 0: no spare */
     char
         command[CT_COMMAND_MAX]; /* the last `ctrunctl reload`; empty: there was none */
     bool is_command_used;        /* by the workers of this round */

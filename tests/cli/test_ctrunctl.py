@@ -84,6 +84,21 @@ def test_status_tells_the_run_and_its_workers(box):
     stop(box, run)
 
 
+def test_status_counts_the_children_of_a_worker_and_their_memory(box):
+    """As the workers of a DataLoader."""
+    run = box.start_ctrun("--nproc-per-node=2", "sh", "-c",
+                          "[ $RANK = 1 ] || { sleep 600 & sleep 600 & }; touch up.$RANK; wait; exec sleep 600")
+    ctrun.wait_until(lambda: {"up.0", "up.1"} <= set(os.listdir(box.dir)), "both workers are there")
+    workers = ctrun.wait_until(lambda: [w for w in json.loads(ctl(box, "status", "--json").out)["runs"][0]["workers"]
+                                        if w["children"] == 2 and w["children_rss_kb"] > 0], lambda: ctl(box, "status"))
+    assert [worker["rank"] for worker in workers] == [0]
+    lines = ctl(box, "status").out.splitlines()
+    assert re.search(r" MEMORY +CHILDREN  FILES$", lines[-3]), lines
+    assert re.search(r" 2, [\d.]+ MiB +$", lines[-2]) and re.search(r"MiB +$", lines[-1]), lines
+    assert len({line.rindex("MiB") for line in lines[-2:]}) == 2 and len(lines[-2]) == len(lines[-1]), lines
+    stop(box, run)
+
+
 def test_a_run_is_named_by_the_id_that_it_was_given(box):
     """Control characters are replaced: "j\\r" comes from a file of Windows."""
     run = start(box, "--rdzv-id=j\r")

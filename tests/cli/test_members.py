@@ -64,12 +64,28 @@ def test_resize_shrinks_and_grows_a_live_run(box, cluster):
     ctrun.wait_until(lambda: sum(f"ctrun: {os.uname().nodename}: run is full (2/2): spare #1" in run.err
                                  for run in cluster.runs) == 1, lambda: cluster.runs, 10)
     assert all("the run may have 1 to 2 nodes now" in run.err for run in cluster.runs)
+    shown = [ctl(box, "status", run=run).out for run in cluster.runs]
+    [spare] = [out for out in shown if ": spare, pid" in out.splitlines()[0]]
+    assert "the run is full (2 of 2 nodes): this node is spare #1" in spare, shown
+    assert "succeeded" not in spare and "waiting for nodes" not in spare, spare
     status = ctl(box, "status", "--json", run=cluster.runs[0])
     assert '"max_nodes":2' in status.out.replace(" ", ""), status
     answer = ctl(box, "resize", "3", run=cluster.runs[0])
     assert answer.code == 0 and answer.out == "run members was asked to have 1 to 3 nodes\n", answer
     events = cluster.world(3, 3)
     assert {e["restart_count"] for e in events} == {0}  # none of it uses a restart
+
+
+def test_a_worker_that_ended_with_0_because_it_was_stopped_was_stopped(box, cluster):
+    up = box.path("up")
+    saves = ["sh", "-c", f"trap 'exit 0' TERM; touch {up}.$RANK; while :; do sleep 0.1; done"]
+    cluster.start(2, "1:2", program=saves)
+    cluster.world(1, 2)
+    ctrun.wait_until(lambda: len(list(box.path(".").glob("up.*"))) == 2, "both handle SIGTERM")
+    assert ctl(box, "resize", "1", run=cluster.runs[0]).code == 0
+    cluster.world(2, 1)
+    [spare] = [out for out in (ctl(box, "status", run=run).out for run in cluster.runs) if "spare" in out]
+    assert re.search(r"^ +\d+ +0 +\d+  stopped ", spare, re.M), spare
 
 
 def test_more_nodes_than_the_batch_system_has_given(box):
