@@ -2,6 +2,7 @@
 #include "launcher/config/torch_env.h"
 
 #include <glob.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "worker_sdk/base/small_file.h"
@@ -9,6 +10,7 @@
 
 enum {
     VERSION_MAX_BYTES = 4096, /* the file has some 300 */
+    VENV_MAX_BYTES = 4096,    /* of pyvenv.cfg, which has some 300 */
     GLOO_SCALE_TRIED = 215,   /* later ones are taken to be no worse */
     ASYNC_RENAMED = 202,      /* NCCL_ASYNC_ERROR_HANDLING -> TORCH_NCCL_ASYNC_... */
     RECORDER_IS_ON = 215,     /* it is off in 2.7, on in this one */
@@ -34,22 +36,32 @@ static int read_version(const char *path)
                : 0;
 }
 
-/* The interpreter is PREFIX/bin/NAME. -1: no torch is there. */
-static int look(const char *interpreter)
+/* `length` bytes of `interpreter`, PREFIX/bin/NAME, are PREFIX/. 0: it has no prefix. */
+static int find_prefix(const char *interpreter)
 {
-    static const char *const folders[] = {"site", "dist"};
     const char *end = strrchr(interpreter, '/');
-    int oldest = -1;
 
     while (end && end > interpreter && end[-1] != '/')
         end--;
-    for (size_t i = 0; end && oldest < 0 && i < sizeof folders / sizeof *folders; i++) {
+    return end ? (int)(end - interpreter) : 0;
+}
+
+/* -1: no torch is there. */
+static int look(const char *interpreter)
+{
+    /* Debian's Python has what pip installed below /usr/local. */
+    static const char *const folders[] = {"lib/python3*/site", "lib/python3*/dist",
+                                          "local/lib/python3*/dist"};
+    const int length = find_prefix(interpreter);
+    int oldest = -1;
+
+    for (size_t i = 0; length && oldest < 0 && i < sizeof folders / sizeof *folders;
+         i++) {
         char pattern[PATH_MAX];
         glob_t paths;
 
-        if (ct_format(pattern, sizeof pattern,
-                      "%.*slib/python3*/%s-packages/torch/version.py",
-                      (int)(end - interpreter), interpreter, folders[i]) < 0 ||
+        if (ct_format(pattern, sizeof pattern, "%.*s%s-packages/torch/version.py",
+                      length, interpreter, folders[i]) < 0 ||
             glob(pattern, 0, NULL, &paths) != 0)
             continue;
         for (size_t at = 0; at < paths.gl_pathc; at++) {
@@ -77,16 +89,57 @@ static bool find_interpreter(char dst[PATH_MAX], const char *name, const char *p
     return false;
 }
 
+/* "home = /usr/bin": the text behind "= ", without blanks at the end. False: it has no such line. */
+static bool read_setting(char dst[PATH_MAX], const char *text, const char *key)
+{
+    const size_t name = strlen(key);
+    const char *line;
+    size_t length;
+
+    while (text && (line = ct_next_field(&text, '\n', &length))) {
+        size_t at = name;
+
+        if (length <= name || strncasecmp(line, key, name) != 0)
+            continue;
+        at += strspn(line + at, " \t");
+        if (line[at] != '=')
+            continue;
+        at += 1 + strspn(line + at + 1, " \t");
+        while (length > at && strchr(" \t\r", line[length - 1]))
+            length--;
+        return length > at &&
+               ct_format(dst, PATH_MAX, "%.*s", (int)(length - at), line + at) > 0;
+    }
+    return false;
+}
+
+/* The interpreter whose packages a virtual environment shares. False: there is none, because the
+ * environment stands alone; `dst` is `path` where it is no virtual environment. */
+static bool find_base(char dst[PATH_MAX], const char *path)
+{
+    char text[VENV_MAX_BYTES] = "", file[PATH_MAX], value[PATH_MAX];
+
+    if (ct_format(file, sizeof file, "%.*spyvenv.cfg", find_prefix(path), path) < 0 ||
+        ct_small_file_read(text, sizeof text, file) < 0)
+        return ct_copy(dst, PATH_MAX, path) >= 0;
+    return read_setting(value, text, "include-system-site-packages") &&
+           strcasecmp(value, "true") == 0 && read_setting(value, text, "home") &&
+           ct_format(dst, PATH_MAX, "%s/python3", value) > 0;
+}
+
 int torch_env_find(const char *interpreter, char *const *env)
 {
-    char path[PATH_MAX], real[PATH_MAX];
+    char path[PATH_MAX], base[PATH_MAX], real[PATH_MAX];
     int version;
 
     if (!find_interpreter(path, interpreter, ct_env_find(env, "PATH")))
         return 0;
     version = look(path); /* of a virtual environment */
-    if (version < 0 && realpath(path, real))
-        version = look(real);
+    if (version < 0 && find_base(base, path)) {
+        version = look(base);
+        if (version < 0 && realpath(base, real))
+            version = look(real);
+    }
     return version > 0 ? version : 0;
 }
 

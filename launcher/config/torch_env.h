@@ -12,8 +12,8 @@
 #include "launcher/config/program.h"
 #include "worker_sdk/base/env.h"
 
-/* 100 * major + minor of the torch beside the interpreter, which is looked up in PATH; of the oldest
- * where there are several; 0: there is none, or its version is not known. Reads its file of the
+/* 100 * major + minor of the torch beside the interpreter, which is looked up in PATH, or beside the one
+ * whose packages its virtual environment shares (pyvenv.cfg); of the oldest where there are several; 0: there is none, or its version is not known. Reads its file of the
  * version; starts nothing. */
 int torch_env_find(const char *interpreter, char *const *env);
 /* True for a program whose torch is one that Gloo's start at scale was tried with, where none of the

@@ -34,6 +34,24 @@ def test_they_are_set_for_a_pytorch_that_knows_them(box, version, is_set):
     assert run.code == 0 and told(run) == {"told 1 1 1" if is_set else "told - - -"}, run
 
 
+@pytest.mark.parametrize("shares, is_set", [("true", True), ("True ", True), ("false", False)])
+def test_a_virtual_environment_may_have_that_of_the_python_it_was_made_from(box, shares, is_set):
+    make_python(box, "__version__ = '2.15.0'", "base")
+    python = make_python(box, None, "venv")
+    box.write("venv/pyvenv.cfg", f"home = {box.path('base/bin')}\ninclude-system-site-packages = {shares}\n"
+              "version = 3.11.2\n")
+    run = box.ctrun("--standalone", box.write("tell.py", TELL), env={"PYTHON_EXEC": python})
+    assert told(run) == {"told 1 1 1" if is_set else "told - - -"}, run
+
+
+def test_it_may_be_where_debian_keeps_what_pip_installs(box):
+    python = make_python(box, None)
+    box.path("py/local/lib/python3.11/dist-packages/torch").mkdir(parents=True)
+    box.write("py/local/lib/python3.11/dist-packages/torch/version.py", "__version__ = '2.15.0'\n")
+    run = box.ctrun("--standalone", box.write("tell.py", TELL), env={"PYTHON_EXEC": python})
+    assert told(run) == {"told 1 1 1"}, run
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_one_that_the_user_has_set_leaves_all_to_him(box, name):
     run = box.ctrun("--standalone", box.write("tell.py", TELL),
