@@ -33,11 +33,18 @@ static int list_nics(struct addresses *out, const struct config *config,
                    config->rdzv.net_text, config->run.host, have);
 }
 
+static bool has_mine(const struct ct_addr *addrs, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (ct_nic_is_mine(&addrs[i]))
+            return true;
+    return false;
+}
+
 /* A name of an address of this machine is replaced by the address: others may not know the name. */
-static void take_local(struct addresses *out, const char *text)
+static void take_local(struct addresses *out, const char *text, bool is_one_node)
 {
     struct ct_addr found[CT_ADDRS_MAX];
-    struct ct_nic nic;
     const int count = ct_addr_resolve(text, 0, found, CT_ADDRS_MAX, NULL);
 
     (void)ct_copy(out->local, sizeof out->local, text); /* same size */
@@ -46,8 +53,15 @@ static void take_local(struct addresses *out, const char *text)
                       "--local-addr=%s: this node cannot resolve that name; the other "
                       "nodes get the name",
                       text);
+    else if (is_one_node && !has_mine(found, count))
+        messages_warn(
+            0,
+            "--local-addr=%s: no interface of this node has that address, and "
+            "it is the MASTER_ADDR of the workers: leave it out if they wait "
+            "for one another",
+            text);
     for (int i = 0; i < count && !out->has_bind; i++)
-        if (ct_nic_find(&nic, &found[i]) || ct_addr_is_loopback(&found[i])) {
+        if (ct_nic_is_mine(&found[i])) {
             out->has_bind = true;
             out->bind = found[i];
             ct_addr_format_host(out->local, &found[i]);
@@ -72,7 +86,8 @@ int addresses_resolve(struct addresses *out, const struct config *config,
     }
     if (*config->rdzv.local_addr) {
         out->has_bind = false; /* it may not be this machine's: a NAT's */
-        take_local(out, config->rdzv.local_addr);
+        take_local(out, config->rdzv.local_addr,
+                   config->run.nodes.max == 1 && config->rdzv.backend != CONFIG_STATIC);
     } else if (config->rdzv.net.count > 0 && out->count > 0) {
         out->has_bind = true;
         out->bind = out->list[0].addr;

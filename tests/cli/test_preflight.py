@@ -162,6 +162,12 @@ def test_a_loopback_endpoint_for_nodes_of_a_batch_job_is_refused(box, endpoint):
     assert not box.events("worker_started")
 
 
+@pytest.mark.parametrize("addr, warns", [("192.0.2.7", 1), ("127.0.0.1", 0)])
+def test_an_address_that_this_node_does_not_have_is_named_where_it_is_alone(box, addr, warns):
+    run = box.ctrun("--nproc-per-node=2", f"--local-addr={addr}", "true")
+    assert run.code == 0 and run.err.count(f"--local-addr={addr}: no interface of this node has that address") == warns, run
+
+
 WITHOUT_PROC = 'mount -t tmpfs none /proc && exec "$@"'
 
 
