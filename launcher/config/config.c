@@ -88,6 +88,7 @@ static void warn_environment(const struct config *config, const struct options *
                     "=1: worker 0 serves the worker store: --survive continues without "
                     "other workers, but after the loss of a node all workers restart");
         program_warn(options);
+        program_warn_shell(&config->work.program);
     }
 }
 

@@ -79,6 +79,17 @@ void program_warn(const struct options *options)
             launcher);
 }
 
+void program_warn_shell(const struct program *program)
+{
+    const char *name = program->args[0];
+    const char *dot = name ? strrchr(name, '.') : NULL;
+
+    if (program->mode == PROGRAM_PYTHON && dot && strcmp(dot, ".sh") == 0)
+        ct_warn("%s is run by Python: for a shell script begin it with #!/bin/sh and "
+                "chmod +x it, or write --no-python sh %s",
+                name, name);
+}
+
 enum {
     SCRIPT_MAX_BYTES = 256 * 1024 /* the rest of a script is not looked at */
 };

@@ -11,3 +11,5 @@ void program_warn(const struct options *options);
 /* It is a Python script that calls jax.distributed.initialize() without arguments. May block with the file
  * system of the script. */
 bool program_calls_jax(const struct program *program);
+/* Warns of a file NAME.sh that Python is to run: it is not executable, or has no "#!" line. */
+void program_warn_shell(const struct program *program);

@@ -40,6 +40,14 @@ def test_a_loop_over_nodes_runs_when_the_name_is_replaced(box, option, local_ran
         for rank in range(4)]
 
 
+def test_a_script_that_calls_torchrun_finds_a_link_of_that_name(box):
+    box.write("train.py", WORKER)
+    box.path("bin").mkdir()
+    box.path("bin/torchrun").symlink_to(ctrun.program("ctrun"))
+    run = box.run("sh", "-c", f"PATH={box.path('bin')}:$PATH; torchrun --nproc_per_node=2 train.py --lr 0.5")
+    assert run.code == 0 and sorted(run.out.split("\n")) == ["", "worker 0 0 None 0.5", "worker 1 1 None 0.5"], run
+
+
 # Other forms of such scripts: the arguments in one variable, a wrapper with defaults, an installed
 # entry point, a batch system's ranks in a subshell, hosts from a file.
 SCRIPTS = {

@@ -122,6 +122,14 @@ def test_options_behind_the_program_are_told_unless_they_were_given_before_it(bo
     assert run.code == 0 and not run.err, run
 
 
+def test_a_shell_script_that_python_is_to_run_gets_a_hint(box):
+    box.write("run.sh", "echo ran\n")
+    run = box.ctrun("run.sh")
+    assert "run.sh is run by Python: for a shell script" in run.err and "--no-python sh run.sh" in run.err, run
+    run = box.ctrun("--no-python", "sh", "run.sh")
+    assert run.code == 0 and run.out == "ran\n" and not run.err, run
+
+
 @pytest.mark.parametrize("words", [["torchrun"], ["./accelerate", "launch"], ["-m", "torch.distributed.run"],
                                    ["python3", "-m", "torch.distributed.launch"]])
 def test_another_launcher_below_ctrun_is_told(box, words):
