@@ -99,10 +99,20 @@ static int write_frames(struct ct_buf *out, const struct live_native *native,
     return rc < 0 ? rc : write_end(out, native, thread);
 }
 
+static const struct native_thread *find(const struct live_native *native,
+                                        uint64_t thread)
+{
+    return thread <= INT32_MAX ? native_stack_find(&native->room, (pid_t)thread) : NULL;
+}
+
+bool live_native_has(const struct live_native *native, uint64_t thread)
+{
+    return find(native, thread) != NULL;
+}
+
 int live_native_write(struct ct_buf *out, struct live_native *native, uint64_t thread)
 {
-    const struct native_thread *found =
-        thread <= INT32_MAX ? native_stack_find(&native->room, (pid_t)thread) : NULL;
+    const struct native_thread *found = find(native, thread);
 
     if (!found)
         return 0;

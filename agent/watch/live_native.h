@@ -18,6 +18,8 @@ struct live_native {
 /* Reads the process; the other functions use what was read. Returns as native_stack_read(). Blocks
  * with the file systems of the process. */
 int live_native_read(struct live_native *native, pid_t pid);
+/* True if that thread was seen. */
+bool live_native_has(const struct live_native *native, uint64_t thread);
 /* Appends the frames of that thread, "    in futex_wait (libc.so.6)", and what is not known; for a
  * thread that runs Python only the frames inside its interpreter. Nothing for a thread that was not
  * seen. 0 or a code of ct_buf. */

@@ -32,11 +32,12 @@ struct live_room {
  *         in ...
  *
  * The Python is that of the process or, if the process is a shell or similar, of its only child, and so on.
+ * If the first thread of that Python waits for its only child, which is a Python, too, the child is in front.
  * Without Python: the name of the program, its state, the kernel function in which it waits, and its C frames.
  * 0 or a code of ct_buf. May block with the file systems of the process. */
 int live_stack_write(struct ct_buf *out, int rank, pid_t pid, struct live_room *room);
 
-/* Where the oldest thread of a Python process is, as "load (/home/me/train.py:3)"; empty: not
+/* Where the oldest thread of a Python process (of the innermost one, if others wait for it) is, as "load (/home/me/train.py:3)"; empty: not
  * known. */
 struct live_place {
     char own

@@ -138,6 +138,51 @@ def test_all_ranks_of_the_node_and_json(box):
     run.wait()
 
 
+SAME = """
+import os, sys, threading
+
+ready, lock = threading.Barrier(4), threading.Lock()
+lock.acquire()
+
+def idle():
+    ready.wait()
+    lock.acquire()
+
+for _ in range(3):
+    threading.Thread(target=idle, daemon=True).start()
+ready.wait()
+open(sys.argv[1] + "." + os.environ["RANK"], "w").close()
+threading.Event().wait()
+"""
+
+
+def test_threads_with_equal_states_and_frames_share_one_entry(box):
+    run = start(box, *script(box, sys.executable, SAME), count=1)
+    wait_inside(box, 1)
+    where = re.escape(str(box.path("where.py")))
+    ids = r", \d+ \d+ \d+, sleeping.*" if sys.version_info >= (3, 11) else ""
+    entry = rf"^  3 threads{ids}\n(    in .*\n)*    idle \({where}:9\)$"
+    ctrun.wait_until(lambda: re.search(entry, stacks(box).out, re.M), lambda: stacks(box))
+    found = stacks(box).out
+    assert found.count("idle (") == 1 and found.index("<module> (") < found.index("idle ("), found
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
+def test_the_python_that_a_python_waits_for_is_shown_first(box):
+    """As below `accelerate launch`."""
+    wrapper = box.write("wrapper.py", "import subprocess, sys\nsubprocess.Popen([sys.executable, *sys.argv[1:]]).wait()\n")
+    _, *words = script(box, sys.executable)
+    run = start(box, sys.executable, wrapper, *words, count=1)
+    wait_inside(box, 1)
+    ctrun.wait_until(lambda: "load (" in stacks(box).out, lambda: stacks(box))
+    found = stacks(box).out
+    assert len(re.findall(r"^rank 0: pid \d+, Python 3", found, re.M)) == 2, found
+    assert found.index("load (") < found.index("wrapper.py:2)"), found
+    run.signal(signal.SIGTERM)
+    run.wait()
+
+
 def test_a_python_below_a_shell_is_found_and_other_programs_are_named(box):
     line = " ".join(map(str, script(box, sys.executable)))
     run = start(box, "sh", "-c", f"test $RANK = 1 && exec sleep 1000; {line}; :")
