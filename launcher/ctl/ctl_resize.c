@@ -31,10 +31,11 @@ const struct ctl_verb ctl_resize = {
     .word_max = 1,
     .help =
         "change how many nodes a live run may have\n"
-        "With fewer than run now, the last ones become spares; with more, spares "
-        "and new\n"
-        "nodes join. Either way the workers start again, which does not count as a "
-        "restart.\n"
+        "With fewer than run now, those with the highest ranks become spares; with "
+        "more,\n"
+        "spares and new nodes join. Either way the workers start again, which does not "
+        "count\n"
+        "as a restart.\n"
         "N alone keeps the minimum, unless that is above N. A new minimum applies from "
         "the\n"
         "next round.",
