@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/guard/fence.h"
 #include "agent/loop/blocking_call.h"
 #include "agent/node/agent_private.h"
 #include "agent/postmortem/facts.h"
@@ -221,8 +222,9 @@ static void report_all(struct timeout_look *look)
     struct ct_hang_view *view = &look->agent->timeout_view;
     char outside[256], somewhere[256];
 
-    *view = (struct ct_hang_view){
-        .ranks = (uint32_t)look->count, .lowest = -1, .furthest = -1};
+    *view = (struct ct_hang_view){.lowest = -1, .furthest = -1};
+    for (int i = 0; i < look->count; i++)
+        view->ranks += look->seen[i].what != SEEN_NOTHING;
     view->waiting = (uint32_t)list_seen(look, SEEN_WAITS, view->waiting_ranks,
                                         sizeof view->waiting_ranks);
     (void)list_seen(look, SEEN_OUTSIDE, outside, sizeof outside);
@@ -259,6 +261,10 @@ void agent_look_after_timeout(struct agent *agent, const struct ct_failure *fail
                                 .failure = failure,
                                 .own = own,
                                 .deadline_ms = ct_deadline_ms(TIMEOUT_LOOK_MS)};
+    const uint64_t fence_ms = ct_now_ms() + (uint64_t)ct_left_ms(fence_next_ms()) / 2;
+
+    if (fence_ms < look.deadline_ms)
+        look.deadline_ms = fence_ms; /* the lease is renewed by this thread */
 
     if (agent->state != AGENT_RUNNING || agent->drained_by != 0 ||
         !is_of_one_that_runs(agent, failure))

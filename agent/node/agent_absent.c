@@ -24,6 +24,7 @@
 
 struct rank_seen {
     bool is_connected; /* has been seen so in this round */
+    bool is_looked;    /* at the last look its processes were found */
     bool is_hidden;    /* the kernel does not let us look */
     uint64_t ticks, ticks_before;
 };
@@ -36,8 +37,9 @@ struct absent_watch {
     bool has_sent;
 
     /* Used by group rank 0 only. */
-    uint64_t connected; /* at the last look */
-    int same;           /* looks since it has changed */
+    uint64_t counted_before; /* in the store, by earlier rounds */
+    uint64_t connected;      /* at the last look */
+    int same;                /* looks since it has changed */
     int node_count;
     struct ct_absent nodes[AGENT_ABSENT_NODES_MAX];
     bool has_reported;
@@ -66,6 +68,7 @@ static void visit(void *context, const struct reap_process *process)
         if (worker_group_worker(group, i)->pid != process->session ||
             seen->is_connected)
             continue;
+        seen->is_looked = true;
         seen->ticks += ct_small_file_ticks(process->pid);
         if ((sockets = peer_sockets_create())) {
             peer_sockets_add(sockets, i, process->pid, false);
@@ -83,7 +86,7 @@ static bool is_absent(const struct absent_watch *watch, int i)
     const uint64_t used = seen->ticks - seen->ticks_before;
 
     if (worker_group_worker(watch->agent->group, i)->state != WORKER_RUNNING ||
-        seen->is_connected || seen->is_hidden)
+        seen->is_connected || !seen->is_looked || seen->is_hidden)
         return false;
     return watch->looks > AGENT_ABSENT_FIRST_LOOKS ||
            (watch->looks > 1 && used <= pause_ms(watch) / AGENT_ABSENT_TICK_PART);
@@ -102,9 +105,9 @@ static void look(struct absent_watch *watch, struct ct_absent *out)
     for (int i = 0; i < worker_group_count(agent->group); i++) {
         watch->seen[i].ticks_before = watch->seen[i].ticks;
         watch->seen[i].ticks = 0;
-        watch->seen[i].is_hidden = false;
+        watch->seen[i].is_looked = watch->seen[i].is_hidden = false;
     }
-    (void)reap_scan(NULL, visit, watch);
+    (void)reap_scan(NULL, visit, watch); /* without /proc nobody is found */
     for (int i = 0; i < worker_group_count(agent->group); i++)
         if (is_absent(watch, i))
             ranks[out->count++] = worker_group_worker(agent->group, i)->rank;
@@ -128,6 +131,12 @@ static void take(struct absent_watch *watch, const struct ct_absent *absent)
 
     while (i < watch->node_count && watch->nodes[i].node != absent->node)
         i++;
+    if (i == watch->node_count && absent->count == 0)
+        return;
+    if (i ==
+        AGENT_ABSENT_NODES_MAX) /* takes the place of one whose ranks have connected */
+        for (i = 0; i < watch->node_count && watch->nodes[i].count > 0;)
+            i++;
     if (i == watch->node_count && i < AGENT_ABSENT_NODES_MAX)
         watch->node_count++;
     if (i < watch->node_count)
@@ -190,21 +199,37 @@ static void report(struct absent_watch *watch)
         agent->options->on_absent(agent->options->context, report);
 }
 
-/* False: there is nothing more to report in this round. */
-static bool judge(struct absent_watch *watch)
+static uint64_t count_in_store(const struct agent *agent)
 {
-    const struct agent *agent = watch->agent;
     struct agent_store_marks marks = {0};
 
     if (agent->has_store && agent->options->look_at_store)
         agent->options->look_at_store(agent->options->context, agent->store, NULL, 0,
                                       &marks);
-    watch->same = marks.ranks == watch->connected ? watch->same + 1 : 0;
-    watch->connected = marks.ranks;
+    return marks.ranks;
+}
+
+/* The store of the endpoint (static) goes on counting. */
+static uint64_t count_connected(struct absent_watch *watch)
+{
+    const uint64_t counted = count_in_store(watch->agent);
+
+    if (counted < watch->counted_before)
+        watch->counted_before = 0; /* it has begun anew */
+    return counted - watch->counted_before;
+}
+
+/* False: there is nothing more to report in this round. */
+static bool judge(struct absent_watch *watch, uint64_t connected)
+{
+    const uint32_t world_size = watch->agent->start.world_size;
+
+    watch->same = connected == watch->connected ? watch->same + 1 : 0;
+    watch->connected = connected;
     watch->report.connected = 0;
-    if (marks.ranks > 0 && marks.ranks < agent->start.world_size && watch->same > 1)
+    if (connected > 0 && connected < world_size && watch->same > 1)
         report(watch);
-    return marks.ranks < agent->start.world_size;
+    return connected < world_size;
 }
 
 const struct agent_absent *agent_absent(const struct agent *agent)
@@ -231,21 +256,26 @@ static void on_timer(void *context)
 {
     struct absent_watch *watch = context;
     const bool is_first = watch->agent->start.group_rank == 0;
+    const uint64_t connected = is_first ? count_connected(watch) : 0;
     struct ct_absent own;
     bool goes_on;
 
     if (!agent_is_undisturbed(watch->agent))
         return;
-    look(watch, &own);
+    if (!is_first || connected > 0)
+        look(watch, &own);
     if (is_first) {
-        take(watch, &own);
-        goes_on = judge(watch);
+        if (connected > 0)
+            take(watch, &own);
+        goes_on = judge(watch, connected);
     } else {
         send_own(watch, &own);
         goes_on = !are_all_connected(watch);
     }
     if (goes_on && ++watch->looks < AGENT_ABSENT_LOOKS)
         loop_timer_set(watch->timer, pause_ms(watch));
+    else
+        watch->report.connected = 0; /* nobody looks any more */
 }
 
 void agent_start_absent(struct agent *agent)
@@ -255,6 +285,8 @@ void agent_start_absent(struct agent *agent)
     if (!watch)
         return;
     *watch = (struct absent_watch){.agent = agent, .timer = watch->timer};
+    if (agent->start.group_rank == 0)
+        watch->counted_before = count_in_store(agent);
     if (agent->start.world_size > 1 &&
         agent->start.role_world_size == agent->start.world_size)
         loop_timer_set(watch->timer, pause_ms(watch));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* RLIMIT_FSIZE of live processes: they can make no file longer. Their write() gets EFBIG, and they get SIGXFSZ, which ends a
- * process that does not ignore it. Files that are open, pipes and sockets are as before. */
+/* RLIMIT_FSIZE 0 of live processes: they can write no regular file, nor into one that is open. Their write() gets EFBIG, and
+ * they get SIGXFSZ, which ends a process that does not ignore it. Pipes and sockets are as before. */
 #pragma once
 
 #include "agent/process/reap.h"

@@ -35,7 +35,9 @@ int own_gpu_select(const struct gpus *all, char *const *env, const char *pci)
 {
     struct gpus own;
 
-    if (!has(all, pci) ||
+    if (all->count > 0 && !has(all, pci))
+        return 0; /* hidden from us */
+    if (all->count == 0 ||
         gpus_select(&own, all, ct_env_find(env, "CUDA_VISIBLE_DEVICES"), NULL) < 0)
         return -ENODEV;
     return has(&own, pci);

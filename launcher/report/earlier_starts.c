@@ -9,6 +9,7 @@
 #include "agent/loop/blocking_call.h"
 #include "launcher/report/json_summary.h"
 #include "worker_sdk/base/alloc.h"
+#include "worker_sdk/base/clock.h"
 #include "worker_sdk/base/str.h"
 
 enum {
@@ -24,7 +25,10 @@ struct search {
     uint32_t found; /* 1 + the newest start that has a summary; 0: none */
     uint64_t restarts;
     uint32_t unknown; /* of that start */
+    uint64_t due_ms;
 };
+
+static struct blocking_lane lane = {.needs_thread = true};
 
 /* It is of this job, and earlier than this start. */
 static bool is_earlier(const struct search *search,
@@ -62,7 +66,9 @@ static void look(void *job)
     DIR *dir = opendir(search->base);
     const struct dirent *entry;
 
-    for (int i = 0; dir && i < FILES_MAX && (entry = readdir(dir)); i++)
+    for (int i = 0; dir && i < FILES_MAX && ct_left_ms(search->due_ms) > 0 &&
+                    (entry = readdir(dir));
+         i++)
         if (ct_starts_with(entry->d_name, search->prefix))
             look_at(search, entry->d_name);
     if (dir)
@@ -108,7 +114,8 @@ void earlier_starts_find(struct earlier_starts *out, const struct earlier_starts
         free(search);
         return;
     }
-    if (blocking_call(look, free, search, WAIT_MS) < 0)
+    search->due_ms = ct_deadline_ms(WAIT_MS);
+    if (blocking_call_in(&lane, look, free, search, WAIT_MS) < 0)
         return; /* the call frees it */
     if (search->found > 0) {
         out->restarts = search->restarts;

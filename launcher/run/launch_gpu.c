@@ -30,6 +30,7 @@ struct launch_gpu {
     _Atomic int users;     /* the launch, and each thread */
     _Atomic bool is_ready; /* gpus, nvml and before are set */
     uint64_t limit_ms;
+    bool is_quiet; /* another task of this node prints */
     char *visible; /* owned; NULL: CUDA_VISIBLE_DEVICES is not set */
     struct gpus gpus;
     struct nvml nvml; /* stays open: opening it again would slow down a restart */
@@ -70,7 +71,10 @@ static void warn_of_full(const struct launch_gpu *gpu)
     uint64_t started;
     char text[192];
 
-    if (!gpu_memory_find_full(&held, &gpu->before))
+    if (gpu->is_quiet ||
+        (gpu->visible &&
+         strstr(gpu->visible, "MIG-")) || /* memory is of the whole GPU */
+        !gpu_memory_find_full(&held, &gpu->before))
         return;
     started = held.pid ? ct_small_file_started((pid_t)held.pid) : 0;
     if (started > ct_small_file_started(getpid()))
@@ -112,6 +116,7 @@ void launch_begin_gpu(struct launch *launch)
         return;
     gpu->users = 1;
     gpu->limit_ms = launch->config->stop.gpu_wait_ms;
+    gpu->is_quiet = launch->config->run.task.is_quiet;
     if (launch->config->run.max_restarts > 0) {
         launch->gpu = gpu;
         gpu->users++;

@@ -9,7 +9,8 @@ void hang_views_add(struct hang_views *views, const struct ct_hang_view *view)
 
     if (view->ranks == 0)
         return;
-    if (views->nodes == 0 || view->lowest < views->lowest)
+    if (views->nodes == 0 || views->furthest < 0 ||
+        (view->furthest >= 0 && view->lowest < views->lowest))
         views->lowest = view->lowest;
     if (views->nodes == 0 || view->furthest > views->furthest)
         views->furthest = view->furthest;

@@ -83,20 +83,20 @@ TEST_AROUND(of_stacked_mounts_the_last_one_counts, make_root, remove_root)
     struct cgroup_path cgroup;
     char mounts[512];
 
-    put("1\n", "memory/job/step/memory.limit_in_bytes");
+    test_put_under(root, "1\n", "memory/job/step/memory.limit_in_bytes");
     (void)ct_format(mounts, sizeof mounts,
                     "30 29 0:26 /lab/node1/job %s/pids rw - cgroup cgroup rw,pids\n"
                     "31 29 0:27 / %s/memory rw - cgroup cgroup rw,memory\n"
                     "35 31 0:27 /lab/node1 %s/memory rw - cgroup cgroup rw,memory\n",
                     root, root, root);
-    put(mounts, "mountinfo");
+    test_put_under(root, mounts, "mountinfo");
     assert_true(find(&cgroup, "memory", lines) && cgroup.is_own);
     assert_string_equal(cgroup_path_name(&cgroup), "/job/step");
     assert_true(find(&cgroup, "memory", "4:memory:/lab/node1\n") && cgroup.is_own);
     assert_string_equal(cgroup_path_name(&cgroup), "/");
     assert_true(find(&cgroup, "memory", "4:memory:/lab/node12/job\n") &&
                 !cgroup.is_own);
-    put("", "mountinfo");
+    test_put_under(root, "", "mountinfo");
     assert_true(find(&cgroup, "memory", lines) && !cgroup.is_own);
     assert_string_equal(cgroup_path_name(&cgroup), "/");
 }
