@@ -271,7 +271,7 @@ void rdzv_endpoint_format_own(char *dst, size_t size)
 }
 
 static void advise(struct messages_block *out, const struct rdzv_endpoint *endpoint,
-                   const struct config *config, bool is_nobody, bool has_no_route)
+                   const struct config *config, bool is_nobody)
 {
     const bool is_static = config->rdzv.backend == CONFIG_STATIC;
     const char *host = config->rdzv.endpoint.host;
@@ -281,9 +281,6 @@ static void advise(struct messages_block *out, const struct rdzv_endpoint *endpo
                      "%s is where a server listens on all addresses of its machine; to "
                      "reach it, name one of them",
                      host);
-    else if (has_no_route)
-        messages_add(out, "likely",
-                     "no machine that runs has that address, or a firewall refuses it");
     else if (is_nobody)
         messages_add(out, "likely",
                      is_static
@@ -337,8 +334,7 @@ void rdzv_endpoint_explain_unreachable(struct messages_block *out,
                      "check how it is spelt, put it into /etc/hosts or DNS, or give "
                      "its address");
     else
-        advise(out, endpoint, config, is_nobody,
-               strstr(why->text, strerror(EHOSTUNREACH)));
+        advise(out, endpoint, config, is_nobody);
 }
 
 int rdzv_endpoint_format_loopback_hint(char *dst, size_t size,

@@ -26,21 +26,13 @@ enum {
     KILLED_TEXT_MAX = 256
 };
 
-/* The server's text ends with the settings of the other nodes that it knows; adds this node's: the
- * same ones, or all where those are equal. */
+/* The server's text names the settings of the other nodes; adds this node's. */
 static void print_unlike(const struct config *config, const struct ctrun_error *err)
 {
-    char ours[FINGERPRINT_TEXT_MAX], known[FINGERPRINT_TEXT_MAX];
-    const size_t length = strlen(err->text);
+    char ours[FINGERPRINT_TEXT_MAX];
     struct ctrun_error both;
 
     fingerprint_format(ours, sizeof ours, config);
-    (void)ct_format(known, sizeof known, " --nnodes=%d:%d --max-restarts=%u",
-                    config->run.nodes.min, config->run.nodes.max,
-                    config->run.max_restarts); /* fits */
-    if (length < strlen(known) ||
-        strcmp(err->text + length - strlen(known), known) != 0)
-        (void)ct_copy(ours, sizeof ours, known + 1);
     (void)ct_fail(&both, err->code, "%s; this node has %s", err->text, ours);
     launch_print_error(&both);
 }

@@ -66,23 +66,6 @@ TEST(a_name_that_never_resolves_is_a_dns_error)
     assert_int_equal(endpoint.count, 0);
 }
 
-TEST(an_address_without_a_route_is_no_program_that_was_not_started)
-{
-    struct ctrun_error why = {.code = CTRUN_E_NO_HOST,
-                              .text = "203.0.113.7: No route to host"};
-    struct rdzv_endpoint endpoint;
-    struct messages_block block;
-
-    set_endpoint(CONFIG_C10D, "203.0.113.7:1");
-    assert_int_equal(rdzv_endpoint_resolve(&endpoint, &config, NULL), 0);
-    rdzv_endpoint_explain_unreachable(&block, &endpoint, &config, &why);
-    assert_non_null(strstr(block.text, "no machine that runs has that address"));
-    assert_null(strstr(block.text, "no ctrun listens"));
-    (void)strcpy(why.text, "203.0.113.7: Connection refused");
-    rdzv_endpoint_explain_unreachable(&block, &endpoint, &config, &why);
-    assert_non_null(strstr(block.text, "no ctrun listens"));
-}
-
 /* ---- What answers at a port ---------------------------------------------------------- */
 
 struct peer {
