@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening and closing of groups. */
 #include <errno.h>
-#include <limits.h>
 
 #include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/clock.h"
@@ -408,8 +407,7 @@ static int check_part(const struct ctrun_group *parent, int color,
     if ((rc = check_ctas(options, err)) < 0 ||
         (rc = find_backend(&backend, options->backend, err)) < 0)
         return rc;
-    /* With the longest color, so that all members agree. */
-    return name_part(key, parent, parent->split_count + 1, INT_MAX, err);
+    return name_part(key, parent, parent->split_count + 1, color, err);
 }
 
 static int open_part(struct ctrun_group **out, const struct ct_group_place *place,
