@@ -74,11 +74,12 @@ static int answer_resize(struct ct_buf *out, const struct agent_options *options
                     options->hello.run_id, resize->min_nodes,
                     resize->max_nodes); /* fits */
     if (options->given_nodes > 0 && resize->max_nodes > options->given_nodes)
-        (void)ct_append(text, sizeof text, "  the batch system has given %u: %s\n",
-                        options->given_nodes,
-                        resize->min_nodes > options->given_nodes
-                            ? "fewer than the minimum, so the next round cannot begin"
-                            : "more can only come from outside of it"); /* fits */
+        (void)ct_append(
+            text, sizeof text, "  the batch system has given %u: %s\n",
+            options->given_nodes,
+            resize->min_nodes > options->given_nodes
+                ? "the next round cannot begin without nodes from outside of it"
+                : "more can only come from outside of it"); /* fits */
     rc = ct_buf_printf(out,
                        "{\"asked\":true,\"min_nodes\":%u,\"max_nodes\":%u,\"text\":",
                        resize->min_nodes, resize->max_nodes);

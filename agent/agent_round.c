@@ -36,7 +36,7 @@ void agent_on_start(struct agent *agent, const struct ct_start *start)
     if (start->is_new) /* this agent may have been in this round before */
         agent->survival.generation = 0;
     agent->is_gone = agent->reload_waits = false;
-    agent->waiting.max_nodes = 0;
+    agent->waiting = (struct ct_waiting){0};
     agent_set_state(agent, AGENT_RUNNING, "start");
     agent_bill_end_phase(agent, BILL_MEET);
     link_set_progress(agent->link, start->generation, -1);

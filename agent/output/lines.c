@@ -122,7 +122,7 @@ size_t lines_last(const char *data, size_t length, int count, char *dst, size_t 
         end = feed ? start - 1 : 0;
         if (is_blank(from, n))
             continue;
-        if (n > LINE_SHOWN_MAX) /* so that more than one fits */
+        if (n > LINE_SHOWN_MAX && used < size - 1) /* the last one says most */
             n = cut_at(from, LINE_SHOWN_MAX);
         if (used < size - 1 && n + 1 > used)
             break;

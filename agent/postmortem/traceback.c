@@ -7,7 +7,8 @@
 enum {
     FOREIGN_LINES_MAX = 50, /* lines of other writers, in between */
     FRAME_MAX_BYTES = 300,
-    FATAL_FRAMES_MAX = 32 /* the innermost ones */
+    FATAL_FRAMES_MAX = 32, /* the innermost ones */
+    CXX_NEAR_BYTES = 8192  /* from what C++ wrote to the abort of the same process */
 };
 
 static const char python[] = "Traceback (most recent call last)";
@@ -184,7 +185,8 @@ bool traceback_find(char *dst, const char *data, size_t length, size_t after_max
         if (error && copy_fatal(dst, error, &behind, end)) {
             last = data = behind;
             is_fatal = true;
-            if (behind_cxx && find(line.at, line.length, aborted))
+            if (behind_cxx && line.at - behind_cxx <= CXX_NEAR_BYTES &&
+                find(line.at, line.length, aborted))
                 append_cxx(dst, &cxx_line, &behind_cxx, end);
             behind_cxx = NULL;
         } else if (headline && copy_python(dst, headline, &line, &behind, end)) {

@@ -183,15 +183,23 @@ static int fill(const struct rdzv_target *to, const struct options *options,
     return 1;
 }
 
-/* Each task would else be a run of its own, and the one that owns the endpoint would train alone. */
+/* Each task would otherwise be a run of its own, and the one that owns the endpoint would train alone. An
+ * endpoint at loopback, or at any free port, means such runs. */
 static void keep_size(const struct rdzv_target *to, const struct options *options,
                       const struct batch_place *place, enum batch_shape shape)
 {
     const char *backend = option_text(options, OPTION_RDZV_BACKEND);
+    struct ct_endpoint endpoint;
+    struct ctrun_error why;
+    struct ct_addr addr;
 
     if (option_has_text(options, OPTION_NNODES) ||
         options->values[OPTION_STANDALONE].is_on ||
         !option_has_text(options, OPTION_RDZV_ENDPOINT) ||
+        ct_endpoint_parse(option_text(options, OPTION_RDZV_ENDPOINT), &endpoint, &why) <
+            0 ||
+        endpoint.port == 0 || ct_addr_is_localhost(endpoint.host) ||
+        (ct_addr_parse(endpoint.host, 0, &addr) == 0 && ct_addr_is_loopback(&addr)) ||
         (*backend && strcmp(backend, "c10d") != 0) ||
         option_has_text(options, OPTION_MASTER_ADDR) ||
         option_has_text(options, OPTION_MASTER_PORT) ||
@@ -201,6 +209,8 @@ static void keep_size(const struct rdzv_target *to, const struct options *option
     to->run->nodes.min = to->run->nodes.max = shape == BATCH_RANKS
                                                   ? batch_task_count(place)
                                                   : (int)place->nodes.count;
+    if (shape == BATCH_RANKS)
+        to->run->nproc = 1; /* as in fill_task() */
     to->run->sized_by = place->system;
 }
 

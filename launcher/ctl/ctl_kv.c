@@ -201,7 +201,7 @@ static const struct action *find_action(const struct ctl_call *call,
 static bool is_between_rounds(const struct json_status *status)
 {
     return strcmp(status->state, "stopping") == 0 ||
-           strcmp(status->state, "joining") == 0;
+           strcmp(status->state, "joining") == 0 || strcmp(status->state, "spare") == 0;
 }
 
 static bool has_worker(const struct json_status *status)

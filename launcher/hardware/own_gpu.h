@@ -6,7 +6,7 @@
 #include "launcher/hardware/gpus.h"
 
 /* 1 when CUDA_VISIBLE_DEVICES in `env` selects the GPU at the PCI address "0000:3b:00" from `all`, 0
- * when not, -ENODEV when that is not known, as for a GPU that is not in `all`. Pure. */
+ * when not, and for a GPU that `all` does not have; -ENODEV when that is not known. Pure. */
 int own_gpu_select(const struct gpus *all, char *const *env, const char *pci);
 /* Takes `now` for the GPUs of this machine, unless it has fewer: a GPU that fell off its bus is still
  * whose it was. Pure. */

@@ -108,14 +108,21 @@ static int requeue_code(const struct launch *launch, const struct agent_result *
 static void format_killed(char *dst, size_t size, const struct launch *launch)
 {
     const int count = launch->killed.count;
+    const int named = count < KILLED_NAMED_MAX ? count : KILLED_NAMED_MAX;
+    char list[KILLED_TEXT_MAX / 2] = "";
 
     *dst = '\0';
+    for (int i = 0; i < named; i++)
+        (void)ct_append_item(list, sizeof list, ", ", "%d",
+                             launch->killed.ranks[i]); /* fits */
+    if (count > named)
+        (void)ct_append(list, sizeof list, " and %d more", count - named); /* fits */
     if (count > 0)
         (void)ct_format(
             dst, size,
             "rank%s %s did not end in time and %s killed: %s checkpoint may be "
             "incomplete",
-            count > 1 ? "s" : "", launch->killed.list, count > 1 ? "were" : "was",
+            count > 1 ? "s" : "", list, count > 1 ? "were" : "was",
             count > 1 ? "their" : "its");
 }
 

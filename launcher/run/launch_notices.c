@@ -99,6 +99,7 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
     char text[CT_MISSING_MAX + 192];
 
     launch->waiting = *waiting;
+    launch->killed.count = 0; /* no worker runs: they are of an earlier round */
     launch->waited_ms = waited_ms;
     notice_place(launch, waiting);
     notice_held(launch, waiting);
@@ -288,6 +289,8 @@ static void on_signal(void *context, int signal, pid_t sender, bool is_ending,
     if (!host_slot_get()->is_given)
         notice_signal(launch->config, text, signal, sender,
                       is_ending && !launch->is_ending);
+    if (is_ending && !launch->is_ending)
+        launch->killed.count = 0; /* those of an earlier stop */
     launch->is_ending |= is_ending;
 }
 
@@ -423,12 +426,11 @@ static void on_worker_ended(void *context, const struct ct_failure *end)
     if (launch->killed.generation != end->generation) {
         launch->killed.generation = end->generation;
         launch->killed.count = 0;
-        launch->killed.list[0] = '\0';
     }
     if (end->cause == CT_CAUSE_STOPPED && end->end_code == -SIGKILL) {
+        if (launch->killed.count < KILLED_NAMED_MAX)
+            launch->killed.ranks[launch->killed.count] = end->rank;
         launch->killed.count++;
-        (void)ct_append_item(launch->killed.list, sizeof launch->killed.list, ", ",
-                             "%d", end->rank);
     }
 }
 

@@ -37,6 +37,10 @@ struct launch_reload {
     struct program program;
 };
 
+enum {
+    KILLED_NAMED_MAX = 16
+};
+
 struct launch {
     const struct config *config;
     struct program *program;     /* of the config */
@@ -81,7 +85,7 @@ struct launch {
     struct {
         uint64_t generation;
         int count;
-        char list[128]; /* "1, 3"; cut where there are many */
+        int ranks[KILLED_NAMED_MAX]; /* the first ones */
     } killed; /* ranks of this node that did not end by themselves in their time */
     struct last_failure why; /* the first cause of the last stop */
     struct past_failures past;

@@ -97,7 +97,7 @@ def test_more_nodes_than_the_batch_system_has_given(box):
     assert answer.code == 0 and answer.out.endswith(
         "to have 2 to 3 nodes\n  the batch system has given 2: more can only come from outside of it\n"), answer
     answer = ctl(box, "resize", "3:3", run=runs[0])
-    assert "given 2: fewer than the minimum, so the next round cannot begin" in answer.out, answer
+    assert "given 2: the next round cannot begin without nodes from outside of it" in answer.out, answer
     assert "given" not in ctl(box, "resize", "2", run=runs[0]).out
     ctrun.stop(*runs)
 

@@ -140,8 +140,12 @@ TEST(of_a_long_line_the_beginning_is_kept_so_that_others_fit)
 
     memset(data, 'x', sizeof data);
     memcpy(data, "first\n", 6);
-    assert_int_equal(lines_last(data, sizeof data, 3, out, sizeof out), 6 + 300);
+    memcpy(data + sizeof data - 5, "\nlast", 5);
+    assert_int_equal(lines_last(data, sizeof data, 3, out, sizeof out), 6 + 300 + 5);
     assert_int_equal(memcmp(out, "first\nxxx", 9), 0);
+    assert_string_equal(out + 6 + 300, "\nlast");
+    data[sizeof data - 5] = 'x'; /* the last line, which says most, is as long as fits */
+    assert_int_equal(lines_last(data, sizeof data, 3, out, sizeof out), sizeof out - 1);
 }
 
 TEST(the_beginning_goes_when_the_last_lines_do_not_fit)

@@ -605,6 +605,12 @@ TEST(an_endpoint_alone_keeps_the_number_of_nodes_of_the_step)
     assert_int_equal(f.config.run.nodes.max, 1);
     resolve("--node-rank=0 --rdzv-endpoint=head:1234 true", slurm_env);
     assert_int_equal(f.config.run.nodes.max, 1);
+    resolve("--rdzv-endpoint=localhost:1234 true", slurm_env); /* a run each */
+    assert_int_equal(f.config.run.nodes.max, 1);
+    resolve("--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:1234 true", slurm_env);
+    assert_int_equal(f.config.run.nodes.max, 1);
+    resolve("--rdzv-backend=c10d --rdzv-endpoint=head:0 true", slurm_env);
+    assert_int_equal(f.config.run.nodes.max, 1);
     resolve("--rdzv-backend=static --rdzv-endpoint=head true", slurm_env);
     assert_int_equal(f.rc, -EINVAL); /* as torchrun */
     slurm_env[3][strlen("SLURM_STEP_TASKS_PER_NODE=")] =
