@@ -284,7 +284,9 @@ void agent_start_absent(struct agent *agent)
 
     if (!watch)
         return;
-    *watch = (struct absent_watch){.agent = agent, .timer = watch->timer};
+    *watch = (struct absent_watch){.agent = agent,
+                                   .timer = watch->timer,
+                                   .node_count = 1 /* the first one is named first */};
     if (agent->start.group_rank == 0)
         watch->counted_before = count_in_store(agent);
     if (agent->start.world_size > 1 &&

@@ -144,7 +144,8 @@ TEST(of_a_long_line_the_beginning_is_kept_so_that_others_fit)
     assert_int_equal(lines_last(data, sizeof data, 3, out, sizeof out), 6 + 300 + 5);
     assert_int_equal(memcmp(out, "first\nxxx", 9), 0);
     assert_string_equal(out + 6 + 300, "\nlast");
-    data[sizeof data - 5] = 'x'; /* the last line, which says most, is as long as fits */
+    data[sizeof data - 5] =
+        'x'; /* the last line, which says most, is as long as fits */
     assert_int_equal(lines_last(data, sizeof data, 3, out, sizeof out), sizeof out - 1);
 }
 
