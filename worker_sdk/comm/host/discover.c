@@ -49,12 +49,14 @@ static int check_backend(const char *hello, size_t length, int rank, int self,
                    self);
 }
 
-/* All hellos are in the store, as far as there was time to look. */
-static int fail_late(const struct ct_backend_setup *setup, struct ctrun_error *err)
+/* All hellos are in the store, as far as there was time to look. late: the rank whose hello member 0 has
+ * waited for until the deadline; -1 on others. */
+static int fail_late(const struct ct_backend_setup *setup, int late,
+                     struct ctrun_error *err)
 {
-    if (setup->me == 0)
+    if (late >= 0)
         return ct_fail(err, CTRUN_E_TIMEOUT,
-                       "open group: not all of %d members connected in time",
+                       "open group: rank %d of %d members was not there in time", late,
                        setup->size);
     return ct_fail(err, CTRUN_E_TIMEOUT,
                    "open group: no answer in time from rank %d, which collects the "
@@ -63,7 +65,8 @@ static int fail_late(const struct ct_backend_setup *setup, struct ctrun_error *e
 }
 
 /* Asks the store for each hello and names in err the ranks that have none. */
-static int fail_missing(const struct ct_backend_setup *setup, struct ctrun_error *err)
+static int fail_missing(const struct ct_backend_setup *setup, int late,
+                        struct ctrun_error *err)
 {
     const struct ct_bootstrap *store = &setup->place->bootstrap;
     uint64_t end_ms = ct_deadline_ms(PROBE_ALL_MS);
@@ -93,11 +96,11 @@ static int fail_missing(const struct ct_backend_setup *setup, struct ctrun_error
     if (missing == 0 && !does_answer)
         return ct_fail(
             err, CTRUN_E_TIMEOUT,
-            "open group: the store does not answer: it is not known which of "
-            "%d members are missing",
+            "open group: the store does not answer: it is not known which rank of "
+            "%d members is missing",
             setup->size);
     if (missing == 0)
-        return fail_late(setup, err);
+        return fail_late(setup, late, err);
     return ct_fail(err, CTRUN_E_TIMEOUT,
                    "open group: %s%d of %d members did not connect: rank %s%s",
                    asked < setup->size ? "at least " : "", missing, setup->size, names,
@@ -119,7 +122,8 @@ static int gather(struct ct_writer *out, const struct ct_peer *self,
         (void)key_format(key, setup, "hello", setup->ranks[i]);
         if ((rc = store->get(store->context, key, &hello, &length, setup->deadline_ms,
                              err)) < 0)
-            return rc == CTRUN_E_TIMEOUT ? fail_missing(setup, err) : rc;
+            return rc == CTRUN_E_TIMEOUT ? fail_missing(setup, setup->ranks[i], err)
+                                         : rc;
         if (length > CT_HELLO_MAX_BYTES)
             rc = ct_fail(
                 err, CTRUN_E_PROTOCOL,
@@ -251,7 +255,7 @@ int ct_discover(struct ct_peer *peers, unsigned char *cookie,
     (void)key_format(key, setup, "table", -1);
     rc = store->get(store->context, key, &table, &length, table_ms, err);
     if (rc < 0)
-        return rc == CTRUN_E_TIMEOUT ? fail_missing(setup, err)
+        return rc == CTRUN_E_TIMEOUT ? fail_missing(setup, -1, err)
                                      : (ct_wrap(err, "open group"), rc);
     rc = read_table(peers, cookie, table, length, setup, err);
     free(table);
