@@ -153,6 +153,31 @@ static void print_requeues(const struct json_status *status)
     putchar('\n');
 }
 
+static void print_waiting(const struct json_status *status)
+{
+    if (status->spare > 0)
+        printf("  the run is full (%u of %u nodes): this node is spare #%u\n",
+               status->joined, status->max_nodes, status->spare);
+    else if (status->is_waiting && status->held_ms > 0 &&
+             status->joined >= status->min_nodes)
+        printf(
+            "  enough nodes have joined (%u); workers start in up to %.1f s, because "
+            "earlier workers of this run may still run\n",
+            status->joined, (double)status->held_ms / 1000);
+    else if (status->is_waiting && status->joined >= status->min_nodes &&
+             status->joined < status->max_nodes)
+        printf("  enough nodes have joined (%u of at most %u); the start waits up to "
+               "%llu s "
+               "for more%s%s\n",
+               status->joined, status->max_nodes,
+               (unsigned long long)((status->left_ms + 999) / 1000),
+               *status->missing ? "; missing " : "", status->missing);
+    else if (status->is_waiting)
+        printf("  waiting for nodes: %u of %u have joined%s%s\n", status->joined,
+               status->min_nodes, *status->missing ? "; missing " : "",
+               status->missing);
+}
+
 static void print_run(const struct json_status *status)
 {
     const bool with_restarts = has_restarts(status);
@@ -181,27 +206,7 @@ static void print_run(const struct json_status *status)
         printf(
             "  does not survive the loss of the node that serves the rendezvous yet\n");
     print_reload(status);
-    if (status->spare > 0)
-        printf("  the run is full (%u of %u nodes): this node is spare #%u\n",
-               status->joined, status->max_nodes, status->spare);
-    else if (status->is_waiting && status->held_ms > 0 &&
-             status->joined >= status->min_nodes)
-        printf(
-            "  enough nodes have joined (%u); workers start in up to %.1f s, because "
-            "earlier workers of this run may still run\n",
-            status->joined, (double)status->held_ms / 1000);
-    else if (status->is_waiting && status->joined >= status->min_nodes &&
-             status->joined < status->max_nodes)
-        printf("  enough nodes have joined (%u of at most %u); the start waits up to "
-               "%llu s "
-               "for more%s%s\n",
-               status->joined, status->max_nodes,
-               (unsigned long long)((status->left_ms + 999) / 1000),
-               *status->missing ? "; missing " : "", status->missing);
-    else if (status->is_waiting)
-        printf("  waiting for nodes: %u of %u have joined%s%s\n", status->joined,
-               status->min_nodes, *status->missing ? "; missing " : "",
-               status->missing);
+    print_waiting(status);
     if (status->connected > 0)
         printf("  %u of %u ranks have connected to the worker store; not yet: %s\n",
                status->connected, status->world_size, status->absent);
