@@ -124,8 +124,8 @@ static int add_worker(struct ct_buf *out, const struct worker *worker,
 static int add_workers(struct ct_buf *out, const struct report *report)
 {
     const struct worker_group *group = report->group;
-    struct worker_children *children = ct_zalloc(
-        (size_t)(worker_group_count(group) + 1) * sizeof *children);
+    struct worker_children *children = ct_zalloc_array(
+        (size_t)worker_group_count(group) + 1, sizeof *children);
     int rc = children ? ct_buf_printf(out, ",\"workers\":[") : -ENOMEM;
     bool is_first = true;
 

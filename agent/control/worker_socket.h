@@ -75,7 +75,7 @@ void worker_socket_each_flight(const struct worker_socket *worker_socket,
  * ended: a worker sends messages for only some of its steps. */
 void worker_socket_refresh(struct worker_socket *worker_socket);
 /* The process of worker `rank` of `generation` that calls ctrun_should_stop(); 0: none has, or it does not any more: it
- * has not for 30 s and for ten times its usual time. */
+ * has not for 30 s and for ten times the longest time between two of its calls. */
 pid_t worker_socket_find_polling(const struct worker_socket *worker_socket, int rank,
                                  uint64_t generation);
 /* See hold.h; peer is what hold_join() got here. */

@@ -375,7 +375,9 @@ static void open_recorder(struct agent *agent)
     } else if (first_step_open(&agent->first_step, agent->loop, agent->recorder,
                                agent_on_start_mark, agent, &why) == 0)
         return;
-    ct_info("the first steps of torch's optimizers are not seen: %s", why.text);
+    ct_info("init_process_group() and the first steps of torch's optimizers are not "
+            "seen: %s",
+            why.text);
 }
 
 int agent_open_hang(struct agent *agent, struct ctrun_error *err)

@@ -25,13 +25,15 @@ enum {
     REPORT_MAX = LIVE_PLACE_MAX + LIVE_STATE_MAX + 64
 };
 
+enum seen_what {
+    SEEN_NOTHING, /* it has ended, is no Python, or was at work and waited */
+    SEEN_WAITS,
+    SEEN_OUTSIDE,  /* of any collective, by its C frames, too */
+    SEEN_SOMEWHERE /* in Python code that is no collective; its C frames are not known */
+};
+
 struct seen {
-    enum {
-        SEEN_NOTHING, /* it has ended, is no Python, or was at work and waited */
-        SEEN_WAITS,
-        SEEN_OUTSIDE, /* of any collective, by its C frames, too */
-        SEEN_SOMEWHERE /* in Python code that is no collective; its C frames are not known */
-    } what;
+    enum seen_what what;
     enum stack_text frames;
 };
 
@@ -184,17 +186,16 @@ report(const struct timeout_look *look, bool warns, const char *fmt, ...)
 }
 
 /* The ranks of which that was seen; returns how many. */
-static int list_seen(const struct timeout_look *look, int what, char *dst, size_t size)
+static int list_seen(const struct timeout_look *look, enum seen_what what, char *dst,
+                     size_t size)
 {
     int *list = ct_zalloc_array((size_t)look->count, sizeof *list);
     int found = 0;
 
-    *dst = '\0';
     for (int i = 0; list && i < look->count; i++)
-        if ((int)look->seen[i].what == what)
+        if (look->seen[i].what == what)
             list[found++] = look->before[i].rank;
-    if (list)
-        rank_list_format(dst, size, list, found);
+    rank_list_format(dst, size, list, found);
     free(list);
     return found;
 }
@@ -205,7 +206,7 @@ static void report_places(const struct timeout_look *look)
 
     for (int i = 0; i < look->count && named < NAMED_MAX; i++) {
         const struct agent_place *place = &look->after[i];
-        const int what = (int)look->seen[i].what;
+        const enum seen_what what = look->seen[i].what;
         char state[LIVE_STATE_MAX];
 
         if (what != SEEN_OUTSIDE && what != SEEN_SOMEWHERE)

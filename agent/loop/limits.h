@@ -187,13 +187,6 @@ enum {
     /* of the time for stacks: for the calls of flight recorders, before the stacks */
     STACKS_CALLS_PARTS = 4,
     STACKS_LAST_PARTS = 8, /* ... that the last stack may take */
-    /* between looks at steps after a recovery; longer by this part of the time since */
-    RECOVERY_LOOK_MS = 2,
-    RECOVERY_LOOK_PARTS = 16,
-    /* a collective has timed out: for all looks at the others, while the loop waits */
-    TIMEOUT_LOOK_MS = 1000,
-    /* between the looks: a rank that has lost another one ends meanwhile */
-    TIMEOUT_PAUSE_MS = 250,
     STACKS_DEBUG_MS =
         5000,       /* for debuggers: they read the symbols of a framework slowly */
     PLACE_MS = 200, /* to read the frames of one Python process */
@@ -201,6 +194,15 @@ enum {
     STACKS_GATHER_MS = 2500,                 /* for other nodes to send theirs */
     STACKS_DEBUGGERS_MAX = 16,
     STACKS_THREADS_MAX = 256,
+
+    /* After a loss (--survive), and after a time-out. */
+    /* between looks at steps after a recovery; longer by this part of the time since */
+    RECOVERY_LOOK_MS = 2,
+    RECOVERY_LOOK_PARTS = 16,
+    /* a collective has timed out: for all looks at the others, while the loop waits */
+    TIMEOUT_LOOK_MS = 1000,
+    /* between the looks: a rank that has lost another one ends meanwhile */
+    TIMEOUT_PAUSE_MS = 250,
 
     /* What ranks that report no steps are doing. */
     STUCK_PERIOD_PARTS = 10, /* looks at workers are this part of the limit apart, */

@@ -50,38 +50,32 @@ static struct agent_store_marks look_at_store(struct agent *agent, int *rank)
     return marks;
 }
 
-/* When the last of all workers here had imported its program, according to its first message to us;
- * false: not all have sent one. */
-static bool find_hello(const struct agent *agent, uint64_t *at_ms, int *rank)
+/* According to its first message to us; 0: none has come. */
+static uint64_t import_end(const struct worker *worker)
+{
+    return bill_import_end(worker->hello_ms, worker->first_step_ms);
+}
+
+static uint64_t init_end(const struct worker *worker)
+{
+    return worker->joined_ms;
+}
+
+/* When the last of all workers here had come so far; false: not all have. */
+static bool find_last(const struct agent *agent,
+                      uint64_t (*end_of)(const struct worker *worker), uint64_t *at_ms,
+                      int *rank)
 {
     *at_ms = 0;
     for (int i = 0; i < worker_group_count(agent->group); i++) {
         const struct worker *worker = worker_group_worker(agent->group, i);
-        const uint64_t end_ms = bill_import_end(worker->hello_ms,
-                                                worker->first_step_ms);
+        const uint64_t end_ms = end_of(worker);
 
         if (end_ms == 0)
             return false;
         if (end_ms < *at_ms)
             continue;
         *at_ms = end_ms;
-        *rank = worker->rank;
-    }
-    return true;
-}
-
-/* When the last of all workers here left init_process_group(); false: not all have. */
-static bool find_joined(const struct agent *agent, uint64_t *at_ms, int *rank)
-{
-    *at_ms = 0;
-    for (int i = 0; i < worker_group_count(agent->group); i++) {
-        const struct worker *worker = worker_group_worker(agent->group, i);
-
-        if (worker->joined_ms == 0)
-            return false;
-        if (worker->joined_ms < *at_ms)
-            continue;
-        *at_ms = worker->joined_ms;
         *rank = worker->rank;
     }
     return true;
@@ -237,12 +231,12 @@ static void take_marks(struct agent *agent)
     if (store.met_ms > 0 && steps.count > 0 && store.asked_ms >= store.met_ms &&
         store.asked_ms <= steps.at_ms)
         bill_end_phase(bill, BILL_INIT, store.asked_ms, -1);
-    else if (steps.count > 0 && find_joined(agent, &at_ms, &rank) &&
+    else if (steps.count > 0 && find_last(agent, init_end, &at_ms, &rank) &&
              at_ms <= steps.at_ms)
         bill_end_phase(bill, BILL_INIT, at_ms, rank);
     if (store.met_ms > 0)
         bill_end_phase(bill, BILL_IMPORT, store.met_ms, met_rank);
-    else if (find_hello(agent, &at_ms, &rank))
+    else if (find_last(agent, import_end, &at_ms, &rank))
         bill_end_phase(bill, BILL_IMPORT, at_ms, rank);
     watch->is_by_store |= store.met_ms > 0;
     note_steppers(agent);
@@ -304,7 +298,7 @@ static bool is_due(struct agent *agent)
     if (!(watch->shown & 1u << BILL_IMPORT))
         return true;
     return watch->is_by_store ? look_at_store(agent, NULL).met_ms > 0
-                              : find_hello(agent, &at_ms, &rank);
+                              : find_last(agent, import_end, &at_ms, &rank);
 }
 
 void agent_on_start_mark(void *context, pid_t pid, enum start_mark mark,

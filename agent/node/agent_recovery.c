@@ -68,9 +68,10 @@ static void look(struct agent *agent)
     uint64_t at_ms;
     int rank;
 
-    if (!has_step && (at_ms = find_step(agent, &rank)) > 0)
+    if (!has_step && (at_ms = find_step(agent, &rank)) > 0) {
         bill_end_phase(&watch->out.bill, BILL_NEXT_STEP, at_ms, rank);
-    watch->awaits_step &= !(bill_known(&watch->out.bill) & 1u << BILL_NEXT_STEP);
+        watch->awaits_step = false;
+    }
     if (!watch->awaits_step && !watch->awaits_join)
         close_bill(agent, true);
     else if (age_ms >= agent->options->survive_ms)

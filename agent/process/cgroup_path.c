@@ -63,11 +63,11 @@ static bool take(struct cgroup_path *out, const char *membership, const char *pa
     out->root_length = strlen(out->directory);
     if (ct_append(out->directory, sizeof out->directory, "%.*s", (int)length, path) >=
         0) {
-        out->is_own = access(out->directory, F_OK) == 0;
-        do
+        if ((out->is_own = access(out->directory, F_OK) == 0))
+            return true;
+        while (cgroup_path_go_up(out))
             if (access(out->directory, F_OK) == 0)
                 return true;
-        while (cgroup_path_go_up(out));
     }
     *out = (struct cgroup_path){0};
     return false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory of the workers, read every few seconds as long as any worker runs. */
+/* The memory of the workers, read every few seconds as long as any worker runs; that of their children when asked. */
 #include "agent/postmortem/facts.h"
 #include "agent/process/reap.h"
 #include "agent/worker/worker_group_private.h"

@@ -15,7 +15,7 @@
 #include "gpt.h"
 
 enum {
-    BATCH = 16 /* sequences of a step, over all ranks */,
+    BATCH = 16, /* sequences of a step, over all ranks */
     SAVE_STEPS = 100,
     PRINT_STEPS = 10
 };
@@ -149,7 +149,7 @@ static void save(void)
 static void open_all(const char *folder, int is_f32)
 {
     struct ctrun_ddp_options ddp_options = CTRUN_DDP_OPTIONS_INIT;
-    struct ctrun_zero_options zero_options = {.size = sizeof zero_options};
+    struct ctrun_zero_options zero_options = CTRUN_ZERO_OPTIONS_INIT;
     struct ctrun_sampler_options sampler_options = CTRUN_SAMPLER_OPTIONS_INIT;
     struct ctrun_param params[GPT_PARAMS];
 

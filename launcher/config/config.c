@@ -63,7 +63,7 @@ static int refuse_unsupported(const struct options *options, struct ctrun_error 
 }
 
 /* For a run of several workers without --jax. */
-static bool needs_jax(const struct config *config, const struct options *options)
+static bool lacks_jax(const struct config *config, const struct options *options)
 {
     return options->values[OPTION_JAX].source == OPTION_FROM_DEFAULT &&
            config->run.roles.count == 0 && config->run.node_rank <= 0 &&
@@ -287,7 +287,7 @@ int config_resolve(struct config *out, const struct options *options, char *cons
                   : program_resolve(&out->work.program, options, env, err)) < 0)
         return rc;
     warn_environment(out, options);
-    out->work.needs_jax = !out->run.task.is_quiet && needs_jax(out, options);
+    out->work.lacks_jax = !out->run.task.is_quiet && lacks_jax(out, options);
     return 0;
 }
 

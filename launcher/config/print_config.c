@@ -122,8 +122,6 @@ static bool is_by_batch(enum option_id id, const struct config *config)
 {
     if (id == OPTION_SHUTDOWN_TIMEOUT)
         return config->run.kill_wait_s > 0;
-    if (id == OPTION_NNODES && config->run.sized_by)
-        return true;
     if (!config->run.batch_system)
         return false;
     if (id == OPTION_BOOTSTRAP)
@@ -160,10 +158,10 @@ static const char *name_origin(enum option_id id, const struct options *options,
         return value->source == OPTION_TYPED ? "command line" : option_table[id].env;
     if ((name = stand_in(id, config)))
         return name;
+    if (id == OPTION_NNODES && config->run.sized_by)
+        return config->run.sized_by;
     if (!is_by_batch(id, config))
         return "default";
-    if (config->run.sized_by)
-        return config->run.sized_by;
     return config->run.batch_system ? config->run.batch_system : "Slurm";
 }
 

@@ -89,26 +89,22 @@ static bool find_interpreter(char dst[PATH_MAX], const char *name, const char *p
     return false;
 }
 
-/* "home = /usr/bin": the text behind "= ", without blanks at the end. False: it has no such line. */
+/* "home = /usr/bin": the text behind "=". False: it has no such line. */
 static bool read_setting(char dst[PATH_MAX], const char *text, const char *key)
 {
-    const size_t name = strlen(key);
     const char *line;
     size_t length;
 
     while (text && (line = ct_next_field(&text, '\n', &length))) {
-        size_t at = name;
+        const char *equals = memchr(line, '=', length);
+        size_t name_length = equals ? (size_t)(equals - line) : 0;
+        size_t value_length = equals ? length - name_length - 1 : 0;
+        const char *name = ct_trim(line, &name_length);
+        const char *value = equals ? ct_trim(equals + 1, &value_length) : "";
 
-        if (length <= name || strncasecmp(line, key, name) != 0)
-            continue;
-        at += strspn(line + at, " \t");
-        if (line[at] != '=')
-            continue;
-        at += 1 + strspn(line + at + 1, " \t");
-        while (length > at && strchr(" \t\r", line[length - 1]))
-            length--;
-        return length > at &&
-               ct_format(dst, PATH_MAX, "%.*s", (int)(length - at), line + at) > 0;
+        if (name_length == strlen(key) && strncasecmp(name, key, name_length) == 0)
+            return value_length > 0 &&
+                   ct_format(dst, PATH_MAX, "%.*s", (int)value_length, value) > 0;
     }
     return false;
 }

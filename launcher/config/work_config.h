@@ -17,8 +17,8 @@ struct work_config {
     struct placement placement;
     struct nic_hints nics; /* found when they are shown or used */
     struct warm_config warm;
-    bool has_jax;              /* workers get JAX's variables: jax_env.h */
-    bool needs_jax;            /* they do not, though the program looks for them */
+    bool has_jax;   /* workers get JAX's variables: jax_env.h */
+    bool lacks_jax; /* workers do not get them, though the program looks for them */
     char timer_file[PATH_MAX]; /* named pipe of the file timer; empty: none */
 };
 

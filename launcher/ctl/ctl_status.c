@@ -145,9 +145,9 @@ static void print_requeues(const struct json_status *status)
 {
     if (status->requeues == 0)
         return;
-    printf("  requeued %u time%s, %llu restarts in all starts", status->requeues,
-           status->requeues == 1 ? "" : "s",
-           (unsigned long long)status->total_restarts);
+    printf("  requeued %u time%s, %llu restart%s in all starts", status->requeues,
+           status->requeues == 1 ? "" : "s", (unsigned long long)status->total_restarts,
+           status->total_restarts == 1 ? "" : "s");
     if (status->unknown_starts > 0)
         printf(" but %u, which left no summary.json", status->unknown_starts);
     putchar('\n');

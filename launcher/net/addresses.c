@@ -33,14 +33,6 @@ static int list_nics(struct addresses *out, const struct config *config,
                    config->rdzv.net_text, config->run.host, have);
 }
 
-static bool has_mine(const struct ct_addr *addrs, int count)
-{
-    for (int i = 0; i < count; i++)
-        if (ct_nic_is_mine(&addrs[i]))
-            return true;
-    return false;
-}
-
 /* A name of an address of this machine is replaced by the address: others may not know the name. */
 static void take_local(struct addresses *out, const char *text, bool is_one_node)
 {
@@ -53,19 +45,19 @@ static void take_local(struct addresses *out, const char *text, bool is_one_node
                       "--local-addr=%s: this node cannot resolve that name; the other "
                       "nodes get the name",
                       text);
-    else if (is_one_node && !has_mine(found, count))
-        messages_warn(
-            0,
-            "--local-addr=%s: no interface of this node has that address, and "
-            "it is the MASTER_ADDR of the workers: leave it out if they wait "
-            "for one another",
-            text);
     for (int i = 0; i < count && !out->has_bind; i++)
         if (ct_nic_is_mine(&found[i])) {
             out->has_bind = true;
             out->bind = found[i];
             ct_addr_format_host(out->local, &found[i]);
         }
+    if (is_one_node && count != CTRUN_E_DNS && !out->has_bind)
+        messages_warn(
+            0,
+            "--local-addr=%s: no interface of this node has that address, and "
+            "it is the MASTER_ADDR of the workers: leave it out if they wait "
+            "for one another",
+            text);
 }
 
 int addresses_resolve(struct addresses *out, const struct config *config,

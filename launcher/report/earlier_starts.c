@@ -92,10 +92,10 @@ static bool find_job(struct search *search, const char *task)
 static int fill(struct search *search, const struct earlier_starts_of *of)
 {
     search->requeues = of->requeues;
-    if (!find_job(search, of->task) ||
-        ct_copy(search->prefix, sizeof search->prefix,
-                strcmp(of->run_id, of->task) == 0 ? search->job : of->run_id) < 0)
+    if (!find_job(search, of->task))
         return -ENAMETOOLONG;
+    (void)ct_format(search->prefix, sizeof search->prefix, "%.200s",
+                    strcmp(of->run_id, of->task) == 0 ? search->job : of->run_id);
     for (char *p = search->prefix; *p; p++) /* as in logdir.c */
         if (*p == '/')
             *p = '_';

@@ -99,7 +99,6 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
     char text[CT_MISSING_MAX + 192];
 
     launch->waiting = *waiting;
-    launch->killed.count = 0; /* no worker runs: they are of an earlier round */
     launch->waited_ms = waited_ms;
     notice_place(launch, waiting);
     notice_held(launch, waiting);
@@ -172,7 +171,7 @@ static void warn_input(const struct launch *launch, const struct ct_start *start
 /* The first node of the world prints it, so that it is printed once. */
 static void warn_jax(const struct launch *launch, const struct ct_start *start)
 {
-    if (launch->config->work.needs_jax && start->group_rank == 0)
+    if (launch->config->work.lacks_jax && start->group_rank == 0)
         messages_warn(
             0,
             "%s calls jax.distributed.initialize() without arguments: without --jax "
@@ -289,8 +288,6 @@ static void on_signal(void *context, int signal, pid_t sender, bool is_ending,
     if (!host_slot_get()->is_given)
         notice_signal(launch->config, text, signal, sender,
                       is_ending && !launch->is_ending);
-    if (is_ending && !launch->is_ending)
-        launch->killed.count = 0; /* those of an earlier stop */
     launch->is_ending |= is_ending;
 }
 
@@ -423,15 +420,12 @@ static void on_worker_ended(void *context, const struct ct_failure *end)
     struct launch *launch = context;
 
     torch_events_worker_ended(&launch->torch_events, end);
-    if (launch->killed.generation != end->generation) {
-        launch->killed.generation = end->generation;
-        launch->killed.count = 0;
-    }
-    if (end->cause == CT_CAUSE_STOPPED && end->end_code == -SIGKILL) {
-        if (launch->killed.count < KILLED_NAMED_MAX)
-            launch->killed.ranks[launch->killed.count] = end->rank;
-        launch->killed.count++;
-    }
+    if (!launch->is_ending || end->cause != CT_CAUSE_STOPPED ||
+        end->end_code != -SIGKILL)
+        return;
+    if (launch->killed.count < KILLED_NAMED_MAX)
+        launch->killed.ranks[launch->killed.count] = end->rank;
+    launch->killed.count++;
 }
 
 /* True when nothing listens at `port` on this machine. */

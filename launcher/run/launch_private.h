@@ -20,9 +20,9 @@
 #include "launcher/net/rdzv_endpoint.h"
 #include "launcher/net/route.h"
 #include "launcher/report/bills.h"
+#include "launcher/report/earlier_starts.h"
 #include "launcher/report/last_failure.h"
 #include "launcher/run/gpu_watch.h"
-#include "launcher/report/earlier_starts.h"
 #include "launcher/run/launch.h"
 #include "launcher/run/launch_exit.h"
 #include "launcher/run/logdir_blocking.h"
@@ -83,10 +83,9 @@ struct launch {
     char printed_layout[CT_LAYOUT_MAX];
     bool is_ending; /* a signal has ended the run here */
     struct {
-        uint64_t generation;
         int count;
         int ranks[KILLED_NAMED_MAX]; /* the first ones */
-    } killed; /* ranks of this node that did not end by themselves in their time */
+    } killed; /* ranks of this node that did not end by themselves when the run ended */
     struct last_failure why; /* the first cause of the last stop */
     struct past_failures past;
     bool serves_rendezvous; /* this process serves it */

@@ -171,11 +171,11 @@ void ct_progress_poll(void)
     const uint64_t now_ms = ct_now_ms();
     const uint64_t before_ms = atomic_exchange_explicit(&page->polled_ms, now_ms,
                                                         memory_order_relaxed);
-    const uint64_t usual_ms = atomic_load_explicit(&page->poll_gap_ms,
-                                                   memory_order_relaxed);
+    const uint64_t longest_ms = atomic_load_explicit(&page->poll_gap_ms,
+                                                     memory_order_relaxed);
     const uint64_t gap_ms = before_ms > 0 ? now_ms - before_ms : 0;
-    const uint64_t less_ms = usual_ms -
-                             usual_ms / 1024; /* a long gap is forgotten some time */
+    const uint64_t less_ms = longest_ms -
+                             longest_ms / 1024; /* a long gap is forgotten some time */
 
     atomic_store_explicit(&page->poll_gap_ms, gap_ms > less_ms ? gap_ms : less_ms,
                           memory_order_relaxed);

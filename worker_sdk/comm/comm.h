@@ -33,13 +33,13 @@ static inline int ct_group_check(const struct ctrun_group *group, const char *na
                          "%s: the group is NULL, as on a rank that is no member of it",
                          name);
 }
-/* A stream is a cudaStream_t. In the calls below, work that is put on the group's own stream runs
- * after the work that is on `stream` by then and after the works that were started before; a host
- * group ignores `stream`. */
 /* As ct_backend_ops.describe_device and .find_device; device groups only. */
 void ct_group_describe_device(const struct ctrun_group *group,
                               struct ct_device_facts *out);
 int ct_group_find_device(const struct ctrun_group *group, const void *data);
+/* A stream is a cudaStream_t. In the calls below, work that is put on the group's own stream runs
+ * after the work that is on `stream` by then and after the works that were started before; a host
+ * group ignores `stream`. */
 /* The stream of the group's options. */
 void *ct_group_stream(const struct ctrun_group *group);
 /* Copies between host and device memory in any combination, and waits. */

@@ -210,7 +210,7 @@ CTRUN_API void ctrun_batch(struct ctrun_session *session, const uint64_t *ids,
  * rank the request reached: call it once a step on every rank, so that no rank is left alone in a
  * collective. A barrier after the save keeps the other ranks from leaving before the save is done:
  * when a node has left, the others end their workers, too. A process that has called this function
- * lately (in the last 30 seconds, or within ten times the usual time between its calls), or once until now,
+ * lately (in the last 30 seconds, or within ten times the longest time between its calls), or once until now,
  * and has no handler for the signal that ends the workers (SIGTERM) gets that signal only shortly
  * before the end of the grace time (ctrun --shutdown-timeout); one with a handler gets it at once, as
  * Python has one for Ctrl-C (KeyboardInterrupt), and after a failure all get it at once. The call

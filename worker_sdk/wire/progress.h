@@ -39,5 +39,5 @@ struct ct_progress {
     _Atomic uint32_t polls;     /* 1: it has called ctrun_should_stop() */
     _Atomic uint64_t polled_ms; /* when last, as ct_now_ms(); 0: an older library */
     _Atomic uint64_t
-        poll_gap_ms; /* the usual time between two calls; 0: there was one */
+        poll_gap_ms; /* the longest time between two calls, less with each later one; 0: there was one */
 };
