@@ -128,7 +128,7 @@ static void fill_rank(struct stuck_rank *out, const struct stuck_watch *watch,
         (void)ct_format(mind->call, sizeof mind->call, "%s%s%s", oldest->op,
                         *oldest->sizes ? " " : "", oldest->sizes); /* fits */
         out->call = mind->call;
-    } else if (mind->is_seen && mind->place.meets) {
+    } else if (mind->is_seen && (mind->place.meets || mind->place.is_backward)) {
         out->waits = true;
         out->since_ms = mind->rested_ms;
     } else if (*newest->op && to_ms(watch, newest->entered_ns) > out->since_ms) {

@@ -28,8 +28,8 @@ enum {
 enum seen_what {
     SEEN_NOTHING, /* it has ended, is no Python, or was at work and waited */
     SEEN_WAITS,
-    SEEN_OUTSIDE,  /* of any collective, by its C frames, too */
-    SEEN_SOMEWHERE /* in Python code that is no collective; its C frames are not known */
+    SEEN_OUTSIDE, /* of any collective, by its C frames, too */
+    SEEN_SOMEWHERE /* in a backward pass, or for its GPU, or its C frames are not known */
 };
 
 struct seen {
@@ -147,8 +147,11 @@ static void judge(struct seen *seen, const struct live_place *before,
         return;
     if (before->meets || seen->frames == STACK_TEXT_WAITS)
         seen->what = SEEN_WAITS;
+    else if (before->is_backward || after->is_backward ||
+             seen->frames != STACK_TEXT_FREE)
+        seen->what = SEEN_SOMEWHERE;
     else
-        seen->what = seen->frames == STACK_TEXT_FREE ? SEEN_OUTSIDE : SEEN_SOMEWHERE;
+        seen->what = SEEN_OUTSIDE;
 }
 
 static void look_twice(struct timeout_look *look)

@@ -230,26 +230,29 @@ int live_stack_write(struct ct_buf *out, int rank, pid_t pid, struct live_room *
 
 /* ---- One place --------------------------------------------------------------------------- */
 
-/* Files of torch in whose frames a rank waits for others: calls of torch.distributed itself (not
- * modules above it: a checkpoint writes files, too), and the backward pass, in which gradients are
- * summed without a Python frame below. */
-static bool is_meeting(const struct python_frame *inner)
+static bool is_in(const struct python_frame *inner, const char *const *files)
 {
-    static const char *const files[] = {"/torch/distributed/distributed_c10d.py",
-                                        "/torch/distributed/rendezvous.py",
-                                        "/torch/distributed/_functional_collectives.py",
-                                        "/torch/distributed/c10d_logger.py",
-                                        "/torch/nn/parallel/distributed.py",
-                                        "/torch/autograd/__init__.py",
-                                        "/torch/autograd/graph.py"};
     const size_t length = strlen(inner->file);
 
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (length >= strlen(files[i]) &&
-            strcmp(inner->file + length - strlen(files[i]), files[i]) == 0)
+    for (; *files; files++)
+        if (length >= strlen(*files) &&
+            strcmp(inner->file + length - strlen(*files), *files) == 0)
             return true;
     return false;
 }
+
+/* Files of torch in whose frames a rank waits for others: calls of torch.distributed itself; not
+ * modules above it: a checkpoint writes files, too. */
+static const char *const collective_files[] = {
+    "/torch/distributed/distributed_c10d.py",
+    "/torch/distributed/rendezvous.py",
+    "/torch/distributed/_functional_collectives.py",
+    "/torch/distributed/c10d_logger.py",
+    "/torch/nn/parallel/distributed.py",
+    NULL};
+/* The backward pass sums gradients without a Python frame below, and computes. */
+static const char *const backward_files[] = {"/torch/autograd/__init__.py",
+                                             "/torch/autograd/graph.py", NULL};
 
 static void take_place(void *context, const struct python_thread *thread)
 {
@@ -263,7 +266,8 @@ static void take_place(void *context, const struct python_thread *thread)
     format_frame(place->own, sizeof place->own,
                  &thread->frames[own < thread->count ? own : 0]);
     format_frame(place->inner, sizeof place->inner, &thread->frames[0]);
-    place->meets = is_meeting(&thread->frames[0]);
+    place->meets = is_in(&thread->frames[0], collective_files);
+    place->is_backward = is_in(&thread->frames[0], backward_files);
 }
 
 void live_stack_find_place(struct live_place *out, pid_t pid, struct python_room *room)

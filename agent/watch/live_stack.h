@@ -43,8 +43,9 @@ struct live_place {
     char own
         [LIVE_PLACE_MAX]; /* the innermost frame outside libraries, else the innermost */
     char inner[LIVE_PLACE_MAX]; /* the innermost */
-    bool is_python; /* the process has a Python of a version that can be read */
-    bool meets;     /* in a call of torch.distributed, or in a backward pass */
+    bool is_python;   /* the process has a Python of a version that can be read */
+    bool meets;       /* in a call of torch.distributed */
+    bool is_backward; /* in a backward pass: it computes, or waits in a collective */
 };
 
 /* Blocks like live_stack_write(). */

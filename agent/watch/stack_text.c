@@ -24,23 +24,27 @@ static bool begins_with(struct line line, const char *text)
     return line.length >= strlen(text) && memcmp(line.at, text, strlen(text)) == 0;
 }
 
-/* PyTorch's process groups, Gloo, NCCL, MPI, UCC; CUDA and HIP, whose kernels may wait for other ranks. */
-static bool names_waiting(struct line line)
+static bool has_one(struct line line, const char *const *words)
 {
-    static const char *const words[] = {"c10d::", "gloo::", "nccl",   "libmpi",
-                                        "libucc", "cuda",   "amdhip", "librccl"};
-
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (memmem(line.at, line.length, words[i], strlen(words[i])))
+    for (; *words; words++)
+        if (memmem(line.at, line.length, *words, strlen(*words)))
             return true;
     return false;
 }
+
+static const char *const store[] = {"Store::", NULL};
+/* PyTorch's process groups, Gloo, NCCL, MPI, UCC. */
+static const char *const collectives[] = {"c10d::", "gloo::",  "nccl", "libmpi",
+                                          "libucc", "librccl", NULL};
+/* Its kernels may be those of a collective, or of the rank itself. */
+static const char *const gpu[] = {"cuda", "amdhip", NULL};
 
 enum stack_text stack_text_judge(const char *text, size_t length, int rank)
 {
     const char *end = text + length;
     struct line line = next_line((struct line){text, 0}, end);
     enum stack_text judged = STACK_TEXT_UNKNOWN;
+    bool has_gpu = false;
     char head[32];
 
     (void)ct_format(head, sizeof head, "rank %d: pid ", rank); /* fits */
@@ -50,9 +54,10 @@ enum stack_text stack_text_judge(const char *text, size_t length, int rank)
     for (; begins_with(line, "    "); line = next_line(line, end)) {
         if (!begins_with(line, "    in "))
             continue; /* a Python frame */
-        if (names_waiting(line))
+        if (has_one(line, collectives) && !has_one(line, store))
             return STACK_TEXT_WAITS;
+        has_gpu |= has_one(line, gpu);
         judged = STACK_TEXT_FREE;
     }
-    return judged;
+    return has_gpu ? STACK_TEXT_UNKNOWN : judged;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the C frames in the text of live_stack_write() say about the first thread of a rank: a rank that waits for
- * others in Work.wait(), or for its GPU, has a line of the script as its innermost Python frame. Pure. */
+ * others in Work.wait() has a line of the script as its innermost Python frame. Pure. */
 #pragma once
 
 #include <stddef.h>
 
 enum stack_text {
-    STACK_TEXT_UNKNOWN, /* the text has no C frame of that thread */
-    STACK_TEXT_WAITS,   /* in a library in which ranks wait for others, or for a GPU */
-    STACK_TEXT_FREE     /* in none of these */
+    STACK_TEXT_UNKNOWN, /* the text has no C frame of that thread, or it waits for a GPU */
+    STACK_TEXT_WAITS, /* in a library in which ranks wait for others */
+    STACK_TEXT_FREE   /* in none of these */
 };
 
 /* `text` may be of several ranks. */

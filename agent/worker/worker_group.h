@@ -124,7 +124,7 @@ uint64_t worker_group_resume(struct worker_group *group, uint64_t now_ms,
                              void *context);
 /* logfile_writer_set_full() */
 int worker_group_set_full(struct worker_group *group, bool is_full);
-/* The processes of the workers can make no file longer (file_limit.h), or can again. How many were limited. */
+/* The processes of the workers can write no regular file (file_limit.h), or can again. How many were limited. */
 int worker_group_set_quota(struct worker_group *group, bool is_set);
 /* How many running workers the signal would kill, because they have no handler for it; lists them:
  * "rank 3 (pid 812), rank 4 (pid 813) and 2 more". rank -1: all workers of this node. */

@@ -212,6 +212,11 @@ static void keep_size(const struct rdzv_target *to, const struct options *option
     if (shape == BATCH_RANKS)
         to->run->nproc = 1; /* as in fill_task() */
     to->run->sized_by = place->system;
+    if (batch_task_index(place) == 0)
+        ct_warn("--rdzv-endpoint without --nnodes: one run of the %d nodes (or tasks) "
+                "that %s "
+                "gives; --nnodes=1 makes each a run of its own",
+                to->run->nodes.max, place->system);
 }
 
 /* The user configures the rendezvous. Then several tasks a node are nodes, if --nnodes counts them

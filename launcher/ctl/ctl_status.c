@@ -149,7 +149,7 @@ static void print_requeues(const struct json_status *status)
            status->requeues == 1 ? "" : "s", (unsigned long long)status->total_restarts,
            status->total_restarts == 1 ? "" : "s");
     if (status->unknown_starts > 0)
-        printf(" but %u, which left no summary.json", status->unknown_starts);
+        printf(" but %u, which are not known", status->unknown_starts);
     putchar('\n');
 }
 

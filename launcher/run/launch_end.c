@@ -104,7 +104,7 @@ static int requeue_code(const struct launch *launch, const struct agent_result *
     return launch->config->stop.requeue_exit;
 }
 
-/* "rank 1 did not end in time and was killed: ..."; empty: all ended by themselves. */
+/* "rank 1 was killed before it had ended: ...", by whomever; empty: none was. */
 static void format_killed(char *dst, size_t size, const struct launch *launch)
 {
     const int count = launch->killed.count;
@@ -120,10 +120,9 @@ static void format_killed(char *dst, size_t size, const struct launch *launch)
     if (count > 0)
         (void)ct_format(
             dst, size,
-            "rank%s %s did not end in time and %s killed: %s checkpoint may be "
-            "incomplete",
+            "rank%s %s %s killed before %s had ended: %s checkpoint may be incomplete",
             count > 1 ? "s" : "", list, count > 1 ? "were" : "was",
-            count > 1 ? "their" : "its");
+            count > 1 ? "they" : "it", count > 1 ? "their" : "its");
 }
 
 static void end_by_signal(const struct launch *launch,

@@ -40,9 +40,10 @@ void hang_views_add_fact(const struct hang_views *views, struct ct_failure *fail
                         (long long)views->lowest,
                         (long long)views->furthest); /* fits */
     (void)ct_format(text, sizeof text,
-                    "of %u ranks on %u nodes %u wait%s in a collective%s%s%s%s%s",
-                    views->ranks, views->nodes, views->waiting,
-                    views->waiting == 1 ? "s" : "", views->waiting > 0 ? " (" : "",
-                    views->text, more, views->waiting > 0 ? ")" : "", steps); /* fits */
+                    "of %u ranks%s on %u nodes %u wait%s in a collective%s%s%s%s%s",
+                    views->ranks, ct_failure_is_victim(failure) ? " seen" : "",
+                    views->nodes, views->waiting, views->waiting == 1 ? "s" : "",
+                    views->waiting > 0 ? " (" : "", views->text, more,
+                    views->waiting > 0 ? ")" : "", steps);    /* fits */
     (void)ct_facts_add(&failure->facts, CT_FACT_WORLD, text); /* or no room */
 }

@@ -90,6 +90,15 @@ def test_where_all_the_others_wait_nobody_is_named(box):
     assert "  so         : rank 1 waited in a collective\n" in ended.err and len(stacks(box)) == 1, ended
 
 
+def test_a_rank_that_computes_in_its_backward_pass_is_not_said_to_wait(box):
+    backward = "def backward():\n    is_up()\n    while True: pass"
+    late = LATE.replace("fail(", "raise RuntimeError(").rstrip()
+    ended = start(box, f"while not os.path.exists('up.1'): time.sleep(0.01)\n{late}",
+                  f"exec(compile({backward!r}, '/x/torch/autograd/__init__.py', 'exec'))\nbackward()")
+    assert ended.wait() == 1 and "waited in a collective" not in ended.err, ended
+    assert re.search(r"when rank 0 had ended, rank 1 was in \S", ended.err), ended
+
+
 def test_another_node_says_where_its_ranks_were(box):
     port = ctrun.free_port()
     options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}"]
@@ -98,4 +107,4 @@ def test_another_node_says_where_its_ranks_were(box):
     said = nodes[0].err + nodes[1].err
     assert re.search(rf"when rank 0 had ended, rank 2 was in no collective: {place(box)}, {STATE}$", said, re.M), nodes
     assert sorted(stacks(box)) == ["stacks.node0.txt", "stacks.node1.txt"], nodes
-    assert "  world      : of 3 ranks on 2 nodes 2 wait in a collective (1, 3)\n" in said, nodes
+    assert "  world      : of 3 ranks seen on 2 nodes 2 wait in a collective (1, 3)\n" in said, nodes

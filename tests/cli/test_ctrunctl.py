@@ -234,7 +234,7 @@ def test_who_sent_the_signal_and_who_was_killed_is_kept(box):
     ctrun.wait_until(lambda: run.out.count("up") == 2, lambda: f"up\n{run}")
     run.signal(signal.SIGTERM)
     assert run.wait() == 128 + signal.SIGTERM
-    killed = "rank 1 did not end in time and was killed: its checkpoint may be incomplete"
+    killed = "rank 1 was killed before it had ended: its checkpoint may be incomplete"
     assert f"ctrun: warning: {killed}\n" in run.err, run
     sender = re.search(r"SIGTERM from pid \d+ \(\S+\)", run.err).group()
     assert ctl(box, "why", "D").out == f"run j1: ended by SIGTERM (15): {sender}; {killed}\n"

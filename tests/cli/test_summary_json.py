@@ -121,7 +121,7 @@ def test_restarts_are_summed_over_the_starts_of_a_requeued_job(box, name):
     box.wait_workers(1)
     (status,) = json.loads(box.run(ctrun.program("ctrunctl"), "status", "--json").out)["runs"]
     assert (status["requeues"], status["total_restarts"], status["unknown_starts"]) == (6, 4, 2)
-    assert "requeued 6 times, 4 restarts in all starts but 2, which left no summary.json\n" in box.run(
+    assert "requeued 6 times, 4 restarts in all starts but 2, which are not known\n" in box.run(
         ctrun.program("ctrunctl"), "status").out
     run.signal(signal.SIGTERM)
     run.wait()

@@ -119,7 +119,7 @@ BODIES = {
                      "PYTHONPATH=$PWD/site-packages PYTHON_EXEC=$PYTHON ctrun --nproc-per-node=2 --hang-timeout=1 "
                      "--log-dir=D --shutdown-timeout=1 s.py", 1),
     "stragglers": ("ctrun --nproc-per-node=2 --stragglers --no-python $TESTS/stopper up 1 2 & run=$!; "
-                   "until_file up.0 $run; c=0; for i in $(seq $((20 * SLOW))); do ctrunctl status --json | grep -q late_seconds "
+                   "until_file up.0 $run; c=0; for i in $(seq $((7 * LIMIT))); do ctrunctl status --json | grep -q late_seconds "
                    "&& break; kill -0 $run || break; sleep 0.2; done; kill -TERM $run; wait $run || c=$?; exit $c", None),
     "stuck": ("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=0.2 ctrun --shutdown-timeout=0 "
               "--no-python true", 0),

@@ -645,7 +645,7 @@ enum ct_fault_kind {
     CT_FAULT_FULL = 5,  /* for for_ms it can write no log file of a worker */
     CT_FAULT_END = 6,   /* ends all faults that still last, on all nodes */
     CT_FAULT_SEVER = 7, /* shuts down the connections of a rank to other ranks */
-    CT_FAULT_QUOTA = 8, /* for for_ms the workers of a node can make no file longer */
+    CT_FAULT_QUOTA = 8, /* for for_ms the workers of a node can write no regular file */
 };
 
 enum {

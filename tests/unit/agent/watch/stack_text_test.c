@@ -28,7 +28,11 @@ static const char text[] =
     "rank 4: pid 5011, Python 3.11, sleeping\n"
     "  thread 5011, sleeping\n"
     "    in __sched_yield (libc.so.6)\n"
-    "    in cuStreamSynchronize (libcuda.so.1)\n";
+    "    in cuStreamSynchronize (libcuda.so.1)\n"
+    "rank 6: pid 5111, Python 3.11, sleeping\n"
+    "  thread 5111, sleeping\n"
+    "    in __poll (libc.so.6)\n"
+    "    in c10d::TCPStore::get(std::string) (libtorch_cpu.so)\n";
 
 static enum stack_text judge(int rank)
 {
@@ -43,7 +47,17 @@ TEST(only_c_frames_of_the_first_thread_count)
 TEST(a_rank_that_waits_in_c_is_seen)
 {
     assert_int_equal(judge(11), STACK_TEXT_WAITS);
-    assert_int_equal(judge(4), STACK_TEXT_WAITS);
+}
+
+TEST(a_call_of_the_store_is_no_collective)
+{
+    assert_int_equal(judge(6), STACK_TEXT_FREE);
+}
+
+/* The kernels may be those of a collective, or of the rank itself. */
+TEST(what_a_rank_that_waits_for_its_gpu_does_is_not_known)
+{
+    assert_int_equal(judge(4), STACK_TEXT_UNKNOWN);
 }
 
 TEST(what_has_no_c_frame_is_not_known)

@@ -54,7 +54,7 @@ TEST(a_rank_that_has_timed_out_has_them_too)
     failure.error = CTRUN_E_PEER_LOST;
     hang_views_add_fact(&views, &failure);
     assert_string_equal(ct_facts_find(&failure.facts, CT_FACT_WORLD),
-                        "of 3 ranks on 2 nodes 1 waits in a collective (3)");
+                        "of 3 ranks seen on 2 nodes 1 waits in a collective (3)");
 }
 
 TEST(ranks_without_room_are_counted)
