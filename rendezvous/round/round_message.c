@@ -16,7 +16,7 @@ static void refuse_unlike(struct round *round, struct member *member, uint64_t n
         "this node was not started like the others: compare --nnodes, "
         "--max-restarts, --rdzv-backend, --jax, --survive and " CT_ENV_NO_SHARED_STORE
         "; the run has --nnodes=%u:%u "
-        "--max-restarts=%u",
+        "--max-restarts=%u (its other settings are not known here)",
         round->settings.min_nodes, round->settings.max_nodes,
         round->settings.max_restarts); /* fits */
     round_refuse(round, member, CTRUN_E_FINGERPRINT, text, now_ms);

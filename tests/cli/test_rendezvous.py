@@ -394,7 +394,7 @@ def test_a_node_that_was_started_otherwise_is_refused_with_what_to_compare(box, 
     other = box.ctrun(*words, f"--rdzv-endpoint={endpoint}", "true")
     assert other.code == 77, other
     assert len(other.err.splitlines()) == 1 and "error[E_FINGERPRINT]" in other.err, other
-    assert "the run has --nnodes=2:2 --max-restarts=0; this node has --nnodes=" in other.err
+    assert "the run has --nnodes=2:2 --max-restarts=0 (its other settings are not known here); this node has --nnodes=" in other.err
     # Workers, role and program are each node's own business; the refused one did no harm.
     second = box.ctrun("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--nproc-per-node=2",
                        "--role=other", "--shutdown-timeout=3", "sh", "-c", "exit 0")
