@@ -63,7 +63,8 @@ struct worker_options {
         *template; /* --warm: the template that workers are forked from if possible; NULL: none */
 
     void *context; /* given to the functions below */
-    /* Builds worker `local_rank` of this round. 0 or a code; the agent frees the plan. */
+    /* Builds worker `local_rank` of this round. 0 or a code; the agent frees the plan. CTRUN_E_EXEC and -ENOEXEC: the
+     * program is missing or cannot be executed. */
     int (*plan)(void *context, const struct ct_start *start, int local_rank,
                 struct agent_worker_plan *out, struct ctrun_error *err);
     /* Whether a worker with that environment may use the GPU at "0000:3b:00": 1, 0, or negative: not

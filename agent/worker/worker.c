@@ -194,6 +194,10 @@ int worker_plan(struct worker *worker, const struct worker_place *place, int loc
     rc = options->plan(options->context, place->start, local_rank, &worker->plan, &err);
     if (rc == 0)
         return 0;
+    if (rc == CTRUN_E_EXEC || rc == -ENOEXEC) {
+        err.code = rc == -ENOEXEC ? rc : -ENOENT;
+        return worker_fail_start(worker, place, CT_CAUSE_EXEC, &err);
+    }
     err.code = rc;
     return worker_fail_start(worker, place, CT_CAUSE_AGENT, &err);
 }

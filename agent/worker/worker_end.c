@@ -91,8 +91,10 @@ int worker_fail_start(struct worker *worker, const struct worker_place *place,
     worker->failure.cause = (uint8_t)cause;
     worker->failure.code = -err->code;
     (void)ct_copy(worker->failure.text, sizeof worker->failure.text, err->text);
-    if (cause != CT_CAUSE_EXEC || !worker->plan.argv ||
-        !interpreter_explain(&worker->failure, worker->plan.argv[0]))
+    /* Without argv the text is that of the launcher, which has looked. */
+    if (cause != CT_CAUSE_EXEC ||
+        (worker->plan.argv &&
+         !interpreter_explain(&worker->failure, worker->plan.argv[0])))
         failure_hints_add(&worker->failure, false, "");
     emit_ended(worker, place);
     return err->code;

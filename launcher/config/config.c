@@ -267,6 +267,38 @@ static int resolve_run(struct config *out, const struct options *options,
     return resolve_unit(out, options, err);
 }
 
+/* Without a program this node cannot run, and a run that needs exactly its number of nodes cannot start. The others
+ * would wait for this node in vain, so it joins and reports the error. */
+static bool reports_later(const struct config *config, const struct options *options,
+                          int rc)
+{
+    return (rc == CTRUN_E_EXEC || rc == -ENOEXEC) && config->run.nodes.max > 1 &&
+           config->run.nodes.min == config->run.nodes.max &&
+           !host_slot_get()->is_given && /* ssh has the exit status of each host */
+           !options->values[OPTION_DRY_RUN].is_on &&
+           !options->values[OPTION_PRINT_CONFIG].is_on;
+}
+
+static int find_programs(struct config *out, const struct options *options,
+                         struct ctrun_error *err)
+{
+    struct ctrun_error found = {0};
+    int rc = out->run.roles.count > 0
+                 ? config_roles_find_programs(out, options, &found)
+                 : program_resolve(&out->work.program, options, out->env, &found);
+
+    if (rc < 0 && reports_later(out, options, rc)) {
+        if (!out->work.program.name)
+            out->work.program.name = options->program_count > 0 ? options->program[0]
+                                                                : out->run.role;
+        out->work.no_program = found;
+        return 0;
+    }
+    if (rc < 0)
+        (void)ct_fail(err, rc, "%s", found.text);
+    return rc;
+}
+
 /* One resolver for each part. Binding to CPUs needs the number of workers; programs come last.
  * After a failure config_deinit() frees the parts that were made. */
 int config_resolve(struct config *out, const struct options *options, char *const *env,
@@ -282,9 +314,7 @@ int config_resolve(struct config *out, const struct options *options, char *cons
                                   out->rdzv.join_timeout_ms, err)) < 0 ||
         (rc = output_config_resolve(&out->output, options, env, &out->run, err)) < 0 ||
         (rc = work_config_resolve(&out->work, options, env, &out->run, err)) < 0 ||
-        (rc = out->run.roles.count > 0
-                  ? config_roles_find_programs(out, options, err)
-                  : program_resolve(&out->work.program, options, env, err)) < 0)
+        (rc = find_programs(out, options, err)) < 0)
         return rc;
     warn_environment(out, options);
     out->work.lacks_jax = !out->run.task.is_quiet && lacks_jax(out, options);

@@ -13,6 +13,9 @@
 
 struct work_config {
     struct program program; /* of several roles, the first one's, with their names */
+    /* code 0: all programs were found. Else this node joins the run, and its workers fail to start with this
+     * error, so that the other nodes end for this reason too: config_resolve() */
+    struct ctrun_error no_program;
     bool virtual_local_rank;
     struct placement placement;
     struct nic_hints nics; /* found when they are shown or used */

@@ -216,12 +216,10 @@ static void begin_with_root(struct messages_block *out, const struct ct_failure 
         messages_begin(out, summary_code_of(root),
                        "pid %d (rank %d) on %s did not die after SIGKILL", root->pid,
                        root->rank, root->host);
-    else if (root->cause == CT_CAUSE_EXEC)
-        messages_begin(out, summary_code_of(root), "rank %d (%s) %s", root->rank,
-                       root->host, what);
-    else if (root->cause == CT_CAUSE_AGENT)
-        messages_begin(out, summary_code_of(root), "rank %d (%s) %s: %s", root->rank,
-                       root->host, what, root->text);
+    else if (root->cause == CT_CAUSE_EXEC || root->cause == CT_CAUSE_AGENT)
+        messages_begin(out, summary_code_of(root),
+                       "rank %d (%s) could not be started: %s", root->rank, root->host,
+                       root->text);
     else
         messages_begin(out, summary_code_of(root),
                        "rank %d (%s, pid %d) %s%s %s after start%s%s%s", root->rank,
@@ -309,7 +307,8 @@ void summary_format(struct messages_block *out, const struct summary *summary)
     if (root->cause == CT_CAUSE_UNREACHABLE)
         add_way_advice(out, root);
     if (root->rank >= 0 && root->cause != CT_CAUSE_UNKILLABLE &&
-        root->cause != CT_CAUSE_HANG && root->cause != CT_CAUSE_AGENT)
+        root->cause != CT_CAUSE_HANG && root->cause != CT_CAUSE_AGENT &&
+        root->cause != CT_CAUSE_EXEC)
         add_last_lines(out, root, summary->is_alone);
     if (verdict->outcome == CT_OUTCOME_CRASH_LOOP)
         add_loop_advice(out, summary);

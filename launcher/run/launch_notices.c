@@ -573,6 +573,11 @@ void launch_notice_beginning(const struct config *config)
 
     if (*nested_format(text, sizeof text, config->env))
         messages_notice("%s", text);
+    if (config->work.no_program.code < 0 && !config->run.task.is_quiet)
+        messages_warn(config->work.no_program.code,
+                      "%s; this node joins the run, so that the other nodes end for "
+                      "this reason too",
+                      config->work.no_program.text);
     notice_nics(config);
     if (config->run.requeues && config->run.node_rank <= 0)
         messages_notice("%s has requeued this job %u time%s", config->run.batch_system,

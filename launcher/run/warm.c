@@ -24,7 +24,7 @@ int warm_init(struct warm *out, const struct config *config, struct ctrun_error 
     const struct program *program = config_warm_program(config);
 
     memset(out, 0, sizeof *out);
-    if (!config->work.warm.modules)
+    if (!config->work.warm.modules || config->work.no_program.code < 0)
         return 0;
     if (!program) {
         messages_warn(0, "--warm: workers are started by exec: %s",

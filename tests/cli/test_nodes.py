@@ -270,3 +270,29 @@ def test_a_node_that_finds_a_ctrund_where_it_may_serve_does_not_call_it_a_ctrun(
     run = meeting.start(1, "1", "--verbose", "true", conf="last_call_timeout=1")
     assert run.wait() == 0 and "served by another process on this machine, a ctrun or a ctrund" in run.err, run
     assert "refused" not in meeting.daemon.err, meeting.daemon  # the probe for a ctrun is none of its agents
+
+
+@pytest.mark.parametrize("word, code, why", [("./gone.py", 127, "./gone.py: no such file (in "),
+                                             ("./folder", 126, "./folder: is a folder without __main__.py")])
+def test_a_node_without_the_program_ends_all_nodes_for_that_reason(box, meeting, word, code, why):
+    os.mkdir(f"{box.dir}/folder")
+    healthy = meeting.start(2, 2, "--max-restarts=3", "sleep", "60")
+    box.wait_event("agent_state", count=1, to="joining")
+    broken = meeting.start(3, 2, "--max-restarts=3", word)
+    assert [healthy.wait(), broken.wait()] == [code, code], (healthy, broken)
+    for run in (healthy, broken):
+        assert re.search(rf"^ctrun: error\[E_EXEC\]: rank 1 \(\S+\) could not be started: {re.escape(why)}", run.err, re.M), run
+        assert "likely" not in run.err and len(box.events("round_started")) == 2, run
+    assert broken.err.startswith(f"ctrun: warning[E_EXEC]: {why}") and "this node joins the run" in broken.err, broken
+
+
+def test_a_node_without_the_program_does_not_join_a_run_that_may_do_without_it(box, meeting):
+    run = meeting.start(2, "1:2", "./gone.py")
+    assert run.wait() == 127 and run.err.startswith("ctrun: error[E_EXEC]: ./gone.py: no such file"), run
+    assert not box.events("agent_state"), run
+
+
+def test_a_node_without_the_program_that_waits_in_vain_ends_with_127(box, meeting):
+    run = meeting.start(2, 2, "./gone.py", conf=f"{QUICK},join_timeout=1")
+    assert run.wait() == 127 and "error[E_JOIN_TIMEOUT]" in run.err, run
+    assert run.err.splitlines()[-1].startswith("ctrun: error[E_EXEC]: ./gone.py: no such file"), run
