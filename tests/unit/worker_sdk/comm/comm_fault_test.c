@@ -723,7 +723,8 @@ static enum end kill_after_calls(pid_t victim, int count, uint64_t busy_ms)
     return ct_left_ms(busy_ms) ? KILLED : GAVE_UP;
 }
 
-/* A rank may be done already: the victim may die after its work. */
+/* A rank may be done already: the victim may die after its work. One that is not has lost the victim, also where this
+ * ends by itself, because it does not close the group. */
 static bool is_fine(const int statuses[SIZE], int rank, enum end end)
 {
     bool has_given_up = false;
@@ -733,7 +734,7 @@ static bool is_fine(const int statuses[SIZE], int rank, enum end end)
         has_given_up = has_given_up || (end == GAVE_UP && WIFEXITED(statuses[i]) &&
                                         WEXITSTATUS(statuses[i]) == NOT_OPEN);
     return WIFEXITED(statuses[rank]) &&
-           (code == 0 || (end != DONE && (code == NOT_OPEN || code == LOST)) ||
+           (code == 0 || code == LOST || (end != DONE && code == NOT_OPEN) ||
             (code == OTHER && has_given_up));
 }
 

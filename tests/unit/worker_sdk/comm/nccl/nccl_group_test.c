@@ -109,7 +109,9 @@ RANKS_TEST_AROUND(an_abort_ends_the_calls_of_the_others, RANKS, begin, NULL)
     struct ctrun_group *group = open_at(rank);
     struct ctrun_error err;
 
-    CHECK_OK(reduce(group, &err));
+    /* A rank may not have returned when rank 2 has, and aborts. */
+    if (reduce(group, &err) < 0)
+        CHECK(rank != 2 && err.code == CTRUN_E_ABORTED);
     if (rank == 2)
         ctrun_group_abort(group);
     for (int i = 0; i < 2; i++)
