@@ -8,9 +8,11 @@
 #include "agent/worker/worker.h"
 
 static const char *const names[] = {
-    [CT_FAULT_KILL] = "kill",   [CT_FAULT_STOP] = "stop",  [CT_FAULT_CUT] = "cut",
-    [CT_FAULT_SLOW] = "slow",   [CT_FAULT_FULL] = "full",  [CT_FAULT_END] = "end",
-    [CT_FAULT_SEVER] = "sever", [CT_FAULT_QUOTA] = "quota"};
+    [CT_FAULT_KILL] = "kill",        [CT_FAULT_STOP] = "stop",
+    [CT_FAULT_CUT] = "cut",          [CT_FAULT_SLOW] = "slow",
+    [CT_FAULT_FULL] = "full",        [CT_FAULT_END] = "end",
+    [CT_FAULT_SEVER] = "sever",      [CT_FAULT_QUOTA] = "quota",
+    [CT_FAULT_THROTTLE] = "throttle"};
 
 /* ---- Events ------------------------------------------------------------------------------ */
 
@@ -20,7 +22,9 @@ static void emit_done(const struct agent *agent, const struct ct_fault *fault,
     ct_event_emit("chaos", CT_INT("generation", agent->start.generation),
                   CT_STR("fault", names[fault->kind]), CT_INT("line", fault->line),
                   CT_INT("target", fault->target), CT_INT("signal", fault->signal),
-                  CT_INT("for_ms", fault->for_ms), CT_INT("by_ms", fault->by_ms),
+                  CT_INT("for_ms", fault->for_ms),
+                  CT_INT("by_ms", fault->kind == CT_FAULT_SLOW ? fault->by : 0),
+                  CT_INT("to", fault->kind == CT_FAULT_THROTTLE ? fault->by : 0),
                   CT_STR("by", by), CT_STR("text", text));
     ct_warn("ctrunctl chaos on %s: %s (plan line %u)", by, text, fault->line);
 }
@@ -40,6 +44,15 @@ static void on_resumed(void *context, const struct worker *worker)
     emit_over(context, CT_FAULT_STOP, worker->chaos.line, worker->rank);
 }
 
+/* rate 0: without a limit. */
+static int throttle(struct agent *agent, uint32_t rate, struct ctrun_error *err)
+{
+    struct peer_sockets_job job;
+
+    agent_fill_job(agent, &job);
+    return worker_group_throttle(agent->group, rate, &job, err);
+}
+
 static void end_lasting(struct agent *agent, enum ct_fault_kind kind)
 {
     agent->chaos.lasting[kind].until_ms = 0;
@@ -49,8 +62,10 @@ static void end_lasting(struct agent *agent, enum ct_fault_kind kind)
         link_slow(agent->link, 0);
     else if (kind == CT_FAULT_FULL)
         (void)worker_group_set_full(agent->group, false);
-    else
+    else if (kind == CT_FAULT_QUOTA)
         (void)worker_group_set_quota(agent->group, false);
+    else
+        (void)throttle(agent, 0, NULL); /* who has ended meanwhile has no limit */
     emit_over(agent, kind, agent->chaos.lasting[kind].line,
               (int)agent->start.group_rank);
 }
@@ -101,7 +116,10 @@ static int check(const struct agent *agent, const struct ct_fault *fault,
         return ct_fail(err, -EPERM, "%s was started without --allow-chaos",
                        agent->options->hello.host);
     if (fault->kind < CT_FAULT_KILL || fault->kind >= CT_FAULT_KINDS ||
-        fault->for_ms > CT_FAULT_FOR_MAX_MS || fault->by_ms > CT_FAULT_BY_MAX_MS ||
+        fault->for_ms > CT_FAULT_FOR_MAX_MS ||
+        (fault->kind == CT_FAULT_THROTTLE
+             ? fault->by < CT_FAULT_RATE_MIN || fault->by > CT_FAULT_RATE_MAX
+             : fault->by > CT_FAULT_BY_MAX_MS) ||
         (fault->kind == CT_FAULT_KILL &&
          (fault->signal < 1 || fault->signal >= NSIG || stops_for_good(fault->signal))))
         return ct_fail(err, -EINVAL, "a malformed fault");
@@ -147,6 +165,8 @@ static int inject(struct agent *agent, const struct ct_fault *fault, const char 
     else if (fault->kind == CT_FAULT_QUOTA &&
              worker_group_set_quota(agent->group, true) == 0)
         rc = ct_fail(err, -ESRCH, "it has no worker whose files could be limited");
+    else if (fault->kind == CT_FAULT_THROTTLE)
+        rc = throttle(agent, fault->by, err);
     if (rc < 0)
         return rc;
     emit_done(agent, fault, by, text);
@@ -156,7 +176,7 @@ static int inject(struct agent *agent, const struct ct_fault *fault, const char 
     }
     end_until(agent, ct_now_ms());
     if (fault->kind == CT_FAULT_SLOW)
-        link_slow(agent->link, fault->by_ms);
+        link_slow(agent->link, fault->by);
     else if (fault->kind == CT_FAULT_CUT)
         link_cut(agent->link, true);
     return 0;

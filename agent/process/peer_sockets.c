@@ -196,7 +196,7 @@ int peer_sockets_count(const struct peer_sockets *sockets, uint16_t port)
     return count == 0 ? -sockets->refused : count;
 }
 
-/* ---- Shutting down ----------------------------------------------------------------------- */
+/* ---- Shutting down, limiting ----------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b)
 {
@@ -262,26 +262,46 @@ static bool is_to_lost_store(const struct peer_socket *socket,
            memcmp(socket->peer.host, job->lost_host, sizeof socket->peer.host) == 0;
 }
 
-/* True when it has been shut down. */
-static bool shut(const struct peer_socket *socket)
+/* What is done with a connection: returns as shutdown(2). */
+struct action {
+    int (*run)(int fd, uint32_t rate);
+    uint32_t rate;
+};
+
+static int shut(int fd, uint32_t rate)
+{
+    (void)rate;
+    return shutdown(fd, SHUT_RDWR);
+}
+
+static int limit(int fd, uint32_t rate)
+{
+    const uint32_t max = rate ? rate : UINT32_MAX; /* for the kernel: no limit */
+
+    return setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &max, sizeof max);
+}
+
+/* True when it has been done. */
+static bool act(const struct action *action, const struct peer_socket *socket)
 {
     struct peer_socket now = {0};
     const int process = ct_pidfd_open(socket->pid);
     const int copy = process < 0 ? -1 : ct_pidfd_getfd(process, socket->fd);
-    const bool is_shut = copy >= 0 && look(&now, copy) &&
+    const bool is_done = copy >= 0 && look(&now, copy) &&
                          is_same(&now.local, &socket->local) &&
                          is_same(&now.peer, &socket->peer) &&
-                         shutdown(copy, SHUT_RDWR) == 0;
+                         action->run(copy, action->rate) == 0;
 
     if (copy >= 0)
         close(copy);
     if (process >= 0)
         close(process);
-    return is_shut;
+    return is_done;
 }
 
-struct peer_sockets_result peer_sockets_cut(struct peer_sockets *sockets,
-                                            const struct peer_sockets_job *job)
+static struct peer_sockets_result act_on_all(struct peer_sockets *sockets,
+                                             const struct peer_sockets_job *job,
+                                             const struct action *action)
 {
     struct peer_sockets_result result = {.refused = sockets->refused};
 
@@ -296,9 +316,22 @@ struct peer_sockets_result peer_sockets_cut(struct peer_sockets *sockets,
             result.store++;
         else if (socket->is_ended)
             result.ended++;
-        else if (is_to_lost_store(socket, job) ||
-                 is_between_ranks(sockets, socket, job))
-            result.cut += shut(socket);
+        else if (is_between_ranks(sockets, socket, job) ||
+                 (action->run == shut && is_to_lost_store(socket, job)))
+            result.cut += act(action, socket);
     }
     return result;
+}
+
+struct peer_sockets_result peer_sockets_cut(struct peer_sockets *sockets,
+                                            const struct peer_sockets_job *job)
+{
+    return act_on_all(sockets, job, &(struct action){shut, 0});
+}
+
+struct peer_sockets_result peer_sockets_throttle(struct peer_sockets *sockets,
+                                                 const struct peer_sockets_job *job,
+                                                 uint32_t rate)
+{
+    return act_on_all(sockets, job, &(struct action){limit, rate});
 }

@@ -36,7 +36,7 @@ struct peer_sockets_job {
 };
 
 struct peer_sockets_result {
-    int cut;
+    int cut;   /* or limited */
     int ended; /* the other end had closed or reset it */
     /* to the worker store, left alone: the program may use it to form groups */
     int store;
@@ -55,3 +55,8 @@ int peer_sockets_count(const struct peer_sockets *sockets, uint16_t port);
 /* Never blocks. */
 struct peer_sockets_result peer_sockets_cut(struct peer_sockets *sockets,
                                             const struct peer_sockets_job *job);
+/* Limits what is sent on these connections to `rate` bytes a second each (SO_MAX_PACING_RATE in socket(7)); 0: no limit.
+ * Those to a lost store are left alone. Never blocks. */
+struct peer_sockets_result peer_sockets_throttle(struct peer_sockets *sockets,
+                                                 const struct peer_sockets_job *job,
+                                                 uint32_t rate);

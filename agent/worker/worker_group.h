@@ -195,6 +195,10 @@ void worker_group_cut(struct worker_group *group, const struct worker_group_loss
 /* The same for the worker `rank`, which gets an error, as do the other ranks. 0, or a code and why not. */
 int worker_group_sever(struct worker_group *group, int rank,
                        const struct peer_sockets_job *job, struct ctrun_error *err);
+/* All workers send at most `rate` bytes a second on each connection to another rank that is open now; 0: as fast as
+ * they can again. 0, or a code and why not: they have no such connection, or the kernel does not allow it. */
+int worker_group_throttle(struct worker_group *group, uint32_t rate,
+                          const struct peer_sockets_job *job, struct ctrun_error *err);
 /* Looks soon whether a worker is to be started again: not in this call, because a worker's message
  * may be being read. */
 void worker_group_look_soon(struct worker_group *group);

@@ -139,3 +139,26 @@ int worker_group_sever(struct worker_group *group, int rank,
                                     "a GPU open (see ctrunctl(1))",
                                     rank);
 }
+
+int worker_group_throttle(struct worker_group *group, uint32_t rate,
+                          const struct peer_sockets_job *job, struct ctrun_error *err)
+{
+    struct walk walk = {.group = group, .sockets = peer_sockets_create()};
+    struct peer_sockets_result result;
+
+    if (!walk.sockets)
+        return ct_fail(err, -ENOMEM, "out of memory");
+    (void)reap_scan(NULL, add_process, &walk);
+    result = peer_sockets_throttle(walk.sockets, job, rate);
+    peer_sockets_destroy(walk.sockets);
+    if (result.cut > 0)
+        return 0;
+    if (result.refused)
+        return ct_fail(err, -result.refused,
+                       "the connections of its ranks cannot be limited from outside: "
+                       "%s",
+                       strerror(result.refused));
+    return ct_fail(err, -ENOTCONN,
+                   "its ranks have no connection to another rank, or have GPUs open "
+                   "(see ctrunctl(1))");
+}

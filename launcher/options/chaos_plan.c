@@ -21,6 +21,7 @@ enum { /* the keys of a fault; all but `signal` are required */
     TAKES_SIGNAL = 1u << 2,
     TAKES_FOR = 1u << 3,
     TAKES_BY = 1u << 4,
+    TAKES_TO = 1u << 5,
 };
 
 static const struct {
@@ -35,10 +36,11 @@ static const struct {
     {"full", TAKES_NODE | TAKES_FOR, CT_FAULT_FULL},
     {"sever", TAKES_RANK, CT_FAULT_SEVER},
     {"quota", TAKES_NODE | TAKES_FOR, CT_FAULT_QUOTA},
+    {"throttle", TAKES_NODE | TAKES_TO | TAKES_FOR, CT_FAULT_THROTTLE},
 };
 
 /* By bit of `takes`. */
-static const char *const keys[] = {"rank", "node", "signal", "for", "by"};
+static const char *const keys[] = {"rank", "node", "signal", "for", "by", "to"};
 
 enum {
     KIND_COUNT = sizeof kinds / sizeof *kinds,
@@ -125,6 +127,28 @@ static int parse_signal(const char *value, struct ct_fault *fault,
     return 0;
 }
 
+/* "10M": bytes a second; K, M and G are powers of 1024. */
+static int parse_rate(const char *text, struct ct_fault *fault, struct ctrun_error *err)
+{
+    static const char units[] = "KMG";
+    const size_t digits = strspn(text, "0123456789");
+    const char *unit = text[digits] ? strchr(units, text[digits]) : NULL;
+    const unsigned shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+    char number[24];
+    uint64_t value;
+
+    if ((text[digits] && (!unit || text[digits + 1])) ||
+        ct_format(number, sizeof number, "%.*s", (int)digits, text) < 0 ||
+        ct_parse_u64(number, 1, CT_FAULT_RATE_MAX >> shift, &value) < 0 ||
+        value << shift < CT_FAULT_RATE_MIN)
+        return ct_fail(err, CTRUN_E_USAGE,
+                       "'%.40s': want bytes a second from 1K to 1G, such as 500K or "
+                       "10M",
+                       text);
+    fault->by = (uint32_t)(value << shift);
+    return 0;
+}
+
 static int take_value(unsigned key, const char *value, struct chaos_line *line,
                       struct ctrun_error *err)
 {
@@ -135,13 +159,15 @@ static int take_value(unsigned key, const char *value, struct chaos_line *line,
         return parse_target(value, line, err);
     if (key == TAKES_SIGNAL)
         return parse_signal(value, &line->fault, err);
+    if (key == TAKES_TO)
+        return parse_rate(value, &line->fault, err);
     rc = parse_time(value, 1,
                     key == TAKES_FOR ? CT_FAULT_FOR_MAX_MS : CT_FAULT_BY_MAX_MS, &ms,
                     err);
     if (key == TAKES_FOR)
         line->fault.for_ms = (uint32_t)ms;
     else
-        line->fault.by_ms = (uint32_t)ms;
+        line->fault.by = (uint32_t)ms;
     return rc;
 }
 
@@ -182,7 +208,8 @@ static int parse_fault(char **words, int count, struct chaos_line *line,
         kind++;
     if (kind == KIND_COUNT)
         return ct_fail(err, CTRUN_E_USAGE,
-                       "no fault '%.40s': kill, stop, cut, slow, full, sever or quota",
+                       "no fault '%.40s': kill, stop, cut, slow, full, sever, quota or "
+                       "throttle",
                        words[2]);
     line->fault.kind = (uint8_t)kinds[kind].kind;
     line->fault.signal = kinds[kind].kind == CT_FAULT_KILL ? SIGKILL : 0;
@@ -408,8 +435,10 @@ void chaos_plan_format(char dst[CHAOS_STEP_TEXT_MAX], const struct ct_fault *fau
         (void)ct_format(more, sizeof more, " signal=%s", signal);
     else if (fault->kind == CT_FAULT_KILL)
         (void)ct_format(more, sizeof more, " signal=%d", fault->signal);
-    if (fault->by_ms > 0)
-        (void)ct_format(more, sizeof more, " by=%ums", fault->by_ms);
+    if (fault->kind == CT_FAULT_THROTTLE)
+        (void)ct_format(more, sizeof more, " to=%u", fault->by);
+    else if (fault->by > 0)
+        (void)ct_format(more, sizeof more, " by=%ums", fault->by);
     if (fault->for_ms > 0)
         (void)ct_append(more, sizeof more, " for=%ums", fault->for_ms);
     (void)ct_format(dst, CHAOS_STEP_TEXT_MAX, "%s %s=%d%s", name,

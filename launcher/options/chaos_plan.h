@@ -8,6 +8,7 @@
  *     at 40s        cut node=1 for=3s
  *     at 1m..2m     slow node=any by=100ms for=10s
  *     at 80s        full node=0 for=5s
+ *     at 90s        throttle node=0 to=10M for=5s
  *
  * Pure: the same plan, seed and world make the same schedule. Each line draws
  * from its own sequence, so that a line added after it does not change its draws. */

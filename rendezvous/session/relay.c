@@ -173,6 +173,7 @@ static bool has_target(const struct member *member, const struct ct_fault *fault
     case CT_FAULT_CUT:
     case CT_FAULT_SLOW:
     case CT_FAULT_QUOTA:
+    case CT_FAULT_THROTTLE:
     case CT_FAULT_FULL: return fault->target == (int64_t)member->start.group_rank;
     case CT_FAULT_END: return true;
     }

@@ -87,6 +87,50 @@ def test_who_has_no_connection_to_another_rank_cannot_be_severed(box):
     run.wait()
 
 
+PACED = """import os, socket, sys, time
+rank = int(os.environ["RANK"])
+if rank == 0:
+    listener = socket.create_server(("127.0.0.1", 0))
+    with open("port.new", "w") as file:
+        file.write(str(listener.getsockname()[1]))
+    os.rename("port.new", "port")
+    peer = listener.accept()[0]
+else:
+    while not os.path.exists("port"):
+        time.sleep(0.02)
+    peer = socket.create_connection(("127.0.0.1", int(open("port").read())))
+last = None
+while True:
+    rate = peer.getsockopt(socket.SOL_SOCKET, 47) & 0xffffffff  # SO_MAX_PACING_RATE
+    if rate != last:
+        print(rank, rate, flush=True)
+        last = rate
+    time.sleep(0.02)
+"""
+
+
+def test_workers_send_at_a_limited_rate_until_the_fault_is_over(box):
+    run = start(box, program=["--no-python", sys.executable, box.write("s.py", PACED)])
+    ctrun.wait_until(lambda: run.out.count(f" {2**32 - 1}\n") == 2, lambda: run)  # connected, without a limit
+    found = box.start(CTL, "chaos", plan(box, "at 0s throttle node=0 to=2M for=1h"))
+    ctrun.wait_until(lambda: run.out.count(f" {2 << 20}\n") == 2, lambda: run)
+    found.signal(signal.SIGINT)
+    found.wait()
+    box.wait_event("chaos_over", fault="throttle")
+    ctrun.wait_until(lambda: run.out.count(f" {2**32 - 1}\n") == 4, lambda: f"no limit again\n{run}")
+    assert [event["to"] for event in box.events("chaos")] == [2 << 20]
+    for event in box.events("chaos") + box.events("chaos_over"):
+        schema.check(event, "events")
+    ctrun.stop(run)
+
+
+def test_workers_without_connections_cannot_be_throttled(box):
+    run = start(box)
+    done = chaos(box, "at 0s throttle node=0 to=2M for=1s")
+    assert done.code == 1 and "its ranks have no connection to another rank" in done.out, done
+    ctrun.stop(run)
+
+
 # ---- The plan ---------------------------------------------------------------------------------
 
 

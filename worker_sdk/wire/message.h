@@ -641,17 +641,21 @@ enum ct_fault_kind {
     CT_FAULT_STOP = 2, /* stops the process of a rank for for_ms */
     /* For for_ms a node's agent has no connection to the rendezvous. */
     CT_FAULT_CUT = 3,
-    CT_FAULT_SLOW = 4,  /* for for_ms, what it sends there leaves by_ms late */
+    CT_FAULT_SLOW = 4,  /* for for_ms, what it sends there leaves `by` ms late */
     CT_FAULT_FULL = 5,  /* for for_ms it can write no log file of a worker */
     CT_FAULT_END = 6,   /* ends all faults that still last, on all nodes */
     CT_FAULT_SEVER = 7, /* shuts down the connections of a rank to other ranks */
     CT_FAULT_QUOTA = 8, /* for for_ms the workers of a node can write no regular file */
+    /* for for_ms they send at most `by` bytes a second on each connection to another rank */
+    CT_FAULT_THROTTLE = 9,
 };
 
 enum {
-    CT_FAULT_KINDS = CT_FAULT_QUOTA + 1,
+    CT_FAULT_KINDS = CT_FAULT_THROTTLE + 1,
     CT_FAULT_FOR_MAX_MS = 3600 * 1000,
     CT_FAULT_BY_MAX_MS = 60 * 1000,
+    CT_FAULT_RATE_MIN = 1024, /* bytes a second */
+    CT_FAULT_RATE_MAX = 1 << 30,
 };
 
 struct ct_fault {
@@ -659,7 +663,7 @@ struct ct_fault {
     int32_t target; /* KILL, STOP, SEVER: a rank; else the rank of a node */
     int32_t signal;
     uint32_t for_ms;
-    uint32_t by_ms;
+    uint32_t by;   /* SLOW: ms; THROTTLE: bytes a second */
     uint32_t line; /* of the plan */
 };
 

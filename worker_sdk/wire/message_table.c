@@ -326,7 +326,7 @@ static const struct field absent_fields[] = {
 
 static const struct field fault_fields[] = {
     U8(ct_fault, kind),    I32(ct_fault, target), I32(ct_fault, signal),
-    U32(ct_fault, for_ms), U32(ct_fault, by_ms),  U32(ct_fault, line),
+    U32(ct_fault, for_ms), U32(ct_fault, by),     U32(ct_fault, line),
 };
 
 static const struct field chaos_fields[] = {

@@ -26,6 +26,8 @@ TEST(a_plan_is_read)
         {false, 0, 0, false, {CT_FAULT_FULL, 0, 0, 3600000, 0, 8}},
         {false, 1000, 1000, false, {CT_FAULT_KILL, 0, SIGKILL, 0, 0, 9}},
         {false, 2000, 2000, false, {CT_FAULT_SEVER, 3, 0, 0, 0, 10}},
+        {false, 3000, 3000, true, {CT_FAULT_THROTTLE, -1, 0, 5000, 10 << 20, 11}},
+        {false, 3000, 3000, false, {CT_FAULT_THROTTLE, 0, 0, 5000, 1024, 12}},
     };
 
     assert_int_equal(parse("seed 7\nend 2h\nat 10s kill rank=any signal=sigusr1\n"
@@ -35,7 +37,9 @@ TEST(a_plan_is_read)
                            "at 1m..2m slow node=any by=100ms for=10s\n"
                            "at 0s full for=1h node=0\n"
                            "at 1s kill rank=0\n"
-                           "at 2s sever rank=3"),
+                           "at 2s sever rank=3\n"
+                           "at 3s throttle node=any to=10M for=5s\n"
+                           "at 3s throttle node=0 to=1024 for=5s"),
                      0);
     assert_int_equal(plan.seed, 7);
     assert_int_equal(plan.end_ms, 7200000);
@@ -49,7 +53,7 @@ TEST(a_plan_is_read)
         assert_int_equal(plan.lines[i].fault.target, lines[i].fault.target);
         assert_int_equal(plan.lines[i].fault.signal, lines[i].fault.signal);
         assert_int_equal(plan.lines[i].fault.for_ms, lines[i].fault.for_ms);
-        assert_int_equal(plan.lines[i].fault.by_ms, lines[i].fault.by_ms);
+        assert_int_equal(plan.lines[i].fault.by, lines[i].fault.by);
         assert_int_equal(plan.lines[i].fault.line, lines[i].fault.line);
     }
 }
@@ -75,8 +79,8 @@ TEST(what_is_wrong_is_told_with_its_line)
         {"end 1h\nevery 0s..1s kill rank=0",
          "p:2: '0s': want a time from 10ms to 10080m, such as 500ms, 10s or 2m"},
         {"at 2s..1s kill rank=0", "p:1: 2s..1s: the end is before the beginning"},
-        {"at 1s explode rank=0",
-         "p:1: no fault 'explode': kill, stop, cut, slow, full, sever or quota"},
+        {"at 1s explode rank=0", "p:1: no fault 'explode': kill, stop, cut, slow, "
+                                 "full, sever, quota or throttle"},
         {"at 1s kill", "p:1: kill needs rank="},
         {"at 1s stop rank=1", "p:1: stop needs for="},
         {"at 1s slow node=1 for=1s", "p:1: slow needs by="},
@@ -93,6 +97,15 @@ TEST(what_is_wrong_is_told_with_its_line)
          "p:1: '0s': want a time from 1ms to 60m, such as 500ms, 10s or 2m"},
         {"at 1s slow node=1 for=1s by=2m",
          "p:1: '2m': want a time from 1ms to 1m, such as 500ms, 10s or 2m"},
+        {"at 1s throttle node=1 for=1s", "p:1: throttle needs to="},
+        {"at 1s throttle node=1 for=1s to=1023",
+         "p:1: '1023': want bytes a second from 1K to 1G, such as 500K or 10M"},
+        {"at 1s throttle node=1 for=1s to=2G",
+         "p:1: '2G': want bytes a second from 1K to 1G, such as 500K or 10M"},
+        {"at 1s throttle node=1 for=1s to=1MB",
+         "p:1: '1MB': want bytes a second from 1K to 1G, such as 500K or 10M"},
+        {"at 1s throttle node=1 for=1s to=M",
+         "p:1: 'M': want bytes a second from 1K to 1G, such as 500K or 10M"},
         {"at 1s kill rank=1\nevery 1s kill rank=1\nat 1s kill rank=1",
          "p:2: every: the plan has no end; add a line such as: end 10m"},
         {"at 1s kill rank=1 a b c d e f g h i j", "p:1: more than 12 words"},
