@@ -189,15 +189,20 @@ static void check_called(struct root *root)
     const uint32_t missing = count(root, SSH_HOST_CALLED);
     const uint32_t ready = count(root, SSH_HOST_READY);
     const uint32_t lost = root->job->total - ready - missing;
+    char unknown[48] = "";
 
     if (root->state != ROOT_CALLING && root->state != ROOT_STAGING)
         return;
     if (ready + missing < root->options->min_nodes) {
+        if (missing > 0)
+            (void)ct_format(unknown, sizeof unknown, ", %u %s not answered yet",
+                            missing, missing == 1 ? "has" : "have");
         if (ready + missing > 0)
-            ssh_console_print(
-                root->console, MESSAGES_NEWS,
-                "%u of %u hosts %s missing; --nnodes=MIN:MAX would continue with fewer",
-                lost, root->job->total, lost == 1 ? "is" : "are");
+            ssh_console_print(root->console, MESSAGES_NEWS,
+                              "%u of %u hosts %s missing%s; --nnodes=MIN:MAX would "
+                              "continue with fewer",
+                              lost, root->job->total, lost == 1 ? "is" : "are",
+                              unknown);
         end(root, CT_EXIT_RETRY);
     } else if (missing == 0 && root->state == ROOT_CALLING) {
         gather(root);

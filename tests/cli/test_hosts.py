@@ -220,6 +220,12 @@ def test_a_program_that_is_missing_stops_the_others_before_they_wait(box):
     assert re.search(r"(a|b) ended with 127 before the run began", done.err), done
 
 
+def test_hosts_that_have_not_answered_are_not_counted_as_missing(box):
+    done = box.ctrun("--hosts=a,b,c", f"--ssh={box.write('no.sh', '#!/bin/sh' + chr(10) + 'exit 1', 0o755)}", "true")
+    assert done.code == 75, done
+    assert "ctrun: 1 of 3 hosts is missing, 2 have not answered yet; --nnodes=MIN:MAX would" in done.err, done
+
+
 TRAP = """#!/bin/sh
 for name in TERM INT USR1; do trap "echo $RANK got $name; [ $name = USR1 ] || exit 0" $name; done
 echo up

@@ -188,6 +188,8 @@ def printed():
     texts = []
     for folder in ("agent", "launcher", "rendezvous", "worker_sdk"):
         for path in sorted((ctrun.ROOT / folder).rglob("*.[ch]")):
+            if path.name == "error.h" and path.parent.name == "base":
+                continue  # texts for codes alone, which ctrun prints only where nothing better is known
             source = re.sub(r"/\*.*?\*/", " ", path.read_text(), flags=re.S)
             for match in re.finditer(r'"(?:\\.|[^"\\])*"(?:[\s\\]*"(?:\\.|[^"\\])*")*', source):
                 joined = "".join(re.findall(r'"((?:\\.|[^"\\])*)"', match[0]))

@@ -49,6 +49,10 @@ int main(int argc, char **argv)
         cnn_options_help(stdout);
         return 0;
     }
+    if (rc == 2) {
+        printf("ctrun-mnist %s\n", ctrun_version());
+        return 0;
+    }
     if (rc < 0) {
         complain(&err);
         return EXIT_USAGE;

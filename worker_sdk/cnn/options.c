@@ -209,6 +209,8 @@ int cnn_options_parse(struct cnn_train_options *out, int argc, char **argv,
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             return 1;
+        if (strcmp(argv[i], "--version") == 0)
+            return 2;
         if (strncmp(argv[i], "--", 2) != 0)
             return ct_fail(err, CTRUN_E_USAGE,
                            "%.60s: unexpected argument; --help lists all", argv[i]);
@@ -251,7 +253,9 @@ void cnn_options_help(FILE *to)
             fprintf(to, " (default: %s)", option->value);
         fputc('\n', to);
     }
-    fputs("  --help                 this text\n\nback ends:", to);
+    fputs("  --help                 this text\n"
+          "  --version              the version\n\nback ends:",
+          to);
     for (size_t i = 0; cnn_backends[i]; i++)
         fprintf(to, "%s %s%s", i ? "," : "", cnn_backends[i]->name,
                 cnn_backends[i]->is_usable(why, sizeof why) ? ""

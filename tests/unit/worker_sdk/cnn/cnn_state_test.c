@@ -259,6 +259,7 @@ TEST(options_take_their_value_behind_a_blank_or_an_equal_sign)
     assert_true(o.json);
     assert_int_equal(o.log_interval, 0);
     assert_int_equal(parse(&o, NULL, "--help", NULL), 1);
+    assert_int_equal(parse(&o, NULL, "--version", NULL), 2);
 }
 
 TEST(wrong_options_are_named_with_what_would_be_right)
