@@ -97,6 +97,7 @@ void torch_events_round(struct torch_events *events, const struct ct_start *star
     memset(events->workers, 0,
            (size_t)events->config->run.nproc * sizeof *events->workers);
     event = describe(events, "RENDEZVOUS"); /* has no ranks yet */
+    event.restarts = start->restart_count;
     event.duration_ms = (double)(ct_now_ms() - events->meeting_ms);
     print(&event);
     event.state = "ASSIGN_WORKER_RANKS";

@@ -49,6 +49,8 @@ def test_torchrun_122_events_of_a_failure_after_a_restart(box):
     run = console(box, "--nproc-per-node=2", "--max-restarts=1", "sh", "-c", "exit $((RANK * 3))")
     assert run.code == 3, run
     assert states_of(run).count("START") == 4
+    assert [e["metadata"]["agent_restarts"] for e in events_of(run)
+            if e["metadata"]["state"] in ("RENDEZVOUS", "ASSIGN_WORKER_RANKS")] == [0, 0, 1, 1]
     ends = {e["metadata"]["global_rank"]: e["metadata"] for e in events_of(run)[-3:-1]}
     failed = ends[1]
     assert failed["state"] == "FAILED" and failed["agent_restarts"] == 1
