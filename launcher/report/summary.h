@@ -11,7 +11,8 @@
 
 struct summary {
     const struct ct_verdict *verdict;
-    const char *name; /* script, module or program */
+    const char *name;   /* script, module or program */
+    const char *binary; /* what the failed worker executes; NULL: not known here */
     const char *run_id;
     const char *log_dir; /* of the last attempt, on this node; NULL: no files */
     bool is_alone;       /* no table follows: show the whole traceback */

@@ -123,6 +123,18 @@ static void append_rule(struct messages_block *out, char letter, size_t width)
     messages_append(out, "%s\n", line);
 }
 
+/* The line that torchrun logs before its table. */
+static void append_end(struct messages_block *out, const struct summary *summary)
+{
+    const struct ct_failure *root = &summary->verdict->failures[0];
+    const int code = summary_python_code(root);
+
+    if (summary->binary && code && !was_never_started(root))
+        messages_append(
+            out, "failed (exitcode: %d) local_rank: %d (pid: %d) of binary: %s\n", code,
+            root->local_rank, root->pid, summary->binary);
+}
+
 void summary_torchrun_format(struct messages_block *out, const struct summary *summary)
 {
     const struct ct_verdict *verdict = summary->verdict;
@@ -149,6 +161,7 @@ void summary_torchrun_format(struct messages_block *out, const struct summary *s
         width = longest_line(text) > width ? longest_line(text) : width;
     }
     width = width > TORCHRUN_WIDTH ? TORCHRUN_WIDTH : width;
+    append_end(out, summary);
     messages_append(
         out, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n");
     append_rule(out, '=', width);

@@ -210,12 +210,28 @@ static void copy_root_error(const struct launch *launch,
     }
 }
 
+/* NULL: the first failure is of no worker of this node. */
+static const char *find_binary(const struct launch *launch,
+                               const struct ct_verdict *verdict)
+{
+    const struct config *config = launch->config;
+    const struct ct_failure *root = &verdict->failures[0];
+    const int local_rank = root->local_rank - config->run.task.local_id;
+
+    return verdict->failure_count > 0 && root->rank >= 0 && local_rank >= 0 &&
+                   local_rank < config->run.nproc &&
+                   strcmp(root->host, config->run.host) == 0
+               ? config_program(config, local_rank)->path
+               : NULL;
+}
+
 static struct summary describe_run(const struct launch *launch,
                                    const struct ct_verdict *verdict)
 {
     return (struct summary){
         .verdict = verdict,
         .name = launch->config->work.program.name,
+        .binary = find_binary(launch, verdict),
         .run_id = launch->config->run.run_id,
         .log_dir = launch->logdir.has_files ? launch->logdir.dir.attempt : NULL,
         .is_alone = !launch->config->output.has_table,

@@ -54,6 +54,7 @@ def test_torchrun_088_089_090_the_summary_has_torchruns_form(box):
     run = box.ctrun("sh", "-c", "exit 3")
     lines = run.err.splitlines()
     start = lines.index("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ")
+    assert re.fullmatch(r"failed \(exitcode: 3\) local_rank: 0 \(pid: \d+\) of binary: sh", lines[start - 1]), run
     block = lines[start + 1:]
     assert block[0] == "=" * 60 == block[-1]
     assert block[1] == "sh FAILED"
