@@ -40,7 +40,7 @@ struct agent_worker_plan {
     char *filtered_err_file;
     struct bind bind; /* CPUs and limits; zeroed: those of the agent */
     bool may_restart; /* restarts_alone() decides about a failure */
-    bool may_fork;    /* the template's interpreter runs the worker: argv[1] is "-u" */
+    bool is_python;   /* its interpreter writes nothing late: argv[1] is "-u" */
     int restarts; /* argument of plan: restarts of this worker alone in this round */
 };
 

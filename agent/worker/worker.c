@@ -35,13 +35,22 @@ static void emit_started(const struct worker *worker, const struct worker_place 
                                           worker->pid);
 }
 
+/* 2>&1 */
+static bool are_one_file(const struct stat *out, const struct stat *err)
+{
+    return out->st_dev == err->st_dev && out->st_ino == err->st_ino;
+}
+
+static bool stat_both(struct stat *out, struct stat *err)
+{
+    return fstat(STDOUT_FILENO, out) == 0 && fstat(STDERR_FILENO, err) == 0;
+}
+
 static bool has_err_a_file_of_its_own(void)
 {
     struct stat out, err;
 
-    return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
-           S_ISREG(err.st_mode) &&
-           (out.st_dev != err.st_dev || out.st_ino != err.st_ino);
+    return stat_both(&out, &err) && S_ISREG(err.st_mode) && !are_one_file(&out, &err);
 }
 
 /* The only worker of a node writes directly to our streams and keeps its terminal; so does the
@@ -68,6 +77,19 @@ static bool has_terminal(const struct worker_place *place, bool is_err)
 {
     return place->options->uses_pty && !place->dedup_out &&
            isatty(is_err ? STDERR_FILENO : STDOUT_FILENO);
+}
+
+/* Where our two streams are one file, a Python worker gets one pipe for both, so that its own lines keep their order.
+ * Another program may write its buffered standard output when it ends: in one pipe that would come after its error, and
+ * the failure report would show it in place of the error. */
+static bool has_one_pipe(const struct worker *worker, const struct worker_place *place)
+{
+    struct stat out, err;
+
+    return worker->plan.is_python && worker->plan.out == AGENT_STREAM_CONSOLE &&
+           worker->plan.err == AGENT_STREAM_CONSOLE &&
+           !may_inherit(worker, place, false) && !may_inherit(worker, place, true) &&
+           stat_both(&out, &err) && are_one_file(&out, &err);
 }
 
 static int open_throttle(struct worker *worker, const struct worker_place *place,
@@ -125,6 +147,22 @@ static int open_stream(struct worker *worker, const struct worker_place *place,
     return output_open(is_err ? &worker->err : &worker->out, &options, child_fd, err);
 }
 
+/* worker->err stays NULL where stdout's pipe is that of both. */
+static int open_streams(struct worker *worker, const struct worker_place *place,
+                        struct spawn_request *request, struct ctrun_error *err)
+{
+    int rc = open_stream(worker, place, false, &request->out, err);
+
+    if (rc < 0)
+        return rc;
+    if (!has_one_pipe(worker, place))
+        return open_stream(worker, place, true, &request->err, err);
+    request->err = fcntl(request->out, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    return request->err >= 0
+               ? 0
+               : ct_fail(err, -errno, "stderr of a worker: %s", strerror(errno));
+}
+
 /* The PMI descriptor that the worker would have without ctrun. Gets another number, because the old
  * one may be in use here. */
 static int pass_pmi(struct worker *worker, int pmi_fd, int *fd, struct ctrun_error *err)
@@ -148,14 +186,12 @@ static int start_planned(struct worker *worker, const struct worker_place *place
                                     .out = -1,
                                     .err = -1,
                                     .bind = &worker->plan.bind,
-                                    .may_fork = worker->plan.may_fork};
+                                    .may_fork = worker->plan.is_python};
     int rc;
 
     if ((rc = open_throttle(worker, place, err)) == 0 &&
         (rc = open_input(worker, &request.in, err)) == 0)
-        rc = open_stream(worker, place, false, &request.out, err);
-    if (rc == 0)
-        rc = open_stream(worker, place, true, &request.err, err);
+        rc = open_streams(worker, place, &request, err);
     if (rc == 0 &&
         ((rc = ct_env_set(&worker->plan.env, CT_ENV_AGENT_SOCKET, place->socket)) < 0 ||
          (!ct_env_find(worker->plan.env.list, CT_ENV_CRASH_REPORT) &&

@@ -394,7 +394,7 @@ int plan_worker(struct agent_worker_plan *out, const struct config *config,
     *out = (struct agent_worker_plan){
         .in = plan_input(config, start, local_rank),
         .may_restart = config_role_restarts(config, local_rank) > 0,
-        .may_fork = config_program(config, local_rank)->mode != PROGRAM_DIRECT,
+        .is_python = config_program(config, local_rank)->mode != PROGRAM_DIRECT,
         .restarts = out->restarts,
     };
     placement_bind(&out->bind, &config->work.placement,

@@ -263,6 +263,29 @@ def test_a_single_worker_has_one_file_for_both_streams_itself_so_that_their_orde
     assert run.out.splitlines()[1] == own, run
 
 
+TURNS = """import os, sys
+rank = os.environ["RANK"]
+for i in range(0, 3000, 2):
+    print(rank, i)
+    print(rank, i + 1, file=sys.stderr)
+"""
+
+
+def test_the_streams_of_one_python_worker_of_several_keep_their_order_in_one_file(box):
+    run = box.run("sh", "-c", '"$@" 2>&1 | cat', "sh", ctrun.program("ctrun"), "--nproc-per-node=2",
+                  box.write("turns.py", TURNS))
+    lines = [line.split() for line in run.out.splitlines()]
+    for rank in "01":
+        assert [int(number) for of, number in lines if of == rank] == list(range(3000)), f"rank {rank}"
+
+
+def test_the_error_of_a_native_worker_is_reported_though_it_writes_other_output_after_it(box):
+    """As a C program does whose standard output is buffered until it ends."""
+    run = box.run("sh", "-c", '"$@" 2>&1 | cat', "sh", ctrun.program("ctrun"), "--nproc-per-node=2", "--summary=short",
+                  "--no-python", "sh", "-c", "echo 'fatal: no such mesh' >&2; seq 100; exit 3")
+    assert "last lines : fatal: no such mesh" in run.out, run
+
+
 def stop_unread(box):
     """A run below a console that nobody reads, all of whose workers have ended by SIGTERM, and what reads it."""
     reader, writer = ctrun.full_pipe()
