@@ -75,7 +75,7 @@ static void warn_environment(const struct config *config, const struct options *
 {
     const char *health = ct_env_find(config->env, "TORCHELASTIC_HEALTH_CHECK_PORT");
 
-    if (health && strtod(health, NULL) > 0)
+    if (health && *health && strcmp(health, "0") != 0)
         ct_warn("TORCHELASTIC_HEALTH_CHECK_PORT=%s is ignored: no health check server "
                 "started",
                 health);
