@@ -327,6 +327,7 @@ void config_deinit(struct config *config)
     output_config_deinit(&config->output);
     config_roles_deinit(config);
     hostlist_deinit(&config->run.expected);
+    free(config->run.expected_tasks);
     ct_auth_token_wipe(&config->rdzv.token);
     etcd_config_wipe(&config->rdzv.etcd);
     work_config_deinit(&config->work);

@@ -7,6 +7,7 @@
 #include "launcher/batch/nested.h"
 #include "launcher/batch/slurm.h"
 #include "launcher/config/rdzv_pmi.h"
+#include "worker_sdk/base/alloc.h"
 #include "worker_sdk/base/log.h"
 #include "worker_sdk/base/str.h"
 #include "worker_sdk/wire/contract.h"
@@ -122,13 +123,22 @@ static void describe(const struct rdzv_target *to, const struct batch_place *pla
                         place->job);
 }
 
-static int name_nodes(const struct rdzv_target *to, const struct batch_place *place)
+/* The agents that must come, for messages that name the absent ones. */
+static int name_nodes(const struct rdzv_target *to, const struct batch_place *place,
+                      enum batch_shape shape)
 {
+    struct run_config *run = to->run;
+    const size_t count = place->has_size ? place->nodes.count : 0;
     int rc = 0;
 
-    for (size_t i = 0; i < place->nodes.count && place->has_size && rc == 0; i++)
-        rc = hostlist_add(&to->run->expected, place->nodes.names[i]);
-    return rc;
+    for (size_t i = 0; i < count && rc == 0; i++)
+        rc = hostlist_add(&run->expected, place->nodes.names[i]);
+    if (rc < 0 || shape != BATCH_RANKS)
+        return rc;
+    if (!(run->expected_tasks = ct_zalloc_array(count, sizeof *run->expected_tasks)))
+        return -ENOMEM;
+    memcpy(run->expected_tasks, place->tasks, count * sizeof *run->expected_tasks);
+    return 0;
 }
 
 /* The same ports in the same order on every node. */
@@ -172,7 +182,7 @@ static int fill(const struct rdzv_target *to, const struct options *options,
         return ct_fail(err, CTRUN_E_BAD_ENVIRONMENT,
                        "%s: node name '%.40s...' is longer than a host name can be",
                        place->system, place->nodes.names[0]);
-    if (name_nodes(to, place) < 0)
+    if (name_nodes(to, place, shape) < 0)
         return ct_fail(err, -ENOMEM, "out of memory");
     to->rdzv->backend = CONFIG_C10D;
     to->run->node_rank = shape == BATCH_RANKS ? batch_task_index(place)

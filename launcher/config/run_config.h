@@ -42,6 +42,9 @@ struct run_config {
                                      * else -1 */
     int node_count;           /* how many these are; 0: not known */
     struct hostlist expected; /* the nodes' names, as a batch system tells them */
+    /* Of each, where each task is an agent of its own, so that `nodes` counts tasks; NULL: one
+     * agent each; owned. */
+    int *expected_tasks;
     const char *sized_by;     /* "Slurm": gave the number of nodes alone; NULL: none */
     const char *batch_system; /* "Slurm": gives what the user did not; NULL: none */
     char batch[CT_HOST_MAX + 192];  /* our place in it, for people */

@@ -348,7 +348,7 @@ void messages_format_span(char *dst, uint64_t ms)
 }
 
 void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *waiting,
-                             uint64_t waited_ms)
+                             bool counts_tasks, uint64_t waited_ms)
 {
     if (waiting->is_spare)
         (void)ct_format(dst, size, "run is full (%u/%u): spare #%u, %s",
@@ -367,10 +367,11 @@ void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *wa
                         (unsigned long long)((waiting->left_ms + 999) / 1000),
                         waiting->missing[0] ? "; missing " : "", waiting->missing);
     else
-        (void)ct_format(dst, size, "waiting %llu s: %u/%u nodes%s%s",
+        (void)ct_format(dst, size, "waiting %llu s: %u/%u %s%s%s",
                         (unsigned long long)(waited_ms / 1000), waiting->joined,
                         waiting->joined < waiting->min_nodes ? waiting->min_nodes
                                                              : waiting->max_nodes,
+                        counts_tasks ? "tasks" : "nodes",
                         waiting->missing[0] ? "; missing " : "", waiting->missing);
 }
 

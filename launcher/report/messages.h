@@ -91,9 +91,9 @@ messages_print_line(enum messages_level level, const char *fmt, ...);
 
 /* 93 s, 2 min 3 s, 2 h 11 min; dst has MESSAGES_SPAN_MAX bytes. */
 void messages_format_span(char *dst, uint64_t ms);
-/* "waiting 23 s: 1/2 nodes; missing node2" */
+/* "waiting 23 s: 1/2 nodes; missing node2"; with counts_tasks "1/2 tasks". */
 void messages_format_waiting(char *dst, size_t size, const struct ct_waiting *waiting,
-                             uint64_t waited_ms);
+                             bool counts_tasks, uint64_t waited_ms);
 /* "restart 1/3: rank 1 on node2 exited with 7" and its like for the other reasons. */
 void messages_format_stop(char *dst, size_t size, const struct ct_stop *stop);
 /* "node2 excluded: it failed first ...": what happens to a node that failed repeatedly. False:

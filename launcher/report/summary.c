@@ -240,9 +240,12 @@ static void add_way_advice(struct messages_block *out, const struct ct_failure *
 
 static void add_join_advice(struct messages_block *out, const struct summary *summary)
 {
-    messages_add(out, "do", "look at the missing nodes; longer: --rdzv-conf %s",
-                 summary->is_static ? "timeout=1200"
-                                    : "join_timeout=1200; fewer: --nnodes MIN:MAX");
+    messages_add(out, "do", "look at the missing %s; longer: --rdzv-conf %s%s",
+                 summary->counts_tasks ? "tasks" : "nodes",
+                 summary->is_static ? "timeout=1200" : "join_timeout=1200",
+                 summary->is_static || summary->counts_tasks /* these wait for all */
+                     ? ""
+                     : "; fewer: --nnodes MIN:MAX");
 }
 
 static void begin_without_worker(struct messages_block *out,
@@ -253,8 +256,9 @@ static void begin_without_worker(struct messages_block *out,
     switch ((enum ct_outcome)verdict->outcome) {
     case CT_OUTCOME_JOIN_TIMEOUT:
         messages_begin(out, CTRUN_E_JOIN_TIMEOUT,
-                       "%u of %u nodes joined in %.1f s (RendezvousTimeoutError)",
+                       "%u of %u %s joined in %.1f s (RendezvousTimeoutError)",
                        summary->waiting->joined, summary->min_nodes,
+                       summary->counts_tasks ? "tasks" : "nodes",
                        (double)summary->waited_ms / 1000);
         if (summary->waiting->missing[0])
             messages_add(out, "missing", "%s", summary->waiting->missing);

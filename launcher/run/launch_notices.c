@@ -63,6 +63,12 @@ static void on_back(void *context, bool keeps_workers)
                     keeps_workers ? ": nothing was lost" : "");
 }
 
+/* What has joined, where waiting->joined is a number of them. */
+static const char *unit(const struct launch *launch)
+{
+    return launch->config->run.expected_tasks ? "tasks" : "nodes";
+}
+
 /* Printed once a run, by the serving node, at once: it says how many nodes have joined, and
  * where. */
 static void notice_place(struct launch *launch, const struct ct_waiting *waiting)
@@ -73,8 +79,7 @@ static void notice_place(struct launch *launch, const struct ct_waiting *waiting
     launch->has_noticed_place = true;
     messages_notice("run '%s': %u of %u %s have joined; they meet at %s port %d",
                     launch->config->run.run_id, waiting->joined, waiting->min_nodes,
-                    launch->config->run.task.is_rank ? "tasks" : "nodes",
-                    launch->config->rdzv.endpoint.host,
+                    unit(launch), launch->config->rdzv.endpoint.host,
                     ct_addr_port(&launch->endpoint.addrs[0]));
 }
 
@@ -85,9 +90,9 @@ static void notice_held(struct launch *launch, const struct ct_waiting *waiting)
 
     if (is_due && !launch->has_noticed_held && !launch->config->run.task.is_quiet)
         messages_notice(
-            "enough nodes have joined (%u); workers start in up to %.1f s, because "
+            "enough %s have joined (%u); workers start in up to %.1f s, because "
             "earlier workers of run '%s' may still run",
-            waiting->joined, (double)waiting->held_ms / 1000,
+            unit(launch), waiting->joined, (double)waiting->held_ms / 1000,
             launch->config->run.run_id);
     launch->has_noticed_held |= is_due;
 }
@@ -109,7 +114,8 @@ static void on_waiting(void *context, const struct ct_waiting *waiting,
     launch->printed_ms = waited_ms;
     if (launch->config->run.task.is_quiet)
         return;
-    messages_format_waiting(text, sizeof text, waiting, waited_ms);
+    messages_format_waiting(text, sizeof text, waiting,
+                            launch->config->run.expected_tasks != NULL, waited_ms);
     messages_notice("%s%s%s", waiting->is_spare ? launch->config->run.host : "",
                     waiting->is_spare ? ": " : "", text);
     if (!launch->has_noticed_loopback && waiting->joined < waiting->min_nodes &&

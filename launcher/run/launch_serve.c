@@ -32,6 +32,7 @@ static int need_server(struct launch *launch, struct ctrun_error *err)
         .host = launch->config->run.host,
         .expected = (const char *const *)launch->config->run.expected.names,
         .expected_count = launch->config->run.expected.count,
+        .expected_tasks = launch->config->run.expected_tasks,
         .ports = launch->config->rdzv.ports,
         .store_addr = launch->addresses.has_bind ? &launch->addresses.bind : NULL,
         .guards_stores = launch->config->rdzv.guards_stores,

@@ -3,6 +3,11 @@
 #include "rendezvous/round/round_private.h"
 #include "worker_sdk/base/str.h"
 
+enum {
+    MORE_MAX_BYTES = 64, /* "and 12 more", after the rows */
+    TASKS_MAX_BYTES = 64 /* "1 of 2 tasks joined" */
+};
+
 void round_note_absent(struct round *round, const char *host, const char *why,
                        bool is_explained, uint64_t now_ms)
 {
@@ -43,16 +48,44 @@ static bool is_here(const struct round *round, const char *host)
     return false;
 }
 
-/* True if the batch system named this host, and no node of that name has ever connected. */
-static bool never_came(const struct round *round, const char *host)
+/* True if an agent of this host was here, or tried to be, and is not now. */
+static bool is_away(const struct round *round, const char *host)
 {
     for (size_t i = 0; i < round->contacts.count; i++)
         if (contacts_is_same_host(round->contacts.list[i].host, host))
-            return false;
+            return true;
     for (size_t i = 0; i < round->missing.count; i++)
         if (contacts_is_same_host(round->missing.hosts[i], host))
+            return true;
+    return false;
+}
+
+/* True if the batch system named this host, and no node of that name has ever connected. */
+static bool never_came(const struct round *round, const char *host)
+{
+    return !is_away(round, host) && !is_here(round, host);
+}
+
+/* "1 of 2 tasks joined", of the expected host with this index. False: all have, or none has, or
+ * is_away() is the better reason. */
+static bool format_tasks(const struct round *round, size_t index, char *dst,
+                         size_t size)
+{
+    const struct round_settings *settings = &round->settings;
+    const char *host = settings->expected[index];
+    const size_t tasks = settings->expected_tasks
+                             ? (size_t)settings->expected_tasks[index]
+                             : 0;
+    size_t joined = 0;
+
+    member_for_each(member, &round->members) {
+        if (joined == tasks)
             return false;
-    return !is_here(round, host);
+        joined += member->state == MEMBER_READY &&
+                  contacts_is_same_host(member->link.host, host);
+    }
+    (void)ct_format(dst, size, "%zu of %zu tasks joined", joined, tasks);
+    return joined > 0 && joined < tasks && !is_away(round, host);
 }
 
 /* ---- While the run waits ------------------------------------------------------------------- */
@@ -68,6 +101,7 @@ void round_format_absent(const struct round *round, char *dst, size_t size)
     struct host_list away = round->missing;
     struct host_list unknown = {0};
     char names[CT_MISSING_MAX];
+    char tasks[TASKS_MAX_BYTES];
 
     for (size_t i = 0; i < round->members.count && round->missing_survivors > 0; i++)
         if (round_is_missing_survivor(round->members.list[i]))
@@ -78,16 +112,14 @@ void round_format_absent(const struct round *round, char *dst, size_t size)
             add_name(dst, size, round->contacts.list[i].host,
                      round->contacts.list[i].why);
     for (size_t i = 0; i < round->settings.expected_count; i++)
-        if (never_came(round, round->settings.expected[i]))
+        if (format_tasks(round, i, tasks, sizeof tasks))
+            add_name(dst, size, round->settings.expected[i], tasks);
+        else if (never_came(round, round->settings.expected[i]))
             host_list_add(&unknown, round->settings.expected[i]);
     host_list_format(&unknown, names, sizeof names);
     if (names[0])
         add_name(dst, size, names, "never connected");
 }
-
-enum {
-    MORE_MAX_BYTES = 64 /* "and 12 more", after the rows */
-};
 
 /* ---- The table ---------------------------------------------------------------------------- */
 
@@ -148,7 +180,9 @@ static void add_rows(struct table *table, const struct round *round, uint64_t no
             add(table, contact->host, what);
     }
     for (size_t i = 0; i < round->settings.expected_count; i++)
-        if (never_came(round, round->settings.expected[i]))
+        if (format_tasks(round, i, what, sizeof what))
+            add(table, round->settings.expected[i], what);
+        else if (never_came(round, round->settings.expected[i]))
             add(table, round->settings.expected[i], "never connected");
 }
 
@@ -190,8 +224,9 @@ void round_fill_timeout(struct round *round, struct ct_failure *failure,
     }
     host_list_format(&joined, here, sizeof here);
     (void)ct_format(failure->text, sizeof failure->text,
-                    "%zu of %u nodes joined in %.1f s", round->counts[MEMBER_READY],
+                    "%zu of %u %s joined in %.1f s", round->counts[MEMBER_READY],
                     round->settings.min_nodes,
+                    round->settings.expected_tasks ? "tasks" : "nodes",
                     (double)round->settings.join_timeout_ms / 1000);
     (void)ct_facts_add(&failure->facts, CT_FACT_JOINED, here[0] ? here : "none");
     add_rows(&table, round, now_ms);

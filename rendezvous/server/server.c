@@ -488,6 +488,7 @@ static void wire(struct server *server, const struct server_options *options)
         server->dispatch.runs.journal = options->journal;
         server->dispatch.runs.expected = options->expected;
         server->dispatch.runs.expected_count = options->expected_count;
+        server->dispatch.runs.expected_tasks = options->expected_tasks;
     }
     server->dispatch.ha.hooks = options ? options->ha : NULL;
     server->dispatch.runs.has_ha = server->dispatch.ha.hooks != NULL;

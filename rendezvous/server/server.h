@@ -50,6 +50,8 @@ struct server_options {
     const char *const
         *expected; /* borrowed: hosts that should join, for messages; may be NULL */
     size_t expected_count;
+    /* Borrowed: of each of these hosts, where each task is an agent; NULL: one agent each. */
+    const int *expected_tasks;
     const char *host; /* copied; shown name of this machine; NULL: its host name */
     /* Borrowed; NULL: agents' reports on the run's own etcd are dropped (ha_relay.h). */
     const struct ha_hooks *ha;

@@ -147,6 +147,7 @@ static int create_round(struct round **out, const struct runs *runs,
         .endpoint_port = runs->endpoint_port,
         .expected = runs->expected,
         .expected_count = runs->expected_count,
+        .expected_tasks = runs->expected_tasks,
     };
 
     return round_create(out, &settings);

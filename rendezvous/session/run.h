@@ -32,7 +32,8 @@ struct runs {
     const struct journal_sink *journal; /* borrowed; NULL: runs end with this server */
     const char *const *expected; /* borrowed: hosts that should join; may be NULL */
     size_t expected_count;
-    uint16_t endpoint_port; /* != 0: START names it instead of a store_port */
+    const int *expected_tasks; /* as in struct round_settings */
+    uint16_t endpoint_port;    /* != 0: START names it instead of a store_port */
     /* A world is about to get its START. May be NULL. */
     void (*on_start)(void *context);
     /* With the static backend, where the endpoint is the worker store: gets a part of the list of

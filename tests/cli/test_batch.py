@@ -2,8 +2,10 @@
 """What comes from a batch system, and how it is shown before anything starts."""
 import json
 import os
+import re
 import shutil
 import signal
+import socket
 
 import ctrun
 import pytest
@@ -113,6 +115,20 @@ def test_what_happens_to_tasks_that_are_ranks_is_told_once_a_node(box):
     assert [run.wait(30) for run in runs] == [5, 5], runs
     for words in ("error[E_EXIT]: rank 1 (", "last lines : boom", "restart 1/1: rank 1", "Root Cause"):
         assert words in runs[0].err and words not in runs[1].err, runs
+
+
+def test_tasks_that_do_not_join_are_counted_as_tasks_of_their_hosts(box):
+    """This host's other task never starts, nor does any of the other host."""
+    here = socket.gethostname()
+    step = {**step_of_two_tasks(), "SLURM_STEP_NODELIST": f"{here},nohost", "SLURM_STEP_TASKS_PER_NODE": "2,3"}
+    run = box.ctrun("--rdzv-conf=join_timeout=11", "--no-python", "true", env=step)
+    assert run.code == 75, run
+    waiting, = re.findall(r"ctrun: (waiting .*)", run.err)
+    assert waiting == f"waiting 10 s: 1/5 tasks; missing {here} (1 of 2 tasks joined), nohost (never connected)", run
+    said = run.err[run.err.index("ctrun: error"):].splitlines()[:5]  # a line on loopback may follow
+    assert said == ["ctrun: error[E_JOIN_TIMEOUT]: 1 of 5 tasks joined in 11.0 s (RendezvousTimeoutError)",
+                    f"  joined     : {here}", f"  missing    : {here}: 1 of 2 tasks joined", "               nohost: never connected",
+                    "  do         : look at the missing tasks; longer: --rdzv-conf join_timeout=1200"], run
 
 
 def test_tasks_that_are_ranks_are_counted_as_tasks(box):

@@ -428,6 +428,12 @@ TEST(no_worker_no_torchrun_block)
     summary.is_static = true; /* this has another key, and waits for all nodes */
     summary_format(&block, &summary);
     assert_non_null(strstr(block.text, "longer: --rdzv-conf timeout=1200\n"));
+    summary.is_static = false;
+    summary.counts_tasks = true; /* so does a step whose tasks are the ranks */
+    summary_format(&block, &summary);
+    assert_non_null(strstr(block.text, "1 of 2 tasks joined in 5.0 s"));
+    assert_non_null(strstr(block.text, "look at the missing tasks; longer: --rdzv-conf "
+                                       "join_timeout=1200\n"));
 }
 
 TEST(lines_for_people_are_short)
@@ -441,11 +447,13 @@ TEST(lines_for_people_are_short)
     char text[512];
     char span[MESSAGES_SPAN_MAX];
 
-    messages_format_waiting(text, sizeof text, &waiting, 23400);
+    messages_format_waiting(text, sizeof text, &waiting, false, 23400);
     assert_string_equal(text, "waiting 23 s: 1/2 nodes; missing node2");
+    messages_format_waiting(text, sizeof text, &waiting, true, 23400);
+    assert_string_equal(text, "waiting 23 s: 1/2 tasks; missing node2");
     waiting.min_nodes = 1;
     waiting.left_ms = 6600;
-    messages_format_waiting(text, sizeof text, &waiting, 23400);
+    messages_format_waiting(text, sizeof text, &waiting, false, 23400);
     assert_string_equal(
         text, "waiting 23 s: enough nodes have joined (1 of at most 2); the start "
               "waits up to 7 s for more; missing node2");

@@ -2574,6 +2574,42 @@ ROUND_TEST(who_is_absent_is_a_table)
         "20 n4: never connected\n");
 }
 
+ROUND_TEST(where_each_task_is_a_member_the_absent_ones_are_counted_by_host)
+{
+    static const char *const expected[] = {"n1", "n2", "n3", "n4.cluster"};
+    static const int tasks[] = {2, 2, 2, 3};
+    const struct round_settings settings = {.min_nodes = 9,
+                                            .max_nodes = 9,
+                                            .join_timeout_ms = 60000,
+                                            .lost_after_ms = 5000,
+                                            .expected = expected,
+                                            .expected_tasks = tasks,
+                                            .expected_count = 4};
+    const struct ct_heartbeat beat = {0};
+    struct round *round = make(&settings);
+
+    for (uint64_t id = 1; id <= 5; id++) {
+        add_on(round, id, id <= 2 ? "n1" : id == 3 ? "n2" : "n4", 0);
+        join(round, id, 0);
+    }
+    tick(round, 4000);
+    assert_string_equal(round->waiting.missing, "n2 (1 of 2 tasks joined), n4.cluster "
+                                                "(2 of 3 tasks joined), n3 (never "
+                                                "connected)");
+    for (uint64_t now_ms = 4000; now_ms < 61000; now_ms += 1000)
+        for (uint64_t id = 1; id <= 5; id++)
+            say(round, id, CT_MESSAGE_HEARTBEAT, &beat, now_ms);
+    tick(round, 61000);
+    assert_int_equal(round->state, ROUND_CLOSED);
+    assert_string_equal(round->verdict.failures[0].text,
+                        "5 of 9 tasks joined in 60.0 s");
+    assert_string_equal(facts_text(&round->verdict.failures[0].facts),
+                        "19 n1, n2, n4\n"
+                        "20 n2: 1 of 2 tasks joined\n"
+                        "20 n3: never connected\n"
+                        "20 n4.cluster: 2 of 3 tasks joined\n");
+}
+
 ROUND_TEST(a_node_that_has_left_is_absent_by_name_and_reason)
 {
     const struct ct_leave leave = {.reason = "SIGTERM from pid 7"};
